@@ -1,0 +1,137 @@
+"""Every exception fedprivacy raises on purpose, and the checks that raise them.
+
+::
+
+    FedPrivacyError
+    ├── ParameterError (also ValueError)     a value breaks its rule
+    │   └── ImpossibleBudget                 no value of the parameter meets the budget
+    ├── UnsupportedCombination               no theorem covers this combination
+    ├── BudgetExhausted                      the next round does not fit
+    └── LedgerError
+        ├── ForeignLedger                    not a ledger of ours, or of a later schema
+        └── DamagedLedger                    an earlier line was changed or lost
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from enum import StrEnum
+from typing import NoReturn, TypeVar
+
+E = TypeVar("E", bound=StrEnum)
+
+
+class FedPrivacyError(Exception):
+    """Base class: catch this to catch everything the package refuses."""
+
+
+class ParameterError(FedPrivacyError, ValueError):
+    """A parameter breaks its rule. The message names it, its value, the rule and the way out."""
+
+
+class ImpossibleBudget(ParameterError):
+    """No admissible value of the calibrated parameter meets the budget."""
+
+
+class UnsupportedCombination(FedPrivacyError):
+    """No theorem covers this mechanism, scheme, adjacency and observer together."""
+
+
+class BudgetExhausted(FedPrivacyError):
+    """The next round would exceed the budget; nothing was released."""
+
+
+class LedgerError(FedPrivacyError):
+    """A ledger cannot be read or written as asked."""
+
+
+class ForeignLedger(LedgerError):
+    """The file is not a fedprivacy ledger, or has a schema this version cannot read."""
+
+
+class DamagedLedger(LedgerError):
+    """A line before the last one was changed or lost."""
+
+
+def refuse(name: str, value: object, rule: str, way_out: str = "") -> NoReturn:
+    """Raise ParameterError: ``name`` must ``rule``, got ``value``; ``way_out``."""
+    advice = f"; {way_out}" if way_out else ""
+    raise ParameterError(f"{name} must {rule}, got {value!r}{advice}")
+
+
+def _number(name: str, value: object, rule: str) -> float:
+    if isinstance(value, bool | str | bytes) or value is None:
+        refuse(name, value, rule, "pass a number")
+    try:
+        number = float(value)  # type: ignore[arg-type]
+    except (TypeError, ValueError):
+        refuse(name, value, rule, "pass a number")
+    if math.isnan(number):
+        refuse(name, value, rule, "NaN is never accepted")
+    return number
+
+
+def positive(way_out: str = "", /, **named: object) -> float:
+    """Check one finite ``name=value`` above 0 and return it as a float."""
+    ((name, value),) = named.items()
+    rule = "be a finite number above 0"
+    number = _number(name, value, rule)
+    if not 0.0 < number < math.inf:
+        refuse(name, value, rule, way_out)
+    return number
+
+
+def non_negative(way_out: str = "", /, **named: object) -> float:
+    """Check one finite ``name=value`` of at least 0 and return it as a float."""
+    ((name, value),) = named.items()
+    rule = "be a finite number of at least 0"
+    number = _number(name, value, rule)
+    if not 0.0 <= number < math.inf:
+        refuse(name, value, rule, way_out)
+    return number
+
+
+def probability(way_out: str = "", /, **named: object) -> float:
+    """Check one ``name=value`` in (0, 1] and return it as a float."""
+    ((name, value),) = named.items()
+    rule = "be a probability in (0, 1]"
+    number = _number(name, value, rule)
+    if not 0.0 < number <= 1.0:
+        refuse(name, value, rule, way_out)
+    return number
+
+
+def open_unit(way_out: str = "", /, **named: object) -> float:
+    """Check one ``name=value`` strictly between 0 and 1 and return it as a float."""
+    ((name, value),) = named.items()
+    rule = "lie strictly between 0 and 1"
+    number = _number(name, value, rule)
+    if not 0.0 < number < 1.0:
+        refuse(name, value, rule, way_out)
+    return number
+
+
+def integer(at_least: int, way_out: str = "", /, **named: object) -> int:
+    """Check one whole ``name=value`` of at least ``at_least`` and return it as an int."""
+    ((name, value),) = named.items()
+    rule = f"be a whole number of at least {at_least}"
+    number = _number(name, value, rule)
+    if not math.isfinite(number) or number != math.floor(number) or number < at_least:
+        refuse(name, value, rule, way_out)
+    return int(value)  # type: ignore[call-overload, no-any-return]
+
+
+def member(kind: type[E], **named: object) -> E:
+    """Turn one ``name=value`` (a member or its string) into a member of ``kind``."""
+    ((name, value),) = named.items()
+    try:
+        return kind(value)  # type: ignore[arg-type]
+    except ValueError:
+        refuse(name, value, f"be one of {listed(kind)}")
+
+
+def listed(values: Iterable[object]) -> str:
+    """Join values for a message: ``'a', 'b' or 'c'``."""
+    quoted = [repr(str(value)) for value in values]
+    return " or ".join([", ".join(quoted[:-1]), quoted[-1]] if len(quoted) > 1 else quoted)

@@ -1,0 +1,179 @@
+"""Privacy losses rounded to a lattice, with a side: up is never too private, down never too leaky.
+
+A lattice holds P-masses at the losses ``index * step``; the Q-mass that belongs to a point is its
+P-mass times ``exp(-loss)``. What each side may do to a pair (P, Q):
+
+- UP, *connect the dots* (Doroshenko et al. 2022): the mass of a cell between two points goes to
+  both ends so that its P-mass and its Q-mass are kept. The privacy profile becomes its own chord,
+  which lies above it because profiles are convex in exp(epsilon).
+- DOWN: merging outcomes is post-processing, so it never raises the profile; neither does lowering
+  P or raising Q as measures. A cell around a point is trimmed at its lower end until its
+  likelihood ratio reaches the point, the trimmed part goes one point down, and every point then
+  keeps its P-mass with Q raised to fit. Both sides err in second order of the step.
+
+Rounding in the tails is counted: UP adds, DOWN subtracts ``_rounding`` of each cell.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import Enum
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+Array = NDArray[np.float64]
+
+MAX_POINTS = 1 << 22
+"""The largest lattice ever made: 32 MiB of masses."""
+
+LOSS_ROUNDING = 1e-13
+"""By how much the loss of one lattice point may be off through floating point."""
+
+
+class Side(Enum):
+    """On which side of the truth a rounded answer lies."""
+
+    UP = "up"
+    DOWN = "down"
+
+
+class Tails(NamedTuple):
+    """Log-masses of {L > x} (above) and {L <= x} (below) under P and under Q, elementwise in x."""
+
+    p_above: Array
+    q_above: Array
+    p_below: Array
+    q_below: Array
+
+
+class TooLarge(Exception):
+    """A lattice would need more than MAX_POINTS points; a coarser step is needed."""
+
+
+@dataclass(frozen=True, eq=False)
+class Lattice:
+    """P-masses at ``(start + i) * step`` and the P-mass at infinite loss."""
+
+    step: float
+    start: int
+    mass: Array
+    infinite: float
+
+    def losses(self) -> Array:
+        """Return the losses of the points, shape ``mass.shape``."""
+        return self.step * np.arange(self.start, self.start + len(self.mass), dtype=np.float64)
+
+    def scaled(self, weight: float) -> Lattice:
+        """Return the lattice with every mass times ``weight``."""
+        return Lattice(self.step, self.start, self.mass * weight, self.infinite * weight)
+
+
+def add(lattices: list[Lattice]) -> Lattice:
+    """Sum lattices of one step, point by point (a labelled mixture's rounded loss)."""
+    start = min(lattice.start for lattice in lattices)
+    stop = max(lattice.start + len(lattice.mass) for lattice in lattices)
+    mass = np.zeros(stop - start)
+    for lattice in lattices:
+        offset = lattice.start - start
+        mass[offset : offset + len(lattice.mass)] += lattice.mass
+    infinite = float(sum(lattice.infinite for lattice in lattices))
+    return Lattice(lattices[0].step, start, mass, infinite)
+
+
+def _rounding(log_mass: Array) -> Array:
+    """Bound the rounding error of exp(log_mass) when log_mass is right to a few ulps."""
+    finite = np.maximum(log_mass, -745.0)
+    return 4e-16 * (8.0 - finite) * np.exp(log_mass)
+
+
+def support(tails: Callable[[Array], Tails], step: float, tail_mass: float) -> tuple[int, int]:
+    """Return lattice indices (low, high) outside which P keeps at most ``tail_mass`` a side."""
+    grid = np.concatenate([[0.0, 1.0], 1.08 ** np.arange(1, 330)]) * step
+    grid = np.unique(np.ceil(grid / step))
+    above = tails(grid * step).p_above
+    below = tails(-grid * step).p_below
+    cut = np.log(tail_mass)
+    high = grid[min(int(np.argmax(above <= cut)) or len(grid) * int(above[0] > cut), len(grid) - 1)]
+    low = grid[min(int(np.argmax(below <= cut)) or len(grid) * int(below[0] > cut), len(grid) - 1)]
+    if high + low > MAX_POINTS:
+        raise TooLarge
+    return -int(low) - 1, int(high) + 1
+
+
+def discretise(
+    tails: Callable[[Array], Tails], step: float, side: Side, tail_mass: float
+) -> Lattice:
+    """Round the loss whose ``tails`` are given to multiples of ``step`` on the given side."""
+    low, high = support(tails, step, tail_mass)
+    if side is Side.DOWN:
+        return _trim_and_merge(tails, step, low, high)
+    edges = step * np.arange(low, high + 1, dtype=np.float64)
+    mass, beyond = connect_the_dots(tails, edges)
+    return Lattice(step, low, mass, beyond)
+
+
+class _Cells(NamedTuple):
+    """Masses of consecutive cells: p, q * exp(reference loss), and a bound on their rounding."""
+
+    p: Array
+    q: Array
+    error: Array
+
+
+def _cells(lower: Tails, upper: Tails, reference: Array, edges: Array) -> _Cells:
+    """Return the masses between ``lower`` and ``upper`` edges, from whichever tail is smaller."""
+    right = edges >= 0
+    p_far = np.where(right, lower.p_above, upper.p_below)
+    p_near = np.where(right, upper.p_above, lower.p_below)
+    q_far = np.where(right, lower.q_above, upper.q_below) + reference
+    q_near = np.where(right, upper.q_above, lower.q_below) + reference
+    error = _rounding(p_far) + _rounding(q_far)
+    return _Cells(np.exp(p_far) - np.exp(p_near), np.exp(q_far) - np.exp(q_near), error)
+
+
+def _slice(tails: Tails, part: slice) -> Tails:
+    return Tails(*(column[part] for column in tails))
+
+
+def connect_the_dots(tails: Callable[[Array], Tails], edges: Array) -> tuple[Array, float]:
+    """Return P-masses at increasing ``edges`` (all mass below goes to the first) and beyond them."""
+    found = tails(edges)
+    lower, upper = _slice(found, slice(None, -1)), _slice(found, slice(1, None))
+    p, q, error = _cells(lower, upper, edges[:-1], edges[:-1])
+    p = np.maximum(p, 0.0) + error
+    right = np.clip((p - q + error) / -np.expm1(-np.diff(edges)), 0.0, p)
+    mass = np.zeros(len(edges))
+    mass[:-1] += p - right
+    mass[1:] += right
+    mass[0] += np.exp(found.p_below[0]) + _rounding(found.p_below[:1])[0]
+    return mass, float(np.exp(found.p_above[-1]) + _rounding(found.p_above[-1:])[0])
+
+
+def _trim_and_merge(tails: Callable[[Array], Tails], step: float, low: int, high: int) -> Lattice:
+    points = step * np.arange(low, high + 1, dtype=np.float64)
+    edges = np.append(points - step / 2, points[-1] + step / 2)
+    found = tails(edges)
+    whole = _cells(_slice(found, slice(None, -1)), _slice(found, slice(1, None)), points, points)
+    cut = edges[:-1] + step * _fraction_to_trim(whole, step)
+    middle = tails(cut)
+    trimmed = _cells(_slice(found, slice(None, -1)), middle, points, points)
+    kept = _cells(middle, _slice(found, slice(1, None)), points, points)
+    fits = kept.p >= kept.q * (1 - LOSS_ROUNDING) + kept.error
+    mass = np.zeros(len(points) + 1)
+    mass[1:] += np.where(fits, np.maximum(kept.p - kept.error, 0.0), 0.0)
+    down = np.where(fits, trimmed.p - trimmed.error, whole.p - whole.error)
+    mass[:-1] += np.maximum(down, 0.0)
+    mass[-1] += np.exp(found.p_above[-1]) * (1 - 1e-12)
+    return Lattice(step, low - 1, mass, 0.0)
+
+
+def _fraction_to_trim(cells: _Cells, step: float) -> Array:
+    """Estimate which part of each cell must go so that the rest's ratio reaches the point."""
+    shortfall = np.maximum(cells.q - cells.p, 0.0) + 2 * cells.error
+    with np.errstate(divide="ignore", invalid="ignore"):
+        share = shortfall / (cells.q * -np.expm1(-step / 2))
+    share = np.where(cells.q >= cells.p - 2 * cells.error, 1.1 * share, 0.0)
+    return np.asarray(np.clip(np.nan_to_num(share, nan=1.0, posinf=1.0), 0.0, 1.0))

@@ -1,0 +1,15 @@
+"""Mechanisms: frozen values whose privacy loss is known."""
+
+from .base import CohortMechanism, Mechanism, Run, SampledMechanism
+from .gaussian import Gaussian
+from .sparsified import SparsifiedPerturbation, Sparsifier
+
+__all__ = [
+    "CohortMechanism",
+    "Gaussian",
+    "Mechanism",
+    "Run",
+    "SampledMechanism",
+    "SparsifiedPerturbation",
+    "Sparsifier",
+]

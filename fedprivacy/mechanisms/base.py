@@ -1,0 +1,179 @@
+"""The algebra of mechanisms: sampled, repeated, put in sequence, put inside a cohort.
+
+A mechanism is a frozen value that answers one question, ``privacy_loss(adjacency, observer)``.
+``step.sampled(scheme)`` samples the mechanism's own units; ``inner.in_cohort(scheme)`` samples
+the clients that hold them; ``m * count`` repeats and ``a + b`` runs both.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+
+from ..errors import UnsupportedCombination, integer, member
+from ..privacy_loss import PrivacyLoss, compose_losses, merge_units
+from ..relations import Adjacency, Facts, Observer, Unit
+from ..sampling import Scheme
+
+
+class Mechanism(ABC):
+    """Anything whose privacy loss is known."""
+
+    @property
+    @abstractmethod
+    def protects(self) -> Unit | None:
+        """Whose data is one unit; None where the mechanism was made without saying."""
+
+    @property
+    def sum_multiplier(self) -> float | None:
+        """Noise std over clip norm if this is one Gaussian sum of clipped vectors, else None.
+
+        Theorem T9's rows of the table hold for such a sum only.
+        """
+        return None
+
+    @property
+    def samples_its_unit(self) -> bool:
+        """Whether the mechanism's own units are sampled somewhere inside."""
+        return False
+
+    @abstractmethod
+    def _loss(self, facts: Facts) -> PrivacyLoss:
+        """Return the loss under validated facts."""
+
+    def check_scheme(self, scheme: Scheme) -> None:  # noqa: B027
+        """Raise if the mechanism's noise does not hold under ``scheme``; anything goes by default."""
+
+    def privacy_loss(
+        self,
+        adjacency: Adjacency | str,
+        observer: Observer | str = Observer.AGGREGATE,
+    ) -> PrivacyLoss:
+        """Return the privacy loss of one run of the mechanism.
+
+        Args:
+            adjacency: how neighbouring data sets differ.
+            observer: who looks.
+
+        Raises:
+            ParameterError: an unknown adjacency or observer.
+            UnsupportedCombination: no theorem covers it; the message names what works.
+        """
+        facts = Facts(
+            self.protects,
+            member(Adjacency, adjacency=adjacency),
+            member(Observer, observer=observer),
+        )
+        return self._loss(facts)
+
+    def sampled(self, scheme: Scheme) -> SampledMechanism:
+        """Return the mechanism run on the units that ``scheme`` draws."""
+        return SampledMechanism(self, scheme)
+
+    def in_cohort(self, scheme: Scheme) -> CohortMechanism:
+        """Return the mechanism run inside one client of a cohort that ``scheme`` draws."""
+        return CohortMechanism(self, scheme)
+
+    def __mul__(self, count: int) -> Run:
+        """Return ``count`` runs in sequence."""
+        times = integer(1, count=count)
+        return Run(tuple((part, k * times) for part, k in self._parts()))
+
+    __rmul__ = __mul__
+
+    def __add__(self, other: Mechanism) -> Run:
+        """Return this mechanism followed by another."""
+        if not isinstance(other, Mechanism):
+            return NotImplemented
+        counts: dict[Mechanism, int] = {}
+        for part, count in self._parts() + other._parts():
+            counts[part] = counts.get(part, 0) + count
+        return Run(tuple(counts.items()))
+
+    def _parts(self) -> tuple[tuple[Mechanism, int], ...]:
+        return ((self, 1),)
+
+
+@dataclass(frozen=True)
+class Run(Mechanism):
+    """Mechanisms in sequence, each ``count`` times; made by ``*`` and ``+``."""
+
+    parts: tuple[tuple[Mechanism, int], ...]
+
+    def __post_init__(self) -> None:
+        _ = self.protects
+
+    @property
+    def protects(self) -> Unit | None:
+        """The unit that all parts protect."""
+        unit = None
+        for part, _ in self.parts:
+            unit = merge_units(unit, part.protects)
+        return unit
+
+    @property
+    def samples_its_unit(self) -> bool:
+        """Whether any part samples its units."""
+        return any(part.samples_its_unit for part, _ in self.parts)
+
+    def check_scheme(self, scheme: Scheme) -> None:
+        """Ask every part."""
+        for part, _ in self.parts:
+            part.check_scheme(scheme)
+
+    def _loss(self, facts: Facts) -> PrivacyLoss:
+        losses = [(part.privacy_loss(facts.adjacency, facts.observer), k) for part, k in self.parts]
+        return compose_losses(losses)
+
+    def _parts(self) -> tuple[tuple[Mechanism, int], ...]:
+        return self.parts
+
+
+@dataclass(frozen=True)
+class SampledMechanism(Mechanism):
+    """A mechanism run on sampled units; made by ``sampled``."""
+
+    inner: Mechanism
+    scheme: Scheme
+
+    def __post_init__(self) -> None:
+        if self.inner.samples_its_unit:
+            raise UnsupportedCombination(
+                "the unit was already sampled inside this mechanism; use .in_cohort(scheme) to "
+                "sample the clients that hold it"
+            )
+        self.inner.check_scheme(self.scheme)
+
+    @property
+    def protects(self) -> Unit | None:
+        """The inner mechanism's unit."""
+        return self.inner.protects
+
+    @property
+    def samples_its_unit(self) -> bool:
+        """True: this is where they are sampled."""
+        return True
+
+    def _loss(self, facts: Facts) -> PrivacyLoss:
+        return self.scheme.amplify(self.inner, facts.adjacency, facts.observer)
+
+
+@dataclass(frozen=True)
+class CohortMechanism(Mechanism):
+    """A mechanism run inside a client that may be drawn; made by ``in_cohort``."""
+
+    inner: Mechanism
+    scheme: Scheme
+
+    @property
+    def protects(self) -> Unit | None:
+        """The inner mechanism's unit."""
+        return self.inner.protects
+
+    @property
+    def samples_its_unit(self) -> bool:
+        """True: the units inside a client cannot be sampled again from outside."""
+        return True
+
+    def _loss(self, facts: Facts) -> PrivacyLoss:
+        return self.scheme.group(self.inner.privacy_loss(facts.adjacency, facts.observer))

@@ -1,0 +1,82 @@
+"""The Gaussian mechanism on a sum of clipped contributions."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from ..errors import member, positive, refuse
+from ..loss import Gdp
+from ..privacy_loss import PrivacyLoss, Witness
+from ..relations import Adjacency, Facts, Unit
+from .base import Mechanism
+from .noise import is_finite, normal_like
+
+SUM_WITNESS = "one unit sends C u, every other sends 0 (replace_one: it sends C u or -C u)"
+
+
+def gaussian_sum_loss(multiplier: float, facts: Facts) -> PrivacyLoss:
+    """Return the loss of a sum of vectors of norm at most C with noise std multiplier * C.
+
+    The sum moves by at most C when a unit appears or is zeroed out and by 2 C when it is replaced
+    (triangle inequality), and a shift of s standard deviations is exactly s-GDP (Dong, Roth and
+    Su 2022, Theorem 2.7).
+    """
+    moves = 2.0 if facts.adjacency is Adjacency.REPLACE_ONE else 1.0
+    curve = Gdp(moves / multiplier)
+    theorem = "Gaussian mechanism is mu-GDP (Dong, Roth, Su 2022)"
+    assumption = "every unit's contribution is clipped to the clip norm before the sum"
+    return PrivacyLoss(curve, facts, Witness(curve, SUM_WITNESS), (theorem,), (assumption,))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Gaussian(Mechanism):
+    """A sum of clipped contributions plus Gaussian noise.
+
+    Args:
+        noise_multiplier: std of the noise over the clip norm of one unit, above 0.
+        clip_norm: norm C that contributions are clipped to; only ``release`` uses it.
+        unit: "client" or "record"; may be left out.
+
+    Raises:
+        ParameterError: a value that is not a finite number above 0, or an unknown unit.
+    """
+
+    noise_multiplier: float
+    clip_norm: float = 1.0
+    unit: Unit | str | None = None
+
+    def __post_init__(self) -> None:
+        object.__setattr__(
+            self, "noise_multiplier", positive(noise_multiplier=self.noise_multiplier)
+        )
+        object.__setattr__(self, "clip_norm", positive(clip_norm=self.clip_norm))
+        if self.unit is not None:
+            object.__setattr__(self, "unit", member(Unit, unit=self.unit))
+
+    @property
+    def protects(self) -> Unit | None:
+        """The unit given, if any."""
+        return None if self.unit is None else Unit(self.unit)
+
+    @property
+    def sum_multiplier(self) -> float:
+        """The noise multiplier."""
+        return self.noise_multiplier
+
+    def _loss(self, facts: Facts) -> PrivacyLoss:
+        return gaussian_sum_loss(self.noise_multiplier, facts)
+
+    def release(self, value: Any, generator: Any = None) -> Any:
+        """Return the sum ``value`` plus noise of std ``noise_multiplier * clip_norm``.
+
+        Args:
+            value: the sum of contributions already clipped; numpy array or torch tensor.
+            generator: see ``noise.normal_like``; None is the only private choice.
+
+        Raises:
+            ParameterError: ``value`` has an entry that is not finite.
+        """
+        if not is_finite(value):
+            refuse("value", "a non-finite entry", "be finite", "refuse the update it came from")
+        return value + normal_like(value, self.noise_multiplier * self.clip_norm, generator)

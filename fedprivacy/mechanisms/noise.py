@@ -1,0 +1,40 @@
+"""Where the randomness of a release comes from."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+
+def private_generator() -> np.random.Generator:
+    """Return a generator seeded by the operating system, as every private release must be."""
+    return np.random.Generator(np.random.PCG64DXSM(np.random.SeedSequence()))
+
+
+def normal_like(value: Any, std: float, generator: Any = None) -> Any:
+    """Return N(0, std^2) noise of the shape and kind of ``value`` (numpy array or torch tensor).
+
+    Args:
+        value: whose shape, dtype and device are taken.
+        std: standard deviation, same unit as ``value``.
+        generator: a ``numpy.random.Generator``; None for a fresh one seeded by the system. For a
+            tensor a ``torch.Generator`` is taken too.
+    """
+    generator = private_generator() if generator is None else generator
+    if isinstance(generator, np.random.Generator):
+        noise = generator.normal(0.0, std, size=tuple(value.shape))
+        return noise if isinstance(value, np.ndarray) else value.new_tensor(noise)
+    return value.new_empty(value.shape).normal_(0.0, std, generator=generator)
+
+
+def norm(value: Any) -> float:
+    """Return the Euclidean norm of an array or tensor."""
+    flat = value.reshape(-1)
+    return math.sqrt(float((flat * flat).sum()))
+
+
+def is_finite(value: Any) -> bool:
+    """Return whether every entry of an array or tensor is finite."""
+    return math.isfinite(float(abs(value).sum())) if len(value.reshape(-1)) else True

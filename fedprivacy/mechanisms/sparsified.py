@@ -1,0 +1,178 @@
+"""Fed-SMP: sparsify, clip, perturb (Hu, Guo and Gong, Algorithm 2)."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..errors import UnsupportedCombination, integer, member, positive, refuse
+from ..privacy_loss import PrivacyLoss
+from ..relations import Facts, Unit
+from ..sampling import FixedSize, Poisson, Scheme
+from .base import Mechanism
+from .gaussian import gaussian_sum_loss
+from .noise import is_finite, norm, normal_like, private_generator
+
+Indices = NDArray[np.int64]
+
+
+class Sparsifier(StrEnum):
+    """How the kept coordinates are chosen; all clients of a round keep the same ones."""
+
+    RAND_K = "rand_k"
+    """k coordinates at random, scaled by d/k."""
+    TOP_K = "top_k"
+    """The k largest of an update on public data, that belong to no client; not scaled."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class SparsifiedPerturbation(Mechanism):
+    """One round of Fed-SMP, seen through secure aggregation; the unit is a client.
+
+    Each of ``cohort`` clients keeps ``kept`` of ``dimension`` coordinates of its update, clips
+    them to ``clip_norm`` and adds noise of std ``clip_norm * noise_multiplier / sqrt(cohort)``.
+    The secure sum then carries std ``clip_norm * noise_multiplier``, less what is missing: shares
+    of clients that dropped out, and shares that colluders can subtract. ``kept = dimension`` with
+    rand_k is DP-FedAvg.
+
+    Args:
+        noise_multiplier: std of the full sum's noise over the clip norm, above 0.
+        clip_norm: norm that a sparsified update is clipped to, above 0.
+        kept: k, from 1 to ``dimension``.
+        dimension: d, number of coordinates.
+        cohort: r, number of clients whose shares make up the full noise.
+        sparsifier: "rand_k" or "top_k" (the mask must come from public data).
+        missing: how many clients' shares may be missing.
+        colluding: how many clients' shares the observer may know.
+        topped_up: whether the secure sum is topped up to the full noise for every realised
+            cohort, the empty one included, whatever is missing; needed with Poisson cohorts.
+
+    Raises:
+        ParameterError: a value out of its range.
+    """
+
+    noise_multiplier: float
+    clip_norm: float
+    kept: int
+    dimension: int
+    cohort: int
+    sparsifier: Sparsifier | str = Sparsifier.RAND_K
+    missing: int = 0
+    colluding: int = 0
+    topped_up: bool = False
+
+    def __post_init__(self) -> None:
+        checked = {
+            "noise_multiplier": positive(noise_multiplier=self.noise_multiplier),
+            "clip_norm": positive(clip_norm=self.clip_norm),
+            "dimension": integer(1, dimension=self.dimension),
+            "kept": integer(1, kept=self.kept),
+            "cohort": integer(1, cohort=self.cohort),
+            "missing": integer(0, missing=self.missing),
+            "colluding": integer(0, colluding=self.colluding),
+            "sparsifier": member(Sparsifier, sparsifier=self.sparsifier),
+        }
+        for name, value in checked.items():
+            object.__setattr__(self, name, value)
+        if self.kept > self.dimension:
+            refuse("kept", self.kept, f"be at most dimension = {self.dimension}")
+        if self.missing + self.colluding >= self.cohort:
+            refuse(
+                "missing + colluding",
+                self.missing + self.colluding,
+                f"be below cohort = {self.cohort}",
+                "with no honest share left there is no noise",
+            )
+
+    @property
+    def protects(self) -> Unit:
+        """A client."""
+        return Unit.CLIENT
+
+    @property
+    def sum_multiplier(self) -> float:
+        """Std of the noise that counts in the secure sum, over the clip norm."""
+        lost = self.colluding + (0 if self.topped_up else self.missing)
+        return self.noise_multiplier * math.sqrt((self.cohort - lost) / self.cohort)
+
+    @property
+    def share_std(self) -> float:
+        """Std of one client's noise on each kept coordinate."""
+        return self.clip_norm * self.noise_multiplier / math.sqrt(self.cohort)
+
+    def sum_noise_std(self, arrived: int) -> float:
+        """Return the std of the secure sum's noise when ``arrived`` clients' shares are in it."""
+        full = self.clip_norm * self.noise_multiplier
+        return (
+            max(full, self.share_std * math.sqrt(arrived))
+            if self.topped_up
+            else (self.share_std * math.sqrt(arrived))
+        )
+
+    def check_scheme(self, scheme: Scheme) -> None:
+        """Refuse cohorts for which the clients' shares do not add up to the stated noise."""
+        if isinstance(scheme, FixedSize) and scheme.size != self.cohort:
+            refuse("cohort", self.cohort, f"equal the scheme's size = {scheme.size}")
+        if isinstance(scheme, Poisson) and not self.topped_up:
+            raise UnsupportedCombination(
+                "a Poisson cohort's size varies, so the clients' shares do not add up to "
+                "noise_multiplier; pass topped_up=True (and top the secure sum up to the full "
+                "noise for every realised size, 0 included) or sample with FixedSize"
+            )
+
+    def _loss(self, facts: Facts) -> PrivacyLoss:
+        return gaussian_sum_loss(self.sum_multiplier, facts)
+
+    def draw_mask(self, generator: np.random.Generator | None = None) -> Indices:
+        """Return ``kept`` of ``dimension`` indices, sorted, uniformly at random (public)."""
+        generator = private_generator() if generator is None else generator
+        if self.kept == self.dimension:
+            return np.arange(self.dimension)
+        return np.sort(generator.choice(self.dimension, size=self.kept, replace=False))
+
+    def contribution(self, update: Any, mask: Any) -> Any:
+        """Return the clipped kept coordinates of a client's flat update, shape (kept,).
+
+        Args:
+            update: flat array or tensor of shape (dimension,).
+            mask: the round's indices, shape (kept,).
+
+        Raises:
+            ParameterError: a wrong shape, or an entry that is not finite.
+        """
+        if tuple(update.shape) != (self.dimension,):
+            refuse("update", tuple(update.shape), f"have shape ({self.dimension},)")
+        if tuple(mask.shape) != (self.kept,):
+            refuse("mask", tuple(mask.shape), f"have shape ({self.kept},)", "pass kept indices")
+        if not is_finite(update):
+            refuse("update", "a non-finite entry", "be finite", "leave this client's update out")
+        scale = self.dimension / self.kept if self.sparsifier is Sparsifier.RAND_K else 1.0
+        kept = update[mask] * scale
+        size = norm(kept)
+        return kept * (self.clip_norm / size) if size > self.clip_norm else kept
+
+    def release(self, value: Any, generator: Any = None, *, mask: Any = None) -> Any:
+        """Return one client's noisy share: shape of ``value``, zero off the mask.
+
+        Args:
+            value: the client's flat update, shape (dimension,); numpy array or torch tensor.
+            generator: see ``noise.normal_like``; None is the only private choice.
+            mask: the round's kept indices, shape (kept,). Needed for top_k, whose mask comes from
+                public data; for rand_k one is drawn where none is given.
+
+        Raises:
+            ParameterError: a wrong shape, an entry that is not finite, or top_k without a mask.
+        """
+        if mask is None:
+            if self.sparsifier is Sparsifier.TOP_K and self.kept < self.dimension:
+                refuse("mask", mask, "be given for top_k", "compute it from public data")
+            mask = self.draw_mask(generator if isinstance(generator, np.random.Generator) else None)
+        kept = self.contribution(value, mask)
+        share = value * 0
+        share[mask] = kept + normal_like(kept, self.share_std, generator)
+        return share

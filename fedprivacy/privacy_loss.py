@@ -1,0 +1,97 @@
+"""A privacy loss: a curve together with the facts under which it is true."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import NamedTuple
+
+from .errors import UnsupportedCombination, refuse
+from .loss import IDENTITY, Curve, compose
+from .relations import Facts, Unit
+
+
+class Witness(NamedTuple):
+    """A pair of outputs that two named neighbouring data sets really produce."""
+
+    curve: Curve
+    datasets: str
+
+
+@dataclass(frozen=True)
+class PrivacyLoss:
+    """What one mechanism loses, in one orientation (present -> absent, or x -> x').
+
+    The other orientation is ``curve.swap()``; accountants compose the two apart.
+
+    Attributes:
+        curve: dominates every pair of neighbouring data sets, at every order, so it composes.
+        facts: unit, adjacency and observer.
+        witness: an attained pair, for certified lower ends; None where none is known.
+        theorems: what the curve rests on.
+        assumptions: what must be true of the run and is not checked by arithmetic.
+    """
+
+    curve: Curve
+    facts: Facts
+    witness: Witness | None = None
+    theorems: tuple[str, ...] = ()
+    assumptions: tuple[str, ...] = ()
+
+    def under(self, facts: Facts) -> PrivacyLoss:
+        """Return the same loss with other facts (post-processing, or a stated unit)."""
+        return replace(self, facts=facts)
+
+
+def merge_units(first: Unit | None, second: Unit | None) -> Unit | None:
+    """Return the unit of two statements together; two different units do not add."""
+    if first is not None and second is not None and first is not second:
+        refuse(
+            "unit",
+            str(second),
+            f"agree with the other mechanism's unit {str(first)!r}",
+            "account the client level and the record level apart",
+        )
+    return first if first is not None else second
+
+
+def compose_losses(parts: list[tuple[PrivacyLoss, int]]) -> PrivacyLoss:
+    """Compose losses with the same facts; their theorems and assumptions are joined.
+
+    A part without a witness takes part in the witness as a round that shows nothing: ignoring a
+    release is post-processing, so the composed witness stays attained.
+
+    Raises:
+        UnsupportedCombination: the parts' adjacency or observer differ, or there are none.
+        ParameterError: the parts' units differ.
+    """
+    if not parts:
+        raise UnsupportedCombination("no mechanism to compose; account at least one round")
+    facts = parts[0][0].facts
+    for loss, _ in parts[1:]:
+        unit = merge_units(facts.unit, loss.facts.unit)
+        if loss.facts[1:] != facts[1:]:
+            raise UnsupportedCombination(
+                f"{loss.facts.adjacency}/{loss.facts.observer} does not add to "
+                f"{facts.adjacency}/{facts.observer}; account each under one adjacency and observer"
+            )
+        facts = facts._replace(unit=unit)
+    return PrivacyLoss(
+        curve=compose((loss.curve, count) for loss, count in parts),
+        facts=facts,
+        witness=_joint_witness(parts),
+        theorems=_joined([loss.theorems for loss, _ in parts]),
+        assumptions=_joined([loss.assumptions for loss, _ in parts]),
+    )
+
+
+def _joint_witness(parts: list[tuple[PrivacyLoss, int]]) -> Witness | None:
+    known = [(loss.witness, count) for loss, count in parts if loss.witness is not None]
+    if not known:
+        return None
+    names = _joined([(witness.datasets,) for witness, _ in known])
+    curve = compose((witness.curve, count) for witness, count in known)
+    return None if curve == IDENTITY else Witness(curve, "; then ".join(names))
+
+
+def _joined(groups: list[tuple[str, ...]]) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(item for group in groups for item in group))

@@ -1,0 +1,375 @@
+"""How the participants of a round are drawn, and what that does to the privacy loss.
+
+``TABLE`` is the reference table as data: one cell for every scheme, observer and adjacency. The
+schemes look their cell up; the documentation prints it; the contract suite runs it. Theorem
+numbers (T1 ...) are explained in ``docs/theory/theorems.md``.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, ClassVar, NamedTuple, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .errors import UnsupportedCombination, integer, probability, refuse
+from .loss import IDENTITY, Curve, Fold, GaussianMix, Gdp, Mix
+from .loss import Sampled as SampledPair
+from .privacy_loss import PrivacyLoss, Witness
+from .relations import Adjacency, Facts, Observer, Unit
+
+Indices = NDArray[np.int64]
+
+
+class Lossy(Protocol):
+    """What a scheme needs to know of the mechanism it samples for."""
+
+    @property
+    def protects(self) -> Unit | None:
+        """Whose data is one unit."""
+
+    @property
+    def sum_multiplier(self) -> float | None:
+        """Noise multiplier of a Gaussian sum of clipped vectors, else None."""
+
+    def privacy_loss(self, adjacency: Any, observer: Any = ...) -> PrivacyLoss:
+        """Return the loss of one run."""
+
+
+class Pair(NamedTuple):
+    """One round's dominating curve and, where known, an attained one."""
+
+    curve: Curve
+    witness: Curve | None
+
+
+class Cell(NamedTuple):
+    """One cell of the table: what the pair is, where it comes from, who attains it."""
+
+    pair: str
+    theorem: str
+    attained: str
+    datasets: str
+    build: Callable[[Lossy, float, Observer], Pair]
+
+
+class Scheme(Protocol):
+    """How units (or clients) are drawn for a round."""
+
+    @property
+    def rate(self) -> float:
+        """Probability that a given unit takes part in a round."""
+
+    def amplify(self, inner: Lossy, adjacency: Adjacency, observer: Observer) -> PrivacyLoss:
+        """Return the loss of ``inner`` run on units drawn by the scheme."""
+
+    def group(self, inner: PrivacyLoss) -> PrivacyLoss:
+        """Return the loss of a mechanism run inside one client that may be drawn."""
+
+    def draw(self, population: int, generator: np.random.Generator) -> Indices:
+        """Return the indices of the participants of one round."""
+
+
+def _mixed(probability: float, inner: Curve) -> Curve:
+    """T4: with the given probability the inner pair, else no loss; recognisably."""
+    if probability == 1.0:
+        return inner
+    return Mix(((1.0 - probability, IDENTITY), (probability, inner)))
+
+
+def _sampled(inner: Curve, probability: float) -> Curve:
+    return inner if probability == 1.0 else SampledPair(inner, probability)
+
+
+def _witness_of(inner: Lossy, adjacency: Adjacency, observer: Observer) -> Curve | None:
+    witness = inner.privacy_loss(adjacency, observer).witness
+    return None if witness is None else witness.curve
+
+
+def _poisson_present(adjacency: Adjacency) -> Callable[[Lossy, float, Observer], Pair]:
+    def build(inner: Lossy, q: float, observer: Observer) -> Pair:
+        return _sampled_pair(inner.privacy_loss(adjacency, observer), q)
+
+    return build
+
+
+def _sampled_pair(loss: PrivacyLoss, q: float) -> Pair:
+    attained = None if loss.witness is None else _sampled(loss.witness.curve, q)
+    return Pair(_sampled(loss.curve, q), attained)
+
+
+def _poisson_replace(inner: Lossy, q: float, observer: Observer) -> Pair:
+    z = inner.sum_multiplier
+    if z is None or q == 1.0:
+        return _folded(inner, q, observer)
+    stays = (1.0 - q, 0.0)
+    curve = GaussianMix(z, (stays, (q, 1.0)), (stays, (q, -1.0)))
+    return Pair(curve, curve)
+
+
+def _fixed_add_remove(inner: Lossy, q: float, observer: Observer) -> Pair:
+    return _sampled_pair(inner.privacy_loss(Adjacency.REPLACE_ONE, observer), q)
+
+
+def _fixed_zero_out(inner: Lossy, q: float, observer: Observer) -> Pair:
+    z = inner.sum_multiplier
+    if z is None or q == 1.0:
+        attained = _witness_of(inner, Adjacency.ZERO_OUT, observer)
+        folded = _folded(inner, q, observer)
+        return Pair(folded.curve, None if attained is None else _sampled(attained, q))
+    stays = (1.0 - q, -1.0)
+    up = GaussianMix(z, (stays, (q, 1.0)), (stays, (q, 0.0)))
+    return Pair(Fold(up, SampledPair(Gdp(1.0 / z), q)), up)
+
+
+def _folded(inner: Lossy, q: float, observer: Observer) -> Pair:
+    """F(S, S) of the replace-one curve (T1), which must be symmetric."""
+    loss = inner.privacy_loss(Adjacency.REPLACE_ONE, observer)
+    if q == 1.0:
+        return Pair(loss.curve, None if loss.witness is None else loss.witness.curve)
+    if not loss.curve.symmetric:
+        raise UnsupportedCombination(
+            "T1 needs a replace-one curve that equals its swap; this inner mechanism's is not "
+            "known to; account for observer='server' instead"
+        )
+    sampled = SampledPair(loss.curve, q)
+    attained = None if loss.witness is None else SampledPair(loss.witness.curve, q)
+    return Pair(Fold(sampled, sampled), attained)
+
+
+def _visible(adjacency: Adjacency) -> Callable[[Lossy, float, Observer], Pair]:
+    def build(inner: Lossy, q: float, observer: Observer) -> Pair:
+        loss = inner.privacy_loss(adjacency, observer)
+        attained = None if loss.witness is None else _mixed(q, loss.witness.curve)
+        return Pair(_mixed(q, loss.curve), attained)
+
+    return build
+
+
+_ADD, _ZERO, _SWAP = Adjacency.ADD_REMOVE, Adjacency.ZERO_OUT, Adjacency.REPLACE_ONE
+_AGG, _SERVER = Observer.AGGREGATE, Observer.SERVER
+
+_APART = "one unit sends C u or nothing; every other sends 0"
+_OPPOSED = "one unit sends C u, every other sends -C u, another of them takes its slot"
+_EXCHANGED = "one unit sends C u or -C u; every other sends 0"
+_T4 = "T4: mixture of a round without the unit (loss 0) and a round with it; exact"
+_GAUSS = "Gaussian mechanism; no amplification when everyone takes part"
+
+
+def _everyone(adjacency: Adjacency, datasets: str, pair: str) -> Cell:
+    return Cell(pair, _GAUSS, "the same pair", datasets, _visible(adjacency))
+
+
+TABLE: dict[tuple[str, Observer, Adjacency], Cell] = {
+    ("Poisson", _AGG, _ADD): Cell(
+        "S(G(1/z), q)", "T2", "the same pair", _APART, _poisson_present(_ADD)
+    ),
+    ("Poisson", _AGG, _ZERO): Cell(
+        "S(G(1/z), q)", "T2", "the same pair", _APART, _poisson_present(_ZERO)
+    ),
+    ("Poisson", _AGG, _SWAP): Cell(
+        "(1-q) N(0) + q N(1) against (1-q) N(0) + q N(-1), std z",
+        "T9 (one Gaussian sum; else T1: F(S, S))",
+        "the same pair",
+        _EXCHANGED,
+        _poisson_replace,
+    ),
+    ("FixedSize", _AGG, _ADD): Cell(
+        "S(G(2/z), q)", "T3, T9", "the same pair", _OPPOSED, _fixed_add_remove
+    ),
+    ("FixedSize", _AGG, _ZERO): Cell(
+        "F(A, B): A = (1-q) N(-1) + q N(1) against (1-q) N(-1) + q N(0), std z; B = S(G(1/z), q)",
+        "T9 (one Gaussian sum; else T1: F(S, S))",
+        "A",
+        "one unit sends C u or nothing; every other sends -C u",
+        _fixed_zero_out,
+    ),
+    ("FixedSize", _AGG, _SWAP): Cell(
+        "F(S, S), S = S(G(2/z), q)",
+        "T1",
+        "S",
+        "one unit sends C u or -C u; every other sends -C u",
+        _folded,
+    ),
+    ("Everyone", _AGG, _ADD): _everyone(_ADD, _APART, "G(1/z)"),
+    ("Everyone", _AGG, _ZERO): _everyone(_ZERO, _APART, "G(1/z)"),
+    ("Everyone", _AGG, _SWAP): _everyone(_SWAP, _EXCHANGED, "G(2/z)"),
+    ("Everyone", _SERVER, _ZERO): _everyone(_ZERO, _APART, "G(1/z)"),
+    ("Everyone", _SERVER, _SWAP): _everyone(_SWAP, _EXCHANGED, "G(2/z)"),
+}
+for _name in ("Poisson", "FixedSize"):
+    TABLE[_name, _SERVER, _ZERO] = Cell(
+        "Mix(1-q: id, q: G(1/z))", _T4, "the same pair", _APART, _visible(_ZERO)
+    )
+    TABLE[_name, _SERVER, _SWAP] = Cell(
+        "Mix(1-q: id, q: G(2/z))", _T4, "the same pair", _EXCHANGED, _visible(_SWAP)
+    )
+
+
+def _lookup(scheme: str, observer: Observer, adjacency: Adjacency) -> Cell:
+    sees = Observer.AGGREGATE if observer is Observer.FINAL else observer
+    cell = TABLE.get((scheme, sees, adjacency))
+    if cell is None:
+        works = [f"{a}/{o}" for s, o, a in TABLE if s == scheme]
+        raise UnsupportedCombination(
+            f"{scheme} has no theorem for adjacency={adjacency}, observer={observer}"
+            + _why(sees, adjacency)
+            + f"; these work: {', '.join(works)}"
+        )
+    return cell
+
+
+def _why(observer: Observer, adjacency: Adjacency) -> str:
+    if observer is Observer.SERVER and adjacency is Adjacency.ADD_REMOVE:
+        return " (the list of participants shows membership)"
+    return ""
+
+
+class _TableScheme:
+    """A scheme whose privacy is a row of the table."""
+
+    name: ClassVar[str]
+    assumption: ClassVar[str]
+
+    @property
+    def rate(self) -> float:
+        """Probability that a given unit takes part in a round."""
+        raise NotImplementedError
+
+    def amplify(
+        self, inner: Lossy, adjacency: Adjacency, observer: Observer = Observer.AGGREGATE
+    ) -> PrivacyLoss:
+        """Return the loss of ``inner`` run on units drawn by the scheme: the table's cell.
+
+        Raises:
+            UnsupportedCombination: the table has no such cell, or the inner mechanism does not
+                meet the cell's theorem; the message names the cells that work.
+        """
+        cell = _lookup(self.name, observer, adjacency)
+        sees = Observer.AGGREGATE if observer is Observer.FINAL else observer
+        pair = cell.build(inner, self.rate, sees)
+        base = inner.privacy_loss(_served(inner, adjacency), sees)
+        witness = None if pair.witness is None else Witness(pair.witness, cell.datasets)
+        theorems = (f"{self.name}, {adjacency}: {cell.theorem}", *base.theorems)
+        if observer is Observer.FINAL:
+            theorems += ("final view: post-processing of the aggregate view",)
+        return PrivacyLoss(
+            pair.curve,
+            Facts(inner.protects, adjacency, observer),
+            witness,
+            theorems,
+            (*base.assumptions, self.assumption),
+        )
+
+    def group(self, inner: PrivacyLoss) -> PrivacyLoss:
+        """Return the loss of ``inner`` run inside a client that takes part with ``rate``.
+
+        Nothing is amplified: participation may be visible, and T4 is exact when it is.
+        """
+        witness = inner.witness
+        if witness is not None:
+            witness = Witness(_mixed(self.rate, witness.curve), witness.datasets)
+        return PrivacyLoss(
+            _mixed(self.rate, inner.curve),
+            inner.facts,
+            witness,
+            (f"{self.name} cohort: {_T4}", *inner.theorems),
+            (*inner.assumptions, self.assumption),
+        )
+
+
+def _served(inner: Lossy, adjacency: Adjacency) -> Adjacency:
+    """Return the adjacency itself, or replace_one for mechanisms that serve nothing else."""
+    try:
+        inner.privacy_loss(adjacency)
+    except UnsupportedCombination:
+        return Adjacency.REPLACE_ONE
+    return adjacency
+
+
+@dataclass(frozen=True)
+class Poisson(_TableScheme):
+    """Every unit takes part with the same probability, independently, in every round.
+
+    Args:
+        probability: in (0, 1].
+    """
+
+    probability: float
+
+    name: ClassVar[str] = "Poisson"
+    assumption: ClassVar[str] = "participants are drawn independently with the stated probability"
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "probability", probability(probability=self.probability))
+
+    @property
+    def rate(self) -> float:
+        """The sampling probability."""
+        return self.probability
+
+    def draw(self, population: int, generator: np.random.Generator) -> Indices:
+        """Return the participants among ``population`` units; may be empty."""
+        return np.flatnonzero(generator.random(population) < self.probability)
+
+
+@dataclass(frozen=True)
+class FixedSize(_TableScheme):
+    """A fixed number of units is drawn uniformly without replacement, afresh in every round.
+
+    Args:
+        size: how many, from 1 to ``population``.
+        population: how many units there are.
+    """
+
+    size: int
+    population: int
+
+    name: ClassVar[str] = "FixedSize"
+    assumption: ClassVar[str] = "participants are drawn uniformly without replacement every round"
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "size", integer(1, size=self.size))
+        object.__setattr__(self, "population", integer(1, population=self.population))
+        if self.size > self.population:
+            refuse("size", self.size, f"be at most population = {self.population}")
+
+    @property
+    def rate(self) -> float:
+        """Cohort size over population."""
+        return self.size / self.population
+
+    def draw(self, population: int, generator: np.random.Generator) -> Indices:
+        """Return the participants, sorted.
+
+        Raises:
+            ParameterError: there are not ``self.population`` units.
+        """
+        if population != self.population:
+            refuse("population", population, f"equal the scheme's population = {self.population}")
+        return np.sort(generator.choice(population, size=self.size, replace=False))
+
+
+@dataclass(frozen=True)
+class Everyone(_TableScheme):
+    """Every unit takes part in every round."""
+
+    name: ClassVar[str] = "Everyone"
+    assumption: ClassVar[str] = "every unit takes part in every round"
+
+    @property
+    def rate(self) -> float:
+        """One."""
+        return 1.0
+
+    def draw(self, population: int, generator: np.random.Generator) -> Indices:
+        """Return all indices."""
+        return np.arange(population)
+
+
+def expected_size(scheme: Scheme, population: int) -> int:
+    """Return how many participants a round has on average, rounded up, at least 1."""
+    return max(1, math.ceil(scheme.rate * population - 1e-9))
