@@ -149,6 +149,12 @@ class GaussianMix(Curve):
         p, q = self._scaled()
         return moments.log_density(p, y) - moments.log_density(q, y)
 
+    def _loss_and_slope(self, y: Array) -> tuple[Array, Array]:
+        """Return the loss at y and its derivative, the difference of posterior mean shifts."""
+        p, q = self._scaled()
+        (log_p, mean_p), (log_q, mean_q) = _density_and_mean(p, y), _density_and_mean(q, y)
+        return log_p - log_q, mean_p - mean_q
+
     @functools.cached_property
     def _table(self) -> tuple[Array, Array, int]:
         """Return (y, loss at y, index of the loss's minimum) on a grid that holds all mass."""
@@ -165,13 +171,19 @@ class GaussianMix(Curve):
         sign = 1.0 if values[-1] >= values[0] else -1.0
         index = np.clip(np.searchsorted(sign * values, sign * loss), 1, len(y) - 1)
         low, high = y[index - 1].copy(), y[index].copy()
-        for _ in range(50):
-            middle = 0.5 * (low + high)
-            up = sign * (self._loss(middle) - loss) < 0
-            low, high = np.where(up, middle, low), np.where(up, high, middle)
-            if np.max(high - low) < 1e-13 * (1.0 + np.max(np.abs(high))):
+        root = low + (high - low) * _share(loss, values[index - 1], values[index])
+        for _ in range(40):
+            value, slope = self._loss_and_slope(root)
+            up = sign * (value - loss) < 0
+            low, high = np.where(up, root, low), np.where(up, high, root)
+            with np.errstate(divide="ignore", invalid="ignore"):
+                newton = root - (value - loss) / slope
+            inside = (newton >= low) & (newton <= high)
+            following = np.where(inside, newton, 0.5 * (low + high))
+            moved = float(np.max(np.abs(following - root)))
+            root = following
+            if moved < 1e-12:
                 break
-        root = 0.5 * (low + high)
         root = np.where(sign * loss <= sign * values[0], -np.inf, root)
         return np.asarray(np.where(sign * loss > sign * values[-1], np.inf, root))
 
@@ -189,6 +201,22 @@ class GaussianMix(Curve):
         p_above, p_below = _outside_and_inside(p, left, right)
         q_above, q_below = _outside_and_inside(q, left, right)
         return Tails(p_above, q_above, p_below, q_below)
+
+
+def _share(x: Array, low: Array, high: Array) -> Array:
+    """Return where x lies between low and high, in [0, 1]."""
+    with np.errstate(divide="ignore", invalid="ignore"):
+        share = (x - low) / (high - low)
+    return np.asarray(np.clip(np.nan_to_num(share, nan=0.5), 0.0, 1.0))
+
+
+def _density_and_mean(mixture: Mixture, y: Array) -> tuple[Array, Array]:
+    """Return a unit-variance mixture's log-density and posterior mean component at each y."""
+    log_density = moments.log_density(mixture, y)
+    mean = np.zeros_like(y)
+    for weight, centre in mixture:
+        mean += centre * np.exp(math.log(weight) - 0.5 * (y - centre) ** 2 - log_density)
+    return log_density, mean
 
 
 def _outside_and_inside(mixture: Mixture, left: Array, right: Array) -> tuple[Array, Array]:

@@ -6,10 +6,13 @@ P-mass times ``exp(-loss)``. What each side may do to a pair (P, Q):
 - UP, *connect the dots* (Doroshenko et al. 2022): the mass of a cell between two points goes to
   both ends so that its P-mass and its Q-mass are kept. The privacy profile becomes its own chord,
   which lies above it because profiles are convex in exp(epsilon).
-- DOWN: merging outcomes is post-processing, so it never raises the profile; neither does lowering
-  P or raising Q as measures. A cell around a point is trimmed at its lower end until its
-  likelihood ratio reaches the point, the trimmed part goes one point down, and every point then
-  keeps its P-mass with Q raised to fit. Both sides err in second order of the step.
+- DOWN: merging outcomes, at random too, is post-processing, so it never raises the profile;
+  neither does lowering P or raising Q as measures. A cell around a point is merged into one
+  outcome. If its likelihood ratio falls short of the point's, a share of the next cell is merged
+  into it, just large enough; then the point keeps its P-mass with Q raised to fit. A cell that
+  cannot be lifted falls one point down.
+
+Both sides err in second order of the step.
 
 Rounding in the tails is counted: UP adds, DOWN subtracts ``_rounding`` of each cell.
 """
@@ -109,7 +112,7 @@ def discretise(
     """Round the loss whose ``tails`` are given to multiples of ``step`` on the given side."""
     low, high = support(tails, step, tail_mass)
     if side is Side.DOWN:
-        return _trim_and_merge(tails, step, low, high)
+        return _merge(tails, step, low, high)
     edges = step * np.arange(low, high + 1, dtype=np.float64)
     mass, beyond = connect_the_dots(tails, edges)
     return Lattice(step, low, mass, beyond)
@@ -152,28 +155,35 @@ def connect_the_dots(tails: Callable[[Array], Tails], edges: Array) -> tuple[Arr
     return mass, float(np.exp(found.p_above[-1]) + _rounding(found.p_above[-1:])[0])
 
 
-def _trim_and_merge(tails: Callable[[Array], Tails], step: float, low: int, high: int) -> Lattice:
+def _merge(tails: Callable[[Array], Tails], step: float, low: int, high: int) -> Lattice:
+    """Merge cells around the points low ... high; the point ``low - 1`` takes what falls down."""
     points = step * np.arange(low, high + 1, dtype=np.float64)
     edges = np.append(points - step / 2, points[-1] + step / 2)
     found = tails(edges)
-    whole = _cells(_slice(found, slice(None, -1)), _slice(found, slice(1, None)), points, points)
-    cut = edges[:-1] + step * _fraction_to_trim(whole, step)
-    middle = tails(cut)
-    trimmed = _cells(_slice(found, slice(None, -1)), middle, points, points)
-    kept = _cells(middle, _slice(found, slice(1, None)), points, points)
-    fits = kept.p >= kept.q * (1 - LOSS_ROUNDING) + kept.error
+    cells = _cells(_slice(found, slice(None, -1)), _slice(found, slice(1, None)), points, points)
+    short = np.maximum(cells.q * (1 - LOSS_ROUNDING) - cells.p + 2 * cells.error, 0.0)
+    share = _share_of_next(cells, short, step)
+    falls = share > 1.0
+    share = np.where(falls, 0.0, share)
+    certain = np.maximum(cells.p - cells.error, 0.0)
+    given = np.append(0.0, share[:-1])
     mass = np.zeros(len(points) + 1)
-    mass[1:] += np.where(fits, np.maximum(kept.p - kept.error, 0.0), 0.0)
-    down = np.where(fits, trimmed.p - trimmed.error, whole.p - whole.error)
-    mass[:-1] += np.maximum(down, 0.0)
+    mass[1:] += np.where(falls, 0.0, (1 - given) * certain)
+    mass[1:-1] += share[:-1] * certain[1:]
+    mass[:-1] += np.where(falls, (1 - given) * certain, 0.0)
     mass[-1] += np.exp(found.p_above[-1]) * (1 - 1e-12)
     return Lattice(step, low - 1, mass, 0.0)
 
 
-def _fraction_to_trim(cells: _Cells, step: float) -> Array:
-    """Estimate which part of each cell must go so that the rest's ratio reaches the point."""
-    shortfall = np.maximum(cells.q - cells.p, 0.0) + 2 * cells.error
+def _share_of_next(cells: _Cells, short: Array, step: float) -> Array:
+    """Return which share of the next cell lifts each cell's ratio to its point; 2 if none does.
+
+    With a share f of the next cell's (p+, q+) mixed in, the ratio reaches exp(x) once
+    f (p+ - q+ exp(x)) >= q exp(x) - p.
+    """
+    next_p = np.append(cells.p[1:] - cells.error[1:], 0.0)
+    next_q = np.append(cells.q[1:] + cells.error[1:], 0.0) * np.exp(-step)
+    lift = next_p - next_q
     with np.errstate(divide="ignore", invalid="ignore"):
-        share = shortfall / (cells.q * -np.expm1(-step / 2))
-    share = np.where(cells.q >= cells.p - 2 * cells.error, 1.1 * share, 0.0)
-    return np.asarray(np.clip(np.nan_to_num(share, nan=1.0, posinf=1.0), 0.0, 1.0))
+        share = np.where(lift > 0, short / lift, 2.0)
+    return np.asarray(np.where(short > 0, np.where(share <= 1.0, share, 2.0), 0.0))

@@ -1,0 +1,47 @@
+"""fedprivacy: differential privacy for federated learning, with certified bounds.
+
+``import fedprivacy as fp`` and start from a mechanism::
+
+    step = fp.Gaussian(noise_multiplier=0.8, unit="client")
+    run = step.sampled(fp.Poisson(0.01)) * 10_000
+    fp.epsilon(run, delta=1e-5, adjacency="add_remove")
+"""
+
+from . import accountants, errors
+from .answers import Profile, delta, epsilon, profile
+from .bound import Bound, Verdict
+from .budget import Budget
+from .calibration import Calibration, calibrate
+from .errors import ParameterError, UnsupportedCombination
+from .mechanisms import Gaussian, Mechanism, SparsifiedPerturbation
+from .privacy_loss import PrivacyLoss
+from .relations import Adjacency, Observer, Unit
+from .sampling import Everyone, FixedSize, Poisson
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "Adjacency",
+    "Bound",
+    "Budget",
+    "Calibration",
+    "Everyone",
+    "FixedSize",
+    "Gaussian",
+    "Mechanism",
+    "Observer",
+    "ParameterError",
+    "Poisson",
+    "PrivacyLoss",
+    "Profile",
+    "SparsifiedPerturbation",
+    "Unit",
+    "UnsupportedCombination",
+    "Verdict",
+    "accountants",
+    "calibrate",
+    "delta",
+    "epsilon",
+    "errors",
+    "profile",
+]

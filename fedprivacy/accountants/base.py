@@ -1,0 +1,163 @@
+"""What the accountants share: adding losses up, and turning numbers into Bounds."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from typing import Any, ClassVar, Self
+
+from ..bound import Bound
+from ..errors import LedgerError, integer, non_negative, open_unit, positive, refuse
+from ..loss import Composed, Curve, Fold, GaussianMix, Gdp, Mix, Sampled, Swapped
+from ..privacy_loss import PrivacyLoss, Witness, compose_losses
+from ..records import decode, encode
+from ..relations import Adjacency, Facts, Observer, Unit
+
+CURVES: dict[str, type] = {
+    kind.__name__: kind for kind in (Gdp, GaussianMix, Swapped, Sampled, Fold, Mix, Composed)
+}
+"""Every curve that a saved accountant may hold."""
+
+
+@dataclass(frozen=True)
+class Answer:
+    """An accountant's numbers before they become a Bound."""
+
+    upper: float
+    low: float = 0.0
+    """Lower end for the dominating pair."""
+    attained: float = 0.0
+    """Lower end for the attained pair."""
+    method: str = ""
+    reason: str = ""
+
+
+def orientations(curve: Curve) -> tuple[Curve, ...]:
+    """Return the curve and, unless it equals its swap, the swap."""
+    return (curve,) if curve.symmetric else (curve, curve.swap())
+
+
+class Accountant(ABC):
+    """Adds privacy losses up and answers with certified bounds.
+
+    The two orientations of a loss are composed apart and the worse result counts: composing one
+    worse-of-two curve is not sound (Lebeda, Regehr, Kamath and Steinke 2024).
+
+    Args:
+        tolerance: wanted width of ``Bound.resolution``: absolute for epsilon, relative for delta.
+    """
+
+    name: ClassVar[str]
+
+    def __init__(self, *, tolerance: float = 1e-3) -> None:
+        self.tolerance = positive(tolerance=tolerance)
+        self._parts: dict[PrivacyLoss, int] = {}
+
+    def compose(self, loss: PrivacyLoss, count: int = 1) -> Self:
+        """Add ``count`` runs of a loss; ``compose(m, n)`` equals n times ``compose(m)``.
+
+        Raises:
+            ParameterError: a count that is not a whole number of at least 1, or another unit.
+            UnsupportedCombination: another adjacency or observer than before.
+        """
+        times = integer(1, count=count)
+        parts = dict(self._parts)
+        parts[loss] = parts.get(loss, 0) + times
+        compose_losses(list(parts.items()))
+        self._parts = parts
+        return self
+
+    def copy(self) -> Self:
+        """Return an independent accountant with the same losses composed."""
+        twin = type(self)(tolerance=self.tolerance)
+        twin._parts = dict(self._parts)
+        return twin
+
+    @property
+    def loss(self) -> PrivacyLoss:
+        """The composed loss so far."""
+        return compose_losses(list(self._parts.items()))
+
+    def epsilon(self, delta: float) -> Bound:
+        """Return the epsilon of everything composed, at a delta in (0, 1)."""
+        target = open_unit(delta=delta)
+        loss = self.loss
+        return _bound("epsilon", target, loss, self._epsilon(loss, target))
+
+    def delta(self, epsilon: float) -> Bound:
+        """Return the delta of everything composed, at an epsilon of at least 0."""
+        target = non_negative(epsilon=epsilon)
+        loss = self.loss
+        return _bound("delta", target, loss, self._delta(loss, target))
+
+    @abstractmethod
+    def _epsilon(self, loss: PrivacyLoss, delta: float) -> Answer: ...
+
+    @abstractmethod
+    def _delta(self, loss: PrivacyLoss, epsilon: float) -> Answer: ...
+
+    def state(self) -> dict[str, Any]:
+        """Return everything composed as plain JSON values."""
+        parts = [{"loss": _encode(loss), "count": k} for loss, k in self._parts.items()]
+        return {"accountant": self.name, "version": 1, "tolerance": self.tolerance, "parts": parts}
+
+    def restore(self, state: dict[str, Any]) -> Self:
+        """Take the place of the accountant that ``state()`` was asked of, and return self.
+
+        Raises:
+            ParameterError: the state is another accountant's or of another version.
+            LedgerError: the state holds something that is not a curve of ours.
+        """
+        if not isinstance(state, dict) or state.get("version") != 1:
+            refuse("state", type(state).__name__, "be what state() returned, version 1")
+        if state.get("accountant") != self.name:
+            refuse("state", state.get("accountant"), f"be of a {self.name!r} accountant")
+        self.tolerance = positive(tolerance=state.get("tolerance"))
+        self._parts = {}
+        for part in state.get("parts", []):
+            self.compose(_decode(part["loss"]), part["count"])
+        return self
+
+
+def _bound(quantity: str, given: float, loss: PrivacyLoss, answer: Answer) -> Bound:
+    return Bound(
+        quantity=quantity,
+        given=given,
+        upper=answer.upper,
+        lower=answer.attained,
+        resolution=(answer.low, answer.upper),
+        witness=loss.witness.datasets if loss.witness and answer.attained > 0 else None,
+        method=answer.method,
+        theorems=loss.theorems,
+        assumptions=loss.assumptions,
+        facts=loss.facts,
+        reason=answer.reason,
+    )
+
+
+def _encode(loss: PrivacyLoss) -> dict[str, Any]:
+    unit, adjacency, observer = loss.facts
+    witness = loss.witness
+    return {
+        "curve": encode(loss.curve, CURVES),
+        "facts": [None if unit is None else str(unit), str(adjacency), str(observer)],
+        "witness": witness
+        and {"curve": encode(witness.curve, CURVES), "datasets": witness.datasets},
+        "theorems": list(loss.theorems),
+        "assumptions": list(loss.assumptions),
+    }
+
+
+def _decode(data: dict[str, Any]) -> PrivacyLoss:
+    try:
+        unit, adjacency, observer = data["facts"]
+        witness = data["witness"]
+        return PrivacyLoss(
+            decode(data["curve"], CURVES),
+            Facts(None if unit is None else Unit(unit), Adjacency(adjacency), Observer(observer)),
+            witness and Witness(decode(witness["curve"], CURVES), str(witness["datasets"])),
+            tuple(map(str, data["theorems"])),
+            tuple(map(str, data["assumptions"])),
+        )
+    except (KeyError, TypeError, ValueError) as problem:
+        raise LedgerError(f"accountant state is not readable: {problem}") from problem

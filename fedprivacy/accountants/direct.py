@@ -1,0 +1,49 @@
+"""One curve, not composed: epsilon and delta straight from its tails."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from ..loss import Curve, Side
+from ..loss.lattice import Array
+
+_ROUNDING = 2e-12
+"""Relative error allowed for each of the two tails that a delta is the difference of."""
+
+
+def delta(curve: Curve, epsilons: Array, side: Side) -> Array:
+    """Return delta(epsilon) of one curve at each epsilon, rounded to the side."""
+    tails = curve.tails(epsilons, side)
+    p, q = np.exp(tails.p_above), np.exp(np.minimum(tails.q_above + epsilons, 0.0))
+    q = np.minimum(q, p)
+    slack = _ROUNDING * (p + q)
+    rounded = p - q + slack if side is Side.UP else p - q - slack
+    return np.clip(rounded, 0.0, 1.0)
+
+
+def epsilon(curve: Curve, target: float, side: Side) -> float:
+    """Return epsilon(delta = target) of one curve, rounded to the side; 0 or more, or inf."""
+    fits = _fits(curve, target, side)
+    if fits(np.zeros(1))[0]:
+        return 0.0
+    high = 1.0
+    while not fits(np.array([high]))[0]:
+        high *= 2.0
+        if high > 1e7:
+            return math.inf if side is Side.UP else 1e7
+    low = 0.0 if high == 1.0 else high / 2.0
+    for _ in range(7):
+        grid = np.linspace(low, high, 101)
+        first = int(np.argmax(fits(grid))) or 1
+        low, high = float(grid[first - 1]), float(grid[first])
+    return high if side is Side.UP else low
+
+
+def _fits(curve: Curve, target: float, side: Side):  # type: ignore[no-untyped-def]
+    def fits(epsilons: Array) -> Array:
+        found = delta(curve, epsilons, side)
+        return found <= target if side is Side.UP else found < target
+
+    return fits

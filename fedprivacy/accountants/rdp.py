@@ -1,0 +1,78 @@
+"""Renyi differential privacy: moments added up, converted at the best order."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import ClassVar
+
+from ..loss import Curve
+from ..privacy_loss import PrivacyLoss
+from .base import Accountant, Answer, orientations
+
+
+class RdpAccountant(Accountant):
+    """Adds Renyi divergences and converts them by Canonne, Kamath and Steinke (2020), Prop. 12.
+
+    For every order a > 1: epsilon = rdp + log(1 - 1/a) - (log delta + log a) / (a - 1). The order is
+    searched continuously; any order gives a valid bound, so the search needs no guarantee.
+    """
+
+    name: ClassVar[str] = "rdp"
+
+    def _epsilon(self, loss: PrivacyLoss, delta: float) -> Answer:
+        def at(curve: Curve, order: float) -> float:
+            divergence = curve.log_moment(order) / (order - 1.0)
+            gain = (math.log(delta) + math.log(order)) / (order - 1.0)
+            return max(divergence + math.log1p(-1.0 / order) - gain, 0.0)
+
+        value, order = _worse_orientation(loss.curve, at)
+        return Answer(value, method=f"RDP, order {order:.5g}")
+
+    def _delta(self, loss: PrivacyLoss, epsilon: float) -> Answer:
+        def at(curve: Curve, order: float) -> float:
+            exponent = curve.log_moment(order) - (order - 1.0) * epsilon
+            return exponent + (order - 1.0) * math.log1p(-1.0 / order) - math.log(order)
+
+        value, order = _worse_orientation(loss.curve, at)
+        return Answer(math.exp(min(value, 0.0)), method=f"RDP, order {order:.5g}")
+
+
+def _worse_orientation(curve: Curve, at: Callable[[Curve, float], float]) -> tuple[float, float]:
+    return max(_best_order(lambda order, c=turned: at(c, order)) for turned in orientations(curve))
+
+
+def _best_order(at: Callable[[float], float]) -> tuple[float, float]:
+    """Return (smallest value found, its order), over orders 1 + 1e-4 ... 1 + 1e6."""
+    grid = [1.0 + 10.0 ** (k / 3.0) for k in range(-12, 19)]
+    values: list[float] = []
+    for order in grid:
+        values.append(_finite(at(order)))
+        if len(values) > 9 and values[-1] > values[-2] > values[-3] > values[-4]:
+            break
+    best = min(range(len(values)), key=values.__getitem__)
+    low, high = grid[max(best - 1, 0)], grid[min(best + 1, len(values) - 1)]
+    refined = _shrink(at, math.log(low - 1.0), math.log(high - 1.0))
+    return min((values[best], grid[best]), refined)
+
+
+def _shrink(at: Callable[[float], float], low: float, high: float) -> tuple[float, float]:
+    """Golden-section search over log(order - 1)."""
+    ratio = (math.sqrt(5.0) - 1.0) / 2.0
+    points = [high - ratio * (high - low), low + ratio * (high - low)]
+    values = [_finite(at(1.0 + math.exp(x))) for x in points]
+    for _ in range(24):
+        if values[0] <= values[1]:
+            high, points, values = points[1], [0.0, points[0]], [0.0, values[0]]
+            points[0] = high - ratio * (high - low)
+            values[0] = _finite(at(1.0 + math.exp(points[0])))
+        else:
+            low, points, values = points[0], [points[1], 0.0], [values[1], 0.0]
+            points[1] = low + ratio * (high - low)
+            values[1] = _finite(at(1.0 + math.exp(points[1])))
+    best = 0 if values[0] <= values[1] else 1
+    return values[best], 1.0 + math.exp(points[best])
+
+
+def _finite(value: float) -> float:
+    return math.inf if math.isnan(value) else value

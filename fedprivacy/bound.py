@@ -1,0 +1,110 @@
+"""The answer of every accountant: an interval that provably holds the truth."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any
+
+from .errors import ParameterError
+from .relations import Adjacency, Facts, Observer, Unit
+
+
+class Verdict(StrEnum):
+    """What a certified interval says about a claim."""
+
+    HOLDS = "HOLDS"
+    FAILS = "FAILS"
+    CANNOT_BE_CERTIFIED = "CANNOT BE CERTIFIED"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Bound:
+    """A certified interval for one number, epsilon at a delta or delta at an epsilon.
+
+    Attributes:
+        quantity: "epsilon" or "delta".
+        given: the delta or the epsilon it was asked at.
+        upper: certified; may be published.
+        lower: certified lower end of the mechanism's own worst case, attained by the data sets
+            that ``witness`` names; 0 where none is known.
+        resolution: (lo, hi) around the dominating pair's number; hi equals ``upper``.
+        witness: two neighbouring data sets whose outputs are at least this far apart, or None.
+        method: the accountant, and the rule of it that won.
+        theorems: what the number rests on.
+        assumptions: what must be true of the run and no arithmetic can check.
+        facts: unit, adjacency and observer that the number is about.
+        reason: why the interval is wider than asked; empty where it is not.
+    """
+
+    quantity: str
+    given: float
+    upper: float
+    lower: float
+    resolution: tuple[float, float]
+    witness: str | None
+    method: str
+    theorems: tuple[str, ...]
+    assumptions: tuple[str, ...]
+    facts: Facts
+    reason: str = ""
+
+    @property
+    def unit(self) -> Unit | None:
+        """Whose data is one unit."""
+        return self.facts.unit
+
+    @property
+    def adjacency(self) -> Adjacency:
+        """How neighbouring data sets differ."""
+        return self.facts.adjacency
+
+    @property
+    def observer(self) -> Observer:
+        """Who looks."""
+        return self.facts.observer
+
+    def verdict(self, claim: float) -> Verdict:
+        """Return whether ``claim``, an upper bound on the quantity, holds.
+
+        HOLDS where ``upper <= claim``, FAILS where ``lower > claim``, else it cannot be certified.
+
+        Raises:
+            ParameterError: the claim is NaN or below 0.
+        """
+        if math.isnan(claim) or claim < 0:
+            raise ParameterError(f"claim must be a number of at least 0, got {claim!r}")
+        if self.upper <= claim:
+            return Verdict.HOLDS
+        return Verdict.FAILS if self.lower > claim else Verdict.CANNOT_BE_CERTIFIED
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the bound as plain JSON values; infinity as the string "inf"."""
+        return {
+            "quantity": self.quantity,
+            "given": self.given,
+            "upper": _plain(self.upper),
+            "lower": _plain(self.lower),
+            "resolution": [_plain(end) for end in self.resolution],
+            "witness": self.witness,
+            "method": self.method,
+            "theorems": list(self.theorems),
+            "assumptions": list(self.assumptions),
+            "unit": None if self.unit is None else str(self.unit),
+            "adjacency": str(self.adjacency),
+            "observer": str(self.observer),
+            "reason": self.reason,
+        }
+
+    def __str__(self) -> str:
+        at = "delta" if self.quantity == "epsilon" else "epsilon"
+        unit = f"{self.unit} level, " if self.unit else ""
+        return (
+            f"{self.quantity} in [{self.lower:.6g}, {self.upper:.6g}] at {at} = {self.given:g} "
+            f"({unit}{self.adjacency}, {self.observer}; {self.method})"
+        )
+
+
+def _plain(value: float) -> float | str:
+    return "inf" if math.isinf(value) else value

@@ -1,0 +1,157 @@
+"""A privacy budget that is asked before every round."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+
+from .accountants import Accountant
+from .answers import Accountable, accountant_named
+from .bound import Bound
+from .errors import BudgetExhausted, non_negative, open_unit, refuse
+from .loss import Curve
+from .privacy_loss import PrivacyLoss
+from .relations import Adjacency, Observer
+
+
+@dataclass(kw_only=True)
+class Budget:
+    """What may be spent, and what was.
+
+    A schedule fixed beforehand may use any accountant. Where the next round's mechanism depends
+    on earlier outputs (``adaptive=True``), composed bounds do not hold; then a Renyi filter is
+    used: one order is fixed by the first round asked about, before anything was released, and a
+    round is allowed while the sum of the rounds' divergences at that order stays within what
+    (epsilon, delta) permits there (Feldman and Zrnic 2021), in both orientations.
+
+    Args:
+        epsilon: at least 0.
+        delta: in (0, 1).
+        adjacency: how neighbouring data sets differ.
+        observer: who looks.
+        accountant: "pld", "rdp" or "advanced", for schedules fixed beforehand.
+        adaptive: whether the schedule may depend on outputs.
+    """
+
+    epsilon: float
+    delta: float
+    adjacency: Adjacency | str
+    observer: Observer | str = Observer.AGGREGATE
+    accountant: str = "pld"
+    adaptive: bool = False
+    _spent: dict[PrivacyLoss, int] = field(default_factory=dict, init=False, repr=False)
+    _room: dict[PrivacyLoss, int] = field(default_factory=dict, init=False, repr=False)
+    _filter: _RenyiFilter | None = field(default=None, init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        self.epsilon = non_negative(epsilon=self.epsilon)
+        self.delta = open_unit(delta=self.delta)
+        accountant_named(self.accountant)
+        if self.adaptive and self.accountant not in ("pld", "rdp"):
+            refuse("accountant", self.accountant, "be left at its default for adaptive schedules")
+
+    @property
+    def rule(self) -> str:
+        """Which rule decides, in words, for the ledger."""
+        if self.adaptive:
+            return "RDP filter (adaptive schedule)"
+        return f"{self.accountant} accountant (schedule fixed beforehand)"
+
+    def _loss(self, round_: Accountable) -> PrivacyLoss:
+        return round_.privacy_loss(self.adjacency, self.observer)
+
+    def allows(self, next_round: Accountable) -> bool:
+        """Return whether one more such round keeps the whole within the budget. Spends nothing."""
+        loss = self._loss(next_round)
+        if self.adaptive:
+            return self._renyi(loss).allows(loss)
+        if loss not in self._room:
+            self._room[loss] = self._count_room(loss)
+        return self._room[loss] > 0
+
+    def spend(self, round_: Accountable) -> None:
+        """Count a round as spent.
+
+        Raises:
+            BudgetExhausted: the round does not fit; nothing is counted.
+        """
+        if not self.allows(round_):
+            raise BudgetExhausted(
+                f"one more round exceeds epsilon = {self.epsilon:g} at delta = {self.delta:g} "
+                f"({self.rule}); stop here or raise the budget"
+            )
+        loss = self._loss(round_)
+        if self.adaptive:
+            self._renyi(loss).spend(loss)
+        else:
+            left = self._room[loss] - 1
+            self._room = {loss: left} if left else {}
+        self._spent[loss] = self._spent.get(loss, 0) + 1
+
+    def spent(self) -> Bound | None:
+        """Return the bound of what was spent so far, None before the first round."""
+        return self._composed(self._spent).epsilon(self.delta) if self._spent else None
+
+    def _composed(self, parts: dict[PrivacyLoss, int]) -> Accountant:
+        account = accountant_named(self.accountant)
+        for loss, count in parts.items():
+            account.compose(loss, count)
+        return account
+
+    def _fits(self, loss: PrivacyLoss, more: int) -> bool:
+        parts = {**self._spent, loss: self._spent.get(loss, 0) + more}
+        return self._composed(parts).epsilon(self.delta).upper <= self.epsilon
+
+    def _count_room(self, loss: PrivacyLoss) -> int:
+        """Return how many more such rounds fit (a few accounts now spare one every round).
+
+        At most twice what is spent so far is looked ahead, so that one early question stays cheap.
+        """
+        ahead = max(2 * sum(self._spent.values()), 64)
+        fitting, failing = 0, ahead + 1
+        if self._fits(loss, ahead):
+            return ahead
+        while failing - fitting > 1:
+            middle = (fitting + failing) // 2
+            fitting, failing = (middle, failing) if self._fits(loss, middle) else (fitting, middle)
+        return fitting
+
+    def _renyi(self, loss: PrivacyLoss) -> _RenyiFilter:
+        if self._filter is None:
+            self._filter = _RenyiFilter(loss.curve, self.epsilon, self.delta)
+        return self._filter
+
+
+class _RenyiFilter:
+    """Sums divergences at one fixed order, both orientations apart."""
+
+    def __init__(self, first: Curve, epsilon: float, delta: float) -> None:
+        orders = [1.0 + 10.0 ** (k / 8.0) for k in range(-8, 25)]
+        self.order = max(orders, key=lambda a: self._rounds(first, a, epsilon, delta))
+        self.limit = self._limit(self.order, epsilon, delta)
+        self.total = [0.0, 0.0]
+
+    @staticmethod
+    def _limit(order: float, epsilon: float, delta: float) -> float:
+        """Return the largest divergence of this order that implies (epsilon, delta)."""
+        gain = (math.log(delta) + math.log(order)) / (order - 1.0)
+        return epsilon - math.log1p(-1.0 / order) + gain
+
+    def _rounds(self, curve: Curve, order: float, epsilon: float, delta: float) -> float:
+        cost = max(self._cost(curve, order))
+        return self._limit(order, epsilon, delta) / cost if cost > 0 else math.inf
+
+    @staticmethod
+    def _cost(curve: Curve, order: float) -> tuple[float, float]:
+        forward, backward = curve.log_moment(order), curve.swap().log_moment(order)
+        return forward / (order - 1.0), backward / (order - 1.0)
+
+    def allows(self, loss: PrivacyLoss) -> bool:
+        """Return whether both orientations stay within the limit."""
+        cost = self._cost(loss.curve, self.order)
+        return all(t + c <= self.limit for t, c in zip(self.total, cost, strict=True))
+
+    def spend(self, loss: PrivacyLoss) -> None:
+        """Add a round's divergences."""
+        cost = self._cost(loss.curve, self.order)
+        self.total = [t + c for t, c in zip(self.total, cost, strict=True)]

@@ -1,0 +1,244 @@
+"""Find the value of any one parameter that just meets a privacy budget."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from .answers import Accountable, epsilon
+from .bound import Bound
+from .errors import ImpossibleBudget, ParameterError, non_negative, open_unit, positive, refuse
+from .relations import Adjacency, Observer
+
+_MAX_DOUBLINGS = 60
+
+
+@dataclass(frozen=True)
+class Calibration:
+    """The calibrated value, on the private side, and the bound certified at exactly that value."""
+
+    value: float
+    bound: Bound
+
+
+class _Seen(NamedTuple):
+    value: float
+    bound: Bound | None
+    """None where the value is outside the parameter's own range."""
+
+
+class _Question:
+    """Is the run at a value within the budget? Remembers what it was asked."""
+
+    def __init__(
+        self, ask: Callable[[float], Bound], epsilon: float, domain: tuple[float, float]
+    ) -> None:
+        self._ask = ask
+        self.epsilon = epsilon
+        self.domain = domain
+        self.seen: dict[float, Bound | None] = {}
+        self.refusal: Exception | None = None
+
+    def bound(self, value: float) -> Bound | None:
+        """Return the bound at a value; None where the mechanism refuses the value."""
+        if value not in self.seen:
+            try:
+                low, high = self.domain
+                self.seen[value] = self._ask(value) if low <= value <= high else None
+            except ParameterError as refusal:
+                self.refusal = refusal
+                self.seen[value] = None
+        return self.seen[value]
+
+    def upper(self, value: float) -> float | None:
+        """Return the certified epsilon at a value, or None where the value is refused."""
+        bound = self.bound(value)
+        return None if bound is None else bound.upper
+
+    def fits(self, value: float) -> bool:
+        """Return whether the value is admissible and within the budget."""
+        upper = self.upper(value)
+        return upper is not None and upper <= self.epsilon
+
+
+def calibrate(
+    make_run: Callable[[float], Accountable],
+    *,
+    epsilon: float,
+    delta: float,
+    adjacency: Adjacency | str,
+    observer: Observer | str = Observer.AGGREGATE,
+    accountant: str = "pld",
+    integer: bool = False,
+    domain: tuple[float, float] | None = None,
+    tolerance: float = 1e-3,
+) -> Calibration:
+    """Return the value of one parameter at which a run just meets (epsilon, delta).
+
+    The parameter may raise or lower epsilon; the direction is found out, and no bracket is asked.
+    The value lies on the private side and its bound is certified there.
+
+    Args:
+        make_run: takes the value, returns the run; values it refuses with ParameterError bound
+            the search.
+        epsilon: the budget, at least 0.
+        delta: the budget, in (0, 1).
+        adjacency: how neighbouring data sets differ.
+        observer: who looks.
+        accountant: "pld", "rdp" or "advanced".
+        integer: whether only whole values count.
+        domain: (smallest, largest) admissible value; default everything above 0.
+        tolerance: relative precision of a real value, and precision of its bound.
+
+    Raises:
+        ImpossibleBudget: no admissible value meets the budget, or every value does and there is
+            no last one.
+        ParameterError: a budget out of range; or the parameter does not change epsilon.
+    """
+    budget = non_negative(epsilon=epsilon)
+    low, high = _domain(domain, integer)
+    open_unit(delta=delta)
+    positive(tolerance=tolerance)
+
+    def ask(value: float) -> Bound:
+        run = make_run(int(value) if integer else value)
+        return _epsilon(
+            run,
+            delta=delta,
+            adjacency=adjacency,
+            observer=observer,
+            accountant=accountant,
+            tolerance=max(min(tolerance * budget, 1e-2), 1e-6),
+        )
+
+    question = _Question(ask, budget, (low, high))
+    start = _start(question, integer)
+    rising = _direction(question, start, integer)
+    good, bad = _bracket(question, start, rising, integer)
+    value = good if bad is None else _bisect(question, good, bad, integer, tolerance)
+    bound = question.bound(value)
+    assert bound is not None
+    return Calibration(int(value) if integer else value, bound)
+
+
+_epsilon = epsilon
+
+
+def _domain(domain: tuple[float, float] | None, integer: bool) -> tuple[float, float]:
+    low, high = domain if domain is not None else (1.0 if integer else 0.0, math.inf)
+    if not 0 <= low < high:
+        refuse("domain", domain, "be (smallest, largest) with 0 <= smallest < largest")
+    if integer:
+        low, high = math.ceil(low), math.floor(high) if math.isfinite(high) else high
+    return float(low), float(high)
+
+
+def _start(question: _Question, integer: bool) -> float:
+    """Return an admissible value to start from: 1, or the nearest power of 2 that is accepted."""
+    low, high = question.domain
+    first = min(max(1.0, low), high)
+    candidates = [first, *(first * 2.0**k for k in range(1, 31)), high, low]
+    candidates += [] if integer else [first * 2.0**-k for k in range(1, 31)]
+    for value in candidates:
+        if math.isfinite(value) and value > 0 and question.upper(value) is not None:
+            return value
+    raise ImpossibleBudget(
+        f"no value in {question.domain} is accepted by the run; last refusal: {question.refusal}"
+    )
+
+
+def _direction(question: _Question, start: float, integer: bool) -> bool:
+    """Return whether epsilon rises with the value."""
+    here = question.upper(start)
+    assert here is not None
+    factors = [2.0, 16.0, 256.0, 1.5, 1.1] + ([] if integer else [0.5, 1 / 16, 1 / 256, 0.9])
+    for factor in factors:
+        value = float(round(start * factor)) if integer else start * factor
+        there = question.upper(value)
+        if value != start and there is not None and there != here:
+            return (there > here) == (value > start)
+    low, high = question.domain
+    if here <= question.epsilon and math.isfinite(high):
+        return True
+    raise ParameterError(
+        f"the run must depend on the calibrated parameter: epsilon is {here:.6g} at {start:g} and "
+        "at every other value tried; check that make_run uses its argument"
+    )
+
+
+def _bracket(
+    question: _Question, start: float, rising: bool, integer: bool
+) -> tuple[float, float | None]:
+    """Return (a value that fits, a neighbour further out that does not), by doubling."""
+    less_private = 2.0 if rising else 0.5
+    if question.fits(start):
+        return _walk(question, start, less_private, integer, until_fits=False)
+    good, bad = _walk(question, start, 1.0 / less_private, integer, until_fits=True)
+    return good, bad
+
+
+def _walk(
+    question: _Question, start: float, factor: float, integer: bool, *, until_fits: bool
+) -> tuple[float, float | None]:
+    """Double or halve until the answer changes; return (fitting, not fitting) values."""
+    value = start
+    for _ in range(_MAX_DOUBLINGS):
+        following = _next(value, factor, question.domain, integer)
+        if following == value:
+            if until_fits:
+                break
+            return value, None
+        if question.fits(following) == until_fits:
+            return (following, value) if until_fits else (value, following)
+        if until_fits and question.upper(following) is None:
+            break
+        value = following
+    if until_fits:
+        raise ImpossibleBudget(
+            f"no admissible value meets epsilon = {question.epsilon:g}: epsilon is still "
+            f"{question.upper(value):.6g} at {value:g}; raise the budget, or change another parameter"
+        )
+    raise ImpossibleBudget(
+        f"every value up to {value:g} meets epsilon = {question.epsilon:g}; pass a finite domain to "
+        "get its last value"
+    )
+
+
+def _next(value: float, factor: float, domain: tuple[float, float], integer: bool) -> float:
+    low, high = domain
+    following = value * factor
+    if integer:
+        following = float(math.floor(following))
+    if low == 0.0 and following <= 0.0:
+        return value
+    return min(max(following, low), high)
+
+
+def _bisect(question: _Question, good: float, bad: float, integer: bool, tolerance: float) -> float:
+    """Shrink (fitting, not fitting) to neighbours, or to a relative width below ``tolerance``."""
+    while True:
+        if integer:
+            if abs(good - bad) <= 1:
+                return good
+            middle = float((good + bad) // 2)
+        else:
+            if abs(good - bad) <= 0.1 * tolerance * abs(good):
+                return good
+            middle = _guess(question, good, bad)
+        if question.fits(middle):
+            good = middle
+        else:
+            bad = middle
+
+
+def _guess(question: _Question, good: float, bad: float) -> float:
+    """Return the point between by interpolation of log epsilon, kept off the ends."""
+    inside, outside = question.upper(good), question.upper(bad)
+    share = 0.5
+    if inside and outside and math.isfinite(outside) and question.epsilon > 0:
+        gap = math.log(outside / inside)
+        share = math.log(question.epsilon / inside) / gap if gap > 0 else 0.5
+    share = min(max(share, 0.05), 0.95)
+    return math.exp((1 - share) * math.log(good) + share * math.log(bad))
