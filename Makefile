@@ -1,0 +1,80 @@
+# make demo and make test do all the set-up; everything else here is for people who change the code.
+
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+.PHONY: help demo test test-slow check docs format clean
+
+VENV := .venv
+BIN := $(VENV)/bin
+PINS := constraints.txt
+COMMA := ,
+
+# The first interpreter that is new enough; override with make PYTHON=/path/to/python3.
+PYTHON ?= $(shell for name in python3 python3.14 python3.13 python3.12 python3.11; do \
+	if $$name -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null; \
+	then echo $$name; break; fi; done)
+
+# One variable for one thread each: two test workers on two cores.
+ONE_THREAD := OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 MKL_NUM_THREADS=1
+
+help:
+	@echo "make demo       install, then train, account and audit on real data; writes demo-report.html"
+	@echo "make test       install, then run the test suite (under 5 minutes on 2 cores)"
+	@echo "make test-slow  the statistical tests and other long ones"
+	@echo "make check      formatter, linter, strict type checker, docs build without warnings"
+	@echo "make docs       build the documentation into docs/_build/html"
+	@echo "make format     let the formatter and the linter mend what they can"
+	@echo "make clean      remove everything that was built, $(VENV) too"
+
+$(BIN)/pip:
+	@test -n "$(PYTHON)" && "$(PYTHON)" -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
+		echo "fedprivacy needs Python 3.11 or newer, found: $$(python3 --version 2>&1)." \
+			"Install one, or name it: make PYTHON=/path/to/python3.11" >&2; exit 1; }
+	@echo "Creating $(VENV) with $$("$(PYTHON)" --version) ..."
+	@"$(PYTHON)" -m venv $(VENV) || { \
+		echo "python -m venv failed; on Debian and Ubuntu: apt install python3-venv" >&2; exit 1; }
+
+# One stamp for each set of extras. Editable: a change in the source needs no new install.
+# The pins always apply, so torch is never installed in any other version.
+define install
+	@echo "Installing fedprivacy[$(1)] (some minutes the first time: torch is large) ..."
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c $(PINS) -e '.[$(1)]'
+	@touch $@
+endef
+
+$(VENV)/.has-train: pyproject.toml $(PINS) | $(BIN)/pip
+	$(call install,train)
+
+$(VENV)/.has-test: pyproject.toml $(PINS) | $(BIN)/pip
+	$(call install,train$(COMMA)test)
+
+$(VENV)/.has-check: pyproject.toml $(PINS) | $(BIN)/pip
+	$(call install,train$(COMMA)check$(COMMA)docs)
+
+demo: $(VENV)/.has-train
+	@$(BIN)/fedprivacy demo
+
+test: $(VENV)/.has-test
+	$(ONE_THREAD) $(BIN)/python -m pytest -n 2 -m "not slow"
+
+test-slow: $(VENV)/.has-test
+	$(ONE_THREAD) $(BIN)/python -m pytest -n 2 -m slow
+
+check: $(VENV)/.has-check
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/sphinx-build -q -W --keep-going -b html docs docs/_build/html
+
+docs: $(VENV)/.has-check
+	$(BIN)/sphinx-build -q -b html docs docs/_build/html
+	@echo "docs/_build/html/index.html"
+
+format: $(VENV)/.has-check
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+clean:
+	rm -rf $(VENV) build dist *.egg-info docs/_build docs/reference_table.md demo-out demo-report.html
+	rm -rf .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -1,0 +1,256 @@
+"""Who may import whom, and how long things may be. Read from the source, nothing is run."""
+
+import ast
+import sys
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+PACKAGE = Path(__file__).parent.parent / "fedprivacy"
+
+BASE = {"errors", "relations"}
+ARROWS = {
+    "errors": set(),
+    "relations": set(),
+    "records": {"errors"},
+    "loss": {"errors"},
+    "bound": BASE,
+    "privacy_loss": BASE | {"loss"},
+    "sampling": BASE | {"loss", "privacy_loss"},
+    "mechanisms": BASE | {"sampling", "loss", "privacy_loss"},
+    "accountants": BASE | {"loss", "privacy_loss", "bound", "records"},
+    "answers": BASE | {"accountants", "mechanisms", "loss", "privacy_loss", "bound"},
+    "calibration": BASE | {"answers", "accountants", "mechanisms", "bound"},
+    "budget": BASE | {"answers", "accountants", "mechanisms", "loss", "privacy_loss", "bound"},
+    "published": BASE | {"answers", "mechanisms", "sampling", "bound"},
+    "ledger": BASE | {"mechanisms", "sampling", "records"},
+    "theory": {"errors"},
+    "training": BASE | {"mechanisms", "sampling", "ledger", "theory"},
+    "audit": BASE
+    | {"ledger", "answers", "accountants", "mechanisms", "loss", "privacy_loss", "bound"},
+    "integrations": BASE | {"mechanisms", "sampling", "ledger"},
+}
+"""Part -> parts it may import."""
+
+ROOTS = {"cli", "experiment", "__init__", "__main__"}
+"""Where everything comes together; they may import every part."""
+
+TRAINS = {"training", "experiment"}
+"""What needs torch: nothing else may import it, but for a command at the moment it runs."""
+
+LAZY = {
+    "torch",
+    "sklearn",
+    "matplotlib",
+    "pandas",
+    "dp_accounting",
+    "scipy.stats",
+    "rich",
+    "jinja2",
+}
+"""Slow to import: inside functions only, except where the whole part needs them."""
+
+HOMES = {"torch": {"training"}, "sklearn": {"training"}, "dp_accounting": {"integrations"}}
+"""Where a heavy package may be imported at all."""
+
+MAX_FUNCTION = 80
+MAX_MODULE = 600
+
+
+def files() -> list[Path]:
+    return sorted(PACKAGE.rglob("*.py"))
+
+
+def name_of(path: Path) -> str:
+    return str(path.relative_to(PACKAGE))
+
+
+def part_of(path: Path) -> str:
+    return path.relative_to(PACKAGE).parts[0].removesuffix(".py")
+
+
+@cache
+def tree_of(path: Path) -> ast.Module:
+    return ast.parse(path.read_text(encoding="utf-8"))
+
+
+def absolute(path: Path, node: ast.ImportFrom) -> str:
+    """Return the dotted module that a from-import names."""
+    if not node.level:
+        return node.module or ""
+    package = ("fedprivacy", *path.relative_to(PACKAGE).parts[:-1])
+    base = package[: len(package) - node.level + 1]
+    return ".".join([*base, *([node.module] if node.module else [])])
+
+
+def imports(path: Path, tree: ast.AST | None = None) -> list[str]:
+    """Return every dotted name imported in a file, `from a import b` as a.b."""
+    found = []
+    for node in ast.walk(tree or tree_of(path)):
+        if isinstance(node, ast.Import):
+            found += [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom):
+            module = absolute(path, node)
+            found += [f"{module}.{alias.name}" for alias in node.names]
+    return found
+
+
+def inner_parts(path: Path) -> set[str]:
+    """Return the parts of this package that a file imports, but for its own."""
+    dotted = [name.split(".") for name in imports(path)]
+    parts = {name[1] for name in dotted if name[0] == "fedprivacy" and len(name) > 1}
+    return parts - {part_of(path), "__version__"}
+
+
+def functions(tree: ast.AST) -> list[ast.FunctionDef | ast.AsyncFunctionDef]:
+    kinds = (ast.FunctionDef, ast.AsyncFunctionDef)
+    return [node for node in ast.walk(tree) if isinstance(node, kinds)]
+
+
+def inside_functions(tree: ast.AST) -> set[int]:
+    """Return the ids of the import statements that run only when a function is called."""
+    kinds = (ast.Import, ast.ImportFrom)
+    return {id(n) for f in functions(tree) for n in ast.walk(f) if isinstance(n, kinds)}
+
+
+def for_types_only(tree: ast.AST) -> set[int]:
+    """Return the ids of the import statements under ``if TYPE_CHECKING``."""
+    blocks = [
+        node
+        for node in ast.walk(tree)
+        if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.dump(node.test)
+    ]
+    return {id(n) for block in blocks for statement in block.body for n in ast.walk(statement)}
+
+
+def is_of(name: str, package: str) -> bool:
+    return name == package or name.startswith(package + ".")
+
+
+@pytest.mark.parametrize("path", files(), ids=name_of)
+def test_arrows(path):
+    part = part_of(path)
+    if part in ROOTS:
+        return
+    assert part in ARROWS, f"{part} is a new part: say in ARROWS what it may import"
+    assert inner_parts(path) <= ARROWS[part]
+
+
+def test_no_cycle_between_parts():
+    arrows: dict[str, set[str]] = {}
+    for path in files():
+        if part_of(path) not in ("__init__", "__main__"):
+            arrows.setdefault(part_of(path), set()).update(inner_parts(path))
+    while arrows:
+        free = {part for part, needs in arrows.items() if not needs & arrows.keys()}
+        assert free, f"an import cycle runs through {sorted(arrows)}"
+        arrows = {part: needs for part, needs in arrows.items() if part not in free}
+
+
+@pytest.mark.parametrize("path", files(), ids=name_of)
+def test_heavy_packages_stay_at_home(path):
+    part = part_of(path)
+    for name in imports(path):
+        for package, homes in HOMES.items():
+            assert not is_of(name, package) or part in homes, f"{name} in {part}"
+
+
+@pytest.mark.parametrize("path", files(), ids=name_of)
+def test_heavy_packages_are_imported_late(path):
+    tree = tree_of(path)
+    late = inside_functions(tree) | for_types_only(tree)
+    for node in ast.walk(tree):
+        if not isinstance(node, ast.Import | ast.ImportFrom) or id(node) in late:
+            continue
+        for name in imports(path, node):
+            heavy = [p for p in LAZY if is_of(name, p) and part_of(path) not in HOMES.get(p, set())]
+            assert not heavy, f"line {node.lineno} imports {name} whenever the module is imported"
+
+
+@pytest.mark.parametrize("path", files(), ids=name_of)
+def test_imports_inside_functions_are_for_heavy_things_only(path):
+    tree = tree_of(path)
+    late = inside_functions(tree)
+    allowed = {*LAZY, "fedprivacy.training", "fedprivacy.audit", "fedprivacy.integrations"}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import | ast.ImportFrom) and id(node) in late:
+            for name in imports(path, node):
+                heavy = any(is_of(name, package) for package in allowed)
+                assert heavy or part_of(path) in ROOTS, f"line {node.lineno}: {name}"
+
+
+def test_only_a_command_at_work_imports_training():
+    for path in files():
+        tree = tree_of(path)
+        late = inside_functions(tree) | for_types_only(tree)
+        for node in ast.walk(tree):
+            if not isinstance(node, ast.Import | ast.ImportFrom) or part_of(path) in TRAINS:
+                continue
+            dotted = [name.split(".") for name in imports(path, node)]
+            parts = {name[1] for name in dotted if name[0] == "fedprivacy" and len(name) > 1}
+            assert not parts & TRAINS or (part_of(path) == "cli" and id(node) in late)
+
+
+def mechanism_names() -> set[str]:
+    paths = [*(PACKAGE / "mechanisms").glob("*.py"), PACKAGE / "sampling.py"]
+    nodes = [node for path in paths for node in ast.walk(tree_of(path))]
+    return {node.name for node in nodes if isinstance(node, ast.ClassDef)}
+
+
+@pytest.mark.parametrize("path", sorted((PACKAGE / "accountants").glob("*.py")), ids=name_of)
+def test_no_accountant_names_a_mechanism_or_a_scheme(path):
+    nodes = list(ast.walk(tree_of(path)))
+    used = {node.id for node in nodes if isinstance(node, ast.Name)}
+    used |= {name.rpartition(".")[2] for name in imports(path) if "mechanisms" in name}
+    curves = {"Sampled"}  # a curve in loss, not the mechanism
+    assert not (used & mechanism_names()) - curves
+
+
+def code_lines(node: ast.AST, source: list[str]) -> int:
+    """Count lines of a function: no docstring, no comments, no blank lines."""
+    body = node.body[1:] if ast.get_docstring(node) else node.body
+    if not body:
+        return 0
+    lines = [source[i].strip() for i in range(node.lineno - 1, body[0].lineno - 1)]
+    signature = sum(1 for line in lines if line and not line.startswith(("#", '"""')))
+    if ast.get_docstring(node):
+        docstring = node.body[0]
+        text = source[docstring.lineno - 1 : docstring.end_lineno]
+        signature -= sum(1 for t in text if t.strip() and not t.strip().startswith(("#", '"""')))
+    inside = source[body[0].lineno - 1 : body[-1].end_lineno]
+    return signature + sum(
+        1 for line in inside if line.strip() and not line.strip().startswith("#")
+    )
+
+
+@pytest.mark.parametrize("path", files(), ids=name_of)
+def test_lengths(path):
+    source = path.read_text(encoding="utf-8").splitlines()
+    assert len(source) <= MAX_MODULE
+    long = {f.name: code_lines(f, source) for f in functions(tree_of(path))}
+    assert {name: n for name, n in long.items() if n > MAX_FUNCTION} == {}
+
+
+@pytest.mark.parametrize("path", files(), ids=name_of)
+def test_everything_public_has_a_docstring(path):
+    tree = tree_of(path)
+    kinds = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
+    classes = [node for node in tree.body if isinstance(node, ast.ClassDef)]
+    owners = [tree, *(node for node in classes if not node.name.startswith("_"))]
+    public = [n for owner in owners for n in owner.body if isinstance(n, kinds)]
+    bare = [n.name for n in public if not n.name.startswith("_") and not ast.get_docstring(n)]
+    assert ast.get_docstring(tree) or not source_of(path), "the module has no docstring"
+    assert bare == []
+
+
+def source_of(path: Path) -> str:
+    return path.read_text(encoding="utf-8").strip()
+
+
+def test_the_standard_library_and_the_declared_packages_are_all():
+    declared = {"numpy", "scipy", "dp_accounting", "msgspec", "click", "rich", "jinja2"}
+    declared |= {"matplotlib", "torch", "sklearn", "fedprivacy"}
+    for path in files():
+        tops = {name.partition(".")[0] for name in imports(path)}
+        assert tops - declared - set(sys.stdlib_module_names) == set(), name_of(path)

@@ -1,0 +1,50 @@
+"""What `import fedprivacy` costs, and what it offers."""
+
+import subprocess
+import sys
+import types
+
+import fedprivacy
+
+HEAVY = ["torch", "matplotlib", "pandas", "dp_accounting", "sklearn", "rich", "jinja2"]
+TIMED = """
+import sys, time
+import numpy, scipy.special
+begin = time.perf_counter()
+import fedprivacy
+print(time.perf_counter() - begin)
+"""
+
+
+def run(code: str) -> str:
+    """Run code in a fresh interpreter and return what it printed."""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    return done.stdout
+
+
+def test_nothing_heavy_is_imported():
+    code = "import sys, fedprivacy; print('\\n'.join(sys.modules))"
+    modules = set(run(code).split())
+    heavy = [name for name in [*HEAVY, "scipy.stats"] if name in modules]
+    assert heavy == []
+
+
+def test_import_adds_little_to_numpy_and_scipy_special():
+    run(TIMED)  # writes the byte code
+    best = min(float(run(TIMED)) for _ in range(6))
+    assert best < 0.15
+
+
+def test_all_is_what_is_public():
+    submodules = {
+        name
+        for name, value in vars(fedprivacy).items()
+        if isinstance(value, types.ModuleType) and name not in fedprivacy.__all__
+    }
+    public = {name for name in vars(fedprivacy) if not name.startswith("_")} - submodules
+    assert sorted(public | {n for n in fedprivacy.__all__ if n.startswith("_")}) == sorted(
+        fedprivacy.__all__
+    )
+    assert len(set(fedprivacy.__all__)) == len(fedprivacy.__all__)
+    for name in fedprivacy.__all__:
+        assert getattr(fedprivacy, name) is not None
