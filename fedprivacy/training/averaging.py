@@ -1,0 +1,409 @@
+"""Federated averaging: FedAvg, DP-FedAvg and Fed-SMP are one loop with different perturbations.
+
+A private round goes in this order, so that a crash at any moment counts too much, never too
+little: budget asked, ``intent`` on disk, updates summed, noise drawn once with the law of the
+shares that arrived, release, ``done`` on disk.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Protocol
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from ..errors import BudgetExhausted, integer, refuse
+from ..ledger import Ledger
+from ..mechanisms import (
+    Gaussian,
+    Mechanism,
+    SampledMechanism,
+    SparsifiedPerturbation,
+    Sparsifier,
+)
+from ..mechanisms.noise import is_finite, normal_like, private_generator
+from ..relations import Unit
+from ..sampling import Scheme, expected_size
+from .data import FederatedData
+from .models import ModelFactory
+from .optimise import FlatModel, LocalSGD, checked_rates
+
+Indices = NDArray[np.int64]
+Dropout = Callable[[Indices], Collection[int]]
+STREAMS = ("model", "cohort", "mask", "batches", "noise")
+
+
+class RoundBudget(Protocol):
+    """What the loop asks of a budget; ``fedprivacy.Budget`` is one."""
+
+    def allows(self, next_round: SampledMechanism) -> bool:
+        """Return whether one more such round fits."""
+
+    def spend(self, round_: SampledMechanism) -> None:
+        """Count one such round."""
+
+    def spent(self) -> object | None:
+        """Return what was spent, None before the first round."""
+
+
+@dataclass(frozen=True, eq=False)
+class State:
+    """Where a run stands.
+
+    Args:
+        round: how many rounds were run, aborted ones included.
+        parameters: flat vector, shape (d,).
+        learning_rate: local learning rate of the next round.
+    """
+
+    round: int
+    parameters: Tensor
+    learning_rate: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class RoundInfo:
+    """What the server saw of one round.
+
+    ``cohort``, ``arrived`` and ``refused`` are the server's own view. The guarantee for the
+    observer ``aggregate`` does not cover them: do not publish them with it.
+
+    Args:
+        round: its number, from 0.
+        cohort: how many clients were drawn.
+        arrived: how many contributions are in the sum.
+        refused: how many updates were left out because they were not finite.
+        aborted: whether too many were missing, so that nothing was released.
+        upload_bytes: sent by all clients together: 4 bytes for each kept coordinate.
+        noise_std: of the noise in the released sum, on each kept coordinate; 0 without noise.
+    """
+
+    round: int
+    cohort: int
+    arrived: int
+    refused: int
+    aborted: bool
+    upload_bytes: int
+    noise_std: float
+
+
+class _Sum:
+    """The running sum of a round's contributions; memory O(model)."""
+
+    def __init__(self, secure: SparsifiedPerturbation | None, mask: Tensor, cohort: int) -> None:
+        self.secure, self.mask, self.cohort = secure, mask, cohort
+        self.total = torch.zeros(len(mask), device=mask.device)
+        self.arrived = self.refused = 0
+
+    def add(self, update: Tensor) -> None:
+        """Add one client's clipped contribution, or count its update as refused."""
+        if not is_finite(update):
+            self.refused += 1
+            return
+        part = update if self.secure is None else self.secure.contribution(update, self.mask)
+        if is_finite(part):
+            self.total += part
+            self.arrived += 1
+        else:
+            self.refused += 1
+
+    @property
+    def short(self) -> bool:
+        """Whether fewer shares of the noise arrived than the privacy loss counts on."""
+        secure = self.secure
+        if secure is None or secure.topped_up:
+            return False
+        return self.arrived < secure.cohort - secure.missing
+
+    @property
+    def noise_std(self) -> float:
+        """Std of the noise that the secure sum carries."""
+        return 0.0 if self.secure is None else self.secure.sum_noise_std(self.arrived)
+
+    def info(self, number: int, *, aborted: bool) -> RoundInfo:
+        """Return the round's record."""
+        return RoundInfo(
+            round=number,
+            cohort=self.cohort,
+            arrived=self.arrived,
+            refused=self.refused,
+            aborted=aborted,
+            upload_bytes=self.arrived * self.total.numel() * self.total.element_size(),
+            noise_std=0.0 if aborted else self.noise_std,
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class FederatedAveraging:
+    """Federated averaging, private with any perturbation of the clients' updates.
+
+    Without ``perturbation`` it is FedAvg with equal weights (McMahan et al. 2017). With
+    ``Gaussian(unit="client")`` it is DP-FedAvg; with ``SparsifiedPerturbation`` Fed-SMP (Hu, Guo
+    and Gong, Algorithm 2). Then the noisy sum is divided by ``expected_cohort``, a public number,
+    never by the realised size.
+
+    Args:
+        model: builds the module; it must have no buffers.
+        scheme: draws the clients of a round.
+        perturbation: clips and perturbs; None for no privacy.
+        local_steps: mini-batch steps of a client in a round; either this or ``local_epochs``.
+        local_epochs: passes over a client's records in a round. The update behind top_k's mask
+            then makes as many passes over the public records.
+        batch_size: records in a mini-batch.
+        learning_rate: local, of the first round.
+        momentum: local, from rest in every round.
+        learning_rate_decay: factor on the local learning rate after every round, in (0, 1].
+        server_learning_rate: factor on the averaged update.
+        expected_cohort: public denominator of the private average; None for the cohort that
+            ``SparsifiedPerturbation`` declares, else sampling rate times number of clients.
+            For ``add_remove`` declare it: that number of clients is then not public.
+        seed: None for randomness from the operating system. With a number everything, the noise
+            too, is reproducible and therefore not private.
+        device: where the model computes.
+
+    Raises:
+        ParameterError: a value out of its range, a perturbation this loop cannot run or whose
+            unit is not a client.
+        UnsupportedCombination: the perturbation's noise does not hold under the scheme.
+    """
+
+    model: ModelFactory
+    scheme: Scheme
+    perturbation: Mechanism | None = None
+    local_steps: int | None = None
+    local_epochs: int | None = None
+    batch_size: int = 32
+    learning_rate: float = 0.1
+    momentum: float = 0.0
+    learning_rate_decay: float = 1.0
+    server_learning_rate: float = 1.0
+    expected_cohort: int | None = None
+    seed: int | None = None
+    device: str = "cpu"
+
+    def __post_init__(self) -> None:
+        checked_rates(self.learning_rate, self.learning_rate_decay, self.server_learning_rate)
+        if self.expected_cohort is not None:
+            integer(1, expected_cohort=self.expected_cohort)
+        if self.seed is not None:
+            integer(0, seed=self.seed)
+        _ = self.optimiser
+        kind = type(self.perturbation).__name__
+        if self.perturbation is None:
+            return
+        if not isinstance(self.perturbation, Gaussian | SparsifiedPerturbation):
+            refuse("perturbation", kind, "be Gaussian, SparsifiedPerturbation or None")
+        if self.perturbation.protects is not Unit.CLIENT:
+            unit = self.perturbation.protects
+            refuse("perturbation.unit", unit, "be 'client'", "pass unit='client'")
+        _ = self.round_mechanism
+
+    @cached_property
+    def optimiser(self) -> LocalSGD:
+        """What a client does in a round."""
+        return LocalSGD(
+            steps=self.local_steps,
+            epochs=self.local_epochs,
+            batch_size=self.batch_size,
+            momentum=self.momentum,
+        )
+
+    @cached_property
+    def round_mechanism(self) -> SampledMechanism | None:
+        """One round as a mechanism, None without privacy."""
+        return None if self.perturbation is None else self.perturbation.sampled(self.scheme)
+
+    @cached_property
+    def flat(self) -> FlatModel:
+        """The scratch module that every client trains on in turn."""
+        model = self._fresh_model()
+        wanted = getattr(self.perturbation, "dimension", model.dimension)
+        if wanted != model.dimension:
+            refuse("dimension", wanted, f"equal the model's {model.dimension} parameters")
+        return model
+
+    def init(self) -> State:
+        """Return the state before the first round, with freshly initialised parameters."""
+        return State(0, self._fresh_model().flatten(), self.learning_rate)
+
+    def step(
+        self,
+        state: State,
+        data: FederatedData,
+        *,
+        ledger: Ledger | None = None,
+        budget: RoundBudget | None = None,
+        dropout: Dropout | None = None,
+        on_release: Callable[[State], None] | None = None,
+    ) -> tuple[State, RoundInfo]:
+        """Run one round.
+
+        Args:
+            state: from ``init`` or an earlier ``step``; unchanged.
+            data: the clients and their records.
+            ledger: records the round; its ``intent`` is on disk before noise is drawn.
+            budget: asked before the round, charged before noise is drawn.
+            dropout: gets the cohort, returns the clients that do not answer.
+            on_release: gets the new state after the release and before ``done`` is written.
+
+        Returns:
+            The next state and what the server saw. If more shares of the noise are missing than
+            ``perturbation.missing``, the round is aborted: parameters unchanged, budget not
+            charged.
+
+        Raises:
+            BudgetExhausted: the round does not fit; nothing was released.
+            ParameterError: state, data or ledger do not fit.
+        """
+        self._check(state, ledger)
+        self._ask(budget)
+        record = self._intend(ledger)
+        collected = self._collect(state, data, dropout)
+        if collected.short:
+            if ledger is not None:
+                ledger.abort(record, f"{collected.arrived} of {collected.cohort} clients arrived")
+            return self._after(state, state.parameters), collected.info(state.round, aborted=True)
+        if budget is not None and self.round_mechanism is not None:
+            budget.spend(self.round_mechanism)
+        after = self._after(state, self._release(state, collected, data.population))
+        if on_release is not None:
+            on_release(after)
+        info = collected.info(state.round, aborted=False)
+        if ledger is not None:
+            ledger.done(
+                record,
+                cohort=info.cohort,
+                arrived=info.arrived,
+                refused=info.refused,
+                noise_std=info.noise_std,
+            )
+        return after, info
+
+    def evaluate(self, state: State, data: FederatedData) -> tuple[float, float]:
+        """Return (accuracy, mean cross-entropy) on the test set."""
+        features, labels = data.test_features.to(self.device), data.test_labels.to(self.device)
+        return self.flat.evaluate(state.parameters, features, labels)
+
+    def _fresh_model(self) -> FlatModel:
+        """Build the module with this run's randomness, not torch's global one."""
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(int(self._generator("model", 0).integers(2**63)))
+            return FlatModel(self.model(), torch.device(self.device))
+
+    def _check(self, state: State, ledger: Ledger | None) -> None:
+        if tuple(state.parameters.shape) != (self.flat.dimension,):
+            shape = tuple(state.parameters.shape)
+            refuse("state.parameters", shape, f"have shape ({self.flat.dimension},)")
+        if ledger is not None and self.perturbation is None:
+            refuse("ledger", ledger, "be None without perturbation", "there is no loss to record")
+        if ledger is not None and self.seed is not None and ledger.seed_policy != "fixed":
+            refuse(
+                "ledger.seed_policy",
+                ledger.seed_policy,
+                "be 'fixed' for a run with a seed, which is not private",
+                "create the ledger with seed_policy='fixed' or leave seed out",
+            )
+
+    def _ask(self, budget: RoundBudget | None) -> None:
+        if budget is None or self.round_mechanism is None:
+            return
+        if not budget.allows(self.round_mechanism):
+            raise BudgetExhausted(
+                f"the next round, {self.round_mechanism}, exceeds the budget; nothing was "
+                "released; stop here or raise the budget"
+            )
+
+    def _intend(self, ledger: Ledger | None) -> int:
+        noise, mechanism = self.perturbation, self.round_mechanism
+        if ledger is None or mechanism is None:
+            return -1
+        assert isinstance(noise, Gaussian | SparsifiedPerturbation)
+        noise_std = noise.clip_norm * noise.noise_multiplier
+        return ledger.intent(mechanism, clip_norm=noise.clip_norm, noise_std=noise_std)
+
+    def _collect(self, state: State, data: FederatedData, dropout: Dropout | None) -> _Sum:
+        secure = self._secure_sum(data.population)
+        mask = self._mask(secure, state, data)
+        cohort = self.scheme.draw(data.population, self._generator("cohort", state.round))
+        missing = set() if dropout is None else set(map(int, dropout(cohort)))
+        answering = [data.clients[c] for c in map(int, cohort) if c not in missing]
+        order = self._generator("batches", state.round)
+        running = _Sum(secure, mask, len(cohort))
+        for start in range(0, len(answering), self.flat.clients_at_once):
+            few = answering[start : start + self.flat.clients_at_once]
+            for update in self._updates(state, (data.features, data.labels), few, order):
+                running.add(update)
+        return running
+
+    def _updates(
+        self,
+        state: State,
+        records: tuple[Tensor, Tensor],
+        clients: Sequence[Indices],
+        order: np.random.Generator,
+    ) -> Tensor:
+        """Return the updates of a few clients, shape (clients, d)."""
+        schedule = self.optimiser.schedule(clients, order)
+        start, rate = state.parameters, state.learning_rate
+        return self.flat.updates(start, records, schedule, rate, self.momentum)
+
+    def _secure_sum(self, population: int) -> SparsifiedPerturbation | None:
+        """Return the perturbation as Fed-SMP: DP-FedAvg keeps every coordinate."""
+        noise = self.perturbation
+        if not isinstance(noise, Gaussian):
+            return noise if isinstance(noise, SparsifiedPerturbation) else None
+        return SparsifiedPerturbation(
+            noise_multiplier=noise.noise_multiplier,
+            clip_norm=noise.clip_norm,
+            kept=self.flat.dimension,
+            dimension=self.flat.dimension,
+            cohort=population,
+            topped_up=True,
+        )
+
+    def _mask(
+        self, secure: SparsifiedPerturbation | None, state: State, data: FederatedData
+    ) -> Tensor:
+        """Return the round's kept coordinates, from public randomness or public data."""
+        dimension = self.flat.dimension
+        if secure is None or secure.kept == dimension:
+            return torch.arange(dimension, device=self.device)
+        generator = self._generator("mask", state.round)
+        if secure.sparsifier is Sparsifier.TOP_K:
+            everything = np.arange(len(data.public()[1]))
+            update = self._updates(state, data.public(), [everything], generator)[0]
+            return update.abs().topk(secure.kept, sorted=False).indices.sort().values
+        return torch.from_numpy(secure.draw_mask(generator)).to(self.device)
+
+    def _release(self, state: State, collected: _Sum, population: int) -> Tensor:
+        """Draw the noise of the secure sum and return the new parameters."""
+        noisy, size = collected.total, max(1, collected.arrived)
+        if collected.secure is not None:
+            generator = self._generator("noise", state.round)
+            noisy = noisy + normal_like(noisy, collected.noise_std, generator)
+            size = self._denominator(collected.secure, population)
+        step = -self.server_learning_rate / size
+        return state.parameters.index_add(0, collected.mask, noisy, alpha=step)
+
+    def _denominator(self, secure: SparsifiedPerturbation, population: int) -> int:
+        if self.expected_cohort is not None:
+            return self.expected_cohort
+        if secure is self.perturbation:
+            return secure.cohort
+        return expected_size(self.scheme, population)
+
+    def _after(self, state: State, parameters: Tensor) -> State:
+        rate = state.learning_rate * self.learning_rate_decay
+        return State(state.round + 1, parameters, rate)
+
+    def _generator(self, stream: str, number: int) -> np.random.Generator:
+        """Return a generator of its own for every use: masks and cohorts may be seen."""
+        if self.seed is None:
+            return private_generator()
+        seeds = np.random.SeedSequence([self.seed, number, STREAMS.index(stream)])
+        return np.random.Generator(np.random.PCG64DXSM(seeds))

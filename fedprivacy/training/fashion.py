@@ -1,0 +1,146 @@
+"""Fashion-MNIST from IDX files on disk."""
+
+from __future__ import annotations
+
+import gzip
+import math
+import zlib
+from pathlib import Path
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from ..errors import ParameterError, integer, refuse
+from .data import FederatedData, federate
+
+Bytes = NDArray[np.uint8]
+
+DEBIAN = Path("/usr/share/datasets/fashion-mnist")
+WAY_OUT = (
+    "apt-get install dataset-fashion-mnist, or pass data_dir (--data-dir) with the four IDX files "
+    "of https://github.com/zalandoresearch/fashion-mnist, .gz or not"
+)
+FILES = {
+    "train": ("train-images-idx3-ubyte", "train-labels-idx1-ubyte"),
+    "test": ("t10k-images-idx3-ubyte", "t10k-labels-idx1-ubyte"),
+}
+
+
+def fashion_mnist(
+    data_dir: str | Path | None = None,
+    *,
+    clients: int = 6000,
+    public: int = 1000,
+    classes_per_client: int | None = None,
+    seed: int = 0,
+) -> FederatedData:
+    """Return Fashion-MNIST: 60,000 training and 10,000 test images of 28 x 28 in [0, 1].
+
+    The files are looked for in ``data_dir``, in the folder of Debian's package
+    ``dataset-fashion-mnist``, and in a torchvision-style ``FashionMNIST/raw`` under ``data_dir``
+    or ``data``.
+
+    Args:
+        data_dir: folder to look in first.
+        clients: number of clients that share the training images left over.
+        public: training images set aside as public; 0 for none.
+        classes_per_client: None for an even split, else see ``data.partition_by_label``.
+        seed: of the split, which is public.
+
+    Raises:
+        ParameterError: the files are not there, or damaged, or too few for the clients.
+    """
+    folder = find_folder(data_dir)
+    images, labels = _read_part(folder, "train")
+    order = np.random.default_rng(seed).permutation(len(labels))
+    held = integer(0, public=public)
+    if held >= len(order):
+        refuse("public", public, f"be below the number of records, {len(order)}")
+    inputs, truth = _tensors(images[order], labels[order])
+    return federate(
+        "fashion-mnist",
+        (inputs[held:], truth[held:]),
+        _tensors(*_read_part(folder, "test")),
+        (inputs[:held], truth[:held]),
+        clients=clients,
+        classes_per_client=classes_per_client,
+        seed=seed,
+    )
+
+
+def find_folder(data_dir: str | Path | None) -> Path:
+    """Return the first folder that holds the four files.
+
+    Raises:
+        ParameterError: none does; the message says how to get them.
+    """
+    given = [] if data_dir is None else [Path(data_dir)]
+    torchvision = Path("FashionMNIST") / "raw"
+    places = [*given, DEBIAN, *(place / torchvision for place in (*given, Path("data")))]
+    names = [name for pair in FILES.values() for name in pair]
+    for place in places:
+        if all(_find(place, name) is not None for name in names):
+            return place
+    looked = ", ".join(str(place) for place in places)
+    raise ParameterError(
+        f"data_dir must hold Fashion-MNIST's files, got {data_dir!r}; looked in {looked}; {WAY_OUT}"
+    )
+
+
+def _find(folder: Path, name: str) -> Path | None:
+    candidates = (folder / name, folder / f"{name}.gz")
+    return next((path for path in candidates if path.is_file()), None)
+
+
+def _tensors(images: Bytes, labels: Bytes) -> tuple[Tensor, Tensor]:
+    """Return images in [0, 1] and labels as int64."""
+    inputs = torch.from_numpy(images).to(torch.float32).div_(255.0)
+    return inputs, torch.from_numpy(labels.astype(np.int64))
+
+
+def _read_part(folder: Path, part: str) -> tuple[Bytes, Bytes]:
+    images_name, labels_name = FILES[part]
+    images = read_idx(folder / images_name, dimensions=3)
+    labels = read_idx(folder / labels_name, dimensions=1)
+    if images.shape[1:] != (28, 28):
+        refuse(str(folder / images_name), images.shape, "hold images of 28 x 28", WAY_OUT)
+    if len(images) != len(labels):
+        refuse(str(folder / labels_name), len(labels), f"hold {len(images)} labels", WAY_OUT)
+    return images, labels
+
+
+def read_idx(path: Path, *, dimensions: int) -> Bytes:
+    """Return the array of unsigned bytes in an IDX file, or in the file with ``.gz`` added.
+
+    Args:
+        path: name without ``.gz``.
+        dimensions: how many axes the array must have.
+
+    Raises:
+        ParameterError: no such file, damaged compression, a wrong magic number, or a length that
+            does not fit the shape in the header.
+    """
+    found = _find(path.parent, path.name)
+    if found is None:
+        refuse("path", str(path), "be an IDX file (.gz or not)", WAY_OUT)
+    content = _bytes(found)
+    header = 4 + 4 * dimensions
+    magic = bytes((0, 0, 8, dimensions))
+    if content[:4] != magic or len(content) < header:
+        rule = f"start with the IDX magic number 0x{magic.hex()}"
+        refuse(str(found), f"0x{content[:4].hex()}", rule, WAY_OUT)
+    shape = tuple(int(n) for n in np.frombuffer(content, ">u4", dimensions, 4))
+    if len(content) != header + math.prod(shape):
+        rule = f"be {header + math.prod(shape)} bytes long for its shape {shape}"
+        refuse(str(found), len(content), rule, f"the file is truncated or damaged; {WAY_OUT}")
+    return np.frombuffer(content, np.uint8, offset=header).reshape(shape).copy()
+
+
+def _bytes(path: Path) -> bytes:
+    try:
+        return gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()
+    except (OSError, EOFError, zlib.error) as error:
+        rule = f"be a readable file ({error})"
+        refuse(str(path), path.name, rule, f"the file is truncated or damaged; {WAY_OUT}")

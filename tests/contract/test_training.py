@@ -1,0 +1,771 @@
+"""The training loops do what their mechanisms say, and a crash never counts too little."""
+
+import gzip
+import json
+import math
+import struct
+import subprocess
+import sys
+import weakref
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from scipy.stats import chi2
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from fedprivacy.errors import BudgetExhausted, ParameterError, UnsupportedCombination
+from fedprivacy.mechanisms import Gaussian, SparsifiedPerturbation
+from fedprivacy.mechanisms import noise as noise_module
+from fedprivacy.sampling import Everyone, FixedSize, Poisson
+from fedprivacy.training import (
+    FederatedAveraging,
+    FederatedData,
+    FlatModel,
+    LocalSGD,
+    State,
+    cnn,
+    digits,
+    fashion_mnist,
+    load,
+    logistic,
+    mlp,
+    partition_by_label,
+    partition_iid,
+    save,
+    train,
+)
+from fedprivacy.training.fashion import read_idx
+from fedprivacy.training.optimise import WORKSPACE
+from fedprivacy.training.presets import METHODS, digits_preset
+
+FAILS = 1e-9  # chance that a sound run fails a statistical check
+TINY = 1e-9
+
+
+@pytest.fixture(autouse=True)
+def _one_thread():
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)
+
+
+def small(clients=6, features=3, records=4, poisoned=(), classes=2, public=5):
+    """A made-up data set; the updates of ``poisoned`` clients overflow."""
+    generator = np.random.default_rng(7)
+    inputs = generator.normal(size=(clients * records, features)).astype(np.float32)
+    for client in poisoned:
+        inputs[client * records : (client + 1) * records] = 3e38
+    labels = generator.integers(classes, size=clients * records)
+    extra = generator.normal(size=(public, features)).astype(np.float32)
+    return FederatedData(
+        name="made up",
+        features=torch.from_numpy(inputs),
+        labels=torch.from_numpy(labels),
+        clients=tuple(np.split(np.arange(clients * records), clients)),
+        test_features=torch.from_numpy(inputs[:records]),
+        test_labels=torch.from_numpy(labels[:records]),
+        num_classes=classes,
+        public_features=torch.from_numpy(extra),
+        public_labels=torch.from_numpy(generator.integers(classes, size=public)),
+    )
+
+
+def loop(perturbation=None, scheme=None, model=None, **options):
+    options = {"local_steps": 2, "batch_size": 3, "learning_rate": 0.3, "seed": 3} | options
+    return FederatedAveraging(
+        model=model or logistic(3, 2),
+        scheme=scheme or Everyone(),
+        perturbation=perturbation,
+        **options,
+    )
+
+
+def fed_smp(**options):
+    options = {
+        "noise_multiplier": 1.0,
+        "clip_norm": 0.5,
+        "kept": 5,
+        "dimension": 8,
+        "cohort": 6,
+    } | options
+    return SparsifiedPerturbation(**options)
+
+
+class Journal:
+    """A ledger in memory that also notes the order of things."""
+
+    seed_policy = "fixed"
+
+    def __init__(self):
+        self.lines = []
+
+    @property
+    def spent_rounds(self):
+        aborted = [number for kind, number, _ in self.lines if kind == "abort"]
+        return sum(kind == "intent" for kind, *_ in self.lines) - len(aborted)
+
+    def note(self, kind, number, facts):
+        self.lines.append((kind, number, facts))
+
+    def intent(self, mechanism, *, clip_norm, noise_std):
+        number = sum(kind == "intent" for kind, *_ in self.lines)
+        facts = {"mechanism": mechanism, "clip_norm": clip_norm, "noise_std": noise_std}
+        self.note("intent", number, facts)
+        return number
+
+    def done(self, number, *, cohort, arrived, refused, noise_std):
+        facts = {"cohort": cohort, "arrived": arrived, "refused": refused, "noise_std": noise_std}
+        self.note("done", number, facts)
+
+    def abort(self, number, reason):
+        self.note("abort", number, reason)
+
+    @property
+    def kinds(self):
+        return [kind for kind, *_ in self.lines]
+
+
+class Purse:
+    """A budget of so many rounds."""
+
+    def __init__(self, rounds, journal=None):
+        self.left, self.rounds, self.journal = rounds, rounds, journal
+
+    def allows(self, mechanism):
+        return self.left > 0
+
+    def spend(self, mechanism):
+        if self.left == 0:
+            raise BudgetExhausted("nothing left")
+        self.left -= 1
+        if self.journal is not None:
+            self.journal.note("spend", None, None)
+
+    def spent(self):
+        return None if self.left == self.rounds else self.rounds - self.left
+
+
+# The sum
+
+
+def explicit_sum(averaging, data, state, mask, secure, left_out=()):
+    """The sum of contributions, each client trained alone on its own copy."""
+    total = np.zeros(len(mask))
+    for number, rows in enumerate(data.clients):
+        if number in left_out:
+            continue
+        model = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(3, 2))
+        torch.nn.utils.vector_to_parameters(state.parameters.clone(), model.parameters())
+        optimiser = torch.optim.SGD(model.parameters(), lr=state.learning_rate, momentum=0.5)
+        for _ in range(averaging.local_steps):
+            optimiser.zero_grad()
+            outputs = model(data.features[rows])
+            torch.nn.functional.cross_entropy(outputs, data.labels[rows]).backward()
+            optimiser.step()
+        after = torch.nn.utils.parameters_to_vector(model.parameters()).detach()
+        total += secure.contribution(state.parameters - after, mask).numpy()
+    return total
+
+
+@pytest.mark.parametrize("sparsifier", ["rand_k", "top_k"])
+@pytest.mark.parametrize("clip_norm", [0.05, 50.0])
+def test_the_streamed_sum_is_the_sum_of_contributions(sparsifier, clip_norm):
+    secure = fed_smp(noise_multiplier=TINY, clip_norm=clip_norm, sparsifier=sparsifier)
+    averaging = loop(secure, batch_size=99, momentum=0.5, local_steps=3)
+    data, state = small(), averaging.init()
+    state = replace(state, parameters=state.parameters + 0.1)
+    after, info = averaging.step(state, data)
+    moved = (state.parameters - after.parameters).numpy() * 6
+    mask = torch.from_numpy(np.flatnonzero(moved))
+    assert len(mask) == 5
+    expected = explicit_sum(averaging, data, state, mask, secure)
+    np.testing.assert_allclose(moved[mask], expected, rtol=1e-4, atol=1e-6)
+    assert info.arrived == info.cohort == 6 and info.upload_bytes == 6 * 5 * 4
+
+
+def test_top_k_keeps_the_largest_of_an_update_on_public_data():
+    averaging = loop(fed_smp(noise_multiplier=TINY, sparsifier="top_k", kept=3), batch_size=99)
+    data, state = small(), averaging.init()
+    after, _ = averaging.step(state, data)
+    open_data = replace(
+        data,
+        features=data.public_features,
+        labels=data.public_labels,
+        clients=(np.arange(5),),
+    )
+    update = loop(batch_size=99).step(state, open_data)[0].parameters - state.parameters
+    largest = set(update.abs().topk(3).indices.tolist())
+    kept = set(torch.nonzero(after.parameters - state.parameters).flatten().tolist())
+    assert kept == largest
+
+
+def test_top_k_without_public_data_is_refused():
+    data = replace(small(), public_features=None, public_labels=None)
+    averaging = loop(fed_smp(sparsifier="top_k"))
+    with pytest.raises(ParameterError, match=r"public_features must be given .* or use rand_k"):
+        averaging.step(averaging.init(), data)
+
+
+def test_rand_k_masks_differ_between_rounds():
+    averaging = loop(fed_smp(kept=2))
+    state, data, seen = averaging.init(), small(), set()
+    for _ in range(12):
+        after, _ = averaging.step(state, data)
+        seen.add(tuple(torch.nonzero(after.parameters - state.parameters).flatten().tolist()))
+        state = after
+    assert len(seen) > 3 and all(len(mask) == 2 for mask in seen)
+
+
+def test_without_perturbation_it_is_the_plain_average_of_who_arrived():
+    averaging = loop(batch_size=99)
+    data, state = small(), averaging.init()
+    wide = fed_smp(noise_multiplier=TINY, clip_norm=1e6, kept=8)
+    after, info = averaging.step(state, data, dropout=lambda cohort: cohort[:2])
+    still = loop(batch_size=99, momentum=0.0)
+    total = 0
+    for client in range(2, 6):
+        alone = replace(data, clients=(data.clients[client],))
+        total = total + (state.parameters - still.step(state, alone)[0].parameters)
+    assert torch.allclose(state.parameters - after.parameters, total / 4, atol=1e-6)
+    assert (info.cohort, info.arrived, info.noise_std) == (6, 4, 0.0)
+    private, _ = loop(wide, batch_size=99).step(state, data)
+    everyone, _ = averaging.step(state, data)
+    assert torch.allclose(private.parameters, everyone.parameters, atol=1e-3)
+
+
+def softmax_gradient(weights, inputs, labels):
+    """Mean cross-entropy gradient of logistic regression, in numpy; weights (classes, 1 + f)."""
+    padded = np.hstack([inputs, np.ones((len(inputs), 1))])
+    scores = padded @ weights.T
+    chance = np.exp(scores) / np.exp(scores).sum(1, keepdims=True)
+    chance[np.arange(len(labels)), labels] -= 1
+    return chance.T @ padded / len(labels)
+
+
+def test_rates_momentum_and_decay_against_an_independent_computation():
+    data = small(clients=2)
+    options = {"momentum": 0.5, "learning_rate_decay": 0.25, "server_learning_rate": 0.7}
+    averaging = loop(batch_size=99, local_steps=3, learning_rate=0.4, **options)
+    weights, rate = np.zeros((2, 4)), 0.4
+    for _ in range(2):
+        updates = []
+        for rows in data.clients:
+            local, velocity = weights.copy(), 0
+            for _ in range(3):
+                inputs, labels = data.features[rows].numpy(), data.labels[rows].numpy()
+                velocity = 0.5 * velocity + softmax_gradient(local, inputs, labels)
+                local = local - rate * velocity
+            updates.append(weights - local)
+        weights, rate = weights - 0.7 * np.mean(updates, 0), rate * 0.25
+    state = train(averaging, data, rounds=2).state
+    ours = np.hstack([state.parameters[:6].reshape(2, 3), state.parameters[6:].reshape(2, 1)])
+    np.testing.assert_allclose(ours, weights, rtol=1e-4, atol=1e-6)
+    assert state.learning_rate == pytest.approx(rate)
+
+
+def test_clients_trained_together_get_what_they_get_alone():
+    """Sizes differ, so the schedule is padded; a client's update depends on its records only."""
+    data = replace(small(), clients=tuple(np.split(np.arange(24), [1, 3, 9, 10, 20])))
+    averaging = loop(local_steps=None, local_epochs=3, batch_size=99, momentum=0.6, model=mlp(3, 2))
+    state = averaging.init()
+    order = np.random.default_rng(0)
+    records = (data.features, data.labels)
+    together = averaging._updates(state, records, data.clients, order)
+    for number, rows in enumerate(data.clients):
+        alone = averaging._updates(state, records, [rows], order)[0]
+        assert torch.allclose(together[number], alone, atol=1e-6)
+
+
+# The noise
+
+
+@pytest.mark.parametrize(
+    ("perturbation", "scheme", "dropped", "std"),
+    [
+        (fed_smp(kept=2000, dimension=5000), Everyone(), 0, 0.5),
+        (fed_smp(kept=2000, dimension=5000, missing=3), Everyone(), 2, 0.5 * math.sqrt(4 / 6)),
+        (fed_smp(kept=2000, dimension=5000, topped_up=True), Poisson(1e-9), 0, 0.5),
+        (fed_smp(kept=2000, dimension=5000, topped_up=True, cohort=3), Everyone(), 0, 0.5 * 2**0.5),
+        (Gaussian(noise_multiplier=1.5, clip_norm=2.0, unit="client"), Poisson(1e-9), 0, 3.0),
+        (Gaussian(noise_multiplier=1.5, clip_norm=2.0, unit="client"), Everyone(), 5, 3.0),
+    ],
+)
+def test_the_noise_has_the_law_of_the_shares_that_arrived(perturbation, scheme, dropped, std):
+    averaging = loop(
+        perturbation,
+        scheme,
+        model=logistic(499, 10),
+        learning_rate=1e-12,
+        expected_cohort=4,
+        seed=None,
+    )
+    data = small(features=499, classes=10)
+    after, info = averaging.step(averaging.init(), data, dropout=lambda cohort: cohort[:dropped])
+    kept = getattr(perturbation, "kept", 5000)
+    noise = after.parameters.double().numpy() * -4
+    assert np.count_nonzero(noise) == kept
+    assert info.noise_std == pytest.approx(std)
+    low, high = chi2.ppf([FAILS / 2, 1 - FAILS / 2], kept)
+    assert low <= (noise**2).sum() / std**2 <= high
+    mean = noise.sum() / (std * math.sqrt(kept))
+    assert abs(mean) < 6.2  # a normal deviate beyond that has chance 6e-10
+
+
+def test_an_empty_poisson_cohort_releases_noise_and_counts():
+    journal, purse = Journal(), Purse(1)
+    averaging = loop(fed_smp(topped_up=True), Poisson(1e-9))
+    state = averaging.init()
+    after, info = averaging.step(state, small(), ledger=journal, budget=purse)
+    assert info.cohort == info.arrived == 0 and not info.aborted
+    assert int(torch.count_nonzero(after.parameters - state.parameters)) == 5
+    assert journal.kinds == ["intent", "done"] and purse.left == 0
+    assert journal.lines[1][2]["noise_std"] == pytest.approx(0.5)
+
+
+def test_without_a_seed_the_noise_comes_from_the_operating_system(monkeypatch):
+    made = []
+
+    def counted():
+        made.append(noise_module.np.random.default_rng(0))
+        return made[-1]
+
+    monkeypatch.setattr("fedprivacy.training.averaging.private_generator", counted)
+    averaging = loop(fed_smp(), seed=None)
+    averaging.step(averaging.init(), small())
+    assert len(made) == 6 and len(set(map(id, made))) == 6  # the model twice, one for each use
+    seeded = loop(fed_smp())
+    seeded.step(seeded.init(), small())
+    assert len(made) == 6
+
+
+def test_two_runs_without_a_seed_differ_and_torch_s_own_generator_is_left_alone():
+    before = torch.random.get_rng_state()
+    noise = Gaussian(noise_multiplier=1.0, unit="client")
+    averaging = loop(noise, seed=None, model=mlp(3, 2))
+    first, second = (train(averaging, small(), rounds=1).state.parameters for _ in range(2))
+    assert not torch.equal(first, second)
+    assert torch.equal(before, torch.random.get_rng_state())
+
+
+# The order of things, refusals, aborts
+
+
+def test_budget_then_intent_then_noise_then_release_then_done(monkeypatch):
+    journal = Journal()
+    real = noise_module.normal_like
+
+    def noted(value, std, generator=None):
+        journal.note("noise", None, std)
+        return real(value, std, generator)
+
+    monkeypatch.setattr("fedprivacy.training.averaging.normal_like", noted)
+    averaging = loop(fed_smp())
+    averaging.step(
+        averaging.init(),
+        small(),
+        ledger=journal,
+        budget=Purse(1, journal),
+        on_release=lambda state: journal.note("release", state.round, None),
+    )
+    assert journal.kinds == ["intent", "spend", "noise", "release", "done"]
+    facts = journal.lines[0][2]
+    assert facts["mechanism"] == averaging.round_mechanism
+    assert (facts["clip_norm"], facts["noise_std"]) == (0.5, 0.5)
+
+
+def test_an_exhausted_budget_releases_nothing_and_writes_nothing():
+    journal = Journal()
+    averaging = loop(fed_smp())
+    with pytest.raises(BudgetExhausted, match="nothing was released"):
+        averaging.step(averaging.init(), small(), ledger=journal, budget=Purse(0))
+    assert journal.lines == []
+
+
+def test_non_finite_updates_are_refused_and_counted_and_nothing_is_lost():
+    data = small(poisoned=(1, 4))
+    secure = fed_smp(noise_multiplier=TINY, missing=2)
+    averaging, journal = loop(secure, batch_size=99, momentum=0.5), Journal()
+    state = averaging.init()
+    state = replace(state, parameters=state.parameters + 0.1)
+    after, info = averaging.step(state, data, ledger=journal)
+    assert (info.cohort, info.arrived, info.refused, info.aborted) == (6, 4, 2, False)
+    assert bool(torch.isfinite(after.parameters).all())
+    moved = (state.parameters - after.parameters).numpy() * 6
+    mask = torch.from_numpy(np.flatnonzero(moved))
+    expected = explicit_sum(averaging, data, state, mask, secure, left_out=(1, 4))
+    np.testing.assert_allclose(moved[mask], expected, rtol=1e-4, atol=1e-6)
+    assert journal.lines[1][2]["refused"] == 2
+    plain, info = loop(batch_size=99).step(state, data)
+    assert info.refused == 2 and bool(torch.isfinite(plain.parameters).all())
+
+
+def test_a_finite_update_whose_scaled_part_overflows_is_refused():
+    """rand_k scales by d/k: 3.2e38 * 8/7 is infinite in single precision."""
+    secure = fed_smp(kept=7, missing=5)
+    averaging = loop(secure)
+    data, state = small(), averaging.init()
+    updates = torch.zeros(6, 8)
+    updates[0, averaging._mask(secure, state, data)[0]] = 3.2e38
+    object.__setattr__(averaging, "_updates", lambda *_: updates)
+    after, info = averaging.step(state, data)
+    assert (info.arrived, info.refused) == (5, 1)
+    assert bool(torch.isfinite(after.parameters).all())
+
+
+@pytest.mark.parametrize("scheme", [Everyone(), FixedSize(6, 6)])
+def test_too_many_missing_aborts_and_releases_nothing(scheme):
+    journal, purse, released = Journal(), Purse(1), []
+    averaging = loop(fed_smp(missing=1), scheme)
+    state, data = averaging.init(), small(poisoned=(5,))
+    after, info = averaging.step(
+        state,
+        data,
+        ledger=journal,
+        budget=purse,
+        dropout=lambda cohort: cohort[:1],
+        on_release=released.append,
+    )
+    assert info.aborted and (info.arrived, info.refused, info.noise_std) == (4, 1, 0.0)
+    assert torch.equal(after.parameters, state.parameters) and after.round == 1
+    assert journal.kinds == ["intent", "abort"] and "4 of 6" in journal.lines[1][2]
+    assert purse.left == 1 and released == []
+    topped = loop(fed_smp(missing=1, topped_up=True), scheme)
+    assert not topped.step(state, data, dropout=lambda cohort: cohort[:1])[1].aborted
+
+
+# Resuming
+
+
+def test_a_resumed_run_ends_where_an_uninterrupted_one_does(tmp_path):
+    averaging = loop(fed_smp(), model=logistic(3, 2), learning_rate_decay=0.9)
+    data, path = small(), tmp_path / "state.pt"
+    whole = train(averaging, data, rounds=7)
+    train(averaging, data, rounds=3, checkpoint=path)
+    seen = []
+    rest = train(
+        averaging, data, rounds=7, checkpoint=path, on_round=lambda s, i: seen.append(i.round)
+    )
+    assert torch.equal(whole.state.parameters, rest.state.parameters)
+    assert seen == [3, 4, 5, 6] and whole.history[3:] == rest.history
+    assert load(path).round == 7 and not path.with_name("state.pt.tmp").exists()
+    assert train(averaging, data, rounds=7, checkpoint=path).history == ()
+
+
+def test_a_fresh_budget_is_charged_with_what_the_ledger_says():
+    averaging, journal = loop(fed_smp()), Journal()
+    train(averaging, small(), rounds=3, ledger=journal, budget=Purse(9))
+    purse = Purse(9)
+    with pytest.raises(BudgetExhausted):
+        train(averaging, small(), rounds=8, ledger=journal, budget=purse)
+    assert purse.left == 0 and journal.spent_rounds == 9
+    purse = Purse(20)
+    for _ in range(2):
+        train(averaging, small(), rounds=1, ledger=journal, budget=purse)
+    assert 20 - purse.left == journal.spent_rounds
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"",
+        b"not a checkpoint",
+        {"format": "other"},
+        {"format": "fedprivacy checkpoint 1"},
+        {"format": "fedprivacy checkpoint 1", "parameters": torch.zeros(3), "learning_rate": "x"},
+        {"format": "fedprivacy checkpoint 1", "parameters": torch.zeros(2, 2)},
+        Path("/"),
+    ],
+)
+def test_a_damaged_or_foreign_checkpoint_is_refused(tmp_path, content):
+    path = tmp_path / "state.pt"
+    path.write_bytes(content) if isinstance(content, bytes) else torch.save(content, path)
+    with pytest.raises(ParameterError, match=r"checkpoint must .*state\.pt"):
+        train(loop(), small(), rounds=1, checkpoint=path)
+
+
+def test_a_truncated_checkpoint_is_refused(tmp_path):
+    path = tmp_path / "state.pt"
+    save(path, loop().init())
+    path.write_bytes(path.read_bytes()[:-200])
+    with pytest.raises(ParameterError, match="delete it to start again"):
+        load(path)
+
+
+def kill_often(folder, kills, seed):
+    script = Path(__file__).with_name("killed_training.py")
+    command = [sys.executable, str(script), str(folder), str(kills), str(seed)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=250)
+    assert done.returncode == 0, done.stderr
+    return [json.loads(line) for line in done.stdout.splitlines()]
+
+
+def check_kills(reports, kills):
+    assert len(reports) == kills
+    for number, report in enumerate(reports, start=1):
+        assert report["releases"] <= report["spent"] <= report["releases"] + number
+        assert report["checkpoint"] <= report["releases"] <= report["checkpoint"] + number
+    rounds = [report["checkpoint"] for report in reports]
+    assert rounds == sorted(rounds) and rounds[-1] > kills / 2
+
+
+def test_killed_at_random_moments_it_never_counts_too_little(tmp_path):
+    check_kills(kill_often(tmp_path, 10, 1), 10)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", [2, 3])
+def test_killed_a_hundred_times_it_never_counts_too_little(tmp_path, seed):
+    check_kills(kill_often(tmp_path, 100, seed), 100)
+
+
+# Memory
+
+
+class Peak(TorchDispatchMode):
+    """Notes the most bytes that tensors made under it held at once."""
+
+    def __init__(self):
+        super().__init__()
+        self.alive, self.most = {}, 0
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        result = func(*args, **(kwargs or {}))
+        for part in result if isinstance(result, tuple | list) else (result,):
+            if isinstance(part, torch.Tensor):
+                storage = part.untyped_storage()
+                self.alive[storage.data_ptr()] = (weakref.ref(part), storage.nbytes())
+        self.alive = {at: kept for at, kept in self.alive.items() if kept[0]() is not None}
+        self.most = max(self.most, sum(size for _, size in self.alive.values()))
+        return result
+
+
+@pytest.mark.parametrize("clients", [8, 64])
+def test_memory_is_a_few_models_whatever_the_cohort(clients):
+    features = WORKSPACE // 2
+    data = small(clients=clients, features=features, records=1, public=1)
+    averaging = loop(
+        Gaussian(noise_multiplier=1.0, unit="client"), model=logistic(features, 2), local_steps=1
+    )
+    state = averaging.init()
+    with Peak() as peak:
+        averaging.step(state, data)
+    model = 4 * averaging.flat.dimension
+    assert model > 2**22
+    assert peak.most < 14 * model  # the mask's int64 indices count twice
+
+
+# Data and models
+
+
+def test_digits_has_real_images_and_disjoint_parts():
+    data = digits(clients=50)
+    assert (len(data.labels), len(data.test_labels), len(data.public_labels)) == (1337, 360, 100)
+    assert sorted(np.concatenate(data.clients)) == list(range(1337))
+    assert float(data.features.max()) == 1.0 and float(data.features.min()) == 0.0
+    inputs, labels = data.records(3)
+    assert inputs.shape == (len(data.clients[3]), 64) and len(labels) == len(inputs)
+    assert digits(clients=10, public=0).public_features is None
+
+
+def test_partitions_cover_every_row_once_and_by_label_is_heterogeneous():
+    labels = np.repeat(np.arange(10), 60)
+    for parts in (partition_iid(600, 7), partition_by_label(labels, 50)):
+        assert sorted(np.concatenate(parts)) == list(range(600))
+    kinds = [len(set(labels[rows])) for rows in partition_by_label(labels, 50)]
+    assert max(kinds) <= 4 and np.mean(kinds) < 3
+    assert np.mean([len(set(labels[rows])) for rows in partition_iid(600, 50)]) > 5
+
+
+def test_the_cnn_is_the_paper_s():
+    model = FlatModel(cnn()(), torch.device("cpu"))
+    assert model.dimension == 1_663_370 and model.clients_at_once == 1
+    flat = model.flatten()
+    assert model.logits(flat, torch.rand(2, 28, 28)).shape == (2, 10)
+
+
+def write_idx(path, array, packed):
+    content = struct.pack(f">BBBB{array.ndim}I", 0, 0, 8, array.ndim, *array.shape)
+    content += array.astype(np.uint8).tobytes()
+    path = path.with_name(path.name + ".gz") if packed else path
+    path.write_bytes(gzip.compress(content) if packed else content)
+
+
+def made_up_fashion(folder, packed):
+    folder.mkdir(parents=True, exist_ok=True)
+    generator = np.random.default_rng(0)
+    for part, count in (("train", 30), ("t10k", 10)):
+        images = generator.integers(256, size=(count, 28, 28))
+        write_idx(folder / f"{part}-images-idx3-ubyte", images, packed)
+        write_idx(folder / f"{part}-labels-idx1-ubyte", np.arange(count) % 10, packed)
+
+
+@pytest.mark.parametrize("packed", [True, False])
+@pytest.mark.parametrize("below", [".", "FashionMNIST/raw"])
+def test_fashion_mnist_reads_idx_files(tmp_path, packed, below, monkeypatch):
+    monkeypatch.setattr("fedprivacy.training.fashion.DEBIAN", tmp_path / "nowhere")
+    made_up_fashion(tmp_path / below, packed)
+    data = fashion_mnist(tmp_path, clients=5, public=5)
+    assert data.features.shape == (25, 28, 28) and data.population == 5
+    assert 0.9 < float(data.features.max()) <= 1.0
+    assert len(data.public_labels) == 5 and len(data.test_labels) == 10
+
+
+def test_fashion_mnist_says_how_to_get_it(tmp_path, monkeypatch):
+    monkeypatch.setattr("fedprivacy.training.fashion.DEBIAN", tmp_path / "nowhere")
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(ParameterError, match=r"apt-get install dataset-fashion-mnist.*--data-dir"):
+        fashion_mnist(tmp_path)
+
+
+def test_real_fashion_mnist_where_debian_puts_it():
+    folder = Path("/usr/share/datasets/fashion-mnist")
+    if not (folder / "train-images-idx3-ubyte.gz").exists():
+        pytest.skip("dataset-fashion-mnist is not installed")
+    data = fashion_mnist()
+    assert data.features.shape == (59000, 28, 28) and data.population == 6000
+    assert np.bincount(data.test_labels.numpy()).tolist() == [1000] * 10
+
+
+def damage(content, how):
+    return {
+        "cut": content[:-5],
+        "magic": b"\0\0\r\3" + content[4:],
+        "empty": b"",
+        "header": content[:9],
+        "long": content + b"x",
+    }[how]
+
+
+@pytest.mark.parametrize("how", ["cut", "magic", "empty", "header", "long"])
+@pytest.mark.parametrize("packed", [True, False])
+def test_damaged_idx_files_are_refused(tmp_path, how, packed):
+    path = tmp_path / "images"
+    write_idx(path, np.zeros((3, 4, 5)), packed)
+    real = path.with_name("images.gz") if packed else path
+    real.write_bytes(damage(real.read_bytes(), how))
+    with pytest.raises(ParameterError, match=r"images.* must .* got .*; "):
+        read_idx(path, dimensions=3)
+
+
+# Bad input
+
+NAN, INF = math.nan, math.inf
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"learning_rate": 0.0}, "learning_rate must .* above 0, got 0.0"),
+        ({"learning_rate": NAN}, "learning_rate must .* got nan"),
+        ({"server_learning_rate": -1.0}, "server_learning_rate must"),
+        ({"learning_rate_decay": 1.1}, "learning_rate_decay must be at most 1, got 1.1"),
+        ({"momentum": 1.0}, "momentum must be below 1, got 1.0"),
+        ({"momentum": INF}, "momentum must"),
+        ({"batch_size": 0}, "batch_size must be a whole number of at least 1, got 0"),
+        ({"local_steps": 0}, "local_steps must"),
+        ({"local_steps": None}, "name exactly one"),
+        ({"local_epochs": 1}, "name exactly one of the two, got .2, 1."),
+        ({"seed": -1}, "seed must"),
+        ({"expected_cohort": 0}, "expected_cohort must"),
+    ],
+)
+def test_bad_options_are_refused_by_name(options, message):
+    with pytest.raises(ParameterError, match=message):
+        loop(**options)
+
+
+def test_perturbations_that_do_not_fit_are_refused():
+    with pytest.raises(ParameterError, match=r"perturbation.unit must be 'client'"):
+        loop(Gaussian(noise_multiplier=1.0))
+    with pytest.raises(ParameterError, match="perturbation must be Gaussian, Sparsified"):
+        loop(Gaussian(noise_multiplier=1.0, unit="client") * 2)
+    with pytest.raises(UnsupportedCombination, match="topped_up"):
+        loop(fed_smp(), Poisson(0.5))
+    with pytest.raises(ParameterError, match="cohort must equal the scheme's size"):
+        loop(fed_smp(), FixedSize(3, 6))
+    with pytest.raises(ParameterError, match="dimension must equal the model's 8 parameters"):
+        loop(fed_smp(dimension=9)).flat  # noqa: B018
+    with pytest.raises(ParameterError, match="population must equal"):
+        averaging = loop(scheme=FixedSize(3, 7))
+        averaging.step(averaging.init(), small())
+
+
+def test_models_that_leak_through_buffers_are_refused():
+    def build():
+        return torch.nn.Sequential(torch.nn.Linear(3, 2), torch.nn.BatchNorm1d(2))
+
+    with pytest.raises(ParameterError, match=r"no buffers, got .*running_mean.*GroupNorm"):
+        loop(model=build).init()
+    with pytest.raises(ParameterError, match="have parameters to train"):
+        loop(model=torch.nn.Flatten).init()
+
+
+def test_ledgers_that_do_not_fit_are_refused():
+    plain = loop()
+    with pytest.raises(ParameterError, match="ledger must be None without perturbation"):
+        plain.step(plain.init(), small(), ledger=Journal())
+    journal = Journal()
+    journal.seed_policy = "operating system"
+    seeded = loop(fed_smp())
+    with pytest.raises(ParameterError, match=r"seed_policy must be 'fixed'.*leave seed out"):
+        seeded.step(seeded.init(), small(), ledger=journal)
+    other = State(0, torch.zeros(9), 0.1)
+    with pytest.raises(ParameterError, match=r"state.parameters must have shape"):
+        plain.step(other, small())
+    with pytest.raises(ParameterError, match="rounds must"):
+        train(plain, small(), rounds=0)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"clients": ([0], [])}, r"clients\[1\] must hold at least one"),
+        ({"clients": ([0], [99])}, r"clients\[1\] must be row numbers from 0 to 23"),
+        ({"clients": ()}, "clients must be a whole number of at least 1, got 0"),
+        ({"labels": torch.zeros(3, dtype=torch.int64)}, "one label for every input"),
+        ({"labels": torch.full((24,), 2)}, "labels must lie from 0 to 1"),
+        ({"test_labels": torch.zeros(4)}, "test_labels must be int64"),
+        ({"features": torch.full((24, 3), NAN)}, "features must be finite"),
+        ({"public_labels": None}, "public_features, public_labels must"),
+    ],
+)
+def test_bad_data_is_refused(change, message):
+    with pytest.raises(ParameterError, match=message):
+        replace(small(), **change)
+
+
+def test_a_client_with_no_data_is_refused():
+    with pytest.raises(ParameterError, match=r"clients must be at most 5.*use fewer clients"):
+        partition_iid(5, 6)
+    with pytest.raises(ParameterError, match="clients must be at most 2"):
+        partition_by_label([0, 1, 0, 1, 0], 3)
+    with pytest.raises(ParameterError, match="clients must be at most 1337"):
+        digits(clients=2000)
+    with pytest.raises(ParameterError, match=r"test . public must be below"):
+        digits(public=1500)
+    with pytest.raises(ParameterError, match="hidden must"):
+        mlp(3, 2, hidden=(0,))
+    with pytest.raises(ParameterError, match="name exactly one"):
+        LocalSGD()
+
+
+# The preset
+
+
+def test_the_digits_preset_learns():
+    preset = digits_preset()
+    averaging = preset.loop("fedavg", seed=0)
+    state = train(averaging, preset.data, rounds=preset.rounds).state
+    accuracy, loss = averaging.evaluate(state, preset.data)
+    assert accuracy >= 0.9 and 0 < loss < 1
+    for method in METHODS[1:]:
+        private = preset.loop(method, noise_multiplier=1.5, seed=0)
+        assert private.round_mechanism is not None
+    with pytest.raises(ParameterError, match="method must be one of"):
+        preset.loop("magic")
+    with pytest.raises(ParameterError, match="noise_multiplier must"):
+        preset.loop("dp-fedavg")
