@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import NamedTuple
 
 from .answers import Accountable, epsilon
 from .bound import Bound
@@ -23,44 +22,52 @@ class Calibration:
     bound: Bound
 
 
-class _Seen(NamedTuple):
-    value: float
-    bound: Bound | None
-    """None where the value is outside the parameter's own range."""
-
-
 class _Question:
-    """Is the run at a value within the budget? Remembers what it was asked."""
+    """Is the run at a value within the budget? Remembers what it was asked.
+
+    A coarse interval decides most values; only one that holds the budget is asked for again.
+    """
 
     def __init__(
-        self, ask: Callable[[float], Bound], epsilon: float, domain: tuple[float, float]
+        self,
+        ask: Callable[[float, float], Bound],
+        epsilon: float,
+        domain: tuple[float, float],
+        tolerance: float,
     ) -> None:
         self._ask = ask
         self.epsilon = epsilon
         self.domain = domain
-        self.seen: dict[float, Bound | None] = {}
+        self.tolerances = (max(0.03 * epsilon, tolerance), tolerance)
+        self.seen: dict[tuple[float, float], Bound | None] = {}
         self.refusal: Exception | None = None
 
-    def bound(self, value: float) -> Bound | None:
+    def bound(self, value: float, tolerance: float) -> Bound | None:
         """Return the bound at a value; None where the mechanism refuses the value."""
-        if value not in self.seen:
+        key = value, tolerance
+        if key not in self.seen:
             try:
                 low, high = self.domain
-                self.seen[value] = self._ask(value) if low <= value <= high else None
+                self.seen[key] = self._ask(value, tolerance) if low <= value <= high else None
             except ParameterError as refusal:
                 self.refusal = refusal
-                self.seen[value] = None
-        return self.seen[value]
+                self.seen[key] = None
+        return self.seen[key]
 
     def upper(self, value: float) -> float | None:
-        """Return the certified epsilon at a value, or None where the value is refused."""
-        bound = self.bound(value)
+        """Return a certified epsilon at a value, or None where the value is refused."""
+        bound = self.bound(value, self.tolerances[0])
         return None if bound is None else bound.upper
 
     def fits(self, value: float) -> bool:
         """Return whether the value is admissible and within the budget."""
-        upper = self.upper(value)
-        return upper is not None and upper <= self.epsilon
+        for tolerance in self.tolerances:
+            bound = self.bound(value, tolerance)
+            if bound is None or bound.resolution[0] > self.epsilon:
+                return False
+            if bound.upper <= self.epsilon:
+                return True
+        return False
 
 
 def calibrate(
@@ -102,7 +109,7 @@ def calibrate(
     open_unit(delta=delta)
     positive(tolerance=tolerance)
 
-    def ask(value: float) -> Bound:
+    def ask(value: float, width: float) -> Bound:
         run = make_run(int(value) if integer else value)
         return _epsilon(
             run,
@@ -110,15 +117,16 @@ def calibrate(
             adjacency=adjacency,
             observer=observer,
             accountant=accountant,
-            tolerance=max(min(tolerance * budget, 1e-2), 1e-6),
+            tolerance=width,
         )
 
-    question = _Question(ask, budget, (low, high))
+    width = max(min(tolerance * budget, 1e-2), 1e-6)
+    question = _Question(ask, budget, (low, high), width)
     start = _start(question, integer)
     rising = _direction(question, start, integer)
     good, bad = _bracket(question, start, rising, integer)
     value = good if bad is None else _bisect(question, good, bad, integer, tolerance)
-    bound = question.bound(value)
+    bound = question.bound(value, width)
     assert bound is not None
     return Calibration(int(value) if integer else value, bound)
 

@@ -16,7 +16,7 @@ from . import direct
 from .base import Accountant, Answer, orientations
 
 _ROUNDS = 10
-_COARSE = "the asked tolerance would need a lattice of more than 4 million points"
+_COARSE = "the asked tolerance would need a lattice of more than 2 million points"
 
 
 class PldAccountant(Accountant):
@@ -52,7 +52,13 @@ class PldAccountant(Accountant):
         def narrow(low: float, high: float) -> float:
             return (high - low) / (self.tolerance * high) if high > 1e-30 else 0.0
 
-        return _interval(loss, ask, ask_one, narrow, 1e-20, self.tolerance)
+        return _interval(loss, ask, ask_one, narrow, _scale(loss.curve, epsilon), self.tolerance)
+
+
+def _scale(curve: Curve, epsilon: float) -> float:
+    """Return a number well below delta(epsilon), to say which tails can be left out."""
+    exponents = [curve.log_moment(a) - (a - 1.0) * epsilon for a in (1.5, 3.0, 8.0, 24.0, 80.0)]
+    return math.exp(min(max(min(exponents) - 10.0, -600.0), 0.0))
 
 
 Ask = Callable[[Composition], float]
@@ -108,8 +114,9 @@ def _refine(
     tolerance: float,
 ) -> tuple[float, float, float, str]:
     """Halve the step, or more, until the bracket is narrow enough; return (low, high, step, why)."""
-    step = math.sqrt(tolerance / (8.0 * whole.count))
+    step = math.sqrt(tolerance / (4.0 * whole.count))
     best, best_step, floor, reason = (0.0, math.inf), step, 0.0, ""
+    too_wide = math.inf
     for _ in range(_ROUNDS):
         try:
             low = max(_at(curve, step, Side.DOWN, ask, delta) for curve in curves)
@@ -119,9 +126,11 @@ def _refine(
             step = 4.0 * step if math.isinf(best[1]) else math.sqrt(step * best_step)
             continue
         best, best_step = (max(low, best[0]), min(high, best[1])), step
-        too_wide = excess(*best)
+        before, too_wide = too_wide, excess(*best)
         if too_wide <= 1.0:
             return *best, best_step, ""
+        if too_wide > 0.8 * before and math.isfinite(before):
+            break
         ratio = 0.85 / math.sqrt(too_wide) if math.isfinite(too_wide) else 0.25
         step = max(step * min(max(ratio, 1 / 32), 0.7), 1.01 * floor)
         if floor and step > 0.9 * best_step:

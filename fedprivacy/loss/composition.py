@@ -32,10 +32,11 @@ _NEGLIGIBLE = 42.0
 
 def log_moment(lattice: Lattice, tilt: float) -> float:
     """Return log sum of mass * exp(tilt * loss) over the finite points."""
+    if not lattice.mass.any():
+        return -math.inf
     exponent = tilt * lattice.losses()
-    top = float(np.max(exponent))
-    total = float(np.dot(lattice.mass, np.exp(exponent - top)))
-    return top + math.log(total) if total > 0 else -math.inf
+    top = float(np.max(exponent, where=lattice.mass > 0, initial=-np.inf))
+    return top + math.log(float(np.dot(lattice.mass, np.exp(np.minimum(exponent - top, 0.0)))))
 
 
 def _coarse(parts: Parts) -> list[tuple[Array, Array, int]]:
@@ -97,6 +98,10 @@ class Composition:
         self.side = side
         self.step = self.parts[0][0].step
         self.count = sum(count for _, count in self.parts)
+        self.empty = any(not lattice.mass.any() for lattice, _ in self.parts)
+        """Whether some part has no finite loss left: rounding ate it, or all of it is infinite."""
+        if self.empty:
+            return
         self._grouped = _coarse(self.parts)
         reach = max(float(np.max(np.abs(losses))) for losses, _, _ in self._grouped)
         self._max_tilt = 600.0 / max(reach, self.step)
@@ -112,6 +117,8 @@ class Composition:
 
     def delta(self, epsilon: float) -> float:
         """Return delta(epsilon) of the composition, rounded to the side."""
+        if self.empty:
+            return 1.0 if self.side is Side.UP else 0.0
         tilt = _golden(
             lambda t: _coarse_moment(self._grouped, t) - t * epsilon, 1e-9, self._max_tilt
         )
@@ -131,6 +138,8 @@ class Composition:
 
     def epsilon(self, delta: float) -> float:
         """Return epsilon(delta) of the composition, rounded to the side; 0 or more, or inf."""
+        if self.empty:
+            return math.inf if self.side is Side.UP else 0.0
         target = delta - (self.infinite() if self.side is Side.UP else 0.0)
         if target <= 0:
             return math.inf
@@ -145,24 +154,26 @@ class Composition:
         return self._solve(first, bounds, target)
 
     def _solve(self, first: int, bounds: Array, target: float) -> float:
-        """Return where the profile bounds at lattice points ``first ...`` cross ``target``."""
+        """Return where the profile bounds at lattice points ``first ...`` cross ``target``.
+
+        UP: the smallest point whose bound is at most ``target``; DOWN: the largest whose bound is
+        at least ``target``. Between two points the exact profile is linear in exp(epsilon) and
+        its slack is convex, so the chord errs to the right side.
+        """
         zero = max(-first, 0)
         bounds, first = bounds[zero:], first + zero
-        if not len(bounds):
-            return math.inf if self.side is Side.UP else 0.0
-        beyond = bounds <= target if self.side is Side.UP else bounds < target
-        if not beyond.any():
-            return (
-                math.inf if self.side is Side.UP else max((first + len(bounds) - 1), 0) * self.step
-            )
-        index = int(np.argmax(beyond))
-        if index == 0:
-            return first * self.step if self.side is Side.UP else 0.0
+        up = self.side is Side.UP
+        hits = np.flatnonzero(bounds <= target if up else bounds >= target)
+        if not len(hits):
+            return math.inf if up else 0.0
+        index = int(hits[0]) if up else int(hits[-1]) + 1
+        if index == 0 or index == len(bounds):
+            return (first + index - (0 if up else 1)) * self.step
         low, high = (first + index - 1) * self.step, (first + index) * self.step
         share = (bounds[index - 1] - target) / (bounds[index - 1] - bounds[index])
         found = low + math.log1p(float(share) * math.expm1(high - low))
         slack = self.count * LOSS_ROUNDING + 1e-14 * abs(found)
-        return found + slack if self.side is Side.UP else max(found - slack, 0.0)
+        return found + slack if up else max(found - slack, 0.0)
 
     def _profile(self, tilt: float, centre: float) -> tuple[int, Array, float]:
         """Return (first index, profile bounds at its lattice points) around ``centre``."""
@@ -206,9 +217,11 @@ class Composition:
 
     def _reach(self, tilt: float, here: float, sign: float) -> tuple[float, float]:
         """Return (Chernoff parameter, distance) beyond which little tilted mass lies."""
+        coarse_here = _coarse_moment(self._grouped, tilt)
 
         def distance(s: float) -> float:
-            return (_coarse_moment(self._grouped, tilt + sign * s) - here + _NEGLIGIBLE) / s
+            there = _coarse_moment(self._grouped, tilt + sign * s)
+            return (there - coarse_here + _NEGLIGIBLE) / s
 
         best = _golden(distance, 1e-9, self._max_tilt, 30)
         exact = (self.moment(tilt + sign * best) - here + _NEGLIGIBLE) / best
@@ -219,10 +232,11 @@ class Composition:
     ) -> float:
         right_end, left_end = (start + length) * self.step, start * self.step
         right = self.moment(tilt + right_at) - here - right_at * right_end
-        if self.side is Side.UP:
-            return math.exp(min(right, 0.0)) if right_end <= self._extreme(1) else 0.0
-        left = self.moment(tilt - left_at) - here + left_at * left_end
-        return math.exp(min(right, 0.0)) + math.exp(min(left, 0.0))
+        missing = math.exp(min(right, 0.0)) if right_end <= self._extreme(1) else 0.0
+        if self.side is Side.DOWN and left_end > self._extreme(-1):
+            left = self.moment(tilt - left_at) - here + left_at * left_end
+            missing += math.exp(min(left, 0.0))
+        return missing
 
     def _convolve(self, tilt: float, start: int, length: int) -> tuple[Array, float]:
         """Return the circular tilted convolution and the L2 norm of its rounding error."""
@@ -250,6 +264,8 @@ class Composition:
 
         Three tilts are tried; every point takes the one with the smallest error there.
         """
+        if self.empty:
+            return Lattice(self.step, 0, np.zeros(1), 1.0 if self.side is Side.UP else 0.0)
         best_mass, best_error, start = None, None, 0
         windows = [(t, self._window(t)) for t in self._tilts()]
         start = min(w.start for _, w in windows)
@@ -301,7 +317,7 @@ def _power_error(log_size: Array, log_most: Array, phase: Array) -> float:
 def _tilted(lattice: Lattice, tilt: float, length: int) -> tuple[Array, int]:
     """Return the tilted, normalised masses wrapped to ``length``, moved to mean near index 0."""
     exponent = tilt * lattice.losses()
-    weights = lattice.mass * np.exp(exponent - log_moment(lattice, tilt))
+    weights = lattice.mass * np.exp(np.minimum(exponent - log_moment(lattice, tilt), 700.0))
     mean = float(np.dot(weights, np.arange(len(weights))))
     centre = lattice.start + round(mean)
     shifted = (np.arange(len(weights)) - round(mean)) % length

@@ -9,8 +9,8 @@ P-mass times ``exp(-loss)``. What each side may do to a pair (P, Q):
 - DOWN: merging outcomes, at random too, is post-processing, so it never raises the profile;
   neither does lowering P or raising Q as measures. A cell around a point is merged into one
   outcome. If its likelihood ratio falls short of the point's, a share of the next cell is merged
-  into it, just large enough; then the point keeps its P-mass with Q raised to fit. A cell that
-  cannot be lifted falls one point down.
+  into it, just large enough; if it lies above, a share of the cell below. What little is left
+  above keeps its P-mass with Q raised to fit. A cell that cannot be lifted falls one point down.
 
 Both sides err in second order of the step.
 
@@ -29,8 +29,8 @@ from numpy.typing import NDArray
 
 Array = NDArray[np.float64]
 
-MAX_POINTS = 1 << 22
-"""The largest lattice ever made: 32 MiB of masses."""
+MAX_POINTS = 1 << 21
+"""The largest lattice ever made: 16 MiB of masses."""
 
 LOSS_ROUNDING = 1e-13
 """By how much the loss of one lattice point may be off through floating point."""
@@ -161,29 +161,49 @@ def _merge(tails: Callable[[Array], Tails], step: float, low: int, high: int) ->
     edges = np.append(points - step / 2, points[-1] + step / 2)
     found = tails(edges)
     cells = _cells(_slice(found, slice(None, -1)), _slice(found, slice(1, None)), points, points)
-    short = np.maximum(cells.q * (1 - LOSS_ROUNDING) - cells.p + 2 * cells.error, 0.0)
-    share = _share_of_next(cells, short, step)
-    falls = share > 1.0
-    share = np.where(falls, 0.0, share)
+    from_above = _share_from_above(cells, step)
+    falls = from_above > 1.0
+    from_above = np.where(falls, 0.0, from_above)
+    from_below = np.where(falls, 0.0, _share_from_below(cells, step))
+    given = _shifted(from_above, 1) + _shifted(from_below, -1)
+    from_below = np.where(_shifted(given, 1) < 1, from_below, 0.0) * np.maximum(1.0 - given, 0.0)
+    given = np.minimum(_shifted(from_above, 1) + _shifted(from_below, -1), 1.0)
     certain = np.maximum(cells.p - cells.error, 0.0)
-    given = np.append(0.0, share[:-1])
+    kept = (1.0 - given) * certain
+    taken = from_above * _shifted(certain, -1) + from_below * _shifted(certain, 1)
     mass = np.zeros(len(points) + 1)
-    mass[1:] += np.where(falls, 0.0, (1 - given) * certain)
-    mass[1:-1] += share[:-1] * certain[1:]
-    mass[:-1] += np.where(falls, (1 - given) * certain, 0.0)
+    mass[1:] += np.where(falls, 0.0, kept + taken)
+    mass[:-1] += np.where(falls, kept, 0.0)
     mass[-1] += np.exp(found.p_above[-1]) * (1 - 1e-12)
     return Lattice(step, low - 1, mass, 0.0)
 
 
-def _share_of_next(cells: _Cells, short: Array, step: float) -> Array:
-    """Return which share of the next cell lifts each cell's ratio to its point; 2 if none does.
+def _shifted(values: Array, by: int) -> Array:
+    """Return ``values`` moved by one place up (1) or down (-1), with 0 at the free end."""
+    return np.append(0.0, values[:-1]) if by > 0 else np.append(values[1:], 0.0)
 
-    With a share f of the next cell's (p+, q+) mixed in, the ratio reaches exp(x) once
+
+def _share_from_above(cells: _Cells, step: float) -> Array:
+    """Return which share of the next cell lifts a cell's ratio to its point; 2 if none does.
+
+    With a share f of the next cell's (p+, q+) merged in, the ratio reaches exp(x) once
     f (p+ - q+ exp(x)) >= q exp(x) - p.
     """
-    next_p = np.append(cells.p[1:] - cells.error[1:], 0.0)
-    next_q = np.append(cells.q[1:] + cells.error[1:], 0.0) * np.exp(-step)
-    lift = next_p - next_q
+    short = np.maximum(cells.q * (1 - LOSS_ROUNDING) - cells.p + 2 * cells.error, 0.0)
+    lift = _shifted(cells.p - cells.error - (cells.q + cells.error) * np.exp(-step), -1)
     with np.errstate(divide="ignore", invalid="ignore"):
         share = np.where(lift > 0, short / lift, 2.0)
     return np.asarray(np.where(short > 0, np.where(share <= 1.0, share, 2.0), 0.0))
+
+
+def _share_from_below(cells: _Cells, step: float) -> Array:
+    """Return which share of the cell below a cell above its point can carry up; at most 1/4.
+
+    With a share g of the cell below, (p-, q-), merged in, the ratio stays at or above exp(x)
+    while g (q- exp(x) - p-) <= p - q exp(x).
+    """
+    spare = np.maximum(cells.p - cells.q - 2 * cells.error, 0.0)
+    drop = _shifted((cells.q + cells.error) * np.exp(step) - cells.p + cells.error, 1)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        share = np.where(drop > 0, spare / drop, 0.0)
+    return np.asarray(np.minimum(share, 0.25))

@@ -77,7 +77,7 @@ class Mechanism(ABC):
     def __mul__(self, count: int) -> Run:
         """Return ``count`` runs in sequence."""
         times = integer(1, count=count)
-        return Run(tuple((part, k * times) for part, k in self._parts()))
+        return Run(tuple((part, k * times) for part, k in self.steps()))
 
     __rmul__ = __mul__
 
@@ -86,11 +86,11 @@ class Mechanism(ABC):
         if not isinstance(other, Mechanism):
             return NotImplemented
         counts: dict[Mechanism, int] = {}
-        for part, count in self._parts() + other._parts():
+        for part, count in self.steps() + other.steps():
             counts[part] = counts.get(part, 0) + count
         return Run(tuple(counts.items()))
 
-    def _parts(self) -> tuple[tuple[Mechanism, int], ...]:
+    def steps(self) -> tuple[tuple[Mechanism, int], ...]:
         return ((self, 1),)
 
 
@@ -125,7 +125,8 @@ class Run(Mechanism):
         losses = [(part.privacy_loss(facts.adjacency, facts.observer), k) for part, k in self.parts]
         return compose_losses(losses)
 
-    def _parts(self) -> tuple[tuple[Mechanism, int], ...]:
+    def steps(self) -> tuple[tuple[Mechanism, int], ...]:
+        """Return ``parts``."""
         return self.parts
 
 

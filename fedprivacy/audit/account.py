@@ -1,0 +1,238 @@
+"""Re-account a run: from a ledger, a ledger's path or a mechanism to Bounds and a verdict."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from os import PathLike
+from pathlib import Path
+
+from ..accountants import ACCOUNTANTS
+from ..answers import accountant_named
+from ..bound import Bound, Verdict
+from ..errors import UnsupportedCombination, member, non_negative, open_unit, refuse
+from ..ledger import Ledger
+from ..loss import IDENTITY
+from ..mechanisms import Mechanism
+from ..privacy_loss import PrivacyLoss
+from ..relations import Adjacency, Facts, Observer
+
+Source = Ledger | Mechanism | str | PathLike[str]
+"""What can be accounted: an open ledger, a mechanism, or a ledger's path."""
+
+NOT_COUNTED = (
+    "Floating-point noise is not the ideal Gaussian (Mironov 2012): what its low bits reveal.",
+    "Choosing hyper-parameters, stopping early or keeping the best of several runs on the same data.",
+    "Anything released beside the recorded rounds: metrics, logs, cohort sizes, the ledger itself.",
+    "Whether participants were really drawn, and contributions really clipped, as recorded.",
+)
+"""What no epsilon of ours covers; printed in every report."""
+
+
+@dataclass(frozen=True)
+class Audit:
+    """What an audit found.
+
+    Attributes:
+        verdict: whether the claim holds for the recorded rounds.
+        reasons: sentences, the deciding one first.
+        bounds: epsilon at the claimed delta, by observer and then by accountant.
+        claim: (epsilon, delta).
+        facts: unit, adjacency and observer that the claim is about.
+        run: the mechanism that was accounted; None where nothing was spent.
+        rounds: how many rounds were counted.
+        unsupported: observers for which no theorem answers, with the reason.
+        facts_recorded: what else the source says of itself (seed policy, versions, notes).
+    """
+
+    verdict: Verdict
+    reasons: tuple[str, ...]
+    bounds: dict[str, dict[str, Bound]]
+    claim: tuple[float, float]
+    facts: Facts
+    run: Mechanism | None
+    rounds: int
+    unsupported: dict[str, str] = field(default_factory=dict)
+    facts_recorded: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def bound(self) -> Bound:
+        """The certified interval that decided: PLD, under the claim's own facts."""
+        return self.bounds[str(self.facts.observer)]["pld"]
+
+
+def account(
+    source: Source,
+    *,
+    delta: float,
+    adjacency: Adjacency | str | None = None,
+    observer: Observer | str | None = None,
+    accountant: str = "pld",
+    tolerance: float = 1e-3,
+) -> Bound:
+    """Return the certified epsilon of what a source spent.
+
+    Args:
+        source: a ledger, its path, or a mechanism.
+        delta: in (0, 1).
+        adjacency: None for what the ledger states.
+        observer: None for what the ledger states ("aggregate" for a mechanism).
+        accountant: "pld", "rdp" or "advanced".
+        tolerance: wanted width of the interval.
+
+    Raises:
+        ParameterError: a value out of range, or a mechanism without an adjacency.
+        LedgerError: the ledger is damaged or foreign.
+        UnsupportedCombination: no theorem covers the run under these facts.
+    """
+    target = open_unit(delta=delta)
+    read = _read(source)
+    loss = _loss(read, _facts(read, adjacency, observer))
+    return accountant_named(accountant, tolerance).compose(loss).epsilon(target)
+
+
+def audit(
+    source: Source,
+    *,
+    claim: tuple[float, float] | None = None,
+    adjacency: Adjacency | str | None = None,
+    observer: Observer | str | None = None,
+    tolerance: float = 1e-3,
+) -> Audit:
+    """Re-account a source with every accountant and judge a claim.
+
+    Args:
+        source: a ledger, its path, or a mechanism.
+        claim: (epsilon, delta); None for the claim that the ledger states.
+        adjacency: None for what the ledger states.
+        observer: None for what the ledger states ("aggregate" for a mechanism).
+        tolerance: wanted width of the PLD intervals.
+
+    Raises:
+        ParameterError: no claim anywhere, or one out of range.
+        LedgerError: the ledger is damaged or foreign.
+        UnsupportedCombination: no theorem covers the run under the claim's facts.
+    """
+    read = _read(source)
+    epsilon, delta = _claim(read, claim)
+    facts = _facts(read, adjacency, observer)
+    observers = dict.fromkeys([facts.observer, Observer.AGGREGATE, Observer.SERVER])
+    bounds: dict[str, dict[str, Bound]] = {}
+    unsupported: dict[str, str] = {}
+    for seen_by in observers:
+        try:
+            loss = _loss(read, facts._replace(observer=seen_by))
+        except UnsupportedCombination as refusal:
+            if seen_by is facts.observer:
+                raise
+            unsupported[str(seen_by)] = str(refusal)
+            continue
+        bounds[str(seen_by)] = _every_accountant(loss, delta, tolerance)
+    verdict, reason = _judge(bounds[str(facts.observer)], epsilon, delta)
+    return Audit(
+        verdict=verdict,
+        reasons=(reason, *read.notes),
+        bounds=bounds,
+        claim=(epsilon, delta),
+        facts=facts,
+        run=read.run,
+        rounds=read.rounds,
+        unsupported=unsupported,
+        facts_recorded=read.recorded,
+    )
+
+
+@dataclass(frozen=True)
+class _Read:
+    """A source, read."""
+
+    run: Mechanism | None
+    rounds: int
+    facts: Facts | None = None
+    claim: tuple[float, float] | None = None
+    notes: tuple[str, ...] = ()
+    recorded: dict[str, str] = field(default_factory=dict)
+
+
+def _read(source: Source) -> _Read:
+    if isinstance(source, Mechanism):
+        return _Read(source, _count(source))
+    ledger = source if isinstance(source, Ledger) else Ledger.open(Path(source))
+    notes = tuple(ledger.notes)
+    if not ledger.closed:
+        notes += (
+            "The ledger was not closed: later rounds may be missing from it. The verdict is about "
+            "the rounds it records.",
+        )
+    dangling = sum(1 for r in ledger.rounds if r.spent and r.done is None)
+    if dangling:
+        notes += (f"{dangling} round(s) were begun and never confirmed; they count as spent.",)
+    recorded = {
+        "seed policy": ledger.seed_statement,
+        "schedule": f"{ledger.schedule}; {ledger.budget_rule or 'no budget rule recorded'}",
+        "versions": ", ".join(f"{k} {v}" for k, v in sorted(ledger.versions.items())),
+        "created": ledger.created,
+    }
+    return _Read(ledger.run(), ledger.spent_rounds, ledger.facts, ledger.claim, notes, recorded)
+
+
+def _count(run: Mechanism) -> int:
+    return sum(count for _, count in run.steps())
+
+
+def _claim(read: _Read, claim: tuple[float, float] | None) -> tuple[float, float]:
+    stated = claim if claim is not None else read.claim
+    if stated is None:
+        refuse("claim", claim, "be (epsilon, delta)", "the source states no claim of its own")
+    try:
+        epsilon, delta = stated
+    except (TypeError, ValueError):
+        refuse("claim", claim, "be a pair (epsilon, delta)")
+    return non_negative(epsilon=epsilon), open_unit(delta=delta)
+
+
+def _facts(
+    read: _Read, adjacency: Adjacency | str | None, observer: Observer | str | None
+) -> Facts:
+    stated = read.facts
+    if stated is None and adjacency is None:
+        refuse("adjacency", adjacency, "be given", "a mechanism does not state one")
+    unit = stated.unit if stated else read.run.protects if read.run else None
+    adjacency = adjacency if adjacency is not None or stated is None else stated.adjacency
+    fallback = stated.observer if stated else Observer.AGGREGATE
+    return Facts(
+        unit,
+        member(Adjacency, adjacency=adjacency),
+        member(Observer, observer=fallback if observer is None else observer),
+    )
+
+
+def _loss(read: _Read, facts: Facts) -> PrivacyLoss:
+    if read.run is None:
+        return PrivacyLoss(IDENTITY, facts, theorems=("nothing was released",))
+    return read.run.privacy_loss(facts.adjacency, facts.observer).under(facts)
+
+
+def _every_accountant(loss: PrivacyLoss, delta: float, tolerance: float) -> dict[str, Bound]:
+    return {
+        name: accountant_named(name, tolerance).compose(loss).epsilon(delta) for name in ACCOUNTANTS
+    }
+
+
+def _judge(bounds: dict[str, Bound], epsilon: float, delta: float) -> tuple[Verdict, str]:
+    """Judge by the smallest certified upper end and the largest certified lower end."""
+    best = min(bounds.values(), key=lambda bound: bound.upper)
+    worst = max(bounds.values(), key=lambda bound: bound.lower)
+    at = f"at delta = {delta:g}"
+    if best.upper <= epsilon:
+        return Verdict.HOLDS, (
+            f"epsilon is at most {best.upper:.6g} {at} ({best.method}); {epsilon:g} was claimed."
+        )
+    if worst.lower > epsilon:
+        return Verdict.FAILS, (
+            f"epsilon is at least {worst.lower:.6g} {at}, attained by two neighbouring data sets "
+            f"({worst.witness}); {epsilon:g} was claimed."
+        )
+    return Verdict.CANNOT_BE_CERTIFIED, (
+        f"epsilon lies in [{worst.lower:.6g}, {best.upper:.6g}] {at}; the claim of {epsilon:g} is "
+        "inside, so it can be neither confirmed nor refuted."
+    )
