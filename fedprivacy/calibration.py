@@ -167,8 +167,7 @@ def _direction(question: _Question, start: float, integer: bool) -> bool:
         there = question.upper(value)
         if value != start and there is not None and there != here:
             return (there > here) == (value > start)
-    low, high = question.domain
-    if here <= question.epsilon and math.isfinite(high):
+    if here <= question.epsilon and math.isfinite(question.domain[1]):
         return True
     raise ParameterError(
         f"the run must depend on the calibrated parameter: epsilon is {here:.6g} at {start:g} and "
@@ -206,11 +205,11 @@ def _walk(
     if until_fits:
         raise ImpossibleBudget(
             f"no admissible value meets epsilon = {question.epsilon:g}: epsilon is still "
-            f"{question.upper(value):.6g} at {value:g}; raise the budget, or change another parameter"
+            f"{question.upper(value):.6g} at {value:g}; raise it, or change another parameter"
         )
     raise ImpossibleBudget(
-        f"every value up to {value:g} meets epsilon = {question.epsilon:g}; pass a finite domain to "
-        "get its last value"
+        f"every value up to {value:g} meets epsilon = {question.epsilon:g}; pass a finite domain "
+        "to get its last value"
     )
 
 

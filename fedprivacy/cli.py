@@ -15,7 +15,7 @@ import click
 
 from . import __version__
 from .bound import Bound
-from .errors import FedPrivacyError, ParameterError, refuse
+from .errors import FedPrivacyError, refuse
 from .mechanisms import Gaussian, Mechanism
 from .sampling import Everyone, FixedSize, Poisson, Scheme
 
@@ -157,11 +157,11 @@ def epsilon(
     as_json: bool,
     **run: Any,
 ) -> None:
-    """Tell the epsilon of a run at a given delta.
+    r"""Tell the epsilon of a run at a given delta.
 
     \b
     Example: 10,000 rounds, each client in a round with probability 1 %:
-      fedprivacy epsilon --noise-multiplier 0.8 --sampling-probability 0.01 \\
+      fedprivacy epsilon --noise-multiplier 0.8 --sampling-probability 0.01 \
           --rounds 10000 --delta 1e-5 --adjacency add_remove
     """
     from .answers import epsilon as ask
@@ -193,11 +193,11 @@ def delta(
     as_json: bool,
     **run: Any,
 ) -> None:
-    """Tell the delta of a run at a given epsilon.
+    r"""Tell the delta of a run at a given epsilon.
 
     \b
     Example: cohorts of 100 of 6,000 clients, 180 rounds:
-      fedprivacy delta --noise-multiplier 1.4 --cohort 100 --population 6000 \\
+      fedprivacy delta --noise-multiplier 1.4 --cohort 100 --population 6000 \
           --rounds 180 --epsilon 3 --adjacency replace_one
     """
     from .answers import delta as ask
@@ -248,13 +248,13 @@ def calibrate(
     as_json: bool,
     **run: Any,
 ) -> None:
-    """Find the value of one parameter that just meets a privacy budget.
+    r"""Find the value of one parameter that just meets a privacy budget.
 
     The value printed lies on the private side, and its epsilon is certified at exactly that value.
 
     \b
     Example: how much noise do 180 rounds need?
-      fedprivacy calibrate --epsilon 8 --delta 1e-5 --sampling-probability 0.01 \\
+      fedprivacy calibrate --epsilon 8 --delta 1e-5 --sampling-probability 0.01 \
           --rounds 180 --adjacency add_remove
     """
     from .calibration import calibrate as solve
@@ -336,7 +336,8 @@ def _print_audit(found: Any) -> None:
 
     console = Console(highlight=False)
     console.print(
-        f"[bold]{found.verdict}[/bold]: epsilon = {found.claim[0]:g} at delta = {found.claim[1]:g}, "
+        f"[bold]{found.verdict}[/bold]: epsilon = {found.claim[0]:g} at delta = {found.claim[1]:g}"
+        ", "
         f"{found.facts.unit or 'unit not stated'} level, {found.facts.adjacency}, "
         f"{found.facts.observer}, {found.rounds} rounds"
     )

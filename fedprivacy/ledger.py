@@ -19,34 +19,22 @@ or executed by name. Files are locked with ``fcntl``, so writing needs a POSIX s
 
 from __future__ import annotations
 
-import fcntl
 import os
-import platform
 import weakref
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from enum import StrEnum
-from hashlib import sha256
 from os import PathLike
 from pathlib import Path
-from typing import Annotated, Any, BinaryIO, NoReturn, Self
+from typing import Annotated, Self
 
 import msgspec
-import numpy as np
-
-import fedprivacy
 
 from .errors import (
-    DamagedLedger,
-    FedPrivacyError,
-    ForeignLedger,
     LedgerError,
     integer,
     member,
     non_negative,
-    open_unit,
     positive,
     refuse,
 )
@@ -58,7 +46,6 @@ from .mechanisms import (
     SampledMechanism,
     SparsifiedPerturbation,
 )
-from .records import decode, encode
 from .relations import Adjacency, Facts, Observer, Unit
 from .sampling import Everyone, FixedSize, Poisson
 
@@ -66,8 +53,6 @@ FORMAT = "fedprivacy ledger"
 SCHEMA = 1
 MAX_LINE = 16 * 2**20
 """Longest line in bytes."""
-TOLERANCE = 1e-9
-"""Relative shortfall of a noise std that counts as rounding."""
 
 REGISTRY: dict[str, type] = {
     kind.__name__: kind
@@ -631,3 +616,270 @@ class Ledger:
     def spent_rounds(self) -> int:
         """How many rounds count."""
         return sum(r.spent for r in self._history.rounds)
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What a reader must know: repairs, and rounds whose noise was less than priced."""
+        return (*self._history.notes, *(group.note for group in self._groups() if group.note))
+
+    def run(self) -> Mechanism | None:
+        """Return the mechanism that was spent, equal rounds together; None if nothing was.
+
+        The noise that was used counts: a round with less than its mechanism says is priced by what
+        it had (and named in ``notes``), one with more as its mechanism says.
+
+        Raises:
+            LedgerError: a round was released with so little noise that no epsilon holds.
+        """
+        counts: dict[Mechanism, int] = {}
+        for group in self._groups():
+            if group.actual is None:
+                raise LedgerError(f"{self.path} has no epsilon: {group.note}")
+            counts[group.actual] = counts.get(group.actual, 0) + group.count
+        steps = [
+            (step, times * count)
+            for mechanism, count in counts.items()
+            for step, times in mechanism.steps()
+        ]
+        return Run(tuple(steps)) if steps else None
+
+    def _groups(self) -> list[_Group]:
+        """Return the spent rounds, those with the same mechanism and noise together."""
+        first: dict[tuple[int, float, float, float], Round] = {}
+        counts: dict[tuple[int, float, float, float], int] = {}
+        for r in self._history.rounds:
+            if r.aborted is None:
+                key = (id(r.mechanism), r.clip_norm, r.noise_std, r.noise_used)
+                first.setdefault(key, r)
+                counts[key] = counts.get(key, 0) + 1
+        return [_group(r, counts[key]) for key, r in first.items()]
+
+
+@dataclass(frozen=True)
+class _Group:
+    """Spent rounds that are priced alike; ``actual`` None where no noise counts."""
+
+    actual: Mechanism | None
+    count: int
+    note: str = ""
+
+
+def _group(r: Round, count: int) -> _Group:
+    actual = as_released(
+        r.mechanism, clip_norm=r.clip_norm, planned_std=r.noise_std, used_std=r.noise_used
+    )
+    if actual == r.mechanism:
+        return _Group(actual, count)
+    which = f"round {r.index}" if count == 1 else f"{count} rounds, the first of them {r.index},"
+    priced = "it is priced by what it had" if actual else "no noise counts in it"
+    note = (
+        f"{which} had noise of std {r.noise_used:.6g} at clip norm {r.clip_norm:.6g}, less than "
+        f"its mechanism says; {priced}"
+    )
+    return _Group(actual, count, note)
+
+
+# Lines
+
+
+def _line(event: _Event, before: str) -> tuple[bytes, str]:
+    """Return an event's line and its checksum."""
+    body = msgspec.json.encode(event)[:-1]
+    if len(body) + _TAIL >= MAX_LINE:
+        raise LedgerError(f"a line of {len(body)} bytes is too long; the limit is {MAX_LINE}")
+    check = sha256(before.encode() + body).hexdigest()
+    return body + _CHECK + check.encode() + b'"}\n', check
+
+
+def _read(path: Path) -> _History:
+    with _explained(path, "read it"):
+        if not path.is_file():
+            raise LedgerError(f"{path} is not a file; name the ledger that a run wrote")
+        with open(path, "rb") as file:
+            return _read_lines(file, path)
+
+
+def _read_lines(file: BinaryIO, path: Path) -> _History:
+    history = _History()
+    for line in iter(lambda: file.readline(MAX_LINE), b""):
+        if not history.lines:
+            _recognise(line, path)
+        if line.endswith(b"\n"):
+            _read_line(history, line, path)
+        elif len(line) == MAX_LINE:
+            _damaged(path, history, "it is too long")
+        else:
+            _leave_out(history, line)
+    if not history.lines:
+        raise ForeignLedger(f"{path} is empty, not a ledger; {_begin_anew(path)}")
+    return history
+
+
+def _recognise(line: bytes, path: Path) -> None:
+    """Refuse a first line that is not the whole header of a ledger we can read."""
+    if line.startswith(_MAGIC) and line.endswith(b"\n"):
+        return
+    if line.startswith(_MAGIC) or _MAGIC.startswith(line):
+        raise ForeignLedger(
+            f"{path} ends within its first line, no round was recorded; {_begin_anew(path)}"
+        )
+    try:
+        probe = msgspec.json.decode(line, type=_Probe)
+    except (msgspec.MsgspecError, ValueError, RecursionError):
+        probe = _Probe("", 0)
+    if probe.format == FORMAT and probe.schema > SCHEMA:
+        raise ForeignLedger(
+            f"{path} has schema {probe.schema}, this release reads {SCHEMA}; upgrade fedprivacy"
+        )
+    raise ForeignLedger(f"{path} does not begin like a fedprivacy ledger; name another file")
+
+
+def _begin_anew(path: Path) -> str:
+    return f"remove it and use Ledger.create({str(path)!r}, ...)"
+
+
+def _read_line(history: _History, line: bytes, path: Path) -> None:
+    body, tail = line[: -_TAIL - 1], line[-_TAIL - 1 :]
+    check = sha256(history.check.encode() + body).hexdigest()
+    if tail != _CHECK + check.encode() + b'"}\n':
+        _damaged(path, history, "its checksum does not fit")
+    try:
+        event = _DECODER.decode(body + b"}")
+        problem = history.misplaced(event)
+        if not problem:
+            history.take(event)
+    except (msgspec.MsgspecError, FedPrivacyError, ValueError, RecursionError) as error:
+        raise ForeignLedger(
+            f"{path}, line {history.lines + 1}, is whole but not understood: {error}; a later "
+            "release may have written it: upgrade fedprivacy"
+        ) from error
+    if problem:
+        _damaged(path, history, problem)
+    history.advance(line, check)
+
+
+def _damaged(path: Path, history: _History, what: str) -> NoReturn:
+    raise DamagedLedger(
+        f"{path}, line {history.lines + 1}: {what}; the line, or one before it, was changed after "
+        "it was written. Go back to a copy of the file; without one, what was spent is unknown "
+        "from this line on"
+    )
+
+
+def _leave_out(history: _History, line: bytes) -> None:
+    kind = "an intent" if line.startswith(b'{"kind":"intent"') else "a line"
+    history.torn = line
+    history.notes.append(
+        f"line {history.lines + 1} is half written ({len(line)} bytes of {kind}) and was left out; "
+        "its write had not returned, so no noise was drawn on its account and it counts nothing"
+    )
+
+
+# Values
+
+
+def _encoded(name: str, mechanism: object, unit: Unit | None) -> bytes:
+    """Return a mechanism as JSON, once it is known to read back the same."""
+    if not isinstance(mechanism, Mechanism):
+        refuse(name, mechanism, "be a mechanism", "such as fp.Gaussian(noise_multiplier=1.0)")
+    if mechanism.protects not in (None, unit):
+        refuse(
+            f"{name}.unit",
+            str(mechanism.protects),
+            f"be the ledger's unit {str(unit)!r}",
+            "keep one ledger for each unit",
+        )
+    text = msgspec.json.encode(encode(mechanism, REGISTRY))
+    if _mechanism(msgspec.json.decode(text)) != mechanism:
+        raise LedgerError(f"{name} does not read back as it was: {mechanism!r}")
+    return text
+
+
+def _mechanism(data: object) -> Mechanism:
+    mechanism = decode(data, REGISTRY)
+    if not isinstance(mechanism, Mechanism):
+        raise LedgerError(f"a mechanism was expected, got {type(mechanism).__name__}")
+    _check_counts(mechanism)
+    return mechanism
+
+
+def _check_counts(mechanism: object) -> None:
+    if isinstance(mechanism, Run):
+        for part, count in mechanism.parts:
+            integer(1, count=count)
+            _check_counts(part)
+        if not mechanism.parts:
+            refuse("parts", mechanism.parts, "hold at least one mechanism")
+    elif isinstance(mechanism, SampledMechanism | CohortMechanism):
+        _check_counts(mechanism.inner)
+
+
+def _claim(claim: tuple[float, float] | None) -> tuple[float, float] | None:
+    if claim is None:
+        return None
+    try:
+        epsilon, delta = claim
+    except (TypeError, ValueError):
+        refuse("claim", claim, "be a pair (epsilon, delta) or None")
+    return non_negative(epsilon=epsilon), open_unit(delta=delta)
+
+
+def _text(**named: object) -> str:
+    """Check one ``name=value`` that goes into the file as text."""
+    ((name, value),) = named.items()
+    if not isinstance(value, str):
+        refuse(name, value, "be a string")
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        refuse(name, value, "be text that UTF-8 can hold")
+    return value
+
+
+def _versions() -> dict[str, str]:
+    return {
+        "fedprivacy": fedprivacy.__version__,
+        "numpy": np.__version__,
+        "python": platform.python_version(),
+    }
+
+
+# Files
+
+
+@contextmanager
+def _explained(path: Path, what: str) -> Iterator[None]:
+    """Turn the system's errors into ours."""
+    try:
+        yield
+    except FileExistsError as error:
+        raise LedgerError(
+            f"{path} exists and is never overwritten; name a new file, or go on with this one by "
+            "Ledger.open(path, resume=True)"
+        ) from error
+    except OSError as error:
+        raise LedgerError(f"{path}: could not {what}: {error.strerror or error}") from error
+
+
+def _lock(fd: int, path: Path) -> None:
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError as error:
+        raise LedgerError(
+            f"{path} is being written by another ledger object or process; wait for it to end, or "
+            "read without resume"
+        ) from error
+
+
+def _write_all(fd: int, data: bytes) -> None:
+    rest = memoryview(data)
+    while rest:
+        rest = rest[os.write(fd, rest) :]
+
+
+def _sync_folder(folder: Path) -> None:
+    fd = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)

@@ -17,11 +17,11 @@ _SHARES = (1e-4, 1e-3, 0.01, 0.03, 0.1, 0.2, 0.35, 0.5, 0.65, 0.8, 0.9, 0.97)
 
 
 class Point(NamedTuple):
-    """``count`` rounds that are (epsilon, delta)-DP each."""
+    """``times`` rounds that are (epsilon, delta)-DP each."""
 
     epsilon: float
     delta: float
-    count: int
+    times: int
 
 
 class AdvancedCompositionAccountant(Accountant):
@@ -100,13 +100,13 @@ def _points(parts: Sequence[tuple[Curve, int]], delta: float) -> list[Point]:
 
 def _left_over(points: Sequence[Point], delta: float) -> float:
     """Return d with 1 - (1 - d) prod (1 - delta_i) = delta, rounded down."""
-    log_rest = math.log1p(-delta) - sum(p.count * math.log1p(-p.delta) for p in points)
+    log_rest = math.log1p(-delta) - sum(p.times * math.log1p(-p.delta) for p in points)
     return -math.expm1(min(log_rest, 0.0)) * (1 - 1e-12)
 
 
 def basic(points: Sequence[Point]) -> float:
     """Return the sum of all epsilons; the deltas add too (Dwork and Roth 2014, Theorem 3.16)."""
-    return sum(p.count * p.epsilon for p in points)
+    return sum(p.times * p.epsilon for p in points)
 
 
 def dwork_rothblum_vadhan(points: Sequence[Point], delta: float) -> float:
@@ -114,11 +114,11 @@ def dwork_rothblum_vadhan(points: Sequence[Point], delta: float) -> float:
 
     Dwork, Rothblum and Vadhan (2010), Theorem III.3; infinite where no delta is left.
     """
-    rest = delta - sum(p.count * p.delta for p in points)
+    rest = delta - sum(p.times * p.delta for p in points)
     if rest <= 0 or any(p.epsilon > 300 for p in points):
         return math.inf
-    squares = sum(p.count * p.epsilon**2 for p in points)
-    drift = sum(p.count * p.epsilon * math.expm1(p.epsilon) for p in points)
+    squares = sum(p.times * p.epsilon**2 for p in points)
+    drift = sum(p.times * p.epsilon * math.expm1(p.epsilon) for p in points)
     return math.sqrt(2.0 * math.log(1.0 / rest) * squares) + drift
 
 
@@ -130,13 +130,13 @@ def kairouz_heterogeneous(points: Sequence[Point], delta: float) -> float:
     rest = _left_over(points, delta)
     if rest <= 0 or any(math.isinf(p.epsilon) for p in points):
         return math.inf
-    squares = sum(p.count * p.epsilon**2 for p in points)
-    drift = sum(p.count * p.epsilon * math.tanh(p.epsilon / 2) for p in points)
+    squares = sum(p.times * p.epsilon**2 for p in points)
+    drift = sum(p.times * p.epsilon * math.tanh(p.epsilon / 2) for p in points)
     return min(drift + math.sqrt(2.0 * math.log(1.0 / rest) * squares), basic(points))
 
 
 def kairouz_homogeneous(point: Point, delta: float) -> float:
-    """Return the optimal epsilon of count-fold composition of one (epsilon, delta).
+    """Return the optimal epsilon of times-fold composition of one (epsilon, delta).
 
     Kairouz, Oh and Viswanath (2015), Theorem 3.3: randomised response is the worst case, so the
     composed delta is a difference of two binomial tails.
@@ -146,23 +146,23 @@ def kairouz_homogeneous(point: Point, delta: float) -> float:
         return math.inf
     if point.epsilon == 0.0:
         return 0.0
-    return _smallest(lambda e: _response_delta(e, point) <= rest, point.count * point.epsilon)
+    return _smallest(lambda e: _response_delta(e, point) <= rest, point.times * point.epsilon)
 
 
 def _response_delta(epsilon: float, point: Point) -> float:
-    """Return delta(epsilon) of ``count`` randomised responses, rounded up.
+    """Return delta(epsilon) of ``times`` randomised responses, rounded up.
 
-    With l lies of ``count`` the loss is (count - 2 l) e; delta is the largest, over m, of
+    With l lies of ``times`` the loss is (times - 2 l) e; delta is the largest, over m, of
     P(l <= m) - exp(epsilon) Q(l <= m), attained where the loss crosses epsilon.
     """
     lie = 1.0 / (1.0 + math.exp(min(point.epsilon, 700.0)))
-    crossing = math.ceil((point.count - epsilon / point.epsilon) / 2.0) - 1
+    crossing = math.ceil((point.times - epsilon / point.epsilon) / 2.0) - 1
     growth = math.exp(min(epsilon, 700.0))
     found = 0.0
     for most in (crossing - 1, crossing, crossing + 1):
-        if 0 <= most <= point.count:
-            under_p = float(bdtr(most, point.count, lie)) * (1 + 1e-9)
-            under_q = float(bdtr(most, point.count, 1.0 - lie)) * (1 - 1e-9)
+        if 0 <= most <= point.times:
+            under_p = float(bdtr(most, point.times, lie)) * (1 + 1e-9)
+            under_q = float(bdtr(most, point.times, 1.0 - lie)) * (1 - 1e-9)
             found = max(found, under_p - growth * under_q)
     return found
 

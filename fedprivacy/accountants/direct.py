@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ..loss import Curve, Side
 from ..loss.lattice import Array
@@ -14,7 +16,7 @@ _ROUNDING = 2e-12
 
 
 def delta(curve: Curve, epsilons: Array, side: Side) -> Array:
-    """Return delta(epsilon) of one curve at each epsilon, rounded to the side."""
+    """Return the delta of one curve at each epsilon, rounded to the side."""
     tails = curve.tails(epsilons, side)
     p, q = np.exp(tails.p_above), np.exp(np.minimum(tails.q_above + epsilons, 0.0))
     q = np.minimum(q, p)
@@ -24,7 +26,7 @@ def delta(curve: Curve, epsilons: Array, side: Side) -> Array:
 
 
 def epsilon(curve: Curve, target: float, side: Side) -> float:
-    """Return epsilon(delta = target) of one curve, rounded to the side; 0 or more, or inf."""
+    """Return the epsilon of one curve at delta = target, rounded to the side; may be inf."""
     fits = _fits(curve, target, side)
     if fits(np.zeros(1))[0]:
         return 0.0
@@ -41,9 +43,9 @@ def epsilon(curve: Curve, target: float, side: Side) -> float:
     return high if side is Side.UP else low
 
 
-def _fits(curve: Curve, target: float, side: Side):  # type: ignore[no-untyped-def]
-    def fits(epsilons: Array) -> Array:
+def _fits(curve: Curve, target: float, side: Side) -> Callable[[Array], NDArray[np.bool_]]:
+    def fits(epsilons: Array) -> NDArray[np.bool_]:
         found = delta(curve, epsilons, side)
-        return found <= target if side is Side.UP else found < target
+        return np.asarray(found <= target if side is Side.UP else found < target)
 
     return fits

@@ -91,7 +91,7 @@ def _interval(
 
 
 def _attained(curve: Curve, ask: Ask, ask_one: AskOne, step: float, delta: float) -> float:
-    """Return the lower end of an attained pair, at the step that sufficed for the dominating one."""
+    """Return an attained pair's lower end, at the step that sufficed for the dominating one."""
     if not isinstance(curve, Composed):
         return max(ask_one(turned, Side.DOWN) for turned in orientations(curve))
     try:
@@ -113,7 +113,7 @@ def _refine(
     delta: float,
     tolerance: float,
 ) -> tuple[float, float, float, str]:
-    """Halve the step, or more, until the bracket is narrow enough; return (low, high, step, why)."""
+    """Refine until the bracket is narrow enough; return (low, high, step, why it is not)."""
     step = math.sqrt(tolerance / (4.0 * whole.count))
     best, best_step, floor, reason = (0.0, math.inf), step, 0.0, ""
     too_wide = math.inf

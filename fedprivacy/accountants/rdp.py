@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable
 from typing import ClassVar
@@ -14,8 +15,8 @@ from .base import Accountant, Answer, orientations
 class RdpAccountant(Accountant):
     """Adds Renyi divergences and converts them by Canonne, Kamath and Steinke (2020), Prop. 12.
 
-    For every order a > 1: epsilon = rdp + log(1 - 1/a) - (log delta + log a) / (a - 1). The order is
-    searched continuously; any order gives a valid bound, so the search needs no guarantee.
+    For every order a > 1: epsilon = rdp + log(1 - 1/a) - (log delta + log a) / (a - 1). The order
+    is searched continuously; any order gives a valid bound, so the search needs no guarantee.
     """
 
     name: ClassVar[str] = "rdp"
@@ -39,7 +40,7 @@ class RdpAccountant(Accountant):
 
 
 def _worse_orientation(curve: Curve, at: Callable[[Curve, float], float]) -> tuple[float, float]:
-    return max(_best_order(lambda order, c=turned: at(c, order)) for turned in orientations(curve))
+    return max(_best_order(functools.partial(at, turned)) for turned in orientations(curve))
 
 
 def _best_order(at: Callable[[float], float]) -> tuple[float, float]:

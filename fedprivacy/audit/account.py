@@ -21,7 +21,7 @@ Source = Ledger | Mechanism | str | PathLike[str]
 
 NOT_COUNTED = (
     "Floating-point noise is not the ideal Gaussian (Mironov 2012): what its low bits reveal.",
-    "Choosing hyper-parameters, stopping early or keeping the best of several runs on the same data.",
+    "Choosing hyper-parameters, stopping early, keeping the best of several runs on the same data.",
     "Anything released beside the recorded rounds: metrics, logs, cohort sizes, the ledger itself.",
     "Whether participants were really drawn, and contributions really clipped, as recorded.",
 )

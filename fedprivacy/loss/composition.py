@@ -116,7 +116,7 @@ class Composition:
         return sum(count * log_moment(lattice, tilt) for lattice, count in self.parts)
 
     def delta(self, epsilon: float) -> float:
-        """Return delta(epsilon) of the composition, rounded to the side."""
+        """Return the composition's delta at an epsilon, rounded to the side."""
         if self.empty:
             return 1.0 if self.side is Side.UP else 0.0
         tilt = _golden(
@@ -137,7 +137,7 @@ class Composition:
         return float(np.clip(value + self.infinite(), 0.0, 1.0))
 
     def epsilon(self, delta: float) -> float:
-        """Return epsilon(delta) of the composition, rounded to the side; 0 or more, or inf."""
+        """Return the composition's epsilon at a delta, rounded to the side; may be inf."""
         if self.empty:
             return math.inf if self.side is Side.UP else 0.0
         target = delta - (self.infinite() if self.side is Side.UP else 0.0)
@@ -321,7 +321,8 @@ def _tilted(lattice: Lattice, tilt: float, length: int) -> tuple[Array, int]:
     mean = float(np.dot(weights, np.arange(len(weights))))
     centre = lattice.start + round(mean)
     shifted = (np.arange(len(weights)) - round(mean)) % length
-    return np.bincount(shifted, weights=weights, minlength=length), centre
+    wrapped = np.bincount(shifted, weights=weights, minlength=length)
+    return wrapped.astype(np.float64), centre
 
 
 def _suffix(values: Array) -> Array:

@@ -13,6 +13,7 @@ Curves are frozen and hashable: equal curves are accounted together.
 from __future__ import annotations
 
 import functools
+import itertools
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Iterable
@@ -24,7 +25,6 @@ from scipy.special import gammaln, log_ndtr, logsumexp
 from . import lattice as lattices
 from . import moments
 from .composition import Composition
-from .composition import log_moment as lattice_moment
 from .lattice import Array, Lattice, Side, Tails
 from .moments import Mixture
 
@@ -130,7 +130,7 @@ class GaussianMix(Curve):
         means = sorted(p.keys() | q.keys())
         ratios = [math.log(p[m] / q[m]) for m in means if m in p and m in q]
         points = sorted(ratios)
-        probes = [-700.0, *[(a + b) / 2 for a, b in zip(points, points[1:], strict=False)], 700.0]
+        probes = [-700.0, *[(a + b) / 2 for a, b in itertools.pairwise(points)], 700.0]
         patterns = []
         for x in probes:
             signs = [np.sign(p.get(m, 0.0) - math.exp(x) * q.get(m, 0.0)) for m in means]

@@ -142,7 +142,7 @@ def _slice(tails: Tails, part: slice) -> Tails:
 
 
 def connect_the_dots(tails: Callable[[Array], Tails], edges: Array) -> tuple[Array, float]:
-    """Return P-masses at increasing ``edges`` (all mass below goes to the first) and beyond them."""
+    """Return P-masses at increasing ``edges`` and beyond; all mass below goes to the first."""
     found = tails(edges)
     lower, upper = _slice(found, slice(None, -1)), _slice(found, slice(1, None))
     p, q, error = _cells(lower, upper, edges[:-1], edges[:-1])
