@@ -1,0 +1,471 @@
+"""The ledger: writing what a run does, reading what it did."""
+
+from __future__ import annotations
+
+import os
+import platform
+import weakref
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from os import PathLike
+from pathlib import Path
+from typing import Self
+
+import msgspec
+import numpy as np
+
+import fedprivacy
+
+from ..errors import LedgerError, integer, member, non_negative, open_unit, positive, refuse
+from ..mechanisms import Mechanism, Run
+from ..mechanisms.actual import as_released
+from ..relations import Adjacency, Facts, Observer, Unit
+from .files import explained, lock, sync_folder, write_all
+from .history import History, Round, read
+from .lines import (
+    FORMAT,
+    SCHEMA,
+    AbortLine,
+    CloseLine,
+    DoneLine,
+    Event,
+    HeaderLine,
+    IntentLine,
+    RepairLine,
+    Schedule,
+    SeedPolicy,
+    encoded,
+    line_of,
+)
+
+_RESUME = "release it and use Ledger.open(path, resume=True)"
+
+
+class Ledger:
+    """What a private run did, on disk: made by ``create``, read by ``open``.
+
+    Use it in a ``with`` block, or call ``release``: both give the file and its lock back and leave
+    the ledger open, to be resumed. Only ``close`` says that the run is complete.
+    """
+
+    def __init__(self, path: Path, history: History, fd: int | None) -> None:
+        """Use ``create`` or ``open``."""
+        self.path = path
+        self._history = history
+        self._fd = fd
+        self._finalizer = weakref.finalize(self, os.close, fd) if fd is not None else None
+        self._begun: int | None = None
+        self._text: tuple[Mechanism, bytes] | None = None
+        self._why_not = "" if fd is not None else "it was opened for reading"
+
+    @classmethod
+    def create(
+        cls,
+        path: str | PathLike[str],
+        *,
+        unit: Unit | str,
+        adjacency: Adjacency | str,
+        observer: Observer | str = Observer.AGGREGATE,
+        claim: tuple[float, float] | None = None,
+        schedule: str = "fixed",
+        budget_rule: str | None = None,
+        seed_policy: str = "operating system",
+        plan: Mechanism | None = None,
+        description: str = "",
+    ) -> Self:
+        """Begin a ledger in a new file.
+
+        Args:
+            path: the file; it must not exist.
+            unit: "client" or "record".
+            adjacency: how neighbouring data sets differ.
+            observer: who looks.
+            claim: (epsilon, delta) that the run is meant to keep.
+            schedule: "fixed" beforehand or "adaptive", depending on outputs.
+            budget_rule: which rule decides whether a round fits the budget, in words.
+            seed_policy: "operating system", or "fixed" for runs that are not private.
+            plan: the whole run as planned.
+            description: free text.
+
+        Raises:
+            ParameterError: a value out of its range.
+            LedgerError: the file exists or cannot be written.
+        """
+        header = HeaderLine(
+            format=FORMAT,
+            schema=SCHEMA,
+            unit=member(Unit, unit=unit),
+            adjacency=member(Adjacency, adjacency=adjacency),
+            observer=member(Observer, observer=observer),
+            claim=_claim(claim),
+            schedule=member(Schedule, schedule=schedule),
+            budget_rule=None if budget_rule is None else _text(budget_rule=budget_rule),
+            seed_policy=member(SeedPolicy, seed_policy=seed_policy),
+            versions=_versions(),
+            created=datetime.now(UTC).isoformat(timespec="seconds"),
+            description=_text(description=description),
+            plan=msgspec.Raw(
+                b"null" if plan is None else encoded("plan", plan, member(Unit, unit=unit))
+            ),
+        )
+        target = Path(path)
+        with explained(target, "create it"):
+            fd = os.open(target, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_APPEND, 0o644)
+        ledger = cls(target, History(), fd)
+        with explained(target, "create it"):
+            lock(fd, target)
+            ledger._append(header)
+            sync_folder(target.parent)
+        return ledger
+
+    @classmethod
+    def open(cls, path: str | PathLike[str], *, resume: bool = False) -> Self:
+        """Read a ledger, checking every line.
+
+        A half-written last line is left out, and ``notes`` says so.
+
+        Args:
+            path: the file.
+            resume: whether to go on writing. The file is then locked, and a half-written last line
+                is moved to ``<name>.torn``. Reading alone needs no lock and changes nothing.
+
+        Raises:
+            ForeignLedger: not a ledger of ours, or of a later schema.
+            DamagedLedger: a line was changed or lost; the message names it.
+            LedgerError: no such file, or, when resuming, a closed or locked one.
+        """
+        target = Path(path)
+        if not resume:
+            return cls(target, read(target), None)
+        with explained(target, "resume it"):
+            fd = os.open(target, os.O_RDWR | os.O_APPEND)
+        ledger = cls(target, History(), fd)
+        try:
+            with explained(target, "resume it"):
+                lock(fd, target)
+                ledger._history = read(target)
+                ledger._resume()
+        except BaseException:
+            ledger.release()
+            raise
+        return ledger
+
+    def _resume(self) -> None:
+        if self.closed:
+            raise LedgerError(f"{self.path} is closed, its run is complete; create a new ledger")
+        torn = self._history.torn
+        if not torn:
+            return
+        aside = self.path.with_name(self.path.name + ".torn")
+        with open(aside, "ab") as file:
+            file.write(torn)
+            file.flush()
+            os.fsync(file.fileno())
+        sync_folder(self.path.parent)
+        os.ftruncate(self._writable(), self._history.size)
+        self._history.torn = b""
+        self._history.notes.pop()
+        self._append(RepairLine(cut=len(torn)))
+        self._history.notes[-1] += f"; the cut bytes are in {aside}"
+
+    # Writing
+
+    def intent(self, mechanism: Mechanism, *, clip_norm: float, noise_std: float) -> int:
+        """Begin a round; to be called before its noise is drawn. The line is on disk on return.
+
+        Args:
+            mechanism: this one round's mechanism as priced.
+            clip_norm: norm that contributions are clipped to.
+            noise_std: planned std of the noise in the sum.
+
+        Returns:
+            The round's number, for ``done`` or ``abort``.
+
+        Raises:
+            ParameterError: a value out of its range, or a mechanism for another unit.
+            LedgerError: the line could not be written; then release nothing.
+        """
+        number = len(self._history.rounds)
+        if self._text is None or self._text[0] is not mechanism:
+            self._text = (mechanism, encoded("mechanism", mechanism, self.facts.unit))
+        event = IntentLine(
+            round=number,
+            clip_norm=positive(clip_norm=clip_norm),
+            noise_std=positive(noise_std=noise_std),
+            mechanism=msgspec.Raw(self._text[1]),
+        )
+        self._append(event)
+        self._begun = number
+        return number
+
+    def done(
+        self, round: int, *, cohort: int, arrived: int, refused: int, noise_std: float
+    ) -> None:
+        """Confirm a round and record what happened. No identities are recorded.
+
+        Args:
+            round: what ``intent`` returned.
+            cohort: number of participants really drawn.
+            arrived: number of contributions in the sum.
+            refused: number of contributions left out, such as non-finite ones.
+            noise_std: std of the noise really in the sum; colluders' shares count too.
+
+        Raises:
+            ParameterError: a value out of its range.
+            LedgerError: not the round under way, or the line could not be written. Either way the
+                round counts as spent.
+        """
+        event = DoneLine(
+            round=integer(0, round=round),
+            cohort=integer(0, cohort=cohort),
+            arrived=integer(0, arrived=arrived),
+            refused=integer(0, refused=refused),
+            noise_std=non_negative(noise_std=noise_std),
+        )
+        for name in ("arrived", "refused"):
+            if getattr(event, name) > event.cohort:
+                refuse(name, getattr(event, name), f"be at most cohort = {event.cohort}")
+        self._finish(event)
+
+    def abort(self, round: int, reason: str) -> None:
+        """Record that nothing of a round was, or will be, released: it is not spent.
+
+        Args:
+            round: what ``intent`` returned.
+            reason: why, in words.
+
+        Raises:
+            ParameterError: a value out of its range.
+            LedgerError: not the round under way, or the line could not be written.
+        """
+        self._finish(AbortLine(round=integer(0, round=round), reason=_text(reason=reason)))
+
+    def _finish(self, event: DoneLine | AbortLine) -> None:
+        self._writable()
+        if self._history.misplaced(event) == "" and event.round != self._begun:
+            raise LedgerError(
+                f"round {event.round} of {self.path} was begun before the ledger was resumed; "
+                "whether it was released is not known, so it stays spent"
+            )
+        self._append(event)
+        self._begun = None
+
+    def close(self) -> None:
+        """Write that the run is complete, and release the file; nothing can be added later.
+
+        Raises:
+            LedgerError: opened for reading, released, or already closed.
+        """
+        self._append(CloseLine(rounds=len(self._history.rounds)))
+        self.release()
+
+    def release(self) -> None:
+        """Give the file and its lock back without closing the ledger; again does no harm."""
+        if self._finalizer is not None and self._finalizer.alive:
+            self._finalizer()
+            self._fd, self._why_not = None, "it was released"
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.release()
+
+    def _writable(self) -> int:
+        if self._history.closed:
+            raise LedgerError(f"{self.path} is closed, nothing may follow; create a new ledger")
+        if self._fd is None or self._why_not:
+            raise LedgerError(f"{self.path} cannot be written to, {self._why_not}; {_RESUME}")
+        return self._fd
+
+    def _append(self, event: Event) -> None:
+        """Write one line and return when it is on disk."""
+        fd = self._writable()
+        problem = self._history.misplaced(event)
+        if problem:
+            raise LedgerError(f"{self.path}: {problem}")
+        line, check = line_of(event, self._history.check)
+        if os.fstat(fd).st_size != self._history.size:
+            self._why_not = "something else changed the file"
+            self._writable()
+        try:
+            write_all(fd, line)
+            os.fsync(fd)
+        except OSError as error:
+            self._why_not = f"an earlier write failed ({error})"
+            raise LedgerError(f"{self.path} could not be written: {error}; {_RESUME}") from error
+        except BaseException:
+            self._why_not = "an earlier write was interrupted"
+            raise
+        self._history.take(event)
+        self._history.advance(line, check)
+
+    # Reading
+
+    @property
+    def _header(self) -> HeaderLine:
+        assert self._history.header is not None
+        return self._history.header
+
+    @property
+    def facts(self) -> Facts:
+        """Unit, adjacency and observer of the run."""
+        return Facts(self._header.unit, self._header.adjacency, self._header.observer)
+
+    @property
+    def claim(self) -> tuple[float, float] | None:
+        """The (epsilon, delta) that the run was meant to keep."""
+        return self._header.claim
+
+    @property
+    def schedule(self) -> str:
+        """Whether rounds were "fixed" beforehand or "adaptive"."""
+        return self._header.schedule
+
+    @property
+    def budget_rule(self) -> str | None:
+        """Which rule decided whether a round fits, in words."""
+        return self._header.budget_rule
+
+    @property
+    def seed_policy(self) -> str:
+        """Where the noise's randomness came from: "operating system" or "fixed"."""
+        return self._header.seed_policy
+
+    @property
+    def reproducible(self) -> bool:
+        """Whether the run had a fixed seed, and so no privacy against whoever knows it."""
+        return self._header.seed_policy is SeedPolicy.FIXED
+
+    @property
+    def seed_statement(self) -> str:
+        """What the seed policy means, for reports."""
+        return (
+            "reproducible: not private" if self.reproducible else "seeded by the operating system"
+        )
+
+    @property
+    def versions(self) -> dict[str, str]:
+        """Versions of what created the ledger, by name."""
+        return dict(self._header.versions)
+
+    @property
+    def created(self) -> str:
+        """When the ledger was created, ISO 8601, UTC."""
+        return self._header.created
+
+    @property
+    def description(self) -> str:
+        """The free text given."""
+        return self._header.description
+
+    @property
+    def plan(self) -> Mechanism | None:
+        """The whole run as planned, if given."""
+        return self._history.plan
+
+    @property
+    def closed(self) -> bool:
+        """Whether the run was completed; if not, later rounds may be missing."""
+        return self._history.closed
+
+    @property
+    def rounds(self) -> tuple[Round, ...]:
+        """Every round begun, in order."""
+        return tuple(self._history.rounds)
+
+    @property
+    def spent_rounds(self) -> int:
+        """How many rounds count."""
+        return sum(r.spent for r in self._history.rounds)
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What a reader must know: repairs, and rounds whose noise was less than priced."""
+        return (*self._history.notes, *(group.note for group in self._groups() if group.note))
+
+    def run(self) -> Mechanism | None:
+        """Return the mechanism that was spent, equal rounds together; None if nothing was.
+
+        The noise that was used counts: a round with less than its mechanism says is priced by what
+        it had (and named in ``notes``), one with more as its mechanism says.
+
+        Raises:
+            LedgerError: a round was released with so little noise that no epsilon holds.
+        """
+        counts: dict[Mechanism, int] = {}
+        for group in self._groups():
+            if group.actual is None:
+                raise LedgerError(f"{self.path} has no epsilon: {group.note}")
+            counts[group.actual] = counts.get(group.actual, 0) + group.count
+        steps = [
+            (step, times * count)
+            for mechanism, count in counts.items()
+            for step, times in mechanism.steps()
+        ]
+        return Run(tuple(steps)) if steps else None
+
+    def _groups(self) -> list[_Group]:
+        """Return the spent rounds, those with the same mechanism and noise together."""
+        first: dict[tuple[int, float, float, float], Round] = {}
+        counts: dict[tuple[int, float, float, float], int] = {}
+        for r in self._history.rounds:
+            if r.aborted is None:
+                key = (id(r.mechanism), r.clip_norm, r.noise_std, r.noise_used)
+                first.setdefault(key, r)
+                counts[key] = counts.get(key, 0) + 1
+        return [_group(r, counts[key]) for key, r in first.items()]
+
+
+@dataclass(frozen=True)
+class _Group:
+    """Spent rounds that are priced alike; ``actual`` None where no noise counts."""
+
+    actual: Mechanism | None
+    count: int
+    note: str = ""
+
+
+def _group(r: Round, count: int) -> _Group:
+    actual = as_released(
+        r.mechanism, clip_norm=r.clip_norm, planned_std=r.noise_std, used_std=r.noise_used
+    )
+    if actual == r.mechanism:
+        return _Group(actual, count)
+    which = f"round {r.index}" if count == 1 else f"{count} rounds, the first of them {r.index},"
+    priced = "it is priced by what it had" if actual else "no noise counts in it"
+    note = (
+        f"{which} had noise of std {r.noise_used:.6g} at clip norm {r.clip_norm:.6g}, less than "
+        f"its mechanism says; {priced}"
+    )
+    return _Group(actual, count, note)
+
+
+def _claim(claim: tuple[float, float] | None) -> tuple[float, float] | None:
+    if claim is None:
+        return None
+    try:
+        epsilon, delta = claim
+    except (TypeError, ValueError):
+        refuse("claim", claim, "be a pair (epsilon, delta) or None")
+    return non_negative(epsilon=epsilon), open_unit(delta=delta)
+
+
+def _text(**named: object) -> str:
+    """Check one ``name=value`` that goes into the file as text."""
+    ((name, value),) = named.items()
+    if not isinstance(value, str):
+        refuse(name, value, "be a string")
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        refuse(name, value, "be text that UTF-8 can hold")
+    return value
+
+
+def _versions() -> dict[str, str]:
+    return {
+        "fedprivacy": fedprivacy.__version__,
+        "numpy": np.__version__,
+        "python": platform.python_version(),
+    }

@@ -1,0 +1,205 @@
+"""The lines of a ledger file: their kinds, the record types in them, the checksum chain."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from hashlib import sha256
+from typing import Annotated
+
+import msgspec
+
+from ..errors import LedgerError, integer, refuse
+from ..mechanisms import (
+    CohortMechanism,
+    Gaussian,
+    Mechanism,
+    Run,
+    SampledMechanism,
+    SparsifiedPerturbation,
+)
+from ..records import decode, encode
+from ..relations import Adjacency, Observer, Unit
+from ..sampling import Everyone, FixedSize, Poisson
+
+FORMAT = "fedprivacy ledger"
+SCHEMA = 1
+MAX_LINE = 16 * 2**20
+"""Longest line in bytes."""
+
+REGISTRY: dict[str, type] = {
+    kind.__name__: kind
+    for kind in (
+        CohortMechanism,
+        Everyone,
+        FixedSize,
+        Gaussian,
+        Poisson,
+        Run,
+        SampledMechanism,
+        SparsifiedPerturbation,
+    )
+}
+"""Every record type that a ledger may hold."""
+
+MAGIC = f'{{"kind":"header","format":"{FORMAT}","schema":{SCHEMA},'.encode()
+CHECK = b',"check":"'
+TAIL = len(CHECK) + 64 + len(b'"}')
+
+
+class SeedPolicy(StrEnum):
+    """Where the randomness of the noise comes from."""
+
+    OPERATING_SYSTEM = "operating system"
+    """The only private choice."""
+    FIXED = "fixed"
+    """Whoever knows the seed can subtract the noise."""
+
+
+class Schedule(StrEnum):
+    """Whether a round may depend on what earlier rounds released."""
+
+    FIXED = "fixed"
+    ADAPTIVE = "adaptive"
+
+
+# The lines of the file. msgspec checks kind, fields, types and ranges; NaN and inf are not JSON.
+
+_Count = Annotated[int, msgspec.Meta(ge=0, le=2**53)]
+_Positive = Annotated[float, msgspec.Meta(gt=0)]
+_NonNegative = Annotated[float, msgspec.Meta(ge=0)]
+_Delta = Annotated[float, msgspec.Meta(gt=0, lt=1)]
+
+
+class Line(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag_field="kind"):
+    """Any line; ``kind`` says which."""
+
+
+class HeaderLine(Line, frozen=True, tag="header"):
+    """The first line: what the ledger is about."""
+
+    format: str
+    schema: int
+    unit: Unit
+    adjacency: Adjacency
+    observer: Observer
+    claim: tuple[_NonNegative, _Delta] | None
+    schedule: Schedule
+    budget_rule: str | None
+    seed_policy: SeedPolicy
+    versions: dict[str, str]
+    created: str
+    description: str
+    plan: msgspec.Raw
+
+
+class IntentLine(Line, frozen=True, tag="intent"):
+    """A round is about to draw its noise."""
+
+    round: _Count
+    clip_norm: _Positive
+    noise_std: _Positive
+    mechanism: msgspec.Raw
+
+
+class DoneLine(Line, frozen=True, tag="done"):
+    """What the round did."""
+
+    round: _Count
+    cohort: _Count
+    arrived: _Count
+    refused: _Count
+    noise_std: _NonNegative
+
+
+class AbortLine(Line, frozen=True, tag="abort"):
+    """Nothing of the round is released."""
+
+    round: _Count
+    reason: str
+
+
+class RepairLine(Line, frozen=True, tag="repair"):
+    """A half-written line was cut here."""
+
+    cut: _Count
+
+
+class CloseLine(Line, frozen=True, tag="close"):
+    """The run is complete."""
+
+    rounds: _Count
+
+
+Event = HeaderLine | IntentLine | DoneLine | AbortLine | RepairLine | CloseLine
+DECODER: msgspec.json.Decoder[Event] = msgspec.json.Decoder(Event)
+
+
+def line_of(event: Event, before: str) -> tuple[bytes, str]:
+    """Return an event's line and its checksum, given the checksum of the line before.
+
+    Raises:
+        LedgerError: the line would be too long.
+    """
+    body = msgspec.json.encode(event)[:-1]
+    if len(body) + TAIL >= MAX_LINE:
+        raise LedgerError(f"a line of {len(body)} bytes is too long; the limit is {MAX_LINE}")
+    check = sha256(before.encode() + body).hexdigest()
+    return body + CHECK + check.encode() + b'"}\n', check
+
+
+def body_of(line: bytes, before: str) -> tuple[bytes, str] | None:
+    """Return a line's JSON without its checksum, and the checksum; None if that does not fit."""
+    body, tail = line[: -TAIL - 1], line[-TAIL - 1 :]
+    check = sha256(before.encode() + body).hexdigest()
+    return (body + b"}", check) if tail == CHECK + check.encode() + b'"}\n' else None
+
+
+def encoded(name: str, mechanism: object, unit: Unit | None) -> bytes:
+    """Return a mechanism as JSON, once it is known to read back the same.
+
+    Raises:
+        ParameterError: not a mechanism, or one for another unit.
+        LedgerError: not made of types that a ledger may hold.
+    """
+    if not isinstance(mechanism, Mechanism):
+        refuse(name, mechanism, "be a mechanism", "such as fp.Gaussian(noise_multiplier=1.0)")
+    check_unit(name, mechanism, unit)
+    text = msgspec.json.encode(encode(mechanism, REGISTRY))
+    if decoded(text) != mechanism:
+        raise LedgerError(f"{name} does not read back as it was: {mechanism!r}")
+    return text
+
+
+def check_unit(name: str, mechanism: Mechanism, unit: Unit | None) -> None:
+    """Refuse a mechanism whose unit is not the ledger's."""
+    if mechanism.protects not in (None, unit):
+        refuse(
+            f"{name}.unit",
+            str(mechanism.protects),
+            f"be the ledger's unit {str(unit)!r}",
+            "keep one ledger for each unit",
+        )
+
+
+def decoded(text: bytes) -> Mechanism:
+    """Return the mechanism that JSON from an untrusted file describes.
+
+    Raises:
+        LedgerError: it describes no mechanism of ours.
+    """
+    mechanism = decode(msgspec.json.decode(text), REGISTRY)
+    if not isinstance(mechanism, Mechanism):
+        raise LedgerError(f"a mechanism was expected, got {type(mechanism).__name__}")
+    _check_counts(mechanism)
+    return mechanism
+
+
+def _check_counts(mechanism: object) -> None:
+    if isinstance(mechanism, Run):
+        for part, count in mechanism.parts:
+            integer(1, count=count)
+            _check_counts(part)
+        if not mechanism.parts:
+            refuse("parts", mechanism.parts, "hold at least one mechanism")
+    elif isinstance(mechanism, SampledMechanism | CohortMechanism):
+        _check_counts(mechanism.inner)

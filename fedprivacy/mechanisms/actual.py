@@ -1,0 +1,119 @@
+"""A mechanism as it was really released: priced by the noise that was used."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import replace
+
+from ..errors import UnsupportedCombination
+from .base import CohortMechanism, Mechanism, Run, SampledMechanism
+from .gaussian import Gaussian
+from .sparsified import SparsifiedPerturbation
+
+ROUNDING = 1e-9
+"""Relative shortfall of a noise std that counts as rounding."""
+
+Leaf = Gaussian | SparsifiedPerturbation
+
+
+def as_released(
+    mechanism: Mechanism, *, clip_norm: float, planned_std: float, used_std: float
+) -> Mechanism | None:
+    """Return the mechanism with the noise that was used, where that is less than it says.
+
+    The stds are of the whole sum, colluders' shares included; what colluders know is subtracted
+    here. With one Gaussian sum inside, its total noise is compared with ``used_std / clip_norm``;
+    with several, all are scaled by ``used_std / planned_std``.
+
+    Args:
+        mechanism: as priced.
+        clip_norm: norm that contributions were clipped to.
+        planned_std: std of the noise as planned, above 0.
+        used_std: std of the noise as used.
+
+    Returns:
+        The mechanism itself if the noise was enough (more noise gains nothing), else one with less
+        noise; None if no noise is left that counts.
+
+    Raises:
+        UnsupportedCombination: there was less noise, and no Gaussian sum inside to reprice.
+    """
+    leaves = set(_leaves(mechanism))
+    if len(leaves) == 1:
+        (leaf,) = leaves
+        fraction = used_std / clip_norm / _total(leaf)
+    else:
+        fraction = used_std / planned_std
+    if fraction >= 1.0 - ROUNDING:
+        return mechanism
+    if not leaves:
+        raise UnsupportedCombination(
+            f"the noise used, std {used_std:g}, is less than planned, {planned_std:g}, and "
+            f"{type(mechanism).__name__} cannot be repriced; account the round by hand"
+        )
+    changed = {leaf: _weaker(leaf, fraction) for leaf in leaves}
+    kept = {leaf: weaker for leaf, weaker in changed.items() if weaker is not None}
+    return _rebuilt(mechanism, kept.__getitem__) if len(kept) == len(changed) else None
+
+
+def _leaves(mechanism: Mechanism) -> list[Leaf]:
+    match mechanism:
+        case Gaussian() | SparsifiedPerturbation():
+            return [mechanism]
+        case SampledMechanism() | CohortMechanism():
+            return _leaves(mechanism.inner)
+        case Run():
+            return [leaf for part, _ in mechanism.parts for leaf in _leaves(part)]
+    return []
+
+
+def _rebuilt(mechanism: Mechanism, change: Callable[[Leaf], Leaf]) -> Mechanism:
+    match mechanism:
+        case Gaussian() | SparsifiedPerturbation():
+            return change(mechanism)
+        case SampledMechanism() | CohortMechanism():
+            return replace(mechanism, inner=_rebuilt(mechanism.inner, change))
+        case Run():
+            return Run(tuple((_rebuilt(part, change), count) for part, count in mechanism.parts))
+    return mechanism
+
+
+def _total(leaf: Leaf) -> float:
+    """Return the std of the sum's whole noise over the clip norm, colluders' shares included."""
+    return leaf.sum_multiplier if isinstance(leaf, Gaussian) else _full(leaf).sum_multiplier
+
+
+def _full(leaf: SparsifiedPerturbation) -> SparsifiedPerturbation:
+    return replace(leaf, colluding=0)
+
+
+def _weaker(leaf: Leaf, fraction: float) -> Leaf | None:
+    """Return a leaf whose whole noise is the given fraction below 1 of what it was."""
+    if isinstance(leaf, Gaussian):
+        multiplier = fraction * leaf.noise_multiplier
+        return replace(leaf, noise_multiplier=multiplier) if multiplier > 0.0 else None
+    total = fraction * _total(leaf)
+    return _with_missing(leaf, total) or _scaled(leaf, total)
+
+
+def _with_missing(leaf: SparsifiedPerturbation, total: float) -> SparsifiedPerturbation | None:
+    """Return the leaf with more clients missing, if a whole number of them explains it."""
+    if leaf.topped_up:
+        return None
+    arrived = round(leaf.cohort * (total / leaf.noise_multiplier) ** 2)
+    if arrived <= leaf.colluding:
+        return None
+    found = replace(leaf, missing=leaf.cohort - arrived)
+    return found if abs(_total(found) - total) <= ROUNDING * total else None
+
+
+def _scaled(leaf: SparsifiedPerturbation, total: float) -> SparsifiedPerturbation | None:
+    """Return the leaf with less noise in every share, colluders knowing theirs in full."""
+    known = leaf.colluding * leaf.noise_multiplier**2 / leaf.cohort
+    counts = total**2 - known
+    if counts <= 0.0:
+        return None
+    return replace(
+        leaf, noise_multiplier=leaf.noise_multiplier * math.sqrt(counts) / leaf.sum_multiplier
+    )
