@@ -59,6 +59,11 @@ class _Question:
         bound = self.bound(value, self.tolerances[0])
         return None if bound is None else bound.upper
 
+    def best_upper(self, value: float) -> float:
+        """Return the smallest certified epsilon known at a value; inf where it is refused."""
+        known = [self.seen.get((value, tolerance)) for tolerance in self.tolerances]
+        return min((bound.upper for bound in known if bound is not None), default=math.inf)
+
     def fits(self, value: float) -> bool:
         """Return whether the value is admissible and within the budget."""
         for tolerance in self.tolerances:
@@ -223,29 +228,47 @@ def _next(value: float, factor: float, domain: tuple[float, float], integer: boo
     return min(max(following, low), high)
 
 
-def _bisect(question: _Question, good: float, bad: float, integer: bool, tolerance: float) -> float:
-    """Shrink (fitting, not fitting) to neighbours, or to a relative width below ``tolerance``."""
-    while True:
+def _bisect(
+    question: _Question, good: float, bad: float, integer: bool, tolerance: float
+) -> float:
+    """Shrink (fitting, not fitting) until they are neighbours, close, or the budget is used up."""
+    side, tried = -1.0, 0
+    while not _settled(question, good, bad, integer, tolerance):
+        tried += 1
         if integer:
-            if abs(good - bad) <= 1:
-                return good
             middle = float((good + bad) // 2)
+        elif tried % 4 == 0:
+            middle = math.sqrt(good * bad)
         else:
-            if abs(good - bad) <= 0.1 * tolerance * abs(good):
-                return good
-            middle = _guess(question, good, bad)
+            middle = _guess(question, good, bad, side)
         if question.fits(middle):
-            good = middle
+            good, side = middle, 1.0
         else:
-            bad = middle
+            bad, side = middle, -1.0
+    return good
 
 
-def _guess(question: _Question, good: float, bad: float) -> float:
-    """Return the point between by interpolation of log epsilon, kept off the ends."""
-    inside, outside = question.upper(good), question.upper(bad)
+def _settled(
+    question: _Question, good: float, bad: float, integer: bool, tolerance: float
+) -> bool:
+    """Return whether nothing is gained by searching on."""
+    if integer:
+        return abs(good - bad) <= 1
+    if abs(good - bad) <= 0.1 * tolerance * abs(good):
+        return True
+    return question.best_upper(good) >= (1.0 - tolerance) * question.epsilon > 0
+
+
+def _guess(question: _Question, good: float, bad: float, side: float) -> float:
+    """Return where log epsilon, taken as linear in log value, passes just beside the budget.
+
+    ``side`` says on which side of it: inside (-1) or outside (1); taking the two in turn closes
+    the bracket from both ends.
+    """
+    inside, outside = question.best_upper(good), question.best_upper(bad)
+    aim = question.epsilon + (0.2 if side > 0 else -0.6) * question.tolerances[1]
     share = 0.5
-    if inside and outside and math.isfinite(outside) and question.epsilon > 0:
-        gap = math.log(outside / inside)
-        share = math.log(question.epsilon / inside) / gap if gap > 0 else 0.5
-    share = min(max(share, 0.05), 0.95)
+    if 0 < inside < aim < outside < math.inf:
+        share = math.log(aim / inside) / math.log(outside / inside)
+    share = min(max(share, 0.01), 0.99)
     return math.exp((1 - share) * math.log(good) + share * math.log(bad))
