@@ -9,10 +9,12 @@
 
 from . import accountants, errors
 from .answers import Profile, delta, epsilon, profile
+from .audit import Audit, account, audit, report
 from .bound import Bound, Verdict
 from .budget import Budget
 from .calibration import Calibration, calibrate
 from .errors import ParameterError, UnsupportedCombination
+from .ledger import Ledger
 from .mechanisms import Gaussian, Mechanism, SparsifiedPerturbation
 from .privacy_loss import PrivacyLoss
 from .relations import Adjacency, Observer, Unit
@@ -22,12 +24,14 @@ __version__ = "0.1.0"
 
 __all__ = [
     "Adjacency",
+    "Audit",
     "Bound",
     "Budget",
     "Calibration",
     "Everyone",
     "FixedSize",
     "Gaussian",
+    "Ledger",
     "Mechanism",
     "Observer",
     "ParameterError",
@@ -38,10 +42,13 @@ __all__ = [
     "Unit",
     "UnsupportedCombination",
     "Verdict",
+    "account",
     "accountants",
+    "audit",
     "calibrate",
     "delta",
     "epsilon",
     "errors",
     "profile",
+    "report",
 ]

@@ -10,19 +10,14 @@ from pathlib import Path
 from .audit import RunRecord, audit
 from .budget import Budget
 from .calibration import Calibration, calibrate
-from .errors import LedgerError, positive, probability, refuse
+from .errors import LedgerError, integer, positive, refuse
 from .ledger import Ledger
-from .mechanisms import SparsifiedPerturbation
+from .mechanisms import Mechanism
 from .relations import Adjacency, Observer, Unit
-from .sampling import Poisson, expected_size
-from .training import FederatedAveraging, FederatedData, RoundInfo, State, train
+from .training import FederatedAveraging, RoundInfo, State, train
+from .training.presets import METHODS, Preset
 
-METHODS = {
-    "fedavg": "FedAvg",
-    "dp-fedavg": "DP-FedAvg",
-    "fed-smp-top-k": "Fed-SMP top-k",
-    "fed-smp-rand-k": "Fed-SMP rand-k",
-}
+TITLES = dict(zip(METHODS, ("FedAvg", "DP-FedAvg", "Fed-SMP top-k", "Fed-SMP rand-k"), strict=True))
 """Every method that can be trained, with its name for people."""
 
 OnRound = Callable[[State, RoundInfo], None]
@@ -30,55 +25,41 @@ OnRound = Callable[[State, RoundInfo], None]
 
 @dataclass(frozen=True, kw_only=True)
 class Experiment:
-    """Data, a loop without privacy, and the budget that its private forms must keep.
+    """A data set, the settings of a run on it, and the budget that its private forms must keep.
 
     Args:
-        data: the clients and their records.
-        averaging: the loop, without a perturbation.
-        rounds: how many rounds are run.
-        clip_norm: norm that a client's update is clipped to.
-        kept_fraction: share of the coordinates that Fed-SMP keeps, in (0, 1].
+        preset: data, loop, rounds, clip norm and share of the coordinates kept.
         epsilon: the budget.
         delta: the budget.
         adjacency: how neighbouring data sets differ; the unit is a client.
         observer: who looks.
-        missing: how many clients of a cohort may fail to answer.
+        missing: how many clients of a cohort may fail to answer, at worst.
         noise_multiplier: None to calibrate it from the budget.
+        seed: None for randomness from the operating system, as privacy needs.
         evaluate_every: rounds between two evaluations on the test set.
     """
 
-    data: FederatedData
-    averaging: FederatedAveraging
-    rounds: int
-    clip_norm: float
-    kept_fraction: float = 0.1
-    epsilon: float = 8.0
-    delta: float = 1e-3
+    preset: Preset
+    epsilon: float
+    delta: float
     adjacency: Adjacency | str = Adjacency.ZERO_OUT
     observer: Observer | str = Observer.AGGREGATE
     missing: int = 0
     noise_multiplier: float | None = None
+    seed: int | None = None
     evaluate_every: int = 1
 
     def __post_init__(self) -> None:
-        positive(clip_norm=self.clip_norm)
-        probability(kept_fraction=self.kept_fraction)
+        integer(1, evaluate_every=self.evaluate_every)
+        if self.noise_multiplier is not None:
+            positive(noise_multiplier=self.noise_multiplier)
 
-    def perturbation(self, method: str, noise_multiplier: float) -> SparsifiedPerturbation:
-        """Return a private method's perturbation; DP-FedAvg keeps every coordinate."""
-        dimension = self.averaging.flat.dimension
-        kept = max(1, round(self.kept_fraction * dimension))
-        scheme = self.averaging.scheme
-        return SparsifiedPerturbation(
-            noise_multiplier=noise_multiplier,
-            clip_norm=self.clip_norm,
-            kept=dimension if method == "dp-fedavg" else kept,
-            dimension=dimension,
-            cohort=expected_size(scheme, self.data.population),
-            sparsifier="top_k" if method == "fed-smp-top-k" else "rand_k",
-            missing=self.missing,
-            topped_up=isinstance(scheme, Poisson),
-        )
+    def loop(self, method: str, noise_multiplier: float | None = None) -> FederatedAveraging:
+        """Return a method's loop with a noise multiplier."""
+        loop = self.preset.loop(method, noise_multiplier=noise_multiplier, seed=self.seed)
+        if loop.perturbation is None:
+            return loop
+        return replace(loop, perturbation=replace(loop.perturbation, missing=self.missing))  # type: ignore[call-arg]
 
     @cached_property
     def calibration(self) -> Calibration:
@@ -86,10 +67,14 @@ class Experiment:
 
         Sparsifying and the clip norm cancel out of the privacy loss.
         """
+
+        def run(noise_multiplier: float) -> Mechanism:
+            one = self.loop("dp-fedavg", noise_multiplier).round_mechanism
+            assert one is not None
+            return one * self.preset.rounds
+
         return calibrate(
-            lambda z: (
-                self.perturbation("dp-fedavg", z).sampled(self.averaging.scheme) * self.rounds
-            ),
+            run,
             epsilon=self.epsilon,
             delta=self.delta,
             adjacency=self.adjacency,
@@ -99,9 +84,8 @@ class Experiment:
     @property
     def multiplier(self) -> float:
         """The noise multiplier given, or the calibrated one."""
-        if self.noise_multiplier is not None:
-            return positive(noise_multiplier=self.noise_multiplier)
-        return float(self.calibration.value)
+        given = self.noise_multiplier
+        return float(self.calibration.value) if given is None else given
 
     def run(
         self,
@@ -114,66 +98,61 @@ class Experiment:
         """Train with one method; a private one is recorded, kept within the budget and audited.
 
         Args:
-            method: a key of ``METHODS``.
+            method: one of ``training.presets.METHODS``.
             ledger_path: where a private run is recorded; a ledger that is there already is gone
-                on with, if a checkpoint is too.
+                on with, if a checkpoint is there too.
             checkpoint: file that the run resumes from.
             on_round: called after every round.
 
         Raises:
             ParameterError: an unknown method, or a private one without a ledger.
+            LedgerError: the ledger exists and there is no checkpoint to go on from.
             BudgetExhausted: the budget does not allow all rounds.
         """
-        if method not in METHODS:
-            refuse("method", method, f"be one of {', '.join(METHODS)}")
         scores = _Scores(self, on_round)
+        rounds = self.preset.rounds
         if method == "fedavg":
-            train(
-                self.averaging,
-                self.data,
-                rounds=self.rounds,
-                checkpoint=checkpoint,
-                on_round=scores,
-            )
+            plain = self.loop(method)
+            train(plain, self.preset.data, rounds=rounds, checkpoint=checkpoint, on_round=scores)
             return scores.record()
         if ledger_path is None:
             refuse("ledger_path", None, "be given", "a private run must leave a ledger")
-        return self._run_private(method, ledger_path, checkpoint, scores)
+        loop = self.loop(method, self.multiplier)
+        self._train_privately(loop, ledger_path, checkpoint, scores)
+        return replace(scores.record(), audit=audit(ledger_path))
 
-    def _run_private(
-        self, method: str, path: Path, checkpoint: Path | None, scores: _Scores
-    ) -> RunRecord:
-        loop = replace(self.averaging, perturbation=self.perturbation(method, self.multiplier))
+    def _train_privately(
+        self, loop: FederatedAveraging, path: Path, checkpoint: Path | None, on_round: OnRound
+    ) -> None:
         budget = Budget(
             epsilon=self.epsilon,
             delta=self.delta,
             adjacency=self.adjacency,
             observer=self.observer,
         )
-        ledger = self._ledger(path, checkpoint, loop, budget)
+        ledger = self._ledger(path, checkpoint, loop, budget.rule)
         try:
             train(
                 loop,
-                self.data,
-                rounds=self.rounds,
+                self.preset.data,
+                rounds=self.preset.rounds,
                 ledger=ledger,
                 budget=budget,
                 checkpoint=checkpoint,
-                on_round=scores,
+                on_round=on_round,
             )
             ledger.close()
         finally:
             ledger.release()
-        return replace(scores.record(), audit=audit(path))
 
     def _ledger(
-        self, path: Path, checkpoint: Path | None, loop: FederatedAveraging, budget: Budget
+        self, path: Path, checkpoint: Path | None, loop: FederatedAveraging, rule: str
     ) -> Ledger:
         if path.exists():
             if checkpoint is None or not checkpoint.exists():
                 raise LedgerError(
                     f"{path} exists already; name another file, or pass the checkpoint of the run "
-                    "it records to go on with it"
+                    "that it records to go on with it"
                 )
             return Ledger.open(path, resume=True)
         assert loop.round_mechanism is not None
@@ -184,9 +163,9 @@ class Experiment:
             observer=self.observer,
             claim=(self.epsilon, self.delta),
             schedule="fixed",
-            budget_rule=budget.rule,
+            budget_rule=rule,
             seed_policy="operating system" if loop.seed is None else "fixed",
-            plan=loop.round_mechanism * self.rounds,
+            plan=loop.round_mechanism * self.preset.rounds,
         )
 
 
@@ -202,9 +181,11 @@ class _Scores:
     def __call__(self, state: State, info: RoundInfo) -> None:
         """Take note of one round."""
         self.upload_bytes += info.upload_bytes
-        last = state.round == self.experiment.rounds
-        if last or state.round % self.experiment.evaluate_every == 0:
-            accuracy, _ = self.experiment.averaging.evaluate(state, self.experiment.data)
+        experiment = self.experiment
+        last = state.round == experiment.preset.rounds
+        if last or state.round % experiment.evaluate_every == 0:
+            averaging = experiment.preset.averaging
+            accuracy, _ = averaging.evaluate(state, experiment.preset.data)
             self.rounds.append(state.round)
             self.accuracy.append(accuracy)
         if self.on_round is not None:

@@ -1,0 +1,55 @@
+"""Progress bars on standard error, for everything that takes longer than a second."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from types import TracebackType
+from typing import Any, Self
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+
+class Steps:
+    """A column of progress bars, one for each step of a job."""
+
+    def __init__(self) -> None:
+        self._progress = Progress(
+            TextColumn("{task.description:<28}"),
+            BarColumn(),
+            MofNCompleteColumn(),
+            TimeElapsedColumn(),
+            console=Console(stderr=True),
+        )
+
+    def __enter__(self) -> Self:
+        self._progress.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._progress.stop()
+
+    @contextmanager
+    def step(self, name: str) -> Iterator[None]:
+        """Show one piece of work whose length is not known."""
+        task = self._progress.add_task(name, total=None)
+        yield
+        self._progress.update(task, total=1, completed=1)
+
+    @contextmanager
+    def rounds(self, name: str, total: int) -> Iterator[Callable[[Any, Any], None]]:
+        """Show ``total`` rounds; yield what a training loop calls after each."""
+        task = self._progress.add_task(name, total=total)
+
+        def tick(state: Any, info: Any) -> None:
+            del info
+            self._progress.update(task, completed=state.round)
+
+        yield tick
+        self._progress.update(task, completed=total)
