@@ -87,17 +87,25 @@ def _check_records(data: FederatedData, part: str) -> None:
     features, labels = getattr(data, f"{part}features"), getattr(data, f"{part}labels")
     if part == "public_" and features is None and labels is None:
         return
-    if features is None or labels is None or len(features) != len(labels) or labels.dim() != 1:
-        shapes = [None if t is None else tuple(t.shape) for t in (features, labels)]
+    if features is None or labels is None:
+        refuse(f"{part}features, {part}labels", None, "be given together")
+    shapes = tuple(features.shape), tuple(labels.shape)
+    if shapes[0][:1] != shapes[1]:
         refuse(f"{part}features, {part}labels", shapes, "have one label for every input")
     integer(1, **{f"{part}records": len(labels)})
+    _check_values(f"{part}features", features, f"{part}labels", labels, data.num_classes)
+
+
+def _check_values(inputs: str, features: Tensor, truth: str, labels: Tensor, classes: int) -> None:
     if labels.dtype != torch.int64:
-        refuse(f"{part}labels", labels.dtype, "be int64")
+        refuse(truth, labels.dtype, "be int64")
     low, high = int(labels.min()), int(labels.max())
-    if low < 0 or high >= data.num_classes:
-        refuse(f"{part}labels", (low, high), f"lie from 0 to {data.num_classes - 1}")
-    if not (features.is_floating_point() and bool(torch.isfinite(features).all())):
-        refuse(f"{part}features", features.dtype, "be finite floating-point numbers")
+    if low < 0 or high >= classes:
+        refuse(truth, (low, high), f"lie from 0 to {classes - 1}")
+    if not features.is_floating_point():
+        refuse(inputs, features.dtype, "be floating-point numbers")
+    if not bool(torch.isfinite(features).all()):
+        refuse(inputs, "a non-finite entry", "be finite")
 
 
 def _check_client(number: int, rows: Indices, records: int) -> None:
