@@ -14,7 +14,7 @@ from .privacy_loss import PrivacyLoss
 from .relations import Adjacency, Observer
 
 
-@dataclass(kw_only=True)
+@dataclass
 class Budget:
     """What may be spent, and what was.
 
@@ -35,10 +35,10 @@ class Budget:
 
     epsilon: float
     delta: float
-    adjacency: Adjacency | str
-    observer: Observer | str = Observer.AGGREGATE
-    accountant: str = "pld"
-    adaptive: bool = False
+    adjacency: Adjacency | str = field(kw_only=True)
+    observer: Observer | str = field(default=Observer.AGGREGATE, kw_only=True)
+    accountant: str = field(default="pld", kw_only=True)
+    adaptive: bool = field(default=False, kw_only=True)
     _spent: dict[PrivacyLoss, int] = field(default_factory=dict, init=False, repr=False)
     _room: dict[PrivacyLoss, int] = field(default_factory=dict, init=False, repr=False)
     _filter: _RenyiFilter | None = field(default=None, init=False, repr=False)

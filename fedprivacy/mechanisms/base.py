@@ -42,7 +42,7 @@ class Mechanism(ABC):
         """Return the loss under validated facts."""
 
     def check_scheme(self, scheme: Scheme) -> None:  # noqa: B027
-        """Raise if the mechanism's noise does not hold under ``scheme``; anything goes by default."""
+        """Raise if the mechanism's noise does not hold under ``scheme``."""
 
     def privacy_loss(
         self,
@@ -91,6 +91,7 @@ class Mechanism(ABC):
         return Run(tuple(counts.items()))
 
     def steps(self) -> tuple[tuple[Mechanism, int], ...]:
+        """Return the mechanism as (part, count) pairs, in the order they first ran."""
         return ((self, 1),)
 
 

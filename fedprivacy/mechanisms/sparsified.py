@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Any
 
@@ -30,6 +30,13 @@ class Sparsifier(StrEnum):
     """The k largest of an update on public data, that belong to no client; not scaled."""
 
 
+_ASSUMED = (
+    "the observer sees the secure sum only; the mask is public and independent of clients' data",
+    "which clients drop out does not depend on anybody's data; a client whose update is refused "
+    "still sends its share of the noise",
+)
+
+
 @dataclass(frozen=True, kw_only=True)
 class SparsifiedPerturbation(Mechanism):
     """One round of Fed-SMP, seen through secure aggregation; the unit is a client.
@@ -49,7 +56,7 @@ class SparsifiedPerturbation(Mechanism):
         sparsifier: "rand_k" or "top_k" (the mask must come from public data).
         missing: how many clients' shares may be missing.
         colluding: how many clients' shares the observer may know.
-        topped_up: whether the secure sum is topped up to the full noise for every realised
+        topped_up: whether the secure sum carries exactly the full noise for every realised
             cohort, the empty one included, whatever is missing; needed with Poisson cohorts.
 
     Raises:
@@ -105,14 +112,15 @@ class SparsifiedPerturbation(Mechanism):
         """Std of one client's noise on each kept coordinate."""
         return self.clip_norm * self.noise_multiplier / math.sqrt(self.cohort)
 
-    def sum_noise_std(self, arrived: int) -> float:
-        """Return the std of the secure sum's noise when ``arrived`` clients' shares are in it."""
+    def sum_noise_std(self, shares: int) -> float:
+        """Return the std of the secure sum's noise when ``shares`` clients' shares are in it.
+
+        With ``topped_up`` it is the full noise for every number of shares, larger ones included
+        (clients then send smaller shares): a variance that moved with the realised size would
+        itself tell who took part.
+        """
         full = self.clip_norm * self.noise_multiplier
-        return (
-            max(full, self.share_std * math.sqrt(arrived))
-            if self.topped_up
-            else (self.share_std * math.sqrt(arrived))
-        )
+        return full if self.topped_up else self.share_std * math.sqrt(shares)
 
     def check_scheme(self, scheme: Scheme) -> None:
         """Refuse cohorts for which the clients' shares do not add up to the stated noise."""
@@ -126,7 +134,8 @@ class SparsifiedPerturbation(Mechanism):
             )
 
     def _loss(self, facts: Facts) -> PrivacyLoss:
-        return gaussian_sum_loss(self.sum_multiplier, facts)
+        loss = gaussian_sum_loss(self.sum_multiplier, facts)
+        return replace(loss, assumptions=(*loss.assumptions, *_ASSUMED))
 
     def draw_mask(self, generator: np.random.Generator | None = None) -> Indices:
         """Return ``kept`` of ``dimension`` indices, sorted, uniformly at random (public)."""
