@@ -173,7 +173,7 @@ def read(path: Path) -> History:
         LedgerError: no such file, or it cannot be read.
     """
     with explained(path, "read it"):
-        if not path.is_file():
+        if path.exists() and not path.is_file():
             raise LedgerError(f"{path} is not a file; name the ledger that a run wrote")
         with open(path, "rb") as file:
             return _read_lines(file, path)
