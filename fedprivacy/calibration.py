@@ -228,9 +228,7 @@ def _next(value: float, factor: float, domain: tuple[float, float], integer: boo
     return min(max(following, low), high)
 
 
-def _bisect(
-    question: _Question, good: float, bad: float, integer: bool, tolerance: float
-) -> float:
+def _bisect(question: _Question, good: float, bad: float, integer: bool, tolerance: float) -> float:
     """Shrink (fitting, not fitting) until they are neighbours, close, or the budget is used up."""
     side, tried = -1.0, 0
     while not _settled(question, good, bad, integer, tolerance):
@@ -248,9 +246,7 @@ def _bisect(
     return good
 
 
-def _settled(
-    question: _Question, good: float, bad: float, integer: bool, tolerance: float
-) -> bool:
+def _settled(question: _Question, good: float, bad: float, integer: bool, tolerance: float) -> bool:
     """Return whether nothing is gained by searching on."""
     if integer:
         return abs(good - bad) <= 1

@@ -12,7 +12,7 @@ from .budget import Budget
 from .calibration import Calibration, calibrate
 from .errors import LedgerError, integer, positive, refuse
 from .ledger import Ledger
-from .mechanisms import Mechanism
+from .mechanisms import Mechanism, SparsifiedPerturbation
 from .relations import Adjacency, Observer, Unit
 from .training import FederatedAveraging, RoundInfo, State, train
 from .training.presets import METHODS, Preset
@@ -57,9 +57,9 @@ class Experiment:
     def loop(self, method: str, noise_multiplier: float | None = None) -> FederatedAveraging:
         """Return a method's loop with a noise multiplier."""
         loop = self.preset.loop(method, noise_multiplier=noise_multiplier, seed=self.seed)
-        if loop.perturbation is None:
+        if not isinstance(loop.perturbation, SparsifiedPerturbation):
             return loop
-        return replace(loop, perturbation=replace(loop.perturbation, missing=self.missing))  # type: ignore[call-arg]
+        return replace(loop, perturbation=replace(loop.perturbation, missing=self.missing))
 
     @cached_property
     def calibration(self) -> Calibration:

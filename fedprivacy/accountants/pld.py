@@ -91,13 +91,21 @@ def _interval(
 
 
 def _attained(curve: Curve, ask: Ask, ask_one: AskOne, step: float, delta: float) -> float:
-    """Return an attained pair's lower end, at the step that sufficed for the dominating one."""
+    """Return an attained pair's lower end, refined while that gains a thousandth."""
+    turned = orientations(curve)
     if not isinstance(curve, Composed):
-        return max(ask_one(turned, Side.DOWN) for turned in orientations(curve))
+        return max(ask_one(one, Side.DOWN) for one in turned)
+    best = 0.0
     try:
-        return max(_at(turned, step, Side.DOWN, ask, delta) for turned in orientations(curve))
+        for finer in (1.0, 0.5, 0.25):
+            before = best
+            found = max(_at(one, finer * step, Side.DOWN, ask, delta) for one in turned)
+            best = max(found, before)
+            if best <= 1.001 * before:
+                break
     except TooLarge:
-        return 0.0
+        pass
+    return best
 
 
 def _at(curve: Curve, step: float, side: Side, ask: Ask, delta: float) -> float:

@@ -2,11 +2,13 @@
 
 The masses are tilted by exp(tilt * loss) before the Fourier transform and tilted back after it, so
 that rounding, wrap-around and truncation are small beside the answer itself and not beside 1.
-Three errors remain and each is bounded from the numbers at hand:
+Four errors remain and each is bounded from the numbers at hand:
 
 - *rounding*: a transform of length N errs by at most ``_FFT * log2 N`` of the sum of its inputs in
   every bin, a power by its exponent's rounding; the bins are added up in square (Parseval) and
   meet the answer's weights by Cauchy-Schwarz;
+- *drift*: tilted masses are right to a few ulps of their exponents; over T rounds the L1 error
+  of the convolution is at most (1 + r)^T - 1, r the L1 error of one round;
 - *wrap-around*: mass from outside the window lands inside it. On the right it is missing from its
   place, on the left it is counted where it does not belong; both are bounded by Chernoff;
 - *infinite loss*: one minus the product of the finite parts' probabilities.
@@ -123,6 +125,8 @@ class Composition:
             lambda t: _coarse_moment(self._grouped, t) - t * epsilon, 1e-9, self._max_tilt
         )
         first, bounds, _ = self._profile(tilt, epsilon)
+        moved = self.count * LOSS_ROUNDING + 1e-14 * epsilon
+        epsilon = epsilon - moved if self.side is Side.UP else epsilon + moved
         here = epsilon / self.step - first
         index = int(np.clip(math.floor(here), 0, len(bounds) - 1))
         if self.side is Side.DOWN:
@@ -188,7 +192,8 @@ class Composition:
         profile = above - np.exp(np.clip(losses - reference, -700, 700)) * above_q
         weight_norm = math.sqrt(1.0 + 1.0 / (2.0 * max(tilt, 1e-9) * self.step))
         weight_norm = min(weight_norm, math.sqrt(len(losses)))
-        slack = falling * (window.error * weight_norm) + 1e-13 * above
+        slack = falling * (window.error * weight_norm)
+        slack = slack + (1e-13 + 1.2e-16 * len(losses)) * above
         slack = slack + falling * window.missing
         signed = profile + slack if self.side is Side.UP else profile - slack
         with np.errstate(over="ignore"):
@@ -206,10 +211,9 @@ class Composition:
         if length > MAX_POINTS:
             raise TooLarge
         length = fft.next_fast_len(max(length, 16), real=True)
-        mass, error = self._convolve(tilt, start, length)
-        return _Window(
-            start, mass, error, self._missing(tilt, here, right_at, left_at, start, length)
-        )
+        mass, error, drift = self._convolve(tilt, start, length)
+        missing = drift + self._missing(tilt, here, right_at, left_at, start, length)
+        return _Window(start, mass, error, missing)
 
     def _extreme(self, sign: int) -> float:
         ends = [(la.losses()[-1 if sign > 0 else 0], count) for la, count in self.parts]
@@ -238,15 +242,16 @@ class Composition:
             missing += math.exp(min(left, 0.0))
         return missing
 
-    def _convolve(self, tilt: float, start: int, length: int) -> tuple[Array, float]:
-        """Return the circular tilted convolution and the L2 norm of its rounding error."""
+    def _convolve(self, tilt: float, start: int, length: int) -> tuple[Array, float, float]:
+        """Return the circular tilted convolution, its rounding error in L2 and its drift in L1."""
         log_power = np.zeros(length // 2 + 1, dtype=np.complex128)
         log_most = np.zeros(length // 2 + 1)
         phase = np.full(length // 2 + 1, 1e-15)
-        moved = 0
+        moved, drift = 0, 0.0
         per_bin = _FFT * math.log2(length)
         for lattice, count in self.parts:
-            tilted, centre = _tilted(lattice, tilt, length)
+            tilted, centre, inexact = _tilted(lattice, tilt, length)
+            drift += count * inexact
             moved += centre * count
             transform = fft.rfft(tilted)
             log_transform = np.log(np.where(transform == 0, 1e-300, transform))
@@ -257,16 +262,17 @@ class Composition:
         error = _power_error(log_power.real, log_most, phase) * math.sqrt(2.0 / length)
         error += per_bin * float(np.linalg.norm(result))
         shift = (moved - start) % length
-        return np.roll(result, shift), error
+        return np.roll(result, shift), error, math.expm1(min(drift, 700.0))
 
     def lattice(self) -> Lattice:
         """Return the whole composed loss as one lattice, rounded to the side.
 
-        Three tilts are tried; every point takes the one with the smallest error there.
+        Three tilts are tried; every point takes the one with the smallest error there. Without a
+        tilt at most exp(-42) of the mass lies left of the windows, and as much between or right
+        of them; UP puts the one on the first point and the other at infinity.
         """
         if self.empty:
             return Lattice(self.step, 0, np.zeros(1), 1.0 if self.side is Side.UP else 0.0)
-        best_mass, best_error, start = None, None, 0
         windows = [(t, self._window(t)) for t in self._tilts()]
         start = min(w.start for _, w in windows)
         stop = max(w.start + len(w.mass) for _, w in windows)
@@ -275,8 +281,7 @@ class Composition:
             part = slice(window.start - start, window.start - start + len(window.mass))
             losses = self.step * np.arange(window.start, window.start + len(window.mass))
             back = np.exp(np.clip(self.moment(tilt) - tilt * losses, -745, 700))
-            wrapped = 0.0 if self.side is Side.UP else window.missing
-            error = back * (window.error + wrapped)
+            error = back * (window.error + window.missing)
             better = error < best_error[part]
             best_mass[part] = np.where(better, window.mass * back, best_mass[part])
             best_error[part] = np.where(better, error, best_error[part])
@@ -297,14 +302,17 @@ class Composition:
         end = max(w.start + len(w.mass) for _, w in windows) * self.step
         beyond = min(
             math.exp(min(self.moment(t + s) - (t + s) * end, 0.0))
-            for t in self._tilts()[1:]
+            for t, _ in windows[1:]
             for s in (0.0, t)
         )
         if end > self._extreme(1):
             beyond = 0.0
-        infinite = min(self.infinite() + beyond + self.count * 1e-300, 1.0)
-        finite = np.maximum(mass, 0.0) + np.where(np.isfinite(error), error, 0.0)
-        return Lattice(self.step, start, finite, infinite)
+        covered = np.isfinite(error)
+        outside = 2.0 * math.exp(-_NEGLIGIBLE)
+        finite = np.maximum(mass, 0.0) + np.where(covered, error, 0.0)
+        finite[0] += outside
+        beyond += 0.0 if covered.all() else outside
+        return Lattice(self.step, start, finite, min(self.infinite() + beyond, 1.0))
 
 
 def _power_error(log_size: Array, log_most: Array, phase: Array) -> float:
@@ -314,15 +322,18 @@ def _power_error(log_size: Array, log_most: Array, phase: Array) -> float:
     return float(np.linalg.norm(spread + most * np.minimum(phase, 2.0)))
 
 
-def _tilted(lattice: Lattice, tilt: float, length: int) -> tuple[Array, int]:
-    """Return the tilted, normalised masses wrapped to ``length``, moved to mean near index 0."""
-    exponent = tilt * lattice.losses()
-    weights = lattice.mass * np.exp(np.minimum(exponent - log_moment(lattice, tilt), 700.0))
-    mean = float(np.dot(weights, np.arange(len(weights))))
-    centre = lattice.start + round(mean)
-    shifted = (np.arange(len(weights)) - round(mean)) % length
+def _tilted(lattice: Lattice, tilt: float, length: int) -> tuple[Array, int, float]:
+    """Return the tilted, normalised masses wrapped to ``length``, their centre and L1 error.
+
+    The masses are moved so that their mean lies near index 0; the centre is where it was.
+    """
+    exponent = np.clip(tilt * lattice.losses() - log_moment(lattice, tilt), -745.0, 700.0)
+    weights = lattice.mass * np.exp(exponent)
+    inexact = 4e-16 * float(np.dot(weights, 4.0 + np.abs(exponent)))
+    mean = round(float(np.dot(weights, np.arange(len(weights)))))
+    shifted = (np.arange(len(weights)) - mean) % length
     wrapped = np.bincount(shifted, weights=weights, minlength=length)
-    return wrapped.astype(np.float64), centre
+    return wrapped.astype(np.float64), lattice.start + mean, inexact
 
 
 def _suffix(values: Array) -> Array:
