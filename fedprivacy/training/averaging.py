@@ -77,9 +77,10 @@ class RoundInfo:
         round: its number, from 0.
         cohort: how many clients were drawn.
         arrived: how many contributions are in the sum.
-        refused: how many updates were left out because they were not finite.
+        refused: how many updates were left out because they were not finite; their clients'
+            shares of the noise are in the sum all the same.
         aborted: whether too many were missing, so that nothing was released.
-        upload_bytes: sent by all clients together: 4 bytes for each kept coordinate.
+        upload_bytes: sent by all clients that answered: 4 bytes for each kept coordinate.
         noise_std: of the noise in the released sum, on each kept coordinate; 0 without noise.
     """
 
@@ -93,7 +94,11 @@ class RoundInfo:
 
 
 class _Sum:
-    """The running sum of a round's contributions; memory O(model)."""
+    """The running sum of a round's contributions; memory O(model).
+
+    A refused update counts as zero and its client still sends its share of the noise: neither the
+    noise nor the decision to abort may depend on anyone's data.
+    """
 
     def __init__(self, secure: SparsifiedPerturbation | None, mask: Tensor, cohort: int) -> None:
         self.secure, self.mask, self.cohort = secure, mask, cohort
@@ -113,17 +118,26 @@ class _Sum:
             self.refused += 1
 
     @property
+    def shares(self) -> int:
+        """How many shares of the noise are in the sum.
+
+        A client whose update is refused sends zeros and its share: noise that shrank with a
+        refusal, which depends on the client's data, would itself tell about them.
+        """
+        return self.arrived + self.refused
+
+    @property
     def short(self) -> bool:
-        """Whether fewer shares of the noise arrived than the privacy loss counts on."""
+        """Whether fewer shares of the noise came than the privacy loss counts on."""
         secure = self.secure
         if secure is None or secure.topped_up:
             return False
-        return self.arrived < secure.cohort - secure.missing
+        return self.shares < secure.cohort - secure.missing
 
     @property
     def noise_std(self) -> float:
         """Std of the noise that the secure sum carries."""
-        return 0.0 if self.secure is None else self.secure.sum_noise_std(self.arrived)
+        return 0.0 if self.secure is None else self.secure.sum_noise_std(self.shares)
 
     def info(self, number: int, *, aborted: bool) -> RoundInfo:
         """Return the round's record."""
@@ -133,7 +147,7 @@ class _Sum:
             arrived=self.arrived,
             refused=self.refused,
             aborted=aborted,
-            upload_bytes=self.arrived * self.total.numel() * self.total.element_size(),
+            upload_bytes=self.shares * self.total.numel() * self.total.element_size(),
             noise_std=0.0 if aborted else self.noise_std,
         )
 
@@ -248,7 +262,8 @@ class FederatedAveraging:
             data: the clients and their records.
             ledger: records the round; its ``intent`` is on disk before noise is drawn.
             budget: asked before the round, charged before noise is drawn.
-            dropout: gets the cohort, returns the clients that do not answer.
+            dropout: gets the cohort, returns the clients that do not answer. Who drops out must
+                not depend on data.
             on_release: gets the new state after the release and before ``done`` is written.
 
         Returns:
@@ -266,7 +281,7 @@ class FederatedAveraging:
         collected = self._collect(state, data, dropout)
         if collected.short:
             if ledger is not None:
-                ledger.abort(record, f"{collected.arrived} of {collected.cohort} clients arrived")
+                ledger.abort(record, f"{collected.shares} of {collected.cohort} clients answered")
             return self._after(state, state.parameters), collected.info(state.round, aborted=True)
         if budget is not None and self.round_mechanism is not None:
             budget.spend(self.round_mechanism)
