@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from .accountants import Accountant
@@ -87,6 +88,15 @@ class Budget:
             left = self._room[loss] - 1
             self._room = {loss: left} if left else {}
         self._spent[loss] = self._spent.get(loss, 0) + 1
+
+    def keeps(self, steps: Iterable[tuple[Accountable, int]]) -> bool:
+        """Return whether (round, count) steps, in this order, all fit; spends those that do."""
+        for round_, count in steps:
+            for _ in range(count):
+                if not self.allows(round_):
+                    return False
+                self.spend(round_)
+        return True
 
     def spent(self) -> Bound | None:
         """Return the bound of what was spent so far, None before the first round."""

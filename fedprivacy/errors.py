@@ -65,7 +65,7 @@ def _number(name: str, value: object, rule: str) -> float:
         refuse(name, value, rule, "pass a number")
     try:
         number = float(value)  # type: ignore[arg-type]
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         refuse(name, value, rule, "pass a number")
     if math.isnan(number):
         refuse(name, value, rule, "NaN is never accepted")

@@ -10,7 +10,7 @@ from pathlib import Path
 from .audit import RunRecord, audit
 from .budget import Budget
 from .calibration import Calibration, calibrate
-from .errors import LedgerError, integer, positive, refuse
+from .errors import BudgetExhausted, LedgerError, integer, positive, refuse
 from .ledger import Ledger
 from .mechanisms import Mechanism, SparsifiedPerturbation
 from .relations import Adjacency, Observer, Unit
@@ -131,6 +131,7 @@ class Experiment:
             observer=self.observer,
         )
         ledger = self._ledger(path, checkpoint, loop, budget.rule)
+        before = ledger.spent_rounds
         try:
             train(
                 loop,
@@ -142,6 +143,14 @@ class Experiment:
                 on_round=on_round,
             )
             ledger.close()
+        except BudgetExhausted as problem:
+            if not before:
+                raise
+            raise BudgetExhausted(
+                f"{problem}; the run was interrupted before and a round that may have been "
+                f"released was run again, so fewer than {self.preset.rounds} rounds fit; the "
+                "last checkpoint holds the model"
+            ) from problem
         finally:
             ledger.release()
 

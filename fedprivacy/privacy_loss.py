@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from .errors import UnsupportedCombination, refuse
 from .loss import IDENTITY, Curve, compose
-from .relations import Facts, Unit
+from .relations import Facts, Observer, Unit
 
 
 class Witness(NamedTuple):
@@ -36,6 +36,19 @@ class PrivacyLoss:
     witness: Witness | None = None
     theorems: tuple[str, ...] = ()
     assumptions: tuple[str, ...] = ()
+
+    def seen_at_the_end(self) -> PrivacyLoss:
+        """Return the aggregate view's loss for somebody who sees the last release only.
+
+        Post-processing: the last release is a function of all of them. Whether some data sets
+        attain it at the end is not known, so the witness goes.
+        """
+        return replace(
+            self,
+            facts=self.facts._replace(observer=Observer.FINAL),
+            witness=None,
+            theorems=(*self.theorems, "final view: post-processing of the aggregate view"),
+        )
 
     def under(self, facts: Facts) -> PrivacyLoss:
         """Return the same loss with other facts (post-processing, or a stated unit)."""

@@ -84,9 +84,18 @@ def _sampled(inner: Curve, probability: float) -> Curve:
     return inner if probability == 1.0 else SampledPair(inner, probability)
 
 
-def _witness_of(inner: Lossy, adjacency: Adjacency, observer: Observer) -> Curve | None:
-    witness = inner.privacy_loss(adjacency, observer).witness
-    return None if witness is None else witness.curve
+def _as_it_is(inner: Lossy, adjacency: Adjacency, observer: Observer) -> Pair:
+    loss = inner.privacy_loss(adjacency, observer)
+    return Pair(loss.curve, None if loss.witness is None else loss.witness.curve)
+
+
+def _sampled_zero_out(inner: Lossy, q: float, observer: Observer) -> Curve | None:
+    """Return the pair of data sets in which everybody else, and the second unit, send nothing."""
+    try:
+        witness = inner.privacy_loss(Adjacency.ZERO_OUT, observer).witness
+    except UnsupportedCombination:
+        return None
+    return None if witness is None else _sampled(witness.curve, q)
 
 
 def _poisson_present(adjacency: Adjacency) -> Callable[[Lossy, float, Observer], Pair]:
@@ -103,8 +112,10 @@ def _sampled_pair(loss: PrivacyLoss, q: float) -> Pair:
 
 def _poisson_replace(inner: Lossy, q: float, observer: Observer) -> Pair:
     z = inner.sum_multiplier
-    if z is None or q == 1.0:
-        return _folded(inner, q, observer)
+    if q == 1.0:
+        return _as_it_is(inner, Adjacency.REPLACE_ONE, observer)
+    if z is None:
+        return Pair(_folded(inner, q, observer).curve, _sampled_zero_out(inner, q, observer))
     stays = (1.0 - q, 0.0)
     curve = GaussianMix(z, (stays, (q, 1.0)), (stays, (q, -1.0)))
     return Pair(curve, curve)
@@ -116,10 +127,10 @@ def _fixed_add_remove(inner: Lossy, q: float, observer: Observer) -> Pair:
 
 def _fixed_zero_out(inner: Lossy, q: float, observer: Observer) -> Pair:
     z = inner.sum_multiplier
-    if z is None or q == 1.0:
-        attained = _witness_of(inner, Adjacency.ZERO_OUT, observer)
-        folded = _folded(inner, q, observer)
-        return Pair(folded.curve, None if attained is None else _sampled(attained, q))
+    if q == 1.0:
+        return _as_it_is(inner, Adjacency.ZERO_OUT, observer)
+    if z is None:
+        return Pair(_folded(inner, q, observer).curve, _sampled_zero_out(inner, q, observer))
     stays = (1.0 - q, -1.0)
     up = GaussianMix(z, (stays, (q, 1.0)), (stays, (q, 0.0)))
     return Pair(Fold(up, SampledPair(Gdp(1.0 / z), q)), up)
@@ -172,8 +183,8 @@ TABLE: dict[tuple[str, Observer, Adjacency], Cell] = {
     ),
     ("Poisson", _AGG, _SWAP): Cell(
         "(1-q) N(0) + q N(1) against (1-q) N(0) + q N(-1), std z",
-        "T9 (one Gaussian sum; else T1: F(S, S))",
-        "the same pair",
+        "T9 (one Gaussian sum; else T1: F(S, S), removal losing no more than replacement)",
+        "the same pair (F(S, S): the zero-out pair)",
         _EXCHANGED,
         _poisson_replace,
     ),
@@ -183,8 +194,8 @@ TABLE: dict[tuple[str, Observer, Adjacency], Cell] = {
     ("FixedSize", _AGG, _ZERO): Cell(
         "F(A, B): A = (1-q) N(-1) + q N(1) against (1-q) N(-1) + q N(0), std z; B = S(G(1/z), q)",
         "T9 (one Gaussian sum; else T1: F(S, S))",
-        "A",
-        "one unit sends C u or nothing; every other sends -C u",
+        "A (F(S, S): the zero-out pair)",
+        "one unit sends C u or nothing; every other sends -C u (or nothing)",
         _fixed_zero_out,
     ),
     ("FixedSize", _AGG, _SWAP): Cell(
@@ -254,8 +265,6 @@ class _TableScheme:
         base = inner.privacy_loss(_served(inner, adjacency), sees)
         witness = None if pair.witness is None else Witness(pair.witness, cell.datasets)
         theorems = (f"{self.name}, {adjacency}: {cell.theorem}", *base.theorems)
-        if observer is Observer.FINAL:
-            theorems += ("final view: post-processing of the aggregate view",)
         return PrivacyLoss(
             pair.curve,
             Facts(inner.protects, adjacency, observer),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 from os import PathLike
 from pathlib import Path
@@ -9,6 +10,7 @@ from pathlib import Path
 from ..accountants import ACCOUNTANTS
 from ..answers import accountant_named
 from ..bound import Bound, Verdict
+from ..budget import Budget
 from ..errors import UnsupportedCombination, member, non_negative, open_unit, refuse
 from ..ledger import Ledger
 from ..loss import IDENTITY
@@ -56,8 +58,8 @@ class Audit:
 
     @property
     def bound(self) -> Bound:
-        """The certified interval that decided: PLD, under the claim's own facts."""
-        return self.bounds[str(self.facts.observer)]["pld"]
+        """The interval under the claim's own facts: PLD's, or the filter's if adaptive."""
+        return next(iter(self.bounds[str(self.facts.observer)].values()))
 
 
 def account(
@@ -86,6 +88,11 @@ def account(
     """
     target = open_unit(delta=delta)
     read = _read(source)
+    if read.adaptive:
+        raise UnsupportedCombination(
+            "the ledger's schedule depended on outputs, so composing its rounds certifies nothing; "
+            "audit it against the budget that its filter kept"
+        )
     loss = _loss(read, _facts(read, adjacency, observer))
     return accountant_named(accountant, tolerance).compose(loss).epsilon(target)
 
@@ -115,6 +122,8 @@ def audit(
     read = _read(source)
     epsilon, delta = _claim(read, claim)
     facts = _facts(read, adjacency, observer)
+    if read.adaptive:
+        return _audit_adaptive(read, facts, epsilon, delta)
     observers = dict.fromkeys([facts.observer, Observer.AGGREGATE, Observer.SERVER])
     bounds: dict[str, dict[str, Bound]] = {}
     unsupported: dict[str, str] = {}
@@ -141,6 +150,43 @@ def audit(
     )
 
 
+def _audit_adaptive(read: _Read, facts: Facts, epsilon: float, delta: float) -> Audit:
+    """Judge a schedule that depended on outputs: only a Renyi filter's budget holds for it."""
+    run = read.run
+    budget = Budget(
+        epsilon, delta, adjacency=facts.adjacency, observer=facts.observer, adaptive=True
+    )
+    kept = run is None or budget.keeps(run.steps())
+    verdict = Verdict.HOLDS if kept else Verdict.CANNOT_BE_CERTIFIED
+    words = "stays within" if kept else "exceeds"
+    bound = Bound(
+        quantity="epsilon",
+        given=delta,
+        upper=epsilon if kept else math.inf,
+        lower=0.0,
+        resolution=(0.0, epsilon if kept else math.inf),
+        witness=None,
+        method=budget.rule,
+        theorems=("Renyi privacy filter (Feldman and Zrnic 2021)",),
+        assumptions=("every round's mechanism was fixed before its noise was drawn",),
+        facts=facts,
+    )
+    return Audit(
+        verdict=verdict,
+        reasons=(
+            f"The schedule depended on outputs; the sum of the rounds' Renyi divergences {words} "
+            f"what epsilon = {epsilon:g} at delta = {delta:g} permits.",
+            *read.notes,
+        ),
+        bounds={str(facts.observer): {"filter": bound}},
+        claim=(epsilon, delta),
+        facts=facts,
+        run=run,
+        rounds=read.rounds,
+        facts_recorded=read.recorded,
+    )
+
+
 @dataclass(frozen=True)
 class _Read:
     """A source, read."""
@@ -151,6 +197,7 @@ class _Read:
     claim: tuple[float, float] | None = None
     notes: tuple[str, ...] = ()
     recorded: dict[str, str] = field(default_factory=dict)
+    adaptive: bool = False
 
 
 def _read(source: Source) -> _Read:
@@ -172,7 +219,15 @@ def _read(source: Source) -> _Read:
         "versions": ", ".join(f"{k} {v}" for k, v in sorted(ledger.versions.items())),
         "created": ledger.created,
     }
-    return _Read(ledger.run(), ledger.spent_rounds, ledger.facts, ledger.claim, notes, recorded)
+    return _Read(
+        run=ledger.run(),
+        rounds=ledger.spent_rounds,
+        facts=ledger.facts,
+        claim=ledger.claim,
+        notes=notes,
+        recorded=recorded,
+        adaptive=ledger.schedule == "adaptive",
+    )
 
 
 def _count(run: Mechanism) -> int:

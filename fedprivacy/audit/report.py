@@ -168,7 +168,7 @@ def _bound_rows(found: Audit) -> list[dict[str, str]]:
 
 def _plots(runs: Mapping[str, RunRecord]) -> list[dict[str, str]]:
     """Return the plots that the runs have data for, as (caption, SVG)."""
-    audited = {n: r.audit for n, r in runs.items() if r.audit is not None and r.audit.run}
+    audited = {n: r.audit for n, r in runs.items() if r.audit is not None and _composes(r.audit)}
     plots = []
     if any(run.accuracy for run in runs.values()):
         plots.append(_plot("Accuracy by round", _draw_accuracy, runs))
@@ -176,6 +176,11 @@ def _plots(runs: Mapping[str, RunRecord]) -> list[dict[str, str]]:
         plots.append(_plot("Epsilon by round, certified upper end", _draw_epsilon, audited))
         plots.append(_plot("Privacy profile: delta at each epsilon", _draw_profile, audited))
     return plots
+
+
+def _composes(found: Audit) -> bool:
+    """Return whether the audited rounds can be composed: some, on a schedule fixed beforehand."""
+    return found.run is not None and "pld" in found.bounds[str(found.facts.observer)]
 
 
 def _plot(caption: str, draw: Any, data: Any) -> dict[str, str]:
@@ -193,11 +198,12 @@ def _plot(caption: str, draw: Any, data: Any) -> dict[str, str]:
         if len(axes.get_legend_handles_labels()[0]) > 1:
             axes.legend(frameon=False, fontsize=8)
         buffer = io.StringIO()
-        figure.savefig(buffer, format="svg", metadata={"Date": None})
+        figure.savefig(buffer, format="svg", metadata=dict.fromkeys(_NO_METADATA))
     svg = buffer.getvalue()
     return {"caption": caption, "svg": svg[svg.index("<svg") :]}
 
 
+_NO_METADATA = ("Date", "Creator", "Format", "Type")
 _STYLES = ("-", "--", "-.", ":")
 
 

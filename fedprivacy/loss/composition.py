@@ -267,9 +267,10 @@ class Composition:
     def lattice(self) -> Lattice:
         """Return the whole composed loss as one lattice, rounded to the side.
 
-        Three tilts are tried; every point takes the one with the smallest error there. Without a
-        tilt at most exp(-42) of the mass lies left of the windows, and as much between or right
-        of them; UP puts the one on the first point and the other at infinity.
+        Four tilts are tried (one makes P into Q, whose mass lies at negative losses); every point
+        takes the one with the smallest error there. Without a tilt at most exp(-42) of the mass
+        lies left of the windows, and as much between or right of them; UP puts the one on the first
+        point and the other at infinity.
         """
         if self.empty:
             return Lattice(self.step, 0, np.zeros(1), 1.0 if self.side is Side.UP else 0.0)
@@ -292,7 +293,7 @@ class Composition:
             _golden(lambda t, d=d: (_coarse_moment(self._grouped, t) + d) / t, 1e-9, self._max_tilt)
             for d in (12.0, 60.0)
         ]
-        return [0.0, *grid]
+        return [0.0, -1.0, *grid]
 
     def _rounded(
         self, start: int, mass: Array, error: Array, windows: list[tuple[float, _Window]]
@@ -302,7 +303,8 @@ class Composition:
         end = max(w.start + len(w.mass) for _, w in windows) * self.step
         beyond = min(
             math.exp(min(self.moment(t + s) - (t + s) * end, 0.0))
-            for t, _ in windows[1:]
+            for t, _ in windows
+            if t > 0
             for s in (0.0, t)
         )
         if end > self._extreme(1):

@@ -40,6 +40,11 @@ class Curve(ABC):
         """Whether the curve is known to equal its own swap."""
         return False
 
+    @property
+    def exact(self) -> bool:
+        """Whether ``tails`` is exact up to floating point, whatever the side."""
+        return True
+
     @abstractmethod
     def tails(self, loss: Array, side: Side = Side.UP) -> Tails:
         """Return the four log-masses at each loss, on the asked side where not exact."""
@@ -57,7 +62,13 @@ class Curve(ABC):
         return self if self.symmetric else Swapped(self)
 
     def lattice(self, step: float, side: Side, tail_mass: float = TAIL_MASS) -> Lattice:
-        """Return the loss rounded to multiples of ``step`` on the given side."""
+        """Return the loss rounded to multiples of ``step`` on the given side.
+
+        Nothing is certified from below where the tails are not exact: a composition's lower
+        lattice raises Q, and an amplified pair's P contains Q.
+        """
+        if side is Side.DOWN and not self.exact:
+            return Lattice(step, 0, np.zeros(1), 0.0)
         return lattices.discretise(lambda x: self.tails(x, side), step, side, tail_mass)
 
 
@@ -160,8 +171,20 @@ class GaussianMix(Curve):
         """Return (y, loss at y, index of the loss's minimum) on a grid that holds all mass."""
         means = [m / self.std for _, m in self.p + self.q]
         y = np.linspace(min(means) - 45.0, max(means) + 45.0, 8192)
+        lowest = self._lowest(y)
+        y = np.insert(y, np.searchsorted(y, lowest), lowest)
         loss = self._loss(y)
         return y, loss, int(np.argmin(loss))
+
+    def _lowest(self, y: Array) -> float:
+        """Return where the loss is smallest: bisection of its slope around the grid's minimum."""
+        at = int(np.argmin(self._loss(y)))
+        low, high = float(y[max(at - 1, 0)]), float(y[min(at + 1, len(y) - 1)])
+        for _ in range(60):
+            middle = 0.5 * (low + high)
+            falling = self._loss_and_slope(np.array([middle]))[1][0] < 0
+            low, high = (middle, high) if falling else (low, middle)
+        return 0.5 * (low + high)
 
     def _root(self, loss: Array, branch: slice) -> Array:
         """Return where the loss takes the given values on one monotone branch of the table."""
@@ -240,6 +263,11 @@ class Swapped(Curve):
 
     curve: Curve
 
+    @property
+    def exact(self) -> bool:
+        """Whether the curve's tails are."""
+        return self.curve.exact
+
     def tails(self, loss: Array, side: Side = Side.UP) -> Tails:
         """Return the curve's tails at -loss with the roles exchanged."""
         p_above, q_above, p_below, q_below = self.curve.tails(-loss, side)
@@ -269,11 +297,23 @@ class Sampled(Curve):
 
     def tails(self, loss: Array, side: Side = Side.UP) -> Tails:
         """Return the inner tails at the inner loss, mixed."""
-        inner = self.inner.tails(_inner_loss(loss, self.q), side)
+        inner_loss = _inner_loss(loss, self.q)
+        inner = self.inner.tails(inner_loss, side)
         rest = math.log1p(-self.q)
         p_above = np.logaddexp(rest + inner.q_above, math.log(self.q) + inner.p_above)
         p_below = np.logaddexp(rest + inner.q_below, math.log(self.q) + inner.p_below)
-        return Tails(p_above, inner.q_above, p_below, inner.q_below)
+        none_below = inner_loss == -np.inf
+        return Tails(
+            np.where(none_below, 0.0, p_above),
+            np.where(none_below, 0.0, inner.q_above),
+            np.where(none_below, -np.inf, p_below),
+            np.where(none_below, -np.inf, inner.q_below),
+        )
+
+    @property
+    def exact(self) -> bool:
+        """Whether the inner tails are."""
+        return self.inner.exact
 
     def log_moment(self, order: float) -> float:
         """Return log E_Q (1 - q + q e^L)^order.
@@ -333,6 +373,11 @@ class Fold(Curve):
         """A fold of a curve with itself equals its swap."""
         return self.up == self.down
 
+    @property
+    def exact(self) -> bool:
+        """Whether both halves' tails are."""
+        return self.up.exact and self.down.exact
+
     def tails(self, loss: Array, side: Side = Side.UP) -> Tails:
         """Return ``up``'s tails at losses of at least 0 and the swapped ``down``'s below."""
         right = self.up.tails(np.maximum(loss, 0.0), side)
@@ -369,12 +414,12 @@ class Fold(Curve):
 
 @functools.lru_cache(maxsize=64)
 def _dots(curve: Curve) -> tuple[Array, Array]:
-    """Return (losses, masses) of connected dots on a geometric grid."""
+    """Return (losses, masses) of connected dots on a geometric grid, masses rounded up."""
     low, high = lattices.support(lambda x: curve.tails(x), 1e-4, TAIL_MASS)
     reach = 1e-4 * max(-low, high)
     half = np.geomspace(1e-9, reach, 6000)
     edges = np.concatenate([-half[::-1], [0.0], half])
-    return edges, lattices.connect_the_dots(curve.tails, edges)[0]
+    return edges, lattices.connect_the_dots(curve.tails, edges)[0] * (1 + 1e-13)
 
 
 @dataclass(frozen=True)
@@ -387,6 +432,11 @@ class Mix(Curve):
     def symmetric(self) -> bool:
         """A mixture of symmetric curves is symmetric."""
         return all(curve.symmetric for _, curve in self.parts)
+
+    @property
+    def exact(self) -> bool:
+        """Whether all parts' tails are."""
+        return all(curve.exact for _, curve in self.parts)
 
     def tails(self, loss: Array, side: Side = Side.UP) -> Tails:
         """Return the weighted sums of the parts' tails."""
@@ -426,6 +476,11 @@ class Composed(Curve):
     def symmetric(self) -> bool:
         """A composition of symmetric curves is symmetric."""
         return all(curve.symmetric for curve, _ in self.parts)
+
+    @property
+    def exact(self) -> bool:
+        """False: the tails are those of a lattice."""
+        return False
 
     @property
     def count(self) -> int:
@@ -476,11 +531,12 @@ def _cumulated(curve: Composed, side: Side) -> tuple[Array, Array, Array, Array,
     rounded = curve.lattice(step, side)
     losses = rounded.losses()
     q = rounded.mass * np.exp(-losses)
+    absent = max(1.0 - float(q.sum()), 0.0) if side is Side.UP else 0.0
     with np.errstate(divide="ignore"):
         p_above = np.log(np.append(np.cumsum(rounded.mass[::-1])[::-1], 0.0) + rounded.infinite)
         q_above = np.log(np.append(np.cumsum(q[::-1])[::-1], 0.0))
         p_below = np.log(np.append(0.0, np.cumsum(rounded.mass)))
-        q_below = np.log(np.append(0.0, np.cumsum(q)))
+        q_below = np.log(absent + np.append(0.0, np.cumsum(q)))
     return losses, p_above, q_above, p_below, q_below
 
 

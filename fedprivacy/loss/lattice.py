@@ -89,7 +89,7 @@ def add(lattices: list[Lattice]) -> Lattice:
 def _rounding(log_mass: Array) -> Array:
     """Bound the rounding error of exp(log_mass) when log_mass is right to a few ulps."""
     finite = np.maximum(log_mass, -745.0)
-    return 4e-16 * (8.0 - finite) * np.exp(log_mass)
+    return 1e-15 * (8.0 - finite) * np.exp(log_mass)
 
 
 def support(tails: Callable[[Array], Tails], step: float, tail_mass: float) -> tuple[int, int]:
@@ -98,12 +98,17 @@ def support(tails: Callable[[Array], Tails], step: float, tail_mass: float) -> t
     grid = np.unique(np.ceil(grid / step))
     above = tails(grid * step).p_above
     below = tails(-grid * step).p_below
-    cut = np.log(tail_mass)
-    high = grid[min(int(np.argmax(above <= cut)) or len(grid) * int(above[0] > cut), len(grid) - 1)]
-    low = grid[min(int(np.argmax(below <= cut)) or len(grid) * int(below[0] > cut), len(grid) - 1)]
+    high = grid[_first_small(above, np.log(tail_mass))]
+    low = grid[_first_small(below, np.log(tail_mass))]
     if high + low > MAX_POINTS:
         raise TooLarge
     return -int(low) - 1, int(high) + 1
+
+
+def _first_small(log_tail: Array, cut: float) -> int:
+    """Return where a tail falls to the cut, or to the mass at infinity that always stays."""
+    never_below = log_tail[-1] + 1e-9 if np.isfinite(log_tail[-1]) else -np.inf
+    return int(np.argmax(log_tail <= max(cut, never_below)))
 
 
 def discretise(

@@ -10,7 +10,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 
-from ..errors import UnsupportedCombination, integer, member
+from ..errors import UnsupportedCombination, integer, member, refuse
 from ..privacy_loss import PrivacyLoss, compose_losses, merge_units
 from ..relations import Adjacency, Facts, Observer, Unit
 from ..sampling import Scheme
@@ -64,7 +64,9 @@ class Mechanism(ABC):
             member(Adjacency, adjacency=adjacency),
             member(Observer, observer=observer),
         )
-        return self._loss(facts)
+        if facts.observer is not Observer.FINAL:
+            return self._loss(facts)
+        return self._loss(facts._replace(observer=Observer.AGGREGATE)).seen_at_the_end()
 
     def sampled(self, scheme: Scheme) -> SampledMechanism:
         """Return the mechanism run on the units that ``scheme`` draws."""
@@ -102,6 +104,10 @@ class Run(Mechanism):
     parts: tuple[tuple[Mechanism, int], ...]
 
     def __post_init__(self) -> None:
+        if not self.parts:
+            refuse("parts", self.parts, "hold at least one mechanism")
+        for _, count in self.parts:
+            integer(1, count=count)
         _ = self.protects
 
     @property

@@ -31,9 +31,15 @@ class Sparsifier(StrEnum):
 
 
 _ASSUMED = (
-    "the observer sees the secure sum only; the mask is public and independent of clients' data",
+    "single uploads are hidden by secure aggregation; all clients of a round keep the same mask, "
+    "which is public and independent of their data",
     "which clients drop out does not depend on anybody's data; a client whose update is refused "
     "still sends its share of the noise",
+)
+
+_TOPPED_UP = (
+    "the noise is topped up inside the secure sum (shares of std C z / sqrt(realised size)), so "
+    "that the observer cannot subtract it"
 )
 
 
@@ -135,7 +141,8 @@ class SparsifiedPerturbation(Mechanism):
 
     def _loss(self, facts: Facts) -> PrivacyLoss:
         loss = gaussian_sum_loss(self.sum_multiplier, facts)
-        return replace(loss, assumptions=(*loss.assumptions, *_ASSUMED))
+        assumed = _ASSUMED + ((_TOPPED_UP,) if self.topped_up else ())
+        return replace(loss, assumptions=(*loss.assumptions, *assumed))
 
     def draw_mask(self, generator: np.random.Generator | None = None) -> Indices:
         """Return ``kept`` of ``dimension`` indices, sorted, uniformly at random (public)."""
@@ -171,8 +178,9 @@ class SparsifiedPerturbation(Mechanism):
         Args:
             value: the client's flat update, shape (dimension,); numpy array or torch tensor.
             generator: see ``noise.normal_like``; None is the only private choice.
-            mask: the round's kept indices, shape (kept,). Needed for top_k, whose mask comes from
-                public data; for rand_k one is drawn where none is given.
+            mask: the round's kept indices, shape (kept,), the same for all clients of a round:
+                noise on different coordinates does not add up. Needed for top_k, whose mask comes
+                from public data; for rand_k one is drawn where none is given.
 
         Raises:
             ParameterError: a wrong shape, an entry that is not finite, or top_k without a mask.
@@ -182,6 +190,8 @@ class SparsifiedPerturbation(Mechanism):
                 refuse("mask", mask, "be given for top_k", "compute it from public data")
             mask = self.draw_mask(generator if isinstance(generator, np.random.Generator) else None)
         kept = self.contribution(value, mask)
+        if not is_finite(kept):
+            refuse("value", "too large once scaled by d/k", "stay finite", "leave this client out")
         share = value * 0
         share[mask] = kept + normal_like(kept, self.share_std, generator)
         return share

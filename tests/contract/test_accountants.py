@@ -1,0 +1,176 @@
+"""What every accountant promises, whatever it composes."""
+
+import json
+import math
+
+import pytest
+
+import fedprivacy as fp
+from fedprivacy.accountants import ACCOUNTANTS, PldAccountant, RdpAccountant
+
+STEP = fp.Gaussian(noise_multiplier=1.2)
+POISSON = STEP.sampled(fp.Poisson(0.1))
+FIXED = STEP.sampled(fp.FixedSize(3, population=30))
+MECHANISMS = {
+    "gaussian": STEP,
+    "poisson": POISSON,
+    "fixed": FIXED,
+    "run": POISSON * 2 + STEP * 3,
+    "cohort": (POISSON * 2).in_cohort(fp.FixedSize(2, population=8)),
+    "nested": (POISSON * 2).in_cohort(fp.Poisson(0.3)) * 2,
+}
+EACH = pytest.mark.parametrize("kind", ACCOUNTANTS.values(), ids=list(ACCOUNTANTS))
+LOSSES = {name: m.privacy_loss("add_remove") for name, m in MECHANISMS.items()}
+
+
+@EACH
+@pytest.mark.parametrize("name", MECHANISMS)
+@pytest.mark.parametrize("count", [1, 3, 8])
+def test_compose_m_n_is_n_times_compose_m(kind, name, count):
+    at_once, one_by_one = kind().compose(LOSSES[name], count), kind()
+    for _ in range(count):
+        one_by_one.compose(LOSSES[name])
+    assert at_once.epsilon(1e-5) == one_by_one.epsilon(1e-5)
+    assert at_once.delta(1.0) == one_by_one.delta(1.0)
+
+
+@EACH
+def test_order_does_not_matter(kind):
+    forth = kind().compose(LOSSES["poisson"], 2).compose(LOSSES["fixed"], 3)
+    back = kind().compose(LOSSES["fixed"]).compose(LOSSES["poisson"], 2).compose(LOSSES["fixed"], 2)
+    assert forth.epsilon(1e-5).upper == pytest.approx(back.epsilon(1e-5).upper, rel=1e-9)
+
+
+@EACH
+def test_counts_multiply(kind):
+    run = POISSON * 3
+    assert (run * 4) == POISSON * 12
+    by_run = kind().compose(run.privacy_loss("add_remove"), 4)
+    assert by_run.epsilon(1e-5).upper == kind().compose(LOSSES["poisson"], 12).epsilon(1e-5).upper
+
+
+@EACH
+@pytest.mark.parametrize("name", MECHANISMS)
+def test_delta_of_epsilon_comes_back(kind, name):
+    account = kind().compose(LOSSES[name], 4)
+    for delta in (1e-2, 1e-5, 1e-9):
+        epsilon = account.epsilon(delta).upper
+        assert account.delta(epsilon).resolution[0] <= delta
+        assert account.delta(epsilon).upper <= delta * (1 + 5e-3)
+
+
+@EACH
+@pytest.mark.parametrize("name", MECHANISMS)
+def test_bounds_are_intervals(kind, name):
+    account = kind().compose(LOSSES[name], 5)
+    for bound in (account.epsilon(1e-6), account.delta(0.5), account.delta(0.0)):
+        low, high = bound.resolution
+        assert 0.0 <= bound.lower <= low + 1e-15 and low <= high == bound.upper
+        assert not math.isnan(bound.upper)
+        assert bound.upper <= 1.0 or bound.quantity == "epsilon"
+        json.dumps(bound.to_dict())
+
+
+@EACH
+def test_epsilon_falls_in_delta_and_delta_in_epsilon(kind):
+    account = kind().compose(LOSSES["poisson"], 20)
+    epsilons = [account.epsilon(d) for d in (1e-12, 1e-9, 1e-6, 1e-3, 0.1, 0.9)]
+    for tight, loose in zip(epsilons, epsilons[1:], strict=False):
+        assert loose.resolution[0] <= tight.upper
+    deltas = [account.delta(e) for e in (0.0, 0.1, 0.5, 1.0, 3.0)]
+    for small, large in zip(deltas, deltas[1:], strict=False):
+        assert large.resolution[0] <= small.upper
+
+
+@EACH
+def test_a_copy_is_independent(kind):
+    account = kind().compose(LOSSES["poisson"])
+    twin = account.copy()
+    before = twin.epsilon(1e-5)
+    account.compose(LOSSES["gaussian"], 5)
+    assert twin.epsilon(1e-5) == before
+    assert account.epsilon(1e-5).upper > before.upper
+
+
+@EACH
+@pytest.mark.parametrize("name", MECHANISMS)
+def test_state_survives_json(kind, name):
+    account = kind(tolerance=2e-3).compose(LOSSES[name], 3).compose(LOSSES["gaussian"])
+    state = json.loads(json.dumps(account.state()))
+    back = kind().restore(state)
+    assert back.epsilon(1e-5) == account.epsilon(1e-5)
+    assert back.tolerance == 2e-3
+    assert back.compose(LOSSES[name]).epsilon(1e-5).upper >= account.epsilon(1e-5).resolution[0]
+
+
+@EACH
+@pytest.mark.parametrize(
+    "broken", [{}, {"version": 2}, {"version": 1, "accountant": "other"}, None]
+)
+def test_a_foreign_state_is_refused(kind, broken):
+    with pytest.raises(fp.ParameterError, match="state"):
+        kind().restore(broken)
+
+
+@EACH
+@pytest.mark.parametrize("part", [{}, {"count": 1}, {"loss": {}, "count": 1}, {"loss": None}])
+def test_a_damaged_state_is_refused(kind, part):
+    state = kind().compose(LOSSES["poisson"]).state()
+    with pytest.raises((fp.ParameterError, fp.errors.LedgerError)):
+        kind().restore({**state, "parts": [part]})
+
+
+@EACH
+def test_statements_of_different_kinds_do_not_add(kind):
+    account = kind().compose(LOSSES["poisson"])
+    before = account.epsilon(1e-5)
+    for other in (POISSON.privacy_loss("zero_out"), POISSON.privacy_loss("add_remove", "final")):
+        with pytest.raises(fp.UnsupportedCombination, match="does not add"):
+            account.compose(other)
+    client = kind().compose(fp.Gaussian(noise_multiplier=1, unit="client").privacy_loss("zero_out"))
+    with pytest.raises(fp.ParameterError, match="unit .*record.*client"):
+        client.compose(fp.Gaussian(noise_multiplier=1, unit="record").privacy_loss("zero_out"))
+    assert account.epsilon(1e-5) == before
+
+
+@EACH
+def test_nothing_composed_is_said_so(kind):
+    with pytest.raises(fp.UnsupportedCombination, match="at least one round"):
+        kind().epsilon(1e-5)
+
+
+@pytest.mark.parametrize("name", MECHANISMS)
+@pytest.mark.parametrize("delta", [1e-2, 1e-6, 1e-12])
+@pytest.mark.parametrize("rounds", [1, 2, 50])
+def test_all_upper_ends_are_above_the_attained_lower_end(name, delta, rounds):
+    attained = PldAccountant().compose(LOSSES[name], rounds).epsilon(delta).lower
+    for kind in ACCOUNTANTS.values():
+        assert kind().compose(LOSSES[name], rounds).epsilon(delta).upper >= attained
+
+
+@pytest.mark.parametrize("name", MECHANISMS)
+@pytest.mark.parametrize("epsilon", [0.0, 0.3, 4.0])
+def test_all_upper_deltas_are_above_the_attained_lower_end(name, epsilon):
+    attained = PldAccountant().compose(LOSSES[name], 7).delta(epsilon).lower
+    for kind in ACCOUNTANTS.values():
+        assert kind().compose(LOSSES[name], 7).delta(epsilon).upper >= attained
+
+
+def test_tolerance_is_kept_or_the_reason_is_told():
+    account_at = {
+        t: PldAccountant(tolerance=t).compose(LOSSES["poisson"], 300) for t in (0.1, 1e-5)
+    }
+    for tolerance, account in account_at.items():
+        low, high = account.epsilon(1e-6).resolution
+        assert high - low <= tolerance
+
+
+def test_rdp_searches_orders_far_beyond_a_fixed_grid():
+    """sigma = 1000, one round: the best order is in the thousands."""
+    bound = RdpAccountant().compose(fp.Gaussian(noise_multiplier=1000.0).privacy_loss("zero_out"))
+    found = bound.epsilon(1e-6)
+    assert (
+        found.upper
+        < 1.2
+        * fp.epsilon(fp.Gaussian(noise_multiplier=1000.0), delta=1e-6, adjacency="zero_out").upper
+    )

@@ -1,0 +1,161 @@
+"""Audits: the verdict follows from certified numbers, and the reasons say what was found."""
+
+import itertools
+import math
+
+import pytest
+
+import fedprivacy as fp
+from fedprivacy.audit import RunRecord
+from fedprivacy.audit.report import epsilon_by_round, in_words
+
+from .test_cli import ledger_of
+
+
+def test_account_equals_epsilon_of_what_the_ledger_holds(tmp_path):
+    run = ledger_of(tmp_path / "a")
+    ours = fp.account(tmp_path / "a", delta=1e-5)
+    direct = fp.epsilon(run, delta=1e-5, adjacency="replace_one")
+    assert (ours.lower, ours.upper) == (direct.lower, direct.upper)
+    assert ours.unit == "client" and ours.adjacency == "replace_one"
+
+
+@pytest.mark.parametrize("accountant", ["pld", "rdp", "advanced"])
+def test_account_takes_every_accountant_observer_and_adjacency(tmp_path, accountant):
+    run = ledger_of(tmp_path / "a")
+    facts = {"adjacency": "zero_out", "observer": "server"}
+    ours = fp.account(tmp_path / "a", delta=1e-5, accountant=accountant, **facts)
+    assert ours.upper == fp.epsilon(run, delta=1e-5, accountant=accountant, **facts).upper
+
+
+def test_the_three_verdicts():
+    run = fp.Gaussian(noise_multiplier=2.0).sampled(fp.FixedSize(10, population=100)) * 20
+    bound = fp.epsilon(run, delta=1e-5, adjacency="replace_one")
+    assert bound.lower < bound.upper
+    for claim, verdict in [
+        (bound.upper, "HOLDS"),
+        (0.5 * (bound.lower + bound.upper), "CANNOT BE CERTIFIED"),
+        (0.99 * bound.lower, "FAILS"),
+    ]:
+        found = fp.audit(run, claim=(claim, 1e-5), adjacency="replace_one")
+        assert found.verdict == verdict == bound.verdict(claim)
+        assert f"{claim:g}" in found.reasons[0]
+
+
+def test_a_mechanism_states_no_adjacency_and_no_claim():
+    run = fp.Gaussian(noise_multiplier=2.0)
+    with pytest.raises(fp.ParameterError, match="adjacency"):
+        fp.audit(run, claim=(1.0, 1e-5))
+    with pytest.raises(fp.ParameterError, match="claim"):
+        fp.audit(run, adjacency="zero_out")
+
+
+@pytest.mark.parametrize("claim", [(1.0,), (-1.0, 1e-5), (1.0, 0.0), (math.nan, 0.1), 3])
+def test_bad_claims_are_refused(claim):
+    with pytest.raises(fp.ParameterError):
+        fp.audit(fp.Gaussian(noise_multiplier=2.0), claim=claim, adjacency="zero_out")
+
+
+def test_an_open_ledger_is_accounted_and_says_so(tmp_path):
+    ledger_of(tmp_path / "a", close=False)
+    found = fp.audit(tmp_path / "a")
+    assert found.verdict == "HOLDS" and found.rounds == 5
+    assert any("later rounds may be missing" in reason for reason in found.reasons)
+
+
+def test_an_unconfirmed_round_counts_and_is_named(tmp_path):
+    ledger_of(tmp_path / "a", close=False)
+    ledger = fp.Ledger.open(tmp_path / "a", resume=True)
+    one = fp.Gaussian(noise_multiplier=2.0, unit="client").sampled(fp.FixedSize(10, population=100))
+    ledger.intent(one, clip_norm=1.0, noise_std=2.0)
+    ledger.release()
+    found = fp.audit(tmp_path / "a")
+    assert found.rounds == 6
+    assert any("never confirmed" in reason for reason in found.reasons)
+
+
+def test_a_ledger_without_rounds_spent_nothing(tmp_path):
+    ledger_of(tmp_path / "a", rounds=0)
+    assert fp.account(tmp_path / "a", delta=1e-5).upper == 0.0
+    assert fp.audit(tmp_path / "a").verdict == "HOLDS"
+
+
+def test_less_noise_than_priced_is_found(tmp_path):
+    ledger = fp.Ledger.create(
+        tmp_path / "a", unit="client", adjacency="zero_out", claim=(3.0, 1e-5)
+    )
+    one = fp.Gaussian(noise_multiplier=2.0, unit="client").sampled(fp.Everyone())
+    number = ledger.intent(one, clip_norm=1.0, noise_std=2.0)
+    ledger.done(number, cohort=9, arrived=9, refused=0, noise_std=1.0)
+    ledger.close()
+    ledger.release()
+    found = fp.audit(tmp_path / "a")
+    truth = fp.epsilon(fp.Gaussian(noise_multiplier=1.0), delta=1e-5, adjacency="zero_out")
+    assert found.bound.upper == truth.upper and found.verdict == "FAILS"
+
+
+@pytest.mark.parametrize(("rounds", "verdict"), [(20, "HOLDS"), (200, "CANNOT BE CERTIFIED")])
+def test_an_adaptive_schedule_is_judged_by_its_filter(tmp_path, rounds, verdict):
+    path = tmp_path / "a"
+    claim = {"claim": (4.0, 1e-5), "schedule": "adaptive", "budget_rule": "RDP filter"}
+    ledger = fp.Ledger.create(path, unit="client", adjacency="zero_out", **claim)
+    one = fp.Gaussian(noise_multiplier=10.0, unit="client").sampled(fp.Everyone())
+    for _ in range(rounds):
+        number = ledger.intent(one, clip_norm=1.0, noise_std=10.0)
+        ledger.done(number, cohort=9, arrived=9, refused=0, noise_std=10.0)
+    ledger.close()
+    found = fp.audit(path)
+    assert found.verdict == verdict
+    assert "depended on outputs" in found.reasons[0]
+    with pytest.raises(fp.UnsupportedCombination, match="filter"):
+        fp.account(path, delta=1e-5)
+    assert fp.report(found, tmp_path / "a.html").exists()
+
+
+def test_the_server_view_is_never_below_the_aggregate_view(tmp_path):
+    ledger_of(tmp_path / "a")
+    bounds = fp.audit(tmp_path / "a").bounds
+    assert bounds["server"]["pld"].upper >= bounds["aggregate"]["pld"].lower
+
+
+def test_an_observer_without_a_theorem_is_named_not_hidden():
+    run = fp.Gaussian(noise_multiplier=2.0).sampled(fp.Poisson(0.1)) * 3
+    found = fp.audit(run, claim=(1.0, 1e-5), adjacency="add_remove")
+    assert "membership" in found.unsupported["server"] and "server" not in found.bounds
+
+
+def test_epsilon_by_round_rises_to_the_whole_run(tmp_path):
+    ledger_of(tmp_path / "a", rounds=30)
+    found = fp.audit(tmp_path / "a")
+    rounds, values = epsilon_by_round(found)
+    assert rounds[0] == 1 and rounds[-1] == 30
+    assert all(a <= 1.02 * b for a, b in itertools.pairwise(values))
+    assert values[-1] >= found.bound.lower
+
+
+def test_the_words_carry_the_numbers_and_the_facts():
+    bound = fp.epsilon(
+        fp.Gaussian(noise_multiplier=2.0, unit="client"), delta=1e-5, adjacency="add_remove"
+    )
+    words = in_words(bound)
+    assert "client" in words and f"{bound.upper:.4g}" in words and "1e-05" in words
+    assert f"{math.exp(bound.upper):.3g}" in words
+
+
+def test_a_report_escapes_what_it_prints_and_replaces_whole(tmp_path):
+    run = fp.Gaussian(noise_multiplier=2.0, unit="client") * 3
+    found = fp.audit(run, claim=(3.0, 1e-5), adjacency="zero_out")
+    page = tmp_path / "page.html"
+    page.write_text("old")
+    runs = {"<b>x</b>": RunRecord(audit=found, accuracy=(0.1, 0.5), upload_bytes=10)}
+    assert fp.report(runs, page) == page
+    text = page.read_text()
+    assert "<b>x</b>" not in text.replace("&lt;b&gt;", "") and text.count("<svg") == 3
+    assert [p.name for p in tmp_path.iterdir()] == ["page.html"]
+
+
+@pytest.mark.parametrize("name", ["page.pdf", "missing/page.html"])
+def test_bad_report_paths_are_refused(tmp_path, name):
+    found = fp.audit(fp.Gaussian(noise_multiplier=2.0), claim=(3.0, 1e-5), adjacency="zero_out")
+    with pytest.raises(fp.ParameterError, match="path"):
+        fp.report(found, tmp_path / name)

@@ -1,0 +1,225 @@
+"""The command line as a person uses it: real processes, real files."""
+
+import json
+import os
+import re
+import subprocess
+import sys
+
+import pytest
+
+import fedprivacy as fp
+from fedprivacy.cli import cli, main
+
+
+def run(*arguments, cwd=None):
+    return subprocess.run(
+        [sys.executable, "-m", "fedprivacy.cli", *arguments],
+        capture_output=True,
+        text=True,
+        cwd=cwd,
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+        timeout=200,
+    )
+
+
+def answer(capsys, *arguments):
+    with pytest.raises(SystemExit) as stop:
+        main(list(arguments))
+    printed = capsys.readouterr()
+    return stop.value.code, printed.out, printed.err
+
+
+RUN = ["--noise-multiplier", "0.8", "--sampling-probability", "0.01", "--rounds", "100"]
+
+
+def test_epsilon_prints_the_certified_interval_as_json(capsys):
+    code, out, _ = answer(
+        capsys, "epsilon", *RUN, "--delta", "1e-5", "--adjacency", "add_remove", "--json"
+    )
+    found = json.loads(out)
+    assert code == 0
+    assert found["lower"] <= 1.510837 <= found["upper"]
+    assert found["adjacency"] == "add_remove" and found["witness"]
+
+
+def test_epsilon_and_delta_speak_of_the_same_curve(capsys):
+    _, out, _ = answer(
+        capsys, "epsilon", *RUN, "--delta", "1e-5", "--adjacency", "zero_out", "--json"
+    )
+    upper = json.loads(out)["upper"]
+    _, out, _ = answer(
+        capsys, "delta", *RUN, "--epsilon", str(upper), "--adjacency", "zero_out", "--json"
+    )
+    assert json.loads(out)["lower"] <= 1e-5
+
+
+@pytest.mark.parametrize(
+    ("parameter", "given"),
+    [
+        ("noise-multiplier", ["--rounds", "100", "--sampling-probability", "0.01"]),
+        ("rounds", ["--noise-multiplier", "2", "--sampling-probability", "0.01"]),
+        ("sampling-probability", ["--noise-multiplier", "2", "--rounds", "100"]),
+        ("cohort", ["--noise-multiplier", "2", "--rounds", "100", "--population", "1000"]),
+        ("population", ["--noise-multiplier", "2", "--rounds", "100", "--cohort", "10"]),
+    ],
+)
+def test_calibrate_solves_for_any_parameter(capsys, parameter, given):
+    code, out, err = answer(
+        capsys,
+        *["calibrate", "--solve-for", parameter, *given],
+        *["--epsilon", "2", "--delta", "1e-5", "--adjacency", "replace_one", "--json"],
+    )
+    assert code == 0, err
+    found = json.loads(out)
+    assert found["value"] > 0 and found["bound"]["upper"] <= 2.0
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["epsilon", "--noise-multiplier", "0", "--delta", "1e-5"], ["noise_multiplier", "0.0"]),
+        (["epsilon", "--noise-multiplier", "nan", "--delta", "1e-5"], ["noise_multiplier", "NaN"]),
+        (["epsilon", "--noise-multiplier", "1", "--delta", "1.5"], ["delta", "1.5"]),
+        (["epsilon", "--delta", "1e-5"], ["--noise-multiplier", "given"]),
+        (
+            ["epsilon", *RUN, "--delta", "1e-5", "--cohort", "3"],
+            ["--sampling-probability", "alone"],
+        ),
+        (["epsilon", *RUN[:2], "--delta", "1e-5", "--cohort", "3"], ["--population", "together"]),
+        (
+            ["epsilon", *RUN[:2], "--delta", "1e-5", "--cohort", "9", "--population", "5"],
+            ["size", "9", "population = 5"],
+        ),
+        (
+            ["epsilon", "--noise-multiplier", "1", "--sampling-probability", "2", "--delta", "0.1"],
+            ["probability", "2.0"],
+        ),
+        (
+            ["epsilon", *RUN, "--delta", "1e-5", "--observer", "server"],
+            ["Poisson", "server", "membership", "these work"],
+        ),
+        (["epsilon", *RUN, "--delta", "1e-5", "--rounds", "0"], ["count", "0"]),
+        (["delta", *RUN, "--epsilon", "-1"], ["epsilon", "-1.0"]),
+        (
+            ["calibrate", *RUN, "--epsilon", "1", "--delta", "1e-5"],
+            ["--noise-multiplier", "left out"],
+        ),
+        (
+            [
+                *["calibrate", "--solve-for", "rounds", "--noise-multiplier", "0.5"],
+                *["--epsilon", "0.1", "--delta", "1e-9"],
+            ],
+            ["epsilon = 0.1", "at 1"],
+        ),
+    ],
+)
+def test_bad_input_is_one_line_and_code_2(capsys, arguments, words):
+    code, out, err = answer(capsys, *arguments, "--adjacency", "add_remove")
+    assert code == 2 and out == ""
+    assert len(err.strip().splitlines()) == 1 and "Traceback" not in err
+    for word in words:
+        assert word in err
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [["nonsense"], ["epsilon"], ["epsilon", *RUN, "--delta", "1e-5", "--adjacency", "sideways"]],
+)
+def test_usage_errors_are_one_line_and_code_2(capsys, arguments):
+    code, _, err = answer(capsys, *arguments)
+    assert code == 2 and len(err.strip().splitlines()) == 1
+
+
+def test_files_that_are_no_ledgers_are_one_line_and_code_2(capsys, tmp_path):
+    empty, foreign = tmp_path / "empty", tmp_path / "foreign"
+    empty.touch()
+    foreign.write_text('{"hello": 1}\n')
+    for path in (empty, foreign, tmp_path / "absent", tmp_path):
+        code, out, err = answer(capsys, "audit", str(path))
+        assert code == 2 and out == "" and len(err.strip().splitlines()) == 1
+
+
+@pytest.mark.parametrize("command", sorted(cli.commands))
+def test_every_command_has_help_and_json(capsys, command):
+    code, out, _ = answer(capsys, command, "--help")
+    assert code == 0
+    assert "--json" in out and len(out.splitlines()[2]) > 20
+
+
+def ledger_of(path, multiplier=2.0, rounds=5, claim=(8.0, 1e-5), close=True):
+    step = fp.Gaussian(noise_multiplier=multiplier, clip_norm=1.0, unit="client")
+    one = step.sampled(fp.FixedSize(10, population=100))
+    ledger = fp.Ledger.create(path, unit="client", adjacency="replace_one", claim=claim)
+    for _ in range(rounds):
+        number = ledger.intent(one, clip_norm=1.0, noise_std=multiplier)
+        ledger.done(number, cohort=10, arrived=10, refused=0, noise_std=multiplier)
+    if close:
+        ledger.close()
+    ledger.release()
+    return one * rounds if rounds else None
+
+
+def test_audit_and_report_of_a_ledger(capsys, tmp_path):
+    path = tmp_path / "run.ledger"
+    ledger_of(path)
+    code, out, _ = answer(capsys, "audit", str(path), "--json")
+    found = json.loads(out)
+    assert code == 0 and found["verdict"] == "HOLDS"
+    assert set(found["bounds"]) == {"aggregate", "server"}
+    assert set(found["bounds"]["aggregate"]) == {"pld", "rdp", "advanced"}
+    code, out, _ = answer(capsys, "report", str(path))
+    page = (tmp_path / "run.html").read_text()
+    assert code == 0 and "HOLDS" in page and page.count("<svg") == 2, out
+    assert not re.search(r"(src|href)=.?https?:|url\(https?:|@import|<script", page)
+    assert "Not counted" in page
+
+
+def test_claims_on_the_command_line_override_the_ledger(capsys, tmp_path):
+    path = tmp_path / "run.ledger"
+    ledger_of(path)
+    code, out, _ = answer(
+        capsys, "audit", str(path), "--epsilon", "0.01", "--delta", "1e-5", "--json"
+    )
+    assert code == 0 and json.loads(out)["verdict"] == "FAILS"
+
+
+def test_the_demo_trains_audits_and_reports(tmp_path):
+    done = run("demo", "--rounds", "3", "--json", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout)
+    assert (tmp_path / "demo-report.html").exists()
+    assert set(found["runs"]) == {"fedavg", "dp-fedavg", "fed-smp-top-k", "fed-smp-rand-k"}
+    for method, row in found["runs"].items():
+        if method != "fedavg":
+            assert row["verdict"] == "HOLDS" and row["epsilon"][1] <= 8.0
+    assert (
+        found["runs"]["fed-smp-top-k"]["upload_bytes"] < found["runs"]["dp-fedavg"]["upload_bytes"]
+    )
+    again = run("demo", "--rounds", "3", "--json", cwd=tmp_path)
+    assert again.returncode == 0 and json.loads(again.stdout)["ledgers"] != found["ledgers"]
+
+
+def test_train_leaves_a_ledger_and_never_overwrites_it(tmp_path):
+    arguments = ["train", "--method", "dp-fedavg", "--rounds", "2", "--json"]
+    done = run(*arguments, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout)
+    assert found["audit"]["verdict"] == "HOLDS" and found["audit"]["rounds"] == 2
+    content = (tmp_path / "dp-fedavg.ledger").read_bytes()
+    again = run(*arguments, cwd=tmp_path)
+    assert again.returncode == 2 and len(again.stderr.strip().splitlines()[-1:]) == 1
+    assert "exists already" in again.stderr
+    assert (tmp_path / "dp-fedavg.ledger").read_bytes() == content
+
+
+def test_a_seeded_run_says_that_it_is_not_private(tmp_path):
+    done = run("train", "--rounds", "1", "--seed", "7", "--json", cwd=tmp_path)
+    recorded = json.loads(done.stdout)["audit"]["recorded"]
+    assert recorded["seed policy"] == "reproducible: not private"
+
+
+def test_fashion_mnist_that_is_not_there_says_how_to_get_it(tmp_path):
+    done = run("train", "--data", "fashion-mnist", "--data-dir", str(tmp_path), cwd=tmp_path)
+    assert done.returncode == 2
+    assert "dataset-fashion-mnist" in done.stderr and "Traceback" not in done.stderr

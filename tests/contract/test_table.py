@@ -1,0 +1,146 @@
+"""The reference table: what runs is exactly what it has, for every mechanism and accountant."""
+
+import itertools
+import math
+
+import pytest
+
+import fedprivacy as fp
+from fedprivacy.accountants import ACCOUNTANTS
+from fedprivacy.sampling import TABLE
+
+ADJACENCIES = [str(a) for a in fp.Adjacency]
+OBSERVERS = [str(o) for o in fp.Observer]
+SCHEMES = {
+    "Poisson": fp.Poisson(0.2),
+    "FixedSize": fp.FixedSize(5, population=25),
+    "Everyone": fp.Everyone(),
+}
+STEP = fp.Gaussian(noise_multiplier=1.5)
+SPARSE = fp.SparsifiedPerturbation(
+    noise_multiplier=1.5, clip_norm=0.3, kept=4, dimension=12, cohort=5, missing=1, topped_up=True
+)
+MECHANISMS = {
+    "Gaussian": STEP,
+    "SparsifiedPerturbation": SPARSE,
+    "block": STEP * 3,
+    "kinds": STEP + fp.Gaussian(noise_multiplier=4.0),
+}
+UNSUPPORTED = {(scheme, "add_remove", "server") for scheme in SCHEMES}
+CELLS = list(itertools.product(SCHEMES, ADJACENCIES, OBSERVERS))
+RUNS = [cell for cell in CELLS if cell not in UNSUPPORTED]
+
+
+def test_the_counts():
+    assert len(CELLS) == 27
+    assert len(RUNS) == 24
+    assert len(UNSUPPORTED) == 3
+    assert len(TABLE) == 15  # observer `final` reads the aggregate row
+    assert len(MECHANISMS) * len(RUNS) * len(ACCOUNTANTS) == 288
+
+
+def test_the_table_is_the_supported_set():
+    listed = {(scheme, str(adjacency), str(observer)) for scheme, observer, adjacency in TABLE}
+    seen = {(s, a, o) for s, a, o in RUNS if o != "final"}
+    assert listed == seen
+    assert {(s, a, "final") for s, a, o in RUNS if o == "aggregate"} == {
+        cell for cell in RUNS if cell[2] == "final"
+    }
+
+
+@pytest.mark.parametrize("name", MECHANISMS)
+@pytest.mark.parametrize("accountant", ACCOUNTANTS)
+def test_every_cell_runs_or_says_what_works(name, accountant):
+    ran = refused = 0
+    for scheme, adjacency, observer in CELLS:
+        run = MECHANISMS[name].sampled(SCHEMES[scheme]) * 2
+        ask = {"adjacency": adjacency, "observer": observer, "accountant": accountant}
+        if (scheme, adjacency, observer) in UNSUPPORTED:
+            with pytest.raises(fp.UnsupportedCombination, match="these work: .*aggregate"):
+                fp.epsilon(run, delta=1e-5, **ask)
+            refused += 1
+            continue
+        bound = fp.epsilon(run, delta=1e-5, **ask)
+        assert 0.0 <= bound.lower <= bound.resolution[0] <= bound.resolution[1] == bound.upper
+        assert 0.0 < bound.upper < math.inf
+        assert (bound.adjacency, bound.observer) == (adjacency, observer)
+        assert bound.theorems and bound.assumptions and bound.method
+        assert (bound.lower > 0.0) == (bound.witness is not None)
+        ran += 1
+    assert (ran, refused) == (24, 3)
+
+
+@pytest.mark.parametrize("name", MECHANISMS)
+@pytest.mark.parametrize("scheme, adjacency, observer", RUNS)
+def test_every_upper_end_is_above_what_is_attained(name, scheme, adjacency, observer):
+    run = MECHANISMS[name].sampled(SCHEMES[scheme]) * 3
+    ask = {"delta": 1e-4, "adjacency": adjacency, "observer": observer}
+    attained = fp.epsilon(run, **ask).lower
+    assert attained > 0.0
+    for accountant in ACCOUNTANTS:
+        assert fp.epsilon(run, accountant=accountant, **ask).upper >= attained
+
+
+@pytest.mark.parametrize("scheme, adjacency", itertools.product(SCHEMES, ADJACENCIES))
+def test_the_final_view_is_the_aggregate_view_and_says_so(scheme, adjacency):
+    run = STEP.sampled(SCHEMES[scheme]) * 4
+    aggregate, final = (
+        fp.epsilon(run, delta=1e-5, adjacency=adjacency, observer=o) for o in ("aggregate", "final")
+    )
+    assert final.upper <= aggregate.upper
+    assert any("post-processing" in theorem for theorem in final.theorems)
+    assert not any("post-processing" in theorem for theorem in aggregate.theorems)
+
+
+ATTAINED = [cell for cell in RUNS if cell[0] != "FixedSize" or cell[2] == "server"]
+ATTAINED += [("FixedSize", "add_remove", "aggregate"), ("FixedSize", "add_remove", "final")]
+
+
+@pytest.mark.parametrize("scheme, adjacency, observer", ATTAINED)
+def test_attained_cells_have_lower_and_lo_together(scheme, adjacency, observer):
+    assert len(ATTAINED) == 20
+    bound = fp.epsilon(
+        STEP.sampled(SCHEMES[scheme]) * 3, delta=1e-5, adjacency=adjacency, observer=observer
+    )
+    assert bound.lower == bound.resolution[0]
+    assert bound.upper - bound.lower <= 1e-3
+
+
+@pytest.mark.parametrize("adjacency", ADJACENCIES)
+def test_who_sees_more_learns_more(adjacency):
+    for scheme in ("Poisson", "FixedSize"):
+        if adjacency == "add_remove":
+            continue
+        run = STEP.sampled(SCHEMES[scheme]) * 3
+        upper = {
+            o: fp.epsilon(run, delta=1e-5, adjacency=adjacency, observer=o).upper for o in OBSERVERS
+        }
+        assert upper["final"] <= upper["aggregate"] < upper["server"]
+
+
+@pytest.mark.parametrize("scheme", SCHEMES)
+@pytest.mark.parametrize("adjacency", ADJACENCIES)
+@pytest.mark.parametrize("observer", OBSERVERS)
+@pytest.mark.parametrize("accountant", ACCOUNTANTS)
+def test_cohorts_serve_what_the_inner_mechanism_serves(scheme, adjacency, observer, accountant):
+    ask = {"delta": 1e-5, "adjacency": adjacency, "observer": observer, "accountant": accountant}
+    cohort = fp.Gaussian(noise_multiplier=1.5).in_cohort(SCHEMES[scheme])
+    plain = fp.epsilon(STEP * 2, **ask)
+    grouped = fp.epsilon(cohort * 2, **ask)
+    assert 0.0 < grouped.upper <= plain.upper
+    assert grouped.lower <= grouped.upper
+    sampled = STEP.sampled(fp.Poisson(0.5)).in_cohort(SCHEMES[scheme]) * 2
+    if (adjacency, observer) == ("add_remove", "server"):
+        with pytest.raises(fp.UnsupportedCombination):
+            fp.epsilon(sampled, **ask)
+    else:
+        assert 0.0 < fp.epsilon(sampled, **ask).upper < math.inf
+
+
+def test_strings_and_members_are_the_same():
+    run = STEP.sampled(SCHEMES["Poisson"])
+    by_name = fp.epsilon(run, delta=1e-5, adjacency="zero_out", observer="server")
+    by_member = fp.epsilon(
+        run, delta=1e-5, adjacency=fp.Adjacency.ZERO_OUT, observer=fp.Observer.SERVER
+    )
+    assert by_name == by_member
