@@ -28,7 +28,7 @@ ARROWS = {
     "theory": {"errors"},
     "training": BASE | {"mechanisms", "sampling", "ledger", "theory"},
     "audit": BASE
-    | {"ledger", "answers", "accountants", "mechanisms", "loss", "privacy_loss", "bound"},
+    | {"ledger", "answers", "accountants", "budget", "mechanisms", "loss", "privacy_loss", "bound"},
     "integrations": BASE | {"mechanisms", "sampling", "ledger"},
     "progress": {"errors"},
 }

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-import platform
+import sys
 import weakref
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -467,5 +467,5 @@ def _versions() -> dict[str, str]:
     return {
         "fedprivacy": fedprivacy.__version__,
         "numpy": np.__version__,
-        "python": platform.python_version(),
+        "python": ".".join(map(str, sys.version_info[:3])),
     }

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import msgspec
 
-from ..errors import LedgerError, integer, refuse
+from ..errors import LedgerError, refuse
 from ..mechanisms import (
     CohortMechanism,
     Gaussian,
@@ -190,16 +190,4 @@ def decoded(text: bytes) -> Mechanism:
     mechanism = decode(msgspec.json.decode(text), REGISTRY)
     if not isinstance(mechanism, Mechanism):
         raise LedgerError(f"a mechanism was expected, got {type(mechanism).__name__}")
-    _check_counts(mechanism)
     return mechanism
-
-
-def _check_counts(mechanism: object) -> None:
-    if isinstance(mechanism, Run):
-        for part, count in mechanism.parts:
-            integer(1, count=count)
-            _check_counts(part)
-        if not mechanism.parts:
-            refuse("parts", mechanism.parts, "hold at least one mechanism")
-    elif isinstance(mechanism, SampledMechanism | CohortMechanism):
-        _check_counts(mechanism.inner)

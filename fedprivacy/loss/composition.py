@@ -21,7 +21,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from scipy import fft
 
 from .lattice import LOSS_ROUNDING, MAX_POINTS, Array, Lattice, Side, TooLarge
 
@@ -210,7 +209,7 @@ class Composition:
         length = max(math.ceil(right / self.step) - start + 2, 2)
         if length > MAX_POINTS:
             raise TooLarge
-        length = fft.next_fast_len(max(length, 16), real=True)
+        length = _fast_length(max(length, 16))
         mass, error, drift = self._convolve(tilt, start, length)
         missing = drift + self._missing(tilt, here, right_at, left_at, start, length)
         return _Window(start, mass, error, missing)
@@ -253,12 +252,12 @@ class Composition:
             tilted, centre, inexact = _tilted(lattice, tilt, length)
             drift += count * inexact
             moved += centre * count
-            transform = fft.rfft(tilted)
+            transform = np.fft.rfft(tilted)
             log_transform = np.log(np.where(transform == 0, 1e-300, transform))
             log_power += count * log_transform
             log_most += count * np.log(np.abs(transform) + per_bin)
             phase += count * 5e-16 * np.abs(log_transform)
-        result = fft.irfft(np.exp(log_power), length)
+        result = np.fft.irfft(np.exp(log_power), length)
         error = _power_error(log_power.real, log_most, phase) * math.sqrt(2.0 / length)
         error += per_bin * float(np.linalg.norm(result))
         shift = (moved - start) % length
@@ -315,6 +314,15 @@ class Composition:
         finite[0] += outside
         beyond += 0.0 if covered.all() else outside
         return Lattice(self.step, start, finite, min(self.infinite() + beyond, 1.0))
+
+
+def _fast_length(at_least: int) -> int:
+    """Return the smallest 2^a 3^b 5^c, a >= 1, that is not below ``at_least``."""
+    best = 1 << (at_least - 1).bit_length()
+    for odd in (1, 3, 5, 9, 15, 25, 27, 45, 75, 81, 125, 135, 225, 243):
+        doublings = max((-(-at_least // odd) - 1).bit_length(), 1)
+        best = min(best, odd << doublings)
+    return best
 
 
 def _power_error(log_size: Array, log_most: Array, phase: Array) -> float:
