@@ -112,10 +112,10 @@ class Accountant(ABC):
             refuse("state", type(state).__name__, "be what state() returned, version 1")
         if state.get("accountant") != self.name:
             refuse("state", state.get("accountant"), f"be of a {self.name!r} accountant")
-        self.tolerance = positive(tolerance=state.get("tolerance"))
-        self._parts = {}
-        for part in state.get("parts", []):
-            self.compose(_decode(part["loss"]), part["count"])
+        restored = type(self)(tolerance=positive(tolerance=state.get("tolerance")))
+        for loss, count in _read_parts(state.get("parts")):
+            restored.compose(loss, count)
+        self.tolerance, self._parts = restored.tolerance, restored._parts
         return self
 
 
@@ -146,6 +146,13 @@ def _encode(loss: PrivacyLoss) -> dict[str, Any]:
         "theorems": list(loss.theorems),
         "assumptions": list(loss.assumptions),
     }
+
+
+def _read_parts(parts: Any) -> list[tuple[PrivacyLoss, int]]:
+    try:
+        return [(_decode(part["loss"]), part["count"]) for part in parts]
+    except (KeyError, TypeError) as problem:
+        raise LedgerError(f"accountant state is not readable: {problem!r}") from problem
 
 
 def _decode(data: dict[str, Any]) -> PrivacyLoss:
