@@ -15,10 +15,10 @@ from .budget import Budget
 from .calibration import Calibration, calibrate
 from .errors import ParameterError, UnsupportedCombination
 from .ledger import Ledger
-from .mechanisms import Gaussian, Mechanism, SparsifiedPerturbation
+from .mechanisms import Gaussian, Laplace, Mechanism, SparsifiedPerturbation
 from .privacy_loss import PrivacyLoss
 from .relations import Adjacency, Observer, Unit
-from .sampling import Everyone, FixedSize, Poisson
+from .sampling import Everyone, FixedSize, Poisson, Shuffled, WithReplacement
 
 __version__ = "0.1.0"
 
@@ -31,6 +31,7 @@ __all__ = [
     "Everyone",
     "FixedSize",
     "Gaussian",
+    "Laplace",
     "Ledger",
     "Mechanism",
     "Observer",
@@ -38,10 +39,12 @@ __all__ = [
     "Poisson",
     "PrivacyLoss",
     "Profile",
+    "Shuffled",
     "SparsifiedPerturbation",
     "Unit",
     "UnsupportedCombination",
     "Verdict",
+    "WithReplacement",
     "account",
     "accountants",
     "audit",

@@ -14,9 +14,10 @@ from typing import Any, ClassVar, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.special import gammaln
 
 from .errors import UnsupportedCombination, integer, probability, refuse
-from .loss import IDENTITY, Curve, Fold, GaussianMix, Gdp, Mix
+from .loss import IDENTITY, Curve, Fold, GaussianMix, Gdp, Mix, compose
 from .loss import Sampled as SampledPair
 from .privacy_loss import PrivacyLoss, Witness
 from .relations import Adjacency, Facts, Observer, Unit
@@ -46,6 +47,10 @@ class Pair(NamedTuple):
     witness: Curve | None
 
 
+Builder = Callable[[Lossy, Any, Observer], Pair]
+"""Makes a cell's pair from the mechanism, the scheme and the observer."""
+
+
 class Cell(NamedTuple):
     """One cell of the table: what the pair is, where it comes from, who attains it."""
 
@@ -53,7 +58,7 @@ class Cell(NamedTuple):
     theorem: str
     attained: str
     datasets: str
-    build: Callable[[Lossy, float, Observer], Pair]
+    build: Builder
 
 
 class Scheme(Protocol):
@@ -68,6 +73,9 @@ class Scheme(Protocol):
 
     def group(self, inner: PrivacyLoss) -> PrivacyLoss:
         """Return the loss of a mechanism run inside one client that may be drawn."""
+
+    def visible(self, inner: Curve) -> Curve:
+        """Return the pair of somebody who sees how often the unit takes part in a round."""
 
     def draw(self, population: int, generator: np.random.Generator) -> Indices:
         """Return the indices of the participants of one round."""
@@ -98,9 +106,9 @@ def _sampled_zero_out(inner: Lossy, q: float, observer: Observer) -> Curve | Non
     return None if witness is None else _sampled(witness.curve, q)
 
 
-def _poisson_present(adjacency: Adjacency) -> Callable[[Lossy, float, Observer], Pair]:
-    def build(inner: Lossy, q: float, observer: Observer) -> Pair:
-        return _sampled_pair(inner.privacy_loss(adjacency, observer), q)
+def _poisson_present(adjacency: Adjacency) -> Builder:
+    def build(inner: Lossy, scheme: Scheme, observer: Observer) -> Pair:
+        return _sampled_pair(inner.privacy_loss(adjacency, observer), scheme.rate)
 
     return build
 
@@ -110,34 +118,38 @@ def _sampled_pair(loss: PrivacyLoss, q: float) -> Pair:
     return Pair(_sampled(loss.curve, q), attained)
 
 
-def _poisson_replace(inner: Lossy, q: float, observer: Observer) -> Pair:
+def _poisson_replace(inner: Lossy, scheme: Scheme, observer: Observer) -> Pair:
+    q = scheme.rate
     z = inner.sum_multiplier
     if q == 1.0:
         return _as_it_is(inner, Adjacency.REPLACE_ONE, observer)
     if z is None:
-        return Pair(_folded(inner, q, observer).curve, _sampled_zero_out(inner, q, observer))
+        return Pair(_folded(inner, scheme, observer).curve, _sampled_zero_out(inner, q, observer))
     stays = (1.0 - q, 0.0)
     curve = GaussianMix(z, (stays, (q, 1.0)), (stays, (q, -1.0)))
     return Pair(curve, curve)
 
 
-def _fixed_add_remove(inner: Lossy, q: float, observer: Observer) -> Pair:
+def _fixed_add_remove(inner: Lossy, scheme: Scheme, observer: Observer) -> Pair:
+    q = scheme.rate
     return _sampled_pair(inner.privacy_loss(Adjacency.REPLACE_ONE, observer), q)
 
 
-def _fixed_zero_out(inner: Lossy, q: float, observer: Observer) -> Pair:
+def _fixed_zero_out(inner: Lossy, scheme: Scheme, observer: Observer) -> Pair:
+    q = scheme.rate
     z = inner.sum_multiplier
     if q == 1.0:
         return _as_it_is(inner, Adjacency.ZERO_OUT, observer)
     if z is None:
-        return Pair(_folded(inner, q, observer).curve, _sampled_zero_out(inner, q, observer))
+        return Pair(_folded(inner, scheme, observer).curve, _sampled_zero_out(inner, q, observer))
     stays = (1.0 - q, -1.0)
     up = GaussianMix(z, (stays, (q, 1.0)), (stays, (q, 0.0)))
     return Pair(Fold(up, SampledPair(Gdp(1.0 / z), q)), up)
 
 
-def _folded(inner: Lossy, q: float, observer: Observer) -> Pair:
+def _folded(inner: Lossy, scheme: Scheme, observer: Observer) -> Pair:
     """F(S, S) of the replace-one curve (T1), which must be symmetric."""
+    q = scheme.rate
     loss = inner.privacy_loss(Adjacency.REPLACE_ONE, observer)
     if q == 1.0:
         return Pair(loss.curve, None if loss.witness is None else loss.witness.curve)
@@ -151,11 +163,49 @@ def _folded(inner: Lossy, q: float, observer: Observer) -> Pair:
     return Pair(Fold(sampled, sampled), attained)
 
 
-def _visible(adjacency: Adjacency) -> Callable[[Lossy, float, Observer], Pair]:
-    def build(inner: Lossy, q: float, observer: Observer) -> Pair:
+def _visible(adjacency: Adjacency) -> Builder:
+    def build(inner: Lossy, scheme: Scheme, observer: Observer) -> Pair:
         loss = inner.privacy_loss(adjacency, observer)
-        attained = None if loss.witness is None else _mixed(q, loss.witness.curve)
-        return Pair(_mixed(q, loss.curve), attained)
+        attained = None if loss.witness is None else scheme.visible(loss.witness.curve)
+        return Pair(scheme.visible(loss.curve), attained)
+
+    return build
+
+
+def _many_draws(inner: Lossy, scheme: WithReplacement) -> tuple[float, list[tuple[float, int]]]:
+    """Return the multiplier of a Gaussian sum and the law of how often one unit is drawn."""
+    if inner.sum_multiplier is None:
+        raise UnsupportedCombination(
+            "WithReplacement has theorems for one Gaussian sum of clipped contributions only; "
+            "use Poisson or FixedSize for this mechanism"
+        )
+    return inner.sum_multiplier, scheme.law()
+
+
+def _draws_add_remove(inner: Lossy, scheme: WithReplacement, observer: Observer) -> Pair:
+    z, law = _many_draws(inner, scheme)
+    curve = GaussianMix(z, tuple((w, 2.0 * s) for w, s in law), ((1.0, 0.0),))
+    return Pair(curve, curve)
+
+
+def _draws_visible(moves: float) -> Builder:
+    def build(inner: Lossy, scheme: WithReplacement, observer: Observer) -> Pair:
+        z, law = _many_draws(inner, scheme)
+        curve = Mix(tuple((w, Gdp(moves * s / z)) for w, s in law))
+        return Pair(curve, curve)
+
+    return build
+
+
+def _draws_folded(moves: float) -> Builder:
+    """F(S, S) of the labelled number of draws (T5); attained with shifts of ``moves``."""
+
+    def build(inner: Lossy, scheme: WithReplacement, observer: Observer) -> Pair:
+        z, law = _many_draws(inner, scheme)
+        drawn = Mix(tuple((w / scheme.rate, Gdp(2.0 * s / z)) for w, s in law if s))
+        sampled = _sampled(drawn, scheme.rate)
+        witness = GaussianMix(z, tuple((w, moves * s) for w, s in law), ((1.0, 0.0),))
+        return Pair(Fold(sampled, sampled), witness)
 
     return build
 
@@ -218,6 +268,40 @@ for _name in ("Poisson", "FixedSize"):
     TABLE[_name, _SERVER, _SWAP] = Cell(
         "Mix(1-q: id, q: G(2/z))", _T4, "the same pair", _EXCHANGED, _visible(_SWAP)
     )
+_LABELLED = "F(S, S), S = S(Mix(Bin(r,p)(s)/q: G(2s/z), s >= 1), q), q = 1 - (1-p)^r"
+TABLE |= {
+    ("WithReplacement", _AGG, _ADD): Cell(
+        "sum_s Bin(r,p)(s) N(2s) against N(0), std z",
+        "T9",
+        "the same pair",
+        _OPPOSED,
+        _draws_add_remove,
+    ),
+    ("WithReplacement", _AGG, _ZERO): Cell(
+        _LABELLED, "T5", "sum_s Bin(r,p)(s) N(s) against N(0), std z", _APART, _draws_folded(1.0)
+    ),
+    ("WithReplacement", _AGG, _SWAP): Cell(
+        _LABELLED,
+        "T5",
+        "the add_remove pair",
+        "one unit sends C u or -C u; every other sends -C u",
+        _draws_folded(2.0),
+    ),
+    ("WithReplacement", _SERVER, _ZERO): Cell(
+        "Mix(Bin(r,p)(s): G(s/z))", _T4, "the same pair", _APART, _draws_visible(1.0)
+    ),
+    ("WithReplacement", _SERVER, _SWAP): Cell(
+        "Mix(Bin(r,p)(s): G(2s/z))", _T4, "the same pair", _EXCHANGED, _draws_visible(2.0)
+    ),
+}
+_ONCE = "parallel composition: each unit is in one round of the epoch; no amplification"
+for _observer in (_AGG, _SERVER):
+    TABLE["Shuffled", _observer, _ZERO] = Cell(
+        "G(1/z) once an epoch", _ONCE, "the same pair", _APART, _visible(_ZERO)
+    )
+    TABLE["Shuffled", _observer, _SWAP] = Cell(
+        "G(2/z) once an epoch", _ONCE, "the same pair", _EXCHANGED, _visible(_SWAP)
+    )
 
 
 def _lookup(scheme: str, observer: Observer, adjacency: Adjacency) -> Cell:
@@ -250,6 +334,10 @@ class _TableScheme:
         """Probability that a given unit takes part in a round."""
         raise NotImplementedError
 
+    def visible(self, inner: Curve) -> Curve:
+        """T4: with probability ``rate`` the inner pair, else no loss; recognisably."""
+        return _mixed(self.rate, inner)
+
     def amplify(
         self, inner: Lossy, adjacency: Adjacency, observer: Observer = Observer.AGGREGATE
     ) -> PrivacyLoss:
@@ -261,7 +349,7 @@ class _TableScheme:
         """
         cell = _lookup(self.name, observer, adjacency)
         sees = Observer.AGGREGATE if observer is Observer.FINAL else observer
-        pair = cell.build(inner, self.rate, sees)
+        pair = cell.build(inner, self, sees)
         base = inner.privacy_loss(_served(inner, adjacency), sees)
         witness = None if pair.witness is None else Witness(pair.witness, cell.datasets)
         theorems = (f"{self.name}, {adjacency}: {cell.theorem}", *base.theorems)
@@ -274,15 +362,15 @@ class _TableScheme:
         )
 
     def group(self, inner: PrivacyLoss) -> PrivacyLoss:
-        """Return the loss of ``inner`` run inside a client that takes part with ``rate``.
+        """Return the loss of ``inner`` run inside a client that takes part now and then.
 
         Nothing is amplified: participation may be visible, and T4 is exact when it is.
         """
         witness = inner.witness
         if witness is not None:
-            witness = Witness(_mixed(self.rate, witness.curve), witness.datasets)
+            witness = Witness(self.visible(witness.curve), witness.datasets)
         return PrivacyLoss(
-            _mixed(self.rate, inner.curve),
+            self.visible(inner.curve),
             inner.facts,
             witness,
             (f"{self.name} cohort: {_T4}", *inner.theorems),
@@ -377,6 +465,128 @@ class Everyone(_TableScheme):
     def draw(self, population: int, generator: np.random.Generator) -> Indices:
         """Return all indices."""
         return np.arange(population)
+
+
+_RARE = 1e-30
+"""Draw counts rarer than this together are taken for the largest possible one."""
+
+
+@dataclass(frozen=True)
+class WithReplacement(_TableScheme):
+    """``draws`` units are drawn one after the other, each time from everybody; repeats count.
+
+    A unit drawn s times contributes its clipped update s times.
+
+    Args:
+        draws: how many draws a round has, at least 1.
+        population: how many units there are, drawn uniformly; or
+        probability: the unit's probability in one draw, in (0, 1]. Exactly one of the two.
+    """
+
+    draws: int
+    population: int | None = None
+    probability: float | None = None
+
+    name: ClassVar[str] = "WithReplacement"
+    assumption: ClassVar[str] = "participants are drawn independently with replacement every round"
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "draws", integer(1, draws=self.draws))
+        if (self.population is None) == (self.probability is None):
+            given = (self.population, self.probability)
+            refuse("population, probability", given, "be given one without the other")
+        if self.population is not None:
+            object.__setattr__(self, "population", integer(1, population=self.population))
+        else:
+            object.__setattr__(self, "probability", probability(probability=self.probability))
+
+    @property
+    def chance(self) -> float:
+        """Probability of a given unit in one draw."""
+        return self.probability if self.probability is not None else 1.0 / (self.population or 1)
+
+    @property
+    def rate(self) -> float:
+        """Probability that a given unit is drawn at least once."""
+        if self.chance == 1.0:
+            return 1.0
+        return -math.expm1(self.draws * math.log1p(-self.chance))
+
+    def law(self) -> list[tuple[float, int]]:
+        """Return (probability, number of times a given unit is drawn), sums to 1.
+
+        Numbers rarer than 1e-30 together are given to the largest, ``draws``, which only adds
+        loss: likelihood ratios grow with every mean (T9).
+        """
+        times = np.arange(self.draws + 1)
+        log_choose = gammaln(self.draws + 1) - gammaln(times + 1) - gammaln(self.draws - times + 1)
+        chance = self.chance
+        if chance == 1.0:
+            return [(1.0, self.draws)]
+        logs = log_choose + times * math.log(chance) + (self.draws - times) * math.log1p(-chance)
+        weights = np.exp(logs)
+        tails = np.append(np.cumsum(weights[::-1])[::-1][1:], 0.0)
+        last = int(np.argmax(tails <= _RARE))
+        kept = [
+            (float(w), int(s)) for w, s in zip(weights[: last + 1], times, strict=False) if w > 0
+        ]
+        if last < self.draws:
+            kept.append((_RARE, self.draws))
+        total = math.fsum(w for w, _ in kept[1:])
+        return [(1.0 - total, kept[0][1]), *kept[1:]] if kept[0][0] > 0.5 else kept
+
+    def visible(self, inner: Curve) -> Curve:
+        """Return the labelled mixture over how often the client runs."""
+        parts = ((w, compose([(inner, s)]) if s else IDENTITY) for w, s in self.law())
+        return Mix(tuple(parts))
+
+    def draw(self, population: int, generator: np.random.Generator) -> Indices:
+        """Return the participants, sorted, one entry for each draw.
+
+        Raises:
+            ParameterError: there are not ``self.population`` units, or only a probability is known.
+        """
+        if population != self.population:
+            refuse("population", population, f"equal the scheme's population = {self.population}")
+        return np.sort(generator.integers(population, size=self.draws))
+
+
+@dataclass(frozen=True)
+class Shuffled(_TableScheme):
+    """Units are put in random order and cut into rounds: each is in one round of an epoch.
+
+    A mechanism sampled this way is one EPOCH of ``rounds_per_epoch`` rounds.
+
+    Args:
+        rounds_per_epoch: at least 1.
+    """
+
+    rounds_per_epoch: int
+
+    name: ClassVar[str] = "Shuffled"
+    assumption: ClassVar[str] = "each unit takes part in exactly one round of every epoch"
+
+    def __post_init__(self) -> None:
+        checked = integer(1, rounds_per_epoch=self.rounds_per_epoch)
+        object.__setattr__(self, "rounds_per_epoch", checked)
+
+    @property
+    def rate(self) -> float:
+        """One: every unit takes part in every epoch."""
+        return 1.0
+
+    def draw(self, population: int, generator: np.random.Generator) -> Indices:
+        """Refuse: an epoch is drawn as a whole; use ``epoch``."""
+        del generator
+        raise UnsupportedCombination(
+            f"Shuffled draws {self.rounds_per_epoch} rounds at once from {population} units; use "
+            "epoch(population, generator)"
+        )
+
+    def epoch(self, population: int, generator: np.random.Generator) -> list[Indices]:
+        """Return the participants of each round of one epoch."""
+        order = generator.permutation(population)
+        return [np.sort(part) for part in np.array_split(order, self.rounds_per_epoch)]
 
 
 def expected_size(scheme: Scheme, population: int) -> int:

@@ -8,13 +8,24 @@ from typing import Any, ClassVar, Self
 
 from ..bound import Bound
 from ..errors import LedgerError, integer, non_negative, open_unit, positive, refuse
-from ..loss import Composed, Curve, Fold, GaussianMix, Gdp, Mix, Sampled, Swapped
+from ..loss import (
+    Composed,
+    Curve,
+    Fold,
+    GaussianMix,
+    Gdp,
+    LaplacePair,
+    Mix,
+    Sampled,
+    Swapped,
+)
 from ..privacy_loss import PrivacyLoss, Witness, compose_losses
 from ..records import decode, encode
 from ..relations import Adjacency, Facts, Observer, Unit
 
 CURVES: dict[str, type] = {
-    kind.__name__: kind for kind in (Gdp, GaussianMix, Swapped, Sampled, Fold, Mix, Composed)
+    kind.__name__: kind
+    for kind in (Gdp, LaplacePair, GaussianMix, Swapped, Sampled, Fold, Mix, Composed)
 }
 """Every curve that a saved accountant may hold."""
 

@@ -12,6 +12,7 @@ from ..errors import LedgerError, refuse
 from ..mechanisms import (
     CohortMechanism,
     Gaussian,
+    Laplace,
     Mechanism,
     Run,
     SampledMechanism,
@@ -19,7 +20,7 @@ from ..mechanisms import (
 )
 from ..records import decode, encode
 from ..relations import Adjacency, Observer, Unit
-from ..sampling import Everyone, FixedSize, Poisson
+from ..sampling import Everyone, FixedSize, Poisson, Shuffled, WithReplacement
 
 FORMAT = "fedprivacy ledger"
 SCHEMA = 1
@@ -31,8 +32,11 @@ REGISTRY: dict[str, type] = {
     for kind in (
         CohortMechanism,
         Everyone,
+        Shuffled,
+        WithReplacement,
         FixedSize,
         Gaussian,
+        Laplace,
         Poisson,
         Run,
         SampledMechanism,

@@ -1,7 +1,7 @@
 """Privacy losses as curves: a dominating pair (P, Q), seen through the tails of L = log dP/dQ.
 
-Leaves are ``Gdp`` and ``GaussianMix``; nodes are ``Sampled``, ``Fold``, ``Mix``, ``Composed`` and
-``Swapped``. Every curve answers three questions, and everything else is made of them:
+Leaves are ``Gdp``, ``LaplacePair`` and ``GaussianMix``; nodes are ``Sampled``, ``Fold``, ``Mix``,
+``Composed`` and ``Swapped``. Every curve answers three questions, and everything else is made of them:
 
 - ``tails(x)``: log P(L > x), log Q(L > x), log P(L <= x), log Q(L <= x);
 - ``log_moment(a)``: log of the integral of P^a Q^(1-a), an upper bound, for a outside [0, 1];
@@ -110,6 +110,42 @@ class Gdp(Curve):
 
 IDENTITY = Gdp(0.0)
 """The curve of a round that releases nothing about the unit: loss 0."""
+
+
+@dataclass(frozen=True)
+class LaplacePair(Curve):
+    """Laplace(s, 1) against Laplace(0, 1): the Laplace mechanism with sensitivity / scale = s.
+
+    The loss is s or -s outside [0, s] and linear inside.
+    """
+
+    shift: float
+
+    @property
+    def symmetric(self) -> bool:
+        """The reflection y -> s - y swaps the pair."""
+        return True
+
+    def tails(self, loss: Array, side: Side = Side.UP) -> Tails:
+        """Return the exact tails; inside, P(L <= x) = exp((x - s) / 2) / 2."""
+        inside = np.clip(loss, -self.shift, self.shift)
+        p_below = (inside - self.shift) / 2 - math.log(2.0)
+        q_above = -(inside + self.shift) / 2 - math.log(2.0)
+        p_above, q_below = np.log1p(-np.exp(p_below)), np.log1p(-np.exp(q_above))
+        below, above = loss < -self.shift, loss >= self.shift
+        return Tails(
+            np.where(below, 0.0, np.where(above, -np.inf, p_above)),
+            np.where(below, 0.0, np.where(above, -np.inf, q_above)),
+            np.where(below, -np.inf, np.where(above, 0.0, p_below)),
+            np.where(below, -np.inf, np.where(above, 0.0, q_below)),
+        )
+
+    def log_moment(self, order: float) -> float:
+        """Return log[a / (2a - 1) e^{(a-1) s} + (a - 1) / (2a - 1) e^{-a s}] (Mironov 2017)."""
+        a = max(order, 1.0 - order)
+        weights = [a / (2 * a - 1), (a - 1) / (2 * a - 1)]
+        total = logsumexp([(a - 1) * self.shift, -a * self.shift], b=weights)
+        return max(float(total), 0.0) + 4e-16 * (1.0 + a * self.shift)
 
 
 @dataclass(frozen=True)

@@ -9,12 +9,13 @@ from dataclasses import replace
 from ..errors import UnsupportedCombination
 from .base import CohortMechanism, Mechanism, Run, SampledMechanism
 from .gaussian import Gaussian
+from .laplace import Laplace
 from .sparsified import SparsifiedPerturbation
 
 ROUNDING = 1e-9
 """Relative shortfall of a noise std that counts as rounding."""
 
-Leaf = Gaussian | SparsifiedPerturbation
+Leaf = Gaussian | Laplace | SparsifiedPerturbation
 
 
 def as_released(
@@ -59,7 +60,7 @@ def as_released(
 
 def _leaves(mechanism: Mechanism) -> list[Leaf]:
     match mechanism:
-        case Gaussian() | SparsifiedPerturbation():
+        case Gaussian() | Laplace() | SparsifiedPerturbation():
             return [mechanism]
         case SampledMechanism() | CohortMechanism():
             return _leaves(mechanism.inner)
@@ -70,7 +71,7 @@ def _leaves(mechanism: Mechanism) -> list[Leaf]:
 
 def _rebuilt(mechanism: Mechanism, change: Callable[[Leaf], Leaf]) -> Mechanism:
     match mechanism:
-        case Gaussian() | SparsifiedPerturbation():
+        case Gaussian() | Laplace() | SparsifiedPerturbation():
             return change(mechanism)
         case SampledMechanism() | CohortMechanism():
             return replace(mechanism, inner=_rebuilt(mechanism.inner, change))
@@ -81,7 +82,12 @@ def _rebuilt(mechanism: Mechanism, change: Callable[[Leaf], Leaf]) -> Mechanism:
 
 def _total(leaf: Leaf) -> float:
     """Return the std of the sum's whole noise over the clip norm, colluders' shares included."""
-    return leaf.sum_multiplier if isinstance(leaf, Gaussian) else _full(leaf).sum_multiplier
+    match leaf:
+        case Gaussian():
+            return leaf.noise_multiplier
+        case Laplace():
+            return math.sqrt(2.0) * leaf.noise_multiplier
+    return _full(leaf).sum_multiplier
 
 
 def _full(leaf: SparsifiedPerturbation) -> SparsifiedPerturbation:
@@ -90,7 +96,7 @@ def _full(leaf: SparsifiedPerturbation) -> SparsifiedPerturbation:
 
 def _weaker(leaf: Leaf, fraction: float) -> Leaf | None:
     """Return a leaf whose whole noise is the given fraction below 1 of what it was."""
-    if isinstance(leaf, Gaussian):
+    if isinstance(leaf, Gaussian | Laplace):
         multiplier = fraction * leaf.noise_multiplier
         return replace(leaf, noise_multiplier=multiplier) if multiplier > 0.0 else None
     total = fraction * _total(leaf)

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from ..errors import UnsupportedCombination, integer, member, positive, refuse
 from ..privacy_loss import PrivacyLoss
 from ..relations import Facts, Unit
-from ..sampling import FixedSize, Poisson, Scheme
+from ..sampling import FixedSize, Poisson, Scheme, WithReplacement
 from .base import Mechanism
 from .gaussian import gaussian_sum_loss
 from .noise import is_finite, norm, normal_like, private_generator
@@ -132,6 +132,8 @@ class SparsifiedPerturbation(Mechanism):
         """Refuse cohorts for which the clients' shares do not add up to the stated noise."""
         if isinstance(scheme, FixedSize) and scheme.size != self.cohort:
             refuse("cohort", self.cohort, f"equal the scheme's size = {scheme.size}")
+        if isinstance(scheme, WithReplacement) and scheme.draws != self.cohort:
+            refuse("cohort", self.cohort, f"equal the scheme's draws = {scheme.draws}")
         if isinstance(scheme, Poisson) and not self.topped_up:
             raise UnsupportedCombination(
                 "a Poisson cohort's size varies, so the clients' shares do not add up to "
