@@ -1,19 +1,9 @@
 """The mathematics of privacy losses: curves, lattices, moments, composition."""
 
-from .curve import (
-    IDENTITY,
-    Composed,
-    Curve,
-    Fold,
-    GaussianMix,
-    Gdp,
-    LaplacePair,
-    Mix,
-    Sampled,
-    Swapped,
-    compose,
-)
+from .curve import Curve, Swapped
 from .lattice import Side, Tails
+from .leaves import IDENTITY, GaussianMix, Gdp, LaplacePair
+from .nodes import Composed, Fold, Mix, Sampled, compose
 
 __all__ = [
     "IDENTITY",

@@ -1,0 +1,237 @@
+"""The pairs that mechanisms start from."""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import math
+from dataclasses import dataclass
+
+import numpy as np
+from scipy.special import log_ndtr, logsumexp
+
+from . import moments
+from .curve import TAIL_MASS, Curve
+from .lattice import Array, Lattice, Side, Tails
+from .moments import Mixture
+
+
+@dataclass(frozen=True)
+class Gdp(Curve):
+    """N(mu, 1) against N(0, 1): the Gaussian mechanism with sensitivity / std = mu."""
+
+    mu: float
+
+    @property
+    def symmetric(self) -> bool:
+        """The reflection y -> mu - y swaps the pair."""
+        return True
+
+    def tails(self, loss: Array, side: Side = Side.UP) -> Tails:
+        """Return the exact tails: L is N(mu^2/2, mu^2) under P and N(-mu^2/2, mu^2) under Q."""
+        if self.mu == 0.0:
+            above = np.where(loss < 0, 0.0, -np.inf)
+            below = np.where(loss < 0, -np.inf, 0.0)
+            return Tails(above, above, below, below)
+        half, scaled = self.mu / 2, loss / self.mu
+        return Tails(
+            log_ndtr(half - scaled),
+            log_ndtr(-half - scaled),
+            log_ndtr(scaled - half),
+            log_ndtr(scaled + half),
+        )
+
+    def log_moment(self, order: float) -> float:
+        """Return order (order - 1) mu^2 / 2."""
+        return order * (order - 1.0) * self.mu**2 / 2
+
+    def lattice(self, step: float, side: Side, tail_mass: float = TAIL_MASS) -> Lattice:
+        """Return the rounded loss; no loss at all is rounded exactly."""
+        if self.mu == 0.0:
+            return Lattice(step, 0, np.ones(1), 0.0)
+        return super().lattice(step, side, tail_mass)
+
+
+IDENTITY = Gdp(0.0)
+"""The curve of a round that releases nothing about the unit: loss 0."""
+
+
+@dataclass(frozen=True)
+class LaplacePair(Curve):
+    """Laplace(s, 1) against Laplace(0, 1): the Laplace mechanism with sensitivity / scale = s.
+
+    The loss is s or -s outside [0, s] and linear inside.
+    """
+
+    shift: float
+
+    @property
+    def symmetric(self) -> bool:
+        """The reflection y -> s - y swaps the pair."""
+        return True
+
+    def tails(self, loss: Array, side: Side = Side.UP) -> Tails:
+        """Return the exact tails; inside, P(L <= x) = exp((x - s) / 2) / 2."""
+        inside = np.clip(loss, -self.shift, self.shift)
+        p_below = (inside - self.shift) / 2 - math.log(2.0)
+        q_above = -(inside + self.shift) / 2 - math.log(2.0)
+        p_above, q_below = np.log1p(-np.exp(p_below)), np.log1p(-np.exp(q_above))
+        below, above = loss < -self.shift, loss >= self.shift
+        return Tails(
+            np.where(below, 0.0, np.where(above, -np.inf, p_above)),
+            np.where(below, 0.0, np.where(above, -np.inf, q_above)),
+            np.where(below, -np.inf, np.where(above, 0.0, p_below)),
+            np.where(below, -np.inf, np.where(above, 0.0, q_below)),
+        )
+
+    def log_moment(self, order: float) -> float:
+        """Return log[a / (2a - 1) e^{(a-1) s} + (a - 1) / (2a - 1) e^{-a s}] (Mironov 2017)."""
+        a = max(order, 1.0 - order)
+        weights = [a / (2 * a - 1), (a - 1) / (2 * a - 1)]
+        total = logsumexp([(a - 1) * self.shift, -a * self.shift], b=weights)
+        return max(float(total), 0.0) + 4e-16 * (1.0 + a * self.shift)
+
+
+@dataclass(frozen=True)
+class GaussianMix(Curve):
+    """Two Gaussian mixtures of one standard deviation.
+
+    Args:
+        std: the standard deviation, above 0.
+        p: components (weight, mean) of P; weights sum to 1.
+        q: components (weight, mean) of Q; weights sum to 1.
+
+    The set {L > x} is a half line, or the complement of an interval: the number of zeros of
+    P - e^x Q is at most the number of sign changes of its coefficients in order of the means
+    (Descartes' rule for sums of exponentials). Pairs that break this are refused.
+    """
+
+    std: float
+    p: Mixture
+    q: Mixture
+
+    def __post_init__(self) -> None:
+        for pattern in self._sign_patterns():
+            if pattern not in ([1], [-1], [-1, 1], [1, -1, 1]):
+                raise ValueError(f"GaussianMix: loss sets of pattern {pattern} are not served")
+
+    def _sign_patterns(self) -> list[list[int]]:
+        """Return the sign changes of P - e^x Q in order of the means, for x between breakpoints."""
+        p, q = dict((m, w) for w, m in self.p), dict((m, w) for w, m in self.q)
+        means = sorted(p.keys() | q.keys())
+        ratios = [math.log(p[m] / q[m]) for m in means if m in p and m in q]
+        points = sorted(ratios)
+        probes = [-700.0, *[(a + b) / 2 for a, b in itertools.pairwise(points)], 700.0]
+        patterns = []
+        for x in probes:
+            signs = [np.sign(p.get(m, 0.0) - math.exp(x) * q.get(m, 0.0)) for m in means]
+            patterns.append([int(s) for i, s in enumerate(signs) if i == 0 or s != signs[i - 1]])
+        return patterns
+
+    def _scaled(self) -> tuple[Mixture, Mixture]:
+        p = tuple((w, m / self.std) for w, m in self.p)
+        return p, tuple((w, m / self.std) for w, m in self.q)
+
+    def log_moment(self, order: float) -> float:
+        """Return the quadrature's upper bound (see ``moments``)."""
+        return moments.log_moment(*self._scaled(), order)
+
+    def _loss(self, y: Array) -> Array:
+        p, q = self._scaled()
+        return moments.log_density(p, y) - moments.log_density(q, y)
+
+    def _loss_and_slope(self, y: Array) -> tuple[Array, Array]:
+        """Return the loss at y and its derivative, the difference of posterior mean shifts."""
+        p, q = self._scaled()
+        (log_p, mean_p), (log_q, mean_q) = _density_and_mean(p, y), _density_and_mean(q, y)
+        return log_p - log_q, mean_p - mean_q
+
+    @functools.cached_property
+    def _table(self) -> tuple[Array, Array, int]:
+        """Return (y, loss at y, index of the loss's minimum) on a grid that holds all mass."""
+        means = [m / self.std for _, m in self.p + self.q]
+        y = np.linspace(min(means) - 45.0, max(means) + 45.0, 8192)
+        lowest = self._lowest(y)
+        y = np.insert(y, np.searchsorted(y, lowest), lowest)
+        loss = self._loss(y)
+        return y, loss, int(np.argmin(loss))
+
+    def _lowest(self, y: Array) -> float:
+        """Return where the loss is smallest: bisection of its slope around the grid's minimum."""
+        at = int(np.argmin(self._loss(y)))
+        low, high = float(y[max(at - 1, 0)]), float(y[min(at + 1, len(y) - 1)])
+        for _ in range(60):
+            middle = 0.5 * (low + high)
+            falling = self._loss_and_slope(np.array([middle]))[1][0] < 0
+            low, high = (middle, high) if falling else (low, middle)
+        return 0.5 * (low + high)
+
+    def _root(self, loss: Array, branch: slice) -> Array:
+        """Return where the loss takes the given values on one monotone branch of the table."""
+        y, values = self._table[0][branch], self._table[1][branch]
+        if len(y) < 2:
+            return np.full(loss.shape, -np.inf)
+        sign = 1.0 if values[-1] >= values[0] else -1.0
+        index = np.clip(np.searchsorted(sign * values, sign * loss), 1, len(y) - 1)
+        low, high = y[index - 1].copy(), y[index].copy()
+        root = low + (high - low) * _share(loss, values[index - 1], values[index])
+        for _ in range(40):
+            value, slope = self._loss_and_slope(root)
+            up = sign * (value - loss) < 0
+            low, high = np.where(up, root, low), np.where(up, high, root)
+            with np.errstate(divide="ignore", invalid="ignore"):
+                newton = root - (value - loss) / slope
+            inside = (newton >= low) & (newton <= high)
+            following = np.where(inside, newton, 0.5 * (low + high))
+            moved = float(np.max(np.abs(following - root)))
+            root = following
+            if moved < 1e-12:
+                break
+        root = np.where(sign * loss <= sign * values[0], -np.inf, root)
+        return np.asarray(np.where(sign * loss > sign * values[-1], np.inf, root))
+
+    def tails(self, loss: Array, side: Side = Side.UP) -> Tails:
+        """Return the tails; the thresholds are found by bisection on each monotone branch."""
+        _, values, lowest = self._table
+        right = self._root(loss, slice(lowest, None))
+        left = (
+            self._root(loss, slice(0, lowest + 1)) if lowest > 0 else np.full(loss.shape, -np.inf)
+        )
+        left = np.where(loss >= values[0], -np.inf, left)
+        everything = loss < values[lowest]
+        left, right = np.where(everything, 0.0, left), np.where(everything, 0.0, right)
+        p, q = self._scaled()
+        p_above, p_below = _outside_and_inside(p, left, right)
+        q_above, q_below = _outside_and_inside(q, left, right)
+        return Tails(p_above, q_above, p_below, q_below)
+
+
+def _share(x: Array, low: Array, high: Array) -> Array:
+    """Return where x lies between low and high, in [0, 1]."""
+    with np.errstate(divide="ignore", invalid="ignore"):
+        share = (x - low) / (high - low)
+    return np.asarray(np.clip(np.nan_to_num(share, nan=0.5), 0.0, 1.0))
+
+
+def _density_and_mean(mixture: Mixture, y: Array) -> tuple[Array, Array]:
+    """Return a unit-variance mixture's log-density and posterior mean component at each y."""
+    log_density = moments.log_density(mixture, y)
+    mean = np.zeros_like(y)
+    for weight, centre in mixture:
+        mean += centre * np.exp(math.log(weight) - 0.5 * (y - centre) ** 2 - log_density)
+    return log_density, mean
+
+
+def _outside_and_inside(mixture: Mixture, left: Array, right: Array) -> tuple[Array, Array]:
+    """Return a unit-variance mixture's log-mass outside and inside [left, right]."""
+    outside, inside = [], []
+    for weight, mean in mixture:
+        a, b = left - mean, right - mean
+        outside += [math.log(weight) + log_ndtr(-b), math.log(weight) + log_ndtr(a)]
+        flip = a > 0
+        a, b = np.where(flip, -b, a), np.where(flip, -a, b)
+        top = log_ndtr(b)
+        with np.errstate(divide="ignore", invalid="ignore"):
+            gap = np.log(-np.expm1(np.minimum(log_ndtr(a) - top, 0.0)))
+        inside.append(math.log(weight) + np.where(top == -np.inf, -np.inf, top + gap))
+    return logsumexp(outside, axis=0), logsumexp(inside, axis=0)
