@@ -121,18 +121,23 @@ def _refine(
     delta: float,
     tolerance: float,
 ) -> tuple[float, float, float, str]:
-    """Refine until the bracket is narrow enough; return (low, high, step, why it is not)."""
+    """Refine until the bracket is narrow enough; return (low, high, step, why it is not).
+
+    An orientation whose upper end lies below the other's lower end is not asked again.
+    """
     step = math.sqrt(tolerance / (4.0 * whole.count))
     best, best_step, floor, reason = (0.0, math.inf), step, 0.0, ""
     too_wide = math.inf
     for _ in range(_ROUNDS):
         try:
-            low = max(_at(curve, step, Side.DOWN, ask, delta) for curve in curves)
-            high = max(_at(curve, step, Side.UP, ask, delta) for curve in curves)
+            lows = [_at(curve, step, Side.DOWN, ask, delta) for curve in curves]
+            highs = [_at(curve, step, Side.UP, ask, delta) for curve in curves]
         except TooLarge:
             floor, reason = step, _COARSE
             step = 4.0 * step if math.isinf(best[1]) else math.sqrt(step * best_step)
             continue
+        low, high = max(lows), max(highs)
+        curves = tuple(curve for curve, top in zip(curves, highs, strict=True) if top >= low)
         best, best_step = (max(low, best[0]), min(high, best[1])), step
         before, too_wide = too_wide, excess(*best)
         if too_wide <= 1.0:
