@@ -56,7 +56,8 @@ def in_words(bound: Bound) -> str:
     if math.isinf(bound.upper):
         return f"{_WHO[bound.observer]} may learn {what}: no finite epsilon holds."
     odds = math.exp(min(bound.upper, 700.0))
-    factor = f"{odds:.3g}" if bound.upper < 100 else f"e^{bound.upper:.3g}"
+    factor = f"{odds:.3g}" if odds < 1000 else f"{odds:,.0f}"
+    factor = factor if bound.upper < 30 else f"e^{bound.upper:.3g}"
     return (
         f"{_WHO[bound.observer]} cannot reliably tell {what}: whatever test they use, its rate of "
         f"true alarms is at most {factor} times its rate of false alarms plus {bound.given:.3g} "

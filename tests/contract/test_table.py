@@ -48,40 +48,39 @@ def test_the_table_is_the_supported_set():
     }
 
 
+def rounds(name, scheme, adjacency):
+    """Eight rounds; one where advanced composition needs seconds for each (a fold of mixtures)."""
+    slow = (scheme, adjacency) == ("FixedSize", "zero_out") and name in MECHANISMS_OF_ONE_SUM
+    return 1 if slow else 8
+
+
+MECHANISMS_OF_ONE_SUM = {"Gaussian", "SparsifiedPerturbation"}
+
+
 @pytest.mark.parametrize("name", MECHANISMS)
-@pytest.mark.parametrize("accountant", ACCOUNTANTS)
-def test_every_cell_runs_or_says_what_works(name, accountant):
-    ran = refused = 0
-    for scheme, adjacency, observer in CELLS:
-        run = MECHANISMS[name].sampled(SCHEMES[scheme]) * 2
-        ask = {"adjacency": adjacency, "observer": observer, "accountant": accountant}
-        if (scheme, adjacency, observer) in UNSUPPORTED:
+@pytest.mark.parametrize("scheme, adjacency, observer", CELLS)
+def test_every_cell_runs_or_says_what_works(name, scheme, adjacency, observer):
+    run = MECHANISMS[name].sampled(SCHEMES[scheme]) * rounds(name, scheme, adjacency)
+    ask = {"delta": 1e-4, "adjacency": adjacency, "observer": observer}
+    if (scheme, adjacency, observer) in UNSUPPORTED:
+        for accountant in ACCOUNTANTS:
             with pytest.raises(fp.UnsupportedCombination, match="these work: .*aggregate"):
-                fp.epsilon(run, delta=1e-5, **ask)
-            refused += 1
-            continue
-        bound = fp.epsilon(run, delta=1e-5, **ask)
+                fp.epsilon(run, accountant=accountant, **ask)
+        return
+    bounds = {accountant: fp.epsilon(run, accountant=accountant, **ask) for accountant in ACCOUNTANTS}
+    assert len(bounds) == 3
+    for bound in bounds.values():
         assert 0.0 <= bound.lower <= bound.resolution[0] <= bound.resolution[1] == bound.upper
         assert 0.0 < bound.upper < math.inf
         assert (bound.adjacency, bound.observer) == (adjacency, observer)
         assert bound.theorems and bound.assumptions and bound.method
         assert (bound.lower > 0.0) == (bound.witness is not None)
-        ran += 1
-    assert (ran, refused) == (24, 3)
+        assert bound.upper >= bounds["pld"].resolution[0]
+    assert (bounds["pld"].lower > 0.0) == (observer != "final")
 
 
-@pytest.mark.parametrize("name", MECHANISMS)
-@pytest.mark.parametrize("scheme, adjacency, observer", RUNS)
-def test_every_upper_end_is_above_what_is_attained(name, scheme, adjacency, observer):
-    run = MECHANISMS[name].sampled(SCHEMES[scheme]) * 3
-    ask = {"delta": 1e-4, "adjacency": adjacency, "observer": observer}
-    attained = fp.epsilon(run, **ask).lower
-    assert attained > 0.0
-    for accountant in ACCOUNTANTS:
-        assert fp.epsilon(run, accountant=accountant, **ask).upper >= attained
-
-
-@pytest.mark.parametrize("scheme, adjacency", itertools.product(SCHEMES, ADJACENCIES))
+@pytest.mark.parametrize("scheme", SCHEMES)
+@pytest.mark.parametrize("adjacency", ADJACENCIES)
 def test_the_final_view_is_the_aggregate_view_and_says_so(scheme, adjacency):
     run = STEP.sampled(SCHEMES[scheme]) * 4
     aggregate, final = (
@@ -92,13 +91,13 @@ def test_the_final_view_is_the_aggregate_view_and_says_so(scheme, adjacency):
     assert not any("post-processing" in theorem for theorem in aggregate.theorems)
 
 
-ATTAINED = [cell for cell in RUNS if cell[0] != "FixedSize" or cell[2] == "server"]
-ATTAINED += [("FixedSize", "add_remove", "aggregate"), ("FixedSize", "add_remove", "final")]
+ATTAINED = [c for c in RUNS if c[2] == "server" or (c[2] == "aggregate" and c[0] != "FixedSize")]
+ATTAINED += [("FixedSize", "add_remove", "aggregate")]
 
 
 @pytest.mark.parametrize("scheme, adjacency, observer", ATTAINED)
 def test_attained_cells_have_lower_and_lo_together(scheme, adjacency, observer):
-    assert len(ATTAINED) == 20
+    assert len(ATTAINED) == 13
     bound = fp.epsilon(
         STEP.sampled(SCHEMES[scheme]) * 3, delta=1e-5, adjacency=adjacency, observer=observer
     )
@@ -127,7 +126,9 @@ def test_cohorts_serve_what_the_inner_mechanism_serves(scheme, adjacency, observ
     cohort = fp.Gaussian(noise_multiplier=1.5).in_cohort(SCHEMES[scheme])
     plain = fp.epsilon(STEP * 2, **ask)
     grouped = fp.epsilon(cohort * 2, **ask)
-    assert 0.0 < grouped.upper <= plain.upper
+    assert 0.0 < grouped.upper
+    if accountant != "advanced":  # whose Gaussians add exactly, but not in a mixture
+        assert grouped.upper <= plain.upper
     assert grouped.lower <= grouped.upper
     sampled = STEP.sampled(fp.Poisson(0.5)).in_cohort(SCHEMES[scheme]) * 2
     if (adjacency, observer) == ("add_remove", "server"):
