@@ -5,6 +5,7 @@ import os
 import re
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -219,6 +220,9 @@ def test_a_seeded_run_says_that_it_is_not_private(tmp_path):
     assert recorded["seed policy"] == "reproducible: not private"
 
 
+@pytest.mark.skipif(
+    Path("/usr/share/datasets/fashion-mnist").exists(), reason="Debian's package is installed"
+)
 def test_fashion_mnist_that_is_not_there_says_how_to_get_it(tmp_path):
     done = run("train", "--data", "fashion-mnist", "--data-dir", str(tmp_path), cwd=tmp_path)
     assert done.returncode == 2
