@@ -157,13 +157,13 @@ def epsilon(
     as_json: bool,
     **run: Any,
 ) -> None:
-    r"""Tell the epsilon of a run at a given delta.
+    """Tell the epsilon of a run at a given delta.
 
     \b
     Example: 10,000 rounds, each client in a round with probability 1 %:
-      fedprivacy epsilon --noise-multiplier 0.8 --sampling-probability 0.01 \
+      fedprivacy epsilon --noise-multiplier 0.8 --sampling-probability 0.01 \\
           --rounds 10000 --delta 1e-5 --adjacency add_remove
-    """
+    """  # noqa: D301
     from .answers import epsilon as ask
 
     bound = ask(
@@ -193,13 +193,13 @@ def delta(
     as_json: bool,
     **run: Any,
 ) -> None:
-    r"""Tell the delta of a run at a given epsilon.
+    """Tell the delta of a run at a given epsilon.
 
     \b
     Example: cohorts of 100 of 6,000 clients, 180 rounds:
-      fedprivacy delta --noise-multiplier 1.4 --cohort 100 --population 6000 \
+      fedprivacy delta --noise-multiplier 1.4 --cohort 100 --population 6000 \\
           --rounds 180 --epsilon 3 --adjacency replace_one
-    """
+    """  # noqa: D301
     from .answers import delta as ask
 
     bound = ask(
@@ -248,15 +248,15 @@ def calibrate(
     as_json: bool,
     **run: Any,
 ) -> None:
-    r"""Find the value of one parameter that just meets a privacy budget.
+    """Find the parameter value that just meets a privacy budget.
 
     The value printed lies on the private side, and its epsilon is certified at exactly that value.
 
     \b
     Example: how much noise do 180 rounds need?
-      fedprivacy calibrate --epsilon 8 --delta 1e-5 --sampling-probability 0.01 \
+      fedprivacy calibrate --epsilon 8 --delta 1e-5 --sampling-probability 0.01 \\
           --rounds 180 --adjacency add_remove
-    """
+    """  # noqa: D301
     from .calibration import calibrate as solve
 
     name, integer = SOLVABLE[solve_for]
@@ -285,8 +285,16 @@ ledger_argument = click.argument("ledger", type=click.Path(path_type=Path))
 claim_options = _options(
     click.option("--epsilon", type=float, help="Claimed epsilon.  [default: the ledger's claim]"),
     click.option("--delta", type=float, help="Claimed delta.  [default: the ledger's claim]"),
-    click.option("--adjacency", type=ADJACENCIES, help="[default: what the ledger states]"),
-    click.option("--observer", type=OBSERVERS, help="[default: what the ledger states]"),
+    click.option(
+        "--adjacency",
+        type=ADJACENCIES,
+        help="Judge under this adjacency.  [default: what the ledger states]",
+    ),
+    click.option(
+        "--observer",
+        type=OBSERVERS,
+        help="Judge for this observer.  [default: what the ledger states]",
+    ),
 )
 
 
@@ -474,12 +482,12 @@ def train(
     as_json: bool,
     **budget: Any,
 ) -> None:
-    r"""Train a model within a privacy budget, leave a ledger, and audit it.
+    """Train within a privacy budget, leave a ledger, and audit it.
 
     \b
     Example:
       fedprivacy train --method fed-smp-top-k --epsilon 8 --delta 1e-3 --ledger run.ledger
-    """
+    """  # noqa: D301
     from dataclasses import replace
 
     from .errors import positive, probability
@@ -545,7 +553,7 @@ def demo(
     as_json: bool,
     **budget: Any,
 ) -> None:
-    """Calibrate, train, record and audit on real data, and write a report.
+    """Do it all on real data: calibrate, train, audit, report.
 
     Trains FedAvg, DP-FedAvg and Fed-SMP (top-k and rand-k) within one privacy budget at client
     level, audits every ledger with every accountant, prints a table and writes one page.
