@@ -1,5 +1,6 @@
 """What every accountant promises, whatever it composes."""
 
+import itertools
 import json
 import math
 
@@ -75,10 +76,10 @@ def test_bounds_are_intervals(kind, name):
 def test_epsilon_falls_in_delta_and_delta_in_epsilon(kind):
     account = kind().compose(LOSSES["poisson"], 20)
     epsilons = [account.epsilon(d) for d in (1e-12, 1e-9, 1e-6, 1e-3, 0.1, 0.9)]
-    for tight, loose in zip(epsilons, epsilons[1:], strict=False):
+    for tight, loose in itertools.pairwise(epsilons):
         assert loose.resolution[0] <= tight.upper
     deltas = [account.delta(e) for e in (0.0, 0.5, 3.0)]
-    for small, large in zip(deltas, deltas[1:], strict=False):
+    for small, large in itertools.pairwise(deltas):
         assert large.resolution[0] <= small.upper
 
 
@@ -108,7 +109,7 @@ def test_state_survives_json(kind, name):
     "broken", [{}, {"version": 2}, {"version": 1, "accountant": "other"}, None]
 )
 def test_a_foreign_state_is_refused(kind, broken):
-    with pytest.raises(fp.ParameterError, match="state"):
+    with pytest.raises(fp.ParameterError, match=r"state"):
         kind().restore(broken)
 
 
@@ -133,17 +134,17 @@ def test_statements_of_different_kinds_do_not_add(kind):
     account = kind().compose(LOSSES["poisson"])
     before = account.epsilon(1e-5)
     for other in (POISSON.privacy_loss("zero_out"), POISSON.privacy_loss("add_remove", "final")):
-        with pytest.raises(fp.UnsupportedCombination, match="does not add"):
+        with pytest.raises(fp.UnsupportedCombination, match=r"does not add"):
             account.compose(other)
     client = kind().compose(fp.Gaussian(noise_multiplier=1, unit="client").privacy_loss("zero_out"))
-    with pytest.raises(fp.ParameterError, match="unit .*record.*client"):
+    with pytest.raises(fp.ParameterError, match=r"unit .*record.*client"):
         client.compose(fp.Gaussian(noise_multiplier=1, unit="record").privacy_loss("zero_out"))
     assert account.epsilon(1e-5) == before
 
 
 @EACH
 def test_nothing_composed_is_said_so(kind):
-    with pytest.raises(fp.UnsupportedCombination, match="at least one round"):
+    with pytest.raises(fp.UnsupportedCombination, match=r"at least one round"):
         kind().epsilon(1e-5)
 
 
@@ -181,3 +182,10 @@ def test_rdp_searches_orders_far_beyond_a_fixed_grid():
         < 1.2
         * fp.epsilon(fp.Gaussian(noise_multiplier=1000.0), delta=1e-6, adjacency="zero_out").upper
     )
+
+
+@pytest.mark.xfail(strict=True, reason="an internal error escapes: the inner lattice is too large")
+def test_rare_rounds_in_rare_cohorts_are_answered():
+    inner = fp.Gaussian(noise_multiplier=0.3).sampled(fp.Poisson(7e-8)) * 3
+    run = inner.in_cohort(fp.Poisson(0.1)) * 4
+    assert fp.epsilon(run, delta=1e-5, adjacency="zero_out", accountant="advanced").upper > 0.0

@@ -14,6 +14,8 @@ OBSERVERS = [str(o) for o in fp.Observer]
 SCHEMES = {
     "Poisson": fp.Poisson(0.2),
     "FixedSize": fp.FixedSize(5, population=25),
+    "WithReplacement": fp.WithReplacement(5, population=25),
+    "Shuffled": fp.Shuffled(rounds_per_epoch=5),
     "Everyone": fp.Everyone(),
 }
 STEP = fp.Gaussian(noise_multiplier=1.5)
@@ -27,16 +29,16 @@ MECHANISMS = {
     "kinds": STEP + fp.Gaussian(noise_multiplier=4.0),
 }
 UNSUPPORTED = {(scheme, "add_remove", "server") for scheme in SCHEMES}
+UNSUPPORTED |= {("Shuffled", "add_remove", "aggregate"), ("Shuffled", "add_remove", "final")}
 CELLS = list(itertools.product(SCHEMES, ADJACENCIES, OBSERVERS))
 RUNS = [cell for cell in CELLS if cell not in UNSUPPORTED]
 
 
 def test_the_counts():
-    assert len(CELLS) == 27
-    assert len(RUNS) == 24
-    assert len(UNSUPPORTED) == 3
-    assert len(TABLE) == 15  # observer `final` reads the aggregate row
-    assert len(MECHANISMS) * len(RUNS) * len(ACCOUNTANTS) == 288
+    assert len(CELLS) == 45
+    assert len(RUNS) == 38
+    assert len(UNSUPPORTED) == 7
+    assert len(TABLE) == 24  # observer `final` reads the aggregate row
 
 
 def test_the_table_is_the_supported_set():
@@ -48,13 +50,24 @@ def test_the_table_is_the_supported_set():
     }
 
 
+ONE_SUM = {"Gaussian", "SparsifiedPerturbation"}
+"""Mechanisms that are one Gaussian sum; WithReplacement has theorems for no others."""
+
+
+def unsupported(name):
+    others = {cell for cell in CELLS if cell[0] == "WithReplacement"}
+    return UNSUPPORTED if name in ONE_SUM else UNSUPPORTED | others
+
+
 def rounds(name, scheme, adjacency):
-    """Eight rounds; one where advanced composition needs seconds for each (a fold of mixtures)."""
-    slow = (scheme, adjacency) == ("FixedSize", "zero_out") and name in MECHANISMS_OF_ONE_SUM
-    return 1 if slow else 8
+    """Eight rounds; one where an accountant needs seconds for each point of a mixture."""
+    slow = (scheme, adjacency) == ("FixedSize", "zero_out") and name in ONE_SUM
+    return 1 if slow or scheme == "WithReplacement" else 8
 
 
-MECHANISMS_OF_ONE_SUM = {"Gaussian", "SparsifiedPerturbation"}
+def test_how_much_is_supported():
+    cells = {name: len(CELLS) - len(unsupported(name)) for name in MECHANISMS}
+    assert cells == {"Gaussian": 38, "SparsifiedPerturbation": 38, "block": 30, "kinds": 30}
 
 
 @pytest.mark.parametrize("name", MECHANISMS)
@@ -62,13 +75,13 @@ MECHANISMS_OF_ONE_SUM = {"Gaussian", "SparsifiedPerturbation"}
 def test_every_cell_runs_or_says_what_works(name, scheme, adjacency, observer):
     run = MECHANISMS[name].sampled(SCHEMES[scheme]) * rounds(name, scheme, adjacency)
     ask = {"delta": 1e-4, "adjacency": adjacency, "observer": observer}
-    if (scheme, adjacency, observer) in UNSUPPORTED:
+    if (scheme, adjacency, observer) in unsupported(name):
         for accountant in ACCOUNTANTS:
-            with pytest.raises(fp.UnsupportedCombination, match="these work: .*aggregate"):
+            with pytest.raises(fp.UnsupportedCombination, match=r"these work: |use Poisson"):
                 fp.epsilon(run, accountant=accountant, **ask)
         return
-    bounds = {accountant: fp.epsilon(run, accountant=accountant, **ask) for accountant in ACCOUNTANTS}
-    assert len(bounds) == 3
+    bounds = {kind: fp.epsilon(run, accountant=kind, **ask) for kind in ACCOUNTANTS}
+    assert list(bounds) == ["pld", "rdp", "advanced"]
     for bound in bounds.values():
         assert 0.0 <= bound.lower <= bound.resolution[0] <= bound.resolution[1] == bound.upper
         assert 0.0 < bound.upper < math.inf
@@ -76,12 +89,16 @@ def test_every_cell_runs_or_says_what_works(name, scheme, adjacency, observer):
         assert bound.theorems and bound.assumptions and bound.method
         assert (bound.lower > 0.0) == (bound.witness is not None)
         assert bound.upper >= bounds["pld"].resolution[0]
-    assert (bounds["pld"].lower > 0.0) == (observer != "final")
+    if name in ONE_SUM:
+        assert (bounds["pld"].lower > 0.0) == (observer != "final")
 
 
 @pytest.mark.parametrize("scheme", SCHEMES)
 @pytest.mark.parametrize("adjacency", ADJACENCIES)
 def test_the_final_view_is_the_aggregate_view_and_says_so(scheme, adjacency):
+    if (scheme, adjacency, "final") in UNSUPPORTED:
+        assert scheme == "Shuffled"
+        return
     run = STEP.sampled(SCHEMES[scheme]) * 4
     aggregate, final = (
         fp.epsilon(run, delta=1e-5, adjacency=adjacency, observer=o) for o in ("aggregate", "final")
@@ -91,13 +108,14 @@ def test_the_final_view_is_the_aggregate_view_and_says_so(scheme, adjacency):
     assert not any("post-processing" in theorem for theorem in aggregate.theorems)
 
 
-ATTAINED = [c for c in RUNS if c[2] == "server" or (c[2] == "aggregate" and c[0] != "FixedSize")]
-ATTAINED += [("FixedSize", "add_remove", "aggregate")]
+FOLDED = ("FixedSize", "WithReplacement")
+ATTAINED = [c for c in RUNS if c[2] == "server" or (c[2] == "aggregate" and c[0] not in FOLDED)]
+ATTAINED += [(scheme, "add_remove", "aggregate") for scheme in FOLDED]
 
 
 @pytest.mark.parametrize("scheme, adjacency, observer", ATTAINED)
 def test_attained_cells_have_lower_and_lo_together(scheme, adjacency, observer):
-    assert len(ATTAINED) == 13
+    assert len(ATTAINED) == 20
     bound = fp.epsilon(
         STEP.sampled(SCHEMES[scheme]) * 3, delta=1e-5, adjacency=adjacency, observer=observer
     )
@@ -126,8 +144,9 @@ def test_cohorts_serve_what_the_inner_mechanism_serves(scheme, adjacency, observ
     cohort = fp.Gaussian(noise_multiplier=1.5).in_cohort(SCHEMES[scheme])
     plain = fp.epsilon(STEP * 2, **ask)
     grouped = fp.epsilon(cohort * 2, **ask)
-    assert 0.0 < grouped.upper
-    if accountant != "advanced":  # whose Gaussians add exactly, but not in a mixture
+    assert grouped.upper > 0.0
+    once = scheme != "WithReplacement"  # which may run a client's part more than once
+    if once and accountant != "advanced":  # whose Gaussians add exactly, but not in a mixture
         assert grouped.upper <= plain.upper
     assert grouped.lower <= grouped.upper
     sampled = STEP.sampled(fp.Poisson(0.5)).in_cohort(SCHEMES[scheme]) * 2
@@ -136,6 +155,19 @@ def test_cohorts_serve_what_the_inner_mechanism_serves(scheme, adjacency, observ
             fp.epsilon(sampled, **ask)
     else:
         assert 0.0 < fp.epsilon(sampled, **ask).upper < math.inf
+
+
+@pytest.mark.xfail(strict=True, reason="sound but loose: the server sees more, and its row is less")
+@pytest.mark.parametrize("scheme", ["FixedSize", "WithReplacement"])
+def test_the_aggregate_view_never_costs_more_than_the_servers(scheme):
+    """The aggregate is computed from what the server sees, so the smaller row holds for both."""
+    step = STEP * 3 if scheme == "FixedSize" else STEP
+    run = step.sampled(SCHEMES[scheme]) * 3
+    aggregate, server = (
+        fp.epsilon(run, delta=1e-5, adjacency="zero_out", observer=observer).upper
+        for observer in ("aggregate", "server")
+    )
+    assert aggregate <= server
 
 
 def test_strings_and_members_are_the_same():

@@ -1,0 +1,154 @@
+"""Calibration: on the private side, certified there, and nothing wasted."""
+
+import pytest
+
+import fedprivacy as fp
+from fedprivacy.errors import ImpossibleBudget
+
+ASK = {"epsilon": 2.0, "delta": 1e-5, "adjacency": "add_remove"}
+
+
+def noise(s):
+    return fp.Gaussian(noise_multiplier=s).sampled(fp.Poisson(0.05)) * 50
+
+
+def certified(found, make, **ask):
+    """The bound is the run's own at exactly that value, and within the budget."""
+    budget = ask.pop("epsilon")
+    assert found.bound.upper <= budget
+    again = fp.epsilon(make(found.value), **ask, tolerance=1e-3 * budget)
+    assert again.upper == pytest.approx(found.bound.upper, abs=2e-3 * budget)
+    assert again.resolution[0] <= found.bound.upper
+    assert found.bound.resolution[0] <= again.upper
+    assert found.bound.given == ask["delta"]
+
+
+@pytest.mark.parametrize("accountant", ["pld", "rdp"])
+@pytest.mark.parametrize("epsilon", [0.1, 2.0, 20.0])
+def test_noise_falls(accountant, epsilon):
+    ask = {**ASK, "epsilon": epsilon, "accountant": accountant}
+    found = fp.calibrate(noise, **ask)
+    certified(found, noise, **ask)
+    ask.pop("epsilon")
+    assert fp.epsilon(noise(found.value * 0.99), **ask).upper > epsilon
+
+
+def probability(q):
+    return fp.Gaussian(noise_multiplier=1.0).sampled(fp.Poisson(q)) * 50
+
+
+def test_probability_rises():
+    found = fp.calibrate(probability, **ASK)
+    certified(found, probability, **ASK)
+    assert 0.0 < found.value < 1.0
+    assert (
+        fp.epsilon(probability(found.value * 1.01), delta=1e-5, adjacency="add_remove").upper > 2.0
+    )
+
+
+def test_probability_stops_at_one():
+    def gentle(q):
+        return fp.Gaussian(noise_multiplier=50.0).sampled(fp.Poisson(q)) * 10
+
+    found = fp.calibrate(gentle, **ASK, domain=(0.0, 1.0))
+    assert found.value == 1.0
+    assert found.bound.upper < 2.0
+
+
+def rounds(count):
+    return fp.Gaussian(noise_multiplier=1.0).sampled(fp.Poisson(0.01)) * count
+
+
+def test_rounds_are_whole_and_the_last_that_fit():
+    found = fp.calibrate(rounds, **ASK, integer=True)
+    assert isinstance(found.value, int)
+    certified(found, rounds, **ASK)
+    after = fp.epsilon(
+        rounds(round(found.value * 1.01) + 1), delta=1e-5, adjacency="add_remove", tolerance=2e-3
+    )
+    assert after.upper > 2.0
+
+
+def cohort(size):
+    return fp.Gaussian(noise_multiplier=4.0).sampled(fp.FixedSize(size, population=200)) * 20
+
+
+def test_cohort_is_bounded_by_the_population():
+    small = fp.calibrate(cohort, **ASK, integer=True)
+    assert 1 <= small.value < 200
+    certified(small, cohort, **ASK)
+    following = fp.epsilon(cohort(small.value + 1), delta=1e-5, adjacency="add_remove")
+    assert following.upper > 2.0
+    everyone = fp.calibrate(cohort, **{**ASK, "epsilon": 50.0}, integer=True, domain=(1, 200))
+    assert everyone.value == 200
+
+
+def test_a_share_of_the_noise_in_a_mechanism():
+    def colluders(count):
+        step = fp.SparsifiedPerturbation(
+            noise_multiplier=8.0,
+            clip_norm=1.0,
+            kept=1,
+            dimension=1,
+            cohort=30,
+            colluding=count,
+        )
+        return step.sampled(fp.FixedSize(30, population=300)) * 10
+
+    found = fp.calibrate(colluders, **ASK, integer=True, domain=(1, 29))
+    certified(found, colluders, **ASK)
+    assert fp.epsilon(colluders(found.value + 1), delta=1e-5, adjacency="add_remove").upper > 2.0
+
+
+def test_known_multipliers():
+    def analytic(s):
+        return fp.Gaussian(noise_multiplier=s)
+
+    for epsilon, printed in ((8.0, 0.600229), (1.0, 3.730632), (0.1, 30.7496)):
+        found = fp.calibrate(analytic, epsilon=epsilon, delta=1e-5, adjacency="add_remove")
+        assert printed * (1 - 2e-6) <= found.value <= printed * (1 + 1e-3)
+
+    def steps(count):
+        return fp.Gaussian(noise_multiplier=3.0).sampled(fp.Poisson(0.1)) * count
+
+    found = fp.calibrate(steps, epsilon=2.0, delta=1e-6, adjacency="add_remove", integer=True)
+    assert found.value in (154, 155)
+
+
+def test_noise_where_no_client_may_be_hidden():
+    """The published 1.01 of Fed-SMP needs 2.3209 at fixed-size sampling, not 1.4."""
+
+    def published(s):
+        step = fp.Gaussian(noise_multiplier=s).sampled(fp.FixedSize(100, population=6000))
+        return step * 180
+
+    found = fp.calibrate(published, epsilon=1.01, delta=6000**-1.1, adjacency="replace_one")
+    assert 2.3209 * (1 - 1e-4) <= found.value <= 2.3209 * (1 + 5e-3)
+
+
+@pytest.mark.parametrize(
+    "make, extra",
+    [
+        (lambda q: fp.Gaussian(noise_multiplier=0.1).sampled(fp.Everyone()) * 10, {}),
+        (rounds, {"epsilon": 1e-4, "integer": True}),
+        (cohort, {"epsilon": 1e-3, "integer": True}),
+        (noise, {"domain": (0.1, 0.3)}),
+    ],
+    ids=["parameter ignored", "no round", "no cohort", "domain too small"],
+)
+def test_impossible_budgets_are_clear_errors(make, extra):
+    with pytest.raises(fp.ParameterError) as caught:
+        fp.calibrate(make, **{**ASK, **extra})
+    assert "epsilon" in str(caught.value)
+
+
+def test_an_unbounded_parameter_is_told_to_be_bounded():
+    with pytest.raises(ImpossibleBudget, match="pass a finite domain"):
+        fp.calibrate(
+            lambda s: fp.Gaussian(noise_multiplier=1.0 + 1.0 / s), **{**ASK, "epsilon": 10.0}
+        )
+
+
+def test_a_run_that_refuses_every_value_says_why():
+    with pytest.raises(ImpossibleBudget, match="last refusal: probability must"):
+        fp.calibrate(lambda s: fp.Gaussian(noise_multiplier=s).sampled(fp.Poisson(2.0)), **ASK)

@@ -1,0 +1,261 @@
+"""Mechanisms: the algebra, and that what is released has the law that is accounted."""
+
+import math
+
+import numpy as np
+import pytest
+
+import fedprivacy as fp
+from fedprivacy.loss import Gdp
+
+SETTING = {
+    "noise_multiplier": 2.0,
+    "clip_norm": 0.5,
+    "kept": 40,
+    "dimension": 400,
+    "cohort": 25,
+}
+
+
+def sparse(**changed):
+    return fp.SparsifiedPerturbation(**{**SETTING, **changed})
+
+
+def as_array(values):
+    return np.asarray(values, dtype=np.float64)
+
+
+def as_tensor(values):
+    return pytest.importorskip("torch").tensor(np.asarray(values), dtype=float_of_torch())
+
+
+def float_of_torch():
+    return pytest.importorskip("torch").float64
+
+
+BOTH = pytest.mark.parametrize("kind", [as_array, as_tensor])
+PUBLIC = np.random.default_rng(5)
+
+
+@BOTH
+@pytest.mark.parametrize("sparsifier", ["rand_k", "top_k"])
+def test_nothing_leaves_off_the_mask(kind, sparsifier):
+    step = sparse(sparsifier=sparsifier)
+    mask = step.draw_mask(np.random.default_rng(1))
+    assert len(mask) == len(set(mask.tolist())) == 40
+    share = np.asarray(step.release(kind(np.ones(400)), np.random.default_rng(2), mask=mask))
+    off = np.setdiff1d(np.arange(400), mask)
+    assert (share[off] == 0.0).all()
+    assert (share[mask] != 0.0).all()
+    assert share.shape == (400,)
+
+
+@BOTH
+def test_the_noise_on_kept_coordinates_has_the_share_of_the_std(kind):
+    """20 000 normal draws: a sample std is off by 5 sigma = 2.5 % once in 1.7 million times."""
+    step = sparse()
+    mask = np.arange(40)
+    generator = np.random.default_rng(3)
+    draws = [
+        np.asarray(step.release(kind(np.zeros(400)), generator, mask=mask)) for _ in range(500)
+    ]
+    noise = np.concatenate([draw[mask] for draw in draws])
+    std = 0.5 * 2.0 / math.sqrt(25)
+    assert step.share_std == pytest.approx(std, rel=1e-15)
+    assert abs(noise.std() / std - 1.0) < 0.025
+    assert abs(noise.mean()) < 5 * std / math.sqrt(len(noise))
+
+
+@BOTH
+def test_a_cohort_of_shares_carries_the_full_noise(kind):
+    step = sparse(kept=400)
+    generator = np.random.default_rng(4)
+    total = sum(np.asarray(step.release(kind(np.zeros(400)), generator)) for _ in range(25))
+    assert step.sum_noise_std(25) == pytest.approx(1.0)
+    assert abs(total.std() - 1.0) < 5 / math.sqrt(800)
+
+
+@BOTH
+def test_rand_k_is_scaled_by_d_over_k_and_top_k_is_not(kind):
+    update = kind(np.full(400, 1e-4))
+    mask = np.arange(40)
+    scaled = np.asarray(sparse().contribution(update, mask))
+    plain = np.asarray(sparse(sparsifier="top_k").contribution(update, mask))
+    assert scaled == pytest.approx(np.full(40, 1e-3))
+    assert plain == pytest.approx(np.full(40, 1e-4))
+
+
+@BOTH
+@pytest.mark.parametrize("sparsifier", ["rand_k", "top_k"])
+def test_clipping_comes_after_sparsifying(kind, sparsifier):
+    """An update whose whole norm is huge and whose kept part is small is not clipped."""
+    values = np.full(400, 50.0)
+    mask = np.arange(40)
+    values[mask] = 1e-4
+    step = sparse(sparsifier=sparsifier)
+    scale = 10.0 if sparsifier == "rand_k" else 1.0
+    kept = np.asarray(step.contribution(kind(values), mask))
+    assert kept == pytest.approx(np.full(40, 1e-4 * scale))
+    values[mask] = PUBLIC.normal(size=40)
+    clipped = np.asarray(step.contribution(kind(values), mask))
+    assert np.linalg.norm(clipped) == pytest.approx(0.5, rel=1e-12)
+    assert clipped / np.linalg.norm(clipped) == pytest.approx(
+        values[mask] / np.linalg.norm(values[mask])
+    )
+
+
+@BOTH
+def test_contributions_never_exceed_the_clip_norm(kind):
+    generator = np.random.default_rng(6)
+    for exponent in np.linspace(-12, 12, 60):
+        update = kind(generator.normal(size=400) * 10.0**exponent)
+        kept = np.asarray(sparse().contribution(update, sparse().draw_mask(generator)))
+        assert np.linalg.norm(kept) <= 0.5 * (1 + 1e-12)
+
+
+def test_top_k_needs_a_public_mask():
+    with pytest.raises(fp.ParameterError, match=r"mask must be given for top_k.*public data"):
+        sparse(sparsifier="top_k").release(np.zeros(400))
+
+
+def test_rand_k_draws_every_coordinate_equally_often():
+    """4000 masks, each coordinate 400 +- 19: 6 sigma happens once in 1.2 million batches."""
+    step, generator = sparse(), np.random.default_rng(7)
+    seen = np.zeros(400)
+    for _ in range(4000):
+        seen[step.draw_mask(generator)] += 1
+    assert np.abs(seen - 400).max() < 6 * math.sqrt(4000 * 0.1 * 0.9)
+
+
+@BOTH
+@pytest.mark.parametrize("bad", [math.nan, math.inf])
+def test_a_non_finite_update_is_refused(kind, bad):
+    values = np.zeros(400)
+    values[7] = bad
+    for call in (
+        lambda: sparse().release(kind(values)),
+        lambda: sparse().contribution(kind(values), np.arange(40)),
+        lambda: fp.Gaussian(noise_multiplier=1.0).release(kind(values)),
+    ):
+        with pytest.raises(fp.ParameterError, match=r"finite"):
+            call()
+
+
+@pytest.mark.parametrize("shape", [(399,), (1, 400), ()])
+def test_a_wrong_shape_is_refused(shape):
+    with pytest.raises(fp.ParameterError, match=r"update must have shape \(400,\)"):
+        sparse().contribution(np.zeros(shape), np.arange(40))
+    with pytest.raises(fp.ParameterError, match=r"mask must have shape \(40,\)"):
+        sparse().contribution(np.zeros(400), np.arange(39))
+
+
+@BOTH
+def test_the_gaussian_adds_its_noise_to_the_sum(kind):
+    step = fp.Gaussian(noise_multiplier=3.0, clip_norm=0.2)
+    noise = np.asarray(step.release(kind(np.full(20_000, 7.0)), np.random.default_rng(8))) - 7.0
+    assert abs(noise.std() / 0.6 - 1.0) < 0.025
+
+
+def test_two_private_releases_differ():
+    step = fp.Gaussian(noise_multiplier=1.0)
+    assert (step.release(np.zeros(8)) != step.release(np.zeros(8))).all()
+
+
+@BOTH
+def test_a_release_leaves_its_input_alone(kind):
+    value = kind(np.ones(400))
+    sparse().release(value)
+    fp.Gaussian(noise_multiplier=1.0).release(value)
+    assert (np.asarray(value) == 1.0).all()
+
+
+@pytest.mark.parametrize("missing, colluding", [(0, 0), (1, 0), (0, 1), (4, 5), (24, 0)])
+def test_missing_and_colluding_shares_lower_the_multiplier(missing, colluding):
+    step = sparse(missing=missing, colluding=colluding)
+    multiplier = 2.0 * math.sqrt((25 - missing - colluding) / 25)
+    assert step.sum_multiplier == pytest.approx(multiplier, rel=1e-15)
+    assert step.privacy_loss("zero_out").curve == Gdp(1.0 / step.sum_multiplier)
+    assert step.privacy_loss("replace_one").curve == Gdp(2.0 / step.sum_multiplier)
+
+
+def test_topping_up_makes_good_for_the_missing_only():
+    assert sparse(missing=5, topped_up=True).sum_multiplier == 2.0
+    assert sparse(colluding=9, topped_up=True).sum_multiplier == pytest.approx(1.6)
+    assert sparse(topped_up=True).sum_noise_std(0) == 1.0
+    assert sparse().sum_noise_std(16) == pytest.approx(0.8)
+
+
+def test_sparsifying_does_not_change_privacy():
+    whole = sparse(kept=400).privacy_loss("replace_one").curve
+    for changed in ({"kept": 1}, {"sparsifier": "top_k"}, {"clip_norm": 9.0}):
+        assert sparse(**changed).privacy_loss("replace_one").curve == whole
+    assert whole == fp.Gaussian(noise_multiplier=2.0).privacy_loss("replace_one").curve
+
+
+def test_poisson_cohorts_need_topping_up():
+    with pytest.raises(fp.UnsupportedCombination, match=r"topped_up"):
+        sparse().sampled(fp.Poisson(0.1))
+    with pytest.raises(fp.UnsupportedCombination, match=r"topped_up"):
+        (sparse() * 3 + sparse(kept=3)).sampled(fp.Poisson(0.1))
+    assert sparse(topped_up=True).sampled(fp.Poisson(0.1)).privacy_loss("add_remove")
+
+
+def test_a_unit_is_sampled_once():
+    sampled = fp.Gaussian(noise_multiplier=1.0).sampled(fp.Poisson(0.5))
+    for twice in (sampled, sampled * 2, sampled + sampled, sampled.in_cohort(fp.Everyone())):
+        with pytest.raises(fp.UnsupportedCombination, match=r"already sampled"):
+            twice.sampled(fp.FixedSize(1, population=2))
+    assert sampled.in_cohort(fp.Poisson(0.5)).in_cohort(fp.Poisson(0.5))
+
+
+def test_units_do_not_add():
+    client, record = (fp.Gaussian(noise_multiplier=1.0, unit=u) for u in fp.Unit)
+    assert client.protects is fp.Unit.CLIENT and record.protects is fp.Unit.RECORD
+    for call in (lambda: client + record, lambda: sparse() + record, lambda: record * 2 + client):
+        with pytest.raises(fp.ParameterError, match=r"unit must agree"):
+            call()
+    unsaid = fp.Gaussian(noise_multiplier=1.0)
+    assert (unsaid + client).protects is fp.Unit.CLIENT
+    assert (unsaid * 2).protects is None
+
+
+def test_the_unit_reaches_the_bound_and_no_number():
+    bounds = [
+        fp.epsilon(fp.Gaussian(noise_multiplier=1.0, unit=u), delta=1e-5, adjacency="zero_out")
+        for u in ("client", "record", None)
+    ]
+    assert [bound.unit for bound in bounds] == [fp.Unit.CLIENT, fp.Unit.RECORD, None]
+    assert len({bound.upper for bound in bounds}) == 1
+
+
+def test_the_algebra_of_runs():
+    a, b = fp.Gaussian(noise_multiplier=1.0), fp.Gaussian(noise_multiplier=2.0)
+    assert (a * 2) * 3 == a * 6 == 6 * a == 2 * (3 * a)
+    assert a + a == a * 2
+    assert (a + b) * 2 == a * 2 + b * 2
+    assert (a + b) + a == a * 2 + b
+    assert hash(a * 2) == hash(a + a)
+    assert a.sampled(fp.Poisson(0.5)) == a.sampled(fp.Poisson(0.5))
+
+
+def test_mechanisms_are_values():
+    with pytest.raises(AttributeError):
+        fp.Gaussian(noise_multiplier=1.0).noise_multiplier = 2.0
+    with pytest.raises(TypeError):
+        fp.Gaussian(1.0)
+
+
+@pytest.mark.parametrize(
+    "scheme", [fp.Poisson(0.3), fp.FixedSize(6, population=20), fp.Everyone()], ids=repr
+)
+def test_schemes_draw_what_they_say(scheme):
+    """2000 draws of 20 units: every unit takes part ``rate`` of the time, within 6 sigma."""
+    generator = np.random.default_rng(9)
+    seen = np.zeros(20)
+    for _ in range(2000):
+        drawn = scheme.draw(20, generator)
+        assert len(set(drawn.tolist())) == len(drawn)
+        assert isinstance(scheme, fp.Poisson) or len(drawn) == scheme.rate * 20
+        seen[drawn] += 1
+    spread = math.sqrt(2000 * scheme.rate * (1 - scheme.rate))
+    assert np.abs(seen - 2000 * scheme.rate).max() <= 6 * spread

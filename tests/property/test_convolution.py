@@ -1,0 +1,178 @@
+"""Convolution of small lattices against exact rational arithmetic: UP >= exact >= DOWN."""
+
+import random
+from fractions import Fraction
+
+import numpy as np
+import pytest
+from mpmath import mp, mpf
+
+from fedprivacy.loss import Composed, Gdp, Sampled, Side
+from fedprivacy.loss.composition import Composition
+from fedprivacy.loss.lattice import Lattice
+
+
+def power(lattice, count):
+    """Exact masses {index: Fraction} of ``count`` copies."""
+    one = {lattice.start + i: Fraction(float(m)) for i, m in enumerate(lattice.mass) if m}
+    total = {0: Fraction(1)}
+    for _ in range(count):
+        total = times(total, one)
+    return total
+
+
+def times(a, b):
+    found = {}
+    for i, x in a.items():
+        for j, y in b.items():
+            found[i + j] = found.get(i + j, 0) + x * y
+    return found
+
+
+def exact_masses(parts):
+    total, finite = {0: Fraction(1)}, Fraction(1)
+    for lattice, count in parts:
+        total = times(total, power(lattice, count))
+        finite *= (1 - Fraction(lattice.infinite)) ** count
+    return {i: mpf(m.numerator) / mpf(m.denominator) for i, m in total.items()}, 1 - finite
+
+
+def value_of(parts, side, epsilon):
+    with np.errstate(
+        over="ignore", invalid="ignore"
+    ):  # losses of thousands; see the test of large losses
+        return Composition(parts, side).delta(epsilon)
+
+
+def exact_delta(masses, infinite, step, epsilon):
+    inside = sum(
+        m * -mp.expm1(mpf(epsilon) - mpf(step) * i)
+        for i, m in masses.items()
+        if mpf(step) * i > epsilon
+    )
+    return inside + mpf(infinite.numerator) / mpf(infinite.denominator)
+
+
+def random_parts(seed, side):
+    """One to three kinds, masses over up to 100 decades, counts up to 12."""
+    rng = random.Random(seed)
+    step = 10 ** rng.uniform(-3.5, 0.8)
+    parts = []
+    for _ in range(rng.randint(1, 3)):
+        decades = rng.choice([0, 2, 20, 100])
+        mass = np.array([10 ** rng.uniform(-decades, 0) for _ in range(rng.randint(1, 6))])
+        infinite = rng.choice([0.0, 1e-18, 1e-5]) if side is Side.UP else 0.0
+        mass *= (1.0 - infinite) / mass.sum() * (1 - 1e-13)
+        start = rng.randint(-5, 3)
+        parts.append((Lattice(step, start, mass, infinite), rng.choice([1, 1, 2, 5, 12])))
+    return rng, step, parts
+
+
+SEEDS = range(40)
+ULPS = mpf(10) ** -15
+FLOOR = mpf(10) ** -290
+"""Below this, numbers are near the end of double precision."""
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize("side", Side)
+def test_delta_of_a_convolution_is_on_its_side(seed, side):
+    rng, step, parts = random_parts(seed, side)
+    masses, infinite = exact_masses(parts)
+    for _ in range(5):
+        epsilon = max(0.0, rng.uniform(min(masses) - 2, max(masses) + 2) * step)
+        exact = exact_delta(masses, infinite, step, epsilon)
+        value = value_of(parts, side, epsilon)
+        assert 0.0 <= value <= 1.0
+        if side is Side.UP:
+            assert value >= min(exact, 1) * (1 - ULPS) - FLOOR
+        else:
+            assert value <= exact
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize("side", Side)
+def test_epsilon_of_a_convolution_is_on_its_side(seed, side):
+    rng, step, parts = random_parts(seed + 1000, side)
+    masses, infinite = exact_masses(parts)
+    found = Composition(parts, side)
+    for _ in range(5):
+        delta = 10 ** rng.uniform(-rng.choice([0.5, 6, 30]), -1e-4)
+        epsilon = found.epsilon(delta)
+        assert epsilon >= 0.0
+        if side is Side.UP and epsilon < float("inf"):
+            assert exact_delta(masses, infinite, step, epsilon) <= mpf(delta) * (1 + mpf(10) ** -14)
+        if side is Side.DOWN and epsilon > 0.0:
+            assert exact_delta(masses, infinite, step, epsilon) >= mpf(delta) * (1 - mpf(10) ** -14)
+
+
+@pytest.mark.parametrize("side", Side)
+def test_convolution_of_two_is_numpy_convolve(side):
+    generator = np.random.default_rng(11)
+    a, b = generator.random(200), generator.random(300)
+    a, b = a / a.sum(), b / b.sum()
+    parts = [(Lattice(0.01, -90, a, 0.0), 1), (Lattice(0.01, -140, b, 0.0), 1)]
+    exact = np.convolve(a, b)
+    losses = 0.01 * np.arange(-230, -230 + len(exact))
+    found = Composition(parts, side)
+    for epsilon in (0.0, 0.3, 1.0, 1.9):
+        above = losses > epsilon
+        truth = float(np.dot(exact[above], -np.expm1(epsilon - losses[above])))
+        value = found.delta(epsilon)
+        assert value >= truth * (1 - 1e-13) if side is Side.UP else value <= truth * (1 + 1e-13)
+        assert value == pytest.approx(truth, rel=1e-3 if side is Side.UP else 0.2)
+
+
+def responses(rounds, loss, epsilon):
+    """delta of ``rounds`` randomised responses of +- loss, by the binomial law, 40 digits."""
+    with mp.workdps(40):
+        honest = mpf(float(1 / (1 + np.exp(-loss))))
+        lie, loss = 1 - honest, mpf(loss)
+        most = int(mp.ceil((rounds - mpf(epsilon) / loss) / 2) - 1)
+        log_term = mp.loggamma(rounds + 1) - mp.loggamma(most + 1) - mp.loggamma(rounds - most + 1)
+        term = mp.exp(log_term + most * mp.log(lie) + (rounds - most) * mp.log(honest))
+        total, j = mpf(0), most
+        while j >= 0 and term > total * mpf(10) ** -38:
+            total += term * -mp.expm1(mpf(epsilon) - (rounds - 2 * j) * loss)
+            term *= mpf(j) / (rounds - j + 1) * honest / lie
+            j -= 1
+        return total
+
+
+@pytest.mark.parametrize("rounds", [10, 1000, 100_000, 1_000_000])
+@pytest.mark.parametrize("loss", [1e-3, 0.01, 2.0])
+@pytest.mark.parametrize("deviations", [0.3, 3.0, 8.0, 20.0])
+def test_a_million_randomised_responses(rounds, loss, deviations):
+    honest = float(1 / (1 + np.exp(-loss)))
+    lattice = Lattice(loss, -1, np.array([1 - honest, 0.0, honest]), 0.0)
+    mean = rounds * (2 * honest - 1) * loss
+    spread = 2 * loss * (rounds * honest * (1 - honest)) ** 0.5
+    epsilon = min(mean + deviations * spread, rounds * loss * 0.999)
+    exact = responses(rounds, loss, epsilon)
+    down, up = (value_of([(lattice, rounds)], side, epsilon) for side in (Side.DOWN, Side.UP))
+    assert down <= exact <= up
+    assert up <= exact * (1 + 1e-5)
+
+
+@pytest.mark.parametrize("tilted", [-30.0, 0.0, 30.0])
+def test_a_lattice_far_from_zero(tilted):
+    """All losses on one side: windows start far from 0, and the answer is trivial or exact."""
+    lattice = Lattice(0.5, int(tilted * 2), np.array([0.25, 0.5, 0.25]), 0.0)
+    masses, infinite = exact_masses([(lattice, 6)])
+    epsilon = max(6 * tilted, 0.0) + 0.75
+    exact = exact_delta(masses, infinite, 0.5, epsilon)
+    assert Composition([(lattice, 6)], Side.UP).delta(epsilon) >= exact
+    assert Composition([(lattice, 6)], Side.DOWN).delta(epsilon) <= exact
+
+
+@pytest.mark.parametrize("side", Side)
+@pytest.mark.parametrize("mu, q, rounds", [(1.0, 0.1, 3), (0.5, 0.4, 20), (3.0, 0.02, 5)])
+def test_sides_are_ordered_at_every_step(side, mu, q, rounds):
+    """UP at a coarse step is above DOWN at a fine one, and the other way round."""
+    whole = Composed(((Sampled(Gdp(mu), q), rounds),))
+    other = Side.DOWN if side is Side.UP else Side.UP
+    for coarse, fine in ((0.05, 0.002), (0.002, 0.05)):
+        for epsilon in (0.1, 1.0):
+            a = whole.composition(coarse, side).delta(epsilon)
+            b = whole.composition(fine, other).delta(epsilon)
+            assert a >= b if side is Side.UP else a <= b
