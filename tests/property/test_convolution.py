@@ -68,7 +68,7 @@ def random_parts(seed, side):
     return rng, step, parts
 
 
-SEEDS = range(40)
+SEEDS = range(30)
 ULPS = mpf(10) ** -15
 FLOOR = mpf(10) ** -290
 """Below this, numbers are near the end of double precision."""
@@ -139,9 +139,9 @@ def responses(rounds, loss, epsilon):
         return total
 
 
-@pytest.mark.parametrize("rounds", [10, 1000, 100_000, 1_000_000])
+@pytest.mark.parametrize("rounds", [10, 1000, 1_000_000])
 @pytest.mark.parametrize("loss", [1e-3, 0.01, 2.0])
-@pytest.mark.parametrize("deviations", [0.3, 3.0, 8.0, 20.0])
+@pytest.mark.parametrize("deviations", [0.3, 3.0, 20.0])
 def test_a_million_randomised_responses(rounds, loss, deviations):
     honest = float(1 / (1 + np.exp(-loss)))
     lattice = Lattice(loss, -1, np.array([1 - honest, 0.0, honest]), 0.0)

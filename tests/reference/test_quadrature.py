@@ -50,7 +50,7 @@ IDS = [repr(curve)[:60] for curve in CURVES]
 
 
 @pytest.mark.parametrize("curve", CURVES, ids=IDS)
-@pytest.mark.parametrize("epsilon", [0.0, 0.01, 0.7, 3.0])
+@pytest.mark.parametrize("epsilon", [0.0, 0.01, 3.0])
 def test_profile_of_one_round(curve, epsilon):
     pair = exact_pair(curve)
     for turned, exact in ((curve, pair), (curve.swap(), pair[::-1])):
@@ -64,7 +64,7 @@ def test_profile_of_one_round(curve, epsilon):
 
 
 @pytest.mark.parametrize("curve", CURVES, ids=IDS)
-@pytest.mark.parametrize("loss", [-2.0, -0.05, -1e-4, 1e-4, 0.05, 2.0])
+@pytest.mark.parametrize("loss", [-2.0, -1e-3, 1e-3, 2.0])
 def test_tails_of_one_round(curve, loss):
     """P(L > x) and Q(L > x) against the masses of the exact set {L > x}."""
     pair = exact_pair(curve)
@@ -197,7 +197,7 @@ MIXED = [(1.4, 1 / 60), (1.0, 0.1), (0.5, 0.3), (3.0, 0.7)]
 
 
 @pytest.mark.parametrize("z, q", MIXED)
-@pytest.mark.parametrize("epsilon", [0.2, 0.6, 2.0])
+@pytest.mark.parametrize("epsilon", [0.2, 1.0])
 def test_two_zero_out_rounds_by_quadrature(z, q, epsilon):
     scheme = fp.FixedSize(round(q * 600), population=600)
     run = fp.Gaussian(noise_multiplier=z).sampled(scheme) * 2
