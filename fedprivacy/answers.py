@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from .accountants import ACCOUNTANTS, Accountant
 from .bound import Bound
-from .errors import listed, refuse
+from .errors import listed, non_negative, refuse
 from .privacy_loss import PrivacyLoss
 from .relations import Adjacency, Observer
 
@@ -30,9 +30,23 @@ def accountant_named(name: str, tolerance: float = 1e-3) -> Accountant:
     Raises:
         ParameterError: an unknown name, or a tolerance that is not above 0.
     """
-    if name not in ACCOUNTANTS:
+    if not isinstance(name, str) or name not in ACCOUNTANTS:
         refuse("accountant", name, f"be one of {listed(ACCOUNTANTS)}")
     return ACCOUNTANTS[name](tolerance=tolerance)
+
+
+def loss_of(run: Accountable, adjacency: Adjacency | str, observer: Observer | str) -> PrivacyLoss:
+    """Return a run's privacy loss.
+
+    Raises:
+        ParameterError: ``run`` is nothing that has one.
+        UnsupportedCombination: no theorem covers the run under these facts.
+    """
+    if not hasattr(run, "privacy_loss"):
+        refuse(
+            "run", type(run).__name__, "have a privacy loss", "pass a mechanism, such as Gaussian"
+        )
+    return run.privacy_loss(adjacency, observer)
 
 
 def epsilon(
@@ -66,7 +80,7 @@ def epsilon(
     >>> print(f"{fp.epsilon(run, delta=1e-5, adjacency='add_remove').upper:.6f}")
     9.997256
     """
-    loss = run.privacy_loss(adjacency, observer)
+    loss = loss_of(run, adjacency, observer)
     return accountant_named(accountant, tolerance).compose(loss).epsilon(delta)
 
 
@@ -83,7 +97,7 @@ def delta(
 
     Arguments, result and errors are those of ``epsilon``; ``tolerance`` is relative here.
     """
-    loss = run.privacy_loss(adjacency, observer)
+    loss = loss_of(run, adjacency, observer)
     return accountant_named(accountant, tolerance).compose(loss).delta(epsilon)
 
 
@@ -112,11 +126,14 @@ def profile(
         observer: see ``epsilon``.
         tolerance: relative width of each delta's interval.
     """
-    loss = run.privacy_loss(adjacency, observer)
+    if isinstance(epsilons, str | bytes) or np.ndim(epsilons) != 1:
+        refuse("epsilons", epsilons, "be a sequence of numbers")
+    at = [non_negative(epsilons=value) for value in epsilons]
+    loss = loss_of(run, adjacency, observer)
     account = accountant_named("pld", tolerance).compose(loss)
-    found = [account.delta(float(at)) for at in epsilons]
+    found = [account.delta(value) for value in at]
     return Profile(
-        np.asarray(epsilons, dtype=np.float64),
+        np.array(at),
         np.array([bound.upper for bound in found]),
         np.array([bound.resolution[0] for bound in found]),
     )

@@ -73,7 +73,7 @@ class Bound:
         Raises:
             ParameterError: the claim is NaN or below 0.
         """
-        if math.isnan(claim) or claim < 0:
+        if not isinstance(claim, int | float) or math.isnan(claim) or claim < 0:
             raise ParameterError(f"claim must be a number of at least 0, got {claim!r}")
         if self.upper <= claim:
             return Verdict.HOLDS

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from .accountants import Accountant
-from .answers import Accountable, accountant_named
+from .answers import Accountable, accountant_named, loss_of
 from .bound import Bound
 from .errors import BudgetExhausted, non_negative, open_unit, refuse
 from .loss import Curve
@@ -59,7 +59,7 @@ class Budget:
         return f"{self.accountant} accountant (schedule fixed beforehand)"
 
     def _loss(self, round_: Accountable) -> PrivacyLoss:
-        return round_.privacy_loss(self.adjacency, self.observer)
+        return loss_of(round_, self.adjacency, self.observer)
 
     def allows(self, next_round: Accountable) -> bool:
         """Return whether one more such round keeps the whole within the budget. Spends nothing."""

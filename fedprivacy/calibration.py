@@ -141,7 +141,7 @@ _epsilon = epsilon
 
 def _domain(domain: tuple[float, float] | None, integer: bool) -> tuple[float, float]:
     low, high = domain if domain is not None else (1.0 if integer else 0.0, math.inf)
-    if not 0 <= low < high:
+    if isinstance(low, str) or isinstance(high, str) or not 0 <= low < high:
         refuse("domain", domain, "be (smallest, largest) with 0 <= smallest < largest")
     if integer:
         low, high = math.ceil(low), math.floor(high) if math.isfinite(high) else high

@@ -72,6 +72,9 @@ class Accountant(ABC):
             UnsupportedCombination: another adjacency or observer than before.
         """
         times = integer(1, count=count)
+        if not isinstance(loss, PrivacyLoss):
+            way_out = "pass mechanism.privacy_loss(adjacency, observer)"
+            refuse("loss", type(loss).__name__, "be a PrivacyLoss", way_out)
         parts = dict(self._parts)
         parts[loss] = parts.get(loss, 0) + times
         compose_losses(list(parts.items()))

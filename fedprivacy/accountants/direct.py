@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Callable
 
 import numpy as np
@@ -10,6 +11,9 @@ from numpy.typing import NDArray
 
 from ..loss import Curve, Side
 from ..loss.lattice import Array
+
+TINY = sys.float_info.min
+"""What an upper end that underflows is rounded up to."""
 
 _ROUNDING = 2e-12
 """Relative error allowed for each of the two tails that a delta is the difference of."""
@@ -22,6 +26,8 @@ def delta(curve: Curve, epsilons: Array, side: Side) -> Array:
     q = np.minimum(q, p)
     slack = _ROUNDING * (p + q)
     rounded = p - q + slack if side is Side.UP else p - q - slack
+    if side is Side.UP:
+        rounded = np.where(tails.p_above > -np.inf, np.maximum(rounded, TINY), rounded)
     return np.clip(rounded, 0.0, 1.0)
 
 

@@ -10,6 +10,7 @@ from typing import ClassVar
 from ..loss import Curve
 from ..privacy_loss import PrivacyLoss
 from .base import Accountant, Answer, orientations
+from .direct import TINY
 
 
 class RdpAccountant(Accountant):
@@ -36,7 +37,7 @@ class RdpAccountant(Accountant):
             return exponent + (order - 1.0) * math.log1p(-1.0 / order) - math.log(order)
 
         value, order = _worse_orientation(loss.curve, at)
-        return Answer(math.exp(min(value, 0.0)), method=f"RDP, order {order:.5g}")
+        return Answer(max(math.exp(min(value, 0.0)), TINY), method=f"RDP, order {order:.5g}")
 
 
 def _worse_orientation(curve: Curve, at: Callable[[Curve, float], float]) -> tuple[float, float]:

@@ -17,6 +17,7 @@ Four errors remain and each is bounded from the numbers at hand:
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -134,10 +135,12 @@ class Composition:
         if here < 0:
             return 1.0
         if index + 1 >= len(bounds):
-            return float(min(bounds[-1] + self.infinite(), 1.0))
+            least = sys.float_info.min if self._extreme(1) > epsilon else 0.0
+            return float(np.clip(bounds[-1] + self.infinite(), least, 1.0))
         near = _chord(self.step, first + index, epsilon)
-        value = (1 - near) * bounds[index] + near * bounds[index + 1]
-        return float(np.clip(value + self.infinite(), 0.0, 1.0))
+        value = (1 - near) * bounds[index] + near * bounds[index + 1] if near else bounds[index]
+        least = sys.float_info.min if self._extreme(1) > epsilon else 0.0
+        return float(np.clip(value + self.infinite(), least, 1.0))
 
     def epsilon(self, delta: float) -> float:
         """Return the composition's epsilon at a delta, rounded to the side; may be inf."""
@@ -173,31 +176,41 @@ class Composition:
         if index == 0 or index == len(bounds):
             return (first + index - (0 if up else 1)) * self.step
         low, high = (first + index - 1) * self.step, (first + index) * self.step
-        share = (bounds[index - 1] - target) / (bounds[index - 1] - bounds[index])
-        found = low + math.log1p(float(share) * math.expm1(high - low))
+        before, after = float(bounds[index - 1]), float(bounds[index])
+        if not (math.isfinite(before) and math.isfinite(after)):
+            return high if up else max(low, 0.0)
+        share = (before - target) / (before - after)
+        found = low + math.log1p(share * math.expm1(high - low))
         slack = self.count * LOSS_ROUNDING + 1e-14 * abs(found)
         return found + slack if up else max(found - slack, 0.0)
 
     def _profile(self, tilt: float, centre: float) -> tuple[int, Array, float]:
         """Return (first index, profile bounds at its lattice points) around ``centre``."""
         window = self._window(tilt)
-        losses = self.step * np.arange(window.start, window.start + len(window.mass))
+        losses = self.step * np.arange(window.start, window.start + len(window.mass), dtype=float)
         reference = float(np.clip(centre, losses[0], losses[-1]))
-        scale = self.moment(tilt) - tilt * reference
-        falling = np.exp(np.clip(-tilt * (losses - reference), -745, 700))
+        with np.errstate(over="ignore", under="ignore", invalid="ignore"):
+            bounds = self._bounds(window, losses, tilt, reference)
+        worst = np.inf if self.side is Side.UP else -np.inf
+        bounds = np.nan_to_num(bounds, nan=worst, posinf=np.inf, neginf=-np.inf)
+        return window.start, bounds, reference
+
+    def _bounds(self, window: _Window, losses: Array, tilt: float, reference: float) -> Array:
+        """Return the profile's bounds; what overflows is NaN or infinite and never used."""
+        up = self.side is Side.UP
+        exponent = tilt * (reference - losses)
+        falling = np.exp(np.maximum(exponent, -745.0) if up else exponent)
         weighted = window.mass * falling
         above = _suffix(weighted)
-        above_q = _suffix(weighted * np.exp(np.clip(reference - losses, -700, 700)))
-        profile = above - np.exp(np.clip(losses - reference, -700, 700)) * above_q
+        above_q = _suffix(weighted * np.exp(reference - losses))
+        profile = above - np.exp(losses - reference) * above_q
         weight_norm = math.sqrt(1.0 + 1.0 / (2.0 * max(tilt, 1e-9) * self.step))
         weight_norm = min(weight_norm, math.sqrt(len(losses)))
-        slack = falling * (window.error * weight_norm)
-        slack = slack + (1e-13 + 1.2e-16 * len(losses)) * above
-        slack = slack + falling * window.missing
-        signed = profile + slack if self.side is Side.UP else profile - slack
-        with np.errstate(over="ignore"):
-            bounds = signed * math.exp(min(scale, 700.0))
-        return window.start, bounds, reference
+        slack = falling * (window.error * weight_norm + window.missing)
+        slack = slack + (1e-13 + 1.2e-16 * len(losses)) * np.abs(above)
+        scale = self.moment(tilt) - tilt * reference
+        factor = math.exp(scale) if scale < 700.0 else math.inf
+        return np.asarray((profile + slack if up else profile - slack) * factor)
 
     def _window(self, tilt: float) -> _Window:
         """Convolve the tilted masses on a window that holds nearly all of them."""

@@ -43,7 +43,7 @@ class Gdp(Curve):
 
     def log_moment(self, order: float) -> float:
         """Return order (order - 1) mu^2 / 2."""
-        return order * (order - 1.0) * self.mu**2 / 2
+        return order * (order - 1.0) * self.mu * self.mu / 2
 
     def lattice(self, step: float, side: Side, tail_mass: float = TAIL_MASS) -> Lattice:
         """Return the rounded loss; no loss at all is rounded exactly."""

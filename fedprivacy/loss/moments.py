@@ -59,7 +59,7 @@ def log_moment(p: Mixture, q: Mixture, order: float) -> float:
     log_line = 0.5 * d * d - power * math.log(math.cos(0.5 * d * spread))
     mesh = 2.0 * math.pi * d / (_ACCURACY + 1.0 + log_line)
     centres = [order * a + (1.0 - order) * b for a in means for b in means]
-    radius = math.sqrt(order * (order - 1.0) * spread**2 + 2.0 * (_ACCURACY + 3.0))
+    radius = math.sqrt(order * (order - 1.0) * spread * spread + 2.0 * (_ACCURACY + 3.0))
     low, high = min(centres) - radius, max(centres) + radius
     if not (high - low) / mesh < _MAX_NODES:
         return math.inf

@@ -31,7 +31,10 @@ class Sampled(Curve):
     q: float
 
     def tails(self, loss: Array, side: Side = Side.UP) -> Tails:
-        """Return the inner tails at the inner loss, mixed."""
+        """Return the inner tails at the inner loss, mixed; nothing from below where not exact."""
+        if side is Side.DOWN and not self.inner.exact:
+            nothing = np.full(np.shape(loss), -np.inf)
+            return Tails(nothing, nothing, nothing, nothing)
         inner_loss = _inner_loss(loss, self.q)
         inner = self.inner.tails(inner_loss, side)
         rest = math.log1p(-self.q)
@@ -147,11 +150,21 @@ class Fold(Curve):
         return Fold(self.down, self.up)
 
 
+def _reach(curve: Curve) -> float:
+    """Return a loss beyond which P keeps at most ``TAIL_MASS`` on either side."""
+    for step in (1e-4, 1e-2, 1.0, 100.0):
+        try:
+            low, high = lattices.support(curve.tails, step, TAIL_MASS)
+        except lattices.TooLarge:
+            continue
+        return step * max(-low, high)
+    return 1e9
+
+
 @functools.lru_cache(maxsize=64)
 def _dots(curve: Curve) -> tuple[Array, Array]:
     """Return (losses, masses) of connected dots on a geometric grid, masses rounded up."""
-    low, high = lattices.support(lambda x: curve.tails(x), 1e-4, TAIL_MASS)
-    reach = 1e-4 * max(-low, high)
+    reach = _reach(curve)
     half = np.geomspace(1e-9, reach, 6000)
     edges = np.concatenate([-half[::-1], [0.0], half])
     return edges, lattices.connect_the_dots(curve.tails, edges)[0] * (1 + 1e-13)
@@ -259,11 +272,20 @@ def spread(curve: Curve) -> float:
     return math.sqrt(max(float(total), 1e-24))
 
 
+def _at_any_step(curve: Curve, step: float, side: Side) -> Lattice:
+    """Return the lattice of the given step, or of the first coarser one that is small enough."""
+    for _ in range(30):
+        try:
+            return curve.lattice(step, side)
+        except lattices.TooLarge:
+            step *= 4.0
+    return Lattice(step, 0, np.zeros(1), 1.0 if side is Side.UP else 0.0)
+
+
 @functools.lru_cache(maxsize=64)
 def _cumulated(curve: Composed, side: Side) -> tuple[Array, Array, Array, Array, Array]:
     """Return lattice points and the four log-masses above or at-or-below each gap between them."""
-    step = max(spread(curve) / 400.0, 1e-7)
-    rounded = curve.lattice(step, side)
+    rounded = _at_any_step(curve, max(spread(curve) / 400.0, 1e-7), side)
     losses = rounded.losses()
     q = rounded.mass * np.exp(-losses)
     absent = max(1.0 - float(q.sum()), 0.0) if side is Side.UP else 0.0
@@ -290,7 +312,7 @@ def compose(parts: Iterable[tuple[Curve, int]]) -> Curve:
         flat = curve.parts if isinstance(curve, Composed) else ((curve, 1),)
         for part, times in flat:
             if isinstance(part, Gdp):
-                squared += count * times * part.mu**2
+                squared += count * times * part.mu * part.mu
             elif count:
                 counts[part] = counts.get(part, 0) + count * times
     if squared:

@@ -137,6 +137,11 @@ class Run(Mechanism):
         return self.parts
 
 
+def _check_kind(scheme: object) -> None:
+    if not (hasattr(scheme, "amplify") and hasattr(scheme, "group")):
+        refuse("scheme", scheme, "be a sampling scheme", "pass Poisson(0.01), for instance")
+
+
 @dataclass(frozen=True)
 class SampledMechanism(Mechanism):
     """A mechanism run on sampled units; made by ``sampled``."""
@@ -145,6 +150,7 @@ class SampledMechanism(Mechanism):
     scheme: Scheme
 
     def __post_init__(self) -> None:
+        _check_kind(self.scheme)
         if self.inner.samples_its_unit:
             raise UnsupportedCombination(
                 "the unit was already sampled inside this mechanism; use .in_cohort(scheme) to "
@@ -172,6 +178,9 @@ class CohortMechanism(Mechanism):
 
     inner: Mechanism
     scheme: Scheme
+
+    def __post_init__(self) -> None:
+        _check_kind(self.scheme)
 
     @property
     def protects(self) -> Unit | None:

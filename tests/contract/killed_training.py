@@ -14,8 +14,8 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from fedprivacy.ledger import Ledger
 
+from fedprivacy.ledger import Ledger
 from fedprivacy.mechanisms import SparsifiedPerturbation
 from fedprivacy.sampling import FixedSize
 from fedprivacy.training import FederatedAveraging, FederatedData, load, logistic, train

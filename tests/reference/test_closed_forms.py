@@ -202,7 +202,6 @@ def test_composing_nothing_is_the_identity():
     assert compose([]).symmetric
 
 
-@pytest.mark.xfail(strict=True, reason="delta underflows to 0, which is below the truth")
 @pytest.mark.parametrize("count", [1, 2])
 def test_a_delta_below_every_double_is_not_called_zero(count):
     run = fp.Gaussian(noise_multiplier=1.0) * count

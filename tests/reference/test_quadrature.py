@@ -197,7 +197,7 @@ MIXED = [(1.4, 1 / 60), (1.0, 0.1), (0.5, 0.3), (3.0, 0.7)]
 
 
 @pytest.mark.parametrize("z, q", MIXED)
-@pytest.mark.parametrize("epsilon", [0.2, 1.0])
+@pytest.mark.parametrize("epsilon", [pytest.param(0.2, marks=pytest.mark.slow), 1.0])
 def test_two_zero_out_rounds_by_quadrature(z, q, epsilon):
     scheme = fp.FixedSize(round(q * 600), population=600)
     run = fp.Gaussian(noise_multiplier=z).sampled(scheme) * 2
