@@ -12,7 +12,7 @@ from .bound import Bound
 from .errors import BudgetExhausted, non_negative, open_unit, refuse
 from .loss import Curve
 from .privacy_loss import PrivacyLoss
-from .relations import Adjacency, Observer
+from .relations import Adjacency, Facts, Observer
 
 
 @dataclass
@@ -99,11 +99,34 @@ class Budget:
         return True
 
     def spent(self) -> Bound | None:
-        """Return the bound of what was spent so far, None before the first round."""
-        return self._composed(self._spent).epsilon(self.delta) if self._spent else None
+        """Return the bound of what was spent so far, None before the first round.
+
+        Of an adaptive schedule nothing smaller than the filter's whole budget is certified.
+        """
+        if not self._spent:
+            return None
+        if not self.adaptive:
+            return self._composed(self._spent).epsilon(self.delta)
+        return self.kept_by_filter(next(iter(self._spent)).facts)
+
+    def kept_by_filter(self, facts: Facts) -> Bound:
+        """Return what the filter certifies: the budget itself."""
+        return Bound(
+            quantity="epsilon",
+            given=self.delta,
+            upper=self.epsilon,
+            lower=0.0,
+            resolution=(0.0, self.epsilon),
+            witness=None,
+            method=self.rule,
+            theorems=("Renyi privacy filter (Feldman and Zrnic 2021)",),
+            assumptions=("every round's mechanism was fixed before its noise was drawn",),
+            facts=facts,
+        )
 
     def _composed(self, parts: dict[PrivacyLoss, int]) -> Accountant:
-        account = accountant_named(self.accountant)
+        width = min(1e-3, max(1e-3 * self.epsilon, 1e-9))
+        account = accountant_named(self.accountant, width)
         for loss, count in parts.items():
             account.compose(loss, count)
         return account

@@ -110,7 +110,7 @@ def _attained(curve: Curve, ask: Ask, ask_one: AskOne, step: float, delta: float
 
 def _at(curve: Curve, step: float, side: Side, ask: Ask, delta: float) -> float:
     assert isinstance(curve, Composed)
-    return ask(curve.composition(step, side, 1e-7 * delta))
+    return ask(curve.composition(step, side, max(1e-7 * delta, 1e-290)))
 
 
 def _refine(

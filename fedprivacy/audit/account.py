@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from os import PathLike
 from pathlib import Path
 
@@ -159,18 +159,9 @@ def _audit_adaptive(read: _Read, facts: Facts, epsilon: float, delta: float) -> 
     kept = run is None or budget.keeps(run.steps())
     verdict = Verdict.HOLDS if kept else Verdict.CANNOT_BE_CERTIFIED
     words = "stays within" if kept else "exceeds"
-    bound = Bound(
-        quantity="epsilon",
-        given=delta,
-        upper=epsilon if kept else math.inf,
-        lower=0.0,
-        resolution=(0.0, epsilon if kept else math.inf),
-        witness=None,
-        method=budget.rule,
-        theorems=("Renyi privacy filter (Feldman and Zrnic 2021)",),
-        assumptions=("every round's mechanism was fixed before its noise was drawn",),
-        facts=facts,
-    )
+    bound = budget.kept_by_filter(facts)
+    if not kept:
+        bound = replace(bound, upper=math.inf, resolution=(0.0, math.inf))
     return Audit(
         verdict=verdict,
         reasons=(

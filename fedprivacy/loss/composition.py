@@ -111,7 +111,7 @@ class Composition:
     def infinite(self) -> float:
         """Return the probability that any round's loss is infinite."""
         log_finite = sum(c * math.log1p(-min(la.infinite, 1.0 - 1e-16)) for la, c in self.parts)
-        return -math.expm1(log_finite)
+        return -math.expm1(log_finite) * (1.0 + 1e-15)
 
     def moment(self, tilt: float) -> float:
         """Return the log moment generating function of the finite loss at ``tilt``."""
@@ -294,7 +294,8 @@ class Composition:
             part = slice(window.start - start, window.start - start + len(window.mass))
             losses = self.step * np.arange(window.start, window.start + len(window.mass))
             back = np.exp(np.clip(self.moment(tilt) - tilt * losses, -745, 700))
-            error = back * (window.error + window.missing)
+            rounding = 1e-15 * (8.0 + abs(self.moment(tilt)) + np.abs(tilt * losses))
+            error = back * (window.error + window.missing + rounding * np.abs(window.mass))
             better = error < best_error[part]
             best_mass[part] = np.where(better, window.mass * back, best_mass[part])
             best_error[part] = np.where(better, error, best_error[part])

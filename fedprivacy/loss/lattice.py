@@ -196,7 +196,7 @@ def _share_from_above(cells: _Cells, step: float) -> Array:
     """
     short = np.maximum(cells.q * (1 - LOSS_ROUNDING) - cells.p + 2 * cells.error, 0.0)
     lift = _shifted(cells.p - cells.error - (cells.q + cells.error) * np.exp(-step), -1)
-    with np.errstate(divide="ignore", invalid="ignore"):
+    with np.errstate(all="ignore"):
         share = np.where(lift > 0, short / lift, 2.0)
     return np.asarray(np.where(short > 0, np.where(share <= 1.0, share, 2.0), 0.0))
 
@@ -209,6 +209,6 @@ def _share_from_below(cells: _Cells, step: float) -> Array:
     """
     spare = np.maximum(cells.p - cells.q - 2 * cells.error, 0.0)
     drop = _shifted((cells.q + cells.error) * np.exp(step) - cells.p + cells.error, 1)
-    with np.errstate(divide="ignore", invalid="ignore"):
+    with np.errstate(all="ignore"):
         share = np.where(drop > 0, spare / drop, 0.0)
     return np.asarray(np.minimum(share, 0.25))

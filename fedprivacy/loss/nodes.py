@@ -307,16 +307,16 @@ def compose(parts: Iterable[tuple[Curve, int]]) -> Curve:
         The composed curve; ``IDENTITY`` for no parts at all.
     """
     counts: dict[Curve, int] = {}
-    squared = 0.0
+    length = 0.0
     for curve, count in parts:
         flat = curve.parts if isinstance(curve, Composed) else ((curve, 1),)
         for part, times in flat:
             if isinstance(part, Gdp):
-                squared += count * times * part.mu * part.mu
+                length = math.hypot(length, math.sqrt(count * times) * part.mu)
             elif count:
                 counts[part] = counts.get(part, 0) + count * times
-    if squared:
-        counts[Gdp(math.sqrt(squared))] = 1
+    if length:
+        counts[Gdp(length)] = 1
     if not counts:
         return IDENTITY
     if list(counts.values()) == [1]:

@@ -31,10 +31,13 @@ def normal_like(value: Any, std: float, generator: Any = None) -> Any:
 
 def norm(value: Any) -> float:
     """Return the Euclidean norm of an array or tensor."""
-    flat = value.reshape(-1)
-    return math.sqrt(float((flat * flat).sum()))
+    largest = float(abs(value).max()) if len(value.reshape(-1)) else 0.0
+    if largest == 0.0 or not math.isfinite(largest):
+        return largest
+    scaled = value.reshape(-1) / largest
+    return largest * math.sqrt(float((scaled * scaled).sum()))
 
 
 def is_finite(value: Any) -> bool:
     """Return whether every entry of an array or tensor is finite."""
-    return math.isfinite(float(abs(value).sum())) if len(value.reshape(-1)) else True
+    return math.isfinite(float(abs(value).max())) if len(value.reshape(-1)) else True

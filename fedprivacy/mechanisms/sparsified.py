@@ -160,6 +160,10 @@ class SparsifiedPerturbation(Mechanism):
             update: flat array or tensor of shape (dimension,).
             mask: the round's indices, shape (kept,).
 
+        Returns:
+            Shape (kept,), norm at most ``clip_norm``; with entries that are not finite, to be
+            refused, where scaling by d/k overflowed.
+
         Raises:
             ParameterError: a wrong shape, or an entry that is not finite.
         """
@@ -170,9 +174,10 @@ class SparsifiedPerturbation(Mechanism):
         if not is_finite(update):
             refuse("update", "a non-finite entry", "be finite", "leave this client's update out")
         scale = self.dimension / self.kept if self.sparsifier is Sparsifier.RAND_K else 1.0
-        kept = update[mask] * scale
+        with np.errstate(over="ignore"):
+            kept = update[mask] * scale
         size = norm(kept)
-        return kept * (self.clip_norm / size) if size > self.clip_norm else kept
+        return kept * (self.clip_norm / size) if self.clip_norm < size < math.inf else kept
 
     def release(self, value: Any, generator: Any = None, *, mask: Any = None) -> Any:
         """Return one client's noisy share: shape of ``value``, zero off the mask.
@@ -194,6 +199,6 @@ class SparsifiedPerturbation(Mechanism):
         kept = self.contribution(value, mask)
         if not is_finite(kept):
             refuse("value", "too large once scaled by d/k", "stay finite", "leave this client out")
-        share = value * 0
+        share = value * 0.0
         share[mask] = kept + normal_like(kept, self.share_std, generator)
         return share
