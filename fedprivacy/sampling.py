@@ -150,9 +150,9 @@ def _fixed_zero_out(inner: Lossy, scheme: Scheme, observer: Observer) -> Pair:
 def _folded(inner: Lossy, scheme: Scheme, observer: Observer) -> Pair:
     """F(S, S) of the replace-one curve (T1), which must be symmetric."""
     q = scheme.rate
-    loss = inner.privacy_loss(Adjacency.REPLACE_ONE, observer)
     if q == 1.0:
-        return Pair(loss.curve, None if loss.witness is None else loss.witness.curve)
+        return _as_it_is(inner, Adjacency.REPLACE_ONE, observer)
+    loss = inner.privacy_loss(Adjacency.REPLACE_ONE, observer)
     if not loss.curve.symmetric:
         raise UnsupportedCombination(
             "T1 needs a replace-one curve that equals its swap; this inner mechanism's is not "

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from typing import ClassVar
 
 from ..loss import Curve
+from ..loss.composition import golden
 from ..privacy_loss import PrivacyLoss
 from .base import Accountant, Answer, orientations
 from .direct import TINY
@@ -54,26 +55,8 @@ def _best_order(at: Callable[[float], float]) -> tuple[float, float]:
             break
     best = min(range(len(values)), key=values.__getitem__)
     low, high = grid[max(best - 1, 0)], grid[min(best + 1, len(values) - 1)]
-    refined = _shrink(at, math.log(low - 1.0), math.log(high - 1.0))
-    return min((values[best], grid[best]), refined)
-
-
-def _shrink(at: Callable[[float], float], low: float, high: float) -> tuple[float, float]:
-    """Golden-section search over log(order - 1)."""
-    ratio = (math.sqrt(5.0) - 1.0) / 2.0
-    points = [high - ratio * (high - low), low + ratio * (high - low)]
-    values = [_finite(at(1.0 + math.exp(x))) for x in points]
-    for _ in range(24):
-        if values[0] <= values[1]:
-            high, points, values = points[1], [0.0, points[0]], [0.0, values[0]]
-            points[0] = high - ratio * (high - low)
-            values[0] = _finite(at(1.0 + math.exp(points[0])))
-        else:
-            low, points, values = points[0], [points[1], 0.0], [values[1], 0.0]
-            points[1] = low + ratio * (high - low)
-            values[1] = _finite(at(1.0 + math.exp(points[1])))
-    best = 0 if values[0] <= values[1] else 1
-    return values[best], 1.0 + math.exp(points[best])
+    refined = 1.0 + golden(lambda x: _finite(at(1.0 + x)), low - 1.0, high - 1.0, 24)
+    return min((values[best], grid[best]), (_finite(at(refined)), refined))
 
 
 def _finite(value: float) -> float:

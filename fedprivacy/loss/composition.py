@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import math
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -62,7 +62,7 @@ def _coarse_moment(grouped: list[tuple[Array, Array, int]], tilt: float) -> floa
     return total
 
 
-def _golden(function, low: float, high: float, rounds: int = 40) -> float:  # type: ignore[no-untyped-def]
+def golden(function: Callable[[float], float], low: float, high: float, rounds: int = 40) -> float:
     """Minimise a function of log-scale argument over [low, high], both above 0."""
     ratio = (math.sqrt(5) - 1) / 2
     a, b = math.log(low), math.log(high)
@@ -121,10 +121,10 @@ class Composition:
         """Return the composition's delta at an epsilon, rounded to the side."""
         if self.empty:
             return 1.0 if self.side is Side.UP else 0.0
-        tilt = _golden(
+        tilt = golden(
             lambda t: _coarse_moment(self._grouped, t) - t * epsilon, 1e-9, self._max_tilt
         )
-        first, bounds, _ = self._profile(tilt, epsilon)
+        first, bounds = self._profile(tilt, epsilon)
         moved = self.count * LOSS_ROUNDING + 1e-14 * epsilon
         epsilon = epsilon - moved if self.side is Side.UP else epsilon + moved
         here = epsilon / self.step - first
@@ -134,11 +134,10 @@ class Composition:
             return float(np.clip(bounds[index], 0.0, 1.0)) if here < index else 0.0
         if here < 0:
             return 1.0
-        if index + 1 >= len(bounds):
-            least = sys.float_info.min if self._extreme(1) > epsilon else 0.0
-            return float(np.clip(bounds[-1] + self.infinite(), least, 1.0))
-        near = _chord(self.step, first + index, epsilon)
-        value = (1 - near) * bounds[index] + near * bounds[index + 1] if near else bounds[index]
+        value = bounds[index]
+        near = _chord(self.step, first + index, epsilon) if index + 1 < len(bounds) else 0.0
+        if near:
+            value = (1 - near) * value + near * bounds[index + 1]
         least = sys.float_info.min if self._extreme(1) > epsilon else 0.0
         return float(np.clip(value + self.infinite(), least, 1.0))
 
@@ -150,13 +149,11 @@ class Composition:
         if target <= 0:
             return math.inf
 
-        def chernoff(tilt: float) -> float:
-            return (_coarse_moment(self._grouped, tilt) - math.log(target)) / tilt
-
-        tilt = _golden(chernoff, 1e-9, self._max_tilt)
-        if chernoff(tilt) <= 0 and self.moment(tilt) <= math.log(target):
+        tilt = self._chernoff_tilt(-math.log(target))
+        centre = (_coarse_moment(self._grouped, tilt) - math.log(target)) / tilt
+        if centre <= 0 and self.moment(tilt) <= math.log(target):
             return 0.0
-        first, bounds, _ = self._profile(tilt, chernoff(tilt))
+        first, bounds = self._profile(tilt, centre)
         return self._solve(first, bounds, target)
 
     def _solve(self, first: int, bounds: Array, target: float) -> float:
@@ -173,18 +170,22 @@ class Composition:
         if not len(hits):
             return math.inf if up else 0.0
         index = int(hits[0]) if up else int(hits[-1]) + 1
-        if index == 0 or index == len(bounds):
-            return (first + index - (0 if up else 1)) * self.step
-        low, high = (first + index - 1) * self.step, (first + index) * self.step
-        before, after = float(bounds[index - 1]), float(bounds[index])
-        if not (math.isfinite(before) and math.isfinite(after)):
-            return high if up else max(low, 0.0)
-        share = (before - target) / (before - after)
-        found = low + math.log1p(share * math.expm1(high - low))
+        at_end = index == 0 or index == len(bounds)
+        found = (first + index - (0 if up else 1)) * self.step
+        found = found if at_end else self._between(first, bounds, index, target)
         slack = self.count * LOSS_ROUNDING + 1e-14 * abs(found)
         return found + slack if up else max(found - slack, 0.0)
 
-    def _profile(self, tilt: float, centre: float) -> tuple[int, Array, float]:
+    def _between(self, first: int, bounds: Array, index: int, target: float) -> float:
+        """Return where the chord of two neighbouring bounds meets ``target``."""
+        low, high = (first + index - 1) * self.step, (first + index) * self.step
+        before, after = float(bounds[index - 1]), float(bounds[index])
+        if not (math.isfinite(before) and math.isfinite(after)):
+            return high if self.side is Side.UP else low
+        share = (before - target) / (before - after)
+        return low + math.log1p(share * math.expm1(high - low))
+
+    def _profile(self, tilt: float, centre: float) -> tuple[int, Array]:
         """Return (first index, profile bounds at its lattice points) around ``centre``."""
         window = self._window(tilt)
         losses = self.step * np.arange(window.start, window.start + len(window.mass), dtype=float)
@@ -193,7 +194,7 @@ class Composition:
             bounds = self._bounds(window, losses, tilt, reference)
         worst = np.inf if self.side is Side.UP else -np.inf
         bounds = np.nan_to_num(bounds, nan=worst, posinf=np.inf, neginf=-np.inf)
-        return window.start, bounds, reference
+        return window.start, bounds
 
     def _bounds(self, window: _Window, losses: Array, tilt: float, reference: float) -> Array:
         """Return the profile's bounds; what overflows is NaN or infinite and never used."""
@@ -239,7 +240,7 @@ class Composition:
             there = _coarse_moment(self._grouped, tilt + sign * s)
             return (there - coarse_here + _NEGLIGIBLE) / s
 
-        best = _golden(distance, 1e-9, self._max_tilt, 30)
+        best = golden(distance, 1e-9, self._max_tilt, 30)
         exact = (self.moment(tilt + sign * best) - here + _NEGLIGIBLE) / best
         return best, exact
 
@@ -302,11 +303,15 @@ class Composition:
         return self._rounded(start, best_mass, best_error, windows)
 
     def _tilts(self) -> list[float]:
-        grid = [
-            _golden(lambda t, d=d: (_coarse_moment(self._grouped, t) + d) / t, 1e-9, self._max_tilt)
-            for d in (12.0, 60.0)
-        ]
-        return [0.0, -1.0, *grid]
+        return [0.0, -1.0, self._chernoff_tilt(12.0), self._chernoff_tilt(60.0)]
+
+    def _chernoff_tilt(self, depth: float) -> float:
+        """Return the tilt that bounds the loss best, but for a probability exp(-depth)."""
+
+        def bound(tilt: float) -> float:
+            return (_coarse_moment(self._grouped, tilt) + depth) / tilt
+
+        return golden(bound, 1e-9, self._max_tilt)
 
     def _rounded(
         self, start: int, mass: Array, error: Array, windows: list[tuple[float, _Window]]

@@ -30,17 +30,8 @@ def gaussian_sum_loss(multiplier: float, facts: Facts) -> PrivacyLoss:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Gaussian(Mechanism):
-    """A sum of clipped contributions plus Gaussian noise.
-
-    Args:
-        noise_multiplier: std of the noise over the clip norm of one unit, above 0.
-        clip_norm: norm C that contributions are clipped to; only ``release`` uses it.
-        unit: "client" or "record"; may be left out.
-
-    Raises:
-        ParameterError: a value that is not a finite number above 0, or an unknown unit.
-    """
+class NoisySum(Mechanism):
+    """A sum of clipped contributions plus noise: the fields and checks of every such mechanism."""
 
     noise_multiplier: float
     clip_norm: float = 1.0
@@ -58,6 +49,20 @@ class Gaussian(Mechanism):
     def protects(self) -> Unit | None:
         """The unit given, if any."""
         return None if self.unit is None else Unit(self.unit)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Gaussian(NoisySum):
+    """A sum of clipped contributions plus Gaussian noise.
+
+    Args:
+        noise_multiplier: std of the noise over the clip norm of one unit, above 0.
+        clip_norm: norm C that contributions are clipped to; only ``release`` uses it.
+        unit: "client" or "record"; may be left out.
+
+    Raises:
+        ParameterError: a value that is not a finite number above 0, or an unknown unit.
+    """
 
     @property
     def sum_multiplier(self) -> float:

@@ -7,17 +7,16 @@ from typing import Any
 
 import numpy as np
 
-from ..errors import member, positive, refuse
+from ..errors import refuse
 from ..loss import LaplacePair
 from ..privacy_loss import PrivacyLoss, Witness
-from ..relations import Adjacency, Facts, Unit
-from .base import Mechanism
-from .gaussian import SUM_WITNESS
+from ..relations import Adjacency, Facts
+from .gaussian import SUM_WITNESS, NoisySum
 from .noise import is_finite, private_generator
 
 
 @dataclass(frozen=True, kw_only=True)
-class Laplace(Mechanism):
+class Laplace(NoisySum):
     """A sum of numbers clipped to [-C, C], plus Laplace noise.
 
     One number, not a vector: only there is the pair of the shifted and the unshifted noise the
@@ -31,22 +30,6 @@ class Laplace(Mechanism):
     Raises:
         ParameterError: a value that is not a finite number above 0, or an unknown unit.
     """
-
-    noise_multiplier: float
-    clip_norm: float = 1.0
-    unit: Unit | str | None = None
-
-    def __post_init__(self) -> None:
-        scale = positive(noise_multiplier=self.noise_multiplier)
-        object.__setattr__(self, "noise_multiplier", scale)
-        object.__setattr__(self, "clip_norm", positive(clip_norm=self.clip_norm))
-        if self.unit is not None:
-            object.__setattr__(self, "unit", member(Unit, unit=self.unit))
-
-    @property
-    def protects(self) -> Unit | None:
-        """The unit given, if any."""
-        return None if self.unit is None else Unit(self.unit)
 
     def _loss(self, facts: Facts) -> PrivacyLoss:
         moves = 2.0 if facts.adjacency is Adjacency.REPLACE_ONE else 1.0
