@@ -116,7 +116,7 @@ def _epsilon_of(
     curve: Curve, delta: float, tolerance: float, deadline: float | None, floor: float
 ) -> Interval:
     """Return epsilon's interval; an orientation that stays below ``floor`` is not refined."""
-    if floor > 0 and isinstance(curve, Composed) and inversion.at_most(curve, delta, floor):
+    if _stays_below(curve, delta, floor, floor):
         return Interval(0.0, floor, "PLD, moments inverted")
     question = _Question(
         lambda: delta,
@@ -133,7 +133,7 @@ def _delta_of(
     curve: Curve, epsilon: float, tolerance: float, deadline: float | None, floor: float
 ) -> Interval:
     """Return delta's interval; an orientation that stays below ``floor`` is not refined."""
-    if floor > 0 and isinstance(curve, Composed) and inversion.at_most(curve, floor, epsilon):
+    if _stays_below(curve, floor, epsilon, floor):
         return Interval(0.0, floor, "PLD, moments inverted")
     question = _Question(
         lambda: _scale(curve, epsilon),
@@ -144,6 +144,11 @@ def _delta_of(
         deadline,
     )
     return _interval(curve, question, tolerance)
+
+
+def _stays_below(curve: Curve, delta: float, epsilon: float, floor: float) -> bool:
+    """Return whether (epsilon, delta), one of them a floor above 0, is cheaply seen to hold."""
+    return floor > 0 and isinstance(curve, Composed) and inversion.at_most(curve, delta, epsilon)
 
 
 def _scale(curve: Curve, epsilon: float) -> float:

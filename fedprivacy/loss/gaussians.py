@@ -89,8 +89,16 @@ class GaussianPair:
             return self.mirrored().oriented()
         return self, 0.5 * (a + b)
 
-    def _loss(self, y: Array) -> Array:
-        return log_sum(self.p, y) - log_sum(self.q, y)
+    def _exponent(self, y: Array, tilt: float) -> tuple[Array, Array]:
+        """Return (log of the integrand but for its constant, loss) at each y."""
+        log_p, log_q = log_sum(self.p, y), log_sum(self.q, y)
+        return (1 + tilt) * log_p - tilt * log_q - 0.5 * (y * y), log_p - log_q
+
+    def _cells(self, low: float, high: float, tilt: float) -> tuple[Array, Array]:
+        """Return (edges of cells of width 1/4, log of a bound on the integral over each)."""
+        edges = np.linspace(low, high, math.ceil(4.0 * (high - low)) + 1)
+        log_top = self._log_top(edges[:-1], edges[1:], tilt) + math.log(edges[1] - edges[0])
+        return edges, log_top
 
     def rule(self, tilt: float, height: float) -> Rule:
         """Return the trapezoid rule for the whole line, up to a height.
@@ -117,8 +125,7 @@ class GaussianPair:
         """
         y = np.linspace(low, high, 256)
         step = float(y[1] - y[0])
-        log_p, log_q = log_sum(self.p, y), log_sum(self.q, y)
-        exponent = (1 + tilt) * log_p - tilt * log_q - 0.5 * (y * y)
+        exponent, _ = self._exponent(y, tilt)
         heavy = y[exponent > np.max(exponent) - 30.0 - 0.125 * step * step]
         return max(low, float(heavy[0]) - step), min(high, float(heavy[-1]) + step)
 
@@ -133,8 +140,7 @@ class GaussianPair:
             return low, high, -_DEPTH
         if count > _MAX_NODES:
             raise NoSpectrum
-        edges = np.linspace(low, high, count + 1)
-        log_top = self._log_top(edges[:-1], edges[1:], tilt) + math.log(edges[1] - edges[0])
+        edges, log_top = self._cells(low, high, tilt)
         cut = float(np.max(log_top)) - 60.0
         heavy = np.flatnonzero(log_top > cut)
         outside = float(np.logaddexp(cut + math.log(count) + 2.0, -_DEPTH))
@@ -152,11 +158,9 @@ class GaussianPair:
         simple = self._log_growth(d, tilt) + height * d * self.spread
         if (high - low) * np.min((_DEPTH + simple) / d) < 2.0 * math.pi * _CHEAP_NODES:
             return simple, 0.0
-        count = math.ceil(4.0 * (high - low))
-        if count > _MAX_NODES // 4:
+        if math.ceil(4.0 * (high - low)) > _MAX_NODES // 4:
             raise NoSpectrum
-        edges = np.linspace(low, high, count + 1)
-        log_top = self._log_top(edges[:-1], edges[1:], tilt) + math.log(edges[1] - edges[0])
+        edges, log_top = self._cells(low, high, tilt)
         keep = log_top > np.max(log_top) - 120.0
         phase = self._phase(d[:, None], edges[:-1][keep], edges[1:][keep])
         log_strip = log_total((log_top[keep] + height * phase).T)
@@ -195,10 +199,9 @@ class GaussianPair:
         radius = 0.5 * (high - low) / count
         at, share = legendre(12) if half else _MIDPOINT
         y = (low + radius * (2 * np.arange(count)[:, None] + 1.0 + at)).ravel()
-        log_p, log_q = log_sum(self.p, y), log_sum(self.q, y)
-        exponent = (1 + tilt) * log_p - tilt * log_q - 0.5 * (y * y)
+        exponent, loss = self._exponent(y, tilt)
         top = float(exponent.max())
-        weights, loss = np.exp(exponent - top) * np.tile(share, count), log_p - log_q
+        weights = np.exp(exponent - top) * np.tile(share, count)
         total = float(weights.sum())
         mean = float(weights @ loss) / total
         variance = float(weights @ (loss * loss)) / total - mean * mean
@@ -333,8 +336,8 @@ class GaussianPair:
         if start is not None:
             low, high = start, max(high, start + 1.0)
         y = np.linspace(low, high, min(max(256, math.ceil((high - low) / 0.1)), _MAX_NODES))
-        weight = -0.5 * y * y + (1 + tilt) * log_sum(self.p, y) - tilt * log_sum(self.q, y)
-        heavy = y[weight > np.max(weight) - 6.0]
+        exponent, _ = self._exponent(y, tilt)
+        heavy = y[exponent > np.max(exponent) - 6.0]
         return float(heavy[0]), float(heavy[-1])
 
 

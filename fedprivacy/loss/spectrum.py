@@ -81,6 +81,11 @@ class Spectrum:
     atom: float = 0.0
 
     @property
+    def log_atom(self) -> float:
+        """Return the log of the mass at loss 0, -inf where there is none."""
+        return self.log_size + math.log(self.atom) if self.atom > 0 else -math.inf
+
+    @property
     def log_moment(self) -> float:
         """Return an upper bound on log A(tilt)."""
         return self.log_size + math.log(abs(self.values[0]) + self.error[0])
