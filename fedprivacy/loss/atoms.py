@@ -144,7 +144,7 @@ class Atoms(Curve):
 
     def decay(self, tilt: float, heights: Array, fine: bool = False) -> Decay:
         """Return the level: sums of few waves come back to their size again and again."""
-        return self.level(tilt, heights)
+        return self.spectrum(Line(tilt, 0.0, 1)).level(heights)
 
 
 def _empty(step: float) -> Lattice:

@@ -104,12 +104,6 @@ class Curve(ABC):
         decay = Decay(at.log_atom, at.log_size + log_kept)
         return spectra.sampled_decay(self.spectrum, tilt, heights, decay) if fine else decay
 
-    def level(self, tilt: float, heights: Array) -> Decay:
-        """Return the bound that needs no looking: |E_P e^{s L}| is at most E_P e^{tilt L}."""
-        at = self.spectrum(Line(tilt, 0.0, 1))
-        rest = max(abs(at.values[0]) + float(at.error[0]) - at.atom, 1e-300)
-        return Decay(at.log_atom, np.full_like(heights, at.log_size + math.log(rest) + 1e-12))
-
     def _kept(self, at: Spectrum, heights: Array) -> Array:
         lost = sum(w * pair.lost(at, heights) for w, pair in self.pairs())
         return np.asarray(1.0 + at.error[0] - lost)

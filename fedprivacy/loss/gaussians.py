@@ -35,10 +35,13 @@ from .spectrum import (
 Mixture = tuple[tuple[float, float], ...]
 """Components (weight, mean) of a Gaussian mixture with a common standard deviation."""
 
-_DEPTH = 40.0
+Columns = tuple[tuple[Array, Array], ...]
+"""Components of many mixtures at once: weights and means of shape ``(mixtures, 1)``."""
+
+DEPTH = 40.0
 """Each rule errs by at most a few exp(-40) = 4e-18."""
 _MAX_NODES = 1 << 16
-_CHEAP_NODES = 400
+CHEAP_NODES = 400
 """Up to so many nodes no better bound on the turns is looked for."""
 
 
@@ -109,12 +112,12 @@ class GaussianPair:
         low, high, log_outside = self._trimmed(tilt)
         d = np.linspace(0.02, 0.98, 25) * min(math.pi / max(self.spread, 0.2), 12.0)
         log_strip, log_size = self._strip(d, tilt, height, (low, high), log_outside)
-        meshes = 2.0 * math.pi * d / (_DEPTH + log_strip - log_size)
+        meshes = 2.0 * math.pi * d / (DEPTH + log_strip - log_size)
         mesh = float(np.max(meshes))
         if not (high - low) / mesh < _MAX_NODES:
             raise NoSpectrum
         y = low + mesh * np.arange(math.ceil((high - low) / mesh) + 1, dtype=np.float64)
-        log_error = float(np.logaddexp(log_size - _DEPTH + 1.0, log_outside))
+        log_error = float(np.logaddexp(log_size - DEPTH + 1.0, log_outside))
         return self._rule(y, np.full(len(y), math.log(mesh)), tilt, log_error)
 
     def _narrowed(self, tilt: float, low: float, high: float) -> tuple[float, float]:
@@ -134,16 +137,16 @@ class GaussianPair:
 
         That is the integral there or any trapezoid sum for it, of a mesh below 1.
         """
-        low, high = self._range(tilt)
+        low, high = self.span(tilt)
         count = math.ceil(4.0 * (high - low))
         if count < 240:
-            return low, high, -_DEPTH
+            return low, high, -DEPTH
         if count > _MAX_NODES:
             raise NoSpectrum
         edges, log_top = self._cells(low, high, tilt)
         cut = float(np.max(log_top)) - 60.0
         heavy = np.flatnonzero(log_top > cut)
-        outside = float(np.logaddexp(cut + math.log(count) + 2.0, -_DEPTH))
+        outside = float(np.logaddexp(cut + math.log(count) + 2.0, -DEPTH))
         return float(edges[heavy[0]]), float(edges[heavy[-1] + 1]), outside
 
     def _strip(
@@ -156,7 +159,7 @@ class GaussianPair:
         """
         low, high = inside
         simple = self._log_growth(d, tilt) + height * d * self.spread
-        if (high - low) * np.min((_DEPTH + simple) / d) < 2.0 * math.pi * _CHEAP_NODES:
+        if (high - low) * np.min((DEPTH + simple) / d) < 2.0 * math.pi * CHEAP_NODES:
             return simple, 0.0
         if math.ceil(4.0 * (high - low)) > _MAX_NODES // 4:
             raise NoSpectrum
@@ -187,7 +190,7 @@ class GaussianPair:
 
     def cumulants(self, tilt: float, start: float = -math.inf) -> Cumulants:
         """Return log A(tilt) and two derivatives to a few digits, of the part above ``start``."""
-        low, high = self._range(tilt, 18.0)
+        low, high = self.span(tilt, 18.0)
         half = start > low
         low, high = (start, max(high, start + 1.0)) if half else (low, high)
         width = min(1.5, 2.0 / self.spread) if half else min(0.4, 1.2 / max(self.spread, 1.0))
@@ -205,23 +208,20 @@ class GaussianPair:
         total = float(weights.sum())
         mean = float(weights @ loss) / total
         variance = float(weights @ (loss * loss)) / total - mean * mean
-        return Cumulants(top + math.log(total * radius) - 0.5 * _LOG_2PI, mean, variance)
+        return Cumulants(top + math.log(total * radius) - 0.5 * LOG_2PI, mean, variance)
 
     def _rule(self, y: Array, log_width: Array, tilt: float, log_error: float) -> Rule:
         """Return the rule with nodes y, leaving out those that hardly count."""
         log_p, log_q = log_sum(self.p, y), log_sum(self.q, y)
-        log_weight = log_width - 0.5 * (y * y + _LOG_2PI) + (1 + tilt) * log_p - tilt * log_q
+        log_weight = log_width - 0.5 * (y * y + LOG_2PI) + (1 + tilt) * log_p - tilt * log_q
         top = float(np.max(log_weight, initial=-np.inf))
         keep = log_weight > top - 45.0
         y, log_p, log_q = y[keep], log_p[keep], log_q[keep]
-        off_p, off_q = log_sum_error(self.p, y), log_sum_error(self.q, y)
-        powers = (1 + tilt) * np.abs(log_p) + tilt * np.abs(log_q)
-        wobble = UNIT * (16.0 + 8.0 * y * y + 4.0 * powers) + (1 + tilt) * off_p + tilt * off_q
         loss = log_p - log_q
-        slip = off_p + off_q + 2 * UNIT * np.abs(loss)
+        wobble, slip = rounding(self.p, self.q, y, tilt, log_p, log_q)
         left_out = top - 45.0 + math.log(max(len(keep), 1))
-        own = top + math.log(max(len(keep), 1)) + 1.0 - _DEPTH
-        log_error = float(log_total(np.array([log_error, left_out, own, 1.0 - _DEPTH])))
+        own = top + math.log(max(len(keep), 1)) + 1.0 - DEPTH
+        log_error = float(log_total(np.array([log_error, left_out, own, 1.0 - DEPTH])))
         return Rule(log_weight[keep], loss, wobble, slip, log_error)
 
     def _log_growth(self, d: Array | float, tilt: float) -> Array:
@@ -230,7 +230,7 @@ class GaussianPair:
         half = 0.5 * (max(b) - min(b))
         return np.asarray(0.5 * d * d - tilt * np.log(np.cos(np.minimum(d * half, 1.57))))
 
-    def _range(self, tilt: float, depth: float = _DEPTH + 1.0) -> tuple[float, float]:
+    def span(self, tilt: float, depth: float = DEPTH + 1.0) -> tuple[float, float]:
         """Return an interval outside which the integrand adds up to at most e^-depth.
 
         ``P^{1+s} Q^{-s}`` is jointly convex, so at most the weighted sum over all (a, b) of
@@ -248,7 +248,7 @@ class GaussianPair:
         Raises:
             NoSpectrum: it would need too many nodes.
         """
-        high = max(self._range(tilt)[1], start + 1.0)
+        high = max(self.span(tilt)[1], start + 1.0)
         width = min(1.5, 2.0 / max(self.spread, 1e-9), 40.0 / max(height * self.spread, 1e-9))
         panels = math.ceil((high - start) / width)
         if panels > _MAX_NODES // 16:
@@ -256,7 +256,7 @@ class GaussianPair:
         radius = (high - start) / (2 * panels)
         middle = np.asarray(start + radius * (2 * np.arange(panels) + 1.0), dtype=np.float64)
         log_top = self._log_top(middle - radius, middle + radius, tilt) + math.log(2 * radius)
-        target = max(float(np.max(log_top)) - 5.0, 0.0) - _DEPTH
+        target = max(float(np.max(log_top)) - 5.0, 0.0) - DEPTH
         wanted = log_top > target
         if not wanted.any():
             wanted[np.argmax(log_top)] = True
@@ -287,7 +287,7 @@ class GaussianPair:
                 + self._log_growth(d, tilt)
                 + math.log(64.0 / 15.0 * radius / (1.0 - rho**-2))
             )
-            cost = (float(np.max(needed, initial=0.0)) + _DEPTH) / math.log(rho)
+            cost = (float(np.max(needed, initial=0.0)) + DEPTH) / math.log(rho)
             if best is None or cost < best[0]:
                 best = (cost, rho, needed)
         if best is None:
@@ -305,7 +305,7 @@ class GaussianPair:
         slope = (1 + tilt) * (at_high - at_low) / length - tilt * posterior_mean(self.q, middle)
         height = (1 + tilt) * 0.5 * (at_low + at_high) - tilt * log_sum(self.q, middle)
         top = np.clip(slope, low, high)
-        return np.asarray(height + slope * (top - middle) - 0.5 * (top * top + _LOG_2PI))
+        return np.asarray(height + slope * (top - middle) - 0.5 * (top * top + LOG_2PI))
 
     def mass_above(self, start: float) -> float:
         """Return the mass of P above a point."""
@@ -332,7 +332,7 @@ class GaussianPair:
 
     def _heavy_range(self, tilt: float, start: float | None) -> tuple[float, float]:
         """Return an interval with nearly all the tilted mass (above ``start``)."""
-        low, high = self._range(tilt)
+        low, high = self.span(tilt)
         if start is not None:
             low, high = start, max(high, start + 1.0)
         y = np.linspace(low, high, min(max(256, math.ceil((high - low) / 0.1)), _MAX_NODES))
@@ -341,7 +341,7 @@ class GaussianPair:
         return float(heavy[0]), float(heavy[-1])
 
 
-_LOG_2PI = math.log(2.0 * math.pi)
+LOG_2PI = math.log(2.0 * math.pi)
 _MIDPOINT = np.zeros(1), np.full(1, 2.0)
 _FAR = 1e150
 
@@ -401,7 +401,7 @@ class _Edges(NamedTuple):
         back the answer is 0.
         """
         length = np.diff(self.y)
-        rest = -0.5 * (self.y**2 + _LOG_2PI) - tilt * self.log_q - log_size
+        rest = -0.5 * (self.y**2 + LOG_2PI) - tilt * self.log_q - log_size
         exact = rest + (1 + tilt) * self.log_p
         from_left = rest[1:] + (1 + tilt) * (self.log_p[:-1] + self.mean_p[:-1] * length)
         from_right = rest[:-1] + (1 + tilt) * (self.log_p[1:] - self.mean_p[1:] * length)
@@ -435,11 +435,21 @@ def _slabs(height: Array, width: Array) -> tuple[Array, Array]:
     return np.array(mass), np.array(wide)
 
 
-def log_sum(mixture: Mixture, y: Array) -> Array:
+def rounding(
+    p: Mixture | Columns, q: Mixture | Columns, y: Array, tilt: float, log_p: Array, log_q: Array
+) -> tuple[Array, Array]:
+    """Return (relative error of each node's weight, absolute error of its loss)."""
+    off_p, off_q = log_sum_error(p, y), log_sum_error(q, y)
+    powers = (1 + tilt) * np.abs(log_p) + tilt * np.abs(log_q)
+    wobble = UNIT * (16.0 + 8.0 * y * y + 4.0 * powers) + (1 + tilt) * off_p + tilt * off_q
+    return wobble, off_p + off_q + 2 * UNIT * np.abs(log_p - log_q)
+
+
+def log_sum(mixture: Mixture | Columns, y: Array) -> Array:
     """Return log sum_i w_i e^{m_i y - m_i^2 / 2}, precise where it is near 0 too."""
     powers = [mean * y - 0.5 * mean * mean for _, mean in mixture]
     if len(mixture) == 1:
-        return np.asarray(powers[0] + math.log(mixture[0][0]))
+        return np.asarray(powers[0] + np.log(mixture[0][0]))
     top = functools.reduce(np.maximum, powers)
     small = _small(mixture, powers)
     large = sum(w * np.exp(e - top) for (w, _), e in zip(mixture, powers, strict=True))
@@ -447,7 +457,7 @@ def log_sum(mixture: Mixture, y: Array) -> Array:
     return np.asarray(np.where(near, np.log1p(np.where(near, small, 0.0)), top + np.log(large)))
 
 
-def _small(mixture: Mixture, powers: list[Array]) -> Array:
+def _small(mixture: Mixture | Columns, powers: list[Array]) -> Array:
     """Return the sum less 1, the weights adding up to 1; right only where all powers are small."""
     terms = [w * np.expm1(np.minimum(e, 30.0)) for (w, _), e in zip(mixture, powers, strict=True)]
     return np.asarray(functools.reduce(np.add, terms))
@@ -458,7 +468,7 @@ def _near(top: Array, small: Array) -> NDArray[np.bool_]:
     return np.asarray((top <= 30.0) & (np.abs(small) < 0.5))
 
 
-def log_sum_error(mixture: Mixture, y: Array) -> Array:
+def log_sum_error(mixture: Mixture | Columns, y: Array) -> Array:
     """Return how far ``log_sum`` may be off, weights and means and y being off by a unit each.
 
     Term by term: a power errs by 6 units of its two summands, ``expm1`` and the product with the

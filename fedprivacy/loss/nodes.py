@@ -18,6 +18,7 @@ from .gaussians import GaussianPair
 from .lattice import Array, Lattice, Side, Tails
 from .leaves import IDENTITY, Gdp
 from .spectrum import Cumulants, Decay, Line, NoSpectrum, Rule, Spectrum
+from .stacks import Bundle
 
 _MAX_CHORD_ORDER = 2048
 _FEW = 24
@@ -324,14 +325,23 @@ class Composed(Curve):
 
     def spectrum(self, line: Line) -> Spectrum:
         """Return the product of the parts'."""
-        return spectra.power([(curve.spectrum(line), count) for curve, count in self.parts])
+        found = self._bundle.spectra(line)
+        return spectra.power([(at, n) for at, (_, n) in zip(found, self.parts, strict=True)])
+
+    @functools.cached_property
+    def _bundle(self) -> Bundle:
+        return Bundle([curve for curve, _ in self.parts])
+
+    @functools.cached_property
+    def _typical_bundle(self) -> Bundle:
+        return Bundle([curve for curve, _ in self._typical])
 
     @functools.cached_property
     def _typical(self) -> tuple[tuple[Curve, float], ...]:
         """Return parts and counts that stand for all: the strongest, and some of the others."""
         if len(self.parts) <= 2 * _FEW:
             return tuple((curve, float(count)) for curve, count in self.parts)
-        strength = [(curve.cumulants(1.0).value, k) for k, (curve, _) in enumerate(self.parts)]
+        strength = [(at.value, k) for k, at in enumerate(self._bundle.cumulants(1.0))]
         ordered = [self.parts[k] for _, k in sorted(strength, reverse=True)]
         strong, rest = ordered[:_FEW], ordered[_FEW:]
         chosen = rest[:: -(-len(rest) // _FEW)]
@@ -341,16 +351,18 @@ class Composed(Curve):
 
     def cumulants(self, tilt: float) -> Cumulants:
         """Return the sums of the parts'; of many parts, those of some."""
-        found = [(curve.cumulants(tilt), count) for curve, count in self._typical]
+        each = zip(self._typical_bundle.cumulants(tilt), self._typical, strict=True)
+        found = [(part, count) for part, (_, count) in each]
         return Cumulants(*(sum(n * part[k] for part, n in found) for k in range(3)))
 
     def decay(self, tilt: float, heights: Array, fine: bool = False) -> Decay:
         """Return the product of the parts' bounds; of many parts, only some fall off."""
         falling = {curve for curve, _ in self._typical}
-        found = [
-            (c.decay(tilt, heights, fine) if c in falling else c.level(tilt, heights), n)
-            for c, n in self.parts
-        ]
+        found = [(c.decay(tilt, heights, fine), n) for c, n in self.parts if c in falling]
+        if len(found) < len(self.parts):
+            at = self._bundle.spectra(Line(tilt, 0.0, 1))
+            each = zip(at, self.parts, strict=True)
+            found += [(here.level(heights), n) for here, (c, n) in each if c not in falling]
         return spectra.power_decay(found)
 
     def swap(self) -> Curve:

@@ -90,6 +90,11 @@ class Spectrum:
         """Return an upper bound on log A(tilt)."""
         return self.log_size + math.log(abs(self.values[0]) + self.error[0])
 
+    def level(self, heights: Array) -> Decay:
+        """Return the bound that needs no looking: |E_P e^{s L}| is at most E_P e^{tilt L}."""
+        rest = max(abs(self.values[0]) + float(self.error[0]) - self.atom, 1e-300)
+        return Decay(self.log_atom, np.full_like(heights, self.log_size + math.log(rest) + 1e-12))
+
 
 class Cumulants(NamedTuple):
     """log A(tilt) and its first two derivatives, to a few digits; nothing is certified."""

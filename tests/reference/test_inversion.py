@@ -15,6 +15,7 @@ from fedprivacy.loss import Composed, Fold, GaussianMix, Gdp, Mix, Sampled, Side
 from fedprivacy.loss.curve import Swapped
 from fedprivacy.loss.gaussians import legendre, log_sum, log_sum_error
 from fedprivacy.loss.spectrum import Line, NoSpectrum, uniform_envelope
+from fedprivacy.loss.stacks import Bundle
 
 
 def log_uniform(rng, low, high):
@@ -222,6 +223,52 @@ def check_moments(rng):
 @pytest.mark.parametrize("seed", range(16))
 def test_moments_on_a_line_hold_the_truth(seed):
     check_moments(random.Random(seed))
+
+
+def some_alike(rng):
+    """Ten different curves of one shape, some of which need many more nodes than others."""
+    maker, swapped = rng.choice([sampled, replaced, zeroed]), rng.random() < 0.5
+    z, q = log_uniform(rng, 0.15, 30), log_uniform(rng, 1e-9, 0.3)
+    found = [maker(z * rng.uniform(0.5, 2), q * rng.uniform(0.3, 3)) for _ in range(10)]
+    return [curve.swap() if swapped else curve for curve in found]
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_moments_side_by_side_hold_the_truth_and_meet_those_taken_alone(seed):
+    rng = random.Random(seed)
+    curves = [*some_alike(rng), Gdp(0.3), Mix(((0.5, Gdp(0.1)), (0.5, Gdp(0.2))))]
+    rng.shuffle(curves)
+    tilt = log_uniform(rng, 1e-3, 30)
+    spread = math.sqrt(max(curve.cumulants(tilt).variance for curve in curves))
+    line = Line(tilt, log_uniform(rng, 1e-2, 20) / spread / 6, 7)
+    together = Bundle(curves).spectra(line)
+    for curve, found in zip(curves, together, strict=True):
+        alone = curve.spectrum(line)
+        apart = found.values - alone.values * math.exp(alone.log_size - found.log_size)
+        assert np.all(np.abs(apart) <= 1.01 * (found.error + alone.error)), curve
+        assert np.all(found.error <= 10 * alone.error), curve
+    for k in (0, rng.randrange(7)):
+        index = rng.randrange(len(curves))
+        exact = exact_moment(curves[index], complex(tilt, line.heights()[k]))
+        assert holds(together[index], k, exact), curves[index]
+
+
+def test_cumulants_side_by_side_are_those_taken_alone():
+    curves = some_alike(random.Random(1))
+    for tilt in (0.01, 1.0, 20.0):
+        for curve, found in zip(curves, Bundle(curves).cumulants(tilt), strict=True):
+            assert found == pytest.approx(curve.cumulants(tilt), rel=1e-4, abs=1e-9)
+
+
+def test_many_different_rounds_meet_their_lattice():
+    """Fifty kinds of rounds: inverted side by side, and convolved one after the other."""
+    rng = random.Random(5)
+    curves = [sampled(rng.uniform(0.8, 2.0), rng.uniform(0.01, 0.05)) for _ in range(50)]
+    run = Composed(tuple((curve, 4) for curve in curves))
+    low, high = inversion.epsilon_interval(run, 1e-6, 1e-3, False)
+    below, above = (run.composition(2e-3, side).epsilon(1e-6) for side in (Side.DOWN, Side.UP))
+    assert below <= high and low <= above
+    assert high - low < 1e-6 and above - below < 0.1
 
 
 @pytest.mark.parametrize("sign", [1, -1])
