@@ -7,7 +7,7 @@
     fp.epsilon(run, delta=1e-5, adjacency="add_remove")
 """
 
-from . import accountants, errors
+from . import accountants, errors, published
 from .answers import Profile, delta, epsilon, profile
 from .audit import Audit, account, audit, report
 from .bound import Bound, Verdict
@@ -17,9 +17,13 @@ from .errors import ParameterError, UnsupportedCombination
 from .ledger import Ledger
 from .mechanisms import (
     ApproximateDp,
+    FederatedHamiltonian,
+    FederatedLangevin,
     Gaussian,
     Laplace,
     Mechanism,
+    NoisyGradientDescent,
+    Parallel,
     RenyiDp,
     SparsifiedPerturbation,
 )
@@ -47,12 +51,16 @@ __all__ = [
     "Budget",
     "Calibration",
     "Everyone",
+    "FederatedHamiltonian",
+    "FederatedLangevin",
     "FixedSize",
     "Gaussian",
     "Laplace",
     "Ledger",
     "Mechanism",
+    "NoisyGradientDescent",
     "Observer",
+    "Parallel",
     "ParameterError",
     "Poisson",
     "PrivacyLoss",
@@ -76,6 +84,7 @@ __all__ = [
     "epsilon",
     "errors",
     "profile",
+    "published",
     "report",
     "tradeoff_curve",
 ]

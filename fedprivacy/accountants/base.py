@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Self
 
 from ..bound import Bound
 from ..errors import LedgerError, integer, non_negative, open_unit, positive, refuse
 from ..loss import (
     Allocated,
+    AnyOf,
     Atoms,
     Composed,
     Curve,
@@ -21,6 +22,7 @@ from ..loss import (
     RenyiPoints,
     Sampled,
     Swapped,
+    kinds,
 )
 from ..privacy_loss import PrivacyLoss, Witness, compose_losses, merge_facts
 from ..records import decode, encode
@@ -40,6 +42,7 @@ CURVES: dict[str, type] = {
         Fold,
         Mix,
         Composed,
+        AnyOf,
     )
 }
 """Every curve that a saved accountant may hold."""
@@ -116,13 +119,15 @@ class Accountant(ABC):
         """Return the epsilon of everything composed, at a delta in (0, 1)."""
         target = open_unit(delta=delta)
         loss = self.loss
-        return _bound("epsilon", target, loss, self._epsilon(loss, target))
+        answers = [self._epsilon(one, target) for one in _kinds(loss)]
+        return _bound("epsilon", target, loss, _worst(answers))
 
     def delta(self, epsilon: float) -> Bound:
         """Return the delta of everything composed, at an epsilon of at least 0."""
         target = non_negative(epsilon=epsilon)
         loss = self.loss
-        return _bound("delta", target, loss, self._delta(loss, target))
+        answers = [self._delta(one, target) for one in _kinds(loss)]
+        return _bound("delta", target, loss, _worst(answers))
 
     @abstractmethod
     def _epsilon(self, loss: PrivacyLoss, delta: float) -> Answer: ...
@@ -152,6 +157,32 @@ class Accountant(ABC):
         self.tolerance, self._parts = restored.tolerance, restored._parts
         self._facts = restored._facts
         return self
+
+
+def _kinds(loss: PrivacyLoss) -> list[PrivacyLoss]:
+    """Return the losses of which one counts, each once: one for each kind of unit that differs."""
+    curves = kinds(loss.curve)
+    if len(curves) == 1:
+        return [replace(loss, curve=curves[0])]
+    shown: tuple[Curve | None, ...] = (None,) * len(curves)
+    if loss.witness is not None:
+        shown = kinds(loss.witness.curve)
+    pairs = dict.fromkeys(zip(curves, shown, strict=True))
+    names = loss.witness.datasets if loss.witness is not None else ""
+    return [
+        replace(loss, curve=curve, witness=None if seen is None else Witness(seen, names))
+        for curve, seen in pairs
+    ]
+
+
+def _worst(answers: list[Answer]) -> Answer:
+    """Return the answer that holds for every kind: each end is the largest of theirs."""
+    top = max(answers, key=lambda answer: answer.upper)
+    return replace(
+        top,
+        low=max(answer.low for answer in answers),
+        attained=max(answer.attained for answer in answers),
+    )
 
 
 def _bound(quantity: str, given: float, loss: PrivacyLoss, answer: Answer) -> Bound:

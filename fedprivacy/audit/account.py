@@ -156,7 +156,7 @@ def _audit_adaptive(read: _Read, facts: Facts, epsilon: float, delta: float) -> 
     budget = Budget(
         epsilon, delta, adjacency=facts.adjacency, observer=facts.observer, adaptive=True
     )
-    kept = run is None or budget.keeps(run.steps())
+    kept = run is None or budget.keeps(run.sequence())
     verdict = Verdict.HOLDS if kept else Verdict.CANNOT_BE_CERTIFIED
     words = "stays within" if kept else "exceeds"
     bound = budget.kept_by_filter(facts)
@@ -222,7 +222,7 @@ def _read(source: Source) -> _Read:
 
 
 def _count(run: Mechanism) -> int:
-    return sum(count for _, count in run.steps())
+    return sum(count for _, count in run.sequence())
 
 
 def _claim(read: _Read, claim: tuple[float, float] | None) -> tuple[float, float]:

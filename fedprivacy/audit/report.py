@@ -247,7 +247,7 @@ def epsilon_by_round(found: Audit, points: int = 12) -> tuple[list[int], list[fl
 def _first(run: Mechanism, count: int) -> Mechanism:
     """Return the first ``count`` rounds of a run."""
     prefix: Mechanism | None = None
-    for part, times in run.steps():
+    for part, times in run.sequence():
         taken = min(times, count)
         if taken:
             prefix = part * taken if prefix is None else prefix + part * taken

@@ -85,7 +85,7 @@ def explain(
 
 def _row(run: Mechanism, adjacency: str, observer: str) -> dict[str, str]:
     """Return the row of the reference table that a run of one sampled mechanism reads."""
-    one = run.steps()[0][0]
+    one = run.sequence()[0][0]
     assert isinstance(one, SampledMechanism)
     scheme = type(one.scheme).__name__
     sees = Observer.SERVER if observer == "server" else Observer.AGGREGATE

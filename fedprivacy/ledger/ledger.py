@@ -401,7 +401,7 @@ class Ledger:
         steps = [
             (step, times * count)
             for mechanism, count in counts.items()
-            for step, times in mechanism.steps()
+            for step, times in mechanism.sequence()
         ]
         return Run(tuple(steps)) if steps else None
 

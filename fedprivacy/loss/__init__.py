@@ -1,16 +1,18 @@
 """The mathematics of privacy losses: curves, lattices, moments, composition."""
 
 from .allocation import Allocated
+from .any_of import AnyOf, compose, kinds
 from .atoms import Atoms
 from .curve import Curve, Swapped
 from .guarantees import RenyiPoints, stated_pair
 from .lattice import Side, Tails
 from .leaves import IDENTITY, GaussianMix, Gdp, LaplacePair
-from .nodes import Composed, Fold, Mix, Sampled, compose
+from .nodes import Composed, Fold, Mix, Sampled
 
 __all__ = [
     "IDENTITY",
     "Allocated",
+    "AnyOf",
     "Atoms",
     "Composed",
     "Curve",
@@ -25,5 +27,6 @@ __all__ = [
     "Swapped",
     "Tails",
     "compose",
+    "kinds",
     "stated_pair",
 ]

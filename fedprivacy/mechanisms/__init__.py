@@ -2,16 +2,24 @@
 
 from .base import CohortMechanism, Mechanism, Run, SampledMechanism
 from .gaussian import Gaussian
+from .gradient_descent import NoisyGradientDescent
+from .hamiltonian import FederatedHamiltonian
+from .langevin import FederatedLangevin
 from .laplace import Laplace
+from .parallel import Parallel
 from .sparsified import SparsifiedPerturbation, Sparsifier
 from .stated import ApproximateDp, RenyiDp
 
 __all__ = [
     "ApproximateDp",
     "CohortMechanism",
+    "FederatedHamiltonian",
+    "FederatedLangevin",
     "Gaussian",
     "Laplace",
     "Mechanism",
+    "NoisyGradientDescent",
+    "Parallel",
     "RenyiDp",
     "Run",
     "SampledMechanism",

@@ -79,7 +79,7 @@ class Mechanism(ABC):
     def __mul__(self, count: int) -> Run:
         """Return ``count`` runs in sequence."""
         times = integer(1, count=count)
-        return Run(tuple((part, k * times) for part, k in self.steps()))
+        return Run(tuple((part, k * times) for part, k in self.sequence()))
 
     __rmul__ = __mul__
 
@@ -88,11 +88,11 @@ class Mechanism(ABC):
         if not isinstance(other, Mechanism):
             return NotImplemented
         counts: dict[Mechanism, int] = {}
-        for part, count in self.steps() + other.steps():
+        for part, count in self.sequence() + other.sequence():
             counts[part] = counts.get(part, 0) + count
         return Run(tuple(counts.items()))
 
-    def steps(self) -> tuple[tuple[Mechanism, int], ...]:
+    def sequence(self) -> tuple[tuple[Mechanism, int], ...]:
         """Return the mechanism as (part, count) pairs, in the order they first ran."""
         return ((self, 1),)
 
@@ -132,7 +132,7 @@ class Run(Mechanism):
         losses = [(part.privacy_loss(facts.adjacency, facts.observer), k) for part, k in self.parts]
         return compose_losses(losses)
 
-    def steps(self) -> tuple[tuple[Mechanism, int], ...]:
+    def sequence(self) -> tuple[tuple[Mechanism, int], ...]:
         """Return ``parts``."""
         return self.parts
 

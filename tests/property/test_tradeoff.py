@@ -55,7 +55,7 @@ def test_every_end_is_shaped_like_a_trade_off(run, adjacency):
 @BOUNDED
 @given(runs(), ADJACENCY, st.floats(1.05, 3.0))
 def test_more_noise_is_never_worse(run, adjacency, factor):
-    (part, rounds), *_ = run.steps()
+    (part, rounds), *_ = run.sequence()
     louder = fp.Gaussian(noise_multiplier=factor * part.inner.noise_multiplier)
     ask = {"adjacency": adjacency, "fpr": RATES, "tolerance": 0.05}
     quiet = fp.tradeoff_curve(louder.sampled(part.scheme) * rounds, **ask)

@@ -1,0 +1,141 @@
+"""FA-LD: federated averaging Langevin dynamics at one client (Deng et al., Algorithm 1)."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from functools import cached_property
+
+from ..errors import integer, positive, probability, refuse
+from ..loss import compose
+from ..privacy_loss import PrivacyLoss, Witness
+from ..relations import Facts
+from .upload import (
+    LINEAR,
+    NO_NOISE,
+    OWN_SENSITIVITY,
+    QUADRATIC,
+    SENSITIVE,
+    Upload,
+    contracted,
+    share,
+    subsampled,
+    summed_witness,
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class FederatedLangevin(Upload):
+    """One upload of a Langevin client after ``steps`` local steps; the unit is a record.
+
+    A step moves the parameters by -step_size / (gamma p) times the sum of the batch's gradients,
+    adds noise sqrt(2 step_size temperature) times (rho shared + sqrt((1 - rho^2) / p) private),
+    p the client's weight. The shared noise cancels between two uploads, so it counts for nothing
+    and the multiplier of a step is (gamma / D) sqrt(2 temperature (1 - rho^2) p / step_size).
+
+    With ``batch_fraction`` 1 and both ``strong_convexity`` and ``smoothness`` the block of steps
+    is accounted by T6, which needs a sensitivity that the loss itself has: with clipped gradients
+    leave them out, and the steps are composed. Clients with different weights are accounted each
+    by itself: see ``Parallel``.
+
+    Args:
+        step_size: eta, above 0.
+        temperature: tau, above 0.
+        correlation: rho in [0, 1]; at 1 no noise is private and nothing finite holds.
+        weight: p, the client's weight, in (0, 1].
+        batch_fraction: gamma, the share of the client's records in a batch of fixed size drawn
+            without replacement in every step, in (0, 1].
+        gradient_sensitivity: D, the largest distance of two records' gradients of the negative
+            log-likelihood, over all parameters (twice the clip norm for clipped gradients).
+        steps: local steps before the upload.
+        strong_convexity: of the client's function (1 / p times the sum of its records' losses).
+        smoothness: of the same function.
+
+    Raises:
+        ParameterError: a value out of its range, or one of the last two without the other.
+    """
+
+    step_size: float
+    temperature: float
+    correlation: float
+    weight: float
+    batch_fraction: float
+    gradient_sensitivity: float
+    steps: int = 1
+    strong_convexity: float | None = None
+    smoothness: float | None = None
+
+    def __post_init__(self) -> None:
+        checked = {
+            "step_size": positive(step_size=self.step_size),
+            "temperature": positive(temperature=self.temperature),
+            "correlation": share(correlation=self.correlation),
+            "weight": probability(weight=self.weight),
+            "batch_fraction": probability(batch_fraction=self.batch_fraction),
+            "gradient_sensitivity": positive(gradient_sensitivity=self.gradient_sensitivity),
+            "steps": integer(1, steps=self.steps),
+        }
+        for name, value in checked.items():
+            object.__setattr__(self, name, value)
+        if (self.strong_convexity is None) != (self.smoothness is None):
+            refuse(
+                "strong_convexity, smoothness",
+                (self.strong_convexity, self.smoothness),
+                "be given both or neither",
+            )
+        if self._convexity is not None:
+            contracted(1.0, 1, self.step_size, self._convexity)
+
+    @property
+    def samples_its_unit(self) -> bool:
+        """True: batches are drawn inside."""
+        return True
+
+    @cached_property
+    def step_multiplier(self) -> float:
+        """Private noise std of one step over how far replacing a drawn record moves it."""
+        private = (1.0 - self.correlation) * (1.0 + self.correlation) * self.weight
+        ratio = math.sqrt(2.0 * self.temperature * private / self.step_size)
+        return self.batch_fraction * ratio / self.gradient_sensitivity
+
+    @cached_property
+    def step_noise_std(self) -> float:
+        """Std of the private noise of one step: sqrt(2 eta tau (1 - rho^2) / p)."""
+        private = (1.0 - self.correlation) * (1.0 + self.correlation) / self.weight
+        return math.sqrt(2.0 * self.step_size * self.temperature * private)
+
+    @property
+    def _convexity(self) -> tuple[float, float] | None:
+        if self.strong_convexity is None or self.smoothness is None:
+            return None
+        return self.strong_convexity, self.smoothness
+
+    def _replaced(self, facts: Facts) -> PrivacyLoss:
+        if self.step_multiplier == 0.0:
+            reason = "correlation = 1: all noise is shared, so it cancels between two uploads"
+            return PrivacyLoss(NO_NOISE, facts, Witness(NO_NOISE, LINEAR), (reason,), (SENSITIVE,))
+        if self.batch_fraction == 1.0 and self._convexity is not None:
+            return self._by_contraction(facts)
+        curve = compose([(subsampled(self.step_multiplier, self.batch_fraction), self.steps)])
+        noise = math.sqrt(self.steps) * self.step_multiplier
+        witness = summed_witness([1] * self.steps, self.batch_fraction, noise, 1.0)
+        return PrivacyLoss(curve, facts, witness, self._theorems, (SENSITIVE,))
+
+    def _by_contraction(self, facts: Facts) -> PrivacyLoss:
+        assert self._convexity is not None
+        curve, attained = contracted(
+            self.step_multiplier, self.steps, self.step_size, self._convexity
+        )
+        theorem = "T6: contractive local steps from the round's start, seen at their end"
+        return PrivacyLoss(
+            curve, facts, Witness(attained, QUADRATIC), (theorem,), (OWN_SENSITIVITY, SENSITIVE)
+        )
+
+    @property
+    def _theorems(self) -> tuple[str, ...]:
+        gaussian = "Gaussian mechanism is mu-GDP (Dong, Roth, Su 2022)"
+        hidden = "local steps composed: an upload is a function of its steps"
+        known = self._convexity is not None
+        why = "; T6 does not apply, batches are drawn" if known else ""
+        batch = () if self.batch_fraction == 1.0 else ("T1: batches without replacement",)
+        return (*batch, gaussian, *((hidden + why,) if self.steps > 1 or known else ()))

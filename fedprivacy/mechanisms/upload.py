@@ -1,0 +1,177 @@
+"""What mechanisms share that release one client's iterate after noisy gradient steps."""
+
+from __future__ import annotations
+
+import math
+from abc import abstractmethod
+from collections.abc import Sequence
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..errors import UnsupportedCombination, non_negative, refuse
+from ..loss import Atoms, Curve, Fold, GaussianMix, Gdp, Sampled
+from ..privacy_loss import PrivacyLoss, Witness
+from ..relations import Adjacency, Facts, Unit
+from ..theory.hidden_state import contraction_gap, hidden_state_factor
+from .base import Mechanism
+from .noise import is_finite, normal_like
+
+NO_NOISE = Atoms((), infinite=1.0, vanishing=1.0)
+"""The curve of a release without noise: everything may be lost."""
+
+LINEAR = (
+    "linear losses -<x, w>: one record's gradient is D/2 u or -D/2 u, every other's is -D/2 u, "
+    "D the gradient sensitivity"
+)
+QUADRATIC = (
+    "quadratic losses of curvature strong_convexity; the record moves the gradient by the "
+    "sensitivity, the same in every step"
+)
+OWN_SENSITIVITY = (
+    "the gradient's sensitivity is the loss's own, not made by clipping; strong convexity and "
+    "smoothness hold for all data"
+)
+SENSITIVE = "replacing one record moves a gradient by at most the stated sensitivity"
+
+MAX_WITNESS = 2000
+"""Longest law of a witness's shift that is worth an account."""
+
+
+class Upload(Mechanism):
+    """One client's iterate after noisy gradient steps; what is inside an upload nobody sees.
+
+    The unit is a record of that client, and gradients' sensitivities are suprema over replacing
+    one, so only ``replace_one`` is served.
+    """
+
+    @property
+    def protects(self) -> Unit:
+        """A record."""
+        return Unit.RECORD
+
+    @cached_property
+    @abstractmethod
+    def step_noise_std(self) -> float:
+        """Std of the noise that ``release`` adds to each coordinate."""
+
+    @abstractmethod
+    def _replaced(self, facts: Facts) -> PrivacyLoss:
+        """Return the loss under replace_one."""
+
+    def _loss(self, facts: Facts) -> PrivacyLoss:
+        if facts.adjacency is not Adjacency.REPLACE_ONE:
+            raise UnsupportedCombination(
+                f"{type(self).__name__} serves adjacency='replace_one' only (its sensitivity is "
+                f"about replacing a record), not {str(facts.adjacency)!r}"
+            )
+        return self._replaced(facts)
+
+    def release(self, value: Any, generator: Any = None) -> Any:
+        """Return ``value``, the point after one gradient step, with that step's private noise.
+
+        Args:
+            value: numpy array or torch tensor, any shape; noise is added to every entry.
+            generator: see ``noise.normal_like``; None is the only private choice.
+
+        Raises:
+            ParameterError: ``value`` has an entry that is not finite.
+        """
+        if not is_finite(value):
+            refuse("value", "a non-finite entry", "be finite", "stop the run: it diverged")
+        return value + normal_like(value, self.step_noise_std, generator)
+
+
+def share(**named: object) -> float:
+    """Return the named value as a number in [0, 1]."""
+    ((name, value),) = named.items()
+    found = non_negative(**named)
+    if found > 1.0:
+        refuse(name, value, "be in [0, 1]")
+    return found
+
+
+def contracted(
+    multiplier: float, steps: int, step_size: float, convexity: tuple[float, float]
+) -> tuple[Curve, Curve]:
+    """Return T6's curve of a block of contractive steps and the curve that quadratics attain.
+
+    Args:
+        multiplier: noise std of one step over how far a record moves it.
+        steps: number of steps from a start that both data sets share.
+        step_size: s.
+        convexity: (strong convexity, smoothness) of the loss whose gradient is taken.
+
+    Raises:
+        ParameterError: the step does not contract.
+    """
+    gap = contraction_gap(step_size, *convexity)
+    curve = Gdp(hidden_state_factor(gap, steps) / multiplier)
+    slope = 1.0 - step_size * convexity[0]
+    if slope == 1.0 - gap:
+        return curve, curve
+    weights = np.power(slope, np.arange(steps, dtype=np.float64))
+    return curve, Gdp(abs(weights.sum()) / math.sqrt(weights @ weights) / multiplier)
+
+
+def subsampled(multiplier: float, fraction: float) -> Curve:
+    """Return one step's curve when a fixed fraction of the records is drawn (T1).
+
+    Args:
+        multiplier: noise std over how far replacing a drawn record moves the step.
+        fraction: share of the records in a batch, drawn uniformly without replacement.
+    """
+    inner = Gdp(1.0 / multiplier)
+    if fraction == 1.0:
+        return inner
+    once = Sampled(inner, fraction)
+    return Fold(once, once)
+
+
+def summed_witness(
+    weights: Sequence[int], fraction: float, noise: float, sensitivity: float
+) -> Witness | None:
+    """Return what linear losses show when only the end of a block of steps is seen.
+
+    With gradients that do not depend on the iterate, the block's end is a sum: the record is in
+    the batch of query j with probability ``fraction`` and then moves the end by ``weights[j]``
+    sensitivities. That is a mixture of Gaussians against one.
+
+    Args:
+        weights: how much each query's gradient counts at the end, whole numbers above 0.
+        fraction: share of the records in a batch.
+        noise: std of the noise at the end.
+        sensitivity: how far a weight of 1 moves the end, same unit as ``noise``.
+
+    Returns:
+        The witness; None where the mixture has too many parts to be worth it.
+    """
+    whole = Gdp(sum(weights) * sensitivity / noise)
+    if fraction == 1.0:
+        return Witness(whole, LINEAR)
+    if len(weights) == 1:
+        return Witness(Sampled(whole, fraction), LINEAR)
+    law = _law(weights, fraction)
+    if len(law) > MAX_WITNESS:
+        return None
+    mixture = tuple((float(p), float(s)) for s, p in enumerate(law) if p > 0.0)
+    return Witness(GaussianMix(noise / sensitivity, mixture, ((1.0, 0.0),)), LINEAR)
+
+
+def _law(weights: Sequence[int], fraction: float) -> NDArray[np.float64]:
+    """Return the law of the sum of ``weights`` each counted with probability ``fraction``.
+
+    Sums rarer than 1e-20 are given to 0, which only takes loss away (T9: likelihood ratios grow
+    with every mean).
+    """
+    law = np.ones(1)
+    for weight in weights:
+        longer = np.zeros(len(law) + weight)
+        longer[: len(law)] += (1.0 - fraction) * law
+        longer[weight:] += fraction * law
+        law = longer
+    law[law < 1e-20] = 0.0
+    law[0] = 1.0 - float(np.sum(law[1:]))
+    return np.trim_zeros(law, "b")

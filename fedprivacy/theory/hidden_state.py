@@ -1,0 +1,67 @@
+"""Hidden-state accounting of noisy gradient descent: theorem T6."""
+
+from __future__ import annotations
+
+import math
+from fractions import Fraction
+
+from ..errors import integer, positive, refuse
+
+
+def contraction_gap(step_size: float, strong_convexity: float, smoothness: float) -> float:
+    """Return 1 - c for a gradient step's contraction factor c = max(|1 - s m|, |1 - s L|).
+
+    A gradient step of size s on a loss that is m-strongly convex and L-smooth, in whatever
+    dimension, moves two points to at most c times their distance (Nesterov 2018, Theorem 2.1.12
+    with the two ends of the spectrum). The gap is min(s m, 2 - s L), free of cancellation.
+
+    Args:
+        step_size: s, in (0, 2 / L).
+        strong_convexity: m, in (0, L].
+        smoothness: L.
+
+    Raises:
+        ParameterError: a value out of its range; outside (0, 2 / L) nothing contracts.
+    """
+    step, m, smooth = (
+        positive(step_size=step_size),
+        positive(strong_convexity=strong_convexity),
+        positive(smoothness=smoothness),
+    )
+    if m > smooth:
+        refuse("strong_convexity", m, f"be at most smoothness = {smooth:g}")
+    room = 2 - Fraction(step) * Fraction(smooth)
+    if room <= 0:
+        refuse("step_size", step, f"be below 2 / smoothness = {2.0 / smooth:g}, to contract")
+    return float(min(Fraction(step) * Fraction(m), room))
+
+
+def hidden_state_factor(gap: float, steps: int) -> float:
+    """Return mu of ``steps`` noisy contractive steps over mu of one, when only the last is seen.
+
+    T6 (shifted interpolation, Bok, Su and Altschuler 2024): from a start that both data sets
+    share, steps that contract by c = 1 - gap, each moved by at most s between neighbours and
+    followed by Gaussian noise of std sd, end mu-GDP with mu = (s / sd) times
+
+        sqrt((1 - c^t) / (1 + c^t) * (1 + c) / (1 - c)),
+
+    which is between 1 and sqrt(t). The proof asks for a map that contracts whatever the data:
+    a clipped gradient step does not.
+
+    Args:
+        gap: 1 - c, in (0, 1].
+        steps: t, at least 1.
+
+    Raises:
+        ParameterError: a value out of its range.
+
+    >>> f"{hidden_state_factor(0.5, 20):.6f}"
+    '1.732049'
+    """
+    times = integer(1, steps=steps)
+    if positive(gap=gap) > 1.0:
+        refuse("gap", gap, "be at most 1")
+    if gap == 1.0 or times == 1:
+        return 1.0
+    half = -0.5 * math.log1p(-gap)
+    return math.sqrt(math.tanh(times * half) / math.tanh(half))
