@@ -7,18 +7,20 @@ try:
 except ImportError as error:
     raise ParameterError("training needs torch; pip install 'fedprivacy[train]'") from error
 
-from .averaging import FederatedAveraging, RoundInfo, State
+from .averaging import FederatedAveraging, State
 from .checkpoint import TrainingResult, load, save, train
 from .data import FederatedData, digits, federate, partition_by_label, partition_iid
 from .fashion import fashion_mnist
 from .models import cnn, logistic, mlp
 from .optimise import FlatModel, LocalSGD
+from .rounds import Loop, RoundInfo
 
 __all__ = [
     "FederatedAveraging",
     "FederatedData",
     "FlatModel",
     "LocalSGD",
+    "Loop",
     "RoundInfo",
     "State",
     "TrainingResult",

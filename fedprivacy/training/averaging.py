@@ -7,17 +7,15 @@ shares that arrived, release, ``done`` on disk.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Protocol
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
-from ..errors import BudgetExhausted, integer, refuse
+from ..errors import integer, refuse
 from ..ledger import Ledger
 from ..mechanisms import (
     Gaussian,
@@ -26,29 +24,21 @@ from ..mechanisms import (
     SparsifiedPerturbation,
     Sparsifier,
 )
-from ..mechanisms.noise import is_finite, normal_like, private_generator
+from ..mechanisms.noise import is_finite, normal_like
 from ..relations import Unit
 from ..sampling import RandomAllocation, Scheme, Shuffled, expected_size
 from .data import FederatedData
 from .models import ModelFactory
 from .optimise import FlatModel, LocalSGD, checked_rates
-
-Indices = NDArray[np.int64]
-Dropout = Callable[[Indices], Collection[int]]
-STREAMS = ("model", "cohort", "mask", "batches", "noise")
-
-
-class RoundBudget(Protocol):
-    """What the loop asks of a budget; ``fedprivacy.Budget`` is one."""
-
-    def allows(self, next_round: SampledMechanism) -> bool:
-        """Return whether one more such round fits."""
-
-    def spend(self, round_: SampledMechanism) -> None:
-        """Count one such round."""
-
-    def spent(self) -> object | None:
-        """Return what was spent, None before the first round."""
+from .rounds import (
+    Dropout,
+    Entry,
+    Indices,
+    RoundBudget,
+    RoundInfo,
+    check_ledger,
+    generator_for,
+)
 
 
 @dataclass(frozen=True, eq=False)
@@ -64,33 +54,6 @@ class State:
     round: int
     parameters: Tensor
     learning_rate: float
-
-
-@dataclass(frozen=True, kw_only=True)
-class RoundInfo:
-    """What the server saw of one round.
-
-    ``cohort``, ``arrived`` and ``refused`` are the server's own view. The guarantee for the
-    observer ``aggregate`` does not cover them: do not publish them with it.
-
-    Args:
-        round: its number, from 0.
-        cohort: how many clients were drawn.
-        arrived: how many contributions are in the sum.
-        refused: how many updates were left out because they were not finite; their clients'
-            shares of the noise are in the sum all the same.
-        aborted: whether too many were missing, so that nothing was released.
-        upload_bytes: sent by all clients that answered: 4 bytes for each kept coordinate.
-        noise_std: of the noise in the released sum, on each kept coordinate; 0 without noise.
-    """
-
-    round: int
-    cohort: int
-    arrived: int
-    refused: int
-    aborted: bool
-    upload_bytes: int
-    noise_std: float
 
 
 class _Sum:
@@ -278,27 +241,17 @@ class FederatedAveraging:
             ParameterError: state, data or ledger do not fit.
         """
         self._check(state, ledger)
-        self._ask(budget)
-        record = self._intend(ledger)
+        entry = self._begin(ledger, budget)
         collected = self._collect(state, data, dropout)
         if collected.short:
-            if ledger is not None:
-                ledger.abort(record, f"{collected.shares} of {collected.cohort} clients answered")
+            entry.abort(f"{collected.shares} of {collected.cohort} clients answered")
             return self._after(state, state.parameters), collected.info(state.round, aborted=True)
-        if budget is not None and self.round_mechanism is not None:
-            budget.spend(self.round_mechanism)
+        entry.spend()
         after = self._after(state, self._release(state, collected, data.population))
         if on_release is not None:
             on_release(after)
         info = collected.info(state.round, aborted=False)
-        if ledger is not None:
-            ledger.done(
-                record,
-                cohort=info.cohort,
-                arrived=info.arrived,
-                refused=info.refused,
-                noise_std=info.noise_std,
-            )
+        entry.done(info)
         return after, info
 
     def evaluate(self, state: State, data: FederatedData) -> tuple[float, float]:
@@ -316,32 +269,19 @@ class FederatedAveraging:
         if tuple(state.parameters.shape) != (self.flat.dimension,):
             shape = tuple(state.parameters.shape)
             refuse("state.parameters", shape, f"have shape ({self.flat.dimension},)")
-        if ledger is not None and self.perturbation is None:
-            refuse("ledger", ledger, "be None without perturbation", "there is no loss to record")
-        if ledger is not None and self.seed is not None and ledger.seed_policy != "fixed":
-            refuse(
-                "ledger.seed_policy",
-                ledger.seed_policy,
-                "be 'fixed' for a run with a seed, which is not private",
-                "create the ledger with seed_policy='fixed' or leave seed out",
-            )
+        check_ledger(ledger, self.round_mechanism, self.seed)
 
-    def _ask(self, budget: RoundBudget | None) -> None:
-        if budget is None or self.round_mechanism is None:
-            return
-        if not budget.allows(self.round_mechanism):
-            raise BudgetExhausted(
-                f"the next round, {self.round_mechanism}, exceeds the budget; nothing was "
-                "released; stop here or raise the budget"
-            )
-
-    def _intend(self, ledger: Ledger | None) -> int:
-        noise, mechanism = self.perturbation, self.round_mechanism
-        if ledger is None or mechanism is None:
-            return -1
-        assert isinstance(noise, Gaussian | SparsifiedPerturbation)
-        noise_std = noise.clip_norm * noise.noise_multiplier
-        return ledger.intent(mechanism, clip_norm=noise.clip_norm, noise_std=noise_std)
+    def _begin(self, ledger: Ledger | None, budget: RoundBudget | None) -> Entry:
+        noise, clip_norm, noise_std = self.perturbation, 0.0, 0.0
+        if isinstance(noise, Gaussian | SparsifiedPerturbation):
+            clip_norm, noise_std = noise.clip_norm, noise.clip_norm * noise.noise_multiplier
+        return Entry.begin(
+            self.round_mechanism,
+            ledger=ledger,
+            budget=budget,
+            clip_norm=clip_norm,
+            noise_std=noise_std,
+        )
 
     def _collect(self, state: State, data: FederatedData, dropout: Dropout | None) -> _Sum:
         secure = self._secure_sum(data.population)
@@ -419,8 +359,4 @@ class FederatedAveraging:
         return State(state.round + 1, parameters, rate)
 
     def _generator(self, stream: str, number: int) -> np.random.Generator:
-        """Return a generator of its own for every use: masks and cohorts may be seen."""
-        if self.seed is None:
-            return private_generator()
-        seeds = np.random.SeedSequence([self.seed, number, STREAMS.index(stream)])
-        return np.random.Generator(np.random.PCG64DXSM(seeds))
+        return generator_for(self.seed, number, stream)

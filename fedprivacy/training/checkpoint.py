@@ -6,22 +6,22 @@ import io
 import math
 import os
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
+from typing import Any, Generic
 
 import torch
 from torch import Tensor
 
 from ..errors import ParameterError, integer, refuse
 from ..ledger import Ledger
-from .averaging import Dropout, FederatedAveraging, RoundBudget, RoundInfo, State
-from .data import FederatedData
+from .rounds import Dropout, Loop, RoundBudget, RoundInfo, RoundState, S
 
-FORMAT = "fedprivacy checkpoint 1"
+FORMAT = "fedprivacy checkpoint 2"
 
 
 @dataclass(frozen=True)
-class TrainingResult:
+class TrainingResult(Generic[S]):
     """What a run ended with.
 
     Args:
@@ -30,48 +30,48 @@ class TrainingResult:
     """
 
     history: tuple[RoundInfo, ...]
-    state: State
+    state: S
 
 
 def train(
-    averaging: FederatedAveraging,
-    data: FederatedData,
+    loop: Loop[S],
+    data: Any,
     *,
     rounds: int,
     ledger: Ledger | None = None,
     budget: RoundBudget | None = None,
     checkpoint: str | Path | None = None,
     dropout: Dropout | None = None,
-    on_round: Callable[[State, RoundInfo], None] | None = None,
-    on_release: Callable[[State], None] | None = None,
-) -> TrainingResult:
+    on_round: Callable[[S, RoundInfo], None] | None = None,
+    on_release: Callable[[S], None] | None = None,
+) -> TrainingResult[S]:
     """Run rounds until ``rounds`` were run, resuming from ``checkpoint`` where it exists.
 
     A run killed at any moment resumes from its last checkpoint; a round that was released after
     that checkpoint is run again, and both count in the ledger.
 
     Args:
-        averaging: what a round does.
-        data: the clients and their records.
+        loop: what a round does: ``FederatedAveraging`` or another loop.
+        data: the clients and their records, as the loop wants them.
         rounds: total number of rounds, those before the checkpoint included.
         ledger: records every round; the caller closes it.
         budget: asked before every round. If nothing was spent from it yet, it is first charged
             with the rounds that the ledger says were spent.
         checkpoint: file for the state, written before the first round and after every round.
-        dropout: see ``FederatedAveraging.step``.
+        dropout: see the loop's ``step``.
         on_round: called after every round with the state and what the server saw.
-        on_release: see ``FederatedAveraging.step``.
+        on_release: see the loop's ``step``.
 
     Raises:
         BudgetExhausted: a round does not fit; the state before it is in the checkpoint.
         ParameterError: the checkpoint is damaged or belongs to another model.
     """
     total = integer(1, rounds=rounds)
-    state = _start(averaging, checkpoint)
-    _charge(averaging, ledger, budget)
+    state = _start(loop, checkpoint)
+    _charge(loop, ledger, budget)
     history: list[RoundInfo] = []
     while state.round < total:
-        state, info = averaging.step(
+        state, info = loop.step(
             state, data, ledger=ledger, budget=budget, dropout=dropout, on_release=on_release
         )
         history.append(info)
@@ -82,43 +82,37 @@ def train(
     return TrainingResult(tuple(history), state)
 
 
-def _start(averaging: FederatedAveraging, checkpoint: str | Path | None) -> State:
+def _start(loop: Loop[S], checkpoint: str | Path | None) -> S:
     """Return the checkpoint's state, or a fresh one that is then the checkpoint."""
+    state = loop.init()
     if checkpoint is None:
-        return averaging.init()
+        return state
     if Path(checkpoint).exists():
-        return load(checkpoint, averaging.device)
-    state = averaging.init()
+        return load(checkpoint, state, loop.device)
     save(checkpoint, state)
     return state
 
 
-def _charge(
-    averaging: FederatedAveraging, ledger: Ledger | None, budget: RoundBudget | None
-) -> None:
+def _charge(loop: Loop[S], ledger: Ledger | None, budget: RoundBudget | None) -> None:
     """Charge a fresh budget with what the ledger says was spent."""
-    if ledger is None or budget is None or averaging.round_mechanism is None:
+    if ledger is None or budget is None or loop.round_mechanism is None:
         return
     if budget.spent() is None:
         for _ in range(ledger.spent_rounds):
-            budget.spend(averaging.round_mechanism)
+            budget.spend(loop.round_mechanism)
 
 
-def save(path: str | Path, state: State) -> None:
+def save(path: str | Path, state: RoundState) -> None:
     """Write a state so that a crash leaves either the old file or the new one.
 
     Args:
         path: file to replace; ``path + ".tmp"`` is used on the way.
-        state: what to write.
+        state: what to write: a dataclass of tensors, numbers and None.
     """
     target = Path(path)
     buffer = io.BytesIO()
-    content = {
-        "format": FORMAT,
-        "round": state.round,
-        "learning_rate": state.learning_rate,
-        "parameters": state.parameters.cpu(),
-    }
+    content = {"format": FORMAT, "kind": type(state).__name__}
+    content |= {name: _on_cpu(value) for name, value in _fields(state).items()}
     torch.save(content, buffer)
     temporary = target.with_name(target.name + ".tmp")
     with open(temporary, "wb") as file:
@@ -133,15 +127,17 @@ def save(path: str | Path, state: State) -> None:
         os.close(folder)
 
 
-def load(path: str | Path, device: str = "cpu") -> State:
+def load(path: str | Path, like: S, device: str = "cpu") -> S:
     """Read a state; the file is untrusted, nothing in it is executed.
 
     Args:
         path: a file that ``save`` wrote.
-        device: where to put the parameters.
+        like: a state of the same loop, such as ``loop.init()``; every field read must be of the
+            same type, and tensors of the same shape.
+        device: where to put the tensors.
 
     Raises:
-        ParameterError: no such file, or it is not a checkpoint of this format.
+        ParameterError: no such file, or it is not a checkpoint of this format and loop.
     """
     try:
         content = torch.load(path, map_location=device, weights_only=True)
@@ -153,13 +149,27 @@ def load(path: str | Path, device: str = "cpu") -> State:
         ) from error
     if not isinstance(content, dict) or content.get("format") != FORMAT:
         refuse("checkpoint", str(path), f"have format {FORMAT!r}", "pass another path")
-    return _state(content, str(path))
+    if content.get("kind") != type(like).__name__:
+        refuse("checkpoint", str(path), f"hold a {type(like).__name__}", "pass another path")
+    wanted = _fields(like)
+    wrong = [name for name, value in wanted.items() if not _fits(content.get(name), value)]
+    if wrong:
+        refuse("checkpoint", str(path), f"hold a fitting {wrong[0]!r}", "pass another path")
+    integer(0, round=content["round"])
+    return replace(like, **{name: content[name] for name in wanted})  # type: ignore[type-var]
 
 
-def _state(content: dict[str, object], path: str) -> State:
-    parameters, rate = content.get("parameters"), content.get("learning_rate")
-    if not (isinstance(parameters, Tensor) and parameters.dim() == 1):
-        refuse("checkpoint", path, "hold a flat vector of parameters", "pass another path")
-    if not (isinstance(rate, float) and math.isfinite(rate)):
-        refuse("checkpoint", path, "hold a finite learning rate", "pass another path")
-    return State(integer(0, round=content.get("round")), parameters, rate)
+def _fields(state: RoundState) -> dict[str, Any]:
+    return {f.name: getattr(state, f.name) for f in fields(state)}  # type: ignore[arg-type]
+
+
+def _on_cpu(value: Any) -> Any:
+    return value.cpu() if isinstance(value, Tensor) else value
+
+
+def _fits(value: object, like: object) -> bool:
+    if isinstance(value, Tensor) and isinstance(like, Tensor):
+        return value.shape == like.shape and value.dtype == like.dtype
+    if isinstance(value, float) and not math.isfinite(value):
+        return False
+    return type(value) is type(like)

@@ -87,7 +87,7 @@ def main():
         report = {
             "spent": Ledger.open(LEDGER).spent_rounds,
             "releases": RELEASES.stat().st_size if RELEASES.exists() else 0,
-            "checkpoint": load(CHECKPOINT).round if CHECKPOINT.exists() else 0,
+            "checkpoint": load(CHECKPOINT, PLAN.init()).round if CHECKPOINT.exists() else 0,
         }
         print(json.dumps(report), flush=True)
 
