@@ -1,0 +1,268 @@
+"""Exact Gaussian laws: distances, affine maps, mixtures, and what tells two of them apart."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.linalg import solve_discrete_lyapunov
+from scipy.special import gammaln, log_ndtr
+
+from ..errors import integer, non_negative, open_unit, positive, refuse
+
+Array = NDArray[np.float64]
+
+_ROUNDING = 1e-9
+"""Relative size of a negative eigenvalue, or of an asymmetry, that rounding may leave."""
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Normal:
+    """A Gaussian law, or a batch of them.
+
+    Args:
+        mean: shape (..., d).
+        covariance: shape (..., d, d), symmetric and positive semidefinite.
+
+    Raises:
+        ParameterError: shapes that do not match, entries that are not finite (an iteration that
+            diverged), or a covariance that is none.
+    """
+
+    mean: Array
+    covariance: Array
+
+    def __post_init__(self) -> None:
+        mean, covariance = as_vectors(mean=self.mean), np.asarray(self.covariance, np.float64)
+        size = mean.shape[-1]
+        if covariance.shape != (*mean.shape, size):
+            refuse("covariance", covariance.shape, f"have shape {(*mean.shape, size)}")
+        if not (np.isfinite(mean).all() and np.isfinite(covariance).all()):
+            refuse("mean, covariance", "an entry that is not finite", "be finite", "it diverged")
+        object.__setattr__(self, "mean", mean)
+        object.__setattr__(self, "covariance", _semidefinite(covariance))
+
+    @property
+    def dimension(self) -> int:
+        """Number of coordinates d."""
+        return int(self.mean.shape[-1])
+
+
+def point(mean: object) -> Normal:
+    """Return the law of a known vector, shape (d,): covariance 0."""
+    at = as_vectors(mean=mean)
+    return Normal(mean=at, covariance=np.zeros((*at.shape, at.shape[-1])))
+
+
+def as_vectors(**named: object) -> Array:
+    """Return the named value as an array of floats with at least one axis."""
+    ((name, value),) = named.items()
+    try:
+        array = np.asarray(value, np.float64)
+    except (TypeError, ValueError):
+        refuse(name, value, "be an array of numbers")
+    if array.ndim == 0 or array.shape[-1] == 0:
+        refuse(name, value, "have at least one entry along its last axis")
+    return array
+
+
+def transposed(matrices: Array) -> Array:
+    """Swap the last two axes."""
+    return np.swapaxes(matrices, -1, -2)
+
+
+def _semidefinite(covariance: Array) -> Array:
+    scale = np.max(np.abs(covariance), axis=(-2, -1), initial=0.0)
+    skew = np.max(np.abs(covariance - transposed(covariance)), axis=(-2, -1), initial=0.0)
+    if np.any(skew > _ROUNDING * scale):
+        refuse("covariance", float(np.max(skew)), "be symmetric")
+    even = (covariance + transposed(covariance)) / 2.0
+    if np.any(np.linalg.eigvalsh(even)[..., 0] < -_ROUNDING * scale):
+        refuse("covariance", covariance, "be positive semidefinite")
+    return np.asarray(even)
+
+
+def root(covariance: Array) -> Array:
+    """Return the symmetric square root; eigenvalues below 0 by rounding count as 0."""
+    values, vectors = np.linalg.eigh(covariance)
+    scaled = vectors * np.sqrt(np.maximum(values, 0.0))[..., None, :]
+    return np.asarray(scaled @ transposed(vectors))
+
+
+def bures(first: Array, second: Array) -> Array:
+    """Return the W2 distance of two centred Gaussians, shape (...), from their covariances.
+
+    It is min over orthogonal U of |A^(1/2) - B^(1/2) U| in the Frobenius norm (Bhatia, Jain and
+    Lim 2019); the U is the polar factor of B^(1/2) A^(1/2). Taken like this the rounding of the
+    distance is that of the roots, and not the square root of it.
+    """
+    a, b = np.broadcast_arrays(root(first), root(second))
+    left, _, right = np.linalg.svd(b @ a)
+    return np.asarray(np.linalg.norm(a - b @ (left @ right), axis=(-2, -1)))
+
+
+def w2(first: Normal, second: Normal) -> Array:
+    """Return the 2-Wasserstein distance of Gaussian laws, shape (...) of the batch.
+
+    For laws that are not Gaussian the same formula of their first two moments is a lower bound
+    (Gelbrich 1990).
+    """
+    apart = np.linalg.norm(first.mean - second.mean, axis=-1)
+    return np.asarray(np.hypot(apart, bures(first.covariance, second.covariance)))
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class AffineMap:
+    """x -> matrix x + offset + N(0, noise), the noise independent of x.
+
+    Args:
+        matrix: shape (d, d).
+        offset: shape (d,).
+        noise: covariance, shape (d, d).
+    """
+
+    matrix: Array
+    offset: Array
+    noise: Array
+
+    def apply(self, law: Normal) -> Normal:
+        """Return the law of the image."""
+        return Normal(
+            mean=law.mean @ self.matrix.T + self.offset,
+            covariance=self.matrix @ law.covariance @ self.matrix.T + self.noise,
+        )
+
+    def then(self, following: AffineMap) -> AffineMap:
+        """Return this map followed by another, whose noise is independent of this one's."""
+        after = following.matrix
+        return AffineMap(
+            matrix=after @ self.matrix,
+            offset=after @ self.offset + following.offset,
+            noise=after @ self.noise @ after.T + following.noise,
+        )
+
+    def power(self, count: int) -> AffineMap:
+        """Return ``count`` applications as one map, by repeated squaring; exact."""
+        left = integer(0, count=count)
+        size = len(self.offset)
+        result = AffineMap(matrix=np.eye(size), offset=np.zeros(size), noise=np.zeros((size, size)))
+        square = self
+        while left:
+            result = result.then(square) if left & 1 else result
+            square = square.then(square) if left > 1 else square
+            left >>= 1
+        return result
+
+    def stationary(self) -> Normal:
+        """Return the law that the map leaves as it is.
+
+        Raises:
+            ParameterError: the map has an eigenvalue of absolute value 1 or more.
+        """
+        radius = float(np.max(np.abs(np.linalg.eigvals(self.matrix))))
+        if radius >= 1.0:
+            refuse("step", radius, "contract (spectral radius below 1)", "take smaller steps")
+        covariance = solve_discrete_lyapunov(self.matrix, self.noise)
+        mean = np.linalg.solve(np.eye(len(self.offset)) - self.matrix, self.offset)
+        return Normal(
+            mean=np.asarray(mean, np.float64), covariance=(covariance + covariance.T) / 2.0
+        )
+
+
+def mixture_moments(weights: Sequence[float] | Array, laws: Normal) -> Normal:
+    """Return mean and covariance of a mixture, as a ``Normal`` that it is not.
+
+    Args:
+        weights: shape (n,), sum to 1.
+        laws: a batch of n laws.
+    """
+    shares = as_vectors(weights=weights)
+    if shares.shape != laws.mean.shape[:-1] or not math.isclose(math.fsum(shares), 1.0):
+        refuse("weights", shares, "sum to 1, one for each law")
+    mean = np.asarray(shares @ laws.mean, np.float64)
+    apart = laws.mean - mean
+    between = np.einsum("n,ni,nj->ij", shares, apart, apart)
+    within = np.einsum("n,nij->ij", shares, laws.covariance)
+    return Normal(mean=mean, covariance=within + between)
+
+
+def gdp(difference: object, covariance: object) -> float:
+    """Return mu of two Gaussian laws with one covariance: N(0, S) against N(difference, S).
+
+    mu = sqrt(difference' S^-1 difference); every divergence of the two laws is that of N(mu, 1)
+    and N(0, 1). Infinite where the difference leaves the range of S.
+
+    Args:
+        difference: of the means, shape (d,).
+        covariance: shape (d, d).
+    """
+    law = Normal(mean=as_vectors(difference=difference), covariance=np.asarray(covariance))
+    values, vectors = np.linalg.eigh(law.covariance)
+    along = vectors.T @ law.mean
+    floor = len(values) * np.finfo(np.float64).eps * max(float(values[-1]), 0.0)
+    silent = values <= floor
+    if np.any(np.abs(along[silent]) > _ROUNDING * np.linalg.norm(along)):
+        return math.inf
+    return float(np.sqrt(np.sum(along[~silent] ** 2 / values[~silent])))
+
+
+def renyi(mu: float, order: float) -> float:
+    """Return the Renyi divergence of N(mu, 1) from N(0, 1): order mu^2 / 2, order above 0."""
+    return positive(order=order) * mu * mu / 2.0
+
+
+def delta(mu: float, epsilon: float) -> float:
+    """Return N(mu, 1) against N(0, 1)'s delta at an epsilon, a closed form.
+
+    Args:
+        mu: at least 0; infinity gives 1.
+        epsilon: at least 0.
+    """
+    at = non_negative(epsilon=epsilon)
+    if mu == 0.0:
+        return 0.0
+    if mu == math.inf:
+        return 1.0
+    above = float(log_ndtr(mu / 2.0 - at / mu))
+    below = at + float(log_ndtr(-mu / 2.0 - at / mu))
+    return 0.0 if below >= above else -math.exp(above) * math.expm1(below - above)
+
+
+def epsilon(mu: float, delta_at: float) -> float:
+    """Return the epsilon at which N(mu, 1) against N(0, 1) has the delta ``delta_at``.
+
+    Bisection to the last bit, the end above is returned.
+    """
+    wanted = open_unit(delta_at=delta_at)
+    if mu == math.inf:
+        return math.inf
+    low, high = 0.0, 1.0
+    if delta(mu, low) <= wanted:
+        return 0.0
+    while delta(mu, high) > wanted:
+        low, high = high, 2.0 * high
+    while low < (middle := (low + high) / 2.0) < high:
+        low, high = (middle, high) if delta(mu, middle) > wanted else (low, middle)
+    return high
+
+
+def visited_delta(mu: float, epsilon: float, rounds: int, participation: float) -> float:
+    """Return delta(epsilon) of ``rounds`` rounds of which each shows N(mu, 1) or nothing.
+
+    A round shows something with probability ``participation``, visibly and independently:
+    sum_j Bin(rounds, participation)(j) delta(sqrt(j) mu), exact (T4).
+    """
+    times = integer(1, rounds=rounds)
+    share = non_negative(participation=participation)
+    if share > 1.0:
+        refuse("participation", participation, "be in [0, 1]")
+    if share in (0.0, 1.0):
+        return delta(math.sqrt(times) * mu, epsilon) if share else 0.0
+    seen = np.arange(times + 1)
+    choose = gammaln(times + 1) - gammaln(seen + 1) - gammaln(times - seen + 1)
+    logs = choose + seen * math.log(share) + (times - seen) * math.log1p(-share)
+    likely = seen[(logs > -745.0) & (seen > 0)]
+    return math.fsum(math.exp(logs[j]) * delta(math.sqrt(j) * mu, epsilon) for j in likely)
