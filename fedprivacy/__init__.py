@@ -27,6 +27,7 @@ from .mechanisms import (
     RenyiDp,
     SparsifiedPerturbation,
 )
+from .pareto import Pareto, pareto
 from .privacy_loss import PrivacyLoss
 from .relations import Adjacency, Observer, Unit
 from .risk import AttackRisk, TradeoffCurve, attack_risk, tradeoff_curve
@@ -62,6 +63,7 @@ __all__ = [
     "Observer",
     "Parallel",
     "ParameterError",
+    "Pareto",
     "Poisson",
     "PrivacyLoss",
     "Profile",
@@ -83,6 +85,7 @@ __all__ = [
     "delta",
     "epsilon",
     "errors",
+    "pareto",
     "profile",
     "published",
     "report",

@@ -33,6 +33,7 @@ ARROWS = {
     | {"ledger", "answers", "accountants", "budget", "mechanisms", "loss", "privacy_loss", "bound"},
     "integrations": BASE
     | {"answers", "accountants", "mechanisms", "sampling", "ledger", "privacy_loss", "bound"},
+    "pareto": BASE | {"answers", "audit", "bound", "ledger"},
     "progress": {"errors"},
 }
 """Part -> parts it may import."""

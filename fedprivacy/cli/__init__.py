@@ -10,10 +10,10 @@ import sys
 import click
 
 from ..errors import FedPrivacyError
-from . import ask, explain, ledgers, train
+from . import ask, explain, ledgers, pareto, train
 from .options import cli
 
-__all__ = ["ask", "cli", "explain", "ledgers", "main", "train"]
+__all__ = ["ask", "cli", "explain", "ledgers", "main", "pareto", "train"]
 
 
 def main(arguments: list[str] | None = None) -> None:
