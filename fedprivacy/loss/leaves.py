@@ -13,7 +13,10 @@ from scipy.special import log_ndtr, logsumexp
 from .curve import TAIL_MASS, Curve, Labelled
 from .gaussians import GaussianPair, Mixture, log_sum, posterior_mean
 from .lattice import Array, Lattice, Side, Tails
-from .spectrum import UNIT, Cumulants, Decay, Line, Spectrum
+from .spectrum import UNIT, Cumulants, Decay, Line, Spectrum, log_total
+
+_BLOCK = 1 << 15
+"""How many losses a mixture's tails are taken of at once: what fits into a cache."""
 
 
 @dataclass(frozen=True)
@@ -266,6 +269,9 @@ class GaussianMix(Curve):
 
     def tails(self, loss: Array, side: Side = Side.UP) -> Tails:
         """Return the tails: {L > x} is the outside of [left, right], either end may be infinite."""
+        if loss.size > _BLOCK:
+            blocks = [self.tails(part) for part in np.array_split(loss, loss.size // _BLOCK + 1)]
+            return Tails(*map(np.concatenate, zip(*blocks, strict=True)))
         left, right = self._thresholds(loss)
         p, q = self._scaled()
         p_above, p_below = _outside_and_inside(p, left, right)
@@ -296,14 +302,24 @@ def _share(x: Array, low: Array, high: Array) -> Array:
 
 def _outside_and_inside(mixture: Mixture, left: Array, right: Array) -> tuple[Array, Array]:
     """Return a unit-variance mixture's log-mass outside and inside [left, right]."""
+    open_left = bool(np.all(left == -np.inf))
     outside, inside = [], []
     for weight, mean in mixture:
-        a, b = left - mean, right - mean
-        outside += [math.log(weight) + log_ndtr(-b), math.log(weight) + log_ndtr(a)]
-        flip = a > 0
-        a, b = np.where(flip, -b, a), np.where(flip, -a, b)
-        top = log_ndtr(b)
-        with np.errstate(divide="ignore", invalid="ignore"):
-            gap = np.log(-np.expm1(np.minimum(log_ndtr(a) - top, 0.0)))
-        inside.append(math.log(weight) + np.where(top == -np.inf, -np.inf, top + gap))
-    return logsumexp(outside, axis=0), logsumexp(inside, axis=0)
+        log_weight = math.log(weight)
+        outside.append(log_weight + log_ndtr(mean - right))
+        if open_left:
+            inside.append(log_weight + log_ndtr(right - mean))
+            continue
+        outside.append(log_weight + log_ndtr(left - mean))
+        inside.append(log_weight + _between(left - mean, right - mean))
+    return log_total(np.array(outside)), log_total(np.array(inside))
+
+
+def _between(a: Array, b: Array) -> Array:
+    """Return the log-mass of a standard normal law on [a, b], from its smaller tail."""
+    flip = a > 0
+    a, b = np.where(flip, -b, a), np.where(flip, -a, b)
+    top = log_ndtr(b)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        gap = np.log(-np.expm1(np.minimum(log_ndtr(a) - top, 0.0)))
+    return np.asarray(np.where(top == -np.inf, -np.inf, top + gap))

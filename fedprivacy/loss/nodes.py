@@ -136,10 +136,13 @@ class Fold(Curve):
 
     def tails(self, loss: Array, side: Side = Side.UP) -> Tails:
         """Return ``up``'s tails at losses of at least 0 and the swapped ``down``'s below."""
-        right = self.up.tails(np.maximum(loss, 0.0), side)
-        left = self.down.swap().tails(np.minimum(loss, -1e-300), side)
-        pairs = zip(right, left, strict=True)
-        return Tails(*(np.where(loss >= 0, r, ell) for r, ell in pairs))
+        rising = np.asarray(loss >= 0)
+        right = self.up.tails(loss[rising], side)
+        left = self.down.swap().tails(loss[~rising], side)
+        found = Tails(*np.empty((4, *np.shape(loss))))
+        for column, r, ell in zip(found, right, left, strict=True):
+            column[rising], column[~rising] = r, ell
+        return found
 
     def log_moment(self, order: float) -> float:
         """Return the quadrature's upper bound; without one the smaller of two others.
