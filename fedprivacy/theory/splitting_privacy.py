@@ -1,0 +1,439 @@
+"""What Fed-PLT provably leaks: an upper end for its final models, lower ends for named losses.
+
+Proofs: docs/theory/splitting.md. A round of an agent is N_e steps
+w <- w - gamma (grad f(w) + (w - v) / rho) + N(0, 2 gamma tau^2), every f being l-strongly convex
+and L-smooth, and replacing a record moves grad f by at most g at every point.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import ndtri_exp
+
+from ..errors import integer, member, open_unit, positive, refuse
+from .hidden_state import contraction_gap, hidden_state_factor
+
+Array = NDArray[np.float64]
+
+SLACK = 1e-9
+"""Relative room for rounding: upper ends are raised by it, lower ends lowered."""
+
+APART = 1e-9
+"""How far apart, over the size of what they are computed from, two points must be to count so."""
+
+SMALLEST = 1e-200
+"""Places nearer to each other than this, over the size of the start, count as one."""
+
+LONGEST = 1_000_000
+"""Most local steps in all for which a loss that follows the iterates is looked for."""
+
+
+class Seen(StrEnum):
+    """Who looks at a run of Fed-PLT."""
+
+    SERVER = "server"
+    """The coordinator: every z_i,k."""
+    FINAL = "final"
+    """Everybody's models x_i,K after the last round, and nothing else."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class PrivateSplitting:
+    """Fed-PLT with noisy gradient descent as its local solver.
+
+    Args:
+        sensitivity: g, the largest move of an agent's gradient when one record is replaced.
+        strong_convexity: l of every f_i, above 0.
+        smoothness: L of every f_i, at least l.
+        penalty: rho, above 0.
+        step_size: gamma, above 0 and below 2 / (L + 1 / rho).
+        noise_scale: tau; a step's noise has std sqrt(2 gamma) tau.
+        local_steps: N_e.
+        rounds: K.
+
+    Raises:
+        ParameterError: a value out of its range.
+    """
+
+    sensitivity: float
+    strong_convexity: float
+    smoothness: float
+    penalty: float
+    step_size: float
+    noise_scale: float
+    local_steps: int
+    rounds: int
+
+    def __post_init__(self) -> None:
+        for name in ("sensitivity", "strong_convexity", "smoothness", "penalty", "step_size"):
+            object.__setattr__(self, name, positive(**{name: getattr(self, name)}))
+        object.__setattr__(self, "noise_scale", positive(noise_scale=self.noise_scale))
+        object.__setattr__(self, "local_steps", integer(1, local_steps=self.local_steps))
+        object.__setattr__(self, "rounds", integer(1, rounds=self.rounds))
+        if self.strong_convexity > self.smoothness:
+            refuse("strong_convexity", self.strong_convexity, f"be at most {self.smoothness:g}")
+        limit = 2.0 / (self.smoothness + 1.0 / self.penalty)
+        if self.step_size >= limit:
+            refuse(
+                "step_size", self.step_size, f"be below 2 / (smoothness + 1 / penalty) = {limit:g}"
+            )
+
+    @property
+    def gap(self) -> float:
+        """1 - c, with c the contraction factor of a local step."""
+        inverse = 1.0 / self.penalty
+        return contraction_gap(
+            self.step_size, self.strong_convexity + inverse, self.smoothness + inverse
+        )
+
+    @property
+    def noise_std(self) -> float:
+        """Std of the noise of one local step."""
+        return math.sqrt(2.0 * self.step_size) * self.noise_scale
+
+    @property
+    def start_std(self) -> float:
+        """Std of the secret start in Proposition 4: sqrt(2 / l) tau."""
+        return math.sqrt(2.0 / self.strong_convexity) * self.noise_scale
+
+    @property
+    def step_mu(self) -> float:
+        """Mu of one local step by itself."""
+        return self.step_size * self.sensitivity / self.noise_std
+
+
+def rounds_mu(of: PrivateSplitting) -> float:
+    """Return mu of K rounds for every observer: sqrt(K) times one local solve's (T6).
+
+    Given everything the coordinator has seen, a round starts from a known point, contracts, and
+    its end is what the coordinator sees next; adaptive composition of Gaussian guarantees adds
+    squares (Dong, Roth and Su 2022). Needs the loss's own sensitivity: no clipping.
+    """
+    factor = hidden_state_factor(of.gap, of.local_steps)
+    return math.sqrt(of.rounds) * of.step_mu * factor * (1.0 + SLACK)
+
+
+def steps_mu(of: PrivateSplitting) -> float:
+    """Return mu of all local steps composed, which holds with clipped gradients too."""
+    return math.sqrt(of.rounds * of.local_steps) * of.step_mu * (1.0 + SLACK)
+
+
+def last_round_mu(of: PrivateSplitting) -> float:
+    """Return mu of the final models of all agents when only the last round is paid for.
+
+    With the same noise, runs on neighbouring data keep x and z within X and Z of each other; the
+    last round then is T6 from a start X apart with sensitivity g + Z / rho. X and Z follow
+
+        X <- c^N_e X + b Z + G,    Z <- 2 c^N_e X + q Z + 2 G,    G = gamma g (1 - c^N_e) / (1 - c),
+
+    where b and q bound the local solve's Jacobian B in v and |2 B - I|. Bounded in K where
+    this matrix is stable, which asks for L / l not far above 1; it may exceed ``rounds_mu``.
+    """
+    g, step, inverse = of.sensitivity, of.step_size, 1.0 / of.penalty
+    c, times = 1.0 - of.gap, of.local_steps
+    kept, grown = c**times, -math.expm1(times * math.log1p(-of.gap)) / of.gap if c > 0.0 else 1.0
+    b, q = _reflected(of)
+    b = min(b, step * inverse * grown)
+    x = z = 0.0
+    pushed = step * g * grown
+    for _ in range(of.rounds - 1):
+        before = z
+        x, z = kept * x + b * z + pushed, 2.0 * kept * x + q * z + 2.0 * pushed
+        if z - before <= 1e-14 * z or z > 1e30 * pushed:
+            break
+    z, x = z * (1.0 + SLACK), x * (1.0 + SLACK)
+    moved = kept * x + step * (g + z * inverse) * grown
+    squares = (
+        -math.expm1(2 * times * math.log1p(-of.gap)) / (of.gap * (1.0 + c)) if c > 0.0 else 1.0
+    )
+    return moved / (of.noise_std * math.sqrt(squares)) * (1.0 + SLACK)
+
+
+def _reflected(of: PrivateSplitting) -> tuple[float, float]:
+    """Return bounds on |B| and |2 B - I|, B the Jacobian of a local solve in v.
+
+    B <- B - gamma (H + 1/rho) B + gamma / rho with symmetric H between l and L that changes from
+    step to step. Against its value for the mid curvature, B is off by at most ``off``.
+    """
+    step, inverse = of.step_size, 1.0 / of.penalty
+    middle, radius = (
+        0.5 * (of.strong_convexity + of.smoothness),
+        0.5 * (of.smoothness - of.strong_convexity),
+    )
+    slope = 1.0 - step * (middle + inverse)
+    largest = max(abs(inverse - of.strong_convexity), abs(of.smoothness - inverse))
+    centre, off, direct = 0.0, 0.0, 1.0
+    for _ in range(of.local_steps):
+        last = (centre, off, direct)
+        off = abs(slope) * off + step * radius * (abs(centre) + off)
+        centre = slope * centre + step * inverse
+        direct = (1.0 - of.gap) * direct + step * largest
+        if last == (centre, off, direct):
+            break
+    room = 1.0 + SLACK
+    return (abs(centre) + off) * room, min(abs(2.0 * centre - 1.0) + 2.0 * off, direct) * room
+
+
+@dataclass(frozen=True, kw_only=True)
+class Attained:
+    """Two neighbouring data sets, and how far apart their outputs are.
+
+    Attributes:
+        mu: the outputs are within ``error`` in total variation of a pair that contains
+            N(mu, 1) and N(0, 1).
+        error: that distance, at most; what depends on it is only how far away data may lie.
+        curvature: of the quadratic f_0 on D.
+        distance: how far from its optimum the run starts.
+        witness: the data sets in words.
+    """
+
+    mu: float
+    error: float
+    curvature: float
+    distance: float
+    witness: str
+
+
+QUADRATIC = (
+    "one agent, h = 0, f_0 quadratic of curvature {:.6g}; the record moves its gradient by g"
+)
+FOLLOWING = (
+    "one agent, h = 0, f_0 quadratic of curvature {:.6g} and optimum {:.3g} away from the start; "
+    "the record adds a loss with gradient g or -g, which turns between the {} groups of places "
+    "that the run visits, so that every step's drift adds up"
+)
+CLIPPED = (
+    "one agent, h = 0, one record whose optimum lies far to one side on D and far to the other on "
+    "D': clipped gradients differ by g in every step and no longer depend on the point"
+)
+
+
+def attained(of: PrivateSplitting, seen: Seen | str, error: float) -> Attained:
+    """Return the best lower end known for Fed-PLT with the start N(0, 2 tau^2 / l), secret.
+
+    One agent and h = 0. D has a quadratic; D' adds to it a loss whose gradient is g or -g wherever
+    the run passes. As data may lie arbitrarily far, the run's places are as far apart as one
+    likes, so almost surely the drift of every step has the sign that serves best, and both outputs
+    are Gaussian. All curvatures stay within [l, L]: where L = l only a constant shift is left.
+
+    Args:
+        of: the run.
+        seen: "server" or "final".
+        error: total variation that may be lost to iterates in the wrong place, in (0, 1).
+
+    Returns:
+        Nothing but mu, error and the witness depends on where the data lie.
+
+    Raises:
+        ParameterError: an unknown view, or ``error`` outside (0, 1).
+    """
+    view, wrong = member(Seen, seen=seen), open_unit(error=error)
+    low, high = of.strong_convexity, of.smoothness
+    found = [_quadratic(of, curvature, view) for curvature in {low, high}]
+    if low < high and of.rounds * of.local_steps <= LONGEST:
+        shares = (1e-6, 0.01, 0.1, 0.5, 0.9, 0.99, 1.0 - 1e-6)
+        curvatures = [low + share * (high - low) for share in shares]
+        found += [
+            each
+            for curvature in curvatures
+            if low < curvature < high
+            for each in _following(of, curvature, view, wrong)
+        ]
+    return max(found, key=lambda each: each.mu)
+
+
+def clipped_attained(of: PrivateSplitting, seen: Seen | str) -> Attained:
+    """Return the lower end for clipped gradients: far from the optimum they are constant.
+
+    The local step then is w <- w - gamma (w - v) / rho with a drift of g: no contraction but the
+    proximal term's.
+
+    Raises:
+        ParameterError: an unknown view.
+    """
+    found = _quadratic(of, 0.0, member(Seen, seen=seen))
+    return Attained(mu=found.mu, error=0.0, curvature=0.0, distance=math.inf, witness=CLIPPED)
+
+
+@dataclass(frozen=True)
+class _Rounds:
+    """The linear dynamics of one agent with h = 0: (x, v) <- M (x, v) + (1, 2) times the new."""
+
+    slope: float
+    keep: float
+    gain: float
+    matrix: Array
+    responses: Array
+    start: float
+    spread: tuple[float, float]
+
+    @classmethod
+    def of(cls, run: PrivateSplitting, curvature: float) -> _Rounds:
+        """Return the dynamics at a curvature."""
+        inverse = 1.0 / run.penalty
+        slope = 1.0 - run.step_size * (curvature + inverse)
+        keep = slope**run.local_steps
+        gain = inverse / (curvature + inverse) * (1.0 - keep)
+        matrix = np.array([[keep, gain], [2.0 * keep, 2.0 * gain - 1.0]])
+        both = _orbit(matrix, np.array([1.0, 2.0]), run.rounds)
+        origin = _orbit(matrix, np.array([1.0, 0.0]), run.rounds + 1)
+        noise = run.noise_std * float(np.linalg.norm(_powers(slope, run.local_steps)))
+        std = (
+            noise * float(np.abs(both).sum(axis=0) @ np.array([1.0, 2.0]))
+            + run.start_std * float(np.abs(origin).max(axis=0) @ np.array([1.0, 2.0]))
+            + noise
+        )
+        push = (
+            run.step_size * run.sensitivity * float(np.abs(_powers(slope, run.local_steps)).sum())
+        )
+        drift = push * (1.0 + float(np.abs(both).sum(axis=0) @ np.array([1.0, 2.0])))
+        return cls(slope, keep, gain, matrix, both[::-1, 0], float(origin[-1, 0]), (std, drift))
+
+
+def _powers(slope: float, steps: int) -> Array:
+    """Return slope^(steps - 1), ..., slope, 1: what is left of each step at the end."""
+    return np.asarray(slope ** np.arange(steps - 1, -1, -1.0))
+
+
+def _orbit(matrix: Array, start: Array, length: int) -> Array:
+    """Return matrix^j start for j < length, shape (length, 2), by doubling."""
+    found, power = start[None, :], matrix
+    while len(found) < length:
+        found = np.concatenate([found, found @ power.T])
+        power = power @ power
+    return found[:length]
+
+
+def _mu(run: PrivateSplitting, rounds: _Rounds, signs: Array | float, seen: Seen) -> float:
+    """Return mu of a pattern of signs, shape (rounds, local_steps)."""
+    powers = _powers(rounds.slope, run.local_steps)
+    every = np.broadcast_to(np.asarray(signs, float), (run.rounds, run.local_steps))
+    shifts = run.step_size * run.sensitivity * (every @ powers)
+    variance = run.noise_std**2 * float(powers @ powers)
+    if seen is Seen.SERVER:
+        variances = np.full(run.rounds, variance)
+        variances[0] += (rounds.keep * run.start_std) ** 2
+        return math.sqrt(float((shifts**2 / variances).sum()))
+    total = variance * float(rounds.responses @ rounds.responses)
+    total += (rounds.start * run.start_std) ** 2
+    return abs(float(shifts @ rounds.responses)) / math.sqrt(total)
+
+
+def _quadratic(run: PrivateSplitting, curvature: float, seen: Seen) -> Attained:
+    """Return the lower end of a constant shift."""
+    mu = _mu(run, _Rounds.of(run, curvature), 1.0, seen)
+    return Attained(
+        mu=mu * (1.0 - SLACK),
+        error=0.0,
+        curvature=curvature,
+        distance=0.0,
+        witness=QUADRATIC.format(curvature),
+    )
+
+
+def _following(run: PrivateSplitting, curvature: float, seen: Seen, error: float) -> list[Attained]:
+    """Return lower ends of losses that follow the iterates, one for each start direction."""
+    rounds = _Rounds.of(run, curvature)
+    weights = rounds.responses if seen is Seen.FINAL else np.ones(run.rounds)
+    wanted = weights[:, None] * _powers(rounds.slope, run.local_steps)
+    found = []
+    for start in _starts(rounds, run.rounds):
+        groups, gap = _groups(run, rounds, curvature, start)
+        sums = np.bincount(groups, wanted.ravel())
+        signs = np.where(sums >= 0.0, 1.0, -1.0)[groups].reshape(wanted.shape)
+        far = _distance(run, rounds, curvature, error) / gap if gap > 0.0 else math.inf
+        if math.isfinite(far):
+            found.append(
+                Attained(
+                    mu=_mu(run, rounds, signs, seen) * (1.0 - SLACK),
+                    error=error,
+                    curvature=curvature,
+                    distance=far,
+                    witness=FOLLOWING.format(curvature, far, len(sums)),
+                )
+            )
+    return found
+
+
+def _starts(rounds: _Rounds, count: int) -> list[tuple[float, float, float]]:
+    """Return starts (x, v) and the factor by which a round multiplies them."""
+    if count == 1:
+        return [(1.0, 0.0, 0.0)]
+    (a, b), (_, d) = rounds.matrix
+    half = 0.5 * (a + d)
+    square = half * half + rounds.keep
+    if square < 0.0 or half == square == 0.0:
+        return []
+    large = half + math.copysign(math.sqrt(square), half)
+    starts = [(b, factor - a, factor) for factor in (large, -rounds.keep / large)]
+    return [each for each in starts if abs(b) + abs(each[1]) > 1e-4 * (abs(each[2]) + abs(a))]
+
+
+def _distance(run: PrivateSplitting, rounds: _Rounds, curvature: float, error: float) -> float:
+    """Return how far apart two groups of places must be for the drift to turn between them.
+
+    The places of a run on D' are those of the noiseless run, a drift of at most ``drift`` and a
+    Gaussian of std at most ``std``; by the union bound none of them leaves its interval but with
+    probability ``error``. The turn itself needs 2 g over the room in curvature.
+    """
+    room = min(curvature - run.strong_convexity, run.smoothness - curvature)
+    std, drift = rounds.spread
+    quantile = -float(ndtri_exp(math.log(error / (2.0 * run.rounds * run.local_steps))))
+    return 2.0 * (2.0 * run.sensitivity / room + drift + quantile * std)
+
+
+def _groups(
+    run: PrivateSplitting, rounds: _Rounds, curvature: float, start: tuple[float, float, float]
+) -> tuple[NDArray[np.int64], float]:
+    """Return each local step's group of places and the least gap between two groups.
+
+    In round k a run from an eigenvector is at v_k / (1 + rho l) + a^j d_k, d_k the distance of its
+    start to that centre. Groups are told apart by their places; places that are too near for that
+    but have one centre, by their side of it, which stays exact however near they are.
+    """
+    x, v, factor = start
+    count, steps = run.rounds, run.local_steps
+    sizes = factor ** np.arange(count, dtype=float)
+    middle = v / (1.0 + run.penalty * curvature) * sizes[:, None] * np.ones(steps)
+    apart = x - v / (1.0 + run.penalty * curvature)
+    offsets = apart * sizes[:, None] * rounds.slope ** np.arange(steps, dtype=float)
+    centres = np.repeat(np.arange(count), steps).reshape(count, steps)
+    offsets[1:, 0] = apart * sizes[:-1] * rounds.keep
+    middle[1:, 0], centres[1:, 0] = middle[:-1, 0], centres[:-1, 0]
+    size = abs(x) + abs(v)
+    reach = np.maximum(APART * np.abs(sizes)[centres], SMALLEST) * size
+    coarse, gap = _apart((middle + offsets).ravel(), reach.ravel())
+    side = np.sign(np.where(np.abs(offsets) > SMALLEST * size, offsets, 0.0)).ravel()
+    if abs(apart) <= APART * size:
+        side[:] = 0.0
+    side[_several(coarse, centres.ravel())[coarse]] = 0.0
+    split = _several(coarse, side)[coarse] & (side != 0.0)
+    if split.any():
+        gap = min(gap, float(np.abs(offsets.ravel()[split]).min()))
+    _, groups = np.unique(3 * coarse + 1 + side.astype(np.int64), return_inverse=True)
+    return groups.ravel().astype(np.int64), gap
+
+
+def _several(groups: NDArray[np.int64], values: NDArray[Any]) -> NDArray[np.bool_]:
+    """Return for every group whether its members have different values."""
+    first = np.empty(groups.max() + 1, dtype=values.dtype)
+    first[groups] = values
+    return np.asarray(np.bincount(groups, values != first[groups]) > 0)
+
+
+def _apart(places: Array, reach: Array) -> tuple[NDArray[np.int64], float]:
+    """Return the connected groups of the intervals place +- reach, and their least gap."""
+    order = np.argsort(places - reach, kind="stable")
+    left, right = (places - reach)[order], np.maximum.accumulate((places + reach)[order])
+    between = left[1:] - right[:-1]
+    new = between > 0.0
+    gap = float(between[new].min() + 2.0 * reach.min()) if new.any() else math.inf
+    groups = np.empty(len(order), dtype=np.int64)
+    groups[order] = np.concatenate([[0], np.cumsum(new)])
+    return groups, gap
