@@ -4,14 +4,19 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from .answers import Accountable, epsilon
+from .answers import Accountable, accountant_named, loss_of
 from .bound import Bound
 from .errors import ImpossibleBudget, ParameterError, non_negative, open_unit, positive, refuse
+from .privacy_loss import PrivacyLoss
 from .relations import Adjacency, Observer
 
 _MAX_DOUBLINGS = 60
+_FAR = 50.0
+"""An epsilon of so many times one plus the budget is not asked for again."""
+_HASTE = 0.02
+"""Seconds after which a coarse interval is taken as it is."""
 
 
 @dataclass(frozen=True)
@@ -25,7 +30,9 @@ class Calibration:
 class _Question:
     """Is the run at a value within the budget? Remembers what it was asked.
 
-    A coarse interval decides most values; only one that holds the budget is asked for again.
+    A coarse interval decides most values; only one that holds the budget is asked for again. Far
+    from the budget the first upper end that is found will do, without a lower one: what is taken
+    for too much only ends the search, and what fits is certified.
     """
 
     def __init__(
@@ -73,6 +80,8 @@ class _Question:
             bound = self.bound(value, tolerance)
             if bound is None or bound.resolution[0] > self.epsilon:
                 return False
+            if bound.upper > _FAR * (1.0 + self.epsilon):
+                return False
             if bound.upper <= self.epsilon:
                 return True
         return False
@@ -118,28 +127,32 @@ def calibrate(
     positive(tolerance=tolerance)
 
     def ask(value: float, width: float) -> Bound:
-        run = make_run(int(value) if integer else value)
-        return _epsilon(
-            run,
-            delta=delta,
-            adjacency=adjacency,
-            observer=observer,
-            accountant=accountant,
-            tolerance=width,
-        )
+        loss = _upper_only(run_at(value))
+        deadline = _HASTE if width > fine else None
+        return accountant_named(accountant, width, deadline).compose(loss).epsilon(delta)
 
-    width = max(min(tolerance * budget, 1e-2), 1e-6)
-    question = _Question(ask, budget, (low, high), width)
+    def run_at(value: float) -> PrivacyLoss:
+        return loss_of(make_run(int(value) if integer else value), adjacency, observer)
+
+    fine = max(min(tolerance * budget, 1e-2), 1e-6)
+    question = _Question(ask, budget, (low, high), fine)
     start = _start(question, integer)
     rising = _direction(question, start, integer)
     good, bad = _bracket(question, start, rising, integer)
     value = good if bad is None else _bisect(question, good, bad, integer, tolerance)
-    bound = question.bound(value, width)
+    bound = question.bound(value, fine)
     assert bound is not None
+    loss = run_at(value)
+    if loss != _upper_only(loss):
+        bound = accountant_named(accountant, fine).compose(loss).epsilon(delta)
     return Calibration(int(value) if integer else value, bound)
 
 
-_epsilon = epsilon
+def _upper_only(loss: PrivacyLoss) -> PrivacyLoss:
+    """Return the loss without a witness of its own, which would cost and which no search needs."""
+    if loss.witness is None or loss.witness.curve == loss.curve:
+        return loss
+    return replace(loss, witness=None)
 
 
 def _domain(domain: tuple[float, float] | None, integer: bool) -> tuple[float, float]:

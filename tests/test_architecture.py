@@ -23,7 +23,7 @@ ARROWS = {
     "answers": BASE | {"accountants", "mechanisms", "loss", "privacy_loss", "bound"},
     "curves": {"accountants", "loss"},
     "risk": BASE | {"answers", "curves", "privacy_loss"},
-    "calibration": BASE | {"answers", "accountants", "mechanisms", "bound"},
+    "calibration": BASE | {"answers", "accountants", "mechanisms", "privacy_loss", "bound"},
     "budget": BASE | {"answers", "accountants", "mechanisms", "loss", "privacy_loss", "bound"},
     "published": BASE | {"answers", "mechanisms", "sampling", "bound", "theory"},
     "ledger": BASE | {"mechanisms", "sampling", "records"},
