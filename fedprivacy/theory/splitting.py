@@ -29,6 +29,10 @@ SHARED = "all agents use one penalty, and local solvers that contract at least a
 ACTIVE = "agents take part independently of each other, of the past and of the noise"
 
 
+SMALLEST = 1e-300
+"""What stands for an entry 0 of S: powers of S grow with its entries."""
+
+
 class Solver(StrEnum):
     """How an agent solves its local problem."""
 
@@ -65,8 +69,7 @@ class Convergence:
     @property
     def spectral_radius(self) -> float:
         """Largest eigenvalue of S: the rate in the limit of many rounds."""
-        (a, b), (c, d) = self.matrix
-        return 0.5 * (a + d + math.sqrt((a - d) ** 2 + 4.0 * b * c))
+        return _radius(*self.matrix[0], *self.matrix[1])
 
     @property
     def stable(self) -> bool:
@@ -89,12 +92,10 @@ class Convergence:
         """
         wanted = math.log(open_unit(accuracy=accuracy))
         self._check_stable()
-        (a, b), _ = self.matrix
-        radius = self.spectral_radius
+        (a, b), (c, d) = np.maximum(self.array, SMALLEST).tolist()
+        radius = _radius(a, b, c, d)
         perron = (b, radius - a)
-        spread = math.hypot(*perron) / min(perron) if min(perron) > 0.0 else math.inf
-        if not math.isfinite(spread) or radius == 0.0:
-            refuse("local_steps", "so many that S has a zero entry", "leave S positive")
+        spread = math.hypot(*perron) / min(perron)
         return max(1, math.ceil((wanted - math.log(spread)) / math.log(radius)))
 
     def _check_stable(self) -> None:
@@ -348,15 +349,13 @@ def _best_steps(
     if wanted is not None and wanted < fewest:
         return None
     zeta = splitting_contraction(strong_convexity=low, smoothness=high, penalty=rho)
-    floor = math.log(accuracy) / math.log(zeta) if zeta > 0.0 else 1.0
+    floor = max(1.0, math.log(accuracy) / math.log(zeta)) if zeta > 0.0 else 1.0
     best: Parameters | None = None
     steps = fewest if wanted is None else wanted
     while best is None or (steps * gradient + communication) * floor < best.time:
         rate = convergence(
             strong_convexity=low, smoothness=high, penalty=rho, local_steps=steps, solver=solver
         )
-        if min(rate.matrix[1]) <= 0.0 or rate.local_contraction < 1e-300:
-            break
         rounds = rate.rounds(accuracy)
         time = (steps * gradient + communication) * rounds
         if best is None or time < best.time:
@@ -497,6 +496,11 @@ def asymptotic_error(of: Convergence, noise: float) -> float:
     of._check_stable()
     both = np.linalg.solve(np.eye(2) - of.array, np.array([1.0, 2.0]))
     return float(np.linalg.norm(both)) * non_negative(noise=noise)
+
+
+def _radius(a: float, b: float, c: float, d: float) -> float:
+    """Return the larger eigenvalue of ((a, b), (c, d)), entries at least 0."""
+    return 0.5 * (a + d + math.sqrt((a - d) ** 2 + 4.0 * b * c))
 
 
 def _curvatures(strong_convexity: float, smoothness: float) -> tuple[float, float]:
