@@ -18,6 +18,8 @@ Indices = NDArray[np.int64]
 
 VISIBLE = "T4: mixture of a round without the unit (loss 0) and a round with it; exact"
 
+RECOGNISED = "; in a client of so many records that its upload shows who sent it"
+
 
 class Lossy(Protocol):
     """What a scheme needs to know of the mechanism it samples for."""
@@ -138,11 +140,16 @@ class TableScheme:
     def group(self, inner: PrivacyLoss) -> PrivacyLoss:
         """Return the loss of ``inner`` run inside a client that takes part now and then.
 
-        Nothing is amplified: participation may be visible, and T4 is exact when it is.
+        Nothing is amplified: participation may be visible, and T4 is exact when it is. An observer
+        who is not told who took part sees it in the limit of a client with many records, whose
+        upload lies far from everybody else's.
         """
         witness = inner.witness
         if witness is not None:
-            witness = Witness(self.visible(witness.curve, Side.DOWN), witness.datasets)
+            names = witness.datasets
+            if inner.facts.observer is not Observer.SERVER:
+                names += RECOGNISED
+            witness = Witness(self.visible(witness.curve, Side.DOWN), names)
         return PrivacyLoss(
             self.visible(inner.curve),
             inner.facts,
