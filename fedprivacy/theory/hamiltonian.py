@@ -410,13 +410,13 @@ def convergence_rate(
     """
     checked = problem._stable(step_size)
     length, d = problem.leapfrog_steps * step_size, problem.dimension
-    left = 1.0 - problem.strong_convexity * length**2 / 4.0
+    decay = math.log1p(-problem.strong_convexity * length**2 / 4.0)
     bias = non_negative(gradient_bound=gradient_bound) * length**2 / problem.smoothness
     drift = problem.iterations**2 * length**2 * (bias + problem.momentum * d)
     noise = problem.leapfrog_steps * step_size**2 * problem.gradient * d
-    transient = left ** (integer(1, iterations=iterations) - 1) * non_negative(start=start)
+    left = math.exp((integer(1, iterations=iterations) - 1) * decay)
     return Statement(
-        value=transient + constants[0] * drift + constants[1] * noise,
+        value=left * non_negative(start=start) + constants[0] * drift + constants[1] * noise,
         theorem="FA-HMC Theorem 4.4",
         checked=(checked, "weights sum to 1", "rho in [0, 1]"),
         assumed=(*_ASSUMED, _RATE),

@@ -425,7 +425,8 @@ def constant_step_bound(
         ParameterError: a step size above the theorem's range.
     """
     checked = problem._step(step_size)
-    left = (1.0 - step_size * problem.strong_convexity / 4.0) ** integer(0, iterations=iterations)
+    decay = math.log1p(-step_size * problem.strong_convexity / 4.0)
+    left = math.exp(integer(0, iterations=iterations) * decay)
     name = "Theorem 5.9 (B.8)" if correlation else "Theorem 5.7 (B.6)"
     return Statement(
         value=left * problem._start + problem._bias(step_size, local_steps, correlation),

@@ -1,0 +1,701 @@
+"""FA-LD's exact laws against the algorithm itself, its theorems against the exact laws."""
+
+import itertools
+import math
+
+import mpmath
+import numpy as np
+import pytest
+import truth
+
+import fedprivacy as fp
+from fedprivacy.errors import ParameterError
+from fedprivacy.mechanisms import FederatedLangevin
+from fedprivacy.theory import gaussian, langevin
+from fedprivacy.theory.gaussian import AffineMap, Normal, point, w2
+from fedprivacy.theory.langevin import (
+    DecayingSteps,
+    GaussianTarget,
+    LangevinChain,
+    LangevinProblem,
+    rounds_to_accuracy,
+    w2_curve,
+)
+
+
+def spd(generator, size, low=0.5, high=3.0):
+    q, _ = np.linalg.qr(generator.normal(size=(size, size)))
+    return (q * generator.uniform(low, high, size)) @ q.T
+
+
+def symmetric(matrix):
+    return (matrix + np.swapaxes(matrix, -1, -2)) / 2
+
+
+def random_target(seed, clients=3, size=2, equal=False, **range_):
+    generator = np.random.default_rng(seed)
+    hessians = symmetric(np.array([spd(generator, size, **range_) for _ in range(clients)]))
+    weights = np.full(clients, 1 / clients) if equal else generator.dirichlet(np.full(clients, 4.0))
+    centres = generator.normal(size=(clients, size)) * 2
+    return GaussianTarget(hessians=hessians, centres=centres, weights=weights)
+
+
+# Gaussian laws.
+
+
+def mp_root(matrix):
+    return mpmath.sqrtm(mpmath.matrix(matrix.tolist()))
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_w2_against_extended_precision(seed):
+    generator = np.random.default_rng(seed)
+    a, b = symmetric(spd(generator, 3)), symmetric(spd(generator, 3, 0.1, 9.0))
+    apart = generator.normal(size=3)
+    half = mp_root(a)
+    cross = mpmath.sqrtm(half * mpmath.matrix(b.tolist()) * half)
+    squared = sum(a[i, i] + b[i, i] - 2 * cross[i, i] for i in range(3)) + sum(apart**2)
+    found = w2(Normal(mean=apart, covariance=a), Normal(mean=np.zeros(3), covariance=b))
+    assert float(found) == pytest.approx(float(mpmath.sqrt(mpmath.re(squared))), rel=1e-12)
+
+
+def test_w2_of_near_laws_keeps_its_digits():
+    """Nearly equal covariances: traces would leave the square root of the rounding."""
+    generator = np.random.default_rng(5)
+    a = symmetric(spd(generator, 4))
+    assert float(gaussian.bures(a, a)) < 1e-14
+    # to first order scaling by 1 + t moves the root by t / 2 of itself
+    t = 1e-9
+    expected = t / 2 * math.sqrt(np.trace(a))
+    assert float(gaussian.bures(a, a * (1 + t))) == pytest.approx(expected, rel=1e-5)
+
+
+def test_w2_of_a_point_and_of_batches():
+    law = Normal(mean=np.zeros(2), covariance=np.diag([4.0, 9.0]))
+    assert float(w2(point([3.0, 0.0]), law)) == pytest.approx(math.sqrt(9 + 13), rel=1e-14)
+    batch = Normal(mean=np.array([[3.0, 0.0], [0.0, 0.0]]), covariance=np.zeros((2, 2, 2)))
+    assert w2(batch, law) == pytest.approx([math.sqrt(22), math.sqrt(13)], rel=1e-14)
+
+
+@pytest.mark.parametrize("count", [0, 1, 2, 7, 64, 101])
+def test_powers_are_repetitions(count):
+    generator = np.random.default_rng(count)
+    once = AffineMap(
+        matrix=0.4 * generator.normal(size=(3, 3)),
+        offset=generator.normal(size=3),
+        noise=symmetric(spd(generator, 3)),
+    )
+    law = start = Normal(mean=generator.normal(size=3), covariance=symmetric(spd(generator, 3)))
+    for _ in range(count):
+        law = once.apply(law)
+    jumped = once.power(count).apply(start)
+    assert jumped.mean == pytest.approx(law.mean, rel=1e-10, abs=1e-12)
+    assert jumped.covariance == pytest.approx(law.covariance, rel=1e-10, abs=1e-12)
+
+
+def test_the_stationary_law_stays():
+    generator = np.random.default_rng(3)
+    once = AffineMap(
+        matrix=np.eye(3) - 0.2 * symmetric(spd(generator, 3)),
+        offset=generator.normal(size=3),
+        noise=symmetric(spd(generator, 3)),
+    )
+    law = once.stationary()
+    assert float(w2(once.apply(law), law)) < 1e-12
+    assert float(w2(once.power(2000).apply(point(np.ones(3))), law)) < 1e-10
+    with pytest.raises(ParameterError, match="contract"):
+        AffineMap(matrix=np.eye(2), offset=np.zeros(2), noise=np.eye(2)).stationary()
+
+
+def test_mixture_moments():
+    laws = Normal(
+        mean=np.array([[0.0, 0.0], [2.0, 4.0]]), covariance=np.array([np.eye(2), 3 * np.eye(2)])
+    )
+    mixed = gaussian.mixture_moments([0.25, 0.75], laws)
+    assert mixed.mean == pytest.approx([1.5, 3.0])
+    between = 0.25 * 0.75 * np.outer([2, 4], [2, 4])
+    assert mixed.covariance == pytest.approx(2.5 * np.eye(2) + between)
+
+
+def test_mu_of_two_gaussians():
+    generator = np.random.default_rng(0)
+    covariance, shift = symmetric(spd(generator, 4)), generator.normal(size=4)
+    squared = shift @ np.linalg.solve(covariance, shift)
+    assert gaussian.gdp(shift, covariance) == pytest.approx(math.sqrt(squared), rel=1e-12)
+    flat = np.diag([1.0, 0.0])
+    assert gaussian.gdp([2.0, 0.0], flat) == 2.0
+    assert gaussian.gdp([2.0, 1e-3], flat) == math.inf
+    assert gaussian.gdp([0.0, 0.0], flat) == 0.0
+    assert gaussian.renyi(0.5, 8.0) == 1.0
+
+
+@pytest.mark.parametrize("mu", [1e-3, 0.1, 1.0, 7.0])
+@pytest.mark.parametrize("epsilon", [0.0, 0.3, 4.0, 30.0])
+def test_gaussian_profile(mu, epsilon):
+    true = float(truth.gaussian_delta(epsilon, mu))
+    assert gaussian.delta(mu, epsilon) == pytest.approx(true, rel=1e-9, abs=1e-300)
+    if 1e-12 < true < 0.9 and epsilon:
+        assert gaussian.epsilon(mu, true) == pytest.approx(epsilon, rel=1e-8)
+
+
+def test_visited_rounds():
+    for q, rounds in ((0.1, 30), (0.9, 5), (1.0, 4)):
+        true = float(truth.erased_delta(0.5, 0.3, rounds, q))
+        assert gaussian.visited_delta(0.3, 0.5, rounds, q) == pytest.approx(true, rel=1e-10)
+    assert gaussian.visited_delta(0.3, 0.5, 10, 0.0) == 0.0
+    assert gaussian.delta(math.inf, 3.0) == 1.0
+    assert gaussian.epsilon(math.inf, 1e-5) == math.inf
+
+
+# The algorithm, written out; laws by feeding it unit vectors.
+
+
+def langevin_round(target, chain, theta, noises, index):
+    """Algorithm 1's local steps, as printed. ``noises``: (K, N + 1, d), the shared one first."""
+    rho, tau = chain.correlation, chain.heat
+    local = np.repeat(theta[None], target.clients, axis=0)
+    for k in range(chain.local_steps):
+        eta = chain.step_size
+        if isinstance(eta, DecayingSteps):
+            eta = 1 / (
+                2 * eta.smoothness + eta.strong_convexity * (index * chain.local_steps + k) / 12
+            )
+        for c in range(target.clients):
+            gradient = target.hessians[c] @ (local[c] - target.centres[c])
+            shared = math.sqrt(2 * eta * tau) * rho * noises[k, 0]
+            own = math.sqrt(2 * eta * tau * (1 - rho**2) / target.shares[c]) * noises[k, c + 1]
+            local[c] = local[c] - eta * gradient + shared + own
+    return local
+
+
+def joint_of_clients(target, chain, law, index=0):
+    """Exact mean (N d) and covariance of all clients' iterates after a round, column by column."""
+    n, d, k = target.clients, target.dimension, chain.local_steps
+    quiet = np.zeros((k, n + 1, d))
+    base = langevin_round(target, chain, np.zeros(d), quiet, index).reshape(-1)
+    moved = [langevin_round(target, chain, e, quiet, index).reshape(-1) - base for e in np.eye(d)]
+    answers = []
+    for unit in np.eye(quiet.size):
+        noise = unit.reshape(quiet.shape)
+        answers.append(langevin_round(target, chain, np.zeros(d), noise, index).reshape(-1) - base)
+    left, noise = np.array(moved).T, np.array(answers).T
+    return base + left @ law.mean, left @ law.covariance @ left.T + noise @ noise.T
+
+
+def averages(target, chain):
+    """Every way of averaging: (probability, matrix (d, N d))."""
+    n, d = target.clients, target.dimension
+    if chain.averaging == "full":
+        cohorts = [(1.0, target.shares)]
+    elif chain.averaging == "I":
+        draws = list(itertools.product(range(n), repeat=chain.cohort))
+        counts = [np.bincount(draw, minlength=n) / chain.cohort for draw in draws]
+        cohorts = [
+            (float(np.prod(target.shares[list(d)])), c) for d, c in zip(draws, counts, strict=True)
+        ]
+    else:
+        subsets = list(itertools.combinations(range(n), chain.cohort))
+        counts = [np.bincount(draw, minlength=n) / chain.cohort for draw in subsets]
+        cohorts = [(1 / len(subsets), c) for c in counts]
+    return [(p, np.kron(c, np.eye(d))) for p, c in cohorts]
+
+
+def by_enumeration(target, chain, law, index):
+    mean, covariance = joint_of_clients(target, chain, law, index)
+    ways = averages(target, chain)
+    laws = Normal(
+        mean=np.array([a @ mean for _, a in ways]),
+        covariance=np.array([symmetric(a @ covariance @ a.T) for _, a in ways]),
+    )
+    return gaussian.mixture_moments([p for p, _ in ways], laws)
+
+
+CHAINS = [
+    {"step_size": 0.1, "local_steps": 4, "correlation": 0.0},
+    {"step_size": 0.3, "local_steps": 1, "correlation": 1.0},
+    {"step_size": 0.25, "local_steps": 5, "correlation": 0.6, "heat": 0.3},
+    {"step_size": 0.55, "local_steps": 3, "correlation": 0.9},  # overshoots along some directions
+    {
+        "step_size": DecayingSteps(strong_convexity=0.5, smoothness=3.0),
+        "local_steps": 3,
+        "correlation": 0.5,
+    },
+]
+WAYS = [{"averaging": "full"}, {"averaging": "I", "cohort": 2}, {"averaging": "II", "cohort": 2}]
+
+
+@pytest.mark.parametrize("way", WAYS, ids=lambda w: w["averaging"])
+@pytest.mark.parametrize("settings", CHAINS, ids=range(len(CHAINS)))
+def test_laws_are_the_algorithms(settings, way):
+    target = random_target(1, equal=way["averaging"] == "II")
+    chain = LangevinChain(target=target, **settings, **way)
+    law = Normal(mean=np.array([1.0, -2.0]), covariance=np.diag([0.5, 0.1]))
+    laws = chain.laws(law)
+    assert next(laws) is law
+    for index in range(3):
+        law = by_enumeration(target, chain, law, index)
+        found = next(laws)
+        assert found.mean == pytest.approx(law.mean, rel=1e-11, abs=1e-12)
+        assert found.covariance == pytest.approx(law.covariance, rel=1e-11, abs=1e-12)
+    start = Normal(mean=np.array([1.0, -2.0]), covariance=np.diag([0.5, 0.1]))
+    jumped = chain.law(start, 3)
+    assert jumped.covariance == pytest.approx(law.covariance, rel=1e-11, abs=1e-12)
+    assert chain.gaussian == (way["averaging"] == "full")
+
+
+def test_clients_with_one_hessian_share_their_work():
+    target = random_target(2, clients=3)
+    same = GaussianTarget(
+        hessians=np.repeat(target.hessians[:1], 3, axis=0),
+        centres=target.centres,
+        weights=target.weights,
+    )
+    assert len(same.kinds[0]) == 1
+    chain = LangevinChain(
+        target=same, step_size=0.2, local_steps=3, correlation=0.4, averaging="I", cohort=2
+    )
+    law = point([0.3, 0.1])
+    found, true = chain.step(law, 0), by_enumeration(same, chain, law, 0)
+    assert found.mean == pytest.approx(true.mean, rel=1e-12)
+    assert found.covariance == pytest.approx(true.covariance, rel=1e-12)
+
+
+def test_gradient_noise():
+    """Its covariance at a client after K steps, by powers of the matrix."""
+    target = random_target(4)
+    generator = np.random.default_rng(9)
+    noise = symmetric(np.array([spd(generator, 2) for _ in range(3)]))
+    chains = [
+        LangevinChain(target=target, step_size=0.2, local_steps=4, gradient_covariance=given)
+        for given in (None, noise)
+    ]
+    quiet, noisy = (chain.law(point([0.0, 0.0]), 1).covariance for chain in chains)
+    added = np.zeros((2, 2))
+    for c in range(3):
+        left = np.eye(2) - 0.2 * target.hessians[c]
+        for j in range(4):
+            power = np.linalg.matrix_power(left, j)
+            added += target.shares[c] ** 2 * 0.04 * power @ noise[c] @ power.T
+    assert noisy - quiet == pytest.approx(added, rel=1e-10)
+
+
+def test_batch_noise_by_all_batches():
+    generator = np.random.default_rng(7)
+    gradients = generator.normal(size=(6, 2))
+    for batch in (1, 2, 4, 6):
+        drawn = [
+            6 / batch * gradients[list(b)].sum(axis=0) / 0.3
+            for b in itertools.combinations(range(6), batch)
+        ]
+        true = np.cov(np.array(drawn).T, bias=True) if batch < 6 else np.zeros((2, 2))
+        assert langevin.batch_noise(gradients, batch, 0.3) == pytest.approx(true, abs=1e-10)
+
+
+@pytest.mark.parametrize("way", WAYS, ids=lambda w: w["averaging"])
+def test_against_simulation(way):
+    """6e4 chains; an entry outside 8 standard errors has probability below 1e-14.
+
+    The mixture's fourth moments are at most 5 times a Gaussian's here, which the factor for the
+    covariances allows for.
+    """
+    target = random_target(11, equal=way["averaging"] == "II")
+    chain = LangevinChain(target=target, step_size=0.15, local_steps=3, correlation=0.5, **way)
+    generator, runs, rounds = np.random.default_rng(2024), 60_000, 2
+    theta = np.zeros((runs, 2))
+    for _ in range(rounds):
+        local = np.repeat(theta[:, None], 3, axis=1)
+        for _ in range(3):
+            gradient = np.einsum("cij,mcj->mci", target.hessians, local - target.centres)
+            own = (
+                math.sqrt(0.75)
+                / np.sqrt(target.shares)[:, None]
+                * generator.normal(size=local.shape)
+            )
+            shared = 0.5 * generator.normal(size=(runs, 1, 2))
+            local = local - 0.15 * gradient + math.sqrt(0.3) * (own + shared)
+        if way["averaging"] == "full":
+            theta = np.einsum("c,mci->mi", target.shares, local)
+        elif way["averaging"] == "I":
+            drawn = generator.choice(3, size=(runs, 2), p=target.shares)
+            theta = np.take_along_axis(local, drawn[:, :, None], axis=1).mean(axis=1)
+        else:
+            out = generator.integers(0, 3, size=runs)
+            theta = (local.sum(axis=1) - local[np.arange(runs), out]) / 2
+    law = chain.law(point([0.0, 0.0]), rounds)
+    scale = np.sqrt(np.diag(law.covariance))
+    assert np.all(np.abs(theta.mean(axis=0) - law.mean) < 8 * scale / math.sqrt(runs))
+    wide = 8 * math.sqrt(14 / runs) * np.outer(scale, scale)
+    assert np.all(np.abs(np.cov(theta.T) - law.covariance) < wide)
+
+
+# Rounds and W2, in the setting of the paper's Figure 1.
+
+
+def figure_target(alpha=1.0, seed=0, records=1000):
+    generator = np.random.default_rng(seed)
+    spread = np.array([[5.0, -2.0], [-2.0, 1.0]])
+    held = [
+        generator.multivariate_normal(math.sqrt(alpha) * generator.normal(size=2), spread, records)
+        for _ in range(50)
+    ]
+    return GaussianTarget.of_records(held, spread), np.concatenate(held), spread
+
+
+def test_the_target_is_the_posterior():
+    target, records, spread = figure_target()
+    law = target.law()
+    assert law.mean == pytest.approx(records.mean(axis=0), rel=1e-10)
+    assert law.covariance == pytest.approx(spread / len(records), rel=1e-10)
+
+
+def test_equal_hessians_have_no_drift():
+    """With one Hessian for all, K local steps and a round is K rounds of one step, whatever K."""
+    target, *_ = figure_target(alpha=100.0)
+    steps = rounds_to_accuracy(LangevinChain(target=target, step_size=1e-7), point([0, 0]), 1e-3)
+    assert steps is not None and steps > 1000
+    for local in (7, 100, 3000, 20_000):
+        chain = LangevinChain(target=target, step_size=1e-7, local_steps=local)
+        assert rounds_to_accuracy(chain, point([0, 0]), 1e-3) == math.ceil(steps / local)
+
+
+def test_heterogeneous_hessians_have():
+    target = random_target(3, low=0.2, high=4.0)
+    biases = []
+    for local in (1, 4, 16):
+        chain = LangevinChain(target=target, step_size=0.02, local_steps=local)
+        limit = chain.local_round(0).average.stationary()
+        biases.append(float(w2(limit, target.law())))
+    assert biases[0] < biases[1] < biases[2]
+
+
+@pytest.mark.parametrize("seed", range(2))
+@pytest.mark.parametrize("way", WAYS, ids=lambda w: w["averaging"])
+def test_rounds_to_accuracy_is_the_first(seed, way):
+    target = random_target(seed, equal=True)
+    chain = LangevinChain(target=target, step_size=0.05, local_steps=2, **way)
+    start = point(target.mean + np.array([3.0, -1.0]))
+    curve = w2_curve(chain, start, 150)
+    for accuracy in (5.0, 1.0, float(curve[-1]) * 1.05 + 0.01, float(curve.min()) * 0.9):
+        inside = np.flatnonzero(curve <= accuracy)
+        expected = int(inside[0]) if len(inside) else None
+        assert rounds_to_accuracy(chain, start, accuracy, limit=150) == expected
+
+
+def test_hopeless_accuracies_are_given_up_early():
+    target = random_target(0)
+    chain = LangevinChain(target=target, step_size=0.1, local_steps=5)
+    start = point(target.mean + 1.0)
+    least = float(w2_curve(chain, start, 300).min())
+    assert rounds_to_accuracy(chain, start, 0.99 * least, limit=10**9) is None
+    assert rounds_to_accuracy(chain, start, 1.01 * least) is not None
+
+
+def test_a_diverging_chain_says_so():
+    chain = LangevinChain(target=random_target(0), step_size=5.0, local_steps=50)
+    with pytest.raises(ParameterError, match="diverged"), np.errstate(all="ignore"):
+        w2_curve(chain, point([1.0, 1.0]), 100)
+
+
+# Privacy of quadratic losses.
+
+
+def test_an_upload_is_the_hidden_state_bound():
+    """PAPERS: m = 10, c = 1/2, K = 20, R = 30."""
+    target = GaussianTarget(hessians=np.array([[[0.5]]]), centres=np.zeros((1, 1)))
+    chain = LangevinChain(target=target, step_size=1.0, local_steps=20, heat=1.0)
+    step = math.sqrt(2.0) / 10  # sensitivity at which one step has m = 10
+    assert langevin.upload_gdp(chain, client=0, difference=step) == pytest.approx(
+        0.1732049, rel=1e-6
+    )
+    mu = langevin.transcript_gdp(chain, client=0, difference=step, rounds=30)
+    assert gaussian.epsilon(mu, 1e-5) == pytest.approx(4.118631, rel=1e-6)
+    assert gaussian.epsilon(math.sqrt(600) / 10, 1e-5) == pytest.approx(12.870662, rel=1e-6)
+
+
+def test_the_mechanisms_number_is_attained():
+    target = random_target(6, size=2)
+    chain = LangevinChain(target=target, step_size=0.1, local_steps=6, correlation=0.7, heat=0.4)
+    values = target.spectra[0][target.kinds[1][1]]
+    upload = FederatedLangevin(
+        step_size=0.1,
+        temperature=0.4,
+        correlation=0.7,
+        weight=float(target.shares[1]),
+        batch_fraction=1.0,
+        gradient_sensitivity=0.2,
+        steps=6,
+        strong_convexity=float(values.min()) * (1 - 1e-12),
+        smoothness=float(values.max()) * (1 + 1e-12),
+    )
+    mu = langevin.transcript_gdp(chain, client=1, difference=0.2, rounds=5)
+    bound = fp.epsilon(upload * 5, delta=1e-6, adjacency="replace_one")
+    exact = gaussian.epsilon(mu, 1e-6)
+    assert bound.lower <= exact * (1 + 1e-9)
+    assert bound.upper == pytest.approx(exact, rel=1e-6)
+
+
+@pytest.mark.parametrize("settings", CHAINS, ids=range(len(CHAINS)))
+def test_the_transcript_by_its_joint_law(settings):
+    """Uploads of two rounds given the shared noise: one big Gaussian, written out."""
+    target, client = random_target(8), 2
+    chain = LangevinChain(target=target, **settings)
+    difference = np.array([0.3, -0.2])
+    moved = GaussianTarget(
+        hessians=target.hessians,
+        centres=target.centres
+        - np.eye(3)[client][:, None]
+        * np.linalg.solve(target.hessians[client], difference / target.shares[client]),
+        weights=target.weights,
+    )
+    n, d, k = 3, 2, chain.local_steps
+
+    def uploads(problem, noises):
+        theta, seen = np.zeros(d), []
+        for r in range(2):
+            local = langevin_round(problem, chain, theta, noises[r], r)
+            seen.append(local.reshape(-1))
+            theta = problem.shares @ local
+        return np.concatenate(seen)
+
+    quiet = np.zeros((2, k, n + 1, d))
+    base = uploads(target, quiet)
+    answers = []
+    for index in itertools.product(range(2), range(k), range(1, n + 1), range(d)):
+        noise = quiet.copy()
+        noise[index] = 1.0
+        answers.append(uploads(target, noise) - base)
+    noise = np.array(answers).T
+    shift = uploads(moved, quiet) - base
+    found = langevin.transcript_gdp(chain, client=client, difference=difference, rounds=2)
+    if chain.correlation == 1.0:
+        assert found == math.inf
+        return
+    true = gaussian.gdp(shift, noise @ noise.T)
+    assert found == pytest.approx(true, rel=1e-8)
+    norm = float(np.linalg.norm(difference))
+    worst = langevin.transcript_gdp(chain, client=client, difference=norm, rounds=2)
+    assert worst >= found * (1 - 1e-12)
+
+
+def test_the_final_iterate_by_two_runs():
+    target, client, difference = random_target(8), 0, np.array([0.3, -0.2])
+    chain = LangevinChain(target=target, step_size=0.2, local_steps=3, correlation=0.5)
+    moved = GaussianTarget(
+        hessians=target.hessians,
+        centres=target.centres
+        - np.eye(3)[client][:, None]
+        * np.linalg.solve(target.hessians[client], difference / target.shares[client]),
+        weights=target.weights,
+    )
+    other = LangevinChain(target=moved, step_size=0.2, local_steps=3, correlation=0.5)
+    start = point([1.0, 1.0])
+    one, two = chain.law(start, 7), other.law(start, 7)
+    true = gaussian.gdp(one.mean - two.mean, one.covariance)
+    found = langevin.final_gdp(chain, start, client=client, difference=difference, rounds=7)
+    assert found == pytest.approx(true, rel=1e-9)
+    transcript = langevin.transcript_gdp(chain, client=client, difference=difference, rounds=7)
+    assert found < transcript
+
+
+def test_curvature_costs_nothing_extra_and_correlation_does():
+    target = random_target(2)
+    numbers = [
+        langevin.upload_gdp(
+            LangevinChain(target=target, step_size=0.1, local_steps=3, correlation=rho),
+            client=0,
+            difference=1.0,
+        )
+        for rho in (0.0, 0.5, 0.9, 1.0)
+    ]
+    assert numbers == sorted(numbers)
+    assert numbers[-1] == math.inf
+
+
+# The theorems hold what is exact.
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_theorems_contain_the_exact_distance(seed):
+    generator = np.random.default_rng(seed)
+    target = random_target(seed, equal=True, low=0.5, high=float(generator.uniform(0.6, 4.0)))
+    start = target.mean + generator.normal(size=2) * 2
+    tau, rho = float(generator.uniform(0.2, 2.0)), float(generator.uniform(0, 1))
+    problem = LangevinProblem.of(target, start, temperature=tau)
+    eta, local = (
+        float(generator.uniform(0.02, 1.0)) / (2 * target.smoothness),
+        int(generator.integers(1, 8)),
+    )
+    common = {"step_size": eta, "local_steps": local, "correlation": rho}
+    chain = LangevinChain(target=target, heat=tau, **common)
+    for rounds, exact in enumerate(w2_curve(chain, point(start), 30)):
+        bound = langevin.constant_step_bound(problem, iterations=rounds * local, **common)
+        assert exact <= bound.value
+        assert bound.bound
+    for way in ("I", "II"):
+        partial = LangevinChain(target=target, heat=tau, averaging=way, cohort=2, **common)
+        for rounds, exact in enumerate(w2_curve(partial, point(start), 30)):
+            bound = langevin.partial_participation_bound(
+                problem, iterations=rounds * local, cohort=2, averaging=way, **common
+            )
+            assert exact <= bound.value
+    steps = DecayingSteps(strong_convexity=problem.strong_convexity, smoothness=problem.smoothness)
+    decaying = LangevinChain(target=target, heat=tau, step_size=steps, local_steps=local)
+    for rounds, exact in enumerate(w2_curve(decaying, point(start), 30)):
+        bound = langevin.decaying_step_bound(problem, local_steps=local, iterations=rounds * local)
+        assert exact <= bound.value
+
+
+def problem(**changes):
+    given = {
+        "dimension": 2,
+        "strong_convexity": 1.0,
+        "smoothness": 4.0,
+        "smallest_weight": 0.25,
+        "clients": 4,
+        "start_distance": 1.5,
+        "heterogeneity": 3.0,
+        "gradient_std": 0.5,
+        "temperature": 2.0,
+    }
+    return LangevinProblem(**{**given, **changes})
+
+
+def test_the_formulas_by_hand():
+    p = problem()
+    assert p.h(0.0) == pytest.approx(1.5**2 + 2.0 / 0.25 + 9 / 2 + 0.25)
+    assert p.h(0.6) == pytest.approx(1.5**2 + 2.0 * (0.36 + 0.64 / 0.25) + 9 / 2 + 0.25)
+    eta, k = 0.1, 40
+    transient = (1 - 0.025) ** 40 * math.sqrt(4) * (1.5 + math.sqrt(2))
+    bias = 30 * 4 * math.sqrt(eta * 2 * (9 + 4) * p.h(0.0))
+    found = langevin.constant_step_bound(p, step_size=eta, local_steps=4, iterations=k)
+    assert found.value == pytest.approx(transient + bias)
+    assert "5.7" in found.theorem
+    last = 1 / (8 + 40 / 12)
+    decayed = langevin.decaying_step_bound(p, local_steps=4, iterations=40)
+    assert decayed.value == pytest.approx(45 * 4 * math.sqrt(13 * p.h() * last * 2))
+    pace = 0.4 / (1 - math.exp(-0.2))
+    extra = 2 * math.sqrt(pace * 2 * 2.0 / 2 * (0.36 + 4 * 0.64) * (2 / 3))
+    partial = langevin.partial_participation_bound(
+        p, step_size=eta, local_steps=4, iterations=k, cohort=2, averaging="II", correlation=0.6
+    )
+    full = langevin.constant_step_bound(
+        p, step_size=eta, local_steps=4, iterations=k, correlation=0.6
+    )
+    assert partial.value - full.value == pytest.approx(extra)
+    everyone = langevin.partial_participation_bound(
+        p, step_size=eta, local_steps=4, iterations=k, cohort=4, averaging="II"
+    )
+    assert everyone.value == pytest.approx(found.value)
+
+
+def test_bounds_move_as_the_paper_says():
+    def at(**changes):
+        settings = {
+            "step_size": 0.1,
+            "local_steps": 4,
+            "iterations": 10,
+            "correlation": 0.3,
+            **changes,
+        }
+        return langevin.constant_step_bound(problem(), **settings).value
+
+    assert at(correlation=0.9) < at() < at(local_steps=9)
+    assert at(iterations=100) < at()
+    hot = langevin.constant_step_bound(
+        problem(heterogeneity=30.0), step_size=0.1, local_steps=4, iterations=10, correlation=0.3
+    )
+    assert hot.value > at()
+
+
+@pytest.mark.parametrize("local", [1, 5, 30])
+def test_iterations_needed_reach_the_accuracy(local):
+    p = problem()
+    step, found = langevin.iterations_needed(p, accuracy=0.5, local_steps=local)
+    bound = langevin.constant_step_bound(
+        p, step_size=step, local_steps=local, iterations=int(found.value)
+    )
+    assert bound.value <= 0.5 * (1 + 1e-9)
+
+
+@pytest.mark.parametrize("kappa", [1.0, 3.0, 50.0, 1e4])
+def test_optimal_local_steps(kappa):
+    p = problem(smoothness=kappa)
+    best = int(langevin.optimal_local_steps(p).value)
+
+    def rounds(k):
+        return ((k - 1) ** 2 + kappa) / k
+
+    assert best == min(range(1, 3 * best + 5), key=rounds)
+    assert best == pytest.approx(math.sqrt(1 + kappa), abs=1)
+
+
+# Bad input.
+
+
+def test_conditions_of_theorems_are_checked():
+    p = problem()
+    with pytest.raises(ParameterError, match=r"be at most 1 / \(2 L\) = 0\.125"):
+        langevin.constant_step_bound(p, step_size=0.13, local_steps=1, iterations=1)
+    with pytest.raises(ParameterError, match="24 kappa"):
+        langevin.decaying_step_bound(p, local_steps=98, iterations=98)
+    langevin.decaying_step_bound(p, local_steps=97, iterations=97)
+    for averaging, cohort in (("full", 2), ("II", 5)):
+        with pytest.raises(ParameterError):
+            langevin.partial_participation_bound(
+                p, step_size=0.1, local_steps=1, iterations=1, cohort=cohort, averaging=averaging
+            )
+
+
+GOOD = {"hessians": np.array([np.eye(2)] * 2), "centres": np.zeros((2, 2)), "weights": [0.5, 0.5]}
+
+
+@pytest.mark.parametrize(
+    "change, message",
+    [
+        ({"weights": [0.5, 0.6]}, "sum to 1"),
+        ({"weights": [1.5, -0.5]}, "above 0"),
+        ({"hessians": np.array([np.diag([1.0, -1.0])] * 2)}, "positive definite"),
+        ({"hessians": np.array([[[1.0, 0.5], [0.0, 1.0]]] * 2)}, "symmetric"),
+        ({"hessians": np.eye(2)}, "have shape"),
+        ({"centres": np.zeros(2)}, "have shape"),
+    ],
+)
+def test_targets_that_are_none(change, message):
+    with pytest.raises(ParameterError, match=message):
+        GaussianTarget(**{**GOOD, **change})
+
+
+@pytest.mark.parametrize(
+    "change, message",
+    [
+        ({"step_size": 0.0}, "step_size"),
+        ({"local_steps": 0}, "local_steps"),
+        ({"correlation": 1.1}, "correlation"),
+        ({"heat": -1.0}, "heat"),
+        ({"averaging": "III"}, "averaging"),
+        ({"averaging": "I"}, "cohort"),
+        ({"cohort": 2}, "cohort"),
+        ({"averaging": "II", "cohort": 3}, "cohort"),
+        ({"gradient_covariance": np.zeros((2, 2))}, "covariance"),
+    ],
+)
+def test_chains_that_are_none(change, message):
+    with pytest.raises(ParameterError, match=message):
+        LangevinChain(**{"target": GaussianTarget(**GOOD), "step_size": 0.1, **change})
+
+
+def test_scheme_two_needs_equal_weights():
+    target = GaussianTarget(**{**GOOD, "weights": [0.4, 0.6]})
+    with pytest.raises(ParameterError, match="equal under scheme II"):
+        LangevinChain(target=target, step_size=0.1, averaging="II", cohort=1)
+
+
+def test_privacy_refuses_batches():
+    chain = LangevinChain(
+        target=GaussianTarget(**GOOD), step_size=0.1, gradient_covariance=np.array([np.eye(2)] * 2)
+    )
+    with pytest.raises(ParameterError, match="gradient_covariance"):
+        langevin.upload_gdp(chain, client=0, difference=1.0)
+    quiet = LangevinChain(target=GaussianTarget(**GOOD), step_size=0.1)
+    with pytest.raises(ParameterError, match="client"):
+        langevin.upload_gdp(quiet, client=2, difference=1.0)
