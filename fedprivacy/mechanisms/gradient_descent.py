@@ -18,8 +18,8 @@ class NoisyGradientDescent(Upload):
     The unit is a record, the start is known to the observer, and what is released is the end.
     Every observer's account is T6, which needs steps that contract: the loss is strongly convex
     and smooth for all data, and ``sensitivity`` is the loss's own. Clipping gradients destroys
-    contraction; compose clipped steps one by one instead (``Gaussian(noise_multiplier=noise_std /
-    (step_size * 2 * clip_norm))``, unit="record", under zero_out's or replace_one's sensitivity).
+    contraction; compose clipped steps one by one instead: ``Gaussian(noise_multiplier=noise_std /
+    (step_size * clip_norm), unit="record") * steps`` for a sum of records clipped to clip_norm.
 
     For Fed-PLT's local problem: noise_std = sqrt(2 step_size) tau, and strong convexity and
     smoothness are those of f_i plus 1 / rho.

@@ -3,30 +3,42 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 from ..errors import UnsupportedCombination, integer, non_negative, positive, probability
-from ..loss import compose
+from ..loss import Curve, compose
 from ..privacy_loss import PrivacyLoss, Witness
 from ..relations import Facts
-from .upload import LINEAR, NO_NOISE, SENSITIVE, Upload, share, subsampled, summed_witness
+from .upload import (
+    LINEAR,
+    NO_NOISE,
+    SENSITIVE,
+    Upload,
+    checked_steps,
+    each_step,
+    share,
+    subsampled,
+    summed_witness,
+)
 
 
 @dataclass(frozen=True, kw_only=True)
 class FederatedHamiltonian(Upload):
-    """One upload of a Hamiltonian client after ``leapfrog_steps``; the unit is a record.
+    """One upload of a Hamiltonian client after ``iterations``; the unit is a record.
 
-    A fresh momentum, sqrt(rho) shared + sqrt((1 - rho) / w) private, is followed by K leapfrog
-    steps, which ask for 2 K - 1 gradients; each may carry noise of its own.
+    In an iteration a fresh momentum, sqrt(rho) shared + sqrt((1 - rho) / w) private, is followed
+    by K leapfrog steps, which ask for 2 K - 1 gradients; each may carry noise of its own.
 
-    With K = 1 the upload is theta + eta p - eta^2 / 2 gradient, so the private momentum and the
+    With K = 1 an iteration is theta + eta p - eta^2 / 2 gradient, so the private momentum and the
     gradient's noise add up to one Gaussian. With K > 1 the momentum passes through gradients at
     points that it moved, and no bound on gradients' differences bounds what that shows: only the
     noise on the gradients counts, composed over the queries.
 
     Args:
-        step_size: eta, above 0.
+        step_size: eta, above 0; or one for each of the ``iterations``, where they differ.
         leapfrog_steps: K, at least 1.
         correlation: rho in [0, 1], the shared part of the momentum's *variance*
             (``FederatedLangevin.correlation`` squared).
@@ -37,29 +49,33 @@ class FederatedHamiltonian(Upload):
             norm for clipped gradients).
         gradient_noise_multiplier: std of the noise on a query's gradient over that gradient's
             sensitivity D / (gamma w), at least 0.
+        iterations: T, how many trajectories come before the upload.
 
     Raises:
         ParameterError: a value out of its range.
     """
 
-    step_size: float
+    step_size: float | tuple[float, ...]
     leapfrog_steps: int
     correlation: float
     weight: float
     batch_fraction: float
     gradient_sensitivity: float
     gradient_noise_multiplier: float = 0.0
+    iterations: int = 1
 
     def __post_init__(self) -> None:
         noise = self.gradient_noise_multiplier
+        count = integer(1, iterations=self.iterations)
         checked = {
-            "step_size": positive(step_size=self.step_size),
+            "step_size": checked_steps(self.step_size, count),
             "leapfrog_steps": integer(1, leapfrog_steps=self.leapfrog_steps),
             "correlation": share(correlation=self.correlation),
             "weight": probability(weight=self.weight),
             "batch_fraction": probability(batch_fraction=self.batch_fraction),
             "gradient_sensitivity": positive(gradient_sensitivity=self.gradient_sensitivity),
             "gradient_noise_multiplier": non_negative(gradient_noise_multiplier=noise),
+            "iterations": count,
         }
         for name, value in checked.items():
             object.__setattr__(self, name, value)
@@ -71,14 +87,20 @@ class FederatedHamiltonian(Upload):
 
     @property
     def queries(self) -> int:
-        """How many gradients one upload depends on: 2 K - 1."""
+        """How many gradients one iteration depends on: 2 K - 1."""
         return 2 * self.leapfrog_steps - 1
 
     @cached_property
     def momentum_multiplier(self) -> float:
-        """Private momentum's part at the end of one leapfrog step over the gradient's."""
+        """Private momentum's part at the end of one leapfrog step over the gradient's.
+
+        Of the largest step, where they differ.
+        """
+        return self._momentum(max(each_step(self.step_size, 1)))
+
+    def _momentum(self, step_size: float) -> float:
         private = math.sqrt((1.0 - self.correlation) * self.weight)
-        return 2.0 * self.batch_fraction * private / (self.step_size * self.gradient_sensitivity)
+        return 2.0 * self.batch_fraction * private / (step_size * self.gradient_sensitivity)
 
     @cached_property
     def gradient_noise_std(self) -> float:
@@ -88,54 +110,93 @@ class FederatedHamiltonian(Upload):
 
     @cached_property
     def step_noise_std(self) -> float:
-        """Std of the private momentum, sqrt((1 - rho) / w), on its way over one leapfrog step."""
-        return self.step_size * math.sqrt((1.0 - self.correlation) / self.weight)
+        """Std of all private noise in one leapfrog step of a fresh momentum.
+
+        eta sqrt((1 - rho) / w) of the momentum and eta^2 / 2 times the gradient noise; of the
+        smallest step, where they differ.
+        """
+        eta = min(each_step(self.step_size, 1))
+        momentum = eta * math.sqrt((1.0 - self.correlation) / self.weight)
+        return math.hypot(momentum, 0.5 * eta**2 * self.gradient_noise_std)
+
+    def release(self, value: Any, generator: Any = None) -> Any:
+        """Return ``value``, the point after one noiseless leapfrog step, with its private noise.
+
+        Args:
+            value: see ``Upload.release``; K = 1 only.
+            generator: see ``noise.normal_like``; None is the only private choice.
+
+        Raises:
+            ParameterError: ``value`` has an entry that is not finite.
+            UnsupportedCombination: K > 1, where noise enters at every gradient.
+        """
+        if self.leapfrog_steps > 1:
+            raise UnsupportedCombination(
+                f"leapfrog_steps = {self.leapfrog_steps}: noise goes on every gradient of a "
+                "trajectory, not on its end; run the trajectory with HamiltonianSampling"
+            )
+        return super().release(value, generator)
 
     def _replaced(self, facts: Facts) -> PrivacyLoss:
+        noiseless = self.gradient_noise_multiplier == 0.0
+        if noiseless and self.correlation == 1.0:
+            reason = "correlation = 1 and no noise on the gradient: no noise is private"
+            return PrivacyLoss(NO_NOISE, facts, Witness(NO_NOISE, LINEAR), (reason,), (SENSITIVE,))
+        batch = () if self.batch_fraction == 1.0 else ("T1: batches without replacement",)
         if self.leapfrog_steps == 1:
-            return self._one_step(facts)
-        if self.gradient_noise_multiplier == 0.0:
+            theorem = "one leapfrog step is a Langevin step: Gaussian mechanism"
+            theorems = (*batch, theorem, *self._hidden)
+            return PrivacyLoss(self._langevin, facts, self._witness, theorems, (SENSITIVE,))
+        if noiseless:
             raise UnsupportedCombination(
                 f"leapfrog_steps = {self.leapfrog_steps} with noise in the momentum only: the "
                 "gradients' sensitivity gives no guarantee there; use leapfrog_steps=1, or noise "
                 "on every gradient: gradient_noise_multiplier above 0"
             )
         query = subsampled(self.gradient_noise_multiplier, self.batch_fraction)
-        batch = () if self.batch_fraction == 1.0 else ("T1: batches without replacement",)
-        composed = f"noise on {self.queries} gradient queries composed; momentum not counted"
-        return PrivacyLoss(
-            compose([(query, self.queries)]),
-            facts,
-            self._straight_line(),
-            (*batch, composed),
-            (SENSITIVE,),
+        times = self.queries * self.iterations
+        composed = f"noise on {times} gradient queries composed; momentum not counted"
+        curve = compose([(query, times)])
+        return PrivacyLoss(curve, facts, self._witness, (*batch, composed), (SENSITIVE,))
+
+    @property
+    def _hidden(self) -> tuple[str, ...]:
+        many = "iterations composed: an upload is a function of its iterations"
+        return (many,) if self.iterations > 1 else ()
+
+    @property
+    def _langevin(self) -> Curve:
+        """Return the iterations of one leapfrog step each, composed."""
+        sizes = Counter(each_step(self.step_size, self.iterations))
+        return compose(
+            (subsampled(self._total(size), self.batch_fraction), count)
+            for size, count in sizes.items()
         )
 
-    def _one_step(self, facts: Facts) -> PrivacyLoss:
-        multiplier = math.hypot(self.momentum_multiplier, self.gradient_noise_multiplier)
-        if multiplier == 0.0:
-            reason = "correlation = 1 and no noise on the gradient: no noise is private"
-            return PrivacyLoss(NO_NOISE, facts, Witness(NO_NOISE, LINEAR), (reason,), (SENSITIVE,))
-        batch = () if self.batch_fraction == 1.0 else ("T1: batches without replacement",)
-        return PrivacyLoss(
-            subsampled(multiplier, self.batch_fraction),
-            facts,
-            summed_witness([1], self.batch_fraction, multiplier, 1.0),
-            (*batch, "one leapfrog step is a Langevin step: Gaussian mechanism"),
-            (SENSITIVE,),
-        )
+    def _total(self, step_size: float) -> float:
+        return math.hypot(self._momentum(step_size), self.gradient_noise_multiplier)
 
-    def _straight_line(self) -> Witness | None:
+    @property
+    def _witness(self) -> Witness | None:
         """Return what linear losses show: a momentum that gradients only add to.
 
-        In units of eta^2 / 2 times a query's sensitivity the K-step end moves by K for the first
-        query and by K - j for each of the two at point j; momentum noise counts K times.
+        In units of eta^2 / 2 times a query's sensitivity an iteration's end moves by K for the
+        first query and by K - j for each of the two at point j; momentum noise counts K times.
+        Iterations add up. Step sizes that differ scale them: a single Gaussian without batches.
         """
-        steps = self.leapfrog_steps
+        steps, sizes = self.leapfrog_steps, each_step(self.step_size, self.iterations)
         weights = [steps, *(steps - j for j in range(1, steps) for _ in range(2))]
         squares = math.fsum(w * w for w in weights)
-        noise = math.hypot(
-            steps * self.momentum_multiplier,
-            math.sqrt(squares) * self.gradient_noise_multiplier,
-        )
-        return summed_witness(weights, self.batch_fraction, noise, 1.0)
+        each = math.sqrt(squares) * self.gradient_noise_multiplier
+        largest = max(sizes)
+        scales = [(size / largest) ** 2 for size in sizes]
+        noises = [
+            scale * math.hypot(steps * self._momentum(size), each)
+            for scale, size in zip(scales, sizes, strict=True)
+        ]
+        noise = math.sqrt(math.fsum(n * n for n in noises))
+        if not isinstance(self.step_size, tuple):
+            return summed_witness(weights * self.iterations, self.batch_fraction, noise, 1.0)
+        if self.batch_fraction < 1.0:
+            return None
+        return summed_witness([1], 1.0, noise, sum(weights) * math.fsum(scales))

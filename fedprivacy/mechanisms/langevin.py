@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -17,7 +18,9 @@ from .upload import (
     QUADRATIC,
     SENSITIVE,
     Upload,
+    checked_steps,
     contracted,
+    each_step,
     share,
     subsampled,
     summed_witness,
@@ -39,7 +42,7 @@ class FederatedLangevin(Upload):
     by itself: see ``Parallel``.
 
     Args:
-        step_size: eta, above 0.
+        step_size: eta, above 0; or one for each of the ``steps`` steps, where they differ.
         temperature: tau, above 0.
         correlation: rho in [0, 1]; at 1 no noise is private and nothing finite holds.
         weight: p, the client's weight, in (0, 1].
@@ -55,7 +58,7 @@ class FederatedLangevin(Upload):
         ParameterError: a value out of its range, or one of the last two without the other.
     """
 
-    step_size: float
+    step_size: float | tuple[float, ...]
     temperature: float
     correlation: float
     weight: float
@@ -66,14 +69,15 @@ class FederatedLangevin(Upload):
     smoothness: float | None = None
 
     def __post_init__(self) -> None:
+        steps = integer(1, steps=self.steps)
         checked = {
-            "step_size": positive(step_size=self.step_size),
+            "step_size": checked_steps(self.step_size, steps),
             "temperature": positive(temperature=self.temperature),
             "correlation": share(correlation=self.correlation),
             "weight": probability(weight=self.weight),
             "batch_fraction": probability(batch_fraction=self.batch_fraction),
             "gradient_sensitivity": positive(gradient_sensitivity=self.gradient_sensitivity),
-            "steps": integer(1, steps=self.steps),
+            "steps": steps,
         }
         for name, value in checked.items():
             object.__setattr__(self, name, value)
@@ -83,8 +87,10 @@ class FederatedLangevin(Upload):
                 (self.strong_convexity, self.smoothness),
                 "be given both or neither",
             )
-        if self._convexity is not None:
-            contracted(1.0, 1, self.step_size, self._convexity)
+        if self._convexity is None:
+            return
+        for size in set(each_step(self.step_size, 1)):
+            contracted(1.0, 1, size, self._convexity)
 
     @property
     def samples_its_unit(self) -> bool:
@@ -93,16 +99,25 @@ class FederatedLangevin(Upload):
 
     @cached_property
     def step_multiplier(self) -> float:
-        """Private noise std of one step over how far replacing a drawn record moves it."""
+        """Private noise std of one step over how far replacing a drawn record moves it.
+
+        Of the largest step, where they differ.
+        """
+        return self._multiplier(max(each_step(self.step_size, 1)))
+
+    def _multiplier(self, step_size: float) -> float:
         private = (1.0 - self.correlation) * (1.0 + self.correlation) * self.weight
-        ratio = math.sqrt(2.0 * self.temperature * private / self.step_size)
+        ratio = math.sqrt(2.0 * self.temperature * private / step_size)
         return self.batch_fraction * ratio / self.gradient_sensitivity
 
     @cached_property
     def step_noise_std(self) -> float:
-        """Std of the private noise of one step: sqrt(2 eta tau (1 - rho^2) / p)."""
+        """Std of the private noise of one step: sqrt(2 eta tau (1 - rho^2) / p).
+
+        Of the smallest step, where they differ.
+        """
         private = (1.0 - self.correlation) * (1.0 + self.correlation) / self.weight
-        return math.sqrt(2.0 * self.step_size * self.temperature * private)
+        return math.sqrt(2.0 * min(each_step(self.step_size, 1)) * self.temperature * private)
 
     @property
     def _convexity(self) -> tuple[float, float] | None:
@@ -114,15 +129,36 @@ class FederatedLangevin(Upload):
         if self.step_multiplier == 0.0:
             reason = "correlation = 1: all noise is shared, so it cancels between two uploads"
             return PrivacyLoss(NO_NOISE, facts, Witness(NO_NOISE, LINEAR), (reason,), (SENSITIVE,))
-        if self.batch_fraction == 1.0 and self._convexity is not None:
+        if self._contracts:
             return self._by_contraction(facts)
-        curve = compose([(subsampled(self.step_multiplier, self.batch_fraction), self.steps)])
-        noise = math.sqrt(self.steps) * self.step_multiplier
-        witness = summed_witness([1] * self.steps, self.batch_fraction, noise, 1.0)
-        return PrivacyLoss(curve, facts, witness, self._theorems, (SENSITIVE,))
+        sizes = Counter(each_step(self.step_size, self.steps))
+        curve = compose(
+            (subsampled(self._multiplier(size), self.batch_fraction), count)
+            for size, count in sizes.items()
+        )
+        return PrivacyLoss(curve, facts, self._straight_line(), self._theorems, (SENSITIVE,))
+
+    def _straight_line(self) -> Witness | None:
+        """Return what linear losses show at the end of the steps.
+
+        A step of size eta moves the end by eta and has variance eta, in the same unit each, so
+        steps that differ show as much as as many of their mean when no batches are drawn.
+        """
+        sizes = each_step(self.step_size, self.steps)
+        mean = math.fsum(sizes) / len(sizes)
+        if self.batch_fraction < 1.0 and isinstance(self.step_size, tuple):
+            return None
+        noise = math.sqrt(self.steps) * self._multiplier(mean)
+        return summed_witness([1] * self.steps, self.batch_fraction, noise, 1.0)
+
+    @property
+    def _contracts(self) -> bool:
+        """Whether T6 is to be used: no batches, one step size, a convex and smooth loss."""
+        one = not isinstance(self.step_size, tuple)
+        return self.batch_fraction == 1.0 and self._convexity is not None and one
 
     def _by_contraction(self, facts: Facts) -> PrivacyLoss:
-        assert self._convexity is not None
+        assert self._convexity is not None and not isinstance(self.step_size, tuple)
         curve, attained = contracted(
             self.step_multiplier, self.steps, self.step_size, self._convexity
         )
@@ -136,6 +172,7 @@ class FederatedLangevin(Upload):
         gaussian = "Gaussian mechanism is mu-GDP (Dong, Roth, Su 2022)"
         hidden = "local steps composed: an upload is a function of its steps"
         known = self._convexity is not None
-        why = "; T6 does not apply, batches are drawn" if known else ""
+        reason = "batches are drawn" if self.batch_fraction < 1.0 else "step sizes differ"
+        why = f"; T6 does not apply, {reason}" if known else ""
         batch = () if self.batch_fraction == 1.0 else ("T1: batches without replacement",)
         return (*batch, gaussian, *((hidden + why,) if self.steps > 1 or known else ()))

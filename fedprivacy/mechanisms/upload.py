@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from abc import abstractmethod
+from collections import Counter
 from collections.abc import Sequence
 from functools import cached_property
 from typing import Any
@@ -11,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..errors import UnsupportedCombination, non_negative, refuse
+from ..errors import UnsupportedCombination, non_negative, positive, refuse
 from ..loss import Atoms, Curve, Fold, GaussianMix, Gdp, Sampled
 from ..privacy_loss import PrivacyLoss, Witness
 from ..relations import Adjacency, Facts, Unit
@@ -38,6 +39,9 @@ SENSITIVE = "replacing one record moves a gradient by at most the stated sensiti
 
 MAX_WITNESS = 2000
 """Longest law of a witness's shift that is worth an account."""
+
+MAX_SHIFT = 2e4
+"""Largest shift of a witness in stds: more shows nothing more."""
 
 
 class Upload(Mechanism):
@@ -84,6 +88,25 @@ class Upload(Mechanism):
         return value + normal_like(value, self.step_noise_std, generator)
 
 
+def checked_steps(step_size: object, steps: int) -> float | tuple[float, ...]:
+    """Return one step size, or one for each of ``steps`` steps; one that repeats is one.
+
+    Raises:
+        ParameterError: a size that is not above 0, or not as many as there are steps.
+    """
+    if not isinstance(step_size, tuple | list):
+        return positive(step_size=step_size)
+    sizes = tuple(positive(step_size=size) for size in step_size)
+    if len(sizes) != steps:
+        refuse("step_size", f"{len(sizes)} sizes", f"be one size, or one for each of {steps} steps")
+    return sizes if len(set(sizes)) > 1 else sizes[0]
+
+
+def each_step(step_size: float | tuple[float, ...], steps: int) -> tuple[float, ...]:
+    """Return the size of every step."""
+    return step_size if isinstance(step_size, tuple) else (step_size,) * steps
+
+
 def share(**named: object) -> float:
     """Return the named value as a number in [0, 1]."""
     ((name, value),) = named.items()
@@ -109,11 +132,21 @@ def contracted(
     """
     gap = contraction_gap(step_size, *convexity)
     curve = Gdp(hidden_state_factor(gap, steps) / multiplier)
-    slope = 1.0 - step_size * convexity[0]
-    if slope == 1.0 - gap:
+    slow = step_size * convexity[0]
+    if slow == gap:
         return curve, curve
-    weights = np.power(slope, np.arange(steps, dtype=np.float64))
-    return curve, Gdp(abs(weights.sum()) / math.sqrt(weights @ weights) / multiplier)
+    return curve, Gdp(_shown_at_the_end(slow, steps) / multiplier)
+
+
+def _shown_at_the_end(gap: float, steps: int) -> float:
+    """Return sum a^j / sqrt(sum a^2j), j below ``steps``, for a slope a = 1 - gap in (-1, 1)."""
+    if gap < 1.0:
+        log = math.log1p(-gap)
+        once, twice = -math.expm1(steps * log), -math.expm1(2 * steps * log)
+    else:
+        falls = math.pow(1.0 - gap, steps)
+        once, twice = 1.0 - falls, 1.0 - falls**2
+    return once / gap / math.sqrt(twice / (gap * (2.0 - gap)))
 
 
 def subsampled(multiplier: float, fraction: float) -> Curve:
@@ -137,7 +170,8 @@ def summed_witness(
 
     With gradients that do not depend on the iterate, the block's end is a sum: the record is in
     the batch of query j with probability ``fraction`` and then moves the end by ``weights[j]``
-    sensitivities. That is a mixture of Gaussians against one.
+    sensitivities. That is a mixture of Gaussians against one. Noise too small to matter is
+    counted as more of it, which is post-processing.
 
     Args:
         weights: how much each query's gradient counts at the end, whole numbers above 0.
@@ -148,30 +182,48 @@ def summed_witness(
     Returns:
         The witness; None where the mixture has too many parts to be worth it.
     """
+    noise = max(noise, sum(weights) * sensitivity / MAX_SHIFT)
     whole = Gdp(sum(weights) * sensitivity / noise)
     if fraction == 1.0:
         return Witness(whole, LINEAR)
     if len(weights) == 1:
         return Witness(Sampled(whole, fraction), LINEAR)
     law = _law(weights, fraction)
-    if len(law) > MAX_WITNESS:
+    if law is None:
         return None
     mixture = tuple((float(p), float(s)) for s, p in enumerate(law) if p > 0.0)
     return Witness(GaussianMix(noise / sensitivity, mixture, ((1.0, 0.0),)), LINEAR)
 
 
-def _law(weights: Sequence[int], fraction: float) -> NDArray[np.float64]:
+def _law(weights: Sequence[int], fraction: float) -> NDArray[np.float64] | None:
     """Return the law of the sum of ``weights`` each counted with probability ``fraction``.
 
-    Sums rarer than 1e-20 are given to 0, which only takes loss away (T9: likelihood ratios grow
-    with every mean).
+    Sums rarer than 1e-20, and what rounding may have added to the others, are given to 0, which
+    only takes loss away (T9: likelihood ratios grow with every mean). None where too many are
+    left.
     """
     law = np.ones(1)
-    for weight in weights:
-        longer = np.zeros(len(law) + weight)
-        longer[: len(law)] += (1.0 - fraction) * law
-        longer[weight:] += fraction * law
-        law = longer
-    law[law < 1e-20] = 0.0
-    law[0] = 1.0 - float(np.sum(law[1:]))
-    return np.trim_zeros(law, "b")
+    for weight, count in sorted(Counter(weights).items()):
+        counted = _binomial(count, fraction)
+        spread = np.zeros(weight * (len(counted) - 1) + 1)
+        spread[::weight] = counted
+        if len(law) + len(spread) > 8 * MAX_WITNESS:
+            return None
+        law = _kept(np.convolve(law, spread))
+    law[1:] *= 1.0 - 1e-15 * (64 + len(weights))
+    law[0] = 1.0 - math.fsum(law[1:])
+    return law if len(law) <= MAX_WITNESS else None
+
+
+def _binomial(count: int, fraction: float) -> NDArray[np.float64]:
+    """Return the binomial law by repeated squaring, without what is rarer than 1e-20."""
+    law, square = np.ones(1), np.array([1.0 - fraction, fraction])
+    while count:
+        law = _kept(np.convolve(law, square)) if count & 1 else law
+        count >>= 1
+        square = _kept(np.convolve(square, square)) if count else square
+    return law
+
+
+def _kept(law: NDArray[np.float64]) -> NDArray[np.float64]:
+    return np.trim_zeros(np.where(law < 1e-20, 0.0, law), "b")
