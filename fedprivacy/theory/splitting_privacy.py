@@ -8,7 +8,7 @@ and L-smooth, and replacing a record moves grad f by at most g at every point.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Any
 
@@ -30,8 +30,12 @@ APART = 1e-9
 SMALLEST = 1e-200
 """Places nearer to each other than this, over the size of the start, count as one."""
 
-LONGEST = 1_000_000
-"""Most local steps in all for which a loss that follows the iterates is looked for."""
+SHARES = (1e-6, 0.1, 0.5, 0.9, 1.0 - 1e-6)
+"""Where between l and L the curvatures lie that are tried."""
+
+LONGEST = 100_000
+"""Most local steps in all for which a loss that follows the iterates is looked for; of a constant
+shift, most rounds and most local steps of one."""
 
 
 class Seen(StrEnum):
@@ -140,14 +144,14 @@ def last_round_mu(of: PrivateSplitting) -> float:
     kept, grown = c**times, -math.expm1(times * math.log1p(-of.gap)) / of.gap if c > 0.0 else 1.0
     b, q = _reflected(of)
     b = min(b, step * inverse * grown)
-    x = z = 0.0
     pushed = step * g * grown
-    for _ in range(of.rounds - 1):
-        before = z
-        x, z = kept * x + b * z + pushed, 2.0 * kept * x + q * z + 2.0 * pushed
-        if z - before <= 1e-14 * z or z > 1e30 * pushed:
-            break
-    z, x = z * (1.0 + SLACK), x * (1.0 + SLACK)
+    once = np.array([[kept, b, pushed], [2.0 * kept, q, 2.0 * pushed], [0.0, 0.0, 1.0]])
+    with np.errstate(over="ignore", invalid="ignore"):
+        x, z = np.linalg.matrix_power(once, of.rounds - 1)[:2, 2].tolist()
+    if not math.isfinite(x + z):
+        return math.inf
+    rounding = 1.0 + SLACK + 1e-14 * of.rounds
+    x, z = x * rounding, z * rounding
     moved = kept * x + step * (g + z * inverse) * grown
     squares = (
         -math.expm1(2 * times * math.log1p(-of.gap)) / (of.gap * (1.0 + c)) if c > 0.0 else 1.0
@@ -208,6 +212,7 @@ FOLLOWING = (
     "the record adds a loss with gradient g or -g, which turns between the {} groups of places "
     "that the run visits, so that every step's drift adds up"
 )
+TOO_LONG = "none: no pair is computed for so long a run"
 CLIPPED = (
     "one agent, h = 0, one record whose optimum lies far to one side on D and far to the other on "
     "D': clipped gradients differ by g in every step and no longer depend on the point"
@@ -234,11 +239,11 @@ def attained(of: PrivateSplitting, seen: Seen | str, error: float) -> Attained:
         ParameterError: an unknown view, or ``error`` outside (0, 1).
     """
     view, wrong = member(Seen, seen=seen), open_unit(error=error)
+    of = _prefix(of, view)
     low, high = of.strong_convexity, of.smoothness
     found = [_quadratic(of, curvature, view) for curvature in {low, high}]
     if low < high and of.rounds * of.local_steps <= LONGEST:
-        shares = (1e-6, 0.01, 0.1, 0.5, 0.9, 0.99, 1.0 - 1e-6)
-        curvatures = [low + share * (high - low) for share in shares]
+        curvatures = [low + share * (high - low) for share in SHARES]
         found += [
             each
             for curvature in curvatures
@@ -257,7 +262,8 @@ def clipped_attained(of: PrivateSplitting, seen: Seen | str) -> Attained:
     Raises:
         ParameterError: an unknown view.
     """
-    found = _quadratic(of, 0.0, member(Seen, seen=seen))
+    view = member(Seen, seen=seen)
+    found = _quadratic(_prefix(of, view), 0.0, view)
     return Attained(mu=found.mu, error=0.0, curvature=0.0, distance=math.inf, witness=CLIPPED)
 
 
@@ -325,8 +331,15 @@ def _mu(run: PrivateSplitting, rounds: _Rounds, signs: Array | float, seen: Seen
     return abs(float(shifts @ rounds.responses)) / math.sqrt(total)
 
 
+def _prefix(run: PrivateSplitting, seen: Seen) -> PrivateSplitting:
+    """Return as many rounds as are worth computing: the coordinator sees the first ones too."""
+    return replace(run, rounds=min(run.rounds, LONGEST)) if seen is Seen.SERVER else run
+
+
 def _quadratic(run: PrivateSplitting, curvature: float, seen: Seen) -> Attained:
     """Return the lower end of a constant shift."""
+    if max(run.rounds, run.local_steps) > LONGEST:
+        return Attained(mu=0.0, error=0.0, curvature=curvature, distance=0.0, witness=TOO_LONG)
     mu = _mu(run, _Rounds.of(run, curvature), 1.0, seen)
     return Attained(
         mu=mu * (1.0 - SLACK),
