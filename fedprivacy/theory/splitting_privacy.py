@@ -147,7 +147,7 @@ def last_round_mu(of: PrivateSplitting) -> float:
     pushed = step * g * grown
     once = np.array([[kept, b, pushed], [2.0 * kept, q, 2.0 * pushed], [0.0, 0.0, 1.0]])
     with np.errstate(over="ignore", invalid="ignore"):
-        x, z = np.linalg.matrix_power(once, of.rounds - 1)[:2, 2].tolist()
+        x, z = map(float, np.linalg.matrix_power(once, of.rounds - 1)[:2, 2])
     if not math.isfinite(x + z):
         return math.inf
     rounding = 1.0 + SLACK + 1e-14 * of.rounds
