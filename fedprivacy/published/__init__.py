@@ -1,5 +1,6 @@
 """The papers' privacy formulas as they are printed, each judged by the account that holds."""
 
 from .claim import Claim, judged
+from .fed_smp import fed_smp_theorem_1
 
-__all__ = ["Claim", "judged"]
+__all__ = ["Claim", "fed_smp_theorem_1", "judged"]

@@ -1,7 +1,9 @@
 """Fed-SMP's Theorem 1 as printed: its numbers, its counterexamples, and verdicts judged again."""
 
 import itertools
+import json
 import math
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -228,3 +230,31 @@ def test_bad_values_are_refused(change):
 def test_extreme_noise_is_judged(sigma):
     found = fed_smp_theorem_1(**PAPER, noise_multiplier=sigma)
     assert found.epsilon >= 0 and found.verdict in set(Verdict)
+
+
+ROW = {
+    "Theorem 1": 1.94013375,
+    "RDP of Poisson cohorts, Opacus's orders, Mironov's conversion": 1.00767,
+    "Lemma 3, a client moves the sum by C, Mironov": 1.81934,
+    "Lemma 3, a client moves the sum by 2C, Mironov": 6.30631,
+    "PLD, Poisson cohorts, add_remove": 0.630280,
+    "PLD, Poisson cohorts, replace_one": 1.081088,
+    "PLD, cohorts of fixed size, add_remove": 3.214199,
+    "PLD, cohorts of fixed size, replace_one": 3.488726,
+    "the server, who draws the cohorts, zero_out": 7.186723,
+    "the server, who draws the cohorts, replace_one": 18.956002,
+}
+"""What another implementation found for the paper's own setting, in all digits it had."""
+
+
+def test_the_committed_table_has_the_verified_numbers():
+    path = Path(__file__).parents[2] / "benchmarks/papers/results/published_numbers.json"
+    data = json.loads(path.read_text(encoding="utf-8"))
+    [cell] = [s for s in data["fed_smp"] if s["printed"] == 1.01]
+    kept = {reading["reading"]: reading["upper"] for reading in cell["readings"]}
+    for name, value in ROW.items():
+        assert kept[name] == pytest.approx(value, abs=1.1e-5), name
+    pairs = [(0.846342, 0.791341), (0.497561, 0.473901)]
+    for row, expected in zip(data["two_sided"], pairs, strict=True):
+        found = [views["aggregate"]["upper"] for views in row["epsilon"].values()]
+        assert found == pytest.approx(expected, abs=2e-5)
