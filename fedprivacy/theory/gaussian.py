@@ -202,9 +202,9 @@ def gdp(difference: object, covariance: object) -> float:
     law = Normal(mean=as_vectors(difference=difference), covariance=np.asarray(covariance))
     values, vectors = np.linalg.eigh(law.covariance)
     along = vectors.T @ law.mean
-    floor = len(values) * np.finfo(np.float64).eps * max(float(values[-1]), 0.0)
-    silent = values <= floor
-    if np.any(np.abs(along[silent]) > _ROUNDING * np.linalg.norm(along)):
+    tiny = len(values) * np.finfo(np.float64).eps
+    silent = values <= tiny * max(float(values[-1]), 0.0)
+    if np.any(np.abs(along[silent]) > 16.0 * tiny * np.linalg.norm(along)):
         return math.inf
     return float(np.sqrt(np.sum(along[~silent] ** 2 / values[~silent])))
 
