@@ -84,19 +84,32 @@ class Convergence:
     def rounds(self, accuracy: float) -> int:
         """Return a number of rounds after which all distances are ``accuracy`` of their start.
 
-        With Perron's vector w of S, S^k y <= r^k max(y / w) w, so |S^k| is at most
-        r^k |w| / min(w).
-
         Raises:
             ParameterError: S is not stable, or ``accuracy`` does not lie in (0, 1).
         """
         wanted = math.log(open_unit(accuracy=accuracy))
+        radius, spread = self._perron()
+        return max(1, math.ceil((wanted - math.log(spread)) / math.log(radius)))
+
+    def remaining(self, rounds: int) -> float:
+        """Return a bound on the distance after so many rounds over that of the start.
+
+        Raises:
+            ParameterError: S is not stable, or ``rounds`` is not a whole number from 0.
+        """
+        radius, spread = self._perron()
+        return spread * radius ** integer(0, rounds=rounds)
+
+    def _perron(self) -> tuple[float, float]:
+        """Return r and |w| / min(w) with Perron's vector w of S: |S^k| is at most their r^k c.
+
+        S^k y <= r^k max(y / w) w, entry by entry.
+        """
         self._check_stable()
         (a, b), (c, d) = np.maximum(self.array, SMALLEST).tolist()
         radius = _radius(a, b, c, d)
         perron = (b, radius - a)
-        spread = math.hypot(*perron) / min(perron)
-        return max(1, math.ceil((wanted - math.log(spread)) / math.log(radius)))
+        return radius, math.hypot(*perron) / min(perron)
 
     def _check_stable(self) -> None:
         if not self.stable:

@@ -5,6 +5,7 @@ import math
 import numpy as np
 import pytest
 
+import fedprivacy as fp
 from fedprivacy.errors import ParameterError
 from fedprivacy.theory.splitting import (
     asymptotic_error,
@@ -17,6 +18,8 @@ from fedprivacy.theory.splitting import (
     participation_rate,
     splitting_contraction,
 )
+from fedprivacy.theory.splitting_privacy import last_round_mu, rounds_mu
+from fedprivacy.theory.splitting_tradeoff import predict, trade_off
 
 
 def run_quadratic(curvatures, rho, steps, rounds, start, gamma=None, active=None, noise=None):
@@ -134,6 +137,7 @@ def test_enough_rounds_are_enough(setting):
     steps = fewest_local_steps(**setting) + 1
     rate = convergence(**setting, local_steps=steps)
     rounds = rate.rounds(1e-4)
+    assert rate.remaining(rounds) <= 1e-4 < rate.remaining(rounds - 1)
     power = np.linalg.matrix_power(rate.array, rounds)
     assert np.linalg.norm(power, 2) <= 1e-4
     start = np.random.default_rng(1).normal(size=(2, 3))
@@ -234,6 +238,65 @@ def test_lemma_three():
         reflections = np.abs(2 / (1 + rho * curvatures) - 1)
         zeta = splitting_contraction(strong_convexity=low, smoothness=high, penalty=rho)
         assert zeta == pytest.approx(reflections.max(), rel=1e-12)
+
+
+GRID = dict(
+    sensitivity=0.1,
+    strong_convexity=1.0,
+    smoothness=1.3,
+    gradient_cost=1.0,
+    round_cost=10.0,
+    coordinates=50,
+    penalties=(0.5, 1.0, 2.0),
+    step_shares=(0.1, 0.4),
+    local_steps=(1, 20, 60),
+    noise_scales=(0.05, 0.2),
+    accuracy=1e-4,
+)
+
+
+def test_the_trade_off_s_parts():
+    for seen in ("server", "final"):
+        found = list(trade_off(**GRID, seen=seen))
+        assert 12 <= len(found) <= 36
+        for each in found:
+            run = each.run
+            assert each.remaining <= 1e-4
+            assert each.time == (run.local_steps + 10.0) * run.rounds
+            limits = [rounds_mu(run)] + ([last_round_mu(run)] if seen == "final" else [])
+            assert each.mu == min(limits)
+            again = predict(run, gradient_cost=1.0, round_cost=10.0, coordinates=50, seen=seen)
+            assert again == each
+        pairs = zip(found[::2], found[1::2], strict=True)
+        for quiet, noisy in pairs:  # tau four times as large
+            assert noisy.error == pytest.approx(4 * quiet.error, rel=1e-12)
+            assert noisy.mu == pytest.approx(quiet.mu / 4, rel=1e-12)
+            assert noisy.epsilon(1e-5) < quiet.epsilon(1e-5)
+
+
+def test_the_trade_off_goes_into_the_toolkit_s_front():
+    settings = {}
+    for each in trade_off(**GRID):
+        run = each.run
+        upload = fp.NoisyGradientDescent(
+            step_size=run.step_size,
+            noise_std=run.noise_std,
+            sensitivity=run.sensitivity,
+            strong_convexity=run.strong_convexity + 1 / run.penalty,
+            smoothness=run.smoothness + 1 / run.penalty,
+            steps=run.local_steps,
+        )
+        label = (run.penalty, run.step_size, run.local_steps, run.noise_scale)
+        settings[label] = (upload * run.rounds, each.costs)
+        bound = fp.epsilon(upload * run.rounds, delta=1e-5, adjacency="replace_one")
+        assert each.epsilon(1e-5) == pytest.approx(bound.upper, rel=2e-3)
+    found = fp.pareto(settings, delta=1e-5, adjacency="replace_one", observer="server")
+    assert 2 <= len(found.front) < len(settings) and not found.refused
+
+
+def test_a_grid_without_a_stable_setting_is_refused():
+    with pytest.raises(ParameterError, match="local_steps must reach the boundary of stability"):
+        list(trade_off(**GRID | {"local_steps": (1,), "step_shares": (0.01,)}))
 
 
 BASE = dict(strong_convexity=1.0, smoothness=2.0, penalty=1.0)
