@@ -7,6 +7,7 @@ try:
 except ImportError as error:
     raise ParameterError("training needs torch; pip install 'fedprivacy[train]'") from error
 
+from .agents import AgentData, AgentLoss, LeastSquares, Logistic, ModuleLoss
 from .averaging import FederatedAveraging, State
 from .checkpoint import TrainingResult, load, save, train
 from .data import FederatedData, digits, federate, partition_by_label, partition_iid
@@ -14,14 +15,24 @@ from .fashion import fashion_mnist
 from .models import cnn, logistic, mlp
 from .optimise import FlatModel, LocalSGD
 from .rounds import Loop, RoundInfo
+from .solvers import LocalSolver
+from .splitting import FederatedSplitting, SplittingState
 
 __all__ = [
+    "AgentData",
+    "AgentLoss",
     "FederatedAveraging",
     "FederatedData",
+    "FederatedSplitting",
     "FlatModel",
+    "LeastSquares",
     "LocalSGD",
+    "LocalSolver",
+    "Logistic",
     "Loop",
+    "ModuleLoss",
     "RoundInfo",
+    "SplittingState",
     "State",
     "TrainingResult",
     "cnn",
