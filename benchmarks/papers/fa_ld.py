@@ -83,7 +83,7 @@ def figure_1b() -> dict[str, dict[str, float]]:
 
 
 def figure_1c() -> dict[str, dict[str, float]]:
-    """W2 against rounds for each rho, K = 100, alpha = 0; the paper's target and our unequal one."""
+    """W2 against rounds for each rho, K = 100, alpha = 0; for unequal Hessians too."""
     made = {}
     for name, make in (("paper", paper_target), ("unequal", unequal_target)):
         for rho in (0.0, 0.5, 0.9, 1.0):
