@@ -1,6 +1,7 @@
 """The papers' privacy formulas as they are printed, each judged by the account that holds."""
 
 from .claim import Claim, judged
+from .fed_plt import fed_plt_proposition_4
 from .fed_smp import fed_smp_theorem_1
 
-__all__ = ["Claim", "fed_smp_theorem_1", "judged"]
+__all__ = ["Claim", "fed_plt_proposition_4", "fed_smp_theorem_1", "judged"]
