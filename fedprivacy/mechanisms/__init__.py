@@ -7,7 +7,7 @@ from .hamiltonian import FederatedHamiltonian
 from .langevin import FederatedLangevin
 from .laplace import Laplace
 from .parallel import Parallel
-from .sparsified import SparsifiedPerturbation, Sparsifier
+from .sparsified import Sparsification, SparsifiedPerturbation, Sparsifier
 from .stated import ApproximateDp, RenyiDp
 
 __all__ = [
@@ -23,6 +23,7 @@ __all__ = [
     "RenyiDp",
     "Run",
     "SampledMechanism",
+    "Sparsification",
     "SparsifiedPerturbation",
     "Sparsifier",
 ]

@@ -30,7 +30,13 @@ def normal_like(value: Any, std: float, generator: Any = None) -> Any:
 
 
 def norm(value: Any) -> float:
-    """Return the Euclidean norm of an array or tensor."""
+    """Return the Euclidean norm of an array or tensor; infinite or NaN where an entry is.
+
+    Squares of single precision neither overflow nor vanish in double; of double they are scaled.
+    """
+    if not isinstance(value, np.ndarray) and value.element_size() < 8:
+        double = value.new_empty(0).double().dtype
+        return float(value.norm(dtype=double))
     largest = float(abs(value).max()) if len(value.reshape(-1)) else 0.0
     if largest == 0.0 or not math.isfinite(largest):
         return largest

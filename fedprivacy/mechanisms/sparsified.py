@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, replace
 from enum import StrEnum
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -38,6 +39,62 @@ class Sparsifier(StrEnum):
     """k coordinates at random, scaled by d/k."""
     TOP_K = "top_k"
     """The k largest of an update on public data, that belong to no client; not scaled."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sparsification:
+    """Which coordinates of an update travel, and how they are scaled; no noise, no privacy.
+
+    Args:
+        kept: k, from 1 to ``dimension``.
+        dimension: d, number of coordinates.
+        sparsifier: "rand_k" or "top_k".
+
+    Raises:
+        ParameterError: a value out of its range.
+    """
+
+    kept: int
+    dimension: int
+    sparsifier: Sparsifier | str = Sparsifier.RAND_K
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "dimension", integer(1, dimension=self.dimension))
+        object.__setattr__(self, "kept", integer(1, kept=self.kept))
+        object.__setattr__(self, "sparsifier", member(Sparsifier, sparsifier=self.sparsifier))
+        if self.kept > self.dimension:
+            refuse("kept", self.kept, f"be at most dimension = {self.dimension}")
+
+    def draw_mask(self, generator: np.random.Generator | None = None) -> Indices:
+        """Return ``kept`` of ``dimension`` indices, sorted, uniformly at random (public)."""
+        generator = private_generator() if generator is None else generator
+        if self.kept == self.dimension:
+            return np.arange(self.dimension)
+        return np.sort(generator.choice(self.dimension, size=self.kept, replace=False))
+
+    def select(self, update: Any, mask: Any = None) -> Any:
+        """Return the kept coordinates of a flat update, scaled by d/k for rand_k, shape (kept,).
+
+        Args:
+            update: flat array or tensor of shape (dimension,).
+            mask: the round's indices, shape (kept,); None where every coordinate is kept.
+
+        Raises:
+            ParameterError: a wrong shape, or an entry that is not finite.
+        """
+        if tuple(update.shape) != (self.dimension,):
+            refuse("update", tuple(update.shape), f"have shape ({self.dimension},)")
+        whole = mask is None and self.kept == self.dimension
+        if not whole and (mask is None or tuple(mask.shape) != (self.kept,)):
+            shape = None if mask is None else tuple(mask.shape)
+            refuse("mask", shape, f"have shape ({self.kept},)", "pass kept indices")
+        if not is_finite(update):
+            refuse("update", "a non-finite entry", "be finite", "leave this client's update out")
+        kept = update if whole else update[mask]
+        if self.sparsifier is not Sparsifier.RAND_K or self.kept == self.dimension:
+            return kept
+        with np.errstate(over="ignore"):
+            return kept * (self.dimension / self.kept)
 
 
 _ASSUMED = (
@@ -94,17 +151,14 @@ class SparsifiedPerturbation(Mechanism):
         checked = {
             "noise_multiplier": positive(noise_multiplier=self.noise_multiplier),
             "clip_norm": positive(clip_norm=self.clip_norm),
-            "dimension": integer(1, dimension=self.dimension),
-            "kept": integer(1, kept=self.kept),
             "cohort": integer(1, cohort=self.cohort),
             "missing": integer(0, missing=self.missing),
             "colluding": integer(0, colluding=self.colluding),
-            "sparsifier": member(Sparsifier, sparsifier=self.sparsifier),
         }
+        for name in ("kept", "dimension", "sparsifier"):
+            checked[name] = getattr(self.sparsification, name)
         for name, value in checked.items():
             object.__setattr__(self, name, value)
-        if self.kept > self.dimension:
-            refuse("kept", self.kept, f"be at most dimension = {self.dimension}")
         if self.missing + self.colluding >= self.cohort:
             refuse(
                 "missing + colluding",
@@ -117,6 +171,11 @@ class SparsifiedPerturbation(Mechanism):
     def protects(self) -> Unit:
         """A client."""
         return Unit.CLIENT
+
+    @cached_property
+    def sparsification(self) -> Sparsification:
+        """Which coordinates travel, and how they are scaled."""
+        return Sparsification(kept=self.kept, dimension=self.dimension, sparsifier=self.sparsifier)
 
     @property
     def sum_multiplier(self) -> float:
@@ -159,17 +218,14 @@ class SparsifiedPerturbation(Mechanism):
 
     def draw_mask(self, generator: np.random.Generator | None = None) -> Indices:
         """Return ``kept`` of ``dimension`` indices, sorted, uniformly at random (public)."""
-        generator = private_generator() if generator is None else generator
-        if self.kept == self.dimension:
-            return np.arange(self.dimension)
-        return np.sort(generator.choice(self.dimension, size=self.kept, replace=False))
+        return self.sparsification.draw_mask(generator)
 
-    def contribution(self, update: Any, mask: Any) -> Any:
+    def contribution(self, update: Any, mask: Any = None) -> Any:
         """Return the clipped kept coordinates of a client's flat update, shape (kept,).
 
         Args:
             update: flat array or tensor of shape (dimension,).
-            mask: the round's indices, shape (kept,).
+            mask: the round's indices, shape (kept,); None where every coordinate is kept.
 
         Returns:
             Shape (kept,), norm at most ``clip_norm``; with entries that are not finite, to be
@@ -178,15 +234,7 @@ class SparsifiedPerturbation(Mechanism):
         Raises:
             ParameterError: a wrong shape, or an entry that is not finite.
         """
-        if tuple(update.shape) != (self.dimension,):
-            refuse("update", tuple(update.shape), f"have shape ({self.dimension},)")
-        if tuple(mask.shape) != (self.kept,):
-            refuse("mask", tuple(mask.shape), f"have shape ({self.kept},)", "pass kept indices")
-        if not is_finite(update):
-            refuse("update", "a non-finite entry", "be finite", "leave this client's update out")
-        scale = self.dimension / self.kept if self.sparsifier is Sparsifier.RAND_K else 1.0
-        with np.errstate(over="ignore"):
-            kept = update[mask] * scale
+        kept = self.sparsification.select(update, mask)
         size = norm(kept)
         return kept * (self.clip_norm / size) if self.clip_norm < size < math.inf else kept
 
