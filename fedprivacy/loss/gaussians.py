@@ -41,6 +41,8 @@ Columns = tuple[tuple[Array, Array], ...]
 DEPTH = 40.0
 """Each rule errs by at most a few exp(-40) = 4e-18."""
 _MAX_NODES = 1 << 16
+_NEAR_ONE = 0.1
+"""Up to this log-moment what a moment exceeds 1 by is integrated on its own."""
 CHEAP_NODES = 400
 """Up to so many nodes no better bound on the turns is looked for."""
 
@@ -118,7 +120,9 @@ class GaussianPair:
             raise NoSpectrum
         y = low + mesh * np.arange(math.ceil((high - low) / mesh) + 1, dtype=np.float64)
         log_error = float(np.logaddexp(log_size - DEPTH + 1.0, log_outside))
-        return self._rule(y, np.full(len(y), math.log(mesh)), tilt, log_error)
+        means, radius = [mean for _, mean in self.p], math.sqrt(2.0 * (DEPTH + 1.0))
+        plain = low <= min(means) - radius and high >= max(means) + radius
+        return self._rule(y, np.full(len(y), math.log(mesh)), tilt, log_error, plain)
 
     def _narrowed(self, tilt: float, low: float, high: float) -> tuple[float, float]:
         """Return the part of an interval that counts, as 256 points show it; not certified.
@@ -210,19 +214,31 @@ class GaussianPair:
         variance = float(weights @ (loss * loss)) / total - mean * mean
         return Cumulants(top + math.log(total * radius) - 0.5 * LOG_2PI, mean, variance)
 
-    def _rule(self, y: Array, log_width: Array, tilt: float, log_error: float) -> Rule:
-        """Return the rule with nodes y, leaving out those that hardly count."""
+    def _rule(
+        self, y: Array, log_width: Array, tilt: float, log_error: float, plain: bool = False
+    ) -> Rule:
+        """Return the rule with nodes y, leaving out those that hardly count.
+
+        ``plain``: the nodes serve P's own mass, too, which is kept where the moment is near 1.
+        """
         log_p, log_q = log_sum(self.p, y), log_sum(self.q, y)
-        log_weight = log_width - 0.5 * (y * y + LOG_2PI) + (1 + tilt) * log_p - tilt * log_q
-        top = float(np.max(log_weight, initial=-np.inf))
-        keep = log_weight > top - 45.0
+        log_plain = log_width - 0.5 * (y * y + LOG_2PI) + log_p
+        log_weight = log_plain + tilt * (log_p - log_q)
+        plain = plain and float(log_total(log_weight)) < _NEAR_ONE
+        counts = np.maximum(log_weight, log_plain) if plain else log_weight
+        top = float(np.max(counts, initial=-np.inf))
+        keep = counts > top - 45.0
         y, log_p, log_q = y[keep], log_p[keep], log_q[keep]
         loss = log_p - log_q
         wobble, slip = rounding(self.p, self.q, y, tilt, log_p, log_q)
-        left_out = top - 45.0 + math.log(max(len(keep), 1))
-        own = top + math.log(max(len(keep), 1)) + 1.0 - DEPTH
+        nodes = math.log(max(len(keep), 1))
+        left_out = top - 45.0 + nodes + (math.log(2.0) if plain else 0.0)
+        own = float(log_total(counts)) + 1.0 - DEPTH
         log_error = float(log_total(np.array([log_error, left_out, own, 1.0 - DEPTH])))
-        return Rule(log_weight[keep], loss, wobble, slip, log_error)
+        if not plain:
+            return Rule(log_weight[keep], loss, wobble, slip, log_error)
+        log_error = float(np.logaddexp(log_error, 1.5 - DEPTH))
+        return Rule(log_weight[keep], loss, wobble, slip, log_error, 0.0, log_plain[keep])
 
     def _log_growth(self, d: Array | float, tilt: float) -> Array:
         """Return the log of how much larger the integrand can be at Im y = d, turns apart."""
@@ -248,7 +264,7 @@ class GaussianPair:
         Raises:
             NoSpectrum: it would need too many nodes.
         """
-        high = max(self.span(tilt)[1], start + 1.0)
+        high = max(self.span(tilt)[1], self.span(0.0)[1], start + 1.0)
         width = min(1.5, 2.0 / max(self.spread, 1e-9), 40.0 / max(height * self.spread, 1e-9))
         panels = math.ceil((high - start) / width)
         if panels > _MAX_NODES // 16:
@@ -256,23 +272,30 @@ class GaussianPair:
         radius = (high - start) / (2 * panels)
         middle = np.asarray(start + radius * (2 * np.arange(panels) + 1.0), dtype=np.float64)
         log_top = self._log_top(middle - radius, middle + radius, tilt) + math.log(2 * radius)
+        plain = float(log_total(log_top)) < 1.0
+        if plain:
+            mass = self._log_top(middle - radius, middle + radius, 0.0) + math.log(2 * radius)
+            log_top = np.maximum(log_top, mass)
         target = max(float(np.max(log_top)) - 5.0, 0.0) - DEPTH
         wanted = log_top > target
         if not wanted.any():
             wanted[np.argmax(log_top)] = True
-        rho, needed = self._ellipse(middle[wanted], radius, tilt, height)
+        rho, needed = self._ellipse(middle[wanted], radius, tilt, height, plain)
         count = _node_count((float(np.max(needed, initial=0.0)) - target) / (2 * math.log(rho)))
         if count * len(needed) > _MAX_NODES:
             raise NoSpectrum
         at, weight = legendre(count)
         y = (middle[wanted][:, None] + radius * at).ravel()
         log_width = np.tile(np.log(radius * weight), len(needed))
-        return self._rule(y, log_width, tilt, math.log(panels + 2) + target)
+        return self._rule(y, log_width, tilt, math.log(2 * panels + 4) + target, plain)
 
     def _ellipse(
-        self, middle: Array, radius: float, tilt: float, height: float
+        self, middle: Array, radius: float, tilt: float, height: float, plain: bool
     ) -> tuple[float, Array]:
-        """Return (rho, log of the factor before rho^-2n in each panel's error) for the best rho."""
+        """Return (rho, log of the factor before rho^-2n in each panel's error) for the best rho.
+
+        ``plain``: the factor also holds for P's own mass.
+        """
         best: tuple[float, float, Array] | None = None
         for rho in (2.0, 3.0, 4.0, 5.5, 7.5):
             d, reach = 0.5 * (rho - 1.0 / rho) * radius, 0.5 * (rho + 1.0 / rho) * radius
@@ -282,11 +305,10 @@ class GaussianPair:
             needed = self._log_top(low, high, tilt)
             if height > 0.0:
                 needed = needed + height * self._phase(d, low, high)
-            needed = (
-                needed
-                + self._log_growth(d, tilt)
-                + math.log(64.0 / 15.0 * radius / (1.0 - rho**-2))
-            )
+            needed = needed + self._log_growth(d, tilt)
+            if plain:
+                needed = np.maximum(needed, self._log_top(low, high, 0.0) + 0.5 * d * d)
+            needed = needed + math.log(64.0 / 15.0 * radius / (1.0 - rho**-2))
             cost = (float(np.max(needed, initial=0.0)) + DEPTH) / math.log(rho)
             if best is None or cost < best[0]:
                 best = (cost, rho, needed)
@@ -476,6 +498,9 @@ def log_sum_error(mixture: Mixture | Columns, y: Array) -> Array:
     """
     powers = [mean * y - 0.5 * mean * mean for _, mean in mixture]
     sizes = [np.abs(mean * y) + mean * mean for _, mean in mixture]
+    if len(mixture) == 1:
+        log_weight = np.abs(np.log(mixture[0][0]))
+        return np.asarray(UNIT * (8.0 * sizes[0] + 4.0 * log_weight))
     top = functools.reduce(np.maximum, powers)
     shares = [w * np.exp(e - top) for (w, _), e in zip(mixture, powers, strict=True)]
     large = functools.reduce(np.add, shares)
@@ -488,7 +513,7 @@ def log_sum_error(mixture: Mixture | Columns, y: Array) -> Array:
         w * np.abs(np.expm1(np.minimum(e, 30.0))) for (w, _), e in zip(mixture, powers, strict=True)
     ]
     close = 2.0 * (4.0 + len(mixture)) * functools.reduce(np.add, terms) + 2.0 * np.abs(value)
-    near = _near(top, _small(mixture, powers)) & (len(mixture) > 1)
+    near = _near(top, _small(mixture, powers))
     return np.asarray(UNIT * (through_powers + np.where(near, close, far)))
 
 

@@ -32,6 +32,7 @@ _DEPTH = 27.0
 """Images and heights left out are wanted below about exp(-27) = 2e-12 of the answer."""
 _MAX_POINTS = 1 << 14
 _CHEAP_POINTS = 1024
+_TRIES = 12
 _HATS = 8
 _SQRT_2PI = math.sqrt(2.0 * math.pi)
 
@@ -319,7 +320,7 @@ def epsilon_interval(
     spread = math.sqrt(max(found.here.variance, 0.0))
     x = max(found.reach - math.log1p(_SQRT_2PI * found.tilt * spread) / found.tilt, 0.0)
     best, slope = (0.0, math.inf), found.tilt
-    for again in range(3):
+    for again in range(_TRIES):
         try:
             std = _std(tolerance * slope, slope) if smooth else 0.0
             inverted = invert(curve, x, log_delta, std)
@@ -329,13 +330,29 @@ def epsilon_interval(
             raise
         if inverted.bounds(np.zeros(1))[1][0] <= delta:
             return 0.0, 0.0
-        low, high = _around(inverted, delta, x)
-        best = max(low, best[0]), min(high, best[1])
+        before, best = best, _meet(best, _around(inverted, delta, x))
         if best[1] - best[0] < 0.5 * tolerance:
             break
-        x = min(high, 2.0 * x + 1.0)
+        x = _following(x, before, best, again)
         slope = max(inverted.solve(delta, x)[1] / delta, found.tilt)
     return best
+
+
+def _meet(one: tuple[float, float], other: tuple[float, float]) -> tuple[float, float]:
+    return max(one[0], other[0]), min(one[1], other[1])
+
+
+def _following(
+    x: float, before: tuple[float, float], best: tuple[float, float], again: int
+) -> float:
+    """Return where to look next: the upper end, or half way down where that no longer helps.
+
+    Far from its centre an inversion is worth little, so that the ends come closer step by step.
+    """
+    if again < 2 or not math.isfinite(best[1]):
+        return min(best[1], 2.0 * x + 1.0)
+    slow = best[1] - best[0] > 0.5 * (before[1] - before[0])
+    return 0.5 * (best[0] + best[1]) if slow else best[1]
 
 
 def at_most(curve: Curve, delta: float, epsilon: float) -> bool:
@@ -372,7 +389,9 @@ def _around(inverted: Inverted, delta: float, start: float) -> tuple[float, floa
     width = min(max(width, 1e-14 * (1.0 + at)), 1.0 + at) if width >= 0 else 1.0
     below = _first(lambda x: low(x) >= delta, at, -width)
     above = _first(lambda x: high(x) <= delta, at, width)
-    return 0.0 if below is None else below, math.inf if above is None else above
+    ends = 0.0 if below is None else below, math.inf if above is None else above
+    centre = start if low(start) >= delta else 0.0, start if high(start) <= delta else math.inf
+    return _meet(ends, centre)
 
 
 def _first(holds: Callable[[float], bool], start: float, step: float) -> float | None:

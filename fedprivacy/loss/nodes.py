@@ -21,6 +21,8 @@ from .spectrum import Cumulants, Decay, Line, NoSpectrum, Rule, Spectrum
 from .stacks import Bundle
 
 _MAX_CHORD_ORDER = 2048
+_LOG_OFF_ATOM = -34.5
+"""The log of a bound on the rounding of a fold's atom."""
 _FEW = 24
 """How many parts of a long composition are looked at to choose parameters, twice."""
 
@@ -191,13 +193,18 @@ class Fold(Curve):
     def _rule(self, tilt: float, height: float) -> Rule:
         rules = [(w, pair.half_rule(tilt, height, at)) for w, pair, at in self._halves]
         errors = [math.log(w) + rule.log_error for w, rule in rules]
+        plain = [rule.log_plain + math.log(w) for w, rule in rules if rule.log_plain is not None]
+        near = len(plain) == len(rules)
+        if not near:
+            errors.append(_LOG_OFF_ATOM)
         return Rule(
             np.concatenate([rule.log_weight + math.log(w) for w, rule in rules]),
             np.concatenate([rule.loss for _, rule in rules]),
             np.concatenate([rule.wobble for _, rule in rules]),
             np.concatenate([rule.slip for _, rule in rules]),
-            float(spectra.log_total(np.array([*errors, -34.5]))),
+            float(spectra.log_total(np.array(errors))),
             self._atom(),
+            np.concatenate(plain) if near else None,
         )
 
     def spectrum(self, line: Line) -> Spectrum:

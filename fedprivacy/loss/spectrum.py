@@ -41,6 +41,13 @@ def log_total(logs: Array) -> Array:
         return np.asarray(top + np.log(np.sum(np.exp(logs - top), axis=0)))
 
 
+class Near(NamedTuple):
+    """A(s) - 1 on a line and a bound on what it may be off: both are small where A is near 1."""
+
+    values: Complex
+    error: Array
+
+
 class Line(NamedTuple):
     """Points ``tilt + i k spacing`` for k = 0 ... size - 1."""
 
@@ -72,6 +79,7 @@ class Spectrum:
         values: shape ``(size,)``.
         error: bound on what the values may be off, shape ``(size,)``.
         atom: mass at loss 0 within the values; without it they are off by ``error`` at most, too.
+        near: ``A(s) - 1``, more exact; None where not known.
     """
 
     tilt: float
@@ -79,6 +87,34 @@ class Spectrum:
     values: Complex
     error: Array
     atom: float = 0.0
+    near: Near | None = None
+
+    def logs(self) -> tuple[Complex, Array]:
+        """Return the logs of the values, and a bound on their rounding."""
+        logs = np.log(np.where(self.values == 0, 1e-300, self.values))
+        off = np.full(logs.shape, 4e-16)
+        if self.near is None:
+            return logs, off
+        x, y = self.near.values.real, self.near.values.imag
+        small = self._small(self.near.values)
+        real = 0.5 * np.log1p(np.where(small, x * (2.0 + x) + y * y, 0.0)) - self.log_size
+        turn = np.arctan2(y, 1.0 + x)
+        slip = 5e-15 * (np.abs(x) + np.abs(y)) + 4 * UNIT * abs(self.log_size)
+        return np.where(small, real + 1j * turn, logs), np.where(small, slip, off)
+
+    def growth(self) -> Array:
+        """Return log(1 + error / size) of each value, for the logs that ``logs`` returns."""
+        growth = np.log1p(self.error / np.maximum(np.abs(self.values), 1e-300))
+        if self.near is None:
+            return np.asarray(growth)
+        small, off = self._small(self.near.values), self.near.error
+        sharper = np.log1p(1.001 * off / np.where(small, np.abs(1.0 + self.near.values), 1.0))
+        return np.asarray(np.where(small, sharper, growth))
+
+    @staticmethod
+    def _small(near: Complex) -> NDArray[np.bool_]:
+        """Return where the logarithm is that of 1 plus something small."""
+        return np.asarray(np.abs(near.real) + np.abs(near.imag) < 0.5)
 
     @property
     def log_atom(self) -> float:
@@ -115,6 +151,8 @@ class Rule:
         slip: absolute error of each loss through rounding.
         log_error: log of the error of the rule itself.
         atom: mass at loss 0 beside the nodes.
+        log_plain: logs of the weights without the tilt, where the rule also integrates P's mass;
+            then all errors hold for ``e^{(tilt + i v) loss} - 1``, too.
     """
 
     log_weight: Array
@@ -123,6 +161,7 @@ class Rule:
     slip: Array
     log_error: float = -math.inf
     atom: float = 0.0
+    log_plain: Array | None = None
 
     def _weights(self) -> tuple[float, Array]:
         """Return (log of the total, weights that add up to 1 with the atom)."""
@@ -133,6 +172,8 @@ class Rule:
 
     def spectrum(self, line: Line) -> Spectrum:
         """Return the sum over the nodes at every point of the line."""
+        if self.log_plain is not None:
+            return self._spectrum_near_one(np.exp(self.log_plain), line)
         log_size, weights = self._weights()
         heights = line.heights()
         wobble = float(weights @ self.wobble) + 3 * UNIT * (len(weights) + 20.0)
@@ -143,6 +184,65 @@ class Rule:
         return Spectrum(
             line.tilt, log_size, _transform(weights, self.loss, line) + atom, error, atom
         )
+
+    def _spectrum_near_one(self, plain: Array, line: Line) -> Spectrum:
+        """Return 1 + sum plain expm1(tilt loss) + sum weight (e^{i v loss} - 1)."""
+        weights, loss, heights = np.exp(self.log_weight), self.loss, line.heights()
+        risen = np.where(
+            line.tilt * loss < 30.0,
+            plain * np.expm1(np.minimum(line.tilt * loss, 30.0)),
+            weights - plain,
+        )
+        units = UNIT * (3.0 * len(loss) + 60.0)
+        size, reach = float(weights.sum()), float(weights @ np.abs(loss))
+        wobble, reached = (
+            float(weights @ self.wobble),
+            float(weights @ (self.wobble * np.abs(loss))),
+        )
+        slip = float(weights @ (self.slip + 6 * UNIT * np.abs(loss)))
+        fixed = float(np.abs(risen) @ (self.wobble + units)) + line.tilt * slip
+        turned = units * np.minimum(8.0 * size, 2.0 * reach * heights)
+        turned = turned + np.minimum(2.0 * wobble, reached * heights) + slip * heights
+        error = 1.001 * (fixed + turned + math.exp(min(self.log_error, 700.0)))
+        near = float(risen.sum()) + _turned(weights, loss, line)
+        off_atom = 8 * UNIT + (1.1e-15 if self.atom else 0.0)
+        log_size, share = math.log1p(near[0].real), 1.0 / (1.0 + near[0].real)
+        return Spectrum(
+            line.tilt,
+            log_size,
+            (1.0 + near) * share,
+            (error + off_atom) * share,
+            self.atom * share,
+            Near(near, error),
+        )
+
+
+def _turned(weights: Array, loss: Array, line: Line) -> Complex:
+    """Return sum_j weights_j (e^{i v loss_j} - 1) at every height v.
+
+    With k = a m + b and F, G the two parts' phases less 1 it is the sum of F + G + F G.
+    """
+    if line.size * len(loss) > _MOST:
+        raise NoSpectrum
+    if line.size == 1:
+        return np.zeros(1, dtype=np.complex128)
+    width = math.isqrt(line.size - 1) + 1
+    rows = -(-line.size // width)
+    total = np.zeros((rows, width), dtype=np.complex128)
+    block = max(_BLOCK // max(rows, width), 1)
+    for begin in range(0, len(loss), block):
+        turn = line.spacing * loss[begin : begin + block]
+        coarse = _less_one(np.multiply.outer(width * np.arange(rows), turn))
+        coarse *= weights[begin : begin + block]
+        fine = _less_one(np.multiply.outer(np.arange(width), turn))
+        total += coarse @ fine.T + coarse.sum(axis=1)[:, None]
+        total += fine @ weights[begin : begin + block]
+    return total.ravel()[: line.size]
+
+
+def _less_one(angle: Array) -> Complex:
+    """Return e^{i angle} - 1."""
+    return np.asarray(1j * np.sin(angle) - 2.0 * np.square(np.sin(0.5 * angle)))
 
 
 def _transform(weights: Array, loss: Array, line: Line) -> Complex:
@@ -175,13 +275,15 @@ def power(parts: Sequence[tuple[Spectrum, int]]) -> Spectrum:
     shape = parts[0][0].values.shape
     log_power = np.zeros(shape, dtype=np.complex128)
     log_most, phase, off = np.zeros(shape), np.full(shape, 1e-15), 0.0
+    grown = np.zeros(shape)
     for part, count in parts:
-        log_value = np.log(np.where(part.values == 0, 1e-300, part.values))
+        log_value, off_log = part.logs()
         log_size += count * part.log_size
         off += (3.0 + len(parts)) * UNIT * count * abs(part.log_size)
         log_power = log_power + count * log_value
         log_most = log_most + count * np.log(np.abs(part.values) + part.error)
-        phase = phase + count * (4e-16 + (2.0 + len(parts)) * 1e-15 * np.abs(log_value))
+        grown = grown + count * part.growth()
+        phase = phase + count * (off_log + (2.0 + len(parts)) * 1e-15 * np.abs(log_value))
         log_atom += count * math.log(part.atom) if part.atom > 0 else -math.inf
     if not np.max(log_most) < 1.0:
         raise NoSpectrum
@@ -189,8 +291,7 @@ def power(parts: Sequence[tuple[Spectrum, int]]) -> Spectrum:
     if atom > 0:
         off += atom * sum(count * 2.0 * float(part.error[0]) / part.atom for part, count in parts)
     most = np.exp(log_most)
-    grown = -most * np.expm1(np.minimum(np.real(log_power) - log_most, 0.0))
-    error = 1.001 * grown + most * np.minimum(2.0 * phase, 3.0) + off
+    error = -1.001 * most * np.expm1(-grown) + most * np.minimum(2.0 * phase, 3.0) + off
     return Spectrum(parts[0][0].tilt, log_size, np.exp(log_power), error, atom)
 
 
