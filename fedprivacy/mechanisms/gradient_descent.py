@@ -19,7 +19,8 @@ class NoisyGradientDescent(Upload):
     Every observer's account is T6, which needs steps that contract: the loss is strongly convex
     and smooth for all data, and ``sensitivity`` is the loss's own. Clipping gradients destroys
     contraction; compose clipped steps one by one instead: ``Gaussian(noise_multiplier=noise_std /
-    (step_size * clip_norm), unit="record") * steps`` for a sum of records clipped to clip_norm.
+    (step_size * clip_norm), unit="record") * steps``, clip_norm being what one record's clipped
+    gradient adds to the gradient at most (C / q in a mean); ``replace_one`` itself counts it twice.
 
     For Fed-PLT's local problem: noise_std = sqrt(2 step_size) tau, and strong convexity and
     smoothness are those of f_i plus 1 / rho.

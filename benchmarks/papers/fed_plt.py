@@ -1,0 +1,548 @@
+"""Fed-PLT, Tables II to IX of Bastianello, Liu and Johansson, beside the paper's numbers.
+
+    python benchmarks/papers/fed_plt.py             all tables (an hour), results/fed_plt.json
+    python benchmarks/papers/fed_plt.py --table VII one table
+    python benchmarks/papers/fed_plt.py --check     reruns the smallest cell and compares
+
+The paper's data are random and it does not say how they are drawn. Here every run has its own:
+inputs N(0, diag(s)), s from 4 to 40 in a geometric sequence, so that plain gradient descent, which
+FedLin's rounds measure, is about as slow as in the paper; labels sign(a.(w + w_i) + N(0, 1)) with
+w and w_i N(0, I), w_i agent i's own. Every algorithm's parameters are tuned, for every cell, on
+data sets that are not among those measured: a grid, then two finer ones around the best.
+"""
+
+import argparse
+import itertools
+import json
+import math
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from competitors import FedLin, FedPD, FiveGcs, Led, Problem, State, Tamuna
+from torch import Tensor
+
+import fedprivacy as fp
+from fedprivacy.training import AgentData, FederatedSplitting, LocalSolver, Logistic
+from fedprivacy.training import SplittingState as PltState
+
+RESULTS = Path(__file__).parent / "results" / "fed_plt.json"
+AGENTS, RECORDS, REGULARISATION, LOCAL_STEPS = 100, 250, 0.5, 5
+RUNS, TUNING_RUNS, NOISE_RUNS = 100, 3, 20
+TARGET, MOST_ROUNDS = 1e-5, 600
+MOST_TUNING = 300
+SEED = 20240913
+DELTA, BOUND = 1e-5, 10.0
+"""Of Table VII's privacy: inputs are scaled down to norm 10."""
+
+PAPER: dict[str, Any] = {
+    "II": {
+        "FedPD": [70.5, 223.5],
+        "FedLin": [15.6, 31.2],
+        "TAMUNA": [25.5, None],
+        "LED": [51.0, 438.0],
+        "5GCS": [57.0, 39.0],
+        "Fed-PLT": [13.5, 21.0],
+    },
+    "IV": {
+        "TAMUNA": [25.5, 53.25, None, None],
+        "5GCS": [57.0, 22.5, 57.0, 23.25],
+        "Fed-PLT": [13.5, 21.75, 15.0, 28.5],
+    },
+    "V": {
+        "FedPD": [693.6, 816, 2040, 14280],
+        "FedLin": [86.8, 112, 364, 2884],
+        "TAMUNA": [244.8, 288, 720, 5040],
+        "LED": [346.8, 408, 1020, 7140],
+        "5GCS": [306, 360, 900, 6300],
+        "Fed-PLT": [102, 120, 300, 2100],
+    },
+    "VI": {"40": 22.8, "50": 21.75, "60": 19.8, "70": 19.95, "80": 16.8, "90": 16.2, "100": 13.5},
+    "VII": {
+        "1e-06": 2.583e-2,
+        "1e-05": 7.369e-2,
+        "0.0001": 2.524e-1,
+        "0.001": 7.920e-1,
+        "0.01": 2.565,
+        "0.1": 8.116,
+        "1": 26.055,
+        "10": 85.273,
+    },
+    "VIII": {"0.1": 184.5, "1": 58.5, "10": 243},
+    "IX": {
+        "1": [3.19, 5.8, 31.9, 292.9],
+        "2": [3.15, 4.5, 18, 153],
+        "5": [4.59, 5.4, 13.5, 94.5],
+        "8": [6.48, 7.2, 14.4, 86.4],
+        "10": [8.08, 8.8, 16, 88],
+        "20": [16.08, 16.8, 24, 96],
+    },
+}
+"""The paper's numbers: thousands of units of computation time, and errors in VII."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class SmoothedLogistic(Logistic):
+    """The paper's non-convex costs: regularisation times the sum of x^2 / (1 + x^2)."""
+
+    def gradient(self, points: Tensor, data: AgentData, clip_norm: float | None = None) -> Tensor:
+        plain = super().gradient(points, data, clip_norm) - self.regularisation * points
+        return plain + self.regularisation * 2.0 * points / (1.0 + points.square()).square()
+
+    def curvature(self, data: AgentData | None = None) -> tuple[float, float] | None:
+        return None
+
+
+def random_data(runs: int, dimension: int, seed: int) -> AgentData:
+    generator = torch.Generator().manual_seed(seed)
+    wide = {"generator": generator, "dtype": torch.float64}
+    spread = torch.logspace(math.log10(4.0), math.log10(40.0), dimension, dtype=torch.float64)
+    inputs = torch.randn(runs, AGENTS, RECORDS, dimension, **wide) * spread.sqrt()
+    truth = torch.randn(runs, 1, 1, dimension, **wide)
+    truth = truth + torch.randn(runs, AGENTS, 1, dimension, **wide)
+    noise = torch.randn(runs, AGENTS, RECORDS, **wide)
+    return AgentData(inputs, torch.where((inputs * truth).sum(-1) + noise > 0.0, 1.0, -1.0))
+
+
+def problem_of(kind: str, dimension: int, runs: int, seed: int) -> Problem:
+    shape = SmoothedLogistic if kind == "nonconvex" else Logistic
+    loss = shape(regularisation=REGULARISATION)
+    return Problem(loss, random_data(runs, dimension, seed), runs)
+
+
+@dataclass(frozen=True)
+class FedPlt:
+    """Our loop as one more algorithm of the comparison."""
+
+    penalty: float
+    step_share: float = 1.0
+    """gamma over the fastest one, 2 / (l + L + 2 / rho), with L of these data."""
+    local_steps: int = LOCAL_STEPS
+    accelerated: bool = False
+    active: int | None = None
+
+    def loop(self, problem: Problem) -> FederatedSplitting:
+        low, high = _constants(problem)
+        fastest = 2.0 / (low + high + 2.0 / self.penalty)
+        solver = LocalSolver(steps=self.local_steps, step_size=self.step_share * fastest)
+        if self.accelerated:
+            solver = LocalSolver(method="accelerated", steps=self.local_steps)
+        taking_part = 1.0 if self.active is None else fp.FixedSize(self.active, population=AGENTS)
+        return FederatedSplitting(
+            loss=problem.loss,
+            records=problem.data.records,
+            dimension=problem.data.features.shape[-1],
+            constants=_constants(problem) if self.accelerated else None,
+            penalty=self.penalty,
+            solver=solver,
+            participation=taking_part,
+            runs=problem.runs,
+            seed=1,
+        )
+
+    def start(self, problem: Problem) -> State:
+        state = self.loop(problem).init()
+        return {"model": problem.zeros(1), "x": state.models, "z": state.auxiliary, "k": 0}
+
+    def round(self, state: State, problem: Problem, generator: np.random.Generator) -> State:
+        now = PltState(state["k"], state["x"], state["z"])
+        after, _ = self.loop(problem).step(now, problem.data)
+        model = after.models.mean(1, keepdim=True)
+        return {"model": model, "x": after.models, "z": after.auxiliary, "k": after.round}
+
+
+def _constants(problem: Problem) -> tuple[float, float]:
+    return REGULARISATION, 0.25 * problem.data.gram_norm + REGULARISATION
+
+
+@dataclass(frozen=True)
+class Speed:
+    """Each run's rounds to the target, infinity where it is not met, and local steps used.
+
+    ``crossing`` is the round at which the logarithm of the error crosses the target's.
+    """
+
+    rounds: Tensor
+    local_steps: Tensor
+    crossing: Tensor
+
+
+def speed(algorithm: Any, problem: Problem, most: int = MOST_ROUNDS) -> Speed:
+    generator = np.random.default_rng(SEED)
+    state = algorithm.start(problem)
+    rounds = torch.full((problem.runs,), math.inf, dtype=torch.float64)
+    steps, used, crossing = torch.zeros_like(rounds), torch.zeros_like(rounds), rounds.clone()
+    before = torch.ones_like(rounds)
+    for number in range(1, most + 1):
+        state = algorithm.round(state, problem, generator)
+        used = used + state.get("used", float(algorithm.local_steps))
+        size = problem.gradient(state["model"]).sum(1).square().sum(-1)
+        if not bool((size < 1e12).all()):
+            break
+        new = (size <= TARGET) & rounds.isinf()
+        left = (TARGET / size).log() / (before / size).log()
+        rounds = torch.where(new, float(number), rounds)
+        crossing = torch.where(new, number - left, crossing)
+        steps, before = torch.where(new, used, steps), size
+        if bool(rounds.isfinite().all()):
+            break
+    return Speed(rounds, steps, crossing)
+
+
+def tuned(
+    make: Callable[..., Any], ranges: dict[str, tuple[float, float]], problem: Problem
+) -> Any:
+    """Return the algorithm of fewest mean rounds on the tuning runs.
+
+    A grid of 7 points over every range (5 for three ranges), logarithmic, then two grids of
+    5 points (4), each over the two cells around the best.
+    """
+    best: tuple[float, Any, dict[str, float]] = (math.inf, None, {})
+    spans = {name: (math.log(low), math.log(high)) for name, (low, high) in ranges.items()}
+    points = 7 if len(ranges) < 3 else 5
+    for _ in range(3):
+        grids = [np.linspace(low, high, points) for low, high in spans.values()]
+        for values in itertools.product(*grids):
+            chosen = dict(zip(spans, map(math.exp, values), strict=True))
+            most = min(MOST_TUNING, math.ceil(best[0]) + 2) if best[2] else MOST_TUNING
+            found = float(speed(make(**chosen), problem, most).crossing.mean())
+            if found < best[0]:
+                best = (found, make(**chosen), chosen)
+        if best[1] is None:
+            raise ArithmeticError(f"{make}: nothing on the grid converges")
+        width = {name: (span[1] - span[0]) / (points - 1) for name, span in spans.items()}
+        centre = {name: math.log(best[2][name]) for name in spans}
+        spans = {name: (centre[name] - width[name], centre[name] + width[name]) for name in spans}
+        points = 5 if len(ranges) < 3 else 4
+    return best[1]
+
+
+STEPS, PENALTIES, SHARES = (0.01, 2.0), (0.05, 20.0), (0.4, 1.6)
+
+
+def searches(kind: str, active: int | None = None) -> dict[str, tuple[Callable[..., Any], dict]]:
+    """Return what is tuned: how an algorithm is made, and the ranges of its parameters."""
+    convexity = 0.0 if kind == "nonconvex" else REGULARISATION
+    local, outer = (0.02, 20.0), (0.05, 20.0)
+
+    def gcs(**chosen: float) -> FiveGcs:
+        return FiveGcs(**chosen, convexity=convexity, active=active)
+
+    def quick_gcs(**chosen: float) -> FiveGcs:
+        bend = chosen["local_penalty"] * chosen["step_size"]
+        root = math.sqrt(min(bend, 1.0))
+        return FiveGcs(
+            **chosen, convexity=convexity, active=active, momentum=(1.0 - root) / (1.0 + root)
+        )
+
+    gcs_ranges = {"step_size": STEPS, "local_penalty": local, "outer_step": outer}
+    return {
+        "FedPD": (FedPD, {"step_size": STEPS, "penalty": PENALTIES}),
+        "FedLin": (FedLin, {"step_size": STEPS}),
+        "TAMUNA": (
+            lambda step_size, mixing: Tamuna(step_size, min(mixing, 1.0), active=active),
+            {"step_size": STEPS, "mixing": (0.05, 1.0)},
+        ),
+        "LED": (Led, {"step_size": STEPS, "correction": (0.01, 1.0)}),
+        "5GCS": (gcs, gcs_ranges),
+        "5GCS accelerated": (quick_gcs, gcs_ranges),
+        "Fed-PLT": (
+            lambda **c: FedPlt(**c, active=active),
+            {"penalty": PENALTIES, "step_share": SHARES},
+        ),
+        "Fed-PLT accelerated": (
+            lambda **c: FedPlt(**c, active=active, accelerated=True),
+            {"penalty": PENALTIES},
+        ),
+    }
+
+
+def time_of(name: str, row: dict[str, Any], gradient: float, communication: float) -> float:
+    """Return the mean computation time, in thousands."""
+    steps, rounds = row["local_steps"], row["rounds"]
+    if name == "FedLin":
+        steps, communication = steps + rounds, 2.0 * communication
+    return (steps * gradient + communication * rounds) * row["agents"] / 1e3
+
+
+def measured(
+    name: str,
+    problem: Problem,
+    tuning: Problem,
+    *,
+    kind: str = "convex",
+    active: int | None = None,
+    algorithm: Any = None,
+) -> dict[str, Any]:
+    """Tune an algorithm, run it, and return means over the runs that converge."""
+    began = time.perf_counter()
+    make, ranges = searches(kind, active)[name]
+    chosen = tuned(make, ranges, tuning) if algorithm is None else algorithm
+    found = speed(chosen, problem)
+    rounds, steps = found.rounds, found.local_steps
+    kept = rounds.isfinite()
+    row = {
+        "rounds": float(rounds[kept].mean()),
+        "rounds_sd": float(rounds[kept].std()) if int(kept.sum()) > 1 else 0.0,
+        "local_steps": float(steps[kept].mean()),
+        "converged": int(kept.sum()),
+        "runs": problem.runs,
+        "agents": AGENTS if active is None else active,
+        "parameters": {
+            key: value for key, value in vars(chosen).items() if isinstance(value, float)
+        },
+        "seconds": time.perf_counter() - began,
+    }
+    print(f"  {name}: {row['rounds']:.2f} rounds, {row['seconds']:.0f} s", flush=True)
+    return row
+
+
+ALL = ("FedPD", "FedLin", "TAMUNA", "LED", "5GCS", "Fed-PLT")
+
+
+class Tables:
+    """Every table, measured; problems and rows that several tables need are made once."""
+
+    def __init__(self, runs: int) -> None:
+        self.runs = runs
+        self._made: dict[tuple, Any] = {}
+
+    def problem(self, kind: str, dimension: int, tuning: bool = False) -> Problem:
+        runs = TUNING_RUNS if tuning else self.runs
+        if dimension > 5:
+            runs = 1 if tuning else max(1, self.runs // 10)
+        key = ("problem", kind, dimension, tuning)
+        if key not in self._made:
+            self._made[key] = problem_of(kind, dimension, runs, SEED + tuning)
+        return self._made[key]
+
+    def row(self, name: str, kind: str, dimension: int = 5, active: int | None = None) -> dict:
+        key = (name, kind, dimension, active)
+        if key not in self._made:
+            problem, tuning = self.problem(kind, dimension), self.problem(kind, dimension, True)
+            self._made[key] = measured(name, problem, tuning, kind=kind, active=active)
+        return self._made[key]
+
+    def table_ii(self) -> dict:
+        return {
+            kind: {
+                name: (row := self.row(name, kind)) | {"time": time_of(name, row, 1.0, 10.0)}
+                for name in ALL
+            }
+            for kind in ("convex", "nonconvex")
+        }
+
+    def table_iii(self) -> dict:
+        return {
+            name: {
+                str(cost): time_of(name, self.row(name, "convex"), 1.0, cost)
+                for cost in (0.1, 1.0, 10.0, 100.0)
+            }
+            for name in ALL
+        }
+
+    def table_iv(self) -> dict:
+        cells: dict[str, dict] = {}
+        for name, ways in (
+            ("TAMUNA", ("TAMUNA",)),
+            ("5GCS", ("5GCS", "5GCS accelerated")),
+            ("Fed-PLT", ("Fed-PLT", "Fed-PLT accelerated")),
+        ):
+            for way in ways:
+                for active in (None, AGENTS // 2):
+                    row = self.row(way, "convex", active=active)
+                    what = ("accelerated" if way != name else "gradient") + (
+                        ", partial" if active else ""
+                    )
+                    cells.setdefault(name, {})[what] = row | {"time": time_of(name, row, 1.0, 10.0)}
+        return cells
+
+    def table_v(self) -> dict:
+        return {
+            name: (row := self.row(name, "convex", 100))
+            | {"time": {str(c): time_of(name, row, 20.0, c) for c in (2.0, 20.0, 200.0, 2000.0)}}
+            for name in ALL
+        }
+
+    def table_vi(self) -> dict:
+        found = {}
+        for percent in range(40, 101, 10):
+            active = None if percent == 100 else percent * AGENTS // 100
+            row = self.row("Fed-PLT", "convex", active=active)
+            found[str(percent)] = row | {"time": time_of("Fed-PLT", row, 1.0, 10.0)}
+        return found
+
+    def table_vii(self) -> dict:
+        penalty = self.row("Fed-PLT", "convex")["parameters"]["penalty"]
+        return noise_table(problem_of("convex", 5, min(self.runs, NOISE_RUNS), SEED), penalty)
+
+    def table_viii(self) -> dict:
+        problem, found = self.problem("convex", 5), {}
+        for penalty in (0.1, 1.0, 10.0):
+            row = measured("Fed-PLT", problem, problem, algorithm=FedPlt(penalty))
+            found[f"{penalty:g}"] = row | {"time": time_of("Fed-PLT", row, 1.0, 10.0)}
+        return found
+
+    def table_ix(self) -> dict:
+        problem, found = self.problem("convex", 5), {}
+        settings = self.row("Fed-PLT", "convex")["parameters"]
+        for steps in (1, 2, 5, 8, 10, 20):
+            algorithm = FedPlt(**settings, local_steps=steps)
+            row = measured("Fed-PLT", problem, problem, algorithm=algorithm)
+            costs = {str(c): time_of("Fed-PLT", row, 1.0, c) for c in (0.1, 1.0, 10.0, 100.0)}
+            found[str(steps)] = row | {"time": costs}
+        return found
+
+
+def optimum(problem: Problem) -> Tensor:
+    """Return the minimiser, shape (runs, 1, dimension), by Newton's method."""
+    data, point = problem.data, problem.zeros(1)
+    inputs = data.features.flatten(1, 2)
+    targets, weights = data.targets.flatten(1, 2), data.weights.flatten()
+    for _ in range(30):
+        slope = problem.gradient(point).sum(1)
+        chance = torch.sigmoid(targets * (inputs @ point[:, 0, :, None])[..., 0])
+        bend = inputs.mT @ (inputs * (weights * chance * (1.0 - chance))[..., None])
+        bend = bend + AGENTS * REGULARISATION * torch.eye(bend.shape[-1], dtype=bend.dtype)
+        point = point - torch.linalg.solve(bend, slope)[:, None, :]
+        if float(slope.abs().max()) < 1e-10:
+            break
+    return point
+
+
+def noise_table(plain: Problem, penalty: float) -> dict:
+    """Return Table VII: errors beside what the setting really costs in privacy."""
+    loss = Logistic(regularisation=REGULARISATION, feature_bound=BOUND)
+    data = plain.data.bounded(BOUND)
+    problem = replace(plain, loss=Logistic(regularisation=REGULARISATION), data=data)
+    best = optimum(problem)
+    found = {}
+    for variance in (1e-6, 1e-5, 1e-4, 1e-3, 1e-2, 1e-1, 1.0, 10.0):
+        began = time.perf_counter()
+        solver = LocalSolver(method="noisy", steps=LOCAL_STEPS, noise_scale=math.sqrt(variance))
+        loop = FederatedSplitting(
+            loss=loss,
+            records=data.records,
+            dimension=5,
+            penalty=penalty,
+            solver=solver,
+            runs=plain.runs,
+            seed=2,
+        )
+        found[f"{variance:g}"] = {
+            **asymptotic_errors(loop, problem, best),
+            "accounts": accounts(loop, math.sqrt(variance)),
+            "step_size": loop.solvers[0].step_size,
+            "penalty": penalty,
+            "runs": plain.runs,
+            "seconds": time.perf_counter() - began,
+        }
+        print(f"  variance {variance:g}: {found[f'{variance:g}']['all_models']:.4g}", flush=True)
+    return found
+
+
+def asymptotic_errors(loop: FederatedSplitting, problem: Problem, best: Tensor) -> dict:
+    """Return mean errors over rounds 81 to 100 and all runs."""
+    state, sums = loop.init(), np.zeros(3)
+    for number in range(100):
+        state, _ = loop.step(state, problem.data)
+        if number >= 80:
+            apart = state.models - best
+            mean = state.models.mean(1, keepdim=True)
+            slope = problem.gradient(mean).sum(1).square().sum(-1)
+            sizes = apart.square().sum((1, 2)).sqrt(), (mean - best).norm(dim=-1), slope
+            sums += [float(size.mean()) for size in sizes]
+    names = ("all_models", "mean_model", "squared_gradient")
+    return dict(zip(names, (sums / 20).tolist(), strict=True))
+
+
+def accounts(loop: FederatedSplitting, noise_scale: float) -> list[dict]:
+    """Return what is published and what holds, after 10 and after 100 rounds."""
+    one, solver = loop.round_mechanism, loop.solvers[0]
+    assert one is not None and solver.step_size is not None
+    rows = []
+    for rounds in (10, 100):
+        bound = fp.epsilon(one * rounds, delta=DELTA, adjacency="replace_one", observer="server")
+        exponent = REGULARISATION * solver.step_size * rounds * LOCAL_STEPS / 2.0
+        slope = (2.0 * BOUND / RECORDS) ** 2 / (REGULARISATION * noise_scale**2)
+        slope *= -math.expm1(-exponent)
+        order = 1.0 + math.sqrt(math.log(1.0 / DELTA) / slope)
+        published = order * slope + math.log(1.0 / DELTA) / (order - 1.0)
+        rows.append(
+            {
+                "rounds": rounds,
+                "published": published,
+                "sound": bound.upper,
+                "lower": bound.lower,
+            }
+        )
+    return rows
+
+
+NAMES = ("II", "III", "IV", "V", "VI", "VII", "VIII", "IX")
+
+
+def check() -> None:
+    """Rerun the smallest cell, ten runs of Fed-PLT and FedLin and one account, and compare."""
+    kept = json.loads(RESULTS.read_text())["check"]
+    fresh = smallest()
+    for name, value in kept.items():
+        if not math.isclose(fresh[name], value, rel_tol=1e-6):
+            raise SystemExit(f"{name}: {fresh[name]!r}, recorded was {value!r}")
+    print(f"the same as recorded: {fresh}")
+
+
+def smallest() -> dict[str, float]:
+    problem = problem_of("convex", 5, 10, SEED + 2)
+    ours, lin = (speed(each, problem).rounds for each in (FedPlt(0.5), FedLin(0.15)))
+    noisy = noise_table_row(problem)
+    return {"Fed-PLT rounds": float(ours.mean()), "FedLin rounds": float(lin.mean()), **noisy}
+
+
+def noise_table_row(problem: Problem) -> dict[str, float]:
+    """Return one row of privacy: no data are needed for it."""
+    loop = FederatedSplitting(
+        loss=Logistic(regularisation=REGULARISATION, feature_bound=BOUND),
+        records=problem.data.records,
+        dimension=5,
+        penalty=1.0,
+        solver=LocalSolver(method="noisy", steps=LOCAL_STEPS, noise_scale=1.0),
+    )
+    row = accounts(loop, 1.0)[0]
+    return {"published epsilon": row["published"], "sound epsilon": row["sound"]}
+
+
+def written(found: dict[str, Any]) -> Iterator[str]:
+    """Write tables into the file of results, those not measured now staying as they are."""
+    kept = json.loads(RESULTS.read_text()) if RESULTS.exists() else {}
+    kept["paper"] = PAPER
+    for name, value in found.items():
+        kept[name] = value
+        yield name
+    RESULTS.parent.mkdir(exist_ok=True)
+    RESULTS.write_text(json.dumps(kept, indent=1, default=float) + "\n")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--table", choices=NAMES, action="append")
+    parser.add_argument("--runs", type=int, default=RUNS)
+    parser.add_argument("--check", action="store_true")
+    options = parser.parse_args()
+    torch.set_num_threads(1)
+    if options.check:
+        return check()
+    tables = Tables(options.runs)
+    for name in options.table or NAMES:
+        print(f"Table {name}", flush=True)
+        list(written({name: getattr(tables, f"table_{name.lower()}")()}))
+    list(written({"check": smallest()}))
+    return None
+
+
+if __name__ == "__main__":
+    main()
