@@ -8,6 +8,7 @@
     ├── UnsupportedCombination               no theorem covers this combination
     ├── ConversionError                      another library's format cannot say it exactly
     ├── BudgetExhausted                      the next round does not fit
+    ├── Diverged                             an iteration left every finite range
     └── LedgerError
         ├── ForeignLedger                    not a ledger of ours, or of a later schema
         └── DamagedLedger                    an earlier line was changed or lost
@@ -45,6 +46,10 @@ class ConversionError(FedPrivacyError):
 
 class BudgetExhausted(FedPrivacyError):
     """The next round would exceed the budget; nothing was released."""
+
+
+class Diverged(FedPrivacyError):
+    """A chain left every finite range; its last round was not released but counts as spent."""
 
 
 class LedgerError(FedPrivacyError):

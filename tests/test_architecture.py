@@ -47,6 +47,7 @@ TRAINS = {"training", "experiment", "demo"}
 LAZY = {
     "torch",
     "sklearn",
+    "arviz_stats",
     "matplotlib",
     "pandas",
     "dp_accounting",
@@ -56,7 +57,12 @@ LAZY = {
 }
 """Slow to import: inside functions only, except where the whole part needs them."""
 
-HOMES = {"torch": {"training"}, "sklearn": {"training"}, "dp_accounting": {"integrations"}}
+HOMES = {
+    "torch": {"training"},
+    "sklearn": {"training"},
+    "arviz_stats": {"training"},
+    "dp_accounting": {"integrations"},
+}
 """Where a heavy package may be imported at all."""
 
 SLOW_PARTS = {
@@ -271,7 +277,7 @@ def source_of(path: Path) -> str:
 
 def test_the_standard_library_and_the_declared_packages_are_all():
     declared = {"numpy", "scipy", "dp_accounting", "msgspec", "click", "rich", "jinja2"}
-    declared |= {"matplotlib", "torch", "sklearn", "fedprivacy"}
+    declared |= {"matplotlib", "torch", "sklearn", "arviz_stats", "fedprivacy"}
     for path in files():
         tops = {name.partition(".")[0] for name in imports(path)}
         assert tops - declared - set(sys.stdlib_module_names) == set(), name_of(path)

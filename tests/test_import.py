@@ -7,7 +7,16 @@ import types
 
 import fedprivacy
 
-HEAVY = ["torch", "matplotlib", "pandas", "dp_accounting", "sklearn", "rich", "jinja2"]
+HEAVY = [
+    "torch",
+    "matplotlib",
+    "pandas",
+    "dp_accounting",
+    "sklearn",
+    "arviz_stats",
+    "rich",
+    "jinja2",
+]
 TIMED = """
 import sys, time
 import numpy, scipy.special

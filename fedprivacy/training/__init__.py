@@ -9,11 +9,30 @@ except ImportError as error:
 
 from .agents import AgentData, AgentLoss, LeastSquares, Logistic, ModuleLoss
 from .averaging import FederatedAveraging, State
+from .chains import ChainState
 from .checkpoint import TrainingResult, load, save, train
 from .data import FederatedData, digits, federate, partition_by_label, partition_iid
 from .fashion import fashion_mnist
+from .hamiltonian import HamiltonianSampling
+from .langevin import LangevinSampling
 from .models import cnn, logistic, mlp
 from .optimise import FlatModel, LocalSGD
+from .posterior import (
+    GaussianPosterior,
+    Likelihood,
+    Posterior,
+    SoftmaxRegression,
+    classifier,
+)
+from .predictive import (
+    Diagnostics,
+    Scores,
+    diagnose,
+    fitted_w2,
+    gaussian_fit,
+    predictive,
+    score,
+)
 from .rounds import Loop, RoundInfo
 from .solvers import LocalSolver
 from .splitting import FederatedSplitting, SplittingState
@@ -21,29 +40,44 @@ from .splitting import FederatedSplitting, SplittingState
 __all__ = [
     "AgentData",
     "AgentLoss",
+    "ChainState",
+    "Diagnostics",
     "FederatedAveraging",
     "FederatedData",
     "FederatedSplitting",
     "FlatModel",
+    "GaussianPosterior",
+    "HamiltonianSampling",
+    "LangevinSampling",
     "LeastSquares",
+    "Likelihood",
     "LocalSGD",
     "LocalSolver",
     "Logistic",
     "Loop",
     "ModuleLoss",
+    "Posterior",
     "RoundInfo",
+    "Scores",
+    "SoftmaxRegression",
     "SplittingState",
     "State",
     "TrainingResult",
+    "classifier",
     "cnn",
+    "diagnose",
     "digits",
     "fashion_mnist",
     "federate",
+    "fitted_w2",
+    "gaussian_fit",
     "load",
     "logistic",
     "mlp",
     "partition_by_label",
     "partition_iid",
+    "predictive",
     "save",
+    "score",
     "train",
 ]

@@ -94,12 +94,13 @@ def _start(loop: Loop[S], checkpoint: str | Path | None) -> S:
 
 
 def _charge(loop: Loop[S], ledger: Ledger | None, budget: RoundBudget | None) -> None:
-    """Charge a fresh budget with what the ledger says was spent."""
+    """Charge a fresh budget with the rounds that the ledger says were spent."""
     if ledger is None or budget is None or loop.round_mechanism is None:
         return
     if budget.spent() is None:
-        for _ in range(ledger.spent_rounds):
-            budget.spend(loop.round_mechanism)
+        for one in ledger.rounds:
+            if one.spent:
+                budget.spend(one.mechanism)
 
 
 def save(path: str | Path, state: RoundState) -> None:

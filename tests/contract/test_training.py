@@ -10,6 +10,7 @@ import sys
 import weakref
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -110,6 +111,15 @@ class Journal:
     def spent_rounds(self):
         aborted = [number for kind, number, _ in self.lines if kind == "abort"]
         return sum(kind == "intent" for kind, *_ in self.lines) - len(aborted)
+
+    @property
+    def rounds(self):
+        aborted = [number for kind, number, _ in self.lines if kind == "abort"]
+        begun = [line for line in self.lines if line[0] == "intent"]
+        return [
+            SimpleNamespace(mechanism=facts["mechanism"], spent=number not in aborted)
+            for _, number, facts in begun
+        ]
 
     def note(self, kind, number, facts):
         self.lines.append((kind, number, facts))

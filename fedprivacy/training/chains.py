@@ -1,0 +1,496 @@
+"""Chains that sample from a posterior split over clients: what FA-LD and FA-HMC share.
+
+A round: every chain draws its cohort, its clients run from the chain's position and upload, the
+uploads are averaged. Chains are one batch, but an observer sees the uploads of all of them: C
+chains on the same data cost C compositions, and a round's mechanism says so.
+"""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from ..errors import Diverged, integer, probability, refuse
+from ..ledger import Ledger
+from ..mechanisms import FederatedHamiltonian, FederatedLangevin, Mechanism, Parallel, Run
+from ..mechanisms.upload import share
+from ..sampling import FixedSize, Poisson
+from ..theory.targets import Averaging, Chain
+from .posterior import Array, GaussianPosterior, Local, Target
+from .rounds import STREAMS, Dropout, Entry, Indices, RoundBudget, RoundInfo, check_ledger
+
+Client = FederatedLangevin | FederatedHamiltonian
+
+
+@dataclass(frozen=True, eq=False)
+class ChainState:
+    """Where the chains stand.
+
+    Args:
+        round: how many rounds were run.
+        positions: of every chain, shape (chains, d).
+        draws: what was kept so far, shape (chains, draws, d); NaN where nothing is yet.
+    """
+
+    round: int
+    positions: Tensor
+    draws: Tensor
+
+
+@dataclass(frozen=True, eq=False)
+class Seats:
+    """Who takes part in a round.
+
+    Args:
+        clients: client in each seat, shape (chains or 1, seats).
+        shares: its upload's share in the next position, shape (chains, seats); 0 for a seat whose
+            client sits in another one too, or does not answer.
+        cohort: how many different clients were drawn by any chain.
+        arrived: how many of them answered.
+    """
+
+    clients: Indices
+    shares: Array
+    cohort: int
+    arrived: int
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Sampling(ABC):
+    """What ``LangevinSampling`` and ``HamiltonianSampling`` have in common.
+
+    The clients' uploads are what is released, each to everybody; what a client does before its
+    upload nobody sees. The unit is a record and the adjacency ``replace_one``. Batches are drawn
+    afresh for every gradient, without replacement, of ceil(gamma n_c) records: rounded up, which
+    is the private side, and accounted with the fraction really used.
+
+    Args:
+        target: ``Posterior`` or ``GaussianPosterior``. Without a sensitivity of its gradients
+            nothing is private and nothing is recorded.
+        correlation: rho in [0, 1]. The shared noise hides nothing; at 1 epsilon is infinite.
+        averaging: "full": everybody, weighted by p_c. "I": the mean over ``cohort`` draws with
+            replacement, a client with probability p_c; one that is drawn again counts its single
+            run again. "II": the mean over ``cohort`` clients drawn without replacement; weights
+            must be equal.
+        cohort: S, for schemes I and II.
+        batch_fraction: gamma in (0, 1].
+        chains: how many chains are run. Each draws its own cohorts, batches and noise, and all
+            are released.
+        exact_jump: for a Gaussian target, draw an upload in one step from its exact law, which
+            costs less and changes nothing that is seen.
+        start: public first position, shape (d,); the target's where None.
+        burn_in: rounds before the first position is kept.
+        thinning: rounds from one kept position to the next.
+        draws: how many positions of each chain are kept in the state; positions after that are
+            not.
+        seed: None for randomness from the operating system. With a number everything, the noise
+            too, is reproducible and therefore not private.
+
+    Raises:
+        ParameterError: a value out of its range.
+    """
+
+    target: Target
+    correlation: float = 0.0
+    averaging: Averaging | str = Averaging.FULL
+    cohort: int | None = None
+    batch_fraction: float = 1.0
+    chains: int = 1
+    exact_jump: bool = False
+    start: Tensor | None = None
+    burn_in: int = 0
+    thinning: int = 1
+    draws: int = 0
+    seed: int | None = None
+
+    def __post_init__(self) -> None:
+        share(correlation=self.correlation)
+        probability(batch_fraction=self.batch_fraction)
+        for name, least in (("chains", 1), ("thinning", 1), ("burn_in", 0), ("draws", 0)):
+            integer(least, **{name: getattr(self, name)})
+        if self.seed is not None:
+            integer(0, seed=self.seed)
+        if self.averaging not in list(Averaging):
+            refuse("averaging", self.averaging, "be 'full', 'I' or 'II'")
+        self._check_cohort()
+        self._check_start()
+        self.target.batch_sizes(self.batch_fraction)
+        if self.exact_jump:
+            _ = self.exact
+
+    def _check_cohort(self) -> None:
+        if (self.averaging == Averaging.FULL) != (self.cohort is None):
+            refuse("cohort", self.cohort, "be given for schemes I and II and for no other")
+        if self.cohort is None:
+            return
+        size, clients = integer(1, cohort=self.cohort), len(self.target.shares)
+        if self.averaging == Averaging.I:
+            return
+        if size > clients:
+            refuse("cohort", size, f"be at most the number of clients = {clients}")
+        if not np.allclose(self.target.shares, 1.0 / clients, rtol=1e-9):
+            way = "use scheme I, or give the target equal weights, which changes the clients' noise"
+            refuse("weights", self.target.shares.tolist(), "be equal under scheme II", way)
+
+    def _check_start(self) -> None:
+        if self.start is None:
+            return
+        if tuple(self.start.shape) != (self.target.dimension,):
+            refuse("start", tuple(self.start.shape), f"have shape ({self.target.dimension},)")
+        if not bool(torch.isfinite(self.start).all()):
+            refuse("start", "an entry that is not finite", "be finite")
+
+    # What a round costs
+
+    @abstractmethod
+    def _client(self, index: int, weight: float, fraction: float) -> Client:
+        """Return what one client of this weight and batch fraction does in round ``index``."""
+
+    @property
+    @abstractmethod
+    def homogeneous(self) -> bool:
+        """Whether every round has the same step sizes."""
+
+    @property
+    def private(self) -> bool:
+        """Whether gradients have a sensitivity, so that rounds have a mechanism."""
+        return self.target.sensitivity is not None
+
+    @cached_property
+    def kinds(self) -> tuple[tuple[float, float], ...]:
+        """The clients' different (weight, batch fraction) pairs, in the order of the clients."""
+        fractions = self.target.batch_sizes(self.batch_fraction)[1]
+        pairs = zip(self.target.shares.tolist(), fractions.tolist(), strict=True)
+        return tuple(dict.fromkeys(pairs))
+
+    def mechanism(self, index: int) -> Mechanism | None:
+        """Return round ``index`` as a mechanism: every kind of client, every chain; None without.
+
+        A record is with one client, so kinds are accounted one by one and the largest bound is
+        taken. Under scheme I a client of weight p takes part with probability 1 - (1 - p)^S.
+        """
+        return self._first if self.homogeneous else self._mechanism(index)
+
+    @cached_property
+    def _first(self) -> Mechanism | None:
+        return self._mechanism(0)
+
+    def _mechanism(self, index: int) -> Mechanism | None:
+        if not self.private:
+            return None
+        kinds = tuple(self._in_cohort(self._client(index, *kind), kind[0]) for kind in self.kinds)
+        one = kinds[0] if len(kinds) == 1 else Parallel(kinds)
+        return one if self.chains == 1 else one * self.chains
+
+    def _in_cohort(self, client: Client, weight: float) -> Mechanism:
+        if self.cohort is None or weight == 1.0:
+            return client
+        if self.averaging == Averaging.II:
+            return client.in_cohort(FixedSize(self.cohort, len(self.target.shares)))
+        taken = -math.expm1(self.cohort * math.log1p(-weight))
+        return client.in_cohort(Poisson(min(1.0, taken)))
+
+    @property
+    def round_mechanism(self) -> Mechanism | None:
+        """The first round as a mechanism."""
+        return self.mechanism(0)
+
+    def run(self, rounds: int) -> Mechanism:
+        """Return ``rounds`` rounds as one mechanism, to be accounted or recorded as the plan.
+
+        Raises:
+            ParameterError: the target has no sensitivity.
+        """
+        count = integer(1, rounds=rounds)
+        if self.homogeneous:
+            return self._required(0) * count
+        counts: dict[Mechanism, int] = {}
+        for index in range(count):
+            for part, times in self._required(index).sequence():
+                counts[part] = counts.get(part, 0) + times
+        return Run(tuple(counts.items()))
+
+    def _required(self, index: int) -> Mechanism:
+        mechanism = self.mechanism(index)
+        if mechanism is None:
+            way = "clip the records' gradients (Posterior(clip_norm=...)) or state a sensitivity"
+            refuse("target.sensitivity", None, "be known for an account", way)
+        return mechanism
+
+    @property
+    def rounds(self) -> int:
+        """How many rounds keep all draws."""
+        return self.burn_in + self.thinning * self.draws
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What was rounded: batches of a whole number of records."""
+        sizes, fractions = self.target.batch_sizes(self.batch_fraction)
+        return tuple(
+            f"client {c}: batch_fraction {self.batch_fraction:g} makes batches of {size} records, "
+            f"rounded up; accounted with the fraction {real:g}"
+            for c, (size, real) in enumerate(zip(sizes, fractions, strict=True))
+            if not math.isclose(real, self.batch_fraction, rel_tol=1e-9)
+        )
+
+    # Running it
+
+    def init(self) -> ChainState:
+        """Return the state before the first round: all chains at the start."""
+        like = self.target.start
+        first = like if self.start is None else self.start.to(like.device, like.dtype)
+        positions = first.repeat(self.chains, 1)
+        kept = (self.chains, self.draws, self.target.dimension)
+        return ChainState(0, positions, positions.new_full(kept, math.nan))
+
+    @property
+    def device(self) -> str:
+        """Where it computes."""
+        return str(self.target.start.device)
+
+    def step(
+        self,
+        state: ChainState,
+        data: Target | None = None,
+        *,
+        ledger: Ledger | None = None,
+        budget: RoundBudget | None = None,
+        dropout: Dropout | None = None,
+        on_release: Callable[[ChainState], None] | None = None,
+    ) -> tuple[ChainState, RoundInfo]:
+        """Run one round.
+
+        Args:
+            state: from ``init`` or an earlier ``step``; unchanged.
+            data: the loop's target, or None: the data belong to the target.
+            ledger: records the round; its ``intent`` is on disk before noise is drawn.
+            budget: asked before the round, charged before noise is drawn.
+            dropout: gets the cohort, returns the clients that do not answer; the others' shares
+                then sum to 1 again. Who drops out must not depend on data.
+            on_release: gets the new state after the release and before ``done`` is written.
+
+        Raises:
+            BudgetExhausted: the round does not fit; nothing was released.
+            Diverged: a chain left every finite range. Nothing of this round is released and it
+                stays spent; ``state`` is as it was.
+            ParameterError: state, data or ledger do not fit.
+        """
+        self._check(state, data, ledger)
+        mechanism = self.mechanism(state.round)
+        entry = Entry.begin(
+            mechanism,
+            ledger=ledger,
+            budget=budget,
+            clip_norm=self._clip_norm,
+            noise_std=self._noise_std(state.round),
+        )
+        seats = self._seats(state.round, dropout)
+        if seats.arrived == 0:
+            entry.abort("in some chain no client answered")
+            after = self._after(state, state.positions)
+            return after, self._info(state, seats, aborted=True)
+        entry.spend()
+        after = self._after(state, self._released(state, seats))
+        if on_release is not None:
+            on_release(after)
+        info = self._info(state, seats, aborted=False)
+        entry.done(info)
+        return after, info
+
+    def _check(self, state: ChainState, data: Target | None, ledger: Ledger | None) -> None:
+        if data is not None and data is not self.target:
+            refuse("data", type(data).__name__, "be the loop's target", "pass loop.target or None")
+        wanted = (self.chains, self.target.dimension)
+        if tuple(state.positions.shape) != wanted:
+            refuse("state.positions", tuple(state.positions.shape), f"have shape {wanted}")
+        check_ledger(ledger, self.round_mechanism, self.seed)
+
+    @property
+    def _clip_norm(self) -> float:
+        return (self.target.sensitivity or 0.0) / 2.0
+
+    @abstractmethod
+    def _noise_std(self, index: int) -> float:
+        """Return the smallest std of all noise, shared too, in one step of any client."""
+
+    def _seats(self, index: int, dropout: Dropout | None) -> Seats:
+        """Draw every chain's cohort."""
+        generator, weights = self._generator("cohort", index), self.target.shares
+        clients, shares = np.arange(len(weights))[None], weights[None]
+        if self.averaging == Averaging.I:
+            clients, shares = self._with_replacement(generator)
+        elif self.averaging == Averaging.II:
+            order = np.tile(clients, (self.chains, 1))
+            clients = generator.permuted(order, axis=1)[:, : self.cohort]
+            shares = np.full(clients.shape, 1.0 / clients.shape[1])
+        cohort = np.unique(clients)
+        if dropout is None:
+            full = np.broadcast_to(shares, (self.chains, shares.shape[1]))
+            return Seats(clients, full, len(cohort), len(cohort))
+        return self._answering(clients, shares, cohort, {int(c) for c in dropout(cohort)})
+
+    def _with_replacement(self, generator: np.random.Generator) -> tuple[Indices, Array]:
+        weights, size = self.target.shares, (self.chains, self.cohort or 0)
+        drawn = np.sort(generator.choice(len(weights), size=size, p=weights), axis=1)
+        first = np.ones(drawn.shape, dtype=bool)
+        first[:, 1:] = drawn[:, 1:] != drawn[:, :-1]
+        times = (drawn[:, :, None] == drawn[:, None, :]).sum(axis=2)
+        return drawn, np.where(first, times / drawn.shape[1], 0.0)
+
+    def _answering(
+        self, clients: Indices, shares: Array, cohort: Indices, missing: set[int]
+    ) -> Seats:
+        """Leave out who does not answer; ``arrived`` 0 where that is a chain's whole cohort."""
+        there = np.where(np.isin(clients, list(missing)), 0.0, shares)
+        totals = there.sum(axis=1, keepdims=True)
+        arrived = int(np.sum(~np.isin(cohort, list(missing)))) if np.all(totals > 0.0) else 0
+        rest = there / totals if arrived else there
+        full = np.broadcast_to(rest, (self.chains, rest.shape[1]))
+        return Seats(clients, full, len(cohort), arrived)
+
+    def _released(self, state: ChainState, seats: Seats) -> Tensor:
+        """Return the average of the uploads, shape (chains, d)."""
+        batches = self._generator("batches", state.round)
+        local = self.target.local(seats.clients, state.positions, self.batch_fraction, batches)
+        noise = self._generator("noise", state.round), self._generator("shared", state.round)
+        with np.errstate(over="ignore", invalid="ignore"):
+            if self.exact_jump:
+                uploads = self._jumped(state.round, local, seats, *noise)
+            else:
+                uploads = self._locally(state.round, local, seats.clients, *noise)
+            self._check_finite(uploads, state.round)
+        parts = torch.from_numpy(np.ascontiguousarray(seats.shares)).to(uploads)
+        return torch.bmm(parts[:, None, :], uploads)[:, 0, :]
+
+    @abstractmethod
+    def _locally(
+        self,
+        index: int,
+        local: Local,
+        clients: Indices,
+        private: np.random.Generator,
+        common: np.random.Generator,
+    ) -> Tensor:
+        """Run the clients' steps of round ``index``; the uploads, shape (chains, seats, d)."""
+
+    def _check_finite(self, uploads: Tensor, index: int) -> None:
+        limit = math.sqrt(torch.finfo(uploads.dtype).max)
+        fine = (uploads.abs() < limit).flatten(1).all(dim=1)
+        if bool(fine.all()):
+            return
+        lost = [int(c) for c in torch.nonzero(~fine).flatten()]
+        raise Diverged(
+            f"{len(lost)} of {len(fine)} chains, chain {lost[0]} among them, left every finite "
+            f"range in round {index}; nothing of that round is released, it counts as spent; take "
+            "smaller steps"
+        )
+
+    def _after(self, state: ChainState, positions: Tensor) -> ChainState:
+        done = state.round + 1
+        kept, left = divmod(done - self.burn_in, self.thinning)
+        if left or not 1 <= kept <= self.draws:
+            return replace(state, round=done, positions=positions)
+        draws = state.draws.clone()
+        draws[:, kept - 1] = positions
+        return ChainState(done, positions, draws)
+
+    def _info(self, state: ChainState, seats: Seats, *, aborted: bool) -> RoundInfo:
+        uploads = int(np.count_nonzero(seats.shares))
+        numbers = uploads * state.positions.shape[1] * state.positions.element_size()
+        return RoundInfo(
+            round=state.round,
+            cohort=seats.cohort,
+            arrived=seats.arrived,
+            refused=0,
+            aborted=aborted,
+            upload_bytes=numbers,
+            noise_std=0.0 if aborted else self._noise_std(state.round),
+        )
+
+    def _generator(self, stream: str, number: int) -> np.random.Generator:
+        """Return a generator of its own for every use, seeded by the system unless ``seed`` is."""
+        seeds = None if self.seed is None else [self.seed, number, STREAMS.index(stream)]
+        return np.random.Generator(np.random.SFC64(np.random.SeedSequence(seeds)))
+
+    # Exact laws of Gaussian targets
+
+    @property
+    @abstractmethod
+    def exact(self) -> Chain:
+        """The chain's exact law on a Gaussian target, see ``theory.langevin``.
+
+        Raises:
+            ParameterError: the target is not a ``GaussianPosterior``.
+        """
+
+    def _gaussian(self) -> GaussianPosterior:
+        if not isinstance(self.target, GaussianPosterior):
+            name = type(self.target).__name__
+            refuse("target", name, "be a GaussianPosterior for exact laws", "run the steps instead")
+        return self.target
+
+    @cached_property
+    def _only_law(self) -> _UploadLaw:
+        return _UploadLaw(self.exact, 0)
+
+    def _jumped(
+        self,
+        index: int,
+        local: Any,
+        seats: Seats,
+        private: np.random.Generator,
+        common: np.random.Generator,
+    ) -> Tensor:
+        law = self._only_law if self.homogeneous else _UploadLaw(self.exact, index)
+        return law.draw(local, seats.clients, private, common)
+
+
+class _UploadLaw:
+    """The exact law of the uploads of one round, in the eigenbases of the clients' Hessians."""
+
+    def __init__(self, chain: Chain, index: int) -> None:
+        local = chain.local_round(index)
+        vectors, kinds = chain.target.spectra[1], chain.target.kinds[1]
+        groups, size = local.contraction.shape
+        self.contraction = local.contraction
+        variance = local.own[kinds] / chain.target.shares[:, None]
+        if local.gradient is not None:
+            basis = vectors[kinds]
+            variance = variance + np.einsum("cij,cik,ckj->cj", basis, local.gradient, basis)
+        self.own = np.sqrt(variance)
+        inner = np.einsum("gai,hak->gihk", vectors, vectors)
+        joint = local.common.transpose(0, 2, 1, 3) * inner
+        self.common = _root(joint.reshape(groups * size, groups * size))
+
+    def draw(
+        self,
+        local: Any,
+        clients: Indices,
+        private: np.random.Generator,
+        common: np.random.Generator,
+    ) -> Tensor:
+        """Return uploads from the clients' starting points."""
+        points = self.contraction[local.kinds] * local.points
+        points = points + self.own[clients] * local.normal(private)
+        if self.common is not None:
+            noise = common.standard_normal((len(points), len(self.common))) @ self.common
+            groups = noise.reshape(len(points), *self.contraction.shape)
+            points = points + local.of_kinds(groups)
+        return torch.as_tensor(local.finish(points))
+
+
+def _root(covariance: Array) -> NDArray[np.float64] | None:
+    """Return the symmetric square root; None for zero."""
+    if not covariance.any():
+        return None
+    values, vectors = np.linalg.eigh(covariance)
+    return np.asarray((vectors * np.sqrt(np.maximum(values, 0.0))) @ vectors.T)

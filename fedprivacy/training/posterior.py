@@ -1,0 +1,530 @@
+"""Posteriors split over clients, and what their clients' gradients are."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, Protocol
+
+import numpy as np
+import torch
+import torch.nn.functional as functional
+from numpy.typing import NDArray
+from torch import Tensor
+
+from ..errors import integer, non_negative, positive, refuse
+from ..theory.langevin import GaussianTarget
+from .data import FederatedData
+from .models import ModelFactory
+from .optimise import FlatModel
+
+Array = NDArray[np.float64]
+Indices = NDArray[np.int64]
+
+WORKSPACE = 2**25
+"""Numbers held at once for records' inputs, or for their gradients where each is clipped."""
+
+MARGIN = 1.0 - 1e-5
+"""Clipped gradients stay this much inside the ball: norms are rounded to single precision."""
+
+
+class Local(Protocol):
+    """Clients at work in one round, in the coordinates that suit the target.
+
+    ``points`` has shape (chains, seats, d): row j of a chain is the client in its j-th seat.
+    """
+
+    points: Any
+
+    def gradient(self, points: Any) -> Any:
+        """Return the (stochastic) gradient of each client's function, a fresh array."""
+
+    def normal(self, generator: np.random.Generator) -> Any:
+        """Return standard normal noise of the shape of ``points``, a fresh array."""
+
+    def shared(self, generator: np.random.Generator) -> Any:
+        """Return standard normal noise of each chain, the same for all of its clients."""
+
+    def scaled(self, each: Array) -> Any:
+        """Return numbers of the seats, shape (chains or 1, seats), ready to multiply points."""
+
+    def finish(self, points: Any) -> Tensor:
+        """Return points in the parameters' own coordinates, shape (chains, seats, d)."""
+
+
+class Target(Protocol):
+    """f = sum_c p_c f^c split over clients; its samples have density exp(-f / temperature)."""
+
+    @property
+    def shares(self) -> Array:
+        """The clients' weights p_c, shape (N,), above 0, sum to 1."""
+
+    @property
+    def dimension(self) -> int:
+        """Number of parameters d."""
+
+    @property
+    def sensitivity(self) -> float | None:
+        """How far two records' gradients are apart at most; None for no privacy."""
+
+    @property
+    def clip_norm(self) -> float | None:
+        """Norm that records' gradients are clipped to; None where they are not."""
+
+    @property
+    def start(self) -> Tensor:
+        """Where chains start unless told otherwise, shape (d,); public."""
+
+    def batch_sizes(self, fraction: float) -> tuple[Indices, Array]:
+        """Return how many records each client's batch has, and which fraction that is."""
+
+    def local(
+        self, clients: Indices, starts: Tensor, fraction: float, generator: np.random.Generator
+    ) -> Local:
+        """Return the clients of a round, shape (chains or 1, seats), at their chains' starts."""
+
+
+def checked_shares(weights: Any, clients: int) -> Array:
+    """Return weights above 0 that sum to 1, one for each client.
+
+    Raises:
+        ParameterError: they are not.
+    """
+    shares = np.asarray(weights, dtype=np.float64).reshape(-1)
+    if shares.shape != (clients,) or not np.all(shares > 0.0):
+        refuse("weights", shares.tolist(), f"be {clients} numbers above 0")
+    if not math.isclose(math.fsum(shares), 1.0, rel_tol=1e-9):
+        refuse("weights", math.fsum(shares), "sum to 1", "divide them by their sum")
+    return shares
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class GaussianPosterior:
+    """A Gaussian target in closed form; gradients are exact and computed in float64.
+
+    Args:
+        target: see ``theory.langevin.GaussianTarget``.
+        sensitivity: how far replacing one record moves p_c times the gradient of f^c, over all
+            parameters and data that are allowed; None for chains without privacy. It is the
+            caller's knowledge of the data: a Gaussian likelihood of unbounded records has none.
+
+    Raises:
+        ParameterError: a sensitivity that is not above 0.
+    """
+
+    target: GaussianTarget
+    sensitivity: float | None = None
+
+    def __post_init__(self) -> None:
+        if self.sensitivity is not None:
+            positive(sensitivity=self.sensitivity)
+
+    @property
+    def shares(self) -> Array:
+        """The clients' weights."""
+        return self.target.shares
+
+    @property
+    def dimension(self) -> int:
+        """Number of coordinates."""
+        return self.target.dimension
+
+    @property
+    def clip_norm(self) -> None:
+        """None: nothing is clipped."""
+
+    @property
+    def start(self) -> Tensor:
+        """Zero."""
+        return torch.zeros(self.dimension, dtype=torch.float64)
+
+    def batch_sizes(self, fraction: float) -> tuple[Indices, Array]:
+        """Refuse anything but the whole data: records are not kept.
+
+        Raises:
+            ParameterError: a fraction below 1.
+        """
+        if fraction != 1.0:
+            way = "pass the records as a Posterior to draw batches of them"
+            refuse("batch_fraction", fraction, "be 1 for a target in closed form", way)
+        count = self.target.clients
+        return np.ones(count, dtype=np.int64), np.ones(count)
+
+    def local(
+        self, clients: Indices, starts: Tensor, fraction: float, generator: np.random.Generator
+    ) -> GaussianLocal:
+        """Return the clients at work in the eigenbases of their Hessians."""
+        del fraction, generator
+        return GaussianLocal(self.target, clients, starts.numpy())
+
+
+class GaussianLocal:
+    """Clients of a Gaussian target: in its eigenbasis a client's gradient is a product."""
+
+    def __init__(self, target: GaussianTarget, clients: Indices, starts: Array) -> None:
+        """See ``Local``."""
+        self.values, self.vectors = target.spectra
+        self.kinds = target.kinds[1][clients]
+        self._curvature = self.values[self.kinds]
+        self._centres = target.centres[clients]
+        self.points: Array = self._turned(starts[:, None, :] - self._centres, forward=True)
+
+    def _turned(self, points: Array, *, forward: bool) -> Array:
+        """Return points in the eigenbases, or back."""
+        if len(self.vectors) == 1:
+            return np.asarray(points @ (self.vectors[0] if forward else self.vectors[0].T))
+        basis = self.vectors[self.kinds]
+        text = "cwi,cwij->cwj" if forward else "cwj,cwij->cwi"
+        shape = (len(points), *basis.shape[1:])
+        return np.asarray(np.einsum(text, points, np.broadcast_to(basis, shape)))
+
+    def gradient(self, points: Array) -> Array:
+        """Return the gradients: curvature times the distance from the client's centre."""
+        return self._curvature * points
+
+    def normal(self, generator: np.random.Generator) -> Array:
+        """Return noise; its law is the same in every basis."""
+        return generator.standard_normal(self.points.shape)
+
+    def shared(self, generator: np.random.Generator) -> Array:
+        """Return each chain's noise, turned into every client's basis."""
+        noise = generator.standard_normal((len(self.points), self.points.shape[2]))
+        return self.of_kinds(np.einsum("ci,gij->cgj", noise, self.vectors))
+
+    def of_kinds(self, each: Array) -> Array:
+        """Return what belongs to kinds of clients, shape (chains, kinds, d), seat by seat."""
+        if each.shape[1] == 1:
+            return each
+        return np.take_along_axis(each, self._seat_kinds, axis=1)
+
+    @cached_property
+    def _seat_kinds(self) -> Indices:
+        shape = (len(self.points), self.kinds.shape[1], 1)
+        return np.broadcast_to(self.kinds[..., None], shape)
+
+    def scaled(self, each: Array) -> Array:
+        """Return numbers of the seats with an axis for coordinates."""
+        return each[..., None]
+
+    def finish(self, points: Array) -> Tensor:
+        """Return the clients' parameters."""
+        return torch.from_numpy(self._turned(points, forward=False) + self._centres)
+
+
+class Model(Protocol):
+    """A likelihood of records, as samplers want it."""
+
+    @property
+    def dimension(self) -> int:
+        """Number of parameters d."""
+
+    def gradient_sums(
+        self, points: Tensor, features: Tensor, labels: Tensor, mask: Tensor, clip: float | None
+    ) -> Tensor:
+        """Return sums of the records' gradients of minus the log-likelihood, shape (seats, d).
+
+        Args:
+            points: parameters of each seat, shape (seats, d).
+            features: shape (seats, records, ...).
+            labels: shape (seats, records).
+            mask: 1 for a record, 0 for padding, shape (seats, records).
+            clip: norm that each record's gradient is clipped to; None for no clipping.
+        """
+
+
+LogLikelihood = Callable[[Tensor, Tensor, Tensor], Tensor]
+"""(parameters (d,), features (records, ...), labels (records,)) -> shape (records,)."""
+
+
+@dataclass(frozen=True, eq=False)
+class Likelihood:
+    """Any log-likelihood per record that torch can differentiate.
+
+    Gradients of records are taken one by one (vectorised) where they are to be clipped, which
+    holds ``records x d`` numbers.
+
+    Args:
+        function: (parameters, features, labels) -> log-likelihood of each record; a record's must
+            depend on that record only.
+        dimension: number of parameters d.
+    """
+
+    function: LogLikelihood
+    dimension: int
+
+    def __post_init__(self) -> None:
+        integer(1, dimension=self.dimension)
+
+    def gradient_sums(
+        self, points: Tensor, features: Tensor, labels: Tensor, mask: Tensor, clip: float | None
+    ) -> Tensor:
+        """See ``Model``."""
+        if clip is None:
+            total = torch.vmap(torch.func.grad(self._total))
+            return torch.as_tensor(total(points, features, labels, mask))
+        one = torch.vmap(torch.func.grad(self._single), in_dims=(None, 0, 0))
+        each = torch.vmap(one)(points, features, labels)
+        factor = clip_factor(torch.linalg.vector_norm(each, dim=-1), clip) * mask
+        kept = torch.where(factor[..., None] > 0.0, each, 0.0)
+        return torch.as_tensor(torch.einsum("sb,sbd->sd", factor, kept))
+
+    def _total(self, point: Tensor, features: Tensor, labels: Tensor, mask: Tensor) -> Tensor:
+        return -(self.function(point, features, labels) * mask).sum()
+
+    def _single(self, point: Tensor, features: Tensor, label: Tensor) -> Tensor:
+        return -self.function(point, features[None], label[None])[0]
+
+
+def classifier(model: ModelFactory, *, device: str = "cpu") -> NetworkLikelihood:
+    """Return the likelihood of a torch module's classes: softmax of its output."""
+    return NetworkLikelihood(FlatModel(model(), torch.device(device)))
+
+
+class NetworkLikelihood(Likelihood):
+    """A module as a likelihood; made by ``classifier``."""
+
+    def __init__(self, flat: FlatModel) -> None:
+        """See ``classifier``."""
+        super().__init__(self._log_likelihood, flat.dimension)
+        object.__setattr__(self, "flat", flat)
+
+    def logits(self, parameters: Tensor, features: Tensor) -> Tensor:
+        """Return the module's output, shape (records, classes)."""
+        flat: FlatModel = self.flat  # type: ignore[attr-defined]
+        return flat.logits(parameters, features)
+
+    def _log_likelihood(self, parameters: Tensor, features: Tensor, labels: Tensor) -> Tensor:
+        return -functional.cross_entropy(
+            self.logits(parameters, features), labels, reduction="none"
+        )
+
+
+def clip_factor(norms: Tensor, clip: float) -> Tensor:
+    """Return what clips a gradient of each norm; 0 for one that is not finite.
+
+    A record that overflows counts as none: a run that stopped at it would tell about it.
+    """
+    factor = (MARGIN * clip / norms).clamp(max=1.0)
+    return torch.where(torch.isfinite(norms), factor, 0.0)
+
+
+@dataclass(frozen=True)
+class SoftmaxRegression:
+    """Multinomial logistic regression with an intercept; records' gradients in closed form.
+
+    Parameters are the flat weights, shape (classes, features), then the intercepts: those of
+    ``models.logistic``. A record's gradient is (probabilities - label) times (inputs, 1), so its
+    norm is the product of the two norms, and clipping takes no gradient of its own.
+
+    Args:
+        features: length of one flattened input.
+        classes: number of classes.
+    """
+
+    features: int
+    classes: int
+
+    def __post_init__(self) -> None:
+        integer(1, features=self.features)
+        integer(2, classes=self.classes)
+
+    @property
+    def dimension(self) -> int:
+        """(features + 1) x classes."""
+        return (self.features + 1) * self.classes
+
+    def logits(self, parameters: Tensor, features: Tensor) -> Tensor:
+        """Return the scores, shape (..., records, classes), for parameters of shape (..., d)."""
+        weights = parameters[..., : self.features * self.classes]
+        weights = weights.reshape(*parameters.shape[:-1], self.classes, self.features)
+        intercepts = parameters[..., self.features * self.classes :]
+        return torch.as_tensor(features @ weights.transpose(-1, -2) + intercepts[..., None, :])
+
+    def gradient_sums(
+        self, points: Tensor, features: Tensor, labels: Tensor, mask: Tensor, clip: float | None
+    ) -> Tensor:
+        """See ``Model``."""
+        inputs = features.flatten(2)
+        apart = self.logits(points, inputs).softmax(-1)
+        apart -= functional.one_hot(labels, self.classes)
+        factor = mask
+        if clip is not None:
+            long = torch.linalg.vector_norm(inputs, dim=-1).square().add(1.0).sqrt()
+            factor = mask * clip_factor(torch.linalg.vector_norm(apart, dim=-1) * long, clip)
+        apart = torch.where(factor[..., None] > 0.0, apart * factor[..., None], 0.0)
+        slopes = apart.transpose(-1, -2) @ inputs
+        return torch.cat([slopes.flatten(1), apart.sum(1)], dim=1)
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Posterior:
+    """Records' likelihood and a Gaussian prior, split over clients.
+
+    f = minus the log-likelihood of all records, minus the prior's; client c's function f^c is
+    1 / p_c times its records' part, plus the prior's, so that sum_c p_c f^c = f.
+
+    Args:
+        model: a ``Likelihood``, ``SoftmaxRegression``, or what ``classifier`` returns.
+        data: the clients and their records.
+        prior_precision: of every parameter's prior, centred at 0; 0 for a flat one.
+        clip_norm: norm that each record's gradient is clipped to; then two gradients are at most
+            twice that apart. What is sampled from is then not the posterior any more but what the
+            clipped gradients make of it.
+        own_sensitivity: how far two records' gradients are apart, a property of the likelihood
+            and of what records may be; instead of ``clip_norm``. With neither there is no privacy.
+        weights: p_c; the clients' shares of the records where None. The target does not depend on
+            them, the noise of a client does. They are public: not part of what is protected.
+        device: where it computes.
+
+    Raises:
+        ParameterError: weights that do not sum to 1, both a clip norm and a sensitivity, or a
+            value out of its range.
+    """
+
+    model: Model
+    data: FederatedData
+    prior_precision: float = 1.0
+    clip_norm: float | None = None
+    own_sensitivity: float | None = None
+    weights: Any = None
+    device: str = "cpu"
+
+    def __post_init__(self) -> None:
+        non_negative(prior_precision=self.prior_precision)
+        if self.clip_norm is not None and self.own_sensitivity is not None:
+            given = (self.clip_norm, self.own_sensitivity)
+            refuse("clip_norm, own_sensitivity", given, "be given one without the other")
+        for name in ("clip_norm", "own_sensitivity"):
+            if getattr(self, name) is not None:
+                positive(**{name: getattr(self, name)})
+        _ = self.shares
+
+    @cached_property
+    def counts(self) -> Indices:
+        """How many records each client has, shape (N,)."""
+        return np.array([len(rows) for rows in self.data.clients], dtype=np.int64)
+
+    @cached_property
+    def shares(self) -> Array:
+        """The clients' weights."""
+        weights = self.counts / self.counts.sum() if self.weights is None else self.weights
+        return checked_shares(weights, self.data.population)
+
+    @property
+    def dimension(self) -> int:
+        """Number of parameters."""
+        return self.model.dimension
+
+    @property
+    def sensitivity(self) -> float | None:
+        """Twice the clip norm, or the likelihood's own."""
+        return self.own_sensitivity if self.clip_norm is None else 2.0 * self.clip_norm
+
+    @property
+    def start(self) -> Tensor:
+        """Zero: the prior's mean."""
+        return torch.zeros(self.dimension, dtype=self.data.features.dtype, device=self.device)
+
+    def batch_sizes(self, fraction: float) -> tuple[Indices, Array]:
+        """Return how many records a batch has, rounded up, and the fractions that makes."""
+        sizes = np.ceil(fraction * self.counts * (1.0 - 1e-12)).astype(np.int64)
+        return sizes, sizes / self.counts
+
+    def local(
+        self, clients: Indices, starts: Tensor, fraction: float, generator: np.random.Generator
+    ) -> RecordsLocal:
+        """Return the clients at work."""
+        everyone = np.broadcast_to(clients, (len(starts), clients.shape[1]))
+        return RecordsLocal(self, everyone, starts, fraction, generator)
+
+
+class RecordsLocal:
+    """Clients that hold records and draw a fresh batch of them for every gradient."""
+
+    def __init__(
+        self,
+        posterior: Posterior,
+        clients: Indices,
+        starts: Tensor,
+        fraction: float,
+        generator: np.random.Generator,
+    ) -> None:
+        """See ``Local`` and ``Target.local``."""
+        self._posterior, self._generator = posterior, generator
+        self._seats = clients.reshape(-1)
+        self._batches = posterior.batch_sizes(fraction)[0]
+        self._whole = bool(np.all(self._batches == posterior.counts))
+        weight = self._batches / posterior.counts * posterior.shares
+        self._scale = self._tensor(1.0 / weight[self._seats])[:, None]
+        self.points: Tensor = starts[:, None, :].repeat(1, clients.shape[1], 1)
+
+    def _tensor(self, values: NDArray[Any]) -> Tensor:
+        return torch.from_numpy(values).to(self._posterior.device, self._posterior.start.dtype)
+
+    def gradient(self, points: Tensor) -> Tensor:
+        """Return gradients from batches drawn for this call, without replacement."""
+        flat = points.reshape(len(self._seats), -1)
+        rows, mask = self._everything if self._whole else self._drawn()
+        few = max(1, WORKSPACE // self._width(rows.shape[1]))
+        parts = [
+            self._sums(flat[at : at + few], rows[at : at + few], mask[at : at + few])
+            for at in range(0, len(flat), few)
+        ]
+        result = torch.cat(parts) * self._scale + self._posterior.prior_precision * flat
+        return result.view_as(points)
+
+    def _width(self, records: int) -> int:
+        """Return how many numbers one seat needs."""
+        post = self._posterior
+        size = post.data.features[0].numel()
+        one_by_one = post.clip_norm is not None and isinstance(post.model, Likelihood)
+        return records * (size + (post.dimension if one_by_one else 0))
+
+    def _sums(self, points: Tensor, rows: Tensor, mask: Tensor) -> Tensor:
+        post = self._posterior
+        features, labels = (
+            part[rows].to(post.device) for part in (post.data.features, post.data.labels)
+        )
+        return post.model.gradient_sums(points, features, labels, mask, post.clip_norm)
+
+    @cached_property
+    def _everything(self) -> tuple[Tensor, Tensor]:
+        return self._padded([self._posterior.data.clients[c] for c in self._seats])
+
+    def _drawn(self) -> tuple[Tensor, Tensor]:
+        return self._padded([self._batch(int(c)) for c in self._seats])
+
+    def _batch(self, client: int) -> Indices:
+        own = self._posterior.data.clients[client]
+        size = int(self._batches[client])
+        return own[self._generator.choice(len(own), size, replace=False, shuffle=False)]
+
+    def _padded(self, batches: list[Indices]) -> tuple[Tensor, Tensor]:
+        """Return row numbers and what they count, shape (seats, records)."""
+        width = max(map(len, batches))
+        rows = np.array([np.pad(b, (0, width - len(b)), mode="edge") for b in batches])
+        mask = np.arange(width) < np.array([len(b) for b in batches])[:, None]
+        return torch.from_numpy(rows), self._tensor(mask)
+
+    def normal(self, generator: np.random.Generator) -> Tensor:
+        """Return noise of the shape of the points."""
+        return self._noise(generator, tuple(self.points.shape))
+
+    def shared(self, generator: np.random.Generator) -> Tensor:
+        """Return each chain's noise."""
+        return self._noise(generator, (len(self.points), 1, self.points.shape[2]))
+
+    def _noise(self, generator: np.random.Generator, shape: tuple[int, ...]) -> Tensor:
+        single = self._posterior.start.dtype == torch.float32
+        noise = generator.standard_normal(shape, dtype=np.float32 if single else np.float64)
+        return torch.from_numpy(noise).to(self._posterior.device)
+
+    def scaled(self, each: Array) -> Tensor:
+        """Return numbers of the seats with an axis for coordinates."""
+        return self._tensor(each)[..., None]
+
+    def finish(self, points: Tensor) -> Tensor:
+        """Return the points."""
+        return points

@@ -1,0 +1,166 @@
+"""What samples say: calibrated predictions, distance to a Gaussian target, diagnostics."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+import torch.nn.functional as functional
+from torch import Tensor
+
+from ..errors import ParameterError, integer, refuse
+from ..theory.gaussian import Array, Normal, w2
+
+Logits = Callable[[Tensor, Tensor], Tensor]
+"""(parameters (d,), features (records, ...)) -> scores (records, classes)."""
+
+
+@dataclass(frozen=True)
+class Scores:
+    """How good predicted probabilities are on a test set; computed after the release.
+
+    Args:
+        accuracy: share of records whose likeliest class is right.
+        brier: mean squared distance of the probabilities from the truth, summed over classes.
+        ece: expected calibration error (Guo et al. 2017): mean gap of confidence and accuracy.
+        nll: mean negative log-likelihood of the truth.
+    """
+
+    accuracy: float
+    brier: float
+    ece: float
+    nll: float
+
+
+def predictive(logits: Logits, draws: Tensor, features: Tensor) -> Tensor:
+    """Return the posterior predictive probabilities: the mean over draws, shape (records, classes).
+
+    Args:
+        logits: a model's, such as ``SoftmaxRegression.logits``.
+        draws: positions, shape (..., d); those that are not finite (not kept yet) are left out.
+        features: inputs of the records.
+
+    Raises:
+        ParameterError: no draw is left.
+    """
+    flat = draws.reshape(-1, draws.shape[-1])
+    kept = flat[torch.isfinite(flat).all(dim=1)]
+    if not len(kept):
+        refuse("draws", tuple(draws.shape), "hold a finite draw", "run more rounds")
+    with torch.no_grad():
+        total = logits(kept[0], features).softmax(-1)
+        for point in kept[1:]:
+            total += logits(point, features).softmax(-1)
+    return total / len(kept)
+
+
+def score(probabilities: Tensor, labels: Tensor, *, bins: int = 15) -> Scores:
+    """Return accuracy, Brier score, ECE and NLL.
+
+    Args:
+        probabilities: shape (records, classes), rows sum to 1.
+        labels: shape (records,).
+        bins: of equal width, for the calibration error.
+
+    Raises:
+        ParameterError: shapes that do not match, or probabilities that are none.
+    """
+    shape = tuple(probabilities.shape)
+    if len(shape) != 2 or tuple(labels.shape) != shape[:1] or not shape[0]:
+        refuse("probabilities, labels", (shape, tuple(labels.shape)), "have a row for each label")
+    exact = probabilities.double()
+    if not bool(((exact.sum(1) - 1.0).abs() < 1e-3).all()):
+        refuse("probabilities", "a row that does not sum to 1", "be probabilities")
+    confidence, guess = exact.max(dim=1)
+    right = (guess == labels).double()
+    apart = exact - functional.one_hot(labels, shape[1])
+    truth = exact.gather(1, labels[:, None])
+    return Scores(
+        accuracy=float(right.mean()),
+        brier=float(apart.square().sum(1).mean()),
+        ece=_calibration_error(confidence, right, integer(1, bins=bins)),
+        nll=-float(truth.clamp(min=1e-300).log().mean()),
+    )
+
+
+def _calibration_error(confidence: Tensor, right: Tensor, bins: int) -> float:
+    place = (confidence * bins).ceil().long().clamp(1, bins) - 1
+    gaps = torch.zeros(bins, dtype=torch.float64).index_add(0, place, confidence - right)
+    return float(gaps.abs().sum()) / len(right)
+
+
+def gaussian_fit(draws: Tensor) -> Normal:
+    """Return the Gaussian with the draws' mean and covariance.
+
+    Args:
+        draws: shape (n, d), n at least 2.
+    """
+    points = draws.reshape(-1, draws.shape[-1]).double().cpu().numpy()
+    if len(points) < 2 or not np.isfinite(points).all():
+        refuse("draws", tuple(draws.shape), "hold at least two finite draws", "run more rounds")
+    covariance = np.atleast_2d(np.cov(points, rowvar=False))
+    return Normal(mean=points.mean(axis=0), covariance=covariance)
+
+
+def fitted_w2(draws: Tensor, law: Normal) -> float:
+    """Return W2 of the draws' Gaussian fit to a Gaussian law, as the papers' figures do.
+
+    It is no bound: n draws of the law itself are about sqrt(trace of its covariance / n) away.
+
+    Args:
+        draws: independent ones, such as the positions of many chains, shape (n, d).
+        law: a Gaussian target's ``law``.
+    """
+    return float(w2(gaussian_fit(draws), law))
+
+
+@dataclass(frozen=True)
+class Diagnostics:
+    """How well chains mixed, by ArviZ.
+
+    Args:
+        r_hat: rank-normalised split R-hat of each coordinate, shape (d,).
+        bulk_ess: effective sample size of the bulk of each coordinate, shape (d,).
+        tail_ess: of its tails.
+    """
+
+    r_hat: Array
+    bulk_ess: Array
+    tail_ess: Array
+
+    @property
+    def worst(self) -> tuple[float, float]:
+        """The largest R-hat and the smallest effective sample size of any coordinate."""
+        sizes = np.minimum(self.bulk_ess, self.tail_ess)
+        return float(np.max(self.r_hat)), float(np.min(sizes))
+
+
+def diagnose(draws: Tensor) -> Diagnostics:
+    """Return split R-hat and effective sample sizes.
+
+    Args:
+        draws: of every chain, shape (chains, draws, d), at least 2 chains of 4 draws.
+
+    Raises:
+        ParameterError: too few draws, draws that are not finite, or ArviZ is not installed.
+    """
+    try:
+        from arviz_stats.base import array_stats
+    except ImportError as error:
+        raise ParameterError(
+            "diagnostics need ArviZ, which is not installed; pip install 'fedprivacy[train]'"
+        ) from error
+    values = draws.double().cpu().numpy()
+    if values.ndim != 3 or values.shape[0] < 2 or values.shape[1] < 4:
+        refuse("draws", values.shape, "have shape (chains, draws, d), at least 2 chains of 4")
+    if not math.isfinite(float(np.sum(np.abs(values)))):
+        refuse("draws", "an entry that is not finite", "be finite", "run all rounds first")
+    axes = {"chain_axis": 0, "draw_axis": 1}
+    return Diagnostics(
+        r_hat=np.asarray(array_stats.rhat(values, **axes)),
+        bulk_ess=np.asarray(array_stats.ess(values, method="bulk", **axes)),
+        tail_ess=np.asarray(array_stats.ess(values, method="tail", prob=(0.05, 0.95), **axes)),
+    )
