@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import integer, positive, refuse
-from .gaussian import AffineMap, Array, Normal, as_vectors, transposed, w2
+from .gaussian import AffineMap, Array, Normal, as_vectors, root, transposed, w2
 
 
 class Averaging(StrEnum):
@@ -193,10 +193,8 @@ class LocalRound:
     def common_covariance(self) -> Array:
         """Covariance of the shared noise between two kinds of clients, shape (G, G, d, d)."""
         vectors = self.target.spectra[1]
-        inner = np.einsum("gai,hak->ghik", vectors, vectors)
-        return np.asarray(
-            np.einsum("gai,ghik,hbk->ghab", vectors, self.common * inner, vectors, optimize=True)
-        )
+        inner = transposed(vectors)[:, None] @ vectors[None]
+        return np.asarray(vectors[:, None] @ (self.common * inner) @ transposed(vectors)[None])
 
     def own_covariance(self, client: int) -> Array:
         """Return the covariance of one client's own noise, shape (d, d)."""
@@ -204,6 +202,44 @@ class LocalRound:
         scaled = self.own[kind] / self.target.shares[client]
         mine = in_basis(self.target.spectra[1][kind], scaled)
         return mine if self.gradient is None else mine + self.gradient[client]
+
+    def sample(self, starts: Array, generator: np.random.Generator) -> Array:
+        """Return draws of all clients' iterates after the round, at once whatever K is.
+
+        Args:
+            starts: of independent chains, shape (R, d).
+            generator: of the noise.
+
+        Returns:
+            Shape (R, N, d); clients of one chain share the shared noise.
+        """
+        kinds = self.target.kinds[1]
+        common, own, kept = self._factors
+        drawn = generator.standard_normal((self.target.clients, *starts.shape))
+        moved = starts @ transposed(self.maps)[kinds] + kept[:, None] + drawn @ own
+        if self.gradient is not None:
+            more = generator.standard_normal(drawn.shape)
+            moved = moved + more @ root(self.gradient)
+        if np.any(self.common):
+            shared = generator.standard_normal((len(starts), common.shape[1])) @ common
+            moved = moved + shared[kinds]
+        return np.asarray(np.moveaxis(moved, 0, 1))
+
+    @cached_property
+    def _factors(self) -> tuple[Array, Array, Array]:
+        """What draws multiply standard normals by, and add.
+
+        Shared noise (G, G d, d), by columns of each kind; own noise (N, d, d), transposed; and
+        (I - F_c) b_c, shape (N, d).
+        """
+        vectors, kinds = self.target.spectra[1], self.target.kinds[1]
+        count, size = self.contraction.shape
+        joined = np.moveaxis(self.common_covariance, 1, 2).reshape(count * size, -1)
+        common = np.moveaxis(root(joined).reshape(-1, count, size), 1, 0)
+        scale = np.sqrt(self.own[kinds] / self.target.shares[:, None])
+        own = scale[:, :, None] * transposed(vectors)[kinds]
+        centres = self.target.centres
+        return common, own, centres - np.einsum("cij,cj->ci", self.maps[kinds], centres)
 
     @cached_property
     def _totals(self) -> Array:
@@ -242,7 +278,8 @@ class LocalRound:
         centres, after = self.target.centres, self.average.apply(start)
         means = centres + np.einsum("cij,cj->ci", self.maps[kinds], start.mean - centres)
         apart = means - after.mean
-        moved = np.einsum("g,gij,jk,glk->il", self._totals, self.maps, start.covariance, self.maps)
+        each = self.maps @ start.covariance @ transposed(self.maps)
+        moved = np.einsum("g,gij->ij", self._totals, each)
         between = np.einsum("c,ci,cj->ij", shares, apart, apart)
         return np.asarray(moved + self._own_spread + between - after.covariance)
 

@@ -316,6 +316,23 @@ def test_gradient_noise_alone_is_bounded_by_composing_the_queries():
         assert exact <= composed
 
 
+def test_alike_coordinates_count_d_times():
+    """Section 5.2 of the paper by one coordinate, and by all of them."""
+    dimension, start = 40, 0.0
+    eyes = np.repeat(np.eye(dimension)[None], 2, axis=0) * np.array([1.0, 0.25])[:, None, None]
+    centres = np.array([20.0, 1.0])[:, None]
+    wide = GaussianTarget(hessians=eyes, centres=np.repeat(centres, dimension, axis=1))
+    one = GaussianTarget(hessians=np.array([[[1.0]], [[0.25]]]), centres=centres)
+    assert one.law().mean == pytest.approx([16.2])
+    assert one.law().covariance == pytest.approx(np.array([[1.6]]))
+    settings = {"step_size": 0.02, "leapfrog_steps": 5, "iterations": 10, "correlation": 1.0}
+    curves = [
+        w2_curve(HamiltonianChain(target=t, **settings), point([start] * t.dimension), 30)
+        for t in (wide, one)
+    ]
+    assert curves[0] == pytest.approx(math.sqrt(dimension) * curves[1], rel=1e-12)
+
+
 # Theorems.
 
 
