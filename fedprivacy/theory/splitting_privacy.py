@@ -30,6 +30,9 @@ APART = 1e-9
 SMALLEST = 1e-200
 """Places nearer to each other than this, over the size of the start, count as one."""
 
+MOST_PAID = 20_000
+"""Most local steps before the last round in which ``final_models_mu`` pays for drifts."""
+
 SHARES = (1e-6, 0.1, 0.5, 0.9, 1.0 - 1e-6)
 """Where between l and L the curvatures lie that are tried."""
 
@@ -128,35 +131,75 @@ def steps_mu(of: PrivateSplitting) -> float:
     return math.sqrt(of.rounds * of.local_steps) * of.step_mu * (1.0 + SLACK)
 
 
-def last_round_mu(of: PrivateSplitting) -> float:
-    """Return mu of the final models of all agents when only the last round is paid for.
+def final_models_mu(of: PrivateSplitting) -> float:
+    """Return mu of everybody's models after the last round, when nothing else is seen.
 
-    With the same noise, runs on neighbouring data keep x and z within X and Z of each other; the
-    last round then is T6 from a start X apart with sensitivity g + Z / rho. X and Z follow
+    With the same noise, runs on neighbouring data keep x and z within X and Z of each other:
 
-        X <- c^N_e X + b Z + G,    Z <- 2 c^N_e X + q Z + 2 G,    G = gamma g (1 - c^N_e) / (1 - c),
+        X <- c^N_e X + b Z + E,    Z <- 2 c^N_e X + q Z + 2 E,
 
-    where b and q bound the local solve's Jacobian B in v and |2 B - I|. Bounded in K where
-    this matrix is stable, which asks for L / l not far above 1; it may exceed ``rounds_mu``.
+    where b and q bound the local solve's Jacobian B in v and |2 B - I|, and E is what the drifts
+    of a round add up to. A drift g gamma may be paid for in part, a_j of it at a cost of
+    (a_j / std)^2, which leaves the rest in E; the last round pays for all that is left, as T6
+    from a start X apart with sensitivity g + Z / rho. The payments here are the cheapest ones
+    up to rounding; any would be sound. Bounded in K where the matrix of X and Z is stable, which
+    asks for L / l not far above 1; ``rounds_mu`` may be less.
     """
-    g, step, inverse = of.sensitivity, of.step_size, 1.0 / of.penalty
-    c, times = 1.0 - of.gap, of.local_steps
-    kept, grown = c**times, -math.expm1(times * math.log1p(-of.gap)) / of.gap if c > 0.0 else 1.0
-    b, q = _reflected(of)
-    b = min(b, step * inverse * grown)
-    pushed = step * g * grown
-    once = np.array([[kept, b, pushed], [2.0 * kept, q, 2.0 * pushed], [0.0, 0.0, 1.0]])
+    paid = _Payments.of(of)
     with np.errstate(over="ignore", invalid="ignore"):
-        x, z = map(float, np.linalg.matrix_power(once, of.rounds - 1)[:2, 2])
-    if not math.isfinite(x + z):
+        ahead = paid.start(of.rounds - 1 - len(paid.weights))
+        free = paid.end(ahead, np.zeros_like(paid.weights))
+    if not math.isfinite(free):
         return math.inf
-    rounding = 1.0 + SLACK + 1e-14 * of.rounds
-    x, z = x * rounding, z * rounding
-    moved = kept * x + step * (g + z * inverse) * grown
-    squares = (
-        -math.expm1(2 * times * math.log1p(-of.gap)) / (of.gap * (1.0 + c)) if c > 0.0 else 1.0
-    )
-    return moved / (of.noise_std * math.sqrt(squares)) * (1.0 + SLACK)
+    low, high = 0.0, free / paid.squares
+    for _ in range(60):
+        rate = 0.5 * (low + high)
+        needed = free - float((paid.weights * np.minimum(paid.drift, rate * paid.weights)).sum())
+        low, high = (rate, high) if needed > rate * paid.squares else (low, rate)
+    payments = np.minimum(paid.drift, high * paid.weights)
+    last = paid.end(ahead, payments) * (1.0 + SLACK + 1e-14 * of.rounds)
+    total = float((payments**2).sum()) + last**2 / paid.squares
+    return math.sqrt(total) / of.noise_std * (1.0 + SLACK)
+
+
+@dataclass(frozen=True)
+class _Payments:
+    """The distances' dynamics, and what a payment in an earlier step saves in the last round."""
+
+    once: Array
+    left: Array
+    ending: Array
+    drift: float
+    squares: float
+    weights: Array
+
+    @classmethod
+    def of(cls, run: PrivateSplitting) -> _Payments:
+        """Return them with weights of shape (rounds that pay before the last, local steps)."""
+        c, times, inverse = 1.0 - run.gap, run.local_steps, 1.0 / run.penalty
+        left = c ** np.arange(times - 1, -1, -1.0)
+        grown = float(left.sum())
+        kept, (b, q) = c**times, _reflected(run)
+        once = np.array([[kept, min(b, run.step_size * inverse * grown)], [2.0 * kept, q]])
+        ending = np.array([kept, run.step_size * inverse * grown])
+        drift = run.step_size * run.sensitivity
+        count = min(run.rounds - 1, MOST_PAID // times)
+        with np.errstate(over="ignore", invalid="ignore"):
+            responses = _orbit(once, np.array([1.0, 2.0]), count) @ ending
+        weights = responses[::-1, None] * left
+        return cls(once, left, ending, drift, float(left @ left), weights)
+
+    def start(self, rounds: int) -> Array:
+        """Return (X, Z) after so many rounds in which nothing is paid."""
+        pushed = self.drift * float(self.left.sum()) * np.array([1.0, 2.0])
+        affine = np.block([[self.once, pushed[:, None]], [np.zeros((1, 2)), np.ones((1, 1))]])
+        return np.asarray(np.linalg.matrix_power(affine, rounds)[:2, 2])
+
+    def end(self, distances: Array, payments: Array) -> float:
+        """Return the distance that the last round closes, after rounds with these payments."""
+        for residual in (self.drift - payments) @ self.left:
+            distances = self.once @ distances + residual * np.array([1.0, 2.0])
+        return float(self.ending @ distances) + self.drift * float(self.left.sum())
 
 
 def _reflected(of: PrivateSplitting) -> tuple[float, float]:

@@ -11,7 +11,7 @@ from typing import Any
 from ..errors import integer, member, non_negative, open_unit, positive, refuse
 from .splitting import asymptotic_error, convergence, local_noise
 from .splitting_law import gaussian_epsilon
-from .splitting_privacy import PrivateSplitting, Seen, last_round_mu, rounds_mu
+from .splitting_privacy import PrivateSplitting, Seen, final_models_mu, rounds_mu
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -80,7 +80,7 @@ def predict(
         step_size=run.step_size,
         coordinates=many,
     )
-    mu = rounds_mu(run) if view is Seen.SERVER else min(rounds_mu(run), last_round_mu(run))
+    mu = rounds_mu(run) if view is Seen.SERVER else min(rounds_mu(run), final_models_mu(run))
     return Prediction(
         run=run,
         time=(step + non_negative(round_cost=round_cost)) * run.rounds,

@@ -82,7 +82,7 @@ def lower_mu(s, observer, clipped):
 
 
 def upper_mu(s, observer, clipped):
-    """T6 by its two sums, all rounds or the last one; clipped, the steps by themselves."""
+    """T6 by its two sums, or runs kept close; clipped, the steps by themselves."""
     _, std, drift = scales(s)
     steps, rounds, inverse = s["local_steps"], s["rounds"], 1 / s["penalty"]
     if clipped:
@@ -93,6 +93,14 @@ def upper_mu(s, observer, clipped):
     all_rounds = math.sqrt(rounds) * drift / std * powers.sum() / np.linalg.norm(powers)
     if observer == "server":
         return all_rounds
+    return min(all_rounds, kept_close_mu(s, c, powers))
+
+
+def kept_close_mu(s, c, powers):
+    """The distances step by step, for a scan over how much is paid before the last round."""
+    _, std, drift = scales(s)
+    steps, rounds, inverse = s["local_steps"], s["rounds"], 1 / s["penalty"]
+    gamma, low, high = s["step_size"], s["strong_convexity"], s["smoothness"]
     middle, radius = (low + high) / 2, (high - low) / 2
     centre = off = 0.0
     direct = 1.0
@@ -103,21 +111,26 @@ def upper_mu(s, observer, clipped):
         direct = c * direct + gamma * max(abs(inverse - low), abs(high - inverse))
     b = min(abs(centre) + off, gamma * inverse * powers.sum())
     q = min(abs(2 * centre - 1) + 2 * off, direct)
-    x = z = 0.0
+    once = np.array([[c**steps, b], [2 * c**steps, q]])
+    worth, saved = np.array([c**steps, gamma * inverse * powers.sum()]), []
     for _ in range(rounds - 1):
-        x, z = (
-            c**steps * x + b * z + drift * powers.sum(),
-            2 * c**steps * x + q * z + 2 * drift * powers.sum(),
-        )
-    moved = c**steps * x + (drift + gamma * inverse * z) * powers.sum()
-    return min(all_rounds, moved / (std * np.linalg.norm(powers)))
+        saved.append(worth @ [1.0, 2.0])
+        worth = worth @ once
+    rates = np.concatenate([[0.0], drift * np.geomspace(1e-4, 1e3, 160)])
+    near, cost = np.zeros((2, len(rates))), np.zeros(len(rates))
+    for each in saved[::-1]:
+        paid = np.minimum(drift, rates[:, None] * each * powers)
+        cost += (paid**2).sum(axis=1)
+        near = once @ near + np.outer([1.0, 2.0], (drift - paid) @ powers)
+    moved = c**steps * near[0] + (drift + gamma * inverse * near[1]) * powers.sum()
+    return math.sqrt((cost + moved**2 / (powers @ powers)).min()) / std
 
 
 def expected(s, observer="final", clipped=False):
-    """The verdict, or None within 1e-3 of a border."""
+    """The verdict, or None within 3e-3 of a border."""
     epsilon, _ = claimed(s)
     low, high = lower_mu(s, observer, clipped), upper_mu(s, observer, clipped)
-    for share in (0.999, 1.001):
+    for share in (0.997, 1.003):
         fails = truth.gaussian_delta(epsilon, low * share) > s["delta"]
         holds = truth.gaussian_delta(epsilon, high * share) <= s["delta"]
         found = "FAILS" if fails else "HOLDS" if holds else "CANNOT BE CERTIFIED"
@@ -236,14 +249,14 @@ def test_printed_numbers():
         BASE, sensitivity=0.004, strong_convexity=0.5, step_size=0.5, noise_scale=0.01, rounds=100
     )
     rows = [
-        (first, 4.1588207, "HOLDS", "FAILS"),
-        (first | {"noise_scale": 0.1}, 0.38708207, "HOLDS", "FAILS"),
-        (dict(BASE, sensitivity=0.04, noise_scale=0.1, rounds=20), 2.8642177, "HOLDS", "FAILS"),
+        (first, 4.1588207),
+        (first | {"noise_scale": 0.1}, 0.38708207),
+        (dict(BASE, sensitivity=0.04, noise_scale=0.1, rounds=20), 2.8642177),
     ]
-    for setting, epsilon, _, server in rows:
-        seen = fed_plt_proposition_4(**setting, observer="server")
-        assert seen.epsilon == pytest.approx(epsilon, rel=1e-6)
-        assert seen.verdict == server
+    for setting, epsilon in rows:
+        found = [fed_plt_proposition_4(**setting, observer=who) for who in ("final", "server")]
+        assert [each.verdict for each in found] == ["HOLDS", "FAILS"]
+        assert all(each.epsilon == pytest.approx(epsilon, rel=1e-6) for each in found)
 
 
 def test_equal_curvatures_leave_only_a_constant_shift():
@@ -263,10 +276,10 @@ def test_one_round_of_small_steps_holds():
                 assert fed_plt_proposition_4(**setting | {"step_size": step}).verdict == "HOLDS"
 
 
-def test_the_last_round_certifies_what_composition_cannot():
+def test_runs_kept_close_certify_what_composition_cannot():
     setting = dict(BASE, step_size=0.5, local_steps=100, rounds=900, smoothness=1.05)
     found = fed_plt_proposition_4(**setting)
-    assert found.verdict is Verdict.HOLDS and "last round alone" in found.reason
+    assert found.verdict is Verdict.HOLDS and "runs that stay close" in found.reason
     assert fed_plt_proposition_4(**setting, observer="server").verdict is Verdict.FAILS
 
 

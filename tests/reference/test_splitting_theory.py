@@ -18,7 +18,7 @@ from fedprivacy.theory.splitting import (
     participation_rate,
     splitting_contraction,
 )
-from fedprivacy.theory.splitting_privacy import last_round_mu, rounds_mu
+from fedprivacy.theory.splitting_privacy import final_models_mu, rounds_mu
 from fedprivacy.theory.splitting_tradeoff import predict, trade_off
 
 
@@ -263,7 +263,7 @@ def test_the_trade_off_s_parts():
             run = each.run
             assert each.remaining <= 1e-4
             assert each.time == (run.local_steps + 10.0) * run.rounds
-            limits = [rounds_mu(run)] + ([last_round_mu(run)] if seen == "final" else [])
+            limits = [rounds_mu(run)] + ([final_models_mu(run)] if seen == "final" else [])
             assert each.mu == min(limits)
             again = predict(run, gradient_cost=1.0, round_cost=10.0, coordinates=50, seen=seen)
             assert again == each
