@@ -15,6 +15,8 @@ from .claim import Claim, judged
 
 _SHARP = 1e-6
 """Wanted width where the first interval leaves a claim open."""
+_PATIENCE = 10.0
+"""Seconds after which an account begins no finer attempt."""
 _PAD = 1e-12
 """Relative error allowed to a closed form before it decides."""
 
@@ -116,7 +118,12 @@ def fed_smp_theorem_1(
         return _for_the_server(run, q, rounds, delta, claimed, remark)
     for tolerance in (1e-3, _SHARP):
         bound = epsilon_of(
-            run, delta=delta, adjacency=Adjacency.ADD_REMOVE, observer=sees, tolerance=tolerance
+            run,
+            delta=delta,
+            adjacency=Adjacency.ADD_REMOVE,
+            observer=sees,
+            tolerance=tolerance,
+            deadline=_PATIENCE,
         )
         if bound.verdict(claimed) is not Verdict.CANNOT_BE_CERTIFIED:
             break

@@ -309,3 +309,42 @@ def test_bad_json_is_one_line_and_exit_code_2(tmp_path, capsys, content):
     (tmp_path / "runs.json").write_text(content)
     code, _, err = answer(capsys, "pareto", str(tmp_path / "runs.json"), *ADD)
     assert code == 2 and err.count("\n") == 1
+
+
+def langevin(step):
+    return fp.FederatedLangevin(
+        step_size=step,
+        temperature=1.0,
+        correlation=0.5,
+        weight=0.1,
+        batch_fraction=0.2,
+        gradient_sensitivity=0.05,
+    )
+
+
+def splitting(noise):
+    return fp.NoisyGradientDescent(
+        step_size=0.2,
+        noise_std=noise,
+        sensitivity=0.1,
+        strong_convexity=1.0,
+        smoothness=4.0,
+        steps=5,
+    )
+
+
+def test_samplers_and_splitting_methods_stand_beside_each_other():
+    runs = {("langevin", h): langevin(h) * 20 for h in (0.001, 0.004)}
+    runs |= {("splitting", s): splitting(s) * 3 for s in (0.5, 1.0)}
+    found = fp.pareto(
+        runs,
+        cost=lambda label: {"W2": 10.0 * label[1], "seconds": 1.0},
+        delta=1e-5,
+        adjacency="replace_one",
+    )
+    assert [s.bound.unit for s in found.settings] == ["record"] * 4
+    for (label, one), setting in zip(runs.items(), found.settings, strict=True):
+        assert setting.label == label
+        assert setting.epsilon == fp.epsilon(one, delta=1e-5, adjacency="replace_one").upper
+    wrong = fp.pareto(runs, cost=lambda label: 1.0, delta=1e-5, adjacency="add_remove")
+    assert wrong.refused == wrong.settings and wrong.front == () and wrong.best() is None
