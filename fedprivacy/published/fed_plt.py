@@ -10,6 +10,7 @@ from ..bound import Bound, Verdict
 from ..errors import member, open_unit
 from ..mechanisms import Gaussian
 from ..theory.splitting_privacy import (
+    LONGEST,
     Attained,
     PrivateSplitting,
     Seen,
@@ -32,6 +33,8 @@ LINKS = (
     "For a one-output linear model, clipping only flattens the link: that is an unclipped loss "
     "whose strong convexity is the regulariser's."
 )
+
+LONG = f"In runs of more than {LONGEST} local steps only constant shifts are tried."
 
 
 def fed_plt_proposition_4(
@@ -94,7 +97,8 @@ def fed_plt_proposition_4(
     pair = clipped_attained(run, seen) if clipped else attained(run, seen, wrong)
     bound = _between(mu, rule, pair, small, wrong)
     named = bound.verdict(claimed) is Verdict.FAILS
-    remarks = [SECRET, LINKS if clipped else "", _renyi(pair, slope, named)]
+    long = not clipped and run.rounds * run.local_steps > LONGEST
+    remarks = [SECRET, LINKS * clipped, LONG * long, _renyi(pair, slope, named)]
     return judged(claimed, small, bound, " ".join(filter(None, remarks)))
 
 
