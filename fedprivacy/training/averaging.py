@@ -21,12 +21,14 @@ from ..mechanisms import (
     Gaussian,
     Mechanism,
     SampledMechanism,
+    Sparsification,
     SparsifiedPerturbation,
     Sparsifier,
 )
-from ..mechanisms.noise import is_finite, normal_like
+from ..mechanisms.noise import normal_like
 from ..relations import Unit
-from ..sampling import RandomAllocation, Scheme, Shuffled, expected_size
+from ..sampling import RandomAllocation, Scheme, Shuffled, WithReplacement, expected_size
+from .collect import Collected
 from .data import FederatedData
 from .models import ModelFactory
 from .optimise import FlatModel, LocalSGD, checked_rates
@@ -56,78 +58,23 @@ class State:
     learning_rate: float
 
 
-class _Sum:
-    """The running sum of a round's contributions; memory O(model).
-
-    A refused update counts as zero and its client still sends its share of the noise: neither the
-    noise nor the decision to abort may depend on anyone's data.
-    """
-
-    def __init__(self, secure: SparsifiedPerturbation | None, mask: Tensor, cohort: int) -> None:
-        self.secure, self.mask, self.cohort = secure, mask, cohort
-        self.total = torch.zeros(len(mask), device=mask.device)
-        self.arrived = self.refused = 0
-
-    def add(self, update: Tensor) -> None:
-        """Add one client's clipped contribution, or count its update as refused."""
-        if not is_finite(update):
-            self.refused += 1
-            return
-        part = update if self.secure is None else self.secure.contribution(update, self.mask)
-        if is_finite(part):
-            self.total += part
-            self.arrived += 1
-        else:
-            self.refused += 1
-
-    @property
-    def shares(self) -> int:
-        """How many shares of the noise are in the sum.
-
-        A client whose update is refused sends zeros and its share: noise that shrank with a
-        refusal, which depends on the client's data, would itself tell about them.
-        """
-        return self.arrived + self.refused
-
-    @property
-    def short(self) -> bool:
-        """Whether fewer shares of the noise came than the privacy loss counts on."""
-        secure = self.secure
-        if secure is None or secure.topped_up:
-            return False
-        return self.shares < secure.cohort - secure.missing
-
-    @property
-    def noise_std(self) -> float:
-        """Std of the noise that the secure sum carries."""
-        return 0.0 if self.secure is None else self.secure.sum_noise_std(self.shares)
-
-    def info(self, number: int, *, aborted: bool) -> RoundInfo:
-        """Return the round's record."""
-        return RoundInfo(
-            round=number,
-            cohort=self.cohort,
-            arrived=self.arrived,
-            refused=self.refused,
-            aborted=aborted,
-            upload_bytes=self.shares * self.total.numel() * self.total.element_size(),
-            noise_std=0.0 if aborted else self.noise_std,
-        )
-
-
 @dataclass(frozen=True, kw_only=True)
 class FederatedAveraging:
     """Federated averaging, private with any perturbation of the clients' updates.
 
-    Without ``perturbation`` it is FedAvg with equal weights (McMahan et al. 2017). With
+    Without ``perturbation`` it is FedAvg with equal weights (McMahan et al. 2017), generalised to a
+    server's learning rate (Yang, Fang and Liu, Algorithm 1): ``WithReplacement`` is their sampling
+    strategy 1, ``FixedSize`` their strategy 2, ``Everyone`` full participation. With
     ``Gaussian(unit="client")`` it is DP-FedAvg; with ``SparsifiedPerturbation`` Fed-SMP (Hu, Guo
     and Gong, Algorithm 2). Then the noisy sum is divided by ``expected_cohort``, a public number,
-    never by the realised size.
+    never by the realised size. A client drawn s times counts s times.
 
     Args:
         model: builds the module; it must have no buffers.
         scheme: draws the clients of a round.
         perturbation: clips and perturbs; None for no privacy.
+        sparsification: which coordinates travel, without noise and without clipping (FedAvg-rand-k
+            and FedAvg-top-k); None for all, or for what ``perturbation`` says.
         local_steps: mini-batch steps of a client in a round; either this or ``local_epochs``.
         local_epochs: passes over a client's records in a round. The update behind top_k's mask
             then makes as many passes over the public records.
@@ -137,7 +84,8 @@ class FederatedAveraging:
         learning_rate_decay: factor on the local learning rate after every round, in (0, 1].
         server_learning_rate: factor on the averaged update.
         expected_cohort: public denominator of the private average; None for the cohort that
-            ``SparsifiedPerturbation`` declares, else sampling rate times number of clients.
+            ``SparsifiedPerturbation`` declares, else the draws of ``WithReplacement``, else
+            sampling rate times number of clients.
             For ``add_remove`` declare it: that number of clients is then not public.
         seed: None for randomness from the operating system. With a number everything, the noise
             too, is reproducible and therefore not private.
@@ -152,6 +100,7 @@ class FederatedAveraging:
     model: ModelFactory
     scheme: Scheme
     perturbation: Mechanism | None = None
+    sparsification: Sparsification | None = None
     local_steps: int | None = None
     local_epochs: int | None = None
     batch_size: int = 32
@@ -175,6 +124,9 @@ class FederatedAveraging:
         kind = type(self.perturbation).__name__
         if self.perturbation is None:
             return
+        if self.sparsification is not None:
+            rule = "be None with a perturbation"
+            refuse("sparsification", "given", rule, "use SparsifiedPerturbation, which sparsifies")
         if not isinstance(self.perturbation, Gaussian | SparsifiedPerturbation):
             refuse("perturbation", kind, "be Gaussian, SparsifiedPerturbation or None")
         if self.perturbation.protects is not Unit.CLIENT:
@@ -201,7 +153,8 @@ class FederatedAveraging:
     def flat(self) -> FlatModel:
         """The scratch module that every client trains on in turn."""
         model = self._fresh_model()
-        wanted = getattr(self.perturbation, "dimension", model.dimension)
+        sparse = self.sparsification or self.perturbation
+        wanted = getattr(sparse, "dimension", model.dimension)
         if wanted != model.dimension:
             refuse("dimension", wanted, f"equal the model's {model.dimension} parameters")
         return model
@@ -244,7 +197,7 @@ class FederatedAveraging:
         entry = self._begin(ledger, budget)
         collected = self._collect(state, data, dropout)
         if collected.short:
-            entry.abort(f"{collected.shares} of {collected.cohort} clients answered")
+            entry.abort(f"{collected.shares} of {collected.drawn} clients answered")
             return self._after(state, state.parameters), collected.info(state.round, aborted=True)
         entry.spend()
         after = self._after(state, self._release(state, collected, data.population))
@@ -283,18 +236,21 @@ class FederatedAveraging:
             noise_std=noise_std,
         )
 
-    def _collect(self, state: State, data: FederatedData, dropout: Dropout | None) -> _Sum:
+    def _collect(self, state: State, data: FederatedData, dropout: Dropout | None) -> Collected:
         secure = self._secure_sum(data.population)
-        mask = self._mask(secure, state, data)
+        travels = self._travels(secure)
+        mask = self._mask(travels, state, data)
         cohort = self.scheme.draw(data.population, self._generator("cohort", state.round))
+        running = Collected(cohort, travels, mask, secure, self.device)
         missing = set() if dropout is None else set(map(int, dropout(cohort)))
-        answering = [data.clients[c] for c in map(int, cohort) if c not in missing]
+        answering = [client for client in running.turns if client not in missing]
         order = self._generator("batches", state.round)
-        running = _Sum(secure, mask, len(cohort))
         for start in range(0, len(answering), self.flat.clients_at_once):
             few = answering[start : start + self.flat.clients_at_once]
-            for update in self._updates(state, (data.features, data.labels), few, order):
-                running.add(update)
+            rows = [data.clients[client] for client in few]
+            updates = self._updates(state, (data.features, data.labels), rows, order)
+            for client, update in zip(few, updates, strict=True):
+                running.add(client, update)
         return running
 
     def _updates(
@@ -323,21 +279,25 @@ class FederatedAveraging:
             topped_up=True,
         )
 
-    def _mask(
-        self, secure: SparsifiedPerturbation | None, state: State, data: FederatedData
-    ) -> Tensor:
-        """Return the round's kept coordinates, from public randomness or public data."""
+    def _travels(self, secure: SparsifiedPerturbation | None) -> Sparsification:
+        """Return which coordinates travel."""
+        if secure is not None:
+            return secure.sparsification
         dimension = self.flat.dimension
-        if secure is None or secure.kept == dimension:
-            return torch.arange(dimension, device=self.device)
+        return self.sparsification or Sparsification(kept=dimension, dimension=dimension)
+
+    def _mask(self, travels: Sparsification, state: State, data: FederatedData) -> Tensor | None:
+        """Return the round's kept coordinates, from public randomness or public data."""
+        if travels.kept == travels.dimension:
+            return None
         generator = self._generator("mask", state.round)
-        if secure.sparsifier is Sparsifier.TOP_K:
+        if travels.sparsifier is Sparsifier.TOP_K:
             everything = np.arange(len(data.public()[1]))
             update = self._updates(state, data.public(), [everything], generator)[0]
-            return update.abs().topk(secure.kept, sorted=False).indices.sort().values
-        return torch.from_numpy(secure.draw_mask(generator)).to(self.device)
+            return update.abs().topk(travels.kept, sorted=False).indices.sort().values
+        return torch.from_numpy(travels.draw_mask(generator)).to(self.device)
 
-    def _release(self, state: State, collected: _Sum, population: int) -> Tensor:
+    def _release(self, state: State, collected: Collected, population: int) -> Tensor:
         """Draw the noise of the secure sum and return the new parameters."""
         noisy, size = collected.total, max(1, collected.arrived)
         if collected.secure is not None:
@@ -345,6 +305,8 @@ class FederatedAveraging:
             noisy = noisy + normal_like(noisy, collected.noise_std, generator)
             size = self._denominator(collected.secure, population)
         step = -self.server_learning_rate / size
+        if collected.mask is None:
+            return torch.add(state.parameters, noisy, alpha=step)
         return state.parameters.index_add(0, collected.mask, noisy, alpha=step)
 
     def _denominator(self, secure: SparsifiedPerturbation, population: int) -> int:
@@ -352,6 +314,8 @@ class FederatedAveraging:
             return self.expected_cohort
         if secure is self.perturbation:
             return secure.cohort
+        if isinstance(self.scheme, WithReplacement):
+            return self.scheme.draws
         return expected_size(self.scheme, population)
 
     def _after(self, state: State, parameters: Tensor) -> State:

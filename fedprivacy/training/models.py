@@ -53,29 +53,32 @@ def mlp(features: int, classes: int, hidden: Sequence[int] = (32,)) -> ModelFact
     return build
 
 
-def cnn(classes: int = 10) -> ModelFactory:
-    """Return a factory of the convolutional network of the Fed-SMP paper, for 28 x 28 images.
+def cnn(classes: int = 10, *, padded: bool = True) -> ModelFactory:
+    """Return a factory of a convolutional network for 28 x 28 images.
 
-    Two 5 x 5 convolutions (32 and 64 channels, same padding), each followed by ReLU and 2 x 2 max
-    pooling, a fully connected layer of 512 units and the output: 1,663,370 parameters for ten
-    classes (Hu, Guo and Gong, section 7.1). Inputs have shape (batch, 28, 28).
+    Two 5 x 5 convolutions (32 and 64 channels), each followed by 2 x 2 max pooling and ReLU, a
+    fully connected layer of 512 units and the output. With ten classes and padding it has the
+    1,663,370 parameters of Hu, Guo and Gong, section 6.1; without, the 582,026 of Yang, Fang and
+    Liu, table 4. Inputs have shape (batch, 28, 28).
 
     Args:
         classes: number of classes.
+        padded: whether the convolutions keep the size of the image.
     """
     outputs = integer(2, classes=classes)
+    around, side = (2, 7) if padded else (0, 4)
 
     def build() -> nn.Module:
         return nn.Sequential(
             nn.Unflatten(1, torch.Size((1, 28))),
-            nn.Conv2d(1, 32, 5, padding=2),
-            nn.ReLU(),
+            nn.Conv2d(1, 32, 5, padding=around),
             nn.MaxPool2d(2),
-            nn.Conv2d(32, 64, 5, padding=2),
             nn.ReLU(),
+            nn.Conv2d(32, 64, 5, padding=around),
             nn.MaxPool2d(2),
+            nn.ReLU(),
             nn.Flatten(),
-            nn.Linear(64 * 7 * 7, 512),
+            nn.Linear(64 * side * side, 512),
             nn.ReLU(),
             nn.Linear(512, outputs),
         )

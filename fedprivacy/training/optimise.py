@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -13,8 +13,12 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from ..errors import integer, non_negative, positive, refuse
+from .dense import DenseNetwork
 
 Indices = NDArray[np.int64]
+Batch = tuple[Tensor, Tensor, Tensor]
+"""Inputs, labels and weights of one step of several clients."""
+
 CLIENTS_AT_ONCE = 64
 WORKSPACE = 2**20
 """Parameters held for clients at work: a larger model has one client at work at a time."""
@@ -108,6 +112,9 @@ class LocalSGD:
 class FlatModel:
     """A module as a function of one flat vector of parameters.
 
+    Convolutions work on channels-last memory, which is faster on processors; the order within the
+    flat vector stays that of ``module.parameters()``.
+
     Args:
         module: any module without buffers.
         device: where it computes.
@@ -127,20 +134,33 @@ class FlatModel:
             )
         self.module = module.to(device)
         self.device = device
-        self.shapes = {
-            name: parameter.shape
-            for name, parameter in self.module.named_parameters()
-            if parameter.requires_grad
-        }
-        if not self.shapes:
+        named = {n: p for n, p in self.module.named_parameters() if p.requires_grad}
+        if not named:
             refuse("model", type(module).__name__, "have parameters to train")
+        self.shapes = {name: parameter.shape for name, parameter in named.items()}
+        self.trained = list(named.values())
         self.dimension = sum(shape.numel() for shape in self.shapes.values())
         self.clients_at_once = min(CLIENTS_AT_ONCE, max(1, WORKSPACE // self.dimension))
+        self.dense = DenseNetwork.of(self.module)
+        for parameter in self.module.parameters():
+            if parameter.dim() == 4:
+                parameter.data = parameter.data.contiguous(memory_format=torch.channels_last)
 
     def flatten(self) -> Tensor:
         """Return a copy of the module's parameters, shape (d,)."""
-        named = dict(self.module.named_parameters())
-        return torch.cat([named[name].detach().reshape(-1) for name in self.shapes])
+        return torch.cat([parameter.detach().reshape(-1) for parameter in self.trained])
+
+    def split(self, flat: Tensor) -> list[Tensor]:
+        """Return each parameter's part of a flat vector of shape (d,), in its own shape."""
+        sizes = [shape.numel() for shape in self.shapes.values()]
+        parts = zip(self.shapes.values(), torch.split(flat, sizes), strict=True)
+        return [part.view(shape) for shape, part in parts]
+
+    @torch.no_grad()
+    def load(self, flat: Tensor) -> None:
+        """Copy a flat vector of shape (d,) into the module."""
+        for parameter, part in zip(self.trained, self.split(flat), strict=True):
+            parameter.copy_(part)
 
     def logits(self, parameters: Tensor, features: Tensor) -> Tensor:
         """Return the module's output for inputs of shape (records, ...), shape (records, classes).
@@ -149,9 +169,7 @@ class FlatModel:
             parameters: flat, shape (d,).
             features: the inputs.
         """
-        sizes = [shape.numel() for shape in self.shapes.values()]
-        parts = zip(self.shapes.items(), torch.split(parameters, sizes), strict=True)
-        named = {name: part.view(shape) for (name, shape), part in parts}
+        named = dict(zip(self.shapes, self.split(parameters), strict=True))
         result = torch.func.functional_call(self.module, named, (features,))
         return torch.as_tensor(result)
 
@@ -193,24 +211,80 @@ class FlatModel:
             momentum: of the heavy ball, from rest.
         """
         self.module.train()
+        if self.dense is None and schedule.rows.shape[1] == 1:
+            return self._alone(start, records, schedule, learning_rate, momentum)
         trained = start.repeat(schedule.rows.shape[1], 1)
         velocity = torch.zeros_like(trained) if momentum else None
         weights, active = schedule.weights.to(self.device), schedule.active.to(self.device)
-        for step, rows in enumerate(schedule.rows.to(records[1].device)):
-            inputs, labels = (part[rows].to(self.device) for part in records)
-            direction = self.gradients(trained, inputs, labels, weights[step])
-            if velocity is not None:
-                direction = velocity.mul_(momentum).add_(direction)
+        for step, (inputs, labels) in enumerate(self._batches(records, schedule.rows)):
+            batch = (inputs, labels, weights[step])
+            if self.dense is not None and velocity is None:
+                self.dense.step(trained, *batch, trained, scale=-learning_rate)
+                continue
+            direction = self._direction(trained, batch, velocity, momentum)
             trained.addcmul_(direction, active[step], value=-learning_rate)
         return start - trained
+
+    def _direction(
+        self, at: Tensor, batch: Batch, velocity: Tensor | None, momentum: float
+    ) -> Tensor:
+        """Return a step's direction, shape (clients, d); ``velocity`` is brought up to date."""
+        if velocity is None:
+            return self.gradients(at, *batch)
+        if self.dense is None:
+            return velocity.mul_(momentum).add_(self.gradients(at, *batch))
+        self.dense.step(at, *batch, velocity, scale=1.0, keep=momentum)
+        return velocity
+
+    def _alone(
+        self,
+        start: Tensor,
+        records: tuple[Tensor, Tensor],
+        schedule: Schedule,
+        learning_rate: float,
+        momentum: float,
+    ) -> Tensor:
+        """Train one client in the module itself: a large model is limited by memory traffic."""
+        self.load(start)
+        fused = self.device.type in ("cpu", "cuda")
+        optimiser = torch.optim.SGD(self.trained, learning_rate, momentum, fused=fused)
+        sizes = (schedule.weights[:, 0] > 0).sum(1).tolist()
+        batches = self._batches(records, schedule.rows[:, 0])
+        for size, (inputs, labels) in zip(sizes, batches, strict=True):
+            optimiser.zero_grad()
+            loss = functional.cross_entropy(self.module(inputs[:size]), labels[:size])
+            torch.autograd.backward(loss)
+            optimiser.step()
+        optimiser.zero_grad()
+        update = torch.empty_like(start)
+        with torch.no_grad():
+            for trained, old, new in zip(
+                self.trained, self.split(start), self.split(update), strict=True
+            ):
+                torch.sub(old, trained, out=new)
+        return update.unsqueeze(0)
+
+    def _batches(
+        self, records: tuple[Tensor, Tensor], schedule: Tensor
+    ) -> Iterator[tuple[Tensor, Tensor]]:
+        """Yield the (inputs, labels) of each step's rows; the same rows are fetched once."""
+        before: Tensor | None = None
+        fetched: list[Tensor] = []
+        for rows in schedule.to(records[1].device):
+            if before is None or not torch.equal(rows, before):
+                before, flat = rows, rows.flatten()
+                parts = (part.index_select(0, flat) for part in records)
+                fetched = [p.view(*rows.shape, *p.shape[1:]).to(self.device) for p in parts]
+            yield fetched[0], fetched[1]
 
     @torch.no_grad()
     def evaluate(self, parameters: Tensor, features: Tensor, labels: Tensor) -> tuple[float, float]:
         """Return (accuracy, mean cross-entropy) of flat ``parameters`` on a data set."""
         self.module.eval()
+        self.load(parameters)
         right, loss = 0.0, 0.0
         for part, truth in zip(torch.split(features, 1024), torch.split(labels, 1024), strict=True):
-            logits = self.logits(parameters, part)
+            logits = self.module(part)
             right += float((logits.argmax(1) == truth).sum())
             loss += float(functional.cross_entropy(logits, truth, reduction="sum"))
         return right / len(labels), loss / len(labels)

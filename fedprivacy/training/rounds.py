@@ -58,10 +58,13 @@ class RoundInfo:
         round: its number, from 0.
         cohort: how many clients were drawn.
         arrived: how many contributions are in the release.
-        refused: how many contributions were left out because they were not finite.
+        refused: how many contributions were left out: not finite, of a wrong shape, from a client
+            that was not drawn or that had reported.
         aborted: whether too many were missing, so that nothing was released.
-        upload_bytes: sent by all clients that answered.
+        upload_bytes: sent by all clients that answered, as serialised.
         noise_std: of the noise in the release, on each coordinate; 0 without noise.
+        payload_bytes: the numbers in them alone, four bytes each; None where the loop sends
+            something else.
     """
 
     round: int
@@ -71,6 +74,7 @@ class RoundInfo:
     aborted: bool
     upload_bytes: int
     noise_std: float
+    payload_bytes: int | None = None
 
 
 S = TypeVar("S", bound=RoundState)

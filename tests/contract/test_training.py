@@ -41,9 +41,11 @@ from fedprivacy.training import (
     save,
     train,
 )
+from fedprivacy.training.dense import DenseNetwork
 from fedprivacy.training.fashion import read_idx
 from fedprivacy.training.optimise import WORKSPACE
 from fedprivacy.training.presets import METHODS, digits_preset
+from fedprivacy.training.upload import pack
 
 FAILS = 1e-9  # chance that a sound run fails a statistical check
 TINY = 1e-9
@@ -197,7 +199,8 @@ def test_the_streamed_sum_is_the_sum_of_contributions(sparsifier, clip_norm):
     assert len(mask) == 5
     expected = explicit_sum(averaging, data, state, mask, secure)
     np.testing.assert_allclose(moved[mask], expected, rtol=1e-4, atol=1e-6)
-    assert info.arrived == info.cohort == 6 and info.upload_bytes == 6 * 5 * 4
+    assert info.arrived == info.cohort == 6 and info.payload_bytes == 6 * 5 * 4
+    assert info.upload_bytes == 6 * len(pack(torch.zeros(5), round=0, mask=mask))
 
 
 def test_top_k_keeps_the_largest_of_an_update_on_public_data():
@@ -291,6 +294,94 @@ def test_clients_trained_together_get_what_they_get_alone():
     for number, rows in enumerate(data.clients):
         alone = averaging._updates(state, records, [rows], order)[0]
         assert torch.allclose(together[number], alone, atol=1e-6)
+
+
+def tiny_images(**options):
+    """Images of 28 x 28 for the convolutional network."""
+    data = small(features=784, **options)
+    parts = {
+        name: getattr(data, name).view(-1, 28, 28)
+        for name in ("features", "test_features", "public_features")
+    }
+    return replace(data, **parts)
+
+
+def factory(*layers):
+    return lambda: torch.nn.Sequential(torch.nn.Flatten(), *layers)
+
+
+@pytest.mark.parametrize("momentum", [0.0, 0.6])
+@pytest.mark.parametrize("sizes", [[4, 8, 12], [1, 3, 9, 10, 20]])
+@pytest.mark.parametrize("model", [logistic(3, 2), mlp(3, 2, hidden=(5, 4))])
+def test_closed_form_gradients_train_as_automatic_ones_do(momentum, sizes, model):
+    data = replace(small(), clients=tuple(np.split(np.arange(24), sizes)))
+    options = {"local_steps": None, "local_epochs": 3, "batch_size": 3}
+    averaging = loop(momentum=momentum, model=model, **options)
+    state = averaging.init()
+    state = replace(state, parameters=state.parameters + 0.05)
+    records, found = (data.features, data.labels), []
+    for _ in range(2):
+        order = np.random.default_rng(0)
+        found.append(averaging._updates(state, records, data.clients, order))
+        averaging.flat.dense = None
+    assert torch.allclose(*found, atol=1e-6) and float(found[0].abs().max()) > 1e-3
+
+
+@pytest.mark.parametrize("momentum", [0.0, 0.6])
+def test_one_large_client_trains_in_the_module_as_several_do_beside_each_other(momentum):
+    model = factory(torch.nn.Linear(3, 4), torch.nn.Tanh(), torch.nn.Linear(4, 2))
+    averaging = loop(momentum=momentum, model=model, local_steps=5, batch_size=3)
+    data, state = small(), averaging.init()
+    records = (data.features, data.labels)
+    plan = averaging.optimiser.schedule(data.clients[:2], np.random.default_rng(0))
+    both = averaging.flat.updates(state.parameters, records, plan, 0.3, momentum)
+    for number in range(2):
+        single = replace(
+            plan,
+            rows=plan.rows[:, number : number + 1],
+            weights=plan.weights[:, number : number + 1],
+            active=plan.active[:, number : number + 1],
+        )
+        alone = averaging.flat.updates(state.parameters, records, single, 0.3, momentum)
+        assert alone.shape == (1, 26)
+        assert torch.allclose(alone[0], both[number], atol=1e-6)
+
+
+def test_convolutions_keep_the_order_of_the_flat_vector():
+    averaging = loop(model=cnn(2, padded=False), local_steps=1, batch_size=4, learning_rate=0.1)
+    data, state = tiny_images(clients=1, records=4), averaging.init()
+    after = averaging.step(state, data)[0].parameters
+    module = cnn(2, padded=False)()
+    torch.nn.utils.vector_to_parameters(state.parameters.clone(), module.parameters())
+    loss = torch.nn.functional.cross_entropy(module(data.features), data.labels)
+    gradient = torch.autograd.grad(loss, list(module.parameters()))
+    expected = state.parameters - 0.1 * torch.cat([part.reshape(-1) for part in gradient])
+    assert torch.allclose(after, expected, atol=1e-6)
+    correct = (module(data.test_features).argmax(1) == data.test_labels).float().mean()
+    assert averaging.evaluate(state, data)[0] == pytest.approx(float(correct))
+
+
+def test_the_closed_form_is_used_for_what_it_holds_for_only():
+    linear, relu = torch.nn.Linear, torch.nn.ReLU
+    fits = factory(linear(3, 4), relu(), linear(4, 2))()
+    assert DenseNetwork.of(fits) == DenseNetwork(((4, 3), (2, 4)))
+    shared = linear(3, 3)
+    frozen, hooked = factory(linear(3, 2))(), factory(linear(3, 2))()
+    frozen[1].bias.requires_grad = False
+    hooked[1].register_forward_hook(lambda *_: None)
+    others = [
+        factory(linear(3, 4), torch.nn.Tanh(), linear(4, 2))(),
+        factory(linear(3, 2, bias=False))(),
+        factory(linear(3, 4), relu(), linear(4, 2), relu())(),
+        factory(shared, relu(), shared)(),
+        torch.nn.Sequential(torch.nn.Flatten(2), linear(3, 2)),
+        torch.nn.Sequential(linear(3, 2)),
+        factory(linear(3, 2))().double(),
+        cnn()(),
+        frozen,
+        hooked,
+    ]
+    assert [DenseNetwork.of(module) for module in others] == [None] * len(others)
 
 
 # The noise
