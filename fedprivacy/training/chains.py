@@ -368,7 +368,7 @@ class Sampling(ABC):
             else:
                 uploads = self._locally(state.round, local, seats.clients, *noise)
             self._check_finite(uploads, state.round)
-        parts = torch.from_numpy(np.ascontiguousarray(seats.shares)).to(uploads)
+        parts = torch.from_numpy(np.array(seats.shares)).to(uploads)
         return torch.bmm(parts[:, None, :], uploads)[:, 0, :]
 
     @abstractmethod

@@ -205,8 +205,8 @@ class GaussianLocal:
         return np.broadcast_to(self.kinds[..., None], shape)
 
     def scaled(self, each: Array) -> Array:
-        """Return numbers of the seats with an axis for coordinates."""
-        return each[..., None]
+        """Return numbers of the seats, once for each coordinate: numpy's inner loops are short."""
+        return np.repeat(each[..., None], self.points.shape[2], axis=2)
 
     def finish(self, points: Array) -> Tensor:
         """Return the clients' parameters."""
