@@ -125,7 +125,7 @@ def fed_smp_theorem_1(
             tolerance=tolerance,
             deadline=_PATIENCE,
         )
-        if bound.verdict(claimed) is not Verdict.CANNOT_BE_CERTIFIED:
+        if not bound.resolution[0] <= claimed < bound.resolution[1]:
             break
     return judged(claimed, delta, bound, remark)
 
