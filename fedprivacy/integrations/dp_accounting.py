@@ -39,7 +39,15 @@ from ..mechanisms import (
     SparsifiedPerturbation,
 )
 from ..relations import Adjacency, Facts, Observer, Unit
-from ..sampling import Everyone, FixedSize, Poisson, Scheme, Shuffled, WithReplacement
+from ..sampling import (
+    Everyone,
+    FixedSize,
+    Poisson,
+    Scheme,
+    Shuffled,
+    TruncatedPoisson,
+    WithReplacement,
+)
 
 __all__ = ["CertifiedAccountant", "adjacency_of", "from_event", "relation_of", "to_event"]
 
@@ -159,6 +167,10 @@ def _sampled_event(run: SampledMechanism) -> dpa.DpEvent:
         return dpa.PoissonSampledDpEvent(scheme.probability, inner)
     if type(scheme) is FixedSize:
         return dpa.SampledWithoutReplacementDpEvent(scheme.population, scheme.size, inner)
+    if type(scheme) is TruncatedPoisson and type(inner) is dpa.GaussianDpEvent:
+        return dpa.TruncatedSubsampledGaussianDpEvent(
+            scheme.population, scheme.probability, scheme.largest, inner.noise_multiplier
+        )
     _lost(*_UNSAID.get(type(scheme), (f"what {type(scheme).__name__} does", "it has no event")))
 
 
@@ -226,7 +238,9 @@ def from_event(event: dpa.DpEvent, *, unit: Unit | str | None = None) -> Mechani
 
     Events of exactly these classes are read, nested as dp-accounting allows: ``GaussianDpEvent``,
     ``LaplaceDpEvent``, ``SelfComposedDpEvent``, ``ComposedDpEvent``, ``PoissonSampledDpEvent``,
-    ``SampledWithoutReplacementDpEvent``, and ``NoOpDpEvent`` among others.
+    ``SampledWithoutReplacementDpEvent``, ``TruncatedSubsampledGaussianDpEvent`` (which is
+    ``TruncatedPoisson``: its ``dataset_size``, too, counts the record in question), and
+    ``NoOpDpEvent`` among others.
 
     Args:
         event: what was done.
@@ -301,6 +315,18 @@ def _read_fixed_size(event: Any, unit: Any, depth: int) -> _Reading:
     return _sampled(inner, FixedSize(event.sample_size, population=population))
 
 
+def _read_truncated(event: Any, unit: Any, depth: int) -> _Reading:
+    """Read Poisson sampling of which at most so many take part, uniformly chosen."""
+    inner = _read_noise(Gaussian)(event, unit, depth)
+    chance = non_negative(sampling_probability=event.sampling_probability)
+    population = integer(0, dataset_size=event.dataset_size)
+    largest = integer(0, truncated_batch_size=event.truncated_batch_size)
+    if chance == 0.0 or population == 0 or largest == 0:
+        return _NOTHING
+    chance = probability(sampling_probability=chance)
+    return _sampled(inner, TruncatedPoisson(chance, population=population, largest=largest))
+
+
 def _sampled(inner: _Reading, scheme: Scheme) -> _Reading:
     if not inner.private:
         return _EVERYTHING
@@ -314,6 +340,7 @@ _READERS: dict[type, Callable[[Any, Any, int], _Reading]] = {
     dpa.ComposedDpEvent: _read_sequence,
     dpa.PoissonSampledDpEvent: _read_poisson,
     dpa.SampledWithoutReplacementDpEvent: _read_fixed_size,
+    dpa.TruncatedSubsampledGaussianDpEvent: _read_truncated,
     dpa.NoOpDpEvent: lambda event, unit, depth: _NOTHING,
     dpa.NonPrivateDpEvent: lambda event, unit, depth: _EVERYTHING,
 }
@@ -507,6 +534,12 @@ _FIELDS: dict[type, dict[str, _Field]] = {
         "source_dataset_size": _INT,
         "sample_size": _INT,
         "event": _EVENT,
+    },
+    dpa.TruncatedSubsampledGaussianDpEvent: {
+        "dataset_size": _INT,
+        "sampling_probability": _FLOAT,
+        "truncated_batch_size": _INT,
+        "noise_multiplier": _FLOAT,
     },
 }
 """Event class -> field -> (to JSON, back). Numbers are checked when the event is read."""

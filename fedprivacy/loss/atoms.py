@@ -10,10 +10,9 @@ from dataclasses import dataclass, replace
 import numpy as np
 from scipy.special import logsumexp
 
-from .allocation import _Atoms as Law
-from .allocation import _merged, _split
 from .curve import TAIL_MASS, Curve
 from .lattice import Array, Lattice, Side, Tails
+from .laws import DiscreteLaw, merged, split
 from .spectrum import UNIT, Cumulants, Decay, Line, NoSpectrum, Rule, Spectrum
 
 _TOTAL = 1e-9
@@ -69,8 +68,8 @@ class Atoms(Curve):
         """Return the other orientation."""
         return self if self.symmetric else replace(self, swapped=not self.swapped)
 
-    def _law(self, side: Side) -> Law:
-        law = Law(*self._columns, self.infinite, self.vanishing, 0.0, 0.0, side)
+    def _law(self, side: Side) -> DiscreteLaw:
+        law = DiscreteLaw(*self._columns, self.infinite, self.vanishing, 0.0, 0.0, side)
         return law.swap() if self.swapped else law
 
     @functools.cached_property
@@ -108,9 +107,9 @@ class Atoms(Curve):
         """
         law = self._law(side)
         if side is Side.UP:
-            rounded = _split(law, step, min(tail_mass, TAIL_MASS)) if len(law.p) else _empty(step)
+            rounded = split(law, step, min(tail_mass, TAIL_MASS)) if len(law.p) else _empty(step)
             return rounded if len(law.p) else replace(rounded, infinite=law.p_infinite)
-        rounded = _merged(law, step, min(tail_mass, TAIL_MASS)) if len(law.p) else _empty(step)
+        rounded = merged(law, step, min(tail_mass, TAIL_MASS)) if len(law.p) else _empty(step)
         return replace(rounded, infinite=law.p_infinite * (1.0 - 1e-15))
 
     def _rule(self, tilt: float) -> Rule:

@@ -37,6 +37,10 @@ class Sampled(Curve):
     inner: Curve
     q: float
 
+    def __post_init__(self) -> None:
+        if not 0.0 < self.q < 1.0:
+            raise ValueError(f"Sampled: q = {self.q} must be in (0, 1); at 1 it is the inner curve")
+
     def tails(self, loss: Array, side: Side = Side.UP) -> Tails:
         """Return the inner tails at the inner loss, mixed; nothing from below where not exact."""
         if side is Side.DOWN and not self.inner.exact:

@@ -37,6 +37,10 @@ SAME = {
     "laplace": (LAPLACE, L),
     "poisson": (POISSON, dpa.PoissonSampledDpEvent(0.1, G)),
     "fixed": (FIXED, dpa.SampledWithoutReplacementDpEvent(60, 6, G)),
+    "truncated": (
+        NOISE.sampled(fp.TruncatedPoisson(0.1, population=60, largest=9)),
+        dpa.TruncatedSubsampledGaussianDpEvent(60, 0.1, 9, NOISE.noise_multiplier),
+    ),
     "repeated": (POISSON * 7, dpa.SelfComposedDpEvent(dpa.PoissonSampledDpEvent(0.1, G), 7)),
     "sum": (NOISE * 3 + LAPLACE, dpa.ComposedDpEvent([dpa.SelfComposedDpEvent(G, 3), L])),
     "one sample": (
@@ -156,6 +160,7 @@ READ = {
     dpa.ComposedDpEvent,
     dpa.PoissonSampledDpEvent,
     dpa.SampledWithoutReplacementDpEvent,
+    dpa.TruncatedSubsampledGaussianDpEvent,
 }
 NOT_READ = {
     dpa.DpEvent(),
@@ -167,7 +172,6 @@ NOT_READ = {
     dp_event.RepeatAndSelectDpEvent(G, 2.0, 1.0),
     dp_event.MixtureOfGaussiansDpEvent(1.0, (0.0, 1.0), (0.9, 0.1)),
     dpa.ZCDpEvent(0.5),
-    dpa.TruncatedSubsampledGaussianDpEvent(100, 0.1, 20, 1.0),
 }
 
 
@@ -473,6 +477,26 @@ def test_both_their_accountants_lie_above_our_lower_end(relation, event, delta):
     for account in pair(relation):
         assert account.compose(event).get_epsilon(delta) >= ours.lower > 0.0
     assert PLDAccountant(relation).compose(event).get_epsilon(delta) <= ours.upper + 2e-3
+
+
+@pytest.mark.parametrize("relation", [ADD, ZERO], ids=str)
+@pytest.mark.parametrize("largest", [1, 6, 12])
+def test_their_truncated_samples_are_ours(relation, largest):
+    """The same law of who takes part; theirs takes a worse pair for the rounds that are full."""
+    event = dpa.TruncatedSubsampledGaussianDpEvent(60, 0.1, largest, 1.3)
+    theirs = PLDAccountant(relation).compose(event, 20).get_epsilon(1e-5)
+    ours = CertifiedAccountant(relation).compose(event, 20).bound(1e-5)
+    assert 0.0 < ours.lower <= theirs
+    if relation == ADD:
+        assert 0.999 * ours.upper <= theirs <= 1.06 * ours.upper
+
+
+def test_truncated_samples_of_nobody_release_nothing():
+    for fields in [(0, 0.1, 9, 1.0), (60, 0.0, 9, 1.0), (60, 0.1, 0, 1.0)]:
+        with pytest.raises(ConversionError, match=r"releases nothing"):
+            from_event(dpa.TruncatedSubsampledGaussianDpEvent(*fields))
+    with pytest.raises(ConversionError, match=r"not private"):
+        from_event(dpa.TruncatedSubsampledGaussianDpEvent(60, 0.1, 9, 0.0))
 
 
 @pytest.mark.parametrize("count", [1, 10])

@@ -1,5 +1,7 @@
 """Curves made of composed curves: what is dominated from both sides still is."""
 
+import math
+
 import numpy as np
 import pytest
 import truth
@@ -106,3 +108,9 @@ def test_moments_of_a_fold_are_above_both_its_halves(order):
     assert same.log_moment(order) >= up.log_moment(order) * (1 - 1e-12)
     assert same.log_moment(order) == pytest.approx(same.swap().log_moment(order), rel=1e-9)
     assert Fold(up, down).swap() == Fold(down, up)
+
+
+@pytest.mark.parametrize("q", [0.0, 1.0, -0.1, 1.5, math.nan])
+def test_sampled_curves_refuse_what_is_no_sampling(q):
+    with pytest.raises(ValueError, match=r"must be in \(0, 1\)"):
+        Sampled(Gdp(1.0), q)

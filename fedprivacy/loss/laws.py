@@ -1,0 +1,135 @@
+"""Discrete laws of a loss, outcome by outcome, and how they are put on a lattice."""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+import numpy as np
+
+from .averages import sums_from_right
+from .lattice import MAX_POINTS, Array, Lattice, Side, Tails, TooLarge
+
+_ULP = 1.2e-16
+
+
+class DiscreteLaw(NamedTuple):
+    """One orientation of a law: outcomes in increasing loss, their masses, and what is revealed."""
+
+    loss: Array
+    p: Array
+    q: Array
+    p_infinite: float
+    """P-mass at loss +infinity."""
+    q_infinite: float
+    """Q-mass at loss -infinity."""
+    shift: float
+    """Error of the losses."""
+    cell: float
+    """About how far apart outcomes are."""
+    side: Side
+
+    def swap(self) -> DiscreteLaw:
+        """Return the other orientation."""
+        loss, p, q = -self.loss[::-1], self.q[::-1], self.p[::-1]
+        return self._replace(
+            loss=loss, p=p, q=q, p_infinite=self.q_infinite, q_infinite=self.p_infinite
+        )
+
+    def sums(self) -> Tails:
+        """Return the logs of sums of masses from each gap between outcomes to either end.
+
+        Rounded, and moved by ``shift``, so that p_above - a q_above and q_below - p_below / a err
+        to the side.
+        """
+        sign = 1.0 if self.side is Side.UP else -1.0
+        slack = sign * (_ULP * (len(self.loss) + 8) + 1e-13)
+        more, less, moved = 1.0 + slack, 1.0 - slack, sign * self.shift
+        with np.errstate(divide="ignore"):
+            return Tails(
+                np.log((sums_from_right(self.p) * math.exp(moved) + self.p_infinite) * more),
+                np.log(sums_from_right(self.q) * less),
+                np.log(_from_left(self.p) * math.exp(-moved) * less),
+                np.log((_from_left(self.q) + self.q_infinite) * more),
+            )
+
+
+def _from_left(values: Array) -> Array:
+    return np.append(0.0, np.cumsum(values))
+
+
+def _kept(law: DiscreteLaw, step: float, tail_mass: float) -> slice:
+    """Return where P keeps all but ``tail_mass`` on either side.
+
+    Raises:
+        TooLarge: the losses there need too many lattice points.
+    """
+    low = int(np.searchsorted(np.cumsum(law.p), tail_mass, side="right"))
+    high = len(law.p) - int(np.searchsorted(np.cumsum(law.p[::-1]), tail_mass, side="right"))
+    low = min(low, len(law.p) - 1)
+    high = max(high, low + 1)
+    if law.loss[high - 1] - law.loss[low] > step * (MAX_POINTS - 4):
+        raise TooLarge
+    return slice(low, high)
+
+
+def split(law: DiscreteLaw, step: float, tail_mass: float) -> Lattice:
+    """Split every outcome between the lattice points around it, its P- and Q-mass kept."""
+    part = _kept(law, step, tail_mass)
+    loss, p = law.loss[part] + law.shift, law.p[part] * math.exp(law.shift)
+    p[0] += law.p[: part.start].sum() * 1.01
+    index = np.floor(loss / step).astype(np.int64)
+    share = np.clip(np.expm1(index * step - loss) / math.expm1(-step), 0.0, 1.0)
+    first = int(index[0])
+    mass = np.bincount(index - first, p * (1.0 - share), int(index[-1]) - first + 2)
+    mass[1:] += np.bincount(index - first, p * share, len(mass) - 1)
+    slack = 1.0 + _ULP * (len(p) + 8)
+    infinite = law.p_infinite + float(law.p[part.stop :].sum()) * 1.01
+    return Lattice(step, first, np.asarray(mass * slack), infinite * slack)
+
+
+class _Group:
+    """Outcomes to be merged into one at a lattice point: P-mass, and Q-mass times the ratio."""
+
+    def __init__(self, loss: float, step: float) -> None:
+        self.index = math.ceil(loss / step)
+        self.index += self.index * step < loss
+        self.point = self.index * step
+        self.p = self.q = 0.0
+        self.guard = 1e-14
+
+    def add(self, loss: float, p: float) -> float:
+        """Take in what it takes to lift the group to its point; return the share left over."""
+        q = p * math.exp(self.point - loss)
+        self.guard += 1e-15
+        short = self.q * (1.0 + 3.0 * self.guard) - self.p
+        lift = p - q * (1.0 + 3.0 * self.guard)
+        taken = 1.0 if lift <= short else max(short, 0.0) / lift
+        self.p += taken * p
+        self.q += taken * q
+        return 1.0 - taken
+
+    def mass(self) -> float:
+        """Return the P-mass, lowered by its rounding."""
+        return self.p * (1.0 - self.guard)
+
+
+def merged(law: DiscreteLaw, step: float, tail_mass: float) -> Lattice:
+    """Merge consecutive outcomes, shares of them at the seams, into means on the lattice.
+
+    The last group, which nothing is left to lift, goes down to the point below its mean.
+    """
+    part = _kept(law, step, tail_mass)
+    losses = (law.loss[part] - law.shift).tolist()
+    masses = (law.p[part] * math.exp(-law.shift)).tolist()
+    group, first = _Group(losses[0], step), math.floor(losses[0] / step) - 1
+    mass = np.zeros(math.ceil(losses[-1] / step) - first + 2)
+    for loss, p in zip(losses, masses, strict=True):
+        left = group.add(loss, p)
+        while left > 0.0:
+            mass[group.index - first] += group.mass()
+            group = _Group(loss, step)
+            p, left = left * p, group.add(loss, left * p)
+    mean = group.point + math.log(group.p / group.q) - 4.0 * group.guard
+    mass[max(math.floor(mean / step) - first, 0)] += group.mass()
+    return Lattice(step, first, mass * (1.0 - 1e-15), 0.0)
