@@ -1,0 +1,291 @@
+"""Two-sided FedAvg beside SCAFFOLD: rounds and bytes to a target, after Yang, Fang and Liu.
+
+    python benchmarks/papers/fedavg_two_sided.py                 runs what is missing, then writes
+    python benchmarks/papers/fedavg_two_sided.py --only logistic
+    python benchmarks/papers/fedavg_two_sided.py --check         reruns the smallest cell
+
+Their Table 2 and Figure 1 are on MNIST, which is not here; these runs are on Fashion-MNIST, with a
+target for each model that it reaches there. Every cell is written down once it is run and not run
+again.
+"""
+
+import argparse
+import json
+import os
+import platform
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+import fedprivacy as fp
+from fedprivacy.training import (
+    FederatedAveraging,
+    FederatedData,
+    FlatModel,
+    LocalSGD,
+    cnn,
+    fashion_mnist,
+    logistic,
+    mlp,
+)
+
+RESULTS = Path(__file__).parent / "results" / "fedavg_two_sided.json"
+WORKERS, BATCH, EPOCHS, LOCAL_RATE, SERVER_RATE = 100, 64, 5, 0.1, 1.0
+MODELS = {
+    "logistic": logistic(784, 10),
+    "2nn": mlp(784, 10, hidden=(200, 200)),
+    "cnn": cnn(padded=False),
+}
+TARGETS = {"logistic": 0.78, "2nn": 0.80, "cnn": 0.80}
+MOST_ROUNDS = {"logistic": 200, "2nn": 200, "cnn": 60}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Cell:
+    """One run.
+
+    Args:
+        method: "fedavg" or "scaffold".
+        model: a key of ``MODELS``.
+        workers: n, how many of the 100 take part in a round.
+        classes: how many classes a worker has; 10 is an even split.
+        strategy: 1 draws with replacement, 2 without.
+        seed: of partition, start, cohorts and batches.
+        server_rate: the server's learning rate.
+        epochs: K, passes over a worker's images in a round.
+    """
+
+    method: str
+    model: str
+    workers: int
+    classes: int
+    strategy: int = 2
+    seed: int = 1
+    server_rate: float = SERVER_RATE
+    epochs: int = EPOCHS
+
+    @property
+    def scheme(self) -> fp.FixedSize | fp.WithReplacement | fp.Everyone:
+        """How the workers of a round are drawn."""
+        if self.workers == WORKERS and self.strategy == 2:
+            return fp.Everyone()
+        if self.strategy == 1:
+            return fp.WithReplacement(self.workers, population=WORKERS)
+        return fp.FixedSize(self.workers, population=WORKERS)
+
+
+@cache
+def data_for(classes: int, seed: int) -> FederatedData:
+    """Return Fashion-MNIST among 100 workers of 600 images and so many classes each."""
+    kinds = None if classes == 10 else classes
+    return fashion_mnist(clients=WORKERS, public=0, classes_per_client=kinds, seed=seed)
+
+
+class Averaging:
+    """Generalised FedAvg, the library's loop."""
+
+    def __init__(self, cell: Cell) -> None:
+        self.loop = FederatedAveraging(
+            model=MODELS[cell.model],
+            scheme=cell.scheme,
+            local_epochs=cell.epochs,
+            batch_size=BATCH,
+            learning_rate=LOCAL_RATE,
+            server_learning_rate=cell.server_rate,
+            seed=cell.seed,
+        )
+        self.state = self.loop.init()
+        self.upload_bytes = 0
+
+    def round(self, data: FederatedData) -> None:
+        """Run one round."""
+        self.state, info = self.loop.step(self.state, data)
+        self.upload_bytes += info.payload_bytes or 0
+
+    def evaluate(self, data: FederatedData) -> tuple[float, float]:
+        """Return (accuracy, loss) on the test set."""
+        return self.loop.evaluate(self.state, data)
+
+
+class Scaffold:
+    """SCAFFOLD with its second choice of control variates (Karimireddy et al. 2020).
+
+    A worker corrects every gradient by c - c_i and then sets c_i to c_i - c plus its update over
+    (steps * local rate); it sends the update and the change of c_i, twice FedAvg's bytes. A worker
+    keeps c_i between rounds, so this cannot be made private as it stands.
+    """
+
+    def __init__(self, cell: Cell) -> None:
+        self.cell, self.number, self.upload_bytes = cell, 0, 0
+        start = Averaging(cell).loop
+        self.flat: FlatModel = start.flat
+        self.point: Tensor = start.init().parameters
+        self.common = torch.zeros_like(self.point)
+        self.own = torch.zeros(WORKERS, len(self.point))
+        self.plan = LocalSGD(epochs=cell.epochs, batch_size=BATCH)
+        self.generator = np.random.default_rng(cell.seed)
+
+    def round(self, data: FederatedData) -> None:
+        """Run one round."""
+        cohort = self.cell.scheme.draw(WORKERS, self.generator)
+        moved, turned = torch.zeros_like(self.point), torch.zeros_like(self.point)
+        for worker in map(int, cohort):
+            update, change = self._worker(data, worker)
+            moved += update
+            turned += change
+            self.own[worker] += change
+            self.upload_bytes += 2 * 4 * len(self.point)
+        self.point = self.point - self.cell.server_rate * moved / len(cohort)
+        self.common += turned / WORKERS
+
+    def _worker(self, data: FederatedData, worker: int) -> tuple[Tensor, Tensor]:
+        """Return (start - end, change of the worker's control variate)."""
+        rows = data.clients[worker]
+        correction = self.common - self.own[worker]
+        self.flat.load(self.point)
+        parts = list(zip(self.flat.trained, self.flat.split(correction), strict=True))
+        batches = self.plan.batches(len(rows), self.generator)
+        for batch in batches:
+            chosen = torch.from_numpy(rows[batch])
+            outputs = self.flat.module(data.features[chosen])
+            loss = torch.nn.functional.cross_entropy(outputs, data.labels[chosen])
+            slopes = torch.autograd.grad(loss, self.flat.trained)
+            with torch.no_grad():
+                for (parameter, fix), slope in zip(parts, slopes, strict=True):
+                    parameter.sub_(slope + fix, alpha=LOCAL_RATE)
+        update = self.point - self.flat.flatten()
+        return update, update / (len(batches) * LOCAL_RATE) - self.common
+
+    def evaluate(self, data: FederatedData) -> tuple[float, float]:
+        """Return (accuracy, loss) on the test set."""
+        return self.flat.evaluate(self.point, data.test_features, data.test_labels)
+
+
+def run(cell: Cell, most: int | None = None) -> dict[str, Any]:
+    """Run a cell until its target or ``most`` rounds and return what came out."""
+    data = data_for(cell.classes, cell.seed)
+    learner = Averaging(cell) if cell.method == "fedavg" else Scaffold(cell)
+    target, most = TARGETS[cell.model], most or MOST_ROUNDS[cell.model]
+    accuracy: list[float] = []
+    loss: list[float] = []
+    began = time.process_time()
+    while len(accuracy) < most and (not accuracy or accuracy[-1] < target):
+        learner.round(data)
+        right, entropy = learner.evaluate(data)
+        accuracy.append(round(right, 4))
+        loss.append(round(entropy, 5))
+    reached = accuracy[-1] >= target
+    return asdict(cell) | {
+        "target": target,
+        "rounds_to_target": len(accuracy) if reached else None,
+        "rounds_run": len(accuracy),
+        "upload_bytes": learner.upload_bytes,
+        "processor_seconds": round(time.process_time() - began, 1),
+        "accuracy": accuracy,
+        "test_loss": loss,
+    }
+
+
+def table_2() -> Iterator[Cell]:
+    """Yield the cells of Table 2: both methods, even and two classes, 10 and 100 workers."""
+    for model in MODELS:
+        for classes in (10, 2):
+            for workers in (10, 100):
+                for method in ("fedavg", "scaffold"):
+                    yield Cell(method=method, model=model, workers=workers, classes=classes)
+
+
+def figure_1() -> Iterator[Cell]:
+    """Yield the cells of Figure 1 (a) and (c), and both strategies, for the 2NN and logistic."""
+    for model in ("logistic", "2nn"):
+        for classes in (1, 5):
+            yield Cell(method="fedavg", model=model, workers=10, classes=classes)
+        for epochs in (1, 10):
+            yield Cell(method="fedavg", model=model, workers=10, classes=5, epochs=epochs)
+        for classes in (10, 2):
+            yield Cell(method="fedavg", model=model, workers=10, classes=classes, strategy=1)
+    yield Cell(method="fedavg", model="2nn", workers=100, classes=5)
+    yield Cell(method="fedavg", model="2nn", workers=100, classes=1)
+
+
+SMALLEST = Cell(method="fedavg", model="logistic", workers=10, classes=10)
+
+
+def known() -> list[dict[str, Any]]:
+    """Return the cells that are written down."""
+    if not RESULTS.exists():
+        return []
+    cells: list[dict[str, Any]] = json.loads(RESULTS.read_text())["cells"]
+    return cells
+
+
+def matches(result: dict[str, Any], cell: Cell) -> bool:
+    """Return whether a result is of a cell."""
+    return all(result[name] == value for name, value in asdict(cell).items())
+
+
+def write(cells: list[dict[str, Any]]) -> None:
+    """Write the results, all or nothing."""
+    versions = {"python": platform.python_version(), "torch": torch.__version__}
+    settings = {
+        "data": "fashion-mnist, 60,000 images among 100 workers",
+        "batch_size": BATCH,
+        "local_rate": LOCAL_RATE,
+    }
+    head = json.dumps({"versions": versions, "settings": settings})[:-1]
+    lines = ",\n".join(json.dumps(cell) for cell in cells)
+    temporary = RESULTS.with_suffix(".tmp")
+    temporary.write_text(f'{head}, "cells": [\n{lines}\n]}}\n')
+    os.replace(temporary, RESULTS)
+
+
+def check() -> int:
+    """Rerun the smallest cell and compare every round; return the exit status."""
+    wanted = next((cell for cell in known() if matches(cell, SMALLEST)), None)
+    if wanted is None:
+        print(f"{RESULTS} lacks the smallest cell; run without --check first")
+        return 1
+    found = run(SMALLEST, wanted["rounds_run"])
+    apart = max(abs(a - b) for a, b in zip(found["accuracy"], wanted["accuracy"], strict=True))
+    same = apart <= 0.005 and found["upload_bytes"] == wanted["upload_bytes"]
+    print(f"{'same' if same else 'DIFFERENT'}: accuracies differ by at most {apart:.4f}")
+    return 0 if same else 1
+
+
+def main() -> None:
+    """Read the command line and do as it says."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--only", choices=list(MODELS))
+    parser.add_argument("--workers", type=int, choices=[10, 100])
+    parser.add_argument("--check", action="store_true")
+    options = parser.parse_args()
+    torch.set_num_threads(1)
+    if options.check:
+        sys.exit(check())
+    cells = known()
+    for cell in (*table_2(), *figure_1()):
+        wanted = (options.only or cell.model, options.workers or cell.workers)
+        if wanted != (cell.model, cell.workers) or any(matches(old, cell) for old in cells):
+            continue
+        cells.append(run(cell))
+        write(cells)
+        last = cells[-1]
+        print(
+            cell,
+            last["rounds_to_target"],
+            last["accuracy"][-1],
+            last["processor_seconds"],
+            flush=True,
+        )
+
+
+if __name__ == "__main__":
+    main()
