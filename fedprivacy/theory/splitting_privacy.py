@@ -145,21 +145,23 @@ def final_models_mu(of: PrivateSplitting) -> float:
     up to rounding; any would be sound. Bounded in K where the matrix of X and Z is stable, which
     asks for L / l not far above 1; ``rounds_mu`` may be less.
     """
-    paid = _Payments.of(of)
     with np.errstate(over="ignore", invalid="ignore"):
-        ahead = paid.start(of.rounds - 1 - len(paid.weights))
-        free = paid.end(ahead, np.zeros_like(paid.weights))
-    if not math.isfinite(free):
-        return math.inf
+        squares = _cheapest(_Payments.of(of), of.rounds)
+    return math.sqrt(squares) / of.noise_std * (1.0 + SLACK) if math.isfinite(squares) else math.inf
+
+
+def _cheapest(paid: _Payments, rounds: int) -> float:
+    """Return the least sum of squared payments, not finite where the distances overflow."""
+    ahead = paid.start(rounds - 1 - len(paid.weights))
+    free = paid.end(ahead, np.zeros_like(paid.weights))
     low, high = 0.0, free / paid.squares
-    for _ in range(60):
+    for _ in range(60 if math.isfinite(free) else 0):
         rate = 0.5 * (low + high)
         needed = free - float((paid.weights * np.minimum(paid.drift, rate * paid.weights)).sum())
         low, high = (rate, high) if needed > rate * paid.squares else (low, rate)
     payments = np.minimum(paid.drift, high * paid.weights)
-    last = paid.end(ahead, payments) * (1.0 + SLACK + 1e-14 * of.rounds)
-    total = float((payments**2).sum()) + last**2 / paid.squares
-    return math.sqrt(total) / of.noise_std * (1.0 + SLACK)
+    last = paid.end(ahead, payments) * (1.0 + SLACK + 1e-14 * rounds)
+    return float((payments * payments).sum()) + last * last / paid.squares
 
 
 @dataclass(frozen=True)

@@ -473,6 +473,16 @@ def test_the_final_models_do_not_lose_more_with_the_rounds():
     assert limit < 2 * 1000 / 1001  # twice the printed one
 
 
+@pytest.mark.parametrize("rounds", [2, 30, 100, 200, 400, 1000, 10**6])
+def test_distances_that_grow_give_no_bound_and_no_warning(rounds):
+    for ratio in (10.0, 1e3, 1e6):
+        for rho in (0.01, 1.0, 100.0):
+            run = private(rho, 1.5 / (ratio + 1 / rho), 7, rounds, high=ratio)
+            found = final_models_mu(run)
+            assert found == math.inf or found >= attained(run, "final", 1e-9).mu
+            assert found >= rounds_mu(private(rho, run.step_size, 7, 1, high=ratio))
+
+
 def test_one_round_is_t6():
     generator = np.random.default_rng(41)
     for _ in range(50):
