@@ -6,6 +6,7 @@ mean of the f_i and need nothing but gradients. They are comparisons: nothing pr
 """
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
@@ -13,7 +14,7 @@ from torch import Tensor
 
 from fedprivacy.training import AgentData, AgentLoss
 
-State = dict[str, Tensor]
+State = dict[str, Any]
 
 
 @dataclass(frozen=True)

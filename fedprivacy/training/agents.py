@@ -381,7 +381,7 @@ class ModuleLoss(AgentLoss):
 
     def gradient(self, points: Tensor, data: AgentData, clip_norm: float | None = None) -> Tensor:
         """Return each agent's gradient; see ``AgentLoss``."""
-        one = self._mean if clip_norm is None else self._clipped
+        one, _ = self._mean if clip_norm is None else self._clipped, self.flat
         over_agents = torch.vmap(
             lambda x, features, targets, weights: one(x, features, targets, weights, clip_norm),
             randomness="different",
