@@ -205,10 +205,10 @@ def _law(weights: Sequence[int], fraction: float) -> NDArray[np.float64] | None:
     law = np.ones(1)
     for weight, count in sorted(Counter(weights).items()):
         counted = _binomial(count, fraction)
+        if weight * len(counted) + len(law) > 4 * MAX_WITNESS:
+            return None
         spread = np.zeros(weight * (len(counted) - 1) + 1)
         spread[::weight] = counted
-        if len(law) + len(spread) > 8 * MAX_WITNESS:
-            return None
         law = _kept(np.convolve(law, spread))
     law[1:] *= 1.0 - 1e-15 * (64 + len(weights))
     law[0] = 1.0 - math.fsum(law[1:])
@@ -216,13 +216,16 @@ def _law(weights: Sequence[int], fraction: float) -> NDArray[np.float64] | None:
 
 
 def _binomial(count: int, fraction: float) -> NDArray[np.float64]:
-    """Return the binomial law by repeated squaring, without what is rarer than 1e-20."""
+    """Return the binomial law by repeated squaring, without what is rarer than 1e-20.
+
+    A law that grows too long is returned unfinished: nobody uses it.
+    """
     law, square = np.ones(1), np.array([1.0 - fraction, fraction])
-    while count:
+    while count and len(square) <= 4 * MAX_WITNESS >= len(law):
         law = _kept(np.convolve(law, square)) if count & 1 else law
         count >>= 1
         square = _kept(np.convolve(square, square)) if count else square
-    return law
+    return np.ones(8 * MAX_WITNESS) if count else law
 
 
 def _kept(law: NDArray[np.float64]) -> NDArray[np.float64]:
