@@ -15,11 +15,14 @@ from ..loss import Composed, Curve, Side, inversion
 from ..loss.composition import Composition
 from ..loss.lattice import TooLarge
 from ..loss.spectrum import NoSpectrum
+from ..loss.trimming import trim
 from ..privacy_loss import PrivacyLoss
 from . import direct
 from .base import Accountant, Answer, orientations
 
 _ROUNDS = 10
+_SLACK = 1e-7
+"""By which share of delta the profile may be off."""
 _FEW = 64
 """Up to so many rounds a lattice is tried before a smoothed inversion."""
 _COARSE = "the asked tolerance would need a lattice of more than 2 million points"
@@ -115,14 +118,19 @@ class _Question:
 def _epsilon_of(
     curve: Curve, delta: float, tolerance: float, deadline: float | None, floor: float
 ) -> Interval:
-    """Return epsilon's interval; an orientation that stays below ``floor`` is not refined."""
-    if _stays_below(curve, delta, floor, floor):
+    """Return epsilon's interval; an orientation that stays below ``floor`` is not refined.
+
+    What is rarer than delta by far is left out: the profile that is asked is then off by a slack.
+    """
+    curve, slack = trim(curve, _SLACK * delta)
+    least, most = delta - slack, delta + slack
+    if _stays_below(curve, least, floor, floor):
         return Interval(0.0, floor, "PLD, moments inverted")
     question = _Question(
         lambda: delta,
-        lambda smooth: inversion.epsilon_interval(curve, delta, tolerance, smooth),
+        lambda smooth: inversion.epsilon_interval(curve, delta, tolerance, smooth, slack),
         lambda side: direct.epsilon(curve, delta, side),
-        lambda composition: composition.epsilon(delta),
+        lambda composition: composition.epsilon(least if composition.side is Side.UP else most),
         lambda low, high: (high - low) / tolerance,
         deadline,
     )

@@ -302,7 +302,7 @@ def delta_interval(
 
 
 def epsilon_interval(
-    curve: Curve, delta: float, tolerance: float, smooth: bool
+    curve: Curve, delta: float, tolerance: float, smooth: bool, slack: float = 0.0
 ) -> tuple[float, float]:
     """Return certified (low, high) of the epsilon at a delta.
 
@@ -311,6 +311,7 @@ def epsilon_interval(
         delta: in (0, 1).
         tolerance: wanted width.
         smooth: whether the profile may be smoothed where that is needed: wider and slower.
+        slack: by how much the wanted profile may differ from the curve's, at any epsilon.
 
     Raises:
         NoSpectrum: the method does not reach this curve.
@@ -328,9 +329,9 @@ def epsilon_interval(
             if again:
                 break
             raise
-        if inverted.bounds(np.zeros(1))[1][0] <= delta:
+        if inverted.bounds(np.zeros(1))[1][0] <= delta - slack:
             return 0.0, 0.0
-        before, best = best, _meet(best, _around(inverted, delta, x))
+        before, best = best, _meet(best, _around(inverted, delta, x, slack))
         if best[1] - best[0] < 0.5 * tolerance:
             break
         x = _following(x, before, best, again)
@@ -375,8 +376,9 @@ def _std(tolerance: float, slope: float) -> float:
     return math.sqrt(min(tolerance, 0.1) / 8.0) / slope
 
 
-def _around(inverted: Inverted, delta: float, start: float) -> tuple[float, float]:
+def _around(inverted: Inverted, delta: float, start: float, slack: float) -> tuple[float, float]:
     """Return certified (low, high) of the epsilon at a delta from one inversion."""
+    most, least = delta + slack, delta - slack
 
     def low(x: float) -> float:
         return float(inverted.bounds(np.array([x]))[0][0])
@@ -387,10 +389,10 @@ def _around(inverted: Inverted, delta: float, start: float) -> tuple[float, floa
     at, slope = inverted.solve(delta, start)
     width = (high(at) - low(at)) / slope if slope > 0 else 1.0
     width = min(max(width, 1e-14 * (1.0 + at)), 1.0 + at) if width >= 0 else 1.0
-    below = _first(lambda x: low(x) >= delta, at, -width)
-    above = _first(lambda x: high(x) <= delta, at, width)
+    below = _first(lambda x: low(x) >= most, at, -width)
+    above = _first(lambda x: high(x) <= least, at, width)
     ends = 0.0 if below is None else below, math.inf if above is None else above
-    centre = start if low(start) >= delta else 0.0, start if high(start) <= delta else math.inf
+    centre = start if low(start) >= most else 0.0, start if high(start) <= least else math.inf
     return _meet(ends, centre)
 
 

@@ -231,9 +231,9 @@ class GaussianMix(Curve):
         means = sorted({mean for _, mean in p + q})
         gap = (means[-1] - means[0]) / 2 if len(means) == 3 else means[-1] - means[0]
         middle = means[-1] - gap
-        if len(means) > 3 or gap > 30.0 or abs(means[0] + gap - middle) * (len(means) - 2) > 0:
-            return None
         at = (middle - gap, middle, means[-1])
+        if gap > 30.0 or not set(means) <= set(at):
+            return None
         heavy = [[sum(w for w, m in part if m == mean) for mean in at] for part in (p, q)]
         if heavy[0][2] <= 0.0 or heavy[1][2] > 0.0:
             return None

@@ -5,8 +5,10 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
+import truth
 from mpmath import mp, mpf
 
+from fedprivacy.accountants import direct
 from fedprivacy.loss import Composed, Fold, GaussianMix, Gdp, LaplacePair, Sampled, Side
 from fedprivacy.loss.composition import Composition
 from fedprivacy.loss.lattice import Lattice
@@ -205,3 +207,17 @@ def test_bounded_losses_keep_their_crossing(delta):
     run = Composed(((LaplacePair(0.5), 9),))
     down, up = (run.composition(2e-3, side, 1e-12).epsilon(delta) for side in (Side.DOWN, Side.UP))
     assert down <= up <= down + 0.03
+
+
+@pytest.mark.parametrize("means", [(0.0, 1.0, 6.0), (-2.0, 0.0, 0.5), (0.3, 0.7), (0.1, 0.2, 0.3)])
+def test_thresholds_of_means_at_unequal_distances_hold_the_truth(means):
+    """Three means once counted as equally spaced wherever the outer two were."""
+    weights = (0.9, 0.099, 0.001) if len(means) == 3 else (0.9, 0.1)
+    p = tuple(zip(weights, means, strict=True))
+    curve = GaussianMix(1.0, p, ((1.0, means[0]),))
+    pair = tuple(tuple((mpf(w), mpf(m)) for w, m in side) for side in (curve.p, curve.q))
+    for epsilon in (0.05, 0.5, 3.0):
+        exact = float(truth.mixture_delta(pair, epsilon))
+        for side in (Side.UP, Side.DOWN):
+            found = direct.delta(curve, np.array([epsilon]), side)[0]
+            assert found == pytest.approx(exact, rel=1e-9, abs=1e-14)
