@@ -8,8 +8,12 @@ from typing import NoReturn
 
 from ..errors import UnsupportedCombination
 from . import nodes
+from .atoms import Atoms
 from .curve import Curve
 from .lattice import Array, Side, Tails
+
+APART = Atoms((), infinite=1.0, vanishing=1.0)
+"""Two laws without a common outcome: everything is lost, whatever else is seen."""
 
 
 @dataclass(frozen=True)
@@ -72,7 +76,7 @@ def compose(parts: Iterable[tuple[Curve, int]]) -> Curve:
     given = list(parts)
     widths = sorted({len(curve.curves) for curve, _ in given if isinstance(curve, AnyOf)})
     if not widths:
-        return nodes.compose(given)
+        return _composed(given)
     if len(widths) > 1:
         raise UnsupportedCombination(
             f"rounds for {widths} kinds of units do not compose; let every round list the same "
@@ -80,7 +84,11 @@ def compose(parts: Iterable[tuple[Curve, int]]) -> Curve:
         )
     return AnyOf(
         tuple(
-            nodes.compose((c.curves[k] if isinstance(c, AnyOf) else c, n) for c, n in given)
+            _composed([(c.curves[k] if isinstance(c, AnyOf) else c, n) for c, n in given])
             for k in range(widths[0])
         )
     )
+
+
+def _composed(parts: list[tuple[Curve, int]]) -> Curve:
+    return APART if any(curve == APART for curve, _ in parts) else nodes.compose(parts)
