@@ -142,9 +142,7 @@ class FlatModel:
         self.dimension = sum(shape.numel() for shape in self.shapes.values())
         self.clients_at_once = min(CLIENTS_AT_ONCE, max(1, WORKSPACE // self.dimension))
         self.dense = DenseNetwork.of(self.module)
-        for parameter in self.module.parameters():
-            if parameter.dim() == 4:
-                parameter.data = parameter.data.contiguous(memory_format=torch.channels_last)
+        self.module.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
 
     def flatten(self) -> Tensor:
         """Return a copy of the module's parameters, shape (d,)."""
