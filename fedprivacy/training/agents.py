@@ -183,7 +183,8 @@ class AgentLoss(ABC):
     """What every agent minimises: the mean of a loss over its records, plus a regulariser."""
 
     contracts_clipped: ClassVar[bool] = False
-    """Whether clipping each record's gradient leaves a convex and smooth loss."""
+    """Whether clipping each record's gradient leaves it as convex and as smooth as ``curvature``
+    says: a convex loss whose strong convexity is all the regulariser's, which is not clipped."""
 
     @abstractmethod
     def dimension(self, data: AgentData) -> int:
