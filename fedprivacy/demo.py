@@ -2,34 +2,42 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from .audit import RunRecord, report
 from .audit.report import in_words
 from .errors import refuse
-from .experiment import TITLES, Experiment
+from .experiment import Experiment
 from .progress import Steps
+from .training.jobs import TITLES
 
 
 @dataclass(frozen=True)
 class DemoOutcome:
     """What the demo did."""
 
-    experiment: Experiment
+    experiments: dict[str, Experiment]
+    """By method; one budget, so one noise multiplier."""
     records: dict[str, RunRecord]
     """By method."""
     report: Path
     ledgers: Path
 
+    @property
+    def one(self) -> Experiment:
+        """A private experiment: what it says of the budget holds for all."""
+        return next(e for e in self.experiments.values() if e.job.knob is not None)
+
     def to_dict(self) -> dict[str, Any]:
         """Return the outcome as plain JSON values."""
+        one = self.one
         return {
-            "data": self.experiment.preset.data.name,
-            "budget": {"epsilon": self.experiment.epsilon, "delta": self.experiment.delta},
-            "noise_multiplier": self.experiment.multiplier,
-            "rounds": self.experiment.preset.rounds,
+            "data": one.job.data.name,
+            "budget": {"epsilon": one.epsilon, "delta": one.delta},
+            "noise_multiplier": one.setting,
+            "rounds": one.job.rounds,
             "runs": {method: _row(record) for method, record in self.records.items()},
             "report": str(self.report),
             "ledgers": str(self.ledgers),
@@ -46,11 +54,13 @@ def _row(record: RunRecord) -> dict[str, Any]:
     }
 
 
-def run_demo(experiment: Experiment, output: Path, ledgers: Path | None = None) -> DemoOutcome:
+def run_demo(
+    experiments: dict[str, Experiment], output: Path, ledgers: Path | None = None
+) -> DemoOutcome:
     """Calibrate, train every method, audit every ledger, write the report.
 
     Args:
-        experiment: data, settings and budget.
+        experiments: by method, on one data set with one budget.
         output: where the page goes.
         ledgers: folder for the ledgers, new or empty; None for a new one beside the page.
 
@@ -61,16 +71,25 @@ def run_demo(experiment: Experiment, output: Path, ledgers: Path | None = None) 
     records: dict[str, RunRecord] = {}
     with Steps() as steps:
         with steps.step("calibrating the noise"):
-            _ = experiment.multiplier
-        for method, title in TITLES.items():
-            with steps.rounds(f"training {title}", experiment.preset.rounds) as tick:
+            experiments = _at_one_level(experiments)
+        for method, experiment in experiments.items():
+            with steps.rounds(f"training {TITLES[method]}", experiment.job.rounds) as tick:
                 path = folder / f"{method}.ledger"
-                records[method] = experiment.run(method, ledger_path=path, on_round=tick)
+                records[method] = experiment.run(ledger_path=path, on_round=tick)
         with steps.step("writing the report"):
             named = {TITLES[method]: record for method, record in records.items()}
-            data = experiment.preset.data.name
+            data = next(iter(experiments.values())).job.data.name
             page = report(named, output, title=f"Private federated learning on {data}")
-    return DemoOutcome(experiment, records, page, folder)
+    return DemoOutcome(experiments, records, page, folder)
+
+
+def _at_one_level(experiments: dict[str, Experiment]) -> dict[str, Experiment]:
+    """Calibrate once: sparsifying and the clip norm cancel out of the privacy loss."""
+    level = next(e for e in experiments.values() if e.job.knob is not None).setting
+    return {
+        method: each if each.job.knob is None else replace(each, level=level)
+        for method, each in experiments.items()
+    }
 
 
 def _folder(output: Path, ledgers: Path | None) -> Path:
@@ -94,12 +113,12 @@ def table(outcome: DemoOutcome) -> None:
     from rich.console import Console
     from rich.table import Table
 
-    experiment, console = outcome.experiment, Console(highlight=False)
+    experiment, console = outcome.one, Console(highlight=False)
     console.print(
         f"\nBudget: epsilon = {experiment.epsilon:g}, delta = {experiment.delta:g}, client level, "
         f"{experiment.adjacency!s}, {experiment.observer!s}. "
-        f"Noise multiplier {experiment.multiplier:.4g}, {experiment.preset.rounds} rounds, "
-        f"{experiment.preset.data.population} clients.\n",
+        f"Noise multiplier {experiment.setting:.4g}, {experiment.job.rounds} rounds, "
+        f"{experiment.job.data.population} clients.\n",
         markup=False,
     )
     rows = Table("method", "accuracy", "uploaded", "epsilon, certified", "verdict", box=None)

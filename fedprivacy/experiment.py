@@ -6,75 +6,58 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
+from typing import Any
 
 from .audit import RunRecord, audit
 from .budget import Budget
 from .calibration import Calibration, calibrate
 from .errors import BudgetExhausted, LedgerError, integer, positive, refuse
 from .ledger import Ledger
-from .mechanisms import Mechanism, SparsifiedPerturbation
-from .relations import Adjacency, Observer, Unit
-from .training import FederatedAveraging, RoundInfo, State, train
-from .training.presets import METHODS, Preset
+from .relations import Adjacency, Observer
+from .training import RoundInfo, train
+from .training.jobs import Job
+from .training.rounds import Loop
 
-TITLES = dict(zip(METHODS, ("FedAvg", "DP-FedAvg", "Fed-SMP top-k", "Fed-SMP rand-k"), strict=True))
-"""Every method that can be trained, with its name for people."""
-
-OnRound = Callable[[State, RoundInfo], None]
+OnRound = Callable[[Any, RoundInfo], None]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Experiment:
-    """A data set, the settings of a run on it, and the budget that its private forms must keep.
+    """A job, and the budget that it must keep.
 
     Args:
-        preset: data, loop, rounds, clip norm and share of the coordinates kept.
+        job: data, loop and rounds; see ``training.jobs``.
         epsilon: the budget.
         delta: the budget.
-        adjacency: how neighbouring data sets differ; the unit is a client.
+        adjacency: how neighbouring data sets differ; None for the job's own.
         observer: who looks.
-        missing: how many clients of a cohort may fail to answer, at worst.
-        noise_multiplier: None to calibrate it from the budget.
+        level: value of the job's knob; None to calibrate it from the budget.
         seed: None for randomness from the operating system, as privacy needs.
         evaluate_every: rounds between two evaluations on the test set.
     """
 
-    preset: Preset
+    job: Job
     epsilon: float
     delta: float
-    adjacency: Adjacency | str = Adjacency.ZERO_OUT
+    adjacency: Adjacency | str | None = None
     observer: Observer | str = Observer.AGGREGATE
-    missing: int = 0
-    noise_multiplier: float | None = None
+    level: float | None = None
     seed: int | None = None
     evaluate_every: int = 1
 
     def __post_init__(self) -> None:
         integer(1, evaluate_every=self.evaluate_every)
-        if self.noise_multiplier is not None:
-            positive(noise_multiplier=self.noise_multiplier)
-
-    def loop(self, method: str, noise_multiplier: float | None = None) -> FederatedAveraging:
-        """Return a method's loop with a noise multiplier."""
-        loop = self.preset.loop(method, noise_multiplier=noise_multiplier, seed=self.seed)
-        if not isinstance(loop.perturbation, SparsifiedPerturbation):
-            return loop
-        return replace(loop, perturbation=replace(loop.perturbation, missing=self.missing))
+        if self.adjacency is None:
+            object.__setattr__(self, "adjacency", self.job.adjacency)
+        if self.level is not None:
+            positive(**{self.job.knob or "level": self.level})
 
     @cached_property
     def calibration(self) -> Calibration:
-        """The smallest noise multiplier that meets the budget; the same for every method.
-
-        Sparsifying and the clip norm cancel out of the privacy loss.
-        """
-
-        def run(noise_multiplier: float) -> Mechanism:
-            one = self.loop("dp-fedavg", noise_multiplier).round_mechanism
-            assert one is not None
-            return one * self.preset.rounds
-
+        """The value of the knob that just meets the budget."""
+        assert self.adjacency is not None
         return calibrate(
-            run,
+            self.job.run,
             epsilon=self.epsilon,
             delta=self.delta,
             adjacency=self.adjacency,
@@ -82,61 +65,60 @@ class Experiment:
         )
 
     @property
-    def multiplier(self) -> float:
-        """The noise multiplier given, or the calibrated one."""
-        given = self.noise_multiplier
-        return float(self.calibration.value) if given is None else given
+    def setting(self) -> float | None:
+        """The level given, or the calibrated one; None for a job without privacy."""
+        if self.job.knob is None:
+            return None
+        return float(self.calibration.value) if self.level is None else self.level
 
     def run(
         self,
-        method: str,
         *,
         ledger_path: Path | None = None,
         checkpoint: Path | None = None,
         on_round: OnRound | None = None,
     ) -> RunRecord:
-        """Train with one method; a private one is recorded, kept within the budget and audited.
+        """Train; a private run is recorded, kept within the budget and audited.
 
         Args:
-            method: one of ``training.presets.METHODS``.
             ledger_path: where a private run is recorded; a ledger that is there already is gone
                 on with, if a checkpoint is there too.
             checkpoint: file that the run resumes from.
             on_round: called after every round.
 
         Raises:
-            ParameterError: an unknown method, or a private one without a ledger.
+            ParameterError: a private job without a ledger.
             LedgerError: the ledger exists and there is no checkpoint to go on from.
             BudgetExhausted: the budget does not allow all rounds.
         """
-        scores = _Scores(self, on_round)
-        rounds = self.preset.rounds
-        if method == "fedavg":
-            plain = self.loop(method)
-            train(plain, self.preset.data, rounds=rounds, checkpoint=checkpoint, on_round=scores)
+        loop = self.job.loop(self.setting, self.seed)
+        scores = _Scores(self, loop, on_round)
+        if self.job.knob is None:
+            rounds, data = self.job.rounds, self.job.data
+            train(loop, data, rounds=rounds, checkpoint=checkpoint, on_round=scores)
             return scores.record()
         if ledger_path is None:
             refuse("ledger_path", None, "be given", "a private run must leave a ledger")
-        loop = self.loop(method, self.multiplier)
         self._train_privately(loop, ledger_path, checkpoint, scores)
         return replace(scores.record(), audit=audit(ledger_path))
 
     def _train_privately(
-        self, loop: FederatedAveraging, path: Path, checkpoint: Path | None, on_round: OnRound
+        self, loop: Loop[Any], path: Path, checkpoint: Path | None, on_round: OnRound
     ) -> None:
+        assert self.adjacency is not None
         budget = Budget(
             epsilon=self.epsilon,
             delta=self.delta,
             adjacency=self.adjacency,
             observer=self.observer,
         )
-        ledger = self._ledger(path, checkpoint, loop, budget.rule)
+        ledger = self._ledger(path, checkpoint, budget.rule)
         before = ledger.spent_rounds
         try:
             train(
                 loop,
-                self.preset.data,
-                rounds=self.preset.rounds,
+                self.job.data,
+                rounds=self.job.rounds,
                 ledger=ledger,
                 budget=budget,
                 checkpoint=checkpoint,
@@ -148,15 +130,13 @@ class Experiment:
                 raise
             raise BudgetExhausted(
                 f"{problem}; the run was interrupted before and a round that may have been "
-                f"released was run again, so fewer than {self.preset.rounds} rounds fit; the "
+                f"released was run again, so fewer than {self.job.rounds} rounds fit; the "
                 "last checkpoint holds the model"
             ) from problem
         finally:
             ledger.release()
 
-    def _ledger(
-        self, path: Path, checkpoint: Path | None, loop: FederatedAveraging, rule: str
-    ) -> Ledger:
+    def _ledger(self, path: Path, checkpoint: Path | None, rule: str) -> Ledger:
         if path.exists():
             if checkpoint is None or not checkpoint.exists():
                 raise LedgerError(
@@ -164,46 +144,44 @@ class Experiment:
                     "that it records to go on with it"
                 )
             return Ledger.open(path, resume=True)
-        assert loop.round_mechanism is not None
+        assert self.setting is not None and self.adjacency is not None
         return Ledger.create(
             path,
-            unit=Unit.CLIENT,
+            unit=self.job.unit,
             adjacency=self.adjacency,
             observer=self.observer,
             claim=(self.epsilon, self.delta),
             schedule="fixed",
             budget_rule=rule,
-            seed_policy="operating system" if loop.seed is None else "fixed",
-            plan=loop.round_mechanism * self.preset.rounds,
+            seed_policy="operating system" if self.seed is None else "fixed",
+            plan=self.job.run(self.setting),
         )
 
 
 class _Scores:
     """Evaluates now and then, counts uploads, and passes every round on."""
 
-    def __init__(self, experiment: Experiment, on_round: OnRound | None) -> None:
-        self.experiment, self.on_round = experiment, on_round
+    def __init__(self, experiment: Experiment, loop: Any, on_round: OnRound | None) -> None:
+        self.experiment, self.loop, self.on_round = experiment, loop, on_round
         self.rounds: list[int] = []
-        self.accuracy: list[float] = []
+        self.found: list[dict[str, float]] = []
         self.upload_bytes = 0
 
-    def __call__(self, state: State, info: RoundInfo) -> None:
+    def __call__(self, state: Any, info: RoundInfo) -> None:
         """Take note of one round."""
         self.upload_bytes += info.upload_bytes
-        experiment = self.experiment
-        last = state.round == experiment.preset.rounds
-        if last or state.round % experiment.evaluate_every == 0:
-            averaging = experiment.preset.averaging
-            accuracy, _ = averaging.evaluate(state, experiment.preset.data)
+        last = state.round == self.experiment.job.rounds
+        if last or state.round % self.experiment.evaluate_every == 0:
             self.rounds.append(state.round)
-            self.accuracy.append(accuracy)
+            self.found.append(self.experiment.job.scores(self.loop, state))
         if self.on_round is not None:
             self.on_round(state, info)
 
     def record(self) -> RunRecord:
         """Return what was noted, for the report."""
         return RunRecord(
-            accuracy=tuple(self.accuracy),
+            accuracy=tuple(found["accuracy"] for found in self.found),
             rounds=tuple(self.rounds),
             upload_bytes=self.upload_bytes,
+            scores=dict(self.found[-1]) if self.found else {},
         )

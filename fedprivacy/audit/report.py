@@ -6,7 +6,7 @@ import io
 import math
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from importlib.resources import files
 from os import PathLike
 from pathlib import Path
@@ -47,6 +47,8 @@ class RunRecord:
     """The rounds that ``accuracy`` belongs to."""
     upload_bytes: int | None = None
     notes: tuple[str, ...] = ()
+    scores: Mapping[str, float] = field(default_factory=dict)
+    """What the final model is worth, by name."""
 
 
 def in_words(bound: Bound) -> str:
@@ -115,7 +117,7 @@ def _run_view(name: str, run: RunRecord) -> dict[str, Any]:
         "name": name,
         "accuracy": f"{100 * run.accuracy[-1]:.1f} %" if run.accuracy else "",
         "upload": _megabytes(run.upload_bytes),
-        "notes": list(run.notes),
+        "notes": [*run.notes, *_score_note(run)],
         "private": found is not None,
     }
     if found is not None:
@@ -132,6 +134,11 @@ def _run_view(name: str, run: RunRecord) -> dict[str, Any]:
             "assumptions": found.bound.assumptions,
         }
     return view
+
+
+def _score_note(run: RunRecord) -> list[str]:
+    found = [f"{name} {value:.4g}" for name, value in run.scores.items()]
+    return [f"On the test set: {', '.join(found)}."] if found else []
 
 
 def _megabytes(count: int | None) -> str:

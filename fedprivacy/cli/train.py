@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import click
 
+from ..errors import integer, refuse
 from .ledgers import audit_data, show_audit
 from .options import ADJACENCIES, OBSERVERS, as_json, cli, options, show
+
+METHODS = ["fedavg", "dp-fedavg", "fed-smp-top-k", "fed-smp-rand-k", "fa-ld", "fa-hmc", "fed-plt"]
+"""Those of ``training.jobs``, which is imported only when a command trains."""
 
 data_options = options(
     click.option(
@@ -30,9 +36,8 @@ data_options = options(
     click.option(
         "--adjacency",
         type=ADJACENCIES,
-        default="zero_out",
-        show_default=True,
-        help="How neighbouring data sets differ; the unit is a client.",
+        help="How neighbouring data sets differ.  [default: zero_out where the unit is a client, "
+        "replace_one where it is a record]",
     ),
     click.option(
         "--observer",
@@ -44,38 +49,37 @@ data_options = options(
 )
 
 
-def _preset(data: str, data_dir: Path | None, rounds: int | None) -> Any:
-    from dataclasses import replace
-
-    from ..errors import integer
-    from ..training.presets import digits_preset, fashion_mnist_preset
-
-    found = digits_preset() if data == "digits" else fashion_mnist_preset(data_dir)
-    return found if rounds is None else replace(found, rounds=integer(1, rounds=rounds))
-
-
 @cli.command()
 @click.option(
     "--method",
-    type=click.Choice(["fedavg", "dp-fedavg", "fed-smp-top-k", "fed-smp-rand-k"]),
+    type=click.Choice(METHODS),
     default="fed-smp-top-k",
     show_default=True,
-    help="What to train with.",
+    help="What to train with.  The unit is a client, with fa-ld, fa-hmc and fed-plt a record.",
 )
 @data_options
 @click.option(
+    "--level",
     "--noise-multiplier",
+    "level",
     type=float,
-    help="Std of the noise over the clip norm.  [default: calibrated from the budget]",
+    help="What pays for privacy: the noise multiplier; fa-ld's step size; fa-hmc's noise on "
+    "gradients; fed-plt's noise scale.  [default: calibrated from the budget]",
 )
-@click.option("--clip-norm", type=float, help="Norm that a client's update is clipped to.")
+@click.option("--clip-norm", type=float, help="Norm that a unit's contribution is clipped to.")
 @click.option("--kept", type=float, help="Share of the coordinates that Fed-SMP keeps, in (0, 1].")
 @click.option(
     "--missing",
     type=int,
-    default=0,
-    show_default=True,
-    help="How many clients of a cohort may fail to answer.",
+    help="How many clients of a cohort may fail to answer.  [default: 0]",
+)
+@click.option(
+    "--set",
+    "chosen",
+    multiple=True,
+    metavar="NAME=VALUE",
+    help="Another setting of the method, such as local_steps=20; repeat for more. An unknown name "
+    "is answered with those that there are.",
 )
 @click.option(
     "--ledger",
@@ -96,6 +100,8 @@ def train(
     rounds: int | None,
     clip_norm: float | None,
     kept: float | None,
+    missing: int | None,
+    chosen: tuple[str, ...],
     ledger: Path | None,
     checkpoint: Path | None,
     as_json: bool,
@@ -104,47 +110,58 @@ def train(
     """Train within a privacy budget, leave a ledger, and audit it.
 
     \b
-    Example:
+    Examples:
       fedprivacy train --method fed-smp-top-k --epsilon 8 --delta 1e-3 --ledger run.ledger
+      fedprivacy train --method fa-ld --epsilon 8 --delta 1e-5 --set local_steps=20
     """  # noqa: D301
-    from dataclasses import replace
-
-    from ..errors import positive, probability
-    from ..experiment import TITLES, Experiment
+    from ..experiment import Experiment
     from ..progress import Steps
+    from ..training.jobs import TITLES, job
 
-    preset = _preset(data, data_dir, rounds)
-    if clip_norm is not None:
-        preset = replace(preset, clip_norm=positive(clip_norm=clip_norm))
-    if kept is not None:
-        preset = replace(preset, kept_fraction=probability(kept=kept))
-    experiment = Experiment(preset=preset, **budget)
+    given = {"clip_norm": clip_norm, "kept_fraction": kept, "missing": missing}
+    settings = {name: value for name, value in given.items() if value is not None}
+    settings |= dict(map(_setting, chosen))
+    task = job(method, data, data_dir=data_dir, rounds=rounds, **settings)
+    experiment = Experiment(job=task, **budget)
     path = ledger or Path(f"{method}.ledger")
     with Steps() as steps:
-        if method != "fedavg" and experiment.noise_multiplier is None:
-            with steps.step("calibrating the noise"):
+        if task.knob is not None and experiment.level is None:
+            with steps.step(f"calibrating {task.knob}"):
                 _ = experiment.calibration
-        with steps.rounds(f"training {TITLES[method]}", preset.rounds) as tick:
-            record = experiment.run(method, ledger_path=path, checkpoint=checkpoint, on_round=tick)
+        with steps.rounds(f"training {TITLES[method]}", task.rounds) as tick:
+            record = experiment.run(ledger_path=path, checkpoint=checkpoint, on_round=tick)
+    private = record.audit is not None
     result = {
         "method": method,
-        "accuracy": record.accuracy[-1],
+        "scores": dict(record.scores),
         "upload_bytes": record.upload_bytes,
-        "ledger": None if record.audit is None else str(path),
-        "noise_multiplier": None if record.audit is None else experiment.multiplier,
+        "ledger": str(path) if private else None,
+        "knob": task.knob,
+        "level": experiment.setting,
         "audit": None if record.audit is None else audit_data(record.audit),
     }
 
     def text() -> None:
-        click.echo(
-            f"{TITLES[method]}: accuracy {100 * record.accuracy[-1]:.1f} %, "
-            f"{(record.upload_bytes or 0) / 1e6:.2f} MB uploaded"
-        )
+        scores = ", ".join(f"{name} {value:.4g}" for name, value in record.scores.items())
+        uploaded = f"{(record.upload_bytes or 0) / 1e6:.2f} MB uploaded"
+        click.echo(f"{TITLES[method]}: {scores or 'nothing left to do'}; {uploaded}")
         if record.audit is not None:
-            click.echo(f"noise multiplier {experiment.multiplier:.6g}, recorded in {path}")
+            click.echo(f"{task.knob} = {experiment.setting:.6g}, recorded in {path}")
             show_audit(record.audit)
 
     show(result, as_json, text)
+
+
+def _setting(text: str) -> tuple[str, Any]:
+    """Return (name, value) of NAME=VALUE."""
+    name, equals, value = text.partition("=")
+    try:
+        number = json.loads(value)
+    except ValueError:
+        number = None
+    if not equals or isinstance(number, bool) or not isinstance(number, int | float):
+        refuse("--set", text, "be NAME=VALUE with a number", "such as --set local_steps=20")
+    return name.strip().replace("-", "_"), number
 
 
 @cli.command()
@@ -179,8 +196,15 @@ def demo(
     """
     from ..demo import run_demo, table
     from ..experiment import Experiment
+    from ..training import jobs
+    from ..training.presets import METHODS as AVERAGING
 
-    outcome = run_demo(
-        Experiment(preset=_preset(data, data_dir, rounds), **budget), output, ledgers
-    )
+    preset = jobs.preset_on(data, data_dir)
+    if rounds is not None:
+        preset = replace(preset, rounds=integer(1, rounds=rounds))
+    experiments = {
+        method: Experiment(job=jobs.AveragingJob(preset=preset, method=method), **budget)
+        for method in AVERAGING
+    }
+    outcome = run_demo(experiments, output, ledgers)
     show(outcome.to_dict(), as_json, lambda: table(outcome))

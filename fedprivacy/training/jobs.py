@@ -1,0 +1,356 @@
+"""Whole tasks that a budget can be put on: data, a loop, and the parameter that pays for privacy.
+
+Every method as ``fedprivacy train`` runs it. A job's *knob* is the parameter that is calibrated;
+its value is the job's *level*. The other settings are the job's own, found to work.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields, replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Protocol, TypeVar
+
+import torch
+from torch import Tensor
+
+from ..errors import integer, listed, refuse
+from ..mechanisms import Mechanism, SparsifiedPerturbation
+from ..relations import Adjacency, Unit
+from .agents import AgentData, Logistic
+from .averaging import FederatedAveraging, State
+from .chains import ChainState, Sampling
+from .data import FederatedData, digits
+from .fashion import fashion_mnist
+from .hamiltonian import HamiltonianSampling
+from .langevin import LangevinSampling
+from .posterior import Posterior, SoftmaxRegression
+from .predictive import predictive, score
+from .presets import METHODS, Preset, digits_preset, fashion_mnist_preset
+from .rounds import Loop
+from .solvers import LocalSolver
+from .splitting import FederatedSplitting, SplittingState
+
+TITLES = {
+    "fedavg": "FedAvg",
+    "dp-fedavg": "DP-FedAvg",
+    "fed-smp-top-k": "Fed-SMP top-k",
+    "fed-smp-rand-k": "Fed-SMP rand-k",
+    "fa-ld": "FA-LD",
+    "fa-hmc": "FA-HMC",
+    "fed-plt": "Fed-PLT",
+}
+"""Every method that can be trained, with its name for people."""
+
+DATA = ("digits", "fashion-mnist")
+"""Every data set that a method can be trained on."""
+
+CENTRE = 0.3
+"""Taken from every pixel before Fed-PLT's inputs are scaled into their ball."""
+
+_FIXED = ("data", "source", "averaging", "hamiltonian")
+"""What belongs to a job's method and data, and is no setting."""
+
+T = TypeVar("T")
+
+
+class Job(Protocol):
+    """A task."""
+
+    @property
+    def knob(self) -> str | None:
+        """The parameter that a budget sets; None where nothing is private."""
+
+    @property
+    def unit(self) -> Unit:
+        """Whose data is protected."""
+
+    @property
+    def adjacency(self) -> Adjacency:
+        """How neighbours differ where nobody says otherwise."""
+
+    @property
+    def rounds(self) -> int:
+        """How many rounds are run."""
+
+    @property
+    def data(self) -> Any:
+        """What the loop's ``step`` takes."""
+
+    def loop(self, level: float | None, seed: int | None) -> Loop[Any]:
+        """Return the loop with the knob at a level."""
+
+    def run(self, level: float) -> Mechanism:
+        """Return all rounds as one mechanism."""
+
+    def scores(self, loop: Any, state: Any) -> dict[str, float]:
+        """Return how good a state is on the test set: accuracy, and what else there is."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class AveragingJob:
+    """FedAvg, DP-FedAvg or Fed-SMP on a preset; the unit is a client.
+
+    Args:
+        preset: data and settings.
+        method: one of ``presets.METHODS``.
+        missing: how many clients of a cohort may fail to answer, at worst.
+    """
+
+    preset: Preset
+    method: str
+    missing: int = 0
+    unit = Unit.CLIENT
+    adjacency = Adjacency.ZERO_OUT
+
+    @property
+    def knob(self) -> str | None:
+        """The noise multiplier."""
+        return None if self.method == "fedavg" else "noise_multiplier"
+
+    @property
+    def rounds(self) -> int:
+        """The preset's."""
+        return self.preset.rounds
+
+    @property
+    def data(self) -> FederatedData:
+        """The preset's."""
+        return self.preset.data
+
+    def loop(self, level: float | None, seed: int | None) -> FederatedAveraging:
+        """Return the method's loop with a noise multiplier."""
+        loop = self.preset.loop(self.method, noise_multiplier=level, seed=seed)
+        if not isinstance(loop.perturbation, SparsifiedPerturbation):
+            return loop
+        return replace(loop, perturbation=replace(loop.perturbation, missing=self.missing))
+
+    def run(self, level: float) -> Mechanism:
+        """Return the run; sparsifying and the clip norm cancel out of its privacy loss."""
+        one = self.loop(level, None).round_mechanism
+        assert one is not None
+        return one * self.rounds
+
+    def scores(self, loop: FederatedAveraging, state: State) -> dict[str, float]:
+        """Return accuracy and mean cross-entropy."""
+        accuracy, loss = loop.evaluate(state, self.data)
+        return {"accuracy": accuracy, "nll": loss}
+
+
+@dataclass(frozen=True, kw_only=True)
+class SamplingJob:
+    """A Bayesian multinomial logistic regression, sampled by FA-LD or FA-HMC; unit: a record.
+
+    The prior is N(0, 1) for every weight, records' gradients are clipped, everybody takes part in
+    every round, and the second half of the positions is kept. FA-LD pays with smaller steps,
+    FA-HMC, with more than one leapfrog step, with noise on its gradients.
+
+    Args:
+        source: the clients and their records.
+        hamiltonian: whether it is FA-HMC.
+        rounds: at least 2.
+        clip_norm: of a record's gradient.
+        local_steps: steps, or leapfrog steps, between two uploads.
+        step_size: FA-HMC's; FA-LD's is its knob.
+        correlation: share of the noise (FA-HMC: of the momentum's variance) that is common.
+    """
+
+    source: FederatedData
+    hamiltonian: bool
+    rounds: int
+    clip_norm: float
+    local_steps: int
+    step_size: float = 0.05
+    correlation: float = 0.0
+    unit = Unit.RECORD
+    adjacency = Adjacency.REPLACE_ONE
+
+    @property
+    def knob(self) -> str:
+        """FA-LD's step size, FA-HMC's noise on gradients."""
+        return "gradient_noise_multiplier" if self.hamiltonian else "step_size"
+
+    @cached_property
+    def model(self) -> SoftmaxRegression:
+        """The likelihood."""
+        return SoftmaxRegression(self.source.features[0].numel(), self.source.num_classes)
+
+    @cached_property
+    def data(self) -> Posterior:
+        """What is sampled from."""
+        return Posterior(model=self.model, data=self.source, clip_norm=self.clip_norm)
+
+    def loop(self, level: float | None, seed: int | None) -> Sampling:
+        """Return the chain with its knob at a level."""
+        if level is None:
+            refuse(str(self.knob), None, "be given", "a sampler here is always private")
+        kept = max(1, self.rounds // 2)
+        common: dict[str, Any] = {
+            "target": self.data,
+            "correlation": self.correlation,
+            "draws": kept,
+            "burn_in": self.rounds - kept,
+            "seed": seed,
+        }
+        if not self.hamiltonian:
+            return LangevinSampling(step_size=level, local_steps=self.local_steps, **common)
+        return HamiltonianSampling(
+            step_size=self.step_size,
+            leapfrog_steps=self.local_steps,
+            gradient_noise_multiplier=level,
+            **common,
+        )
+
+    def run(self, level: float) -> Mechanism:
+        """Return the run of one chain."""
+        return self.loop(level, None).run(self.rounds)
+
+    def scores(self, loop: Sampling, state: ChainState) -> dict[str, float]:
+        """Return the posterior predictive's accuracy, Brier score, calibration error and NLL.
+
+        Before the first kept position, those of the position itself.
+        """
+        del loop
+        kept = torch.isfinite(state.draws).all(-1)
+        draws = state.draws if bool(kept.any()) else state.positions[:, None]
+        features = self.source.test_features.flatten(1)
+        found = score(predictive(self.model.logits, draws, features), self.source.test_labels)
+        return {name.name: getattr(found, name.name) for name in fields(found)}
+
+
+@dataclass(frozen=True, kw_only=True)
+class SplittingJob:
+    """Regularised logistic regression by Fed-PLT: odd classes against even; unit: a record.
+
+    Inputs are scaled into a ball, so the loss has a sensitivity of its own and nothing is clipped.
+
+    Args:
+        source: the clients and their records.
+        rounds: at least 1.
+        local_steps: N_e.
+        penalty: rho.
+        regularisation: strong convexity of every agent's loss.
+        feature_bound: radius of the ball.
+    """
+
+    source: FederatedData
+    rounds: int
+    local_steps: int = 5
+    penalty: float = 3.0
+    regularisation: float = 0.003
+    feature_bound: float = 2.0
+    unit = Unit.RECORD
+    adjacency = Adjacency.REPLACE_ONE
+
+    @property
+    def knob(self) -> str:
+        """The noise scale tau."""
+        return "noise_scale"
+
+    @cached_property
+    def loss(self) -> Logistic:
+        """Every agent's."""
+        return Logistic(regularisation=self.regularisation, feature_bound=self.feature_bound)
+
+    @cached_property
+    def data(self) -> AgentData:
+        """The agents' records."""
+        inputs, targets = _inputs(self.source.features), _parities(self.source.labels)
+        owned = [torch.from_numpy(rows) for rows in self.source.clients]
+        return AgentData.of([(inputs[rows], targets[rows]) for rows in owned])
+
+    def loop(self, level: float | None, seed: int | None) -> FederatedSplitting:
+        """Return the loop with a noise scale."""
+        if level is None:
+            refuse(self.knob, None, "be given", "Fed-PLT here is always private")
+        solver = LocalSolver(method="noisy", steps=self.local_steps, noise_scale=level)
+        return FederatedSplitting(
+            loss=self.loss,
+            records=self.data.records,
+            dimension=self.loss.dimension(self.data),
+            penalty=self.penalty,
+            solver=solver,
+            seed=seed,
+        )
+
+    def run(self, level: float) -> Mechanism:
+        """Return the run."""
+        one = self.loop(level, None).round_mechanism
+        assert one is not None
+        return one * self.rounds
+
+    def scores(self, loop: FederatedSplitting, state: SplittingState) -> dict[str, float]:
+        """Return the accuracy of the coordinator's model."""
+        side = (_inputs(self.source.test_features) @ loop.consensus(state)).sign()
+        truth = _parities(self.source.test_labels)
+        return {"accuracy": float((side == truth).double().mean())}
+
+
+def _inputs(features: Tensor) -> Tensor:
+    """Return the inputs in float64, less the centre, with a 1 behind for the intercept."""
+    flat = features.flatten(1).double() - CENTRE
+    return torch.cat([flat, flat.new_ones(len(flat), 1)], 1)
+
+
+def _parities(labels: Tensor) -> Tensor:
+    return torch.where(labels % 2 == 0, 1.0, -1.0).double()
+
+
+def preset_on(data: str, data_dir: str | Path | None = None) -> Preset:
+    """Return the averaging methods' settings on a data set, one of ``DATA``."""
+    return digits_preset() if data == "digits" else fashion_mnist_preset(data_dir)
+
+
+def job(
+    method: str,
+    data: str = "digits",
+    *,
+    data_dir: str | Path | None = None,
+    rounds: int | None = None,
+    **settings: Any,
+) -> Job:
+    """Return a method's job on a data set, with settings that work.
+
+    Args:
+        method: one of ``TITLES``.
+        data: "digits" (of scikit-learn) or "fashion-mnist".
+        data_dir: see ``fashion.fashion_mnist``.
+        rounds: None for the job's own.
+        settings: other fields of the job to change: ``clip_norm``, ``kept_fraction``, ``missing``
+            (averaging); ``clip_norm``, ``local_steps``, ``step_size``, ``correlation`` (samplers);
+            ``local_steps``, ``penalty``, ``regularisation``, ``feature_bound`` (Fed-PLT).
+
+    Raises:
+        ParameterError: an unknown method or data set, or a setting that the job does not have.
+    """
+    for name, value, known in (("method", method, tuple(TITLES)), ("data", data, DATA)):
+        if value not in known:
+            refuse(name, value, f"be one of {listed(known)}")
+    if rounds is not None:
+        settings["rounds"] = integer(1, rounds=rounds)
+    if method in METHODS:
+        missing = integer(0, missing=settings.pop("missing", 0))
+        preset = _with(preset_on(data, data_dir), settings)
+        return AveragingJob(preset=preset, method=method, missing=missing)
+    records = digits(clients=10) if data == "digits" else fashion_mnist(data_dir, clients=10)
+    if method == "fed-plt":
+        return _with(SplittingJob(source=records, rounds=40), settings)
+    if method == "fa-hmc":
+        return _with(
+            SamplingJob(source=records, hamiltonian=True, rounds=40, clip_norm=1.0, local_steps=2),
+            settings,
+        )
+    if "step_size" in settings:
+        refuse("step_size", settings["step_size"], "be left out", "it is FA-LD's knob: give level")
+    return _with(
+        SamplingJob(source=records, hamiltonian=False, rounds=50, clip_norm=0.5, local_steps=10),
+        settings,
+    )
+
+
+def _with(value: T, changed: dict[str, Any]) -> T:
+    known = [field.name for field in fields(value) if field.name not in _FIXED]  # type: ignore[arg-type]
+    for name in changed:
+        if name not in known:
+            refuse("setting", name, f"be one of {listed(known)}")
+    return replace(value, **changed)  # type: ignore[type-var]

@@ -1,0 +1,122 @@
+"""Every method end to end as the command line runs it: budget, calibration, ledger, audit."""
+
+import json
+import math
+
+import pytest
+
+import fedprivacy as fp
+from fedprivacy.cli import main
+from fedprivacy.errors import LedgerError, ParameterError
+from fedprivacy.experiment import Experiment
+from fedprivacy.training.jobs import TITLES, AveragingJob, job, preset_on
+
+RECORD_LEVEL = ("fa-ld", "fa-hmc", "fed-plt")
+SCORES = {
+    "fedavg": ["accuracy", "nll"],
+    "dp-fedavg": ["accuracy", "nll"],
+    "fed-smp-top-k": ["accuracy", "nll"],
+    "fed-smp-rand-k": ["accuracy", "nll"],
+    "fa-ld": ["accuracy", "brier", "ece", "nll"],
+    "fa-hmc": ["accuracy", "brier", "ece", "nll"],
+    "fed-plt": ["accuracy"],
+}
+
+
+def command(capsys, *words):
+    with pytest.raises(SystemExit) as stop:
+        main(list(words))
+    printed = capsys.readouterr()
+    return stop.value.code, printed.out, printed.err
+
+
+@pytest.mark.parametrize("method", RECORD_LEVEL)
+def test_a_record_level_method_keeps_its_budget_and_leaves_a_ledger(method, tmp_path):
+    path = tmp_path / "run.ledger"
+    task = job(method, rounds=3)
+    record = Experiment(job=task, epsilon=2.0, delta=1e-5, seed=1).run(ledger_path=path)
+    read = fp.Ledger.open(path)
+    assert read.closed and read.spent_rounds == 3
+    assert read.facts == (fp.Unit.RECORD, fp.Adjacency.REPLACE_ONE, fp.Observer.AGGREGATE)
+    assert str(record.audit.verdict) == "HOLDS"
+    again = fp.account(path, delta=1e-5)
+    assert 1.9 < again.upper <= 2.0
+    assert list(record.scores) == SCORES[method]
+    assert all(math.isfinite(value) for value in record.scores.values())
+    assert 0.1 < record.scores["accuracy"] <= 1.0
+
+
+@pytest.mark.parametrize("method", list(TITLES))
+def test_every_method_has_its_scores_and_its_knob(method):
+    task = job(method, rounds=2)
+    loop = task.loop(None if task.knob is None else 0.01, seed=0)
+    assert list(task.scores(loop, loop.init())) == SCORES[method]
+    assert (task.knob is None) == (method == "fedavg")
+    if task.knob is not None:
+        bounds = [
+            fp.epsilon(task.run(level), delta=1e-5, adjacency=task.adjacency).upper
+            for level in (0.5, 1.0)
+        ]
+        assert bounds[0] != bounds[1]
+
+
+def test_a_fixed_level_over_the_budget_is_stopped_before_it_is_spent(tmp_path):
+    task, path = job("fed-plt", rounds=5), tmp_path / "run.ledger"
+    level = 0.5 * Experiment(job=task, epsilon=1.0, delta=1e-5).setting
+    with pytest.raises(fp.errors.BudgetExhausted):
+        Experiment(job=task, epsilon=1.0, delta=1e-5, level=level, seed=0).run(ledger_path=path)
+    spent = fp.Ledger.open(path).spent_rounds
+    assert 0 < spent < 5 and fp.account(path, delta=1e-5).upper <= 1.0
+
+
+def test_the_command_line_trains_a_sampler(tmp_path, capsys):
+    path = tmp_path / "chain.ledger"
+    words = ["train", "--method", "fa-ld", "--rounds", "2", "--set", "local_steps=3"]
+    more = ["--seed", "3", "--delta", "1e-5", "--ledger", str(path), "--json"]
+    code, out, problem = command(capsys, *words, *more)
+    assert code == 0, problem
+    found = json.loads(out)
+    assert found["knob"] == "step_size" and found["level"] > 0
+    assert list(found["scores"]) == SCORES["fa-ld"] and found["audit"]["verdict"] == "HOLDS"
+    kinds = fp.Ledger.open(path).rounds[0].mechanism.mechanisms
+    assert {kind.steps for kind in kinds} == {3}
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (["--method", "fed-plt", "--set", "speed=3"], "setting must be one of 'rounds'"),
+        (["--method", "fed-plt", "--set", "penalty"], "--set must be NAME=VALUE"),
+        (["--method", "fed-plt", "--set", "penalty=-1"], "penalty must be"),
+        (["--method", "fa-ld", "--set", "step_size=1"], "it is FA-LD's knob"),
+        (["--method", "fa-ld", "--level", "0"], "step_size must be"),
+        (["--method", "fa-hmc", "--kept", "0.5"], "setting must be one of 'rounds'"),
+        (["--method", "fa-ld", "--adjacency", "add_remove"], "replace_one"),
+        (["--method", "fa-ld", "--rounds", "0"], "rounds must be"),
+    ],
+)
+def test_bad_settings_are_told_in_one_line(words, told, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    code, _, problem = command(capsys, "train", *words)
+    assert code == 2 and told in problem.splitlines()[-1]
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_what_a_job_refuses():
+    with pytest.raises(ParameterError, match="method must be one of"):
+        job("fedsgd")
+    with pytest.raises(ParameterError, match="data must be one of"):
+        job("fa-ld", "imagenet")
+    private = AveragingJob(preset=preset_on("digits"), method="dp-fedavg")
+    with pytest.raises(ParameterError, match="ledger_path must be given"):
+        Experiment(job=private, epsilon=8.0, delta=1e-3, level=2.0).run()
+
+
+def test_a_ledger_that_is_there_is_not_written_to(tmp_path):
+    path = tmp_path / "run.ledger"
+    experiment = Experiment(job=job("fed-plt", rounds=1), epsilon=1.0, delta=1e-5, seed=0)
+    experiment.run(ledger_path=path)
+    before = path.read_bytes()
+    with pytest.raises(LedgerError, match="exists already"):
+        experiment.run(ledger_path=path)
+    assert path.read_bytes() == before
