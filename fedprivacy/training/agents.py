@@ -30,7 +30,7 @@ class AgentData:
     """The agents' records, padded where agents hold different numbers of them.
 
     Args:
-        features: float64, shape (..., agents, records, *input): for linear models an input is a
+        features: float64, shape (..., agents, records, ...): for linear models an input is a
             vector of length ``dimension``. The dimension in front, if any, is of runs.
         targets: shape (..., agents, records); -1 and 1 for two classes.
         sizes: number of each agent's records, those behind it being padding; None: all.
@@ -74,7 +74,7 @@ class AgentData:
         """Return the data of agents given one by one as (features, targets).
 
         Args:
-            agents: array-likes of shapes (records, *input) and (records,).
+            agents: array-likes of shapes (records, ...) and (records,).
 
         Raises:
             ParameterError: no agent, or one without records.
