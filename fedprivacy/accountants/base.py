@@ -164,9 +164,10 @@ def _kinds(loss: PrivacyLoss) -> list[PrivacyLoss]:
     curves = kinds(loss.curve)
     if len(curves) == 1:
         return [replace(loss, curve=curves[0])]
-    shown: tuple[Curve | None, ...] = (None,) * len(curves)
+    shown: tuple[Curve | None, ...] = (None,)
     if loss.witness is not None:
         shown = kinds(loss.witness.curve)
+    shown *= len(curves) // len(shown)
     pairs = dict.fromkeys(zip(curves, shown, strict=True))
     names = loss.witness.datasets if loss.witness is not None else ""
     return [

@@ -20,6 +20,7 @@ from .pairs import (
     ZERO,
     as_it_is,
     folded,
+    removable,
     sampled_pair,
     sampled_zero_out,
     server_rows,
@@ -37,6 +38,7 @@ def _zero_out(inner: Lossy, scheme: Scheme, observer: Observer) -> Pair:
     if q == 1.0:
         return as_it_is(inner, ZERO, observer)
     if z is None:
+        removable(inner, observer)
         return Pair(folded(inner, scheme, observer).curve, sampled_zero_out(inner, q, observer))
     stays = (1.0 - q, -1.0)
     up = GaussianMix(z, (stays, (q, 1.0)), (stays, (q, 0.0)))

@@ -55,6 +55,23 @@ def symmetric_replacement(inner: Lossy, observer: Observer) -> PrivacyLoss:
     return loss
 
 
+def removable(inner: Lossy, observer: Observer) -> None:
+    """Refuse a mechanism that says nothing of a unit that is left out.
+
+    Where a unit that is not drawn leaves no other in its place, T1 compares the round without the
+    unit with the round with it. How far two units' contributions are apart does not bound that:
+    contributions with a large part in common show who takes part, and then T4 is exact.
+    """
+    try:
+        inner.privacy_loss(ZERO, observer)
+    except UnsupportedCombination as problem:
+        raise UnsupportedCombination(
+            "T1 asks that leaving a unit out lose no more than replacing it, and this mechanism "
+            "only speaks of replacing; sample it with FixedSize under replace_one, or account for "
+            "observer='server', where nothing is amplified"
+        ) from problem
+
+
 def folded(inner: Lossy, scheme: Scheme, observer: Observer) -> Pair:
     """F(S, S) of the replace-one curve (T1), which must be symmetric."""
     if scheme.rate == 1.0:

@@ -20,6 +20,7 @@ from .pairs import (
     ZERO,
     as_it_is,
     folded,
+    removable,
     sampled_pair,
     sampled_zero_out,
     server_rows,
@@ -40,6 +41,7 @@ def _replace(inner: Lossy, scheme: Scheme, observer: Observer) -> Pair:
     if q == 1.0:
         return as_it_is(inner, SWAP, observer)
     if z is None:
+        removable(inner, observer)
         return Pair(folded(inner, scheme, observer).curve, sampled_zero_out(inner, q, observer))
     curve = exchanged(z, q)
     return Pair(curve, curve)

@@ -23,6 +23,7 @@ from .pairs import (
     SERVER,
     SWAP,
     ZERO,
+    removable,
     sampled,
     sampled_zero_out,
     symmetric_replacement,
@@ -72,6 +73,7 @@ def _replace(inner: Lossy, scheme: TruncatedPoisson, observer: Observer) -> Pair
     if z is not None:
         curve = scheme.by_room(lambda q: exchanged(z, q))
         return Pair(curve, exchanged(z, scheme.surely))
+    removable(inner, observer)
     loss = symmetric_replacement(inner, observer)
     curve = scheme.by_room(lambda q: _twice(sampled(loss.curve, q)))
     return Pair(curve, sampled_zero_out(inner, scheme.surely, observer))

@@ -1,0 +1,75 @@
+"""Uploads, kinds and sampling held against laws computed here, with no code of ours in between."""
+
+import math
+
+import numpy as np
+import pytest
+from scipy.stats import norm
+
+import fedprivacy as fp
+from fedprivacy.accountants import PldAccountant
+from fedprivacy.loss import Fold, Gdp, Sampled
+
+SOLVE = fp.NoisyGradientDescent(
+    step_size=0.1, noise_std=0.5, sensitivity=1.0, strong_convexity=1.0, smoothness=2.0, steps=5
+)
+
+
+def between_mixtures(p, q, epsilon):
+    """delta(epsilon) of two mixtures of unit Gaussians, each (weight, mean), by quadrature."""
+    means = [mean for _, mean in p + q]
+    grid = np.linspace(min(means) - 12, max(means) + 12, 400_001)
+    first, second = (sum(w * norm.pdf(grid, mean) for w, mean in law) for law in (p, q))
+    return np.trapezoid(np.maximum(first - math.exp(epsilon) * second, 0.0), grid)
+
+
+def test_replacement_alone_does_not_bound_what_poisson_sampling_shows():
+    """f(w) = w^2/2 - sum of x_i w over those drawn, x_i in [B, B + g]: B shows who is drawn."""
+    mu, q, epsilon = SOLVE.privacy_loss("replace_one").curve.mu, 0.1, 0.5
+    stays = (1.0 - q, 0.0)
+    truth = between_mixtures([stays, (q, 40.0 + mu)], [stays, (q, 40.0)], epsilon)
+    gauss = norm.cdf(mu / 2 - epsilon / mu) - math.exp(epsilon) * norm.cdf(-mu / 2 - epsilon / mu)
+    assert truth == pytest.approx(q * gauss, rel=1e-6)
+    once = Sampled(Gdp(mu), q)
+    tails = Fold(once, once).tails(np.array([epsilon]))
+    amplified = math.exp(tails.p_above[0]) - math.exp(epsilon + tails.q_above[0])
+    assert truth > 100.0 * amplified
+    seen = SOLVE.sampled(fp.Poisson(q)).privacy_loss("replace_one", "server")
+    assert PldAccountant().compose(seen).delta(epsilon).upper == pytest.approx(truth, rel=1e-6)
+
+
+@pytest.mark.parametrize(
+    "mechanism",
+    [SOLVE, fp.ApproximateDp(guarantees=((1.0, 1e-6),), adjacency="replace_one")],
+    ids=["solve", "stated"],
+)
+@pytest.mark.parametrize(
+    ("scheme", "adjacency"),
+    [
+        (fp.Poisson(0.1), "replace_one"),
+        (fp.TruncatedPoisson(0.1, population=100, largest=20), "replace_one"),
+        (fp.FixedSize(10, population=100), "zero_out"),
+    ],
+    ids=str,
+)
+def test_mechanisms_that_speak_of_replacing_only_are_not_amplified_there(
+    mechanism, scheme, adjacency
+):
+    with pytest.raises(fp.UnsupportedCombination, match="leaving a unit out"):
+        fp.epsilon(mechanism.sampled(scheme), delta=1e-5, adjacency=adjacency)
+    fixed = mechanism.sampled(fp.FixedSize(10, population=100))
+    whole = fp.epsilon(mechanism, delta=1e-5, adjacency="replace_one")
+    assert fp.epsilon(fixed, delta=1e-5, adjacency="replace_one").upper < 0.5 * whole.upper
+
+
+def test_kinds_of_which_nothing_is_attained_compose_with_what_is():
+    """A Gaussian round after a Parallel of guarantees: its own lower end is left, for all kinds."""
+    gauss = fp.Gaussian(noise_multiplier=5.0, unit="record")
+    stated = [
+        fp.ApproximateDp(guarantees=((e, 1e-6),), adjacency="replace_one", unit="record")
+        for e in (0.1, 0.2)
+    ]
+    both = fp.epsilon(fp.Parallel(stated) + gauss, delta=1e-5, adjacency="replace_one")
+    apart = [fp.epsilon(one + gauss, delta=1e-5, adjacency="replace_one") for one in stated]
+    assert both.upper == max(bound.upper for bound in apart)
+    assert both.lower == max(bound.lower for bound in apart) > 1.5
