@@ -334,7 +334,9 @@ def epsilon_interval(
         before, best = best, _meet(best, _around(inverted, delta, x, slack))
         if best[1] - best[0] < 0.5 * tolerance:
             break
-        x = _following(x, before, best, again)
+        here, x = x, _following(x, before, best, again)
+        if again >= 2 and abs(x - here) < 0.1 * tolerance:
+            break
         slope = max(inverted.solve(delta, x)[1] / delta, found.tilt)
     return best
 
@@ -353,7 +355,7 @@ def _following(
     if again < 2 or not math.isfinite(best[1]):
         return min(best[1], 2.0 * x + 1.0)
     slow = best[1] - best[0] > 0.5 * (before[1] - before[0])
-    return 0.5 * (best[0] + best[1]) if slow else best[1]
+    return 0.5 * (best[0] + best[1]) if slow or best[1] >= x else best[1]
 
 
 def at_most(curve: Curve, delta: float, epsilon: float) -> bool:
