@@ -2,7 +2,7 @@
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo test test-slow check docs format benchmarks clean
+.PHONY: help demo test test-slow check docs format benchmarks repro-check clean
 
 VENV := .venv
 BIN := $(VENV)/bin
@@ -24,6 +24,7 @@ help:
 	@echo "make check      formatter, linter, strict type checker, docs build without warnings"
 	@echo "make docs       build the documentation into docs/_build/html"
 	@echo "make benchmarks time and width beside other libraries (a quarter of an hour)"
+	@echo "make repro-check  rerun the smallest cell of every paper's results and compare"
 	@echo "make format     let the formatter and the linter mend what they can"
 	@echo "make clean      remove everything that was built, $(VENV) too"
 
@@ -73,6 +74,13 @@ check: $(VENV)/.has-check
 benchmarks: $(VENV)/.has-benchmarks
 	$(BIN)/python benchmarks/accounting.py
 	$(BIN)/python benchmarks/checks.py
+	$(ONE_THREAD) $(BIN)/python benchmarks/training.py
+
+# Every script of benchmarks/papers that has a --check; all are run, one failure is enough.
+repro-check: $(VENV)/.has-train
+	@failed=0; for script in $$(grep -l -- '"--check"' benchmarks/papers/*.py); do \
+		echo "$$script --check"; $(ONE_THREAD) $(BIN)/python "$$script" --check || failed=1; \
+	done; exit $$failed
 
 docs: $(VENV)/.has-check
 	$(BIN)/sphinx-build -q -b html docs docs/_build/html

@@ -16,13 +16,14 @@ import platform
 import sys
 import time
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
+from pages import put, table
 from torch import Tensor
 
 import fedprivacy as fp
@@ -245,17 +246,56 @@ def write(cells: list[dict[str, Any]]) -> None:
     temporary = RESULTS.with_suffix(".tmp")
     temporary.write_text(f'{head}, "cells": [\n{lines}\n]}}\n')
     os.replace(temporary, RESULTS)
+    pages(cells)
+
+
+def reached(result: dict[str, Any]) -> str:
+    """Return the rounds to the target, or how many were run without reaching it."""
+    rounds = result["rounds_to_target"]
+    return str(rounds) if rounds else f"none in {result['rounds_run']}"
+
+
+def found(cells: list[dict[str, Any]], cell: Cell) -> dict[str, Any] | None:
+    """Return a cell's result, None if it was not run."""
+    return next((result for result in cells if matches(result, cell)), None)
+
+
+def pages(cells: list[dict[str, Any]]) -> None:
+    """Write the tables of the page."""
+    rows = []
+    for cell in table_2():
+        if cell.method == "scaffold":
+            continue
+        pair = [found(cells, replace(cell, method=name)) for name in ("fedavg", "scaffold")]
+        shown = [f"{one['upload_bytes'] / 1e6:.2f}" if one else "not run" for one in pair]
+        rounds = [reached(one) if one else "not run" for one in pair]
+        where = [cell.model, str(cell.classes), str(cell.workers)]
+        rows.append([*where, *rounds, *shown])
+    head = ["model", "classes", "n", "FedAvg, rounds", "SCAFFOLD, rounds"]
+    put("fedavg_two_sided.md", "table 2", table([*head, "FedAvg, MB", "SCAFFOLD, MB"], rows))
+    rows = []
+    for cell in (*table_2(), *figure_1()):
+        one = found(cells, cell)
+        if one is not None and cell.method == "fedavg":
+            where = [cell.model, str(cell.classes), str(cell.workers), str(cell.epochs)]
+            last = f"{100 * one['accuracy'][-1]:.1f} %"
+            tenth = f"{100 * one['accuracy'][9]:.1f} %" if len(one["accuracy"]) > 9 else ""
+            rows.append([*where, str(cell.strategy), reached(one), tenth, last])
+    head = ["model", "classes", "n", "epochs", "strategy", "rounds", "accuracy at 10", "at the end"]
+    put("fedavg_two_sided.md", "figure 1", table(head, rows))
 
 
 def check() -> int:
     """Rerun the smallest cell and compare every round; return the exit status."""
-    wanted = next((cell for cell in known() if matches(cell, SMALLEST)), None)
+    wanted = found(known(), SMALLEST)
     if wanted is None:
         print(f"{RESULTS} lacks the smallest cell; run without --check first")
         return 1
-    found = run(SMALLEST, wanted["rounds_run"])
-    apart = max(abs(a - b) for a, b in zip(found["accuracy"], wanted["accuracy"], strict=True))
-    same = apart <= 0.005 and found["upload_bytes"] == wanted["upload_bytes"]
+    again = run(SMALLEST, wanted["rounds_run"])
+    count = min(len(again["accuracy"]), len(wanted["accuracy"]))
+    pairs = zip(again["accuracy"][:count], wanted["accuracy"][:count], strict=True)
+    apart = max(abs(a - b) for a, b in pairs)
+    same = apart <= 0.005 and again["upload_bytes"] == wanted["upload_bytes"]
     print(f"{'same' if same else 'DIFFERENT'}: accuracies differ by at most {apart:.4f}")
     return 0 if same else 1
 
@@ -266,11 +306,15 @@ def main() -> None:
     parser.add_argument("--only", choices=list(MODELS))
     parser.add_argument("--workers", type=int, choices=[10, 100])
     parser.add_argument("--check", action="store_true")
+    parser.add_argument("--page", action="store_true", help="only write the page's tables")
     options = parser.parse_args()
     torch.set_num_threads(1)
     if options.check:
         sys.exit(check())
     cells = known()
+    if options.page:
+        pages(cells)
+        return
     for cell in (*table_2(), *figure_1()):
         wanted = (options.only or cell.model, options.workers or cell.workers)
         if wanted != (cell.model, cell.workers) or any(matches(old, cell) for old in cells):

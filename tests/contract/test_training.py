@@ -21,9 +21,9 @@ from torch.utils._python_dispatch import TorchDispatchMode
 import fedprivacy
 from fedprivacy.errors import BudgetExhausted, ParameterError, UnsupportedCombination
 from fedprivacy.ledger import Ledger
-from fedprivacy.mechanisms import Gaussian, SparsifiedPerturbation
+from fedprivacy.mechanisms import Gaussian, Sparsification, SparsifiedPerturbation
 from fedprivacy.mechanisms import noise as noise_module
-from fedprivacy.sampling import Everyone, FixedSize, Poisson
+from fedprivacy.sampling import Everyone, FixedSize, Poisson, WithReplacement
 from fedprivacy.training import (
     FederatedAveraging,
     FederatedData,
@@ -41,11 +41,12 @@ from fedprivacy.training import (
     save,
     train,
 )
+from fedprivacy.training.collect import Collected
 from fedprivacy.training.dense import DenseNetwork
 from fedprivacy.training.fashion import read_idx
 from fedprivacy.training.optimise import WORKSPACE
 from fedprivacy.training.presets import METHODS, digits_preset
-from fedprivacy.training.upload import pack
+from fedprivacy.training.upload import pack, unpack, upload_size
 
 FAILS = 1e-9  # chance that a sound run fails a statistical check
 TINY = 1e-9
@@ -568,6 +569,185 @@ def test_a_ledger_of_a_run_with_dropouts_states_what_was_priced(tmp_path):
         assert ledger.run() == plan * 3 and ledger.notes == ()
         done = ledger.rounds[0].done
         assert (done.cohort, done.arrived, done.refused) == (6, 4, 1)
+
+
+# What a client sends, and what is refused
+
+
+def travels(kept=3, dimension=8, sparsifier="rand_k"):
+    return Sparsification(kept=kept, dimension=dimension, sparsifier=sparsifier)
+
+
+@pytest.mark.parametrize(
+    "update",
+    [
+        torch.zeros(7),
+        torch.zeros(2, 4),
+        torch.zeros(0),
+        torch.full((8,), math.nan),
+        torch.tensor([0.0] * 7 + [math.inf]),
+    ],
+)
+@pytest.mark.parametrize("private", [False, True])
+def test_an_update_that_does_not_fit_is_refused_and_its_share_of_the_noise_stays(update, private):
+    secure = fed_smp(kept=3, cohort=2) if private else None
+    running = Collected([4, 7], travels(), torch.tensor([0, 3, 5]), secure)
+    assert not running.add(4, update)
+    assert running.add(7, torch.arange(8.0))
+    assert (running.arrived, running.refused, running.shares, running.uploads) == (1, 1, 2, 2)
+    values = torch.tensor([0.0, 3.0, 5.0]) * 8 / 3
+    expected = values * 0.5 / values.norm() if private else values
+    assert torch.allclose(running.total, expected)
+    assert running.noise_std == pytest.approx(0.5 if private else 0.0)
+
+
+def test_a_client_that_reports_twice_or_was_not_drawn_changes_nothing():
+    once = Collected([4, 7], travels(8))
+    twice = Collected([4, 7], travels(8))
+    for running in (once, twice):
+        assert running.add(4, torch.ones(8)) and running.add(7, torch.full((8,), math.nan)) is False
+    assert not any([twice.add(4, torch.ones(8)), twice.add(7, torch.ones(8)), twice.add(5, NINES)])
+    assert torch.equal(once.total, twice.total)
+    assert (twice.arrived, twice.shares, twice.uploads) == (1, 2, 2)
+    assert (once.info(0, aborted=False).refused, twice.info(0, aborted=False).refused) == (1, 2)
+
+
+NINES = torch.full((8,), 9.0)
+
+
+def test_a_second_report_is_refused_counted_in_the_ledger_and_not_summed(monkeypatch):
+    """A loop whose clients all answer twice releases what one whose clients answer once does."""
+    averaging, data = loop(fed_smp(kept=8), batch_size=99), small()
+    state = averaging.init()
+    wanted, _ = averaging.step(state, data)
+    real, journal, purse = Collected.add, Journal(), Purse(2)
+
+    def stutter(self, client, update):
+        real(self, client, update)
+        return real(self, client, update * 5)
+
+    monkeypatch.setattr(Collected, "add", stutter)
+    after, info = averaging.step(state, data, ledger=journal, budget=purse)
+    assert torch.equal(after.parameters, wanted.parameters)
+    assert (info.arrived, info.refused, info.upload_bytes) == (6, 6, 6 * upload_size(8))
+    assert journal.lines[1][2]["refused"] == 6 and purse.left == 1
+
+
+@pytest.mark.parametrize("private", [False, True])
+def test_a_client_drawn_s_times_counts_s_times(private):
+    """Strategy 1 of two-sided FedAvg, against draws repeated by hand."""
+    secure = fed_smp(noise_multiplier=TINY, kept=8, cohort=9) if private else None
+    averaging = loop(secure, WithReplacement(9, population=6), batch_size=99, seed=5)
+    data, state = small(), averaging.init()
+    after, info = averaging.step(state, data)
+    drawn = averaging.scheme.draw(6, averaging._generator("cohort", 0))
+    assert len(set(drawn)) < len(drawn) == info.cohort == info.arrived
+    total = torch.zeros(8)
+    for client in map(int, drawn):
+        alone = replace(data, clients=(data.clients[client],))
+        update = state.parameters - loop(batch_size=99).step(state, alone)[0].parameters
+        total += secure.contribution(update) if private else update
+    assert torch.allclose(state.parameters - after.parameters, total / 9, atol=1e-6)
+    assert info.upload_bytes == len(set(drawn)) * upload_size(8)
+
+
+def test_the_public_denominator_with_replacement_is_the_number_of_draws():
+    noise = Gaussian(noise_multiplier=TINY, clip_norm=50.0, unit="client")
+    scheme = WithReplacement(9, population=6)
+    data, states = small(), []
+    for perturbation in (noise, None):
+        averaging = loop(perturbation, scheme, batch_size=99, server_learning_rate=0.5)
+        states.append(averaging.step(averaging.init(), data)[0].parameters)
+    assert torch.allclose(*states, atol=1e-6)
+
+
+def test_sparsifying_without_noise_keeps_k_scales_and_does_not_clip():
+    data = small()
+    dense = loop(batch_size=99)
+    state = dense.init()
+    update = state.parameters - dense.step(state, data)[0].parameters
+    for sparsifier, scale in (("rand_k", 8 / 3), ("top_k", 1.0)):
+        averaging = loop(sparsification=travels(sparsifier=sparsifier), batch_size=99)
+        after, info = averaging.step(state, data)
+        moved = state.parameters - after.parameters
+        kept = torch.nonzero(moved).flatten()
+        assert len(kept) == 3 and averaging.round_mechanism is None
+        assert torch.allclose(moved[kept], update[kept] * scale, atol=1e-6)
+        assert (info.payload_bytes, info.noise_std) == (6 * 3 * 4, 0.0)
+        secret = loop(fed_smp(kept=3, sparsifier=sparsifier, noise_multiplier=TINY), batch_size=99)
+        noisy = secret.step(state, data)[0].parameters
+        assert torch.equal(torch.nonzero(state.parameters - noisy).flatten(), kept)
+
+
+@pytest.mark.parametrize("kept", [0, 9, -1, 2.5])
+def test_as_many_coordinates_as_there_are_not_are_refused(kept):
+    for build in (travels, fed_smp):
+        with pytest.raises(ParameterError, match="kept must be"):
+            build(kept=kept, dimension=8)
+
+
+def test_a_sparsification_that_does_not_fit_is_refused():
+    with pytest.raises(ParameterError, match=r"sparsification must be None with a perturbation"):
+        loop(fed_smp(), sparsification=travels())
+    with pytest.raises(ParameterError, match="dimension must equal the model's 8 parameters"):
+        loop(sparsification=travels(dimension=9)).flat  # noqa: B018
+    for chosen in (travels(), fed_smp(kept=3)):
+        pick = chosen.select if isinstance(chosen, Sparsification) else chosen.contribution
+        with pytest.raises(ParameterError, match=r"mask must have shape \(3,\)"):
+            pick(torch.zeros(8), torch.tensor([0, 1]))
+        with pytest.raises(ParameterError, match=r"mask must have shape \(3,\)"):
+            pick(torch.zeros(8))
+
+
+def test_a_cohort_larger_than_the_population_is_refused():
+    with pytest.raises(ParameterError, match="size must be at most population = 6"):
+        FixedSize(7, population=6)
+    averaging = loop(scheme=FixedSize(7, population=9))
+    with pytest.raises(ParameterError, match="population must equal"):
+        averaging.step(averaging.init(), small())
+
+
+def test_an_upload_says_what_it_is_and_nothing_else_is_taken_for_it():
+    mask, values = torch.tensor([1, 4, 6]), torch.tensor([0.5, -2.0, 3.0])
+    upload = pack(values, round=7, mask=mask)
+    assert len(upload) == upload_size(3) == 24 + 4 * 3
+    assert torch.equal(unpack(upload, round=7, kept=3, mask=mask), values)
+    assert torch.equal(unpack(pack(values, round=0), round=0, kept=3), values)
+    spoilt = pack(values * math.inf, round=7, mask=mask)
+    wrong = [
+        (upload[:-1], {}, "36 bytes long"),
+        (upload + b"x", {}, "36 bytes long"),
+        (b"", {}, "36 bytes long"),
+        (b"x" + upload[1:], {}, "start with"),
+        (upload, {"round": 8}, "be 8, the round under way"),
+        (upload, {"mask": torch.tensor([1, 4, 7])}, "fit the round's mask"),
+        (upload, {"mask": None}, "fit the round's mask"),
+        (upload, {"kept": 4}, "40 bytes long"),
+        (spoilt, {}, "be finite"),
+    ]
+    for content, change, message in wrong:
+        with pytest.raises(ParameterError, match=message):
+            unpack(content, **{"round": 7, "kept": 3, "mask": mask} | change)
+    with pytest.raises(ParameterError, match="one number for each kept"):
+        pack(values, round=0, mask=mask[:2])
+
+
+def test_what_the_paper_counts_is_the_payload():
+    """32 k T r / n bits a client, Fed-SMP section 6.3: the payload of all over their number."""
+    averaging = loop(fed_smp(kept=5, cohort=2), FixedSize(2, population=6))
+    history = train(averaging, small(), rounds=9).history
+    paper = 32 * 5 * 9 * (2 / 6) / 8
+    assert sum(info.payload_bytes for info in history) / 6 == pytest.approx(paper)
+
+
+def test_one_s_own_module_and_partition_in_a_dozen_lines(tmp_path):
+    """The example of docs/papers/fedavg_two_sided.md, word for word."""
+    page = Path(fedprivacy.__file__).parents[1] / "docs" / "papers" / "fedavg_two_sided.md"
+    code = page.read_text().split("```python\n")[1].split("```")[0]
+    names = {"folder": tmp_path}
+    exec(compile(code, str(page), "exec"), names)
+    assert names["ledger"].spent_rounds == 20 and names["accuracy"] > 0.8
+    assert names["bound"].upper == pytest.approx(names["claim"].upper)
 
 
 # Resuming

@@ -1,0 +1,22 @@
+"""The tables of results in the documentation, between two marks."""
+
+from collections.abc import Iterable
+from pathlib import Path
+
+DOCS = Path(__file__).parents[2] / "docs" / "papers"
+
+
+def table(head: Iterable[str], rows: Iterable[Iterable[str]]) -> str:
+    """Return a table in Markdown."""
+    lines = [list(head)]
+    lines += [["---"] * len(lines[0]), *map(list, rows)]
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+
+
+def put(page: str, name: str, text: str) -> None:
+    """Replace what stands between a page's two marks of a name."""
+    path = DOCS / page
+    begin, end = f"<!-- {name}: written by a script -->\n", f"\n<!-- end of {name} -->"
+    before, _, rest = path.read_text().partition(begin)
+    after = rest.partition(end)[2]
+    path.write_text(f"{before}{begin}\n{text}\n{end}{after}")
