@@ -28,20 +28,21 @@ TOLERANCE = 2e-3
 DELTA = 1e-5
 
 FA_LD = {
-    "rounds": 120,
-    "warmup": 60,
+    "rounds": 50,
+    "warmup": 20,
+    "every": 5,
     "batch": 200,
     "temperature": 0.05,
     "local_steps": [1, 10, 20, 50, 100],
-    "step_sizes": [1e-6, 3e-6, 6e-6],
+    "step_sizes": [3e-6, 6e-6],
 }
 FA_HMC = {
-    "rounds": 12,
+    "rounds": 6,
     "batch": 1000,
     "leapfrog": {"iterations": 5, "leapfrog_steps": [1, 5, 10]},
-    "local": {"leapfrog_steps": 5, "iterations": [1, 5, 10]},
+    "local": {"leapfrog_steps": 5, "iterations": [1, 5]},
     "step_sizes": [8e-4, 1.6e-3],
-    "every": 2,
+    "every": 1,
 }
 PRIVATE = {
     "rounds": 120,
