@@ -730,6 +730,48 @@ def test_private_parameters_are_not_taken_from_the_data():
     assert FederatedSplitting.on(data, loss=loss, solver=solver, penalty=1.0).constants is None
 
 
+# The algorithms it is compared with
+
+PAPERS = Path(__file__).parents[2] / "benchmarks" / "papers"
+
+
+@pytest.fixture
+def competitors(monkeypatch):
+    monkeypatch.syspath_prepend(str(PAPERS))
+    import competitors
+
+    return competitors
+
+
+RIVALS = {
+    "FedPD": {"step_size": 0.2, "penalty": 0.5},
+    "FedLin": {"step_size": 0.2},
+    "Tamuna": {"step_size": 0.1, "mixing": 0.7},
+    "Led": {"step_size": 0.1, "correction": 0.3},
+    "FiveGcs": {"step_size": 0.1, "local_penalty": 3.0, "outer_step": 0.3},
+}
+
+
+@pytest.mark.parametrize("name", RIVALS)
+def test_competitors_reach_the_same_optimum(competitors, name):
+    parts = agents()
+    problem = competitors.Problem(LeastSquares(regularisation=0.5), AgentData.of(parts), 2)
+    algorithm = getattr(competitors, name)(**RIVALS[name])
+    state, generator = algorithm.start(problem), np.random.default_rng(0)
+    for _ in range(150):
+        state = algorithm.round(state, problem, generator)
+    best = np.linalg.solve(*normal_equations(parts, 0.5))
+    np.testing.assert_allclose(state["model"][:, 0], np.stack([best, best]), atol=1e-6)
+
+
+@pytest.mark.slow
+def test_the_smallest_cell_of_the_papers_tables_is_as_recorded():
+    command = [sys.executable, str(PAPERS / "fed_plt.py"), "--check"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=250)
+    assert done.returncode == 0, done.stderr
+    assert "the same as recorded" in done.stdout
+
+
 # Killed
 
 
