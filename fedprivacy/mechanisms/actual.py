@@ -10,7 +10,9 @@ from ..errors import UnsupportedCombination
 from .base import CohortMechanism, Mechanism, Run, SampledMechanism
 from .gaussian import Gaussian
 from .laplace import Laplace
+from .parallel import Parallel
 from .sparsified import SparsifiedPerturbation
+from .upload import Upload
 
 ROUNDING = 1e-9
 """Relative shortfall of a noise std that counts as rounding."""
@@ -38,9 +40,10 @@ def as_released(
         noise; None if no noise is left that counts.
 
     Raises:
-        UnsupportedCombination: there was less noise, and no Gaussian sum inside to reprice.
+        UnsupportedCombination: there was less noise, and no Gaussian sum inside to reprice, or
+            uploads or several kinds beside it.
     """
-    leaves = set(_leaves(mechanism))
+    leaves = set() if _holds_uploads(mechanism) else set(_leaves(mechanism))
     if len(leaves) == 1:
         (leaf,) = leaves
         fraction = used_std / clip_norm / _total(leaf)
@@ -56,6 +59,18 @@ def as_released(
     changed = {leaf: _weaker(leaf, fraction) for leaf in leaves}
     kept = {leaf: weaker for leaf, weaker in changed.items() if weaker is not None}
     return _rebuilt(mechanism, kept.__getitem__) if len(kept) == len(changed) else None
+
+
+def _holds_uploads(mechanism: Mechanism) -> bool:
+    """Return whether noise is inside that one std of a sum says nothing about."""
+    match mechanism:
+        case Upload() | Parallel():
+            return True
+        case SampledMechanism() | CohortMechanism():
+            return _holds_uploads(mechanism.inner)
+        case Run():
+            return any(_holds_uploads(part) for part, _ in mechanism.parts)
+    return False
 
 
 def _leaves(mechanism: Mechanism) -> list[Leaf]:

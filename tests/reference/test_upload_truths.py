@@ -9,6 +9,7 @@ from scipy.stats import norm
 import fedprivacy as fp
 from fedprivacy.accountants import PldAccountant
 from fedprivacy.loss import Fold, Gdp, Sampled
+from fedprivacy.mechanisms.actual import as_released
 
 SOLVE = fp.NoisyGradientDescent(
     step_size=0.1, noise_std=0.5, sensitivity=1.0, strong_convexity=1.0, smoothness=2.0, steps=5
@@ -73,3 +74,13 @@ def test_kinds_of_which_nothing_is_attained_compose_with_what_is():
     apart = [fp.epsilon(one + gauss, delta=1e-5, adjacency="replace_one") for one in stated]
     assert both.upper == max(bound.upper for bound in apart)
     assert both.lower == max(bound.lower for bound in apart) > 1.5
+
+
+@pytest.mark.parametrize("kind", ["upload", "kinds"])
+def test_less_noise_than_planned_is_not_put_on_one_sum_alone(kind):
+    gauss = fp.Gaussian(noise_multiplier=5.0, unit="record")
+    both = fp.Parallel((gauss, fp.Gaussian(noise_multiplier=8.0, unit="record")))
+    run = {"upload": SOLVE, "kinds": both}[kind] + gauss
+    assert as_released(run, clip_norm=1.0, planned_std=5.0, used_std=5.0) == run
+    with pytest.raises(fp.UnsupportedCombination, match="by hand"):
+        as_released(run, clip_norm=1.0, planned_std=5.0, used_std=2.5)
