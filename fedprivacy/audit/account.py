@@ -15,6 +15,7 @@ from ..errors import UnsupportedCombination, member, non_negative, open_unit, re
 from ..ledger import Ledger
 from ..loss import IDENTITY
 from ..mechanisms import Mechanism
+from ..mechanisms.actual import single_uploads
 from ..privacy_loss import PrivacyLoss
 from ..relations import Adjacency, Facts, Observer
 
@@ -30,6 +31,10 @@ NOT_COUNTED = (
 """What no epsilon of ours covers; printed in every report."""
 
 
+SINGLE = "single uploads"
+"""The line of a server that no secure sum keeps from seeing each upload by itself."""
+
+
 @dataclass(frozen=True)
 class Audit:
     """What an audit found.
@@ -37,7 +42,9 @@ class Audit:
     Attributes:
         verdict: whether the claim holds for the recorded rounds.
         reasons: sentences, the deciding one first.
-        bounds: epsilon at the claimed delta, by observer and then by accountant.
+        bounds: epsilon at the claimed delta, by observer and then by accountant. Where shares of
+            noise are summed securely, the line ``single uploads`` is what a server would learn
+            without that; it takes no part in the verdict.
         claim: (epsilon, delta).
         facts: unit, adjacency and observer that the claim is about.
         run: the mechanism that was accounted; None where nothing was spent.
@@ -137,6 +144,11 @@ def audit(
             continue
         bounds[str(seen_by)] = _every_accountant(loss, delta, tolerance)
     verdict, reason = _judge(bounds[str(facts.observer)], epsilon, delta)
+    try:
+        alone = _single_uploads(read, facts)
+        bounds |= {} if alone is None else {SINGLE: _every_accountant(alone, delta, tolerance)}
+    except UnsupportedCombination as refusal:
+        unsupported[SINGLE] = str(refusal)
     return Audit(
         verdict=verdict,
         reasons=(reason, *read.notes),
@@ -256,6 +268,12 @@ def _loss(read: _Read, facts: Facts) -> PrivacyLoss:
     if read.run is None:
         return PrivacyLoss(IDENTITY, facts, theorems=("nothing was released",))
     return read.run.privacy_loss(facts.adjacency, facts.observer).under(facts)
+
+
+def _single_uploads(read: _Read, facts: Facts) -> PrivacyLoss | None:
+    """Return the loss to a server that sees each upload by itself; None where nothing is summed."""
+    alone = None if read.run is None else single_uploads(read.run)
+    return None if alone is None else alone.privacy_loss(facts.adjacency, Observer.SERVER)
 
 
 def _every_accountant(loss: PrivacyLoss, delta: float, tolerance: float) -> dict[str, Bound]:

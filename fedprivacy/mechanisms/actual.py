@@ -61,6 +61,38 @@ def as_released(
     return _rebuilt(mechanism, kept.__getitem__) if len(kept) == len(changed) else None
 
 
+def single_uploads(mechanism: Mechanism) -> Mechanism | None:
+    """Return what clients' uploads show where no secure sum hides the single ones.
+
+    An upload carries its own share of the noise and no other: std C z / sqrt(cohort).
+
+    Returns:
+        The mechanism with every Fed-SMP sum replaced by one upload; None where there is none, or
+        another noisy sum beside it.
+
+    Raises:
+        UnsupportedCombination: shares depend on the realised cohort.
+    """
+    leaves = _leaves(mechanism)
+    if not leaves or not all(isinstance(leaf, SparsifiedPerturbation) for leaf in leaves):
+        return None
+    return _rebuilt(mechanism, _alone)
+
+
+def _alone(leaf: Leaf) -> Leaf:
+    assert isinstance(leaf, SparsifiedPerturbation)
+    if leaf.topped_up:
+        raise UnsupportedCombination(
+            "the noise is topped up to the realised cohort, so a single upload's share has no "
+            "fixed size; without secure aggregation let every client add the whole noise"
+        )
+    return Gaussian(
+        noise_multiplier=leaf.noise_multiplier / math.sqrt(leaf.cohort),
+        clip_norm=leaf.clip_norm,
+        unit=leaf.protects,
+    )
+
+
 def _holds_uploads(mechanism: Mechanism) -> bool:
     """Return whether noise is inside that one std of a sum says nothing about."""
     match mechanism:

@@ -159,3 +159,33 @@ def test_bad_report_paths_are_refused(tmp_path, name):
     found = fp.audit(fp.Gaussian(noise_multiplier=2.0), claim=(3.0, 1e-5), adjacency="zero_out")
     with pytest.raises(fp.ParameterError, match="path"):
         fp.report(found, tmp_path / name)
+
+
+def fed_smp(scheme, **options):
+    perturbation = fp.SparsifiedPerturbation(
+        noise_multiplier=4.0, clip_norm=1.0, kept=10, dimension=100, cohort=16, **options
+    )
+    return perturbation.sampled(scheme) * 20
+
+
+def test_an_upload_without_a_secure_sum_is_a_line_of_its_own():
+    run = fed_smp(fp.FixedSize(16, population=200))
+    found = fp.audit(run, claim=(8.0, 1e-5), adjacency="zero_out")
+    alone = fp.Gaussian(noise_multiplier=1.0).sampled(fp.FixedSize(16, population=200)) * 20
+    wanted = fp.epsilon(alone, delta=1e-5, adjacency="zero_out", observer="server")
+    assert found.bounds["single uploads"]["pld"].upper == wanted.upper
+    assert wanted.lower > found.bounds["server"]["pld"].upper
+    assert str(found.verdict) == "HOLDS" and found.bound.upper < 8.0 < wanted.lower
+
+
+def test_topped_up_shares_have_no_price_of_their_own():
+    run = fed_smp(fp.Poisson(0.08), topped_up=True)
+    found = fp.audit(run, claim=(8.0, 1e-5), adjacency="add_remove")
+    assert "single uploads" not in found.bounds
+    assert "topped up" in found.unsupported["single uploads"]
+
+
+def test_other_mechanisms_have_no_uploads_to_look_at():
+    run = fp.Gaussian(noise_multiplier=1.0).sampled(fp.Poisson(0.1)) * 3
+    found = fp.audit(run, claim=(8.0, 1e-5), adjacency="add_remove")
+    assert "single uploads" not in found.bounds and "single uploads" not in found.unsupported
