@@ -10,6 +10,7 @@ import fedprivacy as fp
 from fedprivacy.accountants import PldAccountant
 from fedprivacy.loss import Fold, Gdp, Sampled
 from fedprivacy.mechanisms.actual import as_released
+from fedprivacy.theory.splitting_privacy import PrivateSplitting, final_models_mu, rounds_mu
 
 SOLVE = fp.NoisyGradientDescent(
     step_size=0.1, noise_std=0.5, sensitivity=1.0, strong_convexity=1.0, smoothness=2.0, steps=5
@@ -84,3 +85,52 @@ def test_less_noise_than_planned_is_not_put_on_one_sum_alone(kind):
     assert as_released(run, clip_norm=1.0, planned_std=5.0, used_std=5.0) == run
     with pytest.raises(fp.UnsupportedCombination, match="by hand"):
         as_released(run, clip_norm=1.0, planned_std=5.0, used_std=2.5)
+
+
+def final_responses(run, curvatures, proximal):
+    """Every agent's x_K per unit noise; curvatures are (rounds, steps, agents)."""
+    rounds, steps, agents = curvatures.shape
+    rho, gamma = run.penalty, run.step_size
+    x, z = (np.zeros((agents, curvatures.size)) for _ in range(2))
+    noise = np.eye(curvatures.size).reshape(rounds, steps, agents, -1)
+    for k in range(rounds):
+        v, w = 2.0 * proximal * z.mean(axis=0) - z, x
+        for j in range(steps):
+            w = w - gamma * (curvatures[k, j][:, None] * w + (w - v) / rho) + noise[k, j]
+        x, z = w, 2.0 * w - v
+    return x
+
+
+def best_signs(covariance, moved, generator):
+    """A locally best pattern of signs, from twenty directions."""
+    inverse, best = np.linalg.inv(np.linalg.cholesky(covariance)), 0.0
+    for _ in range(20):
+        seen = generator.normal(size=len(covariance))
+        for _ in range(10):
+            seen = inverse @ moved @ np.sign(seen @ inverse @ moved)
+        best = max(best, float(np.linalg.norm(seen)))
+    return best
+
+
+def test_no_curvatures_signs_or_agents_beat_the_bound_on_final_models():
+    """Curvatures drawn anew in every step and signs chosen against them: the proof allows both."""
+    generator, closest = np.random.default_rng(11), 0.0
+    for _ in range(150):
+        low, ratio = 10 ** generator.uniform(-1, 1), generator.choice([1.0, 1.05, 1.3, 2.0])
+        rho, share = 10 ** generator.uniform(-1, 1.5), generator.choice([0.1, 0.4, 0.7, 0.98])
+        rounds, steps, agents = generator.integers(1, [7, 6, 4])
+        run = PrivateSplitting(
+            sensitivity=1.0,
+            strong_convexity=low,
+            smoothness=low * ratio,
+            penalty=rho,
+            step_size=2.0 * share / (low * ratio + 1.0 / rho),
+            noise_scale=1.0,
+            local_steps=int(steps),
+            rounds=int(rounds),
+        )
+        curvatures = generator.choice([low, low * ratio], size=(rounds, steps, agents))
+        x = final_responses(run, curvatures, generator.choice([0.0, 0.5, 1.0]))
+        found = run.step_mu * best_signs(x @ x.T, x[:, ::agents], generator)
+        closest = max(closest, found / min(final_models_mu(run), rounds_mu(run)))
+    assert 0.98 < closest < 1.0
