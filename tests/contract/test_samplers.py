@@ -19,8 +19,10 @@ from sklearn.metrics import log_loss
 import fedprivacy as fp
 from fedprivacy.errors import BudgetExhausted, Diverged, ParameterError, UnsupportedCombination
 from fedprivacy.theory.gaussian import Normal, point
+from fedprivacy.theory.gaussian import epsilon as gdp_epsilon
 from fedprivacy.theory.hamiltonian import DynamicSteps
-from fedprivacy.theory.langevin import DecayingSteps, GaussianTarget
+from fedprivacy.theory.hamiltonian import transcript_gdp as hamiltonian_transcript
+from fedprivacy.theory.langevin import DecayingSteps, GaussianTarget, transcript_gdp
 from fedprivacy.training import (
     FederatedData,
     GaussianPosterior,
@@ -351,6 +353,39 @@ def test_contraction_is_for_gradients_that_are_not_clipped():
     own = posterior(clip_norm=None, own_sensitivity=3.0)
     batches = langevin(own, step_size=1e-3, batch_fraction=0.5, **convex)
     assert any("batches are drawn" in t for t in epsilon(batches.run(1)).theorems)
+
+
+@pytest.mark.parametrize("rho", [0.0, 0.5])
+def test_accounts_of_quadratic_losses_are_exact(rho):
+    """Isotropic quadratics attain T6, so theory's exact transcripts and the account coincide."""
+    curvature, rounds = 3.0, 4
+    flat = GaussianTarget(
+        hessians=np.tile(curvature * np.eye(2), (6, 1, 1)),
+        centres=np.eye(6)[:, :2],
+        weights=UNEQUAL,
+    )
+    loop = langevin(
+        GaussianPosterior(target=flat, sensitivity=0.1),
+        correlation=rho,
+        strong_convexity=curvature,
+        smoothness=curvature,
+    )
+    exact = [transcript_gdp(loop.exact, client=c, difference=0.1, rounds=rounds) for c in range(6)]
+    bound = epsilon(loop.run(rounds))
+    assert bound.upper == pytest.approx(gdp_epsilon(max(exact), DELTA), rel=1e-8)
+    assert bound.lower == pytest.approx(bound.upper, rel=1e-8)
+    anywhere = langevin(correlation=rho, strong_convexity=1.0, smoothness=4.0)
+    shown = transcript_gdp(anywhere.exact, client=0, difference=1.0, rounds=rounds)
+    assert gdp_epsilon(shown, DELTA) <= epsilon(anywhere.run(rounds)).upper * (1 + 1e-9)
+    assert (
+        epsilon(anywhere.run(rounds)).upper < epsilon(langevin(correlation=rho).run(rounds)).upper
+    )
+
+
+def test_one_leapfrog_step_of_quadratics_is_exact():
+    loop = hamiltonian(gaussian(), leapfrog_steps=1, iterations=1, correlation=0.3)
+    shown = hamiltonian_transcript(loop.exact, client=2, difference=1.0, rounds=3)
+    assert epsilon(loop.run(3)).upper == pytest.approx(gdp_epsilon(shown, DELTA), rel=1e-8)
 
 
 def ledger_at(path, **options):
