@@ -13,7 +13,17 @@ from ..errors import integer, refuse
 from .ledgers import audit_data, show_audit
 from .options import ADJACENCIES, OBSERVERS, as_json, cli, options, show
 
-METHODS = ["fedavg", "dp-fedavg", "fed-smp-top-k", "fed-smp-rand-k", "fa-ld", "fa-hmc", "fed-plt"]
+METHODS = [
+    "fedavg",
+    "fedavg-top-k",
+    "fedavg-rand-k",
+    "dp-fedavg",
+    "fed-smp-top-k",
+    "fed-smp-rand-k",
+    "fa-ld",
+    "fa-hmc",
+    "fed-plt",
+]
 """Those of ``training.jobs``, which is imported only when a command trains."""
 
 data_options = options(
@@ -197,14 +207,14 @@ def demo(
     from ..demo import run_demo, table
     from ..experiment import Experiment
     from ..training import jobs
-    from ..training.presets import METHODS as AVERAGING
+    from ..training.presets import COMPARED
 
     preset = jobs.preset_on(data, data_dir)
     if rounds is not None:
         preset = replace(preset, rounds=integer(1, rounds=rounds))
     experiments = {
         method: Experiment(job=jobs.AveragingJob(preset=preset, method=method), **budget)
-        for method in AVERAGING
+        for method in COMPARED
     }
     outcome = run_demo(experiments, output, ledgers)
     show(outcome.to_dict(), as_json, lambda: table(outcome))

@@ -26,13 +26,15 @@ from .hamiltonian import HamiltonianSampling
 from .langevin import LangevinSampling
 from .posterior import Posterior, SoftmaxRegression
 from .predictive import predictive, score
-from .presets import METHODS, Preset, digits_preset, fashion_mnist_preset
+from .presets import METHODS, NOT_PRIVATE, Preset, digits_preset, fashion_mnist_preset
 from .rounds import Loop
 from .solvers import LocalSolver
 from .splitting import FederatedSplitting, SplittingState
 
 TITLES = {
     "fedavg": "FedAvg",
+    "fedavg-top-k": "FedAvg top-k",
+    "fedavg-rand-k": "FedAvg rand-k",
     "dp-fedavg": "DP-FedAvg",
     "fed-smp-top-k": "Fed-SMP top-k",
     "fed-smp-rand-k": "Fed-SMP rand-k",
@@ -106,7 +108,7 @@ class AveragingJob:
     @property
     def knob(self) -> str | None:
         """The noise multiplier."""
-        return None if self.method == "fedavg" else "noise_multiplier"
+        return None if self.method in NOT_PRIVATE else "noise_multiplier"
 
     @property
     def rounds(self) -> int:
@@ -316,8 +318,9 @@ def job(
         data: "digits" (of scikit-learn) or "fashion-mnist".
         data_dir: see ``fashion.fashion_mnist``.
         rounds: None for the job's own.
-        settings: other fields of the job to change: ``clip_norm``, ``kept_fraction``, ``missing``
-            (averaging); ``clip_norm``, ``local_steps``, ``step_size``, ``correlation`` (samplers);
+        settings: other fields of the job to change: ``missing`` and those of ``Preset``, such as
+            ``clip_norm``, ``cohort``, ``strategy``, ``server_learning_rate`` (averaging);
+            ``clip_norm``, ``local_steps``, ``step_size``, ``correlation`` (samplers);
             ``local_steps``, ``penalty``, ``regularisation``, ``feature_bound`` (Fed-PLT).
 
     Raises:

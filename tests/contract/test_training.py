@@ -45,7 +45,7 @@ from fedprivacy.training.collect import Collected
 from fedprivacy.training.dense import DenseNetwork
 from fedprivacy.training.fashion import read_idx
 from fedprivacy.training.optimise import WORKSPACE
-from fedprivacy.training.presets import METHODS, digits_preset
+from fedprivacy.training.presets import METHODS, NOT_PRIVATE, digits_preset
 from fedprivacy.training.upload import pack, unpack, upload_size
 
 FAILS = 1e-9  # chance that a sound run fails a statistical check
@@ -1078,10 +1078,39 @@ def test_the_digits_preset_learns():
     state = train(averaging, preset.data, rounds=preset.rounds).state
     accuracy, loss = averaging.evaluate(state, preset.data)
     assert accuracy >= 0.9 and 0 < loss < 1
-    for method in METHODS[1:]:
-        private = preset.loop(method, noise_multiplier=1.5, seed=0)
-        assert private.round_mechanism is not None
+    for method in METHODS:
+        one = preset.loop(method, noise_multiplier=1.5, seed=0)
+        assert (one.round_mechanism is None) == (method in NOT_PRIVATE)
     with pytest.raises(ParameterError, match="method must be one of"):
         preset.loop("magic")
     with pytest.raises(ParameterError, match="noise_multiplier must"):
         preset.loop("dp-fedavg")
+
+
+def test_a_preset_runs_both_strategies_both_rates_and_full_participation():
+    preset = replace(digits_preset(), cohort=20, learning_rate=0.5, server_learning_rate=1.5)
+    drawn = {
+        None: Poisson(20 / 400),
+        1: WithReplacement(20, population=400),
+        2: FixedSize(20, population=400),
+    }
+    for strategy, scheme in drawn.items():
+        changed = replace(preset, strategy=strategy, local_steps=3, batch_size=2)
+        averaging = changed.loop("dp-fedavg", noise_multiplier=1.0, seed=0)
+        assert averaging.scheme == scheme and averaging.perturbation.cohort == 20
+        assert averaging.perturbation.topped_up == (strategy is None)
+        assert (averaging.learning_rate, averaging.server_learning_rate) == (0.5, 1.5)
+        assert (averaging.optimiser.steps, averaging.optimiser.epochs) == (3, None)
+        _, info = averaging.step(averaging.init(), preset.data)
+        assert strategy is None or info.cohort == 20
+    everybody = replace(preset, strategy=2, cohort=400).loop("fedavg")
+    assert everybody.scheme.rate == 1.0
+    for change, message in (
+        ({"strategy": 3}, r"strategy must be 1 \(with"),
+        ({"cohort": 401}, "cohort must be at most the number of clients, 400"),
+        ({"cohort": 401, "strategy": 2}, "cohort must be at most"),
+        ({"cohort": 0}, "cohort must"),
+        ({"server_learning_rate": 0.0}, "server_learning_rate must"),
+    ):
+        with pytest.raises(ParameterError, match=message):
+            replace(preset, **change).loop("fedavg")
