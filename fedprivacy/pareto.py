@@ -47,7 +47,7 @@ _NO_COST = "cost"
 _MOST_NAMES = 12
 """A front of more settings than this is drawn without numbers and names."""
 _WIDE = 30.0
-"""Epsilons that differ by more than this factor are drawn on a logarithmic axis."""
+"""Epsilons and costs that differ by more than this factor are drawn on a logarithmic axis."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -186,7 +186,9 @@ class Pareto:
         return lines
 
     def plot(self, path: str | PathLike[str]) -> Path:
-        """Write a picture, one panel a cost; the file name's ending is the format.
+        """Write a picture; the file name's ending is the format.
+
+        There is one panel for each cost that is not the same for all settings.
 
         Raises:
             ParameterError: every setting was refused, or an ending that is no format.
@@ -198,13 +200,14 @@ class Pareto:
         if len(self.refused) == len(self.settings):
             refuse("settings", [s.name for s in self.refused], "hold one that was not refused")
         named = self.front if len(self.front) <= _MOST_NAMES else ()
-        size = 5.6 * len(self.costs), 3.6 + 0.17 * len(named)
+        costs = [name for name in self.costs if len(set(self._drawn(name))) > 1] or self.costs
+        size = 5.6 * len(costs), 3.6 + 0.17 * len(named)
         figure = Figure(figsize=size, layout="constrained")
         kinds = figure.canvas.get_supported_filetypes()
         if Path(path).suffix.removeprefix(".") not in kinds:
             refuse("path", str(path), f"end in one of {listed(kinds)}")
-        panels = figure.subplots(1, len(self.costs), squeeze=False)[0]
-        for name, axes in zip(self.costs, panels, strict=True):
+        panels = figure.subplots(1, len(costs), squeeze=False)[0]
+        for name, axes in zip(costs, panels, strict=True):
             _draw(axes, self, name, named)
         handles, words = panels[0].get_legend_handles_labels()
         for number, setting in enumerate(named, start=1):
@@ -213,6 +216,10 @@ class Pareto:
         figure.legend(handles, words, loc="outside lower left", frameon=False, fontsize=8)
         figure.savefig(path, dpi=150)
         return Path(path)
+
+    def _drawn(self, name: str) -> list[float]:
+        """Return a cost of every setting that takes part."""
+        return [setting.cost(name) for setting in self.settings if not setting.refused]
 
 
 def pareto(
@@ -432,9 +439,10 @@ def _draw(axes: Axes, found: Pareto, name: str, named: tuple[Setting, ...]) -> N
         at_dot = setting.epsilon, setting.cost(name)
         offset = {"xytext": (5, 5), "textcoords": "offset points"}
         axes.annotate(str(number), at_dot, fontsize=8, color="0.3", **offset)  # type: ignore[arg-type]
-    epsilons = [s.epsilon for s in taking]
-    if min(epsilons) > 0 and max(epsilons) > _WIDE * min(epsilons):
+    if _wide([s.epsilon for s in taking]):
         axes.set_xscale("log")
+    if _wide(found._drawn(name)):
+        axes.set_yscale("log")
     axes.margins(0.12)
     axes.set(
         xlabel=f"epsilon at delta = {found.delta:g} ({found.adjacency}, {found.observer})",
@@ -442,3 +450,7 @@ def _draw(axes: Axes, found: Pareto, name: str, named: tuple[Setting, ...]) -> N
     )
     axes.grid(alpha=0.25)
     axes.spines[["top", "right"]].set_visible(False)
+
+
+def _wide(values: list[float]) -> bool:
+    return min(values) > 0.0 and max(values) > _WIDE * min(values)

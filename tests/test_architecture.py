@@ -35,6 +35,7 @@ ARROWS = {
     | {"answers", "accountants", "mechanisms", "sampling", "ledger", "privacy_loss", "bound"},
     "pareto": BASE | {"answers", "audit", "bound", "ledger"},
     "progress": {"errors"},
+    "search": BASE | {"mechanisms", "sampling", "theory"},
 }
 """Part -> parts it may import."""
 

@@ -6,13 +6,15 @@ import csv
 import itertools
 import json
 import math
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import click
 
-from ..errors import refuse
+from ..errors import integer, listed, positive, refuse
 from ..mechanisms import Mechanism
+from ..search import MeanProblem, Settings, langevin_settings, splitting_settings
 from .options import as_json, cli, facts_options, run_of, show
 
 RUN_KEYS = {
@@ -55,10 +57,62 @@ GRID_COSTS = {
 """Costs that a grid's numbers tell by themselves."""
 
 
+PROBLEM = {"clients": int, "dimension": int, "records": int, "spread": float, "seed": int}
+"""What describes fa-ld's target; one value each."""
+
+
+def _cohort(text: str) -> int | None:
+    return None if text.strip() == "all" else int(text)
+
+
+LANGEVIN = {
+    "step_size": float,
+    "correlation": float,
+    "local_steps": int,
+    "temperature": float,
+    "cohort": _cohort,
+    "batch_fraction": float,
+    "rounds": int,
+}
+"""fa-ld's grid; of its cohorts, "all" is everybody."""
+
+LANGEVIN_STEPS = (0.01, 0.03, 0.1, 0.3)
+"""Step sizes of fa-ld where none are given, times the smoothness."""
+
+SPLITTING = {"penalty": float, "step_share": float, "local_steps": int, "noise_scale": float}
+"""fed-plt's grid."""
+
+REGRESSION = {
+    "agents": int,
+    "dimension": int,
+    "records": int,
+    "regularisation": float,
+    "feature_bound": float,
+    "gradient_cost": float,
+    "round_cost": float,
+    "accuracy": float,
+}
+"""What describes fed-plt's logistic regression and its costs; one value each."""
+
+
 @cli.command()
 @click.argument("settings", type=click.Path(path_type=Path), required=False)
 @click.option("--delta", type=float, required=True, help="Certify epsilon at this delta.")
 @click.option("--epsilon", type=float, help="A budget: name the best setting within it.")
+@click.option(
+    "--method",
+    type=click.Choice(["fa-ld", "fed-plt"]),
+    help="A grid of this method instead of a file: fa-ld by w2, the distance to a Gaussian "
+    "target; fed-plt by asymptotic error and computation time.",
+)
+@click.option(
+    "--set",
+    "chosen",
+    multiple=True,
+    metavar="NAME=VALUES",
+    help="Values for the method, with commas between, such as local_steps=1,5,20; repeat for "
+    "more. An unknown name is answered with those that there are.",
+)
 @click.option("--noise-multiplier", help="A grid instead of a file: values with commas between.")
 @click.option("--sampling-probability", help="Values for the grid (Poisson sampling).")
 @click.option("--cohort", help="Values for the grid (cohorts of a fixed size) ...")
@@ -82,6 +136,8 @@ def pareto(
     epsilon: float | None,
     cost: tuple[str, ...],
     maximise: tuple[str, ...],
+    method: str | None,
+    chosen: tuple[str, ...],
     adjacency: str,
     observer: str,
     unit: str | None,
@@ -103,18 +159,25 @@ def pareto(
           --adjacency add_remove --epsilon 8 --output front.png
       fedprivacy pareto --noise-multiplier 0.6,0.8,1,1.4 --sampling-probability 0.01,0.02 \\
           --rounds 200 --delta 1e-5 --adjacency add_remove
+      fedprivacy pareto --method fa-ld --set correlation=0,0.9 --delta 1e-5 \\
+          --adjacency replace_one --epsilon 4 --output front.png
     """  # noqa: D301
     from ..pareto import pareto as compare
 
     given = {name: text for name, text in grid.items() if text is not None}
-    runs: list[tuple[Any, Any]]
-    if settings is None:
-        runs = _grid(given, unit, cost or ("noise",))
-    elif given or cost:
-        told = ", ".join(
-            f"--{name.replace('_', '-')}" for name in [*given, *(["cost"] * bool(cost))]
-        )
+    asked = [*given, *(["cost"] * bool(cost)), *(["set"] * bool(chosen))]
+    runs: Any
+    if method is not None:
+        if settings is not None or cost or unit == "client":
+            refuse("--method", method, "stand without SETTINGS, --cost and --unit client")
+        runs = METHODS[method]({**given, **dict(map(_named, chosen))})
+    elif settings is not None and asked:
+        told = ", ".join(f"--{name.replace('_', '-')}" for name in asked)
         refuse("SETTINGS", str(settings), f"stand alone, without {told}")
+    elif chosen:
+        refuse("--set", chosen[0], "be given with --method")
+    elif settings is None:
+        runs = _grid(given, unit, cost or ("noise",))
     else:
         runs = _of_file(settings, unit)
     found = compare(
@@ -143,7 +206,7 @@ def _grid(given: dict[str, str], unit: str | None, costs: tuple[str, ...]) -> li
     """Return every combination of the options' values as (label, (run, costs))."""
     if "noise_multiplier" not in given:
         refuse("SETTINGS", None, "be given", "or a grid, beginning with --noise-multiplier")
-    values = [_values(name, text) for name, text in given.items()]
+    values = [_values(f"--{n.replace('_', '-')}", t, RUN_KEYS[n]) for n, t in given.items()]
     runs = []
     for chosen in itertools.product(*values):
         label = dict(zip(given, chosen, strict=True))
@@ -156,12 +219,83 @@ def _grid(given: dict[str, str], unit: str | None, costs: tuple[str, ...]) -> li
     return runs
 
 
-def _values(name: str, text: str) -> list[Any]:
-    kind = RUN_KEYS[name]
+def _values(name: str, text: str, kind: Callable[[str], Any]) -> list[Any]:
     try:
         return [kind(part) for part in text.split(",")]
     except ValueError:
-        refuse(f"--{name.replace('_', '-')}", text, "be numbers with commas between")
+        whole = "" if kind is float else "whole "
+        refuse(name, text, f"be {whole}numbers with commas between")
+
+
+def _named(text: str) -> tuple[str, str]:
+    """Return (name, values) of NAME=VALUES."""
+    name, equals, values = text.partition("=")
+    if not equals:
+        refuse("--set", text, "be NAME=VALUES", "such as --set local_steps=1,5,20")
+    return name.strip().replace("-", "_"), values
+
+
+def _told(
+    given: dict[str, str], grid: dict[str, Any], single: dict[str, Any]
+) -> tuple[dict[str, list[Any]], dict[str, Any]]:
+    """Return the lists of a grid and the single values that were given."""
+    for name in given:
+        if name not in grid and name not in single:
+            refuse("--set", name, f"be one of {listed([*grid, *single])}")
+    values = {name: _values(name, text, {**grid, **single}[name]) for name, text in given.items()}
+    for name in single:
+        if len(values.get(name, [0])) != 1:
+            refuse(name, given[name], "be one value")
+    lists = {name: found for name, found in values.items() if name in grid}
+    return lists, {name: found[0] for name, found in values.items() if name in single}
+
+
+def _langevin(given: dict[str, str]) -> Settings:
+    """Return a grid of FA-LD on the posterior of a mean."""
+    grid, facts = _told(given, LANGEVIN, PROBLEM)
+    problem = MeanProblem(**facts)
+    steps = [float(f"{each / problem.target.smoothness:.3g}") for each in LANGEVIN_STEPS]
+    usual = {
+        "step_size": steps,
+        "correlation": [0.0, 0.5],
+        "local_steps": [1, 5, 20],
+        "temperature": [1.0, 1.5],
+        "rounds": [10, 50],
+    }
+    return langevin_settings(
+        problem.target,
+        gradient_sensitivity=problem.gradient_sensitivity,
+        gradients=problem.gradients,
+        **{**usual, **grid},  # type: ignore[arg-type]
+    )
+
+
+def _splitting(given: dict[str, str]) -> Settings:
+    """Return a grid of Fed-PLT on logistic regression with features of bounded norm."""
+    usual = {
+        "penalty": [0.3, 1.0, 3.0],
+        "step_share": [0.25, 0.5, 0.75],
+        "local_steps": [5, 10, 20],
+        "noise_scale": [0.01, 0.03, 0.1, 0.3],
+    }
+    grid, facts = _told(given, SPLITTING, REGRESSION)
+    agents = integer(1, agents=facts.pop("agents", 100))
+    dimension = integer(1, dimension=facts.pop("dimension", 5))
+    records = integer(1, records=facts.pop("records", 250))
+    bound = positive(feature_bound=facts.pop("feature_bound", 2.0))
+    weight = positive(regularisation=facts.pop("regularisation", 0.5))
+    return splitting_settings(
+        sensitivity=2.0 * bound / records,
+        strong_convexity=weight,
+        smoothness=weight + 0.25 * bound**2,
+        coordinates=agents * dimension,
+        **facts,
+        **{**usual, **grid},  # type: ignore[arg-type]
+    )
+
+
+METHODS = {"fa-ld": _langevin, "fed-plt": _splitting}
+"""Method -> what makes its grid of the texts given."""
 
 
 def _run(row: dict[str, Any]) -> Mechanism:
