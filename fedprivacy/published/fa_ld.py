@@ -19,6 +19,8 @@ from .claim import Claim, judged
 
 _TOLERANCES = (1e-2, 1e-4, 1e-6)
 """Wanted widths relative to the claim, tried until the verdict is clear."""
+_PATIENCE = 5.0
+"""Seconds after which an account begins no costlier attempt at a decision."""
 _ROUNDING = 1e-12
 """How far above its limit a step size may be by rounding."""
 _SCHEMES = ("I", "II")
@@ -318,20 +320,30 @@ def _log_expm1(x: float) -> float:
 def _judge(setting: _Setting, shares: list[float], claimed: float, delta: float) -> Bound:
     """Return the Bound of the client that decides, the one with the largest upper end.
 
-    Clients of neighbouring weights are accounted together at first, with the least of their
-    multipliers and the largest of their probabilities, which bounds each of them; only where that
-    leaves the claim open are they told apart.
+    The largest and the smallest weight are asked first: one of them mostly decides. Then clients of
+    neighbouring weights are accounted together, with the least of their multipliers and the largest
+    of their probabilities, which bounds each of them; only where that leaves the claim open are
+    they told apart.
     """
+    for share in (shares[-1], shares[0]):
+        extreme = _bound(setting, share, share, claimed, delta, _TOLERANCES[:1])
+        if extreme.verdict(claimed) is Verdict.FAILS:
+            return extreme
+    return _all(setting, shares, claimed, delta)
+
+
+def _all(setting: _Setting, shares: list[float], claimed: float, delta: float) -> Bound:
+    """Return the deciding Bound by halving the clients, ordered by weight."""
     if len(shares) == 1:
         return _bound(setting, shares[0], shares[0], claimed, delta, _TOLERANCES)
     together = _bound(setting, shares[0], shares[-1], claimed, delta, _TOLERANCES[:1])
     if together.verdict(claimed) is Verdict.HOLDS:
         return together
     half = len(shares) // 2
-    first = _judge(setting, shares[half:], claimed, delta)
+    first = _all(setting, shares[half:], claimed, delta)
     if first.verdict(claimed) is Verdict.FAILS:
         return first
-    second = _judge(setting, shares[:half], claimed, delta)
+    second = _all(setting, shares[:half], claimed, delta)
     if second.verdict(claimed) is Verdict.FAILS:
         return second
     return max(first, second, key=lambda bound: bound.upper)
@@ -356,7 +368,13 @@ def _bound(
     run = setting.upload(smallest).in_cohort(Poisson(q)) * setting.rounds
     for tolerance in tolerances:
         wanted = tolerance * min(claimed, 1.0)
-        bound = epsilon_of(run, delta=delta, adjacency=Adjacency.REPLACE_ONE, tolerance=wanted)
+        bound = epsilon_of(
+            run,
+            delta=delta,
+            adjacency=Adjacency.REPLACE_ONE,
+            tolerance=wanted,
+            deadline=_PATIENCE,
+        )
         if bound.verdict(claimed) is not Verdict.CANNOT_BE_CERTIFIED:
             break
     return bound
