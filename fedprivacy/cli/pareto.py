@@ -8,14 +8,16 @@ import json
 import math
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from ..errors import integer, listed, positive, refuse
 from ..mechanisms import Mechanism
-from ..search import MeanProblem, Settings, langevin_settings, splitting_settings
 from .options import as_json, cli, facts_options, run_of, show
+
+if TYPE_CHECKING:
+    from ..search import Settings
 
 RUN_KEYS = {
     "noise_multiplier": float,
@@ -252,6 +254,8 @@ def _told(
 
 def _langevin(given: dict[str, str]) -> Settings:
     """Return a grid of FA-LD on the posterior of a mean."""
+    from ..search import MeanProblem, langevin_settings
+
     grid, facts = _told(given, LANGEVIN, PROBLEM)
     problem = MeanProblem(**facts)
     steps = [float(f"{each / problem.target.smoothness:.3g}") for each in LANGEVIN_STEPS]
@@ -272,6 +276,8 @@ def _langevin(given: dict[str, str]) -> Settings:
 
 def _splitting(given: dict[str, str]) -> Settings:
     """Return a grid of Fed-PLT on logistic regression with features of bounded norm."""
+    from ..search import splitting_settings
+
     usual = {
         "penalty": [0.3, 1.0, 3.0],
         "step_share": [0.25, 0.5, 0.75],
