@@ -26,6 +26,7 @@ from .mechanisms import (
     Parallel,
     RenyiDp,
     SparsifiedPerturbation,
+    SplittingRun,
 )
 from .pareto import Pareto, pareto
 from .privacy_loss import PrivacyLoss
@@ -71,6 +72,7 @@ __all__ = [
     "RenyiDp",
     "Shuffled",
     "SparsifiedPerturbation",
+    "SplittingRun",
     "TradeoffCurve",
     "TruncatedPoisson",
     "Unit",

@@ -23,6 +23,7 @@ from ..mechanisms import (
     Run,
     SampledMechanism,
     SparsifiedPerturbation,
+    SplittingRun,
 )
 from ..records import decode, encode
 from ..relations import Adjacency, Observer, Unit
@@ -62,6 +63,7 @@ REGISTRY: dict[str, type] = {
         Run,
         SampledMechanism,
         SparsifiedPerturbation,
+        SplittingRun,
         TruncatedPoisson,
     )
 }

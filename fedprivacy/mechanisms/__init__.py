@@ -8,6 +8,7 @@ from .langevin import FederatedLangevin
 from .laplace import Laplace
 from .parallel import Parallel
 from .sparsified import Sparsification, SparsifiedPerturbation, Sparsifier
+from .splitting_run import SplittingRun
 from .stated import ApproximateDp, RenyiDp
 
 __all__ = [
@@ -26,4 +27,5 @@ __all__ = [
     "Sparsification",
     "SparsifiedPerturbation",
     "Sparsifier",
+    "SplittingRun",
 ]

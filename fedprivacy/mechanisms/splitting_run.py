@@ -1,0 +1,117 @@
+"""A whole run of Fed-PLT, which at its end shows less than its rounds do."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+from functools import cached_property
+
+from ..errors import UnsupportedCombination, member
+from ..loss import Gdp
+from ..privacy_loss import PrivacyLoss, Witness
+from ..relations import Adjacency, Facts, Observer, Unit
+from ..theory.splitting_privacy import PrivateSplitting, final_models_mu, rounds_mu
+from .base import Mechanism
+from .gradient_descent import NoisyGradientDescent
+from .upload import OWN_SENSITIVITY, SENSITIVE
+
+ONLY_MODELS = (
+    "nothing is seen but the agents' models after the last round: no z, no y, no earlier model"
+)
+EVERYBODY = "every agent takes part in every round; the start does not depend on the data"
+
+
+@dataclass(frozen=True, kw_only=True)
+class SplittingRun(Mechanism):
+    """``rounds`` rounds of private Fed-PLT with everybody taking part; the unit is a record.
+
+    ``aggregate`` and ``server`` see every upload: ``NoisyGradientDescent`` composed over the
+    rounds. ``final`` sees every agent's model after the last round and nothing else, which need
+    not grow with the number of rounds (docs/theory/splitting.md); the smaller bound counts.
+
+    Args:
+        step_size: gamma, above 0 and below 2 / (smoothness + 1 / penalty).
+        noise_scale: tau; a step's noise has std sqrt(2 gamma) tau.
+        sensitivity: g, how far replacing a record moves an agent's gradient at most; the loss's
+            own, clipping would destroy what the proofs need.
+        strong_convexity: of every f_i, for all data.
+        smoothness: of every f_i, for all data.
+        penalty: rho.
+        local_steps: N_e.
+        rounds: K.
+
+    Raises:
+        ParameterError: a value out of its range.
+    """
+
+    step_size: float
+    noise_scale: float
+    sensitivity: float
+    strong_convexity: float
+    smoothness: float
+    penalty: float
+    local_steps: int
+    rounds: int
+
+    def __post_init__(self) -> None:
+        for field in fields(PrivateSplitting):
+            object.__setattr__(self, field.name, getattr(self._setting, field.name))
+
+    @cached_property
+    def _setting(self) -> PrivateSplitting:
+        return PrivateSplitting(**{f.name: getattr(self, f.name) for f in fields(self)})
+
+    @property
+    def protects(self) -> Unit:
+        """A record."""
+        return Unit.RECORD
+
+    @property
+    def samples_its_unit(self) -> bool:
+        """True: a whole run is not sampled from outside."""
+        return True
+
+    @cached_property
+    def round(self) -> NoisyGradientDescent:
+        """One local solve."""
+        return NoisyGradientDescent(
+            step_size=self.step_size,
+            noise_std=self._setting.noise_std,
+            sensitivity=self.sensitivity,
+            strong_convexity=self.strong_convexity + 1.0 / self.penalty,
+            smoothness=self.smoothness + 1.0 / self.penalty,
+            steps=self.local_steps,
+        )
+
+    def privacy_loss(
+        self,
+        adjacency: Adjacency | str,
+        observer: Observer | str = Observer.AGGREGATE,
+    ) -> PrivacyLoss:
+        """Return the loss of the whole run; see ``Mechanism.privacy_loss``."""
+        facts = Facts(
+            self.protects,
+            member(Adjacency, adjacency=adjacency),
+            member(Observer, observer=observer),
+        )
+        whole = self._loss(facts)
+        if facts.observer is not Observer.FINAL:
+            return whole
+        mu = final_models_mu(self._setting)
+        if mu >= rounds_mu(self._setting):
+            return whole.seen_at_the_end()
+        theorem = "Fed-PLT's final models: shifted interpolation over agents and rounds"
+        assumptions = (OWN_SENSITIVITY, SENSITIVE, EVERYBODY, ONLY_MODELS)
+        return PrivacyLoss(Gdp(mu), facts, None, (theorem,), assumptions)
+
+    def _loss(self, facts: Facts) -> PrivacyLoss:
+        if facts.adjacency is not Adjacency.REPLACE_ONE:
+            raise UnsupportedCombination(
+                "SplittingRun serves adjacency='replace_one' only (its sensitivity is about "
+                f"replacing a record), not {str(facts.adjacency)!r}"
+            )
+        seen = Observer.AGGREGATE if facts.observer is Observer.FINAL else facts.observer
+        loss = (self.round * self.rounds).privacy_loss(facts.adjacency, seen)
+        witness = loss.witness and Witness(loss.witness.curve, loss.witness.datasets)
+        return PrivacyLoss(
+            loss.curve, facts, witness, loss.theorems, (*loss.assumptions, EVERYBODY)
+        )
