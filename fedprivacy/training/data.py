@@ -104,7 +104,8 @@ def _check_values(inputs: str, features: Tensor, truth: str, labels: Tensor, cla
         refuse(truth, (low, high), f"lie from 0 to {classes - 1}")
     if not features.is_floating_point():
         refuse(inputs, features.dtype, "be floating-point numbers")
-    if not bool(torch.isfinite(features).all()):
+    extremes = torch.stack(torch.aminmax(features)) if features.numel() else features
+    if not bool(torch.isfinite(extremes).all()):
         refuse(inputs, "a non-finite entry", "be finite")
 
 
