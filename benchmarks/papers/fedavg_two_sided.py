@@ -18,6 +18,8 @@ import time
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, replace
 from functools import cache
+from itertools import takewhile
+from math import isfinite
 from pathlib import Path
 from typing import Any
 
@@ -178,20 +180,35 @@ def run(cell: Cell, most: int | None = None) -> dict[str, Any]:
     accuracy: list[float] = []
     loss: list[float] = []
     began = time.process_time()
-    while len(accuracy) < most and (not accuracy or accuracy[-1] < target):
+    while len(accuracy) < most and (not loss or (accuracy[-1] < target and isfinite(loss[-1]))):
         learner.round(data)
         right, entropy = learner.evaluate(data)
         accuracy.append(round(right, 4))
         loss.append(round(entropy, 5))
-    reached = accuracy[-1] >= target
     return asdict(cell) | {
         "target": target,
-        "rounds_to_target": len(accuracy) if reached else None,
+        "rounds_to_target": len(accuracy) if accuracy[-1] >= target else None,
         "rounds_run": len(accuracy),
+        "diverged": False,
         "upload_bytes": learner.upload_bytes,
         "processor_seconds": round(time.process_time() - began, 1),
         "accuracy": accuracy,
         "test_loss": loss,
+    }
+
+
+def sober(result: dict[str, Any]) -> dict[str, Any]:
+    """Return a result without what came after its parameters ceased to be finite."""
+    finite = sum(1 for _ in takewhile(isfinite, result["test_loss"]))
+    run = result["rounds_run"]
+    if finite == len(result["test_loss"]):
+        return {"diverged": False} | result
+    return result | {
+        "diverged": True,
+        "rounds_run": finite + 1,
+        "upload_bytes": result["upload_bytes"] * (finite + 1) // run,
+        "accuracy": result["accuracy"][:finite],
+        "test_loss": result["test_loss"][:finite],
     }
 
 
@@ -242,16 +259,18 @@ def write(cells: list[dict[str, Any]]) -> None:
         "local_rate": LOCAL_RATE,
     }
     head = json.dumps({"versions": versions, "settings": settings})[:-1]
-    lines = ",\n".join(json.dumps(cell) for cell in cells)
+    lines = ",\n".join(json.dumps(sober(cell), allow_nan=False) for cell in cells)
     temporary = RESULTS.with_suffix(".tmp")
     temporary.write_text(f'{head}, "cells": [\n{lines}\n]}}\n')
     os.replace(temporary, RESULTS)
-    pages(cells)
+    pages(known())
 
 
 def reached(result: dict[str, Any]) -> str:
     """Return the rounds to the target, or how many were run without reaching it."""
     rounds = result["rounds_to_target"]
+    if result["diverged"]:
+        return f"diverged in {result['rounds_run']}"
     return str(rounds) if rounds else f"none in {result['rounds_run']}"
 
 
@@ -306,14 +325,14 @@ def main() -> None:
     parser.add_argument("--only", choices=list(MODELS))
     parser.add_argument("--workers", type=int, choices=[10, 100])
     parser.add_argument("--check", action="store_true")
-    parser.add_argument("--page", action="store_true", help="only write the page's tables")
+    parser.add_argument("--page", action="store_true", help="only write what is known anew")
     options = parser.parse_args()
     torch.set_num_threads(1)
     if options.check:
         sys.exit(check())
     cells = known()
     if options.page:
-        pages(cells)
+        write(cells)
         return
     for cell in (*table_2(), *figure_1()):
         wanted = (options.only or cell.model, options.workers or cell.workers)
