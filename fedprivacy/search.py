@@ -9,18 +9,17 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from typing import Any
 
 import numpy as np
 
 from .errors import ParameterError, integer, non_negative, positive, probability, refuse
-from .mechanisms import FederatedLangevin, Mechanism, NoisyGradientDescent, Parallel
+from .mechanisms import FederatedLangevin, Mechanism, Parallel, SplittingRun
 from .sampling import FixedSize, Poisson
 from .theory.gaussian import Array, Normal, point, w2
 from .theory.langevin import Averaging, GaussianTarget, LangevinChain, batch_noise
-from .theory.splitting_privacy import PrivateSplitting
 from .theory.splitting_tradeoff import trade_off
 
 Settings = list[tuple[dict[str, Any], tuple[Mechanism, dict[str, float]]]]
@@ -101,7 +100,7 @@ def _directions(generator: np.random.Generator, shape: tuple[int, ...]) -> Array
 def langevin_settings(
     target: GaussianTarget,
     *,
-    gradient_sensitivity: float,
+    gradient_sensitivity: float | Sequence[float],
     rounds: int | Sequence[int],
     step_size: float | Sequence[float],
     correlation: float | Sequence[float] = 0.0,
@@ -133,7 +132,8 @@ def langevin_settings(
 
     Args:
         target: of the chain.
-        gradient_sensitivity: D, above 0, for all records that there could be.
+        gradient_sensitivity: D, above 0, for all records that there could be; one for everybody,
+            or one for each client.
         rounds: R; as all that follow up to ``cohort``, a value or several.
         step_size: eta.
         correlation: rho in [0, 1]; at 1 ``fp.pareto`` refuses the setting.
@@ -151,7 +151,7 @@ def langevin_settings(
     """
     problem = _Problem(
         target=target,
-        gradient_sensitivity=positive(gradient_sensitivity=gradient_sensitivity),
+        sensitivities=_sensitivities(target, gradient_sensitivity),
         averaging=averaging,
         gradients=gradients,
         start=_start(target, start),
@@ -188,6 +188,17 @@ def _told(label: dict[str, Any]) -> dict[str, Any]:
     return {k: v for k, v in label.items() if k not in silent or v != silent[k]}
 
 
+def _sensitivities(target: GaussianTarget, given: Any) -> list[float]:
+    """Return D of every client."""
+    values = [
+        positive(gradient_sensitivity=each) for each in _listed("gradient_sensitivity", given)
+    ]
+    if len(values) not in (1, target.clients):
+        rule = f"be one number, or one for each of {target.clients} clients"
+        refuse("gradient_sensitivity", f"{len(values)} numbers", rule)
+    return values if len(values) == target.clients else values * target.clients
+
+
 def _start(target: GaussianTarget, start: Array | None) -> Normal:
     law = point(np.zeros(target.dimension) if start is None else start)
     if law.mean.shape != (target.dimension,):
@@ -200,7 +211,7 @@ class _Problem:
     """What all settings of an FA-LD grid share; arguments as in ``langevin_settings``."""
 
     target: GaussianTarget
-    gradient_sensitivity: float
+    sensitivities: list[float]
     averaging: str
     gradients: Sequence[Array] | None
     start: Normal
@@ -230,7 +241,7 @@ class _Problem:
         )
         low, high = (float(f"{end:.{DIGITS}g}") for end in _distances(chain, self.start, rounds))
         costs = {"w2": low, "w2_at_most": high, "rounds": float(rounds)}
-        return _round(chain, self.gradient_sensitivity, self._fractions(sizes)) * rounds, costs
+        return _round(chain, self.sensitivities, self._fractions(sizes)) * rounds, costs
 
     def _batches(self, fraction: float) -> list[int] | None:
         """Return every client's batch size, None for whole gradients."""
@@ -279,20 +290,22 @@ def _contracts(matrix: Array) -> bool:
     return finite and bool(np.max(np.abs(np.linalg.eigvals(matrix))) < 1.0)
 
 
-def _round(chain: LangevinChain, sensitivity: float, fractions: Sequence[float]) -> Mechanism:
+def _round(
+    chain: LangevinChain, sensitivities: Sequence[float], fractions: Sequence[float]
+) -> Mechanism:
     """Return one round of a chain as a mechanism: every kind of client."""
-    (_, kind), (values, _) = chain.target.kinds, chain.target.spectra
+    (_, hessian), (curvatures, _) = chain.target.kinds, chain.target.spectra
     shares = chain.target.shares.tolist()
-    kinds = dict.fromkeys(zip(shares, kind.tolist(), fractions, strict=True))
+    kinds = dict.fromkeys(zip(shares, hessian.tolist(), sensitivities, fractions, strict=True))
     clients = tuple(
-        _in_cohort(chain, _client(chain, sensitivity, share, values[of], fraction))
-        for share, of, fraction in kinds
+        _in_cohort(chain, _client(chain, share, curvatures[of], sensitivity, fraction))
+        for share, of, sensitivity, fraction in kinds
     )
     return clients[0] if len(clients) == 1 else Parallel(clients)
 
 
 def _client(
-    chain: LangevinChain, sensitivity: float, share: float, curvatures: Array, fraction: float
+    chain: LangevinChain, share: float, curvatures: Array, sensitivity: float, fraction: float
 ) -> FederatedLangevin:
     assert isinstance(chain.step_size, float)
     low = float(curvatures.min()) * (1.0 - ROUNDING)
@@ -343,7 +356,8 @@ def splitting_settings(
     noise keeps up (Corollary 1 with squares), and "time", (N_e t_G + t_C) K. All agents take part
     and solve with noisy gradient descent; K is as many rounds as leave ``accuracy`` of the
     start's distance when nothing is noisy. Settings whose rounds need not converge are left out.
-    The run is seen by the coordinator; its unit is a record.
+    The run is a ``SplittingRun``: of the observers, ``final`` sees the last models alone and may be
+    shown less.
 
     Args:
         sensitivity: g, the largest move of an agent's gradient when one record is replaced; the
@@ -379,25 +393,7 @@ def splitting_settings(
     return [
         (
             {name: getattr(one.run, name) for name in names},
-            (splitting_run(one.run), {"error": one.error, "time": one.time}),
+            (SplittingRun(**asdict(one.run)), {"error": one.error, "time": one.time}),
         )
         for one in found
     ]
-
-
-def splitting_run(of: PrivateSplitting) -> Mechanism:
-    """Return a run of Fed-PLT as a mechanism, as its coordinator sees it.
-
-    T6 once a round: the local problem has the curvatures of f_i plus 1 / rho, and every round
-    starts where the coordinator knows. For ``fp.calibrate`` on tau, N_e or K.
-    """
-    inverse = 1.0 / of.penalty
-    solve = NoisyGradientDescent(
-        step_size=of.step_size,
-        noise_std=of.noise_std,
-        sensitivity=of.sensitivity,
-        strong_convexity=of.strong_convexity + inverse,
-        smoothness=of.smoothness + inverse,
-        steps=of.local_steps,
-    )
-    return solve * of.rounds

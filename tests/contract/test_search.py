@@ -13,7 +13,6 @@ import fedprivacy as fp
 from fedprivacy.search import (
     MeanProblem,
     langevin_settings,
-    splitting_run,
     splitting_settings,
 )
 from fedprivacy.theory.gaussian import delta as gaussian_delta
@@ -21,7 +20,7 @@ from fedprivacy.theory.gaussian import epsilon as gaussian_epsilon
 from fedprivacy.theory.gaussian import visited_delta
 from fedprivacy.theory.langevin import GaussianTarget, LangevinChain, transcript_gdp
 from fedprivacy.theory.splitting_law import QuadraticSplitting, View
-from fedprivacy.theory.splitting_privacy import PrivateSplitting, rounds_mu
+from fedprivacy.theory.splitting_privacy import PrivateSplitting, final_models_mu, rounds_mu
 
 from .test_cli import answer
 
@@ -234,6 +233,20 @@ def test_a_records_gradient_moves_an_upload_as_the_account_assumes():
     assert round_of(run).step_multiplier == pytest.approx(noise / (1e-3 * 2.0 / 0.25))
 
 
+def test_every_client_may_have_a_sensitivity_of_its_own():
+    target, apart = RANDOM[1], [0.9, 0.05]
+    settings = langevin_settings(
+        target, gradient_sensitivity=apart, rounds=4, step_size=0.1, local_steps=[1, 8]
+    )
+    for label, (run, _) in settings:
+        chain = LangevinChain(target=target, step_size=0.1, local_steps=label["local_steps"])
+        each = [
+            transcript_gdp(chain, client=c, difference=d, rounds=4) for c, d in enumerate(apart)
+        ]
+        exact = gaussian_epsilon(max(each), 1e-5)
+        assert exact <= fp.epsilon(run, **ASK).upper <= 1.01 * exact + 1e-3
+
+
 def test_the_best_is_the_smallest_w2_within_the_budget():
     settings = langevin_settings(
         TARGET,
@@ -357,7 +370,10 @@ def test_fed_plts_epsilon_is_that_of_the_proved_mu(observer):
     assert {label["local_steps"] for label, _ in settings} == {5, 20}  # 1 is not stable
     for label, (run, costs) in settings:
         proved = PrivateSplitting(sensitivity=0.02, strong_convexity=0.5, smoothness=2.0, **label)
-        exact = gaussian_epsilon(rounds_mu(proved), 1e-5)
+        mu = rounds_mu(proved)
+        if observer == "final":
+            mu = min(mu, final_models_mu(proved))
+        exact = gaussian_epsilon(mu, 1e-5)
         bound = fp.epsilon(run, **ASK, observer=observer)
         assert exact * (1 - 1e-8) <= bound.upper <= exact * (1 + 1e-6) + 1e-3
         assert costs["time"] == (label["local_steps"] + 10.0) * label["rounds"]
@@ -391,7 +407,7 @@ def test_fed_plts_error_grows_with_the_noise_in_proportion():
             assert loud["time"] == quiet["time"]
 
 
-PLAIN = PrivateSplitting(
+PLAIN = fp.SplittingRun(
     sensitivity=0.02,
     strong_convexity=0.5,
     smoothness=2.0,
@@ -409,9 +425,9 @@ PLAIN = PrivateSplitting(
 )
 def test_any_one_of_tau_and_both_counts_is_found_for_a_budget(name, integer, domain):
     def run(value):
-        return splitting_run(dataclasses.replace(PLAIN, **{name: value}))
+        return dataclasses.replace(PLAIN, **{name: value})
 
-    budget = 0.999 * fp.epsilon(splitting_run(PLAIN), **ASK).upper
+    budget = 0.999 * fp.epsilon(PLAIN, **ASK).upper
     found = fp.calibrate(run, epsilon=budget, **ASK, integer=integer, domain=domain)
     assert fp.epsilon(run(found.value), **ASK).upper <= budget
     more = found.value + 1 if integer else found.value * 0.99
@@ -433,6 +449,7 @@ def test_any_one_of_tau_and_both_counts_is_found_for_a_budget(name, integer, dom
         ({"batch_fraction": 0.5}, "gradients must"),
         ({"batch_fraction": 0.0}, "batch_fraction must"),
         ({"gradient_sensitivity": 0.0}, "gradient_sensitivity must"),
+        ({"gradient_sensitivity": [1.0, 2.0]}, "one for each of 4 clients"),
         ({"start": [1.0, 2.0, 3.0]}, "start must"),
     ],
 )

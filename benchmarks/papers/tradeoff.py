@@ -1,0 +1,370 @@
+"""What FA-LD's and Fed-PLT's figures lack: the privacy of every point, beside its accuracy.
+
+    python benchmarks/papers/tradeoff.py                 writes results/tradeoff.json (minutes)
+    python benchmarks/papers/tradeoff.py --check         recomputes the smallest cells and compares
+    python benchmarks/papers/tradeoff.py --figures DIR   draws what is in the file, as PNG
+
+FA-LD: the targets of Figures 1 and 2, the step size 1e-7, total steps T given, over K and rho. The
+records lie in an ellipse of ``REACH`` standard deviations around 0, and a neighbour's do too.
+Fed-PLT: Table VII's noise levels, N = 100 agents, n = 5, 250 records, N_e = 5.
+"""
+
+import argparse
+import dataclasses
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from fa_ld import CLIENTS, SPREAD, START, STEP, paper_target, records, unequal_target
+
+import fedprivacy as fp
+from fedprivacy.search import langevin_settings
+from fedprivacy.theory.gaussian import epsilon as gaussian_epsilon
+from fedprivacy.theory.langevin import GaussianTarget, LangevinChain, transcript_gdp
+from fedprivacy.theory.splitting import asymptotic_error, convergence, local_noise
+from fedprivacy.theory.splitting_privacy import PrivateSplitting, attained
+
+RESULTS = Path(__file__).parent / "results" / "tradeoff.json"
+DELTA = 1e-5
+ASK: dict[str, Any] = {"delta": DELTA, "adjacency": "replace_one", "observer": "server"}
+REACH = {0.0: 5.0, 1.0: 9.0}
+"""alpha -> how many standard deviations a record may be from 0."""
+
+TARGETS = {
+    "paper, alpha 0": (paper_target, 0.0),
+    "paper, alpha 1": (paper_target, 1.0),
+    "unequal, alpha 1": (unequal_target, 1.0),
+}
+TOTALS, LOCAL, CORRELATIONS = (1000, 3000, 10_000, 30_000), (1, 10, 100, 1000), (0.0, 0.5, 0.9)
+BUDGETS = (1.0, 2.0, 5.0, 10.0, 20.0, 50.0)
+
+VARIANCES = (1e-6, 1e-5, 1e-4, 1e-3, 1e-2, 1e-1, 1.0, 10.0)
+AGENTS, DIMENSION, HELD, LOCAL_STEPS, CONVEXITY = 100, 5, 250, 5, 0.5
+SPLITTINGS = {"feature norm 10": (10.0, 0.322), "feature norm 2": (2.0, 1.0)}
+"""name -> bound on an input's norm, penalty."""
+
+ROUNDS, RUNS = (10, 100, 1000), 5
+
+
+def sensitivity(alpha: float) -> float:
+    """The longest that two records' gradients S^-1 x can be apart: 2 REACH |S^(-1/2)|."""
+    return 2.0 * REACH[alpha] * math.sqrt(float(np.linalg.norm(np.linalg.inv(SPREAD), 2)))
+
+
+def sensitivities(target: GaussianTarget, alpha: float) -> list[float]:
+    """One for each client; who believes in four times the spread has a fourth of it."""
+    scales = target.hessians[:, 0, 0] / target.hessians[0, 0, 0]
+    return [float(sensitivity(alpha) * scale) for scale in scales]
+
+
+def exact_mu(chain: LangevinChain, alpha: float, rounds: int) -> float:
+    """What the transcript really shows of a record of this quadratic problem, its worst pair.
+
+    mu^2 is a sum over the eigenvectors of S^-1, of eigenvalue l, with weights that do not depend
+    on the records times the squared parts of the difference, which the ellipse holds to
+    sum part^2 / l <= (2 REACH)^2. So the worst difference lies along one eigenvector.
+    """
+    values, vectors = np.linalg.eigh(np.linalg.inv(SPREAD))
+    mus = []
+    for client in (0, 1):
+        scale = chain.target.hessians[client][0, 0] / chain.target.hessians[0][0, 0]
+        for value, vector in zip(values, vectors.T, strict=True):
+            change = scale * 2.0 * REACH[alpha] * math.sqrt(value) * vector
+            mus.append(transcript_gdp(chain, client=client, difference=change, rounds=rounds))
+    return max(mus)
+
+
+def figure_1() -> dict[str, list[dict[str, float]]]:
+    """Epsilon and W2 over T, K and rho."""
+    made = {}
+    for name, (make, alpha) in TARGETS.items():
+        target = make(alpha)
+        made[name] = [
+            row
+            for total in TOTALS
+            for steps in sorted({k for k in LOCAL if total % k == 0} | {total})
+            for row in at_total(target, alpha, total, steps)
+        ]
+    return made
+
+
+def at_total(
+    target: GaussianTarget, alpha: float, total: int, steps: int
+) -> list[dict[str, float]]:
+    """One row for each rho."""
+    rounds, rows = total // steps, []
+    settings = langevin_settings(
+        target,
+        gradient_sensitivity=sensitivities(target, alpha),
+        rounds=rounds,
+        step_size=STEP,
+        correlation=CORRELATIONS,
+        local_steps=steps,
+    )
+    for label, (run, costs) in settings:
+        rho = label["correlation"]
+        chain = LangevinChain(target=target, step_size=STEP, local_steps=steps, correlation=rho)
+        exact = gaussian_epsilon(exact_mu(chain, alpha, rounds), DELTA)
+        certified = fp.epsilon(run, **ASK).upper
+        assert exact <= certified
+        row = {"T": total, "K": steps, "rho": rho, "epsilon": certified, "exact": exact}
+        rows.append({key: float(f"{v:.6g}") for key, v in {**row, "w2": costs["w2"]}.items()})
+    return rows
+
+
+def figure_2() -> list[dict[str, Any]]:
+    """Cohorts, K = 100, T = 10,000, alpha = 0: W2 of the moments, and at most."""
+    settings = []
+    for way, cohorts in (("I", (30, 40)), ("II", (30, 40, None))):
+        settings += langevin_settings(
+            paper_target(0.0),
+            gradient_sensitivity=sensitivity(0.0),
+            rounds=100,
+            step_size=(STEP, 0.1 * STEP),
+            correlation=CORRELATIONS,
+            local_steps=100,
+            cohort=cohorts,
+            averaging=way,
+        )
+        for label, _ in settings:
+            label.setdefault("scheme", way if "cohort" in label else "full")
+    return [
+        {
+            **{key: label[key] for key in ("scheme", "step_size", "correlation")},
+            "cohort": label.get("cohort", CLIENTS),
+            "epsilon": float(f"{fp.epsilon(run, **ASK).upper:.6g}"),
+            "w2": float(f"{costs['w2']:.6g}"),
+            "w2_at_most": float(f"{costs['w2_at_most']:.6g}"),
+        }
+        for label, (run, costs) in settings
+    ]
+
+
+def searched(name: str) -> dict[str, Any]:
+    """For each budget the smallest W2 over step size, K, rounds and temperature."""
+    make, alpha = TARGETS[name]
+    target = make(alpha)
+    settings = langevin_settings(
+        target,
+        gradient_sensitivity=sensitivities(target, alpha),
+        rounds=(1, 3, 10, 30, 100, 300, 1000),
+        step_size=(3e-8, 1e-7, 3e-7, 1e-6, 3e-6),
+        correlation=(0.0, 0.5),
+        local_steps=(1, 10, 100, 1000),
+        temperature=(1.0, 2.0, 5.0),
+    )
+    found = fp.pareto(settings, **ASK)
+    best = {f"{budget:g}": found.best("w2", epsilon=budget) for budget in BUDGETS}
+    return {
+        budget: None if one is None else {**one.label, "epsilon": one.epsilon, "w2": one.cost("w2")}
+        for budget, one in best.items()
+    }
+
+
+def splitting(bound: float, penalty: float, variance: float, rounds: int) -> fp.SplittingRun:
+    """Regularised logistic regression with inputs of at most this norm, gamma the fastest."""
+    smoothness = CONVEXITY + 0.25 * bound**2
+    return fp.SplittingRun(
+        sensitivity=2.0 * bound / HELD,
+        strong_convexity=CONVEXITY,
+        smoothness=smoothness,
+        penalty=penalty,
+        step_size=2.0 / (CONVEXITY + smoothness + 2.0 / penalty),
+        noise_scale=math.sqrt(variance),
+        local_steps=LOCAL_STEPS,
+        rounds=rounds,
+    )
+
+
+def epsilons(run: fp.SplittingRun) -> dict[str, Any]:
+    """What is certified for the coordinator and for the final models, and what is published."""
+    setting, wrong = dataclasses.asdict(run), 1e-6 * DELTA
+    pair = attained(PrivateSplitting(**setting), "final", wrong)
+    claims = {
+        seen: fp.published.fed_plt_proposition_4(**setting, delta=DELTA, observer=seen)
+        for seen in ("server", "final")
+    }
+    return {
+        "server": fp.epsilon(run, **ASK).upper,
+        "final models": fp.epsilon(run, **{**ASK, "observer": "final"}).upper,
+        "final models at least": gaussian_epsilon(pair.mu, DELTA + wrong),
+        "published": claims["server"].epsilon,
+        "verdicts": {seen: str(claim.verdict) for seen, claim in claims.items()},
+    }
+
+
+def predicted_error(run: fp.SplittingRun) -> float | None:
+    """The bound on the error of all models; None where the rounds need not converge."""
+    shape: dict[str, Any] = {
+        "strong_convexity": run.strong_convexity,
+        "smoothness": run.smoothness,
+        "penalty": run.penalty,
+        "local_steps": run.local_steps,
+        "step_size": run.step_size,
+    }
+    rate = convergence(**shape)
+    if not rate.stable:
+        return None
+    noise = local_noise(**shape, noise_scale=run.noise_scale, coordinates=AGENTS * DIMENSION)
+    return asymptotic_error(rate, noise)
+
+
+def measured_errors(bound: float, penalty: float, variance: float) -> dict[str, float]:
+    """Distances to the optimum, means over rounds 81 to 100 and some runs."""
+    import torch
+    from competitors import Problem
+    from fed_plt import SEED, asymptotic_errors, optimum, random_data
+
+    from fedprivacy.training import FederatedSplitting, LocalSolver, Logistic
+
+    torch.set_num_threads(1)
+    data = random_data(RUNS, DIMENSION, SEED).bounded(bound)
+    problem = Problem(Logistic(regularisation=CONVEXITY), data, RUNS)
+    run = splitting(bound, penalty, variance, 1)
+    loop = FederatedSplitting(
+        loss=Logistic(regularisation=CONVEXITY, feature_bound=bound),
+        records=data.records,
+        dimension=DIMENSION,
+        penalty=penalty,
+        solver=LocalSolver(
+            method="noisy",
+            steps=LOCAL_STEPS,
+            noise_scale=run.noise_scale,
+            step_size=run.step_size,
+        ),
+        runs=RUNS,
+        seed=2,
+    )
+    return asymptotic_errors(loop, problem, optimum(problem))
+
+
+def table_vii() -> dict[str, Any]:
+    made: dict[str, Any] = {}
+    for name, (bound, penalty) in SPLITTINGS.items():
+        for variance in VARIANCES:
+            run = splitting(bound, penalty, variance, 1)
+            made.setdefault(name, {})[f"{variance:g}"] = {
+                "measured": measured_errors(bound, penalty, variance),
+                "predicted": predicted_error(run),
+                "rounds": {
+                    str(rounds): epsilons(splitting(bound, penalty, variance, rounds))
+                    for rounds in ROUNDS
+                },
+            }
+            print(name, variance, flush=True)
+    return made
+
+
+def everything() -> dict[str, Any]:
+    for alpha, reach in REACH.items():
+        held = np.concatenate(records(alpha))
+        assert np.einsum("ni,ij,nj->n", held, np.linalg.inv(SPREAD), held).max() <= reach**2
+    return {
+        "setting": {
+            "delta": DELTA,
+            "step": STEP,
+            "start": START.mean.tolist(),
+            "reach": {str(alpha): reach for alpha, reach in REACH.items()},
+            "gradient sensitivity": {str(alpha): sensitivity(alpha) for alpha in REACH},
+            "splitting": {name: list(values) for name, values in SPLITTINGS.items()},
+        },
+        "figure 1": figure_1(),
+        "figure 2": figure_2(),
+        "best": {name: searched(name) for name in TARGETS},
+        "table VII": table_vii(),
+    }
+
+
+def check() -> None:
+    """Recompute the cells that cost least and compare them with what is kept."""
+    kept = json.loads(RESULTS.read_text())
+    for name in ("paper, alpha 0", "unequal, alpha 1"):
+        make, alpha = TARGETS[name]
+        fresh = at_total(make(alpha), alpha, 1000, 100)
+        old = [r for r in kept["figure 1"][name] if (r["T"], r["K"]) == (1000, 100)]
+        same(fresh, old)
+    for name, (bound, penalty) in SPLITTINGS.items():
+        same(
+            epsilons(splitting(bound, penalty, 1e-2, 10)),
+            kept["table VII"][name]["0.01"]["rounds"]["10"],
+        )
+    fresh = measured_errors(*SPLITTINGS["feature norm 2"], 1e-2)
+    same(fresh, kept["table VII"]["feature norm 2"]["0.01"]["measured"], 1e-3)
+    print("tradeoff: the smallest cells came out as kept")
+
+
+def same(fresh: Any, old: Any, tolerance: float = 1e-5) -> None:
+    if isinstance(fresh, list):
+        assert len(fresh) == len(old), (fresh, old)
+        for one, other in zip(fresh, old, strict=True):
+            same(one, other, tolerance)
+    elif isinstance(fresh, dict):
+        assert fresh.keys() == old.keys(), (fresh, old)
+        for key, value in fresh.items():
+            same(value, old[key], tolerance)
+    elif isinstance(fresh, float):
+        assert math.isclose(fresh, old, rel_tol=tolerance), (fresh, old)
+    else:
+        assert fresh == old, (fresh, old)
+
+
+def draw(folder: Path) -> None:
+    """Draw epsilon against W2 at rho = 0, and epsilon against Fed-PLT's error."""
+    from matplotlib.figure import Figure
+
+    kept = json.loads(RESULTS.read_text())
+    figure = Figure(figsize=(9.0, 3.2), layout="constrained")
+    panels = figure.subplots(1, 3, sharey=True, sharex=True)
+    for axes, (name, rows) in zip(panels, kept["figure 1"].items(), strict=True):
+        for colour, steps in zip(("C0", "C1", "C2", "C3", "C4"), (*LOCAL, None), strict=True):
+            chosen = [
+                row
+                for row in rows
+                if row["rho"] == 0.0 and row["K"] == (row["T"] if steps is None else steps)
+            ]
+            w2 = [row["w2"] for row in chosen]
+            style: dict[str, Any] = {"marker": "o", "markersize": 3, "color": colour}
+            certified, exact = ([row[key] for row in chosen] for key in ("epsilon", "exact"))
+            axes.loglog(certified, w2, "-", label=f"K = {steps or 'T'}", **style)
+            axes.loglog(exact, w2, ":", **style)
+        axes.set(title=name, xlabel="epsilon")
+        axes.grid(alpha=0.25)
+    panels[0].set_ylabel("W2")
+    panels[2].plot([], [], ":", color="0.3", label="exact")
+    panels[2].legend(fontsize=7, loc="lower left")
+    figure.savefig(folder / "tradeoff_fa_ld.png", dpi=72)
+    figure = Figure(figsize=(8.0, 3.2), layout="constrained")
+    panels = figure.subplots(1, 2, sharey=True, sharex=True)
+    for axes, (name, rows) in zip(panels, kept["table VII"].items(), strict=True):
+        errors = [row["measured"]["all_models"] for row in rows.values()]
+        for what, line in (("server", "-"), ("final models", "--"), ("published", ":")):
+            for rounds, colour in zip(ROUNDS, ("C0", "C1", "C2"), strict=True):
+                at = [row["rounds"][str(rounds)][what] for row in rows.values()]
+                axes.loglog(at, errors, line, color=colour, label=f"{what}, K = {rounds}")
+        axes.set(title=name, xlabel="epsilon")
+        axes.grid(alpha=0.25)
+    panels[0].set_ylabel("distance of all models to the optimum")
+    handles, words = panels[0].get_legend_handles_labels()
+    figure.legend(handles, words, fontsize=7, loc="outside right upper", frameon=False)
+    figure.savefig(folder / "tradeoff_fed_plt.png", dpi=72)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
+    )
+    parser.add_argument("--check", action="store_true")
+    parser.add_argument("--figures", type=Path, metavar="DIR")
+    options = parser.parse_args()
+    if options.check:
+        check()
+    elif options.figures is not None:
+        draw(options.figures)
+    else:
+        RESULTS.write_text(json.dumps(everything(), indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()
