@@ -11,6 +11,7 @@ from .agents import AgentData, AgentLoss, LeastSquares, Logistic, ModuleLoss
 from .averaging import FederatedAveraging, State
 from .chains import ChainState
 from .checkpoint import TrainingResult, load, save, train
+from .collect import Collected
 from .data import FederatedData, digits, federate, partition_by_label, partition_iid
 from .fashion import fashion_mnist
 from .hamiltonian import HamiltonianSampling
@@ -41,6 +42,7 @@ __all__ = [
     "AgentData",
     "AgentLoss",
     "ChainState",
+    "Collected",
     "Diagnostics",
     "FederatedAveraging",
     "FederatedData",
