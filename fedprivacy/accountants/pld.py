@@ -25,9 +25,20 @@ _SLACK = 1e-7
 """By which share of delta the profile may be off."""
 _FEW = 64
 """Up to so many rounds a lattice is tried before a smoothed inversion."""
+_LARGEST_STEP = 1.0
+"""Of the first lattice, however wide the tolerance."""
+_SMALL = 1 << 16
+"""Lattices of up to so many points are refined even where the last step hardly helped."""
+_ATTAINED = 1e-3
+"""How far below its supremum, of itself, an attained pair's own number may be found."""
 _COARSE = "the asked tolerance would need a lattice of more than 2 million points"
 _LATE = "the deadline was near before the asked tolerance was reached"
 _STUCK = "the asked tolerance was not reached by refining"
+_LATTICE = "PLD, lattice composition"
+
+
+_Ask = Callable[[Curve, float, float], "Interval"]
+"""What brackets one orientation of a curve: (curve, floor, tolerance)."""
 
 
 class Interval(NamedTuple):
@@ -52,16 +63,16 @@ class PldAccountant(Accountant):
     name: ClassVar[str] = "pld"
 
     def _epsilon(self, loss: PrivacyLoss, delta: float) -> Answer:
-        def ask(curve: Curve, floor: float) -> Interval:
-            return _epsilon_of(curve, delta, self.tolerance, self.deadline, floor)
+        def ask(curve: Curve, floor: float, tolerance: float) -> Interval:
+            return _epsilon_of(curve, delta, tolerance, self.deadline, floor)
 
-        return _answer(loss, ask)
+        return _answer(loss, ask, self.tolerance, relative=False)
 
     def _delta(self, loss: PrivacyLoss, epsilon: float) -> Answer:
-        def ask(curve: Curve, floor: float) -> Interval:
-            return _delta_of(curve, epsilon, self.tolerance, self.deadline, floor)
+        def ask(curve: Curve, floor: float, tolerance: float) -> Interval:
+            return _delta_of(curve, epsilon, tolerance, self.deadline, floor)
 
-        return _answer(loss, ask)
+        return _answer(loss, ask, self.tolerance, relative=True)
 
 
 def epsilon_interval(curve: Curve, delta: float, tolerance: float = 1e-3) -> tuple[float, float]:
@@ -76,25 +87,34 @@ def delta_interval(curve: Curve, epsilon: float, tolerance: float = 1e-3) -> tup
     return found.low, found.high
 
 
-def _answer(loss: PrivacyLoss, ask: Callable[[Curve, float], Interval]) -> Answer:
-    """Bracket the worse orientation of the dominating pair, then the attained pair from below."""
-    worst = _worst(loss.curve, ask)
+def _answer(loss: PrivacyLoss, ask: _Ask, tolerance: float, relative: bool) -> Answer:
+    """Bracket the worse orientation of the dominating pair, then the attained pair from below.
+
+    Where both are one the first bracket is all. Else the second only says what is attained: its
+    tolerance is a share of the answer, if that is more.
+    """
+    worst = _worst(loss.curve, ask, tolerance)
     attained = 0.0
     if loss.witness is not None:
         attained = worst.low
         if loss.witness.curve != loss.curve:
-            attained = _worst(loss.witness.curve, ask).low
+            wanted = tolerance if relative else max(tolerance, _ATTAINED * worst.low)
+            attained = _worst(loss.witness.curve, ask, wanted).low
     low = min(max(worst.low, attained), worst.high)
     return Answer(worst.high, low, min(attained, worst.high), worst.method, worst.reason)
 
 
-def _worst(curve: Curve, ask: Callable[[Curve, float], Interval]) -> Interval:
+def _worst(curve: Curve, ask: _Ask, tolerance: float) -> Interval:
     """Return the interval of the larger of the orientations' numbers."""
     found: list[Interval] = []
     for one in orientations(curve):
-        found.append(ask(one, max((interval.low for interval in found), default=0.0)))
+        floor = max((interval.low for interval in found), default=0.0)
+        found.append(ask(one, floor, tolerance))
     top = max(found, key=lambda interval: interval.high)
     return top._replace(low=max(interval.low for interval in found))
+
+
+_NOTHING = Interval(0.0, math.inf, _LATTICE, _STUCK)
 
 
 @dataclass(frozen=True)
@@ -109,9 +129,13 @@ class _Question:
     excess: Callable[[float, float], float]
     """The width of an interval in units of the tolerance."""
     deadline: float | None
+    floor: float
+    """What is below this does not matter: the other orientation's number is larger."""
 
     def met_by(self, found: Interval) -> bool:
-        """Return whether an interval is as narrow as was asked."""
+        """Return whether an interval is as narrow as was asked, or does not matter."""
+        if found.high <= self.floor:
+            return True
         return math.isfinite(found.high) and self.excess(found.low, found.high) <= 1.0
 
 
@@ -133,6 +157,7 @@ def _epsilon_of(
         lambda composition: composition.epsilon(least if composition.side is Side.UP else most),
         lambda low, high: (high - low) / tolerance,
         deadline,
+        floor,
     )
     return _interval(curve, question, tolerance)
 
@@ -150,6 +175,7 @@ def _delta_of(
         lambda composition: composition.delta(epsilon),
         lambda low, high: (high - low) / (tolerance * high) if high > 1e-300 else 0.0,
         deadline,
+        floor,
     )
     return _interval(curve, question, tolerance)
 
@@ -203,35 +229,46 @@ def _meet(one: Interval, other: Interval) -> Interval:
 def _refined(curve: Composed, question: _Question, tolerance: float) -> Interval:
     """Refine a lattice until the interval is narrow enough, too large or late."""
     started, step = time.monotonic(), math.sqrt(tolerance / (4.0 * curve.count))
+    step = min(step, _LARGEST_STEP)
     tail_mass = max(1e-7 * question.scale(), 1e-290)
-
-    def at(side: Side) -> float:
-        return question.compose(curve.composition(step, side, tail_mass))
-
-    best, best_step, floor, reason = (0.0, math.inf), step, 0.0, ""
+    best, best_step, floor, reason = _NOTHING, step, 0.0, ""
     too_wide = math.inf
     for _ in range(_ROUNDS):
         begun = time.monotonic()
         try:
-            low, high = at(Side.DOWN), at(Side.UP)
+            found, points = _on_lattices(curve, question, step, tail_mass)
         except TooLarge:
             floor, reason = step, _COARSE
-            step = 4.0 * step if math.isinf(best[1]) else math.sqrt(step * best_step)
+            step = 4.0 * step if math.isinf(best.high) else math.sqrt(step * best_step)
             continue
-        best, best_step = (max(low, best[0]), min(high, best[1])), step
-        before, too_wide = too_wide, question.excess(*best)
-        if too_wide <= 1.0:
-            return Interval(*best, "PLD, lattice composition")
-        if too_wide > 0.8 * before and math.isfinite(before):
-            break
+        best, best_step = _meet(found, best), step
+        before, too_wide = too_wide, question.excess(best.low, best.high)
+        if question.met_by(best):
+            return best._replace(reason="")
         if _late(question.deadline, started, begun):
             reason = _LATE
             break
-        ratio = 0.85 / math.sqrt(too_wide) if math.isfinite(too_wide) else 0.25
+        stuck = too_wide > 0.8 * before and math.isfinite(before)
+        if stuck and points > _SMALL:
+            break
+        ratio = 0.85 / math.sqrt(too_wide) if math.isfinite(too_wide) and not stuck else 0.125
         step = max(step * min(max(ratio, 1 / 32), 0.7), 1.01 * floor)
         if floor and step > 0.9 * best_step:
             break
-    return Interval(*best, "PLD, lattice composition", reason or _STUCK)
+    return best._replace(reason=reason or _STUCK)
+
+
+def _on_lattices(
+    curve: Composed, question: _Question, step: float, tail_mass: float
+) -> tuple[Interval, int]:
+    """Return the ends that two lattices of one step give, and the size of the larger.
+
+    Raises:
+        TooLarge: one has too many points.
+    """
+    both = [curve.composition(step, side, tail_mass) for side in (Side.DOWN, Side.UP)]
+    low, high = (question.compose(one) for one in both)
+    return Interval(low, high, _LATTICE, _STUCK), max(one.points for one in both)
 
 
 def _late(deadline: float | None, started: float, begun: float) -> bool:

@@ -28,6 +28,8 @@ from .lattice import LOSS_ROUNDING, MAX_POINTS, Array, Lattice, Side, TooLarge
 Parts = Sequence[tuple[Lattice, int]]
 
 _FFT = 8 * 1.2e-16
+_WIDE = 600.0
+"""Steps whose exponential is not to be taken."""
 _NEGLIGIBLE = 42.0
 """Windows leave out at most exp(-42) = 6e-19 of the tilted mass a side."""
 
@@ -100,6 +102,8 @@ class Composition:
         self.side = side
         self.step = self.parts[0][0].step
         self.count = sum(count for _, count in self.parts)
+        self.points = max(len(lattice.mass) for lattice, _ in self.parts)
+        """Of the largest lattice or window so far."""
         self.empty = any(not lattice.mass.any() for lattice, _ in self.parts)
         """Whether some part has no finite loss left: rounding ate it, or all of it is infinite."""
         if self.empty:
@@ -144,10 +148,16 @@ class Composition:
             return 1.0 if self.side is Side.UP else float(bounds[0])
         if index >= len(bounds) - 1:
             return float(bounds[-1]) if self.side is Side.UP else 0.0
-        near = min(max(_chord(self.step, first + index, epsilon), 0.0), 1.0)
+        near = self._share(first + index, epsilon)
         if near == 0.0:
             return float(bounds[index])
         return float((1 - near) * bounds[index] + near * bounds[index + 1])
+
+    def _share(self, index: int, epsilon: float) -> float:
+        """Return how much the bound at the next point counts; where e^step is huge: all or none."""
+        if self.step > _WIDE:
+            return 0.0 if self.side is Side.UP else 1.0
+        return min(max(_chord(self.step, index, epsilon), 0.0), 1.0)
 
     def epsilon(self, delta: float) -> float:
         """Return the composition's epsilon at a delta, rounded to the side; may be inf."""
@@ -192,7 +202,7 @@ class Composition:
         """Return where the chord of two neighbouring bounds meets ``target``."""
         low, high = (first + index - 1) * self.step, (first + index) * self.step
         before, after = float(bounds[index - 1]), float(bounds[index])
-        if not (math.isfinite(before) and math.isfinite(after)):
+        if not (math.isfinite(before) and math.isfinite(after)) or self.step > _WIDE:
             return high if self.side is Side.UP else low
         share = (before - target) / (before - after)
         return low + math.log1p(share * math.expm1(high - low))
@@ -236,6 +246,7 @@ class Composition:
         if length > MAX_POINTS:
             raise TooLarge
         length = _fast_length(max(length, 16))
+        self.points = max(self.points, length)
         mass, error, drift = self._convolve(tilt, start, length)
         missing = drift + self._missing(tilt, here, right_at, left_at, start, length)
         return _Window(start, mass, error, missing)

@@ -229,6 +229,7 @@ def invert(curve: Curve, x: float, log_delta: float, std: float) -> Inverted:
         return Smoothed(_invert(smooth, x, log_delta), std)
 
 
+@functools.lru_cache(maxsize=8)
 def _invert(curve: Curve, x: float, log_delta: float) -> Inversion:
     """Return the inversion without smoothing.
 

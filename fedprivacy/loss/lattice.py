@@ -32,6 +32,9 @@ Array = NDArray[np.float64]
 MAX_POINTS = 1 << 21
 """The largest lattice ever made: 16 MiB of masses."""
 
+_WIDE = 600.0
+"""Steps whose exponential is not to be taken: nothing is certified from below there."""
+
 LOSS_ROUNDING = 1e-13
 """By how much the loss of one lattice point may be off through floating point."""
 
@@ -115,6 +118,8 @@ def discretise(
     tails: Callable[[Array], Tails], step: float, side: Side, tail_mass: float
 ) -> Lattice:
     """Round the loss whose ``tails`` are given to multiples of ``step`` on the given side."""
+    if side is Side.DOWN and step > _WIDE:
+        return Lattice(step, 0, np.zeros(1), 0.0)
     low, high = support(tails, step, tail_mass)
     if side is Side.DOWN:
         return _merge(tails, step, low, high)

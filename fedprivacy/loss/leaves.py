@@ -15,6 +15,8 @@ from .gaussians import GaussianPair, Mixture, log_sum, posterior_mean
 from .lattice import Array, Lattice, Side, Tails
 from .spectrum import UNIT, Cumulants, Decay, Line, Spectrum, log_total
 
+_MOST_EXPONENT = 600.0
+"""Sizes up to e^-600, with weights down to e^-69, are multiplied without underflow."""
 _BLOCK = 1 << 15
 """How many losses a mixture's tails are taken of at once: what fits into a cache."""
 
@@ -243,13 +245,23 @@ class GaussianMix(Curve):
         """Return (left, right): in closed form for three means at equal distances.
 
         With w = e^{gap (y - middle)} the densities' difference P - e^x Q is a quadratic in w,
-        divided by w; for x > 0 it is scaled by e^-x.
+        divided by w; for x > 0 it is scaled by e^-x. Where its coefficients' products could
+        underflow the thresholds are searched for.
         """
         if self._three is None:
             return self._searched_thresholds(loss)
+        huge = np.abs(loss) + self._three[1] ** 2 > _MOST_EXPONENT
+        left, right = self._solved_thresholds(np.where(huge, 0.0, loss))
+        if huge.any():
+            left[huge], right[huge] = self._searched_thresholds(loss[huge])
+        return left, right
+
+    def _solved_thresholds(self, loss: Array) -> tuple[Array, Array]:
+        """Return (left, right) from the roots of the quadratic."""
+        if self._three is None:
+            raise ValueError("GaussianMix: three means at equal distances are needed")
         middle, gap, p, q = self._three
-        rise, fall = np.expm1(np.minimum(loss, 0.0)), np.expm1(-np.maximum(loss, 0.0))
-        below, centre = [a - b - b * rise + a * fall for a, b in zip(p[:2], q[:2], strict=True)]
+        below, centre = [_less_scaled(a, b, loss) for a, b in zip(p[:2], q[:2], strict=True)]
         size = math.exp(-0.5 * gap * gap)
         top = p[2] * size * np.exp(-np.maximum(loss, 0.0))
         first, second = _solve_quadratic(top, centre, below * size)
@@ -277,6 +289,17 @@ class GaussianMix(Curve):
         p_above, p_below = _outside_and_inside(p, left, right)
         q_above, q_below = _outside_and_inside(q, left, right)
         return Tails(p_above, q_above, p_below, q_below)
+
+
+def _less_scaled(a: float, b: float, loss: Array) -> Array:
+    """Return (a - e^x b) min(1, e^-x), exact to a few units of its terms' difference near x = 0.
+
+    Far from 0 the products are taken as they are: 1 + expm1(-40) would be off by all of e^-40.
+    """
+    rise, fall = np.expm1(np.minimum(loss, 0.0)), np.expm1(-np.maximum(loss, 0.0))
+    near = a - b - b * rise + a * fall
+    far = a * np.exp(-np.maximum(loss, 0.0)) - b * np.exp(np.minimum(loss, 0.0))
+    return np.asarray(np.where(np.abs(loss) < 0.5, near, far))
 
 
 def _solve_quadratic(a: Array, b: Array, c: Array) -> tuple[Array, Array]:

@@ -8,7 +8,7 @@ import truth
 from mpmath import mp, mpf
 
 from fedprivacy.accountants import direct
-from fedprivacy.loss import Composed, Fold, Gdp, Mix, Sampled, Side, compose
+from fedprivacy.loss import Composed, Fold, GaussianMix, Gdp, Mix, Sampled, Side, compose
 
 INNER = [
     Composed(((Sampled(Gdp(4.0), 0.5), 10),)),
@@ -114,3 +114,47 @@ def test_moments_of_a_fold_are_above_both_its_halves(order):
 def test_sampled_curves_refuse_what_is_no_sampling(q):
     with pytest.raises(ValueError, match=r"must be in \(0, 1\)"):
         Sampled(Gdp(1.0), q)
+
+
+RARE_MEANS = [
+    GaussianMix(0.3, ((1 - 2e-5, 0.0), (2e-5 - 1e-10, 2.0), (1e-10, 4.0)), ((1.0, 0.0),)),
+    GaussianMix(0.3, ((0.9, 0.0), (0.1 - 1e-20, 2.0), (1e-20, 4.0)), ((1.0, 0.0),)),
+    GaussianMix(0.1, ((0.9, 0.0), (0.09, 2.0), (0.01, 4.0)), ((1.0, 0.0),)),
+    GaussianMix(0.05, ((0.7, 0.0), (0.3, 1.0)), ((0.7, 0.0), (0.3, -1.0))),
+]
+
+
+@pytest.mark.parametrize("curve", RARE_MEANS, ids=range(4))
+def test_thresholds_in_closed_form_have_the_loss_that_was_asked(curve):
+    """However far out, where the middle mean's share of P - e^x Q is a rounding error of 1."""
+    furthest = max(m for _, m in curve.p) / curve.std + 38.0
+    highest = float(curve._loss(np.array([furthest]))[0])
+    losses = np.geomspace(0.05, min(highest, 1500.0), 60)
+    for loss, right in zip(losses, curve._thresholds(losses)[1], strict=True):
+        with mp.workdps(60):
+            found = [
+                mp.log(sum(mpf(w) * mp.exp(a * mpf(float(right)) - a * a / 2) for w, a in side))
+                for side in ([(w, mpf(m) / mpf(curve.std)) for w, m in curve.p], at_q(curve))
+            ]
+            assert abs(found[0] - found[1] - mpf(float(loss))) < 1e-9 * (1 + loss)
+
+
+def at_q(curve):
+    return [(w, mpf(m) / mpf(curve.std)) for w, m in curve.q]
+
+
+@pytest.mark.parametrize("epsilon", [30.0, 36.0, 38.0, 44.0])
+def test_one_rare_round_far_out_has_the_profile_of_high_precision(epsilon):
+    """Two draws of a unit in 1e5, little noise: P(S) - e^eps Q(S) with S = {y > root}."""
+    curve = RARE_MEANS[0]
+    with mp.workdps(60):
+        p = [(mpf(w), mpf(m) / mpf(curve.std)) for w, m in curve.p]
+
+        def loss(y):
+            return mp.log(sum(w * mp.exp(a * y - a * a / 2) for w, a in p))
+
+        root = mp.findroot(lambda y: loss(y) - epsilon, (5, 15), solver="anderson")
+        above = sum(w * mp.ncdf(a - root) for w, a in p) - mp.exp(epsilon) * mp.ncdf(-root)
+    for side in (Side.DOWN, Side.UP):
+        found = float(direct.delta(curve, np.array([epsilon]), side)[0])
+        assert abs(found / float(above) - 1.0) < 1e-8
