@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from functools import cached_property
 
-from ..errors import integer, positive
+from ..errors import integer, positive, refuse
+from ..loss import Gdp
 from ..privacy_loss import PrivacyLoss, Witness
 from ..relations import Facts
 from .upload import OWN_SENSITIVITY, QUADRATIC, SENSITIVE, Upload, contracted
+
+CONSTANT = (
+    "gradients that are the same at every point and the sensitivity apart, as clipped ones are"
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -16,44 +22,50 @@ class NoisyGradientDescent(Upload):
     """One local solve x <- x - step_size gradient + N(0, noise_std^2), ``steps`` times.
 
     The unit is a record, the start is known to the observer, and what is released is the end.
-    Every observer's account is T6, which needs steps that contract: the loss is strongly convex
-    and smooth for all data, and ``sensitivity`` is the loss's own. Clipping gradients destroys
-    contraction; compose clipped steps one by one instead: ``Gaussian(noise_multiplier=noise_std /
-    (step_size * clip_norm), unit="record") * steps``, clip_norm being what one record's clipped
-    gradient adds to the gradient at most (C / q in a mean); ``replace_one`` itself counts it twice.
+    With strong convexity and smoothness every observer's account is T6, which needs steps that
+    contract, for all data, and a ``sensitivity`` that is the loss's own. Clipping gradients
+    destroys contraction: leave both out, and the steps are composed.
 
     For Fed-PLT's local problem: noise_std = sqrt(2 step_size) tau, and strong convexity and
     smoothness are those of f_i plus 1 / rho.
 
     Args:
-        step_size: above 0 and below 2 / ``smoothness``.
+        step_size: above 0; with ``smoothness`` below 2 / ``smoothness``.
         noise_std: std of the noise of each step on each coordinate, above 0.
         sensitivity: largest distance of the gradients of two data sets that differ in one record,
-            over all points.
-        strong_convexity: of the function whose gradient is taken, above 0.
-        smoothness: of the same function, at least ``strong_convexity``.
+            over all points; 2 C / q for the mean of q gradients clipped to C.
+        strong_convexity: of the function whose gradient is taken, above 0; None to compose.
+        smoothness: of the same function, at least ``strong_convexity``; None to compose.
         steps: number of steps.
 
     Raises:
-        ParameterError: a value out of its range.
+        ParameterError: a value out of its range, or one of convexity and smoothness alone.
     """
 
     step_size: float
     noise_std: float
     sensitivity: float
-    strong_convexity: float
-    smoothness: float
+    strong_convexity: float | None = None
+    smoothness: float | None = None
     steps: int
 
     def __post_init__(self) -> None:
-        checked = {
-            name: positive(**{name: getattr(self, name)})
-            for name in ("step_size", "noise_std", "sensitivity", "strong_convexity", "smoothness")
-        }
-        for name, value in checked.items():
-            object.__setattr__(self, name, value)
+        for name in ("step_size", "noise_std", "sensitivity"):
+            object.__setattr__(self, name, positive(**{name: getattr(self, name)}))
         object.__setattr__(self, "steps", integer(1, steps=self.steps))
-        contracted(1.0, 1, self.step_size, (self.strong_convexity, self.smoothness))
+        if (self.strong_convexity is None) != (self.smoothness is None):
+            given = (self.strong_convexity, self.smoothness)
+            refuse("strong_convexity, smoothness", given, "be given both or neither")
+        if self._convexity is not None:
+            contracted(1.0, 1, self.step_size, self._convexity)
+
+    @property
+    def _convexity(self) -> tuple[float, float] | None:
+        if self.strong_convexity is None or self.smoothness is None:
+            return None
+        return positive(strong_convexity=self.strong_convexity), positive(
+            smoothness=self.smoothness
+        )
 
     @cached_property
     def step_multiplier(self) -> float:
@@ -66,13 +78,18 @@ class NoisyGradientDescent(Upload):
         return self.noise_std
 
     def _replaced(self, facts: Facts) -> PrivacyLoss:
+        if self._convexity is None:
+            return self._composed(facts)
         curve, attained = contracted(
-            self.step_multiplier,
-            self.steps,
-            self.step_size,
-            (self.strong_convexity, self.smoothness),
+            self.step_multiplier, self.steps, self.step_size, self._convexity
         )
         theorem = "T6: contractive steps from a known start, seen at their end"
         return PrivacyLoss(
             curve, facts, Witness(attained, QUADRATIC), (theorem,), (OWN_SENSITIVITY, SENSITIVE)
         )
+
+    def _composed(self, facts: Facts) -> PrivacyLoss:
+        """Return the steps composed, which gradients that do not depend on the point attain."""
+        curve = Gdp(math.sqrt(self.steps) / self.step_multiplier)
+        theorem = "Gaussian mechanism is mu-GDP (Dong, Roth, Su 2022), local steps composed"
+        return PrivacyLoss(curve, facts, Witness(curve, CONSTANT), (theorem,), (SENSITIVE,))

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from ..errors import integer, member, positive, refuse
-from ..mechanisms import Gaussian, Mechanism, NoisyGradientDescent
+from ..mechanisms import Mechanism, NoisyGradientDescent
 from ..mechanisms.noise import normal_like
 from .agents import AgentData, AgentLoss
 
@@ -137,11 +137,11 @@ class LocalSolver:
         """Return one local solve as a mechanism: the record is the unit, its end is released.
 
         With a sensitivity that the loss itself has, T6 accounts the solve as a whole. Clipping
-        destroys the contraction that T6 needs, so clipped steps are composed, each a Gaussian sum
-        of clipped gradients of noise multiplier noise_std q / (gamma C); under ``replace_one``
-        that mechanism itself counts 2 C. The exception is a loss of one linear output: a clipped
-        gradient a clip(l'(a.x), C / |a|) is that of a convex loss, as smooth as before, so T6
-        holds, with the strong convexity of the unclipped regulariser and the penalty alone.
+        destroys the contraction that T6 needs, so clipped steps are composed; replacing a record
+        moves the mean of q clipped gradients by at most 2 C / q. The exception is a loss of one
+        linear output: a clipped gradient a clip(l'(a.x), C / |a|) is that of a convex loss, as
+        smooth as before, so T6 holds, with the strong convexity of the unclipped regulariser and
+        the penalty alone.
 
         Args:
             loss: f_i's; what it says must hold for all records.
@@ -163,8 +163,12 @@ class LocalSolver:
             )
         if constants is None or (clip is not None and not loss.contracts_clipped):
             assert clip is not None
-            multiplier = self.noise_std * records / (self.step_size * clip)
-            return Gaussian(noise_multiplier=multiplier, clip_norm=clip, unit="record") * self.steps
+            return NoisyGradientDescent(
+                step_size=self.step_size,
+                noise_std=self.noise_std,
+                sensitivity=2.0 * clip / records,
+                steps=self.steps,
+            )
         clipped = math.inf if clip is None else 2.0 * clip / records
         low, high = constants
         return NoisyGradientDescent(

@@ -516,3 +516,15 @@ def test_random_settings_contain_their_witness_and_the_closed_forms():
         bound = epsilon(run)
         assert 0.0 <= bound.lower <= bound.upper
         assert bound.upper <= gdp_epsilon(math.sqrt(steps * rounds) / multiplier, DELTA) + 1e-9
+
+
+def test_noisy_descent_without_convexity_composes_its_steps():
+    given = {"step_size": 0.05, "noise_std": 0.1, "sensitivity": 0.2, "steps": 1000}
+    one = fp.NoisyGradientDescent(**given)
+    found = fp.epsilon(one, delta=1e-5, adjacency="replace_one", observer="server")
+    assert found.lower == pytest.approx(17.857, abs=1e-3) and found.upper - found.lower < 1e-6
+    assert "composed" in found.theorems[0] and "clipped" in found.witness
+    convex = fp.NoisyGradientDescent(strong_convexity=1.0, smoothness=2.0, **given)
+    assert fp.epsilon(convex, delta=1e-5, adjacency="replace_one").upper < 3.0
+    with pytest.raises(ParameterError, match="both or neither"):
+        fp.NoisyGradientDescent(strong_convexity=1.0, **given)
