@@ -1,7 +1,7 @@
-"""A training run that is killed again and again; run by test_training.py.
+"""A run that is killed again and again; run by ``kills.kill_often``.
 
-Usage: killed_training.py FOLDER KILLS SEED. After every kill it prints what the ledger counts, how
-many releases an observer saw, and how far the checkpoint is.
+Usage: killed_training.py LOOP FOLDER KILLS SEED. After every kill it prints what the ledger counts,
+how many releases an observer saw, and how far the checkpoint is.
 """
 
 import json
@@ -18,24 +18,31 @@ import torch
 from fedprivacy.ledger import Ledger
 from fedprivacy.mechanisms import SparsifiedPerturbation
 from fedprivacy.sampling import FixedSize
-from fedprivacy.training import FederatedAveraging, FederatedData, load, logistic, train
-
-FOLDER, KILLS, SEED = Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3])
-LEDGER, CHECKPOINT, RELEASES = FOLDER / "run.ledger", FOLDER / "state.pt", FOLDER / "releases"
-PLAN = FederatedAveraging(
-    model=logistic(3, 2),
-    scheme=FixedSize(3, 6),
-    perturbation=SparsifiedPerturbation(
-        noise_multiplier=1.0, clip_norm=1.0, kept=4, dimension=8, cohort=3
-    ),
-    local_steps=1,
+from fedprivacy.theory.langevin import DecayingSteps, GaussianTarget
+from fedprivacy.training import (
+    AgentData,
+    FederatedAveraging,
+    FederatedData,
+    FederatedSplitting,
+    GaussianPosterior,
+    LangevinSampling,
+    LocalSolver,
+    Logistic,
+    load,
+    logistic,
+    train,
 )
 
+NAME, FOLDER, KILLS, SEED = sys.argv[1], Path(sys.argv[2]), int(sys.argv[3]), int(sys.argv[4])
+LEDGER, CHECKPOINT, RELEASES = FOLDER / "run.ledger", FOLDER / "state.pt", FOLDER / "releases"
+CLIENTS = {"unit": "client", "adjacency": "zero_out"}
+RECORDS = {"unit": "record", "adjacency": "replace_one"}
 
-def made_up():
+
+def averaging():
     inputs = np.random.default_rng(0).normal(size=(12, 3)).astype(np.float32)
     features, labels = torch.from_numpy(inputs), torch.from_numpy((inputs[:, 0] > 0).astype(int))
-    return FederatedData(
+    data = FederatedData(
         name="made up",
         features=features,
         labels=labels,
@@ -44,6 +51,45 @@ def made_up():
         test_labels=labels,
         num_classes=2,
     )
+    loop = FederatedAveraging(
+        model=logistic(3, 2),
+        scheme=FixedSize(3, 6),
+        perturbation=SparsifiedPerturbation(
+            noise_multiplier=1.0, clip_norm=1.0, kept=4, dimension=8, cohort=3
+        ),
+        local_steps=1,
+    )
+    return loop, data, CLIENTS
+
+
+def sampling():
+    target = GaussianTarget(hessians=np.tile(np.eye(2), (4, 1, 1)), centres=np.eye(4)[:, :2])
+    loop = LangevinSampling(
+        target=GaussianPosterior(target=target, sensitivity=1.0),
+        step_size=DecayingSteps(strong_convexity=1.0, smoothness=1.0),
+        local_steps=2,
+        averaging="II",
+        cohort=2,
+        chains=3,
+        draws=100,
+    )
+    return loop, None, RECORDS
+
+
+def splitting():
+    inputs = np.random.default_rng(0).normal(size=(3, 20, 2))
+    data = AgentData(torch.from_numpy(inputs), torch.from_numpy(np.sign(inputs[..., 0])))
+    loop = FederatedSplitting(
+        loss=Logistic(regularisation=0.5, feature_bound=1.0),
+        records=(20, 20, 20),
+        dimension=2,
+        solver=LocalSolver(method="noisy", noise_scale=0.5),
+        participation=0.7,
+    )
+    return loop, data, RECORDS
+
+
+LOOP, DATA, FACTS = {"averaging": averaging, "sampling": sampling, "splitting": splitting}[NAME]()
 
 
 def observe(_):
@@ -57,22 +103,13 @@ def observe(_):
 def victim():
     torch.set_num_threads(1)
     ledger = Ledger.open(LEDGER, resume=True)
-    train(PLAN, made_up(), rounds=10**9, ledger=ledger, checkpoint=CHECKPOINT, on_release=observe)
+    train(LOOP, DATA, rounds=10**9, ledger=ledger, checkpoint=CHECKPOINT, on_release=observe)
 
 
 def main():
     chance = random.Random(SEED)
-    Ledger.create(
-        LEDGER,
-        unit="client",
-        adjacency="zero_out",
-        observer="aggregate",
-        claim=(8.0, 1e-3),
-        schedule="fixed",
-        budget_rule="none",
-        seed_policy="operating system",
-        plan=PLAN.round_mechanism * 10**6,
-    ).release()
+    plan = LOOP.round_mechanism * 10**6
+    Ledger.create(LEDGER, **FACTS, claim=(8.0, 1e-3), budget_rule="none", plan=plan).release()
     for _ in range(KILLS):
         child = os.fork()
         if child == 0:
@@ -87,7 +124,7 @@ def main():
         report = {
             "spent": Ledger.open(LEDGER).spent_rounds,
             "releases": RELEASES.stat().st_size if RELEASES.exists() else 0,
-            "checkpoint": load(CHECKPOINT, PLAN.init()).round if CHECKPOINT.exists() else 0,
+            "checkpoint": load(CHECKPOINT, LOOP.init()).round if CHECKPOINT.exists() else 0,
         }
         print(json.dumps(report), flush=True)
 

@@ -1,13 +1,8 @@
 """Samplers: their law is the exact one, their books are their rounds, and bad input is refused."""
 
-import json
 import math
-import os
-import subprocess
-import sys
 from dataclasses import replace
 from itertools import islice
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -41,6 +36,8 @@ from fedprivacy.training import (
     score,
     train,
 )
+
+from .kills import kill_often
 
 FAILS = 1e-9  # chance that a sound sampler fails a statistical check of these fixed seeds
 DELTA = 1e-5
@@ -508,24 +505,9 @@ def test_clients_that_do_not_answer(tmp_path):
         assert torch.equal(state.positions, far.init().positions)
 
 
-def killed(folder, kills, seed):
-    script = Path(__file__).with_name("killed_sampling.py")
-    command = [sys.executable, str(script), str(folder), str(kills), str(seed)]
-    env = os.environ | {"PYTHONPATH": str(Path(fp.__file__).parent.parent)}
-    done = subprocess.run(command, capture_output=True, text=True, timeout=250, env=env)
-    assert done.returncode == 0, done.stderr
-    return [json.loads(line) for line in done.stdout.splitlines()]
-
-
 @pytest.mark.parametrize("kills", [6, pytest.param(100, marks=pytest.mark.slow)])
 def test_a_killed_run_never_counts_too_little(tmp_path, kills):
-    reports = killed(tmp_path, kills, seed=kills)
-    assert len(reports) == kills
-    for number, report in enumerate(reports, 1):
-        assert report["checkpoint"] <= report["releases"] <= report["spent"]
-        assert report["spent"] <= report["releases"] + number
-    rounds = [report["checkpoint"] for report in reports]
-    assert rounds == sorted(rounds) and rounds[-1] > 0
+    kill_often("sampling", tmp_path, kills, seed=kills)
     fp.account(tmp_path / "run.ledger", delta=0.1, accountant="rdp")
 
 

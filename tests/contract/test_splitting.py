@@ -1,8 +1,6 @@
 """Fed-PLT as a loop: where it converges to, what its rounds cost, what it refuses."""
 
-import json
 import math
-import os
 import subprocess
 import sys
 from dataclasses import replace
@@ -32,6 +30,8 @@ from fedprivacy.training import (
     proximal,
     train,
 )
+
+from .kills import kill_often
 
 NOISY = LocalSolver(method="noisy", steps=5, step_size=0.4, noise_scale=0.3)
 LIMIT = 6.5  # standard errors: exceeded by a sound run with probability below 1e-10
@@ -784,16 +784,4 @@ def test_the_smallest_cell_of_the_papers_tables_is_as_recorded():
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", [1, 2])
 def test_killed_at_random_moments_it_never_counts_too_little(tmp_path, seed):
-    script = Path(__file__).with_name("killed_splitting.py")
-    kills = 120
-    command = [sys.executable, str(script), str(tmp_path), str(kills), str(seed)]
-    env = os.environ | {"PYTHONPATH": str(Path(fp.__file__).parent.parent)}
-    done = subprocess.run(command, capture_output=True, text=True, timeout=250, env=env)
-    assert done.returncode == 0, done.stderr
-    reports = [json.loads(line) for line in done.stdout.splitlines()]
-    assert len(reports) == kills
-    for number, report in enumerate(reports, start=1):
-        assert report["releases"] <= report["spent"] <= report["releases"] + number
-        assert report["checkpoint"] <= report["releases"] <= report["checkpoint"] + number
-    rounds = [report["checkpoint"] for report in reports]
-    assert rounds == sorted(rounds) and rounds[-1] > kills / 2
+    kill_often("splitting", tmp_path, 120, seed)

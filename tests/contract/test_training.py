@@ -1,12 +1,8 @@
 """The training loops do what their mechanisms say, and a crash never counts too little."""
 
 import gzip
-import json
 import math
-import os
 import struct
-import subprocess
-import sys
 import weakref
 from dataclasses import replace
 from pathlib import Path
@@ -47,6 +43,8 @@ from fedprivacy.training.fashion import read_idx
 from fedprivacy.training.optimise import WORKSPACE
 from fedprivacy.training.presets import METHODS, NOT_PRIVATE, digits_preset
 from fedprivacy.training.upload import pack, unpack, upload_size
+
+from .kills import kill_often
 
 FAILS = 1e-9  # chance that a sound run fails a statistical check
 TINY = 1e-9
@@ -808,33 +806,14 @@ def test_a_truncated_checkpoint_is_refused(tmp_path):
         load(path, loop().init())
 
 
-def kill_often(folder, kills, seed):
-    script = Path(__file__).with_name("killed_training.py")
-    command = [sys.executable, str(script), str(folder), str(kills), str(seed)]
-    root = str(Path(fedprivacy.__file__).parent.parent)
-    env = os.environ | {"PYTHONPATH": root}
-    done = subprocess.run(command, capture_output=True, text=True, timeout=250, env=env)
-    assert done.returncode == 0, done.stderr
-    return [json.loads(line) for line in done.stdout.splitlines()]
-
-
-def check_kills(reports, kills):
-    assert len(reports) == kills
-    for number, report in enumerate(reports, start=1):
-        assert report["releases"] <= report["spent"] <= report["releases"] + number
-        assert report["checkpoint"] <= report["releases"] <= report["checkpoint"] + number
-    rounds = [report["checkpoint"] for report in reports]
-    assert rounds == sorted(rounds) and rounds[-1] > kills / 2
-
-
 def test_killed_at_random_moments_it_never_counts_too_little(tmp_path):
-    check_kills(kill_often(tmp_path, 50, 1), 50)
+    kill_often("averaging", tmp_path, 30, 1)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", [2, 3])
 def test_killed_hundreds_of_times_it_never_counts_too_little(tmp_path, seed):
-    check_kills(kill_often(tmp_path, 300, seed), 300)
+    kill_often("averaging", tmp_path, 300, seed)
 
 
 # Memory

@@ -1,0 +1,29 @@
+"""Kill a training run at random moments and look at what its ledger counted."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import fedprivacy
+
+
+def kill_often(loop, folder, kills, seed):
+    """Kill a run of a loop so often; check after each kill that no release was left uncounted.
+
+    At most one round a kill may be counted too much, and the checkpoint lags by at most one.
+    """
+    script = Path(__file__).with_name("killed_training.py")
+    command = [sys.executable, str(script), loop, str(folder), str(kills), str(seed)]
+    root = str(Path(fedprivacy.__file__).parent.parent)
+    env = os.environ | {"PYTHONPATH": root}
+    done = subprocess.run(command, capture_output=True, text=True, timeout=270, env=env)
+    assert done.returncode == 0, done.stderr
+    reports = [json.loads(line) for line in done.stdout.splitlines()]
+    assert len(reports) == kills
+    for number, report in enumerate(reports, start=1):
+        assert report["releases"] <= report["spent"] <= report["releases"] + number
+        assert report["checkpoint"] <= report["releases"] <= report["checkpoint"] + number
+    rounds = [report["checkpoint"] for report in reports]
+    assert rounds == sorted(rounds) and rounds[-1] > 0
