@@ -79,7 +79,7 @@ LANGEVIN = {
 """fa-ld's grid; of its cohorts, "all" is everybody."""
 
 LANGEVIN_STEPS = (0.01, 0.03, 0.1, 0.3)
-"""Step sizes of fa-ld where none are given, times the smoothness."""
+"""Step sizes of fa-ld where none are given, over 1 / smoothness."""
 
 SPLITTING = {"penalty": float, "step_share": float, "local_steps": int, "noise_scale": float}
 """fed-plt's grid."""
