@@ -475,7 +475,9 @@ def test_the_command_names_the_best_setting_and_draws_it(tmp_path, capsys):
     code, out, err = answer(capsys, "pareto", "--method", "fa-ld", *words)
     assert code == 0, err
     assert "best w2 within epsilon = 4: step_size = " in out
-    assert path.read_bytes()[1:4] == b"PNG"
+    picture = path.read_bytes()
+    assert picture[1:4] == b"PNG"
+    assert int.from_bytes(picture[16:20]) == 840  # one panel: the rounds are all the same
 
 
 def test_the_command_says_what_the_functions_say(capsys):
