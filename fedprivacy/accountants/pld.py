@@ -13,7 +13,7 @@ import numpy as np
 
 from ..loss import Composed, Curve, Side, inversion
 from ..loss.composition import Composition
-from ..loss.lattice import TooLarge
+from ..loss.lattice import MAX_POINTS, TooLarge
 from ..loss.spectrum import NoSpectrum
 from ..loss.trimming import trim
 from ..privacy_loss import PrivacyLoss
@@ -25,6 +25,8 @@ _SLACK = 1e-7
 """By which share of delta the profile may be off."""
 _FEW = 64
 """Up to so many rounds a lattice is tried before a smoothed inversion."""
+_COARSER = 16.0
+"""By how much the first lattice's step is larger than the one that is likely to do."""
 _LARGEST_STEP = 1.0
 """Of the first lattice, however wide the tolerance."""
 _SMALL = 1 << 16
@@ -227,8 +229,11 @@ def _meet(one: Interval, other: Interval) -> Interval:
 
 
 def _refined(curve: Composed, question: _Question, tolerance: float) -> Interval:
-    """Refine a lattice until the interval is narrow enough, too large or late."""
-    started, step = time.monotonic(), math.sqrt(tolerance / (4.0 * curve.count))
+    """Refine a lattice until the interval is narrow enough, too large or late.
+
+    The first is a coarse one: how many points it has says how fine the finest can be.
+    """
+    started, step = time.monotonic(), _COARSER * math.sqrt(tolerance / (4.0 * curve.count))
     step = min(step, _LARGEST_STEP)
     tail_mass = max(1e-7 * question.scale(), 1e-290)
     best, best_step, floor, reason = _NOTHING, step, 0.0, ""
@@ -252,8 +257,10 @@ def _refined(curve: Composed, question: _Question, tolerance: float) -> Interval
         if stuck and points > _SMALL:
             break
         ratio = 0.85 / math.sqrt(too_wide) if math.isfinite(too_wide) and not stuck else 0.125
-        step = max(step * min(max(ratio, 1 / 32), 0.7), 1.01 * floor)
-        if floor and step > 0.9 * best_step:
+        wanted, finest = step * min(max(ratio, 1 / 32), 0.7), 1.05 * step * points / MAX_POINTS
+        step = max(wanted, finest, 1.01 * floor)
+        if step > 0.9 * best_step:
+            reason = reason or _COARSE
             break
     return best._replace(reason=reason or _STUCK)
 

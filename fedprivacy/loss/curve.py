@@ -75,7 +75,7 @@ class Curve(ABC):
         Raises:
             NoSpectrum: not known for this curve, or too costly.
         """
-        rules = [(w, pair.rule(line.tilt, line.top)) for w, pair in self.pairs()]
+        rules = [(w, pair.rule(line.tilt, line.top, w)) for w, pair in self.pairs()]
         if len(rules) == 1 and rules[0][0] == 1.0:
             return rules[0][1].spectrum(line)
         return spectra.mix([(w, rule.spectrum(line)) for w, rule in rules])

@@ -43,6 +43,8 @@ DEPTH = 40.0
 _MAX_NODES = 1 << 16
 _NEAR_ONE = 0.1
 """Up to this log-moment what a moment exceeds 1 by is integrated on its own."""
+_LOG_FEW = -2.3
+"""The same where a moment counts with the weight of a label, log(0.1)."""
 CHEAP_NODES = 400
 """Up to so many nodes no better bound on the turns is looked for."""
 
@@ -105,8 +107,13 @@ class GaussianPair:
         log_top = self._log_top(edges[:-1], edges[1:], tilt) + math.log(edges[1] - edges[0])
         return edges, log_top
 
-    def rule(self, tilt: float, height: float) -> Rule:
+    def rule(self, tilt: float, height: float, weight: float = 1.0) -> Rule:
         """Return the trapezoid rule for the whole line, up to a height.
+
+        Args:
+            tilt: real part of s.
+            height: largest imaginary part.
+            weight: of the label that the pair has in a mixture.
 
         Raises:
             NoSpectrum: it would need too many nodes.
@@ -122,7 +129,8 @@ class GaussianPair:
         log_error = float(np.logaddexp(log_size - DEPTH + 1.0, log_outside))
         means, radius = [mean for _, mean in self.p], math.sqrt(2.0 * (DEPTH + 1.0))
         plain = low <= min(means) - radius and high >= max(means) + radius
-        return self._rule(y, np.full(len(y), math.log(mesh)), tilt, log_error, plain)
+        log_widths = np.full(len(y), math.log(mesh))
+        return self._rule(y, log_widths, tilt, log_error, weight if plain else 0.0)
 
     def _narrowed(self, tilt: float, low: float, high: float) -> tuple[float, float]:
         """Return the part of an interval that counts, as 256 points show it; not certified.
@@ -215,16 +223,18 @@ class GaussianPair:
         return Cumulants(top + math.log(total * radius) - 0.5 * LOG_2PI, mean, variance)
 
     def _rule(
-        self, y: Array, log_width: Array, tilt: float, log_error: float, plain: bool = False
+        self, y: Array, log_width: Array, tilt: float, log_error: float, weight: float
     ) -> Rule:
         """Return the rule with nodes y, leaving out those that hardly count.
 
-        ``plain``: the nodes serve P's own mass, too, which is kept where the moment is near 1.
+        ``weight``: above 0 the nodes serve P's own mass, too, which is kept where the moment is
+        near 1, or small with the weight of the pair's label.
         """
         log_p, log_q = log_sum(self.p, y), log_sum(self.q, y)
         log_plain = log_width - 0.5 * (y * y + LOG_2PI) + log_p
         log_weight = log_plain + tilt * (log_p - log_q)
-        plain = plain and float(log_total(log_weight)) < _NEAR_ONE
+        size = float(log_total(log_weight))
+        plain = weight > 0 and (size < _NEAR_ONE or size + math.log(weight) < _LOG_FEW)
         counts = np.maximum(log_weight, log_plain) if plain else log_weight
         top = float(np.max(counts, initial=-np.inf))
         keep = counts > top - 45.0
@@ -258,8 +268,8 @@ class GaussianPair:
         radius = math.sqrt(t * tilt * self.spread**2 + 2.0 * depth)
         return min(centres) - radius, max(centres) + radius
 
-    def half_rule(self, tilt: float, height: float, start: float) -> Rule:
-        """Return Gauss-Legendre panels for the y above ``start``.
+    def half_rule(self, tilt: float, height: float, start: float, weight: float = 1.0) -> Rule:
+        """Return Gauss-Legendre panels for the y above ``start``, as ``rule`` otherwise.
 
         Raises:
             NoSpectrum: it would need too many nodes.
@@ -272,7 +282,7 @@ class GaussianPair:
         radius = (high - start) / (2 * panels)
         middle = np.asarray(start + radius * (2 * np.arange(panels) + 1.0), dtype=np.float64)
         log_top = self._log_top(middle - radius, middle + radius, tilt) + math.log(2 * radius)
-        plain = float(log_total(log_top)) < 1.0
+        plain = float(log_total(log_top)) + math.log(weight) < 1.0
         if plain:
             mass = self._log_top(middle - radius, middle + radius, 0.0) + math.log(2 * radius)
             log_top = np.maximum(log_top, mass)
@@ -284,10 +294,11 @@ class GaussianPair:
         count = _node_count((float(np.max(needed, initial=0.0)) - target) / (2 * math.log(rho)))
         if count * len(needed) > _MAX_NODES:
             raise NoSpectrum
-        at, weight = legendre(count)
+        at, widths = legendre(count)
         y = (middle[wanted][:, None] + radius * at).ravel()
-        log_width = np.tile(np.log(radius * weight), len(needed))
-        return self._rule(y, log_width, tilt, math.log(2 * panels + 4) + target, plain)
+        log_width = np.tile(np.log(radius * widths), len(needed))
+        log_error = math.log(2 * panels + 4) + target
+        return self._rule(y, log_width, tilt, log_error, weight if plain else 0.0)
 
     def _ellipse(
         self, middle: Array, radius: float, tilt: float, height: float, plain: bool

@@ -13,10 +13,10 @@ from scipy.special import log_ndtr, logsumexp
 from .curve import TAIL_MASS, Curve, Labelled
 from .gaussians import GaussianPair, Mixture, log_sum, posterior_mean
 from .lattice import Array, Lattice, Side, Tails
-from .spectrum import UNIT, Cumulants, Decay, Line, Spectrum, log_total
+from .spectrum import UNIT, Complex, Cumulants, Decay, Line, Near, Spectrum, log_total
 
-_MOST_EXPONENT = 600.0
-"""Sizes up to e^-600, with weights down to e^-69, are multiplied without underflow."""
+_MOST_EXPONENT = 660.0
+"""Products of sizes down to e^-660 are far from underflow."""
 _BLOCK = 1 << 15
 """How many losses a mixture's tails are taken of at once: what fits into a cache."""
 
@@ -61,7 +61,8 @@ class Gdp(Curve):
         exponent = -(s.imag**2) * half + 1j * (s.imag * (2 * line.tilt + 1.0) * half)
         values = np.exp(exponent)
         error = UNIT * (8.0 + 8 * abs(log_size) + 12 * np.abs(exponent)) * np.abs(values)
-        return Spectrum(line.tilt, log_size, values, error, 1.0 if self.mu == 0.0 else 0.0)
+        atom = 1.0 if self.mu == 0.0 else 0.0
+        return Spectrum(line.tilt, log_size, values, error, atom, _less_one(log_size, exponent))
 
     def cumulants(self, tilt: float) -> Cumulants:
         """Return the cumulants in closed form."""
@@ -81,6 +82,18 @@ class Gdp(Curve):
         if self.mu == 0.0:
             return Lattice(step, 0, np.ones(1), 0.0)
         return super().lattice(step, side, tail_mass)
+
+
+def _less_one(log_size: float, exponent: Complex) -> Near | None:
+    """Return e^{log_size + exponent} - 1, both right to a few units; None if it is large."""
+    if log_size > 1.0:
+        return None
+    real, angle = log_size + exponent.real, exponent.imag
+    turned = np.sin(0.5 * angle) ** 2
+    values = np.expm1(real) * np.cos(angle) - 2.0 * turned + 1j * np.exp(real) * np.sin(angle)
+    slip = 16.0 * (log_size + np.abs(exponent)) * np.exp(real)
+    size = np.abs(np.expm1(real)) + 2.0 * turned + np.exp(real) * np.abs(np.sin(angle))
+    return Near(values, UNIT * (slip + 8.0 * size))
 
 
 IDENTITY = Gdp(0.0)
@@ -250,7 +263,8 @@ class GaussianMix(Curve):
         """
         if self._three is None:
             return self._searched_thresholds(loss)
-        huge = np.abs(loss) + self._three[1] ** 2 > _MOST_EXPONENT
+        least = 2.0 * math.log(min(weight for weight, _ in self.p + self.q))
+        huge = np.abs(loss) + self._three[1] ** 2 - least > _MOST_EXPONENT
         left, right = self._solved_thresholds(np.where(huge, 0.0, loss))
         if huge.any():
             left[huge], right[huge] = self._searched_thresholds(loss[huge])

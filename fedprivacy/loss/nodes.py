@@ -195,7 +195,7 @@ class Fold(Curve):
         return max(atom, 0.0)
 
     def _rule(self, tilt: float, height: float) -> Rule:
-        rules = [(w, pair.half_rule(tilt, height, at)) for w, pair, at in self._halves]
+        rules = [(w, pair.half_rule(tilt, height, at, w)) for w, pair, at in self._halves]
         errors = [math.log(w) + rule.log_error for w, rule in rules]
         plain = [rule.log_plain + math.log(w) for w, rule in rules if rule.log_plain is not None]
         near = len(plain) == len(rules)

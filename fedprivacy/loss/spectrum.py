@@ -26,8 +26,8 @@ UNIT = 1.2e-16
 _MOST = 1 << 25
 """How many (height, node) products are ever taken: a fraction of a second."""
 
-_BLOCK = 1 << 19
-"""How many (height, node) products are held at once: 8 MiB."""
+_BLOCK = 256
+"""How many nodes are summed at once: rounding grows with this, and with the number of blocks."""
 
 
 class NoSpectrum(Exception):
@@ -176,7 +176,7 @@ class Rule:
             return self._spectrum_near_one(np.exp(self.log_plain), line)
         log_size, weights = self._weights()
         heights = line.heights()
-        wobble = float(weights @ self.wobble) + 3 * UNIT * (len(weights) + 20.0)
+        wobble = float(weights @ self.wobble) + _summing(len(weights))
         slip = float(weights @ (self.slip + 6 * UNIT * np.abs(self.loss)))
         rule = math.exp(min(self.log_error - log_size, 700.0))
         error = 1.001 * ((wobble + rule + 2 * UNIT * abs(log_size)) + slip * heights)
@@ -193,7 +193,7 @@ class Rule:
             plain * np.expm1(np.minimum(line.tilt * loss, 30.0)),
             weights - plain,
         )
-        units = UNIT * (3.0 * len(loss) + 60.0)
+        units = _summing(len(loss))
         size, reach = float(weights.sum()), float(weights @ np.abs(loss))
         wobble, reached = (
             float(weights @ self.wobble),
@@ -217,6 +217,14 @@ class Rule:
         )
 
 
+def _summing(count: int) -> float:
+    """Return how far a complex sum of so many terms, block by block, is off, of their sizes.
+
+    At most 2 sqrt(2) units a term for a block, and as much a block; 60 units for the terms.
+    """
+    return UNIT * (3.0 * (min(count, _BLOCK) + count // _BLOCK + 1) + 60.0)
+
+
 def _turned(weights: Array, loss: Array, line: Line) -> Complex:
     """Return sum_j weights_j (e^{i v loss_j} - 1) at every height v.
 
@@ -229,14 +237,13 @@ def _turned(weights: Array, loss: Array, line: Line) -> Complex:
     width = math.isqrt(line.size - 1) + 1
     rows = -(-line.size // width)
     total = np.zeros((rows, width), dtype=np.complex128)
-    block = max(_BLOCK // max(rows, width), 1)
-    for begin in range(0, len(loss), block):
-        turn = line.spacing * loss[begin : begin + block]
+    for begin in range(0, len(loss), _BLOCK):
+        turn = line.spacing * loss[begin : begin + _BLOCK]
         coarse = _less_one(np.multiply.outer(width * np.arange(rows), turn))
-        coarse *= weights[begin : begin + block]
+        coarse *= weights[begin : begin + _BLOCK]
         fine = _less_one(np.multiply.outer(np.arange(width), turn))
         total += coarse @ fine.T + coarse.sum(axis=1)[:, None]
-        total += fine @ weights[begin : begin + block]
+        total += fine @ weights[begin : begin + _BLOCK]
     return total.ravel()[: line.size]
 
 
@@ -257,9 +264,8 @@ def _transform(weights: Array, loss: Array, line: Line) -> Complex:
     width = math.isqrt(line.size - 1) + 1
     rows = -(-line.size // width)
     total = np.zeros((rows, width), dtype=np.complex128)
-    block = max(_BLOCK // max(rows, width), 1)
-    for begin in range(0, len(loss), block):
-        part = slice(begin, begin + block)
+    for begin in range(0, len(loss), _BLOCK):
+        part = slice(begin, begin + _BLOCK)
         turn = 1j * line.spacing * loss[part]
         coarse = np.exp(np.multiply.outer(width * np.arange(rows), turn)) * weights[part]
         total += coarse @ np.exp(np.multiply.outer(np.arange(width), turn)).T
@@ -309,7 +315,28 @@ def mix(parts: Sequence[tuple[float, Spectrum]]) -> Spectrum:
         error = error + share / size * (part.error + slip)
         atom += share / size * part.atom
     log_size = top + math.log(size)
-    return Spectrum(parts[0][1].tilt, log_size, np.asarray(values), np.asarray(error), atom)
+    near = _mix_near(parts)
+    return Spectrum(parts[0][1].tilt, log_size, np.asarray(values), np.asarray(error), atom, near)
+
+
+def _mix_near(parts: Sequence[tuple[float, Spectrum]]) -> Near | None:
+    """Return sum of weight (A - 1), the weights adding up to 1; None where it is not small."""
+    total: Complex | float = 0.0
+    error: Array | float = 0.0
+    units = UNIT * (6.0 + len(parts))
+    for weight, part in parts:
+        if part.near is not None:
+            values, off = weight * part.near.values, weight * part.near.error
+            size: Array | float = np.abs(values)
+        else:
+            log_share = part.log_size + math.log(weight)
+            if log_share > 0.0:
+                return None
+            share = math.exp(log_share)
+            values, off = share * part.values - weight, share * part.error
+            size = (1.0 + abs(part.log_size)) * share * np.abs(part.values) + 2.0 * weight
+        total, error = total + values, error + off + units * size
+    return Near(np.asarray(total), np.asarray(1.001 * error))
 
 
 def mix_cumulants(parts: Sequence[tuple[float, Cumulants]]) -> Cumulants:

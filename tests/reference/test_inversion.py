@@ -266,6 +266,54 @@ def test_moments_near_one_are_right_beyond_the_digits_of_one(maker, tilt):
         assert abs(logs - mpmath.log(1 + exact)) <= 1.01 * slack
 
 
+LABELS = ((0.899, 0.3), (0.1, 0.5), (1e-3, 3.0))
+"""(weight, mean): the last one's own moment is far from 1, with its weight it is small."""
+
+
+def labelled(kind, q):
+    """Three labels with a pair each, and the excess of its moments over 1."""
+    drawn = Mix(tuple((w, Gdp(mu)) for w, mu in LABELS))
+    once = Sampled(drawn, q)
+    curve = {"seen": drawn, "sampled": once, "folded": Fold(once, once)}[kind]
+
+    def one(mu, s):
+        if kind == "seen":
+            return mpmath.expm1(s * (s + 1) * mpf(mu) ** 2 / 2)
+        alone = Sampled(Gdp(mu), q)
+        return exact_near(Fold(alone, alone) if kind == "folded" else alone, s)
+
+    def excess(s):
+        return sum(mpf(w) * one(mu, s) for w, mu in LABELS[1:]) + (
+            1 - sum(mpf(w) for w, _ in LABELS[1:])
+        ) * one(LABELS[0][1], s)
+
+    return curve, excess
+
+
+@pytest.mark.parametrize(
+    "kind, q, tilt", [("seen", 0.5, 0.1), ("sampled", 0.05, 1.0), ("folded", 0.05, 1.0)]
+)
+def test_labelled_moments_near_one_are_right_beyond_the_digits_of_one(kind, q, tilt):
+    curve, excess = labelled(kind, q)
+    line = Line(tilt, 0.4, 3)
+    near = curve.spectrum(line).near
+    for k in (2,) if kind == "folded" else (0, 2):
+        exact = excess(mpmath.mpc(tilt, line.heights()[k]))
+        assert abs(mpmath.mpc(complex(near.values[k])) - exact) <= near.error[k] <= 1e-13
+
+
+@pytest.mark.parametrize("kind", ["seen", "sampled", "folded"])
+def test_many_labelled_rounds_meet_their_lattice(kind):
+    """A label far from the others, whose own moments once cost those of all their digits."""
+    curve, _ = labelled(kind, 0.002)
+    rounds, delta = (30, 1e-9) if kind == "seen" else (3000, 1e-9)
+    run = Composed(((curve, rounds),))
+    low, high = inversion.epsilon_interval(run, delta, 1e-3, False)
+    below, above = (run.composition(2e-3, side).epsilon(delta) for side in (Side.DOWN, Side.UP))
+    assert below <= high and low <= above
+    assert high - low < 1e-4
+
+
 @pytest.mark.parametrize("maker", [sampled, replaced, folded, unlike])
 @pytest.mark.parametrize("tilt, q", [(2.0, 0.01), (0.5, 0.2), (12.0, 0.001)])
 def test_moments_near_one_fall_from_where_they_are(maker, tilt, q):
