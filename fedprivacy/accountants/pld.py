@@ -29,7 +29,7 @@ _COARSER = 16.0
 """By how much the first lattice's step is larger than the one that is likely to do."""
 _LARGEST_STEP = 1.0
 """Of the first lattice, however wide the tolerance."""
-_SMALL = 1 << 16
+_SMALL = 1 << 17
 """Lattices of up to so many points are refined even where the last step hardly helped."""
 _ATTAINED = 1e-3
 """How far below its supremum, of itself, an attained pair's own number may be found."""

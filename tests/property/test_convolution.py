@@ -8,7 +8,7 @@ import pytest
 import truth
 from mpmath import mp, mpf
 
-from fedprivacy.accountants import direct
+from fedprivacy.accountants import direct, pld
 from fedprivacy.loss import Composed, Fold, GaussianMix, Gdp, LaplacePair, Sampled, Side
 from fedprivacy.loss.composition import Composition
 from fedprivacy.loss.lattice import Lattice
@@ -221,3 +221,30 @@ def test_thresholds_of_means_at_unequal_distances_hold_the_truth(means):
         for side in (Side.UP, Side.DOWN):
             found = direct.delta(curve, np.array([epsilon]), side)[0]
             assert found == pytest.approx(exact, rel=1e-9, abs=1e-14)
+
+
+@pytest.mark.parametrize("tolerance", [1e3, 1e9])
+def test_an_absurd_tolerance_gives_a_bracket_of_the_same_number(tolerance):
+    """A step of hundreds once took an exponential that no number holds."""
+    curve = Sampled(Gdp(4.3), 423 / 2_993_399)
+    run = Composed(((curve, 468),))
+    low, high = pld.epsilon_interval(run, 7.6e-16, tolerance)
+    closer = pld.epsilon_interval(run, 7.6e-16)
+    assert low <= closer[1] and closer[0] <= high
+    assert high - low <= tolerance and closer[1] - closer[0] <= 0.1
+
+
+@pytest.mark.parametrize("side", [Side.UP, Side.DOWN])
+def test_steps_without_an_exponential_err_to_their_side(side):
+    run = Composed(((Sampled(Gdp(60.0), 0.1), 3),))
+    exact = [run.composition(2.0, s).epsilon(1e-6) for s in (Side.DOWN, Side.UP)]
+    wide = run.composition(900.0, side)
+    found = wide.epsilon(1e-6)
+    assert found >= exact[0] if side is Side.UP else found <= exact[1]
+    profile = [wide.delta(x) for x in (0.0, 500.0, 1e4)]
+    finer = [
+        run.composition(2.0, Side.DOWN if side is Side.UP else Side.UP).delta(x)
+        for x in (0.0, 500.0, 1e4)
+    ]
+    ordered = zip(profile, finer, strict=True)
+    assert all(a >= b if side is Side.UP else a <= b for a, b in ordered)
