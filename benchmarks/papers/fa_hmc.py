@@ -504,7 +504,10 @@ def privacy() -> list[dict[str, object]]:
                 "rho": rho,
                 "z": noise,
                 "rounds": rounds_,
-                "epsilon": [float(f"{e:.5g}") for e in (bound.lower, bound.upper)],
+                "epsilon": [
+                    math.floor(1e3 * bound.lower) / 1e3,
+                    math.ceil(1e3 * bound.upper) / 1e3,
+                ],
                 "ME": float(f"{marginal_error(spread, regression.law):.4g}"),
             }
         )

@@ -12,6 +12,7 @@ runs the smallest cell of each part again and compares.
 
 import argparse
 import json
+import math
 import sys
 import time
 from dataclasses import asdict
@@ -255,11 +256,14 @@ def private_hmc_cells(records):
 
 
 def with_epsilon(loop, rows):
-    """Add the certified epsilon of the rounds so far, and the certified lower end, to each row."""
+    """Add both certified ends of epsilon, rounded outwards, after the rounds so far to each row."""
     for row in rows:
         if row["round"]:
             bound = fp.epsilon(loop.run(row["round"]), delta=DELTA, adjacency="replace_one")
-            row["epsilon"] = [round(bound.lower, 4), round(bound.upper, 4)]
+            row["epsilon"] = [
+                math.floor(1e4 * bound.lower) / 1e4,
+                math.ceil(1e4 * bound.upper) / 1e4,
+            ]
 
 
 PARTS = {
