@@ -6,6 +6,7 @@ python benchmarks/papers/fed_plt_page.py
 import json
 import sys
 from collections.abc import Iterator
+from decimal import ROUND_CEILING
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,8 @@ HERE = Path(__file__).parent
 sys.path.insert(0, str(HERE.parent))
 
 from tables import table  # noqa: E402
+
+from fedprivacy.bound import shown  # noqa: E402
 
 ALL = ("FedPD", "FedLin", "TAMUNA", "LED", "5GCS", "Fed-PLT")
 
@@ -76,7 +79,8 @@ def noise(found: dict[str, Any]) -> Iterator[str]:
         error = f"{cell['all_models']:.3g} ({found['paper']['VII'][variance]:.3g})"
         row = [f"{float(variance):g}", error, f"{cell['mean_model']:.2g}"]
         for account in cell["accounts"]:
-            row += [f"{account['published']:.4g}", f"{account['sound']:.4g}"]
+            sound = shown(account["sound"], 4, ROUND_CEILING)
+            row += [f"{account['published']:.4g}", sound]
         rows.append(row)
     pairs = [f"{what}, K = {n}" for n in (10, 100, 1000) for what in ("printed", "sound")]
     yield "VII\n\n" + table(["tau²", "all models", "mean model", *pairs], rows)
