@@ -112,8 +112,8 @@ def test_smoothed_ends_hold_sharp_ones(seed):
         smoothed = inversion.Smoothed(inversion._invert(smooth, low, math.log(delta)), std)
     except NoSpectrum:
         return
-    assert inversion._around(smoothed, delta, low)[0] <= high
-    assert inversion._around(smoothed, delta, low)[1] >= low
+    ends = inversion._around(smoothed, delta, low, 0.0)
+    assert ends[0] <= high and ends[1] >= low
 
 
 @pytest.mark.parametrize("seed", range(150))
