@@ -80,6 +80,10 @@ class Bound:
             return Verdict.HOLDS
         return Verdict.FAILS if self.lower > claim else Verdict.CANNOT_BE_CERTIFIED
 
+    def ends(self, digits: int = 4) -> tuple[str, str]:
+        """Return (lower, upper) in so many digits, rounded outwards: both stay certified."""
+        return shown(self.lower, digits, ROUND_FLOOR), shown(self.upper, digits, ROUND_CEILING)
+
     def to_dict(self) -> dict[str, Any]:
         """Return the bound as plain JSON values; infinity as the string "inf"."""
         return {
@@ -101,9 +105,9 @@ class Bound:
     def __str__(self) -> str:
         at = "delta" if self.quantity == "epsilon" else "epsilon"
         unit = f"{self.unit} level, " if self.unit else ""
+        lower, upper = self.ends(6)
         return (
-            f"{self.quantity} in [{shown(self.lower, 6, ROUND_FLOOR)}, "
-            f"{shown(self.upper, 6, ROUND_CEILING)}] at {at} = {self.given:g} "
+            f"{self.quantity} in [{lower}, {upper}] at {at} = {self.given:g} "
             f"({unit}{self.adjacency}, {self.observer}; {self.method})"
         )
 

@@ -289,14 +289,14 @@ def _judge(bounds: dict[str, Bound], epsilon: float, delta: float) -> tuple[Verd
     at = f"at delta = {delta:g}"
     if best.upper <= epsilon:
         return Verdict.HOLDS, (
-            f"epsilon is at most {best.upper:.6g} {at} ({best.method}); {epsilon:g} was claimed."
+            f"epsilon is at most {best.ends(6)[1]} {at} ({best.method}); {epsilon:g} was claimed."
         )
     if worst.lower > epsilon:
         return Verdict.FAILS, (
-            f"epsilon is at least {worst.lower:.6g} {at}, attained by two neighbouring data sets "
+            f"epsilon is at least {worst.ends(6)[0]} {at}, attained by two neighbouring data sets "
             f"({worst.witness}); {epsilon:g} was claimed."
         )
     return Verdict.CANNOT_BE_CERTIFIED, (
-        f"epsilon lies in [{worst.lower:.6g}, {best.upper:.6g}] {at}; the claim of {epsilon:g} is "
-        "inside, so it can be neither confirmed nor refuted."
+        f"epsilon lies in [{worst.ends(6)[0]}, {best.ends(6)[1]}] {at}; the claim of {epsilon:g} "
+        "is inside, so it can be neither confirmed nor refuted."
     )

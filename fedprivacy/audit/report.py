@@ -7,6 +7,7 @@ import math
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from decimal import ROUND_CEILING
 from importlib.resources import files
 from os import PathLike
 from pathlib import Path
@@ -15,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ..answers import epsilon, profile
-from ..bound import Bound
+from ..bound import Bound, shown
 from ..errors import refuse
 from ..mechanisms import Mechanism
 from ..relations import Adjacency, Facts, Observer, Unit
@@ -58,12 +59,12 @@ def in_words(bound: Bound) -> str:
     if math.isinf(bound.upper):
         return f"{_WHO[bound.observer]} may learn {what}: no finite epsilon holds."
     odds = math.exp(min(bound.upper, 700.0))
-    factor = f"{odds:.3g}" if odds < 1000 else f"{odds:,.0f}"
-    factor = factor if bound.upper < 30 else f"e^{bound.upper:.3g}"
+    factor = shown(odds, 3, ROUND_CEILING) if odds < 1000 else f"{math.ceil(odds):,}"
+    factor = factor if bound.upper < 30 else f"e^{bound.ends(3)[1]}"
     return (
         f"{_WHO[bound.observer]} cannot reliably tell {what}: whatever test they use, its rate of "
         f"true alarms is at most {factor} times its rate of false alarms plus {bound.given:.3g} "
-        f"(epsilon = {bound.upper:.4g}, delta = {bound.given:.3g}). This holds whatever else they "
+        f"(epsilon = {bound.ends()[1]}, delta = {bound.given:.3g}). This holds whatever else they "
         "know, under the assumptions below."
     )
 
@@ -146,7 +147,7 @@ def _megabytes(count: int | None) -> str:
 
 
 def _interval(bound: Bound) -> str:
-    return f"[{bound.lower:.4g}, {bound.upper:.4g}]"
+    return f"[{', '.join(bound.ends())}]"
 
 
 def _fact_rows(facts: Facts, found: Audit) -> list[tuple[str, str]]:
@@ -165,8 +166,8 @@ def _bound_rows(found: Audit) -> list[dict[str, str]]:
         {
             "observer": observer,
             "accountant": name,
-            "lower": f"{bound.lower:.4g}" if bound.lower else "-",
-            "upper": f"{bound.upper:.4g}",
+            "lower": bound.ends()[0] if bound.lower else "-",
+            "upper": bound.ends()[1],
             "method": bound.method + (f" ({bound.reason})" if bound.reason else ""),
         }
         for observer, bounds in found.bounds.items()

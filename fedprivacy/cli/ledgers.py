@@ -85,8 +85,8 @@ def show_audit(found: Any) -> None:
     table = Table("observer", "accountant", "lower", "upper", "method", box=None, pad_edge=False)
     for observer, bounds in found.bounds.items():
         for name, bound in bounds.items():
-            lower = f"{bound.lower:.5g}" if bound.lower else "-"
-            table.add_row(observer, name, lower, f"{bound.upper:.5g}", bound.method)
+            lower, upper = bound.ends(5)
+            table.add_row(observer, name, lower if bound.lower else "-", upper, bound.method)
     console.print(table)
     for observer, reason in found.unsupported.items():
         console.print(f"  {observer}: not certified: {reason}", markup=False)

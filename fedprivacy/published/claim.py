@@ -35,12 +35,11 @@ def judged(epsilon: float, delta: float, bound: Bound, remark: str = "") -> Clai
         remark: sentences to end the reason with.
     """
     verdict = bound.verdict(epsilon)
+    lower, upper = bound.ends(6)
     found = {
-        Verdict.HOLDS: f"the sound account gives at most {bound.upper:.6g}",
-        Verdict.FAILS: f"epsilon is at least {bound.lower:.6g}, attained: {bound.witness}",
-        Verdict.CANNOT_BE_CERTIFIED: (
-            f"the sound account gives [{bound.lower:.6g}, {bound.upper:.6g}]"
-        ),
+        Verdict.HOLDS: f"the sound account gives at most {upper}",
+        Verdict.FAILS: f"epsilon is at least {lower}, attained: {bound.witness}",
+        Verdict.CANNOT_BE_CERTIFIED: (f"the sound account gives [{lower}, {upper}]"),
     }[verdict]
     reason = f"{epsilon:.6g} is claimed at delta = {delta:.6g}; {found} ({bound.method})."
     return Claim(epsilon, delta, verdict, f"{reason} {remark}".strip())
