@@ -124,7 +124,7 @@ def table(outcome: DemoOutcome) -> None:
     rows = Table("method", "accuracy", "uploaded", "epsilon, certified", "verdict", box=None)
     for method, record in outcome.records.items():
         found = record.audit
-        interval = "no guarantee" if found is None else (f"[{', '.join(found.bound.ends(5))}]")
+        interval = "no guarantee" if found is None else f"[{', '.join(found.bound.ends(5))}]"
         rows.add_row(
             TITLES[method],
             f"{100 * record.accuracy[-1]:.1f} %",

@@ -6,11 +6,11 @@ import math
 from dataclasses import dataclass
 from functools import cached_property
 
-from ..errors import integer, positive, refuse
+from ..errors import integer, positive
 from ..loss import Gdp
 from ..privacy_loss import PrivacyLoss, Witness
 from ..relations import Facts
-from .upload import OWN_SENSITIVITY, QUADRATIC, SENSITIVE, Upload, contracted
+from .upload import OWN_SENSITIVITY, QUADRATIC, SENSITIVE, Upload, both_or_neither, contracted
 
 CONSTANT = (
     "gradients that are the same at every point and the sensitivity apart, as clipped ones are"
@@ -53,19 +53,12 @@ class NoisyGradientDescent(Upload):
         for name in ("step_size", "noise_std", "sensitivity"):
             object.__setattr__(self, name, positive(**{name: getattr(self, name)}))
         object.__setattr__(self, "steps", integer(1, steps=self.steps))
-        if (self.strong_convexity is None) != (self.smoothness is None):
-            given = (self.strong_convexity, self.smoothness)
-            refuse("strong_convexity, smoothness", given, "be given both or neither")
         if self._convexity is not None:
             contracted(1.0, 1, self.step_size, self._convexity)
 
     @property
     def _convexity(self) -> tuple[float, float] | None:
-        if self.strong_convexity is None or self.smoothness is None:
-            return None
-        return positive(strong_convexity=self.strong_convexity), positive(
-            smoothness=self.smoothness
-        )
+        return both_or_neither(self.strong_convexity, self.smoothness)
 
     @cached_property
     def step_multiplier(self) -> float:

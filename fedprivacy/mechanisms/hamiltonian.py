@@ -13,12 +13,11 @@ from ..loss import Curve, compose
 from ..privacy_loss import PrivacyLoss, Witness
 from ..relations import Facts
 from .upload import (
-    LINEAR,
-    NO_NOISE,
     SENSITIVE,
     Upload,
     checked_steps,
     each_step,
+    nothing_private,
     share,
     subsampled,
     summed_witness,
@@ -141,7 +140,7 @@ class FederatedHamiltonian(Upload):
         noiseless = self.gradient_noise_multiplier == 0.0
         if noiseless and self.correlation == 1.0:
             reason = "correlation = 1 and no noise on the gradient: no noise is private"
-            return PrivacyLoss(NO_NOISE, facts, Witness(NO_NOISE, LINEAR), (reason,), (SENSITIVE,))
+            return nothing_private(facts, reason)
         batch = () if self.batch_fraction == 1.0 else ("T1: batches without replacement",)
         if self.leapfrog_steps == 1:
             theorem = "one leapfrog step is a Langevin step: Gaussian mechanism"

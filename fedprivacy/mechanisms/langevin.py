@@ -7,20 +7,20 @@ from collections import Counter
 from dataclasses import dataclass
 from functools import cached_property
 
-from ..errors import integer, positive, probability, refuse
+from ..errors import integer, positive, probability
 from ..loss import compose
 from ..privacy_loss import PrivacyLoss, Witness
 from ..relations import Facts
 from .upload import (
-    LINEAR,
-    NO_NOISE,
     OWN_SENSITIVITY,
     QUADRATIC,
     SENSITIVE,
     Upload,
+    both_or_neither,
     checked_steps,
     contracted,
     each_step,
+    nothing_private,
     share,
     subsampled,
     summed_witness,
@@ -81,12 +81,6 @@ class FederatedLangevin(Upload):
         }
         for name, value in checked.items():
             object.__setattr__(self, name, value)
-        if (self.strong_convexity is None) != (self.smoothness is None):
-            refuse(
-                "strong_convexity, smoothness",
-                (self.strong_convexity, self.smoothness),
-                "be given both or neither",
-            )
         if self._convexity is None:
             return
         for size in set(each_step(self.step_size, 1)):
@@ -121,14 +115,12 @@ class FederatedLangevin(Upload):
 
     @property
     def _convexity(self) -> tuple[float, float] | None:
-        if self.strong_convexity is None or self.smoothness is None:
-            return None
-        return self.strong_convexity, self.smoothness
+        return both_or_neither(self.strong_convexity, self.smoothness)
 
     def _replaced(self, facts: Facts) -> PrivacyLoss:
         if self.step_multiplier == 0.0:
             reason = "correlation = 1: all noise is shared, so it cancels between two uploads"
-            return PrivacyLoss(NO_NOISE, facts, Witness(NO_NOISE, LINEAR), (reason,), (SENSITIVE,))
+            return nothing_private(facts, reason)
         if self._contracts:
             return self._by_contraction(facts)
         sizes = Counter(each_step(self.step_size, self.steps))

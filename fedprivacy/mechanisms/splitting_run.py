@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from functools import cached_property
 
-from ..errors import UnsupportedCombination, member
+from ..errors import member
 from ..loss import Gdp
-from ..privacy_loss import PrivacyLoss, Witness
+from ..privacy_loss import PrivacyLoss
 from ..relations import Adjacency, Facts, Observer, Unit
 from ..theory.splitting_privacy import PrivateSplitting, final_models_mu, rounds_mu
 from .base import Mechanism
 from .gradient_descent import NoisyGradientDescent
-from .upload import OWN_SENSITIVITY, SENSITIVE
+from .upload import OWN_SENSITIVITY, SENSITIVE, replacing_only
 
 ONLY_MODELS = (
     "nothing is seen but the agents' models after the last round: no z, no y, no earlier model"
@@ -104,14 +104,7 @@ class SplittingRun(Mechanism):
         return PrivacyLoss(Gdp(mu), facts, None, (theorem,), assumptions)
 
     def _loss(self, facts: Facts) -> PrivacyLoss:
-        if facts.adjacency is not Adjacency.REPLACE_ONE:
-            raise UnsupportedCombination(
-                "SplittingRun serves adjacency='replace_one' only (its sensitivity is about "
-                f"replacing a record), not {str(facts.adjacency)!r}"
-            )
+        replacing_only(self, facts)
         seen = Observer.AGGREGATE if facts.observer is Observer.FINAL else facts.observer
         loss = (self.round * self.rounds).privacy_loss(facts.adjacency, seen)
-        witness = loss.witness and Witness(loss.witness.curve, loss.witness.datasets)
-        return PrivacyLoss(
-            loss.curve, facts, witness, loss.theorems, (*loss.assumptions, EVERYBODY)
-        )
+        return replace(loss, facts=facts, assumptions=(*loss.assumptions, EVERYBODY))

@@ -66,11 +66,7 @@ class Upload(Mechanism):
         """Return the loss under replace_one."""
 
     def _loss(self, facts: Facts) -> PrivacyLoss:
-        if facts.adjacency is not Adjacency.REPLACE_ONE:
-            raise UnsupportedCombination(
-                f"{type(self).__name__} serves adjacency='replace_one' only (its sensitivity is "
-                f"about replacing a record), not {str(facts.adjacency)!r}"
-            )
+        replacing_only(self, facts)
         return self._replaced(facts)
 
     def release(self, value: Any, generator: Any = None) -> Any:
@@ -86,6 +82,41 @@ class Upload(Mechanism):
         if not is_finite(value):
             refuse("value", "a non-finite entry", "be finite", "stop the run: it diverged")
         return value + normal_like(value, self.step_noise_std, generator)
+
+
+def replacing_only(mechanism: Mechanism, facts: Facts) -> None:
+    """Raise UnsupportedCombination unless the facts are about replacing a record."""
+    if facts.adjacency is not Adjacency.REPLACE_ONE:
+        raise UnsupportedCombination(
+            f"{type(mechanism).__name__} serves adjacency='replace_one' only (its sensitivity is "
+            f"about replacing a record), not {str(facts.adjacency)!r}"
+        )
+
+
+def nothing_private(facts: Facts, reason: str) -> PrivacyLoss:
+    """Return the loss of an upload without noise of its own: everything, which linear losses show.
+
+    Args:
+        facts: unit, adjacency and observer.
+        reason: why no noise is private.
+    """
+    return PrivacyLoss(NO_NOISE, facts, Witness(NO_NOISE, LINEAR), (reason,), (SENSITIVE,))
+
+
+def both_or_neither(
+    strong_convexity: float | None, smoothness: float | None
+) -> tuple[float, float] | None:
+    """Return the two as a pair, None where neither is given.
+
+    Raises:
+        ParameterError: one without the other.
+    """
+    if strong_convexity is not None and smoothness is not None:
+        return strong_convexity, smoothness
+    if strong_convexity is not None or smoothness is not None:
+        given = (strong_convexity, smoothness)
+        refuse("strong_convexity, smoothness", given, "be given both or neither")
+    return None
 
 
 def checked_steps(step_size: object, steps: int) -> float | tuple[float, ...]:
