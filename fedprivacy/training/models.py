@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from itertools import pairwise
 
-import torch
-from torch import nn
+from torch import Tensor, nn
 
 from ..errors import integer
 
@@ -53,6 +52,18 @@ def mlp(features: int, classes: int, hidden: Sequence[int] = (32,)) -> ModelFact
     return build
 
 
+class _OneChannel(nn.Module):
+    """Images as one channel in channels-last memory: convolutions then keep to it throughout.
+
+    With one channel the order of the numbers is the same, so this is a view. It is the strides that
+    torch goes by, and for a plain ``(batch, 1, height, width)`` they say channels first.
+    """
+
+    def forward(self, images: Tensor) -> Tensor:
+        """Return images of shape (batch, height, width) as (batch, 1, height, width)."""
+        return images.unsqueeze(3).permute(0, 3, 1, 2)
+
+
 def cnn(classes: int = 10, *, padded: bool = True) -> ModelFactory:
     """Return a factory of a convolutional network for 28 x 28 images.
 
@@ -70,7 +81,7 @@ def cnn(classes: int = 10, *, padded: bool = True) -> ModelFactory:
 
     def build() -> nn.Module:
         return nn.Sequential(
-            nn.Unflatten(1, torch.Size((1, 28))),
+            _OneChannel(),
             nn.Conv2d(1, 32, 5, padding=around),
             nn.MaxPool2d(2),
             nn.ReLU(),

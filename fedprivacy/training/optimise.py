@@ -22,6 +22,8 @@ Batch = tuple[Tensor, Tensor, Tensor]
 CLIENTS_AT_ONCE = 64
 WORKSPACE = 2**20
 """Parameters held for clients at work: a larger model has one client at work at a time."""
+EVALUATED_AT_ONCE = 256
+"""Records; what a convolution makes of more no longer fits a processor's cache."""
 
 
 @dataclass(frozen=True)
@@ -281,7 +283,8 @@ class FlatModel:
         self.module.eval()
         self.load(parameters)
         right, loss = 0.0, 0.0
-        for part, truth in zip(torch.split(features, 1024), torch.split(labels, 1024), strict=True):
+        parts = (torch.split(every, EVALUATED_AT_ONCE) for every in (features, labels))
+        for part, truth in zip(*parts, strict=True):
             logits = self.module(part)
             right += float((logits.argmax(1) == truth).sum())
             loss += float(functional.cross_entropy(logits, truth, reduction="sum"))
