@@ -1,0 +1,423 @@
+"""What a private federated round costs here, in pfl and in Flower's simulation, run in turns.
+
+    python -m venv peers && peers/bin/pip install 'torch==2.13.0' pfl 'flwr[simulation]'
+    python benchmarks/training_peers.py --python peers/bin/python
+
+The peers need an interpreter of their own: pfl wants an older dp-accounting than fedprivacy. Both
+must have the same torch. ``--quick`` draws 20 clients a round instead of 100, ``--model`` runs one
+model only.
+
+The job is the same for all: 6,000 clients share Fashion-MNIST, 100 are drawn, each takes 10 local
+steps on batches of its 9 or 10 images; updates are clipped to one norm, summed, noise is added.
+Each library is a process of its own with one thread; they take turns, a round each, and the first
+round of each is not counted. "wall" is what a clock shows, "cpu" the processor time of the process
+and all that it started, "peak" the sum of their largest resident memories.
+
+pfl and Flower train a plain module, as one writes it; "our layout" gives pfl the channels-last
+memory that our loop gives every module. Flower simulates 200 nodes, half of them drawn, with one
+actor; clipping is ``fixedclipping_mod``, at the client. Linux only.
+"""
+
+import argparse
+import json
+import os
+import platform
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from functools import cache
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import nn
+from torch.nn import functional
+
+HERE = Path(__file__).resolve().parent
+RESULTS = HERE / "results" / "training_peers.json"
+ONE_THREAD = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
+CLIENTS, STEPS, BATCH, NODES_A_CLIENT = 6000, 10, 10, 2
+RATE = 0.0125
+MOMENTUM = {"cnn": 0.5, "logistic": 0.0}
+NOISE, CLIP = 1.4, 1e-3
+"""A small norm: the noise then leaves the model where it is, and every round costs the same."""
+
+
+class ChannelsLast(nn.Module):
+    """Images as one channel, in the order in which convolutions are fastest."""
+
+    def forward(self, images: torch.Tensor) -> torch.Tensor:
+        return images.unsqueeze(3).permute(0, 3, 1, 2)
+
+
+def module_of(model: str, layout: str = "plain") -> nn.Sequential:
+    """Return the module that the peers train."""
+    if model == "logistic":
+        return nn.Sequential(nn.Flatten(), nn.Linear(784, 10))
+    first = ChannelsLast() if layout == "ours" else nn.Unflatten(1, torch.Size((1, 28)))
+    module = nn.Sequential(
+        first,
+        nn.Conv2d(1, 32, 5, padding=2),
+        nn.MaxPool2d(2),
+        nn.ReLU(),
+        nn.Conv2d(32, 64, 5, padding=2),
+        nn.MaxPool2d(2),
+        nn.ReLU(),
+        nn.Flatten(),
+        nn.Linear(3136, 512),
+        nn.ReLU(),
+        nn.Linear(512, 10),
+    )
+    return module.to(memory_format=torch.channels_last) if layout == "ours" else module
+
+
+@cache
+def records(folder: str) -> list[tuple[torch.Tensor, torch.Tensor]]:
+    """Return every client's images and labels."""
+    parts = [np.load(Path(folder) / f"{name}.npy") for name in ("images", "labels", "cuts")]
+    images, labels = map(torch.from_numpy, parts[:2])
+    cuts = parts[2].tolist()
+    pieces = zip(torch.tensor_split(images, cuts), torch.tensor_split(labels, cuts), strict=True)
+    return list(pieces)
+
+
+def turns() -> Iterator[None]:
+    """Yield whenever the parent asks for a round, and tell it when the round is over."""
+    while sys.stdin.readline():
+        began = time.perf_counter()
+        yield
+        say({"wall": time.perf_counter() - began})
+
+
+def say(answer: dict[str, Any]) -> None:
+    os.write(int(os.environ["ANSWERS"]), (json.dumps(answer) + "\n").encode())
+
+
+def fedprivacy_rounds(model: str, cohort: int, folder: str) -> None:
+    import training
+
+    import fedprivacy as fp
+
+    loop = training.FederatedAveraging(
+        model=training.cnn() if model == "cnn" else training.logistic(784, 10),
+        scheme=fp.FixedSize(cohort, population=CLIENTS),
+        perturbation=fp.Gaussian(noise_multiplier=NOISE, clip_norm=CLIP, unit="client"),
+        local_steps=STEPS,
+        batch_size=BATCH,
+        learning_rate=RATE,
+        momentum=MOMENTUM[model],
+        expected_cohort=cohort,
+        seed=1,
+    )
+    data = training.fashion_mnist(clients=CLIENTS)
+    state = loop.init()
+    say({"ready": {name: version(name) for name in ("fedprivacy", "torch")}})
+    for _ in turns():
+        state, _ = loop.step(state, data)
+
+
+def pfl_rounds(model: str, cohort: int, folder: str, layout: str = "plain") -> None:
+    from pfl.aggregate.simulate import SimulatedBackend
+    from pfl.algorithm.base import NNAlgorithmParams
+    from pfl.algorithm.federated_averaging import FederatedAveraging
+    from pfl.callback.base import TrainingProcessCallback
+    from pfl.data.dataset import Dataset
+    from pfl.data.federated_dataset import FederatedDataset
+    from pfl.data.sampling import get_user_sampler
+    from pfl.hyperparam.base import NNEvalHyperParams, NNTrainHyperParams
+    from pfl.metrics import Metrics
+    from pfl.model.pytorch import PyTorchModel
+    from pfl.privacy.gaussian_mechanism import GaussianMechanism
+    from pfl.privacy.privacy_mechanism import CentrallyAppliedPrivacyMechanism
+
+    class Trained(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.inner = module_of(model, layout)
+
+        def loss(self, images: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+            return functional.cross_entropy(self.inner(images), labels)
+
+        def metrics(self, *_: torch.Tensor) -> dict[str, Any]:
+            return {}
+
+    class Turns(TrainingProcessCallback):
+        """Lets pfl's own loop wait for its turn."""
+
+        def __init__(self) -> None:
+            self.turns = turns()
+
+        def on_train_begin(self, *, model: Any) -> Metrics:
+            next(self.turns)
+            return Metrics()
+
+        def after_central_iteration(self, *_: Any, **__: Any) -> tuple[bool, Metrics]:
+            return next(self.turns, self) is self, Metrics()
+
+    users = records(folder)
+    data = FederatedDataset(
+        lambda user: Dataset(raw_data=list(users[user])),
+        get_user_sampler("minimize_reuse", list(range(CLIENTS))),
+    )
+    noise = GaussianMechanism(clipping_bound=CLIP, relative_noise_stddev=NOISE)
+    module = Trained()
+    trainer = PyTorchModel(
+        module,
+        lambda parameters, lr: torch.optim.SGD(parameters, lr, momentum=MOMENTUM[model]),
+        torch.optim.SGD(module.parameters(), 1.0),
+    )
+    say({"ready": {name: version(name) for name in ("pfl", "torch")}})
+    FederatedAveraging().run(
+        NNAlgorithmParams(
+            central_num_iterations=10**6,
+            evaluation_frequency=10**7,
+            train_cohort_size=cohort,
+            val_cohort_size=None,
+        ),
+        SimulatedBackend(data, data, postprocessors=[CentrallyAppliedPrivacyMechanism(noise)]),
+        trainer,
+        NNTrainHyperParams(
+            local_num_epochs=STEPS,
+            local_learning_rate=RATE,
+            local_batch_size=BATCH,
+            local_max_grad_norm=None,
+            local_num_steps=None,
+        ),
+        NNEvalHyperParams(local_batch_size=None),
+        callbacks=[Turns()],
+        send_metrics_to_platform=False,
+    )
+
+
+@cache
+def actor_module(model: str) -> nn.Sequential:
+    """Return the module that an actor trains; built once."""
+    torch.set_num_threads(1)
+    return module_of(model)
+
+
+def flower_client(model: str, folder: str, message: Any, context: Any) -> Any:
+    """Train one node, as Flower's own examples do."""
+    from flwr.app import ArrayRecord, Message, MetricRecord, RecordDict
+
+    module = actor_module(model)
+    module.load_state_dict(message.content["arrays"].to_torch_state_dict())
+    node = int(context.node_config["partition-id"])
+    images, labels = records(folder)[node * CLIENTS // int(context.node_config["num-partitions"])]
+    optimiser = torch.optim.SGD(module.parameters(), RATE, momentum=MOMENTUM[model])
+    for _ in range(STEPS):
+        optimiser.zero_grad()
+        functional.cross_entropy(module(images), labels).backward()
+        optimiser.step()
+    content = {
+        "arrays": ArrayRecord(module.state_dict()),
+        "metrics": MetricRecord({"num-examples": BATCH}),
+    }
+    return Message(content=RecordDict(content), reply_to=message)
+
+
+def flower_rounds(model: str, cohort: int, folder: str) -> None:
+    from flwr.app import ArrayRecord
+    from flwr.clientapp import ClientApp
+    from flwr.clientapp.mod import fixedclipping_mod
+    from flwr.serverapp import ServerApp
+    from flwr.serverapp.strategy import DifferentialPrivacyClientSideFixedClipping, FedAvg
+    from flwr.simulation import run_simulation
+
+    nodes = NODES_A_CLIENT * cohort
+    client, server = ClientApp(mods=[fixedclipping_mod]), ServerApp()
+
+    @client.train()
+    def train(message: Any, context: Any) -> Any:
+        import training_peers
+
+        return training_peers.flower_client(model, folder, message, context)
+
+    @server.main()
+    def main(grid: Any, context: Any) -> None:
+        average = FedAvg(
+            fraction_train=1 / NODES_A_CLIENT,
+            fraction_evaluate=0.0,
+            min_train_nodes=cohort,
+            min_evaluate_nodes=0,
+            min_available_nodes=nodes,
+        )
+        strategy = DifferentialPrivacyClientSideFixedClipping(average, NOISE, CLIP, cohort)
+        arrays = ArrayRecord(module_of(model).state_dict())
+        say({"ready": {name: version(name) for name in ("flwr", "ray", "torch")}})
+        for _ in turns():
+            arrays = strategy.start(grid, arrays, num_rounds=1).arrays
+
+    run_simulation(
+        server,
+        client,
+        nodes,
+        backend_config={
+            "client_resources": {"num_cpus": 1, "num_gpus": 0.0},
+            "init_args": {"num_cpus": 1},
+        },
+    )
+
+
+LIBRARIES: dict[str, Callable[[str, int, str], None]] = {
+    "fedprivacy": fedprivacy_rounds,
+    "pfl": pfl_rounds,
+    "pfl, our layout": lambda model, cohort, folder: pfl_rounds(model, cohort, folder, "ours"),
+    "Flower": flower_rounds,
+}
+
+
+def serve(library: str, model: str, cohort: int, folder: str) -> None:
+    """Run one library's rounds, whenever the parent asks."""
+    torch.set_num_threads(1)
+    LIBRARIES[library](model, cohort, folder)
+
+
+class Process:
+    """A library at work."""
+
+    def __init__(self, python: str, library: str, model: str, cohort: int, folder: str) -> None:
+        call = f"import training_peers as t; t.serve({library!r}, {model!r}, {cohort}, {folder!r})"
+        read, write = os.pipe()
+        kept = {name: "1" for name in ONE_THREAD} | {"ANSWERS": str(write)}
+        path = os.pathsep.join((str(HERE), str(HERE.parent)))
+        with (Path(folder) / f"{library}.{model}.log").open("w") as log:
+            self.child = subprocess.Popen(
+                [python, "-c", call],
+                env={**os.environ, **kept, "PYTHONPATH": path},
+                stdin=subprocess.PIPE,
+                stdout=log,
+                stderr=log,
+                text=True,
+                pass_fds=(write,),
+            )
+        os.close(write)
+        self.answers = os.fdopen(read)
+        self.log = Path(log.name)
+        self.spent: list[tuple[float, float]] = []
+        self.versions: dict[str, str] = self.answer()["ready"]
+
+    def answer(self) -> dict[str, Any]:
+        line = self.answers.readline()
+        if not line:
+            raise SystemExit(f"{self.child.args[-1]}\n{self.log.read_text()[-3000:]}")
+        return json.loads(line)
+
+    def round(self) -> None:
+        """Ask for a round and note its seconds."""
+        before = self.tree("cpu")
+        self.child.stdin.write("\n")
+        self.child.stdin.flush()
+        wall = self.answer()["wall"]
+        self.spent.append((wall, self.tree("cpu") - before))
+
+    def tree(self, what: str) -> float:
+        """Return processor seconds or peak megabytes of the process and all its descendants."""
+        fields, memory = {}, {}
+        for folder in Path("/proc").glob("[0-9]*"):
+            try:
+                fields[int(folder.name)] = (folder / "stat").read_text().rsplit(")", 1)[1].split()
+                lines = (folder / "status").read_text().splitlines()
+                memory[int(folder.name)] = sum(int(x.split()[1]) for x in lines if "VmHWM" in x)
+            except OSError:
+                continue
+        own = {self.child.pid}
+        while more := {p for p, f in fields.items() if int(f[1]) in own} - own:
+            own |= more
+        if what == "cpu":
+            ticks = sum(int(x) for p in own & fields.keys() for x in fields[p][11:15])
+            return ticks / os.sysconf("SC_CLK_TCK")
+        return sum(memory.get(p, 0) for p in own) / 1024
+
+    def end(self) -> dict[str, float]:
+        """Return medians and the peak, and stop."""
+        peak = self.tree("peak")
+        self.child.stdin.close()
+        try:
+            self.child.wait(30)
+        except subprocess.TimeoutExpired:
+            self.child.kill()
+        wall, cpu = zip(*self.spent[1:], strict=True)
+        return {"wall": statistics.median(wall), "cpu": statistics.fmean(cpu), "peak_mb": peak}
+
+
+def data_for_all(folder: str) -> None:
+    """Write the clients' records where every interpreter can read them."""
+    import training
+
+    data = training.fashion_mnist(clients=CLIENTS)
+    rows = torch.from_numpy(np.concatenate(data.clients))
+    np.save(Path(folder) / "images.npy", data.features[rows].numpy())
+    np.save(Path(folder) / "labels.npy", data.labels[rows].numpy())
+    np.save(Path(folder) / "cuts.npy", np.cumsum([len(own) for own in data.clients])[:-1])
+
+
+def compare(model: str, python: str, cohort: int, rounds: int, folder: str) -> dict[str, Any]:
+    """Return every library's seconds a round, taken in turns."""
+    names = [n for n in LIBRARIES if model == "cnn" or "layout" not in n]
+    processes = {
+        name: Process(
+            sys.executable if name == "fedprivacy" else python, name, model, cohort, folder
+        )
+        for name in names
+    }
+    for _ in range(rounds + 1):
+        for process in processes.values():
+            process.round()
+    versions = {k: v for process in processes.values() for k, v in process.versions.items()}
+    turns_ = {name: process.spent for name, process in processes.items()}
+    return {
+        "versions": versions,
+        "libraries": {name: process.end() for name, process in processes.items()},
+        "rounds_wall_cpu": turns_,
+    }
+
+
+def show(model: str, found: dict[str, Any]) -> None:
+    """Print seconds and ratios to ours."""
+    print(f"\n{model}, {', '.join(f'{k} {v}' for k, v in found['versions'].items())}")
+    print(
+        f"  {'a round':18s} {'wall':>9s} {'to ours':>8s} {'cpu':>9s} {'to ours':>8s}"
+        f" {'peak MB':>8s}"
+    )
+    ours = found["libraries"]["fedprivacy"]
+    for name, its in found["libraries"].items():
+        wall, cpu = its["wall"] / ours["wall"], its["cpu"] / ours["cpu"]
+        print(
+            f"  {name:18s} {its['wall']:9.4f} {wall:8.2f} {its['cpu']:9.4f} {cpu:8.2f}"
+            f" {its['peak_mb']:8.0f}",
+            flush=True,
+        )
+
+
+def main() -> None:
+    """Measure, print, write."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--python", default=sys.executable, help="has pfl and flwr[simulation]")
+    parser.add_argument("--quick", action="store_true")
+    parser.add_argument("--model", choices=MOMENTUM)
+    parser.add_argument(
+        "--rounds", type=int, default=3, help="of the CNN; five times as many of the other"
+    )
+    options = parser.parse_args()
+    sys.path[:0] = [str(HERE), str(HERE.parent)]
+    cohort = 20 if options.quick else 100
+    found = {}
+    with tempfile.TemporaryDirectory() as folder:
+        data_for_all(folder)
+        for model in (options.model,) if options.model else MOMENTUM:
+            rounds = options.rounds * (1 if model == "cnn" else 5)
+            found[model] = compare(model, options.python, cohort, rounds, folder)
+            show(model, found[model])
+    if not options.quick and not options.model:
+        content = {"python": platform.python_version(), "clients_a_round": cohort, **found}
+        RESULTS.write_text(json.dumps(content, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()
