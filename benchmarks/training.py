@@ -69,8 +69,8 @@ def private(loop: FederatedAveraging, cohort: int, ratio: float, how: str) -> Fe
 def hand_written_cnn(data: FederatedData, cohort: int) -> Job:
     """Return a FedAvg round of the CNN with nothing but torch, tuned for one core.
 
-    Channels-last memory of weights and images, pooling before ReLU, the optimiser's fused step, an update subtracted
-    straight into the running sum.
+    Channels-last memory of weights and images, pooling before ReLU, the optimiser's fused step, an
+    update subtracted straight into the running sum.
     """
     module = nn.Sequential(
         nn.Conv2d(1, 32, 5, padding=2),

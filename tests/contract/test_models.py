@@ -1,5 +1,7 @@
 """The network for images works in channels-last memory and is the same network all the same."""
 
+from pathlib import Path
+
 import pytest
 
 pytest.importorskip("torch")
@@ -8,7 +10,9 @@ import torch
 from torch import nn
 from torch.nn.functional import cross_entropy
 
-from fedprivacy.training import cnn
+from fedprivacy.training import cnn, logistic
+
+BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
 
 
 def written_out(padded):
@@ -102,3 +106,16 @@ def test_several_networks_at_once(both, images):
 def test_other_shapes_are_refused(shape):
     with pytest.raises((RuntimeError, IndexError)):
         cnn()()(torch.zeros(shape))
+
+
+@pytest.mark.parametrize("layout", ["plain", "ours"])
+def test_the_benchmark_lets_the_peers_train_the_same_networks(monkeypatch, images, layout):
+    monkeypatch.syspath_prepend(str(BENCHMARKS))
+    import training_peers
+
+    for name, build in (("cnn", cnn()), ("logistic", logistic(784, 10))):
+        ours, theirs = build(), training_peers.module_of(name, layout)
+        state = ours.state_dict()
+        assert list(state) == list(theirs.state_dict())
+        theirs.load_state_dict(state)
+        assert torch.allclose(ours(images), theirs(images), atol=1e-6)
