@@ -41,6 +41,8 @@ from torch.nn import functional
 HERE = Path(__file__).resolve().parent
 RESULTS = HERE / "results" / "training_peers.json"
 ONE_THREAD = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
+AS_NICE = {"RAY_worker_niceness": "0"}
+"""Left alone, Flower's actor gives way to everything else on the machine."""
 CLIENTS, STEPS, BATCH, NODES_A_CLIENT = 6000, 10, 10, 2
 RATE = 0.0125
 MOMENTUM = {"cnn": 0.5, "logistic": 0.0}
@@ -284,7 +286,7 @@ class Process:
     def __init__(self, python: str, library: str, model: str, cohort: int, folder: str) -> None:
         call = f"import training_peers as t; t.serve({library!r}, {model!r}, {cohort}, {folder!r})"
         read, write = os.pipe()
-        kept = {name: "1" for name in ONE_THREAD} | {"ANSWERS": str(write)}
+        kept = {name: "1" for name in ONE_THREAD} | AS_NICE | {"ANSWERS": str(write)}
         path = os.pathsep.join((str(HERE), str(HERE.parent)))
         with (Path(folder) / f"{library}.{model}.log").open("w") as log:
             self.child = subprocess.Popen(
