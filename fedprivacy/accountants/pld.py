@@ -11,10 +11,10 @@ from typing import ClassVar, NamedTuple
 
 import numpy as np
 
-from ..loss import Composed, Curve, Side, inversion
+from ..loss import Composed, Curve, Side, inversion, jumps
 from ..loss.composition import Composition
 from ..loss.lattice import MAX_POINTS, TooLarge
-from ..loss.spectrum import NoSpectrum
+from ..loss.lines import NoSpectrum
 from ..loss.trimming import trim
 from ..privacy_loss import PrivacyLoss
 from . import direct
@@ -57,9 +57,10 @@ class PldAccountant(Accountant):
 
     Both ends are certified. One curve alone is answered from its tails. Compositions are inverted
     from their moments on a line of the complex plane (see ``fedprivacy.loss.inversion``), in
-    milliseconds whatever the number of rounds. Where a curve has no such moments, or they do not
-    give the asked tolerance, one lattice that dominates the pair and another that it dominates are
-    convolved by Fourier transform and refined (see ``fedprivacy.loss.composition``).
+    milliseconds whatever the number of rounds. Where no line suits the whole run, its rounds are
+    cut where their loss becomes large (``fedprivacy.loss.jumps``). Where a curve has no such
+    moments, or they do not give the asked tolerance, one lattice that dominates the pair and
+    another that it dominates are convolved and refined (``fedprivacy.loss.composition``).
     """
 
     name: ClassVar[str] = "pld"
@@ -121,11 +122,12 @@ _NOTHING = Interval(0.0, math.inf, _LATTICE, _STUCK)
 
 @dataclass(frozen=True)
 class _Question:
-    """What is asked of one orientation, in the three ways in which it may be answered."""
+    """What is asked of one orientation, in the four ways in which it may be answered."""
 
     scale: Callable[[], float]
     """A number not far above the delta in question: it says which tails can be left out."""
     invert: Callable[[bool], tuple[float, float]]
+    cut: Callable[[], tuple[float, float]]
     direct: Callable[[Side], float]
     compose: Callable[[Composition], float]
     excess: Callable[[float, float], float]
@@ -148,13 +150,14 @@ def _epsilon_of(
 
     What is rarer than delta by far is left out: the profile that is asked is then off by a slack.
     """
-    curve, slack = trim(curve, _SLACK * delta)
+    whole, (curve, slack) = curve, trim(curve, _SLACK * delta)
     least, most = delta - slack, delta + slack
     if _stays_below(curve, least, floor, floor):
         return Interval(0.0, floor, "PLD, moments inverted")
     question = _Question(
         lambda: delta,
         lambda smooth: inversion.epsilon_interval(curve, delta, tolerance, smooth, slack),
+        lambda: jumps.epsilon_interval(whole, delta, tolerance, deadline),
         lambda side: direct.epsilon(curve, delta, side),
         lambda composition: composition.epsilon(least if composition.side is Side.UP else most),
         lambda low, high: (high - low) / tolerance,
@@ -173,6 +176,7 @@ def _delta_of(
     question = _Question(
         lambda: _scale(curve, epsilon),
         lambda smooth: inversion.delta_interval(curve, epsilon, tolerance, smooth),
+        lambda: jumps.delta_interval(curve, epsilon, tolerance),
         lambda side: float(direct.delta(curve, np.array([epsilon]), side)[0]),
         lambda composition: composition.delta(epsilon),
         lambda low, high: (high - low) / (tolerance * high) if high > 1e-300 else 0.0,
@@ -198,11 +202,13 @@ def _interval(curve: Curve, question: _Question, tolerance: float) -> Interval:
     """Try the cheapest way first; what was found on the way counts too."""
     if curve.exact:
         return _direct(question)
-    found = _inverted(question, False)
-    ways = [functools.partial(_inverted, question, True), functools.partial(_direct, question)]
+    found = _inverted(functools.partial(question.invert, False))
+    smoothed = functools.partial(_inverted, functools.partial(question.invert, True))
+    ways = [smoothed, functools.partial(_direct, question)]
     if isinstance(curve, Composed):
         ways[1] = functools.partial(_refined, curve, question, tolerance)
         ways = ways[::-1] if curve.count <= _FEW else ways
+        ways.insert(1, functools.partial(_inverted, question.cut))
     for way in ways:
         if not question.met_by(found):
             found = _meet(way(), found)
@@ -214,9 +220,9 @@ def _direct(question: _Question) -> Interval:
     return Interval(low, high, "PLD, one curve's tails")
 
 
-def _inverted(question: _Question, smooth: bool) -> Interval:
+def _inverted(invert: Callable[[], tuple[float, float]]) -> Interval:
     try:
-        return Interval(*question.invert(smooth), "PLD, moments inverted", _STUCK)
+        return Interval(*invert(), "PLD, moments inverted", _STUCK)
     except NoSpectrum:
         return Interval(0.0, math.inf, "PLD, moments inverted", _STUCK)
 

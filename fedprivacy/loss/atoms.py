@@ -13,7 +13,8 @@ from scipy.special import logsumexp
 from .curve import TAIL_MASS, Curve
 from .lattice import Array, Lattice, Side, Tails
 from .laws import DiscreteLaw, merged, split
-from .spectrum import UNIT, Cumulants, Decay, Line, NoSpectrum, Rule, Spectrum
+from .lines import UNIT, Line, NoSpectrum
+from .spectrum import Cumulants, Decay, Rule, Spectrum
 
 _TOTAL = 1e-9
 """By how much masses may miss a total of 1 through rounding."""

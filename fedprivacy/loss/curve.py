@@ -23,7 +23,8 @@ from . import lattice as lattices
 from . import spectrum as spectra
 from .gaussians import GaussianPair
 from .lattice import Array, Lattice, Side, Tails
-from .spectrum import Cumulants, Decay, Line, NoSpectrum, Spectrum
+from .lines import Line, NoSpectrum
+from .spectrum import Cumulants, Decay, Spectrum
 
 Labelled = tuple[tuple[float, GaussianPair], ...]
 """Gaussian pairs, each with the weight of its label; everybody sees the label."""

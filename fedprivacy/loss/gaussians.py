@@ -14,23 +14,15 @@ from __future__ import annotations
 import functools
 import math
 from dataclasses import dataclass
-from decimal import Decimal, localcontext
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import ndtr, roots_legendre
+from scipy.special import ndtr
 
-from .spectrum import (
-    UNIT,
-    Array,
-    Cumulants,
-    NoSpectrum,
-    Rule,
-    Spectrum,
-    log_total,
-    uniform_envelope,
-)
+from .legendre import legendre
+from .lines import UNIT, Array, NoSpectrum
+from .spectrum import Cumulants, Rule, Spectrum, log_total, uniform_envelope
 
 Mixture = tuple[tuple[float, float], ...]
 """Components (weight, mean) of a Gaussian mixture with a common standard deviation."""
@@ -40,7 +32,7 @@ Columns = tuple[tuple[Array, Array], ...]
 
 DEPTH = 40.0
 """Each rule errs by at most a few exp(-40) = 4e-18."""
-_MAX_NODES = 1 << 16
+MAX_NODES = 1 << 16
 _NEAR_ONE = 0.1
 """Up to this log-moment what a moment exceeds 1 by is integrated on its own."""
 _LOG_FEW = -2.3
@@ -101,10 +93,10 @@ class GaussianPair:
         log_p, log_q = log_sum(self.p, y), log_sum(self.q, y)
         return (1 + tilt) * log_p - tilt * log_q - 0.5 * (y * y), log_p - log_q
 
-    def _cells(self, low: float, high: float, tilt: float) -> tuple[Array, Array]:
+    def cells(self, low: float, high: float, tilt: float) -> tuple[Array, Array]:
         """Return (edges of cells of width 1/4, log of a bound on the integral over each)."""
         edges = np.linspace(low, high, math.ceil(4.0 * (high - low)) + 1)
-        log_top = self._log_top(edges[:-1], edges[1:], tilt) + math.log(edges[1] - edges[0])
+        log_top = self.log_top(edges[:-1], edges[1:], tilt) + math.log(edges[1] - edges[0])
         return edges, log_top
 
     def rule(self, tilt: float, height: float, weight: float = 1.0) -> Rule:
@@ -123,14 +115,14 @@ class GaussianPair:
         log_strip, log_size = self._strip(d, tilt, height, (low, high), log_outside)
         meshes = 2.0 * math.pi * d / (DEPTH + log_strip - log_size)
         mesh = float(np.max(meshes))
-        if not (high - low) / mesh < _MAX_NODES:
+        if not (high - low) / mesh < MAX_NODES:
             raise NoSpectrum
         y = low + mesh * np.arange(math.ceil((high - low) / mesh) + 1, dtype=np.float64)
-        log_error = float(np.logaddexp(log_size - DEPTH + 1.0, log_outside))
+        log_error = float(np.logaddexp(np.logaddexp(log_size, 0.0) - DEPTH + 1.0, log_outside))
         means, radius = [mean for _, mean in self.p], math.sqrt(2.0 * (DEPTH + 1.0))
         plain = low <= min(means) - radius and high >= max(means) + radius
         log_widths = np.full(len(y), math.log(mesh))
-        return self._rule(y, log_widths, tilt, log_error, weight if plain else 0.0)
+        return self.rule_at(y, log_widths, tilt, log_error, weight if plain else 0.0)
 
     def _narrowed(self, tilt: float, low: float, high: float) -> tuple[float, float]:
         """Return the part of an interval that counts, as 256 points show it; not certified.
@@ -153,9 +145,9 @@ class GaussianPair:
         count = math.ceil(4.0 * (high - low))
         if count < 240:
             return low, high, -DEPTH
-        if count > _MAX_NODES:
+        if count > MAX_NODES:
             raise NoSpectrum
-        edges, log_top = self._cells(low, high, tilt)
+        edges, log_top = self.cells(low, high, tilt)
         cut = float(np.max(log_top)) - 60.0
         heavy = np.flatnonzero(log_top > cut)
         outside = float(np.logaddexp(cut + math.log(count) + 2.0, -DEPTH))
@@ -170,21 +162,21 @@ class GaussianPair:
         of A(tilt).
         """
         low, high = inside
-        simple = self._log_growth(d, tilt) + height * d * self.spread
+        simple = self.log_growth(d, tilt) + height * d * self.spread
         if (high - low) * np.min((DEPTH + simple) / d) < 2.0 * math.pi * CHEAP_NODES:
             return simple, 0.0
-        if math.ceil(4.0 * (high - low)) > _MAX_NODES // 4:
+        if math.ceil(4.0 * (high - low)) > MAX_NODES // 4:
             raise NoSpectrum
-        edges, log_top = self._cells(low, high, tilt)
+        edges, log_top = self.cells(low, high, tilt)
         keep = log_top > np.max(log_top) - 120.0
-        phase = self._phase(d[:, None], edges[:-1][keep], edges[1:][keep])
+        phase = self.phase(d[:, None], edges[:-1][keep], edges[1:][keep])
         log_strip = log_total((log_top[keep] + height * phase).T)
         log_strip = np.logaddexp(log_strip, np.max(log_top) - 100.0 + height * d * self.spread)
-        ends = self._phase(d[:, None], np.array([-_FAR, high]), np.array([low, _FAR]))
+        ends = self.phase(d[:, None], np.array([-_FAR, high]), np.array([low, _FAR]))
         log_strip = np.logaddexp(log_strip, log_outside + height * np.max(ends, axis=1))
-        return self._log_growth(d, tilt) + log_strip, max(float(log_total(log_top)) - 1.0, 0.0)
+        return self.log_growth(d, tilt) + log_strip, max(float(log_total(log_top)) - 1.0, 0.0)
 
-    def _phase(self, d: Array | float, low: Array, high: Array) -> Array:
+    def phase(self, d: Array | float, low: Array, high: Array) -> Array:
         """Return how far arg S_P - arg S_Q can turn on each interval, at imaginary parts up to d.
 
         All phases are those of e^{i d (mean - m)}, averaged over the means given y. So the turn is
@@ -200,16 +192,17 @@ class GaussianPair:
         near = np.where(angle < 1.5, distance * d / np.cos(angle), np.inf)
         return np.asarray(np.minimum(d * self.spread, near))
 
-    def cumulants(self, tilt: float, start: float = -math.inf) -> Cumulants:
-        """Return log A(tilt) and two derivatives to a few digits, of the part above ``start``."""
+    def cumulants(self, tilt: float, start: float = -math.inf, stop: float = math.inf) -> Cumulants:
+        """Return log A(tilt) and two derivatives to a few digits, of what is between two points."""
         low, high = self.span(tilt, 18.0)
-        half = start > low
-        low, high = (start, max(high, start + 1.0)) if half else (low, high)
+        half = start > low or stop < high
+        low, high = between(start, stop, low, high)
         width = min(1.5, 2.0 / self.spread) if half else min(0.4, 1.2 / max(self.spread, 1.0))
-        if (high - low) / width > 600:
+        if (high - low) / width > 600 or stop < math.inf:
             low, high = self._narrowed(tilt, low, high)
+            width = min(width, 0.25 * (high - low))
         count = math.ceil((high - low) / width)
-        if not count < _MAX_NODES:
+        if not count < MAX_NODES:
             raise NoSpectrum
         radius = 0.5 * (high - low) / count
         at, share = legendre(12) if half else _MIDPOINT
@@ -222,7 +215,7 @@ class GaussianPair:
         variance = float(weights @ (loss * loss)) / total - mean * mean
         return Cumulants(top + math.log(total * radius) - 0.5 * LOG_2PI, mean, variance)
 
-    def _rule(
+    def rule_at(
         self, y: Array, log_width: Array, tilt: float, log_error: float, weight: float
     ) -> Rule:
         """Return the rule with nodes y, leaving out those that hardly count.
@@ -244,13 +237,13 @@ class GaussianPair:
         nodes = math.log(max(len(keep), 1))
         left_out = top - 45.0 + nodes + (math.log(2.0) if plain else 0.0)
         own = float(log_total(counts)) + 1.0 - DEPTH
-        log_error = float(log_total(np.array([log_error, left_out, own, 1.0 - DEPTH])))
+        log_error = float(log_total(np.array([log_error, left_out, own])))
         if not plain:
             return Rule(log_weight[keep], loss, wobble, slip, log_error)
         log_error = float(np.logaddexp(log_error, 1.5 - DEPTH))
         return Rule(log_weight[keep], loss, wobble, slip, log_error, 0.0, log_plain[keep])
 
-    def _log_growth(self, d: Array | float, tilt: float) -> Array:
+    def log_growth(self, d: Array | float, tilt: float) -> Array:
         """Return the log of how much larger the integrand can be at Im y = d, turns apart."""
         b = [mean for _, mean in self.q]
         half = 0.5 * (max(b) - min(b))
@@ -268,66 +261,7 @@ class GaussianPair:
         radius = math.sqrt(t * tilt * self.spread**2 + 2.0 * depth)
         return min(centres) - radius, max(centres) + radius
 
-    def half_rule(self, tilt: float, height: float, start: float, weight: float = 1.0) -> Rule:
-        """Return Gauss-Legendre panels for the y above ``start``, as ``rule`` otherwise.
-
-        Raises:
-            NoSpectrum: it would need too many nodes.
-        """
-        high = max(self.span(tilt)[1], self.span(0.0)[1], start + 1.0)
-        width = min(1.5, 2.0 / max(self.spread, 1e-9), 40.0 / max(height * self.spread, 1e-9))
-        panels = math.ceil((high - start) / width)
-        if panels > _MAX_NODES // 16:
-            raise NoSpectrum
-        radius = (high - start) / (2 * panels)
-        middle = np.asarray(start + radius * (2 * np.arange(panels) + 1.0), dtype=np.float64)
-        log_top = self._log_top(middle - radius, middle + radius, tilt) + math.log(2 * radius)
-        plain = float(log_total(log_top)) + math.log(weight) < 1.0
-        if plain:
-            mass = self._log_top(middle - radius, middle + radius, 0.0) + math.log(2 * radius)
-            log_top = np.maximum(log_top, mass)
-        target = max(float(np.max(log_top)) - 5.0, 0.0) - DEPTH
-        wanted = log_top > target
-        if not wanted.any():
-            wanted[np.argmax(log_top)] = True
-        rho, needed = self._ellipse(middle[wanted], radius, tilt, height, plain)
-        count = _node_count((float(np.max(needed, initial=0.0)) - target) / (2 * math.log(rho)))
-        if count * len(needed) > _MAX_NODES:
-            raise NoSpectrum
-        at, widths = legendre(count)
-        y = (middle[wanted][:, None] + radius * at).ravel()
-        log_width = np.tile(np.log(radius * widths), len(needed))
-        log_error = math.log(2 * panels + 4) + target
-        return self._rule(y, log_width, tilt, log_error, weight if plain else 0.0)
-
-    def _ellipse(
-        self, middle: Array, radius: float, tilt: float, height: float, plain: bool
-    ) -> tuple[float, Array]:
-        """Return (rho, log of the factor before rho^-2n in each panel's error) for the best rho.
-
-        ``plain``: the factor also holds for P's own mass.
-        """
-        best: tuple[float, float, Array] | None = None
-        for rho in (2.0, 3.0, 4.0, 5.5, 7.5):
-            d, reach = 0.5 * (rho - 1.0 / rho) * radius, 0.5 * (rho + 1.0 / rho) * radius
-            if d * self.spread > 3.0:
-                continue
-            low, high = middle - reach, middle + reach
-            needed = self._log_top(low, high, tilt)
-            if height > 0.0:
-                needed = needed + height * self._phase(d, low, high)
-            needed = needed + self._log_growth(d, tilt)
-            if plain:
-                needed = np.maximum(needed, self._log_top(low, high, 0.0) + 0.5 * d * d)
-            needed = needed + math.log(64.0 / 15.0 * radius / (1.0 - rho**-2))
-            cost = (float(np.max(needed, initial=0.0)) + DEPTH) / math.log(rho)
-            if best is None or cost < best[0]:
-                best = (cost, rho, needed)
-        if best is None:
-            raise NoSpectrum
-        return best[1], best[2]
-
-    def _log_top(self, low: Array, high: Array, tilt: float) -> Array:
+    def log_top(self, low: Array, high: Array, tilt: float) -> Array:
         """Return an upper bound on the log of the integrand on each interval.
 
         log S_P and log S_Q are convex: one lies below its chord, the other above its tangent. What
@@ -340,19 +274,28 @@ class GaussianPair:
         top = np.clip(slope, low, high)
         return np.asarray(height + slope * (top - middle) - 0.5 * (top * top + LOG_2PI))
 
-    def mass_above(self, start: float) -> float:
-        """Return the mass of P above a point."""
-        return sum(w * float(ndtr(m - start)) for w, m in self.p)
+    def mass(self, start: float, stop: float) -> float:
+        """Return the mass of P between two points; exact to a few units where one is infinite."""
+        if start > -math.inf:
+            above = sum(w * float(ndtr(m - start)) for w, m in self.p)
+            return above - (self.mass(stop, math.inf) if stop < math.inf else 0.0)
+        return sum(w * float(ndtr(stop - m)) for w, m in self.p)
 
-    def lost(self, at: Spectrum, heights: Array, start: float | None = None) -> Array:
+    def lost(
+        self,
+        at: Spectrum,
+        heights: Array,
+        start: float = -math.inf,
+        stop: float = math.inf,
+    ) -> Array:
         """Return by how much |A(tilt + i v)| stays below A(tilt), at least, from each height on.
 
-        The answer is in units of ``at``'s size; with ``start`` A is the integral above it.
+        The answer is in units of ``at``'s size; A is the integral between ``start`` and ``stop``.
 
         Below the tilted density of the loss lies a staircase, which is a sum of uniform laws, one a
         slab; that of width w has a transform of size |sin(vw/2) / (vw/2)|.
         """
-        edges = np.linspace(*self._heavy_range(at.tilt, start), 161)
+        edges = np.linspace(*self._heavy_range(at.tilt, start, stop), 161)
         log_p, log_q = log_sum(self.p, edges), log_sum(self.q, edges)
         means = posterior_mean(self.p, edges), posterior_mean(self.q, edges)
         off = log_sum_error(self.p, edges) + log_sum_error(self.q, edges)
@@ -363,56 +306,33 @@ class GaussianPair:
         kept = uniform_envelope(0.5 * np.multiply.outer(heights, width))
         return np.asarray((1.0 - kept) @ mass * (1 - 1e-9))
 
-    def _heavy_range(self, tilt: float, start: float | None) -> tuple[float, float]:
-        """Return an interval with nearly all the tilted mass (above ``start``)."""
-        low, high = self.span(tilt)
-        if start is not None:
-            low, high = start, max(high, start + 1.0)
-        y = np.linspace(low, high, min(max(256, math.ceil((high - low) / 0.1)), _MAX_NODES))
+    def _heavy_range(self, tilt: float, start: float, stop: float) -> tuple[float, float]:
+        """Return an interval with nearly all the tilted mass between two points."""
+        low, high = between(start, stop, *self.span(tilt))
+        if stop < math.inf:
+            low, high = self._narrowed(tilt, low, high)
+        y = np.linspace(low, high, min(max(256, math.ceil((high - low) / 0.1)), MAX_NODES))
         exponent, _ = self._exponent(y, tilt)
         heavy = y[exponent > np.max(exponent) - 6.0]
         return float(heavy[0]), float(heavy[-1])
 
 
+def between(start: float, stop: float, low: float, high: float) -> tuple[float, float]:
+    """Return the part of (low, high) between start and stop; a unit of the latter if there is none.
+
+    Half a line begins at ``start`` even where ``low`` is above it.
+    """
+    if start > -math.inf and stop == math.inf:
+        return start, max(high, start + 1.0)
+    low, high = max(start, low), min(stop, high)
+    if low < high:
+        return low, high
+    return (start, min(start + 1.0, stop)) if start > -math.inf else (stop - 1.0, stop)
+
+
 LOG_2PI = math.log(2.0 * math.pi)
 _MIDPOINT = np.zeros(1), np.full(1, 2.0)
 _FAR = 1e150
-
-
-@functools.lru_cache(maxsize=16)
-def legendre(count: int) -> tuple[Array, Array]:
-    """Return Gauss-Legendre nodes and weights, right to the last bit.
-
-    A library's weights may be off by 1e-10 of their size near the ends. Here Legendre's recursion
-    is run in 40 digits, and so are two steps of Newton's method.
-    """
-    found = [_legendre_node(count, float(at)) for at in roots_legendre(count)[0]]
-    return np.array([at for at, _ in found]), np.array([weight for _, weight in found])
-
-
-def _legendre_node(count: int, guess: float) -> tuple[float, float]:
-    with localcontext() as context:
-        context.prec = 40
-        at = Decimal(guess)
-        for _ in range(3):
-            before, value = Decimal(1), at
-            for k in range(2, count + 1):
-                before, value = value, ((2 * k - 1) * at * value - (k - 1) * before) / k
-            slope = count * (at * value - before) / (at * at - 1)
-            at -= value / slope
-        return float(at), float(2 / ((1 - at * at) * slope * slope))
-
-
-def _node_count(at_least: float) -> int:
-    """Return one of few counts of nodes a panel, so that rules can be kept.
-
-    Raises:
-        NoSpectrum: too many are needed.
-    """
-    for count in (12, 16, 24, 32, 48, 64, 96, 128, 192):
-        if at_least <= count:
-            return count
-    raise NoSpectrum
 
 
 class _Edges(NamedTuple):

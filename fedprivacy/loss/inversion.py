@@ -15,18 +15,20 @@ from __future__ import annotations
 import functools
 import math
 import sys
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 import numpy as np
 from scipy.special import ndtr
 
 from .curve import Curve
-from .gaussians import legendre
 from .leaves import Gdp
+from .legendre import legendre
+from .lines import UNIT, Array, Line, NoSpectrum
 from .nodes import compose
-from .spectrum import UNIT, Array, Cumulants, Decay, Line, NoSpectrum, Spectrum
+from .spectrum import Cumulants, Decay, Moments, Spectrum
 
 _DEPTH = 27.0
 """Images and heights left out are wanted below about exp(-27) = 2e-12 of the answer."""
@@ -37,6 +39,20 @@ _HATS = 8
 _SQRT_2PI = math.sqrt(2.0 * math.pi)
 
 
+class Inverted(Protocol):
+    """A profile near some epsilon."""
+
+    def bounds(self, x: Array) -> tuple[Array, Array]:
+        """Return certified (low, high) of delta at each x."""
+
+    def value_and_fall(self, x: float) -> tuple[float, float]:
+        """Return delta and minus its slope at x, about."""
+
+
+Inverter = Callable[[float, float], Inverted]
+"""What inverts near an x, given about how fast log delta falls there."""
+
+
 class Inversion:
     """delta(x) near a centre as a sum over the points of one line.
 
@@ -45,12 +61,19 @@ class Inversion:
         spectrum: the moments; a mass at loss 0 is left out, since it adds nothing for x >= 0.
         beyond: what the heights above the line add to the sum at most.
         further: (tilt, bound on log A there) with a larger tilt, for the images to the right.
+        log_mass: log of a bound on delta everywhere, for those to the left.
     """
 
     def __init__(
-        self, line: Line, spectrum: Spectrum, beyond: float, further: tuple[float, float]
+        self,
+        line: Line,
+        spectrum: Spectrum,
+        beyond: float,
+        further: tuple[float, float],
+        log_mass: float = 0.0,
     ) -> None:
         self.line, self.spectrum, self.further = line, spectrum, further
+        self.log_mass = log_mass
         s = line.points()
         weight = np.full(len(s), line.spacing / math.pi)
         weight[0] *= 0.5
@@ -68,8 +91,8 @@ class Inversion:
         A mass at loss 0 is left out, so for x below 0 there must be none. What is not a number
         comes out as 0 or infinity.
         """
-        turned = np.exp(np.multiply.outer(x, -1j * self.line.heights()))
-        total = (turned @ self._terms).real
+        phase = np.multiply.outer(x, self.line.heights())
+        total = np.cos(phase) @ self._terms.real + np.sin(phase) @ self._terms.imag
         exponent = self.spectrum.log_size - self.line.tilt * x
         slack = 4 * UNIT * (abs(self.spectrum.log_size) + self.line.tilt * np.abs(x) + 4.0)
         error = (self._error + self._turning * np.abs(x)) * (1.0 + slack) + slack * np.abs(total)
@@ -82,30 +105,20 @@ class Inversion:
         high = np.where(usable & (exponent < 690.0), high, np.inf)
         return low, np.maximum(high, sys.float_info.min)
 
-    def solve(self, delta: float, start: float) -> tuple[float, float]:
-        """Return (x, -slope) where the sum takes about the value delta, by Newton's method."""
-        s = self.line.points()
-        x, slope = start, 0.0
-        for _ in range(30):
-            turned = self._terms * np.exp(-1j * x * self.line.heights())
-            scale = math.exp(min(self.spectrum.log_size - self.line.tilt * x, 700.0))
-            value, slope = scale * float(turned.sum().real), scale * float((turned @ s).real)
-            if not (0.0 < value < math.inf and 0.0 < slope < math.inf):
-                break
-            moved = min(max(math.log(value / delta) * value / slope, -1.0 - x), 1.0 + x)
-            x = max(x + moved, 0.0)
-            if abs(moved) < 1e-13 * (1.0 + x):
-                break
-        return x, slope
+    def value_and_fall(self, x: float) -> tuple[float, float]:
+        """Return the sum and minus its slope at x, errors and all."""
+        turned = self._terms * np.exp(-1j * x * self.line.heights())
+        scale = math.exp(min(self.spectrum.log_size - self.line.tilt * x, 700.0))
+        return scale * float(turned.sum().real), scale * float((turned @ self.line.points()).real)
 
     def _images(self, x: Array) -> Array:
         """Return a bound on the sum of the images, in units of e^{log_size - tilt x}.
 
-        To the left delta is at most 1, to the right Chernoff's bound at ``further`` holds.
+        To the left delta is at most P's mass, to the right Chernoff's bound at ``further`` holds.
         """
         c, width = self.line.tilt, 2.0 * math.pi / self.line.spacing
         total = np.zeros_like(x)
-        for tilt, log_moment in ((0.0, 0.0), self.further):
+        for tilt, log_moment in ((0.0, self.log_mass), self.further):
             apart = abs(tilt - c) * width
             size = 1.0 + abs(log_moment) + abs(self.spectrum.log_size) + apart
             log_first = log_moment - self.spectrum.log_size - (tilt - c) * x - apart
@@ -124,7 +137,7 @@ class Smoothed:
     ends at x + j gap for j != 0 and delta(x) itself at j = 0; solve for the latter.
     """
 
-    inversion: Inversion
+    inversion: Inverted
     std: float
 
     def bounds(self, x: Array) -> tuple[Array, Array]:
@@ -141,9 +154,9 @@ class Smoothed:
         least = (low[_HATS] * (1 - 1e-12) - around * (1 + 1e-12)) / (shares[_HATS] * (1 + 1e-12))
         return np.maximum(least, 0.0), high[_HATS]
 
-    def solve(self, delta: float, start: float) -> tuple[float, float]:
-        """Return (x, -slope) where the smoothed delta takes about the value."""
-        return self.inversion.solve(delta, start)
+    def value_and_fall(self, x: float) -> tuple[float, float]:
+        """Return the smoothed delta and minus its slope at x, errors and all."""
+        return self.inversion.value_and_fall(x)
 
 
 @functools.lru_cache(maxsize=64)
@@ -166,9 +179,6 @@ def _hat_shares(std: float) -> tuple[Array, float]:
     return shares, 2.0 * float(ndtr(0.5 * std - 2.0 * _HATS)) + 1e-50
 
 
-Inverted = Inversion | Smoothed
-
-
 class Chernoff(NamedTuple):
     """The least (log A(tilt) + depth) / tilt: losses above ``reach`` have mass e^-depth at most.
 
@@ -180,7 +190,7 @@ class Chernoff(NamedTuple):
     here: Cumulants
 
 
-def chernoff(curve: Curve, depth: float, start: float = 1.0) -> Chernoff:
+def chernoff(curve: Moments, depth: float, start: float = 1.0) -> Chernoff:
     """Return where tilt (log A)' - log A, which never falls, takes the value ``depth``."""
     low, high = math.log(1e-12), math.log(1e12)
     at, here = math.log(start), _cumulants(curve, start)
@@ -205,7 +215,7 @@ def _step(at: float, ratio: float, slope: float, low: float, high: float) -> flo
     return max(0.5 * (low + high), at - 3.0) if high < 25.0 else at + 1.0
 
 
-def _cumulants(curve: Curve, tilt: float) -> Cumulants:
+def _cumulants(curve: Moments, tilt: float) -> Cumulants:
     try:
         return curve.cumulants(tilt)
     except (NoSpectrum, OverflowError):
@@ -231,34 +241,59 @@ def invert(curve: Curve, x: float, log_delta: float, std: float) -> Inverted:
 
 @functools.lru_cache(maxsize=8)
 def _invert(curve: Curve, x: float, log_delta: float) -> Inversion:
-    """Return the inversion without smoothing.
+    """Return the inversion without smoothing."""
+    return invert_moments(curve, x, _DEPTH - log_delta, _MAX_POINTS)
 
-    The tilt c and the width W make both neighbouring images small beside delta: the one to the left
-    is at most e^{-c W}, the one to the right e^{c W} times Chernoff's bound at x + W.
+
+def invert_moments(
+    moments: Moments,
+    x: float,
+    depth: float,
+    most_points: int,
+    log_mass: float = 0.0,
+    fine: bool = True,
+) -> Inversion:
+    """Return the inversion near ``x`` of what has these moments.
+
+    The tilt c and the width W make both neighbouring images at most about e^-depth: the one to the
+    left is at most e^{-c W} times the mass, the one to the right e^{c W} times Chernoff's bound at
+    x + W.
+
+    Args:
+        moments: of P's law of the loss, or of a part of it.
+        x: an epsilon.
+        depth: minus the log of what may be left out.
+        most_points: of the line.
+        log_mass: log of a bound on P's mass, above -depth.
+        fine: whether to look closely at how fast the moments fall off.
+
+    Raises:
+        NoSpectrum: there are none, or more points would be needed.
     """
-    depth = _DEPTH - log_delta
-    further = chernoff(curve, 2.0 * depth)
+    left = max(depth + log_mass, 4.0)
+    further = chernoff(moments, depth + left)
     width = further.reach - x
     if not 0.0 < width < math.inf:
         raise NoSpectrum
-    tilt, spacing = depth / width, 2.0 * math.pi / width
+    tilt, spacing = left / width, 2.0 * math.pi / width
     if not 0.0 < tilt < 0.999 * further.tilt:
         raise NoSpectrum
-    here = curve.cumulants(tilt)
-    edge = curve.spectrum(Line(further.tilt, 0.0, 1)).log_moment
-    wanted = tilt * x + log_delta - _DEPTH
-    height, log_decay = _height(curve, tilt, here, wanted, _CHEAP_POINTS * spacing)
-    if not height < (_MAX_POINTS - 1) * spacing:
+    here = moments.cumulants(tilt)
+    edge = moments.spectrum(Line(further.tilt, 0.0, 1)).log_moment
+    wanted = tilt * x - depth
+    enough = _CHEAP_POINTS * spacing if fine else math.inf
+    height, log_decay = _height(moments, tilt, here, wanted, enough)
+    if not height < (most_points - 1) * spacing:
         raise NoSpectrum
     size = max(math.floor(height / spacing) + 1, 2)
-    spectrum = curve.spectrum(Line(tilt, spacing, size))
+    spectrum = moments.spectrum(Line(tilt, spacing, size))
     top = spacing * size
     beyond = math.exp(log_decay - spectrum.log_size) * (1.0 / top + spacing / top**2) / math.pi
-    return Inversion(Line(tilt, spacing, size), spectrum, beyond, (further.tilt, edge))
+    return Inversion(Line(tilt, spacing, size), spectrum, beyond, (further.tilt, edge), log_mass)
 
 
 def _height(
-    curve: Curve, tilt: float, here: Cumulants, log_target: float, enough: float
+    curve: Moments, tilt: float, here: Cumulants, log_target: float, enough: float
 ) -> tuple[float, float]:
     """Return a height above which A is below e^log_target, and the log of a bound on it there."""
     heights = np.geomspace(2.0, 1e6, 48) / math.sqrt(max(here.variance, 1e-300))
@@ -266,7 +301,10 @@ def _height(
     if found[0] <= enough:
         return found
     finer = np.linspace(0.0, found[0], 129)[4:]
-    return min(found, _first_small(finer, curve.decay(tilt, finer, True), log_target))
+    try:
+        return min(found, _first_small(finer, curve.decay(tilt, finer, True), log_target))
+    except NoSpectrum:
+        return found
 
 
 def _first_small(heights: Array, decay: Decay, log_target: float) -> tuple[float, float]:
@@ -297,7 +335,7 @@ def delta_interval(
         if guess > 1.2 * log_delta - 1.0:
             break
         log_delta = guess
-    std = _std(tolerance, found.tilt) if smooth else 0.0
+    std = smoothing(tolerance, found.tilt) if smooth else 0.0
     low, high = invert(curve, epsilon, guess, std).bounds(np.array([epsilon]))
     return float(low[0]), min(float(high[0]), 1.0)
 
@@ -321,11 +359,45 @@ def epsilon_interval(
     found = chernoff(curve, -log_delta)
     spread = math.sqrt(max(found.here.variance, 0.0))
     x = max(found.reach - math.log1p(_SQRT_2PI * found.tilt * spread) / found.tilt, 0.0)
-    best, slope = (0.0, math.inf), found.tilt
+
+    def near(x: float, slope: float) -> Inverted:
+        std = smoothing(tolerance * slope, slope) if smooth else 0.0
+        return invert(curve, x, log_delta, std)
+
+    return close_in(near, (x, found.tilt), found.tilt, delta, tolerance, slack)
+
+
+def close_in(
+    near: Inverter,
+    start: tuple[float, float],
+    least_slope: float,
+    delta: float,
+    tolerance: float,
+    slack: float,
+    deadline: float | None = None,
+) -> tuple[float, float]:
+    """Return certified (low, high) of the epsilon at a delta, inverting here and there.
+
+    Args:
+        near: what inverts.
+        start: where first, and about how fast log delta falls there.
+        least_slope: how fast log delta falls at least, about.
+        delta: in (0, 1).
+        tolerance: wanted width.
+        slack: by how much the wanted profile may differ from the inverted one.
+        deadline: seconds; no inversion is begun that would likely end later.
+
+    Raises:
+        NoSpectrum: the first inversion fails.
+    """
+    x, slope = start
+    best, started = (0.0, math.inf), time.monotonic()
     for again in range(_TRIES):
+        passed = time.monotonic() - started
+        if deadline is not None and again and passed * (again + 1) / again > deadline:
+            break
         try:
-            std = _std(tolerance * slope, slope) if smooth else 0.0
-            inverted = invert(curve, x, log_delta, std)
+            inverted = near(x, slope)
         except NoSpectrum:
             if again:
                 break
@@ -338,8 +410,22 @@ def epsilon_interval(
         here, x = x, _following(x, before, best, again)
         if again >= 2 and abs(x - here) < 0.1 * tolerance:
             break
-        slope = max(inverted.solve(delta, x)[1] / delta, found.tilt)
+        slope = max(solve(inverted, delta, x)[1] / delta, least_slope)
     return best
+
+
+def solve(inverted: Inverted, delta: float, start: float) -> tuple[float, float]:
+    """Return (x, -slope) where delta takes about a value, by Newton's method."""
+    x, slope = start, 0.0
+    for _ in range(30):
+        value, slope = inverted.value_and_fall(x)
+        if not (0.0 < value < math.inf and 0.0 < slope < math.inf):
+            break
+        moved = min(max(math.log(value / delta) * value / slope, -1.0 - x), 1.0 + x)
+        x = max(x + moved, 0.0)
+        if abs(moved) < 1e-13 * (1.0 + x):
+            break
+    return x, slope
 
 
 def _meet(one: tuple[float, float], other: tuple[float, float]) -> tuple[float, float]:
@@ -374,7 +460,7 @@ def at_most(curve: Curve, delta: float, epsilon: float) -> bool:
         return False
 
 
-def _std(tolerance: float, slope: float) -> float:
+def smoothing(tolerance: float, slope: float) -> float:
     """Return how much to smooth a delta like e^{-slope x} to move it by a relative tolerance."""
     return math.sqrt(min(tolerance, 0.1) / 8.0) / slope
 
@@ -389,11 +475,14 @@ def _around(inverted: Inverted, delta: float, start: float, slack: float) -> tup
     def high(x: float) -> float:
         return float(inverted.bounds(np.array([x]))[1][0])
 
-    at, slope = inverted.solve(delta, start)
-    width = (high(at) - low(at)) / slope if slope > 0 else 1.0
-    width = min(max(width, 1e-14 * (1.0 + at)), 1.0 + at) if width >= 0 else 1.0
-    below = _first(lambda x: low(x) >= most, at, -width)
-    above = _first(lambda x: high(x) <= least, at, width)
+    at, slope = solve(inverted, delta, start)
+
+    def step(excess: float) -> float:
+        wanted = 1.01 * excess / slope if slope > 0 else 1.0
+        return min(max(wanted, 1e-14 * (1.0 + at)), 1.0 + at) if wanted == wanted else 1.0
+
+    below = _first(lambda x: low(x) >= most, at, -step(most - low(at)))
+    above = _first(lambda x: high(x) <= least, at, step(high(at) - least))
     ends = 0.0 if below is None else below, math.inf if above is None else above
     centre = start if low(start) >= most else 0.0, start if high(start) <= least else math.inf
     return _meet(ends, centre)

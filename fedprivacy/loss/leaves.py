@@ -13,7 +13,8 @@ from scipy.special import log_ndtr, logsumexp
 from .curve import TAIL_MASS, Curve, Labelled
 from .gaussians import GaussianPair, Mixture, log_sum, posterior_mean
 from .lattice import Array, Lattice, Side, Tails
-from .spectrum import UNIT, Complex, Cumulants, Decay, Line, Near, Spectrum, log_total
+from .lines import UNIT, Complex, Line
+from .spectrum import Cumulants, Decay, Near, Spectrum, log_total
 
 _MOST_EXPONENT = 660.0
 """Products of sizes down to e^-660 are far from underflow."""

@@ -17,12 +17,12 @@ from .curve import TAIL_MASS, Curve, Labelled
 from .gaussians import GaussianPair
 from .lattice import Array, Lattice, Side, Tails
 from .leaves import IDENTITY, Gdp
-from .spectrum import Cumulants, Decay, Line, NoSpectrum, Rule, Spectrum
+from .lines import Line, NoSpectrum
+from .panels import Part, Piece
+from .spectrum import Cumulants, Decay, Spectrum
 from .stacks import Bundle
 
 _MAX_CHORD_ORDER = 2048
-_LOG_OFF_ATOM = -34.5
-"""The log of a bound on the rounding of a fold's atom."""
 _FEW = 24
 """How many parts of a long composition are looked at to choose parameters, twice."""
 
@@ -179,50 +179,28 @@ class Fold(Curve):
         return Fold(self.down, self.up)
 
     @functools.cached_property
-    def _halves(self) -> tuple[tuple[float, GaussianPair, float], ...]:
-        """Return (weight, pair, start): the parts with loss above 0, then those below 0.
-
-        Each is seen where y > start; what is left of the mass is at loss 0.
-        """
+    def part(self) -> Part:
+        """All outcomes: half lines with loss above 0, others below 0; the rest is at loss 0."""
         up = [(w, *pair.oriented()) for w, pair in self.up.pairs()]
         down = [(w, *pair.oriented()) for w, pair in self.down.pairs()]
-        return tuple(up + [(w, pair.swap(), start) for w, pair, start in down])
-
-    def _atom(self) -> float:
-        atom = 1.0 - sum(w * pair.mass_above(start) for w, pair, start in self._halves)
+        pieces = [Piece(w, pair, start) for w, pair, start in up]
+        pieces += [Piece(w, pair.swap(), start, most=0.0) for w, pair, start in down]
+        atom = 1.0 - sum(piece.mass for piece in pieces)
         if atom < -1e-15:
             raise NoSpectrum
-        return max(atom, 0.0)
-
-    def _rule(self, tilt: float, height: float) -> Rule:
-        rules = [(w, pair.half_rule(tilt, height, at, w)) for w, pair, at in self._halves]
-        errors = [math.log(w) + rule.log_error for w, rule in rules]
-        plain = [rule.log_plain + math.log(w) for w, rule in rules if rule.log_plain is not None]
-        near = len(plain) == len(rules)
-        if not near:
-            errors.append(_LOG_OFF_ATOM)
-        return Rule(
-            np.concatenate([rule.log_weight + math.log(w) for w, rule in rules]),
-            np.concatenate([rule.loss for _, rule in rules]),
-            np.concatenate([rule.wobble for _, rule in rules]),
-            np.concatenate([rule.slip for _, rule in rules]),
-            float(spectra.log_total(np.array(errors))),
-            self._atom(),
-            np.concatenate(plain) if near else None,
-        )
+        return Part(tuple(pieces), max(atom, 0.0))
 
     def spectrum(self, line: Line) -> Spectrum:
         """Return the sum of the halves' integrals and the mass at loss 0."""
-        return self._rule(line.tilt, line.top).spectrum(line)
+        return self.part.spectrum(line)
 
     def cumulants(self, tilt: float) -> Cumulants:
         """Return the mixture of the halves' and of the atom."""
-        found = [(w, pair.cumulants(tilt, start)) for w, pair, start in self._halves]
-        return spectra.mix_cumulants([*found, (self._atom(), Cumulants(0.0, 0.0, 0.0))])
+        return self.part.cumulants(tilt)
 
-    def _kept(self, at: Spectrum, heights: Array) -> Array:
-        lost = sum(w * pair.lost(at, heights, start) for w, pair, start in self._halves)
-        return np.asarray(1.0 + at.error[0] - at.atom - lost)
+    def decay(self, tilt: float, heights: Array, fine: bool = False) -> Decay:
+        """Return the bounds on the halves' integrals and the mass at loss 0."""
+        return self.part.decay(tilt, heights, fine)
 
 
 def _reach(curve: Curve) -> float:

@@ -12,26 +12,12 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
-Array = NDArray[np.float64]
-Complex = NDArray[np.complex128]
-
-UNIT = 1.2e-16
-"""The unit round-off, rounded up."""
-
-_MOST = 1 << 25
-"""How many (height, node) products are ever taken: a fraction of a second."""
-
-_BLOCK = 256
-"""How many nodes are summed at once: rounding grows with this, and with the number of blocks."""
-
-
-class NoSpectrum(Exception):
-    """The curve has no moments off the real axis here, or they would cost too much."""
+from .lines import UNIT, Array, Complex, Line, NoSpectrum, summing, transform, turned
 
 
 def log_total(logs: Array) -> Array:
@@ -46,27 +32,6 @@ class Near(NamedTuple):
 
     values: Complex
     error: Array
-
-
-class Line(NamedTuple):
-    """Points ``tilt + i k spacing`` for k = 0 ... size - 1."""
-
-    tilt: float
-    spacing: float
-    size: int
-
-    @property
-    def top(self) -> float:
-        """Return the largest height."""
-        return self.spacing * (self.size - 1)
-
-    def heights(self) -> Array:
-        """Return the heights, shape ``(size,)``."""
-        return self.spacing * np.arange(self.size, dtype=np.float64)
-
-    def points(self) -> Complex:
-        """Return the points, shape ``(size,)``."""
-        return np.asarray(self.tilt + 1j * self.heights(), dtype=np.complex128)
 
 
 @dataclass(frozen=True, eq=False)
@@ -140,6 +105,19 @@ class Cumulants(NamedTuple):
     variance: float
 
 
+class Moments(Protocol):
+    """What has moments E e^{s L} on vertical lines: a curve, or a part of what it may show."""
+
+    def spectrum(self, line: Line) -> Spectrum:
+        """Return the moments at the points of a line."""
+
+    def cumulants(self, tilt: float) -> Cumulants:
+        """Return the log-moment at a tilt and two derivatives, to a few digits."""
+
+    def decay(self, tilt: float, heights: Array, fine: bool = False) -> Decay:
+        """Return bounds on the moments at and above each height."""
+
+
 @dataclass(frozen=True, eq=False)
 class Rule:
     """A(tilt + i v) = sum of e^{log_weight + i v loss} (1 +- wobble) +- e^log_error, v in a range.
@@ -153,6 +131,7 @@ class Rule:
         atom: mass at loss 0 beside the nodes.
         log_plain: logs of the weights without the tilt, where the rule also integrates P's mass;
             then all errors hold for ``e^{(tilt + i v) loss} - 1``, too.
+        missing: P's mass of outcomes that are not integrated, to 1e-14 of itself.
     """
 
     log_weight: Array
@@ -162,6 +141,7 @@ class Rule:
     log_error: float = -math.inf
     atom: float = 0.0
     log_plain: Array | None = None
+    missing: float = 0.0
 
     def _weights(self) -> tuple[float, Array]:
         """Return (log of the total, weights that add up to 1 with the atom)."""
@@ -176,35 +156,34 @@ class Rule:
             return self._spectrum_near_one(np.exp(self.log_plain), line)
         log_size, weights = self._weights()
         heights = line.heights()
-        wobble = float(weights @ self.wobble) + _summing(len(weights))
+        values, units = transform(weights, self.loss, line)
+        wobble = float(weights @ self.wobble) + units
         slip = float(weights @ (self.slip + 6 * UNIT * np.abs(self.loss)))
         rule = math.exp(min(self.log_error - log_size, 700.0))
         error = 1.001 * ((wobble + rule + 2 * UNIT * abs(log_size)) + slip * heights)
         atom = self.atom * math.exp(-log_size)
-        return Spectrum(
-            line.tilt, log_size, _transform(weights, self.loss, line) + atom, error, atom
-        )
+        return Spectrum(line.tilt, log_size, values + atom, error, atom)
 
     def _spectrum_near_one(self, plain: Array, line: Line) -> Spectrum:
-        """Return 1 + sum plain expm1(tilt loss) + sum weight (e^{i v loss} - 1)."""
+        """Return 1 - missing + sum plain expm1(tilt loss) + sum weight (e^{i v loss} - 1)."""
         weights, loss, heights = np.exp(self.log_weight), self.loss, line.heights()
         risen = np.where(
             line.tilt * loss < 30.0,
             plain * np.expm1(np.minimum(line.tilt * loss, 30.0)),
             weights - plain,
         )
-        units = _summing(len(loss))
-        size, reach = float(weights.sum()), float(weights @ np.abs(loss))
+        units = summing(len(loss))
+        turns, turned_off = turned(weights, loss, line)
         wobble, reached = (
             float(weights @ self.wobble),
             float(weights @ (self.wobble * np.abs(loss))),
         )
         slip = float(weights @ (self.slip + 6 * UNIT * np.abs(loss)))
         fixed = float(np.abs(risen) @ (self.wobble + units)) + line.tilt * slip
-        turned = units * np.minimum(8.0 * size, 2.0 * reach * heights)
-        turned = turned + np.minimum(2.0 * wobble, reached * heights) + slip * heights
-        error = 1.001 * (fixed + turned + math.exp(min(self.log_error, 700.0)))
-        near = float(risen.sum()) + _turned(weights, loss, line)
+        fixed += 2e-14 * self.missing
+        moved = turned_off + np.minimum(2.0 * wobble, reached * heights) + slip * heights
+        error = 1.001 * (fixed + moved + math.exp(min(self.log_error, 700.0)))
+        near = float(risen.sum()) - self.missing + turns
         off_atom = 8 * UNIT + (1.1e-15 if self.atom else 0.0)
         log_size, share = math.log1p(near[0].real), 1.0 / (1.0 + near[0].real)
         return Spectrum(
@@ -215,61 +194,6 @@ class Rule:
             self.atom * share,
             Near(near, error),
         )
-
-
-def _summing(count: int) -> float:
-    """Return how far a complex sum of so many terms, block by block, is off, of their sizes.
-
-    At most 2 sqrt(2) units a term for a block, and as much a block; 60 units for the terms.
-    """
-    return UNIT * (3.0 * (min(count, _BLOCK) + count // _BLOCK + 1) + 60.0)
-
-
-def _turned(weights: Array, loss: Array, line: Line) -> Complex:
-    """Return sum_j weights_j (e^{i v loss_j} - 1) at every height v.
-
-    With k = a m + b and F, G the two parts' phases less 1 it is the sum of F + G + F G.
-    """
-    if line.size * len(loss) > _MOST:
-        raise NoSpectrum
-    if line.size == 1:
-        return np.zeros(1, dtype=np.complex128)
-    width = math.isqrt(line.size - 1) + 1
-    rows = -(-line.size // width)
-    total = np.zeros((rows, width), dtype=np.complex128)
-    for begin in range(0, len(loss), _BLOCK):
-        turn = line.spacing * loss[begin : begin + _BLOCK]
-        coarse = _less_one(np.multiply.outer(width * np.arange(rows), turn))
-        coarse *= weights[begin : begin + _BLOCK]
-        fine = _less_one(np.multiply.outer(np.arange(width), turn))
-        total += coarse @ fine.T + coarse.sum(axis=1)[:, None]
-        total += fine @ weights[begin : begin + _BLOCK]
-    return total.ravel()[: line.size]
-
-
-def _less_one(angle: Array) -> Complex:
-    """Return e^{i angle} - 1."""
-    return np.asarray(1j * np.sin(angle) - 2.0 * np.square(np.sin(0.5 * angle)))
-
-
-def _transform(weights: Array, loss: Array, line: Line) -> Complex:
-    """Return sum_j weights_j e^{i v loss_j} at every height v, as one product of two matrices.
-
-    With k = a m + b the phase at height k is the product of those at a m and at b.
-    """
-    if line.size * len(loss) > _MOST:
-        raise NoSpectrum
-    if line.size == 1:
-        return np.array([complex(weights.sum())])
-    width = math.isqrt(line.size - 1) + 1
-    rows = -(-line.size // width)
-    total = np.zeros((rows, width), dtype=np.complex128)
-    for begin in range(0, len(loss), _BLOCK):
-        part = slice(begin, begin + _BLOCK)
-        turn = 1j * line.spacing * loss[part]
-        coarse = np.exp(np.multiply.outer(width * np.arange(rows), turn)) * weights[part]
-        total += coarse @ np.exp(np.multiply.outer(np.arange(width), turn)).T
-    return total.ravel()[: line.size]
 
 
 def power(parts: Sequence[tuple[Spectrum, int]]) -> Spectrum:

@@ -15,7 +15,8 @@ from numpy.typing import NDArray
 
 from .curve import Curve
 from .gaussians import CHEAP_NODES, DEPTH, LOG_2PI, Columns, GaussianPair, log_sum, rounding
-from .spectrum import UNIT, Array, Complex, Cumulants, Line, Near, NoSpectrum, Spectrum
+from .lines import UNIT, Array, Complex, Line, NoSpectrum
+from .spectrum import Cumulants, Near, Spectrum
 
 Rows = NDArray[np.intp]
 Flags = NDArray[np.bool_]

@@ -14,7 +14,8 @@ from mpmath import mpf
 from fedprivacy.loss import Composed, Fold, GaussianMix, Gdp, Mix, Sampled, Side, inversion
 from fedprivacy.loss.curve import Swapped
 from fedprivacy.loss.gaussians import legendre, log_sum, log_sum_error
-from fedprivacy.loss.spectrum import Line, NoSpectrum, uniform_envelope
+from fedprivacy.loss.lines import Line, NoSpectrum
+from fedprivacy.loss.spectrum import uniform_envelope
 from fedprivacy.loss.stacks import Bundle
 
 

@@ -11,7 +11,7 @@ from mpmath import mpf
 
 from fedprivacy.loss import Composed, GaussianMix, Gdp, Sampled, inversion
 from fedprivacy.loss.gaussians import GaussianPair, log_sum, rounding
-from fedprivacy.loss.spectrum import UNIT, Line
+from fedprivacy.loss.lines import UNIT, Line
 from fedprivacy.loss.stacks import Bundle, Stack, _Plan, _Rules
 
 RATES = [1e-9, 1e-7, 1e-5, 1e-4, 1e-3, 1e-2, 0.1]

@@ -9,7 +9,7 @@ import fedprivacy as fp
 from fedprivacy.accountants import PldAccountant
 from fedprivacy.loss import Composed, Fold, GaussianMix, Gdp, Mix, Sampled, Side, inversion
 from fedprivacy.loss.lattice import TooLarge
-from fedprivacy.loss.spectrum import NoSpectrum
+from fedprivacy.loss.lines import NoSpectrum
 
 pytestmark = pytest.mark.slow
 
