@@ -206,9 +206,10 @@ def _interval(curve: Curve, question: _Question, tolerance: float) -> Interval:
     smoothed = functools.partial(_inverted, functools.partial(question.invert, True))
     ways = [smoothed, functools.partial(_direct, question)]
     if isinstance(curve, Composed):
-        ways[1] = functools.partial(_refined, curve, question, tolerance)
-        ways = ways[::-1] if curve.count <= _FEW else ways
-        ways.insert(1, functools.partial(_inverted, question.cut))
+        refined = functools.partial(_refined, curve, question, tolerance)
+        cut = functools.partial(_inverted, question.cut)
+        first = functools.partial(refined, _SMALL) if curve.count <= _FEW else smoothed
+        ways = [first, cut, functools.partial(refined, MAX_POINTS), smoothed]
     for way in ways:
         if not question.met_by(found):
             found = _meet(way(), found)
@@ -234,8 +235,8 @@ def _meet(one: Interval, other: Interval) -> Interval:
     return Interval(max(one.low, other.low), min(one.high, other.high), method, reason)
 
 
-def _refined(curve: Composed, question: _Question, tolerance: float) -> Interval:
-    """Refine a lattice until the interval is narrow enough, too large or late.
+def _refined(curve: Composed, question: _Question, tolerance: float, most: int) -> Interval:
+    """Refine a lattice until the interval is narrow enough, has too many points or is late.
 
     The first is a coarse one: how many points it has says how fine the finest can be.
     """
@@ -263,7 +264,7 @@ def _refined(curve: Composed, question: _Question, tolerance: float) -> Interval
         if stuck and points > _SMALL:
             break
         ratio = 0.85 / math.sqrt(too_wide) if math.isfinite(too_wide) and not stuck else 0.125
-        wanted, finest = step * min(max(ratio, 1 / 32), 0.7), 1.05 * step * points / MAX_POINTS
+        wanted, finest = step * min(max(ratio, 1 / 32), 0.7), 1.05 * step * points / most
         step = max(wanted, finest, 1.01 * floor)
         if step > 0.9 * best_step:
             reason = reason or _COARSE

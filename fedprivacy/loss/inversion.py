@@ -222,7 +222,7 @@ def _cumulants(curve: Moments, tilt: float) -> Cumulants:
         return Cumulants(math.inf, math.inf, math.inf)
 
 
-def invert(curve: Curve, x: float, log_delta: float, std: float) -> Inverted:
+def invert(curve: Curve, x: float, log_delta: float, std: float, start: float = 1.0) -> Inverted:
     """Return the inversion for epsilons near ``x``, where delta is about ``e^log_delta``.
 
     Where the moments do not fall off fast enough the profile is smoothed with ``std``.
@@ -231,18 +231,18 @@ def invert(curve: Curve, x: float, log_delta: float, std: float) -> Inverted:
         NoSpectrum: the curve has none there, or too many points would be needed.
     """
     try:
-        return _invert(curve, x, log_delta)
+        return _invert(curve, x, log_delta, start)
     except NoSpectrum:
         if not 1e-9 < std < 0.5:
             raise
         smooth = compose([(curve, 1), (Gdp(std), 1)])
-        return Smoothed(_invert(smooth, x, log_delta), std)
+        return Smoothed(_invert(smooth, x, log_delta, start), std)
 
 
 @functools.lru_cache(maxsize=8)
-def _invert(curve: Curve, x: float, log_delta: float) -> Inversion:
+def _invert(curve: Curve, x: float, log_delta: float, start: float) -> Inversion:
     """Return the inversion without smoothing."""
-    return invert_moments(curve, x, _DEPTH - log_delta, _MAX_POINTS)
+    return invert_moments(curve, x, _DEPTH - log_delta, _MAX_POINTS, start=start)
 
 
 def invert_moments(
@@ -252,6 +252,7 @@ def invert_moments(
     most_points: int,
     log_mass: float = 0.0,
     fine: bool = True,
+    start: float = 1.0,
 ) -> Inversion:
     """Return the inversion near ``x`` of what has these moments.
 
@@ -266,12 +267,13 @@ def invert_moments(
         most_points: of the line.
         log_mass: log of a bound on P's mass, above -depth.
         fine: whether to look closely at how fast the moments fall off.
+        start: about a tilt that says how far delta reaches, to begin with.
 
     Raises:
         NoSpectrum: there are none, or more points would be needed.
     """
     left = max(depth + log_mass, 4.0)
-    further = chernoff(moments, depth + left)
+    further = chernoff(moments, depth + left, start)
     width = further.reach - x
     if not 0.0 < width < math.inf:
         raise NoSpectrum
@@ -362,7 +364,7 @@ def epsilon_interval(
 
     def near(x: float, slope: float) -> Inverted:
         std = smoothing(tolerance * slope, slope) if smooth else 0.0
-        return invert(curve, x, log_delta, std)
+        return invert(curve, x, log_delta, std, 2.0 * found.tilt)
 
     return close_in(near, (x, found.tilt), found.tilt, delta, tolerance, slack)
 
@@ -448,16 +450,28 @@ def _following(
 def at_most(curve: Curve, delta: float, epsilon: float) -> bool:
     """Return whether Chernoff's bound shows that delta suffices at an epsilon.
 
+    Tilts of a few -log(delta) / epsilon do where the loss stays far below, and cost least.
+    """
+    least = -math.log(delta) / epsilon if epsilon > 0.0 else math.inf
+    if any(_bounded(curve, times * least, delta, epsilon) for times in (1.5, 4.0)):
+        return True
+    return _bounded(curve, chernoff(curve, -math.log(delta)).tilt, delta, epsilon)
+
+
+def _bounded(curve: Curve, tilt: float, delta: float, epsilon: float) -> bool:
+    """Return whether delta suffices, as seen from one moment.
+
     (1 - e^{x - L})^+ is at most c^c / (1 + c)^{1 + c} times e^{c (L - x)}, for any c > 0.
     """
+    if not 0.0 < tilt < 1e12:
+        return False
     try:
-        tilt = chernoff(curve, -math.log(delta)).tilt
         log_delta = curve.spectrum(Line(tilt, 0.0, 1)).log_moment - tilt * epsilon
-        log_delta -= math.log1p(tilt) + tilt * math.log1p(1.0 / tilt)
-        size = 1.0 + abs(log_delta) + 2.0 * tilt * epsilon
-        return log_delta + 1e-14 * size <= math.log(delta)
     except NoSpectrum:
         return False
+    log_delta -= math.log1p(tilt) + tilt * math.log1p(1.0 / tilt)
+    size = 1.0 + abs(log_delta) + 2.0 * tilt * epsilon
+    return log_delta + 1e-14 * size <= math.log(delta)
 
 
 def smoothing(tolerance: float, slope: float) -> float:
@@ -469,11 +483,10 @@ def _around(inverted: Inverted, delta: float, start: float, slack: float) -> tup
     """Return certified (low, high) of the epsilon at a delta from one inversion."""
     most, least = delta + slack, delta - slack
 
-    def low(x: float) -> float:
-        return float(inverted.bounds(np.array([x]))[0][0])
-
-    def high(x: float) -> float:
-        return float(inverted.bounds(np.array([x]))[1][0])
+    @functools.cache
+    def both(x: float) -> tuple[float, float]:
+        low, high = inverted.bounds(np.array([x]))
+        return float(low[0]), float(high[0])
 
     at, slope = solve(inverted, delta, start)
 
@@ -481,11 +494,11 @@ def _around(inverted: Inverted, delta: float, start: float, slack: float) -> tup
         wanted = 1.01 * excess / slope if slope > 0 else 1.0
         return min(max(wanted, 1e-14 * (1.0 + at)), 1.0 + at) if wanted == wanted else 1.0
 
-    below = _first(lambda x: low(x) >= most, at, -step(most - low(at)))
-    above = _first(lambda x: high(x) <= least, at, step(high(at) - least))
+    below = _first(lambda x: both(x)[0] >= most, at, -step(most - both(at)[0]))
+    above = _first(lambda x: both(x)[1] <= least, at, step(both(at)[1] - least))
     ends = 0.0 if below is None else below, math.inf if above is None else above
-    centre = start if low(start) >= most else 0.0, start if high(start) <= least else math.inf
-    return _meet(ends, centre)
+    low, high = both(start)
+    return _meet(ends, (start if low >= most else 0.0, start if high <= least else math.inf))
 
 
 def _first(holds: Callable[[float], bool], start: float, step: float) -> float | None:

@@ -122,7 +122,9 @@ class Piece:
         log_width = np.tile(np.log(best.radius * widths), len(best.middle))
         errors = [best.log_error, interval.log_outside, *self._log_edges(tilt)]
         log_error = float(log_total(np.array(errors)))
-        return self.pair.rule_at(y, log_width, tilt, log_error, self.weight if best.plain else 0.0)
+        weight = self.weight if best.plain else 0.0
+        displaced = 4.0 * UNIT * (interval.high - interval.low)
+        return self.pair.rule_at(y, log_width, tilt, log_error, weight, displaced)
 
     def _interval(self, tilt: float, near: bool, whole: bool, floor: float) -> _Interval:
         """Return where the piece is integrated: for itself, and for P's mass as well."""
