@@ -26,6 +26,24 @@ _MOST_PANELS = 1 << 14
 _HALVINGS = 14
 
 
+class _Asked(NamedTuple):
+    """What a rule is for.
+
+    Args:
+        tilt: real part of s.
+        height: largest imaginary part.
+        near: whether the nodes may serve P's own mass, too.
+        whole: whether the piece is a half line of a whole round.
+        floor: log of a size; errors of e^-40 times that do not matter.
+    """
+
+    tilt: float
+    height: float
+    near: bool
+    whole: bool
+    floor: float
+
+
 class _Interval(NamedTuple):
     """Where a piece is integrated, and the log of a bound on what is outside."""
 
@@ -107,11 +125,11 @@ class Piece:
         Raises:
             NoSpectrum: it would need too many nodes.
         """
-        floor = log_size - math.log(self.weight)
-        interval = self._interval(tilt, near, whole, floor)
+        asked = _Asked(tilt, height, near, whole, log_size - math.log(self.weight))
+        interval = self._interval(asked)
         best: _Plan | None = None
-        for width in self._widths(height, whole):
-            plan = self._plan(tilt, height, near, whole, floor, width, interval)
+        for width in self._widths(asked):
+            plan = self._plan(asked, width, interval)
             if plan is not None and best is not None and plan.nodes >= best.nodes:
                 break
             best = plan or best
@@ -126,76 +144,63 @@ class Piece:
         displaced = 4.0 * UNIT * (interval.high - interval.low)
         return self.pair.rule_at(y, log_width, tilt, log_error, weight, displaced)
 
-    def _interval(self, tilt: float, near: bool, whole: bool, floor: float) -> _Interval:
+    def _interval(self, asked: _Asked) -> _Interval:
         """Return where the piece is integrated: for itself, and for P's mass as well."""
-        depth = max(DEPTH + 1.0 - floor, 1.0)
-        here, plain = self.pair.span(tilt, depth), self.pair.span(0.0, depth)
-        start, stop = self._within(tilt, depth)
+        depth = max(DEPTH + 1.0 - asked.floor, 1.0)
+        here, plain = self.pair.span(asked.tilt, depth), self.pair.span(0.0, depth)
+        start, stop = self._within(asked.tilt, depth)
         low, high = between(start, stop, min(here[0], plain[0]), max(here[1], plain[1]))
         found = _Interval(low, high, 2.0 - depth)
-        return found if whole else self._trimmed(tilt, near, floor, found)
+        return found if asked.whole else self._trimmed(asked, found)
 
-    def _trimmed(self, tilt: float, near: bool, floor: float, interval: _Interval) -> _Interval:
+    def _trimmed(self, asked: _Asked, interval: _Interval) -> _Interval:
         """Return the interval less the outer cells that hardly count."""
         if not interval.high - interval.low < MAX_NODES / 4.0 - 1.0:
             raise NoSpectrum
-        edges, log_top = self.pair.cells(interval.low, interval.high, tilt)
-        if near:
+        edges, log_top = self.pair.cells(interval.low, interval.high, asked.tilt)
+        if asked.near:
             log_top = np.maximum(log_top, self.pair.cells(interval.low, interval.high, 0.0)[1])
-        target = max(float(np.max(log_top)) - 5.0, floor) - DEPTH
+        target = max(float(np.max(log_top)) - 5.0, asked.floor) - DEPTH
         heavy = np.flatnonzero(log_top > min(target, float(np.max(log_top)) - 1e-9))
         dropped = target + math.log(len(log_top))
         outside = float(np.logaddexp(interval.log_outside, dropped))
         return _Interval(float(edges[heavy[0]]), float(edges[heavy[-1] + 1]), outside)
 
-    def _widths(self, height: float, whole: bool) -> Iterator[float]:
+    def _widths(self, asked: _Asked) -> Iterator[float]:
         """Yield widths of panels to try, until one needs more nodes than the one before."""
         spread = max(self.pair.spread, 1e-9)
         widest = min(1.5, 2.0 / spread)
-        if whole:
-            yield min(widest, 40.0 / max(height * spread, 1e-9))
+        if asked.whole:
+            yield min(widest, 40.0 / max(asked.height * spread, 1e-9))
         else:
             yield from (widest / 2**k for k in range(_HALVINGS))
 
-    def _plan(
-        self,
-        tilt: float,
-        height: float,
-        near: bool,
-        whole: bool,
-        floor: float,
-        width: float,
-        inside: _Interval,
-    ) -> _Plan | None:
+    def _plan(self, asked: _Asked, width: float, inside: _Interval) -> _Plan | None:
         """Return panels of about a width, None where they would need too many nodes."""
         panels = math.ceil((inside.high - inside.low) / width)
         if panels > _MOST_PANELS:
             return None
         radius = (inside.high - inside.low) / (2 * panels)
         middle = np.asarray(inside.low + radius * (2 * np.arange(panels) + 1.0), dtype=np.float64)
-        log_top = self.pair.log_top(middle - radius, middle + radius, tilt) + math.log(2 * radius)
-        plain = near and (not whole or float(log_total(log_top)) + math.log(self.weight) < 1.0)
+        log_top = self.pair.log_top(middle - radius, middle + radius, asked.tilt)
+        log_top = log_top + math.log(2 * radius)
+        size = float(log_total(log_top)) + math.log(self.weight)
+        plain = asked.near and (not asked.whole or size < 1.0)
         if plain:
             mass = self.pair.log_top(middle - radius, middle + radius, 0.0) + math.log(2 * radius)
             log_top = np.maximum(log_top, mass)
-        target = max(float(np.max(log_top)) - 5.0, floor) - DEPTH
+        target = max(float(np.max(log_top)) - 5.0, asked.floor) - DEPTH
         wanted = log_top > target
         wanted[np.argmax(log_top)] = True
         try:
-            factor, rho = self._ellipse(middle[wanted], radius, tilt, height, plain, target)
+            factor, rho = self._ellipse(asked, middle[wanted], radius, plain, target)
             count = _node_count((factor - target) / (2 * math.log(rho)))
         except NoSpectrum:
             return None
         return _Plan(middle[wanted], radius, count, math.log(2 * panels + 4) + target, plain)
 
     def _ellipse(
-        self,
-        middle: Array,
-        radius: float,
-        tilt: float,
-        height: float,
-        plain: bool,
-        target: float,
+        self, asked: _Asked, middle: Array, radius: float, plain: bool, target: float
     ) -> tuple[float, float]:
         """Return (log of a factor, rho): a panel errs by the factor times rho^-2n at most.
 
@@ -207,10 +212,10 @@ class Piece:
             if d * self.pair.spread > 3.0:
                 continue
             low, high = middle - reach, middle + reach
-            needed = self.pair.log_top(low, high, tilt)
-            if height > 0.0:
-                needed = needed + height * self.pair.phase(d, low, high)
-            needed = needed + self.pair.log_growth(d, tilt)
+            needed = self.pair.log_top(low, high, asked.tilt)
+            if asked.height > 0.0:
+                needed = needed + asked.height * self.pair.phase(d, low, high)
+            needed = needed + self.pair.log_growth(d, asked.tilt)
             if plain:
                 needed = np.maximum(needed, self.pair.log_top(low, high, 0.0) + 0.5 * d * d)
             factor = float(np.max(needed)) + math.log(64.0 / 15.0 * radius / (1.0 - rho**-2))
