@@ -46,4 +46,7 @@ def norm(value: Any) -> float:
 
 def is_finite(value: Any) -> bool:
     """Return whether every entry of an array or tensor is finite."""
-    return math.isfinite(float(abs(value).max())) if len(value.reshape(-1)) else True
+    if not len(value.reshape(-1)):
+        return True
+    ends = (value.min(), value.max()) if isinstance(value, np.ndarray) else value.aminmax()
+    return all(math.isfinite(float(end)) for end in ends)

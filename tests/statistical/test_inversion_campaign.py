@@ -7,7 +7,7 @@ import pytest
 
 import fedprivacy as fp
 from fedprivacy.accountants import PldAccountant
-from fedprivacy.loss import Composed, Fold, GaussianMix, Gdp, Mix, Sampled, Side, inversion
+from fedprivacy.loss import Composed, Fold, GaussianMix, Gdp, Mix, Sampled, Side, inversion, jumps
 from fedprivacy.loss.lattice import TooLarge
 from fedprivacy.loss.lines import NoSpectrum
 
@@ -129,6 +129,33 @@ def test_lattices_agree(seed):
         below = curve.composition(step, Side.DOWN, 1e-7 * delta).epsilon(delta)
         above = curve.composition(step, Side.UP, 1e-7 * delta).epsilon(delta)
     except (NoSpectrum, TooLarge):
+        return
+    assert below <= high and low <= above
+
+
+@pytest.mark.parametrize("seed", range(200))
+def test_cut_rounds_agree_with_lattices_and_with_themselves(seed):
+    rng = random.Random(500_000 + seed)
+    z, q = log_uniform(rng, 0.3, 20), log_uniform(rng, 1e-6, 0.02)
+    rounds, delta = int(log_uniform(rng, 2, min(1e6, 30 / q))), log_uniform(rng, 1e-15, 1e-3)
+    curve = leaf(rng.choice(KINDS), z, q)
+    curve = Composed(((curve.swap() if rng.random() < 0.2 else curve, rounds),))
+    try:
+        low, high = jumps.epsilon_interval(curve, delta, 1e-3)
+    except NoSpectrum:
+        return
+    for epsilon in (low, high):
+        if 0 < epsilon < math.inf:
+            try:
+                least, most = jumps.delta_interval(curve, epsilon, 1e-3)
+            except NoSpectrum:
+                continue
+            assert least <= delta if epsilon == high else most >= delta
+    try:
+        step = max(low, 0.02) / 300
+        below = curve.composition(step, Side.DOWN, 1e-7 * delta).epsilon(delta)
+        above = curve.composition(step, Side.UP, 1e-7 * delta).epsilon(delta)
+    except TooLarge:
         return
     assert below <= high and low <= above
 
