@@ -46,6 +46,14 @@ class Curve(ABC):
         """Whether ``tails`` is exact up to floating point, whatever the side."""
         return True
 
+    @property
+    def amplifiable(self) -> bool:
+        """Whether ``tails`` from below are a pair's with both P and Q lowered, if at all.
+
+        Then mixing P with Q keeps them from below, which raised Q would not.
+        """
+        return self.exact
+
     @abstractmethod
     def tails(self, loss: Array, side: Side = Side.UP) -> Tails:
         """Return the four log-masses at each loss, on the asked side where not exact."""
@@ -114,10 +122,10 @@ class Curve(ABC):
     def lattice(self, step: float, side: Side, tail_mass: float = TAIL_MASS) -> Lattice:
         """Return the loss rounded to multiples of ``step`` on the given side.
 
-        Nothing is certified from below where the tails are not exact: a composition's lower
-        lattice raises Q, and an amplified pair's P contains Q.
+        Nothing is certified from below where the tails are not: a composition's lower lattice
+        raises Q, and an amplified pair's P contains Q.
         """
-        if side is Side.DOWN and not self.exact:
+        if side is Side.DOWN and not self.amplifiable:
             return Lattice(step, 0, np.zeros(1), 0.0)
         return lattices.discretise(lambda x: self.tails(x, side), step, side, tail_mass)
 
@@ -134,7 +142,12 @@ class Swapped(Curve):
         return self.curve.exact
 
     def tails(self, loss: Array, side: Side = Side.UP) -> Tails:
-        """Return the curve's tails at -loss with the roles exchanged."""
+        """Return the curve's tails at -loss with the roles exchanged.
+
+        Nothing from below where the curve's are not exact: what lowers its Q would raise this one.
+        """
+        if side is Side.DOWN and not self.curve.exact:
+            return lattices.nothing(loss)
         p_above, q_above, p_below, q_below = self.curve.tails(-loss, side)
         return Tails(q_below, p_below, q_above, p_above)
 

@@ -12,13 +12,14 @@ P-mass times ``exp(-loss)``. What each side may do to a pair (P, Q):
   into it, just large enough; if it lies above, a share of the cell below. What little is left
   above keeps its P-mass with Q raised to fit. A cell that cannot be lifted falls one point down.
 
-Both sides err in second order of the step.
+Both sides err in second order of the step. ``floored`` errs in first order, and never raises Q.
 
 Rounding in the tails is counted: UP adds, DOWN subtracts ``_rounding`` of each cell.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum
@@ -53,6 +54,12 @@ class Tails(NamedTuple):
     q_above: Array
     p_below: Array
     q_below: Array
+
+
+def nothing(loss: Array) -> Tails:
+    """Return the tails of no mass at all, which every pair dominates."""
+    none = np.full(np.shape(loss), -np.inf)
+    return Tails(none, none, none, none)
 
 
 class TooLarge(Exception):
@@ -126,6 +133,29 @@ def discretise(
     edges = step * np.arange(low, high + 1, dtype=np.float64)
     mass, beyond = connect_the_dots(tails, edges)
     return Lattice(step, low, mass, beyond)
+
+
+def floored(
+    tails: Callable[[Array], Tails], step: float, tail_mass: float, error: float = 0.0
+) -> Lattice:
+    """Round a loss down to multiples of ``step``, lowering P and never raising Q.
+
+    A cell from x to x + step with Q-mass q goes to x with P-mass q e^x: at most its own. So P and Q
+    are at most those of a post-processed pair, which stays so under composition, when outcomes are
+    left out, and when P is mixed with Q.
+    """
+    if step > _WIDE:
+        return Lattice(step, 0, np.zeros(1), 0.0)
+    low, high = support(tails, step, tail_mass)
+    edges = step * np.arange(low, high + 1, dtype=np.float64)
+    found = tails(edges)
+    cells = _cells(
+        _slice(found, slice(None, -1)), _slice(found, slice(1, None)), edges[:-1], edges[:-1]
+    )
+    top = math.exp(min(float(found.q_above[-1]) + edges[-1], 0.0))
+    return Lattice(
+        step, low, np.append(np.maximum(cells.q - cells.error, 0.0), top * (1 - 1e-12)), 0.0
+    )
 
 
 class _Cells(NamedTuple):

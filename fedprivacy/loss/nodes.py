@@ -43,9 +43,8 @@ class Sampled(Curve):
 
     def tails(self, loss: Array, side: Side = Side.UP) -> Tails:
         """Return the inner tails at the inner loss, mixed; nothing from below where not exact."""
-        if side is Side.DOWN and not self.inner.exact:
-            nothing = np.full(np.shape(loss), -np.inf)
-            return Tails(nothing, nothing, nothing, nothing)
+        if side is Side.DOWN and not self.inner.amplifiable:
+            return lattices.nothing(loss)
         inner_loss = _inner_loss(loss, self.q)
         inner = self.inner.tails(inner_loss, side)
         rest = math.log1p(-self.q)
@@ -63,6 +62,11 @@ class Sampled(Curve):
     def exact(self) -> bool:
         """Whether the inner tails are."""
         return self.inner.exact
+
+    @property
+    def amplifiable(self) -> bool:
+        """Whether the inner curve is."""
+        return self.inner.amplifiable
 
     def pairs(self) -> Labelled:
         """Return the sampled pairs: the label has the same law with and without the unit."""
@@ -239,6 +243,11 @@ class Mix(Curve):
         """Whether all parts' tails are."""
         return all(curve.exact for _, curve in self.parts)
 
+    @property
+    def amplifiable(self) -> bool:
+        """Whether all parts are."""
+        return all(curve.amplifiable for _, curve in self.parts)
+
     def tails(self, loss: Array, side: Side = Side.UP) -> Tails:
         """Return the weighted sums of the parts' tails."""
         logs = [math.log(weight) for weight, _ in self.parts]
@@ -299,6 +308,11 @@ class Composed(Curve):
     def exact(self) -> bool:
         """False: the tails are those of a lattice."""
         return False
+
+    @property
+    def amplifiable(self) -> bool:
+        """Whether the lattice from below never raises Q: it does not where all parts are exact."""
+        return all(curve.exact for curve, _ in self.parts)
 
     @property
     def count(self) -> int:
@@ -384,11 +398,18 @@ def spread(curve: Curve) -> float:
     return math.sqrt(max(float(total), 1e-24))
 
 
-def _at_any_step(curve: Curve, step: float, side: Side) -> Lattice:
+def _floored(curve: Composed, step: float) -> Lattice:
+    """Return a lattice from below that never raises Q."""
+    share = TAIL_MASS / curve.count
+    parts = [(lattices.floored(part.tails, step, share), count) for part, count in curve.parts]
+    return Composition(parts, Side.DOWN).lattice()
+
+
+def _at_any_step(curve: Composed, step: float, side: Side) -> Lattice:
     """Return the lattice of the given step, or of the first coarser one that is small enough."""
     for _ in range(30):
         try:
-            return curve.lattice(step, side)
+            return curve.lattice(step, side) if side is Side.UP else _floored(curve, step)
         except lattices.TooLarge:
             step *= 4.0
     return Lattice(step, 0, np.zeros(1), 1.0 if side is Side.UP else 0.0)
@@ -397,16 +418,24 @@ def _at_any_step(curve: Curve, step: float, side: Side) -> Lattice:
 @functools.lru_cache(maxsize=64)
 def _cumulated(curve: Composed, side: Side) -> tuple[Array, Array, Array, Array, Array]:
     """Return lattice points and the four log-masses above or at-or-below each gap between them."""
-    rounded = _at_any_step(curve, max(spread(curve) / 400.0, 1e-7), side)
+    finer = 400.0 if side is Side.UP else 2000.0
+    rounded = _at_any_step(curve, max(spread(curve) / finer, 1e-7), side)
     losses = rounded.losses()
     q = rounded.mass * np.exp(-losses)
     absent = max(1.0 - float(q.sum()), 0.0) if side is Side.UP else 0.0
     with np.errstate(divide="ignore"):
-        p_above = np.log(np.append(np.cumsum(rounded.mass[::-1])[::-1], 0.0) + rounded.infinite)
-        q_above = np.log(np.append(np.cumsum(q[::-1])[::-1], 0.0))
-        p_below = np.log(np.append(0.0, np.cumsum(rounded.mass)))
-        q_below = np.log(absent + np.append(0.0, np.cumsum(q)))
+        p_above = np.log(
+            np.append(_cumulated_sum(rounded.mass[::-1])[::-1], 0.0) + rounded.infinite
+        )
+        q_above = np.log(np.append(_cumulated_sum(q[::-1])[::-1], 0.0))
+        p_below = np.log(np.append(0.0, _cumulated_sum(rounded.mass)))
+        q_below = np.log(absent + np.append(0.0, _cumulated_sum(q)))
     return losses, p_above, q_above, p_below, q_below
+
+
+def _cumulated_sum(values: Array) -> Array:
+    """Return cumulated sums, rounded once: in extended precision where the machine has it."""
+    return np.cumsum(values, dtype=np.longdouble).astype(np.float64)
 
 
 def compose(parts: Iterable[tuple[Curve, int]]) -> Curve:
