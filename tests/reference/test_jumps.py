@@ -154,6 +154,15 @@ def test_moments_of_many_cut_rounds_hold_the_truth():
     assert sum(check_cut_moments(random.Random(seed)) for seed in range(100, 400)) >= 150
 
 
+def test_a_steep_tilt_reaches_the_cut_far_from_all_means():
+    cut = jumps.cut_round(sampled(1.0, 1e-9), 10.0)
+    found = cut.calm.spectrum(Line(60.0, 0.5, 3))
+    for k in range(3):
+        value = sum(exact_piece(piece, complex(60.0, 0.5 * k))[1] for piece in cut.calm.pieces)
+        assert value.real > 1e40 or k
+        assert abs(found.values[k] - value * np.exp(-wide(found.log_size))) <= found.error[k] < 1e-9
+
+
 @pytest.mark.parametrize("seed", range(30))
 def test_no_loss_below_the_cut_exceeds_the_bound_of_its_piece(seed):
     rng = random.Random(seed)
@@ -251,6 +260,20 @@ def test_terms_left_out_have_no_more_mass_than_is_said(count):
             assert term.log_ways == pytest.approx(sum(map(math.log, ways)), abs=1e-9)
             kept += float(joint[pattern])
         assert 1.0 - kept <= math.exp(terms.log_rest) + 1e-12
+
+
+def test_rare_patterns_among_the_counted_numbers_are_left_out_with_their_mass():
+    run = Composed(((sampled(0.5, 0.05), 20), (sampled(0.5, 1e-4), 20)))
+    cuts = [jumps.cut_round(part, 1.5) for part, _ in run.parts]
+    terms = jumps.divide(run, 1.5, -6.5)
+    kept = {tuple(dict(term.parts).get(cut.jumps, 0) for cut in cuts) for term, _ in terms.counting}
+    most = max(map(sum, kept))
+    dropped = [(i, j) for i in range(most) for j in range(most - i) if (i, j) not in kept]
+    assert dropped
+    single = [[binom.pmf(k, 20, cut.mass) for k in range(most + 1)] for cut in cuts]
+    beyond = jumps._log_more(20 * sum(cut.mass for cut in cuts), most)
+    least = sum(single[0][i] * single[1][j] for i, j in dropped)
+    assert math.exp(terms.log_rest) >= least + math.exp(beyond) * (1 - 1e-6)
 
 
 # Whole runs whose law is known in closed form: labels with Gaussians of their own.
