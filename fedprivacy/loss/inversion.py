@@ -240,7 +240,7 @@ def invert(curve: Curve, x: float, log_delta: float, std: float, start: float = 
 
 
 @functools.lru_cache(maxsize=8)
-def _invert(curve: Curve, x: float, log_delta: float, start: float) -> Inversion:
+def _invert(curve: Curve, x: float, log_delta: float, start: float = 1.0) -> Inversion:
     """Return the inversion without smoothing."""
     return invert_moments(curve, x, _DEPTH - log_delta, _MAX_POINTS, start=start)
 
