@@ -93,7 +93,7 @@ def exact_piece(piece, s):
         low, high = min(low, piece.stop - 15), piece.stop
     low = max(low, piece.start)
     count = int((high - low) * max(1, spread / 2, abs(s.imag) * spread / 40)) + 2
-    if count > 2000:
+    if count > 2000 or t * (t - 1) * spread**2 > 16_000:  # beyond what extended numbers hold
         raise NoSpectrum
     at, share = _nodes()
     edges = np.linspace(wide(low), wide(high), count + 1)
