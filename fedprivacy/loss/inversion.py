@@ -339,7 +339,7 @@ def delta_interval(
         log_delta = guess
     std = smoothing(tolerance, found.tilt) if smooth else 0.0
     low, high = invert(curve, epsilon, guess, std).bounds(np.array([epsilon]))
-    return float(low[0]), min(float(high[0]), 1.0)
+    return float(low[0]), min(1.0, float(high[0]))
 
 
 def epsilon_interval(

@@ -13,6 +13,8 @@ from __future__ import annotations
 
 import itertools
 import math
+import sys
+import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
@@ -114,7 +116,8 @@ class Sum:
 
     def bounds(self, x: Array) -> tuple[Array, Array]:
         """Return certified (low, high) of delta at each x."""
-        low, high = np.zeros_like(x), np.full_like(x, math.exp(self.log_rest) * (1 + 1e-9))
+        rest = math.exp(self.log_rest) * (1 + 1e-9) + sys.float_info.min
+        low, high = np.zeros_like(x), np.full_like(x, rest)
         for tilt, log_moment in self.tails:
             exponent = log_moment - tilt * x
             slack = 1e-12 + 8 * UNIT * (abs(log_moment) + tilt * np.abs(x))
@@ -122,7 +125,7 @@ class Sum:
         for one in self.inverted:
             least, most = one.bounds(x)
             low, high = low + least, high + most
-        return low * (1 - 1e-14), high * (1 + 1e-14)
+        return low * (1 - 2e-14), high * (1 + 2e-14)
 
     def value_and_fall(self, x: float) -> tuple[float, float]:
         """Return the sum of the inverted terms and minus its slope at x."""
@@ -244,8 +247,8 @@ def divide(curve: Composed, loss: float, log_least: float) -> Terms:
             dropped += math.exp(log_mass)
         else:
             counting.append((term, log_mass))
-    rest = dropped + math.exp(log_rest)
-    return Terms(counting, math.log(rest) + 1e-9 if rest > 0 else -math.inf)
+    log_dropped = math.log(dropped) if dropped > 0 else -math.inf
+    return Terms(counting, float(np.logaddexp(log_dropped, log_rest)) + 1e-9)
 
 
 def _log_more(expected: float, most: int) -> float:
@@ -281,7 +284,12 @@ def _term(cuts: Sequence[tuple[Cut, int]], jumps: Sequence[int]) -> tuple[Term, 
 
 
 def invert(
-    curve: Composed, x: float, log_delta: float, error: float, least_std: float = 0.0
+    curve: Composed,
+    x: float,
+    log_delta: float,
+    error: float,
+    least_std: float = 0.0,
+    until: float = math.inf,
 ) -> Sum:
     """Return the profile near an epsilon above 0, cut a little beyond it.
 
@@ -291,9 +299,10 @@ def invert(
         log_delta: about the log of delta there.
         error: by about which share of delta each term may be off through smoothing.
         least_std: smoothing with less than this is not worth while.
+        until: no term is begun after this time of ``time.monotonic``.
 
     Raises:
-        NoSpectrum: the method does not reach this run.
+        NoSpectrum: the method does not reach this run, or not in time.
     """
     if not 0.0 < x < math.inf:
         raise NoSpectrum
@@ -302,6 +311,8 @@ def invert(
     inverted: list[Inverted] = []
     tails: list[tuple[float, float]] = []
     for term, log_mass in terms.counting:
+        if time.monotonic() > until:
+            raise NoSpectrum
         found = chernoff(term, depth)
         if found.reach < x:
             tails.append((found.tilt, term.spectrum(Line(found.tilt, 0.0, 1)).log_moment))
@@ -321,7 +332,7 @@ def _invert(term: Term, x: float, depth: float, std: float, log_mass: float) -> 
         return Smoothed(invert_moments(smooth, x, depth, _MAX_POINTS, log_mass, False), std)
 
 
-def _start(curve: Composed, log_delta: float) -> tuple[float, float]:
+def _start(curve: Composed, log_delta: float, until: float) -> tuple[float, float]:
     """Return about where delta is e^log_delta, from above, and how fast it falls there."""
     found = chernoff(curve, -log_delta)
     x, slope = min(found.reach, 1e6), found.tilt
@@ -330,7 +341,7 @@ def _start(curve: Composed, log_delta: float) -> tuple[float, float]:
         tails = [chernoff(t, -log_delta) for t, log_mass in terms.counting if log_mass > log_delta]
         reach = max(_sharper(tail) for tail in tails)
         slope = min(tail.tilt for tail in tails)
-        if not 0.0 < reach < 0.95 * x:
+        if not 0.0 < reach < 0.95 * x or time.monotonic() > until:
             break
         x = reach
     return x, slope
@@ -354,11 +365,13 @@ def epsilon_interval(
     if not isinstance(run, Composed):
         raise NoSpectrum
     composed, log_delta = run, math.log(delta)
+    until = time.monotonic() + (math.inf if deadline is None else deadline)
 
     def near(x: float, slope: float) -> Inverted:
-        return invert(composed, x, log_delta, 0.3 * tolerance * slope, 0.3 * tolerance)
+        error = 0.3 * tolerance * slope
+        return invert(composed, x, log_delta, error, 0.3 * tolerance, until)
 
-    start = _start(composed, log_delta)
+    start = _start(composed, log_delta, until)
     return close_in(near, start, _LEAST_SLOPE, delta, tolerance, slack, deadline)
 
 
@@ -380,4 +393,4 @@ def delta_interval(curve: Curve, epsilon: float, tolerance: float) -> tuple[floa
             break
         log_delta = guess
     low, high = invert(curve, epsilon, guess, tolerance).bounds(np.array([epsilon]))
-    return float(low[0]), min(float(high[0]), 1.0)
+    return float(low[0]), min(1.0, float(high[0]))

@@ -162,7 +162,7 @@ class Piece:
             log_top = np.maximum(log_top, self.pair.cells(interval.low, interval.high, 0.0)[1])
         target = max(float(np.max(log_top)) - 5.0, asked.floor) - DEPTH
         heavy = np.flatnonzero(log_top > min(target, float(np.max(log_top)) - 1e-9))
-        dropped = target + math.log(len(log_top))
+        dropped = target + math.log(2 * len(log_top))
         outside = float(np.logaddexp(interval.log_outside, dropped))
         return _Interval(float(edges[heavy[0]]), float(edges[heavy[-1] + 1]), outside)
 
@@ -276,6 +276,7 @@ class Part:
         size = self.cumulants(line.tilt).value if self.rare else 0.0
         rules = [piece.rule(line.tilt, line.top, near, whole, size) for piece in self.pieces]
         found = [(math.log(p.weight), rule) for p, rule in zip(self.pieces, rules, strict=True)]
+        wobbles = [rule.wobble + 4.0 * UNIT * abs(log_weight) for log_weight, rule in found]
         errors = [log_weight + rule.log_error for log_weight, rule in found]
         plain = [rule.log_plain + w for w, rule in found if rule.log_plain is not None]
         near = len(plain) == len(found)
@@ -284,7 +285,7 @@ class Part:
         rule = Rule(
             np.concatenate([rule.log_weight + log_weight for log_weight, rule in found]),
             np.concatenate([rule.loss for _, rule in found]),
-            np.concatenate([rule.wobble for _, rule in found]),
+            np.concatenate(wobbles),
             np.concatenate([rule.slip for _, rule in found]),
             float(spectra.log_total(np.array(errors))),
             self.atom,

@@ -131,7 +131,7 @@ class Rule:
         atom: mass at loss 0 beside the nodes.
         log_plain: logs of the weights without the tilt, where the rule also integrates P's mass;
             then all errors hold for ``e^{(tilt + i v) loss} - 1``, too.
-        missing: P's mass of outcomes that are not integrated, to 1e-14 of itself.
+        missing: P's mass of outcomes that are not integrated, to 1e-13 of itself.
     """
 
     log_weight: Array
@@ -180,7 +180,7 @@ class Rule:
         )
         slip = float(weights @ (self.slip + 6 * UNIT * np.abs(loss)))
         fixed = float(np.abs(risen) @ (self.wobble + units)) + line.tilt * slip
-        fixed += 2e-14 * self.missing
+        fixed += 2e-13 * self.missing
         moved = turned_off + np.minimum(2.0 * wobble, reached * heights) + slip * heights
         error = 1.001 * (fixed + moved + math.exp(min(self.log_error, 700.0)))
         near = float(risen.sum()) - self.missing + turns
