@@ -47,6 +47,8 @@ _STEEPEST = 2.0
 _MOST_STD = 0.4
 _REACH = 60.0
 """Of the grid on which cuts are looked for, beyond all means."""
+_FARTHEST = 1e6
+"""How large means may be, in standard deviations."""
 
 
 class Cut(NamedTuple):
@@ -171,11 +173,13 @@ def _crossings(piece: Piece, loss: float) -> tuple[float, float]:
     """Return (left, right): beyond them the loss is above a level; infinite if it is not.
 
     Raises:
-        NoSpectrum: it is above the level everywhere.
+        NoSpectrum: it is above the level everywhere, or the means are too far apart to look.
     """
     if piece.most <= loss:
         return -math.inf, math.inf
     pair = piece.pair
+    if not pair.reach < _FARTHEST:
+        raise NoSpectrum
     means = [mean for _, mean in pair.p + pair.q]
     low, high = max(min(means) - _REACH, piece.start), max(means) + _REACH
     y = np.linspace(low, max(high, low + 1.0), 1025)

@@ -226,7 +226,7 @@ class GaussianMix(Curve):
             value, slope = self._loss(root), self._slope(root)
             up = sign * (value - loss) < 0
             low, high = np.where(up, root, low), np.where(up, high, root)
-            with np.errstate(divide="ignore", invalid="ignore"):
+            with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
                 newton = root - (value - loss) / slope
             inside = (newton >= low) & (newton <= high)
             following = np.where(inside, newton, 0.5 * (low + high))
