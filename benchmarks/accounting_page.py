@@ -12,11 +12,13 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from papers.pages import put
 from tables import milliseconds, ratio, table
 
 HERE = Path(__file__).parent
 KEPT = HERE / "results" / "accounting.json"
-PAGE = HERE.parent / "docs" / "comparison.md"
+PAGE = "../comparison.md"
+"""Beside the papers' pages."""
 LOOSE = ("dp-accounting PLD default", "dp-accounting RDP", "opacus RDP", "autodp RDP")
 
 
@@ -25,28 +27,18 @@ def main(file: Path | None) -> None:
     if file is not None:
         shutil.copyfile(file, KEPT)
     run: dict[str, Any] = json.loads(KEPT.read_text())
-    put("sampled", sampled(run["sampled"]))
-    put("exponent", f"Our cost grows like T^{run['exponent']:.2f} from 1e2 to 1e6 rounds.")
-    put("calibration", answers(run["calibration"], "budget", "noise multiplier"))
+    put(PAGE, "sampled", sampled(run["sampled"]))
+    put(PAGE, "exponent", f"Our cost grows like T^{run['exponent']:.2f} from 1e2 to 1e6 rounds.")
+    put(PAGE, "calibration", answers(run["calibration"], "budget", "noise multiplier"))
     others = run["gaussian"] + run["mixed"] + run["cohorts"]
-    put("others", answers(others, "question", "answer"))
+    put(PAGE, "others", answers(others, "question", "answer"))
     rows = [
         [one["way"], str(one["rounds"]), f"{1e3 * one['seconds_each']:.3f}"]
         for one in run["training"]
     ]
-    put("rounds", table(["", "rounds", "ms a round"], rows))
-    put("memory", memory(run))
-    put("below", below(run["below"]))
-
-
-def put(name: str, text: str) -> None:
-    """Replace what stands between the page's two marks of a name."""
-    begin, end = f"<!-- {name}: written by a script -->\n", f"\n<!-- end of {name} -->"
-    page = PAGE.read_text()
-    if begin not in page or end not in page:
-        raise SystemExit(f"{PAGE.name} lacks the marks of {name!r}")
-    before, _, rest = page.partition(begin)
-    PAGE.write_text(f"{before}{begin}\n{text}\n{end}{rest.partition(end)[2]}")
+    put(PAGE, "rounds", table(["", "rounds", "ms a round"], rows))
+    put(PAGE, "memory", memory(run))
+    put(PAGE, "below", below(run["below"]))
 
 
 def sampled(questions: list[dict[str, Any]]) -> str:

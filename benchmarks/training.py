@@ -21,6 +21,7 @@ from pathlib import Path
 
 import numpy as np
 import torch
+from networks import convolutions
 from torch import Tensor, nn
 from torch.nn import functional
 
@@ -72,18 +73,7 @@ def hand_written_cnn(data: FederatedData, cohort: int) -> Job:
     Channels-last memory of weights and images, pooling before ReLU, the optimiser's fused step, an
     update subtracted straight into the running sum.
     """
-    module = nn.Sequential(
-        nn.Conv2d(1, 32, 5, padding=2),
-        nn.MaxPool2d(2),
-        nn.ReLU(),
-        nn.Conv2d(32, 64, 5, padding=2),
-        nn.MaxPool2d(2),
-        nn.ReLU(),
-        nn.Flatten(),
-        nn.Linear(3136, 512),
-        nn.ReLU(),
-        nn.Linear(512, 10),
-    ).to(memory_format=torch.channels_last)
+    module = nn.Sequential(*convolutions()).to(memory_format=torch.channels_last)
     parameters = list(module.parameters())
     start = [p.detach().clone() for p in parameters]
     generator = np.random.default_rng(0)

@@ -35,6 +35,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from networks import convolutions
 from torch import nn
 from torch.nn import functional
 
@@ -62,19 +63,7 @@ def module_of(model: str, layout: str = "plain") -> nn.Sequential:
     if model == "logistic":
         return nn.Sequential(nn.Flatten(), nn.Linear(784, 10))
     first = ChannelsLast() if layout == "ours" else nn.Unflatten(1, torch.Size((1, 28)))
-    module = nn.Sequential(
-        first,
-        nn.Conv2d(1, 32, 5, padding=2),
-        nn.MaxPool2d(2),
-        nn.ReLU(),
-        nn.Conv2d(32, 64, 5, padding=2),
-        nn.MaxPool2d(2),
-        nn.ReLU(),
-        nn.Flatten(),
-        nn.Linear(3136, 512),
-        nn.ReLU(),
-        nn.Linear(512, 10),
-    )
+    module = nn.Sequential(first, *convolutions())
     return module.to(memory_format=torch.channels_last) if layout == "ours" else module
 
 

@@ -17,6 +17,9 @@ def put(page: str, name: str, text: str) -> None:
     """Replace what stands between a page's two marks of a name."""
     path = DOCS / page
     begin, end = f"<!-- {name}: written by a script -->\n", f"\n<!-- end of {name} -->"
-    before, _, rest = path.read_text().partition(begin)
+    known = path.read_text()
+    if begin not in known or end not in known:
+        raise SystemExit(f"{path.name} lacks the marks of {name!r}")
+    before, _, rest = known.partition(begin)
     after = rest.partition(end)[2]
     path.write_text(f"{before}{begin}\n{text}\n{end}{after}")

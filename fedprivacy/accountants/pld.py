@@ -208,8 +208,9 @@ def _interval(curve: Curve, question: _Question, tolerance: float) -> Interval:
     if isinstance(curve, Composed):
         refined = functools.partial(_refined, curve, question, tolerance)
         cut = functools.partial(_inverted, question.cut)
-        first = functools.partial(refined, _SMALL) if curve.count <= _FEW else smoothed
-        ways = [first, cut, functools.partial(refined, MAX_POINTS), smoothed]
+        finest = functools.partial(refined, MAX_POINTS)
+        few = [functools.partial(refined, _SMALL), cut, finest, smoothed]
+        ways = few if curve.count <= _FEW else [smoothed, cut, finest]
     for way in ways:
         if not question.met_by(found):
             found = _meet(way(), found)

@@ -110,14 +110,11 @@ class Curve(ABC):
             heights: increasing, shape ``(n,)``.
             fine: also look at the moments themselves below the last height: better, and slower.
         """
-        at = self.spectrum(Line(tilt, 0.0, 1))
-        log_kept = np.log(np.maximum(self._kept(at, heights), 1e-300))
-        decay = Decay(at.log_atom, at.log_size + log_kept)
-        return spectra.sampled_decay(self.spectrum, tilt, heights, decay) if fine else decay
 
-    def _kept(self, at: Spectrum, heights: Array) -> Array:
-        lost = sum(w * pair.lost(at, heights) for w, pair in self.pairs())
-        return np.asarray(1.0 + at.error[0] - lost)
+        def lost(at: Spectrum) -> Array:
+            return np.asarray(sum(w * pair.lost(at, heights) for w, pair in self.pairs()))
+
+        return spectra.slab_decay(self.spectrum, tilt, heights, fine, lost)
 
     def lattice(self, step: float, side: Side, tail_mass: float = TAIL_MASS) -> Lattice:
         """Return the loss rounded to multiples of ``step`` on the given side.

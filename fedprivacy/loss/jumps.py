@@ -6,7 +6,7 @@ below and above the cut,
 
     A^T = sum over j of C(T, j) A_0^{T-j} A_1^j,
 
-each term has a tilt of its own, and the profile is the sum of theirs. See docs/theory/inversion.md.
+each term has a tilt of its own, and the profile is the sum of theirs. See docs/theory/jumps.md.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from .leaves import Gdp
 from .lines import UNIT, Array, Line, NoSpectrum
 from .nodes import Composed, Fold
 from .panels import Part, Piece
-from .spectrum import Cumulants, Decay, Moments, Spectrum, power, power_decay
+from .spectrum import Cumulants, Decay, Moments, Spectrum, power, power_cumulants, power_decay
 from .trimming import trim
 
 _DEPTH = 12.0
@@ -80,9 +80,8 @@ class Term:
 
     def cumulants(self, tilt: float) -> Cumulants:
         """Return the sums of the parts'."""
-        found = [(part.cumulants(tilt), count) for part, count in self.parts]
-        value, mean, variance = (sum(n * part[k] for part, n in found) for k in range(3))
-        return Cumulants(value + self.log_ways, mean, variance)
+        found = power_cumulants([(part.cumulants(tilt), count) for part, count in self.parts])
+        return found._replace(value=found.value + self.log_ways)
 
     def decay(self, tilt: float, heights: Array, fine: bool = False) -> Decay:
         """Return the product of the parts' bounds."""

@@ -135,9 +135,7 @@ def discretise(
     return Lattice(step, low, mass, beyond)
 
 
-def floored(
-    tails: Callable[[Array], Tails], step: float, tail_mass: float, error: float = 0.0
-) -> Lattice:
+def floored(tails: Callable[[Array], Tails], step: float, tail_mass: float) -> Lattice:
     """Round a loss down to multiples of ``step``, lowering P and never raising Q.
 
     A cell from x to x + step with Q-mass q goes to x with P-mass q e^x: at most its own. So P and Q

@@ -108,9 +108,9 @@ def turned(weights: Array, loss: Array, line: Line) -> tuple[Complex, Array]:
     total = np.zeros((rows, width), dtype=np.complex128)
     for begin in range(0, len(loss), _BLOCK):
         turn = line.spacing * loss[begin : begin + _BLOCK]
-        coarse = _less_one(np.multiply.outer(width * np.arange(rows), turn))
+        coarse = less_one(np.multiply.outer(width * np.arange(rows), turn))
         coarse *= weights[begin : begin + _BLOCK]
-        fine = _less_one(np.multiply.outer(np.arange(width), turn))
+        fine = less_one(np.multiply.outer(np.arange(width), turn))
         total += coarse @ fine.T + coarse.sum(axis=1)[:, None]
         total += fine @ weights[begin : begin + _BLOCK]
     most = np.minimum(8.0 * float(weights.sum()), 2.0 * float(weights @ np.abs(loss)) * heights)
@@ -124,10 +124,14 @@ def _phase(angle: Array) -> Complex:
     return found
 
 
-def _less_one(angle: Array) -> Complex:
-    """Return e^{i angle} - 1."""
+def less_one(angle: Array) -> Complex:
+    """Return e^{i angle} - 1; the angle is used up."""
     found = np.empty(angle.shape, dtype=np.complex128)
-    found.real, found.imag = -2.0 * np.square(np.sin(0.5 * angle)), np.sin(angle)
+    found.imag = np.sin(angle)
+    angle *= 0.5
+    half = np.sin(angle, out=angle)
+    half *= half
+    np.multiply(half, -2.0, out=found.real)
     return found
 
 

@@ -358,8 +358,7 @@ class Composed(Curve):
     def cumulants(self, tilt: float) -> Cumulants:
         """Return the sums of the parts'; of many parts, those of some."""
         each = zip(self._typical_bundle.cumulants(tilt), self._typical, strict=True)
-        found = [(part, count) for part, (_, count) in each]
-        return Cumulants(*(sum(n * part[k] for part, n in found) for k in range(3)))
+        return spectra.power_cumulants([(part, count) for part, (_, count) in each])
 
     def decay(self, tilt: float, heights: Array, fine: bool = False) -> Decay:
         """Return the product of the parts' bounds; of many parts, only some fall off."""

@@ -1,7 +1,7 @@
 """Moments of a part of a round: of what is seen between given outcomes.
 
 A fold is made of half lines, and ``jumps`` cuts a round where its loss becomes large. Each piece is
-integrated by Gauss-Legendre panels; see docs/theory/inversion.md.
+integrated by Gauss-Legendre panels; see docs/theory/inversion.md and docs/theory/jumps.md.
 """
 
 from __future__ import annotations
@@ -301,8 +301,8 @@ class Part:
 
     def decay(self, tilt: float, heights: Array, fine: bool = False) -> Decay:
         """Return bounds on the moments at and above each height: see ``Curve.decay``."""
-        at = self.spectrum(Line(tilt, 0.0, 1))
-        lost = sum(piece.lost(at, heights) for piece in self.pieces)
-        kept = np.maximum(1.0 + at.error[0] - at.atom - lost, 1e-300)
-        decay = Decay(at.log_atom, at.log_size + np.log(kept))
-        return spectra.sampled_decay(self.spectrum, tilt, heights, decay) if fine else decay
+
+        def lost(at: Spectrum) -> Array:
+            return np.asarray(sum(piece.lost(at, heights) for piece in self.pieces))
+
+        return spectra.slab_decay(self.spectrum, tilt, heights, fine, lost)

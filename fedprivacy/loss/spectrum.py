@@ -275,6 +275,11 @@ def mix_cumulants(parts: Sequence[tuple[float, Cumulants]]) -> Cumulants:
     return Cumulants(top + math.log(total), mean, square / total - mean * mean)
 
 
+def power_cumulants(parts: Sequence[tuple[Cumulants, float]]) -> Cumulants:
+    """Return the cumulants of a composition, the sums of its parts'."""
+    return Cumulants(*(sum(count * part[k] for part, count in parts) for k in range(3)))
+
+
 class Decay(NamedTuple):
     """``|A(tilt + i v) - e^log_atom| <= e^log_rest`` for every v at or above each height.
 
@@ -310,6 +315,23 @@ def mix_decay(parts: Sequence[tuple[float, Decay]]) -> Decay:
     log_atom = log_total(np.array([math.log(weight) + part.log_atom for weight, part in parts]))
     log_rest = log_total(np.array([math.log(weight) + part.log_rest for weight, part in parts]))
     return Decay(float(log_atom), log_rest + 1e-12)
+
+
+def slab_decay(
+    spectrum: Callable[[Line], Spectrum],
+    tilt: float,
+    heights: Array,
+    fine: bool,
+    lost: Callable[[Spectrum], Array],
+) -> Decay:
+    """Return the bound that what is ``lost`` at each height gives; ``fine``: made better.
+
+    ``lost``, asked with the moment at height 0, says by how much others stay below it at least.
+    """
+    at = spectrum(Line(tilt, 0.0, 1))
+    kept = np.maximum(1.0 + at.error[0] - at.atom - lost(at), 1e-300)
+    decay = Decay(at.log_atom, at.log_size + np.log(kept))
+    return sampled_decay(spectrum, tilt, heights, decay) if fine else decay
 
 
 def sampled_decay(

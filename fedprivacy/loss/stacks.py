@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from .curve import Curve
 from .gaussians import CHEAP_NODES, DEPTH, LOG_2PI, Columns, GaussianPair, log_sum, rounding
-from .lines import UNIT, Array, Complex, Line, NoSpectrum
+from .lines import UNIT, Array, Complex, Line, NoSpectrum, less_one
 from .spectrum import Cumulants, Near, Spectrum
 
 Rows = NDArray[np.intp]
@@ -323,23 +323,12 @@ def _transforms(weights: Array, loss: Array, less: Flags, line: Line) -> Complex
     for begin in range(0, len(loss), block):
         part = slice(begin, begin + block)
         turn = line.spacing * loss[part, None, :]
-        coarse = _less_one(width * np.arange(high)[:, None] * turn)
+        coarse = less_one(width * np.arange(high)[:, None] * turn)
         coarse.real += kept[part]
         coarse *= weights[part, None, :]
-        fine = _less_one(np.arange(width)[:, None] * turn)
+        fine = less_one(np.arange(width)[:, None] * turn)
         alone = (1.0 - kept[part]) * (fine @ weights[part, :, None]).transpose(0, 2, 1)
         fine.real += 1.0
         product = coarse @ fine.transpose(0, 2, 1) + alone
         found[part] = product.reshape(len(product), -1)[:, : line.size]
-    return found
-
-
-def _less_one(angle: Array) -> Complex:
-    """Return e^{i angle} - 1; the angle is used up."""
-    found = np.empty(angle.shape, dtype=np.complex128)
-    found.imag = np.sin(angle)
-    angle *= 0.5
-    half = np.sin(angle, out=angle)
-    half *= half
-    np.multiply(half, -2.0, out=found.real)
     return found
