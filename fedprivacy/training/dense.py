@@ -28,9 +28,9 @@ class DenseNetwork:
         It must be exactly ``nn.Sequential`` of ``nn.Flatten``, then ``nn.Linear`` with bias and
         ``nn.ReLU`` in turn, with parameters of single precision that are all trained.
         """
-        layers = list(module.children())
-        if type(module) is not nn.Sequential or any(map(_hooked, [module, *layers])):
+        if type(module) is not nn.Sequential or any(map(is_hooked, [module, *module])):
             return None
+        layers = list(module)
         kinds = [type(layer) for layer in layers]
         affine = [layer for layer in layers[1::2] if isinstance(layer, nn.Linear)]
         turns = [nn.Flatten, *([nn.Linear, nn.ReLU] * len(affine))][: 2 * len(affine)]
@@ -93,7 +93,7 @@ class DenseNetwork:
             bias.mul_(keep).add_(behind.sum(1, keepdim=True), alpha=scale)
 
 
-def _hooked(module: nn.Module) -> bool:
+def is_hooked(module: nn.Module) -> bool:
     """Return whether something is attached that a closed form would leave out."""
     kinds = ("forward", "forward_pre", "backward", "backward_pre")
     return any(getattr(module, f"_{kind}_hooks") for kind in kinds)

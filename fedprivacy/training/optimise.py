@@ -14,6 +14,7 @@ from torch import Tensor, nn
 
 from ..errors import integer, non_negative, positive, refuse
 from .dense import DenseNetwork
+from .outer import FactoredLayers
 
 Indices = NDArray[np.int64]
 Batch = tuple[Tensor, Tensor, Tensor]
@@ -249,20 +250,28 @@ class FlatModel:
         fused = self.device.type in ("cpu", "cuda")
         optimiser = torch.optim.SGD(self.trained, learning_rate, momentum, fused=fused)
         sizes = (schedule.weights[:, 0] > 0).sum(1).tolist()
+        model = FactoredLayers(self.module, sum(sizes), learning_rate, momentum)
         batches = self._batches(records, schedule.rows[:, 0])
         for size, (inputs, labels) in zip(sizes, batches, strict=True):
             optimiser.zero_grad()
-            loss = functional.cross_entropy(self.module(inputs[:size]), labels[:size])
+            loss = functional.cross_entropy(model(inputs[:size]), labels[:size])
             torch.autograd.backward(loss)
             optimiser.step()
         optimiser.zero_grad()
+        return self._lost(start, model).unsqueeze(0)
+
+    @torch.no_grad()
+    def _lost(self, start: Tensor, model: FactoredLayers) -> Tensor:
+        """Return start less the trained parameters, shape (d,)."""
         update = torch.empty_like(start)
-        with torch.no_grad():
-            for trained, old, new in zip(
-                self.trained, self.split(start), self.split(update), strict=True
-            ):
+        parts = zip(self.trained, self.split(start), self.split(update), strict=True)
+        for trained, old, new in parts:
+            factors = model.lost(trained)
+            if factors is None:
                 torch.sub(old, trained, out=new)
-        return update.unsqueeze(0)
+            else:
+                factors.total(new)
+        return update
 
     def _batches(
         self, records: tuple[Tensor, Tensor], schedule: Tensor

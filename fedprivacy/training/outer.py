@@ -1,0 +1,144 @@
+"""Wide linear layers of one client at work: a start and the outer products taken off it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from .dense import is_hooked
+
+
+class OuterProducts:
+    """What a linear layer's weight has lost since a client's start, as factors.
+
+    SGD on b records changes the weight by a matrix of rank b, and so does its momentum. Until the
+    client is done the weight itself stays as it was: it is read twice a step, where a gradient, a
+    velocity and the weight would be read and written.
+
+    Args:
+        weight: of the layer, shape (outputs, inputs), at the client's start.
+        learning_rate: of this round.
+        momentum: of the heavy ball, from rest.
+    """
+
+    def __init__(self, weight: Tensor, learning_rate: float, momentum: float) -> None:
+        self.weight = weight
+        self.learning_rate, self.momentum = learning_rate, momentum
+        at = weight.detach()
+        outputs, inputs = at.shape
+        self._inputs, self._slopes = at.new_empty(0, inputs), at.new_empty(0, outputs)
+        self._velocity, self._lost = at.new_empty(0), at.new_empty(0)
+
+    def __len__(self) -> int:
+        """Return how many outer products there are."""
+        return len(self._lost)
+
+    def product(self, inputs: Tensor) -> Tensor:
+        """Return ``inputs`` times the transposed weight as it is now."""
+        result = inputs @ self.weight.detach().T
+        return result.addmm_(inputs @ self._inputs.T, self._scaled(), alpha=-1)
+
+    def pulled_back(self, slope: Tensor) -> Tensor:
+        """Return ``slope``, shape (records, outputs), times the weight as it is now."""
+        result = slope @ self.weight.detach()
+        return result.addmm_(slope @ self._scaled().T, self._inputs, alpha=-1)
+
+    def step(self, inputs: Tensor, slope: Tensor) -> None:
+        """Take the step of SGD whose gradient is the transposed ``slope`` times ``inputs``."""
+        fresh = slope.new_ones(len(slope))
+        self._inputs = torch.cat([self._inputs, inputs])
+        self._slopes = torch.cat([self._slopes, slope])
+        self._velocity = torch.cat([self.momentum * self._velocity, fresh])
+        moved = torch.cat([self._lost, torch.zeros_like(fresh)])
+        self._lost = moved.add_(self._velocity, alpha=self.learning_rate)
+
+    def total(self, out: Tensor) -> None:
+        """Write what the weight has lost to ``out``, shape (outputs, inputs)."""
+        torch.mm(self._scaled().T, self._inputs, out=out)
+
+    def _scaled(self) -> Tensor:
+        return self._slopes * self._lost.unsqueeze(1)
+
+
+class _Product(torch.autograd.Function):
+    """The product with a weight that is kept as ``OuterProducts``."""
+
+    @staticmethod
+    def forward(ctx: Any, inputs: Tensor, weight: Tensor, kept: OuterProducts) -> Tensor:
+        """``weight`` is named so that its gradient is asked for where ``inputs`` need none."""
+        ctx.kept = kept
+        ctx.save_for_backward(inputs)
+        return kept.product(inputs)
+
+    @staticmethod
+    def backward(ctx: Any, *slopes: Tensor) -> tuple[Tensor | None, None, None]:
+        """Return the slope of the inputs; the weight's goes to the factors."""
+        (inputs,), (slope,) = ctx.saved_tensors, slopes
+        below = ctx.kept.pulled_back(slope) if ctx.needs_input_grad[0] else None
+        ctx.kept.step(inputs, slope)
+        return below, None, None
+
+
+class FactoredLayers:
+    """A model as one client trains it, the weights of its wide layers kept as outer products.
+
+    A layer is wide if its factors come to at most half of its weight's numbers. Only in a plain
+    ``nn.Sequential`` of torch's own layers it is certain that a weight is used once, by its layer;
+    any other model is called as it is.
+
+    Args:
+        module: the model, at the client's start.
+        records: in all steps of the client together.
+        learning_rate: of this round.
+        momentum: of the heavy ball, from rest.
+    """
+
+    def __init__(
+        self, module: nn.Module, records: int, learning_rate: float, momentum: float
+    ) -> None:
+        self.module = module
+        self._kept = {
+            layer: OuterProducts(layer.weight, learning_rate, momentum)
+            for layer in (module if isinstance(module, nn.Sequential) and _known(module) else ())
+            if type(layer) is nn.Linear and _wide(layer, records) and _used_once(layer, module)
+        }
+
+    def __call__(self, inputs: Tensor) -> Tensor:
+        """Return the model's output; going backward takes the steps of the wide weights."""
+        if not isinstance(self.module, nn.Sequential) or not self._kept:
+            return torch.as_tensor(self.module(inputs))
+        for layer in self.module:
+            if isinstance(layer, nn.Linear) and layer in self._kept and inputs.dim() == 2:
+                inputs = _linear(self._kept[layer], layer.bias, inputs)
+            else:
+                inputs = layer(inputs)
+        return inputs
+
+    def lost(self, weight: Tensor) -> OuterProducts | None:
+        """Return what a weight has lost, None if the weight itself was trained."""
+        own = (kept for kept in self._kept.values() if kept.weight is weight and len(kept))
+        return next(own, None)
+
+
+def _linear(kept: OuterProducts, bias: Tensor | None, inputs: Tensor) -> Tensor:
+    outputs: Tensor = _Product.apply(inputs, kept.weight, kept)  # type: ignore[no-untyped-call]
+    return outputs if bias is None else outputs + bias
+
+
+def _known(module: nn.Module) -> bool:
+    """Return whether every layer is torch's own or ours, with nothing attached."""
+    ours = ("torch.nn.modules.", __package__)
+    own = (type(layer).__module__.startswith(ours) for layer in module.modules())
+    return all(own) and not any(map(is_hooked, module.modules()))
+
+
+def _wide(layer: nn.Linear, records: int) -> bool:
+    inputs, outputs = layer.in_features, layer.out_features
+    return layer.weight.requires_grad and 2 * records * (inputs + outputs) <= inputs * outputs
+
+
+def _used_once(layer: nn.Linear, module: nn.Module) -> bool:
+    everyone = module.named_parameters(remove_duplicate=False)
+    return sum(parameter is layer.weight for _, parameter in everyone) == 1
