@@ -19,7 +19,7 @@ from collections.abc import Iterator
 from dataclasses import asdict, dataclass, replace
 from functools import cache
 from itertools import takewhile
-from math import isfinite
+from math import inf, isfinite
 from pathlib import Path
 from typing import Any
 
@@ -176,7 +176,7 @@ def run(cell: Cell, most: int | None = None) -> dict[str, Any]:
     """Run a cell until its target or ``most`` rounds and return what came out."""
     data = data_for(cell.classes, cell.seed)
     learner = Averaging(cell) if cell.method == "fedavg" else Scaffold(cell)
-    target, most = TARGETS[cell.model], most or MOST_ROUNDS[cell.model]
+    target, most = TARGETS[cell.model], min(most or inf, MOST_ROUNDS[cell.model])
     accuracy: list[float] = []
     loss: list[float] = []
     began = time.process_time()
@@ -324,23 +324,27 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--only", choices=list(MODELS))
     parser.add_argument("--workers", type=int, choices=[10, 100])
+    parser.add_argument("--classes", type=int, choices=[1, 2, 5, 10])
+    parser.add_argument("--method", choices=["fedavg", "scaffold"])
+    parser.add_argument("--most", type=int, help="rounds, where that is fewer than the cell's own")
     parser.add_argument("--check", action="store_true")
     parser.add_argument("--page", action="store_true", help="only write what is known anew")
     options = parser.parse_args()
     torch.set_num_threads(1)
     if options.check:
         sys.exit(check())
-    cells = known()
     if options.page:
-        write(cells)
+        write(known())
         return
     for cell in (*table_2(), *figure_1()):
-        wanted = (options.only or cell.model, options.workers or cell.workers)
-        if wanted != (cell.model, cell.workers) or any(matches(old, cell) for old in cells):
+        own = (cell.model, cell.workers, cell.classes, cell.method)
+        asked = (options.only, options.workers, options.classes, options.method)
+        if any(one not in (None, it) for one, it in zip(asked, own, strict=True)):
             continue
-        cells.append(run(cell))
-        write(cells)
-        last = cells[-1]
+        if found(known(), cell) is not None:
+            continue
+        last = run(cell, options.most)
+        write([*known(), last])
         print(
             cell,
             last["rounds_to_target"],

@@ -18,8 +18,8 @@ def put(page: str, name: str, text: str) -> None:
     path = DOCS / page
     begin, end = f"<!-- {name}: written by a script -->\n", f"\n<!-- end of {name} -->"
     known = path.read_text()
-    if begin not in known or end not in known:
-        raise SystemExit(f"{path.name} lacks the marks of {name!r}")
     before, _, rest = known.partition(begin)
-    after = rest.partition(end)[2]
+    _, ended, after = rest.partition(end)
+    if not ended:
+        raise SystemExit(f"{path.name} lacks the marks of {name!r}, or a line between them")
     path.write_text(f"{before}{begin}\n{text}\n{end}{after}")
