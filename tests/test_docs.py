@@ -32,18 +32,34 @@ def name_of(page: Path) -> str:
 
 @pytest.mark.parametrize("page", with_blocks("python"), ids=name_of)
 def test_python_blocks(page, tmp_path, monkeypatch):
+    """With the commands between them; a block whose first line names a file is that file too."""
     monkeypatch.chdir(tmp_path)
     names: dict[str, object] = {"__name__": "docs"}
-    for line, code in blocks(page, "python"):
-        if ">>>" not in code:
+    commands = [one for one in blocks(page, "sh") if one[1].startswith("fedprivacy ")]
+    for line, code in sorted([*blocks(page, "python"), *commands]):
+        if (line, code) in commands:
+            run_command(code)
+        elif ">>>" in code:
+            run_session(page, line, code, names)
+        else:
+            if file := re.match(r"# (\w+\.py)\n", code):
+                Path(file[1]).write_text(code, encoding="utf-8")
             exec(compile("\n" * line + code, str(page), "exec"), names)
-            continue
-        session = doctest.DocTestParser().get_doctest(code, names, page.name, str(page), line)
-        runner = doctest.DocTestRunner(optionflags=FLAGS, verbose=False)
-        said: list[str] = []
-        runner.run(session, out=said.append, clear_globs=False)
-        names.update(session.globs)
-        assert not runner.failures, "".join(said)
+
+
+def run_command(command: str) -> None:
+    with pytest.raises(SystemExit) as left:
+        main(shlex.split(command.replace("\\\n", " "))[1:])
+    assert left.value.code in (0, None), command
+
+
+def run_session(page: Path, line: int, code: str, names: dict[str, object]) -> None:
+    session = doctest.DocTestParser().get_doctest(code, names, page.name, str(page), line)
+    runner = doctest.DocTestRunner(optionflags=FLAGS, verbose=False)
+    said: list[str] = []
+    runner.run(session, out=said.append, clear_globs=False)
+    names.update(session.globs)
+    assert not runner.failures, "".join(said)
 
 
 @pytest.mark.parametrize("page", with_blocks("console"), ids=name_of)

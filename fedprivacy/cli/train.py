@@ -29,16 +29,32 @@ METHODS = [
 data_options = options(
     click.option(
         "--data",
-        type=click.Choice(["digits", "fashion-mnist"]),
         default="digits",
         show_default=True,
-        help="digits comes with scikit-learn; fashion-mnist is looked for on disk.",
+        help="digits (comes with scikit-learn), fashion-mnist (looked for on disk), or a file "
+        "of your own that ends in .npz, with the arrays features, labels, clients (whose each "
+        "record is), test_features, test_labels and, for top-k, public_features, public_labels.",
     ),
     click.option(
         "--data-dir",
         type=click.Path(path_type=Path),
         help="Folder with Fashion-MNIST's IDX files.  [default: where Debian's package "
         "dataset-fashion-mnist puts them]",
+    ),
+    click.option(
+        "--clients",
+        type=int,
+        help="How many share the records.  [default: 400 or 6000, 10 where the unit is a record]",
+    ),
+    click.option(
+        "--classes-per-client",
+        type=int,
+        help="How many classes a client's records are of.  [default: all]",
+    ),
+    click.option(
+        "--model",
+        help="logistic, mlp, cnn, or FILE.py:NAME of a function that builds a torch module.  "
+        "[default: one that goes with the data]",
     ),
     click.option("--rounds", type=int, help="How many rounds.  [default: the data set's own]"),
     click.option("--epsilon", type=float, default=8.0, show_default=True, help="The budget."),
@@ -99,7 +115,8 @@ data_options = options(
 @click.option(
     "--checkpoint",
     type=click.Path(path_type=Path),
-    help="File to save progress in, and to resume from where it exists.",
+    help="File to save progress in, and to resume from where it exists; torch.load reads it, the "
+    "trained parameters are in it.",
 )
 @click.option("--seed", type=int, help="Make the run reproducible; it is then not private.")
 @as_json
@@ -107,6 +124,9 @@ def train(
     method: str,
     data: str,
     data_dir: Path | None,
+    clients: int | None,
+    classes_per_client: int | None,
+    model: str | None,
     rounds: int | None,
     clip_norm: float | None,
     kept: float | None,
@@ -123,6 +143,7 @@ def train(
     Examples:
       fedprivacy train --method fed-smp-top-k --epsilon 8 --delta 1e-3 --ledger run.ledger
       fedprivacy train --method fa-ld --epsilon 8 --delta 1e-5 --set local_steps=20
+      fedprivacy train --method dp-fedavg --data mine.npz --model mine.py:network
     """  # noqa: D301
     from ..experiment import Experiment
     from ..progress import Steps
@@ -131,7 +152,16 @@ def train(
     given = {"clip_norm": clip_norm, "kept_fraction": kept, "missing": missing}
     settings = {name: value for name, value in given.items() if value is not None}
     settings |= dict(map(_setting, chosen))
-    task = job(method, data, data_dir=data_dir, rounds=rounds, **settings)
+    task = job(
+        method,
+        data,
+        data_dir=data_dir,
+        clients=clients,
+        classes_per_client=classes_per_client,
+        model=model,
+        rounds=rounds,
+        **settings,
+    )
     experiment = Experiment(job=task, **budget)
     path = ledger or Path(f"{method}.ledger")
     with Steps() as steps:
@@ -193,6 +223,9 @@ def _setting(text: str) -> tuple[str, Any]:
 def demo(
     data: str,
     data_dir: Path | None,
+    clients: int | None,
+    classes_per_client: int | None,
+    model: str | None,
     rounds: int | None,
     output: Path,
     ledgers: Path | None,
@@ -206,14 +239,18 @@ def demo(
     """
     from ..demo import run_demo, table
     from ..experiment import Experiment
-    from ..training import jobs
-    from ..training.presets import COMPARED
+    from ..training.jobs import AveragingJob
+    from ..training.presets import COMPARED, preset_for
+    from ..training.sources import load_data, model_for
 
-    preset = jobs.preset_on(data, data_dir)
+    records = load_data(
+        data, data_dir=data_dir, clients=clients, classes_per_client=classes_per_client
+    )
+    preset = preset_for(records, model_for(model, records))
     if rounds is not None:
         preset = replace(preset, rounds=integer(1, rounds=rounds))
     experiments = {
-        method: Experiment(job=jobs.AveragingJob(preset=preset, method=method), **budget)
+        method: Experiment(job=AveragingJob(preset=preset, method=method), **budget)
         for method in COMPARED
     }
     outcome = run_demo(experiments, output, ledgers)

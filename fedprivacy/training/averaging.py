@@ -8,7 +8,7 @@ shares that arrived, release, ``done`` on disk.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 
 import numpy as np
@@ -31,7 +31,7 @@ from ..sampling import RandomAllocation, Scheme, Shuffled, WithReplacement, expe
 from .collect import Collected
 from .data import FederatedData
 from .models import ModelFactory
-from .optimise import FlatModel, LocalSGD, checked_rates
+from .optimise import FlatModel, LocalSGD, checked_rates, default_device
 from .rounds import (
     Dropout,
     Entry,
@@ -89,7 +89,7 @@ class FederatedAveraging:
             For ``add_remove`` declare it: that number of clients is then not public.
         seed: None for randomness from the operating system. With a number everything, the noise
             too, is reproducible and therefore not private.
-        device: where the model computes.
+        device: where the model computes; CUDA where torch finds it, unless said otherwise.
 
     Raises:
         ParameterError: a value out of its range, a perturbation this loop cannot run or whose
@@ -110,7 +110,7 @@ class FederatedAveraging:
     server_learning_rate: float = 1.0
     expected_cohort: int | None = None
     seed: int | None = None
-    device: str = "cpu"
+    device: str = field(default_factory=default_device)
 
     def __post_init__(self) -> None:
         checked_rates(self.learning_rate, self.learning_rate_decay, self.server_learning_rate)

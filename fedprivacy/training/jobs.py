@@ -20,15 +20,15 @@ from ..relations import Adjacency, Unit
 from .agents import AgentData, Logistic
 from .averaging import FederatedAveraging, State
 from .chains import ChainState, Sampling
-from .data import FederatedData, digits
-from .fashion import fashion_mnist
+from .data import FederatedData
 from .hamiltonian import HamiltonianSampling
 from .langevin import LangevinSampling
 from .posterior import Posterior, SoftmaxRegression
 from .predictive import predictive, score
-from .presets import METHODS, NOT_PRIVATE, Preset, digits_preset, fashion_mnist_preset
+from .presets import METHODS, NOT_PRIVATE, Preset, preset_for
 from .rounds import Loop
 from .solvers import LocalSolver
+from .sources import DATA, load_data, model_for
 from .splitting import FederatedSplitting, SplittingState
 
 TITLES = {
@@ -44,13 +44,13 @@ TITLES = {
 }
 """Every method that can be trained, with its name for people."""
 
-DATA = ("digits", "fashion-mnist")
-"""Every data set that a method can be trained on."""
+AGENTS = 10
+"""How many share a data set where the unit is a record and nobody says otherwise."""
 
 CENTRE = 0.3
 """Taken from every pixel before Fed-PLT's inputs are scaled into their ball."""
 
-_FIXED = ("data", "source", "averaging", "hamiltonian")
+_FIXED = ("source", "hamiltonian")
 """What belongs to a job's method and data, and is no setting."""
 
 T = TypeVar("T")
@@ -298,44 +298,55 @@ def _parities(labels: Tensor) -> Tensor:
     return torch.where(labels % 2 == 0, 1.0, -1.0).double()
 
 
-def preset_on(data: str, data_dir: str | Path | None = None) -> Preset:
-    """Return the averaging methods' settings on a data set, one of ``DATA``."""
-    return digits_preset() if data == "digits" else fashion_mnist_preset(data_dir)
-
-
 def job(
     method: str,
     data: str = "digits",
     *,
     data_dir: str | Path | None = None,
+    clients: int | None = None,
+    classes_per_client: int | None = None,
+    model: str | None = None,
     rounds: int | None = None,
     **settings: Any,
 ) -> Job:
-    """Return a method's job on a data set, with settings that work.
+    """Return a method's job on a data set, with settings that work or, for own data, may work.
 
     Args:
         method: one of ``TITLES``.
-        data: "digits" (of scikit-learn) or "fashion-mnist".
-        data_dir: see ``fashion.fashion_mnist``.
+        data: "digits" (of scikit-learn), "fashion-mnist" or a file; see ``load_data``, as for the
+            next three.
+        data_dir: where Fashion-MNIST's files are.
+        clients: how many share the records.
+        classes_per_client: how many classes a client has.
+        model: "logistic", "mlp", "cnn" or "FILE.py:NAME"; averaging methods only.
         rounds: None for the job's own.
-        settings: other fields of the job to change: ``missing`` and those of ``Preset``, such as
-            ``clip_norm``, ``cohort``, ``strategy``, ``server_learning_rate`` (averaging);
-            ``clip_norm``, ``local_steps``, ``step_size``, ``correlation`` (samplers);
-            ``local_steps``, ``penalty``, ``regularisation``, ``feature_bound`` (Fed-PLT).
+        settings: other fields of the job to change: ``missing``, those of ``Preset`` and
+            ``presets.LOOP_SETTINGS``, such as ``clip_norm``, ``cohort``, ``strategy``,
+            ``server_learning_rate`` (averaging); ``clip_norm``, ``local_steps``, ``step_size``,
+            ``correlation`` (samplers); ``local_steps``, ``penalty``, ``regularisation``,
+            ``feature_bound`` (Fed-PLT).
 
     Raises:
-        ParameterError: an unknown method or data set, or a setting that the job does not have.
+        ParameterError: an unknown method, data set or model, or a setting that the job does not
+            have.
     """
-    for name, value, known in (("method", method, tuple(TITLES)), ("data", data, DATA)):
-        if value not in known:
-            refuse(name, value, f"be one of {listed(known)}")
+    if method not in TITLES:
+        refuse("method", method, f"be one of {listed(TITLES)}")
     if rounds is not None:
         settings["rounds"] = integer(1, rounds=rounds)
-    if method in METHODS:
+    averaging = method in METHODS
+    if model is not None and not averaging:
+        rule = "be left out: this method has a model of its own"
+        refuse("model", model, rule, "from Python, Posterior and FederatedSplitting take others")
+    if clients is None and not averaging and data in DATA:
+        clients = AGENTS
+    records = load_data(
+        data, data_dir=data_dir, clients=clients, classes_per_client=classes_per_client
+    )
+    if averaging:
         missing = integer(0, missing=settings.pop("missing", 0))
-        preset = _with(preset_on(data, data_dir), settings)
+        preset = preset_for(records, model_for(model, records)).changed(**settings)
         return AveragingJob(preset=preset, method=method, missing=missing)
-    records = digits(clients=10) if data == "digits" else fashion_mnist(data_dir, clients=10)
     if method == "fed-plt":
         return _with(SplittingJob(source=records, rounds=40), settings)
     if method == "fa-hmc":

@@ -300,6 +300,11 @@ class FlatModel:
         return right / len(labels), loss / len(labels)
 
 
+def default_device() -> str:
+    """Return "cuda" where torch finds it, else "cpu"."""
+    return "cuda" if torch.cuda.is_available() else "cpu"
+
+
 def checked_rates(
     learning_rate: object, learning_rate_decay: object, server_learning_rate: object
 ) -> None:

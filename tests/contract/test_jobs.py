@@ -9,7 +9,7 @@ import fedprivacy as fp
 from fedprivacy.cli import main
 from fedprivacy.errors import LedgerError, ParameterError
 from fedprivacy.experiment import Experiment
-from fedprivacy.training.jobs import TITLES, AveragingJob, job, preset_on
+from fedprivacy.training.jobs import TITLES, job
 
 RECORD_LEVEL = ("fa-ld", "fa-hmc", "fed-plt")
 SCORES = {
@@ -109,7 +109,7 @@ def test_what_a_job_refuses():
         job("fedsgd")
     with pytest.raises(ParameterError, match="data must be one of"):
         job("fa-ld", "imagenet")
-    private = AveragingJob(preset=preset_on("digits"), method="dp-fedavg")
+    private = job("dp-fedavg")
     with pytest.raises(ParameterError, match="ledger_path must be given"):
         Experiment(job=private, epsilon=8.0, delta=1e-3, level=2.0).run()
 

@@ -41,7 +41,7 @@ from fedprivacy.training.collect import Collected
 from fedprivacy.training.dense import DenseNetwork
 from fedprivacy.training.fashion import read_idx
 from fedprivacy.training.optimise import WORKSPACE
-from fedprivacy.training.presets import METHODS, NOT_PRIVATE, digits_preset
+from fedprivacy.training.presets import METHODS, NOT_PRIVATE, preset_for
 from fedprivacy.training.upload import pack, unpack, upload_size
 
 from .kills import kill_often
@@ -381,6 +381,13 @@ def test_the_closed_form_is_used_for_what_it_holds_for_only():
         hooked,
     ]
     assert [DenseNetwork.of(module) for module in others] == [None] * len(others)
+
+
+@pytest.mark.parametrize(("found", "device"), [(True, "cuda"), (False, "cpu")])
+def test_a_gpu_is_used_where_torch_finds_one_unless_the_device_is_named(monkeypatch, found, device):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: found)
+    assert loop().device == device
+    assert loop(device="cpu").device == "cpu"
 
 
 # The noise
@@ -1053,7 +1060,7 @@ def test_a_client_with_no_data_is_refused():
 
 
 def test_the_digits_preset_learns():
-    preset = digits_preset()
+    preset = preset_for(digits(clients=400))
     averaging = preset.loop("fedavg", seed=0)
     state = train(averaging, preset.data, rounds=preset.rounds).state
     accuracy, loss = averaging.evaluate(state, preset.data)
@@ -1068,14 +1075,15 @@ def test_the_digits_preset_learns():
 
 
 def test_a_preset_runs_both_strategies_both_rates_and_full_participation():
-    preset = replace(digits_preset(), cohort=20, learning_rate=0.5, server_learning_rate=1.5)
+    preset = preset_for(digits(clients=400))
+    preset = preset.changed(cohort=20, learning_rate=0.5, server_learning_rate=1.5)
     drawn = {
         None: Poisson(20 / 400),
         1: WithReplacement(20, population=400),
         2: FixedSize(20, population=400),
     }
     for strategy, scheme in drawn.items():
-        changed = replace(preset, strategy=strategy, local_steps=3, batch_size=2)
+        changed = preset.changed(strategy=strategy, local_steps=3, batch_size=2)
         averaging = changed.loop("dp-fedavg", noise_multiplier=1.0, seed=0)
         assert averaging.scheme == scheme and averaging.perturbation.cohort == 20
         assert averaging.perturbation.topped_up == (strategy is None)
@@ -1083,7 +1091,7 @@ def test_a_preset_runs_both_strategies_both_rates_and_full_participation():
         assert (averaging.optimiser.steps, averaging.optimiser.epochs) == (3, None)
         _, info = averaging.step(averaging.init(), preset.data)
         assert strategy is None or info.cohort == 20
-    everybody = replace(preset, strategy=2, cohort=400).loop("fedavg")
+    everybody = preset.changed(strategy=2, cohort=400).loop("fedavg")
     assert everybody.scheme.rate == 1.0
     for change, message in (
         ({"strategy": 3}, r"strategy must be 1 \(with"),
@@ -1093,4 +1101,4 @@ def test_a_preset_runs_both_strategies_both_rates_and_full_participation():
         ({"server_learning_rate": 0.0}, "server_learning_rate must"),
     ):
         with pytest.raises(ParameterError, match=message):
-            replace(preset, **change).loop("fedavg")
+            preset.changed(**change).loop("fedavg")

@@ -1,0 +1,236 @@
+"""A user's own data and model on the command line: any torch module, any partition."""
+
+import json
+
+import numpy as np
+import pytest
+
+pytest.importorskip("torch")
+
+import torch
+from sklearn.datasets import load_digits
+
+import fedprivacy as fp
+from fedprivacy.cli import main
+from fedprivacy.errors import ParameterError
+from fedprivacy.training import digits
+from fedprivacy.training.files import check_model, model_at, read_npz
+from fedprivacy.training.jobs import job
+
+NETWORK = '''
+import torch
+from torch import nn
+
+
+class Residual(nn.Module):
+    """Not a sequence of layers."""
+
+    def __init__(self):
+        super().__init__()
+        self.first = nn.Conv2d(1, 4, 3, padding=1)
+        self.norm = nn.GroupNorm(2, 4)
+        self.last = nn.Linear(4 * 8 * 8, 10)
+
+    def forward(self, images):
+        inner = self.norm(self.first(images.unsqueeze(1)))
+        return self.last((inner + images.unsqueeze(1)).relu().flatten(1))
+
+
+def wrong():
+    return nn.Linear(8, 10)
+
+
+def words():
+    return "a network"
+
+
+def narrow():
+    return nn.Sequential(nn.Flatten(), nn.Linear(64, 9))
+
+
+built = Residual()
+'''
+
+
+@pytest.fixture
+def here(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "mine.py").write_text(NETWORK)
+    return tmp_path
+
+
+def arrays(**changed):
+    """Scikit-learn's digits as 8 x 8 images of 40 people, each with an own number of them."""
+    inputs, labels = load_digits(return_X_y=True)
+    images = (inputs / 16.0).reshape(-1, 8, 8)
+    people = np.array([f"person {n % 40 if n < 900 else n % 7}" for n in range(1400)])
+    content = {
+        "features": images[:1400],
+        "labels": labels[:1400],
+        "clients": people,
+        "test_features": images[1400:1700],
+        "test_labels": labels[1400:1700],
+        "public_features": images[1700:],
+        "public_labels": labels[1700:],
+    } | changed
+    return {name: value for name, value in content.items() if value is not None}
+
+
+def saved(path, **changed):
+    np.savez(path, **arrays(**changed))
+    return path
+
+
+def command(capsys, *words):
+    with pytest.raises(SystemExit) as stop:
+        main(list(words))
+    printed = capsys.readouterr()
+    return stop.value.code, printed.out, printed.err
+
+
+@pytest.mark.parametrize("method", ["fedavg", "dp-fedavg", "fed-smp-top-k", "fedavg-rand-k"])
+def test_any_module_and_any_partition_are_trained_and_leave_a_ledger(here, method, capsys):
+    saved(here / "mine.npz")
+    settings = ["local_steps=3", "momentum=0.5", "strategy=2", "cohort=20", "batch_size=8"]
+    code, out, problem = command(
+        capsys,
+        *["train", "--method", method, "--data", "mine.npz", "--model", "mine.py:Residual"],
+        *["--rounds", "4", "--delta", "1e-2", "--seed", "1", "--checkpoint", "state.pt", "--json"],
+        *[word for setting in settings for word in ("--set", setting)],
+    )
+    assert code == 0, problem
+    found = json.loads(out)
+    assert 0.1 < found["scores"]["accuracy"] <= 1.0
+    parameters = torch.load(here / "state.pt", weights_only=True)["parameters"]
+    assert len(parameters) == 4 * 9 + 4 + 8 + 4 * 64 * 10 + 10
+    assert (found["audit"] is None) == method.startswith("fedavg")
+    if found["audit"] is not None:
+        ledger = fp.Ledger.open(here / f"{method}.ledger")
+        assert ledger.spent_rounds == 4 and found["audit"]["verdict"] == "HOLDS"
+        assert ledger.rounds[0].mechanism.scheme == fp.FixedSize(20, population=40)
+
+
+@pytest.mark.parametrize("method", ["fa-ld", "fed-plt"])
+def test_own_records_are_protected_too(here, method, capsys):
+    saved(here / "mine.npz")
+    words = ["--data", "mine.npz", "--rounds", "2", "--delta", "1e-5", "--json", "--seed", "1"]
+    code, out, problem = command(capsys, "train", "--method", method, *words)
+    assert code == 0, problem
+    assert json.loads(out)["audit"]["verdict"] == "HOLDS"
+
+
+def test_a_file_keeps_every_record_with_its_owner(tmp_path):
+    data = read_npz(saved(tmp_path / "mine.npz"))
+    given = arrays()
+    names = sorted(set(given["clients"]))
+    assert data.population == 40 and data.num_classes == 10 and data.name == "mine.npz"
+    for name, rows in zip(names, data.clients, strict=True):
+        assert np.array_equal(np.flatnonzero(given["clients"] == name), rows)
+    assert torch.equal(data.features, torch.from_numpy(given["features"]).float())
+    assert torch.equal(data.test_labels, torch.from_numpy(given["test_labels"]))
+    assert len(data.public()[1]) == 97
+    numbers = np.arange(1400)[::-1] // 10
+    data = read_npz(
+        saved(tmp_path / "numbers.npz", clients=numbers, public_features=None, public_labels=None)
+    )
+    assert data.population == 140 and list(data.clients[0]) == list(range(1390, 1400))
+    with pytest.raises(ParameterError, match="public_features must be given for top_k"):
+        data.public()
+
+
+def test_a_file_without_owners_is_split(tmp_path):
+    path = saved(tmp_path / "mine.npz", clients=None)
+    assert {len(rows) for rows in read_npz(path, clients=30).clients} == {46, 47}
+    few = read_npz(path, clients=100, classes_per_client=1)
+    kinds = [len(torch.unique(few.labels[rows])) for rows in few.clients]
+    assert max(kinds) <= 2 and np.mean(kinds) < 1.2
+    task = job("fedavg", str(path), clients=100, classes_per_client=1)
+    for ours, again in zip(task.data.clients, few.clients, strict=True):
+        assert np.array_equal(ours, again)
+
+
+def test_named_data_are_split_as_asked():
+    task = job("dp-fedavg", clients=50, classes_per_client=2)
+    assert task.data.population == 50
+    assert all(len(torch.unique(task.data.labels[rows])) <= 4 for rows in task.data.clients)
+    assert task.loop(1.0, 0).scheme == fp.Poisson(1.0)
+    assert job("fa-ld").data.data.population == 10 == job("fed-plt").data.agents
+    assert job("fa-ld", clients=7).data.data.population == 7
+
+
+@pytest.mark.parametrize(
+    ("changed", "told"),
+    [
+        ({"labels": None}, "hold an array 'labels'"),
+        ({"weights": np.ones(3)}, "data must hold no arrays but features, labels,"),
+        ({"clients": np.zeros(3, int)}, "clients must be a number or a name for each of the 1400"),
+        ({"clients": np.zeros(1400)}, "clients must be a number or a name"),
+        ({"labels": np.zeros(1400)}, "labels must be integers, one for each record"),
+        ({"labels": np.full(1400, -1)}, r"labels must lie from 0"),
+        ({"labels": np.zeros(5, int), "clients": None}, "have one label for every input"),
+        ({"features": np.full((1400, 64), np.nan)}, "features must be finite"),
+        ({"features": np.array(["a"] * 1400)}, "features must be numbers, first axis the records"),
+        ({"features": np.zeros(1400)}, "features must be numbers, first axis the records"),
+        ({"features": np.array([{}] * 1400)}, "be a readable file of numpy.savez"),
+        ({"public_labels": None}, "public_features, public_labels must be given together"),
+        ({"test_labels": np.zeros(0, int)}, "test_labels must be integers, one for each record"),
+    ],
+)
+def test_a_file_that_does_not_fit_is_refused(tmp_path, changed, told):
+    with pytest.raises(ParameterError, match=told):
+        read_npz(
+            saved(tmp_path / "mine.npz", **changed),
+            clients=5 if "clients" in changed and changed["clients"] is None else None,
+        )
+
+
+def test_what_is_no_such_file_is_refused(tmp_path):
+    with pytest.raises(ParameterError, match=r"be a readable file .*No such file"):
+        read_npz(tmp_path / "absent.npz")
+    for name, content in [("text.npz", b"features"), ("cut.npz", None), ("empty.npz", b"")]:
+        whole = saved(tmp_path / "whole.npz").read_bytes()
+        (tmp_path / name).write_bytes(whole[: len(whole) // 2] if content is None else content)
+        with pytest.raises(ParameterError, match=r"data must be a readable file of numpy.savez"):
+            read_npz(tmp_path / name)
+    np.save(tmp_path / "one.npy", np.zeros(3))
+    (tmp_path / "one.npy").rename(tmp_path / "one.npz")
+    with pytest.raises(ParameterError, match="hold an array 'features'"):
+        read_npz(tmp_path / "one.npz")
+    path = saved(tmp_path / "mine.npz")
+    with pytest.raises(ParameterError, match="names the clients"):
+        read_npz(path, clients=5)
+    with pytest.raises(ParameterError, match="clients must be given"):
+        read_npz(saved(tmp_path / "nobody.npz", clients=None))
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (["--model", "vgg"], "model must be one of 'logistic', 'mlp' or 'cnn', or FILE.py:NAME"),
+        (["--model", "cnn"], "take inputs of shape (64,) a record"),
+        (["--model", "absent.py:build"], "model must be found ([Errno 2] No such file"),
+        (["--model", "absent.module:build"], "model must be found (No module named 'absent'"),
+        (["--model", "mine.py:absent"], "be a function that builds the module"),
+        (["--model", "mine.py:built"], "be a function that builds the module"),
+        (["--model", "mine.py:words"], "model must build an nn.Module, got 'str'"),
+        (["--model", "mine.py:wrong"], "take inputs of shape (64,) a record (mat1 and mat2"),
+        (["--model", "mine.py:narrow"], "output must have shape (records, 10 classes), got (2, 9)"),
+        (["--model", "mlp", "--method", "fa-ld"], "model must be left out"),
+        (["--data", "mine.csv"], "data must be one of 'digits' or 'fashion-mnist', or a file"),
+        (["--clients", "0"], "clients must"),
+        (["--clients", "2000"], "clients must be at most"),
+        (["--classes-per-client", "0"], "classes_per_client must"),
+    ],
+)
+def test_what_does_not_fit_is_told_in_one_line_and_nothing_is_written(here, words, told, capsys):
+    before = set(here.iterdir())
+    code, _, problem = command(capsys, "train", "--method", "dp-fedavg", *words)
+    assert code == 2 and told in problem.splitlines()[-1], problem
+    assert {path.name for path in set(here.iterdir()) - before} <= {"__pycache__"}
+
+
+def test_a_model_may_be_a_module_s_function_too():
+    build = model_at("torch.nn:Identity")
+    assert isinstance(build(), torch.nn.Identity)
+    with pytest.raises(ParameterError, match="classes"):
+        check_model(build, digits(clients=5))
