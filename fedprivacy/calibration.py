@@ -274,7 +274,10 @@ def _guess(question: _Question, good: float, bad: float) -> float:
     The line goes through the two values known whose epsilons are nearest to the budget; where it
     leaves the bracket, the bracket is halved.
     """
-    aim = math.log(question.epsilon - 0.4 * question.tolerances[1])
+    if question.epsilon <= 0.0:
+        return math.sqrt(good * bad)
+    inside = max(question.epsilon - 0.4 * question.tolerances[1], 0.5 * question.epsilon)
+    aim = math.log(inside)
     values = {value for value, _ in question.seen if min(value, question.best_upper(value)) > 0}
     points = [(math.log(v), math.log(question.best_upper(v)) - aim) for v in values]
     points = sorted((p for p in points if math.isfinite(p[1])), key=lambda p: abs(p[1]))[:2]

@@ -39,10 +39,10 @@ ARROWS = {
 }
 """Part -> parts it may import."""
 
-ROOTS = {"cli", "demo", "experiment", "__init__", "__main__"}
+ROOTS = {"cli", "demo", "experiment", "sweep", "__init__", "__main__"}
 """Where everything comes together; they may import every part."""
 
-TRAINS = {"training", "experiment", "demo"}
+TRAINS = {"training", "experiment", "demo", "sweep"}
 """What needs torch: nothing else may import it, but for a command at the moment it runs."""
 
 LAZY = {

@@ -194,14 +194,23 @@ def train(
 
 def _setting(text: str) -> tuple[str, Any]:
     """Return (name, value) of NAME=VALUE."""
-    name, equals, value = text.partition("=")
-    try:
-        number = json.loads(value)
-    except ValueError:
-        number = None
-    if not equals or isinstance(number, bool) or not isinstance(number, int | float):
+    name, values = values_of(text)
+    if len(values) != 1:
         refuse("--set", text, "be NAME=VALUE with a number", "such as --set local_steps=20")
-    return name.strip().replace("-", "_"), number
+    return name, values[0]
+
+
+def values_of(text: str) -> tuple[str, list[Any]]:
+    """Return (name, values) of NAME=VALUE,VALUE."""
+    name, equals, values = text.partition("=")
+    try:
+        numbers = json.loads(f"[{values}]")
+    except ValueError:
+        numbers = []
+    right = [n for n in numbers if isinstance(n, int | float) and not isinstance(n, bool)]
+    if not equals or not numbers or len(right) < len(numbers):
+        refuse("--set", text, "be NAME=VALUE with a number", "such as --set local_steps=20")
+    return name.strip().replace("-", "_"), right
 
 
 @cli.command()

@@ -1,6 +1,9 @@
 """Calibration: on the private side, certified there, and nothing wasted."""
 
+import math
+
 import pytest
+from scipy.special import erfinv
 
 import fedprivacy as fp
 from fedprivacy.errors import ImpossibleBudget
@@ -36,6 +39,20 @@ def test_noise_falls(accountant, epsilon):
 
 def probability(q):
     return fp.Gaussian(noise_multiplier=1.0).sampled(fp.Poisson(q)) * 50
+
+
+@pytest.mark.parametrize("epsilon", [0.0, 1e-12, 1e-6, 1e-4])
+def test_a_budget_below_the_tolerance_is_met(epsilon):
+    """Delta alone allows some noise multiplier: TV of N(0, z^2) and N(1, z^2), over the rate."""
+    found = fp.calibrate(
+        lambda z: fp.Gaussian(noise_multiplier=z).sampled(fp.Poisson(0.25)),
+        epsilon=epsilon,
+        delta=1e-3,
+        adjacency="zero_out",
+    )
+    assert found.bound.upper <= epsilon
+    free = 1.0 / (2.0 * math.sqrt(2.0) * erfinv(1e-3 / 0.25))
+    assert 0.9 * free < found.value < 1.01 * free
 
 
 def test_probability_rises():

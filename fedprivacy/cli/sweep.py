@@ -1,0 +1,102 @@
+"""The command that trains many settings: sweep. Training is imported only when it runs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import click
+
+from .options import as_json, cli, show
+from .train import data_options, values_of
+
+
+@cli.command()
+@click.option(
+    "--method",
+    type=click.Choice(["dp-fedavg", "fed-smp-top-k", "fed-smp-rand-k"]),
+    default="dp-fedavg",
+    show_default=True,
+    help="What to train with.",
+)
+@data_options
+@click.option(
+    "--set",
+    "chosen",
+    multiple=True,
+    metavar="NAME=VALUES",
+    help="Values to try, with commas between, such as noise_multiplier=1,2 or cohort=50,100; "
+    "repeat for more. Without noise_multiplier the noise is calibrated to the budget for every "
+    "setting. An unknown name is answered with those that there are.",
+)
+@click.option(
+    "--folder",
+    type=click.Path(path_type=Path),
+    default=Path("sweep"),
+    show_default=True,
+    help="Where ledgers and checkpoints are kept; a sweep that was stopped goes on from there.",
+)
+@click.option("--output", type=click.Path(path_type=Path), help="Write a plot to this file.")
+@click.option("--seed", type=int, help="Make the runs reproducible; they are then not private.")
+@as_json
+def sweep(
+    method: str,
+    epsilon: float,
+    delta: float,
+    chosen: tuple[str, ...],
+    folder: Path,
+    adjacency: str | None,
+    observer: str,
+    output: Path | None,
+    seed: int | None,
+    as_json: bool,
+    **source: Any,
+) -> None:
+    """Train every setting of a grid and compare them within a budget.
+
+    Each setting leaves a ledger. The table can be had again, and joined with other runs, with
+    "fedprivacy pareto FOLDER/runs.csv".
+
+    \b
+    Example:
+      fedprivacy sweep --method fed-smp-rand-k --epsilon 8 --delta 1e-3 \\
+          --set cohort=50,100 --set rounds=20,40 --set kept_fraction=0.1,0.4
+    """  # noqa: D301
+    from ..pareto import pareto
+    from ..progress import Steps
+    from ..sweep import Sweep
+
+    whole = Sweep(
+        method=method,
+        grid=dict(map(values_of, chosen)),
+        folder=folder,
+        epsilon=epsilon,
+        delta=delta,
+        adjacency=adjacency or "zero_out",
+        observer=observer,
+        seed=seed,
+        source={name: value for name, value in source.items() if value is not None},
+    )
+    with Steps() as steps:
+        trained = []
+        for label in whole.labels:
+            told = ", ".join(f"{name} {value}" for name, value in label.items()) or method
+            with steps.rounds(told, whole.experiment(label).job.rounds) as tick:
+                trained.append((label, whole.train(label, tick)))
+    whole.write(trained)
+    facts = {"delta": delta, "adjacency": adjacency or "zero_out", "observer": observer}
+    found = pareto(trained, maximise="accuracy", epsilon=epsilon, **facts)  # type: ignore[arg-type]
+    together = whole.together(ledger for _, (ledger, _) in trained)
+    data = found.to_dict() | {"together": [together.lower, together.upper]}
+    data["runs"] = str(folder / "runs.csv")
+    if output is not None:
+        data["plot"] = str(found.plot(output))
+
+    def text() -> None:
+        click.echo(found.table())
+        click.echo(f"seen together, as whoever picks the best sees them: {together}")
+        click.echo(f"ledgers: {data['runs']}")
+        if output is not None:
+            click.echo(f"plot: {output}")
+
+    show(data, as_json, text)

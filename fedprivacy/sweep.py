@@ -1,0 +1,223 @@
+"""Train every setting of a grid, each with a ledger, for ``fp.pareto`` to compare.
+
+Which noise, cohort, number of rounds and k give the best accuracy within (epsilon, delta)?
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import itertools
+import json
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from .answers import epsilon as epsilon_of
+from .bound import Bound
+from .errors import BudgetExhausted, ParameterError, listed, refuse
+from .experiment import Experiment, OnRound
+from .ledger import Ledger
+from .mechanisms import SparsifiedPerturbation
+from .mechanisms.base import Run
+from .relations import Adjacency, Observer
+from .training.checkpoint import load
+from .training.jobs import TITLES, AveragingJob, Job, job
+from .training.presets import NOT_PRIVATE
+
+NOTE = "sweep.json"
+"""What a folder's runs have in common."""
+
+Trained = tuple[Path, dict[str, float]]
+"""A setting's ledger and its costs by name, as ``fp.pareto`` takes them."""
+
+SLACK = 1.001
+"""On the epsilon of a setting whose noise is given: what its ledger claims, and its budget."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sweep:
+    """Runs of one method on one data set that differ in their settings.
+
+    A folder holds, for each setting, its ledger and its checkpoint. A sweep that was killed goes on
+    from there, and a setting that was trained is not trained again.
+
+    Args:
+        method: any private one of ``training.jobs.TITLES``.
+        grid: name -> values: the method's knob (``noise_multiplier`` for DP-FedAvg and Fed-SMP),
+            ``rounds``, ``cohort``, ``kept_fraction`` or any other setting of ``training.jobs.job``.
+            Where the knob is not in it, it is calibrated for every setting to (epsilon, delta).
+        folder: where the runs are kept; made if it is not there.
+        delta: of every ledger's claim.
+        epsilon: the budget that a missing knob is calibrated to.
+        adjacency: how neighbouring data sets differ; None for the method's own.
+        observer: who looks.
+        seed: None for randomness from the operating system, as privacy needs.
+        source: what else ``training.jobs.job`` takes: ``data``, ``model``, ``clients``, and
+            settings that are the same for all.
+
+    Raises:
+        ParameterError: a method without privacy, an empty axis, a value out of its range, no
+            epsilon where noise is to be calibrated, or a folder of another sweep.
+    """
+
+    method: str
+    grid: Mapping[str, Sequence[Any]]
+    folder: Path
+    delta: float
+    epsilon: float | None = None
+    adjacency: Adjacency | str | None = None
+    observer: Observer | str = Observer.AGGREGATE
+    seed: int | None = None
+    source: Mapping[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        private = [name for name in TITLES if name not in NOT_PRIVATE]
+        if self.method not in private:
+            refuse("method", self.method, f"be one of {listed(private)}")
+        object.__setattr__(self, "folder", Path(self.folder))
+        for name, values in self.grid.items():
+            if isinstance(values, str) or not isinstance(values, Sequence) or not len(values):
+                refuse(name, values, "be a list of at least one value")
+            if len(set(values)) < len(values):
+                refuse(name, values, "name no value twice")
+
+    @property
+    def labels(self) -> list[dict[str, Any]]:
+        """Every setting's parameters."""
+        points = itertools.product(*self.grid.values())
+        return [dict(zip(self.grid, values, strict=True)) for values in points]
+
+    @cached_property
+    def knob(self) -> str:
+        """The parameter that pays for privacy."""
+        return str(job(self.method, **self.source).knob)
+
+    def experiment(self, label: Mapping[str, Any]) -> Experiment:
+        """Return one setting as a job with its budget.
+
+        Raises:
+            ParameterError: see the class.
+        """
+        settings = {**self.source, **label}
+        level = settings.pop(self.knob, None)
+        task = job(self.method, **settings)
+        adjacency = self.adjacency or task.adjacency
+        facts: dict[str, Any] = {"delta": self.delta, "adjacency": adjacency}
+        facts["observer"] = self.observer
+        if level is not None:
+            own = epsilon_of(task.run(level), **facts).upper * SLACK
+            return Experiment(job=task, epsilon=own, level=level, seed=self.seed, **facts)
+        if self.epsilon is None:
+            refuse("epsilon", None, "be given", f"or values of {self.knob}")
+        return Experiment(job=task, epsilon=self.epsilon, seed=self.seed, **facts)
+
+    def train(self, label: Mapping[str, Any], on_round: OnRound | None = None) -> Trained:
+        """Train one setting, or go on with it; return its ledger and its costs.
+
+        The costs are "accuracy" on the test set, and for averaging "MB", what a client sends in the
+        whole run on average, four bytes a number.
+
+        Args:
+            label: the setting's parameters.
+            on_round: called after every round that is run.
+
+        Raises:
+            ParameterError: see the class.
+        """
+        experiment = self.experiment(label)
+        loop = experiment.job.loop(experiment.setting, self.seed)
+        self._open_folder()
+        ledger, checkpoint = (self.folder / f"{_name(label)}{end}" for end in (".ledger", ".pt"))
+        if not (ledger.exists() and checkpoint.exists() and Ledger.open(ledger).closed):
+            try:
+                experiment.run(ledger_path=ledger, checkpoint=checkpoint, on_round=on_round)
+            except BudgetExhausted:
+                if not checkpoint.exists():
+                    raise
+        state = load(checkpoint, loop.init(), loop.device)
+        accuracy = experiment.job.scores(loop, state)["accuracy"]
+        return ledger, {"accuracy": accuracy, **_sent(experiment.job, loop)}
+
+    def write(self, trained: Iterable[tuple[Mapping[str, Any], Trained]]) -> Path:
+        """Write the settings as a file for ``fedprivacy pareto``; return its path."""
+        path, text = self.folder / "runs.csv", io.StringIO()
+        rows = [
+            {"label": _told(label), "ledger": ledger.name, **costs}
+            for label, (ledger, costs) in trained
+        ]
+        writer = csv.DictWriter(text, list(rows[0]))
+        writer.writeheader()
+        writer.writerows(rows)
+        return _replaced(path, text.getvalue())
+
+    def together(self, ledgers: Iterable[Path]) -> Bound:
+        """Return the epsilon of several runs of the sweep together.
+
+        Whoever picks the best of several private runs on the same data has seen all of them.
+        """
+        runs = [Ledger.open(path).run() for path in ledgers]
+        whole = Run(tuple(part for run in runs if run is not None for part in run.sequence()))
+        adjacency = self.adjacency or job(self.method, **self.source).adjacency
+        return epsilon_of(whole, delta=self.delta, adjacency=adjacency, observer=self.observer)
+
+    def _open_folder(self) -> None:
+        """Make the folder, or check that it is this sweep's."""
+        note = {
+            "method": self.method,
+            "delta": self.delta,
+            "epsilon": None if self.knob in self.grid else self.epsilon,
+            "adjacency": None if self.adjacency is None else str(self.adjacency),
+            "observer": str(self.observer),
+            "seed": self.seed,
+            "source": {name: _plain(value) for name, value in sorted(self.source.items())},
+        }
+        path = self.folder / NOTE
+        if not path.exists():
+            self.folder.mkdir(parents=True, exist_ok=True)
+            _replaced(path, json.dumps(note, indent=1) + "\n")
+            return
+        try:
+            known = json.loads(path.read_text(encoding="utf-8"))
+        except ValueError as error:
+            raise ParameterError(
+                f"{path} must be JSON, got {error}; name another folder"
+            ) from error
+        other = [
+            name for name in note if not isinstance(known, dict) or known.get(name) != note[name]
+        ]
+        if other:
+            rule = f"be that of a sweep with the same {other[0]}"
+            refuse("folder", str(self.folder), rule, "name another folder")
+
+
+def _replaced(path: Path, text: str) -> Path:
+    temporary = path.with_suffix(".tmp")
+    temporary.write_text(text, encoding="utf-8")
+    os.replace(temporary, path)
+    return path
+
+
+def _told(label: Mapping[str, Any]) -> str:
+    return ", ".join(f"{name} = {value}" for name, value in label.items()) or "run"
+
+
+def _name(label: Mapping[str, Any]) -> str:
+    """Return what a setting's files are called."""
+    return ",".join(f"{name}={value}" for name, value in label.items()) or "run"
+
+
+def _plain(value: Any) -> Any:
+    return value if value is None or isinstance(value, bool | int | float | str) else str(value)
+
+
+def _sent(task: Job, loop: Any) -> dict[str, float]:
+    """Return what a client sends in the whole run on average: the paper's 32 k T r / n bits."""
+    if not isinstance(task, AveragingJob):
+        return {}
+    noise = loop.perturbation
+    assert isinstance(noise, SparsifiedPerturbation)
+    return {"MB": 4e-6 * noise.kept * task.rounds * noise.cohort / task.data.population}

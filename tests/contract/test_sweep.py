@@ -1,0 +1,177 @@
+"""A grid of settings, each really trained and left with a ledger, then compared."""
+
+import csv
+import json
+
+import pytest
+
+pytest.importorskip("torch")
+
+import fedprivacy as fp
+from fedprivacy.cli import main
+from fedprivacy.errors import ParameterError
+from fedprivacy.sweep import Sweep
+
+ASK = {"delta": 1e-3, "adjacency": "zero_out"}
+
+
+def sweep(folder, method="dp-fedavg", grid=None, **options):
+    facts = {"epsilon": 8.0, "seed": 1, **ASK, **options}
+    return Sweep(method=method, grid=grid or {"cohort": [20, 50]}, folder=folder, **facts)
+
+
+def command(capsys, *words):
+    with pytest.raises(SystemExit) as stop:
+        main(list(words))
+    printed = capsys.readouterr()
+    return stop.value.code, printed.out, printed.err
+
+
+def test_one_command_answers_which_setting_is_best_within_a_budget(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    words = ["sweep", "--method", "fed-smp-rand-k", "--delta", "1e-3", "--seed", "1", "--json"]
+    axes = ["--set", "noise_multiplier=0.5,8", "--set", "rounds=2,6", "--set", "kept_fraction=0.2"]
+    told = [*words, *axes, "--epsilon", "4", "--output", "front.png"]
+    code, out, problem = command(capsys, *told)
+    assert code == 0, problem
+    found = json.loads(out)
+    assert len(found["settings"]) == 4 and (tmp_path / "front.png").stat().st_size > 5000
+    with open(found["runs"], newline="") as file:
+        rows = list(csv.DictReader(file))
+    kept, rounds = 130, {"2": 2, "6": 6}
+    for row in rows:
+        ledger = fp.Ledger.open(tmp_path / "sweep" / row["ledger"])
+        named = dict(part.split("=") for part in row["ledger"].removesuffix(".ledger").split(","))
+        assert ledger.closed and ledger.spent_rounds == rounds[named["rounds"]]
+        one = ledger.rounds[0].mechanism
+        assert one.inner.noise_multiplier == float(named["noise_multiplier"])
+        assert one.inner.kept == kept and one.scheme == fp.Poisson(0.25)
+        assert float(row["MB"]) == pytest.approx(4e-6 * kept * rounds[named["rounds"]] / 4)
+        claim = ledger.claim[0]
+        assert claim >= fp.account(ledger.path, **ASK).upper > 0.99 * claim
+    within = [s for s in found["settings"] if s["epsilon"]["upper"] <= 4.0]
+    assert 0 < len(within) < 4
+    before = {p.name: p.read_bytes() for p in (tmp_path / "sweep").iterdir()}
+    code, again, problem = command(capsys, *told)
+    assert code == 0 and json.loads(again) == found, problem
+    assert {p.name: p.read_bytes() for p in (tmp_path / "sweep").iterdir()} == before
+    words = ["--delta", "1e-3", "--adjacency", "zero_out", "--maximise", "accuracy", "--json"]
+    code, out, _ = command(capsys, "pareto", found["runs"], *words)
+    compared = json.loads(out)["settings"]
+    assert code == 0
+    assert [s["epsilon"] for s in compared] == [s["epsilon"] for s in found["settings"]]
+    assert [s["costs"] for s in compared] == [s["costs"] for s in found["settings"]]
+
+
+def test_the_noise_that_is_not_given_is_calibrated_for_every_setting(tmp_path):
+    whole = sweep(tmp_path / "runs", grid={"cohort": [20, 100], "rounds": [2, 4]}, epsilon=3.0)
+    trained = [(label, whole.train(label)) for label in whole.labels]
+    noises = []
+    for _, (path, costs) in trained:
+        ledger = fp.Ledger.open(path)
+        assert ledger.claim == (3.0, 1e-3)
+        assert 2.9 < fp.account(path, **ASK).upper <= 3.0
+        noises.append(ledger.rounds[0].mechanism.inner.noise_multiplier)
+        assert 0.05 < costs["accuracy"] <= 1.0
+    assert noises == sorted(noises) and len(set(noises)) == 4
+
+
+def test_together_is_the_composition_of_all_runs(tmp_path):
+    whole = sweep(tmp_path / "runs", grid={"noise_multiplier": [1.5, 3.0], "rounds": [3]})
+    paths = [whole.train(label)[0] for label in whole.labels]
+    truth = fp.epsilon(
+        fp.Gaussian(noise_multiplier=1.5, unit="client").sampled(fp.Poisson(0.25)) * 3
+        + fp.Gaussian(noise_multiplier=3.0, unit="client").sampled(fp.Poisson(0.25)) * 3,
+        **ASK,
+    )
+    found = whole.together(paths)
+    assert found.upper == pytest.approx(truth.upper, rel=1e-3)
+    assert found.upper > max(fp.account(path, **ASK).upper for path in paths)
+
+
+def test_a_sweep_that_was_stopped_goes_on_and_counts_what_it_spent(tmp_path):
+    class Stopped(Exception):
+        pass
+
+    def stop(state, info):
+        if state.round == 2:
+            raise Stopped
+
+    whole = sweep(tmp_path / "runs", grid={"noise_multiplier": [2.0], "rounds": [4]})
+    (label,) = whole.labels
+    with pytest.raises(Stopped):
+        whole.train(label, stop)
+    path, costs = whole.train(label)
+    ledger = fp.Ledger.open(path)
+    assert ledger.closed and ledger.spent_rounds == 4
+    other = sweep(tmp_path / "whole", grid={"noise_multiplier": [2.0], "rounds": [4]})
+    assert other.train(label)[1] == costs
+
+
+def test_a_round_run_twice_leaves_the_last_checkpoint_s_accuracy(tmp_path):
+    """Killed between release and checkpoint: the budget then has room for a round less."""
+
+    class Stopped(Exception):
+        pass
+
+    whole = sweep(tmp_path / "runs", grid={"noise_multiplier": [2.0], "rounds": [4]})
+    (label,) = whole.labels
+    saved = {}
+
+    def stop(state, info):
+        checkpoint = next((tmp_path / "runs").glob("*.pt"))
+        if state.round == 2:
+            saved["state"] = checkpoint.read_bytes()
+        if state.round == 3:
+            checkpoint.write_bytes(saved["state"])
+            raise Stopped
+
+    with pytest.raises(Stopped):
+        whole.train(label, stop)
+    path, costs = whole.train(label)
+    assert fp.Ledger.open(path).spent_rounds == 4 and 0.05 < costs["accuracy"] <= 1.0
+    assert whole.train(label) == (path, costs)
+    assert fp.Ledger.open(path).spent_rounds == 4
+
+
+def test_other_methods_have_their_own_knob(tmp_path):
+    whole = sweep(
+        tmp_path / "runs",
+        method="fed-plt",
+        grid={"noise_scale": [0.5, 1.0]},
+        adjacency="replace_one",
+        source={"rounds": 2},
+    )
+    trained = [(label, whole.train(label)) for label in whole.labels]
+    found = fp.pareto(trained, maximise="accuracy", delta=1e-3, adjacency="replace_one")
+    assert found.costs == ("accuracy",)
+    assert found.settings[0].epsilon != found.settings[1].epsilon
+
+
+def test_what_a_sweep_refuses(tmp_path):
+    for options, told in [
+        ({"method": "fedavg"}, "method must be one of 'dp-fedavg'"),
+        ({"grid": {"cohort": []}}, "cohort must be a list of at least one value"),
+        ({"grid": {"cohort": "20"}}, "cohort must be a list of at least one value"),
+        ({"grid": {"cohort": [20, 20]}}, "cohort must name no value twice"),
+    ]:
+        with pytest.raises(ParameterError, match=told):
+            sweep(tmp_path / "none", **options)
+    for options, told in [
+        ({"epsilon": None}, "epsilon must be given, got None; or values of noise_multiplier"),
+        ({"grid": {"speed": [1]}}, "setting must be one of"),
+        ({"grid": {"cohort": [0]}}, "cohort must"),
+        ({"grid": {"noise_multiplier": [-1.0]}}, "noise_multiplier must"),
+    ]:
+        one = sweep(tmp_path / "none", **options)
+        with pytest.raises(ParameterError, match=told):
+            one.train(one.labels[0])
+    assert not (tmp_path / "none").exists()
+    one = sweep(tmp_path / "runs", grid={"noise_multiplier": [2.0], "rounds": [1]})
+    one.train(one.labels[0])
+    other = sweep(tmp_path / "runs", grid=one.grid, source={"clients": 30})
+    with pytest.raises(ParameterError, match="be that of a sweep with the same source"):
+        other.train(one.labels[0])
+    (tmp_path / "runs" / "sweep.json").write_text("{")
+    with pytest.raises(ParameterError, match="must be JSON"):
+        one.train(one.labels[0])
