@@ -7,7 +7,9 @@ shares that arrived, release, ``done`` on disk.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import itertools
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
 
@@ -70,7 +72,8 @@ class FederatedAveraging:
     never by the realised size. A client drawn s times counts s times.
 
     Args:
-        model: builds the module; it must have no buffers.
+        model: builds the module, of single precision and without buffers. Parameters that are not
+            trained must be the same whenever it is built.
         scheme: draws the clients of a round.
         perturbation: clips and perturbs; None for no privacy.
         sparsification: which coordinates travel, without noise and without clipping (FedAvg-rand-k
@@ -153,6 +156,8 @@ class FederatedAveraging:
     def flat(self) -> FlatModel:
         """The scratch module that every client trains on in turn."""
         model = self._fresh_model()
+        if model.flatten().dtype != torch.float32:
+            refuse("model's precision", model.flatten().dtype, "be torch.float32 throughout")
         sparse = self.sparsification or self.perturbation
         wanted = getattr(sparse, "dimension", model.dimension)
         if wanted != model.dimension:
@@ -160,8 +165,18 @@ class FederatedAveraging:
         return model
 
     def init(self) -> State:
-        """Return the state before the first round, with freshly initialised parameters."""
-        return State(0, self._fresh_model().flatten(), self.learning_rate)
+        """Return the state before the first round, with freshly initialised parameters.
+
+        Raises:
+            ParameterError: parameters that are not trained differ from those of ``flat``: a run
+                could not be resumed with them.
+        """
+        fresh = self._fresh_model()
+        for one, other in zip(fresh.frozen, self.flat.frozen, strict=True):
+            if not torch.equal(one, other):
+                rule = "be the same whenever the model is built"
+                refuse("model's frozen parameters", "new ones", rule, "load them from a file")
+        return State(0, fresh.flatten(), float(self.learning_rate))
 
     def step(
         self,
@@ -214,8 +229,7 @@ class FederatedAveraging:
 
     def _fresh_model(self) -> FlatModel:
         """Build the module with this run's randomness, not torch's global one."""
-        with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(int(self._generator("model", 0).integers(2**63)))
+        with _own_randomness(self._generator("model", 0)):
             return FlatModel(self.model(), torch.device(self.device))
 
     def _check(self, state: State, ledger: Ledger | None) -> None:
@@ -245,13 +259,27 @@ class FederatedAveraging:
         missing = set() if dropout is None else set(map(int, dropout(cohort)))
         answering = [client for client in running.turns if client not in missing]
         order = self._generator("batches", state.round)
-        for start in range(0, len(answering), self.flat.clients_at_once):
-            few = answering[start : start + self.flat.clients_at_once]
+        for few in self._at_once(answering, data):
             rows = [data.clients[client] for client in few]
             updates = self._updates(state, (data.features, data.labels), rows, order)
             for client, update in zip(few, updates, strict=True):
                 running.add(client, update)
         return running
+
+    def _at_once(self, clients: list[int], data: FederatedData) -> Iterator[list[int]]:
+        """Yield the clients that are trained beside each other.
+
+        A client's update must not depend on who is beside it. The closed form takes padding for
+        what it is; any other model may see it, so that it gets clients of one size.
+        """
+        alike = [clients]
+        if self.flat.dense is None:
+            by_size = sorted(clients, key=lambda client: len(data.clients[client]))
+            groups = itertools.groupby(by_size, key=lambda client: len(data.clients[client]))
+            alike = [list(group) for _, group in groups]
+        for group in alike:
+            for start in range(0, len(group), self.flat.clients_at_once):
+                yield group[start : start + self.flat.clients_at_once]
 
     def _updates(
         self,
@@ -260,10 +288,17 @@ class FederatedAveraging:
         clients: Sequence[Indices],
         order: np.random.Generator,
     ) -> Tensor:
-        """Return the updates of a few clients, shape (clients, d)."""
+        """Return the updates of a few clients, shape (clients, d).
+
+        Layers that draw, such as Dropout, draw from ``order`` too, not from torch's generator,
+        whose state others may know.
+        """
         schedule = self.optimiser.schedule(clients, order)
         start, rate = state.parameters, state.learning_rate
-        return self.flat.updates(start, records, schedule, rate, self.momentum)
+        if self.flat.dense is not None:
+            return self.flat.updates(start, records, schedule, rate, self.momentum)
+        with _own_randomness(order, self.device):
+            return self.flat.updates(start, records, schedule, rate, self.momentum)
 
     def _secure_sum(self, population: int) -> SparsifiedPerturbation | None:
         """Return the perturbation as Fed-SMP: DP-FedAvg keeps every coordinate."""
@@ -324,3 +359,12 @@ class FederatedAveraging:
 
     def _generator(self, stream: str, number: int) -> np.random.Generator:
         return generator_for(self.seed, number, stream)
+
+
+@contextmanager
+def _own_randomness(generator: np.random.Generator, device: str = "cpu") -> Iterator[None]:
+    """Let torch draw from a seed of ``generator``'s; its own state is as before afterwards."""
+    devices = [torch.device(device)] if device != "cpu" else []
+    with torch.random.fork_rng(devices=devices):
+        torch.manual_seed(int(generator.integers(2**63)))
+        yield

@@ -54,6 +54,10 @@ class FederatedData:
         integer(1, clients=len(clients))
         for part in ("", "test_", "public_"):
             _check_records(self, part)
+        inputs = [self.features, self.test_features, self.public_features]
+        shapes = {tuple(part.shape[1:]) for part in inputs if part is not None}
+        if len(shapes) > 1:
+            refuse("features", sorted(shapes), "have one shape a record in all parts of the data")
         for number, rows in enumerate(clients):
             _check_client(number, rows, len(self.labels))
 

@@ -36,8 +36,10 @@ class DenseNetwork:
         turns = [nn.Flatten, *([nn.Linear, nn.ReLU] * len(affine))][: 2 * len(affine)]
         if not affine or kinds != turns or repr(layers[0]) != repr(nn.Flatten()):
             return None
-        parameters = [p for p in module.parameters() if p.requires_grad and _single(p)]
-        if len(parameters) != 2 * len(affine) or any(layer.bias is None for layer in affine):
+        wanted = [part for layer in affine for part in (layer.weight, layer.bias)]
+        if list(map(id, module.parameters())) != list(map(id, wanted)):
+            return None
+        if not all(part.requires_grad and part.dtype == torch.float32 for part in wanted):
             return None
         return cls(tuple((layer.out_features, layer.in_features) for layer in affine))
 
@@ -94,10 +96,16 @@ class DenseNetwork:
 
 
 def is_hooked(module: nn.Module) -> bool:
-    """Return whether something is attached that a closed form would leave out."""
-    kinds = ("forward", "forward_pre", "backward", "backward_pre")
-    return any(getattr(module, f"_{kind}_hooks") for kind in kinds)
+    """Return whether something is attached that a closed form would leave out.
 
-
-def _single(parameter: Tensor) -> bool:
-    return parameter.dtype == torch.float32
+    Hooks of this module, of every module and of its parameters, and a ``forward`` of its own.
+    """
+    kinds = [f"_{kind}_hooks" for kind in ("forward", "forward_pre", "backward", "backward_pre")]
+    everywhere = any(getattr(nn.modules.module, f"_global{kind}") for kind in kinds)
+    of_parameters = ("_backward_hooks", "_post_accumulate_grad_hooks")
+    return (
+        everywhere
+        or "forward" in vars(module)
+        or any(getattr(module, kind) for kind in kinds)
+        or any(getattr(p, kind) for p in module.parameters(recurse=False) for kind in of_parameters)
+    )

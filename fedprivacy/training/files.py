@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import pkgutil
-import runpy
-import zipfile
-from collections.abc import Mapping
+import importlib
+import importlib.util
+import sys
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -14,12 +14,15 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from ..errors import refuse
+from ..errors import ParameterError, refuse
 from .data import FederatedData, Indices, partition_by_label, partition_iid
 from .models import ModelFactory
+from .optimise import FlatModel, LocalSGD
 
 NEEDED = ("features", "labels", "test_features", "test_labels")
 OPTIONAL = ("clients", "public_features", "public_labels")
+MOST_CLASSES = 10**6
+"""What is beyond is no number of a class; it would be the model's number of outputs."""
 SAVE = "write it with numpy.savez(path, features=..., labels=..., clients=..., test_features=...)"
 
 
@@ -66,23 +69,29 @@ def read_npz(
     return FederatedData(
         name=Path(path).name,
         clients=rows,
-        num_classes=max(2, 1 + max(int(part.max(initial=0)) for part in _numpy(labels))),
+        num_classes=max(2, 1 + max(int(part.max()) for part in labels.values())),
         **features,
         **labels,
     )
-
-
-def _numpy(labels: Mapping[str, Tensor]) -> list[NDArray[np.int64]]:
-    return [part.numpy() for part in labels.values()]
 
 
 def _arrays(path: Path) -> dict[str, NDArray[Any]]:
     try:
         with open(path, "rb") as file:
             content = np.load(file, allow_pickle=False)
-            arrays = dict(content) if isinstance(content, np.lib.npyio.NpzFile) else {}
-    except (OSError, ValueError, EOFError, zipfile.BadZipFile) as error:
-        refuse("data", str(path), f"be a readable file of numpy.savez ({error})", SAVE)
+            zipped = isinstance(content, np.lib.npyio.NpzFile)
+            names = list(content.files) if zipped else []
+            arrays = dict(content) if zipped else {}
+    except FileNotFoundError:
+        refuse("data", str(path), "be a file that is there", SAVE)
+    except Exception as error:  # a damaged file raises whatever its reader stumbled on
+        reason = _first_line(error)
+        refuse("data", str(path), f"be a readable file of numpy.savez ({reason})", SAVE)
+    if len(names) > len(arrays):
+        refuse("data", str(path), "hold no two arrays of one name", SAVE)
+    broken = [name for name, value in arrays.items() if not isinstance(value, np.ndarray)]
+    if broken:
+        refuse("data", broken[0], "be an array of numpy", SAVE)
     missing = [name for name in NEEDED if name not in arrays]
     unknown = [name for name in arrays if name not in (*NEEDED, *OPTIONAL)]
     if missing:
@@ -97,13 +106,19 @@ def _inputs(name: str, values: NDArray[Any]) -> Tensor:
     if values.dtype.kind not in "fiub" or values.ndim < 2:
         got = f"{values.dtype} of shape {values.shape}"
         refuse(name, got, "be numbers, first axis the records, then each one's inputs")
+    if values.size and np.abs(values.astype(np.float64)).max() > np.finfo(np.float32).max:
+        refuse(name, "a number beyond single precision", "be scaled")
     return torch.from_numpy(values.astype(np.float32))
 
 
 def _classes(name: str, values: NDArray[Any]) -> Tensor:
-    if values.dtype.kind not in "iu" or values.ndim != 1 or not len(values):
+    if values.dtype.kind not in "iub" or values.ndim != 1 or not len(values):
         got = f"{values.dtype} of shape {values.shape}"
-        refuse(name, got, "be integers, one for each record", "number the classes from 0")
+        way_out = "number the classes from 0, as numpy.unique(labels, return_inverse=True)[1] does"
+        refuse(name, got, "be integers, one for each record", way_out)
+    low, high = int(values.min()), int(values.max())
+    if low < 0 or high >= MOST_CLASSES:
+        refuse(name, (low, high), f"lie from 0 to {MOST_CLASSES - 1}", "number the classes from 0")
     return torch.from_numpy(values.astype(np.int64))
 
 
@@ -121,7 +136,8 @@ def model_at(place: str) -> ModelFactory:
     """Return the function that builds the user's module.
 
     Args:
-        place: "FILE.py:NAME" or "package.module:NAME"; the code there is run. NAME is called
+        place: "FILE.py:NAME" or "package.module:NAME"; the code there is run, and may import what
+            lies beside the file, or in the folder that the command is run in. NAME is called
             without arguments and must return a module, or is a subclass of ``nn.Module`` that can
             be made without arguments.
 
@@ -131,36 +147,78 @@ def model_at(place: str) -> ModelFactory:
     source, _, name = place.rpartition(":")
     if not source or not name.isidentifier():
         refuse("model", place, "be FILE.py:NAME or package.module:NAME")
-    try:
-        known = runpy.run_path(source) if source.endswith(".py") else None
-        found = pkgutil.resolve_name(place) if known is None else known.get(name)
-    except (OSError, ImportError, AttributeError) as error:
-        refuse("model", place, f"be found ({error})", "FILE.py:NAME or package.module:NAME")
+    with torch.random.fork_rng(devices=[]):
+        try:
+            module = _run(Path(source)) if source.endswith(".py") else _imported(source)
+        except FileNotFoundError:
+            refuse("model", place, "name a file that is there")
+        except (Exception, SystemExit) as error:
+            reason = f"{type(error).__name__}: {_first_line(error)}"
+            refuse("model", place, f"be code that runs ({reason})")
+    found = getattr(module, name, None)
     if not callable(found) or isinstance(found, nn.Module):
-        refuse("model", place, "be a function that builds the module", "give the function's name")
+        rule = f"name a function in {source} that builds the module"
+        refuse("model", place, rule, f"there is {'no' if found is None else 'another'} {name!r}")
     return found  # type: ignore[no-any-return]
 
 
+def _run(path: Path) -> ModuleType:
+    """Run a file as a module of its own name; classes in it find their module by that name."""
+    if not path.is_file():
+        raise FileNotFoundError(path)
+    spec = importlib.util.spec_from_file_location(f"fedprivacy_model_{path.stem}", path)
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module
+    _beside(path.resolve().parent)
+    spec.loader.exec_module(module)
+    return module
+
+
+def _imported(name: str) -> ModuleType:
+    _beside(Path.cwd())
+    return importlib.import_module(name)
+
+
+def _beside(folder: Path) -> None:
+    if str(folder) not in sys.path:
+        sys.path.insert(0, str(folder))
+
+
+def _first_line(error: BaseException) -> str:
+    return str(error).splitlines()[0][:200] if str(error) else type(error).__name__
+
+
 def check_model(model: ModelFactory, data: FederatedData) -> None:
-    """Build a model and put two of the data's test inputs through it.
+    """Build a model, and train and evaluate two small clients made of the data's test records.
 
     Raises:
-        ParameterError: it is no module, does not take the inputs, or does not return one number
-            for each class.
+        ParameterError: it is no module, cannot be trained as a client trains it, or does not return
+            one number for each class.
     """
+    features, labels = data.test_features[:3].clone(), data.test_labels[:3]
+    shape, wanted = tuple(features.shape[1:]), (len(features), data.num_classes)
+    owners = [np.arange(len(labels)), np.arange(1)]
     with torch.random.fork_rng(devices=[]):
-        module: object = model()
-    if not isinstance(module, nn.Module):
-        refuse("model", type(module).__name__, "build an nn.Module")
-    inputs = data.test_features[:2]
-    shape = tuple(inputs.shape[1:])
-    try:
-        with torch.no_grad():
-            outputs = module(inputs)
-    except (RuntimeError, ValueError, TypeError, IndexError) as error:
-        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
-        refuse("model", type(module).__name__, f"take inputs of shape {shape} a record ({reason})")
-    wanted = (len(inputs), data.num_classes)
-    if not isinstance(outputs, Tensor) or tuple(outputs.shape) != wanted:
-        got = tuple(outputs.shape) if isinstance(outputs, Tensor) else type(outputs).__name__
-        refuse("model's output", got, f"have shape (records, {data.num_classes} classes)")
+        try:
+            module: object = model()
+        except (Exception, SystemExit) as error:
+            refuse("model", type(error).__name__, f"be built without arguments ({error})")
+        if not isinstance(module, nn.Module):
+            refuse("model", type(module).__name__, "build an nn.Module")
+        name = type(module).__name__
+        flat = FlatModel(module, torch.device("cpu"))
+        plan = LocalSGD(steps=1).schedule(owners, np.random.default_rng(0))
+        try:
+            with torch.no_grad():
+                outputs = flat.module(features.clone())
+            if not isinstance(outputs, Tensor) or tuple(outputs.shape) != wanted:
+                got = tuple(outputs.shape) if isinstance(outputs, Tensor) else type(outputs)
+                refuse("model's output", got, f"have shape (records, {data.num_classes} classes)")
+            flat.updates(flat.flatten(), (features, labels), plan, 0.1)
+            flat.evaluate(flat.flatten(), features, labels)
+        except ParameterError:
+            raise
+        except Exception as error:
+            reason = f"{type(error).__name__}: {_first_line(error)}"
+            refuse("model", name, f"train on inputs of shape {shape} a record ({reason})")

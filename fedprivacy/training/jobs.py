@@ -50,6 +50,9 @@ AGENTS = 10
 CENTRE = 0.3
 """Taken from every pixel before Fed-PLT's inputs are scaled into their ball."""
 
+_WHOLE = ("rounds", "cohort", "strategy", "local_steps", "local_epochs", "batch_size")
+"""Settings that are whole numbers."""
+
 _FIXED = ("source", "hamiltonian")
 """What belongs to a job's method and data, and is no setting."""
 
@@ -333,7 +336,9 @@ def job(
     if method not in TITLES:
         refuse("method", method, f"be one of {listed(TITLES)}")
     if rounds is not None:
-        settings["rounds"] = integer(1, rounds=rounds)
+        settings["rounds"] = rounds
+    settings |= {name: integer(1, **{name: settings[name]}) for name in _WHOLE if name in settings}
+    _check_use(method, settings)
     averaging = method in METHODS
     if model is not None and not averaging:
         rule = "be left out: this method has a model of its own"
@@ -360,6 +365,17 @@ def job(
         SamplingJob(source=records, hamiltonian=False, rounds=50, clip_norm=0.5, local_steps=10),
         settings,
     )
+
+
+def _check_use(method: str, settings: dict[str, Any]) -> None:
+    """Refuse what a method would take and not use."""
+    unused = {"kept_fraction": [m for m in METHODS if m.endswith("-k")]}
+    unused |= {"clip_norm": [m for m in TITLES if m not in (*NOT_PRIVATE, "fed-plt")]}
+    for name, methods in unused.items():
+        if name in settings and method in METHODS and method not in methods:
+            refuse(name, settings[name], f"be left out: {method} does not use it")
+    if settings.get("missing") and method in NOT_PRIVATE:
+        refuse("missing", settings["missing"], f"be left out: {method} does not use it")
 
 
 def _with(value: T, changed: dict[str, Any]) -> T:

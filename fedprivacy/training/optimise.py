@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -23,6 +24,8 @@ Batch = tuple[Tensor, Tensor, Tensor]
 CLIENTS_AT_ONCE = 64
 WORKSPACE = 2**20
 """Parameters held for clients at work: a larger model has one client at work at a time."""
+MOST_STEPS = 10**6
+"""Of a client in a round: what is beyond is a slip."""
 EVALUATED_AT_ONCE = 256
 """Records; what a convolution makes of more no longer fits a processor's cache."""
 
@@ -40,6 +43,11 @@ class Schedule:
     rows: Tensor
     weights: Tensor
     active: Tensor
+
+    def alone(self, client: int) -> Schedule:
+        """Return one client's part."""
+        one = slice(client, client + 1)
+        return Schedule(self.rows[:, one], self.weights[:, one], self.active[:, one])
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -69,11 +77,13 @@ class LocalSGD:
                 "name exactly one of the two",
                 "leave the other out",
             )
-        if self.steps is not None:
-            integer(1, local_steps=self.steps)
-        if self.epochs is not None:
-            integer(1, local_epochs=self.epochs)
-        integer(1, batch_size=self.batch_size)
+        for name in ("steps", "epochs"):
+            if (given := getattr(self, name)) is not None:
+                value = integer(1, **{f"local_{name}": given})
+                if value > MOST_STEPS:
+                    refuse(f"local_{name}", value, f"be at most {MOST_STEPS}")
+                object.__setattr__(self, name, value)
+        object.__setattr__(self, "batch_size", integer(1, batch_size=self.batch_size))
         if non_negative(momentum=self.momentum) >= 1.0:
             refuse("momentum", self.momentum, "be below 1")
 
@@ -119,22 +129,18 @@ class FlatModel:
     flat vector stays that of ``module.parameters()``.
 
     Args:
-        module: any module without buffers.
+        module: any module without buffers, all parameters of one precision, single or double. It is
+            copied: what a caller does to its own, or trained it to before, has no effect.
         device: where it computes.
 
     Raises:
-        ParameterError: the module has buffers or no parameters.
+        ParameterError: the module has buffers, no parameters or such of another precision, or
+            mixes records as BatchNorm does.
     """
 
     def __init__(self, module: nn.Module, device: torch.device) -> None:
-        buffers = [name for name, _ in module.named_buffers()]
-        if buffers:
-            refuse(
-                "model",
-                buffers,
-                "have no buffers",
-                "they learn from private data outside the clipped update; use GroupNorm",
-            )
+        module = copy.deepcopy(module)
+        _check_layers(module)
         self.module = module.to(device)
         self.device = device
         named = {n: p for n, p in self.module.named_parameters() if p.requires_grad}
@@ -142,9 +148,11 @@ class FlatModel:
             refuse("model", type(module).__name__, "have parameters to train")
         self.shapes = {name: parameter.shape for name, parameter in named.items()}
         self.trained = list(named.values())
+        self.frozen = [p for p in self.module.parameters() if not p.requires_grad]
         self.dimension = sum(shape.numel() for shape in self.shapes.values())
         self.clients_at_once = min(CLIENTS_AT_ONCE, max(1, WORKSPACE // self.dimension))
         self.dense = DenseNetwork.of(self.module)
+        self._vectorises = True
         self.module.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
 
     def flatten(self) -> Tensor:
@@ -212,8 +220,27 @@ class FlatModel:
             momentum: of the heavy ball, from rest.
         """
         self.module.train()
-        if self.dense is None and schedule.rows.shape[1] == 1:
-            return self._alone(start, records, schedule, learning_rate, momentum)
+        facts = (learning_rate, momentum)
+        clients = schedule.rows.shape[1]
+        if self.dense is not None:
+            return self._together(start, records, schedule, *facts)
+        if clients > 1 and self._vectorises:
+            try:
+                return self._together(start, records, schedule, *facts)
+            except Exception:
+                self._vectorises = False
+        parts = (schedule.alone(client) for client in range(clients))
+        return torch.cat([self._alone(start, records, part, *facts) for part in parts])
+
+    def _together(
+        self,
+        start: Tensor,
+        records: tuple[Tensor, Tensor],
+        schedule: Schedule,
+        learning_rate: float,
+        momentum: float,
+    ) -> Tensor:
+        """Train clients beside each other; without a closed form, all of the same size."""
         trained = start.repeat(schedule.rows.shape[1], 1)
         velocity = torch.zeros_like(trained) if momentum else None
         weights, active = schedule.weights.to(self.device), schedule.active.to(self.device)
@@ -276,7 +303,10 @@ class FlatModel:
     def _batches(
         self, records: tuple[Tensor, Tensor], schedule: Tensor
     ) -> Iterator[tuple[Tensor, Tensor]]:
-        """Yield the (inputs, labels) of each step's rows; the same rows are fetched once."""
+        """Yield the (inputs, labels) of each step's rows; the same rows are fetched once.
+
+        A module may write to its inputs, so it gets a copy.
+        """
         before: Tensor | None = None
         fetched: list[Tensor] = []
         for rows in schedule.to(records[1].device):
@@ -284,7 +314,7 @@ class FlatModel:
                 before, flat = rows, rows.flatten()
                 parts = (part.index_select(0, flat) for part in records)
                 fetched = [p.view(*rows.shape, *p.shape[1:]).to(self.device) for p in parts]
-            yield fetched[0], fetched[1]
+            yield fetched[0] if self.dense else fetched[0].clone(), fetched[1]
 
     @torch.no_grad()
     def evaluate(self, parameters: Tensor, features: Tensor, labels: Tensor) -> tuple[float, float]:
@@ -294,10 +324,30 @@ class FlatModel:
         right, loss = 0.0, 0.0
         parts = (torch.split(every, EVALUATED_AT_ONCE) for every in (features, labels))
         for part, truth in zip(*parts, strict=True):
-            logits = self.module(part)
+            logits = self.module(part.clone())
             right += float((logits.argmax(1) == truth).sum())
             loss += float(functional.cross_entropy(logits, truth, reduction="sum"))
         return right / len(labels), loss / len(labels)
+
+
+def _check_layers(module: nn.Module) -> None:
+    buffers = [name for name, _ in module.named_buffers()]
+    if buffers:
+        refuse(
+            "model",
+            buffers,
+            "have no buffers",
+            "they learn from private data outside the clipped update; use GroupNorm",
+        )
+    mixing = [name for name, m in module.named_modules() if isinstance(m, _MIXING)]
+    if mixing:
+        refuse("model", mixing[0], "not mix a batch's records", "use GroupNorm for BatchNorm")
+    kinds = {parameter.dtype for parameter in module.parameters()}
+    if len(kinds) > 1 or not kinds <= {torch.float32, torch.float64}:
+        refuse("model's precision", sorted(map(str, kinds)), "be torch.float32 throughout")
+
+
+_MIXING = (nn.modules.batchnorm._BatchNorm,)
 
 
 def default_device() -> str:
@@ -309,7 +359,10 @@ def checked_rates(
     learning_rate: object, learning_rate_decay: object, server_learning_rate: object
 ) -> None:
     """Raise ParameterError unless the rates are above 0 and the decay is at most 1."""
-    positive(learning_rate=learning_rate)
-    positive(server_learning_rate=server_learning_rate)
+    largest = torch.finfo(torch.float32).max
+    rates = {"learning_rate": learning_rate, "server_learning_rate": server_learning_rate}
+    for name, rate in rates.items():
+        if positive(**{name: rate}) > largest:
+            refuse(name, rate, f"be at most {largest:.3g}, which single precision holds")
     if positive(learning_rate_decay=learning_rate_decay) > 1.0:
         refuse("learning_rate_decay", learning_rate_decay, "be at most 1", "1 keeps the rate")

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from .dense import is_hooked
+
+LEAST = 2**16
+"""Numbers of a weight below which factors gain nothing."""
 
 
 class OuterProducts:
@@ -101,16 +105,18 @@ class FactoredLayers:
         self.module = module
         self._kept = {
             layer: OuterProducts(layer.weight, learning_rate, momentum)
-            for layer in (module if isinstance(module, nn.Sequential) and _known(module) else ())
-            if type(layer) is nn.Linear and _wide(layer, records) and _used_once(layer, module)
+            for layer in wide_layers(module, records)
         }
+        self._of = {id(kept.weight): kept for kept in self._kept.values()}
 
     def __call__(self, inputs: Tensor) -> Tensor:
         """Return the model's output; going backward takes the steps of the wide weights."""
         if not isinstance(self.module, nn.Sequential) or not self._kept:
             return torch.as_tensor(self.module(inputs))
+        batch = len(inputs)
         for layer in self.module:
-            if isinstance(layer, nn.Linear) and layer in self._kept and inputs.dim() == 2:
+            alone = inputs.dim() == 2 and len(inputs) == batch
+            if isinstance(layer, nn.Linear) and layer in self._kept and alone:
                 inputs = _linear(self._kept[layer], layer.bias, inputs)
             else:
                 inputs = layer(inputs)
@@ -118,8 +124,8 @@ class FactoredLayers:
 
     def lost(self, weight: Tensor) -> OuterProducts | None:
         """Return what a weight has lost, None if the weight itself was trained."""
-        own = (kept for kept in self._kept.values() if kept.weight is weight and len(kept))
-        return next(own, None)
+        kept = self._of.get(id(weight))
+        return kept if kept is not None and len(kept) else None
 
 
 def _linear(kept: OuterProducts, bias: Tensor | None, inputs: Tensor) -> Tensor:
@@ -127,18 +133,26 @@ def _linear(kept: OuterProducts, bias: Tensor | None, inputs: Tensor) -> Tensor:
     return outputs if bias is None else outputs + bias
 
 
+def wide_layers(module: nn.Module, records: int) -> list[nn.Linear]:
+    """Return the layers whose weights may be kept as factors; see ``FactoredLayers``."""
+    if not isinstance(module, nn.Sequential):
+        return []
+    wide = [layer for layer in module if type(layer) is nn.Linear and _wide(layer, records)]
+    if not wide or not _known(module) or torch.is_autocast_enabled(wide[0].weight.device.type):
+        return []
+    everything = module.named_parameters(remove_duplicate=False)
+    uses = Counter(parameter.untyped_storage().data_ptr() for _, parameter in everything)
+    return [one for one in wide if uses[one.weight.untyped_storage().data_ptr()] == 1]
+
+
+def _wide(layer: nn.Linear, records: int) -> bool:
+    inputs, outputs = layer.in_features, layer.out_features
+    enough = inputs * outputs >= max(LEAST, 2 * records * (inputs + outputs))
+    return enough and layer.weight.requires_grad
+
+
 def _known(module: nn.Module) -> bool:
     """Return whether every layer is torch's own or ours, with nothing attached."""
     ours = ("torch.nn.modules.", __package__)
     own = (type(layer).__module__.startswith(ours) for layer in module.modules())
     return all(own) and not any(map(is_hooked, module.modules()))
-
-
-def _wide(layer: nn.Linear, records: int) -> bool:
-    inputs, outputs = layer.in_features, layer.out_features
-    return layer.weight.requires_grad and 2 * records * (inputs + outputs) <= inputs * outputs
-
-
-def _used_once(layer: nn.Linear, module: nn.Module) -> bool:
-    everyone = module.named_parameters(remove_duplicate=False)
-    return sum(parameter is layer.weight for _, parameter in everyone) == 1

@@ -54,7 +54,13 @@ class Preset:
     cohort: int | None = None
     strategy: int | None = None
 
-    def changed(self, **settings: Any) -> Preset:
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "rounds", integer(1, rounds=self.rounds))
+        positive(clip_norm=self.clip_norm)
+        if positive(kept_fraction=self.kept_fraction) > 1.0:
+            refuse("kept_fraction", self.kept_fraction, "be in (0, 1]")
+
+    def changed(self, /, **settings: Any) -> Preset:
         """Return the preset with other settings: its own fields', or ``LOOP_SETTINGS``.
 
         Raises:
@@ -79,7 +85,7 @@ class Preset:
         """
         given, everybody = self.averaging.scheme, self.data.population
         cohort = expected_size(given, everybody) if self.cohort is None else self.cohort
-        if integer(1, cohort=cohort) > everybody and self.strategy != 1:
+        if integer(1, cohort=cohort) > (everybody if self.strategy != 1 else 1000 * everybody):
             refuse("cohort", cohort, f"be at most the number of clients, {everybody}")
         if self.strategy == 1:
             return WithReplacement(cohort, population=everybody)
@@ -115,6 +121,8 @@ class Preset:
         sparse = method.endswith("-k")
         kept = max(1, round(self.kept_fraction * dimension)) if sparse else dimension
         sparsifier = "top_k" if method.endswith("top-k") else "rand_k"
+        if sparse and sparsifier == "top_k":
+            self.data.public()
         if method in NOT_PRIVATE:
             travels = Sparsification(kept=kept, dimension=dimension, sparsifier=sparsifier)
             return replace(plain, sparsification=travels)

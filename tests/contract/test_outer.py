@@ -16,8 +16,8 @@ from fedprivacy.training.dense import DenseNetwork
 from fedprivacy.training.optimise import FlatModel, LocalSGD
 from fedprivacy.training.outer import FactoredLayers
 
-WIDE = 40
-"""Inputs and outputs: up to ten records in all, factors are at most half of a weight."""
+WIDE = 256
+"""Inputs and outputs: up to 64 records in all, factors are at most half of a weight."""
 
 
 def tied():
@@ -146,7 +146,7 @@ def test_a_client_trains_as_with_torch_s_own_optimiser(name, build, momentum):
 
 def test_only_weights_that_outweigh_their_factors_are_kept_as_such():
     module = FACTORED["first"]()
-    for records, wide in [(10, True), (11, False)]:
+    for records, wide in [(64, True), (65, False)]:
         factored = FactoredLayers(module, records, 0.1, 0.0)
         factored(torch.randn(2, WIDE)).sum().backward()
         assert (factored.lost(module[1].weight) is not None) == wide
