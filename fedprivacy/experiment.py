@@ -8,13 +8,15 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from .answers import epsilon
 from .audit import RunRecord, audit
 from .budget import Budget
 from .calibration import Calibration, calibrate
 from .errors import BudgetExhausted, LedgerError, integer, positive, refuse
 from .ledger import Ledger
+from .mechanisms import Mechanism
 from .relations import Adjacency, Observer
-from .training import RoundInfo, train
+from .training import RoundInfo, load, train
 from .training.jobs import Job
 from .training.rounds import Loop
 
@@ -82,69 +84,110 @@ class Experiment:
 
         Args:
             ledger_path: where a private run is recorded; a ledger that is there already is gone
-                on with, if a checkpoint is there too.
+                on with, as it was planned, if its checkpoint is there too.
             checkpoint: file that the run resumes from.
             on_round: called after every round.
 
+        Returns:
+            What came of it. A run that was interrupted between a release and its checkpoint has
+            spent a round more than it can show; it then ends when the budget does, and ``notes``
+            says so.
+
         Raises:
-            ParameterError: a private job without a ledger.
+            ParameterError: a private job without a ledger, or one without privacy with a level; a
+                ledger of another budget or plan.
             LedgerError: the ledger exists and there is no checkpoint to go on from.
-            BudgetExhausted: the budget does not allow all rounds.
+            BudgetExhausted: the budget does not allow all rounds; nothing was spent.
         """
-        loop = self.job.loop(self.setting, self.seed)
-        scores = _Scores(self, loop, on_round)
+        if checkpoint is not None and not Path(checkpoint).parent.is_dir():
+            refuse("checkpoint", str(checkpoint), "be in a folder that is there")
         if self.job.knob is None:
-            rounds, data = self.job.rounds, self.job.data
-            train(loop, data, rounds=rounds, checkpoint=checkpoint, on_round=scores)
-            return scores.record()
+            return self._train_openly(checkpoint, on_round)
         if ledger_path is None:
             refuse("ledger_path", None, "be given", "a private run must leave a ledger")
-        self._train_privately(loop, ledger_path, checkpoint, scores)
-        return replace(scores.record(), audit=audit(ledger_path))
+        record = self._train_privately(Path(ledger_path), checkpoint, on_round)
+        return replace(record, audit=audit(ledger_path))
+
+    def _train_openly(self, checkpoint: Path | None, on_round: OnRound | None) -> RunRecord:
+        if self.level is not None:
+            refuse("level", self.level, "be left out: nothing is private here")
+        loop = self.job.loop(None, self.seed)
+        scores = _Scores(self, loop, on_round)
+        done = train(
+            loop, self.job.data, rounds=self.job.rounds, checkpoint=checkpoint, on_round=scores
+        )
+        return scores.record(done.state)
 
     def _train_privately(
-        self, loop: Loop[Any], path: Path, checkpoint: Path | None, on_round: OnRound
-    ) -> None:
+        self, path: Path, checkpoint: Path | None, on_round: OnRound | None
+    ) -> RunRecord:
+        level = self._level(path, checkpoint)
+        loop = self.job.loop(level, self.seed)
+        ledger = self._ledger(path, level)
+        scores = _Scores(self, loop, on_round)
+        try:
+            last = self._rounds(loop, ledger, checkpoint, scores)
+            ledger.close()
+        finally:
+            ledger.release()
+        return scores.record(last)
+
+    def _rounds(
+        self, loop: Loop[Any], ledger: Ledger, checkpoint: Path | None, on_round: OnRound
+    ) -> Any:
+        """Run the rounds and return the last state."""
+        before = ledger.spent_rounds
+        try:
+            done = train(
+                loop,
+                self.job.data,
+                rounds=self.job.rounds,
+                ledger=ledger,
+                budget=self._budget,
+                checkpoint=checkpoint,
+                on_round=on_round,
+            )
+        except BudgetExhausted:
+            if not before or checkpoint is None:
+                raise
+            return load(checkpoint, loop.init(), loop.device)
+        return done.state
+
+    @property
+    def _budget(self) -> Budget:
         assert self.adjacency is not None
-        budget = Budget(
+        return Budget(
             epsilon=self.epsilon,
             delta=self.delta,
             adjacency=self.adjacency,
             observer=self.observer,
         )
-        ledger = self._ledger(path, checkpoint, budget.rule)
-        before = ledger.spent_rounds
-        try:
-            train(
-                loop,
-                self.job.data,
-                rounds=self.job.rounds,
-                ledger=ledger,
-                budget=budget,
-                checkpoint=checkpoint,
-                on_round=on_round,
-            )
-            ledger.close()
-        except BudgetExhausted as problem:
-            if not before:
-                raise
-            raise BudgetExhausted(
-                f"{problem}; the run was interrupted before and a round that may have been "
-                f"released was run again, so fewer than {self.job.rounds} rounds fit; the "
-                "last checkpoint holds the model"
-            ) from problem
-        finally:
-            ledger.release()
 
-    def _ledger(self, path: Path, checkpoint: Path | None, rule: str) -> Ledger:
+    def _level(self, path: Path, checkpoint: Path | None) -> float:
+        """Return the level of this run: that of the ledger that is there, if there is one."""
+        if not path.exists():
+            assert self.setting is not None
+            return self.setting
+        if checkpoint is None or not Path(checkpoint).exists():
+            raise LedgerError(
+                f"{path} exists already; name another file, or pass the checkpoint of the run "
+                "that it records to go on with it"
+            )
+        _, _, known = Ledger.open(path).description.partition(f"{self.job.knob} = ")
+        if not known:
+            raise LedgerError(f"{path} does not say its {self.job.knob}: it is not of this command")
+        if self.level is not None and self.level != float(known):
+            refuse(str(self.job.knob), self.level, f"be {known}, as in {path}", "or leave it out")
+        return float(known)
+
+    def _ledger(self, path: Path, level: float) -> Ledger:
+        """Open the ledger to go on with, or create one for a run that the budget allows."""
+        plan, rule = self.job.run(level), self._budget.rule
         if path.exists():
-            if checkpoint is None or not checkpoint.exists():
-                raise LedgerError(
-                    f"{path} exists already; name another file, or pass the checkpoint of the run "
-                    "that it records to go on with it"
-                )
+            self._check_same(Ledger.open(path), plan)
             return Ledger.open(path, resume=True)
-        assert self.setting is not None and self.adjacency is not None
+        self._check_affordable(plan, level)
+        assert self.adjacency is not None
         return Ledger.create(
             path,
             unit=self.job.unit,
@@ -154,7 +197,38 @@ class Experiment:
             schedule="fixed",
             budget_rule=rule,
             seed_policy="operating system" if self.seed is None else "fixed",
-            plan=self.job.run(self.setting),
+            plan=plan,
+            description=f"{self.job.knob} = {level!r}",
+        )
+
+    def _check_same(self, ledger: Ledger, plan: Mechanism) -> None:
+        """Raise ParameterError unless a run is that of a ledger that is there."""
+        assert self.adjacency is not None
+        pairs = {
+            "epsilon, delta": (ledger.claim, (self.epsilon, self.delta)),
+            "adjacency": (str(ledger.facts.adjacency), str(self.adjacency)),
+            "observer": (str(ledger.facts.observer), str(self.observer)),
+            "seed": (ledger.reproducible, self.seed is not None),
+        }
+        for name, (known, asked) in pairs.items():
+            if known != asked:
+                rule = f"be as in the ledger, {known!r}"
+                refuse(name, asked, rule, f"a run is gone on with as it began: {ledger.path}")
+        if ledger.plan != plan:
+            rule = "be as the ledger planned them"
+            way_out = f"name another ledger and checkpoint than {ledger.path}"
+            refuse("rounds, cohort or another setting", "others", rule, way_out)
+
+    def _check_affordable(self, plan: Mechanism, level: float) -> None:
+        """Raise BudgetExhausted before anything is spent on a run that does not fit."""
+        if self.level is None or self._budget.allows(plan):
+            return
+        assert self.adjacency is not None
+        whole = epsilon(plan, delta=self.delta, adjacency=self.adjacency, observer=self.observer)
+        raise BudgetExhausted(
+            f"{self.job.rounds} rounds at {self.job.knob} = {level:g} cost epsilon = "
+            f"{whole.ends(5)[1]}, more than {self.epsilon:g}; leave {self.job.knob} out to have it "
+            "calibrated, raise epsilon or run fewer rounds; nothing was spent"
         )
 
 
@@ -177,11 +251,18 @@ class _Scores:
         if self.on_round is not None:
             self.on_round(state, info)
 
-    def record(self) -> RunRecord:
-        """Return what was noted, for the report."""
+    def record(self, state: Any) -> RunRecord:
+        """Return what was noted, for the report; the last state is evaluated if it was not."""
+        planned = self.experiment.job.rounds
+        if not self.rounds or self.rounds[-1] != state.round:
+            self.rounds.append(state.round)
+            self.found.append(self.experiment.job.scores(self.loop, state))
+        short = f"{state.round} of {planned} rounds: the budget was spent on more than the model "
+        short += "shows, since the run was interrupted after a release"
         return RunRecord(
             accuracy=tuple(found["accuracy"] for found in self.found),
             rounds=tuple(self.rounds),
             upload_bytes=self.upload_bytes,
-            scores=dict(self.found[-1]) if self.found else {},
+            scores=dict(self.found[-1]),
+            notes=(short,) if state.round < planned else (),
         )

@@ -18,7 +18,7 @@ from typing import Any
 
 from .answers import epsilon as epsilon_of
 from .bound import Bound
-from .errors import BudgetExhausted, ParameterError, listed, refuse
+from .errors import ParameterError, listed, refuse
 from .experiment import Experiment, OnRound
 from .ledger import Ledger
 from .mechanisms import SparsifiedPerturbation
@@ -115,6 +115,17 @@ class Sweep:
             refuse("epsilon", None, "be given", f"or values of {self.knob}")
         return Experiment(job=task, epsilon=self.epsilon, seed=self.seed, **facts)
 
+    def check(self) -> None:
+        """Build every setting's loop, so that what does not fit is told before anything is trained.
+
+        Raises:
+            ParameterError: see the class.
+        """
+        for label in self.labels:
+            settings = {**self.source, **label}
+            level = settings.pop(self.knob, 1.0)
+            job(self.method, **settings).loop(level, self.seed)
+
     def train(self, label: Mapping[str, Any], on_round: OnRound | None = None) -> Trained:
         """Train one setting, or go on with it; return its ledger and its costs.
 
@@ -133,14 +144,10 @@ class Sweep:
         self._open_folder()
         ledger, checkpoint = (self.folder / f"{_name(label)}{end}" for end in (".ledger", ".pt"))
         if not (ledger.exists() and checkpoint.exists() and Ledger.open(ledger).closed):
-            try:
-                experiment.run(ledger_path=ledger, checkpoint=checkpoint, on_round=on_round)
-            except BudgetExhausted:
-                if not checkpoint.exists():
-                    raise
+            experiment.run(ledger_path=ledger, checkpoint=checkpoint, on_round=on_round)
         state = load(checkpoint, loop.init(), loop.device)
         accuracy = experiment.job.scores(loop, state)["accuracy"]
-        return ledger, {"accuracy": accuracy, **_sent(experiment.job, loop)}
+        return ledger, {"accuracy": accuracy, **_sent(experiment.job, loop, state.round)}
 
     def write(self, trained: Iterable[tuple[Mapping[str, Any], Trained]]) -> Path:
         """Write the settings as a file for ``fedprivacy pareto``; return its path."""
@@ -169,7 +176,9 @@ class Sweep:
         note = {
             "method": self.method,
             "delta": self.delta,
-            "epsilon": None if self.knob in self.grid else self.epsilon,
+            "epsilon that noise is calibrated to": (
+                None if self.knob in self.grid else self.epsilon
+            ),
             "adjacency": None if self.adjacency is None else str(self.adjacency),
             "observer": str(self.observer),
             "seed": self.seed,
@@ -214,10 +223,10 @@ def _plain(value: Any) -> Any:
     return value if value is None or isinstance(value, bool | int | float | str) else str(value)
 
 
-def _sent(task: Job, loop: Any) -> dict[str, float]:
+def _sent(task: Job, loop: Any, rounds: int) -> dict[str, float]:
     """Return what a client sends in the whole run on average: the paper's 32 k T r / n bits."""
     if not isinstance(task, AveragingJob):
         return {}
     noise = loop.perturbation
     assert isinstance(noise, SparsifiedPerturbation)
-    return {"MB": 4e-6 * noise.kept * task.rounds * noise.cohort / task.data.population}
+    return {"MB": 4e-6 * noise.kept * rounds * noise.cohort / task.data.population}

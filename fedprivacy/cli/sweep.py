@@ -77,6 +77,7 @@ def sweep(
         seed=seed,
         source={name: value for name, value in source.items() if value is not None},
     )
+    whole.check()
     with Steps() as steps:
         trained = []
         for label in whole.labels:

@@ -308,6 +308,11 @@ class Ledger:
         return self._history.header
 
     @property
+    def identity(self) -> str:
+        """What tells this ledger from others: the checksum of its header, 64 hexadecimal digits."""
+        return self._history.identity
+
+    @property
     def facts(self) -> Facts:
         """Unit, adjacency and observer of the run."""
         return Facts(self._header.unit, self._header.adjacency, self._header.observer)

@@ -17,7 +17,7 @@ from ..errors import ParameterError, integer, refuse
 from ..ledger import Ledger
 from .rounds import Dropout, Loop, RoundBudget, RoundInfo, RoundState, S
 
-FORMAT = "fedprivacy checkpoint 2"
+FORMAT = "fedprivacy checkpoint 3"
 
 
 @dataclass(frozen=True)
@@ -57,17 +57,19 @@ def train(
         ledger: records every round; the caller closes it.
         budget: asked before every round. If nothing was spent from it yet, it is first charged
             with the rounds that the ledger says were spent.
-        checkpoint: file for the state, written before the first round and after every round.
+        checkpoint: file for the state, written before the first round and after every round. It
+            is bound to the ledger: what was trained under another one, or under none, is not gone
+            on with, since this one would not count it.
         dropout: see the loop's ``step``.
         on_round: called after every round with the state and what the server saw.
         on_release: see the loop's ``step``.
 
     Raises:
         BudgetExhausted: a round does not fit; the state before it is in the checkpoint.
-        ParameterError: the checkpoint is damaged or belongs to another model.
+        ParameterError: the checkpoint is damaged or belongs to another model or another ledger.
     """
     total = integer(1, rounds=rounds)
-    state = _start(loop, checkpoint)
+    state = _start(loop, checkpoint, ledger)
     _charge(loop, ledger, budget)
     history: list[RoundInfo] = []
     while state.round < total:
@@ -76,21 +78,43 @@ def train(
         )
         history.append(info)
         if checkpoint is not None:
-            save(checkpoint, state)
+            save(checkpoint, state, ledger=ledger)
         if on_round is not None:
             on_round(state, info)
     return TrainingResult(tuple(history), state)
 
 
-def _start(loop: Loop[S], checkpoint: str | Path | None) -> S:
+def _start(loop: Loop[S], checkpoint: str | Path | None, ledger: Ledger | None) -> S:
     """Return the checkpoint's state, or a fresh one that is then the checkpoint."""
     state = loop.init()
     if checkpoint is None:
         return state
     if Path(checkpoint).exists():
-        return load(checkpoint, state, loop.device)
-    save(checkpoint, state)
+        found = load(checkpoint, state, loop.device)
+        check_ledger_of(checkpoint, found, ledger)
+        return found
+    save(checkpoint, state, ledger=ledger)
     return state
+
+
+def check_ledger_of(path: str | Path, state: RoundState, ledger: Ledger | None) -> None:
+    """Raise ParameterError unless a ledger counts every round behind a checkpoint's state."""
+    if not state.round:
+        return
+    known = _content(path, "cpu").get("ledger")
+    counted = 0 if ledger is None else len(ledger.rounds)
+    if known is None and ledger is None:
+        return
+    if known is None or ledger is None or known != ledger.identity or counted < state.round:
+        trained = (
+            "without a ledger" if known is None else "under a ledger that is not the one given"
+        )
+        refuse(
+            "checkpoint",
+            str(path),
+            "be of this run: its rounds would not be counted",
+            f"it was trained {trained}; give its own, or another checkpoint",
+        )
 
 
 def _charge(loop: Loop[S], ledger: Ledger | None, budget: RoundBudget | None) -> None:
@@ -103,16 +127,18 @@ def _charge(loop: Loop[S], ledger: Ledger | None, budget: RoundBudget | None) ->
                 budget.spend(one.mechanism)
 
 
-def save(path: str | Path, state: RoundState) -> None:
+def save(path: str | Path, state: RoundState, *, ledger: Ledger | None = None) -> None:
     """Write a state so that a crash leaves either the old file or the new one.
 
     Args:
         path: file to replace; ``path + ".tmp"`` is used on the way.
         state: what to write: a dataclass of tensors, numbers and None.
+        ledger: where the rounds behind it are counted; None if nowhere.
     """
     target = Path(path)
     buffer = io.BytesIO()
-    content = {"format": FORMAT, "kind": type(state).__name__}
+    content: dict[str, Any] = {"format": FORMAT, "kind": type(state).__name__}
+    content["ledger"] = None if ledger is None else ledger.identity
     content |= {name: _on_cpu(value) for name, value in _fields(state).items()}
     torch.save(content, buffer)
     temporary = target.with_name(target.name + ".tmp")
@@ -140,6 +166,18 @@ def load(path: str | Path, like: S, device: str = "cpu") -> S:
     Raises:
         ParameterError: no such file, or it is not a checkpoint of this format and loop.
     """
+    content = _content(path, device)
+    if content.get("kind") != type(like).__name__:
+        refuse("checkpoint", str(path), f"hold a {type(like).__name__}", "pass another path")
+    wanted = _fields(like)
+    wrong = [name for name, value in wanted.items() if not _fits(content.get(name), value)]
+    if wrong:
+        refuse("checkpoint", str(path), f"hold a fitting {wrong[0]!r}", "pass another path")
+    integer(0, round=content["round"])
+    return replace(like, **{name: content[name] for name in wanted})  # type: ignore[type-var]
+
+
+def _content(path: str | Path, device: str) -> dict[str, Any]:
     try:
         content = torch.load(path, map_location=device, weights_only=True)
     except Exception as error:
@@ -150,14 +188,7 @@ def load(path: str | Path, like: S, device: str = "cpu") -> S:
         ) from error
     if not isinstance(content, dict) or content.get("format") != FORMAT:
         refuse("checkpoint", str(path), f"have format {FORMAT!r}", "pass another path")
-    if content.get("kind") != type(like).__name__:
-        refuse("checkpoint", str(path), f"hold a {type(like).__name__}", "pass another path")
-    wanted = _fields(like)
-    wrong = [name for name, value in wanted.items() if not _fits(content.get(name), value)]
-    if wrong:
-        refuse("checkpoint", str(path), f"hold a fitting {wrong[0]!r}", "pass another path")
-    integer(0, round=content["round"])
-    return replace(like, **{name: content[name] for name in wanted})  # type: ignore[type-var]
+    return content
 
 
 def _fields(state: RoundState) -> dict[str, Any]:
