@@ -17,6 +17,7 @@ from .ledger import Ledger
 from .mechanisms import Mechanism
 from .relations import Adjacency, Observer
 from .training import RoundInfo, load, train
+from .training.checkpoint import check_ledger_of
 from .training.jobs import Job
 from .training.rounds import Loop
 
@@ -123,6 +124,8 @@ class Experiment:
     ) -> RunRecord:
         level = self._level(path, checkpoint)
         loop = self.job.loop(level, self.seed)
+        if not path.exists() and checkpoint is not None and checkpoint.exists():
+            check_ledger_of(checkpoint, load(checkpoint, loop.init()), None, private=True)
         ledger = self._ledger(path, level)
         scores = _Scores(self, loop, on_round)
         try:
@@ -173,11 +176,20 @@ class Experiment:
                 f"{path} exists already; name another file, or pass the checkpoint of the run "
                 "that it records to go on with it"
             )
+        known = self.recorded_level(path)
+        if self.level is not None and self.level != known:
+            refuse(str(self.job.knob), self.level, f"be {known}, as in {path}", "or leave it out")
+        return known
+
+    def recorded_level(self, path: Path) -> float:
+        """Return the level that a ledger of this command was begun with.
+
+        Raises:
+            LedgerError: it says none.
+        """
         _, _, known = Ledger.open(path).description.partition(f"{self.job.knob} = ")
         if not known:
             raise LedgerError(f"{path} does not say its {self.job.knob}: it is not of this command")
-        if self.level is not None and self.level != float(known):
-            refuse(str(self.job.knob), self.level, f"be {known}, as in {path}", "or leave it out")
         return float(known)
 
     def _ledger(self, path: Path, level: float) -> Ledger:

@@ -213,6 +213,11 @@ def _read(source: Source) -> _Read:
             "The ledger was not closed: later rounds may be missing from it. The verdict is about "
             "the rounds it records.",
         )
+    if ledger.reproducible:
+        notes += (
+            "The seed was fixed: the run is not private against whoever knows it. The numbers are "
+            "those of the same run with a seed that nobody knows.",
+        )
     dangling = sum(1 for r in ledger.rounds if r.spent and r.done is None)
     if dangling:
         notes += (f"{dangling} round(s) were begun and never confirmed; they count as spent.",)

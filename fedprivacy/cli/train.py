@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import json
+import math
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from ..errors import integer, refuse
 from .ledgers import audit_data, show_audit
 from .options import ADJACENCIES, OBSERVERS, as_json, cli, options, show
+
+if TYPE_CHECKING:
+    from ..experiment import Experiment
+    from ..training.jobs import Job
 
 METHODS = [
     "fedavg",
@@ -149,47 +154,69 @@ def train(
     from ..progress import Steps
     from ..training.jobs import TITLES, job
 
-    given = {"clip_norm": clip_norm, "kept_fraction": kept, "missing": missing}
-    settings = {name: value for name, value in given.items() if value is not None}
-    settings |= dict(map(_setting, chosen))
-    task = job(
-        method,
-        data,
-        data_dir=data_dir,
-        clients=clients,
-        classes_per_client=classes_per_client,
-        model=model,
-        rounds=rounds,
-        **settings,
-    )
+    given = {
+        "data_dir": data_dir,
+        "clients": clients,
+        "classes_per_client": classes_per_client,
+        "model": model,
+        "rounds": rounds,
+        "clip_norm": clip_norm,
+        "kept_fraction": kept,
+        "missing": missing,
+    }
+    options: dict[str, Any] = {n: value for n, value in given.items() if value is not None}
+    settings = dict(map(_setting, chosen))
+    for name in settings:
+        if name in (*options, "method", "data", "data_dir", "model"):
+            refuse("--set", name, "be a setting that no option gives", "leave one of the two out")
+    task = job(method, data, **options, **settings)
+    if task.knob is None and ledger is not None:
+        refuse("--ledger", str(ledger), f"be left out: {method} is not private")
     experiment = Experiment(job=task, **budget)
     path = ledger or Path(f"{method}.ledger")
     with Steps() as steps:
-        if task.knob is not None and experiment.level is None:
+        if task.knob is not None and experiment.level is None and not path.exists():
             with steps.step(f"calibrating {task.knob}"):
                 _ = experiment.calibration
         with steps.rounds(f"training {TITLES[method]}", task.rounds) as tick:
             record = experiment.run(ledger_path=path, checkpoint=checkpoint, on_round=tick)
     private = record.audit is not None
+    scores = {name: v if math.isfinite(v) else None for name, v in record.scores.items()}
+    notes = [*record.notes, *_cautions(task, experiment)]
     result = {
         "method": method,
-        "scores": dict(record.scores),
+        "settings": task.settings,
+        "scores": scores,
         "upload_bytes": record.upload_bytes,
         "ledger": str(path) if private else None,
         "knob": task.knob,
-        "level": experiment.setting,
+        "level": experiment.recorded_level(path) if private else None,
+        "notes": notes,
         "audit": None if record.audit is None else audit_data(record.audit),
     }
 
     def text() -> None:
-        scores = ", ".join(f"{name} {value:.4g}" for name, value in record.scores.items())
-        uploaded = f"{(record.upload_bytes or 0) / 1e6:.2f} MB uploaded"
-        click.echo(f"{TITLES[method]}: {scores or 'nothing left to do'}; {uploaded}")
+        told = ", ".join(f"{name} {value:.4g}" for name, value in record.scores.items())
+        sent = f"{(record.upload_bytes or 0) / 1e6:.2f} MB uploaded by all"
+        click.echo(f"{TITLES[method]}: {told}; {sent}")
+        click.echo("  " + ", ".join(f"{name} {value}" for name, value in task.settings.items()))
+        for note in notes:
+            click.echo(f"  {note}")
         if record.audit is not None:
-            click.echo(f"{task.knob} = {experiment.setting:.6g}, recorded in {path}")
+            click.echo(f"{task.knob} = {result['level']:.6g}, recorded in {path}")
             show_audit(record.audit)
 
     show(result, as_json, text)
+
+
+def _cautions(task: Job, experiment: Experiment) -> list[str]:
+    """Return what a reader of the result must know of the budget."""
+    if task.knob is None:
+        return ["not private: no noise, no ledger, no epsilon"]
+    if experiment.delta * task.units < 1.0:
+        return []
+    told = f"delta = {experiment.delta:g} is not below 1 / {task.units}, one over the number of "
+    return [told + f"{task.unit}s: it allows to show one of them whole"]
 
 
 def _setting(text: str) -> tuple[str, Any]:

@@ -97,13 +97,22 @@ def _start(loop: Loop[S], checkpoint: str | Path | None, ledger: Ledger | None) 
     return state
 
 
-def check_ledger_of(path: str | Path, state: RoundState, ledger: Ledger | None) -> None:
-    """Raise ParameterError unless a ledger counts every round behind a checkpoint's state."""
+def check_ledger_of(
+    path: str | Path, state: RoundState, ledger: Ledger | None, *, private: bool = False
+) -> None:
+    """Raise ParameterError unless a ledger counts every round behind a checkpoint's state.
+
+    Args:
+        path: the checkpoint.
+        state: what is in it.
+        ledger: None where there is none, or where it is yet to be created (``private``).
+        private: whether the rounds must be counted.
+    """
     if not state.round:
         return
     known = _content(path, "cpu").get("ledger")
     counted = 0 if ledger is None else len(ledger.rounds)
-    if known is None and ledger is None:
+    if known is None and ledger is None and not private:
         return
     if known is None or ledger is None or known != ledger.identity or counted < state.round:
         trained = (

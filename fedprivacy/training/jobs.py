@@ -25,7 +25,7 @@ from .hamiltonian import HamiltonianSampling
 from .langevin import LangevinSampling
 from .posterior import Posterior, SoftmaxRegression
 from .predictive import predictive, score
-from .presets import METHODS, NOT_PRIVATE, Preset, preset_for
+from .presets import LOOP_SETTINGS, METHODS, NOT_PRIVATE, Preset, preset_for
 from .rounds import Loop
 from .solvers import LocalSolver
 from .sources import DATA, load_data, model_for
@@ -82,6 +82,14 @@ class Job(Protocol):
     def data(self) -> Any:
         """What the loop's ``step`` takes."""
 
+    @property
+    def settings(self) -> dict[str, Any]:
+        """What is run, by name, but for the knob."""
+
+    @property
+    def units(self) -> int:
+        """How many units there are."""
+
     def loop(self, level: float | None, seed: int | None) -> Loop[Any]:
         """Return the loop with the knob at a level."""
 
@@ -122,6 +130,24 @@ class AveragingJob:
     def data(self) -> FederatedData:
         """The preset's."""
         return self.preset.data
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """Those of the loop, and what is clipped and kept."""
+        loop = self.loop(None if self.knob is None else 1.0, None)
+        names = [name for name in LOOP_SETTINGS if getattr(loop, name) is not None]
+        found = {"clients": self.units, "cohorts": str(loop.scheme), "rounds": self.rounds}
+        sparse = loop.perturbation or loop.sparsification
+        if isinstance(loop.perturbation, SparsifiedPerturbation):
+            found["clip_norm"] = loop.perturbation.clip_norm
+        kept = getattr(sparse, "kept", loop.flat.dimension)
+        found |= {"parameters": loop.flat.dimension, "sent": kept}
+        return found | {name: getattr(loop, name) for name in names}
+
+    @property
+    def units(self) -> int:
+        """The clients."""
+        return self.data.population
 
     def loop(self, level: float | None, seed: int | None) -> FederatedAveraging:
         """Return the method's loop with a noise multiplier."""
@@ -174,6 +200,16 @@ class SamplingJob:
     def knob(self) -> str:
         """FA-LD's step size, FA-HMC's noise on gradients."""
         return "gradient_noise_multiplier" if self.hamiltonian else "step_size"
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """The job's own."""
+        return _settings(self)
+
+    @property
+    def units(self) -> int:
+        """The records."""
+        return sum(map(len, self.source.clients))
 
     @cached_property
     def model(self) -> SoftmaxRegression:
@@ -252,6 +288,16 @@ class SplittingJob:
         """The noise scale tau."""
         return "noise_scale"
 
+    @property
+    def settings(self) -> dict[str, Any]:
+        """The job's own."""
+        return _settings(self)
+
+    @property
+    def units(self) -> int:
+        """The records."""
+        return sum(map(len, self.source.clients))
+
     @cached_property
     def loss(self) -> Logistic:
         """Every agent's."""
@@ -289,6 +335,12 @@ class SplittingJob:
         side = (_inputs(self.source.test_features) @ loop.consensus(state)).sign()
         truth = _parities(self.source.test_labels)
         return {"accuracy": float((side == truth).double().mean())}
+
+
+def _settings(job: SamplingJob | SplittingJob) -> dict[str, Any]:
+    own = {field.name: getattr(job, field.name) for field in fields(job)}
+    held = {"clients": job.source.population, "records": job.units}
+    return held | {name: value for name, value in own.items() if name not in _FIXED}
 
 
 def _inputs(features: Tensor) -> Tensor:
@@ -351,7 +403,9 @@ def job(
     if averaging:
         missing = integer(0, missing=settings.pop("missing", 0))
         preset = preset_for(records, model_for(model, records)).changed(**settings)
-        return AveragingJob(preset=preset, method=method, missing=missing)
+        task = AveragingJob(preset=preset, method=method, missing=missing)
+        _ = task.settings
+        return task
     if method == "fed-plt":
         return _with(SplittingJob(source=records, rounds=40), settings)
     if method == "fa-hmc":

@@ -793,9 +793,9 @@ def test_a_fresh_budget_is_charged_with_what_the_ledger_says():
         b"",
         b"not a checkpoint",
         {"format": "other"},
-        {"format": "fedprivacy checkpoint 2"},
-        {"format": "fedprivacy checkpoint 2", "kind": "State", "round": 0, "learning_rate": "x"},
-        {"format": "fedprivacy checkpoint 2", "kind": "State", "round": 0, "learning_rate": 0.1},
+        {"format": "fedprivacy checkpoint 3"},
+        {"format": "fedprivacy checkpoint 3", "kind": "State", "round": 0, "learning_rate": "x"},
+        {"format": "fedprivacy checkpoint 3", "kind": "State", "round": 0, "learning_rate": 0.1},
         Path("/"),
     ],
 )

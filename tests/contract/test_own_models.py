@@ -1,0 +1,234 @@
+"""Modules that could break a client's independence of others, or of what ran before."""
+
+import copy
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+pytest.importorskip("torch")
+
+import torch
+from torch import nn
+
+from fedprivacy.errors import ParameterError
+from fedprivacy.training import FederatedAveraging, FederatedData, FlatModel, LocalSGD, train
+from fedprivacy.training.dense import DenseNetwork
+from fedprivacy.training.outer import FactoredLayers, wide_layers
+
+CPU = torch.device("cpu")
+
+
+class Centred(nn.Module):
+    """Mixes the records of a batch, in a way that no type tells."""
+
+    def forward(self, inputs):
+        return inputs - inputs.mean(0)
+
+
+class Scaling(nn.Module):
+    """Writes to its inputs."""
+
+    def forward(self, inputs):
+        return inputs.mul_(0.5)
+
+
+class Branching(nn.Module):
+    """Looks at its numbers, which several clients at once do not allow."""
+
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.Linear(3, 2)
+
+    def forward(self, inputs):
+        return self.layer(inputs) if inputs.sum() > 0 else -self.layer(inputs)
+
+
+def data(sizes=(4, 2, 4, 1, 3), features=3):
+    generator = np.random.default_rng(7)
+    ends = np.cumsum(sizes)
+    inputs = torch.from_numpy(generator.normal(size=(ends[-1], features)).astype(np.float32))
+    labels = torch.from_numpy(generator.integers(2, size=ends[-1]))
+    return FederatedData(
+        name="made up",
+        features=inputs,
+        labels=labels,
+        clients=tuple(np.split(np.arange(ends[-1]), ends[:-1])),
+        test_features=inputs[:6].clone(),
+        test_labels=labels[:6],
+        num_classes=2,
+    )
+
+
+def loop(build, **options):
+    facts = {"local_steps": 3, "batch_size": 2, "learning_rate": 0.3, "seed": 3} | options
+    from fedprivacy import Everyone
+
+    return FederatedAveraging(model=build, scheme=Everyone(), **facts)
+
+
+@pytest.mark.parametrize(
+    "build",
+    [
+        lambda: nn.Sequential(Centred(), nn.Linear(3, 4), nn.Tanh(), nn.Linear(4, 2)),
+        lambda: nn.Sequential(Scaling(), nn.Linear(3, 4), nn.Tanh(), nn.Linear(4, 2)),
+        lambda: nn.Sequential(nn.ELU(inplace=True), nn.Linear(3, 2)),
+        Branching,
+    ],
+    ids=["mixes records", "writes to its inputs", "in place", "branches"],
+)
+def test_a_client_s_update_is_what_it_is_alone(build):
+    """Written out with torch's optimiser, one client after the other, every batch afresh."""
+    own = data()
+    averaging = loop(build, batch_size=99)
+    before = own.features.clone()
+    state = averaging.init()
+    after, info = averaging.step(state, own)
+    assert info.arrived == 5
+    updates = []
+    for rows in own.clients:
+        module = build()
+        nn.utils.vector_to_parameters(state.parameters.clone(), module.parameters())
+        optimiser = torch.optim.SGD(module.parameters(), 0.3)
+        for _ in range(3):
+            optimiser.zero_grad()
+            outputs = module(own.features[rows].clone())
+            nn.functional.cross_entropy(outputs, own.labels[rows]).backward()
+            optimiser.step()
+        updates.append(state.parameters - nn.utils.parameters_to_vector(module.parameters()))
+    truth = state.parameters - torch.stack(updates).mean(0)
+    torch.testing.assert_close(after.parameters, truth.detach(), rtol=1e-4, atol=1e-6)
+    assert torch.equal(own.features, before)
+
+
+def test_looking_at_the_test_set_leaves_it_as_it_was():
+    own = data()
+    averaging = loop(lambda: nn.Sequential(Scaling(), nn.Linear(3, 2)))
+    state, before = averaging.init(), own.test_features.clone()
+    assert averaging.evaluate(state, own) == averaging.evaluate(state, own)
+    assert torch.equal(own.test_features, before)
+
+
+def test_dropout_draws_from_the_run_s_randomness_alone():
+    def build():
+        return nn.Sequential(nn.Dropout(0.5), nn.Linear(3, 2))
+
+    def once(seed):
+        torch.manual_seed(0)
+        averaging = loop(build, seed=seed)
+        start = replace(averaging.init(), parameters=torch.full((8,), 0.1))
+        after = averaging.step(start, data())[0].parameters
+        assert torch.equal(torch.rand(3), known)
+        return after
+
+    torch.manual_seed(0)
+    known = torch.rand(3)
+    assert torch.equal(once(5), once(5)) and not torch.equal(once(5), once(6))
+    assert not torch.equal(once(None), once(None))
+
+
+def test_a_module_that_is_handed_out_twice_is_not_trained_twice():
+    """A private run must not start from where one without privacy ended."""
+    module = nn.Sequential(nn.Linear(3, 4), nn.Tanh(), nn.Linear(4, 2))
+    before = copy.deepcopy(module.state_dict())
+    averaging = loop(lambda: module)
+    start = averaging.init()
+    state = train(averaging, data(), rounds=3).state
+    averaging.evaluate(state, data())
+    assert all(torch.equal(module.state_dict()[name], value) for name, value in before.items())
+    assert torch.equal(loop(lambda: module).init().parameters, start.parameters)
+
+
+@pytest.mark.parametrize(
+    ("build", "told"),
+    [
+        (lambda: nn.Linear(3, 2).bfloat16(), "precision must be torch.float32 throughout"),
+        (lambda: nn.Linear(3, 2).half(), "precision must be torch.float32 throughout"),
+        (lambda: nn.Linear(3, 2).double(), "precision must be torch.float32 throughout"),
+        (
+            lambda: nn.Sequential(nn.Linear(3, 3), nn.Linear(3, 2).double()),
+            "precision must be torch.float32 throughout",
+        ),
+        (
+            lambda: nn.Sequential(nn.BatchNorm1d(3, track_running_stats=False), nn.Linear(3, 2)),
+            "not mix a batch's records",
+        ),
+        (lambda: nn.Sequential(nn.BatchNorm1d(3), nn.Linear(3, 2)), "have no buffers"),
+    ],
+)
+def test_modules_whose_updates_cannot_be_bounded_are_refused(build, told):
+    with pytest.raises(ParameterError, match=told):
+        loop(build).init()
+
+
+def frozen(pretrained=None):
+    module = nn.Sequential(nn.Linear(3, 4), nn.Tanh(), nn.Linear(4, 2))
+    if pretrained is not None:
+        module[0].load_state_dict(pretrained)
+    module[0].requires_grad_(False)
+    return module
+
+
+def test_frozen_layers_must_be_the_same_after_a_restart():
+    with pytest.raises(ParameterError, match="be the same whenever the model is built"):
+        loop(frozen, seed=None).init()
+    pretrained = nn.Linear(3, 4).state_dict()
+    averaging = loop(lambda: frozen(pretrained), seed=None)
+    state = train(averaging, data(), rounds=2).state
+    assert len(state.parameters) == 10
+    assert torch.equal(averaging.flat.module[0].weight, pretrained["weight"])
+
+
+def test_the_closed_form_wants_weight_and_bias_in_this_order():
+    module = nn.Sequential(nn.Flatten(), nn.Linear(4, 3), nn.ReLU(), nn.Linear(3, 2))
+    assert DenseNetwork.of(module) is not None
+    nn.utils.parametrizations.weight_norm(module[1])
+    nn.utils.parametrize.remove_parametrizations(module[1], "weight")
+    assert [name for name, _ in module[1].named_parameters()] == ["bias", "weight"]
+    assert DenseNetwork.of(module) is None
+
+
+@pytest.mark.parametrize("what", ["forward", "everywhere", "gradient", "accumulated", "storage"])
+def test_what_is_attached_is_not_passed_over(what):
+    def build():
+        module = nn.Sequential(nn.Flatten(), nn.Linear(256, 256), nn.ReLU(), nn.Linear(256, 256))
+        return copy.deepcopy(module)
+
+    assert len(wide_layers(build(), 8)) == 2 and DenseNetwork.of(build()) is not None
+    module, handle = build(), None
+    if what == "forward":
+        module[1].forward = lambda inputs: nn.functional.linear(inputs, module[1].weight + 1)
+    elif what == "everywhere":
+        handle = nn.modules.module.register_module_forward_hook(lambda *_: None)
+    elif what == "gradient":
+        module[1].weight.register_hook(lambda slope: slope * 2)
+    elif what == "accumulated":
+        module[1].weight.register_post_accumulate_grad_hook(lambda parameter: None)
+    else:
+        module[3].weight = nn.Parameter(module[1].weight.data)
+    try:
+        assert wide_layers(module, 8) == []
+        assert (DenseNetwork.of(module) is None) == (what != "storage")
+    finally:
+        if handle is not None:
+            handle.remove()
+
+
+def test_layers_that_fold_rows_together_are_trained_as_they_are():
+    module = nn.Sequential(nn.Flatten(0, 1), nn.Linear(256, 256), nn.Unflatten(0, (2, 5)))
+    factored = FactoredLayers(module, 2, 0.1, 0.0)
+    factored(torch.randn(2, 5, 256)).sum().backward()
+    assert factored.lost(module[1].weight) is None
+    assert module[1].weight.grad is not None
+
+
+def test_what_one_client_cannot_do_beside_others_it_does_alone():
+    module = Branching()
+    model = FlatModel(module, CPU)
+    own = data(sizes=(3, 3))
+    plan = LocalSGD(steps=2, batch_size=3).schedule(own.clients, np.random.default_rng(0))
+    start = model.flatten()
+    both = model.updates(start, (own.features, own.labels), plan, 0.3)
+    for number in range(2):
+        alone = model.updates(start, (own.features, own.labels), plan.alone(number), 0.3)
+        assert torch.allclose(alone[0], both[number], atol=1e-6)

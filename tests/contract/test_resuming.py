@@ -1,0 +1,165 @@
+"""What is gone on with is what was begun: no round is trained that the ledger does not count."""
+
+import json
+import shutil
+
+import pytest
+
+pytest.importorskip("torch")
+
+import fedprivacy as fp
+from fedprivacy.cli import main
+from fedprivacy.errors import BudgetExhausted, LedgerError, ParameterError
+from fedprivacy.experiment import Experiment
+from fedprivacy.training import train
+from fedprivacy.training.jobs import job
+
+
+class Stopped(Exception):
+    pass
+
+
+def experiment(method="dp-fedavg", *, rounds=4, **options):
+    facts = {"epsilon": 8.0, "delta": 1e-3, "seed": None} | options
+    settings = {name: facts.pop(name) for name in ("cohort", "clip_norm") if name in facts}
+    return Experiment(job=job(method, rounds=rounds, **settings), **facts)
+
+
+def stopping(after, spoil=None):
+    """Stop a run after a round; ``spoil`` restores the checkpoint of an earlier one."""
+
+    def on_round(state, info):
+        if spoil is not None and state.round == after - 1:
+            shutil.copy(spoil, spoil.with_suffix(".old"))
+        if state.round == after:
+            if spoil is not None:
+                shutil.copy(spoil.with_suffix(".old"), spoil)
+            raise Stopped
+
+    return on_round
+
+
+def begun(folder, after=2, spoil=False, **options):
+    ledger, checkpoint = folder / "run.ledger", folder / "run.pt"
+    with pytest.raises(Stopped):
+        experiment(**options).run(
+            ledger_path=ledger,
+            checkpoint=checkpoint,
+            on_round=stopping(after, checkpoint if spoil else None),
+        )
+    return {"ledger_path": ledger, "checkpoint": checkpoint}
+
+
+@pytest.mark.parametrize("method", ["dp-fedavg", "fa-ld", "fa-hmc", "fed-plt"])
+def test_a_checkpoint_goes_on_under_its_own_ledger_alone(tmp_path, method):
+    places = begun(tmp_path, method=method)
+    other = {**places, "ledger_path": tmp_path / "other.ledger"}
+    with pytest.raises(
+        ParameterError, match=r"be of this run: its rounds would not be counted, .* under a ledger"
+    ):
+        experiment(method).run(**other)
+    assert not other["ledger_path"].exists()
+    record = experiment(method).run(**places)
+    assert fp.Ledger.open(places["ledger_path"]).spent_rounds == 4
+    assert record.audit.rounds == 4 and str(record.audit.verdict) == "HOLDS" and not record.notes
+
+
+def test_what_was_trained_without_privacy_is_not_made_private(tmp_path):
+    checkpoint = tmp_path / "open.pt"
+    experiment("fedavg", rounds=3).run(checkpoint=checkpoint)
+    for rounds in (3, 4):
+        with pytest.raises(ParameterError, match="it was trained without a ledger"):
+            experiment(rounds=rounds).run(
+                ledger_path=tmp_path / f"{rounds}.ledger", checkpoint=checkpoint
+            )
+    places = begun(tmp_path)
+    with pytest.raises(ParameterError, match="it was trained under a ledger"):
+        experiment("fedavg").run(checkpoint=places["checkpoint"])
+
+
+def test_a_ledger_that_is_behind_its_checkpoint_is_refused(tmp_path):
+    """An older copy of the same ledger counts fewer rounds than were trained."""
+    task = job("dp-fedavg", rounds=4)
+    loop = task.loop(2.0, 0)
+    path, early = tmp_path / "run.ledger", tmp_path / "early.ledger"
+    facts = {"unit": "client", "adjacency": "zero_out", "seed_policy": "fixed"}
+    with fp.Ledger.create(path, **facts) as ledger:
+        shutil.copy(path, early)
+        train(loop, task.data, rounds=2, ledger=ledger, checkpoint=tmp_path / "state.pt")
+    with (
+        fp.Ledger.open(early, resume=True) as ledger,
+        pytest.raises(ParameterError, match="would not be counted"),
+    ):
+        train(loop, task.data, rounds=4, ledger=ledger, checkpoint=tmp_path / "state.pt")
+    with fp.Ledger.open(path, resume=True) as ledger:
+        train(loop, task.data, rounds=4, ledger=ledger, checkpoint=tmp_path / "state.pt")
+    assert fp.Ledger.open(path).spent_rounds == 4
+
+
+@pytest.mark.parametrize(
+    ("changed", "told"),
+    [
+        ({"epsilon": 20.0}, r"epsilon, delta must be as in the ledger, \(8.0, 0.001\)"),
+        ({"delta": 1e-4}, "epsilon, delta must be as in the ledger"),
+        ({"adjacency": "replace_one"}, "adjacency must be as in the ledger, 'zero_out'"),
+        ({"observer": "server"}, "observer must be as in the ledger, 'aggregate'"),
+        ({"seed": 1}, "seed must be as in the ledger"),
+        ({"rounds": 5}, "rounds, cohort or another setting must be as the ledger planned them"),
+        ({"cohort": 50}, "rounds, cohort or another setting must be as the ledger planned them"),
+        ({"method": "fed-smp-rand-k"}, "must be as the ledger planned them"),
+        ({"level": 3.0}, "noise_multiplier must be"),
+    ],
+)
+def test_a_run_is_gone_on_with_as_it_began(tmp_path, changed, told):
+    places = begun(tmp_path)
+    before = places["ledger_path"].read_bytes()
+    with pytest.raises(ParameterError, match=told):
+        experiment(**{"method": "dp-fedavg", **changed}).run(**places)
+    assert places["ledger_path"].read_bytes() == before
+    experiment().run(**places)
+    ledger = fp.Ledger.open(places["ledger_path"])
+    assert len({r.mechanism for r in ledger.rounds}) == 1 and ledger.closed
+
+
+def test_a_run_that_lost_a_round_ends_with_a_model_a_number_and_a_word(tmp_path):
+    """Killed between a release and its checkpoint: the budget has room for a round less."""
+    places = begun(tmp_path, after=3, spoil=True)
+    record = experiment().run(**places)
+    ledger = fp.Ledger.open(places["ledger_path"])
+    assert ledger.closed and ledger.spent_rounds == 4
+    assert record.rounds[-1] == 3 and 0.05 < record.scores["accuracy"] <= 1.0
+    assert record.notes[0].startswith("3 of 4 rounds: the budget was spent")
+    assert str(record.audit.verdict) == "HOLDS" and record.audit.rounds == 4
+
+
+def test_a_run_that_does_not_fit_spends_nothing_and_leaves_nothing(tmp_path):
+    with pytest.raises(BudgetExhausted, match=r"4 rounds at noise_multiplier = 0.5 cost epsilon"):
+        experiment(level=0.5, epsilon=2.0).run(ledger_path=tmp_path / "run.ledger")
+    with pytest.raises(ParameterError, match="be in a folder that is there"):
+        experiment().run(
+            ledger_path=tmp_path / "run.ledger", checkpoint=tmp_path / "absent" / "run.pt"
+        )
+    with pytest.raises(ParameterError, match="level must be left out"):
+        experiment("fedavg", level=1.0).run()
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_ledger_of_another_command_is_not_gone_on_with(tmp_path):
+    places = begun(tmp_path)
+    fp.Ledger.create(tmp_path / "own.ledger", unit="client", adjacency="zero_out").release()
+    with pytest.raises(LedgerError, match="does not say its noise_multiplier"):
+        experiment().run(**{**places, "ledger_path": tmp_path / "own.ledger"})
+
+
+def test_the_command_line_goes_on_where_it_was(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    begun(tmp_path, after=3, spoil=True)
+    words = ["train", "--method", "dp-fedavg", "--rounds", "4", "--ledger", "run.ledger"]
+    with pytest.raises(SystemExit) as stop:
+        main([*words, "--checkpoint", "run.pt", "--json"])
+    printed = capsys.readouterr()
+    assert stop.value.code == 0, printed.err
+    found = json.loads(printed.out)
+    assert found["audit"]["verdict"] == "HOLDS" and found["notes"][0].startswith("3 of 4 rounds")
+    recorded = fp.Ledger.open("run.ledger").rounds[0].mechanism.inner.noise_multiplier
+    assert found["level"] == recorded
