@@ -78,10 +78,11 @@ def show_audit(found: Any) -> None:
         f"[bold]{found.verdict}[/bold]: epsilon = {found.claim[0]:g} at delta = {found.claim[1]:g}"
         ", "
         f"{found.facts.unit or 'unit not stated'} level, {found.facts.adjacency}, "
-        f"{found.facts.observer}, {found.rounds} rounds"
+        f"{found.facts.observer}, {found.rounds} rounds",
+        soft_wrap=True,
     )
     for reason in found.reasons:
-        console.print(f"  {reason}", markup=False)
+        console.print(f"  {reason}", markup=False, soft_wrap=True)
     table = Table("observer", "accountant", "lower", "upper", "method", box=None, pad_edge=False)
     for observer, bounds in found.bounds.items():
         for name, bound in bounds.items():
@@ -89,9 +90,9 @@ def show_audit(found: Any) -> None:
             table.add_row(observer, name, lower if bound.lower else "-", upper, bound.method)
     console.print(table)
     for observer, reason in found.unsupported.items():
-        console.print(f"  {observer}: not certified: {reason}", markup=False)
+        console.print(f"  {observer}: not certified: {reason}", markup=False, soft_wrap=True)
     for name, value in found.facts_recorded.items():
-        console.print(f"  {name}: {value}", markup=False)
+        console.print(f"  {name}: {value}", markup=False, soft_wrap=True)
 
 
 @cli.command()

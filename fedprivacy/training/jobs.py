@@ -340,7 +340,8 @@ class SplittingJob:
 def _settings(job: SamplingJob | SplittingJob) -> dict[str, Any]:
     own = {field.name: getattr(job, field.name) for field in fields(job)}
     held = {"clients": job.source.population, "records": job.units}
-    return held | {name: value for name, value in own.items() if name not in _FIXED}
+    left_out = (*_FIXED, job.knob) if job.knob in own else _FIXED
+    return held | {name: value for name, value in own.items() if name not in left_out}
 
 
 def _inputs(features: Tensor) -> Tensor:
