@@ -24,6 +24,10 @@ def main(arguments: list[str] | None = None) -> None:
         message = problem.format_message() if isinstance(problem, click.ClickException) else problem
         click.echo(f"fedprivacy: {' '.join(str(message).split())}", err=True)
         sys.exit(2)
+    except (OverflowError, MemoryError) as problem:
+        told = f"a value is too large to compute with ({type(problem).__name__}: {problem})"
+        click.echo(f"fedprivacy: {' '.join(told.split())}", err=True)
+        sys.exit(2)
     except (click.Abort, KeyboardInterrupt):
         click.echo("fedprivacy: stopped", err=True)
         sys.exit(130)

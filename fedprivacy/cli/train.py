@@ -213,10 +213,18 @@ def _cautions(task: Job, experiment: Experiment) -> list[str]:
     """Return what a reader of the result must know of the budget."""
     if task.knob is None:
         return ["not private: no noise, no ledger, no epsilon"]
-    if experiment.delta * task.units < 1.0:
-        return []
-    told = f"delta = {experiment.delta:g} is not below 1 / {task.units}, one over the number of "
-    return [told + f"{task.unit}s: it allows to show one of them whole"]
+    told = []
+    if experiment.delta * task.units >= 1.0:
+        told.append(
+            f"delta = {experiment.delta:g} is not below 1 / {task.units}, one over the number of "
+            f"{task.unit}s: it allows to show one of them whole"
+        )
+    if str(experiment.adjacency) == "add_remove":
+        told.append(
+            f"the number of {task.unit}s, from which sampling probability and denominator follow, "
+            "is taken to be public; add_remove neighbours differ in it, zero_out ones do not"
+        )
+    return told
 
 
 def _setting(text: str) -> tuple[str, Any]:

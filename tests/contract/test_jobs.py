@@ -103,6 +103,64 @@ def test_bad_settings_are_told_in_one_line(words, told, tmp_path, monkeypatch, c
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (["--method", "fedavg"], "not private: no noise, no ledger, no epsilon"),
+        (["--method", "dp-fedavg", "--delta", "0.01"], "delta = 0.01 is not below 1 / 400"),
+        (["--method", "fa-ld", "--delta", "0.001"], "delta = 0.001 is not below 1 / 1337"),
+        (["--method", "dp-fedavg", "--adjacency", "add_remove"], "the number of clients, from"),
+        (["--method", "dp-fedavg", "--seed", "1"], "The seed was fixed: the run is not private"),
+    ],
+)
+def test_the_command_line_says_what_a_reader_must_know(words, told, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    code, out, problem = command(capsys, "train", "--rounds", "1", *words)
+    assert code == 0, problem
+    assert told in out
+    assert ("clients 400" in out or "records 1337" in out) and "rounds 1" in out
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (["--method", "fedavg", "--ledger", "x.ledger"], "--ledger must be left out"),
+        (["--method", "fedavg", "--clip-norm", "1"], "clip_norm must be left out"),
+        (["--method", "fedavg", "--missing", "2"], "missing must be left out"),
+        (["--method", "fedavg", "--level", "2"], "level must be left out"),
+        (["--method", "dp-fedavg", "--kept", "0.1"], "kept_fraction must be left out"),
+        (["--method", "fed-smp-rand-k", "--kept", "0"], "kept_fraction must"),
+        (["--method", "fed-smp-rand-k", "--kept", "1.5"], "kept_fraction must be in (0, 1]"),
+        (["--method", "dp-fedavg", "--set", "data=1"], "be a setting that no option gives"),
+        (["--method", "dp-fedavg", "--rounds", "1", "--set", "rounds=2"], "no option gives"),
+        (["--method", "dp-fedavg", "--set", "self=2"], "setting must be one of"),
+        (["--method", "dp-fedavg", "--set", "local_steps=1e30"], "local_steps must be at most"),
+        (["--method", "dp-fedavg", "--set", "batch_size=2.5"], "batch_size must"),
+        (["--method", "dp-fedavg", "--set", "learning_rate=1e300"], "learning_rate must be at"),
+        (["--method", "dp-fedavg", "--set", "learning_rate=NaN"], "learning_rate must"),
+        (["--method", "dp-fedavg", "--set", "cohort=401"], "cohort must be at most"),
+        (["--method", "dp-fedavg", "--level", "0.1"], "cost epsilon ="),
+    ],
+)
+def test_what_a_method_does_not_use_or_cannot_be_is_refused(
+    words, told, tmp_path, monkeypatch, capsys
+):
+    monkeypatch.chdir(tmp_path)
+    code, _, problem = command(capsys, "train", *words)
+    assert code == 2 and told in problem.splitlines()[-1], problem
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_whole_numbers_may_be_written_with_a_point(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    settings = ["local_steps=2.0", "batch_size=2.0", "rounds=1.0", "learning_rate=1"]
+    words = [word for setting in settings for word in ("--set", setting)]
+    code, _, problem = command(
+        capsys, "train", "--method", "dp-fedavg", *words, "--checkpoint", "run.pt"
+    )
+    assert code == 0 and fp.Ledger.open("dp-fedavg.ledger").closed, problem
+
+
 def test_what_a_job_refuses():
     with pytest.raises(ParameterError, match="method must be one of"):
         job("fedsgd")

@@ -1,6 +1,9 @@
 """A user's own data and model on the command line: any torch module, any partition."""
 
+import io
 import json
+import warnings
+import zipfile
 
 import numpy as np
 import pytest
@@ -18,8 +21,21 @@ from fedprivacy.training.files import check_model, model_at, read_npz
 from fedprivacy.training.jobs import job
 
 NETWORK = '''
+from __future__ import annotations
+
+import dataclasses
+
 import torch
 from torch import nn
+
+import helper
+
+
+@dataclasses.dataclass
+class Facts:
+    """Its annotations are looked up in its module."""
+
+    classes: int = helper.CLASSES
 
 
 class Residual(nn.Module):
@@ -37,7 +53,19 @@ class Residual(nn.Module):
 
 
 def wrong():
-    return nn.Linear(8, 10)
+    return nn.Linear(8, Facts().classes)
+
+
+def needy(width):
+    return nn.Linear(64, width)
+
+
+def leaving():
+    raise SystemExit(0)
+
+
+def counting():
+    return nn.Sequential(nn.Flatten(), nn.LSTM(64, 10))
 
 
 def words():
@@ -56,6 +84,9 @@ built = Residual()
 def here(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "mine.py").write_text(NETWORK)
+    (tmp_path / "helper.py").write_text("CLASSES = 10\n")
+    (tmp_path / "broken.py").write_text("def build(:\n")
+    (tmp_path / "leaving.py").write_text("import sys\nsys.exit(0)\n")
     return tmp_path
 
 
@@ -172,6 +203,10 @@ def test_named_data_are_split_as_asked():
         ({"features": np.array(["a"] * 1400)}, "features must be numbers, first axis the records"),
         ({"features": np.zeros(1400)}, "features must be numbers, first axis the records"),
         ({"features": np.array([{}] * 1400)}, "be a readable file of numpy.savez"),
+        ({"test_features": np.zeros((300, 5))}, "features must have one shape a record"),
+        ({"labels": np.full(1400, 10**9)}, "labels must lie from 0 to 999999"),
+        ({"labels": np.full(1400, 2**63, dtype=np.uint64)}, "labels must lie from 0 to 999999"),
+        ({"features": np.full((1400, 64), 1e300)}, "a number beyond single precision"),
         ({"public_labels": None}, "public_features, public_labels must be given together"),
         ({"test_labels": np.zeros(0, int)}, "test_labels must be integers, one for each record"),
     ],
@@ -203,6 +238,46 @@ def test_what_is_no_such_file_is_refused(tmp_path):
         read_npz(saved(tmp_path / "nobody.npz", clients=None))
 
 
+def test_a_damaged_file_is_refused_or_read_whole(tmp_path):
+    """Bytes changed, cut and repeated at random: never another error, never other numbers."""
+    path = tmp_path / "mine.npz"
+    np.savez(path, **{name: part[:20] for name, part in arrays().items()})
+    whole, generator, refused = path.read_bytes(), np.random.default_rng(3), 0
+    truth = read_npz(path)
+    for _ in range(150):
+        damaged = bytearray(whole)
+        for at in generator.integers(len(whole), size=generator.integers(1, 4)):
+            damaged[at] = generator.integers(256)
+        if generator.random() < 0.2:
+            del damaged[generator.integers(len(whole)) :]
+        path.write_bytes(damaged)
+        try:
+            found = read_npz(path)
+        except ParameterError:
+            refused += 1
+        else:
+            assert torch.equal(found.features, truth.features)
+            assert torch.equal(found.test_labels, truth.test_labels)
+    assert refused > 50
+
+
+def test_two_arrays_of_one_name_are_refused(tmp_path):
+    path = tmp_path / "mine.npz"
+    with warnings.catch_warnings(), zipfile.ZipFile(saved(path), "a") as file:
+        warnings.simplefilter("ignore", UserWarning)
+        content = io.BytesIO()
+        np.save(content, np.zeros(1400, int))
+        file.writestr("labels.npy", content.getvalue())
+    with pytest.raises(ParameterError, match="hold no two arrays of one name"):
+        read_npz(path)
+
+
+def test_two_classes_may_be_true_and_false(tmp_path):
+    kinds = {name: value > 4 for name, value in arrays().items() if name.endswith("labels")}
+    data = read_npz(saved(tmp_path / "mine.npz", **kinds))
+    assert data.num_classes == 2 and data.labels.dtype == torch.int64
+
+
 @pytest.mark.parametrize(
     ("words", "told"),
     [
@@ -224,6 +299,11 @@ def test_what_is_no_such_file_is_refused(tmp_path):
             "train on inputs of shape (64,) a record (RuntimeError: mat1",
         ),
         (["--model", "mine.py:narrow"], "output must have shape (records, 10 classes), got (3, 9)"),
+        (["--model", "mine.py:needy"], "be built without arguments (needy() missing 1 required"),
+        (["--model", "mine.py:leaving"], "be built without arguments"),
+        (["--model", "mine.py:counting"], "output must have shape (records, 10 classes)"),
+        (["--model", "broken.py:build"], "be code that runs (SyntaxError"),
+        (["--model", "leaving.py:build"], "be code that runs (SystemExit"),
         (["--model", "mlp", "--method", "fa-ld"], "model must be left out"),
         (["--data", "mine.csv"], "data must be one of 'digits' or 'fashion-mnist', or a file"),
         (["--clients", "0"], "clients must"),
