@@ -15,6 +15,7 @@ from torch import Tensor, nn
 
 from ..errors import integer, non_negative, positive, refuse
 from .dense import DenseNetwork
+from .memory import changed, kept_by
 from .outer import FactoredLayers
 
 Indices = NDArray[np.int64]
@@ -153,6 +154,7 @@ class FlatModel:
         self.clients_at_once = min(CLIENTS_AT_ONCE, max(1, WORKSPACE // self.dimension))
         self.dense = DenseNetwork.of(self.module)
         self._vectorises = True
+        self._kept = kept_by(self.module)
         self.module.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
 
     def flatten(self) -> Tensor:
@@ -218,8 +220,28 @@ class FlatModel:
             schedule: which rows each client uses in each step.
             learning_rate: of this round.
             momentum: of the heavy ball, from rest.
+
+        Raises:
+            ParameterError: the module remembers something, in an attribute or in a parameter that
+                is not trained: what one client leaves there would reach others unclipped.
         """
         self.module.train()
+        frozen = [parameter._version for parameter in self.frozen]
+        found = self._updates(start, records, schedule, learning_rate, momentum)
+        left = changed(self._kept, kept_by(self.module))
+        if left or frozen != [parameter._version for parameter in self.frozen]:
+            way_out = "what one client leaves there would reach others without being clipped"
+            refuse("model", left or "a frozen parameter", "keep nothing between clients", way_out)
+        return found
+
+    def _updates(
+        self,
+        start: Tensor,
+        records: tuple[Tensor, Tensor],
+        schedule: Schedule,
+        learning_rate: float,
+        momentum: float,
+    ) -> Tensor:
         facts = (learning_rate, momentum)
         clients = schedule.rows.shape[1]
         if self.dense is not None:

@@ -169,6 +169,46 @@ def frozen(pretrained=None):
     return module
 
 
+class Remembering(nn.Module):
+    """Keeps something of what it saw, in one way or another."""
+
+    def __init__(self, how):
+        super().__init__()
+        self.how, self.layer = how, nn.Linear(3, 2)
+        self.frozen = nn.Parameter(torch.zeros(3), requires_grad=False)
+        self.mean, self.seen, self.facts = torch.zeros(3), [], {"count": 0}
+
+    def forward(self, inputs):
+        with torch.no_grad():
+            if self.how == "tensor":
+                self.mean = self.mean + inputs.mean(0)
+            elif self.how == "in place":
+                self.mean.add_(inputs.mean(0))
+            elif self.how == "list":
+                self.seen.append(1)
+            elif self.how == "dict":
+                self.facts["count"] += 1
+            elif self.how == "new":
+                self.last = inputs
+            elif self.how == "frozen":
+                self.frozen.add_(inputs.mean(0))
+        return self.layer(inputs + self.mean + self.frozen)
+
+
+@pytest.mark.parametrize("how", ["tensor", "in place", "list", "dict", "new", "frozen"])
+@pytest.mark.parametrize("sizes", [(3, 3, 3), (3,)])
+def test_a_module_that_remembers_clients_is_refused(how, sizes):
+    averaging = loop(lambda: Remembering(how))
+    with pytest.raises(ParameterError, match="keep nothing between clients"):
+        averaging.step(averaging.init(), data(sizes=sizes))
+
+
+def test_a_module_that_only_holds_things_is_trained():
+    averaging = loop(lambda: Remembering("nothing"))
+    state, info = averaging.step(averaging.init(), data())
+    assert info.arrived == 5 and bool(torch.isfinite(state.parameters).all())
+
+
 def test_frozen_layers_must_be_the_same_after_a_restart():
     with pytest.raises(ParameterError, match="be the same whenever the model is built"):
         loop(frozen, seed=None).init()
