@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -17,7 +18,7 @@ from .ledger import Ledger
 from .mechanisms import Mechanism
 from .relations import Adjacency, Observer
 from .training import RoundInfo, load, train
-from .training.checkpoint import check_ledger_of
+from .training.checkpoint import check_past
 from .training.jobs import Job
 from .training.rounds import Loop
 
@@ -53,7 +54,8 @@ class Experiment:
         if self.adjacency is None:
             object.__setattr__(self, "adjacency", self.job.adjacency)
         if self.level is not None:
-            positive(**{self.job.knob or "level": self.level})
+            level = positive(**{self.job.knob or "level": self.level})
+            object.__setattr__(self, "level", level)
 
     @cached_property
     def calibration(self) -> Calibration:
@@ -123,11 +125,20 @@ class Experiment:
         self, path: Path, checkpoint: Path | None, on_round: OnRound | None
     ) -> RunRecord:
         level = self._level(path, checkpoint)
-        loop = self.job.loop(level, self.seed)
-        if not path.exists() and checkpoint is not None and checkpoint.exists():
-            check_ledger_of(checkpoint, load(checkpoint, loop.init()), None, private=True)
-        ledger = self._ledger(path, level)
+        loop, plan = self.job.loop(level, self.seed), self.job.run(level)
         scores = _Scores(self, loop, on_round)
+        if not path.exists():
+            self._check_affordable(plan, level)
+            if checkpoint is not None and checkpoint.exists():
+                check_past(checkpoint, None, self.job.data, private=True)
+            ledger = self._new_ledger(path, plan, level)
+        else:
+            known = Ledger.open(path)
+            self._check_same(known, plan)
+            if known.closed and checkpoint is not None:
+                check_past(checkpoint, known, self.job.data)
+                return scores.record(load(checkpoint, loop.init(), loop.device))
+            ledger = Ledger.open(path, resume=True)
         try:
             last = self._rounds(loop, ledger, checkpoint, scores)
             ledger.close()
@@ -171,7 +182,7 @@ class Experiment:
         if not path.exists():
             assert self.setting is not None
             return self.setting
-        if checkpoint is None or not Path(checkpoint).exists():
+        if (checkpoint is None or not checkpoint.exists()) and Ledger.open(path).rounds:
             raise LedgerError(
                 f"{path} exists already; name another file, or pass the checkpoint of the run "
                 "that it records to go on with it"
@@ -187,19 +198,14 @@ class Experiment:
         Raises:
             LedgerError: it says none.
         """
-        _, _, known = Ledger.open(path).description.partition(f"{self.job.knob} = ")
-        if not known:
+        known = _described(Ledger.open(path)).get(str(self.job.knob))
+        if not isinstance(known, float):
             raise LedgerError(f"{path} does not say its {self.job.knob}: it is not of this command")
-        return float(known)
+        return known
 
-    def _ledger(self, path: Path, level: float) -> Ledger:
-        """Open the ledger to go on with, or create one for a run that the budget allows."""
-        plan, rule = self.job.run(level), self._budget.rule
-        if path.exists():
-            self._check_same(Ledger.open(path), plan)
-            return Ledger.open(path, resume=True)
-        self._check_affordable(plan, level)
+    def _new_ledger(self, path: Path, plan: Mechanism, level: float) -> Ledger:
         assert self.adjacency is not None
+        described = {str(self.job.knob): level, "settings": self.job.settings}
         return Ledger.create(
             path,
             unit=self.job.unit,
@@ -207,10 +213,10 @@ class Experiment:
             observer=self.observer,
             claim=(self.epsilon, self.delta),
             schedule="fixed",
-            budget_rule=rule,
+            budget_rule=self._budget.rule,
             seed_policy="operating system" if self.seed is None else "fixed",
             plan=plan,
-            description=f"{self.job.knob} = {level!r}",
+            description=json.dumps(described),
         )
 
     def _check_same(self, ledger: Ledger, plan: Mechanism) -> None:
@@ -226,10 +232,13 @@ class Experiment:
             if known != asked:
                 rule = f"be as in the ledger, {known!r}"
                 refuse(name, asked, rule, f"a run is gone on with as it began: {ledger.path}")
+        way_out = f"name another ledger and checkpoint than {ledger.path}"
+        known = _described(ledger).get("settings", {})
+        for name, asked in json.loads(json.dumps(self.job.settings)).items():
+            if name not in known or known[name] != asked:
+                refuse(name, asked, f"be {known.get(name)!r}, as in the ledger", way_out)
         if ledger.plan != plan:
-            rule = "be as the ledger planned them"
-            way_out = f"name another ledger and checkpoint than {ledger.path}"
-            refuse("rounds, cohort or another setting", "others", rule, way_out)
+            refuse("method or missing", "others", "be as the ledger planned them", way_out)
 
     def _check_affordable(self, plan: Mechanism, level: float) -> None:
         """Raise BudgetExhausted before anything is spent on a run that does not fit."""
@@ -242,6 +251,15 @@ class Experiment:
             f"{whole.ends(5)[1]}, more than {self.epsilon:g}; leave {self.job.knob} out to have it "
             "calibrated, raise epsilon or run fewer rounds; nothing was spent"
         )
+
+
+def _described(ledger: Ledger) -> dict[str, Any]:
+    """Return what a ledger of this command says of its run; nothing of another's."""
+    try:
+        found = json.loads(ledger.description)
+    except ValueError:
+        return {}
+    return found if isinstance(found, dict) else {}
 
 
 class _Scores:

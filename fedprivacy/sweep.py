@@ -6,6 +6,7 @@ Which noise, cohort, number of rounds and k give the best accuracy within (epsil
 from __future__ import annotations
 
 import csv
+import hashlib
 import io
 import itertools
 import json
@@ -80,6 +81,9 @@ class Sweep:
             refuse("method", self.method, f"be one of {listed(private)}")
         object.__setattr__(self, "folder", Path(self.folder))
         for name, values in self.grid.items():
+            if name in ("clients", "classes_per_client", "data", "data_dir"):
+                way_out = "runs on other partitions protect other units; sweep each by itself"
+                refuse(name, values, "be the same for all settings", way_out)
             if isinstance(values, str) or not isinstance(values, Sequence) or not len(values):
                 refuse(name, values, "be a list of at least one value")
             if len(set(values)) < len(values):
@@ -110,10 +114,10 @@ class Sweep:
         facts["observer"] = self.observer
         if level is not None:
             own = epsilon_of(task.run(level), **facts).upper * SLACK
-            return Experiment(job=task, epsilon=own, level=level, seed=self.seed, **facts)
+            return Experiment(job=task, epsilon=own, level=level, seed=self._seed(label), **facts)
         if self.epsilon is None:
             refuse("epsilon", None, "be given", f"or values of {self.knob}")
-        return Experiment(job=task, epsilon=self.epsilon, seed=self.seed, **facts)
+        return Experiment(job=task, epsilon=self.epsilon, seed=self._seed(label), **facts)
 
     def check(self) -> None:
         """Build every setting's loop, so that what does not fit is told before anything is trained.
@@ -140,11 +144,10 @@ class Sweep:
             ParameterError: see the class.
         """
         experiment = self.experiment(label)
-        loop = experiment.job.loop(experiment.setting, self.seed)
+        loop = experiment.job.loop(experiment.setting, experiment.seed)
         self._open_folder()
         ledger, checkpoint = (self.folder / f"{_name(label)}{end}" for end in (".ledger", ".pt"))
-        if not (ledger.exists() and checkpoint.exists() and Ledger.open(ledger).closed):
-            experiment.run(ledger_path=ledger, checkpoint=checkpoint, on_round=on_round)
+        experiment.run(ledger_path=ledger, checkpoint=checkpoint, on_round=on_round)
         state = load(checkpoint, loop.init(), loop.device)
         accuracy = experiment.job.scores(loop, state)["accuracy"]
         return ledger, {"accuracy": accuracy, **_sent(experiment.job, loop, state.round)}
@@ -161,15 +164,22 @@ class Sweep:
         writer.writerows(rows)
         return _replaced(path, text.getvalue())
 
-    def together(self, ledgers: Iterable[Path]) -> Bound:
-        """Return the epsilon of several runs of the sweep together.
+    def together(self) -> Bound:
+        """Return the epsilon of all runs in the folder together.
 
         Whoever picks the best of several private runs on the same data has seen all of them.
         """
-        runs = [Ledger.open(path).run() for path in ledgers]
+        runs = [Ledger.open(path).run() for path in sorted(self.folder.glob("*.ledger"))]
         whole = Run(tuple(part for run in runs if run is not None for part in run.sequence()))
         adjacency = self.adjacency or job(self.method, **self.source).adjacency
         return epsilon_of(whole, delta=self.delta, adjacency=adjacency, observer=self.observer)
+
+    def _seed(self, label: Mapping[str, Any]) -> int | None:
+        """Return a setting's own seed: two runs with the same noise would give each other away."""
+        if self.seed is None:
+            return None
+        text = f"{self.seed} {_name(label)}".encode()
+        return int.from_bytes(hashlib.blake2b(text, digest_size=6).digest())
 
     def _open_folder(self) -> None:
         """Make the folder, or check that it is this sweep's."""
@@ -186,6 +196,9 @@ class Sweep:
         }
         path = self.folder / NOTE
         if not path.exists():
+            if any(self.folder.glob("*.ledger")):
+                rule = "hold no ledgers but those of this sweep"
+                refuse("folder", str(self.folder), rule, "name another folder")
             self.folder.mkdir(parents=True, exist_ok=True)
             _replaced(path, json.dumps(note, indent=1) + "\n")
             return

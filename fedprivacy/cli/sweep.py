@@ -87,7 +87,7 @@ def sweep(
     whole.write(trained)
     facts = {"delta": delta, "adjacency": adjacency or "zero_out", "observer": observer}
     found = pareto(trained, maximise="accuracy", epsilon=epsilon, **facts)  # type: ignore[arg-type]
-    together = whole.together(ledger for _, (ledger, _) in trained)
+    together = whole.together()
     data = found.to_dict() | {"together": [together.lower, together.upper]}
     data["runs"] = str(folder / "runs.csv")
     if output is not None:
@@ -95,7 +95,9 @@ def sweep(
 
     def text() -> None:
         click.echo(found.table())
-        click.echo(f"seen together, as whoever picks the best sees them: {together}")
+        click.echo(
+            f"all runs in the folder together, as whoever picks the best sees them: {together}"
+        )
         click.echo(f"ledgers: {data['runs']}")
         if output is not None:
             click.echo(f"plot: {output}")

@@ -95,8 +95,8 @@ class History:
     closed: bool = False
     notes: list[str] = field(default_factory=list)
     check: str = ""
-    identity: str = ""
-    """The checksum of the header's line."""
+    checks: list[str] = field(default_factory=list)
+    """The checksum of every line so far."""
     size: int = 0
     lines: int = 0
     torn: bytes = b""
@@ -163,7 +163,7 @@ class History:
 
     def advance(self, line: bytes, check: str) -> None:
         """Move the end of the chain past a line."""
-        self.identity = self.identity or check
+        self.checks.append(check)
         self.check, self.size, self.lines = check, self.size + len(line), self.lines + 1
 
 

@@ -107,6 +107,7 @@ class Ledger:
             plan=msgspec.Raw(
                 b"null" if plan is None else encoded("plan", plan, member(Unit, unit=unit))
             ),
+            nonce=os.urandom(16).hex(),
         )
         target = Path(path)
         with explained(target, "create it"):
@@ -308,9 +309,18 @@ class Ledger:
         return self._history.header
 
     @property
-    def identity(self) -> str:
-        """What tells this ledger from others: the checksum of its header, 64 hexadecimal digits."""
-        return self._history.identity
+    def place(self) -> tuple[int, str]:
+        """Where the ledger ends: its number of lines, and the checksum of the last of them."""
+        return self._history.lines, self._history.check
+
+    def passes(self, place: tuple[int, str]) -> bool:
+        """Return whether the ledger was at a place once: it holds all that was written up to there.
+
+        Args:
+            place: of this ledger or another one; no two ledgers share one.
+        """
+        lines, check = place
+        return 0 < lines <= len(self._history.checks) and self._history.checks[lines - 1] == check
 
     @property
     def facts(self) -> Facts:

@@ -118,6 +118,7 @@ class HeaderLine(Line, frozen=True, tag="header"):
     created: str
     description: str
     plan: msgspec.Raw
+    nonce: str = ""
 
 
 class IntentLine(Line, frozen=True, tag="intent"):

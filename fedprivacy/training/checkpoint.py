@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import hashlib
 import io
 import math
 import os
 from collections.abc import Callable
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, fields, is_dataclass, replace
 from pathlib import Path
 from typing import Any, Generic
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -58,8 +60,8 @@ def train(
         budget: asked before every round. If nothing was spent from it yet, it is first charged
             with the rounds that the ledger says were spent.
         checkpoint: file for the state, written before the first round and after every round. It
-            is bound to the ledger: what was trained under another one, or under none, is not gone
-            on with, since this one would not count it.
+            is bound to the ledger and the data: what was trained under another ledger, or under
+            none, is not gone on with, since this one would not count it.
         dropout: see the loop's ``step``.
         on_round: called after every round with the state and what the server saw.
         on_release: see the loop's ``step``.
@@ -69,7 +71,8 @@ def train(
         ParameterError: the checkpoint is damaged or belongs to another model or another ledger.
     """
     total = integer(1, rounds=rounds)
-    state = _start(loop, checkpoint, ledger)
+    state = _start(loop, data, checkpoint, ledger)
+    known = digest(data) if checkpoint is not None else ""
     _charge(loop, ledger, budget)
     history: list[RoundInfo] = []
     while state.round < total:
@@ -78,52 +81,80 @@ def train(
         )
         history.append(info)
         if checkpoint is not None:
-            save(checkpoint, state, ledger=ledger)
+            save(checkpoint, state, ledger=ledger, data=known)
         if on_round is not None:
             on_round(state, info)
     return TrainingResult(tuple(history), state)
 
 
-def _start(loop: Loop[S], checkpoint: str | Path | None, ledger: Ledger | None) -> S:
+def _start(loop: Loop[S], data: Any, checkpoint: str | Path | None, ledger: Ledger | None) -> S:
     """Return the checkpoint's state, or a fresh one that is then the checkpoint."""
     state = loop.init()
     if checkpoint is None:
         return state
     if Path(checkpoint).exists():
         found = load(checkpoint, state, loop.device)
-        check_ledger_of(checkpoint, found, ledger)
+        check_past(checkpoint, ledger, data)
         return found
-    save(checkpoint, state, ledger=ledger)
+    save(checkpoint, state, ledger=ledger, data=data)
     return state
 
 
-def check_ledger_of(
-    path: str | Path, state: RoundState, ledger: Ledger | None, *, private: bool = False
-) -> None:
-    """Raise ParameterError unless a ledger counts every round behind a checkpoint's state.
+def check_past(path: str | Path, ledger: Ledger | None, data: Any, private: bool = False) -> None:
+    """Raise ParameterError unless a checkpoint may be gone on with.
 
     Args:
         path: the checkpoint.
-        state: what is in it.
-        ledger: None where there is none, or where it is yet to be created (``private``).
+        ledger: it must count every round behind the checkpoint; None where there is none, or
+            where it is yet to be created (``private``).
+        data: they must be those of the rounds before.
         private: whether the rounds must be counted.
     """
-    if not state.round:
+    content = _content(path, "cpu")
+    if not content["round"]:
         return
-    known = _content(path, "cpu").get("ledger")
-    counted = 0 if ledger is None else len(ledger.rounds)
-    if known is None and ledger is None and not private:
-        return
-    if known is None or ledger is None or known != ledger.identity or counted < state.round:
-        trained = (
-            "without a ledger" if known is None else "under a ledger that is not the one given"
-        )
+    place = content.get("ledger")
+    counted = place is None and not private if ledger is None else _passes(ledger, place)
+    if not counted:
+        told = "without a ledger" if place is None else "under a ledger that is not the one given"
         refuse(
             "checkpoint",
             str(path),
             "be of this run: its rounds would not be counted",
-            f"it was trained {trained}; give its own, or another checkpoint",
+            f"it was trained {told}; give its own, or another checkpoint",
         )
+    if content.get("data") != digest(data):
+        rule = "be gone on with on the data that it was trained on"
+        refuse("checkpoint", str(path), rule, "name another checkpoint and another ledger")
+
+
+def _passes(ledger: Ledger, place: Any) -> bool:
+    well = isinstance(place, tuple) and len(place) == 2
+    return well and ledger.passes(place)
+
+
+def digest(data: Any) -> str:
+    """Return a fingerprint of arrays, numbers and texts in a dataclass, and in those within it."""
+    found = hashlib.blake2b(digest_size=16)
+    _fold(data, found.update)
+    return found.hexdigest()
+
+
+def _fold(value: Any, add: Callable[[bytes], None]) -> None:
+    if isinstance(value, Tensor):
+        value = value.detach().cpu().numpy()
+    if isinstance(value, np.ndarray) and value.dtype != object:
+        add(f"{value.dtype}{value.shape}".encode())
+        add(np.ascontiguousarray(value).tobytes())
+    elif is_dataclass(value) and not isinstance(value, type):
+        for one in fields(value):
+            _fold(getattr(value, one.name), add)
+    elif isinstance(value, list | tuple):
+        add(f"{len(value)}".encode())
+        for part in value:
+            _fold(part, add)
+    elif value is None or isinstance(value, bool | int | float | str):
+        add(repr(value).encode())
 
 
 def _charge(loop: Loop[S], ledger: Ledger | None, budget: RoundBudget | None) -> None:
@@ -136,18 +167,22 @@ def _charge(loop: Loop[S], ledger: Ledger | None, budget: RoundBudget | None) ->
                 budget.spend(one.mechanism)
 
 
-def save(path: str | Path, state: RoundState, *, ledger: Ledger | None = None) -> None:
+def save(
+    path: str | Path, state: RoundState, *, ledger: Ledger | None = None, data: Any = None
+) -> None:
     """Write a state so that a crash leaves either the old file or the new one.
 
     Args:
         path: file to replace; ``path + ".tmp"`` is used on the way.
         state: what to write: a dataclass of tensors, numbers and None.
         ledger: where the rounds behind it are counted; None if nowhere.
+        data: what it was trained on, or their ``digest``.
     """
     target = Path(path)
     buffer = io.BytesIO()
     content: dict[str, Any] = {"format": FORMAT, "kind": type(state).__name__}
-    content["ledger"] = None if ledger is None else ledger.identity
+    content["ledger"] = None if ledger is None else ledger.place
+    content["data"] = data if isinstance(data, str) else digest(data)
     content |= {name: _on_cpu(value) for name, value in _fields(state).items()}
     torch.save(content, buffer)
     temporary = target.with_name(target.name + ".tmp")
@@ -190,10 +225,10 @@ def _content(path: str | Path, device: str) -> dict[str, Any]:
     try:
         content = torch.load(path, map_location=device, weights_only=True)
     except Exception as error:
-        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
         raise ParameterError(
-            f"checkpoint must be a readable fedprivacy checkpoint, got {str(path)!r} ({reason}); "
-            "delete it to start again (what the ledger counted stays spent)"
+            f"checkpoint must be a readable fedprivacy checkpoint, got {str(path)!r} "
+            f"({type(error).__name__}); delete it and name a new ledger to start again (what the "
+            "old one counted stays spent)"
         ) from error
     if not isinstance(content, dict) or content.get("format") != FORMAT:
         refuse("checkpoint", str(path), f"have format {FORMAT!r}", "pass another path")

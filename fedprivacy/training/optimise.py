@@ -15,8 +15,7 @@ from torch import Tensor, nn
 
 from ..errors import integer, non_negative, positive, refuse
 from .dense import DenseNetwork
-from .memory import changed, kept_by
-from .outer import FactoredLayers
+from .outer import FactoredLayers, is_known
 
 Indices = NDArray[np.int64]
 Batch = tuple[Tensor, Tensor, Tensor]
@@ -44,6 +43,16 @@ class Schedule:
     rows: Tensor
     weights: Tensor
     active: Tensor
+
+    @property
+    def even(self) -> bool:
+        """Whether all clients have batches of the same sizes, so that padding can be cut off."""
+        sizes = (self.weights > 0).sum(2)
+        return bool((sizes == sizes[:, :1]).all())
+
+    def width(self, step: int) -> int:
+        """Return the size of a step's batch where clients have the same."""
+        return int((self.weights[step, 0] > 0).sum())
 
     def alone(self, client: int) -> Schedule:
         """Return one client's part."""
@@ -140,22 +149,29 @@ class FlatModel:
     """
 
     def __init__(self, module: nn.Module, device: torch.device) -> None:
-        module = copy.deepcopy(module)
+        try:
+            module = copy.deepcopy(module)
+        except (RuntimeError, TypeError, ValueError) as error:
+            refuse("model", type(module).__name__, f"be copied by copy.deepcopy ({error})")
         _check_layers(module)
-        self.module = module.to(device)
         self.device = device
-        named = {n: p for n, p in self.module.named_parameters() if p.requires_grad}
-        if not named:
+        self._adopt(module)
+        if not self.trained:
             refuse("model", type(module).__name__, "have parameters to train")
-        self.shapes = {name: parameter.shape for name, parameter in named.items()}
-        self.trained = list(named.values())
-        self.frozen = [p for p in self.module.parameters() if not p.requires_grad]
         self.dimension = sum(shape.numel() for shape in self.shapes.values())
         self.clients_at_once = min(CLIENTS_AT_ONCE, max(1, WORKSPACE // self.dimension))
         self.dense = DenseNetwork.of(self.module)
+        self._pristine = None if is_known(self.module) else copy.deepcopy(self.module)
         self._vectorises = True
-        self._kept = kept_by(self.module)
+
+    def _adopt(self, module: nn.Module) -> None:
+        """Train in this module from now on."""
+        self.module = module.to(self.device)
         self.module.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+        named = {n: p for n, p in self.module.named_parameters() if p.requires_grad}
+        self.shapes = {name: parameter.shape for name, parameter in named.items()}
+        self.trained = list(named.values())
+        self.frozen = [p for p in self.module.parameters() if not p.requires_grad]
 
     def flatten(self) -> Tensor:
         """Return a copy of the module's parameters, shape (d,)."""
@@ -220,39 +236,25 @@ class FlatModel:
             schedule: which rows each client uses in each step.
             learning_rate: of this round.
             momentum: of the heavy ball, from rest.
-
-        Raises:
-            ParameterError: the module remembers something, in an attribute or in a parameter that
-                is not trained: what one client leaves there would reach others unclipped.
         """
-        self.module.train()
-        frozen = [parameter._version for parameter in self.frozen]
-        found = self._updates(start, records, schedule, learning_rate, momentum)
-        left = changed(self._kept, kept_by(self.module))
-        if left or frozen != [parameter._version for parameter in self.frozen]:
-            way_out = "what one client leaves there would reach others without being clipped"
-            refuse("model", left or "a frozen parameter", "keep nothing between clients", way_out)
-        return found
-
-    def _updates(
-        self,
-        start: Tensor,
-        records: tuple[Tensor, Tensor],
-        schedule: Schedule,
-        learning_rate: float,
-        momentum: float,
-    ) -> Tensor:
+        if self.dense is not None:
+            return self._together(start, records, schedule, learning_rate, momentum)
         facts = (learning_rate, momentum)
         clients = schedule.rows.shape[1]
-        if self.dense is not None:
-            return self._together(start, records, schedule, *facts)
-        if clients > 1 and self._vectorises:
+        if clients > 1 and self._vectorises and schedule.even:
             try:
+                self._renew()
                 return self._together(start, records, schedule, *facts)
-            except Exception:
+            except Exception:  # whatever it is, it is raised again where it is real
                 self._vectorises = False
         parts = (schedule.alone(client) for client in range(clients))
         return torch.cat([self._alone(start, records, part, *facts) for part in parts])
+
+    def _renew(self) -> None:
+        """Take a fresh copy of a module that may remember what it saw, in whatever way."""
+        if self._pristine is not None:
+            self._adopt(copy.deepcopy(self._pristine))
+        self.module.train()
 
     def _together(
         self,
@@ -267,7 +269,8 @@ class FlatModel:
         velocity = torch.zeros_like(trained) if momentum else None
         weights, active = schedule.weights.to(self.device), schedule.active.to(self.device)
         for step, (inputs, labels) in enumerate(self._batches(records, schedule.rows)):
-            batch = (inputs, labels, weights[step])
+            width = None if self.dense is not None else schedule.width(step)
+            batch = (inputs[:, :width], labels[:, :width], weights[step, :, :width])
             if self.dense is not None and velocity is None:
                 self.dense.step(trained, *batch, trained, scale=-learning_rate)
                 continue
@@ -295,6 +298,7 @@ class FlatModel:
         momentum: float,
     ) -> Tensor:
         """Train one client in the module itself: a large model is limited by memory traffic."""
+        self._renew()
         self.load(start)
         fused = self.device.type in ("cpu", "cuda")
         optimiser = torch.optim.SGD(self.trained, learning_rate, momentum, fused=fused)
@@ -341,6 +345,7 @@ class FlatModel:
     @torch.no_grad()
     def evaluate(self, parameters: Tensor, features: Tensor, labels: Tensor) -> tuple[float, float]:
         """Return (accuracy, mean cross-entropy) of flat ``parameters`` on a data set."""
+        self._renew()
         self.module.eval()
         self.load(parameters)
         right, loss = 0.0, 0.0

@@ -138,7 +138,7 @@ def wide_layers(module: nn.Module, records: int) -> list[nn.Linear]:
     if not isinstance(module, nn.Sequential):
         return []
     wide = [layer for layer in module if type(layer) is nn.Linear and _wide(layer, records)]
-    if not wide or not _known(module) or torch.is_autocast_enabled(wide[0].weight.device.type):
+    if not wide or not is_known(module) or torch.is_autocast_enabled(wide[0].weight.device.type):
         return []
     everything = module.named_parameters(remove_duplicate=False)
     uses = Counter(parameter.untyped_storage().data_ptr() for _, parameter in everything)
@@ -151,7 +151,7 @@ def _wide(layer: nn.Linear, records: int) -> bool:
     return enough and layer.weight.requires_grad
 
 
-def _known(module: nn.Module) -> bool:
+def is_known(module: nn.Module) -> bool:
     """Return whether every layer is torch's own or ours, with nothing attached."""
     ours = ("torch.nn.modules.", __package__)
     own = (type(layer).__module__.startswith(ours) for layer in module.modules())

@@ -2,6 +2,8 @@
 
 import copy
 from dataclasses import replace
+from functools import partial
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -17,6 +19,9 @@ from fedprivacy.training.dense import DenseNetwork
 from fedprivacy.training.outer import FactoredLayers, wide_layers
 
 CPU = torch.device("cpu")
+
+
+REMEMBERED = ["tensor", "in place", "list", "dict", "new", "frozen", "past torch", "object"]
 
 
 class Centred(nn.Module):
@@ -42,6 +47,39 @@ class Branching(nn.Module):
 
     def forward(self, inputs):
         return self.layer(inputs) if inputs.sum() > 0 else -self.layer(inputs)
+
+
+class Remembering(nn.Module):
+    """Keeps something of what it saw, in one way or another."""
+
+    def __init__(self, how):
+        super().__init__()
+        self.how, self.layer = how, nn.Linear(3, 2)
+        self.frozen = nn.Parameter(torch.zeros(3), requires_grad=False)
+        self.mean, self.seen, self.facts = torch.zeros(3), [], {"count": 0}
+        self.object = SimpleNamespace(mean=torch.zeros(3))
+
+    def forward(self, inputs):
+        with torch.no_grad():
+            if self.how == "tensor":
+                self.mean = self.mean + inputs.mean(0)
+            elif self.how == "in place":
+                self.mean.add_(inputs.mean(0))
+            elif self.how == "list":
+                self.seen.append(1)
+            elif self.how == "dict":
+                self.facts["count"] += 1
+            elif self.how == "new":
+                self.last = inputs
+            elif self.how == "frozen":
+                self.frozen.add_(inputs.mean(0))
+            elif self.how == "past torch":
+                self.frozen.data.mul_(0.5).add_(inputs.mean(0))
+            elif self.how == "object":
+                self.object.mean = self.object.mean + inputs.mean(0)
+            elif self.how == "freezes" and inputs.sum() > 1:
+                self.layer.bias.requires_grad_(False)
+        return self.layer(inputs + self.mean + self.frozen + self.object.mean)
 
 
 def data(sizes=(4, 2, 4, 1, 3), features=3):
@@ -74,8 +112,9 @@ def loop(build, **options):
         lambda: nn.Sequential(Scaling(), nn.Linear(3, 4), nn.Tanh(), nn.Linear(4, 2)),
         lambda: nn.Sequential(nn.ELU(inplace=True), nn.Linear(3, 2)),
         Branching,
+        *(partial(Remembering, how) for how in REMEMBERED),
     ],
-    ids=["mixes records", "writes to its inputs", "in place", "branches"],
+    ids=["mixes records", "writes to its inputs", "in place", "branches", *REMEMBERED],
 )
 def test_a_client_s_update_is_what_it_is_alone(build):
     """Written out with torch's optimiser, one client after the other, every batch afresh."""
@@ -88,17 +127,35 @@ def test_a_client_s_update_is_what_it_is_alone(build):
     updates = []
     for rows in own.clients:
         module = build()
-        nn.utils.vector_to_parameters(state.parameters.clone(), module.parameters())
-        optimiser = torch.optim.SGD(module.parameters(), 0.3)
+        own_parameters = [p for p in module.parameters() if p.requires_grad]
+        nn.utils.vector_to_parameters(state.parameters.clone(), own_parameters)
+        optimiser = torch.optim.SGD(own_parameters, 0.3)
         for _ in range(3):
             optimiser.zero_grad()
             outputs = module(own.features[rows].clone())
             nn.functional.cross_entropy(outputs, own.labels[rows]).backward()
             optimiser.step()
-        updates.append(state.parameters - nn.utils.parameters_to_vector(module.parameters()))
+        updates.append(state.parameters - nn.utils.parameters_to_vector(own_parameters))
     truth = state.parameters - torch.stack(updates).mean(0)
     torch.testing.assert_close(after.parameters, truth.detach(), rtol=1e-4, atol=1e-6)
     assert torch.equal(own.features, before)
+
+
+@pytest.mark.parametrize("momentum", [0.0, 0.5])
+def test_a_smaller_last_batch_is_not_filled_up(momentum):
+    """Beside others or alone: a layer that mixes records must not see padding."""
+    module = nn.Sequential(Centred(), nn.Linear(3, 4), nn.Tanh(), nn.Linear(4, 2))
+    model, own = FlatModel(module, CPU), data(sizes=(5, 5, 5, 4))
+    optimiser, order = LocalSGD(epochs=2, batch_size=3), np.random.default_rng(0)
+    start, records = model.flatten(), (own.features, own.labels)
+    for clients in (own.clients[:3], own.clients):
+        plan = optimiser.schedule(clients, order)
+        assert plan.even == (len(clients) == 3)
+        beside = model.updates(start, records, plan, 0.3, momentum)
+        for number in range(len(clients)):
+            alone = model.updates(start, records, plan.alone(number), 0.3, momentum)
+            torch.testing.assert_close(alone[0], beside[number], rtol=1e-4, atol=1e-6)
+        assert model._vectorises
 
 
 def test_looking_at_the_test_set_leaves_it_as_it_was():
@@ -167,46 +224,6 @@ def frozen(pretrained=None):
         module[0].load_state_dict(pretrained)
     module[0].requires_grad_(False)
     return module
-
-
-class Remembering(nn.Module):
-    """Keeps something of what it saw, in one way or another."""
-
-    def __init__(self, how):
-        super().__init__()
-        self.how, self.layer = how, nn.Linear(3, 2)
-        self.frozen = nn.Parameter(torch.zeros(3), requires_grad=False)
-        self.mean, self.seen, self.facts = torch.zeros(3), [], {"count": 0}
-
-    def forward(self, inputs):
-        with torch.no_grad():
-            if self.how == "tensor":
-                self.mean = self.mean + inputs.mean(0)
-            elif self.how == "in place":
-                self.mean.add_(inputs.mean(0))
-            elif self.how == "list":
-                self.seen.append(1)
-            elif self.how == "dict":
-                self.facts["count"] += 1
-            elif self.how == "new":
-                self.last = inputs
-            elif self.how == "frozen":
-                self.frozen.add_(inputs.mean(0))
-        return self.layer(inputs + self.mean + self.frozen)
-
-
-@pytest.mark.parametrize("how", ["tensor", "in place", "list", "dict", "new", "frozen"])
-@pytest.mark.parametrize("sizes", [(3, 3, 3), (3,)])
-def test_a_module_that_remembers_clients_is_refused(how, sizes):
-    averaging = loop(lambda: Remembering(how))
-    with pytest.raises(ParameterError, match="keep nothing between clients"):
-        averaging.step(averaging.init(), data(sizes=sizes))
-
-
-def test_a_module_that_only_holds_things_is_trained():
-    averaging = loop(lambda: Remembering("nothing"))
-    state, info = averaging.step(averaging.init(), data())
-    assert info.arrived == 5 and bool(torch.isfinite(state.parameters).all())
 
 
 def test_frozen_layers_must_be_the_same_after_a_restart():

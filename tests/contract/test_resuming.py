@@ -19,9 +19,12 @@ class Stopped(Exception):
     pass
 
 
+SETTINGS = ("cohort", "clip_norm", "clients", "learning_rate", "classes_per_client")
+
+
 def experiment(method="dp-fedavg", *, rounds=4, **options):
     facts = {"epsilon": 8.0, "delta": 1e-3, "seed": None} | options
-    settings = {name: facts.pop(name) for name in ("cohort", "clip_norm") if name in facts}
+    settings = {name: facts.pop(name) for name in SETTINGS if name in facts}
     return Experiment(job=job(method, rounds=rounds, **settings), **facts)
 
 
@@ -104,9 +107,11 @@ def test_a_ledger_that_is_behind_its_checkpoint_is_refused(tmp_path):
         ({"adjacency": "replace_one"}, "adjacency must be as in the ledger, 'zero_out'"),
         ({"observer": "server"}, "observer must be as in the ledger, 'aggregate'"),
         ({"seed": 1}, "seed must be as in the ledger"),
-        ({"rounds": 5}, "rounds, cohort or another setting must be as the ledger planned them"),
-        ({"cohort": 50}, "rounds, cohort or another setting must be as the ledger planned them"),
-        ({"method": "fed-smp-rand-k"}, "must be as the ledger planned them"),
+        ({"rounds": 5}, "rounds must be 4, as in the ledger"),
+        ({"cohort": 50}, r"cohorts must be 'Poisson\(probability=0.25\)', as in the ledger"),
+        ({"method": "fed-smp-rand-k"}, "sent must be 650, as in the ledger"),
+        ({"clients": 300}, "clients must be 400, as in the ledger"),
+        ({"learning_rate": 0.1}, "learning_rate must be 2.0, as in the ledger"),
         ({"level": 3.0}, "noise_multiplier must be"),
     ],
 )
@@ -119,6 +124,70 @@ def test_a_run_is_gone_on_with_as_it_began(tmp_path, changed, told):
     experiment().run(**places)
     ledger = fp.Ledger.open(places["ledger_path"])
     assert len({r.mechanism for r in ledger.rounds}) == 1 and ledger.closed
+
+
+@pytest.mark.parametrize("method", ["dp-fedavg", "fa-ld", "fed-plt"])
+def test_a_run_is_not_gone_on_with_on_other_data(tmp_path, method):
+    """As many clients, other records: a unit of before is no unit of now."""
+    places = begun(tmp_path, method=method)
+    with pytest.raises(ParameterError, match=r"the data that it was trained on|ledger planned"):
+        experiment(method, classes_per_client=2).run(**places)
+    assert experiment(method).run(**places).rounds[-1] == 4
+
+
+def test_two_ledgers_of_one_second_are_told_apart(tmp_path):
+    facts = {"unit": "client", "adjacency": "zero_out", "seed_policy": "fixed"}
+    task = job("dp-fedavg", rounds=2)
+    ledgers = [fp.Ledger.create(tmp_path / f"{n}.ledger", **facts) for n in range(2)]
+    for ledger in ledgers:
+        train(task.loop(2.0, 0), task.data, rounds=2, ledger=ledger, checkpoint=None)
+    one, other = ledgers
+    assert one.place[0] == other.place[0] and one.passes(one.place)
+    assert not one.passes(other.place) and not other.passes(one.place)
+    assert not one.passes((one.place[0] + 1, one.place[1])) and not one.passes((0, ""))
+
+
+def test_a_copy_of_a_ledger_that_went_another_way_is_refused(tmp_path):
+    """Three rounds on one copy, three aborted ones on the other."""
+    task, checkpoint = job("fed-smp-rand-k", rounds=3, strategy=2, cohort=20), tmp_path / "run.pt"
+    loop, path, copy = task.loop(2.0, 0), tmp_path / "run.ledger", tmp_path / "copy.ledger"
+    with fp.Ledger.create(path, unit="client", adjacency="zero_out", seed_policy="fixed") as one:
+        shutil.copy(path, copy)
+        train(loop, task.data, rounds=3, ledger=one, checkpoint=checkpoint)
+    with fp.Ledger.open(copy, resume=True) as other:
+        train(loop, task.data, rounds=3, ledger=other, dropout=lambda cohort: cohort)
+        assert len(other.rounds) == 3 and other.spent_rounds == 0
+        with pytest.raises(ParameterError, match="would not be counted"):
+            train(loop, task.data, rounds=4, ledger=other, checkpoint=checkpoint)
+
+
+def test_a_run_killed_before_its_first_checkpoint_begins_again(tmp_path):
+    places = begun(tmp_path, after=1)
+    with fp.Ledger.open(places["ledger_path"]) as whole:
+        header = places["ledger_path"].read_bytes().splitlines(keepends=True)[0]
+        assert whole.spent_rounds == 1
+    places["ledger_path"].write_bytes(header)
+    places["checkpoint"].unlink()
+    record = experiment().run(**places)
+    assert record.audit.rounds == 4 and record.rounds[-1] == 4
+
+
+def test_a_finished_run_is_scored_and_audited_again(tmp_path):
+    """As after a kill between the ledger's end and the audit."""
+    places = {"ledger_path": tmp_path / "run.ledger", "checkpoint": tmp_path / "run.pt"}
+    first = experiment().run(**places)
+    before = places["ledger_path"].read_bytes()
+    again = experiment().run(**places)
+    assert again.scores == first.scores and str(again.audit.verdict) == "HOLDS"
+    assert places["ledger_path"].read_bytes() == before
+
+
+def test_a_damaged_checkpoint_says_how_to_begin_again(tmp_path):
+    places = begun(tmp_path)
+    places["checkpoint"].write_bytes(places["checkpoint"].read_bytes()[:500])
+    with pytest.raises(ParameterError, match="delete it and name a new ledger") as told:
+        experiment().run(**places)
+    assert "weights_only" not in str(told.value)
 
 
 def test_a_run_that_lost_a_round_ends_with_a_model_a_number_and_a_word(tmp_path):

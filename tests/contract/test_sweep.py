@@ -2,6 +2,7 @@
 
 import csv
 import json
+import shutil
 
 import pytest
 
@@ -84,9 +85,38 @@ def test_together_is_the_composition_of_all_runs(tmp_path):
         + fp.Gaussian(noise_multiplier=3.0, unit="client").sampled(fp.Poisson(0.25)) * 3,
         **ASK,
     )
-    found = whole.together(paths)
+    found = whole.together()
     assert found.upper == pytest.approx(truth.upper, rel=1e-3)
     assert found.upper > max(fp.account(path, **ASK).upper for path in paths)
+
+
+def test_settings_of_a_seeded_sweep_do_not_share_their_noise(tmp_path):
+    """With the same noise, 2 w1 - w2 of noise multipliers 1 and 2 would have none at all."""
+    whole = sweep(tmp_path / "runs", grid={"noise_multiplier": [1.0, 2.0], "rounds": [1]})
+    seeds = [whole.experiment(label).seed for label in whole.labels]
+    assert seeds[0] != seeds[1] and None not in seeds
+    assert [whole.experiment(label).seed for label in whole.labels] == seeds
+    free = sweep(tmp_path / "free", seed=None, grid={"noise_multiplier": [1.0]})
+    assert free.experiment(free.labels[0]).seed is None
+
+
+def test_files_of_another_setting_or_sweep_are_not_taken(tmp_path):
+    whole = sweep(tmp_path / "runs", grid={"noise_multiplier": [0.5, 8.0], "rounds": [2]})
+    for label in whole.labels:
+        whole.train(label)
+    loud, quiet = (tmp_path / "runs" / f"noise_multiplier={z},rounds=2.pt" for z in ("0.5", "8.0"))
+    kept = quiet.read_bytes()
+    shutil.copy(loud, quiet)
+    with pytest.raises(ParameterError, match="its rounds would not be counted"):
+        whole.train(whole.labels[1])
+    quiet.write_bytes(kept)
+    shutil.copy(quiet.with_suffix(".ledger"), loud.with_suffix(".ledger"))
+    shutil.copy(quiet, loud)
+    with pytest.raises(ParameterError, match=r"noise_multiplier must be|must be as in the ledger"):
+        whole.train(whole.labels[0])
+    (tmp_path / "runs" / "sweep.json").unlink()
+    with pytest.raises(ParameterError, match="hold no ledgers but those of this sweep"):
+        whole.train(whole.labels[1])
 
 
 def test_a_sweep_that_was_stopped_goes_on_and_counts_what_it_spent(tmp_path):
@@ -154,6 +184,7 @@ def test_what_a_sweep_refuses(tmp_path):
         ({"grid": {"cohort": []}}, "cohort must be a list of at least one value"),
         ({"grid": {"cohort": "20"}}, "cohort must be a list of at least one value"),
         ({"grid": {"cohort": [20, 20]}}, "cohort must name no value twice"),
+        ({"grid": {"clients": [20, 30]}}, "clients must be the same for all settings"),
     ]:
         with pytest.raises(ParameterError, match=told):
             sweep(tmp_path / "none", **options)
