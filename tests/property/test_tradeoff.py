@@ -105,12 +105,17 @@ def power(p, q, x):
     return true[right] + share * (true[after] - true[right])
 
 
+ROUNDING = 4e-16
+"""Of ``hockey_stick``: ends that leave it out are none, and twins of a point make much of it."""
+
+
 def rounded(p, q, epsilons, widths):
     """Points at exp(epsilon) whose ends lie at random distances around the truth."""
     a = np.exp(np.unique(np.concatenate([[0.0], epsilons])))
     exact = hockey_stick(p, q, a)
     below, above = np.resize(widths, len(a)), np.resize(widths[::-1], len(a))
-    return Points(a, exact * (1 - below), exact + above * np.minimum(exact, 1 - exact))
+    low, high = exact * (1 - below), exact + above * np.minimum(exact, 1 - exact)
+    return Points(a, low - ROUNDING, high + ROUNDING)
 
 
 @MANY
