@@ -210,7 +210,8 @@ class FederatedAveraging:
         """
         self._check(state, ledger)
         entry = self._begin(ledger, budget)
-        collected = self._collect(state, data, dropout)
+        with entry.collecting():
+            collected = self._collect(state, data, dropout)
         if collected.short:
             entry.abort(f"{collected.shares} of {collected.drawn} clients answered")
             return self._after(state, state.parameters), collected.info(state.round, aborted=True)

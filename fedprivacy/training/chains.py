@@ -293,7 +293,8 @@ class Sampling(ABC):
             clip_norm=self._clip_norm,
             noise_std=self._noise_std(state.round),
         )
-        seats = self._seats(state.round, dropout)
+        with entry.collecting():
+            seats = self._seats(state.round, dropout)
         if seats.arrived == 0:
             entry.abort("in some chain no client answered")
             after = self._after(state, state.positions)

@@ -55,9 +55,9 @@ class Schedule:
         return int((self.weights[step, 0] > 0).sum())
 
     def alone(self, client: int) -> Schedule:
-        """Return one client's part."""
-        one = slice(client, client + 1)
-        return Schedule(self.rows[:, one], self.weights[:, one], self.active[:, one])
+        """Return one client's part, without the steps that only others take."""
+        part = slice(0, int(self.active[:, client].sum())), slice(client, client + 1)
+        return Schedule(self.rows[part], self.weights[part], self.active[part])
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -6,7 +6,8 @@ little: budget asked, ``intent`` on disk, budget charged, noise drawn, release, 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar
 
@@ -150,6 +151,18 @@ class Entry:
         if ledger is not None:
             entry._number = ledger.intent(mechanism, clip_norm=clip_norm, noise_std=noise_std)
         return entry
+
+    @contextmanager
+    def collecting(self) -> Iterator[None]:
+        """Charge the budget if an error ends the round: in the ledger it counts, too.
+
+        The error may have to do with somebody's data.
+        """
+        try:
+            yield
+        except BaseException:
+            self.spend()
+            raise
 
     def spend(self) -> None:
         """Charge the budget: noise is drawn next."""

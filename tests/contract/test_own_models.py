@@ -145,7 +145,7 @@ def test_a_client_s_update_is_what_it_is_alone(build):
 def test_a_smaller_last_batch_is_not_filled_up(momentum):
     """Beside others or alone: a layer that mixes records must not see padding."""
     module = nn.Sequential(Centred(), nn.Linear(3, 4), nn.Tanh(), nn.Linear(4, 2))
-    model, own = FlatModel(module, CPU), data(sizes=(5, 5, 5, 4))
+    model, own = FlatModel(module, CPU), data(sizes=(5, 5, 5, 2))
     optimiser, order = LocalSGD(epochs=2, batch_size=3), np.random.default_rng(0)
     start, records = model.flatten(), (own.features, own.labels)
     for clients in (own.clients[:3], own.clients):

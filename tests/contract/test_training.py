@@ -774,6 +774,22 @@ def test_a_resumed_run_ends_where_an_uninterrupted_one_does(tmp_path):
     assert train(averaging, data, rounds=7, checkpoint=path).history == ()
 
 
+def test_a_round_that_fails_is_spent_in_the_budget_as_in_the_ledger():
+    """Retried with the same budget in one process, it must not be free."""
+
+    def failing(cohort):
+        raise RuntimeError("the network is down")
+
+    averaging, journal, purse = loop(fed_smp()), Journal(), Purse(4)
+    for _ in range(3):
+        with pytest.raises(RuntimeError, match="network"):
+            train(averaging, small(), rounds=4, ledger=journal, budget=purse, dropout=failing)
+    assert journal.spent_rounds == 3 and purse.left == 1
+    with pytest.raises(BudgetExhausted):
+        train(averaging, small(), rounds=2, ledger=journal, budget=purse)
+    assert journal.spent_rounds == 4
+
+
 def test_a_fresh_budget_is_charged_with_what_the_ledger_says():
     averaging, journal = loop(fed_smp()), Journal()
     train(averaging, small(), rounds=3, ledger=journal, budget=Purse(9))
