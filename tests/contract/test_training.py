@@ -826,7 +826,7 @@ def test_a_truncated_checkpoint_is_refused(tmp_path):
     path = tmp_path / "state.pt"
     save(path, loop().init())
     path.write_bytes(path.read_bytes()[:-200])
-    with pytest.raises(ParameterError, match="delete it to start again"):
+    with pytest.raises(ParameterError, match="delete it and name a new ledger"):
         load(path, loop().init())
 
 
