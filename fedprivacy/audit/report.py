@@ -95,6 +95,8 @@ def report(
     page = _template().render(
         title=title,
         runs=[_run_view(name, run) for name, run in runs.items()],
+        scored=any(run.accuracy for run in runs.values()),
+        sent=any(run.upload_bytes is not None for run in runs.values()),
         plots=_plots(runs),
         not_counted=NOT_COUNTED,
     )
@@ -157,8 +159,16 @@ def _fact_rows(facts: Facts, found: Audit) -> list[tuple[str, str]]:
         ("adjacency", str(facts.adjacency)),
         ("observer", str(facts.observer)),
         ("rounds counted", str(found.rounds)),
+        *[("what was run", told) for told in _parts(found)],
     ]
     return rows + list(found.facts_recorded.items())
+
+
+def _parts(found: Audit, most: int = 5) -> list[str]:
+    """Return the mechanisms that were run, equal ones together; of many, the first."""
+    parts = [] if found.run is None else list(found.run.sequence())
+    told = [f"{count} x {mechanism}" for mechanism, count in parts[:most]]
+    return told + [f"and {len(parts) - most} other mechanisms"] * (len(parts) > most)
 
 
 def _bound_rows(found: Audit) -> list[dict[str, str]]:
@@ -225,14 +235,19 @@ def _draw_accuracy(axes: Axes, runs: Mapping[str, RunRecord]) -> None:
 
 
 def _draw_epsilon(axes: Axes, audits: Mapping[str, Audit]) -> None:
+    from matplotlib.ticker import MaxNLocator
+
     for index, (name, found) in enumerate(audits.items()):
         rounds, values = epsilon_by_round(found)
         axes.plot(rounds, values, _STYLES[index % 4], label=name)
     claims = {found.claim[0] for found in audits.values()}
     for claim in claims:
         axes.axhline(claim, color="0.4", linewidth=0.8)
-        axes.annotate(f"claimed: {claim:g}", (0, claim), fontsize=8, va="bottom", color="0.3")
-    axes.set(xlabel="round", ylabel="epsilon", ylim=(0, None))
+        across = axes.get_yaxis_transform()
+        told = f"claimed: {claim:g}"
+        axes.annotate(told, (0.02, claim), xycoords=across, fontsize=8, va="bottom", color="0.3")
+    axes.set(xlabel="round", ylabel="epsilon", ylim=(0, 1.08 * axes.get_ylim()[1]))
+    axes.xaxis.set_major_locator(MaxNLocator(integer=True))
 
 
 def epsilon_by_round(found: Audit, points: int = 12) -> tuple[list[int], list[float]]:

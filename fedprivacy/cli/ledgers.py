@@ -118,6 +118,7 @@ def report(
     from ..audit import report as write
 
     found = judge(ledger, claim=_claim(epsilon, delta), adjacency=adjacency, observer=observer)
-    path = write(found, output or ledger.with_suffix(".html"), title=f"Privacy of {ledger.name}")
+    target = output or ledger.with_suffix(".html")
+    path = write({ledger.stem: found}, target, title=f"Privacy of {ledger.name}")
     data = {**audit_data(found), "report": str(path)}
     show(data, as_json, lambda: click.echo(f"{found.verdict}: {path}"))
