@@ -258,7 +258,8 @@ def main() -> None:
         "logistic_seconds": logistic_times,
         "peak_memory_mb": peaks,
     }
-    RESULTS.write_text(json.dumps(content, indent=1) + "\n")
+    if not options.quick:
+        RESULTS.write_text(json.dumps(content, indent=1) + "\n")
 
 
 if __name__ == "__main__":

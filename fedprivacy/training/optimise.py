@@ -247,6 +247,8 @@ class FlatModel:
                 return self._together(start, records, schedule, *facts)
             except Exception:  # whatever it is, it is raised again where it is real
                 self._vectorises = False
+        if clients == 1:
+            return self._alone(start, records, schedule, *facts)
         parts = (schedule.alone(client) for client in range(clients))
         return torch.cat([self._alone(start, records, part, *facts) for part in parts])
 
