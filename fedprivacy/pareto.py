@@ -76,7 +76,7 @@ class Setting:
     @property
     def name(self) -> str:
         """The label in words."""
-        return _in_words(self.label)
+        return in_words(self.label)
 
     def cost(self, name: str) -> float:
         """Return the cost of that name."""
@@ -318,9 +318,9 @@ def _split(
         elif cost is not None:
             price = cost(label)
         else:
-            refuse("cost", cost, f"be given for {_in_words(label)!r}", "or give (source, cost)")
+            refuse("cost", cost, f"be given for {in_words(label)!r}", "or give (source, cost)")
         found.append((label, source, _named(label, price)))
-    words = [_in_words(label) for label, _, _ in found]
+    words = [in_words(label) for label, _, _ in found]
     twice = {name for name in words if words.count(name) > 1}
     if twice:
         refuse("runs", sorted(twice)[0], "have labels that differ")
@@ -330,12 +330,12 @@ def _split(
 def _named(label: Any, price: Any) -> dict[str, float]:
     named = dict(price) if isinstance(price, Mapping) else {_NO_COST: price}
     if not named:
-        refuse("cost", price, f"hold at least one number for {_in_words(label)!r}")
+        refuse("cost", price, f"hold at least one number for {in_words(label)!r}")
     for name, value in named.items():
         try:
             named[name] = float(value)
         except (TypeError, ValueError, OverflowError):
-            refuse(f"{name} of {_in_words(label)!r}", value, "be a number")
+            refuse(f"{name} of {in_words(label)!r}", value, "be a number")
     return named
 
 
@@ -343,9 +343,7 @@ def _cost_names(given: list[tuple[Any, Source, dict[str, float]]]) -> tuple[str,
     names = tuple(given[0][2])
     for label, _, costs in given:
         if set(costs) != set(names):
-            refuse(
-                f"cost of {_in_words(label)!r}", sorted(costs), f"have the names {sorted(names)}"
-            )
+            refuse(f"cost of {in_words(label)!r}", sorted(costs), f"have the names {sorted(names)}")
     return names
 
 
@@ -395,7 +393,7 @@ def _with_front(settings: list[Setting], maximise: frozenset[str]) -> list[Setti
     ]
 
 
-def _in_words(label: Any) -> str:
+def in_words(label: Any) -> str:
     """Return a label as text; a mapping, a named tuple or a dataclass as ``name = value``."""
     if dataclasses.is_dataclass(label) and not isinstance(label, type):
         label = {f.name: getattr(label, f.name) for f in dataclasses.fields(label)}

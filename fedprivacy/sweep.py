@@ -24,8 +24,8 @@ from .experiment import Experiment, OnRound
 from .ledger import Ledger
 from .mechanisms import SparsifiedPerturbation
 from .mechanisms.base import Run
+from .pareto import in_words
 from .relations import Adjacency, Observer
-from .training.checkpoint import load
 from .training.jobs import TITLES, AveragingJob, Job, job
 from .training.presets import NOT_PRIVATE
 
@@ -96,9 +96,22 @@ class Sweep:
         return [dict(zip(self.grid, values, strict=True)) for values in points]
 
     @cached_property
+    def _job(self) -> Job:
+        """What all settings have in common."""
+        return job(self.method, **self.source)
+
+    @property
     def knob(self) -> str:
         """The parameter that pays for privacy."""
-        return str(job(self.method, **self.source).knob)
+        return str(self._job.knob)
+
+    def _task(self, label: Mapping[str, Any]) -> tuple[Job, float | None]:
+        """Return one setting's job, on data that are loaded once, and its level."""
+        settings = {**self.source, **label, "data": self._job.source}
+        for name in ("data_dir", "clients", "classes_per_client"):
+            settings.pop(name, None)
+        level = settings.pop(self.knob, None)
+        return job(self.method, **settings), level
 
     def experiment(self, label: Mapping[str, Any]) -> Experiment:
         """Return one setting as a job with its budget.
@@ -106,9 +119,7 @@ class Sweep:
         Raises:
             ParameterError: see the class.
         """
-        settings = {**self.source, **label}
-        level = settings.pop(self.knob, None)
-        task = job(self.method, **settings)
+        task, level = self._task(label)
         adjacency = self.adjacency or task.adjacency
         facts: dict[str, Any] = {"delta": self.delta, "adjacency": adjacency}
         facts["observer"] = self.observer
@@ -126,9 +137,8 @@ class Sweep:
             ParameterError: see the class.
         """
         for label in self.labels:
-            settings = {**self.source, **label}
-            level = settings.pop(self.knob, 1.0)
-            job(self.method, **settings).loop(level, self.seed)
+            task, level = self._task(label)
+            task.loop(1.0 if level is None else level, self.seed)
 
     def train(self, label: Mapping[str, Any], on_round: OnRound | None = None) -> Trained:
         """Train one setting, or go on with it; return its ledger and its costs.
@@ -147,16 +157,15 @@ class Sweep:
         loop = experiment.job.loop(experiment.setting, experiment.seed)
         self._open_folder()
         ledger, checkpoint = (self.folder / f"{_name(label)}{end}" for end in (".ledger", ".pt"))
-        experiment.run(ledger_path=ledger, checkpoint=checkpoint, on_round=on_round)
-        state = load(checkpoint, loop.init(), loop.device)
-        accuracy = experiment.job.scores(loop, state)["accuracy"]
-        return ledger, {"accuracy": accuracy, **_sent(experiment.job, loop, state.round)}
+        record = experiment.run(ledger_path=ledger, checkpoint=checkpoint, on_round=on_round)
+        sent = _sent(experiment.job, loop, record.rounds[-1])
+        return ledger, {"accuracy": record.scores["accuracy"], **sent}
 
     def write(self, trained: Iterable[tuple[Mapping[str, Any], Trained]]) -> Path:
         """Write the settings as a file for ``fedprivacy pareto``; return its path."""
         path, text = self.folder / "runs.csv", io.StringIO()
         rows = [
-            {"label": _told(label), "ledger": ledger.name, **costs}
+            {"label": in_words(label) or "run", "ledger": ledger.name, **costs}
             for label, (ledger, costs) in trained
         ]
         writer = csv.DictWriter(text, list(rows[0]))
@@ -171,7 +180,7 @@ class Sweep:
         """
         runs = [Ledger.open(path).run() for path in sorted(self.folder.glob("*.ledger"))]
         whole = Run(tuple(part for run in runs if run is not None for part in run.sequence()))
-        adjacency = self.adjacency or job(self.method, **self.source).adjacency
+        adjacency = self.adjacency or self._job.adjacency
         return epsilon_of(whole, delta=self.delta, adjacency=adjacency, observer=self.observer)
 
     def _seed(self, label: Mapping[str, Any]) -> int | None:
@@ -223,10 +232,6 @@ def _replaced(path: Path, text: str) -> Path:
     return path
 
 
-def _told(label: Mapping[str, Any]) -> str:
-    return ", ".join(f"{name} = {value}" for name, value in label.items()) or "run"
-
-
 def _name(label: Mapping[str, Any]) -> str:
     """Return what a setting's files are called."""
     return ",".join(f"{name}={value}" for name, value in label.items()) or "run"
@@ -242,4 +247,4 @@ def _sent(task: Job, loop: Any, rounds: int) -> dict[str, float]:
         return {}
     noise = loop.perturbation
     assert isinstance(noise, SparsifiedPerturbation)
-    return {"MB": 4e-6 * noise.kept * rounds * noise.cohort / task.data.population}
+    return {"MB": 4e-6 * noise.kept * rounds * noise.cohort / task.units}

@@ -314,8 +314,9 @@ def begun() -> Iterator[Setting]:
 def collect() -> None:
     """Write the results of all runs that have progress, finished or not."""
     versions = {"python": platform.python_version(), "torch": torch.__version__}
-    runs = [record(setting) for setting in begun()]
-    for setting in begun():
+    settings = list(begun())
+    runs = [record(setting) for setting in settings]
+    for setting in settings:
         keep_ledger(setting)
     content = {"versions": versions, "evaluated_every": EVERY, "runs": runs}
     target = HERE / "results" / "fed_smp.json"

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import json
 import math
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from ..errors import integer, refuse
+from ..errors import refuse
 from .ledgers import audit_data, show_audit
 from .options import ADJACENCIES, OBSERVERS, as_json, cli, options, show
 
@@ -292,7 +291,7 @@ def demo(
     )
     preset = preset_for(records, model_for(model, records))
     if rounds is not None:
-        preset = replace(preset, rounds=integer(1, rounds=rounds))
+        preset = preset.changed(rounds=rounds)
     experiments = {
         method: Experiment(job=AveragingJob(preset=preset, method=method), **budget)
         for method in COMPARED

@@ -273,10 +273,13 @@ class FederatedAveraging:
         A client's update must not depend on who is beside it. The closed form takes padding for
         what it is; any other model may see it, so that it gets clients of one size.
         """
+
+        def size(client: int) -> int:
+            return len(data.clients[client])
+
         alike = [clients]
         if self.flat.dense is None:
-            by_size = sorted(clients, key=lambda client: len(data.clients[client]))
-            groups = itertools.groupby(by_size, key=lambda client: len(data.clients[client]))
+            groups = itertools.groupby(sorted(clients, key=size), key=size)
             alike = [list(group) for _, group in groups]
         for group in alike:
             for start in range(0, len(group), self.flat.clients_at_once):

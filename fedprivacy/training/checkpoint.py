@@ -71,8 +71,8 @@ def train(
         ParameterError: the checkpoint is damaged or belongs to another model or another ledger.
     """
     total = integer(1, rounds=rounds)
-    state = _start(loop, data, checkpoint, ledger)
     known = digest(data) if checkpoint is not None else ""
+    state = _start(loop, known, checkpoint, ledger)
     _charge(loop, ledger, budget)
     history: list[RoundInfo] = []
     while state.round < total:
@@ -87,7 +87,7 @@ def train(
     return TrainingResult(tuple(history), state)
 
 
-def _start(loop: Loop[S], data: Any, checkpoint: str | Path | None, ledger: Ledger | None) -> S:
+def _start(loop: Loop[S], data: str, checkpoint: str | Path | None, ledger: Ledger | None) -> S:
     """Return the checkpoint's state, or a fresh one that is then the checkpoint."""
     state = loop.init()
     if checkpoint is None:
@@ -107,7 +107,7 @@ def check_past(path: str | Path, ledger: Ledger | None, data: Any, private: bool
         path: the checkpoint.
         ledger: it must count every round behind the checkpoint; None where there is none, or
             where it is yet to be created (``private``).
-        data: they must be those of the rounds before.
+        data: they, or their ``digest``, must be those of the rounds before.
         private: whether the rounds must be counted.
     """
     content = _content(path, "cpu")
@@ -123,7 +123,7 @@ def check_past(path: str | Path, ledger: Ledger | None, data: Any, private: bool
             "be of this run: its rounds would not be counted",
             f"it was trained {told}; give its own, or another checkpoint",
         )
-    if content.get("data") != digest(data):
+    if content.get("data") != _digested(data):
         rule = "be gone on with on the data that it was trained on"
         refuse("checkpoint", str(path), rule, "name another checkpoint and another ledger")
 
@@ -138,6 +138,10 @@ def digest(data: Any) -> str:
     found = hashlib.blake2b(digest_size=16)
     _fold(data, found.update)
     return found.hexdigest()
+
+
+def _digested(data: Any) -> str:
+    return data if isinstance(data, str) else digest(data)
 
 
 def _fold(value: Any, add: Callable[[bytes], None]) -> None:
@@ -182,7 +186,7 @@ def save(
     buffer = io.BytesIO()
     content: dict[str, Any] = {"format": FORMAT, "kind": type(state).__name__}
     content["ledger"] = None if ledger is None else ledger.place
-    content["data"] = data if isinstance(data, str) else digest(data)
+    content["data"] = _digested(data)
     content |= {name: _on_cpu(value) for name, value in _fields(state).items()}
     torch.save(content, buffer)
     temporary = target.with_name(target.name + ".tmp")

@@ -6,6 +6,7 @@ its value is the job's *level*. The other settings are the job's own, found to w
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from pathlib import Path
@@ -25,7 +26,7 @@ from .hamiltonian import HamiltonianSampling
 from .langevin import LangevinSampling
 from .posterior import Posterior, SoftmaxRegression
 from .predictive import predictive, score
-from .presets import LOOP_SETTINGS, METHODS, NOT_PRIVATE, Preset, preset_for
+from .presets import LOOP_SETTINGS, METHODS, NOT_PRIVATE, PRIVATE, Preset, preset_for
 from .rounds import Loop
 from .solvers import LocalSolver
 from .sources import DATA, load_data, model_for
@@ -83,6 +84,10 @@ class Job(Protocol):
         """What the loop's ``step`` takes."""
 
     @property
+    def source(self) -> FederatedData:
+        """The clients and their records."""
+
+    @property
     def settings(self) -> dict[str, Any]:
         """What is run, by name, but for the knob."""
 
@@ -127,11 +132,16 @@ class AveragingJob:
         return self.preset.rounds
 
     @property
-    def data(self) -> FederatedData:
-        """The preset's."""
+    def source(self) -> FederatedData:
+        """The preset's data."""
         return self.preset.data
 
     @property
+    def data(self) -> FederatedData:
+        """The source itself."""
+        return self.source
+
+    @cached_property
     def settings(self) -> dict[str, Any]:
         """Those of the loop, and what is clipped and kept."""
         loop = self.loop(None if self.knob is None else 1.0, None)
@@ -147,7 +157,7 @@ class AveragingJob:
     @property
     def units(self) -> int:
         """The clients."""
-        return self.data.population
+        return self.source.population
 
     def loop(self, level: float | None, seed: int | None) -> FederatedAveraging:
         """Return the method's loop with a noise multiplier."""
@@ -169,7 +179,37 @@ class AveragingJob:
 
 
 @dataclass(frozen=True, kw_only=True)
-class SamplingJob:
+class _RecordJob(ABC):
+    """A job whose unit is a record.
+
+    Args:
+        source: the clients and their records.
+    """
+
+    source: FederatedData
+    unit = Unit.RECORD
+    adjacency = Adjacency.REPLACE_ONE
+
+    @property
+    @abstractmethod
+    def knob(self) -> str:
+        """Every job's own."""
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """The job's fields, but for its data and its knob."""
+        held = {"clients": self.source.population, "records": self.units}
+        own = [field.name for field in fields(self) if field.name not in (*_FIXED, self.knob)]
+        return held | {name: getattr(self, name) for name in own}
+
+    @property
+    def units(self) -> int:
+        """The records."""
+        return sum(map(len, self.source.clients))
+
+
+@dataclass(frozen=True, kw_only=True)
+class SamplingJob(_RecordJob):
     """A Bayesian multinomial logistic regression, sampled by FA-LD or FA-HMC; unit: a record.
 
     The prior is N(0, 1) for every weight, records' gradients are clipped, everybody takes part in
@@ -186,30 +226,17 @@ class SamplingJob:
         correlation: share of the noise (FA-HMC: of the momentum's variance) that is common.
     """
 
-    source: FederatedData
     hamiltonian: bool
     rounds: int
     clip_norm: float
     local_steps: int
     step_size: float = 0.05
     correlation: float = 0.0
-    unit = Unit.RECORD
-    adjacency = Adjacency.REPLACE_ONE
 
     @property
     def knob(self) -> str:
         """FA-LD's step size, FA-HMC's noise on gradients."""
         return "gradient_noise_multiplier" if self.hamiltonian else "step_size"
-
-    @property
-    def settings(self) -> dict[str, Any]:
-        """The job's own."""
-        return _settings(self)
-
-    @property
-    def units(self) -> int:
-        """The records."""
-        return sum(map(len, self.source.clients))
 
     @cached_property
     def model(self) -> SoftmaxRegression:
@@ -260,7 +287,7 @@ class SamplingJob:
 
 
 @dataclass(frozen=True, kw_only=True)
-class SplittingJob:
+class SplittingJob(_RecordJob):
     """Regularised logistic regression by Fed-PLT: odd classes against even; unit: a record.
 
     Inputs are scaled into a ball, so the loss has a sensitivity of its own and nothing is clipped.
@@ -274,29 +301,16 @@ class SplittingJob:
         feature_bound: radius of the ball.
     """
 
-    source: FederatedData
     rounds: int
     local_steps: int = 5
     penalty: float = 3.0
     regularisation: float = 0.003
     feature_bound: float = 2.0
-    unit = Unit.RECORD
-    adjacency = Adjacency.REPLACE_ONE
 
     @property
     def knob(self) -> str:
         """The noise scale tau."""
         return "noise_scale"
-
-    @property
-    def settings(self) -> dict[str, Any]:
-        """The job's own."""
-        return _settings(self)
-
-    @property
-    def units(self) -> int:
-        """The records."""
-        return sum(map(len, self.source.clients))
 
     @cached_property
     def loss(self) -> Logistic:
@@ -337,13 +351,6 @@ class SplittingJob:
         return {"accuracy": float((side == truth).double().mean())}
 
 
-def _settings(job: SamplingJob | SplittingJob) -> dict[str, Any]:
-    own = {field.name: getattr(job, field.name) for field in fields(job)}
-    held = {"clients": job.source.population, "records": job.units}
-    left_out = (*_FIXED, job.knob) if job.knob in own else _FIXED
-    return held | {name: value for name, value in own.items() if name not in left_out}
-
-
 def _inputs(features: Tensor) -> Tensor:
     """Return the inputs in float64, less the centre, with a 1 behind for the intercept."""
     flat = features.flatten(1).double() - CENTRE
@@ -356,7 +363,7 @@ def _parities(labels: Tensor) -> Tensor:
 
 def job(
     method: str,
-    data: str = "digits",
+    data: str | FederatedData = "digits",
     *,
     data_dir: str | Path | None = None,
     clients: int | None = None,
@@ -369,8 +376,8 @@ def job(
 
     Args:
         method: one of ``TITLES``.
-        data: "digits" (of scikit-learn), "fashion-mnist" or a file; see ``load_data``, as for the
-            next three.
+        data: "digits" (of scikit-learn), "fashion-mnist", a file, or data that are loaded; see
+            ``load_data``, as for the next three.
         data_dir: where Fashion-MNIST's files are.
         clients: how many share the records.
         classes_per_client: how many classes a client has.
@@ -396,7 +403,7 @@ def job(
     if model is not None and not averaging:
         rule = "be left out: this method has a model of its own"
         refuse("model", model, rule, "from Python, Posterior and FederatedSplitting take others")
-    if clients is None and not averaging and data in DATA:
+    if clients is None and not averaging and isinstance(data, str) and data in DATA:
         clients = AGENTS
     records = load_data(
         data, data_dir=data_dir, clients=clients, classes_per_client=classes_per_client
@@ -424,9 +431,8 @@ def job(
 
 def _check_use(method: str, settings: dict[str, Any]) -> None:
     """Refuse what a method would take and not use."""
-    unused = {"kept_fraction": [m for m in METHODS if m.endswith("-k")]}
-    unused |= {"clip_norm": [m for m in TITLES if m not in (*NOT_PRIVATE, "fed-plt")]}
-    for name, methods in unused.items():
+    users = {"kept_fraction": [m for m in METHODS if m.endswith("-k")], "clip_norm": PRIVATE}
+    for name, methods in users.items():
         if name in settings and method in METHODS and method not in methods:
             refuse(name, settings[name], f"be left out: {method} does not use it")
     if settings.get("missing") and method in NOT_PRIVATE:

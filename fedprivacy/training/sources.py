@@ -21,7 +21,7 @@ MODELS = ("logistic", "mlp", "cnn")
 
 
 def load_data(
-    data: str = "digits",
+    data: str | FederatedData = "digits",
     *,
     data_dir: str | Path | None = None,
     clients: int | None = None,
@@ -30,7 +30,8 @@ def load_data(
     """Return a data set, split among clients.
 
     Args:
-        data: one of ``DATA``, or a file that ``files.read_npz`` reads, ending in ".npz".
+        data: one of ``DATA``, a file that ``files.read_npz`` reads, ending in ".npz", or data that
+            are loaded and split already.
         data_dir: see ``fashion.fashion_mnist``.
         clients: how many share it; None for ``CLIENTS``, or for whom a file names.
         classes_per_client: None for an even split, else see ``data.partition_by_label``.
@@ -38,6 +39,11 @@ def load_data(
     Raises:
         ParameterError: no such data, or a split that it does not allow.
     """
+    if isinstance(data, FederatedData):
+        if clients is not None or classes_per_client is not None:
+            given = (clients, classes_per_client)
+            refuse("clients, classes_per_client", given, "be left out: the data are split")
+        return data
     if data.endswith(".npz"):
         return read_npz(data, clients=clients, classes_per_client=classes_per_client)
     if data not in DATA:
