@@ -1,8 +1,8 @@
 """Settings against each other: which are worth their epsilon in accuracy, bytes, time or error.
 
-A setting *dominates* another if its certified epsilon and every cost of it are at least as good,
-and one of them is better. What nothing dominates is the **front**: whoever picks a setting off it
-pays for nothing.
+A setting *dominates* another if its certified epsilon, rounded up as it is shown, and every cost of
+it are at least as good, and one of them is better. What nothing dominates is the **front**: whoever
+picks a setting off it pays for nothing.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from .audit.account import account
 from .bound import Bound, shown
 from .errors import (
     UnsupportedCombination,
+    integer,
     listed,
     member,
     non_negative,
@@ -42,6 +43,9 @@ Cost = float | Mapping[str, float]
 
 Runs = Mapping[Any, Any] | Iterable[tuple[Any, Any]]
 """Label -> source, or label -> (source, cost)."""
+
+DIGITS = 5
+"""Digits of an epsilon that are compared and shown, where nothing else is asked."""
 
 _NO_COST = "cost"
 _MOST_NAMES = 12
@@ -105,6 +109,7 @@ class Pareto:
         adjacency: how neighbouring data sets differ.
         observer: who looks.
         budget: the epsilon that ``best`` stays within; None for any.
+        digits: how many of an epsilon are compared and shown.
     """
 
     settings: tuple[Setting, ...]
@@ -114,6 +119,7 @@ class Pareto:
     adjacency: Adjacency
     observer: Observer
     budget: float | None = None
+    digits: int = DIGITS
 
     @property
     def front(self) -> tuple[Setting, ...]:
@@ -126,14 +132,15 @@ class Pareto:
         return tuple(setting for setting in self.settings if setting.refused)
 
     def best(self, cost: str | None = None, *, epsilon: float | None = None) -> Setting | None:
-        """Return the setting of the front with the best cost within a budget.
+        """Return the setting with the best cost within a budget.
 
         Args:
             cost: which cost; None for the first.
             epsilon: the budget; None for ``self.budget``, and for any epsilon without one.
 
         Returns:
-            The setting, of equal ones the most private; None where none is within the budget.
+            The setting, of equal ones one of the front, and of these the most private; None where
+            none is within the budget.
 
         Raises:
             ParameterError: an unknown cost, or a budget that is not a finite number from 0.
@@ -143,8 +150,11 @@ class Pareto:
             refuse("cost", name, f"be one of {listed(self.costs)}")
         limit = self.budget if epsilon is None else non_negative(epsilon=epsilon)
         sign = -1.0 if name in self.maximise else 1.0
-        within = [s for s in self.front if limit is None or s.epsilon <= limit]
-        return min(within, key=lambda s: sign * s.cost(name), default=None)
+        taking = (s for s in self.settings if not s.refused)
+        within = [s for s in taking if limit is None or s.epsilon <= limit]
+        return min(
+            within, key=lambda s: (sign * s.cost(name), not s.on_front, s.epsilon), default=None
+        )
 
     def to_dict(self) -> dict[str, Any]:
         """Return the comparison as plain JSON values."""
@@ -166,7 +176,7 @@ class Pareto:
         head = ["", "epsilon", *(f"{c} (more)" if c in self.maximise else c for c in self.costs)]
         taking = [setting for setting in self.settings if not setting.refused]
         ordered = sorted(taking, key=lambda s: (not s.on_front, s.epsilon))
-        rows = [[*_cells(setting), setting.name] for setting in ordered]
+        rows = [[*_cells(setting, self.digits), setting.name] for setting in ordered]
         lines = _aligned([[*head, "setting"], *rows])
         reasons = dict.fromkeys(setting.refused for setting in self.refused)
         for reason in reasons:
@@ -233,6 +243,7 @@ def pareto(
     epsilon: float | None = None,
     accountant: str = "pld",
     tolerance: float = 1e-3,
+    digits: int = DIGITS,
 ) -> Pareto:
     """Compare settings by certified epsilon and by what they cost.
 
@@ -248,6 +259,8 @@ def pareto(
         epsilon: a budget for ``best`` and the table.
         accountant: "pld", "rdp" or "advanced".
         tolerance: wanted width of each interval.
+        digits: epsilons are compared rounded up to so many digits: settings that differ by less
+            are equally private.
 
     Returns:
         A Pareto. Epsilons are certified upper ends, so the front compares what may be published;
@@ -270,6 +283,7 @@ def pareto(
     facts = member(Adjacency, adjacency=adjacency), member(Observer, observer=observer)
     at = open_unit(delta=delta)
     budget = None if epsilon is None else non_negative(epsilon=epsilon)
+    rounded = integer(1, digits=digits)
     given = _split(runs, cost)
     names = _cost_names(given)
     more = frozenset([maximise] if isinstance(maximise, str) else maximise)
@@ -291,13 +305,14 @@ def pareto(
     settings = [judged(*one) for one in given]
     _check_units(settings)
     return Pareto(
-        settings=tuple(_with_front(settings, more)),
+        settings=tuple(_with_front(settings, more, rounded)),
         costs=names,
         maximise=more,
         delta=at,
         adjacency=facts[0],
         observer=facts[1],
         budget=budget,
+        digits=rounded,
     )
 
 
@@ -373,10 +388,13 @@ def _check_units(settings: list[Setting]) -> None:
         refuse("unit", words, "be the same for all settings", "compare the two units apart")
 
 
-def _with_front(settings: list[Setting], maximise: frozenset[str]) -> list[Setting]:
+def _with_front(settings: list[Setting], maximise: frozenset[str], digits: int) -> list[Setting]:
     """Return the settings, those that nothing dominates marked."""
     points = [
-        (s.epsilon, *(-value if name in maximise else value for name, value in s.costs))
+        (
+            float(shown(s.epsilon, digits, ROUND_CEILING)),
+            *(-value if name in maximise else value for name, value in s.costs),
+        )
         for s in settings
     ]
     taking = [point for point, s in zip(points, settings, strict=True) if not s.refused]
@@ -404,10 +422,10 @@ def in_words(label: Any) -> str:
     return str(label)
 
 
-def _cells(setting: Setting) -> list[str]:
+def _cells(setting: Setting, digits: int) -> list[str]:
     mark = "*" if setting.on_front else ""
     costs = [f"{value:.6g}" for _, value in setting.costs]
-    return [mark, shown(setting.epsilon, 5, ROUND_CEILING), *costs]
+    return [mark, shown(setting.epsilon, digits, ROUND_CEILING), *costs]
 
 
 def _aligned(rows: list[list[str]]) -> list[str]:

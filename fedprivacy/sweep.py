@@ -24,7 +24,7 @@ from .experiment import Experiment, OnRound
 from .ledger import Ledger
 from .mechanisms import SparsifiedPerturbation
 from .mechanisms.base import Run
-from .pareto import in_words
+from .pareto import DIGITS, Pareto, in_words, pareto
 from .relations import Adjacency, Observer
 from .training.jobs import TITLES, AveragingJob, Job, job
 from .training.presets import NOT_PRIVATE
@@ -34,6 +34,8 @@ NOTE = "sweep.json"
 
 Trained = tuple[Path, dict[str, float]]
 """A setting's ledger and its costs by name, as ``fp.pareto`` takes them."""
+
+_CALIBRATED_DIGITS = 2
 
 SLACK = 1.001
 """On the epsilon of a setting whose noise is given: what its ledger claims, and its budget."""
@@ -120,9 +122,8 @@ class Sweep:
             ParameterError: see the class.
         """
         task, level = self._task(label)
-        adjacency = self.adjacency or task.adjacency
-        facts: dict[str, Any] = {"delta": self.delta, "adjacency": adjacency}
-        facts["observer"] = self.observer
+        facts: dict[str, Any] = {"adjacency": self._adjacency, "observer": self.observer}
+        facts["delta"] = self.delta
         if level is not None:
             own = epsilon_of(task.run(level), **facts).upper * SLACK
             return Experiment(job=task, epsilon=own, level=level, seed=self._seed(label), **facts)
@@ -173,6 +174,22 @@ class Sweep:
         writer.writerows(rows)
         return _replaced(path, text.getvalue())
 
+    def compare(self, trained: Iterable[tuple[Mapping[str, Any], Trained]]) -> Pareto:
+        """Return the settings against each other, by accuracy and by what a client sends.
+
+        Settings that are calibrated to one budget have spent it alike: their epsilons are compared
+        by two digits, not by what the calibration left over.
+        """
+        return pareto(
+            trained,
+            maximise="accuracy",
+            delta=self.delta,
+            epsilon=self.epsilon,
+            adjacency=self._adjacency,
+            observer=self.observer,
+            digits=DIGITS if self.knob in self.grid else _CALIBRATED_DIGITS,
+        )
+
     def together(self) -> Bound:
         """Return the epsilon of all runs in the folder together.
 
@@ -180,8 +197,12 @@ class Sweep:
         """
         runs = [Ledger.open(path).run() for path in sorted(self.folder.glob("*.ledger"))]
         whole = Run(tuple(part for run in runs if run is not None for part in run.sequence()))
-        adjacency = self.adjacency or self._job.adjacency
-        return epsilon_of(whole, delta=self.delta, adjacency=adjacency, observer=self.observer)
+        facts: dict[str, Any] = {"adjacency": self._adjacency, "observer": self.observer}
+        return epsilon_of(whole, delta=self.delta, **facts)
+
+    @property
+    def _adjacency(self) -> Adjacency | str:
+        return self.adjacency or self._job.adjacency
 
     def _seed(self, label: Mapping[str, Any]) -> int | None:
         """Return a setting's own seed: two runs with the same noise would give each other away."""

@@ -122,13 +122,20 @@ REGRESSION = {
 @click.option("--rounds", help="Values for the grid.  [default: 1]")
 @click.option(
     "--cost",
-    type=click.Choice(list(GRID_COSTS)),
     multiple=True,
-    help="What a grid's setting costs: noise in a round's mean update, over the clip norm and "
-    "times the population; the same averaged over all rounds; a client's expected uploads; "
+    help="A column of SETTINGS that is a cost.  [default: all that do not describe a run]  Of a "
+    "grid: noise in a round's mean update, over the clip norm and times the population; "
+    "averaged-noise, the same averaged over all rounds; uploads, a client's expected ones; or "
     "rounds.  [default: noise]",
 )
 @click.option("--maximise", multiple=True, help="A cost of which more is better, such as accuracy.")
+@click.option(
+    "--digits",
+    type=int,
+    default=5,
+    show_default=True,
+    help="Compare epsilons rounded up to so many digits; what differs by less is equally private.",
+)
 @facts_options
 @click.option("--output", type=click.Path(path_type=Path), help="Write a plot to this file.")
 @as_json
@@ -140,6 +147,7 @@ def pareto(
     maximise: tuple[str, ...],
     method: str | None,
     chosen: tuple[str, ...],
+    digits: int,
     adjacency: str,
     observer: str,
     unit: str | None,
@@ -153,7 +161,7 @@ def pareto(
 
     SETTINGS is a CSV file with a header, or a JSON list of objects. Columns: label; ledger (a path
     from the file's folder), or noise_multiplier, rounds, and sampling_probability or cohort and
-    population; every other column is a cost.
+    population; every other column is a cost, or those that --cost names.
 
     \b
     Examples:
@@ -167,7 +175,7 @@ def pareto(
     from ..pareto import pareto as compare
 
     given = {name: text for name, text in grid.items() if text is not None}
-    asked = [*given, *(["cost"] * bool(cost)), *(["set"] * bool(chosen))]
+    asked = [*given, *(["set"] * bool(chosen))]
     runs: Any
     if method is not None:
         if settings is not None or cost or unit == "client":
@@ -181,7 +189,7 @@ def pareto(
     elif settings is None:
         runs = _grid(given, unit, cost or ("noise",))
     else:
-        runs = _of_file(settings, unit)
+        runs = _of_file(settings, unit, cost)
     found = compare(
         runs,
         delta=delta,
@@ -191,6 +199,7 @@ def pareto(
         epsilon=epsilon,
         accountant=accountant,
         tolerance=tolerance,
+        digits=digits,
     )
     data = found.to_dict()
     if output is not None:
@@ -208,6 +217,9 @@ def _grid(given: dict[str, str], unit: str | None, costs: tuple[str, ...]) -> li
     """Return every combination of the options' values as (label, (run, costs))."""
     if "noise_multiplier" not in given:
         refuse("SETTINGS", None, "be given", "or a grid, beginning with --noise-multiplier")
+    for name in costs:
+        if name not in GRID_COSTS:
+            refuse("--cost", name, f"be one of {listed(GRID_COSTS)}")
     values = [_values(f"--{n.replace('_', '-')}", t, RUN_KEYS[n]) for n, t in given.items()]
     runs = []
     for chosen in itertools.product(*values):
@@ -308,12 +320,12 @@ def _run(row: dict[str, Any]) -> Mechanism:
     return run_of(**{key: row.get(key) for key in RUN_KEYS})
 
 
-def _of_file(path: Path, unit: str | None) -> list[tuple[Any, Any]]:
+def _of_file(path: Path, unit: str | None, costs: tuple[str, ...]) -> list[tuple[Any, Any]]:
     """Return (label, (run or ledger's path, costs)) of every row of a file."""
     rows = _rows(path)
     if not rows:
         refuse("SETTINGS", str(path), "hold at least one setting")
-    return [_setting(row, number, path, unit) for number, row in enumerate(rows, start=1)]
+    return [_setting(row, number, path, unit, costs) for number, row in enumerate(rows, start=1)]
 
 
 def _rows(path: Path) -> list[dict[str, Any]]:
@@ -330,13 +342,20 @@ def _rows(path: Path) -> list[dict[str, Any]]:
     return [{k: v for k, v in row.items() if v is not None and v != ""} for row in rows]
 
 
-def _setting(row: dict[str, Any], number: int, path: Path, unit: str | None) -> tuple[str, Any]:
-    costs = {key: value for key, value in row.items() if key not in KEYS}
+def _setting(
+    row: dict[str, Any], number: int, path: Path, unit: str | None, chosen: tuple[str, ...]
+) -> tuple[str, Any]:
+    told = {key: value for key, value in row.items() if key not in KEYS}
+    for name in chosen:
+        if name not in told:
+            refuse("--cost", name, f"be a column with a value in row {number}")
+    costs = {name: told[name] for name in chosen or told}
     if not costs:
         refuse(f"row {number}", sorted(row), "have a cost", f"a column beside {sorted(KEYS)}")
     described = {key: _cast(key, row[key], number) for key in RUN_KEYS if key in row}
     if "ledger" not in row:
-        label = row.get("label", ", ".join(f"{k} = {v}" for k, v in described.items()))
+        words = {**described, **{key: told[key] for key in told if key not in costs}}
+        label = row.get("label", ", ".join(f"{k} = {v}" for k, v in words.items()))
         return str(label), (_run({"unit": unit, **described}), costs)
     if described:
         refuse(f"row {number}", sorted(described), "be left out beside a ledger")

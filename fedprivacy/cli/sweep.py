@@ -62,7 +62,6 @@ def sweep(
       fedprivacy sweep --method fed-smp-rand-k --epsilon 8 --delta 1e-3 \\
           --set cohort=50,100 --set rounds=20,40 --set kept_fraction=0.1,0.4
     """  # noqa: D301
-    from ..pareto import pareto
     from ..progress import Steps
     from ..sweep import Sweep
 
@@ -85,8 +84,7 @@ def sweep(
             with steps.rounds(told, whole.experiment(label).job.rounds) as tick:
                 trained.append((label, whole.train(label, tick)))
     whole.write(trained)
-    facts = {"delta": delta, "adjacency": adjacency or "zero_out", "observer": observer}
-    found = pareto(trained, maximise="accuracy", epsilon=epsilon, **facts)  # type: ignore[arg-type]
+    found = whole.compare(trained)
     together = whole.together()
     data = found.to_dict() | {"together": [together.lower, together.upper]}
     data["runs"] = str(folder / "runs.csv")

@@ -232,6 +232,37 @@ def test_the_command_says_what_the_function_says(table, capsys):
     assert found["settings"][2]["epsilon"] == direct.to_dict()
 
 
+def test_of_a_file_with_more_columns_those_named_are_costs(tmp_path, capsys):
+    text = "noise_multiplier,rounds,seed,by,accuracy\n2,10,1,Ada,0.7\n2,10,2,Emmy,0.8\n"
+    (tmp_path / "runs.csv").write_text(text)
+    words = ["pareto", str(tmp_path / "runs.csv"), *ADD, "--maximise", "accuracy", "--json"]
+    code, out, err = answer(capsys, *words, "--cost", "accuracy")
+    assert code == 0, err
+    found = json.loads(out)
+    assert found["costs"] == ["accuracy"]
+    assert found["front"] == ["noise_multiplier = 2.0, rounds = 10, seed = 2, by = Emmy"]
+    code, _, err = answer(capsys, *words, "--cost", "speed")
+    assert code == 2 and "--cost must be a column with a value in row 1" in err
+
+
+def test_epsilons_are_compared_as_they_are_shown():
+    def found(digits):
+        runs = {
+            "quiet": (gaussian(1.99), {"accuracy": 0.7}),
+            "less": (gaussian(1.95), {"accuracy": 0.8}),
+        }
+        return fp.pareto(runs, maximise="accuracy", digits=digits, **ASK)
+
+    fine, coarse = found(5), found(1)
+    assert [s.name for s in fine.front] == ["quiet", "less"]
+    assert [s.name for s in coarse.front] == ["less"]
+    quiet, less = coarse.settings
+    assert coarse.best(epsilon=(quiet.epsilon + less.epsilon) / 2) == quiet
+    assert coarse.best() == less
+    shown = [line.split()[0] for line in coarse.table().splitlines()[3:]]
+    assert float(shown[0]) >= quiet.epsilon and len(shown[0].strip("0.")) == 1
+
+
 def test_json_with_ledgers(tmp_path, capsys):
     recorded = ledger_of(tmp_path / "a")
     rows = [
@@ -280,6 +311,8 @@ def test_a_grid(capsys):
         ("label,noise_multiplier,x\na,1,1,7\n", [], "number"),
         ("label,noise_multiplier,x\na,1,1\n", ["--maximise", "y"], "maximise"),
         ("label,noise_multiplier,x\na,1,1\n", ["--rounds", "3"], "stand alone"),
+        ("label,noise_multiplier,x\na,1,1\n", ["--digits", "0"], "digits"),
+        ("label,noise_multiplier,x\na,1,1\n", ["--cost", "rounds"], "--cost must be a column"),
         ("label,noise_multiplier,x\na,1,1\n", ["--output", "a.nothing"], "end in one of"),
     ],
 )
@@ -297,6 +330,7 @@ def test_a_bad_file_is_one_line_and_exit_code_2(tmp_path, capsys, content, argum
         (["--noise-multiplier", "1", "--cohort", "3"], "together"),
         (["--noise-multiplier", "1,1"], "labels that differ"),
         (["nothing.csv"], "nothing.csv"),
+        (["--noise-multiplier", "1", "--cost", "money"], "--cost must be one of"),
     ],
 )
 def test_bad_options_are_one_line_and_exit_code_2(capsys, arguments, words):

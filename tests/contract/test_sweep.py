@@ -75,6 +75,20 @@ def test_the_noise_that_is_not_given_is_calibrated_for_every_setting(tmp_path):
         noises.append(ledger.rounds[0].mechanism.inner.noise_multiplier)
         assert 0.05 < costs["accuracy"] <= 1.0
     assert noises == sorted(noises) and len(set(noises)) == 4
+    compared = whole.compare(trained)
+    accuracies = [setting.cost("accuracy") for setting in compared.settings]
+    sent = [setting.cost("MB") for setting in compared.settings]
+    cheapest = min(sent)
+    assert {s.cost("accuracy") for s in compared.front} >= {max(accuracies)}
+    for setting in compared.settings:
+        better = [
+            other
+            for other in compared.settings
+            if other.cost("accuracy") > setting.cost("accuracy")
+            and other.cost("MB") <= setting.cost("MB")
+        ]
+        assert not (better and setting.on_front), "calibrated alike: the epsilons are the same"
+    assert compared.best("MB").cost("MB") == cheapest
 
 
 def test_together_is_the_composition_of_all_runs(tmp_path):
