@@ -17,8 +17,8 @@ from .errors import BudgetExhausted, LedgerError, integer, positive, refuse
 from .ledger import Ledger
 from .mechanisms import Mechanism
 from .relations import Adjacency, Observer
-from .training import RoundInfo, load, train
-from .training.checkpoint import check_past
+from .training import RoundInfo, TrainingResult, train
+from .training.checkpoint import Checkpoint
 from .training.jobs import Job
 from .training.rounds import Loop
 
@@ -119,7 +119,7 @@ class Experiment:
         done = train(
             loop, self.job.data, rounds=self.job.rounds, checkpoint=checkpoint, on_round=scores
         )
-        return scores.record(done.state)
+        return scores.record(done)
 
     def _train_privately(
         self, path: Path, checkpoint: Path | None, on_round: OnRound | None
@@ -130,29 +130,28 @@ class Experiment:
         if not path.exists():
             self._check_affordable(plan, level)
             if checkpoint is not None and checkpoint.exists():
-                check_past(checkpoint, None, self.job.data, private=True)
+                Checkpoint.read(checkpoint).check(None, self.job.data, private=True)
             ledger = self._new_ledger(path, plan, level)
         else:
             known = Ledger.open(path)
             self._check_same(known, plan)
             if known.closed and checkpoint is not None:
-                check_past(checkpoint, known, self.job.data)
-                return scores.record(load(checkpoint, loop.init(), loop.device))
+                return scores.record(_finished(loop, checkpoint, known, self.job.data))
             ledger = Ledger.open(path, resume=True)
         try:
-            last = self._rounds(loop, ledger, checkpoint, scores)
+            done = self._rounds(loop, ledger, checkpoint, scores)
             ledger.close()
         finally:
             ledger.release()
-        return scores.record(last)
+        return scores.record(done)
 
     def _rounds(
         self, loop: Loop[Any], ledger: Ledger, checkpoint: Path | None, on_round: OnRound
-    ) -> Any:
-        """Run the rounds and return the last state."""
+    ) -> TrainingResult[Any]:
+        """Run the rounds."""
         before = ledger.spent_rounds
         try:
-            done = train(
+            return train(
                 loop,
                 self.job.data,
                 rounds=self.job.rounds,
@@ -164,8 +163,7 @@ class Experiment:
         except BudgetExhausted:
             if not before or checkpoint is None:
                 raise
-            return load(checkpoint, loop.init(), loop.device)
-        return done.state
+            return _finished(loop, checkpoint, ledger, self.job.data)
 
     @property
     def _budget(self) -> Budget:
@@ -253,6 +251,13 @@ class Experiment:
         )
 
 
+def _finished(loop: Loop[Any], path: Path, ledger: Ledger, data: Any) -> TrainingResult[Any]:
+    """Return what a checkpoint holds, as the end of its run."""
+    found = Checkpoint.read(path, loop.device)
+    found.check(ledger, data)
+    return TrainingResult((), found.state(loop.init()), found.upload_bytes)
+
+
 def _described(ledger: Ledger) -> dict[str, Any]:
     """Return what a ledger of this command says of its run; nothing of another's."""
     try:
@@ -263,17 +268,15 @@ def _described(ledger: Ledger) -> dict[str, Any]:
 
 
 class _Scores:
-    """Evaluates now and then, counts uploads, and passes every round on."""
+    """Evaluates now and then, and passes every round on."""
 
     def __init__(self, experiment: Experiment, loop: Any, on_round: OnRound | None) -> None:
         self.experiment, self.loop, self.on_round = experiment, loop, on_round
         self.rounds: list[int] = []
         self.found: list[dict[str, float]] = []
-        self.upload_bytes = 0
 
     def __call__(self, state: Any, info: RoundInfo) -> None:
         """Take note of one round."""
-        self.upload_bytes += info.upload_bytes
         last = state.round == self.experiment.job.rounds
         if last or state.round % self.experiment.evaluate_every == 0:
             self.rounds.append(state.round)
@@ -281,8 +284,9 @@ class _Scores:
         if self.on_round is not None:
             self.on_round(state, info)
 
-    def record(self, state: Any) -> RunRecord:
+    def record(self, done: TrainingResult[Any]) -> RunRecord:
         """Return what was noted, for the report; the last state is evaluated if it was not."""
+        state = done.state
         planned = self.experiment.job.rounds
         if not self.rounds or self.rounds[-1] != state.round:
             self.rounds.append(state.round)
@@ -292,7 +296,7 @@ class _Scores:
         return RunRecord(
             accuracy=tuple(found["accuracy"] for found in self.found),
             rounds=tuple(self.rounds),
-            upload_bytes=self.upload_bytes,
+            upload_bytes=done.upload_bytes,
             scores=dict(self.found[-1]),
             notes=(short,) if state.round < planned else (),
         )

@@ -19,7 +19,7 @@ from ..errors import ParameterError, integer, refuse
 from ..ledger import Ledger
 from .rounds import Dropout, Loop, RoundBudget, RoundInfo, RoundState, S
 
-FORMAT = "fedprivacy checkpoint 3"
+FORMAT = "fedprivacy checkpoint 4"
 
 
 @dataclass(frozen=True)
@@ -29,10 +29,12 @@ class TrainingResult(Generic[S]):
     Args:
         history: the rounds that this call ran, in order.
         state: after the last one.
+        upload_bytes: of all rounds behind the state, those before a checkpoint included.
     """
 
     history: tuple[RoundInfo, ...]
     state: S
+    upload_bytes: int
 
 
 def train(
@@ -72,7 +74,7 @@ def train(
     """
     total = integer(1, rounds=rounds)
     known = digest(data) if checkpoint is not None else ""
-    state = _start(loop, known, checkpoint, ledger)
+    state, sent = _start(loop, known, checkpoint, ledger)
     _charge(loop, ledger, budget)
     history: list[RoundInfo] = []
     while state.round < total:
@@ -80,52 +82,110 @@ def train(
             state, data, ledger=ledger, budget=budget, dropout=dropout, on_release=on_release
         )
         history.append(info)
+        sent += info.upload_bytes
         if checkpoint is not None:
-            save(checkpoint, state, ledger=ledger, data=known)
+            save(checkpoint, state, ledger=ledger, data=known, upload_bytes=sent)
         if on_round is not None:
             on_round(state, info)
-    return TrainingResult(tuple(history), state)
+    return TrainingResult(tuple(history), state, sent)
 
 
-def _start(loop: Loop[S], data: str, checkpoint: str | Path | None, ledger: Ledger | None) -> S:
-    """Return the checkpoint's state, or a fresh one that is then the checkpoint."""
+def _start(
+    loop: Loop[S], data: str, checkpoint: str | Path | None, ledger: Ledger | None
+) -> tuple[S, int]:
+    """Return state and bytes sent: of the checkpoint, or of a fresh start that is then it."""
     state = loop.init()
     if checkpoint is None:
-        return state
+        return state, 0
     if Path(checkpoint).exists():
-        found = load(checkpoint, state, loop.device)
-        check_past(checkpoint, ledger, data)
-        return found
+        found = Checkpoint.read(checkpoint, loop.device)
+        found.check(ledger, data)
+        return found.state(state), found.upload_bytes
     save(checkpoint, state, ledger=ledger, data=data)
-    return state
+    return state, 0
 
 
-def check_past(path: str | Path, ledger: Ledger | None, data: Any, private: bool = False) -> None:
-    """Raise ParameterError unless a checkpoint may be gone on with.
+@dataclass(frozen=True)
+class Checkpoint:
+    """A file that ``save`` wrote, read once; it is untrusted, nothing in it is executed.
 
     Args:
-        path: the checkpoint.
-        ledger: it must count every round behind the checkpoint; None where there is none, or
-            where it is yet to be created (``private``).
-        data: they, or their ``digest``, must be those of the rounds before.
-        private: whether the rounds must be counted.
+        path: where it was read.
+        content: what it holds, by name.
     """
-    content = _content(path, "cpu")
-    if not content["round"]:
-        return
-    place = content.get("ledger")
-    counted = place is None and not private if ledger is None else _passes(ledger, place)
-    if not counted:
-        told = "without a ledger" if place is None else "under a ledger that is not the one given"
-        refuse(
-            "checkpoint",
-            str(path),
-            "be of this run: its rounds would not be counted",
-            f"it was trained {told}; give its own, or another checkpoint",
-        )
-    if content.get("data") != _digested(data):
-        rule = "be gone on with on the data that it was trained on"
-        refuse("checkpoint", str(path), rule, "name another checkpoint and another ledger")
+
+    path: Path
+    content: dict[str, Any]
+
+    @classmethod
+    def read(cls, path: str | Path, device: str = "cpu") -> Checkpoint:
+        """Read a file; its tensors are put on ``device``.
+
+        Raises:
+            ParameterError: no such file, or it is not a checkpoint of this format.
+        """
+        try:
+            content = torch.load(path, map_location=device, weights_only=True)
+        except Exception as error:
+            raise ParameterError(
+                f"checkpoint must be a readable fedprivacy checkpoint, got {str(path)!r} "
+                f"({type(error).__name__}); delete it and name a new ledger to start again (what "
+                "the old one counted stays spent)"
+            ) from error
+        if not isinstance(content, dict) or content.get("format") != FORMAT:
+            refuse("checkpoint", str(path), f"have format {FORMAT!r}", "pass another path")
+        for name in ("round", "upload_bytes"):
+            number = content.get(name)
+            if type(number) is not int or number < 0:
+                refuse("checkpoint", str(path), f"hold a fitting {name!r}", "pass another path")
+        return cls(Path(path), content)
+
+    @property
+    def upload_bytes(self) -> int:
+        """What was sent in the rounds behind it."""
+        return int(self.content["upload_bytes"])
+
+    def check(self, ledger: Ledger | None, data: Any, private: bool = False) -> None:
+        """Raise ParameterError unless it may be gone on with.
+
+        Args:
+            ledger: it must count every round behind the checkpoint; None where there is none, or
+                where it is yet to be created (``private``).
+            data: they, or their ``digest``, must be those of the rounds before.
+            private: whether the rounds must be counted.
+        """
+        if not self.content["round"]:
+            return
+        place = self.content.get("ledger")
+        counted = place is None and not private if ledger is None else _passes(ledger, place)
+        if not counted:
+            told = "without a ledger"
+            if place is not None:
+                told = "under a ledger that is not the one given"
+            refuse(
+                "checkpoint",
+                str(self.path),
+                "be of this run: its rounds would not be counted",
+                f"it was trained {told}; give its own, or another checkpoint",
+            )
+        if self.content.get("data") != _digested(data):
+            rule = "be gone on with on the data that it was trained on"
+            way_out = "name another checkpoint and another ledger"
+            refuse("checkpoint", str(self.path), rule, way_out)
+
+    def state(self, like: S) -> S:
+        """Return the state; see ``load``."""
+        if self.content.get("kind") != type(like).__name__:
+            rule = f"hold a {type(like).__name__}"
+            refuse("checkpoint", str(self.path), rule, "pass another path")
+        wanted = _fields(like)
+        wrong = [name for name, value in wanted.items() if not _fits(self.content.get(name), value)]
+        if wrong:
+            refuse(
+                "checkpoint", str(self.path), f"hold a fitting {wrong[0]!r}", "pass another path"
+            )
+        found = {name: self.content[name] for name in wanted}
+        return replace(like, **found)  # type: ignore[type-var]
 
 
 def _passes(ledger: Ledger, place: Any) -> bool:
@@ -172,7 +232,12 @@ def _charge(loop: Loop[S], ledger: Ledger | None, budget: RoundBudget | None) ->
 
 
 def save(
-    path: str | Path, state: RoundState, *, ledger: Ledger | None = None, data: Any = None
+    path: str | Path,
+    state: RoundState,
+    *,
+    ledger: Ledger | None = None,
+    data: Any = None,
+    upload_bytes: int = 0,
 ) -> None:
     """Write a state so that a crash leaves either the old file or the new one.
 
@@ -181,12 +246,14 @@ def save(
         state: what to write: a dataclass of tensors, numbers and None.
         ledger: where the rounds behind it are counted; None if nowhere.
         data: what it was trained on, or their ``digest``.
+        upload_bytes: what was sent in the rounds behind it.
     """
     target = Path(path)
     buffer = io.BytesIO()
     content: dict[str, Any] = {"format": FORMAT, "kind": type(state).__name__}
     content["ledger"] = None if ledger is None else ledger.place
     content["data"] = _digested(data)
+    content["upload_bytes"] = upload_bytes
     content |= {name: _on_cpu(value) for name, value in _fields(state).items()}
     torch.save(content, buffer)
     temporary = target.with_name(target.name + ".tmp")
@@ -214,29 +281,7 @@ def load(path: str | Path, like: S, device: str = "cpu") -> S:
     Raises:
         ParameterError: no such file, or it is not a checkpoint of this format and loop.
     """
-    content = _content(path, device)
-    if content.get("kind") != type(like).__name__:
-        refuse("checkpoint", str(path), f"hold a {type(like).__name__}", "pass another path")
-    wanted = _fields(like)
-    wrong = [name for name, value in wanted.items() if not _fits(content.get(name), value)]
-    if wrong:
-        refuse("checkpoint", str(path), f"hold a fitting {wrong[0]!r}", "pass another path")
-    integer(0, round=content["round"])
-    return replace(like, **{name: content[name] for name in wanted})  # type: ignore[type-var]
-
-
-def _content(path: str | Path, device: str) -> dict[str, Any]:
-    try:
-        content = torch.load(path, map_location=device, weights_only=True)
-    except Exception as error:
-        raise ParameterError(
-            f"checkpoint must be a readable fedprivacy checkpoint, got {str(path)!r} "
-            f"({type(error).__name__}); delete it and name a new ledger to start again (what the "
-            "old one counted stays spent)"
-        ) from error
-    if not isinstance(content, dict) or content.get("format") != FORMAT:
-        refuse("checkpoint", str(path), f"have format {FORMAT!r}", "pass another path")
-    return content
+    return Checkpoint.read(path, device).state(like)
 
 
 def _fields(state: RoundState) -> dict[str, Any]:

@@ -67,6 +67,20 @@ def test_a_checkpoint_goes_on_under_its_own_ledger_alone(tmp_path, method):
     assert record.audit.rounds == 4 and str(record.audit.verdict) == "HOLDS" and not record.notes
 
 
+@pytest.mark.parametrize("method", ["fedavg", "fed-smp-top-k", "fa-ld"])
+def test_what_was_sent_before_a_stop_is_counted(tmp_path, method):
+    whole = experiment(method, seed=1)
+    private = method != "fedavg"
+    first = {"ledger_path": tmp_path / "first.ledger"} if private else {}
+    sent = whole.run(checkpoint=tmp_path / "first.pt", **first).upload_bytes
+    parts = {"checkpoint": tmp_path / "run.pt"}
+    parts |= {"ledger_path": tmp_path / "run.ledger"} if private else {}
+    with pytest.raises(Stopped):
+        whole.run(**parts, on_round=stopping(2))
+    for _ in range(2):
+        assert whole.run(**parts).upload_bytes == sent > 0
+
+
 def test_what_was_trained_without_privacy_is_not_made_private(tmp_path):
     checkpoint = tmp_path / "open.pt"
     experiment("fedavg", rounds=3).run(checkpoint=checkpoint)

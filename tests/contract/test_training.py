@@ -37,6 +37,7 @@ from fedprivacy.training import (
     save,
     train,
 )
+from fedprivacy.training.checkpoint import FORMAT
 from fedprivacy.training.collect import Collected
 from fedprivacy.training.dense import DenseNetwork
 from fedprivacy.training.fashion import read_idx
@@ -803,15 +804,22 @@ def test_a_fresh_budget_is_charged_with_what_the_ledger_says():
     assert 20 - purse.left == journal.spent_rounds
 
 
+WHOLE = {"format": FORMAT, "kind": "State", "round": 0, "upload_bytes": 0}
+
+
 @pytest.mark.parametrize(
     "content",
     [
         b"",
         b"not a checkpoint",
         {"format": "other"},
-        {"format": "fedprivacy checkpoint 3"},
-        {"format": "fedprivacy checkpoint 3", "kind": "State", "round": 0, "learning_rate": "x"},
-        {"format": "fedprivacy checkpoint 3", "kind": "State", "round": 0, "learning_rate": 0.1},
+        {"format": FORMAT},
+        {"format": FORMAT, "round": -1, "upload_bytes": 0},
+        {"format": FORMAT, "round": True, "upload_bytes": 0},
+        {"format": FORMAT, "round": 0, "upload_bytes": 0.5},
+        {"format": FORMAT, "round": 0, "upload_bytes": 0, "kind": "Other"},
+        WHOLE | {"learning_rate": "x"},
+        WHOLE | {"learning_rate": 0.1},
         Path("/"),
     ],
 )
