@@ -102,6 +102,41 @@ def non_negative(way_out: str = "", /, **named: object) -> float:
     return number
 
 
+MODERATE = 1e-50, 1e50
+"""Products of five numbers in this range, or of whole numbers up to 1e15, stay in double's."""
+
+
+def moderate(way_out: str = "", /, **named: object) -> float:
+    """Check one ``name=value`` from 1e-50 to 1e50 and return it as a float."""
+    ((name, value),) = named.items()
+    low, high = MODERATE
+    rule = f"be a number from {low:g} to {high:g}"
+    number = _number(name, value, rule)
+    if not low <= number <= high:
+        refuse(name, value, rule, way_out)
+    return number
+
+
+def moderate_or_zero(way_out: str = "", /, **named: object) -> float:
+    """Check one ``name=value``, 0 or from 1e-50 to 1e50, and return it as a float."""
+    ((name, value),) = named.items()
+    low, high = MODERATE
+    rule = f"be 0 or a number from {low:g} to {high:g}"
+    number = _number(name, value, rule)
+    if number != 0.0 and not low <= number <= high:
+        refuse(name, value, rule, way_out)
+    return number
+
+
+def count(**named: object) -> int:
+    """Check one whole ``name=value`` from 1 to 1e15 and return it as an int."""
+    ((name, value),) = named.items()
+    number = integer(1, **named)
+    if number > 10**15:
+        refuse(name, value, "be a whole number of at most 1e15")
+    return number
+
+
 def probability(way_out: str = "", /, **named: object) -> float:
     """Check one ``name=value`` in (0, 1] and return it as a float."""
     ((name, value),) = named.items()

@@ -221,6 +221,13 @@ def _read(source: Source) -> _Read:
     dangling = sum(1 for r in ledger.rounds if r.spent and r.done is None)
     if dangling:
         notes += (f"{dangling} round(s) were begun and never confirmed; they count as spent.",)
+    aborted = sum(1 for r in ledger.rounds if not r.spent)
+    if aborted:
+        notes += (
+            f"{aborted} round(s) were aborted, released nothing and do not count. Where cohorts "
+            "amplify, this holds if those who did not answer were not always the same; if some "
+            "were away for good, the mechanism must say so (absent).",
+        )
     recorded = {
         "seed policy": ledger.seed_statement,
         "schedule": f"{ledger.schedule}; {ledger.budget_rule or 'no budget rule recorded'}",

@@ -104,6 +104,11 @@ data_options = options(
     help="How many clients of a cohort may fail to answer.  [default: 0]",
 )
 @click.option(
+    "--absent",
+    type=int,
+    help="How many of all clients may be away for good.  [default: 0]",
+)
+@click.option(
     "--set",
     "chosen",
     multiple=True,
@@ -135,6 +140,7 @@ def train(
     clip_norm: float | None,
     kept: float | None,
     missing: int | None,
+    absent: int | None,
     chosen: tuple[str, ...],
     ledger: Path | None,
     checkpoint: Path | None,
@@ -162,6 +168,7 @@ def train(
         "clip_norm": clip_norm,
         "kept_fraction": kept,
         "missing": missing,
+        "absent": absent,
     }
     options: dict[str, Any] = {n: value for n, value in given.items() if value is not None}
     settings = dict(map(_setting, chosen))

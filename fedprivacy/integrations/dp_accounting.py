@@ -145,9 +145,13 @@ def _sparsified_event(run: SparsifiedPerturbation) -> dpa.DpEvent:
     if run.sum_multiplier != run.noise_multiplier:
         _lost(
             f"that {run.missing} shares of the noise may be missing and {run.colluding} known",
-            "an event has one noise multiplier; for the worst case convert "
+            "an event has one noise multiplier"
+            if run.colluding
+            else "an event has one noise multiplier; for the worst case convert "
             f"Gaussian(noise_multiplier={run.sum_multiplier!r})",
         )
+    if run.absent and not run.topped_up:
+        _lost(f"that {run.absent} clients may be away", "an event has one population")
     return dpa.GaussianDpEvent(run.noise_multiplier)
 
 

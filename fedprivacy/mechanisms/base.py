@@ -8,7 +8,7 @@ the clients that hold them; ``m * count`` repeats and ``a + b`` runs both.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from ..errors import UnsupportedCombination, integer, member, refuse
 from ..privacy_loss import PrivacyLoss, compose_losses, merge_units
@@ -43,6 +43,11 @@ class Mechanism(ABC):
 
     def check_scheme(self, scheme: Scheme) -> None:  # noqa: B027
         """Raise if the mechanism's noise does not hold under ``scheme``."""
+
+    def worst_scheme(self, scheme: Scheme, observer: Observer) -> Scheme:
+        """Return the scheme by which units look drawn to whoever knows who cannot take part."""
+        del observer
+        return scheme
 
     def privacy_loss(
         self,
@@ -128,6 +133,11 @@ class Run(Mechanism):
         for part, _ in self.parts:
             part.check_scheme(scheme)
 
+    def worst_scheme(self, scheme: Scheme, observer: Observer) -> Scheme:
+        """Return the part's that draws a unit most often."""
+        schemes = [part.worst_scheme(scheme, observer) for part, _ in self.parts]
+        return max(schemes, key=lambda each: each.rate)
+
     def _loss(self, facts: Facts) -> PrivacyLoss:
         losses = [(part.privacy_loss(facts.adjacency, facts.observer), k) for part, k in self.parts]
         return compose_losses(losses)
@@ -169,7 +179,12 @@ class SampledMechanism(Mechanism):
         return True
 
     def _loss(self, facts: Facts) -> PrivacyLoss:
-        return self.scheme.amplify(self.inner, facts.adjacency, facts.observer)
+        as_stated = self.scheme.amplify(self.inner, facts.adjacency, facts.observer)
+        worst = self.inner.worst_scheme(self.scheme, facts.observer)
+        if worst == self.scheme:
+            return as_stated
+        loss = worst.amplify(self.inner, facts.adjacency, facts.observer)
+        return replace(loss, witness=as_stated.witness)
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from ..errors import UnsupportedCombination, integer, member, positive, refuse
 from ..privacy_loss import PrivacyLoss
-from ..relations import Facts, Unit
+from ..relations import Facts, Observer, Unit
 from ..sampling import (
     FixedSize,
     Poisson,
@@ -24,7 +24,7 @@ from ..sampling import (
 )
 from .base import Mechanism
 from .gaussian import gaussian_sum_loss
-from .noise import is_finite, norm, normal_like, private_generator
+from .noise import clipped, is_finite, normal_like, private_generator
 
 Indices = NDArray[np.int64]
 
@@ -80,14 +80,14 @@ class Sparsification:
             mask: the round's indices, shape (kept,); None where every coordinate is kept.
 
         Raises:
-            ParameterError: a wrong shape, or an entry that is not finite.
+            ParameterError: a wrong shape, an entry that is not finite, or a mask that does not hold
+                ``kept`` different indices.
         """
         if tuple(update.shape) != (self.dimension,):
             refuse("update", tuple(update.shape), f"have shape ({self.dimension},)")
         whole = mask is None and self.kept == self.dimension
-        if not whole and (mask is None or tuple(mask.shape) != (self.kept,)):
-            shape = None if mask is None else tuple(mask.shape)
-            refuse("mask", shape, f"have shape ({self.kept},)", "pass kept indices")
+        if not whole:
+            self._check_mask(mask)
         if not is_finite(update):
             refuse("update", "a non-finite entry", "be finite", "leave this client's update out")
         kept = update if whole else update[mask]
@@ -96,12 +96,30 @@ class Sparsification:
         with np.errstate(over="ignore"):
             return kept * (self.dimension / self.kept)
 
+    def _check_mask(self, mask: Any) -> None:
+        shape = None if mask is None else tuple(getattr(mask, "shape", ()))
+        if shape != (self.kept,):
+            refuse("mask", shape, f"have shape ({self.kept},)", "pass kept indices")
+        if not str(mask.dtype).removeprefix("torch.").startswith(("int", "uint")):
+            refuse("mask", mask.dtype, "hold whole numbers", "pass kept indices")
+        low, high = int(mask.min()), int(mask.max())
+        if low < 0 or high >= self.dimension:
+            refuse("mask", (low, high), f"hold indices from 0 to {self.dimension - 1}")
+        rising = bool((mask[1:] > mask[:-1]).all())
+        if not rising and len(np.unique(np.asarray(mask.tolist()))) < self.kept:
+            refuse("mask", "an index twice", "hold different indices", "pass kept indices")
+
 
 _ASSUMED = (
     "single uploads are hidden by secure aggregation; all clients of a round keep the same mask, "
     "which is public and independent of their data",
     "which clients drop out does not depend on anybody's data; a client whose update is refused "
     "still sends its share of the noise",
+)
+
+_AS_DRAWN = (
+    "given how many answer, no client is likelier to be among them than if cohorts were drawn from "
+    "all but absent = {} clients: where more are away for good, the others take part more often"
 )
 
 _TOPPED_UP = (
@@ -127,11 +145,16 @@ class SparsifiedPerturbation(Mechanism):
         dimension: d, number of coordinates.
         cohort: r, number of clients whose shares make up the full noise.
         sparsifier: "rand_k" or "top_k" (the mask must come from public data).
-        missing: how many clients' shares may be missing.
+        missing: how many shares of a cohort may be missing; with more the round releases nothing.
         colluding: how many clients' shares the observer may know.
         topped_up: whether the secure sum carries exactly the full noise for every realised
             cohort, the empty one included, whatever is missing; needed where its size varies
             (Poisson, TruncatedPoisson, RandomAllocation).
+        absent: how many clients of the population may be away, whoever is drawn. Rounds that
+            release something then have those in the cohort who are there: FixedSize and
+            WithReplacement are accounted with the population less ``absent``. With FixedSize,
+            whoever sees the sums and colludes with c clients knows, too, which of these were
+            drawn, and the others were drawn from c fewer.
 
     Raises:
         ParameterError: a value out of its range.
@@ -146,6 +169,7 @@ class SparsifiedPerturbation(Mechanism):
     missing: int = 0
     colluding: int = 0
     topped_up: bool = False
+    absent: int = 0
 
     def __post_init__(self) -> None:
         checked = {
@@ -154,6 +178,7 @@ class SparsifiedPerturbation(Mechanism):
             "cohort": integer(1, cohort=self.cohort),
             "missing": integer(0, missing=self.missing),
             "colluding": integer(0, colluding=self.colluding),
+            "absent": integer(0, absent=self.absent),
         }
         for name in ("kept", "dimension", "sparsifier"):
             checked[name] = getattr(self.sparsification, name)
@@ -165,6 +190,14 @@ class SparsifiedPerturbation(Mechanism):
                 self.missing + self.colluding,
                 f"be below cohort = {self.cohort}",
                 "with no honest share left there is no noise",
+            )
+        if self.topped_up and self.colluding:
+            refuse(
+                "colluding",
+                self.colluding,
+                "be 0 where the noise is topped up",
+                "the fewer clients answer, the more of the noise is colluders'; draw with "
+                "FixedSize, without topped_up",
             )
 
     @property
@@ -180,7 +213,7 @@ class SparsifiedPerturbation(Mechanism):
     @property
     def sum_multiplier(self) -> float:
         """Std of the noise that counts in the secure sum, over the clip norm."""
-        lost = self.colluding + (0 if self.topped_up else self.missing)
+        lost = 0 if self.topped_up else self.colluding + self.missing
         return self.noise_multiplier * math.sqrt((self.cohort - lost) / self.cohort)
 
     @property
@@ -210,10 +243,38 @@ class SparsifiedPerturbation(Mechanism):
                 "not add up to noise_multiplier; pass topped_up=True (and top the secure sum up to "
                 "the full noise for every realised size, 0 included) or sample with FixedSize"
             )
+        if isinstance(scheme, WithReplacement) and self.colluding:
+            raise UnsupportedCombination(
+                "a colluder that WithReplacement draws several times knows as many shares of the "
+                "noise, up to all of them; sample with FixedSize, or leave colluding at 0"
+            )
+        _ = self.worst_scheme(scheme, Observer.AGGREGATE)
+
+    def worst_scheme(self, scheme: Scheme, observer: Observer) -> Scheme:
+        """Return the scheme by which clients look drawn to whoever knows who cannot take part.
+
+        Of r drawn from n without replacement, let j be among some a who are known not to be there,
+        or known to collude: the others are r - j drawn from n - a, each of them with probability
+        (r - j) / (n - a) <= r / (n - a), and what is accounted grows with it.
+
+        Raises:
+            ParameterError: ``absent`` for draws by a probability, whose population is not known.
+        """
+        away = 0 if self.topped_up else self.absent
+        if isinstance(scheme, WithReplacement) and away:
+            if scheme.population is None:
+                refuse("absent", away, "be 0 where WithReplacement has no population")
+            return replace(scheme, population=max(1, scheme.population - away))
+        if isinstance(scheme, FixedSize):
+            known = away + (0 if observer is Observer.SERVER else self.colluding)
+            left = max(1, scheme.population - known)
+            return FixedSize(min(scheme.size, left), population=left) if known else scheme
+        return scheme
 
     def _loss(self, facts: Facts) -> PrivacyLoss:
         loss = gaussian_sum_loss(self.sum_multiplier, facts)
-        assumed = _ASSUMED + ((_TOPPED_UP,) if self.topped_up else ())
+        last = _TOPPED_UP if self.topped_up else _AS_DRAWN.format(self.absent)
+        assumed = (*_ASSUMED, last)
         return replace(loss, assumptions=(*loss.assumptions, *assumed))
 
     def draw_mask(self, generator: np.random.Generator | None = None) -> Indices:
@@ -228,17 +289,17 @@ class SparsifiedPerturbation(Mechanism):
             mask: the round's indices, shape (kept,); None where every coordinate is kept.
 
         Returns:
-            Shape (kept,), norm at most ``clip_norm``; with entries that are not finite, to be
-            refused, where scaling by d/k overflowed.
+            Shape (kept,), norm at most ``clip_norm`` (clipped a little lower, for rounding); with
+            entries that are not finite, to be refused, where scaling by d/k overflowed.
 
         Raises:
             ParameterError: a wrong shape, or an entry that is not finite.
         """
-        kept = self.sparsification.select(update, mask)
-        size = norm(kept)
-        return kept * (self.clip_norm / size) if self.clip_norm < size < math.inf else kept
+        return clipped(self.sparsification.select(update, mask), self.clip_norm)
 
-    def release(self, value: Any, generator: Any = None, *, mask: Any = None) -> Any:
+    def release(
+        self, value: Any, generator: Any = None, *, mask: Any = None, shares: int | None = None
+    ) -> Any:
         """Return one client's noisy share: shape of ``value``, zero off the mask.
 
         Args:
@@ -246,18 +307,41 @@ class SparsifiedPerturbation(Mechanism):
             generator: see ``noise.normal_like``; None is the only private choice.
             mask: the round's kept indices, shape (kept,), the same for all clients of a round:
                 noise on different coordinates does not add up. Needed for top_k, whose mask comes
-                from public data; for rand_k one is drawn where none is given.
+                from public data; for rand_k one is drawn from a numpy ``generator`` where that is
+                given, to try things out, and for a cohort of one.
+            shares: how many shares the sum will hold; None for ``cohort``. Needed where the noise
+                is topped up: each then has a ``shares``-th of the variance.
 
         Raises:
-            ParameterError: a wrong shape, an entry that is not finite, or top_k without a mask.
+            ParameterError: a wrong shape, an entry that is not finite, no mask, or no ``shares``.
         """
         if mask is None:
-            if self.sparsifier is Sparsifier.TOP_K and self.kept < self.dimension:
-                refuse("mask", mask, "be given for top_k", "compute it from public data")
-            mask = self.draw_mask(generator if isinstance(generator, np.random.Generator) else None)
+            mask = self._own_mask(generator)
         kept = self.contribution(value, mask)
         if not is_finite(kept):
             refuse("value", "too large once scaled by d/k", "stay finite", "leave this client out")
         share = value * 0.0
-        share[mask] = kept + normal_like(kept, self.share_std, generator)
+        share[mask] = kept + normal_like(kept, self._std_of_one(shares), generator)
         return share
+
+    def _own_mask(self, generator: Any) -> Indices:
+        """Return a mask that no other client needs to know."""
+        if self.kept == self.dimension:
+            return self.draw_mask()
+        if self.sparsifier is Sparsifier.TOP_K:
+            refuse("mask", None, "be given for top_k", "compute it from public data")
+        if isinstance(generator, np.random.Generator):
+            return self.draw_mask(generator)
+        if self.cohort > 1:
+            way_out = "draw_mask() once a round, for all its clients"
+            refuse("mask", None, "be given, the same for the whole cohort", way_out)
+        return self.draw_mask()
+
+    def _std_of_one(self, shares: int | None) -> float:
+        if not self.topped_up:
+            if shares not in (None, self.cohort):
+                refuse("shares", shares, f"be cohort = {self.cohort}", "or declare topped_up=True")
+            return self.share_std
+        if shares is None:
+            refuse("shares", None, "be given where the noise is topped up")
+        return self.clip_norm * self.noise_multiplier / math.sqrt(integer(1, shares=shares))

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from ..answers import epsilon as epsilon_of
 from ..bound import Verdict
-from ..errors import integer, member, open_unit, positive, refuse
+from ..errors import count, member, open_unit, positive, refuse
 from ..mechanisms import Gaussian, Mechanism
 from ..relations import Adjacency, Observer
 from ..sampling import FixedSize
@@ -62,15 +62,16 @@ def theorem_1_epsilon(
     """Return the epsilon of which Theorem 1 asks just this noise; nothing is judged.
 
     The theorem asks sigma^2 >= 7 q^2 T (epsilon + 2L) / epsilon^2 with q = cohort/population and
-    L = log(1/delta). With A = 7 q^2 T / sigma^2 that is epsilon = (A + sqrt(A^2 + 8 A L)) / 2.
+    L = log(1/delta). With a = (q / sigma) sqrt(7 T) that is epsilon = a (a + sqrt(a^2 + 8 L)) / 2.
 
     Raises:
         ParameterError: a value out of its range.
     """
     q = _rate(population, cohort)
-    sigma = positive(noise_multiplier=noise_multiplier)
-    a = 7.0 * (q / sigma) * (q / sigma) * integer(1, rounds=rounds)
-    return 0.5 * (a + math.sqrt(a * (a - 8.0 * math.log(open_unit(delta=delta)))))
+    root = q / positive(noise_multiplier=noise_multiplier) * math.sqrt(7.0 * count(rounds=rounds))
+    return (
+        0.5 * root * (root + math.hypot(root, math.sqrt(-8.0 * math.log(open_unit(delta=delta)))))
+    )
 
 
 def fed_smp_theorem_1(
@@ -131,7 +132,7 @@ def fed_smp_theorem_1(
 
 
 def _rate(population: int, cohort: int) -> float:
-    n, r = integer(1, population=population), integer(1, cohort=cohort)
+    n, r = count(population=population), count(cohort=cohort)
     if r > n:
         refuse("cohort", r, f"be at most population = {n}")
     return r / n

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import NamedTuple
 
-from ..errors import integer, member, non_negative, positive, refuse
+from ..errors import count, member, moderate, moderate_or_zero, refuse
 from .statement import Statement
 
 _ASSUMED = (
@@ -114,8 +114,8 @@ def two_sided_bound(
     Raises:
         ParameterError: a value out of range, or a condition of the theorem that fails.
     """
-    k, smooth = integer(1, local_steps=local_steps), positive(smoothness=smoothness)
-    inner, outer = positive(local_step=local_step), positive(server_step=server_step)
+    k, smooth = count(local_steps=local_steps), moderate(smoothness=smoothness)
+    inner, outer = moderate(local_step=local_step), moderate(server_step=server_step)
     kind = member(Participation, participation=participation)
     m, n = _sizes(workers, cohort, kind)
     weight = 1.0 if as_printed else 2.0
@@ -126,13 +126,13 @@ def two_sided_bound(
     c = 0.5 - 15.0 * (smooth * inner * k) ** 2 - 0.5 * weight * draw.spread * product * amplified
     if not c > 0.0:
         refuse("c", c, "be above 0", "take smaller step sizes or a larger cohort")
-    sigma, apart = non_negative(gradient_variance=gradient_variance), heterogeneity
-    local = sigma + 6.0 * k * non_negative(heterogeneity=apart)
+    sigma, apart = moderate_or_zero(gradient_variance=gradient_variance), heterogeneity
+    local = sigma + 6.0 * k * moderate_or_zero(heterogeneity=apart)
     curved = (smooth * inner) ** 2 * k
     per_round = inner * outer * k
     drift = 2.5 * curved + 7.5 * weight * draw.spread * product * curved * k
     terms = {
-        "optimisation": non_negative(gap=gap) / (per_round * integer(1, rounds=rounds)),
+        "optimisation": moderate_or_zero(gap=gap) / (per_round * count(rounds=rounds)),
         "gradient noise": 0.5 * weight * product * draw.noise * sigma,
         "sampling": 1.5 * weight * product * k * draw.spread * apart,
         "drift": drift * local,
@@ -166,9 +166,9 @@ def recommended_steps(
     Raises:
         ParameterError: a value out of its range.
     """
-    k = integer(1, local_steps=local_steps)
-    slow = math.sqrt(integer(1, rounds=rounds)) * k * positive(smoothness=smoothness)
-    return StepSizes(1.0 / slow, math.sqrt(k * integer(1, participants=participants)))
+    k = count(local_steps=local_steps)
+    slow = math.sqrt(count(rounds=rounds)) * k * moderate(smoothness=smoothness)
+    return StepSizes(1.0 / slow, math.sqrt(k * count(participants=participants)))
 
 
 def rounds_needed(
@@ -185,7 +185,7 @@ def rounds_needed(
     round, m K as printed and 4 m K repaired. Arguments and errors are those of ``two_sided_bound``.
     """
     kind = member(Participation, participation=participation)
-    k = integer(1, local_steps=local_steps)
+    k = count(local_steps=local_steps)
     m, n = _sizes(workers, cohort, kind)
     draw = _draw(kind, m, n, 1.0 if as_printed else 2.0, as_printed)
     if not draw.limit > 0.0:
@@ -230,12 +230,12 @@ def _first(meets: Callable[[int], bool], start: int) -> int:
 
 def _sizes(workers: int, cohort: int | None, kind: Participation) -> tuple[int, int]:
     """Return (m, n)."""
-    m = integer(1, workers=workers)
+    m = count(workers=workers)
     if kind is Participation.EVERYONE:
         if cohort is not None:
             refuse("cohort", cohort, "be left out", "everyone takes part")
         return m, m
-    n = integer(1, cohort=cohort)
+    n = count(cohort=cohort)
     if n > m and kind is Participation.WITHOUT_REPLACEMENT:
         refuse("cohort", n, f"be at most workers = {m}")
     return m, n
@@ -269,6 +269,6 @@ def _check_steps(local: float, product: float, draw: _Draw, as_printed: bool) ->
 
 
 def _privacy_noise(std: float, dimension: int | None, factor: float, n: int) -> float:
-    if non_negative(noise_std=std) == 0.0:
+    if moderate_or_zero(noise_std=std) == 0.0:
         return 0.0
-    return 0.5 * factor * integer(1, "it counts coordinates", dimension=dimension) * (std / n) ** 2
+    return 0.5 * factor * count(dimension=dimension) * (std / n) ** 2

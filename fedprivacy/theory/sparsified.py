@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from typing import NamedTuple
 
-from ..errors import integer, listed, non_negative, positive, refuse
+from ..errors import count, listed, moderate, moderate_or_zero, refuse
 from .averaging import ConvergenceBound
 
 SPARSIFIERS = ("rand_k", "top_k")
@@ -86,26 +86,26 @@ def fed_smp_bound(
     Raises:
         ParameterError: a value out of range, or a condition of the theorem that fails.
     """
-    k, d = integer(1, kept=kept), integer(1, dimension=dimension)
+    k, d = count(kept=kept), count(dimension=dimension)
     if k > d:
         refuse("kept", k, f"be at most dimension = {d}")
-    r, tau = integer(1, cohort=cohort), integer(1, local_steps=local_steps)
+    r, tau = count(cohort=cohort), count(local_steps=local_steps)
     shape = _shape(sparsifier, k, d, gamma, _draws(r, tau))
-    smooth, beta = positive(smoothness=smoothness), positive(dissimilarity=dissimilarity)
+    smooth, beta = moderate(smoothness=smoothness), moderate(dissimilarity=dissimilarity)
     if beta < 1.0:
         refuse("dissimilarity", beta, "be at least 1", "the paper's Assumption 3")
-    eta = positive(step_size=step_size)
+    eta = moderate(step_size=step_size)
     largest = _largest_step(smooth * tau, shape, beta)
     if eta > largest * (1.0 + 1e-12):
         refuse("step_size", eta, f"be at most {largest:.6g}", "the theorem's condition")
     clip = _clip(clip_norm, update_norm, sparsifier, d / k)
     zeta, kappa = (
-        non_negative(gradient_variance=gradient_variance),
-        non_negative(heterogeneity=heterogeneity),
+        moderate_or_zero(gradient_variance=gradient_variance),
+        moderate_or_zero(heterogeneity=heterogeneity),
     )
     step = eta * tau
-    noise = k * (clip * non_negative(noise_multiplier=noise_multiplier) / r) ** 2
-    start = 8.0 * non_negative(gap=gap) / (integer(1, rounds=rounds) * step)
+    noise = k * (clip * moderate_or_zero(noise_multiplier=noise_multiplier) / r) ** 2
+    start = 8.0 * moderate_or_zero(gap=gap) / (count(rounds=rounds) * step)
     drift = 8.0 * step * smooth
     terms = (
         ("optimisation", start + drift * (3.0 * kappa + 2.0 * zeta)),
@@ -155,14 +155,14 @@ def preferred_kept(
     if (clip_norm is None) == (update_norm is None):
         refuse("clip_norm", clip_norm, "be given if and only if update_norm is left out")
     d, r, tau = (
-        integer(1, dimension=dimension),
-        integer(1, cohort=cohort),
-        integer(1, local_steps=local_steps),
+        count(dimension=dimension),
+        count(cohort=cohort),
+        count(local_steps=local_steps),
     )
 
     def value(k: int) -> float:
         stretch = d / k if sparsifier == "rand_k" else 1.0
-        clip = clip_norm if update_norm is None else stretch * positive(update_norm=update_norm)
+        clip = clip_norm if update_norm is None else stretch * moderate(update_norm=update_norm)
         return fed_smp_bound(
             kept=k,
             dimension=d,
@@ -230,7 +230,7 @@ def _shape(sparsifier: str, k: int, d: int, gamma: float, draws: int) -> _Shape:
         refuse("sparsifier", sparsifier, f"be one of {listed(SPARSIFIERS)}")
     if sparsifier == "rand_k":
         return _Shape(d / k - 1.0, 0.0, 1.0 / 3.0)
-    if not 0.0 < positive(gamma=gamma) < 0.5:
+    if not 0.0 < moderate(gamma=gamma) < 0.5:
         refuse("gamma", gamma, "lie strictly between 0 and 1/2")
     error = 1.0 - k / d
     most = gamma * (1.0 - 1.0 / draws) if draws > 1 else gamma
@@ -250,9 +250,9 @@ def _largest_step(scale: float, shape: _Shape, beta: float) -> float:
 
 
 def _clip(clip_norm: float, update_norm: float | None, sparsifier: str, ratio: float) -> float:
-    clip = positive(clip_norm=clip_norm)
+    clip = moderate(clip_norm=clip_norm)
     if update_norm is not None:
-        least = positive(update_norm=update_norm) * (ratio if sparsifier == "rand_k" else 1.0)
+        least = moderate(update_norm=update_norm) * (ratio if sparsifier == "rand_k" else 1.0)
         if clip < least:
             refuse("clip_norm", clip, f"be at least {least:.6g}", "else updates may be clipped")
     return clip

@@ -275,7 +275,9 @@ class Sampling(ABC):
             ledger: records the round; its ``intent`` is on disk before noise is drawn.
             budget: asked before the round, charged before noise is drawn.
             dropout: gets the cohort, returns the clients that do not answer; the others' shares
-                then sum to 1 again. Who drops out must not depend on data.
+                then sum to 1 again. Who drops out must not depend on data. Where nobody in some
+                chain's cohort answers nothing moves, and the round is spent all the same: rounds
+                that counted only where somebody answered would hold those who do more often.
             on_release: gets the new state after the release and before ``done`` is written.
 
         Raises:
@@ -295,15 +297,12 @@ class Sampling(ABC):
         )
         with entry.collecting():
             seats = self._seats(state.round, dropout)
-        if seats.arrived == 0:
-            entry.abort("in some chain no client answered")
-            after = self._after(state, state.positions)
-            return after, self._info(state, seats, aborted=True)
         entry.spend()
-        after = self._after(state, self._released(state, seats))
+        nobody = seats.arrived == 0
+        after = self._after(state, state.positions if nobody else self._released(state, seats))
         if on_release is not None:
             on_release(after)
-        info = self._info(state, seats, aborted=False)
+        info = self._info(state, seats, aborted=nobody)
         entry.done(info)
         return after, info
 
@@ -414,7 +413,7 @@ class Sampling(ABC):
             refused=0,
             aborted=aborted,
             upload_bytes=numbers,
-            noise_std=0.0 if aborted else self._noise_std(state.round),
+            noise_std=self._noise_std(state.round),
         )
 
     def _generator(self, stream: str, number: int) -> np.random.Generator:

@@ -105,6 +105,10 @@ class Job(Protocol):
         """Return how good a state is on the test set: accuracy, and what else there is."""
 
 
+_AWAY = ("missing", "absent")
+"""How many clients may not answer; see AveragingJob."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class AveragingJob:
     """FedAvg, DP-FedAvg or Fed-SMP on a preset; the unit is a client.
@@ -113,11 +117,13 @@ class AveragingJob:
         preset: data and settings.
         method: one of ``presets.METHODS``.
         missing: how many clients of a cohort may fail to answer, at worst.
+        absent: how many of all clients may be away, whoever is drawn.
     """
 
     preset: Preset
     method: str
     missing: int = 0
+    absent: int = 0
     unit = Unit.CLIENT
     adjacency = Adjacency.ZERO_OUT
 
@@ -164,7 +170,8 @@ class AveragingJob:
         loop = self.preset.loop(self.method, noise_multiplier=level, seed=seed)
         if not isinstance(loop.perturbation, SparsifiedPerturbation):
             return loop
-        return replace(loop, perturbation=replace(loop.perturbation, missing=self.missing))
+        answering = replace(loop.perturbation, missing=self.missing, absent=self.absent)
+        return replace(loop, perturbation=answering)
 
     def run(self, level: float) -> Mechanism:
         """Return the run; sparsifying and the clip norm cancel out of its privacy loss."""
@@ -383,8 +390,8 @@ def job(
         classes_per_client: how many classes a client has.
         model: "logistic", "mlp", "cnn" or "FILE.py:NAME"; averaging methods only.
         rounds: None for the job's own.
-        settings: other fields of the job to change: ``missing``, those of ``Preset`` and
-            ``presets.LOOP_SETTINGS``, such as ``clip_norm``, ``cohort``, ``strategy``,
+        settings: other fields of the job to change: ``missing``, ``absent``, those of ``Preset``
+            and ``presets.LOOP_SETTINGS``, such as ``clip_norm``, ``cohort``, ``strategy``,
             ``server_learning_rate`` (averaging); ``clip_norm``, ``local_steps``, ``step_size``,
             ``correlation`` (samplers); ``local_steps``, ``penalty``, ``regularisation``,
             ``feature_bound`` (Fed-PLT).
@@ -409,9 +416,9 @@ def job(
         data, data_dir=data_dir, clients=clients, classes_per_client=classes_per_client
     )
     if averaging:
-        missing = integer(0, missing=settings.pop("missing", 0))
+        away = {name: integer(0, **{name: settings.pop(name, 0)}) for name in _AWAY}
         preset = preset_for(records, model_for(model, records)).changed(**settings)
-        task = AveragingJob(preset=preset, method=method, missing=missing)
+        task = AveragingJob(preset=preset, method=method, **away)
         _ = task.settings
         return task
     if method == "fed-plt":
@@ -435,8 +442,9 @@ def _check_use(method: str, settings: dict[str, Any]) -> None:
     for name, methods in users.items():
         if name in settings and method in METHODS and method not in methods:
             refuse(name, settings[name], f"be left out: {method} does not use it")
-    if settings.get("missing") and method in NOT_PRIVATE:
-        refuse("missing", settings["missing"], f"be left out: {method} does not use it")
+    for name in _AWAY:
+        if settings.get(name) and method in NOT_PRIVATE:
+            refuse(name, settings[name], f"be left out: {method} does not use it")
 
 
 def _with(value: T, changed: dict[str, Any]) -> T:

@@ -114,7 +114,8 @@ LOSSY = {
     "epochs": (NOISE.sampled(fp.Shuffled(rounds_per_epoch=4)), r"one round of an epoch"),
     "cohorts": (POISSON.in_cohort(fp.Poisson(0.5)) * 3, r"take part together"),
     "missing": (sparsified(missing=2), r"2 shares .*Gaussian\(noise_multiplier=1\.22"),
-    "colluding": (sparsified(colluding=1, topped_up=True) * 2, r"1 known"),
+    "colluding": (sparsified(colluding=1) * 2, r"1 known"),
+    "absent": (sparsified(absent=3).sampled(fp.FixedSize(6, population=30)), r"3 clients may"),
 }
 
 

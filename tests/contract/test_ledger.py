@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 
@@ -595,8 +596,7 @@ def test_dropouts_are_priced_as_missing_shares(path):
         assert len(ledger.notes) == 2
 
 
-@pytest.mark.parametrize("topped_up", [False, True])
-def test_colluders_subtract_their_shares_in_full(topped_up):
+def test_colluders_subtract_their_shares_in_full():
     priced = fp.SparsifiedPerturbation(
         noise_multiplier=2.0,
         clip_norm=1.0,
@@ -604,7 +604,6 @@ def test_colluders_subtract_their_shares_in_full(topped_up):
         dimension=1,
         cohort=10,
         colluding=4,
-        topped_up=topped_up,
     )
     for used in (1.9, 1.5, 1.3, 1.27):
         actual = as_released(priced, clip_norm=1.0, planned_std=2.0, used_std=used)
@@ -630,6 +629,22 @@ def test_several_sums_in_a_round_are_scaled_together():
     halves = [fp.Gaussian(noise_multiplier=z, unit="client") for z in (0.5, 1.5)]
     assert actual == (halves[0] * 2 + halves[1]).in_cohort(fp.Poisson(0.5))
     assert as_released(both, clip_norm=1.0, planned_std=4.0, used_std=4.0) is both
+
+
+def test_an_audit_says_what_aborted_rounds_assume(path):
+    full = replace(SMP, absent=40).sampled(fp.FixedSize(100, 6000))
+    with new(path, claim=(9.0, 1e-5)) as ledger:
+        for arrived in (100, 20):
+            number = ledger.intent(full, clip_norm=0.5, noise_std=0.7)
+            if arrived == 20:
+                ledger.abort(number, "too few")
+            else:
+                std = SMP.sum_noise_std(arrived)
+                ledger.done(number, cohort=100, arrived=arrived, refused=0, noise_std=std)
+        ledger.close()
+    assert fp.Ledger.open(path).run().parts[0][0].inner.absent == 40
+    told = fp.audit(path).reasons
+    assert any("1 round(s) were aborted" in words and "absent" in words for words in told)
 
 
 def test_a_round_without_noise_has_no_epsilon(path):

@@ -229,7 +229,10 @@ def test_bad_values_are_refused(change):
 @pytest.mark.parametrize("sigma", [1e-300, 1e6, 1e200])
 def test_extreme_noise_is_judged(sigma):
     found = fed_smp_theorem_1(**PAPER, noise_multiplier=sigma)
-    assert found.epsilon >= 0 and found.verdict in set(Verdict)
+    assert found.epsilon > 0 and found.verdict in set(Verdict)
+    if sigma > 1.0:
+        first = theorem_1_epsilon(**PAPER, noise_multiplier=1e6)
+        assert found.epsilon == pytest.approx(first * 1e6 / sigma, rel=1e-4)
 
 
 ROW = {

@@ -501,7 +501,7 @@ def test_clients_that_do_not_answer(tmp_path):
     assert torch.allclose(state.positions[0], far.start, atol=1e-3)
     with ledger_at(tmp_path / "run.ledger") as ledger:
         state, info = far.step(far.init(), ledger=ledger, dropout=lambda cohort: cohort)
-        assert info.aborted and ledger.spent_rounds == 0 and state.round == 1
+        assert info.aborted and ledger.spent_rounds == 1 and state.round == 1
         assert torch.equal(state.positions, far.init().positions)
 
 

@@ -10,7 +10,7 @@ import math
 import numpy as np
 import pytest
 
-from fedprivacy.errors import ParameterError
+from fedprivacy.errors import MODERATE, ParameterError
 from fedprivacy.theory.averaging import recommended_steps, rounds_needed, two_sided_bound
 from fedprivacy.theory.sparsified import fed_smp_bound, preferred_kept
 
@@ -403,6 +403,10 @@ def test_more_noise_never_asks_for_more_coordinates():
         ({"sparsifier": "top_k", "kept": 90, "gamma": 0.5}, "gamma"),
         ({"sparsifier": "top_k"}, "kept must be at least 68"),
         ({"gap": math.nan}, "gap"),
+        ({"noise_multiplier": 1e160}, "noise_multiplier must be 0 or a number from 1e-50 to 1e"),
+        ({"clip_norm": 1e-200}, "clip_norm must be a number from 1e-50 to 1e"),
+        ({"step_size": 5e-324}, "step_size must be a number from"),
+        ({"rounds": 1e308}, "rounds must be a whole number of at most 1e15"),
     ],
 )
 def test_fed_smp_refuses(change, words):
@@ -428,6 +432,9 @@ def test_the_preferred_k_needs_one_norm(given):
         ({"noise_std": 1.0}, "dimension"),
         ({"heterogeneity": -1.0}, "heterogeneity"),
         ({"rounds": 0}, "rounds"),
+        ({"server_step": 1e299, "local_step": 1e-300}, "local_step must be a number from 1e-50"),
+        ({"noise_std": 1e160, "dimension": 1}, "noise_std must be 0 or a number from"),
+        ({"noise_std": 1e-170, "dimension": 1}, "noise_std must be 0 or a number from"),
     ],
 )
 def test_two_sided_averaging_refuses(change, words):
@@ -441,3 +448,17 @@ def test_one_worker_at_a_time_is_excluded_by_a_misprint_only():
     assert two_sided_bound(**slow, **one).value > 0
     with pytest.raises(ParameterError, match="server_step"):
         two_sided_bound(**slow, **one, as_printed=True)
+
+
+def test_the_ends_of_the_range_neither_overflow_nor_vanish():
+    small, large = MODERATE
+    for noise, server in ((small, small), (large, large)):
+        steps = {"local_step": small, "server_step": server, "smoothness": small}
+        found = two_sided_bound(**{**BASE, **steps}, noise_std=noise, dimension=10**15)
+        assert 0.0 < found.term("privacy noise") < math.inf
+    for name in ("smoothness", "participants"):
+        ask = {"local_steps": 1, "rounds": 10**15, "smoothness": 1.0, "participants": 1}
+        steps = recommended_steps(**ask | {name: large if name == "smoothness" else 10**15})
+        assert 0.0 < steps.local < math.inf and 0.0 < steps.server < math.inf
+    with pytest.raises(ParameterError, match="smoothness"):
+        recommended_steps(local_steps=1, rounds=1, smoothness=5e-324, participants=1)
