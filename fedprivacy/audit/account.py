@@ -6,6 +6,7 @@ import math
 from dataclasses import dataclass, field, replace
 from os import PathLike
 from pathlib import Path
+from typing import Any
 
 from ..accountants import ACCOUNTANTS
 from ..answers import accountant_named
@@ -16,7 +17,7 @@ from ..ledger import Ledger
 from ..loss import IDENTITY
 from ..mechanisms import Mechanism
 from ..mechanisms.actual import single_uploads
-from ..privacy_loss import PrivacyLoss
+from ..privacy_loss import PrivacyLoss, Witness
 from ..relations import Adjacency, Facts, Observer
 
 Source = Ledger | Mechanism | str | PathLike[str]
@@ -30,6 +31,9 @@ NOT_COUNTED = (
 )
 """What no epsilon of ours covers; printed in every report."""
 
+
+_FILTER = "RDP filter"
+"""How the rule of an adaptive budget begins."""
 
 SINGLE = "single uploads"
 """The line of a server that no secure sum keeps from seeing each upload by itself."""
@@ -100,6 +104,8 @@ def account(
             "the ledger's schedule depended on outputs, so composing its rounds certifies nothing; "
             "audit it against the budget that its filter kept"
         )
+    if read.doubts:
+        raise UnsupportedCombination(f"{'; '.join(read.doubts)}: what was done was not this run")
     loss = _loss(read, _facts(read, adjacency, observer))
     return accountant_named(accountant, tolerance).compose(loss).epsilon(target)
 
@@ -144,6 +150,10 @@ def audit(
             continue
         bounds[str(seen_by)] = _every_accountant(loss, delta, tolerance)
     verdict, reason = _judge(bounds[str(facts.observer)], epsilon, delta)
+    if read.doubts:
+        verdict = Verdict.CANNOT_BE_CERTIFIED
+        told = "; ".join(read.doubts)
+        reason = f"{told}: what was done was not this run, whose numbers certify nothing of it."
     try:
         alone = _single_uploads(read, facts)
         bounds |= {} if alone is None else {SINGLE: _every_accountant(alone, delta, tolerance)}
@@ -163,24 +173,24 @@ def audit(
 
 
 def _audit_adaptive(read: _Read, facts: Facts, epsilon: float, delta: float) -> Audit:
-    """Judge a schedule that depended on outputs: only a Renyi filter's budget holds for it."""
+    """Judge a schedule that depended on outputs.
+
+    Only the budget that a Renyi filter kept holds for it, whatever the rounds came to: other
+    outputs would have made other rounds. So the claim must be no smaller than the one that the run
+    was begun with, for the same eyes.
+    """
     run = read.run
-    budget = Budget(
-        epsilon, delta, adjacency=facts.adjacency, observer=facts.observer, adaptive=True
-    )
-    kept = run is None or budget.keeps(run.sequence())
-    verdict = Verdict.HOLDS if kept else Verdict.CANNOT_BE_CERTIFIED
-    words = "stays within" if kept else "exceeds"
+    kept = _kept_by_filter(read, facts, epsilon, delta)
+    budget = Budget(*(read.claim or (epsilon, delta)), **_eyes(facts), adaptive=True)
     bound = budget.kept_by_filter(facts)
-    if not kept:
+    if kept:
         bound = replace(bound, upper=math.inf, resolution=(0.0, math.inf))
+    permitted = f"epsilon = {budget.epsilon:g} at delta = {budget.delta:g}"
+    fine = f"the sum of the rounds' Renyi divergences stays within what its filter's {permitted}"
+    told = f"{kept}, so nothing certifies the claim." if kept else f"{fine} permits."
     return Audit(
-        verdict=verdict,
-        reasons=(
-            f"The schedule depended on outputs; the sum of the rounds' Renyi divergences {words} "
-            f"what epsilon = {epsilon:g} at delta = {delta:g} permits.",
-            *read.notes,
-        ),
+        verdict=Verdict.CANNOT_BE_CERTIFIED if kept else Verdict.HOLDS,
+        reasons=(f"The schedule depended on outputs; {told}", *read.notes),
         bounds={str(facts.observer): {"filter": bound}},
         claim=(epsilon, delta),
         facts=facts,
@@ -188,6 +198,31 @@ def _audit_adaptive(read: _Read, facts: Facts, epsilon: float, delta: float) -> 
         rounds=read.rounds,
         facts_recorded=read.recorded,
     )
+
+
+def _kept_by_filter(read: _Read, facts: Facts, epsilon: float, delta: float) -> str:
+    """Return why the filter of a run does not certify a claim; empty where it does."""
+    if read.claim is None:
+        return "the ledger states no budget that a filter was to keep"
+    budget = Budget(*read.claim, **_eyes(facts), adaptive=True)
+    if not (read.rule or "").startswith(_FILTER):
+        return f"its budget rule is {read.rule!r}, not {_FILTER!r}"
+    if read.facts is None or facts[1:] != read.facts[1:]:
+        return "the filter kept its budget for another adjacency or observer"
+    if epsilon < budget.epsilon or delta < budget.delta:
+        return (
+            f"the filter kept epsilon = {budget.epsilon:g} at delta = {budget.delta:g}, and other "
+            "outputs might have spent it all"
+        )
+    if read.doubts:
+        return "; ".join(read.doubts)
+    if read.run is not None and not budget.keeps(read.run.sequence()):
+        return "the sum of the rounds' Renyi divergences exceeds what the budget permits"
+    return ""
+
+
+def _eyes(facts: Facts) -> dict[str, Any]:
+    return {"adjacency": facts.adjacency, "observer": facts.observer}
 
 
 @dataclass(frozen=True)
@@ -201,11 +236,14 @@ class _Read:
     notes: tuple[str, ...] = ()
     recorded: dict[str, str] = field(default_factory=dict)
     adaptive: bool = False
+    rule: str | None = None
+    certain: Mechanism | None = None
+    doubts: tuple[str, ...] = ()
 
 
 def _read(source: Source) -> _Read:
     if isinstance(source, Mechanism):
-        return _Read(source, _count(source))
+        return _Read(source, _count(source), certain=source)
     ledger = source if isinstance(source, Ledger) else Ledger.open(Path(source))
     notes = tuple(ledger.notes)
     if not ledger.closed:
@@ -242,6 +280,9 @@ def _read(source: Source) -> _Read:
         notes=notes,
         recorded=recorded,
         adaptive=ledger.schedule == "adaptive",
+        rule=ledger.budget_rule,
+        certain=ledger.certain(),
+        doubts=ledger.doubts,
     )
 
 
@@ -279,13 +320,25 @@ def _facts(
 def _loss(read: _Read, facts: Facts) -> PrivacyLoss:
     if read.run is None:
         return PrivacyLoss(IDENTITY, facts, theorems=("nothing was released",))
-    return read.run.privacy_loss(facts.adjacency, facts.observer).under(facts)
+    loss = read.run.privacy_loss(facts.adjacency, facts.observer).under(facts)
+    return replace(loss, witness=_witness(read.certain, read.run, loss))
+
+
+def _witness(certain: Mechanism | None, run: Mechanism, loss: PrivacyLoss) -> Witness | None:
+    """Return what is attained by what was surely released."""
+    if certain is None or certain == run:
+        return loss.witness if certain is not None else None
+    return certain.privacy_loss(loss.facts.adjacency, loss.facts.observer).witness
 
 
 def _single_uploads(read: _Read, facts: Facts) -> PrivacyLoss | None:
     """Return the loss to a server that sees each upload by itself; None where nothing is summed."""
     alone = None if read.run is None else single_uploads(read.run)
-    return None if alone is None else alone.privacy_loss(facts.adjacency, Observer.SERVER)
+    if alone is None:
+        return None
+    loss = alone.privacy_loss(facts.adjacency, Observer.SERVER)
+    certain = None if read.certain is None else single_uploads(read.certain)
+    return replace(loss, witness=_witness(certain, alone, loss))
 
 
 def _every_accountant(loss: PrivacyLoss, delta: float, tolerance: float) -> dict[str, Bound]:

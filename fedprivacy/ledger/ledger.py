@@ -17,9 +17,10 @@ import numpy as np
 import fedprivacy
 
 from ..errors import LedgerError, integer, member, non_negative, open_unit, positive, refuse
-from ..mechanisms import Mechanism, Run
-from ..mechanisms.actual import as_released
+from ..mechanisms import Mechanism, Run, SampledMechanism
+from ..mechanisms.actual import as_observed, as_released
 from ..relations import Adjacency, Facts, Observer, Unit
+from ..sampling import FixedSize, TruncatedPoisson, WithReplacement
 from .files import explained, lock, sync_folder, write_all
 from .history import History, Round, read
 from .lines import (
@@ -408,25 +409,41 @@ class Ledger:
         Raises:
             LedgerError: a round was released with so little noise that no epsilon holds.
         """
-        counts: dict[Mechanism, int] = {}
+        counted: list[tuple[Mechanism, int]] = []
         for group in self._groups():
             if group.actual is None:
                 raise LedgerError(f"{self.path} has no epsilon: {group.note}")
-            counts[group.actual] = counts.get(group.actual, 0) + group.count
-        steps = [
-            (step, times * count)
-            for mechanism, count in counts.items()
-            for step, times in mechanism.sequence()
-        ]
-        return Run(tuple(steps)) if steps else None
+            counted.append((group.actual, group.count))
+        return _in_sequence(counted)
+
+    def certain(self) -> Mechanism | None:
+        """Return what was surely released, for lower ends; None if nothing was.
+
+        Rounds that were confirmed, with the noise that they really had, more of it too.
+        """
+        known = [(group.certain, group.count) for group in self._groups()]
+        return _in_sequence([(step, count) for step, count in known if step is not None])
+
+    @property
+    def doubts(self) -> tuple[str, ...]:
+        """What speaks against the record: cohorts that their scheme does not draw."""
+        found: dict[str, list[int]] = {}
+        for r in self._history.rounds:
+            if r.done is not None and (doubt := _unlike(r.mechanism, r.done.cohort)):
+                found.setdefault(doubt, []).append(r.index)
+        return tuple(
+            f"{len(rounds)} round(s), the first of them {rounds[0]}, had {doubt}"
+            for doubt, rounds in found.items()
+        )
 
     def _groups(self) -> list[_Group]:
         """Return the spent rounds, those with the same mechanism and noise together."""
-        first: dict[tuple[int, float, float, float], Round] = {}
-        counts: dict[tuple[int, float, float, float], int] = {}
+        first: dict[tuple[object, ...], Round] = {}
+        counts: dict[tuple[object, ...], int] = {}
         for r in self._history.rounds:
             if r.aborted is None:
-                key = (id(r.mechanism), r.clip_norm, r.noise_std, r.noise_used)
+                noise = (r.clip_norm, r.noise_std, r.noise_used)
+                key = (id(r.mechanism), *noise, r.done is None)
                 first.setdefault(key, r)
                 counts[key] = counts.get(key, 0) + 1
         return [_group(r, counts[key]) for key, r in first.items()]
@@ -434,26 +451,53 @@ class Ledger:
 
 @dataclass(frozen=True)
 class _Group:
-    """Spent rounds that are priced alike; ``actual`` None where no noise counts."""
+    """Spent rounds that are priced alike.
+
+    ``actual`` is None where no noise counts, ``certain`` where nothing was surely released.
+    """
 
     actual: Mechanism | None
+    certain: Mechanism | None
     count: int
     note: str = ""
 
 
+def _in_sequence(counted: list[tuple[Mechanism, int]]) -> Mechanism | None:
+    """Return mechanisms in sequence, equal ones together; None if there are none."""
+    counts: dict[Mechanism, int] = {}
+    for mechanism, count in counted:
+        counts[mechanism] = counts.get(mechanism, 0) + count
+    steps = [
+        (step, times * count)
+        for mechanism, count in counts.items()
+        for step, times in mechanism.sequence()
+    ]
+    return Run(tuple(steps)) if steps else None
+
+
 def _group(r: Round, count: int) -> _Group:
-    actual = as_released(
-        r.mechanism, clip_norm=r.clip_norm, planned_std=r.noise_std, used_std=r.noise_used
-    )
+    noise = {"clip_norm": r.clip_norm, "planned_std": r.noise_std, "used_std": r.noise_used}
+    actual = as_released(r.mechanism, **noise)
+    certain = None if r.done is None else as_observed(r.mechanism, **noise)
     if actual == r.mechanism:
-        return _Group(actual, count)
+        return _Group(actual, certain, count)
     which = f"round {r.index}" if count == 1 else f"{count} rounds, the first of them {r.index},"
     priced = "it is priced by what it had" if actual else "no noise counts in it"
     note = (
         f"{which} had noise of std {r.noise_used:.6g} at clip norm {r.clip_norm:.6g}, less than "
         f"its mechanism says; {priced}"
     )
-    return _Group(actual, count, note)
+    return _Group(actual, certain, count, note)
+
+
+def _unlike(mechanism: Mechanism, cohort: int) -> str:
+    """Return what is wrong with a cohort's size under a mechanism's scheme; empty if nothing is."""
+    match getattr(mechanism, "scheme", None) if isinstance(mechanism, SampledMechanism) else None:
+        case FixedSize(size=size) if cohort != size:
+            return f"{cohort} participants where the scheme draws {size}"
+        case WithReplacement(draws=most) | TruncatedPoisson(largest=most) if cohort > most:
+            return f"{cohort} participants where the scheme draws at most {most}"
+    return ""
 
 
 def _claim(claim: tuple[float, float] | None) -> tuple[float, float] | None:

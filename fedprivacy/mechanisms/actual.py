@@ -61,6 +61,36 @@ def as_released(
     return _rebuilt(mechanism, kept.__getitem__) if len(kept) == len(changed) else None
 
 
+def as_observed(
+    mechanism: Mechanism, *, clip_norm: float, planned_std: float, used_std: float
+) -> Mechanism | None:
+    """Return the mechanism with just the noise that was used: what a lower end may count on.
+
+    Arguments are those of ``as_released``.
+
+    Returns:
+        The mechanism with less noise or with more; None where nothing is certain: no noise counts,
+        or there was more, and what of it is where cannot be said.
+    """
+    try:
+        released = as_released(
+            mechanism, clip_norm=clip_norm, planned_std=planned_std, used_std=used_std
+        )
+    except UnsupportedCombination:
+        return None
+    if released != mechanism:
+        return released
+    leaves = set() if _holds_uploads(mechanism) else set(_leaves(mechanism))
+    if len(leaves) != 1:
+        return mechanism if used_std <= planned_std * (1.0 + ROUNDING) else None
+    (leaf,) = leaves
+    fraction = used_std / clip_norm / _total(leaf)
+    if fraction <= 1.0 + ROUNDING:
+        return mechanism
+    quieter = _weaker(leaf, fraction)
+    return None if quieter is None else _rebuilt(mechanism, lambda _: quieter)
+
+
 def single_uploads(mechanism: Mechanism) -> Mechanism | None:
     """Return what clients' uploads show where no secure sum hides the single ones.
 
@@ -142,7 +172,7 @@ def _full(leaf: SparsifiedPerturbation) -> SparsifiedPerturbation:
 
 
 def _weaker(leaf: Leaf, fraction: float) -> Leaf | None:
-    """Return a leaf whose whole noise is the given fraction below 1 of what it was."""
+    """Return a leaf whose whole noise is the given fraction of what it was."""
     if isinstance(leaf, Gaussian | Laplace):
         multiplier = fraction * leaf.noise_multiplier
         return replace(leaf, noise_multiplier=multiplier) if multiplier > 0.0 else None
@@ -151,11 +181,11 @@ def _weaker(leaf: Leaf, fraction: float) -> Leaf | None:
 
 
 def _with_missing(leaf: SparsifiedPerturbation, total: float) -> SparsifiedPerturbation | None:
-    """Return the leaf with more clients missing, if a whole number of them explains it."""
+    """Return the leaf with as many clients missing as explains it, if a whole number does."""
     if leaf.topped_up:
         return None
     arrived = round(leaf.cohort * (total / leaf.noise_multiplier) ** 2)
-    if arrived <= leaf.colluding:
+    if not leaf.colluding < arrived <= leaf.cohort:
         return None
     found = replace(leaf, missing=leaf.cohort - arrived)
     return found if abs(_total(found) - total) <= ROUNDING * total else None

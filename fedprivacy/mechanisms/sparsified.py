@@ -87,7 +87,7 @@ class Sparsification:
             refuse("update", tuple(update.shape), f"have shape ({self.dimension},)")
         whole = mask is None and self.kept == self.dimension
         if not whole:
-            self._check_mask(mask)
+            self.check_mask(mask)
         if not is_finite(update):
             refuse("update", "a non-finite entry", "be finite", "leave this client's update out")
         kept = update if whole else update[mask]
@@ -96,7 +96,12 @@ class Sparsification:
         with np.errstate(over="ignore"):
             return kept * (self.dimension / self.kept)
 
-    def _check_mask(self, mask: Any) -> None:
+    def check_mask(self, mask: Any) -> None:
+        """Raise ParameterError unless a mask holds ``kept`` different indices below ``dimension``.
+
+        Args:
+            mask: array or tensor of shape (kept,).
+        """
         shape = None if mask is None else tuple(getattr(mask, "shape", ()))
         if shape != (self.kept,):
             refuse("mask", shape, f"have shape ({self.kept},)", "pass kept indices")

@@ -135,6 +135,10 @@ class FederatedAveraging:
         if self.perturbation.protects is not Unit.CLIENT:
             unit = self.perturbation.protects
             refuse("perturbation.unit", unit, "be 'client'", "pass unit='client'")
+        for name in ("clip_norm", "noise_multiplier"):
+            if not 1e-15 <= getattr(self.perturbation, name) <= 1e15:
+                rule = "be between 1e-15 and 1e15, for single precision"
+                refuse(name, getattr(self.perturbation, name), rule)
         _ = self.round_mechanism
 
     @cached_property
@@ -208,7 +212,7 @@ class FederatedAveraging:
             BudgetExhausted: the round does not fit; nothing was released.
             ParameterError: state, data or ledger do not fit.
         """
-        self._check(state, ledger)
+        self._check(state, data, ledger)
         entry = self._begin(ledger, budget)
         with entry.collecting():
             collected = self._collect(state, data, dropout)
@@ -233,11 +237,21 @@ class FederatedAveraging:
         with _own_randomness(self._generator("model", 0)):
             return FlatModel(self.model(), torch.device(self.device))
 
-    def _check(self, state: State, ledger: Ledger | None) -> None:
+    def _check(self, state: State, data: FederatedData, ledger: Ledger | None) -> None:
+        """Refuse, before anything is spent, what does not fit."""
         if tuple(state.parameters.shape) != (self.flat.dimension,):
             shape = tuple(state.parameters.shape)
             refuse("state.parameters", shape, f"have shape ({self.flat.dimension},)")
         check_ledger(ledger, self.round_mechanism, self.seed)
+        population = getattr(self.scheme, "population", None)
+        if population not in (None, data.population):
+            refuse("population", data.population, f"equal the scheme's population = {population}")
+        if data.features.dtype != torch.float32:
+            refuse("features", data.features.dtype, "be torch.float32", "pass features.float()")
+        self.flat.settle(data.test_features, data.num_classes)
+        travels = self._travels(self._secure_sum(data.population))
+        if travels.sparsifier is Sparsifier.TOP_K and travels.kept < travels.dimension:
+            data.public()
 
     def _begin(self, ledger: Ledger | None, budget: RoundBudget | None) -> Entry:
         noise, clip_norm, noise_std = self.perturbation, 0.0, 0.0
@@ -268,20 +282,13 @@ class FederatedAveraging:
         return running
 
     def _at_once(self, clients: list[int], data: FederatedData) -> Iterator[list[int]]:
-        """Yield the clients that are trained beside each other.
-
-        A client's update must not depend on who is beside it. The closed form takes padding for
-        what it is; any other model may see it, so that it gets clients of one size.
-        """
+        """Yield the clients that are trained beside each other: those of one size."""
 
         def size(client: int) -> int:
             return len(data.clients[client])
 
-        alike = [clients]
-        if self.flat.dense is None:
-            groups = itertools.groupby(sorted(clients, key=size), key=size)
-            alike = [list(group) for _, group in groups]
-        for group in alike:
+        for _, alike in itertools.groupby(sorted(clients, key=size), key=size):
+            group = list(alike)
             for start in range(0, len(group), self.flat.clients_at_once):
                 yield group[start : start + self.flat.clients_at_once]
 
@@ -342,6 +349,7 @@ class FederatedAveraging:
         if collected.secure is not None:
             generator = self._generator("noise", state.round)
             noisy = noisy + normal_like(noisy, collected.noise_std, generator)
+            noisy = noisy.to(state.parameters.dtype)
             size = self._denominator(collected.secure, population)
         step = -self.server_learning_rate / size
         if collected.mask is None:

@@ -8,15 +8,22 @@ from collections.abc import Iterable
 import torch
 from torch import Tensor
 
-from ..errors import ParameterError
+from ..errors import ParameterError, refuse
 from ..mechanisms import Sparsification, SparsifiedPerturbation
 from ..mechanisms.noise import is_finite
 from .rounds import RoundInfo
 from .upload import upload_size
 
+MOST = 40_000
+"""Contributions whose private sum rounds by less than clipping leaves free."""
+
 
 class Collected:
     """The running sum of a round's contributions; memory O(model).
+
+    A private sum is kept in double precision. Its rounding, at most n^2 2^-52 of the clip norm for
+    n contributions in single precision, is within what clipping leaves free (``noise.clipped``) up
+    to ``MOST`` of them: one client moves the sum by no more than its clip norm, or twice it.
 
     A refused update counts as zero and its client still sends its share of the noise: neither the
     noise nor the decision to abort may depend on anyone's data. A client that was drawn several
@@ -40,22 +47,28 @@ class Collected:
     ) -> None:
         self.turns = Counter(map(int, cohort))
         self.sparsification, self.mask, self.secure = sparsification, mask, secure
-        self.total = torch.zeros(sparsification.kept, device=device)
         self.drawn = self.turns.total()
+        kind = torch.float32 if secure is None else torch.float64
+        self.total = torch.zeros(sparsification.kept, device=device, dtype=kind)
+        if mask is not None:
+            sparsification.check_mask(mask)
+        if self.drawn > MOST and secure is not None:
+            refuse("cohort", self.drawn, f"be at most {MOST}", "sums of more would round too much")
         self.arrived = self.refused = self.out_of_turn = self.uploads = 0
 
-    def add(self, client: int, update: Tensor) -> bool:
+    def add(self, client: int, update: object) -> bool:
         """Add a client's update, or count it as refused.
 
         Args:
             client: who sends it. A client that was not drawn, or that reported before, is refused;
                 what it sent before stays in the sum once.
-            update: flat; refused unless its shape is (d,) and every entry is finite.
+            update: a flat tensor of real numbers; refused if it is anything else, None included, or
+                unless its shape is (d,) and every entry is finite.
 
         Returns:
             Whether it is in the sum.
         """
-        times = self.turns.pop(client, 0)
+        times = self.turns.pop(int(client), 0)
         if not times:
             self.out_of_turn += 1
             return False
@@ -68,14 +81,15 @@ class Collected:
         self.arrived += times
         return True
 
-    def _part(self, update: Tensor) -> Tensor | None:
+    def _part(self, update: object) -> Tensor | None:
         """Return what the client adds to the sum, shape (kept,), None if it is to be refused."""
+        if not isinstance(update, Tensor) or not update.is_floating_point():
+            return None
         choose = self.sparsification.select if self.secure is None else self.secure.contribution
         try:
-            part = choose(update, self.mask)
+            part: Tensor = choose(update.detach().float(), self.mask)
         except ParameterError:
             return None
-        assert isinstance(part, Tensor)
         return part if is_finite(part) else None
 
     @property

@@ -198,7 +198,7 @@ def check_model(model: ModelFactory, data: FederatedData) -> None:
     """
     features, labels = data.test_features[:3].clone(), data.test_labels[:3]
     shape, wanted = tuple(features.shape[1:]), (len(features), data.num_classes)
-    owners = [np.arange(len(labels)), np.arange(1)]
+    owners = [np.arange(len(labels))] * 2
     with torch.random.fork_rng(devices=[]):
         try:
             module: object = model()
@@ -215,6 +215,7 @@ def check_model(model: ModelFactory, data: FederatedData) -> None:
             if not isinstance(outputs, Tensor) or tuple(outputs.shape) != wanted:
                 got = tuple(outputs.shape) if isinstance(outputs, Tensor) else type(outputs)
                 refuse("model's output", got, f"have shape (records, {data.num_classes} classes)")
+            flat.settle(features, data.num_classes)
             flat.updates(flat.flatten(), (features, labels), plan, 0.1)
             flat.evaluate(flat.flatten(), features, labels)
         except ParameterError:

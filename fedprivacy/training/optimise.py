@@ -32,32 +32,19 @@ EVALUATED_AT_ONCE = 256
 
 @dataclass(frozen=True)
 class Schedule:
-    """Which records the clients at work use in each step; padded where clients differ.
+    """Which records clients of one size use in each step.
 
     Args:
         rows: row numbers in the data set, shape (steps, clients, width).
-        weights: one over the batch's size, 0 on padding; same shape.
-        active: 1 while a client has steps left, shape (steps, clients, 1).
+        sizes: records in each step's batch, at most ``width``; ``rows`` is padded beyond.
     """
 
     rows: Tensor
-    weights: Tensor
-    active: Tensor
-
-    @property
-    def even(self) -> bool:
-        """Whether all clients have batches of the same sizes, so that padding can be cut off."""
-        sizes = (self.weights > 0).sum(2)
-        return bool((sizes == sizes[:, :1]).all())
-
-    def width(self, step: int) -> int:
-        """Return the size of a step's batch where clients have the same."""
-        return int((self.weights[step, 0] > 0).sum())
+    sizes: tuple[int, ...]
 
     def alone(self, client: int) -> Schedule:
-        """Return one client's part, without the steps that only others take."""
-        part = slice(0, int(self.active[:, client].sum())), slice(client, client + 1)
-        return Schedule(self.rows[part], self.weights[part], self.active[part])
+        """Return one client's part."""
+        return Schedule(self.rows[:, client : client + 1], self.sizes)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -115,21 +102,22 @@ class LocalSGD:
     def schedule(self, clients: Sequence[Indices], generator: np.random.Generator) -> Schedule:
         """Return what several clients do side by side.
 
+        They must have equally many records. Beside a larger one a client's arithmetic would be
+        padded to other shapes and round otherwise, and many local steps make much of a rounding:
+        its update would tell of the other's data.
+
         Args:
             clients: row numbers of each client, shape (records,), none empty.
             generator: for the order of the records.
         """
         plans = [self.batches(len(own), generator) for own in clients]
-        width = max(len(plan[0]) for plan in plans)
-        shape = (max(map(len, plans)), len(plans), width)
-        rows = np.broadcast_to(np.array([own[0] for own in clients])[:, None], shape).copy()
-        weights = np.zeros(shape, dtype=np.float32)
+        sizes = tuple(map(len, plans[0]))
+        assert all(tuple(map(len, plan)) == sizes for plan in plans)
+        rows = np.zeros((len(sizes), len(plans), max(sizes)), dtype=np.int64)
         for client, (own, plan) in enumerate(zip(clients, plans, strict=True)):
             for step, batch in enumerate(plan):
                 rows[step, client, : len(batch)] = own[batch]
-                weights[step, client, : len(batch)] = 1.0 / len(batch)
-        active = (weights.sum(2, keepdims=True) > 0).astype(np.float32)
-        return Schedule(*map(torch.from_numpy, (rows, weights, active)))
+        return Schedule(torch.from_numpy(rows), sizes)
 
 
 class FlatModel:
@@ -162,7 +150,8 @@ class FlatModel:
         self.clients_at_once = min(CLIENTS_AT_ONCE, max(1, WORKSPACE // self.dimension))
         self.dense = DenseNetwork.of(self.module)
         self._pristine = None if is_known(self.module) else copy.deepcopy(self.module)
-        self._vectorises = True
+        self.vectorises = self.dense is None and self.clients_at_once > 1
+        self._settled: tuple[int, ...] | None = None
 
     def _adopt(self, module: nn.Module) -> None:
         """Train in this module from now on."""
@@ -212,11 +201,8 @@ class FlatModel:
             weights: shape (clients, width).
         """
         at = parameters.detach().requires_grad_()
-        if len(at) == 1:
-            logits = self.logits(at[0], features[0])
-        else:
-            every = torch.vmap(self.logits, randomness="different")
-            logits = every(at, features).flatten(0, 1)
+        every = torch.vmap(self.logits, randomness="different")
+        logits = every(at, features).flatten(0, 1)
         losses = functional.cross_entropy(logits, labels.flatten(), reduction="none")
         return torch.autograd.grad(losses @ weights.flatten(), at)[0]
 
@@ -237,20 +223,66 @@ class FlatModel:
             learning_rate: of this round.
             momentum: of the heavy ball, from rest.
         """
-        if self.dense is not None:
-            return self._together(start, records, schedule, learning_rate, momentum)
         facts = (learning_rate, momentum)
-        clients = schedule.rows.shape[1]
-        if clients > 1 and self._vectorises and schedule.even:
-            try:
-                self._renew()
-                return self._together(start, records, schedule, *facts)
-            except Exception:  # whatever it is, it is raised again where it is real
-                self._vectorises = False
-        if clients == 1:
-            return self._alone(start, records, schedule, *facts)
-        parts = (schedule.alone(client) for client in range(clients))
+        if self.dense is not None:
+            return self._together(start, records, schedule, *facts)
+        if self.vectorises:
+            self._renew()
+            return self._together(start, records, schedule, *facts)
+        parts = map(schedule.alone, range(schedule.rows.shape[1]))
         return torch.cat([self._alone(start, records, part, *facts) for part in parts])
+
+    def settle(self, inputs: Tensor, classes: int) -> None:
+        """Check the model on inputs that are nobody's, and decide how clients are trained.
+
+        Beside each other or one by one: the two round differently, so that neither how many clients
+        are at work nor what their data are may decide it.
+
+        Args:
+            inputs: some records', shape (records, ...).
+            classes: how many outputs there must be at least.
+
+        Raises:
+            ParameterError: the model cannot be called on them, or has too few outputs.
+        """
+        facts = (*inputs.shape[1:], classes)
+        if self._settled == facts:
+            return
+        inputs = inputs[:2].to(self.device)
+        with torch.random.fork_rng(devices=[]):
+            self._check_outputs(inputs, classes)
+            if self.vectorises:
+                self.vectorises = self._can_vectorise(inputs)
+        self._settled = facts
+
+    @torch.no_grad()
+    def _check_outputs(self, inputs: Tensor, classes: int) -> None:
+        self._renew()
+        wanted = f"return shape (records, {classes} classes or more)"
+        try:
+            outputs: object = self.module(inputs.clone())
+        except Exception as error:
+            told = f"be called on inputs of shape {tuple(inputs.shape)} ({error})"
+            refuse("model", type(self.module).__name__, told)
+        if not isinstance(outputs, Tensor):
+            refuse("model's output", type(outputs).__name__, wanted)
+        shape = tuple(outputs.shape)
+        if len(shape) != 2 or shape[0] != len(inputs) or shape[1] < classes:
+            refuse("model's output", shape, wanted)
+
+    def _can_vectorise(self, inputs: Tensor) -> bool:
+        records = inputs, torch.zeros(len(inputs), dtype=torch.int64, device=self.device)
+        rows = torch.zeros(1, 2, len(inputs), dtype=torch.int64)
+        start = self.flatten()
+        try:
+            self._renew()
+            self._together(start, records, Schedule(rows, (len(inputs),)), 0.0, 0.0)
+        except Exception:  # whatever it is, it is raised again where it is real
+            return False
+        finally:
+            self._renew()
+            self.load(start)
+        return True
 
     def _renew(self) -> None:
         """Take a fresh copy of a module that may remember what it saw, in whatever way."""
@@ -266,18 +298,17 @@ class FlatModel:
         learning_rate: float,
         momentum: float,
     ) -> Tensor:
-        """Train clients beside each other; without a closed form, all of the same size."""
+        """Train clients of one size beside each other."""
         trained = start.repeat(schedule.rows.shape[1], 1)
         velocity = torch.zeros_like(trained) if momentum else None
-        weights, active = schedule.weights.to(self.device), schedule.active.to(self.device)
-        for step, (inputs, labels) in enumerate(self._batches(records, schedule.rows)):
-            width = None if self.dense is not None else schedule.width(step)
-            batch = (inputs[:, :width], labels[:, :width], weights[step, :, :width])
+        batches = self._batches(records, schedule.rows)
+        for size, (inputs, labels) in zip(schedule.sizes, batches, strict=True):
+            even = start.new_full((len(trained), size), 1.0 / size)
+            batch = (inputs[:, :size], labels[:, :size], even)
             if self.dense is not None and velocity is None:
                 self.dense.step(trained, *batch, trained, scale=-learning_rate)
                 continue
-            direction = self._direction(trained, batch, velocity, momentum)
-            trained.addcmul_(direction, active[step], value=-learning_rate)
+            trained.sub_(self._direction(trained, batch, velocity, momentum), alpha=learning_rate)
         return start - trained
 
     def _direction(
@@ -304,10 +335,9 @@ class FlatModel:
         self.load(start)
         fused = self.device.type in ("cpu", "cuda")
         optimiser = torch.optim.SGD(self.trained, learning_rate, momentum, fused=fused)
-        sizes = (schedule.weights[:, 0] > 0).sum(1).tolist()
-        model = FactoredLayers(self.module, sum(sizes), learning_rate, momentum)
+        model = FactoredLayers(self.module, sum(schedule.sizes), learning_rate, momentum)
         batches = self._batches(records, schedule.rows[:, 0])
-        for size, (inputs, labels) in zip(sizes, batches, strict=True):
+        for size, (inputs, labels) in zip(schedule.sizes, batches, strict=True):
             optimiser.zero_grad()
             loss = functional.cross_entropy(model(inputs[:size]), labels[:size])
             torch.autograd.backward(loss)

@@ -193,3 +193,92 @@ def test_other_mechanisms_have_no_uploads_to_look_at():
     run = fp.Gaussian(noise_multiplier=1.0).sampled(fp.Poisson(0.1)) * 3
     found = fp.audit(run, claim=(8.0, 1e-5), adjacency="add_remove")
     assert "single uploads" not in found.bounds and "single uploads" not in found.unsupported
+
+
+def judged(path, step, rounds, claim, *, finish=True, **facts):
+    """Record rounds given as (cohort, std) or None for one that is never confirmed; audit them."""
+    given = {"unit": "client", "adjacency": "zero_out", "claim": claim} | facts
+    with fp.Ledger.create(path, **given) as ledger:
+        for one in rounds:
+            number = ledger.intent(step, clip_norm=1.0, noise_std=2.0)
+            if one is not None:
+                cohort, std = one
+                ledger.done(number, cohort=cohort, arrived=cohort, refused=0, noise_std=std)
+        if finish:
+            ledger.close()
+    return fp.audit(path)
+
+
+SMALL = fp.Gaussian(noise_multiplier=2.0, unit="client")
+
+
+@pytest.mark.parametrize(
+    ("scheme", "cohort"),
+    [
+        (fp.FixedSize(10, population=100), 100),
+        (fp.FixedSize(10, population=100), 7),
+        (fp.WithReplacement(10, population=100), 30),
+        (fp.TruncatedPoisson(0.1, population=100, largest=12), 20),
+    ],
+)
+def test_cohorts_that_the_scheme_does_not_draw_certify_nothing(tmp_path, scheme, cohort):
+    found = judged(tmp_path / "a", SMALL.sampled(scheme), [(10, 2.0), (cohort, 2.0)], (9.0, 1e-4))
+    assert found.verdict == "CANNOT BE CERTIFIED"
+    assert f"1 round(s), the first of them 1, had {cohort} participants" in found.reasons[0]
+    with pytest.raises(fp.UnsupportedCombination, match="participants where the scheme draws"):
+        fp.account(tmp_path / "a", delta=1e-4)
+    fine = judged(tmp_path / "b", SMALL.sampled(scheme), [(10, 2.0)] * 2, (9.0, 1e-4))
+    assert fine.verdict == "HOLDS"
+
+
+def test_only_what_was_surely_released_makes_a_claim_fail(tmp_path):
+    """A lower end counts confirmed rounds, with the noise that they had."""
+    whole = SMALL.sampled(fp.Everyone())
+    three, four = (fp.epsilon(whole * n, delta=1e-5, adjacency="zero_out") for n in (3, 4))
+    between = (three.upper + four.upper) / 2
+    rounds = [(9, 2.0)] * 3
+    begun = judged(tmp_path / "a", whole, [*rounds, None], (between, 1e-5), finish=False)
+    assert begun.verdict == "CANNOT BE CERTIFIED" and begun.bound.upper >= four.upper - 1e-3
+    assert judged(tmp_path / "b", whole, [*rounds, (9, 2.0)], (between, 1e-5)).verdict == "FAILS"
+    quieter = judged(tmp_path / "c", whole, [(9, 4.0)] * 3, (0.9 * three.upper, 1e-5))
+    louder = fp.Gaussian(noise_multiplier=4.0).sampled(fp.Everyone()) * 3
+    truth = fp.epsilon(louder, delta=1e-5, adjacency="zero_out")
+    assert quieter.verdict == "CANNOT BE CERTIFIED"
+    assert quieter.bound.lower == pytest.approx(truth.lower, abs=1e-3)
+    declared = fp.SparsifiedPerturbation(
+        noise_multiplier=2.0, clip_norm=1.0, kept=1, dimension=1, cohort=9, missing=5
+    ).sampled(fp.Everyone())
+    nobody = judged(tmp_path / "d", declared, [(9, 2.0)] * 3, (1.1 * three.upper, 1e-5))
+    assert nobody.verdict == "CANNOT BE CERTIFIED"
+    assert nobody.bound.lower == pytest.approx(three.lower, abs=1e-3)
+
+
+@pytest.mark.parametrize(
+    ("asked", "words"),
+    [
+        ({"claim": (2.0, 1e-5)}, "other outputs might have spent it all"),
+        ({"claim": (4.0, 1e-6)}, "other outputs might have spent it all"),
+        ({"adjacency": "replace_one"}, "another adjacency or observer"),
+        ({"observer": "server"}, "another adjacency or observer"),
+    ],
+)
+def test_a_filter_certifies_its_own_budget_alone(tmp_path, asked, words):
+    whole = fp.Gaussian(noise_multiplier=20.0, unit="client").sampled(fp.Everyone())
+    path = tmp_path / "a"
+    facts = {"schedule": "adaptive", "budget_rule": "RDP filter (adaptive schedule)"}
+    given = {"unit": "client", "adjacency": "zero_out", "claim": (4.0, 1e-5)} | facts
+    with fp.Ledger.create(path, **given) as ledger:
+        number = ledger.intent(whole, clip_norm=1.0, noise_std=20.0)
+        ledger.done(number, cohort=9, arrived=9, refused=0, noise_std=20.0)
+        ledger.close()
+    assert fp.audit(path).verdict == "HOLDS"
+    assert fp.audit(path, claim=(4.5, 1e-4)).verdict == "HOLDS"
+    found = fp.audit(path, **asked)
+    assert found.verdict == "CANNOT BE CERTIFIED" and words in found.reasons[0]
+    assert found.bound.upper == math.inf
+
+
+def test_an_adaptive_run_without_a_filter_certifies_nothing(tmp_path):
+    whole = SMALL.sampled(fp.Everyone())
+    found = judged(tmp_path / "a", whole, [(9, 2.0)], (90.0, 1e-5), schedule="adaptive")
+    assert found.verdict == "CANNOT BE CERTIFIED" and "budget rule is None" in found.reasons[0]

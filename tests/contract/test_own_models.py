@@ -148,14 +148,18 @@ def test_a_smaller_last_batch_is_not_filled_up(momentum):
     model, own = FlatModel(module, CPU), data(sizes=(5, 5, 5, 2))
     optimiser, order = LocalSGD(epochs=2, batch_size=3), np.random.default_rng(0)
     start, records = model.flatten(), (own.features, own.labels)
-    for clients in (own.clients[:3], own.clients):
+    model.settle(own.test_features, 2)
+    assert model.vectorises
+    for clients in (own.clients[:3], own.clients[3:]):
         plan = optimiser.schedule(clients, order)
-        assert plan.even == (len(clients) == 3)
         beside = model.updates(start, records, plan, 0.3, momentum)
         for number in range(len(clients)):
-            alone = model.updates(start, records, plan.alone(number), 0.3, momentum)
+            one = plan.alone(number)
+            assert torch.equal(model.updates(start, records, one, 0.3, momentum)[0], beside[number])
+            model.vectorises = False
+            alone = model.updates(start, records, one, 0.3, momentum)
+            model.vectorises = True
             torch.testing.assert_close(alone[0], beside[number], rtol=1e-4, atol=1e-6)
-        assert model._vectorises
 
 
 def test_looking_at_the_test_set_leaves_it_as_it_was():
@@ -285,6 +289,8 @@ def test_what_one_client_cannot_do_beside_others_it_does_alone():
     own = data(sizes=(3, 3))
     plan = LocalSGD(steps=2, batch_size=3).schedule(own.clients, np.random.default_rng(0))
     start = model.flatten()
+    model.settle(own.test_features, 2)
+    assert not model.vectorises
     both = model.updates(start, (own.features, own.labels), plan, 0.3)
     for number in range(2):
         alone = model.updates(start, (own.features, own.labels), plan.alone(number), 0.3)
