@@ -117,7 +117,12 @@ class Experiment:
         loop = self.job.loop(None, self.seed)
         scores = _Scores(self, loop, on_round)
         done = train(
-            loop, self.job.data, rounds=self.job.rounds, checkpoint=checkpoint, on_round=scores
+            loop,
+            self.job.data,
+            rounds=self.job.rounds,
+            checkpoint=checkpoint,
+            on_round=scores,
+            description=self._described(loop),
         )
         return scores.record(done)
 
@@ -130,13 +135,14 @@ class Experiment:
         if not path.exists():
             self._check_affordable(plan, level)
             if checkpoint is not None and checkpoint.exists():
-                Checkpoint.read(checkpoint).check(None, self.job.data, private=True)
+                past = Checkpoint.read(checkpoint)
+                past.check(None, self.job.data, self._described(loop), private=True)
             ledger = self._new_ledger(path, plan, level)
         else:
             known = Ledger.open(path)
             self._check_same(known, plan)
             if known.closed and checkpoint is not None:
-                return scores.record(_finished(loop, checkpoint, known, self.job.data))
+                return scores.record(self._finished(loop, checkpoint, known))
             ledger = Ledger.open(path, resume=True)
         try:
             done = self._rounds(loop, ledger, checkpoint, scores)
@@ -159,11 +165,25 @@ class Experiment:
                 budget=self._budget,
                 checkpoint=checkpoint,
                 on_round=on_round,
+                description=self._described(loop),
             )
         except BudgetExhausted:
             if not before or checkpoint is None:
                 raise
-            return _finished(loop, checkpoint, ledger, self.job.data)
+            return self._finished(loop, checkpoint, ledger)
+
+    def _finished(self, loop: Loop[Any], path: Path, ledger: Ledger) -> TrainingResult[Any]:
+        """Return what a checkpoint holds, as the end of its run."""
+        found = Checkpoint.read(path, loop.device)
+        found.check(ledger, self.job.data, self._described(loop))
+        return TrainingResult((), found.state(loop.init()), found.upload_bytes)
+
+    def _described(self, loop: Any) -> str:
+        """Return what is trained, but for the number of rounds: that may be raised."""
+        settings = {name: value for name, value in self.job.settings.items() if name != "rounds"}
+        method = getattr(self.job, "method", type(self.job).__name__)
+        model = repr(loop.flat.module) if hasattr(loop, "flat") else ""
+        return json.dumps({"method": method, "settings": settings, "model": model})
 
     @property
     def _budget(self) -> Budget:
@@ -251,13 +271,6 @@ class Experiment:
         )
 
 
-def _finished(loop: Loop[Any], path: Path, ledger: Ledger, data: Any) -> TrainingResult[Any]:
-    """Return what a checkpoint holds, as the end of its run."""
-    found = Checkpoint.read(path, loop.device)
-    found.check(ledger, data)
-    return TrainingResult((), found.state(loop.init()), found.upload_bytes)
-
-
 def _described(ledger: Ledger) -> dict[str, Any]:
     """Return what a ledger of this command says of its run; nothing of another's."""
     try:
@@ -268,15 +281,17 @@ def _described(ledger: Ledger) -> dict[str, Any]:
 
 
 class _Scores:
-    """Evaluates now and then, and passes every round on."""
+    """Evaluates now and then, counts what was refused, and passes every round on."""
 
     def __init__(self, experiment: Experiment, loop: Any, on_round: OnRound | None) -> None:
         self.experiment, self.loop, self.on_round = experiment, loop, on_round
         self.rounds: list[int] = []
         self.found: list[dict[str, float]] = []
+        self.refused = 0
 
     def __call__(self, state: Any, info: RoundInfo) -> None:
         """Take note of one round."""
+        self.refused += info.refused
         last = state.round == self.experiment.job.rounds
         if last or state.round % self.experiment.evaluate_every == 0:
             self.rounds.append(state.round)
@@ -291,6 +306,9 @@ class _Scores:
         if not self.rounds or self.rounds[-1] != state.round:
             self.rounds.append(state.round)
             self.found.append(self.experiment.job.scores(self.loop, state))
+        notes = []
+        if self.refused:
+            notes.append(f"{self.refused} updates were refused and counted as zero")
         short = f"{state.round} of {planned} rounds: the budget was spent on more than the model "
         short += "shows, since the run was interrupted after a release"
         return RunRecord(
@@ -298,5 +316,5 @@ class _Scores:
             rounds=tuple(self.rounds),
             upload_bytes=done.upload_bytes,
             scores=dict(self.found[-1]),
-            notes=(short,) if state.round < planned else (),
+            notes=tuple([*notes, short] if state.round < planned else notes),
         )

@@ -22,11 +22,10 @@ from .bound import Bound
 from .errors import ParameterError, listed, refuse
 from .experiment import Experiment, OnRound
 from .ledger import Ledger
-from .mechanisms import SparsifiedPerturbation
 from .mechanisms.base import Run
 from .pareto import DIGITS, Pareto, in_words, pareto
 from .relations import Adjacency, Observer
-from .training.jobs import TITLES, AveragingJob, Job, job
+from .training.jobs import TITLES, Job, job
 from .training.presets import NOT_PRIVATE
 
 NOTE = "sweep.json"
@@ -125,7 +124,9 @@ class Sweep:
         facts: dict[str, Any] = {"adjacency": self._adjacency, "observer": self.observer}
         facts["delta"] = self.delta
         if level is not None:
-            own = epsilon_of(task.run(level), **facts).upper * SLACK
+            begun = self._ledger(label)
+            known = Ledger.open(begun).claim if begun.exists() else None
+            own = known[0] if known else epsilon_of(task.run(level), **facts).upper * SLACK
             return Experiment(job=task, epsilon=own, level=level, seed=self._seed(label), **facts)
         if self.epsilon is None:
             refuse("epsilon", None, "be given", f"or values of {self.knob}")
@@ -155,20 +156,35 @@ class Sweep:
             ParameterError: see the class.
         """
         experiment = self.experiment(label)
-        loop = experiment.job.loop(experiment.setting, experiment.seed)
+        experiment.job.loop(experiment.setting, experiment.seed)
         self._open_folder()
-        ledger, checkpoint = (self.folder / f"{_name(label)}{end}" for end in (".ledger", ".pt"))
+        ledger = self._ledger(label)
+        checkpoint = ledger.with_name(f"{_name(label)}.pt")
         record = experiment.run(ledger_path=ledger, checkpoint=checkpoint, on_round=on_round)
-        sent = _sent(experiment.job, loop, record.rounds[-1])
-        return ledger, {"accuracy": record.scores["accuracy"], **sent}
+        costs = {"accuracy": record.scores["accuracy"]}
+        if experiment.job.upload_per_client is not None:
+            share = record.rounds[-1] / experiment.job.rounds
+            costs["MB"] = experiment.job.upload_per_client * share
+        return ledger, costs
+
+    def _ledger(self, label: Mapping[str, Any]) -> Path:
+        return self.folder / f"{_name(label)}.ledger"
 
     def write(self, trained: Iterable[tuple[Mapping[str, Any], Trained]]) -> Path:
-        """Write the settings as a file for ``fedprivacy pareto``; return its path."""
+        """Write the settings as a file for ``fedprivacy pareto``, beside those that it holds.
+
+        Returns:
+            Its path.
+        """
         path, text = self.folder / "runs.csv", io.StringIO()
-        rows = [
+        rows: list[dict[str, Any]] = [
             {"label": in_words(label) or "run", "ledger": ledger.name, **costs}
             for label, (ledger, costs) in trained
         ]
+        mine = {row["ledger"] for row in rows}
+        if path.exists():
+            with open(path, newline="", encoding="utf-8") as file:
+                rows = [*(row for row in csv.DictReader(file) if row["ledger"] not in mine), *rows]
         writer = csv.DictWriter(text, list(rows[0]))
         writer.writeheader()
         writer.writerows(rows)
@@ -255,17 +271,8 @@ def _replaced(path: Path, text: str) -> Path:
 
 def _name(label: Mapping[str, Any]) -> str:
     """Return what a setting's files are called."""
-    return ",".join(f"{name}={value}" for name, value in label.items()) or "run"
+    return ",".join(f"{name}={value}" for name, value in label.items()).replace("/", "_") or "run"
 
 
 def _plain(value: Any) -> Any:
     return value if value is None or isinstance(value, bool | int | float | str) else str(value)
-
-
-def _sent(task: Job, loop: Any, rounds: int) -> dict[str, float]:
-    """Return what a client sends in the whole run on average: the paper's 32 k T r / n bits."""
-    if not isinstance(task, AveragingJob):
-        return {}
-    noise = loop.perturbation
-    assert isinstance(noise, SparsifiedPerturbation)
-    return {"MB": 4e-6 * noise.kept * rounds * noise.cohort / task.units}

@@ -259,6 +259,9 @@ def _read(source: Source) -> _Read:
     dangling = sum(1 for r in ledger.rounds if r.spent and r.done is None)
     if dangling:
         notes += (f"{dangling} round(s) were begun and never confirmed; they count as spent.",)
+    refused = sum(r.done.refused for r in ledger.rounds if r.done is not None)
+    if refused:
+        notes += (f"{refused} contribution(s) were refused and left out of the sums.",)
     aborted = sum(1 for r in ledger.rounds if not r.spent)
     if aborted:
         notes += (
@@ -293,7 +296,8 @@ def _count(run: Mechanism) -> int:
 def _claim(read: _Read, claim: tuple[float, float] | None) -> tuple[float, float]:
     stated = claim if claim is not None else read.claim
     if stated is None:
-        refuse("claim", claim, "be (epsilon, delta)", "the source states no claim of its own")
+        way_out = "the source states no claim: give epsilon and delta (--epsilon, --delta)"
+        refuse("claim", claim, "be (epsilon, delta)", way_out)
     try:
         epsilon, delta = stated
     except (TypeError, ValueError):

@@ -15,6 +15,7 @@ import click
 from ..errors import integer, listed, positive, refuse
 from ..mechanisms import Mechanism
 from .options import as_json, cli, facts_options, run_of, show
+from .train import once_each
 
 if TYPE_CHECKING:
     from ..search import Settings
@@ -180,7 +181,7 @@ def pareto(
     if method is not None:
         if settings is not None or cost or unit == "client":
             refuse("--method", method, "stand without SETTINGS, --cost and --unit client")
-        runs = METHODS[method]({**given, **dict(map(_named, chosen))})
+        runs = METHODS[method]({**given, **once_each(map(_named, chosen))})
     elif settings is not None and asked:
         told = ", ".join(f"--{name.replace('_', '-')}" for name in asked)
         refuse("SETTINGS", str(settings), f"stand alone, without {told}")

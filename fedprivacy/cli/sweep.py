@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from .options import as_json, cli, show
-from .train import data_options, values_of
+from .train import data_options, once_each, values_of
 
 
 @cli.command()
@@ -67,7 +67,7 @@ def sweep(
 
     whole = Sweep(
         method=method,
-        grid=dict(map(values_of, chosen)),
+        grid=once_each(map(values_of, chosen)),
         folder=folder,
         epsilon=epsilon,
         delta=delta,

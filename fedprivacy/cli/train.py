@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -109,12 +110,18 @@ data_options = options(
     help="How many of all clients may be away for good.  [default: 0]",
 )
 @click.option(
+    "--colluding",
+    type=int,
+    help="How many clients' shares of the noise whoever looks may know.  [default: 0]",
+)
+@click.option(
     "--set",
     "chosen",
     multiple=True,
     metavar="NAME=VALUE",
-    help="Another setting of the method, such as local_steps=20; repeat for more. An unknown name "
-    "is answered with those that there are.",
+    help="Another setting of the method, such as local_steps=20, or strategy=1 or 2 for cohorts "
+    "drawn with or without replacement; repeat for more. An unknown name is answered with those "
+    "that there are.",
 )
 @click.option(
     "--ledger",
@@ -141,6 +148,7 @@ def train(
     kept: float | None,
     missing: int | None,
     absent: int | None,
+    colluding: int | None,
     chosen: tuple[str, ...],
     ledger: Path | None,
     checkpoint: Path | None,
@@ -169,9 +177,10 @@ def train(
         "kept_fraction": kept,
         "missing": missing,
         "absent": absent,
+        "colluding": colluding,
     }
     options: dict[str, Any] = {n: value for n, value in given.items() if value is not None}
-    settings = dict(map(_setting, chosen))
+    settings = once_each(map(_setting, chosen))
     for name in settings:
         if name in (*options, "method", "data", "data_dir", "model"):
             refuse("--set", name, "be a setting that no option gives", "leave one of the two out")
@@ -194,6 +203,7 @@ def train(
         "settings": task.settings,
         "scores": scores,
         "upload_bytes": record.upload_bytes,
+        "upload_mb_a_client": task.upload_per_client,
         "ledger": str(path) if private else None,
         "knob": task.knob,
         "level": experiment.recorded_level(path) if private else None,
@@ -204,6 +214,8 @@ def train(
     def text() -> None:
         told = ", ".join(f"{name} {value:.4g}" for name, value in record.scores.items())
         sent = f"{(record.upload_bytes or 0) / 1e6:.2f} MB uploaded by all"
+        if task.upload_per_client is not None:
+            sent += f", {task.upload_per_client:.4g} MB a client by the count 32 k T r / n bits"
         click.echo(f"{TITLES[method]}: {told}; {sent}")
         click.echo("  " + ", ".join(f"{name} {value}" for name, value in task.settings.items()))
         for note in notes:
@@ -239,6 +251,16 @@ def _setting(text: str) -> tuple[str, Any]:
     if len(values) != 1:
         refuse("--set", text, "be NAME=VALUE with a number", "such as --set local_steps=20")
     return name, values[0]
+
+
+def once_each(pairs: Iterable[tuple[str, Any]]) -> dict[str, Any]:
+    """Return (name, value) pairs as a dict; a name that is given twice is refused."""
+    found: dict[str, Any] = {}
+    for name, value in pairs:
+        if name in found:
+            refuse("--set", name, "be given once", "several values go with commas, where they may")
+        found[name] = value
+    return found
 
 
 def values_of(text: str) -> tuple[str, list[Any]]:

@@ -111,12 +111,19 @@ class Ledger:
             nonce=os.urandom(16).hex(),
         )
         target = Path(path)
+        unborn = target.with_name(f".{target.name}.{header.nonce}")
         with explained(target, "create it"):
-            fd = os.open(target, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_APPEND, 0o644)
+            if target.exists():
+                raise FileExistsError(target)
+            fd = os.open(unborn, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_APPEND, 0o644)
         ledger = cls(target, History(), fd)
         with explained(target, "create it"):
-            lock(fd, target)
-            ledger._append(header)
+            try:
+                lock(fd, target)
+                ledger._append(header)
+                os.link(unborn, target)
+            finally:
+                unborn.unlink()
             sync_folder(target.parent)
         return ledger
 
@@ -308,6 +315,11 @@ class Ledger:
     def _header(self) -> HeaderLine:
         assert self._history.header is not None
         return self._history.header
+
+    @property
+    def nonce(self) -> str:
+        """What no other ledger shares; empty in files of before it was written."""
+        return self._header.nonce
 
     @property
     def place(self) -> tuple[int, str]:

@@ -264,7 +264,9 @@ def _check_steps(local: float, product: float, draw: _Draw, as_printed: bool) ->
         refuse(name, product, f"be at most {draw.limit:.6g}", "take a smaller server_step")
     return (
         "local_step <= 1 / (8 L K)",
-        f"server_step * local_step <= {draw.limit:.6g} / (K L)",
+        "no limit on server_step * local_step"
+        if math.isinf(draw.limit)
+        else f"server_step * local_step <= {draw.limit:.6g} / (K L)",
     )
 
 

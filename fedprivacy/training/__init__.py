@@ -37,6 +37,7 @@ from .predictive import (
 from .rounds import Loop, RoundInfo
 from .solvers import LocalSolver
 from .splitting import FederatedSplitting, SplittingState
+from .upload import pack, unpack, upload_size
 
 __all__ = [
     "AgentData",
@@ -76,10 +77,13 @@ __all__ = [
     "load",
     "logistic",
     "mlp",
+    "pack",
     "partition_by_label",
     "partition_iid",
     "predictive",
     "save",
     "score",
     "train",
+    "unpack",
+    "upload_size",
 ]

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import hashlib
 import io
+import json
 import math
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields, is_dataclass, replace
 from pathlib import Path
 from typing import Any, Generic
@@ -17,7 +18,7 @@ from torch import Tensor
 
 from ..errors import ParameterError, integer, refuse
 from ..ledger import Ledger
-from .rounds import Dropout, Loop, RoundBudget, RoundInfo, RoundState, S
+from .rounds import Dropout, Loop, RoundBudget, RoundInfo, RoundState, S, charge_past
 
 FORMAT = "fedprivacy checkpoint 4"
 
@@ -48,6 +49,7 @@ def train(
     dropout: Dropout | None = None,
     on_round: Callable[[S, RoundInfo], None] | None = None,
     on_release: Callable[[S], None] | None = None,
+    description: str = "",
 ) -> TrainingResult[S]:
     """Run rounds until ``rounds`` were run, resuming from ``checkpoint`` where it exists.
 
@@ -59,14 +61,15 @@ def train(
         data: the clients and their records, as the loop wants them.
         rounds: total number of rounds, those before the checkpoint included.
         ledger: records every round; the caller closes it.
-        budget: asked before every round. If nothing was spent from it yet, it is first charged
-            with the rounds that the ledger says were spent.
+        budget: asked before every round. It is first charged with the rounds that the ledger says
+            were spent and that it was not charged with.
         checkpoint: file for the state, written before the first round and after every round. It
             is bound to the ledger and the data: what was trained under another ledger, or under
             none, is not gone on with, since this one would not count it.
         dropout: see the loop's ``step``.
         on_round: called after every round with the state and what the server saw.
         on_release: see the loop's ``step``.
+        description: what is trained, in words; a checkpoint of another one is not gone on with.
 
     Raises:
         BudgetExhausted: a round does not fit; the state before it is in the checkpoint.
@@ -74,8 +77,11 @@ def train(
     """
     total = integer(1, rounds=rounds)
     known = digest(data) if checkpoint is not None else ""
-    state, sent = _start(loop, known, checkpoint, ledger)
-    _charge(loop, ledger, budget)
+    state, sent = _start(loop, known, checkpoint, ledger, description)
+    if state.round > total:
+        refuse("rounds", total, f"be at least {state.round}, which the checkpoint has behind it")
+    if ledger is not None and budget is not None and loop.round_mechanism is not None:
+        charge_past(ledger, budget)
     history: list[RoundInfo] = []
     while state.round < total:
         state, info = loop.step(
@@ -84,14 +90,25 @@ def train(
         history.append(info)
         sent += info.upload_bytes
         if checkpoint is not None:
-            save(checkpoint, state, ledger=ledger, data=known, upload_bytes=sent)
+            save(
+                checkpoint,
+                state,
+                ledger=ledger,
+                data=known,
+                description=description,
+                upload_bytes=sent,
+            )
         if on_round is not None:
             on_round(state, info)
     return TrainingResult(tuple(history), state, sent)
 
 
 def _start(
-    loop: Loop[S], data: str, checkpoint: str | Path | None, ledger: Ledger | None
+    loop: Loop[S],
+    data: str,
+    checkpoint: str | Path | None,
+    ledger: Ledger | None,
+    description: str,
 ) -> tuple[S, int]:
     """Return state and bytes sent: of the checkpoint, or of a fresh start that is then it."""
     state = loop.init()
@@ -99,9 +116,9 @@ def _start(
         return state, 0
     if Path(checkpoint).exists():
         found = Checkpoint.read(checkpoint, loop.device)
-        found.check(ledger, data)
+        found.check(ledger, data, description)
         return found.state(state), found.upload_bytes
-    save(checkpoint, state, ledger=ledger, data=data)
+    save(checkpoint, state, ledger=ledger, data=data, description=description)
     return state, 0
 
 
@@ -145,13 +162,16 @@ class Checkpoint:
         """What was sent in the rounds behind it."""
         return int(self.content["upload_bytes"])
 
-    def check(self, ledger: Ledger | None, data: Any, private: bool = False) -> None:
+    def check(
+        self, ledger: Ledger | None, data: Any, description: str = "", *, private: bool = False
+    ) -> None:
         """Raise ParameterError unless it may be gone on with.
 
         Args:
             ledger: it must count every round behind the checkpoint; None where there is none, or
                 where it is yet to be created (``private``).
             data: they, or their ``digest``, must be those of the rounds before.
+            description: what is trained must be as it was described then.
             private: whether the rounds must be counted.
         """
         if not self.content["round"]:
@@ -172,6 +192,10 @@ class Checkpoint:
             rule = "be gone on with on the data that it was trained on"
             way_out = "name another checkpoint and another ledger"
             refuse("checkpoint", str(self.path), rule, way_out)
+        known = self.content.get("description")
+        if known != description:
+            rule = f"be gone on with as it was begun: {_differing(known, description)} differ"
+            refuse("checkpoint", str(self.path), rule, "name another checkpoint")
 
     def state(self, like: S) -> S:
         """Return the state; see ``load``."""
@@ -186,6 +210,16 @@ class Checkpoint:
             )
         found = {name: self.content[name] for name in wanted}
         return replace(like, **found)  # type: ignore[type-var]
+
+
+def _differing(known: Any, asked: str) -> str:
+    """Return the names of what differs in two descriptions, where they are JSON objects."""
+    try:
+        parts = [json.loads(text) for text in (known, asked)]
+        flat = [part | part.pop("settings", {}) for part in parts]
+        return ", ".join(n for n in flat[1] if flat[0].get(n) != flat[1][n]) or "their parts"
+    except (TypeError, ValueError, AttributeError):
+        return f"{known!r} and {asked!r}"
 
 
 def _passes(ledger: Ledger, place: Any) -> bool:
@@ -206,29 +240,25 @@ def _digested(data: Any) -> str:
 
 def _fold(value: Any, add: Callable[[bytes], None]) -> None:
     if isinstance(value, Tensor):
-        value = value.detach().cpu().numpy()
+        add(f"{value.dtype}{tuple(value.shape)}".encode())
+        value = value.detach().cpu().reshape(-1).contiguous().view(torch.uint8).numpy()
     if isinstance(value, np.ndarray) and value.dtype != object:
         add(f"{value.dtype}{value.shape}".encode())
         add(np.ascontiguousarray(value).tobytes())
     elif is_dataclass(value) and not isinstance(value, type):
         for one in fields(value):
-            _fold(getattr(value, one.name), add)
+            if one.init:
+                _fold(getattr(value, one.name), add)
     elif isinstance(value, list | tuple):
         add(f"{len(value)}".encode())
         for part in value:
             _fold(part, add)
-    elif value is None or isinstance(value, bool | int | float | str):
+    elif isinstance(value, Mapping):
+        _fold(list(value.items()), add)
+    elif value is None or isinstance(value, bool | int | float | str | np.generic):
         add(repr(value).encode())
-
-
-def _charge(loop: Loop[S], ledger: Ledger | None, budget: RoundBudget | None) -> None:
-    """Charge a fresh budget with the rounds that the ledger says were spent."""
-    if ledger is None or budget is None or loop.round_mechanism is None:
-        return
-    if budget.spent() is None:
-        for one in ledger.rounds:
-            if one.spent:
-                budget.spend(one.mechanism)
+    else:
+        add(f"{type(value).__module__}.{type(value).__qualname__}".encode())
 
 
 def save(
@@ -237,6 +267,7 @@ def save(
     *,
     ledger: Ledger | None = None,
     data: Any = None,
+    description: str = "",
     upload_bytes: int = 0,
 ) -> None:
     """Write a state so that a crash leaves either the old file or the new one.
@@ -246,6 +277,7 @@ def save(
         state: what to write: a dataclass of tensors, numbers and None.
         ledger: where the rounds behind it are counted; None if nowhere.
         data: what it was trained on, or their ``digest``.
+        description: what is trained, in words.
         upload_bytes: what was sent in the rounds behind it.
     """
     target = Path(path)
@@ -253,7 +285,7 @@ def save(
     content: dict[str, Any] = {"format": FORMAT, "kind": type(state).__name__}
     content["ledger"] = None if ledger is None else ledger.place
     content["data"] = _digested(data)
-    content["upload_bytes"] = upload_bytes
+    content["description"], content["upload_bytes"] = description, upload_bytes
     content |= {name: _on_cpu(value) for name, value in _fields(state).items()}
     torch.save(content, buffer)
     temporary = target.with_name(target.name + ".tmp")

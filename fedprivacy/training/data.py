@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -25,7 +25,7 @@ class FederatedData:
         name: what to call it in a report.
         features: inputs, first axis the records; float, finite.
         labels: classes, shape (records,), int64, from 0 to ``num_classes - 1``.
-        clients: row numbers of each client, none empty.
+        clients: row numbers of each client, none empty; a row belongs to one client, once.
         test_features: inputs of the test set.
         test_labels: labels of the test set.
         num_classes: number of classes.
@@ -49,7 +49,7 @@ class FederatedData:
 
     def __post_init__(self) -> None:
         integer(2, num_classes=self.num_classes)
-        clients = tuple(np.asarray(rows, dtype=np.int64).reshape(-1) for rows in self.clients)
+        clients = _row_numbers(self.clients)
         object.__setattr__(self, "clients", clients)
         integer(1, clients=len(clients))
         for part in ("", "test_", "public_"):
@@ -60,6 +60,7 @@ class FederatedData:
             refuse("features", sorted(shapes), "have one shape a record in all parts of the data")
         for number, rows in enumerate(clients):
             _check_client(number, rows, len(self.labels))
+        _check_owners(np.concatenate(clients))
 
     @property
     def population(self) -> int:
@@ -93,6 +94,9 @@ def _check_records(data: FederatedData, part: str) -> None:
         return
     if features is None or labels is None:
         refuse(f"{part}features, {part}labels", None, "be given together")
+    for name, values in ((f"{part}features", features), (f"{part}labels", labels)):
+        if not isinstance(values, Tensor):
+            refuse(name, type(values).__name__, "be a tensor", "torch.as_tensor(...)")
     shapes = tuple(features.shape), tuple(labels.shape)
     if shapes[0][:1] != shapes[1]:
         refuse(f"{part}features, {part}labels", shapes, "have one label for every input")
@@ -102,7 +106,7 @@ def _check_records(data: FederatedData, part: str) -> None:
 
 def _check_values(inputs: str, features: Tensor, truth: str, labels: Tensor, classes: int) -> None:
     if labels.dtype != torch.int64:
-        refuse(truth, labels.dtype, "be int64")
+        refuse(truth, labels.dtype, "be int64", "pass labels.long()")
     low, high = int(labels.min()), int(labels.max())
     if low < 0 or high >= classes:
         refuse(truth, (low, high), f"lie from 0 to {classes - 1}")
@@ -111,6 +115,29 @@ def _check_values(inputs: str, features: Tensor, truth: str, labels: Tensor, cla
     extremes = torch.stack(torch.aminmax(features)) if features.numel() else features
     if not bool(torch.isfinite(extremes).all()):
         refuse(inputs, "a non-finite entry", "be finite")
+
+
+def _row_numbers(clients: object) -> tuple[Indices, ...]:
+    """Return row numbers as arrays; masks, fractions and the keys of a mapping are none."""
+    if isinstance(clients, Mapping) or not isinstance(clients, Iterable):
+        way_out = "tuple(clients.values()), for instance"
+        refuse("clients", type(clients).__name__, "be a sequence of row numbers", way_out)
+    found = []
+    for number, rows in enumerate(clients):
+        given = np.asarray(rows).reshape(-1)
+        if len(given) and given.dtype.kind not in "iu":
+            way_out = "np.flatnonzero(mask) for a mask"
+            refuse(f"clients[{number}]", given.dtype, "hold whole row numbers", way_out)
+        found.append(given.astype(np.int64))
+    return tuple(found)
+
+
+def _check_owners(rows: Indices) -> None:
+    """Refuse a record that several hold: replacing it would move more than one contribution."""
+    ordered = np.sort(rows)
+    twice = ordered[1:][ordered[1:] == ordered[:-1]]
+    if len(twice):
+        refuse("clients", f"row {twice[0]} more than once", "hold every row at most once")
 
 
 def _check_client(number: int, rows: Indices, records: int) -> None:

@@ -18,6 +18,7 @@ from torch import Tensor
 from ..errors import integer, listed, refuse
 from ..mechanisms import Mechanism, SparsifiedPerturbation
 from ..relations import Adjacency, Unit
+from ..sampling import WithReplacement
 from .agents import AgentData, Logistic
 from .averaging import FederatedAveraging, State
 from .chains import ChainState, Sampling
@@ -95,6 +96,10 @@ class Job(Protocol):
     def units(self) -> int:
         """How many units there are."""
 
+    @property
+    def upload_per_client(self) -> float | None:
+        """What a client sends in all rounds on average, in MB; None where that is not counted."""
+
     def loop(self, level: float | None, seed: int | None) -> Loop[Any]:
         """Return the loop with the knob at a level."""
 
@@ -105,8 +110,8 @@ class Job(Protocol):
         """Return how good a state is on the test set: accuracy, and what else there is."""
 
 
-_AWAY = ("missing", "absent")
-"""How many clients may not answer; see AveragingJob."""
+_AWAY = ("missing", "absent", "colluding")
+"""How many clients may not answer, or may tell; see AveragingJob."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -118,12 +123,17 @@ class AveragingJob:
         method: one of ``presets.METHODS``.
         missing: how many clients of a cohort may fail to answer, at worst.
         absent: how many of all clients may be away, whoever is drawn.
+        colluding: how many clients' shares of the noise the observer may know.
+
+    Raises:
+        ParameterError: one of these where cohorts vary in size and the noise is topped up.
     """
 
     preset: Preset
     method: str
     missing: int = 0
     absent: int = 0
+    colluding: int = 0
     unit = Unit.CLIENT
     adjacency = Adjacency.ZERO_OUT
 
@@ -170,8 +180,23 @@ class AveragingJob:
         loop = self.preset.loop(self.method, noise_multiplier=level, seed=seed)
         if not isinstance(loop.perturbation, SparsifiedPerturbation):
             return loop
-        answering = replace(loop.perturbation, missing=self.missing, absent=self.absent)
-        return replace(loop, perturbation=answering)
+        away = {name: getattr(self, name) for name in _AWAY}
+        for name, value in away.items():
+            if value and loop.perturbation.topped_up:
+                way_out = "strategy=2 draws cohorts of a fixed size"
+                refuse(name, value, "be 0 where Poisson cohorts have topped-up noise", way_out)
+        return replace(loop, perturbation=replace(loop.perturbation, **away))
+
+    @property
+    def upload_per_client(self) -> float:
+        """What a client sends in the whole run on average, in MB: the paper's 32 k T r / n bits."""
+        loop = self.loop(None if self.knob is None else 1.0, None)
+        sparse = loop.perturbation or loop.sparsification
+        kept = getattr(sparse, "kept", loop.flat.dimension)
+        members = loop.scheme.rate * self.units
+        if isinstance(loop.scheme, WithReplacement):
+            members = float(loop.scheme.draws)
+        return 4e-6 * kept * self.rounds * members / self.units
 
     def run(self, level: float) -> Mechanism:
         """Return the run; sparsifying and the clip norm cancel out of its privacy loss."""
@@ -196,6 +221,11 @@ class _RecordJob(ABC):
     source: FederatedData
     unit = Unit.RECORD
     adjacency = Adjacency.REPLACE_ONE
+
+    @property
+    def upload_per_client(self) -> None:
+        """Not counted: the papers on samplers and splitting do not."""
+        return None
 
     @property
     @abstractmethod

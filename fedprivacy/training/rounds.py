@@ -6,6 +6,8 @@ little: budget asked, ``intent`` on disk, budget charged, noise drawn, release, 
 
 from __future__ import annotations
 
+import weakref
+from collections import Counter
 from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -108,6 +110,29 @@ class Loop(Protocol[S]):
         """Run one round: the next state and what the server saw."""
 
 
+_CHARGED: dict[int, tuple[weakref.ref[Any], Counter[str]]] = {}
+
+
+def _charged(budget: RoundBudget) -> Counter[str]:
+    """Return how many rounds of each ledger, by its nonce, were charged to a budget."""
+    known = _CHARGED.get(id(budget))
+    if known is None or known[0]() is not budget:
+        known = _CHARGED[id(budget)] = weakref.ref(budget), Counter()
+    return known[1]
+
+
+def charge_past(ledger: Ledger, budget: RoundBudget) -> None:
+    """Charge a budget with the rounds that a ledger has spent and that it was not charged with.
+
+    After a crash the budget is a new one, and the rounds before it are in the ledger alone.
+    """
+    charged = _charged(budget)
+    spent = [one for one in ledger.rounds if one.spent]
+    for one in spent[charged[ledger.nonce] :]:
+        budget.spend(one.mechanism)
+        charged[ledger.nonce] += 1
+
+
 class Entry:
     """One round in the books: a budget and a ledger, each of which may be missing."""
 
@@ -168,6 +193,8 @@ class Entry:
         """Charge the budget: noise is drawn next."""
         if self.budget is not None and self.mechanism is not None:
             self.budget.spend(self.mechanism)
+            if self.ledger is not None:
+                _charged(self.budget)[self.ledger.nonce] += 1
 
     def abort(self, reason: str) -> None:
         """Say that nothing was released."""

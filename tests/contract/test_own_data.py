@@ -16,7 +16,7 @@ from sklearn.datasets import load_digits
 import fedprivacy as fp
 from fedprivacy.cli import main
 from fedprivacy.errors import ParameterError
-from fedprivacy.training import digits
+from fedprivacy.training import FederatedData, digits
 from fedprivacy.training.files import check_model, model_at, read_npz
 from fedprivacy.training.jobs import job
 
@@ -323,3 +323,22 @@ def test_a_model_may_be_a_module_s_function_too():
     assert isinstance(build(), torch.nn.Identity)
     with pytest.raises(ParameterError, match="have parameters to train"):
         check_model(build, digits(clients=5))
+
+
+@pytest.mark.parametrize(
+    ("clients", "words"),
+    [
+        ({0: [0, 1], 1: [2]}, "clients must be a sequence of row numbers, got 'dict'"),
+        ([np.array([True, False, True]), [1]], r"clients\[0\] must hold whole row numbers"),
+        ([[0], [1.9]], r"clients\[1\] must hold whole row numbers"),
+        ([["0"]], r"clients\[0\] must hold whole row numbers"),
+        ([[0, 1], [1, 2]], "clients must hold every row at most once, got 'row 1 more than once'"),
+        ([[2, 2]], "row 2 more than once"),
+        (7, "clients must be a sequence of row numbers"),
+    ],
+)
+def test_only_row_numbers_of_one_owner_each_make_clients(clients, words):
+    parts = {"features": torch.zeros(3, 2), "labels": torch.zeros(3, dtype=torch.int64)}
+    parts |= {f"test_{name}": value for name, value in parts.items()}
+    with pytest.raises(ParameterError, match=words):
+        FederatedData(name="mine", num_classes=2, clients=clients, **parts)

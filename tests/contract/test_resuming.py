@@ -246,3 +246,53 @@ def test_the_command_line_goes_on_where_it_was(tmp_path, monkeypatch, capsys):
     assert found["audit"]["verdict"] == "HOLDS" and found["notes"][0].startswith("3 of 4 rounds")
     recorded = fp.Ledger.open("run.ledger").rounds[0].mechanism.inner.noise_multiplier
     assert found["level"] == recorded
+
+
+def test_a_run_without_privacy_is_gone_on_with_as_it_was_begun(tmp_path):
+    checkpoint = tmp_path / "run.pt"
+    experiment("fedavg", rounds=2).run(checkpoint=checkpoint)
+    for other in ({"learning_rate": 0.001}, {"cohort": 3}):
+        with pytest.raises(ParameterError, match=r"be gone on with as it was begun: .* differ"):
+            experiment("fedavg", rounds=4, **other).run(checkpoint=checkpoint)
+    with pytest.raises(ParameterError, match="be gone on with as it was begun: method"):
+        experiment("fedavg-rand-k", rounds=4).run(checkpoint=checkpoint)
+    with pytest.raises(ParameterError, match="rounds must be at least 2"):
+        experiment("fedavg", rounds=1).run(checkpoint=checkpoint)
+    assert experiment("fedavg", rounds=3).run(checkpoint=checkpoint).rounds == (3,)
+
+
+def test_a_budget_for_two_ledgers_is_charged_with_the_rounds_of_both(tmp_path):
+    """As after a restart: a new budget, and what was spent is in the ledgers."""
+    task = job("dp-fedavg", rounds=4)
+    loop = task.loop(2.0, None)
+    facts = {"unit": "client", "adjacency": "zero_out"}
+
+    def budget():
+        return fp.Budget(epsilon=50.0, delta=1e-3, adjacency="zero_out")
+
+    paths = [tmp_path / "a.ledger", tmp_path / "b.ledger"]
+    first = budget()
+    for path in paths:
+        with fp.Ledger.create(path, **facts) as ledger:
+            train(loop, task.data, rounds=2, ledger=ledger, budget=first)
+    again = budget()
+    for path in paths:
+        with fp.Ledger.open(path, resume=True) as ledger:
+            train(loop, task.data, rounds=1, ledger=ledger, budget=again)
+    six = fp.epsilon(loop.round_mechanism * 6, delta=1e-3, adjacency="zero_out")
+    assert again.spent().upper == pytest.approx(six.upper, abs=2e-3)
+
+
+def test_a_ledger_is_there_whole_or_not_at_all(tmp_path, monkeypatch):
+    """A crash before the header is on disk leaves nothing in the way."""
+
+    def broken(*arguments):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr("fedprivacy.ledger.ledger.write_all", broken)
+        with pytest.raises(KeyboardInterrupt):
+            fp.Ledger.create(tmp_path / "run.ledger", unit="client", adjacency="zero_out")
+    assert list(tmp_path.iterdir()) == []
+    fp.Ledger.create(tmp_path / "run.ledger", unit="client", adjacency="zero_out").close()
+    assert [path.name for path in tmp_path.iterdir()] == ["run.ledger"]
