@@ -149,7 +149,8 @@ def audit(
             unsupported[str(seen_by)] = str(refusal)
             continue
         bounds[str(seen_by)] = _every_accountant(loss, delta, tolerance)
-    verdict, reason = _judge(bounds[str(facts.observer)], epsilon, delta)
+    more = {} if facts.observer is Observer.SERVER else bounds.get(str(Observer.SERVER), {})
+    verdict, reason = _judge(bounds[str(facts.observer)], more, epsilon, delta)
     if read.doubts:
         verdict = Verdict.CANNOT_BE_CERTIFIED
         told = "; ".join(read.doubts)
@@ -351,11 +352,18 @@ def _every_accountant(loss: PrivacyLoss, delta: float, tolerance: float) -> dict
     }
 
 
-def _judge(bounds: dict[str, Bound], epsilon: float, delta: float) -> tuple[Verdict, str]:
-    """Judge by the smallest certified upper end and the largest certified lower end."""
-    best = min(bounds.values(), key=lambda bound: bound.upper)
+def _judge(
+    bounds: dict[str, Bound], of_the_server: dict[str, Bound], epsilon: float, delta: float
+) -> tuple[Verdict, str]:
+    """Judge by the smallest certified upper end and the largest certified lower end.
+
+    The server sees the releases and more, so that what holds for it holds for the others.
+    """
+    best = min([*bounds.values(), *of_the_server.values()], key=lambda bound: bound.upper)
     worst = max(bounds.values(), key=lambda bound: bound.lower)
     at = f"at delta = {delta:g}"
+    if best.upper < min(bound.upper for bound in bounds.values()):
+        at += ", to the server too"
     if best.upper <= epsilon:
         return Verdict.HOLDS, (
             f"epsilon is at most {best.ends(6)[1]} {at} ({best.method}); {epsilon:g} was claimed."

@@ -282,3 +282,11 @@ def test_an_adaptive_run_without_a_filter_certifies_nothing(tmp_path):
     whole = SMALL.sampled(fp.Everyone())
     found = judged(tmp_path / "a", whole, [(9, 2.0)], (90.0, 1e-5), schedule="adaptive")
     assert found.verdict == "CANNOT BE CERTIFIED" and "budget rule is None" in found.reasons[0]
+
+
+def test_what_the_server_may_see_the_others_may():
+    """T5 is loose where units are often drawn; T4 is then the smaller certified end."""
+    run = fp.Gaussian(noise_multiplier=1.0).sampled(fp.WithReplacement(10, population=100)) * 100
+    found = fp.audit(run, claim=(25.0, 1e-3), adjacency="zero_out")
+    assert found.verdict == "HOLDS" and "to the server too" in found.reasons[0]
+    assert found.bounds["aggregate"]["pld"].upper > 25.0 > found.bounds["server"]["pld"].upper
