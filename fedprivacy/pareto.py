@@ -213,9 +213,7 @@ class Pareto:
         costs = [name for name in self.costs if len(set(self._drawn(name))) > 1] or self.costs
         size = 5.6 * len(costs), 3.6 + 0.17 * len(named)
         figure = Figure(figsize=size, layout="constrained")
-        kinds = figure.canvas.get_supported_filetypes()
-        if Path(path).suffix.removeprefix(".") not in kinds:
-            refuse("path", str(path), f"end in one of {listed(kinds)}")
+        check_picture(path)
         panels = figure.subplots(1, len(costs), squeeze=False)[0]
         for name, axes in zip(costs, panels, strict=True):
             _draw(axes, self, name, named)
@@ -230,6 +228,17 @@ class Pareto:
     def _drawn(self, name: str) -> list[float]:
         """Return a cost of every setting that takes part."""
         return [setting.cost(name) for setting in self.settings if not setting.refused]
+
+
+def check_picture(path: str | PathLike[str]) -> None:
+    """Raise ParameterError unless a picture can be written there, before much is done for it."""
+    from matplotlib.backend_bases import FigureCanvasBase
+
+    kinds = FigureCanvasBase.get_supported_filetypes()
+    if Path(path).suffix.removeprefix(".") not in kinds:
+        refuse("path", str(path), f"end in one of {listed(kinds)}")
+    if not Path(path).absolute().parent.is_dir():
+        refuse("path", str(path), "be in a folder that is there")
 
 
 def pareto(

@@ -62,6 +62,7 @@ def sweep(
       fedprivacy sweep --method fed-smp-rand-k --epsilon 8 --delta 1e-3 \\
           --set cohort=50,100 --set rounds=20,40 --set kept_fraction=0.1,0.4
     """  # noqa: D301
+    from ..pareto import check_picture
     from ..progress import Steps
     from ..sweep import Sweep
 
@@ -77,6 +78,8 @@ def sweep(
         source={name: value for name, value in source.items() if value is not None},
     )
     whole.check()
+    if output is not None:
+        check_picture(output)
     with Steps() as steps:
         trained = []
         for label in whole.labels:

@@ -241,7 +241,7 @@ def _share_from_below(cells: _Cells, step: float) -> Array:
     while g (q- exp(x) - p-) <= p - q exp(x).
     """
     spare = np.maximum(cells.p - cells.q - 2 * cells.error, 0.0)
-    drop = _shifted((cells.q + cells.error) * np.exp(step) - cells.p + cells.error, 1)
     with np.errstate(all="ignore"):
+        drop = _shifted((cells.q + cells.error) * np.exp(step) - cells.p + cells.error, 1)
         share = np.where(drop > 0, spare / drop, 0.0)
     return np.asarray(np.minimum(share, 0.25))

@@ -122,6 +122,11 @@ class FederatedAveraging:
         if self.seed is not None:
             integer(0, seed=self.seed)
         _ = self.optimiser
+        if isinstance(self.model, torch.nn.Module) or not callable(self.model):
+            kind = type(self.model).__name__
+            refuse("model", kind, "be a function that builds the module", "such as lambda: ...")
+        if self.device.startswith("cuda") and not torch.cuda.is_available():
+            refuse("device", self.device, "be one that torch finds", "'cpu'")
         if isinstance(self.scheme, Shuffled | RandomAllocation):
             refuse("scheme", self.scheme.name, "draw round by round", "use Poisson or FixedSize")
         kind = type(self.perturbation).__name__

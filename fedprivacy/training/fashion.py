@@ -38,12 +38,11 @@ def fashion_mnist(
 ) -> FederatedData:
     """Return Fashion-MNIST: 60,000 training and 10,000 test images of 28 x 28 in [0, 1].
 
-    The files are looked for in ``data_dir``, in the folder of Debian's package
-    ``dataset-fashion-mnist``, and in a torchvision-style ``FashionMNIST/raw`` under ``data_dir``
-    or ``data``.
+    The files are looked for in ``data_dir``, or in a torchvision-style ``FashionMNIST/raw`` under
+    it; without it in the folder of Debian's package ``dataset-fashion-mnist``, then under ``data``.
 
     Args:
-        data_dir: folder to look in first.
+        data_dir: the folder that holds them; None for the usual places.
         clients: number of clients that share the training images left over.
         public: training images set aside as public; 0 for none.
         classes_per_client: None for an even split, else see ``data.partition_by_label``.
@@ -76,9 +75,9 @@ def find_folder(data_dir: str | Path | None) -> Path:
     Raises:
         ParameterError: none does; the message says how to get them.
     """
-    given = [] if data_dir is None else [Path(data_dir)]
-    torchvision = Path("FashionMNIST") / "raw"
-    places = [*given, DEBIAN, *(place / torchvision for place in (*given, Path("data")))]
+    own = Path("data") if data_dir is None else Path(data_dir)
+    nested = own / "FashionMNIST" / "raw"
+    places = [DEBIAN, nested] if data_dir is None else [own, nested]
     names = [name for pair in FILES.values() for name in pair]
     for place in places:
         if all(_find(place, name) is not None for name in names):

@@ -13,6 +13,7 @@ pytest.importorskip("torch")
 import torch
 from torch import nn
 
+import fedprivacy as fp
 from fedprivacy.errors import ParameterError
 from fedprivacy.training import FederatedAveraging, FederatedData, FlatModel, LocalSGD, train
 from fedprivacy.training.dense import DenseNetwork
@@ -295,3 +296,52 @@ def test_what_one_client_cannot_do_beside_others_it_does_alone():
     for number in range(2):
         alone = model.updates(start, (own.features, own.labels), plan.alone(number), 0.3)
         assert torch.allclose(alone[0], both[number], atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"model": nn.Linear(3, 2)}, "model must be a function that builds the module"),
+        ({"model": None}, "model must be a function that builds the module"),
+        ({"device": "cuda"}, "device must be one that torch finds"),
+    ],
+)
+def test_what_cannot_be_run_is_refused_at_once(options, words):
+    if options.get("device") == "cuda" and torch.cuda.is_available():
+        pytest.skip("there is one")
+    given = {"model": lambda: nn.Linear(3, 2), "scheme": fp.Everyone(), "local_steps": 1} | options
+    with pytest.raises(ParameterError, match=words):
+        FederatedAveraging(**given)
+
+
+@pytest.mark.parametrize(
+    ("changed", "build", "words"),
+    [
+        ({"features": torch.zeros(14, 3).double()}, None, "features must be torch.float32"),
+        ({}, lambda: nn.Linear(4, 2), "model must be called on inputs of shape"),
+        ({}, lambda: nn.Linear(3, 1), r"model's output must return shape \(records, 2 classes"),
+        ({}, lambda: Tupled(), "model's output must return shape"),
+    ],
+)
+def test_what_does_not_fit_costs_no_round(tmp_path, changed, build, words):
+    own = replace(data(), **changed)
+    loop = FederatedAveraging(
+        model=build or (lambda: nn.Linear(3, 2)),
+        scheme=fp.Poisson(0.5),
+        perturbation=fp.Gaussian(noise_multiplier=1.0, unit="client"),
+        local_steps=1,
+    )
+    path = tmp_path / "run.ledger"
+    with fp.Ledger.create(path, unit="client", adjacency="zero_out") as ledger:
+        with pytest.raises(ParameterError, match=words):
+            loop.step(loop.init(), own, ledger=ledger)
+        assert not ledger.rounds
+
+
+class Tupled(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.linear = nn.Linear(3, 2)
+
+    def forward(self, inputs):
+        return self.linear(inputs), inputs

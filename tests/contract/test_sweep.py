@@ -220,3 +220,32 @@ def test_what_a_sweep_refuses(tmp_path):
     (tmp_path / "runs" / "sweep.json").write_text("{")
     with pytest.raises(ParameterError, match="must be JSON"):
         one.train(one.labels[0])
+
+
+@pytest.mark.parametrize("output", ["nowhere/front.png", "front.nothing"])
+def test_where_the_plot_goes_is_checked_before_anything_is_trained(
+    tmp_path, monkeypatch, capsys, output
+):
+    monkeypatch.chdir(tmp_path)
+    code, _, problem = command(capsys, "sweep", "--set", "cohort=20", "--output", output)
+    assert code == 2 and "path must" in problem
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_second_grid_in_the_same_folder_keeps_the_first_in_its_table(tmp_path):
+    for cohort in (20, 50):
+        whole = sweep(tmp_path / "runs", grid={"cohort": [cohort], "rounds": [1]})
+        whole.write([(label, whole.train(label)) for label in whole.labels])
+    with open(tmp_path / "runs" / "runs.csv", newline="") as file:
+        assert [row["label"] for row in csv.DictReader(file)] == [
+            "cohort = 20, rounds = 1",
+            "cohort = 50, rounds = 1",
+        ]
+
+
+def test_a_sweep_with_given_noise_goes_on_with_the_claims_of_its_ledgers(tmp_path, monkeypatch):
+    whole = sweep(tmp_path / "runs", grid={"noise_multiplier": [4.0], "rounds": [1]})
+    (label,) = whole.labels
+    path, costs = whole.train(label)
+    monkeypatch.setattr("fedprivacy.sweep.SLACK", 1.01)
+    assert whole.train(label) == (path, costs)
