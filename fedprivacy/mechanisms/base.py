@@ -44,9 +44,8 @@ class Mechanism(ABC):
     def check_scheme(self, scheme: Scheme) -> None:  # noqa: B027
         """Raise if the mechanism's noise does not hold under ``scheme``."""
 
-    def worst_scheme(self, scheme: Scheme, observer: Observer) -> Scheme:
+    def worst_scheme(self, scheme: Scheme) -> Scheme:
         """Return the scheme by which units look drawn to whoever knows who cannot take part."""
-        del observer
         return scheme
 
     def privacy_loss(
@@ -133,9 +132,9 @@ class Run(Mechanism):
         for part, _ in self.parts:
             part.check_scheme(scheme)
 
-    def worst_scheme(self, scheme: Scheme, observer: Observer) -> Scheme:
+    def worst_scheme(self, scheme: Scheme) -> Scheme:
         """Return the part's that draws a unit most often."""
-        schemes = [part.worst_scheme(scheme, observer) for part, _ in self.parts]
+        schemes = [part.worst_scheme(scheme) for part, _ in self.parts]
         return max(schemes, key=lambda each: each.rate)
 
     def _loss(self, facts: Facts) -> PrivacyLoss:
@@ -180,7 +179,7 @@ class SampledMechanism(Mechanism):
 
     def _loss(self, facts: Facts) -> PrivacyLoss:
         as_stated = self.scheme.amplify(self.inner, facts.adjacency, facts.observer)
-        worst = self.inner.worst_scheme(self.scheme, facts.observer)
+        worst = self.inner.worst_scheme(self.scheme)
         if worst == self.scheme:
             return as_stated
         loss = worst.amplify(self.inner, facts.adjacency, facts.observer)

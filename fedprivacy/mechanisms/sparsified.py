@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from ..errors import UnsupportedCombination, integer, member, positive, refuse
 from ..privacy_loss import PrivacyLoss
-from ..relations import Facts, Observer, Unit
+from ..relations import Facts, Unit
 from ..sampling import (
     FixedSize,
     Poisson,
@@ -123,8 +123,9 @@ _ASSUMED = (
 )
 
 _AS_DRAWN = (
-    "given how many answer, no client is likelier to be among them than if cohorts were drawn from "
-    "all but absent = {} clients: where more are away for good, the others take part more often"
+    "given how many answer and whose shares are known, no client is likelier to have taken part "
+    "than if cohorts were drawn from all but absent = {} clients: where more are away for good, or "
+    "are known to be drawn or not, the others take part more often"
 )
 
 _TOPPED_UP = (
@@ -151,15 +152,14 @@ class SparsifiedPerturbation(Mechanism):
         cohort: r, number of clients whose shares make up the full noise.
         sparsifier: "rand_k" or "top_k" (the mask must come from public data).
         missing: how many shares of a cohort may be missing; with more the round releases nothing.
-        colluding: how many clients' shares the observer may know.
+        colluding: how many shares of a cohort the observer may know. Clients that collude for the
+            whole run know, too, which of them were drawn: count them in ``absent`` as well.
         topped_up: whether the secure sum carries exactly the full noise for every realised
             cohort, the empty one included, whatever is missing; needed where its size varies
             (Poisson, TruncatedPoisson, RandomAllocation).
         absent: how many clients of the population may be away, whoever is drawn. Rounds that
             release something then have those in the cohort who are there: FixedSize and
-            WithReplacement are accounted with the population less ``absent``. With FixedSize,
-            whoever sees the sums and colludes with c clients knows, too, which of these were
-            drawn, and the others were drawn from c fewer.
+            WithReplacement are accounted with the population less ``absent``.
 
     Raises:
         ParameterError: a value out of its range.
@@ -253,9 +253,9 @@ class SparsifiedPerturbation(Mechanism):
                 "a colluder that WithReplacement draws several times knows as many shares of the "
                 "noise, up to all of them; sample with FixedSize, or leave colluding at 0"
             )
-        _ = self.worst_scheme(scheme, Observer.AGGREGATE)
+        _ = self.worst_scheme(scheme)
 
-    def worst_scheme(self, scheme: Scheme, observer: Observer) -> Scheme:
+    def worst_scheme(self, scheme: Scheme) -> Scheme:
         """Return the scheme by which clients look drawn to whoever knows who cannot take part.
 
         Of r drawn from n without replacement, let j be among some a who are known not to be there,
@@ -270,10 +270,9 @@ class SparsifiedPerturbation(Mechanism):
             if scheme.population is None:
                 refuse("absent", away, "be 0 where WithReplacement has no population")
             return replace(scheme, population=max(1, scheme.population - away))
-        if isinstance(scheme, FixedSize):
-            known = away + (0 if observer is Observer.SERVER else self.colluding)
-            left = max(1, scheme.population - known)
-            return FixedSize(min(scheme.size, left), population=left) if known else scheme
+        if isinstance(scheme, FixedSize) and away:
+            left = max(1, scheme.population - away)
+            return FixedSize(min(scheme.size, left), population=left)
         return scheme
 
     def _loss(self, facts: Facts) -> PrivacyLoss:

@@ -231,7 +231,9 @@ def test_draws_with_replacement_are_from_those_who_are_there():
 @pytest.mark.parametrize("delta", [1e-5, 1e-9, 1e-15])
 def test_colluders_know_which_of_them_were_drawn(delta):
     """3 of 4, one of them a colluder: with it or, surely, all three others (Bin mixture, T1)."""
-    step = fp.SparsifiedPerturbation(**{**AWAY, "noise_multiplier": 100.0}, cohort=3, colluding=1)
+    step = fp.SparsifiedPerturbation(
+        **{**AWAY, "noise_multiplier": 100.0}, cohort=3, colluding=1, absent=1
+    )
     run = step.sampled(fp.FixedSize(3, population=4))
     found = fp.epsilon(run, delta=delta, adjacency="replace_one", tolerance=1e-6)
 
