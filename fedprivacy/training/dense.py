@@ -71,7 +71,7 @@ class DenseNetwork:
             parameters: of each client, shape (clients, d); ``into`` may be the same tensor.
             inputs: shape (clients, width, ...).
             labels: shape (clients, width).
-            weights: of the records, shape (clients, width).
+            weights: of the records, shape (clients, width); 0 leaves a record out.
             into: shape (clients, d).
             scale: factor on the gradient.
             keep: factor on what ``into`` holds; 1 where that is ``parameters``.

@@ -18,10 +18,10 @@ from .dense import DenseNetwork
 from .outer import FactoredLayers, is_known
 
 Indices = NDArray[np.int64]
-Batch = tuple[Tensor, Tensor, Tensor]
-"""Inputs, labels and weights of one step of several clients."""
 
 CLIENTS_AT_ONCE = 64
+ALIGNED = 16
+"""Numbers in 64 bytes, to which torch aligns what it allocates."""
 WORKSPACE = 2**20
 """Parameters held for clients at work: a larger model has one client at work at a time."""
 MOST_STEPS = 10**6
@@ -36,7 +36,8 @@ class Schedule:
 
     Args:
         rows: row numbers in the data set, shape (steps, clients, width).
-        sizes: records in each step's batch, at most ``width``; ``rows`` is padded beyond.
+        sizes: records in each step's batch, at most ``width``; beyond that a client's first row
+            stands in ``rows``.
     """
 
     rows: Tensor
@@ -113,7 +114,8 @@ class LocalSGD:
         plans = [self.batches(len(own), generator) for own in clients]
         sizes = tuple(map(len, plans[0]))
         assert all(tuple(map(len, plan)) == sizes for plan in plans)
-        rows = np.zeros((len(sizes), len(plans), max(sizes)), dtype=np.int64)
+        shape = (len(sizes), len(plans), max(sizes))
+        rows = np.broadcast_to(np.array([own[0] for own in clients])[:, None], shape).copy()
         for client, (own, plan) in enumerate(zip(clients, plans, strict=True)):
             for step, batch in enumerate(plan):
                 rows[step, client, : len(batch)] = own[batch]
@@ -147,10 +149,8 @@ class FlatModel:
         if not self.trained:
             refuse("model", type(module).__name__, "have parameters to train")
         self.dimension = sum(shape.numel() for shape in self.shapes.values())
-        self.clients_at_once = min(CLIENTS_AT_ONCE, max(1, WORKSPACE // self.dimension))
         self.dense = DenseNetwork.of(self.module)
         self._pristine = None if is_known(self.module) else copy.deepcopy(self.module)
-        self.vectorises = self.dense is None and self.clients_at_once > 1
         self._settled: tuple[int, ...] | None = None
 
     def _adopt(self, module: nn.Module) -> None:
@@ -161,6 +161,18 @@ class FlatModel:
         self.shapes = {name: parameter.shape for name, parameter in named.items()}
         self.trained = list(named.values())
         self.frozen = [p for p in self.module.parameters() if not p.requires_grad]
+
+    @property
+    def clients_at_once(self) -> int:
+        """How many clients of one size are trained beside each other.
+
+        More than one with a closed form alone, whose arithmetic on one client's numbers does not
+        depend on how many there are. What torch makes of any other layer may: it rounds the end of
+        a row otherwise than its middle, and where that end is depends on the company.
+        """
+        return (
+            1 if self.dense is None else min(CLIENTS_AT_ONCE, max(1, WORKSPACE // self.dimension))
+        )
 
     def flatten(self) -> Tensor:
         """Return a copy of the module's parameters, shape (d,)."""
@@ -189,23 +201,6 @@ class FlatModel:
         result = torch.func.functional_call(self.module, named, (features,))
         return torch.as_tensor(result)
 
-    def gradients(
-        self, parameters: Tensor, features: Tensor, labels: Tensor, weights: Tensor
-    ) -> Tensor:
-        """Return each client's gradient of its weighted cross-entropy, shape (clients, d).
-
-        Args:
-            parameters: of each client, shape (clients, d).
-            features: inputs, shape (clients, width, ...).
-            labels: shape (clients, width).
-            weights: shape (clients, width).
-        """
-        at = parameters.detach().requires_grad_()
-        every = torch.vmap(self.logits, randomness="different")
-        logits = every(at, features).flatten(0, 1)
-        losses = functional.cross_entropy(logits, labels.flatten(), reduction="none")
-        return torch.autograd.grad(losses @ weights.flatten(), at)[0]
-
     def updates(
         self,
         start: Tensor,
@@ -225,18 +220,12 @@ class FlatModel:
         """
         facts = (learning_rate, momentum)
         if self.dense is not None:
-            return self._together(start, records, schedule, *facts)
-        if self.vectorises:
-            self._renew()
-            return self._together(start, records, schedule, *facts)
+            return self._together(self.dense, start, records, schedule, *facts)
         parts = map(schedule.alone, range(schedule.rows.shape[1]))
         return torch.cat([self._alone(start, records, part, *facts) for part in parts])
 
     def settle(self, inputs: Tensor, classes: int) -> None:
-        """Check the model on inputs that are nobody's, and decide how clients are trained.
-
-        Beside each other or one by one: the two round differently, so that neither how many clients
-        are at work nor what their data are may decide it.
+        """Check the model, once, on inputs that are nobody's.
 
         Args:
             inputs: some records', shape (records, ...).
@@ -251,8 +240,6 @@ class FlatModel:
         inputs = inputs[:2].to(self.device)
         with torch.random.fork_rng(devices=[]):
             self._check_outputs(inputs, classes)
-            if self.vectorises:
-                self.vectorises = self._can_vectorise(inputs)
         self._settled = facts
 
     @torch.no_grad()
@@ -270,20 +257,6 @@ class FlatModel:
         if len(shape) != 2 or shape[0] != len(inputs) or shape[1] < classes:
             refuse("model's output", shape, wanted)
 
-    def _can_vectorise(self, inputs: Tensor) -> bool:
-        records = inputs, torch.zeros(len(inputs), dtype=torch.int64, device=self.device)
-        rows = torch.zeros(1, 2, len(inputs), dtype=torch.int64)
-        start = self.flatten()
-        try:
-            self._renew()
-            self._together(start, records, Schedule(rows, (len(inputs),)), 0.0, 0.0)
-        except Exception:  # whatever it is, it is raised again where it is real
-            return False
-        finally:
-            self._renew()
-            self.load(start)
-        return True
-
     def _renew(self) -> None:
         """Take a fresh copy of a module that may remember what it saw, in whatever way."""
         if self._pristine is not None:
@@ -292,35 +265,35 @@ class FlatModel:
 
     def _together(
         self,
+        dense: DenseNetwork,
         start: Tensor,
         records: tuple[Tensor, Tensor],
         schedule: Schedule,
         learning_rate: float,
         momentum: float,
     ) -> Tensor:
-        """Train clients of one size beside each other."""
-        trained = start.repeat(schedule.rows.shape[1], 1)
-        velocity = torch.zeros_like(trained) if momentum else None
-        batches = self._batches(records, schedule.rows)
-        for size, (inputs, labels) in zip(schedule.sizes, batches, strict=True):
-            even = start.new_full((len(trained), size), 1.0 / size)
-            batch = (inputs[:, :size], labels[:, :size], even)
-            if self.dense is not None and velocity is None:
-                self.dense.step(trained, *batch, trained, scale=-learning_rate)
-                continue
-            trained.sub_(self._direction(trained, batch, velocity, momentum), alpha=learning_rate)
-        return start - trained
+        """Train clients of one size beside each other.
 
-    def _direction(
-        self, at: Tensor, batch: Batch, velocity: Tensor | None, momentum: float
-    ) -> Tensor:
-        """Return a step's direction, shape (clients, d); ``velocity`` is brought up to date."""
-        if velocity is None:
-            return self.gradients(at, *batch)
-        if self.dense is None:
-            return velocity.mul_(momentum).add_(self.gradients(at, *batch))
-        self.dense.step(at, *batch, velocity, scale=1.0, keep=momentum)
-        return velocity
+        Products round by where their numbers lie in memory. So that every client's lie alike, at
+        multiples of ``ALIGNED`` from those of the first, batches are filled up with weights of 0.
+        """
+        rows, apart = schedule.rows, len(start) + -len(start) % ALIGNED
+        clients = rows.shape[1]
+        trained, velocity = start.new_zeros(2, clients, apart)[:, :, : len(start)].unbind()
+        trained.copy_(start)
+        filling = rows[:, :, :1].expand(-1, -1, -rows.shape[2] % ALIGNED)
+        batches = self._batches(records, torch.cat([rows, filling], dim=2))
+        for size, (inputs, labels) in zip(schedule.sizes, batches, strict=True):
+            weights = start.new_zeros(clients, size + -size % ALIGNED)
+            weights[:, :size] = 1.0 / size
+            width = weights.shape[1]
+            batch = (inputs[:, :width], labels[:, :width], weights)
+            if not momentum:
+                dense.step(trained, *batch, trained, scale=-learning_rate)
+                continue
+            dense.step(trained, *batch, velocity, scale=1.0, keep=momentum)
+            trained.sub_(velocity, alpha=learning_rate)
+        return start - trained
 
     def _alone(
         self,

@@ -134,7 +134,6 @@ def test_a_client_trains_as_with_torch_s_own_optimiser(name, build, momentum):
     start = model.flatten()
     truth = start - trained(module, features, labels, batches, momentum)
     schedule = optimiser.schedule([rows], np.random.default_rng(1))
-    model.vectorises = False
     update = model.updates(start, (features, labels), schedule, 0.3, momentum)[0]
     torch.testing.assert_close(update, truth, rtol=1e-4, atol=2e-6)
     assert float(truth.abs().max()) > 0.01
