@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -183,6 +184,7 @@ class Experiment:
         settings = {name: value for name, value in self.job.settings.items() if name != "rounds"}
         method = getattr(self.job, "method", type(self.job).__name__)
         model = repr(loop.flat.module) if hasattr(loop, "flat") else ""
+        model = re.sub(r" at 0x[0-9a-f]+", "", model)
         return json.dumps({"method": method, "settings": settings, "model": model})
 
     @property

@@ -12,7 +12,7 @@ import itertools
 import json
 import os
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -22,7 +22,7 @@ from .bound import Bound
 from .errors import ParameterError, listed, refuse
 from .experiment import Experiment, OnRound
 from .ledger import Ledger
-from .mechanisms.base import Run
+from .mechanisms.base import Mechanism, Run
 from .pareto import DIGITS, Pareto, in_words, pareto
 from .relations import Adjacency, Observer
 from .training.jobs import TITLES, Job, job
@@ -184,8 +184,10 @@ class Sweep:
         mine = {row["ledger"] for row in rows}
         if path.exists():
             with open(path, newline="", encoding="utf-8") as file:
-                rows = [*(row for row in csv.DictReader(file) if row["ledger"] not in mine), *rows]
-        writer = csv.DictWriter(text, list(rows[0]))
+                known = [row for row in csv.DictReader(file) if set(row) == set(rows[0])]
+            there = (row for row in known if (self.folder / row["ledger"]).exists())
+            rows = [*(row for row in there if row["ledger"] not in mine), *rows]
+        writer = csv.DictWriter(text, list(rows[-1]))
         writer.writeheader()
         writer.writerows(rows)
         return _replaced(path, text.getvalue())
@@ -211,10 +213,14 @@ class Sweep:
 
         Whoever picks the best of several private runs on the same data has seen all of them.
         """
-        runs = [Ledger.open(path).run() for path in sorted(self.folder.glob("*.ledger"))]
-        whole = Run(tuple(part for run in runs if run is not None for part in run.sequence()))
+        ledgers = [Ledger.open(path) for path in sorted(self.folder.glob("*.ledger"))]
         facts: dict[str, Any] = {"adjacency": self._adjacency, "observer": self.observer}
-        return epsilon_of(whole, delta=self.delta, **facts)
+        upper = epsilon_of(_sequence(one.run() for one in ledgers), delta=self.delta, **facts)
+        known = [run for one in ledgers if (run := one.certain()) is not None]
+        if not known:
+            return replace(upper, lower=0.0, witness=None)
+        lower = epsilon_of(_sequence(known), delta=self.delta, **facts)
+        return replace(upper, lower=min(lower.lower, upper.lower), witness=lower.witness)
 
     @property
     def _adjacency(self) -> Adjacency | str:
@@ -260,6 +266,10 @@ class Sweep:
         if other:
             rule = f"be that of a sweep with the same {other[0]}"
             refuse("folder", str(self.folder), rule, "name another folder")
+
+
+def _sequence(runs: Iterable[Mechanism | None]) -> Mechanism:
+    return Run(tuple(part for run in runs if run is not None for part in run.sequence()))
 
 
 def _replaced(path: Path, text: str) -> Path:

@@ -240,6 +240,7 @@ class _Read:
     rule: str | None = None
     certain: Mechanism | None = None
     doubts: tuple[str, ...] = ()
+    aborted: int = 0
 
 
 def _read(source: Source) -> _Read:
@@ -287,6 +288,7 @@ def _read(source: Source) -> _Read:
         rule=ledger.budget_rule,
         certain=ledger.certain(),
         doubts=ledger.doubts,
+        aborted=aborted,
     )
 
 
@@ -341,6 +343,8 @@ def _single_uploads(read: _Read, facts: Facts) -> PrivacyLoss | None:
     alone = None if read.run is None else single_uploads(read.run)
     if alone is None:
         return None
+    if read.aborted:
+        raise UnsupportedCombination("the uploads of rounds that were aborted were seen as well")
     loss = alone.privacy_loss(facts.adjacency, Observer.SERVER)
     certain = None if read.certain is None else single_uploads(read.certain)
     return replace(loss, witness=_witness(certain, alone, loss))

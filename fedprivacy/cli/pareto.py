@@ -348,6 +348,8 @@ def _setting(
 ) -> tuple[str, Any]:
     told = {key: value for key, value in row.items() if key not in KEYS}
     for name in chosen:
+        if name in KEYS:
+            refuse("--cost", name, "be none of the columns that describe a run")
         if name not in told:
             refuse("--cost", name, f"be a column with a value in row {number}")
     costs = {name: told[name] for name in chosen or told}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import os
 from collections.abc import Iterator
@@ -34,6 +35,18 @@ def lock(fd: int, path: Path) -> None:
             f"{path} is being written by another ledger object or process; wait for it to end, or "
             "read without resume"
         ) from error
+
+
+def born(unborn: Path, path: Path) -> None:
+    """Give a whole file its name; FileExistsError where something else has it."""
+    try:
+        os.link(unborn, path)
+    except OSError as error:
+        if error.errno not in (errno.EPERM, errno.ENOTSUP, errno.ENOSYS):
+            raise
+        if path.exists():
+            raise FileExistsError(path) from error
+        os.rename(unborn, path)
 
 
 def write_all(fd: int, data: bytes) -> None:

@@ -21,7 +21,7 @@ from ..mechanisms import Mechanism, Run, SampledMechanism
 from ..mechanisms.actual import as_observed, as_released
 from ..relations import Adjacency, Facts, Observer, Unit
 from ..sampling import FixedSize, TruncatedPoisson, WithReplacement
-from .files import explained, lock, sync_folder, write_all
+from .files import born, explained, lock, sync_folder, write_all
 from .history import History, Round, read
 from .lines import (
     FORMAT,
@@ -111,7 +111,9 @@ class Ledger:
             nonce=os.urandom(16).hex(),
         )
         target = Path(path)
-        unborn = target.with_name(f".{target.name}.{header.nonce}")
+        if not target.name:
+            refuse("path", str(path), "name a file")
+        unborn = target.with_name(f".{header.nonce}")
         with explained(target, "create it"):
             if target.exists():
                 raise FileExistsError(target)
@@ -121,9 +123,9 @@ class Ledger:
             try:
                 lock(fd, target)
                 ledger._append(header)
-                os.link(unborn, target)
+                born(unborn, target)
             finally:
-                unborn.unlink()
+                unborn.unlink(missing_ok=True)
             sync_folder(target.parent)
         return ledger
 
@@ -318,8 +320,8 @@ class Ledger:
 
     @property
     def nonce(self) -> str:
-        """What no other ledger shares; empty in files of before it was written."""
-        return self._header.nonce
+        """What no other ledger shares; for files of before it was written, where the file is."""
+        return self._header.nonce or str(self.path.resolve())
 
     @property
     def place(self) -> tuple[int, str]:
@@ -455,7 +457,7 @@ class Ledger:
         for r in self._history.rounds:
             if r.aborted is None:
                 noise = (r.clip_norm, r.noise_std, r.noise_used)
-                key = (id(r.mechanism), *noise, r.done is None)
+                key = (id(r.mechanism), *noise, _released(r))
                 first.setdefault(key, r)
                 counts[key] = counts.get(key, 0) + 1
         return [_group(r, counts[key]) for key, r in first.items()]
@@ -487,10 +489,15 @@ def _in_sequence(counted: list[tuple[Mechanism, int]]) -> Mechanism | None:
     return Run(tuple(steps)) if steps else None
 
 
+def _released(r: Round) -> bool:
+    """Return whether a round surely released something: confirmed, and somebody of it arrived."""
+    return r.done is not None and (r.done.arrived > 0 or r.done.cohort == 0)
+
+
 def _group(r: Round, count: int) -> _Group:
     noise = {"clip_norm": r.clip_norm, "planned_std": r.noise_std, "used_std": r.noise_used}
     actual = as_released(r.mechanism, **noise)
-    certain = None if r.done is None else as_observed(r.mechanism, **noise)
+    certain = as_observed(r.mechanism, **noise) if _released(r) else None
     if actual == r.mechanism:
         return _Group(actual, certain, count)
     which = f"round {r.index}" if count == 1 else f"{count} rounds, the first of them {r.index},"

@@ -116,6 +116,11 @@ def _alone(leaf: Leaf) -> Leaf:
             "the noise is topped up to the realised cohort, so a single upload's share has no "
             "fixed size; without secure aggregation let every client add the whole noise"
         )
+    if leaf.absent:
+        raise UnsupportedCombination(
+            "clients may be away for good (absent), so that the others are drawn more often than "
+            "the scheme says; this line has no theorem for that"
+        )
     return Gaussian(
         noise_multiplier=leaf.noise_multiplier / math.sqrt(leaf.cohort),
         clip_norm=leaf.clip_norm,

@@ -182,6 +182,12 @@ class SampledMechanism(Mechanism):
         worst = self.inner.worst_scheme(self.scheme)
         if worst == self.scheme:
             return as_stated
+        if facts.adjacency is Adjacency.ADD_REMOVE:
+            raise UnsupportedCombination(
+                "how often clients that are away, or known, are drawn tells how many others there "
+                "are, so no theorem covers add_remove with absent; account for zero_out or "
+                "replace_one, or top the noise up"
+            )
         loss = worst.amplify(self.inner, facts.adjacency, facts.observer)
         return replace(loss, witness=as_stated.witness)
 
@@ -195,6 +201,9 @@ class CohortMechanism(Mechanism):
 
     def __post_init__(self) -> None:
         _check_kind(self.scheme)
+        self.inner.check_scheme(self.scheme)
+        if self.inner.worst_scheme(self.scheme) != self.scheme:
+            refuse("absent", "above 0", "be 0 inside a cohort", "it is for sampled() clients")
 
     @property
     def protects(self) -> Unit | None:

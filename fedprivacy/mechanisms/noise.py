@@ -37,6 +37,8 @@ def norm(value: Any) -> float:
 
     Squares of single precision neither overflow nor vanish in double; of double they are scaled.
     """
+    if isinstance(value, np.ndarray) and value.itemsize < 8:
+        return float(np.linalg.norm(value.reshape(-1).astype(np.float64)))
     if not isinstance(value, np.ndarray) and value.element_size() < 8:
         double = value.new_empty(0).double().dtype
         return float(value.norm(dtype=double))

@@ -105,8 +105,9 @@ class Sparsification:
         shape = None if mask is None else tuple(getattr(mask, "shape", ()))
         if shape != (self.kept,):
             refuse("mask", shape, f"have shape ({self.kept},)", "pass kept indices")
-        if not str(mask.dtype).removeprefix("torch.").startswith(("int", "uint")):
-            refuse("mask", mask.dtype, "hold whole numbers", "pass kept indices")
+        whole = ("int",) if isinstance(mask, np.ndarray) else ("torch.int32", "torch.int64")
+        if not str(mask.dtype).startswith(whole):
+            refuse("mask", mask.dtype, "hold whole numbers", "pass kept indices, int64")
         low, high = int(mask.min()), int(mask.max())
         if low < 0 or high >= self.dimension:
             refuse("mask", (low, high), f"hold indices from 0 to {self.dimension - 1}")

@@ -29,8 +29,8 @@ from ..mechanisms import (
 )
 from ..mechanisms.noise import normal_like
 from ..relations import Unit
-from ..sampling import RandomAllocation, Scheme, Shuffled, WithReplacement, expected_size
-from .collect import Collected
+from ..sampling import Everyone, RandomAllocation, Scheme, Shuffled, WithReplacement, expected_size
+from .collect import MOST, Collected
 from .data import FederatedData
 from .models import ModelFactory
 from .optimise import FlatModel, LocalSGD, checked_rates, default_device
@@ -248,9 +248,12 @@ class FederatedAveraging:
             shape = tuple(state.parameters.shape)
             refuse("state.parameters", shape, f"have shape ({self.flat.dimension},)")
         check_ledger(ledger, self.round_mechanism, self.seed)
-        population = getattr(self.scheme, "population", None)
-        if population not in (None, data.population):
+        population = getattr(self.scheme, "population", data.population)
+        if population != data.population:
             refuse("population", data.population, f"equal the scheme's population = {population}")
+        most = 0 if self.perturbation is None else _largest(self.scheme, data.population)
+        if most > MOST:
+            refuse("cohort", most, f"be at most {MOST}", "sums of more would round too much")
         if data.features.dtype != torch.float32:
             refuse("features", data.features.dtype, "be torch.float32", "pass features.float()")
         self.flat.settle(data.test_features, data.num_classes)
@@ -376,6 +379,13 @@ class FederatedAveraging:
 
     def _generator(self, stream: str, number: int) -> np.random.Generator:
         return generator_for(self.seed, number, stream)
+
+
+def _largest(scheme: Scheme, population: int) -> int:
+    """Return how many contributions a round surely has at most, 0 where that is left to chance."""
+    if isinstance(scheme, Everyone):
+        return population
+    return int(getattr(scheme, "size", getattr(scheme, "draws", 0)))
 
 
 @contextmanager

@@ -168,6 +168,7 @@ class AveragingJob:
             found["clip_norm"] = loop.perturbation.clip_norm
         kept = getattr(sparse, "kept", loop.flat.dimension)
         found |= {"parameters": loop.flat.dimension, "sent": kept}
+        found |= {name: getattr(self, name) for name in _AWAY if getattr(self, name)}
         return found | {name: getattr(loop, name) for name in names}
 
     @property

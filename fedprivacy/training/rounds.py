@@ -6,8 +6,6 @@ little: budget asked, ``intent`` on disk, budget charged, noise drawn, release, 
 
 from __future__ import annotations
 
-import weakref
-from collections import Counter
 from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -110,15 +108,14 @@ class Loop(Protocol[S]):
         """Run one round: the next state and what the server saw."""
 
 
-_CHARGED: dict[int, tuple[weakref.ref[Any], Counter[str]]] = {}
+_CHARGED: dict[int, tuple[RoundBudget, dict[str, set[int]]]] = {}
+"""Budgets that loops have charged, and which rounds of which ledgers; they are few and small."""
 
 
-def _charged(budget: RoundBudget) -> Counter[str]:
-    """Return how many rounds of each ledger, by its nonce, were charged to a budget."""
-    known = _CHARGED.get(id(budget))
-    if known is None or known[0]() is not budget:
-        known = _CHARGED[id(budget)] = weakref.ref(budget), Counter()
-    return known[1]
+def _charged(budget: RoundBudget, ledger: Ledger) -> set[int]:
+    """Return which rounds of a ledger were charged to a budget."""
+    _, ledgers = _CHARGED.setdefault(id(budget), (budget, {}))
+    return ledgers.setdefault(ledger.nonce, set())
 
 
 def charge_past(ledger: Ledger, budget: RoundBudget) -> None:
@@ -126,11 +123,11 @@ def charge_past(ledger: Ledger, budget: RoundBudget) -> None:
 
     After a crash the budget is a new one, and the rounds before it are in the ledger alone.
     """
-    charged = _charged(budget)
-    spent = [one for one in ledger.rounds if one.spent]
-    for one in spent[charged[ledger.nonce] :]:
-        budget.spend(one.mechanism)
-        charged[ledger.nonce] += 1
+    charged = _charged(budget, ledger)
+    for one in ledger.rounds:
+        if one.spent and one.index not in charged:
+            budget.spend(one.mechanism)
+            charged.add(one.index)
 
 
 class Entry:
@@ -194,7 +191,7 @@ class Entry:
         if self.budget is not None and self.mechanism is not None:
             self.budget.spend(self.mechanism)
             if self.ledger is not None:
-                _charged(self.budget)[self.ledger.nonce] += 1
+                _charged(self.budget, self.ledger).add(self._number)
 
     def abort(self, reason: str) -> None:
         """Say that nothing was released."""

@@ -290,3 +290,37 @@ def test_what_the_server_may_see_the_others_may():
     found = fp.audit(run, claim=(25.0, 1e-3), adjacency="zero_out")
     assert found.verdict == "HOLDS" and "to the server too" in found.reasons[0]
     assert found.bounds["aggregate"]["pld"].upper > 25.0 > found.bounds["server"]["pld"].upper
+
+
+def test_a_round_in_which_nobody_answered_makes_no_claim_fail(tmp_path):
+    whole = SMALL.sampled(fp.Everyone())
+    path = tmp_path / "a"
+    facts = {"unit": "client", "adjacency": "zero_out", "claim": (1.0, 1e-5)}
+    with fp.Ledger.create(path, **facts) as ledger:
+        for arrived in (9, 0):
+            number = ledger.intent(whole, clip_norm=1.0, noise_std=2.0)
+            ledger.done(number, cohort=9, arrived=arrived, refused=0, noise_std=2.0)
+        ledger.close()
+    once, twice = (fp.epsilon(whole * n, delta=1e-5, adjacency="zero_out") for n in (1, 2))
+    found = fp.audit(path).bound
+    assert found.lower == pytest.approx(once.lower, abs=1e-3)
+    assert found.upper == pytest.approx(twice.upper, abs=1e-3)
+
+
+@pytest.mark.parametrize("absent", [0, 40])
+def test_what_a_server_without_a_secure_sum_saw_in_aborted_rounds_is_not_forgotten(
+    tmp_path, absent
+):
+    one = fp.SparsifiedPerturbation(
+        noise_multiplier=2.0, clip_norm=1.0, kept=1, dimension=1, cohort=9, absent=absent
+    ).sampled(fp.FixedSize(9, population=90))
+    path = tmp_path / "a"
+    facts = {"unit": "client", "adjacency": "zero_out", "claim": (1.0, 1e-5)}
+    with fp.Ledger.create(path, **facts) as ledger:
+        number = ledger.intent(one, clip_norm=1.0, noise_std=2.0)
+        ledger.done(number, cohort=9, arrived=9, refused=0, noise_std=2.0)
+        assert ("single uploads" in fp.audit(path).bounds) == (absent == 0)
+        ledger.abort(ledger.intent(one, clip_norm=1.0, noise_std=2.0), "too few")
+    found = fp.audit(path)
+    assert "single uploads" not in found.bounds
+    assert ("aborted" if absent == 0 else "away") in found.unsupported["single uploads"]

@@ -312,7 +312,8 @@ def test_a_grid(capsys):
         ("label,noise_multiplier,x\na,1,1\n", ["--maximise", "y"], "maximise"),
         ("label,noise_multiplier,x\na,1,1\n", ["--rounds", "3"], "stand alone"),
         ("label,noise_multiplier,x\na,1,1\n", ["--digits", "0"], "digits"),
-        ("label,noise_multiplier,x\na,1,1\n", ["--cost", "rounds"], "--cost must be a column"),
+        ("label,noise_multiplier,x\na,1,1\n", ["--cost", "y"], "--cost must be a column"),
+        ("label,noise_multiplier,x\na,1,1\n", ["--cost", "label"], "none of the columns"),
         ("label,noise_multiplier,x\na,1,1\n", ["--output", "a.nothing"], "end in one of"),
     ],
 )

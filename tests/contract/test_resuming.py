@@ -283,6 +283,20 @@ def test_a_budget_for_two_ledgers_is_charged_with_the_rounds_of_both(tmp_path):
     assert again.spent().upper == pytest.approx(six.upper, abs=2e-3)
 
 
+def test_a_round_beside_train_is_not_taken_for_one_before_it(tmp_path):
+    """Which rounds were charged counts, not how many."""
+    dear, cheap = (job("dp-fedavg", rounds=4).loop(level, None) for level in (0.5, 50.0))
+    data = job("dp-fedavg", rounds=4).data
+    facts = {"unit": "client", "adjacency": "zero_out"}
+    with fp.Ledger.create(tmp_path / "run.ledger", **facts) as ledger:
+        train(dear, data, rounds=1, ledger=ledger)
+        budget = fp.Budget(epsilon=500.0, delta=1e-3, adjacency="zero_out")
+        cheap.step(cheap.init(), data, ledger=ledger, budget=budget)
+        train(cheap, data, rounds=1, ledger=ledger, budget=budget)
+        known = fp.account(ledger, delta=1e-3)
+    assert budget.spent().upper == pytest.approx(known.upper, rel=1e-3)
+
+
 def test_a_ledger_is_there_whole_or_not_at_all(tmp_path, monkeypatch):
     """A crash before the header is on disk leaves nothing in the way."""
 

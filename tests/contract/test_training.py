@@ -121,7 +121,7 @@ class Journal:
         aborted = [number for kind, number, _ in self.lines if kind == "abort"]
         begun = [line for line in self.lines if line[0] == "intent"]
         return [
-            SimpleNamespace(mechanism=facts["mechanism"], spent=number not in aborted)
+            SimpleNamespace(index=number, mechanism=facts["mechanism"], spent=number not in aborted)
             for _, number, facts in begun
         ]
 
