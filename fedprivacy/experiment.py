@@ -123,7 +123,7 @@ class Experiment:
             rounds=self.job.rounds,
             checkpoint=checkpoint,
             on_round=scores,
-            description=self._described(loop),
+            description=self._description(loop),
         )
         return scores.record(done)
 
@@ -137,7 +137,7 @@ class Experiment:
             self._check_affordable(plan, level)
             if checkpoint is not None and checkpoint.exists():
                 past = Checkpoint.read(checkpoint)
-                past.check(None, self.job.data, self._described(loop), private=True)
+                past.check(None, self.job.data, self._description(loop), private=True)
             ledger = self._new_ledger(path, plan, level)
         else:
             known = Ledger.open(path)
@@ -166,7 +166,7 @@ class Experiment:
                 budget=self._budget,
                 checkpoint=checkpoint,
                 on_round=on_round,
-                description=self._described(loop),
+                description=self._description(loop),
             )
         except BudgetExhausted:
             if not before or checkpoint is None:
@@ -176,10 +176,10 @@ class Experiment:
     def _finished(self, loop: Loop[Any], path: Path, ledger: Ledger) -> TrainingResult[Any]:
         """Return what a checkpoint holds, as the end of its run."""
         found = Checkpoint.read(path, loop.device)
-        found.check(ledger, self.job.data, self._described(loop))
+        found.check(ledger, self.job.data, self._description(loop))
         return TrainingResult((), found.state(loop.init()), found.upload_bytes)
 
-    def _described(self, loop: Any) -> str:
+    def _description(self, loop: Any) -> str:
         """Return what is trained, but for the number of rounds: that may be raised."""
         settings = {name: value for name, value in self.job.settings.items() if name != "rounds"}
         method = getattr(self.job, "method", type(self.job).__name__)

@@ -156,6 +156,7 @@ class Sweep:
             ParameterError: see the class.
         """
         experiment = self.experiment(label)
+        # Refuses what does not fit while the folder is not yet made.
         experiment.job.loop(experiment.setting, experiment.seed)
         self._open_folder()
         ledger = self._ledger(label)

@@ -105,7 +105,7 @@ def account(
             "audit it against the budget that its filter kept"
         )
     if read.doubts:
-        raise UnsupportedCombination(f"{'; '.join(read.doubts)}: what was done was not this run")
+        raise UnsupportedCombination(f"{read.doubts}: what was done was not this run")
     loss = _loss(read, _facts(read, adjacency, observer))
     return accountant_named(accountant, tolerance).compose(loss).epsilon(target)
 
@@ -153,8 +153,8 @@ def audit(
     verdict, reason = _judge(bounds[str(facts.observer)], more, epsilon, delta)
     if read.doubts:
         verdict = Verdict.CANNOT_BE_CERTIFIED
-        told = "; ".join(read.doubts)
-        reason = f"{told}: what was done was not this run, whose numbers certify nothing of it."
+        told = "what was done was not this run, whose numbers certify nothing of it"
+        reason = f"{read.doubts}: {told}."
     try:
         alone = _single_uploads(read, facts)
         bounds |= {} if alone is None else {SINGLE: _every_accountant(alone, delta, tolerance)}
@@ -216,7 +216,7 @@ def _kept_by_filter(read: _Read, facts: Facts, epsilon: float, delta: float) -> 
             "outputs might have spent it all"
         )
     if read.doubts:
-        return "; ".join(read.doubts)
+        return read.doubts
     if read.run is not None and not budget.keeps(read.run.sequence()):
         return "the sum of the rounds' Renyi divergences exceeds what the budget permits"
     return ""
@@ -239,7 +239,7 @@ class _Read:
     adaptive: bool = False
     rule: str | None = None
     certain: Mechanism | None = None
-    doubts: tuple[str, ...] = ()
+    doubts: str = ""
     aborted: int = 0
 
 
@@ -287,7 +287,7 @@ def _read(source: Source) -> _Read:
         adaptive=ledger.schedule == "adaptive",
         rule=ledger.budget_rule,
         certain=ledger.certain(),
-        doubts=ledger.doubts,
+        doubts="; ".join(ledger.doubts),
         aborted=aborted,
     )
 
@@ -333,8 +333,10 @@ def _loss(read: _Read, facts: Facts) -> PrivacyLoss:
 
 def _witness(certain: Mechanism | None, run: Mechanism, loss: PrivacyLoss) -> Witness | None:
     """Return what is attained by what was surely released."""
-    if certain is None or certain == run:
-        return loss.witness if certain is not None else None
+    if certain is None:
+        return None
+    if certain == run:
+        return loss.witness
     return certain.privacy_loss(loss.facts.adjacency, loss.facts.observer).witness
 
 

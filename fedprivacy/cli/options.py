@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any, TypeVar
 
 import click
@@ -149,6 +149,16 @@ def run_of(
     scheme = _scheme(sampling_probability, cohort, population, largest_cohort)
     one = Gaussian(noise_multiplier=noise_multiplier, unit=unit).sampled(scheme)
     return one * (1 if rounds is None else rounds)
+
+
+def once_each(pairs: Iterable[tuple[str, Any]]) -> dict[str, Any]:
+    """Return (name, value) pairs as a dict; a name that is given twice is refused."""
+    found: dict[str, Any] = {}
+    for name, value in pairs:
+        if name in found:
+            refuse("--set", name, "be given once", "several values go with commas, where they may")
+        found[name] = value
+    return found
 
 
 def show(data: dict[str, Any], as_json: bool, text: Callable[[], None]) -> None:

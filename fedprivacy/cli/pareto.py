@@ -14,8 +14,7 @@ import click
 
 from ..errors import integer, listed, positive, refuse
 from ..mechanisms import Mechanism
-from .options import as_json, cli, facts_options, run_of, show
-from .train import once_each
+from .options import as_json, cli, facts_options, once_each, run_of, show
 
 if TYPE_CHECKING:
     from ..search import Settings

@@ -7,8 +7,8 @@ from typing import Any
 
 import click
 
-from .options import as_json, cli, show
-from .train import data_options, once_each, values_of
+from .options import as_json, cli, once_each, show
+from .train import data_options, values_of
 
 
 @cli.command()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,7 +11,7 @@ import click
 
 from ..errors import refuse
 from .ledgers import audit_data, show_audit
-from .options import ADJACENCIES, OBSERVERS, as_json, cli, options, show
+from .options import ADJACENCIES, OBSERVERS, as_json, cli, once_each, options, show
 
 if TYPE_CHECKING:
     from ..experiment import Experiment
@@ -251,16 +250,6 @@ def _setting(text: str) -> tuple[str, Any]:
     if len(values) != 1:
         refuse("--set", text, "be NAME=VALUE with a number", "such as --set local_steps=20")
     return name, values[0]
-
-
-def once_each(pairs: Iterable[tuple[str, Any]]) -> dict[str, Any]:
-    """Return (name, value) pairs as a dict; a name that is given twice is refused."""
-    found: dict[str, Any] = {}
-    for name, value in pairs:
-        if name in found:
-            refuse("--set", name, "be given once", "several values go with commas, where they may")
-        found[name] = value
-    return found
 
 
 def values_of(text: str) -> tuple[str, list[Any]]:

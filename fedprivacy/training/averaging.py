@@ -256,7 +256,7 @@ class FederatedAveraging:
             refuse("cohort", most, f"be at most {MOST}", "sums of more would round too much")
         if data.features.dtype != torch.float32:
             refuse("features", data.features.dtype, "be torch.float32", "pass features.float()")
-        self.flat.settle(data.test_features, data.num_classes)
+        self.flat.check_outputs(data.test_features, data.num_classes)
         travels = self._travels(self._secure_sum(data.population))
         if travels.sparsifier is Sparsifier.TOP_K and travels.kept < travels.dimension:
             data.public()
@@ -369,9 +369,7 @@ class FederatedAveraging:
             return self.expected_cohort
         if secure is self.perturbation:
             return secure.cohort
-        if isinstance(self.scheme, WithReplacement):
-            return self.scheme.draws
-        return expected_size(self.scheme, population)
+        return contributions(self.scheme, population)
 
     def _after(self, state: State, parameters: Tensor) -> State:
         rate = state.learning_rate * self.learning_rate_decay
@@ -379,6 +377,13 @@ class FederatedAveraging:
 
     def _generator(self, stream: str, number: int) -> np.random.Generator:
         return generator_for(self.seed, number, stream)
+
+
+def contributions(scheme: Scheme, population: int) -> int:
+    """Return how many contributions a round has, on average where their number varies."""
+    if isinstance(scheme, WithReplacement):
+        return scheme.draws
+    return expected_size(scheme, population)
 
 
 def _largest(scheme: Scheme, population: int) -> int:

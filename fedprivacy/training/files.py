@@ -215,7 +215,6 @@ def check_model(model: ModelFactory, data: FederatedData) -> None:
             if not isinstance(outputs, Tensor) or tuple(outputs.shape) != wanted:
                 got = tuple(outputs.shape) if isinstance(outputs, Tensor) else type(outputs)
                 refuse("model's output", got, f"have shape (records, {data.num_classes} classes)")
-            flat.settle(features, data.num_classes)
             flat.updates(flat.flatten(), (features, labels), plan, 0.1)
             flat.evaluate(flat.flatten(), features, labels)
         except ParameterError:

@@ -18,9 +18,8 @@ from torch import Tensor
 from ..errors import integer, listed, refuse
 from ..mechanisms import Mechanism, SparsifiedPerturbation
 from ..relations import Adjacency, Unit
-from ..sampling import WithReplacement
 from .agents import AgentData, Logistic
-from .averaging import FederatedAveraging, State
+from .averaging import FederatedAveraging, State, contributions
 from .chains import ChainState, Sampling
 from .data import FederatedData
 from .hamiltonian import HamiltonianSampling
@@ -191,13 +190,8 @@ class AveragingJob:
     @property
     def upload_per_client(self) -> float:
         """What a client sends in the whole run on average, in MB: the paper's 32 k T r / n bits."""
-        loop = self.loop(None if self.knob is None else 1.0, None)
-        sparse = loop.perturbation or loop.sparsification
-        kept = getattr(sparse, "kept", loop.flat.dimension)
-        members = loop.scheme.rate * self.units
-        if isinstance(loop.scheme, WithReplacement):
-            members = float(loop.scheme.draws)
-        return 4e-6 * kept * self.rounds * members / self.units
+        members = contributions(self.preset.scheme, self.units)
+        return 4e-6 * float(self.settings["sent"]) * self.rounds * members / self.units
 
     def run(self, level: float) -> Mechanism:
         """Return the run; sparsifying and the clip norm cancel out of its privacy loss."""

@@ -151,7 +151,7 @@ class FlatModel:
         self.dimension = sum(shape.numel() for shape in self.shapes.values())
         self.dense = DenseNetwork.of(self.module)
         self._pristine = None if is_known(self.module) else copy.deepcopy(self.module)
-        self._settled: tuple[int, ...] | None = None
+        self._checked: tuple[int, ...] | None = None
 
     def _adopt(self, module: nn.Module) -> None:
         """Train in this module from now on."""
@@ -221,10 +221,12 @@ class FlatModel:
         facts = (learning_rate, momentum)
         if self.dense is not None:
             return self._together(self.dense, start, records, schedule, *facts)
+        if schedule.rows.shape[1] == 1:
+            return self._alone(start, records, schedule, *facts)
         parts = map(schedule.alone, range(schedule.rows.shape[1]))
         return torch.cat([self._alone(start, records, part, *facts) for part in parts])
 
-    def settle(self, inputs: Tensor, classes: int) -> None:
+    def check_outputs(self, inputs: Tensor, classes: int) -> None:
         """Check the model, once, on inputs that are nobody's.
 
         Args:
@@ -235,19 +237,14 @@ class FlatModel:
             ParameterError: the model cannot be called on them, or has too few outputs.
         """
         facts = (*inputs.shape[1:], classes)
-        if self._settled == facts:
+        if self._checked == facts:
             return
-        inputs = inputs[:2].to(self.device)
-        with torch.random.fork_rng(devices=[]):
-            self._check_outputs(inputs, classes)
-        self._settled = facts
-
-    @torch.no_grad()
-    def _check_outputs(self, inputs: Tensor, classes: int) -> None:
         self._renew()
+        inputs = inputs[:2].to(self.device)
         wanted = f"return shape (records, {classes} classes or more)"
         try:
-            outputs: object = self.module(inputs.clone())
+            with torch.no_grad(), torch.random.fork_rng(devices=[]):
+                outputs: object = self.module(inputs.clone())
         except Exception as error:
             told = f"be called on inputs of shape {tuple(inputs.shape)} ({error})"
             refuse("model", type(self.module).__name__, told)
@@ -256,6 +253,7 @@ class FlatModel:
         shape = tuple(outputs.shape)
         if len(shape) != 2 or shape[0] != len(inputs) or shape[1] < classes:
             refuse("model's output", shape, wanted)
+        self._checked = facts
 
     def _renew(self) -> None:
         """Take a fresh copy of a module that may remember what it saw, in whatever way."""

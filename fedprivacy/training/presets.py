@@ -8,7 +8,7 @@ from typing import Any
 from ..errors import integer, listed, positive, refuse
 from ..mechanisms import Sparsification, SparsifiedPerturbation
 from ..sampling import FixedSize, Poisson, Scheme, WithReplacement, expected_size
-from .averaging import FederatedAveraging
+from .averaging import FederatedAveraging, contributions
 from .data import FederatedData
 from .models import ModelFactory, logistic, mlp
 
@@ -131,18 +131,11 @@ class Preset:
             clip_norm=self.clip_norm,
             kept=kept,
             dimension=dimension,
-            cohort=_members(plain.scheme, self.data.population),
+            cohort=contributions(plain.scheme, self.data.population),
             sparsifier=sparsifier,
             topped_up=isinstance(plain.scheme, Poisson),
         )
         return replace(plain, perturbation=perturbation)
-
-
-def _members(scheme: Scheme, population: int) -> int:
-    """Return how many contributions a round has, on average where their number varies."""
-    if isinstance(scheme, WithReplacement):
-        return scheme.draws
-    return expected_size(scheme, population)
 
 
 def preset_for(data: FederatedData, model: ModelFactory | None = None) -> Preset:
