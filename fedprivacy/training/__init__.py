@@ -7,37 +7,23 @@ try:
 except ImportError as error:
     raise ParameterError("training needs torch; pip install 'fedprivacy[train]'") from error
 
-from .agents import AgentData, AgentLoss, LeastSquares, Logistic, ModuleLoss
-from .averaging import FederatedAveraging, State
+from ..systems.averaging.collect import Collected
+from ..systems.averaging.loop import FederatedAveraging, State
+from ..systems.averaging.upload import pack, unpack, upload_size
+from ..systems.fa_hmc.loop import HamiltonianSampling
+from ..systems.fa_ld.loop import LangevinSampling
+from ..systems.fed_plt.agents import AgentData, AgentLoss, LeastSquares, Logistic, ModuleLoss
+from ..systems.fed_plt.loop import FederatedSplitting, SplittingState
+from ..systems.fed_plt.solvers import LocalSolver
 from .chains import ChainState
 from .checkpoint import TrainingResult, load, save, train
-from .collect import Collected
 from .data import FederatedData, digits, federate, partition_by_label, partition_iid
 from .fashion import fashion_mnist
-from .hamiltonian import HamiltonianSampling
-from .langevin import LangevinSampling
 from .models import cnn, logistic, mlp
 from .optimise import FlatModel, LocalSGD
-from .posterior import (
-    GaussianPosterior,
-    Likelihood,
-    Posterior,
-    SoftmaxRegression,
-    classifier,
-)
-from .predictive import (
-    Diagnostics,
-    Scores,
-    diagnose,
-    fitted_w2,
-    gaussian_fit,
-    predictive,
-    score,
-)
+from .posterior import GaussianPosterior, Likelihood, Posterior, SoftmaxRegression, classifier
+from .predictive import Diagnostics, Scores, diagnose, fitted_w2, gaussian_fit, predictive, score
 from .rounds import Loop, RoundInfo
-from .solvers import LocalSolver
-from .splitting import FederatedSplitting, SplittingState
-from .upload import pack, unpack, upload_size
 
 __all__ = [
     "AgentData",
