@@ -57,7 +57,7 @@ class PldAccountant(Accountant):
     """Composes privacy-loss distributions.
 
     Both ends are certified. One curve alone is answered from its tails. Compositions are inverted
-    from their moments on a line of the complex plane (see ``fedprivacy.loss.profiles.inversion``), in
+    from their moments on a line of the complex plane (``fedprivacy.loss.profiles.inversion``), in
     milliseconds whatever the number of rounds. Where no line suits the whole run, its rounds are
     cut where their loss becomes large (``fedprivacy.loss.profiles.cut``). Where a curve has no such
     moments, or they do not give the asked tolerance, one lattice that dominates the pair and
