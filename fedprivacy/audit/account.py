@@ -9,15 +9,15 @@ from pathlib import Path
 from typing import Any
 
 from ..accountants import ACCOUNTANTS
-from ..answers import accountant_named
 from ..bound import Bound, Verdict
-from ..budget import Budget
 from ..errors import UnsupportedCombination, member, non_negative, open_unit, refuse
 from ..ledger import Ledger
 from ..loss import IDENTITY
 from ..mechanisms import Mechanism
 from ..mechanisms.actual import single_uploads
 from ..privacy_loss import PrivacyLoss, Witness
+from ..questions.budget import Budget
+from ..questions.epsilon import accountant_named
 from ..relations import Adjacency, Facts, Observer
 
 Source = Ledger | Mechanism | str | PathLike[str]

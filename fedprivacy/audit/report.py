@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..answers import epsilon, profile
 from ..bound import Bound, shown
 from ..errors import refuse
 from ..mechanisms import Mechanism
+from ..questions.epsilon import epsilon, profile
 from ..relations import Adjacency, Facts, Observer, Unit
 from .account import NOT_COUNTED, Audit
 
