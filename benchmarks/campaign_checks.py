@@ -16,12 +16,13 @@ import campaign_worlds as worlds
 from campaign_settings import Draw, Node, Setting, gaussian
 
 import fedprivacy as fp
-from fedprivacy.accountants import ACCOUNTANTS, direct, pld
+from fedprivacy.accountants import ACCOUNTANTS, pld
 from fedprivacy.errors import FedPrivacyError, UnsupportedCombination
-from fedprivacy.loss import Composed, Curve, Side, inversion, jumps, kinds
-from fedprivacy.loss.lattice import TooLarge
-from fedprivacy.loss.lines import NoSpectrum
-from fedprivacy.loss.trimming import trim
+from fedprivacy.loss import Composed, Curve, Side, kinds
+from fedprivacy.loss.moments.line import NoSpectrum
+from fedprivacy.loss.pairs.lattice import TooLarge
+from fedprivacy.loss.profiles import cut, direct, inversion
+from fedprivacy.loss.profiles.trimming import trim
 from fedprivacy.privacy_loss import PrivacyLoss
 
 _DEADLINE = 0.5
@@ -269,19 +270,19 @@ def _certified(loss: PrivacyLoss, bound: Any) -> float:
 
 def ways(curve: Curve, delta: float, tolerance: float) -> Iterator[tuple[str, Callable[[], Any]]]:
     """Name and call of everything that brackets one orientation's epsilon."""
-    cut, slack = trim(curve, pld._SLACK * delta)
+    trimmed, slack = trim(curve, pld._SLACK * delta)
     for smooth in (False, True):
         name = "smoothed inversion" if smooth else "inversion"
 
         def invert(smooth: bool = smooth) -> Any:
-            return inversion.epsilon_interval(cut, delta, tolerance, smooth, slack)
+            return inversion.epsilon_interval(trimmed, delta, tolerance, smooth, slack)
 
         yield name, invert
     yield "whole", lambda: pld._epsilon_of(curve, delta, tolerance, _DEADLINE, 0.0)[:2]
     if not isinstance(curve, Composed):
         yield "tails", lambda: [direct.epsilon(curve, delta, side) for side in (Side.DOWN, Side.UP)]
         return
-    yield "cut", lambda: jumps.epsilon_interval(curve, delta, tolerance, _DEADLINE)[:2]
+    yield "cut", lambda: cut.epsilon_interval(curve, delta, tolerance, _DEADLINE)[:2]
     step = min(16.0 * math.sqrt(tolerance / (4.0 * curve.count)), 1.0)
     for name, share in (("coarse lattice", 1.0), ("fine lattice", 0.13)):
         yield name, lambda share=share: _lattice(curve, delta, share * step)

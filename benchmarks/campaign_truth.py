@@ -313,22 +313,28 @@ def _integral(show: Show, epsilon: float, tilt: float, fine: float) -> tuple[flo
         n * (math.log(s) if s > 0 else -math.inf)
         for (_, n), (_, s) in zip(rounds, weights, strict=True)
     )
-    total, reached = 0.0, False
-    for begin in range(0, _NODES, 200):
-        v = step * np.arange(begin, begin + 200)
+
+    def left(v: np.ndarray) -> np.ndarray:
         power = np.zeros(len(v), dtype=complex)
         for (at, n), (mass, unmoved) in zip(rounds, weights, strict=True):
             value = np.exp(1j * np.outer(v, at.loss)) @ mass + unmoved
             power += n * np.log(np.where(value == 0, 1e-300, value))
-        s = tilt + 1j * v
-        left = np.exp(power) - math.exp(still)
-        terms = (left * np.exp(-1j * v * epsilon) / (s * (s + 1.0))).real
-        total += float(terms.sum()) - (0.5 * float(terms[0]) if begin == 0 else 0.0)
-        if np.abs(left[-50:]).max() < 1e-13 * max(v[-1], 1.0):
-            reached = True
-            break
-    if not reached:
+        return np.exp(power) - math.exp(still)
+
+    def small(v: np.ndarray, values: np.ndarray) -> bool:
+        return bool(np.abs(values).max() < 1e-13 * max(v[-1], 1.0))
+
+    last = step * np.arange(_NODES - 50, _NODES)
+    if not small(last, left(last)):
         return None
+    total = 0.0
+    for begin in range(0, _NODES, 200):
+        v = step * np.arange(begin, begin + 200)
+        values, s = left(v), tilt + 1j * v
+        terms = (values * np.exp(-1j * v * epsilon) / (s * (s + 1.0))).real
+        total += float(terms.sum()) - (0.5 * float(terms[0]) if begin == 0 else 0.0)
+        if small(v[-50:], values[-50:]):
+            break
     rounding = 3e-15 * (10.0 + sum(n for _, n in rounds)) * math.exp(size) / (tilt * (tilt + 1.0))
     return total * step / math.pi * math.exp(size), rounding * (1.0 + 1.0 / (spread * tilt))
 
@@ -346,6 +352,8 @@ def _lattice(show: Show, epsilon: float, points: int = 1 << 16) -> Ends | None:
     largest = max(float(np.abs(loss).max(initial=0.0)) for _, loss, _ in middle)
     width = 24.0 * math.sqrt(variance) + 4.0 * largest + 2.0 * abs(mean) + epsilon
     step = 2.0 * width / points
+    if 2.0 * step * sum(n for _, n in rounds) > width:
+        return None
     ends = [_convolved(rounds, epsilon, step, points, up) for up in (False, True)]
     low, high = max(ends[0] - 2e-10, 0.0), min(ends[1] + 2e-10, 1.0)
     return (low, high) if math.isfinite(low + high) else None
