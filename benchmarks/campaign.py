@@ -103,7 +103,14 @@ def _sorted(counts: Counter[str]) -> dict[str, int]:
 
 
 def _state(arguments: argparse.Namespace) -> dict[str, Any]:
-    fresh = {"code": version(), "next": 0, "seconds": 0.0, "found": [], "counts": {}, "refusals": {}}
+    fresh = {
+        "code": version(),
+        "next": 0,
+        "seconds": 0.0,
+        "found": [],
+        "counts": {},
+        "refusals": {},
+    }
     kept = _read(arguments.results).get(str(arguments.seed))
     if arguments.fresh or kept is None:
         return fresh
@@ -128,7 +135,9 @@ def table(state: dict[str, Any]) -> str:
     """The summary of one seed as a table."""
     counts, named = state["counts"], Counter(found[1] for found in state["found"])
     rows = ["| compared | how often | contradictions |", "|---|---:|---:|"]
-    checks = {k.removeprefix("compared: "): n for k, n in counts.items() if k.startswith("compared")}
+    checks = {
+        k.removeprefix("compared: "): n for k, n in counts.items() if k.startswith("compared")
+    }
     for check in sorted(checks | named):
         rows.append(f"| {check} | {checks.get(check, 0)} | {named.get(check, 0)} |")
     told = (

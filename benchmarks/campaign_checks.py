@@ -249,7 +249,9 @@ class Checker:
             ends.append((name, *found))
         for one, low, _ in ends:
             for other, _, high in ends:
-                words = f"low of {one}, high of {other}, {'swapped' if turned != curve else 'as is'}"
+                words = (
+                    f"low of {one}, high of {other}, {'swapped' if turned != curve else 'as is'}"
+                )
                 self._at_most("ways meet", low, high, words)
         floor = max((low for _, low, _ in ends), default=0.0)
         if "RenyiPoints" not in repr(curve):
@@ -302,7 +304,7 @@ def _lattice(curve: Composed, delta: float, step: float) -> tuple[float, float]:
     raise TooLarge
 
 
-# What is asked of some settings ---------------------------------------------------------------------
+# What is asked of some settings ------------------------------------------------------------------
 
 
 def delta_rises(self: Checker, loss: PrivacyLoss, bound: Any) -> None:
@@ -331,9 +333,7 @@ def more_noise(self: Checker, loss: PrivacyLoss, bound: Any) -> None:
     if other is not None:
         words = f"{factor} times the noise, and the noise"
         code = replace(self.setting, run=noisier(self.setting.run, factor)).snippet()
-        self._at_most(
-            "falls with noise", _certified(quieter, other), bound.upper, words, code
-        )
+        self._at_most("falls with noise", _certified(quieter, other), bound.upper, words, code)
 
 
 _LOUDER = {
@@ -379,7 +379,9 @@ def replacing_is_more(self: Checker, loss: PrivacyLoss, bound: Any) -> None:
     both = []
     for adjacency in ("zero_out", "replace_one"):
         with suppress(UnsupportedCombination):
-            both.append(self._epsilon(self._loss(self.setting.run, adjacency=adjacency), bound.given))
+            both.append(
+                self._epsilon(self._loss(self.setting.run, adjacency=adjacency), bound.given)
+            )
     if len(both) == 2 and None not in both:
         words = "zero_out's lower end and replace_one's upper"
         self._at_most("adjacencies in order", both[0].lower, both[1].upper, words)

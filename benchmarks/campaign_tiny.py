@@ -14,7 +14,6 @@ from campaign_truth import Part, hockey
 from mpmath import mpf
 from scipy.special import ndtr
 
-import fedprivacy as fp
 from fedprivacy.errors import FedPrivacyError
 
 Outcome = tuple[Any, tuple[int, ...], tuple[float, ...]]
@@ -41,7 +40,15 @@ def setting(seed: int, index: int) -> tuple[Setting, Draw]:
 def _scheme(draw: Draw, n: int) -> tuple[str, dict[str, Any]]:
     q = draw.pick((4, draw.rng.uniform(0.05, 0.95)), (1, draw.spread(1e-3, 0.1)))
     name = draw.rng.choice(
-        "Poisson FixedSize WithReplacement TruncatedPoisson Everyone Shuffled RandomAllocation".split()
+        [
+            "Poisson",
+            "FixedSize",
+            "WithReplacement",
+            "TruncatedPoisson",
+            "Everyone",
+            "Shuffled",
+            "RandomAllocation",
+        ]
     )
     values: dict[str, dict[str, Any]] = {
         "Poisson": {"probability": q},
@@ -93,7 +100,9 @@ def _epochs(name: str, rounds: int, data: tuple[float, ...]) -> Iterator[Outcome
     n = len(data)
     if name == "RandomAllocation":
         for places in itertools.product(range(rounds), repeat=n):
-            sums = [math.fsum(x for x, p in zip(data, places, strict=True) if p == r) for r in (0, 1)]
+            sums = [
+                math.fsum(x for x, p in zip(data, places, strict=True) if p == r) for r in (0, 1)
+            ]
             yield mpf(1) / rounds**n, places, tuple(sums)
         return
     orders = list(itertools.permutations(range(n)))
@@ -188,7 +197,9 @@ class Tiny(Checker):
         try:
             loss = self._loss(asked.run)
         except FedPrivacyError as problem:
-            self.report.refusals[f"{type(problem).__name__}: " + " ".join(str(problem).split()[:7])] += 1
+            self.report.refusals[
+                f"{type(problem).__name__}: " + " ".join(str(problem).split()[:7])
+            ] += 1
             return
         bound = self._delta(loss, asked.epsilon)
         if bound is None:
@@ -203,13 +214,17 @@ class Tiny(Checker):
                     words = f"delta at epsilon {asked.epsilon!r} of {pair[0]} and {pair[1]}"
                     low = value * (1.0 - _SLACK)
                     snippet = self.snippet()
-                    self._at_most("upper end above tiny data sets", low, bound.upper, words, snippet)
+                    self._at_most(
+                        "upper end above tiny data sets", low, bound.upper, words, snippet
+                    )
                     most = max(most, value if size == n else 0.0)
         if asked.run.values["scheme"][0] not in ("Shuffled", "RandomAllocation"):
             words = f"lower end of delta at {asked.epsilon!r} and the most of the tiny data sets"
             high = most * (1.0 + _SLACK)
             if _all_are_named(asked):
-                self._at_most("lower end attained by tiny data sets", bound.lower, high, words, snippet)
+                self._at_most(
+                    "lower end attained by tiny data sets", bound.lower, high, words, snippet
+                )
 
     def snippet(self) -> str:
         asked = self.setting
@@ -241,11 +256,11 @@ def check(seed: int, index: int) -> Report:
     return report
 
 
-# Arithmetic in single precision -----------------------------------------------------------------------
+# Arithmetic in single precision ------------------------------------------------------------------
 
 
 def clipping(seed: int, index: int) -> Report:
-    """Clipped vectors are within the norm, whatever their size; their norm in extended precision."""
+    """Clipped vectors are within the norm, whatever their size; their norm in more digits."""
     from fedprivacy.mechanisms.noise import clipped
 
     draw, report = Draw(f"{seed}:clip:{index}"), Report()

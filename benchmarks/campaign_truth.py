@@ -9,6 +9,7 @@ rounded both ways for many. None where neither is sharp enough to say anything.
 
 from __future__ import annotations
 
+import itertools
 import math
 from typing import Any, NamedTuple
 
@@ -161,7 +162,7 @@ def _region_sum(part: Part, epsilon: float) -> Any:
     reach = 40.0 + abs(epsilon) / max(max(means) - min(means), 0.05)
     edges = _edges(part, epsilon, min(reach, 1e4))
     total, growth = mpf(0), mpmath.exp(mpf(epsilon))
-    for low, high in zip(edges, edges[1:], strict=False):
+    for low, high in itertools.pairwise(edges):
         inside = high - 1.0 if math.isinf(low) else low + 1.0 if math.isinf(high) else None
         inside = 0.5 * (low + high) if inside is None else inside
         if math.isinf(low) and math.isinf(high):
@@ -239,7 +240,7 @@ def _laplace_nodes(part: Part, low: float, high: float, fine: float) -> tuple[An
     kinks = sorted({float(m) for _, m in part.p + part.q})
     x, w = np.polynomial.legendre.leggauss(int(60 * fine))
     mass, loss = [], []
-    for a, b in zip(kinks, kinks[1:], strict=False):
+    for a, b in itertools.pairwise(kinks):
         y = 0.5 * (a + b) + 0.5 * (b - a) * x
         mass.append(0.25 * (b - a) * w * np.exp(_log_density("laplace", part.p, y)))
         loss.append(_losses(part, y))
@@ -278,7 +279,7 @@ def _all_nodes(show: Show, tilt: float, fine: float) -> list[tuple[Nodes, int]] 
 
 
 def _fourier(show: Show, epsilon: float) -> Ends | None:
-    """(1 / pi) int_0^inf Re[M(s) e^{-s epsilon} / (s (s + 1))] dv, s = tilt + i v, on two meshes."""
+    """(1 / pi) int_0^inf Re[M(s) e^{-s epsilon} / (s (s + 1))] dv, s = tilt + i v; two meshes."""
     tilt = _tilt(show, epsilon) if epsilon > 0 else None
     if tilt is None:
         return None
@@ -462,7 +463,7 @@ def _series(one: np.ndarray, two: np.ndarray) -> np.ndarray:
 
 
 def allocated_epsilon(mu: float, rounds: int, epochs: int, delta: float) -> float:
-    """An upper end of epsilon of (present, absent) by whole moments; inf where that says nothing."""
+    """An upper end of epsilon of (present, absent), by whole moments; inf where they say nothing."""
     best = math.inf
     for order in (2, 3, 5, 8, 14, 24):
         divergence = epochs * allocated_moment(mu, rounds, order) / (order - 1.0)

@@ -238,7 +238,7 @@ def _contracted(slope: float, steps: int) -> float:
         return float(mpmath.sqrt(steps))
     once = (1 - a**steps) / (1 - a)
     twice = (1 - a ** (2 * steps)) / (1 - a * a)
-    return float(once / mpmath.sqrt(twice)) 
+    return float(once / mpmath.sqrt(twice))
 
 
 def _langevin(v: dict[str, Any]) -> Rounds:
@@ -492,7 +492,9 @@ def _uneven_rounds(setting: Setting, node: Node, times: int) -> Iterator[Model]:
         return
     clients = rounds * r - 1
     moves = 2 if setting.adjacency == "replace_one" else 1
-    std = [mpf(step.values["noise_multiplier"]) * mpmath.sqrt(mpf(n - lost) / r) for n in (r - 1, r)]
+    std = [
+        mpf(step.values["noise_multiplier"]) * mpmath.sqrt(mpf(n - lost) / r) for n in (r - 1, r)
+    ]
     share = mpf(r - 1) / clients
     pair = (shift(moves / std[0], share), shift(moves / std[1], 1 - share))
     yield _model(f"{clients} clients in {rounds} rounds, one of them smaller", ((pair, times),))
