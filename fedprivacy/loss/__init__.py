@@ -1,5 +1,6 @@
 """The mathematics of privacy losses: curves, lattices, moments, composition."""
 
+from .largest import Largest, largest
 from .pairs.allocation import Allocated
 from .pairs.any_of import AnyOf, compose, kinds
 from .pairs.combined import Composed, Fold, Mix, Sampled
@@ -20,6 +21,7 @@ __all__ = [
     "GaussianMix",
     "Gdp",
     "LaplacePair",
+    "Largest",
     "Mix",
     "RenyiPoints",
     "Sampled",
@@ -28,5 +30,6 @@ __all__ = [
     "Tails",
     "compose",
     "kinds",
+    "largest",
     "stated_pair",
 ]
