@@ -126,10 +126,8 @@ class RandomizedResponse(_Unit):
             ParameterError: an answer that is not one of the k.
         """
         given = np.asarray(value)
-        if not (np.isin(given.dtype.kind, list("iu")) and np.all((given >= 0))):
-            refuse("value", given.dtype.name, "hold whole numbers of at least 0")
-        if given.size and int(given.max()) >= self.answers:
-            refuse("value", int(given.max()), f"be below answers = {self.answers}")
+        if given.dtype.kind not in "iu" or np.any((given < 0) | (given >= self.answers)):
+            refuse("value", value, f"hold whole numbers from 0 to {self.answers - 1}")
         generator = private_generator() if generator is None else generator
         drawn = generator.integers(self.answers, size=given.shape)
         return np.where(generator.random(given.shape) < self.chance, drawn, given)

@@ -153,7 +153,7 @@ class RenyiDp(Stated):
         object.__setattr__(self, "divergences", points)
 
     @property
-    def curve(self) -> Curve:
+    def curve(self) -> RenyiPoints:
         """The curve with these moments, and the tails that they imply."""
         return RenyiPoints(self.divergences)
 
