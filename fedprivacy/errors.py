@@ -8,6 +8,7 @@
     ├── UnsupportedCombination               no theorem covers this combination
     ├── ConversionError                      another library's format cannot say it exactly
     ├── BudgetExhausted                      the next round does not fit
+    ├── ContradictionError                   two certificates of ours exclude each other
     ├── Diverged                             an iteration left every finite range
     └── LedgerError
         ├── ForeignLedger                    not a ledger of ours, or of a later schema
@@ -46,6 +47,14 @@ class ConversionError(FedPrivacyError):
 
 class BudgetExhausted(FedPrivacyError):
     """The next round would exceed the budget; nothing was released."""
+
+
+class ContradictionError(FedPrivacyError):
+    """A certified lower end lies above a certified upper end: one of the two is wrong.
+
+    The message names both. No verdict is given and no number of the run may be published; please
+    report the run.
+    """
 
 
 class Diverged(FedPrivacyError):
@@ -102,6 +111,16 @@ def non_negative(way_out: str = "", /, **named: object) -> float:
     return number
 
 
+def at_least_zero(way_out: str = "", /, **named: object) -> float:
+    """Check one ``name=value`` of at least 0, infinity included, and return it as a float."""
+    ((name, value),) = named.items()
+    rule = "be a number of at least 0"
+    number = _number(name, value, rule)
+    if not number >= 0.0:
+        refuse(name, value, rule, way_out)
+    return number
+
+
 MODERATE = 1e-50, 1e50
 """Products of five numbers in this range, or of whole numbers up to 1e15, stay in double's."""
 
@@ -153,6 +172,16 @@ def open_unit(way_out: str = "", /, **named: object) -> float:
     rule = "lie strictly between 0 and 1"
     number = _number(name, value, rule)
     if not 0.0 < number < 1.0:
+        refuse(name, value, rule, way_out)
+    return number
+
+
+def closed_unit(way_out: str = "", /, **named: object) -> float:
+    """Check one ``name=value`` from 0 to 1, both included, and return it as a float."""
+    ((name, value),) = named.items()
+    rule = "lie between 0 and 1"
+    number = _number(name, value, rule)
+    if not 0.0 <= number <= 1.0:
         refuse(name, value, rule, way_out)
     return number
 

@@ -12,7 +12,7 @@ from ..accountants import ACCOUNTANTS
 from ..answers import accountant_named
 from ..bound import Bound, Verdict
 from ..budget import Budget
-from ..errors import UnsupportedCombination, member, non_negative, open_unit, refuse
+from ..errors import UnsupportedCombination, closed_unit, member, non_negative, refuse
 from ..ledger import Ledger
 from ..loss import IDENTITY
 from ..mechanisms import Mechanism
@@ -86,7 +86,7 @@ def account(
 
     Args:
         source: a ledger, its path, or a mechanism.
-        delta: in (0, 1).
+        delta: in [0, 1].
         adjacency: None for what the ledger states.
         observer: None for what the ledger states ("aggregate" for a mechanism).
         accountant: "pld", "rdp" or "advanced".
@@ -97,7 +97,7 @@ def account(
         LedgerError: the ledger is damaged or foreign.
         UnsupportedCombination: no theorem covers the run under these facts.
     """
-    target = open_unit(delta=delta)
+    target = closed_unit(delta=delta)
     read = _read(source)
     if read.adaptive:
         raise UnsupportedCombination(
@@ -305,7 +305,7 @@ def _claim(read: _Read, claim: tuple[float, float] | None) -> tuple[float, float
         epsilon, delta = stated
     except (TypeError, ValueError):
         refuse("claim", claim, "be a pair (epsilon, delta)")
-    return non_negative(epsilon=epsilon), open_unit(delta=delta)
+    return non_negative(epsilon=epsilon), closed_unit(delta=delta)
 
 
 def _facts(

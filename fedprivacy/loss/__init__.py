@@ -5,6 +5,7 @@ from .any_of import AnyOf, compose, kinds
 from .atoms import Atoms
 from .curve import Curve, Swapped
 from .guarantees import RenyiPoints, stated_pair
+from .largest import Largest, largest
 from .lattice import Side, Tails
 from .leaves import IDENTITY, GaussianMix, Gdp, LaplacePair
 from .nodes import Composed, Fold, Mix, Sampled
@@ -20,6 +21,7 @@ __all__ = [
     "GaussianMix",
     "Gdp",
     "LaplacePair",
+    "Largest",
     "Mix",
     "RenyiPoints",
     "Sampled",
@@ -28,5 +30,6 @@ __all__ = [
     "Tails",
     "compose",
     "kinds",
+    "largest",
     "stated_pair",
 ]
