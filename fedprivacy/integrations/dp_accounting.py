@@ -20,9 +20,10 @@ from ..errors import (
     ConversionError,
     LedgerError,
     ParameterError,
+    at_least_zero,
+    closed_unit,
     listed,
     member,
-    non_negative,
     refuse,
 )
 from ..mechanisms import (
@@ -319,17 +320,14 @@ class CertifiedAccountant(dpa.PrivacyAccountant):  # type: ignore[misc]
 
     def bound(self, target_delta: float) -> Bound:
         """Return the certified epsilon of everything composed, at a delta in [0, 1]."""
-        delta = non_negative(target_delta=target_delta)
-        if delta > 1.0:
-            refuse("target_delta", delta, "be at most 1")
+        delta = closed_unit(target_delta=target_delta)
         if not (self._composed.parts and self._composed.private):
             return self._plain_bound("epsilon", delta, math.inf)
         return answers.epsilon(self._composed.run, delta=delta, **self._asked)
 
     def delta_bound(self, target_epsilon: float) -> Bound:
-        """Return the certified delta of everything composed, at an epsilon of at least 0."""
-        infinite = target_epsilon == math.inf
-        epsilon = math.inf if infinite else non_negative(target_epsilon=target_epsilon)
+        """Return the certified delta of everything composed, at an epsilon from 0 to infinity."""
+        epsilon = at_least_zero(target_epsilon=target_epsilon)
         if not (self._composed.parts and self._composed.private):
             return self._plain_bound("delta", epsilon, 1.0)
         return answers.delta(self._composed.run, epsilon=epsilon, **self._asked)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import math
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -30,9 +30,38 @@ MAX_LOSS = 500.0
 """Largest loss of one release: beyond, Q-masses near the smallest number would matter."""
 
 
-def _atoms(points: list[tuple[float, float]]) -> Curve:
-    """Return the pair of (loss, P-mass), leaving out what has no mass and losses of 0 alone."""
-    return Atoms(tuple(points)) if any(loss for loss, _ in points) else IDENTITY
+_SLACK = 2e-15
+"""By how much losses of one rounded logarithm and their masses are moved, relatively."""
+
+
+class Ends(NamedTuple):
+    """A pair known to rounding: one that dominates it, and one that it dominates."""
+
+    above: Curve
+    below: Curve
+
+
+def _ends(points: list[tuple[float, float]], slack: float = _SLACK) -> Ends:
+    """Return the pairs of (loss, P-mass) with losses and masses a little further out, and in."""
+    if not any(loss for loss, _ in points):
+        return Ends(IDENTITY, IDENTITY)
+    out, into = (
+        Atoms(tuple((loss * scale, mass * scale) for loss, mass in points))
+        for scale in (1.0 + slack, 1.0 - slack)
+    )
+    return Ends(out, into)
+
+
+def _mirrored(points: list[tuple[float, float]], slack: float = _SLACK) -> Ends:
+    """Return the pairs of what is its own swap, given at losses of at least 0."""
+    if not any(loss for loss, _ in points):
+        return Ends(IDENTITY, IDENTITY)
+    found = []
+    for scale in (1.0 + slack, 1.0 - slack):
+        right = [(loss * scale, mass * scale) for loss, mass in points]
+        left = [(-loss, mass * math.exp(-loss)) for loss, mass in right[::-1] if loss > 0.0]
+        found.append(Atoms((*left, *right)))
+    return Ends(*found)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -102,17 +131,17 @@ class RandomizedResponse(_Unit):
             )
         told, each, k = 1.0 - self.chance, self.chance / self.answers, self.answers
         largest = math.log1p(self._odds(facts.adjacency))
+        own = (largest, told + each)
         if facts.adjacency is Adjacency.REPLACE_ONE:
-            others = [(0.0, (k - 2) * each)] if k > 2 else []
-            points = [(-largest, each), *others, (largest, told + each)]
+            pair = _mirrored([(0.0, (k - 2) * each), own] if k > 2 else [own])
             names = "one unit's answer is x or x'"
         else:
-            points = [(math.log(self.chance), (k - 1) * each), (largest, told + each)]
+            pair = _ends([(math.log(self.chance), (k - 1) * each), own])
             names = "one unit's answer is x or uniformly drawn"
-        curve = _atoms(points)
         theorem = "randomised response: two answers' laws are the pair, whatever the answers"
         assumption = "answers that are not true are drawn uniformly and independently"
-        return PrivacyLoss(curve, facts, Witness(curve, names), (theorem,), (assumption,))
+        witness = Witness(pair.below, names)
+        return PrivacyLoss(pair.above, facts, witness, (theorem,), (assumption,))
 
     def release(self, value: Any, generator: Any = None) -> Any:
         """Return randomised answers.
@@ -166,11 +195,12 @@ class DiscreteLaplace(_Unit):
 
     def _loss(self, facts: Facts) -> PrivacyLoss:
         moves = 2 if facts.adjacency is Adjacency.REPLACE_ONE else 1
-        curve = discrete_laplace(self.noise_parameter, moves * self.sensitivity)
+        pair = discrete_laplace(self.noise_parameter, moves * self.sensitivity)
         theorem = "discrete Laplace: one coordinate's shifted pair dominates (docs/integrations.md)"
         assumption = "every unit's vector has a 1-norm of at most the sensitivity"
         names = "one unit sends C u, every other sends 0 (replace_one: it sends C u or -C u)"
-        return PrivacyLoss(curve, facts, Witness(curve, names), (theorem,), (assumption,))
+        witness = Witness(pair.below, names)
+        return PrivacyLoss(pair.above, facts, witness, (theorem,), (assumption,))
 
     def release(self, value: Any, generator: Any = None) -> Any:
         """Return the sum ``value`` plus noise, the difference of two geometric numbers.
@@ -193,14 +223,14 @@ class DiscreteLaplace(_Unit):
 
 
 @functools.lru_cache(maxsize=256)
-def discrete_laplace(a: float, moves: int) -> Curve:
+def discrete_laplace(a: float, moves: int) -> Ends:
     """Return the pair of noise moved by so many steps, and not: losses a (2 w - moves).
 
     With r = e^-a, P gives w = 0 r^moves / (1 + r), w = moves 1 / (1 + r), and any w between
     (1 - r) / (1 + r) r^(moves - w).
     """
-    w = np.arange(moves + 1)
+    w = np.arange((moves + 1) // 2, moves + 1)
     log_mass = a * (w - moves) - math.log1p(math.exp(-a))
-    log_mass[1:-1] += math.log(-math.expm1(-a))
-    losses = a * (2.0 * w - moves)
-    return _atoms(list(zip(losses.tolist(), np.exp(log_mass).tolist(), strict=True)))
+    log_mass[:-1] += math.log(-math.expm1(-a))
+    points = zip((a * (2.0 * w - moves)).tolist(), np.exp(log_mass).tolist(), strict=True)
+    return _mirrored(list(points), _SLACK * (1.0 + a * moves))
