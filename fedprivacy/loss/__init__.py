@@ -4,7 +4,7 @@ from .allocation import Allocated
 from .any_of import AnyOf, compose, kinds
 from .atoms import Atoms
 from .curve import Curve, Swapped
-from .guarantees import RenyiPoints, stated_pair
+from .guarantees import RenyiLine, RenyiPoints, stated_pair
 from .largest import Largest, largest
 from .lattice import Side, Tails
 from .leaves import IDENTITY, GaussianMix, Gdp, LaplacePair
@@ -23,6 +23,7 @@ __all__ = [
     "LaplacePair",
     "Largest",
     "Mix",
+    "RenyiLine",
     "RenyiPoints",
     "Sampled",
     "Side",

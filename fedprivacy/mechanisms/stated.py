@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from ..errors import UnsupportedCombination, member, non_negative, positive, refuse
-from ..loss import Curve, Gdp, RenyiPoints, stated_pair
+from ..loss import Curve, Gdp, RenyiLine, RenyiPoints, stated_pair
 from ..loss.guarantees import MAX_EPSILON
 from ..privacy_loss import PrivacyLoss
 from ..relations import Adjacency, Facts, Unit
@@ -197,9 +197,9 @@ class GaussianDp(Stated):
 class ConcentratedDp(Stated):
     """Anything with Renyi divergences of at most xi + rho a at every order a above 1.
 
-    That is (xi, rho)-zCDP (Bun and Steinke 2016). It is accounted as ``RenyiDp`` at orders in steps
-    of a tenth around those that matter: exact at them for ``accountant="rdp"``. One run of
-    (xi n, rho n) says more to the other accountants than n runs of (xi, rho), and is as true.
+    That is (xi, rho)-zCDP (Bun and Steinke 2016). As with ``RenyiDp``, the RDP accountant adds the
+    divergences up, and the others use what they imply for one run. One run of (xi n, rho n) says
+    more to those than n runs of (xi, rho), and is as true.
 
     Args:
         rho: at least 0.
@@ -226,12 +226,12 @@ class ConcentratedDp(Stated):
 
     @property
     def curve(self) -> Curve:
-        """The curve with these moments at some orders."""
-        return RenyiPoints(self.divergences)
+        """The line of divergences."""
+        return RenyiLine(self.divergences, self.rho, self.xi)
 
     @property
     def divergences(self) -> Points:
-        """(order, divergence) at the orders used, rounded up.
+        """(order, divergence) at the orders that are converted, rounded up.
 
         One that converts at log(1/delta) = L is 1 + sqrt(L / rho) at best, so the orders cover
         L from 1e-6 to 1e4; without rho, the larger the better.
