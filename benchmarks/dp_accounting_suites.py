@@ -63,8 +63,50 @@ SUITES = {
     "RDP": (rdp_privacy_accountant_test, rdp_privacy_accountant, "RdpAccountant", Rdp),
 }
 
-CAUSES: list[tuple[str, str, str]] = []
-"""(pattern of "test name: message", cause, whose); the first that fits counts."""
+LOOSE = "theirs: a bound that is larger than need be"
+OURS = "ours: a bound that is larger than need be"
+NOBODY = "nobody's"
+CAUSES = [
+    (
+        r"^test_(composition_errors_for_neighboring_relation[123]|.*laplace_not_supp|supports)",
+        "an event refused under a relation where it has a loss here",
+        "theirs: not served",
+    ),
+    (r"does not match", "their words in the message of a refusal", NOBODY),
+    (r"^test_log_a_frac_early", "a warning of their own series", NOBODY),
+    (
+        r"^test_truncated",
+        "17.904330 at 1e-6 for truncated samples; 2.16e-7 is certified there",
+        LOOSE,
+    ),
+    (
+        r"^test_laplace_repetition",
+        "100 for 20,000 Laplace releases at 1e-9; 83.15 is certified",
+        LOOSE,
+    ),
+    (
+        r"^test_compute_rdp_poisson_sampled",
+        "6.706e-4 at order 1.5; the integral is 6.501e-4",
+        LOOSE,
+    ),
+    (r"^test_repeat_select_trivial", "1 % more for one run than the run has", LOOSE),
+    (
+        r"^test_repeat_and_select_(gaussian_poisson|pure_poisson_mean10:)",
+        "the best of their orders; a higher one says less, and orders are monotone",
+        LOOSE,
+    ),
+    (
+        r"^test_repeat_select_gaussian_neg",
+        "the best of several runs exactly at their orders; chords between ours are up to 0.3 % more",
+        OURS,
+    ),
+    (
+        r"^test_repeat_(select_pure|and_select_pure)",
+        "the best of several pure runs; taken at finite orders here: more, none at delta = 0",
+        OURS,
+    ),
+]
+"""(pattern of "test: message", what is asked, whose fault it is); the first that fits counts."""
 
 
 def run(name: str) -> tuple[int, dict[str, str]]:
