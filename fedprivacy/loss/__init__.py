@@ -8,7 +8,7 @@ from .pairs.curve import Curve, Swapped
 from .pairs.discrete import Atoms
 from .pairs.gaussian import IDENTITY, GaussianMix, Gdp, LaplacePair
 from .pairs.lattice import Side, Tails
-from .pairs.stated import RenyiPoints, stated_pair
+from .pairs.stated import RenyiLine, RenyiPoints, stated_pair
 
 __all__ = [
     "IDENTITY",
@@ -23,6 +23,7 @@ __all__ = [
     "LaplacePair",
     "Largest",
     "Mix",
+    "RenyiLine",
     "RenyiPoints",
     "Sampled",
     "Side",
