@@ -8,7 +8,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from ..errors import UnsupportedCombination, integer
+from ..errors import UnsupportedCombination, integer, refuse
 from ..loss import Allocated, Curve
 from ..relations import Adjacency, Observer
 from .pairs import (
@@ -67,7 +67,12 @@ class Shuffled(EpochScheme):
 
     Args:
         rounds_per_epoch: at least 1.
+        population: how many units there are, where that is known: mechanisms whose noise depends on
+            how long a round is ask for it. The lengths differ by one unless ``rounds_per_epoch``
+            divides it.
     """
+
+    population: int | None = None
 
     name: ClassVar[str] = "Shuffled"
     assumption: ClassVar[str] = (
@@ -80,8 +85,19 @@ class Shuffled(EpochScheme):
         for adjacency, cell in ((ZERO, _ZEROED), (SWAP, _REPLACED))
     }
 
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.population is not None:
+            object.__setattr__(self, "population", integer(1, population=self.population))
+
     def epoch(self, population: int, generator: np.random.Generator) -> list[Indices]:
-        """Return the participants of each round of one epoch."""
+        """Return the participants of each round of one epoch.
+
+        Raises:
+            ParameterError: there are not ``self.population`` units, where that is given.
+        """
+        if self.population not in (None, population):
+            refuse("population", population, f"equal the scheme's population = {self.population}")
         order = generator.permutation(population)
         return [np.sort(part) for part in np.array_split(order, self.rounds_per_epoch)]
 

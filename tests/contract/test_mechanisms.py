@@ -8,6 +8,7 @@ import pytest
 
 import fedprivacy as fp
 from fedprivacy.loss import Gdp
+from fedprivacy.mechanisms.actual import as_observed, as_released
 
 SETTING = {
     "noise_multiplier": 2.0,
@@ -328,6 +329,77 @@ def test_poisson_cohorts_need_topping_up():
         with pytest.raises(fp.UnsupportedCombination, match=r"topped_up"):
             sparse().sampled(scheme)
     assert sparse(topped_up=True).sampled(fp.Poisson(0.1)).privacy_loss("add_remove")
+
+
+ALONE = [None, fp.Everyone()]
+
+
+@pytest.mark.parametrize("scheme", ALONE, ids=repr)
+def test_a_share_of_the_noise_goes_with_its_client(scheme):
+    """A million coordinates of N(0, 99/100) and not N(0, 1): the mean square tells, 71 sigma."""
+    step = sparse(cohort=100, kept=400)
+    run = step if scheme is None else step.sampled(scheme)
+    for adjacency in ("zero_out", "replace_one"):
+        words = fp.epsilon(run, delta=1e-5, adjacency=adjacency).assumptions
+        assert any("fewer than 100" in each and "releases nothing" in each for each in words)
+    for one in (run, run * 3, run + run, fp.Parallel((run, run))):
+        with pytest.raises(fp.UnsupportedCombination, match=r"its share of the noise.*topped_up"):
+            fp.epsilon(one, delta=1e-5, adjacency="add_remove")
+    full = sparse(cohort=100, kept=400, topped_up=True)
+    topped = full if scheme is None else full.sampled(scheme)
+    assert fp.epsilon(topped, delta=1e-5, adjacency="add_remove").upper > 0.0
+    slot = step.sampled(fp.FixedSize(100, population=101))
+    assert fp.epsilon(slot, delta=1e-5, adjacency="add_remove").upper > 0.0
+
+
+def test_shorter_rounds_of_a_shuffled_epoch_have_less_noise():
+    three, ten = {"rounds_per_epoch": 3}, {"rounds_per_epoch": 3, "population": 10}
+    with pytest.raises(fp.UnsupportedCombination, match=r"smaller rounds have less noise.*popul"):
+        sparse(cohort=4).sampled(fp.Shuffled(**three))
+    with pytest.raises(
+        fp.ParameterError, match=r"missing must be at least 1, as some .* 3 clients"
+    ):
+        sparse(cohort=4).sampled(fp.Shuffled(**ten))
+    for wrong in (3, 5):
+        with pytest.raises(fp.ParameterError, match=r"cohort must equal .* longest round = 4"):
+            sparse(cohort=wrong, missing=2).sampled(fp.Shuffled(**ten))
+    ask = {"delta": 1e-5, "adjacency": "zero_out"}
+    run = sparse(cohort=4, missing=1).sampled(fp.Shuffled(**ten))
+    least = sparse(cohort=4).sum_noise_std(3) / SETTING["clip_norm"]
+    assert (
+        fp.epsilon(run, **ask).upper >= fp.epsilon(fp.Gaussian(noise_multiplier=least), **ask).lower
+    )
+    even = sparse(cohort=5).sampled(fp.Shuffled(rounds_per_epoch=2, population=10))
+    for fine in (even, sparse(cohort=4, topped_up=True).sampled(fp.Shuffled(**three))):
+        assert fp.epsilon(fine, **ask).upper < fp.epsilon(run, **ask).upper
+    lengths = [len(part) for part in fp.Shuffled(**ten).epoch(10, np.random.default_rng(1))]
+    assert lengths == [4, 3, 3]
+    with pytest.raises(fp.ParameterError, match="population must equal the scheme's population"):
+        fp.Shuffled(**ten).epoch(11, np.random.default_rng(1))
+
+
+def test_more_noise_than_a_shuffled_epoch_asks_for_is_no_error():
+    """All four shares were there: nothing certain is known of the rounds that have three."""
+    epoch = sparse(cohort=4, missing=1).sampled(fp.Shuffled(rounds_per_epoch=3, population=10))
+    used = {"clip_norm": 0.5, "planned_std": math.sqrt(0.75), "used_std": 1.0}
+    assert as_released(epoch, **used) == epoch and as_observed(epoch, **used) is None
+
+
+def test_shares_of_a_scheme_that_is_not_known_must_be_topped_up():
+    class Odd(fp.Poisson):
+        pass
+
+    class Unknown:
+        rate = 0.5
+
+        def amplify(self, inner, adjacency, observer):
+            raise AssertionError
+
+        group = amplify
+
+    for scheme in (Odd(0.5), Unknown()):
+        with pytest.raises(fp.UnsupportedCombination, match="topped_up"):
+            sparse().sampled(scheme)
 
 
 def test_a_unit_is_sampled_once():
