@@ -33,6 +33,20 @@ class Mechanism(ABC):
         return None
 
     @property
+    def zeroed_is_absent(self) -> bool:
+        """Whether a unit that is zeroed out releases just what its absence would (T2, T10, T11).
+
+        So it is of a sum whose noise does not depend on how many contribute. A mechanism that does
+        not say so is not amplified under ``zero_out`` (T4): it may show who takes part.
+        """
+        return self.sum_multiplier is not None
+
+    @property
+    def zeroing_replaces(self) -> bool:
+        """Whether to zero a unit out is one of the ways to replace its data (T1)."""
+        return self.sum_multiplier is not None
+
+    @property
     def samples_its_unit(self) -> bool:
         """Whether the mechanism's own units are sampled somewhere inside."""
         return False
@@ -121,6 +135,16 @@ class Run(Mechanism):
         for part, _ in self.parts:
             unit = merge_units(unit, part.protects)
         return unit
+
+    @property
+    def zeroed_is_absent(self) -> bool:
+        """Whether it is in every part."""
+        return all(part.zeroed_is_absent for part, _ in self.parts)
+
+    @property
+    def zeroing_replaces(self) -> bool:
+        """Whether it does in every part."""
+        return all(part.zeroing_replaces for part, _ in self.parts)
 
     @property
     def samples_its_unit(self) -> bool:

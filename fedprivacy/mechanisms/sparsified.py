@@ -222,6 +222,11 @@ class SparsifiedPerturbation(Mechanism):
         return self.noise_multiplier * math.sqrt((self.cohort - lost) / self.cohort)
 
     @property
+    def zeroed_is_absent(self) -> bool:
+        """Whether the noise is topped up: a zeroed client sends its share of it, an absent none."""
+        return self.topped_up
+
+    @property
     def share_std(self) -> float:
         """Std of one client's noise on each kept coordinate."""
         return self.clip_norm * self.noise_multiplier / math.sqrt(self.cohort)

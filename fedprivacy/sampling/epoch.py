@@ -115,6 +115,13 @@ def _attained(inner: Lossy, scheme: RandomAllocation, observer: Observer) -> Cur
     return _spread(inner, scheme) or sampled_zero_out(inner, one_round, observer)
 
 
+def _attained_by_replacing(
+    inner: Lossy, scheme: RandomAllocation, observer: Observer
+) -> Curve | None:
+    """Return the same, where the other data may be nothing."""
+    return _attained(inner, scheme, observer) if inner.zeroing_replaces else None
+
+
 def _allocated(adjacency: Adjacency) -> Builder:
     def build(inner: Lossy, scheme: RandomAllocation, observer: Observer) -> Pair:
         if scheme.rounds_per_epoch == 1:
@@ -129,7 +136,7 @@ def _allocated_replacement(inner: Lossy, scheme: RandomAllocation, observer: Obs
     if scheme.rounds_per_epoch == 1:
         return as_it_is(inner, SWAP, observer)
     curve = inner.privacy_loss(SWAP, observer).curve
-    return Pair(curve, _attained(inner, scheme, observer))
+    return Pair(curve, _attained_by_replacing(inner, scheme, observer))
 
 
 _SPREAD = "(1/t) sum_i N(e_i) against N(0) in t dimensions, std z"
