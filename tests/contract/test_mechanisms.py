@@ -473,8 +473,87 @@ def test_single_precision_is_summed_in_double():
     assert 0.9 < np.sqrt((half**2).sum()) <= 1.0
 
 
-def test_a_cohort_s_shares_are_no_one_client_s():
-    with pytest.raises(fp.UnsupportedCombination, match="topped_up"):
-        sparse().in_cohort(fp.Poisson(0.01))
-    with pytest.raises(fp.ParameterError, match="absent must be 0 inside a cohort"):
-        sparse(absent=5).in_cohort(fp.FixedSize(25, population=100))
+CLIENT = fp.Gaussian(noise_multiplier=1.0, unit="client")
+RECORD = fp.Gaussian(noise_multiplier=1.0, unit="record")
+
+
+@pytest.mark.parametrize(
+    "inner",
+    [
+        CLIENT,
+        CLIENT * 3,
+        CLIENT.sampled(fp.Poisson(0.5)),
+        fp.Gaussian(noise_multiplier=1.0) + CLIENT,
+        fp.Parallel((CLIENT, CLIENT * 2)),
+        fp.Laplace(noise_multiplier=1.0, unit="client"),
+        fp.ApproximateDp(guarantees=((1.0, 0.0),), adjacency="zero_out", unit="client"),
+        sparse(),
+        sparse(topped_up=True),
+    ],
+    ids=repr,
+)
+def test_a_client_is_in_no_client_s_cohort(inner):
+    """T4 keeps the rest of the cohort; a client's slot is refilled, and the list shows it."""
+    for scheme in (fp.FixedSize(99, population=100), fp.Poisson(0.5), fp.Everyone()):
+        with pytest.raises(fp.UnsupportedCombination, match=r"unit is a client.*use \.sampled"):
+            inner.in_cohort(scheme)
+
+
+def test_what_runs_in_a_cohort_is_about_records():
+    unsaid, scheme = fp.Gaussian(noise_multiplier=1.0), fp.FixedSize(9, population=10)
+    for inner in (unsaid, RECORD):
+        run = inner.in_cohort(scheme)
+        assert run.protects is fp.Unit.RECORD
+        for adjacency in fp.Adjacency:
+            bound = fp.epsilon(run, delta=1e-5, adjacency=adjacency, observer="server")
+            assert bound.unit is fp.Unit.RECORD
+    with pytest.raises(fp.ParameterError, match="unit must agree"):
+        unsaid.in_cohort(scheme) + CLIENT
+
+
+@pytest.mark.parametrize(
+    "run",
+    [
+        CLIENT,
+        CLIENT * 2,
+        CLIENT + fp.Gaussian(noise_multiplier=2.0),
+        fp.Parallel((CLIENT, CLIENT * 2)),
+        fp.Laplace(noise_multiplier=1.0, unit="client"),
+        fp.ApproximateDp(guarantees=((1.0, 0.0),), adjacency="add_remove", unit="client"),
+        sparse(topped_up=True),
+        CLIENT.sampled(fp.Everyone()),
+    ],
+    ids=repr,
+)
+def test_the_list_of_participants_shows_which_clients_there_are(run):
+    ask = {"delta": 1e-5, "adjacency": "add_remove"}
+    with pytest.raises(fp.UnsupportedCombination, match="list of participants shows membership"):
+        fp.epsilon(run, observer="server", **ask)
+    for observer in ("aggregate", "final"):
+        assert fp.epsilon(run, observer=observer, **ask).upper > 0.0
+    assert (
+        "list of part"
+        in fp.audit(run, claim=(1.0, 1e-5), adjacency="add_remove").unsupported["server"]
+    )
+
+
+def test_of_a_record_the_list_shows_nothing():
+    ask = {"delta": 1e-5, "adjacency": "add_remove", "observer": "server"}
+    unsaid = fp.epsilon(fp.Gaussian(noise_multiplier=1.0), **ask)
+    assert any("the unit is a record" in words for words in unsaid.assumptions)
+    told = fp.epsilon(RECORD, **ask)
+    assert told.upper == unsaid.upper and not any("record (" in w for w in told.assumptions)
+    loss = fp.Gaussian(noise_multiplier=1.0).privacy_loss("add_remove", "server")
+    with pytest.raises(fp.UnsupportedCombination, match="list of participants"):
+        loss.under(CLIENT.privacy_loss("add_remove").facts._replace(observer=fp.Observer.SERVER))
+    with pytest.raises(fp.ParameterError, match="unit must agree"):
+        RECORD.privacy_loss("zero_out").under(CLIENT.privacy_loss("zero_out").facts)
+
+
+def test_units_that_are_away_are_sampled_not_in_a_cohort():
+    class Away(fp.Gaussian):
+        def worst_scheme(self, scheme):
+            return fp.Poisson(1.0)
+
+    with pytest.raises(fp.UnsupportedCombination, match="known to be away"):
+        Away(noise_multiplier=1.0).in_cohort(fp.Poisson(0.5))
