@@ -55,9 +55,13 @@ class Stated(Mechanism):
 
     adjacency: Adjacency | str
     unit: Unit | str | None = None
+    zeroed_is_absent: bool = False
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "adjacency", member(Adjacency, adjacency=self.adjacency))
+        if self.zeroed_is_absent and self.adjacency is not Adjacency.ZERO_OUT:
+            given, rule = str(self.adjacency), "be False unless adjacency is 'zero_out'"
+            refuse("zeroed_is_absent", self.zeroed_is_absent, rule, f"it is about {given!r}")
         if self.unit is not None:
             object.__setattr__(self, "unit", member(Unit, unit=self.unit))
 
@@ -84,8 +88,10 @@ class Stated(Mechanism):
                 f"{str(facts.adjacency)!r}; account under {str(self.adjacency)!r}, or state what "
                 f"is known there: {name}(..., adjacency={str(facts.adjacency)!r})"
             )
-        assumption = f"the {type(self).__name__} guarantee is true, whatever was released before"
-        return PrivacyLoss(self.curve, facts, None, (self.theorem,), (assumption,))
+        assumed = [f"the {type(self).__name__} guarantee is true, whatever was released before"]
+        if self.zeroed_is_absent:
+            assumed.append("a unit that is zeroed out releases just what its absence would")
+        return PrivacyLoss(self.curve, facts, None, (self.theorem,), tuple(assumed))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -102,6 +108,9 @@ class ApproximateDp(Stated):
             epsilon in [0, 500], delta in [0, 1).
         adjacency: how neighbours differ; no other is served.
         unit: "client" or "record"; may be left out.
+        zeroed_is_absent: for "zero_out", whether a zeroed unit is known to release just what its
+            absence would. Sampling amplifies only what says so: a guarantee alone allows to show
+            who takes part, and then nothing is hidden but whether the unit did (T4).
 
     Raises:
         ParameterError: a value outside its range, or an unknown adjacency or unit.
@@ -140,6 +149,9 @@ class RenyiDp(Stated):
             neighbours; orders finite and above 1.
         adjacency: how neighbours differ; no other is served.
         unit: "client" or "record"; may be left out.
+        zeroed_is_absent: for "zero_out", whether a zeroed unit is known to release just what its
+            absence would. Sampling amplifies only what says so: a guarantee alone allows to show
+            who takes part, and then nothing is hidden but whether the unit did (T4).
 
     Raises:
         ParameterError: a value outside its range, or an unknown adjacency or unit.
