@@ -28,7 +28,6 @@ from .pairs import (
 )
 from .scheme import VISIBLE, Builder, Cell, Indices, Lossy, Pair, Rows, TableScheme
 
-
 _FAR = 30.0
 """So many stds apart T5's pair of a label, which dominates too, loses no more that counts."""
 
