@@ -34,8 +34,8 @@ DEGREE = 6
 CENTRE_ERROR = Fraction(1, 2**47)
 """Largest relative error of S at the middle of a cell that a table is built with."""
 
-MOST_BITS = 1 << 14
-"""A fair source leaves a comparison open for so many bits with probability below 2^-16000."""
+MOST_BITS = 1 << 11
+"""A fair source leaves a comparison open for so many bits with probability below 2^-2000."""
 
 
 def _rounded(number: int, places: int) -> int:
@@ -207,7 +207,7 @@ class Uniform:
         """Return whether V < S, where ``survival(places)`` is S times 2^places, within 1.
 
         Raises:
-            ParameterError: 2^14 bits do not tell: the source is not random.
+            ParameterError: 2^11 bits do not tell: the source is not random.
         """
         while True:
             target = survival(self.places)

@@ -48,7 +48,7 @@ MARGIN = 2.0**-40
 """A rounding is believed where it is clear by (std / grid + 1) MARGIN; proved: 2^-43."""
 
 LARGEST = 2.0**52
-"""Grid points up to this many spacings from 0 add up exactly in pairs."""
+"""Largest total and largest sum of contributions, in spacings: half of what doubles add exactly."""
 
 FINEST = 2.0**32
 """Largest std / grid; beyond, too many roundings are not clear at once."""
@@ -258,7 +258,4 @@ def _exact(tail: Tail, offset: Fraction, scale: Fraction, word: int, bits: Bits)
     size = tail.guess((uniform + 0.5) / 2.0**DRAWN_BITS)
     guess = round(sign * offset + scale * Fraction(size))
     drawn = Uniform(uniform, DRAWN_BITS, bits)
-    answer = nearest(tail, sign * offset, 1 / scale, drawn, guess)
-    if abs(answer) > LARGEST:
-        refuse("bits", answer, "be random", "no source gives so large a noise within all time")
-    return float(sign * answer)
+    return float(sign * nearest(tail, sign * offset, 1 / scale, drawn, guess))
