@@ -27,7 +27,7 @@ DRAWN_BITS = 63
 """Bits of V that every number starts with; the 64th bit of its word is the sign."""
 
 FAST_FROM = 44
-"""The table serves V of at least 2^(FAST_FROM - DRAWN_BITS), a share of all but 2^-19."""
+"""The table serves V of at least 2^(FAST_FROM - DRAWN_BITS): all but a share of 2^-19."""
 
 CELLS_PER_OCTAVE = 64
 DEGREE = 6
@@ -162,30 +162,29 @@ def table(tail: Tail) -> Table:
     Raises:
         ArithmeticError: the middle of a cell could not be found; the machine's doubles are broken.
     """
-    starts = [
-        2.0**power * (1.0 + i / CELLS_PER_OCTAVE)
-        for power in range(FAST_FROM, DRAWN_BITS)
-        for i in range(CELLS_PER_OCTAVE)
-    ]
-    first = int(np.array(starts[:1]).view(np.int64)[0]) >> CELL_SHIFT
-    centres = [start + 2.0 ** (math.frexp(start)[1] - 2) / CELLS_PER_OCTAVE for start in starts]
-    columns = [_taylor(tail, Fraction(centre) / 2**DRAWN_BITS) for centre in centres]
-    return Table(first, np.array(centres), np.ascontiguousarray(np.array(columns).T))
+    halves = [(1 << octave) // (2 * CELLS_PER_OCTAVE) for octave in range(FAST_FROM, DRAWN_BITS)]
+    odd = range(2 * CELLS_PER_OCTAVE + 1, 4 * CELLS_PER_OCTAVE, 2)
+    middles = [half * i for half in halves for i in odd]
+    first = int(np.array(1 << FAST_FROM, dtype=np.float64).view(np.int64)) >> CELL_SHIFT
+    columns = [_taylor(tail, middle) for middle in middles]
+    centres = np.array(middles, dtype=np.float64)
+    return Table(first, centres, np.ascontiguousarray(np.array(columns).T))
 
 
-def _taylor(tail: Tail, v: Fraction) -> list[float]:
-    """Return the polynomial about the middle ``v`` of a cell, its variable in units of 2^-63."""
-    places = 128
+def _taylor(tail: Tail, middle: int) -> list[float]:
+    """Return the polynomial about the middle of a cell, in units of 2^-63, without libm."""
+    places, v = 128, Fraction(middle, 1 << DRAWN_BITS)
     x = tail.guess(float(v))
     for _ in range(20):
         survival, density = (Fraction(n, 1 << places) for n in tail.curve(Fraction(x), places))
-        off = survival - v
-        if abs(off) <= CENTRE_ERROR * v:
-            slope = -float(1 / density) * 2.0**-DRAWN_BITS
-            values = tail.polynomials(x)
-            rest = (values[k - 1] * slope**k / math.factorial(k) for k in range(1, DEGREE + 1))
-            return [x, *rest]
-        x += float(off / density)
+        if abs(survival - v) <= CENTRE_ERROR * v:
+            slope = float(-1 / (density * (1 << DRAWN_BITS)))
+            row, power = [x], 1.0
+            for k, value in enumerate(tail.polynomials(x), 1):
+                power *= slope / k
+                row.append(value * power)
+            return row
+        x += float((survival - v) / density)
     raise ArithmeticError(f"no double is the quantile of {float(v)!r}: the arithmetic is broken")
 
 

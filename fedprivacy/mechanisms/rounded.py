@@ -44,13 +44,13 @@ from .refined import (
 BLOCK = 1 << 14
 """Numbers made at a time: what they need stays in a core's cache."""
 
-MARGIN = 2.0**-40
+MARGIN = 1.0 / (1 << 40)
 """A rounding is believed where it is clear by (std / grid + 1) MARGIN; proved: 2^-43."""
 
-LARGEST = 2.0**52
+LARGEST = float(1 << 52)
 """Largest total and largest sum of contributions, in spacings: half of what doubles add exactly."""
 
-FINEST = 2.0**32
+FINEST = float(1 << 32)
 """Largest std / grid; beyond, too many roundings are not clear at once."""
 
 NORMAL, EXPONENTIAL = NormalTail(), ExponentialTail()

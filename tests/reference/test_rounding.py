@@ -155,14 +155,14 @@ class TestTable:
     def test_what_is_believed_leaves_a_factor_of_eight(self):
         assert rounded.MARGIN >= 8 * 2.0**-43
 
-    def test_a_machine_that_guesses_wrongly_is_put_right_or_refused(self, monkeypatch):
+    def test_a_machine_that_guesses_wrongly_is_put_right_or_refused(self):
         class Rough(refined.ExponentialTail):
             def guess(self, v):
                 return -math.log(v) * 1.01
 
         class Wrong(refined.ExponentialTail):
             def curve(self, x, places):
-                return 0, 1
+                return 0, 1 << places
 
         right = refined.table(EXPONENTIAL).coefficients[0]
         assert abs(refined.table(Rough()).coefficients[0] - right).max() < 1e-13
@@ -242,6 +242,23 @@ class TestBits:
         fast = release(name, totals, 1.0, 2.0**-20, seeded(1))
         monkeypatch.setattr(rounded, "MARGIN", 1.0)
         assert (release(name, totals, 1.0, 2.0**-20, seeded(1)) == fast).all()
+
+    @pytest.mark.parametrize("name", TAILS)
+    def test_another_machines_last_bits_change_nothing(self, name, monkeypatch):
+        """Four times the error that is proved, and rint that rounds down: the same releases."""
+        totals = np.random.default_rng(0).uniform(-3, 3, 3000)
+        scale, grid = 1.0, 2.0**-30
+        wanted = release(name, totals, scale, grid, seeded(1))
+        sizes, generator = rounded._sizes, np.random.default_rng(1)
+
+        def perturbed(*arguments):
+            found = sizes(*arguments)
+            return found + generator.choice([-1, 1], found.size) * 2.0**-41
+
+        monkeypatch.setattr(rounded, "_sizes", perturbed)
+        assert (release(name, totals, scale, grid, seeded(1)) == wanted).all()
+        monkeypatch.setattr(np, "rint", np.floor)
+        assert (release(name, totals, scale, grid, seeded(1)) == wanted).all()
 
     def test_the_share_that_needs_whole_numbers_is_tiny(self, monkeypatch):
         exact, calls = rounded._exact, []
