@@ -286,10 +286,10 @@ class TestLaw:
     @pytest.mark.parametrize("name", TAILS)
     def test_cells_of_a_coarse_grid_have_their_probabilities(self, name, scale, offset):
         out = release(name, np.full(300_000, offset), scale, 1.0)
-        reach = 100
+        reach = 300  # beyond it e^-42 for each of the numbers
         cells = np.arange(-reach, reach + 1)
-        counts = np.array([(out == k).sum() for k in cells])
-        assert counts.sum() == out.size
+        counts = np.bincount((out + reach).astype(int), minlength=cells.size)
+        assert counts.size == cells.size
         edges = [(k - mpf(1) / 2 - mpf(offset)) / mpf(scale) for k in [*cells.tolist(), reach + 1]]
         at = [cdf(name, edge) for edge in edges]
         assert chance(counts, [b - a for a, b in itertools.pairwise(at)]) > 1e-7
@@ -329,7 +329,7 @@ class TestLowBits:
 
     def sums(self, generator, numbers, grid):
         rest = sum(
-            on_grid(generator.normal(size=numbers), clip_norm=1.0, grid=grid) for _ in range(20)
+            on_grid(generator.normal(size=numbers), clip_norm=1.0, grid=grid) for _ in range(5)
         )
         one = on_grid(generator.normal(size=numbers), clip_norm=1.0, grid=grid)
         return rest, rest + one
