@@ -463,7 +463,7 @@ def _series(one: np.ndarray, two: np.ndarray) -> np.ndarray:
 
 
 def allocated_epsilon(mu: float, rounds: int, epochs: int, delta: float) -> float:
-    """An upper end of epsilon of (present, absent), by whole moments; inf where they say nothing."""
+    """An upper end of epsilon of (present, absent) by whole moments; inf where they are no help."""
     best = math.inf
     for order in (2, 3, 5, 8, 14, 24):
         divergence = epochs * allocated_moment(mu, rounds, order) / (order - 1.0)
