@@ -7,6 +7,7 @@ from .hamiltonian import FederatedHamiltonian
 from .langevin import FederatedLangevin
 from .laplace import Laplace
 from .parallel import Parallel
+from .perturbation import Perturbation
 from .sparsified import Sparsification, SparsifiedPerturbation, Sparsifier
 from .splitting_run import SplittingRun
 from .stated import ApproximateDp, RenyiDp
@@ -21,6 +22,7 @@ __all__ = [
     "Mechanism",
     "NoisyGradientDescent",
     "Parallel",
+    "Perturbation",
     "RenyiDp",
     "Run",
     "SampledMechanism",
