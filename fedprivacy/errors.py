@@ -79,6 +79,14 @@ def refuse(name: str, value: object, rule: str, way_out: str = "") -> NoReturn:
     raise ParameterError(f"{name} must {rule}, got {value!r}{advice}")
 
 
+def contradict(question: str, lower: str, upper: str) -> NoReturn:
+    """Raise ContradictionError about a question, naming the two certificates."""
+    raise ContradictionError(
+        f"{question}: certified to be at least {lower} and at most {upper}. One of the two is "
+        "wrong, so nothing is certified of this run; please report it with its settings"
+    )
+
+
 def _number(name: str, value: object, rule: str) -> float:
     if isinstance(value, bool | str | bytes) or value is None:
         refuse(name, value, rule, "pass a number")

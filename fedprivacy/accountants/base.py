@@ -12,6 +12,7 @@ from ..errors import (
     LedgerError,
     at_least_zero,
     closed_unit,
+    contradict,
     integer,
     positive,
     refuse,
@@ -60,7 +61,7 @@ CURVES: dict[str, type] = {
 """Every curve that a saved accountant may hold."""
 
 
-_NO_NUMBER = "the arithmetic gave no number"
+_NO_NUMBER = "no finite number can be certified"
 _LARGEST = "sum of the largest losses"
 _UNBOUNDED = (
     "the loss has no known limit, so no epsilon is certified at delta = 0; ask at a delta above 0"
@@ -80,7 +81,7 @@ class Answer:
     reason: str = ""
 
     def __post_init__(self) -> None:
-        if math.isnan(self.upper):
+        if not self.upper < math.inf:
             object.__setattr__(self, "upper", math.inf)
             object.__setattr__(self, "reason", self.reason or _NO_NUMBER)
         for end in ("low", "attained"):
@@ -258,13 +259,25 @@ def _largest(curve: Curve) -> list[Largest]:
 
 
 def _bound(quantity: str, given: float, loss: PrivacyLoss, answer: Answer) -> Bound:
-    """Return the Bound; what the attained pair loses, the dominating pair loses too."""
+    """Return the Bound; what the attained pair loses, the dominating pair loses too.
+
+    Raises:
+        ContradictionError: a lower end lies above the upper end.
+    """
+    upper = min(answer.upper, 1.0) if quantity == "delta" else answer.upper
+    low = max(answer.low, answer.attained)
+    if low > upper:
+        shown = (
+            f"attained by {loss.witness.datasets}" if loss.witness else "the dominating pair's own"
+        )
+        ends = (f"{low!r} ({shown})", f"{upper!r} ({answer.method})")
+        contradict(f"{quantity} at {given:g} ({', '.join(map(str, loss.facts))})", *ends)
     return Bound(
         quantity=quantity,
         given=given,
-        upper=answer.upper,
+        upper=upper,
         lower=answer.attained,
-        resolution=(max(answer.low, answer.attained), answer.upper),
+        resolution=(low, upper),
         witness=loss.witness.datasets if loss.witness and answer.attained > 0 else None,
         method=answer.method,
         theorems=loss.theorems,

@@ -19,6 +19,8 @@ _ROUNDING = 2e-12
 """Relative error allowed for each of the two tails that a delta is the difference of."""
 
 
+_FAR = 2.0**16
+"""Beyond, it is first seen whether any epsilon does."""
 _LARGEST = 2.0**990
 """The largest epsilon that is tried."""
 _MOST = 1e300
@@ -56,9 +58,9 @@ def epsilon(curve: Curve, target: float, side: Side) -> float:
         return 0.0
     high = 1.0
     while not fits(np.array([high]))[0]:
-        if high >= _LARGEST:
-            return math.inf if side is Side.UP else high
         high *= 2.0
+        if high == _FAR and not fits(np.array([_LARGEST]))[0]:
+            return math.inf if side is Side.UP else _LARGEST
     low = 0.0 if high == 1.0 else high / 2.0
     for _ in range(7):
         grid = np.linspace(low, high, 101)

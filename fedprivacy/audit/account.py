@@ -12,7 +12,7 @@ from ..accountants import ACCOUNTANTS
 from ..answers import accountant_named
 from ..bound import Bound, Verdict
 from ..budget import Budget
-from ..errors import UnsupportedCombination, closed_unit, member, non_negative, refuse
+from ..errors import UnsupportedCombination, closed_unit, contradict, member, non_negative, refuse
 from ..ledger import Ledger
 from ..loss import IDENTITY
 from ..mechanisms import Mechanism
@@ -131,6 +131,7 @@ def audit(
         ParameterError: no claim anywhere, or one out of range.
         LedgerError: the ledger is damaged or foreign.
         UnsupportedCombination: no theorem covers the run under the claim's facts.
+        ContradictionError: two certificates for the run exclude each other.
     """
     read = _read(source)
     epsilon, delta = _claim(read, claim)
@@ -149,6 +150,7 @@ def audit(
             unsupported[str(seen_by)] = str(refusal)
             continue
         bounds[str(seen_by)] = _every_accountant(loss, delta, tolerance)
+    _compare(bounds)
     more = {} if facts.observer is Observer.SERVER else bounds.get(str(Observer.SERVER), {})
     verdict, reason = _judge(bounds[str(facts.observer)], more, epsilon, delta)
     if read.doubts:
@@ -158,6 +160,7 @@ def audit(
     try:
         alone = _single_uploads(read, facts)
         bounds |= {} if alone is None else {SINGLE: _every_accountant(alone, delta, tolerance)}
+        _compare(bounds)
     except UnsupportedCombination as refusal:
         unsupported[SINGLE] = str(refusal)
     return Audit(
@@ -356,6 +359,27 @@ def _every_accountant(loss: PrivacyLoss, delta: float, tolerance: float) -> dict
     return {
         name: accountant_named(name, tolerance).compose(loss).epsilon(delta) for name in ACCOUNTANTS
     }
+
+
+def _compare(bounds: dict[str, dict[str, Bound]]) -> None:
+    """Hold every certified lower end against every certified upper end for the same eyes.
+
+    What an observer learns is no more than what the server does.
+
+    Raises:
+        ContradictionError: a lower end lies above an upper end.
+    """
+    for eyes, found in bounds.items():
+        wider = dict.fromkeys([eyes] if eyes == SINGLE else [eyes, str(Observer.SERVER)])
+        above = [(name, bound) for seen in wider for name, bound in bounds.get(seen, {}).items()]
+        for low_name, low in found.items():
+            for high_name, high in above:
+                if low.lower > high.upper:
+                    contradict(
+                        f"epsilon at delta = {low.given:g} ({eyes})",
+                        f"{low.lower!r} by {low_name!r} (attained by {low.witness})",
+                        f"{high.upper!r} by {high_name!r} ({high.method}, {high.observer})",
+                    )
 
 
 def _judge(

@@ -17,7 +17,7 @@ DIGITS = 60
 
 
 def truth(epsilon, times, at, small=25):
-    """Return delta(at) of ``times`` responses of ``epsilon``, to ``small`` digits, from the top down."""
+    """Return delta(at) of ``times`` responses of ``epsilon``, to ``small`` digits."""
     e = mpmath.mpf(epsilon)
     lie = 1 / (1 + mpmath.exp(e))
     crossing = (times - mpmath.mpf(at) / e) / 2
