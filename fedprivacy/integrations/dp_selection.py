@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from functools import partial
+from functools import lru_cache, partial
 
 import numpy as np
 
@@ -15,6 +15,7 @@ _ORDERS: tuple[float, ...] = tuple((1.0 + np.geomspace(1e-2, 1e4, 61)).tolist())
 """Orders at which the base mechanism's divergences are taken."""
 
 
+@lru_cache(maxsize=64)
 def selected(
     base: Mechanism,
     mean: float,

@@ -210,7 +210,15 @@ class Ledger:
         return number
 
     def done(
-        self, round: int, *, cohort: int, arrived: int, refused: int, noise_std: float
+        self,
+        round: int,
+        *,
+        cohort: int,
+        arrived: int,
+        refused: int,
+        noise_std: float,
+        denominator: float | None = None,
+        mask: str | None = None,
     ) -> None:
         """Confirm a round and record what happened. No identities are recorded.
 
@@ -220,6 +228,9 @@ class Ledger:
             arrived: number of contributions in the sum.
             refused: number of contributions left out, such as non-finite ones.
             noise_std: std of the noise really in the sum; colluders' shares count too.
+            denominator: what the noisy sum was divided by: a public number. Under add_remove one
+                that follows the number of units tells it, so an audit asks for this line.
+            mask: fingerprint of the coordinates that travelled, where not all did.
 
         Raises:
             ParameterError: a value out of its range.
@@ -232,6 +243,8 @@ class Ledger:
             arrived=integer(0, arrived=arrived),
             refused=integer(0, refused=refused),
             noise_std=non_negative(noise_std=noise_std),
+            denominator=None if denominator is None else positive(denominator=denominator),
+            mask=None if mask is None else _text(mask=mask),
         )
         for name in ("arrived", "refused"):
             if getattr(event, name) > event.cohort:

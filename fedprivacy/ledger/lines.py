@@ -140,7 +140,7 @@ class IntentLine(Line, frozen=True, tag="intent"):
     mechanism: msgspec.Raw
 
 
-class DoneLine(Line, frozen=True, tag="done"):
+class DoneLine(Line, frozen=True, omit_defaults=True, tag="done"):
     """What the round did."""
 
     round: _Count
@@ -148,6 +148,8 @@ class DoneLine(Line, frozen=True, tag="done"):
     arrived: _Count
     refused: _Count
     noise_std: _NonNegative
+    denominator: _Positive | None = None
+    mask: str | None = None
 
 
 class AbortLine(Line, frozen=True, tag="abort"):

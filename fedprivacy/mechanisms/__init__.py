@@ -9,6 +9,7 @@ from .langevin import FederatedLangevin
 from .laplace import Laplace
 from .mixture import MixtureOfGaussians
 from .parallel import Parallel
+from .perturbation import Perturbation
 from .sparsified import Sparsification, SparsifiedPerturbation, Sparsifier
 from .splitting_run import SplittingRun
 from .stated import ApproximateDp, ConcentratedDp, GaussianDp, RenyiDp
@@ -27,6 +28,7 @@ __all__ = [
     "MixtureOfGaussians",
     "NoisyGradientDescent",
     "Parallel",
+    "Perturbation",
     "RandomizedResponse",
     "RenyiDp",
     "Run",

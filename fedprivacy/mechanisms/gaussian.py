@@ -9,8 +9,8 @@ from ..errors import member, positive, refuse
 from ..loss import Gdp
 from ..privacy_loss import PrivacyLoss, Witness
 from ..relations import Adjacency, Facts, Unit
-from .base import Mechanism
-from .noise import is_finite, normal_like
+from .noise import clipped, is_finite, normal_like
+from .perturbation import Perturbation
 
 SUM_WITNESS = "one unit sends C u, every other sends 0 (replace_one: it sends C u or -C u)"
 
@@ -30,7 +30,7 @@ def gaussian_sum_loss(multiplier: float, facts: Facts) -> PrivacyLoss:
 
 
 @dataclass(frozen=True, kw_only=True)
-class NoisySum(Mechanism):
+class NoisySum(Perturbation):
     """A sum of clipped contributions plus noise: the fields and checks of every such mechanism."""
 
     noise_multiplier: float
@@ -69,6 +69,34 @@ class Gaussian(NoisySum):
         """The noise multiplier."""
         return self.noise_multiplier
 
+    @property
+    def full_noise_std(self) -> float:
+        """``noise_multiplier * clip_norm``."""
+        return self.noise_multiplier * self.clip_norm
+
+    def contribution(self, update: Any, mask: Any = None) -> Any:
+        """Return an update clipped to ``clip_norm`` (a little lower, for rounding), same shape.
+
+        Args:
+            update: flat array or tensor.
+            mask: None: every coordinate is kept.
+
+        Raises:
+            ParameterError: a mask, or an entry that is not finite.
+        """
+        if mask is not None:
+            refuse("mask", "given", "be None: Gaussian keeps every coordinate")
+        if not is_finite(update):
+            refuse("update", "a non-finite entry", "be finite", "leave this client's update out")
+        return clipped(update, self.clip_norm)
+
+    def noise(
+        self, like: Any, generator: Any = None, *, shares: int | None = None
+    ) -> tuple[Any, float]:
+        """Draw the sum's noise, whatever the number of ``shares``; see ``Perturbation.noise``."""
+        del shares
+        return normal_like(like, self.full_noise_std, generator), self.full_noise_std
+
     def _loss(self, facts: Facts) -> PrivacyLoss:
         return gaussian_sum_loss(self.noise_multiplier, facts)
 
@@ -84,4 +112,4 @@ class Gaussian(NoisySum):
         """
         if not is_finite(value):
             refuse("value", "a non-finite entry", "be finite", "refuse the update it came from")
-        return value + normal_like(value, self.noise_multiplier * self.clip_norm, generator)
+        return value + self.noise(value, generator)[0]

@@ -115,8 +115,12 @@ class FederatedHamiltonian(Upload):
         smallest step, where they differ.
         """
         eta = min(each_step(self.step_size, 1))
-        momentum = eta * math.sqrt((1.0 - self.correlation) / self.weight)
-        return math.hypot(momentum, 0.5 * eta**2 * self.gradient_noise_std)
+        return math.hypot(eta * self.momentum_noise_std, 0.5 * eta**2 * self.gradient_noise_std)
+
+    @cached_property
+    def momentum_noise_std(self) -> float:
+        """Std of a fresh momentum's private part."""
+        return math.sqrt((1.0 - self.correlation) / self.weight)
 
     def release(self, value: Any, generator: Any = None) -> Any:
         """Return ``value``, the point after one noiseless leapfrog step, with its private noise.

@@ -111,8 +111,16 @@ class FederatedLangevin(Upload):
 
         Of the smallest step, where they differ.
         """
+        return min(self.step_noise_stds)
+
+    @cached_property
+    def step_noise_stds(self) -> tuple[float, ...]:
+        """Std of the private noise of every step, or of one where all are alike."""
         private = (1.0 - self.correlation) * (1.0 + self.correlation) / self.weight
-        return math.sqrt(2.0 * min(each_step(self.step_size, 1)) * self.temperature * private)
+        return tuple(
+            math.sqrt(2.0 * size * self.temperature * private)
+            for size in each_step(self.step_size, 1)
+        )
 
     @property
     def _convexity(self) -> tuple[float, float] | None:

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ..errors import refuse
 from ..loss import LaplacePair
 from ..privacy_loss import PrivacyLoss, Witness
 from ..relations import Adjacency, Facts
 from .gaussian import SUM_WITNESS, NoisySum
-from .noise import is_finite, private_generator
+from .noise import clipped, is_finite, private_generator
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,6 +43,42 @@ class Laplace(NoisySum):
         """True: a unit's number may be 0."""
         return True
 
+    @property
+    def full_noise_std(self) -> float:
+        """The noise's std: sqrt(2) times its scale."""
+        return math.sqrt(2.0) * self._scale
+
+    @property
+    def _scale(self) -> float:
+        return self.noise_multiplier * self.clip_norm
+
+    def contribution(self, update: Any, mask: Any = None) -> Any:
+        """Return a number clipped to [-C, C].
+
+        Args:
+            update: array or tensor of one element.
+            mask: None: a number has no coordinates to leave out.
+
+        Raises:
+            ParameterError: more than one element, one that is not finite, or a mask.
+        """
+        if mask is not None or _number(update).size != 1:
+            refuse("update", tuple(update.shape), "be one number", "use Gaussian for vectors")
+        if not is_finite(update):
+            refuse("update", "a non-finite entry", "be finite", "leave this client's update out")
+        return clipped(update, self.clip_norm)
+
+    def noise(
+        self, like: Any, generator: Any = None, *, shares: int | None = None
+    ) -> tuple[Any, float]:
+        """Draw the noise of one number; see ``Perturbation.noise``."""
+        del shares
+        generator = private_generator() if generator is None else generator
+        drawn = generator.laplace(0.0, self._scale, size=tuple(np.shape(like)))
+        if isinstance(like, np.ndarray | float | int):
+            return drawn, self.full_noise_std
+        return like.new_tensor(drawn), self.full_noise_std
+
     def _loss(self, facts: Facts) -> PrivacyLoss:
         moves = 2.0 if facts.adjacency is Adjacency.REPLACE_ONE else 1.0
         curve = LaplacePair(moves / self.noise_multiplier)
@@ -59,10 +97,13 @@ class Laplace(NoisySum):
         Raises:
             ParameterError: more than one element, or one that is not finite.
         """
-        number = np.asarray(value, dtype=np.float64)
+        number = _number(value)
         if number.size != 1:
             refuse("value", number.shape, "be one number", "use Gaussian for vectors")
         if not is_finite(number.reshape(1)):
             refuse("value", "a non-finite entry", "be finite", "refuse the update it came from")
-        generator = private_generator() if generator is None else generator
-        return value + generator.laplace(0.0, self.noise_multiplier * self.clip_norm)
+        return value + self.noise(value, generator)[0]
+
+
+def _number(value: Any) -> NDArray[np.float64]:
+    return np.asarray(value, dtype=np.float64)

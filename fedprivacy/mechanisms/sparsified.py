@@ -15,9 +15,9 @@ from ..errors import UnsupportedCombination, integer, member, positive, refuse
 from ..privacy_loss import PrivacyLoss
 from ..relations import Adjacency, Facts, Unit
 from ..sampling import Everyone, FixedSize, Scheme, Shuffled, WithReplacement
-from .base import Mechanism
 from .gaussian import gaussian_sum_loss
 from .noise import clipped, is_finite, normal_like, private_generator
+from .perturbation import Perturbation
 
 Indices = NDArray[np.int64]
 
@@ -134,7 +134,7 @@ _TOPPED_UP = (
 
 
 @dataclass(frozen=True, kw_only=True)
-class SparsifiedPerturbation(Mechanism):
+class SparsifiedPerturbation(Perturbation):
     """One round of Fed-SMP, seen through secure aggregation; the unit is a client.
 
     Each of ``cohort`` clients keeps ``kept`` of ``dimension`` coordinates of its update, clips
@@ -231,6 +231,31 @@ class SparsifiedPerturbation(Mechanism):
         """Std of one client's noise on each kept coordinate."""
         return self.clip_norm * self.noise_multiplier / math.sqrt(self.cohort)
 
+    @property
+    def full_noise_std(self) -> float:
+        """``clip_norm * noise_multiplier``: colluders' shares included, nobody missing."""
+        return self.clip_norm * self.noise_multiplier
+
+    @property
+    def full_cohort(self) -> int:
+        """The cohort whose shares make up the full noise."""
+        return self.cohort
+
+    def carries(self, shares: int) -> bool:
+        """Return whether no more shares of the noise are missing than ``missing``."""
+        return self.topped_up or shares >= self.cohort - self.missing
+
+    def noise(
+        self, like: Any, generator: Any = None, *, shares: int | None = None
+    ) -> tuple[Any, float]:
+        """Draw the noise that a secure sum of ``shares`` clients carries, in one go.
+
+        The sum of independent normal shares is one normal deviate of the summed variance, so a
+        loop that sees the sum alone need not draw a share for each client.
+        """
+        std = self.sum_noise_std(self.cohort if shares is None else shares)
+        return normal_like(like, std, generator), std
+
     def sum_noise_std(self, shares: int) -> float:
         """Return the std of the secure sum's noise when ``shares`` clients' shares are in it.
 
@@ -238,8 +263,7 @@ class SparsifiedPerturbation(Mechanism):
         (clients then send smaller shares): a variance that moved with the realised size would
         itself tell who took part.
         """
-        full = self.clip_norm * self.noise_multiplier
-        return full if self.topped_up else self.share_std * math.sqrt(shares)
+        return self.full_noise_std if self.topped_up else self.share_std * math.sqrt(shares)
 
     def check_scheme(self, scheme: Scheme) -> None:
         """Refuse cohorts for which the clients' shares do not add up to the stated noise."""

@@ -67,6 +67,18 @@ class Upload(Mechanism):
     def step_noise_std(self) -> float:
         """Std of the noise that ``release`` adds to each coordinate."""
 
+    def noise(self, like: Any, generator: Any = None) -> tuple[Any, float]:
+        """Draw one step's private noise.
+
+        Args:
+            like: whose shape, dtype and device are taken.
+            generator: see ``noise.normal_like``; None is the only private choice.
+
+        Returns:
+            The noise, and its std on each coordinate: what was really drawn.
+        """
+        return normal_like(like, self.step_noise_std, generator), self.step_noise_std
+
     @abstractmethod
     def _replaced(self, facts: Facts) -> PrivacyLoss:
         """Return the loss under replace_one."""
@@ -87,7 +99,7 @@ class Upload(Mechanism):
         """
         if not is_finite(value):
             refuse("value", "a non-finite entry", "be finite", "stop the run: it diverged")
-        return value + normal_like(value, self.step_noise_std, generator)
+        return value + self.noise(value, generator)[0]
 
 
 def replacing_only(mechanism: Mechanism, facts: Facts) -> None:

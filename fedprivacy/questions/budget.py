@@ -40,6 +40,8 @@ class Budget:
     observer: Observer | str = field(default=Observer.AGGREGATE, kw_only=True)
     accountant: str = field(default="pld", kw_only=True)
     adaptive: bool = field(default=False, kw_only=True)
+    charges: dict[str, set[int]] = field(default_factory=dict, init=False, repr=False)
+    """Which rounds of which ledgers, by their nonces, were charged; training loops write it."""
     _spent: dict[PrivacyLoss, int] = field(default_factory=dict, init=False, repr=False)
     _fitting: dict[PrivacyLoss, int] = field(default_factory=dict, init=False, repr=False)
     _filter: _RenyiFilter | None = field(default=None, init=False, repr=False)

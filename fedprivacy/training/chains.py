@@ -26,7 +26,16 @@ from ..mechanisms.upload import share
 from ..sampling import FixedSize, Poisson
 from ..theory.targets import Averaging, Chain
 from .posterior import Array, GaussianPosterior, Local, Target
-from .rounds import STREAMS, Dropout, Entry, Indices, RoundBudget, RoundInfo, check_ledger
+from .rounds import (
+    STREAMS,
+    Books,
+    Dropout,
+    Indices,
+    RoundBudget,
+    RoundInfo,
+    check_ledger,
+    run_round,
+)
 
 Client = FederatedLangevin | FederatedHamiltonian
 
@@ -287,24 +296,19 @@ class Sampling(ABC):
             ParameterError: state, data or ledger do not fit.
         """
         self._check(state, data, ledger)
-        mechanism = self.mechanism(state.round)
-        entry = Entry.begin(
-            mechanism,
+        books = Books(
+            mechanism=self.mechanism(state.round),
             ledger=ledger,
             budget=budget,
             clip_norm=self._clip_norm,
-            noise_std=self._noise_std(state.round),
+            noise_std=self._planned_std(state.round),
         )
-        with entry.collecting():
-            seats = self._seats(state.round, dropout)
-        entry.spend()
-        nobody = seats.arrived == 0
-        after = self._after(state, state.positions if nobody else self._released(state, seats))
-        if on_release is not None:
-            on_release(after)
-        info = self._info(state, seats, aborted=nobody)
-        entry.done(info)
-        return after, info
+        return run_round(
+            books,
+            collect=lambda: self._seats(state.round, dropout),
+            release=lambda seats: self._release(state, seats),
+            on_release=on_release,
+        )
 
     def _check(self, state: ChainState, data: Target | None, ledger: Ledger | None) -> None:
         if data is not None and data is not self.target:
@@ -318,9 +322,50 @@ class Sampling(ABC):
     def _clip_norm(self) -> float:
         return (self.target.sensitivity or 0.0) / 2.0
 
+    def _planned_std(self, index: int) -> float:
+        """Return the smallest std of the private noise in one step of any client.
+
+        Where all noise is shared, and nothing hides, that of the shared noise.
+        """
+        own = min(client.step_noise_std for client in self._each(index))
+        return own if own > 0.0 else self._shared_std(index)
+
     @abstractmethod
-    def _noise_std(self, index: int) -> float:
-        """Return the smallest std of all noise, shared too, in one step of any client."""
+    def _shared_std(self, index: int) -> float:
+        """Return the smallest std of the shared noise in one step."""
+
+    def _each(self, index: int) -> tuple[Client, ...]:
+        """Return what every client does in round ``index``, whose noise is its own mechanism's."""
+        return self._each_first if self.homogeneous else self._each_of(index)
+
+    @cached_property
+    def _each_first(self) -> tuple[Client, ...]:
+        return self._each_of(0)
+
+    def _each_of(self, index: int) -> tuple[Client, ...]:
+        fractions = self.target.batch_sizes(self.batch_fraction)[1]
+        kinds = {kind: self._client(index, *kind) for kind in self.kinds}
+        pairs = zip(self.target.shares.tolist(), fractions.tolist(), strict=True)
+        return tuple(kinds[pair] for pair in pairs)
+
+    def _stds(self, index: int, of: Callable[[Any], Any]) -> Array:
+        """Return what every client's mechanism says of its noise, shape (clients, ...)."""
+        return np.array([of(client) for client in self._each(index)])
+
+    def _draw(self, stds: Array, local: Local, private: np.random.Generator) -> tuple[Any, float]:
+        """Draw the private noise of clients beside each other.
+
+        Args:
+            stds: what each seat's mechanism says, shape (chains or 1, seats).
+            local: the clients at work.
+            private: draws it.
+
+        Returns:
+            The noise, and the smallest std that was used.
+        """
+        noise = local.normal(private)
+        noise *= local.scaled(stds)
+        return noise, float(stds.min())
 
     def _seats(self, index: int, dropout: Dropout | None) -> Seats:
         """Draw every chain's cohort."""
@@ -357,19 +402,28 @@ class Sampling(ABC):
         full = np.broadcast_to(rest, (self.chains, rest.shape[1]))
         return Seats(clients, full, len(cohort), arrived)
 
-    def _released(self, state: ChainState, seats: Seats) -> Tensor:
-        """Return the average of the uploads, shape (chains, d)."""
+    def _release(self, state: ChainState, seats: Seats) -> tuple[ChainState, RoundInfo]:
+        """Let the clients work; return the next state and what was really drawn."""
+        if seats.arrived == 0:
+            info = self._info(state, seats, self._planned_std(state.round), aborted=True)
+            return self._after(state, state.positions), info
+        positions, std = self._averaged(state, seats)
+        return self._after(state, positions), self._info(state, seats, std, aborted=False)
+
+    def _averaged(self, state: ChainState, seats: Seats) -> tuple[Tensor, float]:
+        """Return the average of the uploads, shape (chains, d), and the std of their noise."""
         batches = self._generator("batches", state.round)
         local = self.target.local(seats.clients, state.positions, self.batch_fraction, batches)
         noise = self._generator("noise", state.round), self._generator("shared", state.round)
         with np.errstate(over="ignore", invalid="ignore"):
             if self.exact_jump:
                 uploads = self._jumped(state.round, local, seats, *noise)
+                std = self._planned_std(state.round)
             else:
-                uploads = self._locally(state.round, local, seats.clients, *noise)
+                uploads, std = self._locally(state.round, local, seats.clients, *noise)
             self._check_finite(uploads, state.round)
         parts = torch.from_numpy(np.array(seats.shares)).to(uploads)
-        return torch.bmm(parts[:, None, :], uploads)[:, 0, :]
+        return torch.bmm(parts[:, None, :], uploads)[:, 0, :], std
 
     @abstractmethod
     def _locally(
@@ -379,8 +433,13 @@ class Sampling(ABC):
         clients: Indices,
         private: np.random.Generator,
         common: np.random.Generator,
-    ) -> Tensor:
-        """Run the clients' steps of round ``index``; the uploads, shape (chains, seats, d)."""
+    ) -> tuple[Tensor, float]:
+        """Run the clients' steps of round ``index``.
+
+        Returns:
+            The uploads, shape (chains, seats, d), and the smallest std of a step's private noise
+            (of its shared noise, where none is private).
+        """
 
     def _check_finite(self, uploads: Tensor, index: int) -> None:
         limit = math.sqrt(torch.finfo(uploads.dtype).max)
@@ -403,7 +462,7 @@ class Sampling(ABC):
         draws[:, kept - 1] = positions
         return ChainState(done, positions, draws)
 
-    def _info(self, state: ChainState, seats: Seats, *, aborted: bool) -> RoundInfo:
+    def _info(self, state: ChainState, seats: Seats, std: float, *, aborted: bool) -> RoundInfo:
         uploads = int(np.count_nonzero(seats.shares))
         numbers = uploads * state.positions.shape[1] * state.positions.element_size()
         return RoundInfo(
@@ -413,7 +472,7 @@ class Sampling(ABC):
             refused=0,
             aborted=aborted,
             upload_bytes=numbers,
-            noise_std=self._noise_std(state.round),
+            noise_std=std,
         )
 
     def _generator(self, stream: str, number: int) -> np.random.Generator:

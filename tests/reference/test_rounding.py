@@ -268,18 +268,19 @@ class TestBits:
 
 
 def chance(counts, probabilities):
-    """The p-value of a chi-square test; cells of fewer than 20 expected are joined."""
+    """The p-value of a chi-square test; the rarest cells are joined until 100 are expected."""
     expected = np.array([float(p) for p in probabilities]) * counts.sum()
-    few = expected < 20
-    observed = np.append(counts[~few], counts[few].sum())
-    wanted = np.append(expected[~few], expected[few].sum())
-    observed, wanted = observed[wanted > 0], wanted[wanted > 0]
+    order = np.argsort(expected)
+    joined = int(np.searchsorted(np.cumsum(expected[order]), 100.0)) + 1
+    rare, rest = order[:joined], order[joined:]
+    observed = np.append(counts[rest], counts[rare].sum())
+    wanted = np.append(expected[rest], expected[rare].sum())
     statistic = ((observed - wanted) ** 2 / wanted).sum()
     return float(gammaincc((len(wanted) - 1) / 2, statistic / 2))
 
 
 class TestLaw:
-    """Fresh bits: each test here fails by accident with probability 1e-7."""
+    """Fresh bits: each test here fails by accident with probability of about 1e-7."""
 
     @pytest.mark.parametrize("offset", [0.0, 0.3])
     @pytest.mark.parametrize("scale", [0.3, 1.0, 7.0])

@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from ...errors import ParameterError, refuse
-from ...mechanisms import Sparsification, SparsifiedPerturbation
+from ...mechanisms import Perturbation, Sparsification
 from ...mechanisms.noise import is_finite
-from ...training.rounds import RoundInfo
+from ...training.rounds import RoundInfo, fingerprint
 from .upload import upload_size
 
 MOST = 40_000
@@ -33,7 +34,7 @@ class Collected:
         cohort: the clients drawn, one entry for each draw.
         sparsification: which coordinates travel; all d of them where ``kept`` is d.
         mask: their indices, shape (kept,); None where all travel.
-        secure: clips, and says how much noise the sum carries; None without privacy.
+        perturbation: clips, and draws the sum's noise; None without privacy.
         device: where the sum is.
     """
 
@@ -42,17 +43,17 @@ class Collected:
         cohort: Iterable[int],
         sparsification: Sparsification,
         mask: Tensor | None = None,
-        secure: SparsifiedPerturbation | None = None,
+        perturbation: Perturbation | None = None,
         device: str = "cpu",
     ) -> None:
         self.turns = Counter(map(int, cohort))
-        self.sparsification, self.mask, self.secure = sparsification, mask, secure
+        self.sparsification, self.mask, self.perturbation = sparsification, mask, perturbation
         self.drawn = self.turns.total()
-        kind = torch.float32 if secure is None else torch.float64
+        kind = torch.float32 if perturbation is None else torch.float64
         self.total = torch.zeros(sparsification.kept, device=device, dtype=kind)
         if mask is not None:
             sparsification.check_mask(mask)
-        if self.drawn > MOST and secure is not None:
+        if self.drawn > MOST and perturbation is not None:
             refuse("cohort", self.drawn, f"be at most {MOST}", "sums of more would round too much")
         self.arrived = self.refused = self.out_of_turn = self.uploads = 0
 
@@ -85,7 +86,8 @@ class Collected:
         """Return what the client adds to the sum, shape (kept,), None if it is to be refused."""
         if not isinstance(update, Tensor) or not update.is_floating_point():
             return None
-        choose = self.sparsification.select if self.secure is None else self.secure.contribution
+        own = self.perturbation
+        choose = self.sparsification.select if own is None else own.contribution
         try:
             part: Tensor = choose(update.detach().float(), self.mask)
         except ParameterError:
@@ -104,25 +106,29 @@ class Collected:
     @property
     def short(self) -> bool:
         """Whether fewer shares of the noise came than the privacy loss counts on."""
-        secure = self.secure
-        if secure is None or secure.topped_up:
-            return False
-        return self.shares < secure.cohort - secure.missing
+        return self.perturbation is not None and not self.perturbation.carries(self.shares)
 
-    @property
-    def noise_std(self) -> float:
-        """Std of the noise that the secure sum carries."""
-        return 0.0 if self.secure is None else self.secure.sum_noise_std(self.shares)
+    def noisy(self, generator: np.random.Generator) -> tuple[Tensor, float]:
+        """Return the sum with its noise, which the perturbation draws, and the noise's std."""
+        if self.perturbation is None:
+            return self.total, 0.0
+        noise, std = self.perturbation.noise(self.total, generator, shares=self.shares)
+        return self.total + noise, std
 
-    def info(self, number: int, *, aborted: bool) -> RoundInfo:
-        """Return the round's record."""
+    def info(
+        self, number: int, *, noise_std: float = 0.0, denominator: float | None = None
+    ) -> RoundInfo:
+        """Return the round's record; without a denominator it was aborted."""
+        mask = None if self.mask is None else self.mask.cpu().numpy()
         return RoundInfo(
             round=number,
             cohort=self.drawn,
             arrived=self.arrived,
             refused=min(self.refused + self.out_of_turn, self.drawn),
-            aborted=aborted,
+            aborted=denominator is None,
             upload_bytes=self.uploads * upload_size(self.sparsification.kept),
             payload_bytes=self.uploads * 4 * self.sparsification.kept,
-            noise_std=0.0 if aborted else self.noise_std,
+            noise_std=noise_std,
+            denominator=denominator,
+            mask=fingerprint(mask),
         )

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,8 +14,6 @@ from ...mechanisms import FederatedHamiltonian
 from ...training.chains import Sampling
 from ...training.posterior import Array, Indices, Local
 from .law import DynamicSteps, HamiltonianChain
-
-Query = Callable[[Any], Any]
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -83,22 +80,17 @@ class HamiltonianSampling(Sampling):
             correlation=self.correlation,
             weight=weight,
             batch_fraction=fraction,
-            gradient_sensitivity=self.target.sensitivity or 0.0,
+            gradient_sensitivity=self.target.sensitivity or 1.0,
             gradient_noise_multiplier=self.gradient_noise_multiplier,
             iterations=self.iterations,
         )
 
-    def _gradient_std(self, clients: Any = slice(None)) -> Array:
-        """Return the std of the noise on a query's gradient of f^c."""
-        fractions = self.target.batch_sizes(self.batch_fraction)[1]
-        scale = (self.target.sensitivity or 0.0) / (fractions * self.target.shares)
-        return np.asarray(self.gradient_noise_multiplier * scale[clients])
+    def _gradient_std(self) -> Array:
+        """Return the std of the noise on a query's gradient of f^c, for every client."""
+        return self._stds(0, lambda client: client.gradient_noise_std)
 
-    def _noise_std(self, index: int) -> float:
-        eta = min(self.steps_of(index))
-        momentum = self.correlation + (1.0 - self.correlation) / self.target.shares
-        each = np.hypot(eta * np.sqrt(momentum), 0.5 * eta**2 * self._gradient_std())
-        return float(np.min(each))
+    def _shared_std(self, index: int) -> float:
+        return min(self.steps_of(index)) * math.sqrt(self.correlation)
 
     def _locally(
         self,
@@ -107,31 +99,29 @@ class HamiltonianSampling(Sampling):
         clients: Indices,
         private: np.random.Generator,
         common: np.random.Generator,
-    ) -> Tensor:
-        query = self._queries(local, clients, private)
-        own = local.scaled(np.sqrt((1.0 - self.correlation) / self.target.shares[clients]))
+    ) -> tuple[Tensor, float]:
+        momenta = self._stds(index, lambda client: client.momentum_noise_std)[clients]
+        query, drawn = self._queries(local, clients, private), math.inf
         points = local.points
         for eta in self.steps_of(index):
             momentum = 0.0 * points
             if self.correlation < 1.0:
-                momentum += own * local.normal(private)
+                noise, std = self._draw(momenta, local, private)
+                momentum += noise
+                drawn = min(drawn, std)
             if self.correlation > 0.0:
                 momentum += math.sqrt(self.correlation) * local.shared(common)
             points = self._trajectory(points, momentum, eta, query)
-        return local.finish(points)
+        eta = min(self.steps_of(index))
+        moved = eta * drawn if drawn < math.inf else 0.0
+        asked = 0.5 * eta**2 * query.drawn if query.drawn < math.inf else 0.0
+        return local.finish(points), math.hypot(moved, asked) or self._shared_std(index)
 
-    def _queries(self, local: Local, clients: Indices, private: np.random.Generator) -> Query:
-        """Return what answers a gradient query: with noise of its own where asked for."""
-        if self.gradient_noise_multiplier == 0.0:
-            return local.gradient
-        std = local.scaled(self._gradient_std(clients))
+    def _queries(self, local: Local, clients: Indices, private: np.random.Generator) -> _Queries:
+        stds = self._gradient_std()[clients] if self.gradient_noise_multiplier else None
+        return _Queries(self, local, stds, private)
 
-        def noisy(points: Any) -> Any:
-            return local.gradient(points) + std * local.normal(private)
-
-        return noisy
-
-    def _trajectory(self, points: Any, momentum: Any, eta: float, query: Query) -> Any:
+    def _trajectory(self, points: Any, momentum: Any, eta: float, query: _Queries) -> Any:
         """Return the end of K leapfrog steps; an exact gradient is not asked for twice."""
         fresh = self.batch_fraction < 1.0 or self.gradient_noise_multiplier > 0.0
         gradient = query(points)
@@ -165,3 +155,28 @@ class HamiltonianSampling(Sampling):
             correlation=self.correlation,
             gradient_std=float(stds[0]),
         )
+
+
+class _Queries:
+    """Answers gradient queries, with noise of their own where asked for.
+
+    ``drawn`` is the smallest std of the noise so far; infinite before the first noisy query.
+    """
+
+    def __init__(
+        self,
+        loop: HamiltonianSampling,
+        local: Local,
+        stds: Array | None,
+        private: np.random.Generator,
+    ) -> None:
+        self._loop, self._local, self._stds, self._private = loop, local, stds, private
+        self.drawn = math.inf
+
+    def __call__(self, points: Any) -> Any:
+        gradient = self._local.gradient(points)
+        if self._stds is None:
+            return gradient
+        noise, std = self._loop._draw(self._stds, self._local, self._private)
+        self.drawn = min(self.drawn, std)
+        return gradient + noise

@@ -12,6 +12,7 @@ from enum import StrEnum
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from ...errors import integer, member, positive, refuse
@@ -209,8 +210,8 @@ class LocalProblem:
         solvers: Sequence[LocalSolver],
         batches: np.random.Generator,
         noise: np.random.Generator,
-    ) -> Tensor:
-        """Return where settled solvers end, shape of ``start``.
+    ) -> tuple[Tensor, NDArray[np.float64]]:
+        """Return where settled solvers end, and the stds of the noise that each used in a step.
 
         Every solver is one step w <- u + m (u - u_before), u = w - gamma gradient + noise; agents
         with fewer steps stand still after theirs.
@@ -220,23 +221,28 @@ class LocalProblem:
             solvers: one for each agent at work.
             batches: draws batches.
             noise: draws the noise.
+
+        Returns:
+            The ends, shape of ``start``; the smallest std over the steps, shape (agents,).
         """
         sizes, momenta, stds, steps = self._columns(solvers, start)
         most, even = int(steps.max()), bool((steps == steps[0]).all())
         stochastic, clip = any(s.batch_size for s in solvers), solvers[0].clip_norm
         noisy, accelerated = bool(stds.any()), bool(momenta.any())
         point = before = start
+        used = torch.full_like(stds, math.inf) if noisy else stds
         for number in range(most):
             data = self._batch(solvers, start, batches) if stochastic else self.data
             slope = self.loss.gradient(point, data, clip) + (point - self.anchors) / self.penalty
             after = point - sizes * slope
             if noisy:
-                after = after + stds * normal_like(after, 1.0, noise)
+                drawn, std = _drawn(after, stds, noise)
+                after, used = after + drawn, torch.minimum(used, std)
             moved = after + momenta * (after - before) if accelerated else after
             on = None if even else steps > number
             point = moved if on is None else torch.where(on, moved, point)
             before = after if on is None else torch.where(on, after, before)
-        return point
+        return point, used[:, 0].cpu().numpy()
 
     def _columns(self, solvers: Sequence[LocalSolver], like: Tensor) -> tuple[Tensor, ...]:
         """Return step sizes, momenta, noise stds and numbers of steps, shape (agents, 1) each."""
@@ -266,3 +272,8 @@ class LocalProblem:
         inside = torch.arange(rows.shape[-1], device=rows.device) < sizes[:, None]
         mean = torch.where(inside, 1.0 / sizes[:, None].double(), 0.0)
         return self.data.taken(rows, mean.expand(rows.shape))
+
+
+def _drawn(like: Tensor, stds: Tensor, generator: np.random.Generator) -> tuple[Tensor, Tensor]:
+    """Draw one step's noise of agents beside each other; return it with the stds it has."""
+    return stds * normal_like(like, 1.0, generator), stds

@@ -1,0 +1,73 @@
+"""Mechanisms that a training loop runs: they clip contributions and perturb their sum."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from typing import TYPE_CHECKING, Any
+
+from .base import Mechanism
+
+if TYPE_CHECKING:
+    from .sparsified import Sparsification
+
+
+class Perturbation(Mechanism):
+    """One object clips, draws the noise, says how much it drew, and is accounted.
+
+    A loop sums ``contribution(update)`` over its cohort and releases the sum plus ``noise``; what
+    ``noise`` returns as its std is what the ledger records. A mechanism of your own that has these
+    methods trains in ``FederatedAveraging``.
+    """
+
+    clip_norm: float
+    """Norm that a contribution is clipped to."""
+
+    @property
+    def sparsification(self) -> Sparsification | None:
+        """Which coordinates travel; None for all of them."""
+        return None
+
+    @property
+    @abstractmethod
+    def full_noise_std(self) -> float:
+        """Std of a sum's noise, on each coordinate, when no share of it is missing."""
+
+    @property
+    def full_cohort(self) -> int | None:
+        """How many contributions a round is made for; None where any number will do."""
+        return None
+
+    def carries(self, shares: int) -> bool:
+        """Return whether a sum of ``shares`` clients' shares has the noise that is accounted."""
+        del shares
+        return True
+
+    @abstractmethod
+    def contribution(self, update: Any, mask: Any = None) -> Any:
+        """Return what a unit adds to the sum: clipped to ``clip_norm``, rounding included.
+
+        Args:
+            update: flat array or tensor of shape (d,).
+            mask: the round's kept coordinates, shape (k,); None where all are kept.
+
+        Returns:
+            Shape (d,) or (k,); with entries that are not finite where it is to be refused.
+
+        Raises:
+            ParameterError: a wrong shape, or an entry that is not finite.
+        """
+
+    @abstractmethod
+    def noise(
+        self, like: Any, generator: Any = None, *, shares: int | None = None
+    ) -> tuple[Any, float]:
+        """Draw the noise of a whole sum.
+
+        Args:
+            like: whose shape, dtype and device are taken: the sum.
+            generator: see ``noise.normal_like``; None is the only private choice.
+            shares: how many shares of the noise came; None for all.
+
+        Returns:
+            The noise, and its std on each coordinate: what was really drawn.
+        """
