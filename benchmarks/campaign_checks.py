@@ -12,6 +12,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
+import campaign_ceilings
 import campaign_worlds as worlds
 from campaign_settings import Draw, Node, Setting, gaussian
 
@@ -224,7 +225,7 @@ class Checker:
         return ends
 
     def _ceilings(self, bound: Any) -> None:
-        for why, most in worlds.ceilings(self.setting):
+        for why, most in campaign_ceilings.ceilings(self.setting):
             self._at_most("lower end below what is possible", bound.lower, most, why)
 
     def _ways(self, loss: PrivacyLoss, bound: Any) -> None:
@@ -254,7 +255,7 @@ class Checker:
                 )
                 self._at_most("ways meet", low, high, words)
         floor = max((low for _, low, _ in ends), default=0.0)
-        if "RenyiPoints" not in repr(curve):
+        if "Renyi" not in repr(curve):
             self._at_most("ways and the bound", floor, bound.upper, "a way from below")
 
 
@@ -267,7 +268,7 @@ def _certified(loss: PrivacyLoss, bound: Any) -> float:
 
     Moments and tails of stated Renyi divergences are not of one pair.
     """
-    return bound.lower if "RenyiPoints" in repr(loss.curve) else bound.resolution[0]
+    return bound.lower if "Renyi" in repr(loss.curve) else bound.resolution[0]
 
 
 def ways(curve: Curve, delta: float, tolerance: float) -> Iterator[tuple[str, Callable[[], Any]]]:
@@ -342,6 +343,11 @@ _LOUDER = {
     "noise_std": 1.0,
     "noise_scale": 1.0,
     "gradient_noise_multiplier": 1.0,
+    "standard_deviation": 1.0,
+    "noise_parameter": -1.0,
+    "mu": -1.0,
+    "rho": -1.0,
+    "xi": -1.0,
 }
 
 
@@ -444,9 +450,9 @@ def counted_alike(self: Checker, loss: PrivacyLoss, bound: Any) -> None:
 
 def same_cohort(self: Checker, loss: PrivacyLoss, bound: Any) -> None:
     """A client that is the unit is drawn, however that is written."""
-    node, _ = worlds._last(self.setting.run)
+    node, _ = worlds.last(self.setting.run)
     base = (*worlds.SUMS, *worlds.STATED)
-    if node.kind != "in_cohort" or not worlds._client(node) or node.inside[0].kind not in base:
+    if node.kind != "in_cohort" or not worlds.is_client(node) or node.inside[0].kind not in base:
         return
     as_sampled = _with_kind(self.setting.run, "sampled")
     other = self._epsilon(self._loss(as_sampled), bound.given)

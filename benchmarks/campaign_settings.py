@@ -195,6 +195,10 @@ def sparsified_run(draw: Draw) -> Node:
     size = values.get("size") or values.get("draws")
     varies = name in ("Poisson", "TruncatedPoisson", "RandomAllocation")
     step = sparsified(draw, size, True if varies else None)
+    if name == "Shuffled" and not step.values["topped_up"]:
+        clients = step.values["cohort"] * values["rounds_per_epoch"]
+        clients -= draw.rng.randint(0, 1) if step.values["missing"] else 0
+        drawn = (name, values | ({"population": clients} if draw.chance(0.7) else {}))
     return step if draw.chance(0.15) else Node("sampled", {"scheme": drawn}, (step,))
 
 
@@ -206,7 +210,39 @@ def stated(draw: Draw) -> Node:
         low, high = draw.pick((5, (0.01, 5.0)), (2, (1e-4, 60.0)), (2, (15.0, 40.0)))
         mass = 0.0 if draw.chance(0.5) else draw.spread(1e-15, 1e-2)
         points.append((draw.spread(low, high), mass))
-    return Node("ApproximateDp", {"guarantees": tuple(points), "adjacency": adjacency})
+    values = {"guarantees": tuple(points), "adjacency": adjacency}
+    return Node("ApproximateDp", values | _flag(draw, adjacency))
+
+
+def _flag(draw: Draw, adjacency: str) -> dict[str, Any]:
+    said = adjacency == "zero_out" and draw.chance(0.5)
+    return {"zeroed_is_absent": True} if said else {}
+
+
+def other_stated(draw: Draw) -> Node:
+    adjacency = draw.rng.choice(ADJACENCIES)
+    facts = {"adjacency": adjacency} | _flag(draw, adjacency)
+    if draw.chance(0.5):
+        return Node("GaussianDp", {"mu": 1.0 / draw.noise()} | facts)
+    xi = draw.pick((1, 0.0), (1, draw.spread(1e-3, 1.0)))
+    return Node("ConcentratedDp", {"rho": draw.spread(1e-4, 3.0), "xi": xi} | facts)
+
+
+def discrete(draw: Draw) -> Node:
+    if draw.chance(0.5):
+        answers = draw.whole(2, 1000)
+        return Node("RandomizedResponse", {"chance": draw.spread(1e-3, 1.0), "answers": answers})
+    values = {"noise_parameter": draw.spread(0.01, 5.0), "sensitivity": draw.whole(1, 20)}
+    return Node("DiscreteLaplace", values)
+
+
+def mixture(draw: Draw) -> Node:
+    weights = [draw.rng.random() + 0.05 for _ in range(draw.whole(1, 5))]
+    shares = [weight / sum(weights) for weight in weights]
+    shares[0] = 1.0 - math.fsum(shares[1:])
+    moves = [draw.rng.uniform(0.0, 2.0) for _ in shares]
+    values = {"standard_deviation": draw.noise(), "sensitivities": tuple(moves)}
+    return Node("MixtureOfGaussians", values | {"probabilities": tuple(shares)})
 
 
 def renyi(draw: Draw) -> Node:
@@ -214,7 +250,8 @@ def renyi(draw: Draw) -> Node:
     rate = draw.spread(1e-4, 3.0)
     orders = sorted(1.0 + draw.spread(0.1, 100.0) for _ in range(draw.whole(1, 5)))
     points = tuple((a, rate * a * draw.rng.uniform(0.8, 1.2)) for a in orders)
-    return Node("RenyiDp", {"divergences": points, "adjacency": adjacency})
+    values = {"divergences": points, "adjacency": adjacency}
+    return Node("RenyiDp", values | _flag(draw, adjacency))
 
 
 def langevin(draw: Draw) -> Node:
@@ -296,7 +333,9 @@ def splitting(draw: Draw) -> Node:
 
 
 def _sum_step(draw: Draw) -> Node:
-    return draw.pick((6, gaussian), (2, laplace), (2, stated), (1, renyi))(draw)
+    return draw.pick(
+        (6, gaussian), (2, laplace), (2, stated), (1, renyi), (0.5, other_stated), (0.5, discrete)
+    )(draw)
 
 
 def sampled_step(draw: Draw) -> Node:
@@ -334,6 +373,9 @@ _KINDS = (
     (11, sparsified_run),
     (8, stated),
     (4, renyi),
+    (3, other_stated),
+    (3, discrete),
+    (2, mixture),
     (10, langevin),
     (5, hamiltonian),
     (6, descent),

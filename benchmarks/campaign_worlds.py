@@ -2,7 +2,7 @@
 
 Nothing here asks the package. ``shown`` are attacks: an upper end below one of them is wrong.
 ``named`` are models of the data sets that a lower end names: a lower end above one of them is
-wrong. ``ceilings`` are epsilons that no data sets, or not the named ones, can exceed.
+wrong.
 """
 
 from __future__ import annotations
@@ -17,10 +17,8 @@ from campaign_truth import (
     Ends,
     Part,
     Show,
-    allocated_epsilon,
     binomial_law,
     delta_ends,
-    gaussian_epsilon,
     responses_delta,
     shift,
     variance_log_delta,
@@ -33,7 +31,7 @@ Law = list[tuple[Any, int]]
 
 SUMS = ("Gaussian", "Laplace", "SparsifiedPerturbation")
 UPLOADS = ("FederatedLangevin", "FederatedHamiltonian", "NoisyGradientDescent", "SplittingRun")
-STATED = ("ApproximateDp", "RenyiDp")
+STATED = ("ApproximateDp", "RenyiDp", "GaussianDp", "ConcentratedDp")
 SAME = Part(1.0, "same")
 APART = Part(1.0, "apart")
 NAMES = (
@@ -87,11 +85,12 @@ def named(setting: Setting, witness: str | None) -> Iterator[Model]:
 
 def _modelled(node: Node) -> bool:
     """Whether the canonical data sets of a run are the named ones (or better ones)."""
-    if node.kind in ("Laplace", "Parallel", *STATED):
+    unnamed = ("Laplace", "Parallel", "RandomizedResponse", "DiscreteLaplace", "MixtureOfGaussians")
+    if node.kind in (*unnamed, *STATED):
         return False
     if node.kind == "FederatedLangevin" and node.values["strong_convexity"] is not None:
-        return node.values["batch_fraction"] == 1.0 and isinstance(node.values["step_size"], float)
-    if node.kind == "in_cohort" and _client(node.inside[0]):
+        return node.values["batch_fraction"] == 1.0
+    if node.kind == "in_cohort" and is_client(node.inside[0]):
         return False
     if "scheme" in node.values and node.values["scheme"][0] == "RandomAllocation":
         return False
@@ -162,19 +161,19 @@ def _rounds(node: Node, adjacency: str, observer: str, kind: int) -> Rounds:
             return ((_sampled(node, adjacency, observer), 1),)
         case "in_cohort":
             return _cohort(node, adjacency, observer, kind)
-    if observer == "server" and adjacency == "add_remove" and _client(node):
+    if observer == "server" and adjacency == "add_remove" and is_client(node):
         return (((APART,), 1),)
     return _bare(node, adjacency, observer)
 
 
-def _client(node: Node) -> bool:
+def is_client(node: Node) -> bool:
     """Whether one client is one unit."""
     if node.kind == "SparsifiedPerturbation" or node.values.get("unit") == "client":
         return True
-    return any(map(_client, node.inside))
+    return any(map(is_client, node.inside))
 
 
-def _multiplier(node: Node) -> float:
+def multiplier(node: Node) -> float:
     z = node.values["noise_multiplier"]
     if node.kind != "SparsifiedPerturbation" or node.values["topped_up"]:
         return z
@@ -187,19 +186,48 @@ def _bare(node: Node, adjacency: str, observer: str) -> Rounds:
     if node.kind in SUMS:
         moves = 2.0 if adjacency == "replace_one" else 1.0
         kind = "laplace" if node.kind == "Laplace" else "normal"
-        mean = mpf(moves) / mpf(_multiplier(node))
+        mean = mpf(moves) / mpf(multiplier(node))
         return (((Part(1.0, kind, ((1.0, mean),), ((1.0, 0.0),)),), 1),)
     if node.kind in STATED:
         if node.values["adjacency"] != adjacency:
             raise Unknown
         return (((_stated(node),), 1),)
+    if node.kind in ("RandomizedResponse", "DiscreteLaplace", "MixtureOfGaussians"):
+        return (((_finite(node, adjacency),), 1),)
     if adjacency != "replace_one":
         raise Unknown
     return _upload(node, observer)
 
 
+def _finite(node: Node, adjacency: str) -> Part:
+    """Randomised response, discrete Laplace noise, and a random move."""
+    v, replaced = node.values, adjacency == "replace_one"
+    if node.kind == "RandomizedResponse":
+        told, each = 1 - mpf(v["chance"]), mpf(v["chance"]) / v["answers"]
+        rest = (v["answers"] - 2) * each
+        if adjacency == "add_remove":
+            raise Unknown
+        if replaced:
+            return Part(1.0, "atoms", (told + each, each, rest), (each, told + each, rest))
+        even = mpf(1) / v["answers"]
+        return Part(1.0, "atoms", (told + each, each + rest), (even, 1 - even))
+    if node.kind == "DiscreteLaplace":
+        a, move = mpf(v["noise_parameter"]), v["sensitivity"] * (2 if replaced else 1)
+        most = [mpmath.exp(-a * k) / (1 + mpmath.exp(-a)) for k in range(move + 1)]
+        inside = [mpmath.tanh(a / 2) * mpmath.exp(-a * k) for k in range(1, move)]
+        p = (most[move], *inside[::-1], 1 - most[1])
+        return Part(1.0, "atoms", p, p[::-1])
+    if replaced:
+        raise Unknown
+    std, moves = mpf(v["standard_deviation"]), v["sensitivities"]
+    law = tuple((w, mpf(c) / std) for w, c in zip(v["probabilities"], moves, strict=True))
+    return Part(1.0, "normal", law, ((1.0, mpf(0)),))
+
+
 def _stated(node: Node) -> Part:
     """A mechanism that keeps the guarantee."""
+    if node.kind in ("GaussianDp", "ConcentratedDp"):
+        return shift(node.values.get("mu") or mpmath.sqrt(2 * mpf(node.values["rho"])))
     if node.kind == "RenyiDp":
         square = min(2.0 * r / a for a, r in node.values["divergences"])
         return shift(math.sqrt(square) * (1.0 - 1e-12))
@@ -247,7 +275,7 @@ def _langevin(v: dict[str, Any]) -> Rounds:
     eta = v["step_size"]
     convex = v["strong_convexity"] is not None
     if isinstance(eta, tuple):
-        raise Unknown
+        return _varying(v)
     private = (1.0 - v["correlation"] ** 2) * v["weight"]
     noise = v["batch_fraction"] / v["gradient_sensitivity"]
     noise *= math.sqrt(2.0 * v["temperature"] * private / eta)
@@ -255,6 +283,24 @@ def _langevin(v: dict[str, Any]) -> Rounds:
         raise Unknown
     slope = 1.0 - eta * v["strong_convexity"] if convex else 1.0
     return _linear(v["steps"], v["batch_fraction"], noise, slope)
+
+
+def _varying(v: dict[str, Any]) -> Rounds:
+    """Steps that differ, without batches: every earlier step's shift and noise are contracted."""
+    if v["batch_fraction"] < 1.0:
+        raise Unknown
+    private = mpf((1.0 - v["correlation"] ** 2) * v["weight"]) * 2 * mpf(v["temperature"])
+    moved = squared = mpf(0)
+    for eta in v["step_size"]:
+        slope = 1 - mpf(eta) * mpf(v["strong_convexity"] or 0.0)
+        moved = slope * moved + mpf(eta)
+        squared = slope**2 * squared + private * mpf(eta)
+    return (((shift(moves_over(moved, squared, v["gradient_sensitivity"])),), 1),)
+
+
+def moves_over(moved: Any, squared: Any, sensitivity: float) -> Any:
+    """A shift of ``moved`` gradients' sensitivities in stds."""
+    return mpf(sensitivity) * moved / mpmath.sqrt(squared)
 
 
 def _hamiltonian(v: dict[str, Any]) -> Rounds:
@@ -343,7 +389,7 @@ def _labelled(inner: Node, law: Law, adjacency: str) -> Pair:
     """Whoever sees who takes part."""
     moves = 2 if adjacency == "replace_one" else 1
     kind = "laplace" if inner.kind == "Laplace" else "normal"
-    z, zero = mpf(_multiplier(inner)), ((1.0, mpf(0)),)
+    z, zero = mpf(multiplier(inner)), ((1.0, mpf(0)),)
     return tuple(
         Part(w, kind, ((1.0, moves * s / z),), zero) if s else Part(w, "same") for w, s in law
     )
@@ -352,7 +398,7 @@ def _labelled(inner: Node, law: Law, adjacency: str) -> Pair:
 def _mixture(inner: Node, law: Law, scheme: tuple[str, Any], adjacency: str) -> Part:
     """Whoever sees the noisy sum only."""
     name, v = scheme
-    z = mpf(_multiplier(inner))
+    z = mpf(multiplier(inner))
     kind = "laplace" if inner.kind == "Laplace" else "normal"
     refilled = name in ("FixedSize", "WithReplacement")
     if adjacency == "add_remove":
@@ -376,6 +422,7 @@ def _sampled_stated(inner: Node, law: Law, name: str, adjacency: str, observer: 
     """Participation that is public, as a stated guarantee allows; absent units under add_remove."""
     part = _stated(inner)
     public = adjacency == "zero_out" and name in ("Poisson", "TruncatedPoisson")
+    public = public and not inner.values.get("zeroed_is_absent")
     if public or observer == "server" or name in ("Everyone", "Shuffled"):
         return tuple(part._replace(weight=w) if s else Part(w, "same") for w, s in law)
     if name != "Poisson":
@@ -390,7 +437,7 @@ def _sampled_stated(inner: Node, law: Law, name: str, adjacency: str, observer: 
 def _cohort(node: Node, adjacency: str, observer: str, kind: int) -> Rounds:
     """A record inside a client; or the client itself, which is then what is sampled."""
     [inner], scheme = node.inside, node.values["scheme"]
-    if _client(inner):
+    if is_client(inner):
         if inner.kind not in SUMS:
             raise Unknown
         return ((_sampled(node, adjacency, observer), 1),)
@@ -425,7 +472,7 @@ def _times(inside: Rounds, times: int, weight: Any) -> list[Part]:
 # Special attacks ----------------------------------------------------------------------------------
 
 
-def _last(node: Node) -> tuple[Node, int]:
+def last(node: Node) -> tuple[Node, int]:
     """The mechanism that a run repeats, and how often."""
     times = 1
     while node.kind == "repeat":
@@ -435,7 +482,7 @@ def _last(node: Node) -> tuple[Node, int]:
 
 
 def _special(setting: Setting) -> Iterator[Model]:
-    node, times = _last(setting.run)
+    node, times = last(setting.run)
     times = 1 if setting.observer == "final" else times
     if node.kind == "ApproximateDp" and len(node.values["guarantees"]) == 1 and times <= 1500:
         yield from _responses(setting, node, times)
@@ -490,6 +537,8 @@ def _uneven_rounds(setting: Setting, node: Node, times: int) -> Iterator[Model]:
     lost = step.values["missing"] + step.values["colluding"]
     if name != "Shuffled" or step.values["topped_up"] or rounds < 2 or r - 1 - lost < 1:
         return
+    if "population" in v:  # then smaller rounds count as missing shares, as the canonical sets have
+        return
     clients = rounds * r - 1
     moves = 2 if setting.adjacency == "replace_one" else 1
     std = [
@@ -508,74 +557,9 @@ def _public_draw(setting: Setting, node: Node, times: int) -> Iterator[Model]:
     if (first.kind, second.kind) != ("sampled", "in_cohort"):
         return
     drawn = first.values["scheme"]
-    if drawn != second.values["scheme"] or drawn[0] != "FixedSize" or times == 0:
+    if drawn != second.values["scheme"] or drawn[0] != "FixedSize":
+        return
+    if not (is_client(first) and is_client(second)):  # else units and clients are drawn apart
         return
     pair = _labelled(first.inside[0], law_of(drawn), setting.adjacency)
     yield _model("the second kind's list tells how many of the first were drawn", ((pair, times),))
-
-
-# Ceilings -----------------------------------------------------------------------------------------
-
-
-def ceilings(setting: Setting) -> Iterator[tuple[str, float]]:
-    """Epsilons at the setting's delta that a lower end must not exceed, and why."""
-    node, times = _last(setting.run)
-    if node.kind == "FederatedLangevin" and node.values["strong_convexity"] is not None:
-        mu = _hidden(node.values) * math.sqrt(times)
-        yield "strongly convex losses, the record in every batch", _gaussian(mu, setting.delta)
-    if node.kind == "sampled" and node.inside[0].kind in ("Gaussian", "SparsifiedPerturbation"):
-        yield from _sum_ceilings(setting, node, times)
-
-
-def _gaussian(mu: float, delta: float) -> float:
-    return gaussian_epsilon(mu, delta)[1] * (1.0 + 1e-12) if mu < 1e5 else math.inf
-
-
-def _hidden(v: dict[str, Any]) -> float:
-    """sum C_j s_j / sqrt(sum C_j^2 sd_j^2), C_j the product of the later contractions."""
-    etas = v["step_size"]
-    etas = etas if isinstance(etas, tuple) else (etas,) * min(v["steps"], 100_000)
-    private = (1.0 - v["correlation"] ** 2) * v["weight"]
-    if private == 0.0:
-        return math.inf
-    moved = squared = 0.0
-    for eta in etas:
-        slope = max(abs(1.0 - eta * v["strong_convexity"]), abs(1.0 - eta * v["smoothness"]))
-        noise = math.sqrt(2.0 * v["temperature"] * private / eta)
-        noise *= v["batch_fraction"] / v["gradient_sensitivity"]
-        # in units of what a drawn record moves: eta each, its std noise * eta
-        moved, squared = slope * moved + eta, slope**2 * squared + (noise * eta) ** 2
-    if v["steps"] > 100_000 and not isinstance(v["step_size"], tuple):
-        return math.inf
-    return moved / math.sqrt(squared) * (1.0 + 1e-10)
-
-
-def _sum_ceilings(setting: Setting, node: Node, times: int) -> Iterator[tuple[str, float]]:
-    (name, v), z = node.values["scheme"], _multiplier(node.inside[0])
-    seen = setting.observer != "server"
-    if name == "Shuffled" and setting.adjacency == "zero_out" and seen:
-        found = _shuffled(1.0 / z, v["rounds_per_epoch"], times, setting.delta)
-        yield "named data sets in rounds of equal size and a secret order", found
-    if setting.adjacency != "add_remove" or not seen:
-        return
-    if name == "FixedSize" and v["size"] == v["population"]:
-        mu = math.sqrt(times) / z
-        yield "all the others take part, too", _gaussian(mu, setting.delta)
-    if name == "WithReplacement" and v.get("population") == 1:
-        mu = v["draws"] * math.sqrt(times) / z
-        yield "nobody is left to take the slots", _gaussian(mu, setting.delta)
-
-
-def _shuffled(mu: float, rounds: int, epochs: int, delta: float) -> float:
-    """An upper end of what an allocated epoch shows, in both orientations."""
-    if rounds > 100_000 or mu > 20.0 or mu < 1e-4:
-        return math.inf
-    first = allocated_epsilon(mu, rounds, epochs, delta)
-    best = math.inf
-    for k in range(40):
-        b = 0.05 * 1.3**k
-        divergence = epochs * (0.5 * mu * mu + 0.5 * b * mu * mu / rounds)
-        order = 1.0 + b
-        gain = (math.log(delta) + math.log(order)) / b
-        best = min(best, divergence + math.log1p(-1.0 / order) - gain)
-    return max(first, best, 0.0) * (1.0 + 1e-9)
