@@ -84,7 +84,10 @@ def _added(parts: Counter[Mechanism]) -> list[tuple[Mechanism, int]]:
     if max(total.values()) > _MAX_RHO:
         return list(parts.items())
     first = next(iter(stated))
-    return [(ConcentratedDp(**total, adjacency=first.adjacency, unit=first.unit), 1), *rest]
+    whole = ConcentratedDp(
+        rho=total["rho"], xi=total["xi"], adjacency=first.adjacency, unit=first.unit
+    )
+    return [(whole, 1), *rest]
 
 
 def _up(value: Fraction | int) -> float:
