@@ -30,7 +30,8 @@ ARROWS = {
     "theory": {"errors"},
     "training": BASE | {"mechanisms", "sampling", "ledger", "theory"},
     "audit": BASE
-    | {"ledger", "answers", "accountants", "budget", "mechanisms", "loss", "privacy_loss", "bound"},
+    | {"ledger", "answers", "accountants", "budget", "mechanisms", "loss", "privacy_loss", "bound"}
+    | {"sampling", "risk", "integrations"},
     "integrations": BASE
     | {"answers", "accountants", "mechanisms", "sampling", "ledger", "privacy_loss", "bound"},
     "pareto": BASE | {"answers", "audit", "bound", "ledger"},
@@ -59,7 +60,7 @@ LAZY = {
 """Slow to import: inside functions only, except where the whole part needs them."""
 
 HOMES = {
-    "torch": {"training"},
+    "torch": {"training", "audit"},
     "sklearn": {"training"},
     "arviz_stats": {"training"},
     "dp_accounting": {"integrations"},

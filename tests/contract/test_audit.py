@@ -8,7 +8,8 @@ import pytest
 
 import fedprivacy as fp
 from fedprivacy.audit import RunRecord
-from fedprivacy.audit.report import epsilon_by_round, in_words
+from fedprivacy.audit.report import epsilon_by_round
+from fedprivacy.audit.words import in_words
 
 from .test_cli import ledger_of
 
@@ -60,7 +61,8 @@ def test_bad_claims_are_refused(claim):
 def test_an_open_ledger_is_accounted_and_says_so(tmp_path):
     ledger_of(tmp_path / "a", close=False)
     found = fp.audit(tmp_path / "a")
-    assert found.verdict == "HOLDS" and found.rounds == 5
+    assert found.verdict == "CANNOT BE CERTIFIED" and found.rounds == 5
+    assert "cannot be HOLDS" in found.reasons[0] and "the ledger has no end" in found.statement
     assert any("later rounds may be missing" in reason for reason in found.reasons)
 
 

@@ -1,0 +1,103 @@
+"""dp-accounting's events as JSON, and what its own accountant says of a run."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import dp_accounting as dpa
+from dp_accounting import rdp
+
+from ..errors import ConversionError, LedgerError, ParameterError
+from ..mechanisms import Mechanism
+from ..relations import Adjacency
+from .dp_accounting import (
+    _FIELDS,
+    MAX_DEPTH,
+    _rebuilt,
+    adjacency_of,
+    from_event,
+    relation_of,
+    to_event,
+)
+
+__all__ = ["adjacency_named", "event_from_json", "peer_epsilon", "run_of"]
+
+
+def event_from_json(data: Any) -> dpa.DpEvent:
+    """Return the event of plain JSON values, written in one of three ways.
+
+    Args:
+        data: ``{"type": ..., fields}``, or ``DpEvent.to_named_tuple`` as an object or a list.
+
+    Raises:
+        LedgerError: not an event of a class that is read; nothing is imported by name.
+    """
+    try:
+        return _rebuilt(_plain(data))
+    except (TypeError, ValueError) as problem:
+        raise LedgerError(f"not an event: {str(problem)[:200]}") from problem
+
+
+def _plain(data: Any, depth: int = 0) -> Any:
+    """Return any of the three ways of writing an event in the first of them."""
+    if depth > MAX_DEPTH:
+        raise LedgerError(f"an event is nested deeper than {MAX_DEPTH} levels")
+    if isinstance(data, list) and _names_a_class(data[:2]):
+        kind = _KINDS.get(data[1])
+        names = [] if kind is None else [each.name for each in kind.__attrs_attrs__]
+        if kind is None or len(names) != len(data) - 2:
+            raise LedgerError(f"not an event that is read: {str(data[1])[:80]!r}")
+        data = {"type": data[1], **dict(zip(names, data[2:], strict=True))}
+    elif isinstance(data, dict) and "class_name" in data:
+        rest = {k: v for k, v in data.items() if k not in ("module_name", "class_name")}
+        data = {"type": data["class_name"], **rest}
+    if isinstance(data, dict):
+        return {name: _plain(value, depth + 1) for name, value in data.items()}
+    return [_plain(item, depth + 1) for item in data] if isinstance(data, list) else data
+
+
+def _names_a_class(pair: list[Any]) -> bool:
+    texts = len(pair) == 2 and all(isinstance(each, str) for each in pair)
+    return texts and pair[0].split(".")[0] == "dp_accounting"
+
+
+_KINDS: dict[str, Any] = {kind.__name__: kind for kind in _FIELDS}
+
+
+def run_of(event: Any) -> Mechanism:
+    """Return the run of an event object; see ``from_event``.
+
+    Raises:
+        ConversionError: not an event that is read.
+    """
+    if not isinstance(event, dpa.DpEvent):
+        raise ConversionError(f"not a DpEvent: {type(event).__name__}")
+    return from_event(event)
+
+
+def adjacency_named(relation: object) -> Adjacency:
+    """Return the adjacency of a neighbouring relation's name.
+
+    Raises:
+        ParameterError: not such a name.
+    """
+    try:
+        return adjacency_of(dpa.NeighboringRelation[str(relation)])
+    except KeyError:
+        raise ParameterError(
+            f"neighboring_relation must be a name of NeighboringRelation, got {str(relation)[:40]}"
+        ) from None
+
+
+def peer_epsilon(run: Mechanism, delta: float, adjacency: Adjacency) -> float | None:
+    """Return the epsilon that dp-accounting's ``RdpAccountant`` says; None where it says nothing.
+
+    It is what Flower and others print. Under REPLACE_ONE it takes a sum to move by C, not 2 C.
+    """
+    try:
+        accountant = rdp.RdpAccountant(neighboring_relation=relation_of(adjacency))
+        accountant.compose(to_event(run, adjacency=adjacency))
+        return float(accountant.get_epsilon(delta))
+    except Exception:
+        # Another library's arithmetic, asked for a remark only: whatever stops it, nothing is said.
+        return None
