@@ -378,7 +378,7 @@ ASK = {
 """library -> method -> what is wanted -> function."""
 
 MODULES = {
-    "fedprivacy": ["fedprivacy.accountants", "fedprivacy.calibration"],
+    "fedprivacy": ["fedprivacy.accountants", "fedprivacy.questions.calibrate"],
     "dp-accounting": ["dp_accounting.pld", "dp_accounting.rdp"],
     "prv-accountant": ["prv_accountant.dpsgd"],
     "opacus": ["opacus.accountants.utils"],

@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from fedprivacy.theory.langevin import GaussianTarget
+from fedprivacy.systems.fa_ld.law import GaussianTarget
 from fedprivacy.training import GaussianPosterior, LangevinSampling
 
 CHAINS, CLIENTS, STEPS, ETA = 300, 50, 100, 1e-5

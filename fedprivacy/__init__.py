@@ -8,11 +8,8 @@
 """
 
 from . import accountants, errors, published
-from .answers import Profile, delta, epsilon, profile
 from .audit import Audit, account, audit, report
 from .bound import Bound, Verdict
-from .budget import Budget
-from .calibration import Calibration, calibrate
 from .errors import ParameterError, UnsupportedCombination
 from .ledger import Ledger
 from .mechanisms import (
@@ -28,10 +25,13 @@ from .mechanisms import (
     SparsifiedPerturbation,
     SplittingRun,
 )
-from .pareto import Pareto, pareto
 from .privacy_loss import PrivacyLoss
+from .questions.budget import Budget
+from .questions.calibrate import Calibration, calibrate
+from .questions.epsilon import Profile, delta, epsilon, profile
+from .questions.risk import AttackRisk, TradeoffCurve, attack_risk, tradeoff_curve
 from .relations import Adjacency, Observer, Unit
-from .risk import AttackRisk, TradeoffCurve, attack_risk, tradeoff_curve
+from .runs.pareto import Pareto, pareto
 from .sampling import (
     Everyone,
     FixedSize,

@@ -27,14 +27,14 @@ from pathlib import Path
 import numpy as np
 from scipy.special import expit, ndtr, ndtri
 
-from fedprivacy.theory.gaussian import point, w2
-from fedprivacy.theory.hamiltonian import (
+from fedprivacy.systems.fa_hmc.law import (
     GaussianTarget,
     HamiltonianChain,
     leapfrog,
     query_responses,
     rounds_to_accuracy,
 )
+from fedprivacy.theory.gaussian import point, w2
 
 RESULTS = Path(__file__).parent / "results" / "fa_hmc.json"
 SQUARED = 0.1

@@ -14,8 +14,7 @@ from pathlib import Path
 
 import numpy as np
 
-from fedprivacy.theory.gaussian import Normal, point, w2
-from fedprivacy.theory.langevin import (
+from fedprivacy.systems.fa_ld.law import (
     GaussianTarget,
     LangevinChain,
     LangevinProblem,
@@ -24,6 +23,7 @@ from fedprivacy.theory.langevin import (
     upload_gdp,
     w2_curve,
 )
+from fedprivacy.theory.gaussian import Normal, point, w2
 
 RESULTS = Path(__file__).parent / "results" / "fa_ld.json"
 CLIENTS, RECORDS, ACCURACY, STEP, RUNS = 50, 1000, 1e-3, 1e-7, 300

@@ -33,6 +33,7 @@ from pages import put, table
 
 import fedprivacy as fp
 from fedprivacy.mechanisms import Sparsification
+from fedprivacy.systems.averaging.upload import upload_size
 from fedprivacy.training import (
     FederatedAveraging,
     FederatedData,
@@ -43,7 +44,6 @@ from fedprivacy.training import (
     mlp,
     train,
 )
-from fedprivacy.training.upload import upload_size
 
 HERE = Path(__file__).parent
 CLIENTS, COHORT, ROUNDS, NOISE, CLIP = 6000, 100, 180, 1.4, 1.0

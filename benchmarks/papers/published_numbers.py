@@ -17,7 +17,7 @@ from pathlib import Path
 
 import fedprivacy as fp
 from fedprivacy.bound import shown as rounded
-from fedprivacy.published.fed_smp import theorem_1_epsilon
+from fedprivacy.systems.fed_smp.claim import theorem_1_epsilon
 
 HERE = Path(__file__).parent
 RESULTS = HERE / "results" / "published_numbers.json"

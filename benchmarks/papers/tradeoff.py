@@ -22,10 +22,10 @@ from fa_ld import CLIENTS, SPREAD, START, STEP, paper_target, records, unequal_t
 
 import fedprivacy as fp
 from fedprivacy.bound import shown
-from fedprivacy.search import langevin_settings
+from fedprivacy.systems.fa_ld.grid import langevin_settings
+from fedprivacy.systems.fa_ld.law import GaussianTarget, LangevinChain, transcript_gdp
+from fedprivacy.systems.fed_plt.bounds import asymptotic_error, convergence, local_noise
 from fedprivacy.theory.gaussian import epsilon as gaussian_epsilon
-from fedprivacy.theory.langevin import GaussianTarget, LangevinChain, transcript_gdp
-from fedprivacy.theory.splitting import asymptotic_error, convergence, local_noise
 from fedprivacy.theory.splitting_privacy import PrivateSplitting, attained
 
 RESULTS = Path(__file__).parent / "results" / "tradeoff.json"

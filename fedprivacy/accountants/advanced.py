@@ -9,8 +9,8 @@ from typing import ClassVar, NamedTuple
 from scipy.special import bdtr
 
 from ..loss import Composed, Curve, Side
+from ..loss.profiles import direct
 from ..privacy_loss import PrivacyLoss
-from . import direct
 from .base import Accountant, Answer, orientations
 
 _SHARES = (1e-4, 1e-3, 0.01, 0.03, 0.1, 0.2, 0.35, 0.5, 0.65, 0.8, 0.9, 0.97)

@@ -11,13 +11,14 @@ from typing import ClassVar, NamedTuple
 
 import numpy as np
 
-from ..loss import Composed, Curve, Side, inversion, jumps
-from ..loss.composition import Composition
-from ..loss.lattice import MAX_POINTS, TooLarge
-from ..loss.lines import NoSpectrum
-from ..loss.trimming import trim
+from ..loss import Composed, Curve, Side
+from ..loss.moments.line import NoSpectrum
+from ..loss.pairs.lattice import MAX_POINTS, TooLarge
+from ..loss.profiles import cut as jumps
+from ..loss.profiles import direct, inversion
+from ..loss.profiles.convolution import Composition
+from ..loss.profiles.trimming import trim
 from ..privacy_loss import PrivacyLoss
-from . import direct
 from .base import Accountant, Answer, orientations
 
 _ROUNDS = 10
@@ -56,11 +57,11 @@ class PldAccountant(Accountant):
     """Composes privacy-loss distributions.
 
     Both ends are certified. One curve alone is answered from its tails. Compositions are inverted
-    from their moments on a line of the complex plane (see ``fedprivacy.loss.inversion``), in
+    from their moments on a line of the complex plane (``fedprivacy.loss.profiles.inversion``), in
     milliseconds whatever the number of rounds. Where no line suits the whole run, its rounds are
-    cut where their loss becomes large (``fedprivacy.loss.jumps``). Where a curve has no such
+    cut where their loss becomes large (``fedprivacy.loss.profiles.cut``). Where a curve has no such
     moments, or they do not give the asked tolerance, one lattice that dominates the pair and
-    another that it dominates are convolved and refined (``fedprivacy.loss.composition``).
+    another that it dominates are convolved and refined (``fedprivacy.loss.profiles.convolution``).
     """
 
     name: ClassVar[str] = "pld"

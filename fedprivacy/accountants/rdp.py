@@ -8,10 +8,10 @@ from collections.abc import Callable
 from typing import ClassVar
 
 from ..loss import Curve
-from ..loss.composition import golden
+from ..loss.profiles.convolution import golden
+from ..loss.profiles.direct import TINY
 from ..privacy_loss import PrivacyLoss
 from .base import Accountant, Answer, orientations
-from .direct import TINY
 
 
 class RdpAccountant(Accountant):

@@ -8,14 +8,14 @@ from datetime import UTC, datetime
 from typing import Any
 
 from ..accountants import ACCOUNTANTS
-from ..answers import accountant_named
 from ..bound import Bound, Verdict
-from ..budget import Budget
 from ..errors import UnsupportedCombination, member, open_unit, refuse
 from ..loss import IDENTITY
 from ..mechanisms import Mechanism
 from ..mechanisms.actual import single_uploads
 from ..privacy_loss import PrivacyLoss, Witness
+from ..questions.budget import Budget
+from ..questions.epsilon import accountant_named
 from ..relations import Adjacency, Facts, Observer
 from ..sampling import Scheme
 from .defects import Defect, Numbers, judged_with, qualified, worth

@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any
 
-from ..answers import epsilon as certified
 from ..errors import FedPrivacyError
 from ..mechanisms import Gaussian, Mechanism, Run, SampledMechanism
+from ..questions.epsilon import epsilon as certified
 from ..relations import Adjacency, Facts, Observer
 from ..sampling import Everyone, Poisson, Scheme
 

@@ -17,9 +17,9 @@ import numpy as np
 
 import fedprivacy
 
-from ..answers import epsilon, profile
 from ..errors import refuse
 from ..mechanisms import Mechanism
+from ..questions.epsilon import epsilon, profile
 from ..relations import Facts, Unit
 from .account import NOT_COUNTED, Audit
 from .defects import Numbers

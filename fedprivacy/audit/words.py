@@ -18,8 +18,8 @@ from ..mechanisms import (
     SampledMechanism,
     SparsifiedPerturbation,
 )
+from ..questions.risk import attack_risk
 from ..relations import Adjacency, Observer
-from ..risk import attack_risk
 from ..sampling import (
     Everyone,
     FixedSize,

@@ -45,7 +45,7 @@ def epsilon(
       fedprivacy epsilon --noise-multiplier 0.8 --sampling-probability 0.01 \\
           --rounds 10000 --delta 1e-5 --adjacency add_remove
     """  # noqa: D301
-    from ..answers import epsilon as ask
+    from ..questions.epsilon import epsilon as ask
 
     bound = ask(
         run_of(unit=unit, **run),
@@ -84,7 +84,7 @@ def delta(
       fedprivacy delta --noise-multiplier 1.4 --cohort 100 --population 6000 \\
           --rounds 180 --epsilon 3 --adjacency replace_one
     """  # noqa: D301
-    from ..answers import delta as ask
+    from ..questions.epsilon import delta as ask
 
     bound = ask(
         run_of(unit=unit, **run),
@@ -142,7 +142,7 @@ def calibrate(
       fedprivacy calibrate --epsilon 8 --delta 1e-5 --sampling-probability 0.01 \\
           --rounds 180 --adjacency add_remove
     """  # noqa: D301
-    from ..calibration import calibrate as solve
+    from ..questions.calibrate import calibrate as solve
 
     name, integer = SOLVABLE[solve_for]
     if run[name] is not None:

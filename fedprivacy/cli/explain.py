@@ -59,7 +59,7 @@ def explain(
       fedprivacy explain --noise-multiplier 1.4 --cohort 100 --population 6000 \\
           --rounds 180 --delta 1e-5 --adjacency zero_out
     """  # noqa: D301
-    from ..risk import attack_risk
+    from ..questions.risk import attack_risk
 
     whole = run_of(unit=unit, **run)
     risk = attack_risk(whole, adjacency=adjacency, observer=observer, fpr=RATES)
@@ -97,7 +97,7 @@ def _views(
     run: Mechanism, delta: float, adjacency: str
 ) -> tuple[dict[str, dict[str, Bound]], dict[str, str]]:
     """Return each observer's bounds by every accountant, and why others have none."""
-    from ..answers import epsilon
+    from ..questions.epsilon import epsilon
 
     bounds: dict[str, dict[str, Bound]] = {}
     unsupported: dict[str, str] = {}

@@ -17,7 +17,7 @@ from ..mechanisms import Mechanism
 from .options import as_json, cli, facts_options, once_each, run_of, show
 
 if TYPE_CHECKING:
-    from ..search import Settings
+    from ..systems.settings import Settings
 
 RUN_KEYS = {
     "noise_multiplier": float,
@@ -172,7 +172,7 @@ def pareto(
       fedprivacy pareto --method fa-ld --set correlation=0,0.9 --delta 1e-5 \\
           --adjacency replace_one --epsilon 4 --output front.png
     """  # noqa: D301
-    from ..pareto import pareto as compare
+    from ..runs.pareto import pareto as compare
 
     given = {name: text for name, text in grid.items() if text is not None}
     asked = [*given, *(["set"] * bool(chosen))]
@@ -266,7 +266,7 @@ def _told(
 
 def _langevin(given: dict[str, str]) -> Settings:
     """Return a grid of FA-LD on the posterior of a mean."""
-    from ..search import MeanProblem, langevin_settings
+    from ..systems.fa_ld.grid import MeanProblem, langevin_settings
 
     grid, facts = _told(given, LANGEVIN, PROBLEM)
     problem = MeanProblem(**facts)
@@ -288,7 +288,7 @@ def _langevin(given: dict[str, str]) -> Settings:
 
 def _splitting(given: dict[str, str]) -> Settings:
     """Return a grid of Fed-PLT on logistic regression with features of bounded norm."""
-    from ..search import splitting_settings
+    from ..systems.fed_plt.grid import splitting_settings
 
     usual = {
         "penalty": [0.3, 1.0, 3.0],

@@ -62,9 +62,9 @@ def sweep(
       fedprivacy sweep --method fed-smp-rand-k --epsilon 8 --delta 1e-3 \\
           --set cohort=50,100 --set rounds=20,40 --set kept_fraction=0.1,0.4
     """  # noqa: D301
-    from ..pareto import check_picture
-    from ..progress import Steps
-    from ..sweep import Sweep
+    from ..runs.pareto import check_picture
+    from ..runs.progress import Steps
+    from ..runs.sweep import Sweep
 
     whole = Sweep(
         method=method,

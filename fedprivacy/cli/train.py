@@ -14,8 +14,8 @@ from .ledgers import audit_data, show_audit
 from .options import ADJACENCIES, OBSERVERS, as_json, cli, once_each, options, show
 
 if TYPE_CHECKING:
-    from ..experiment import Experiment
-    from ..training.jobs import Job
+    from ..runs.experiment import Experiment
+    from ..runs.jobs import Job
 
 METHODS = [
     "fedavg",
@@ -162,9 +162,9 @@ def train(
       fedprivacy train --method fa-ld --epsilon 8 --delta 1e-5 --set local_steps=20
       fedprivacy train --method dp-fedavg --data mine.npz --model mine.py:network
     """  # noqa: D301
-    from ..experiment import Experiment
-    from ..progress import Steps
-    from ..training.jobs import TITLES, job
+    from ..runs.experiment import Experiment
+    from ..runs.jobs import TITLES, job
+    from ..runs.progress import Steps
 
     given = {
         "data_dir": data_dir,
@@ -298,11 +298,11 @@ def demo(
     Trains FedAvg, DP-FedAvg and Fed-SMP (top-k and rand-k) within one privacy budget at client
     level, audits every ledger with every accountant, prints a table and writes one page.
     """
-    from ..demo import run_demo, table
-    from ..experiment import Experiment
-    from ..training.jobs import AveragingJob
-    from ..training.presets import COMPARED, preset_for
-    from ..training.sources import load_data, model_for
+    from ..runs.demo import run_demo, table
+    from ..runs.experiment import Experiment
+    from ..runs.jobs import AveragingJob
+    from ..runs.presets import COMPARED, preset_for
+    from ..runs.sources import load_data, model_for
 
     records = load_data(
         data, data_dir=data_dir, clients=clients, classes_per_client=classes_per_client

@@ -15,7 +15,6 @@ from typing import Any, NoReturn, Self
 
 import dp_accounting as dpa
 
-from .. import answers
 from ..bound import Bound
 from ..errors import (
     ConversionError,
@@ -38,6 +37,7 @@ from ..mechanisms import (
     SampledMechanism,
     SparsifiedPerturbation,
 )
+from ..questions import epsilon as answers
 from ..relations import Adjacency, Facts, Observer, Unit
 from ..sampling import (
     Everyone,

@@ -1,13 +1,13 @@
 """The mathematics of privacy losses: curves, lattices, moments, composition."""
 
-from .allocation import Allocated
-from .any_of import AnyOf, compose, kinds
-from .atoms import Atoms
-from .curve import Curve, Swapped
-from .guarantees import RenyiPoints, stated_pair
-from .lattice import Side, Tails
-from .leaves import IDENTITY, GaussianMix, Gdp, LaplacePair
-from .nodes import Composed, Fold, Mix, Sampled
+from .pairs.allocation import Allocated
+from .pairs.any_of import AnyOf, compose, kinds
+from .pairs.combined import Composed, Fold, Mix, Sampled
+from .pairs.curve import Curve, Swapped
+from .pairs.discrete import Atoms
+from .pairs.gaussian import IDENTITY, GaussianMix, Gdp, LaplacePair
+from .pairs.lattice import Side, Tails
+from .pairs.stated import RenyiPoints, stated_pair
 
 __all__ = [
     "IDENTITY",

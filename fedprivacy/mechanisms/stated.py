@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from ..errors import UnsupportedCombination, member, non_negative, positive, refuse
 from ..loss import Curve, RenyiPoints, stated_pair
-from ..loss.guarantees import MAX_EPSILON
+from ..loss.pairs.stated import MAX_EPSILON
 from ..privacy_loss import PrivacyLoss
 from ..relations import Adjacency, Facts, Unit
 from .base import Mechanism

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from ..errors import integer, non_negative, positive, refuse
-from ..theory.langevin import GaussianTarget
+from ..theory.targets import GaussianTarget
 from .data import FederatedData
 from .models import ModelFactory
 from .optimise import FlatModel

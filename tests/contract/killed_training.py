@@ -18,7 +18,7 @@ import torch
 from fedprivacy.ledger import Ledger
 from fedprivacy.mechanisms import SparsifiedPerturbation
 from fedprivacy.sampling import FixedSize
-from fedprivacy.theory.langevin import DecayingSteps, GaussianTarget
+from fedprivacy.systems.fa_ld.law import DecayingSteps, GaussianTarget
 from fedprivacy.training import (
     AgentData,
     FederatedAveraging,

@@ -8,8 +8,8 @@ import pytest
 import fedprivacy as fp
 from fedprivacy.cli import main
 from fedprivacy.errors import LedgerError, ParameterError
-from fedprivacy.experiment import Experiment
-from fedprivacy.training.jobs import TITLES, job
+from fedprivacy.runs.experiment import Experiment
+from fedprivacy.runs.jobs import TITLES, job
 
 RECORD_LEVEL = ("fa-ld", "fa-hmc", "fed-plt")
 SCORES = {

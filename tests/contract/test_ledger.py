@@ -14,12 +14,7 @@ import msgspec
 import pytest
 
 import fedprivacy as fp
-from fedprivacy.errors import (
-    DamagedLedger,
-    ForeignLedger,
-    LedgerError,
-    ParameterError,
-)
+from fedprivacy.errors import DamagedLedger, ForeignLedger, LedgerError, ParameterError
 from fedprivacy.ledger import REGISTRY, Done, Ledger
 from fedprivacy.ledger.lines import CloseLine, DoneLine, IntentLine, line_of
 from fedprivacy.mechanisms import Mechanism

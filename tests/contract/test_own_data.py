@@ -16,9 +16,9 @@ from sklearn.datasets import load_digits
 import fedprivacy as fp
 from fedprivacy.cli import main
 from fedprivacy.errors import ParameterError
+from fedprivacy.runs.jobs import job
+from fedprivacy.runs.own_data import check_model, model_at, read_npz
 from fedprivacy.training import FederatedData, digits
-from fedprivacy.training.files import check_model, model_at, read_npz
-from fedprivacy.training.jobs import job
 
 NETWORK = '''
 from __future__ import annotations

@@ -11,7 +11,7 @@ import fedprivacy as fp
 from fedprivacy.bound import Verdict
 from fedprivacy.errors import ParameterError
 from fedprivacy.mechanisms import FederatedLangevin
-from fedprivacy.published.fa_ld import fa_ld_theorem_6_1, theorem_6_1_repaired
+from fedprivacy.systems.fa_ld.claim import fa_ld_theorem_6_1, theorem_6_1_repaired
 
 
 def limit(setting):

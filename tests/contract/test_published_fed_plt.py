@@ -9,7 +9,7 @@ import truth
 import fedprivacy as fp
 from fedprivacy.bound import Verdict
 from fedprivacy.errors import ParameterError
-from fedprivacy.published.fed_plt import fed_plt_proposition_4
+from fedprivacy.systems.fed_plt.claim import fed_plt_proposition_4
 from fedprivacy.theory.splitting_privacy import PrivateSplitting, attained
 
 BASE = dict(

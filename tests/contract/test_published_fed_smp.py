@@ -12,7 +12,7 @@ from scipy.special import ndtr
 
 from fedprivacy.bound import Verdict
 from fedprivacy.errors import ParameterError
-from fedprivacy.published.fed_smp import fed_smp_theorem_1, theorem_1_epsilon
+from fedprivacy.systems.fed_smp.claim import fed_smp_theorem_1, theorem_1_epsilon
 
 PAPER = {"population": 6000, "cohort": 100, "rounds": 180, "delta": 6000**-1.1}
 HOLDS, FAILS, OPEN = Verdict.HOLDS, Verdict.FAILS, Verdict.CANNOT_BE_CERTIFIED

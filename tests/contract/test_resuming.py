@@ -10,9 +10,9 @@ pytest.importorskip("torch")
 import fedprivacy as fp
 from fedprivacy.cli import main
 from fedprivacy.errors import BudgetExhausted, LedgerError, ParameterError
-from fedprivacy.experiment import Experiment
+from fedprivacy.runs.experiment import Experiment
+from fedprivacy.runs.jobs import job
 from fedprivacy.training import train
-from fedprivacy.training.jobs import job
 
 
 class Stopped(Exception):

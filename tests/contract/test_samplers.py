@@ -13,11 +13,11 @@ from sklearn.metrics import log_loss
 
 import fedprivacy as fp
 from fedprivacy.errors import BudgetExhausted, Diverged, ParameterError, UnsupportedCombination
+from fedprivacy.systems.fa_hmc.law import DynamicSteps
+from fedprivacy.systems.fa_hmc.law import transcript_gdp as hamiltonian_transcript
+from fedprivacy.systems.fa_ld.law import DecayingSteps, GaussianTarget, transcript_gdp
 from fedprivacy.theory.gaussian import Normal, point
 from fedprivacy.theory.gaussian import epsilon as gdp_epsilon
-from fedprivacy.theory.hamiltonian import DynamicSteps
-from fedprivacy.theory.hamiltonian import transcript_gdp as hamiltonian_transcript
-from fedprivacy.theory.langevin import DecayingSteps, GaussianTarget, transcript_gdp
 from fedprivacy.training import (
     FederatedData,
     GaussianPosterior,

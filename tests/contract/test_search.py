@@ -10,16 +10,13 @@ import pytest
 from scipy.special import ndtr, ndtri
 
 import fedprivacy as fp
-from fedprivacy.search import (
-    MeanProblem,
-    langevin_settings,
-    splitting_settings,
-)
+from fedprivacy.systems.fa_ld.grid import MeanProblem, langevin_settings
+from fedprivacy.systems.fa_ld.law import GaussianTarget, LangevinChain, transcript_gdp
+from fedprivacy.systems.fed_plt.grid import splitting_settings
+from fedprivacy.systems.fed_plt.law import QuadraticSplitting, View
 from fedprivacy.theory.gaussian import delta as gaussian_delta
 from fedprivacy.theory.gaussian import epsilon as gaussian_epsilon
 from fedprivacy.theory.gaussian import visited_delta
-from fedprivacy.theory.langevin import GaussianTarget, LangevinChain, transcript_gdp
-from fedprivacy.theory.splitting_law import QuadraticSplitting, View
 from fedprivacy.theory.splitting_privacy import PrivateSplitting, final_models_mu, rounds_mu
 
 from .test_cli import answer

@@ -17,9 +17,10 @@ import fedprivacy as fp
 from fedprivacy.errors import BudgetExhausted, ParameterError
 from fedprivacy.ledger import Ledger
 from fedprivacy.mechanisms import CohortMechanism, NoisyGradientDescent, Parallel
+from fedprivacy.systems.fed_plt import proximal
+from fedprivacy.systems.fed_plt.bounds import find_parameters
+from fedprivacy.systems.fed_plt.law import QuadraticSplitting, gaussian_epsilon
 from fedprivacy.theory.hidden_state import contraction_gap
-from fedprivacy.theory.splitting import find_parameters
-from fedprivacy.theory.splitting_law import QuadraticSplitting, gaussian_epsilon
 from fedprivacy.training import (
     AgentData,
     FederatedSplitting,
@@ -27,7 +28,6 @@ from fedprivacy.training import (
     LocalSolver,
     Logistic,
     ModuleLoss,
-    proximal,
     train,
 )
 

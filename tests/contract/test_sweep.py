@@ -11,7 +11,7 @@ pytest.importorskip("torch")
 import fedprivacy as fp
 from fedprivacy.cli import main
 from fedprivacy.errors import ParameterError
-from fedprivacy.sweep import Sweep
+from fedprivacy.runs.sweep import Sweep
 
 ASK = {"delta": 1e-3, "adjacency": "zero_out"}
 
@@ -247,5 +247,5 @@ def test_a_sweep_with_given_noise_goes_on_with_the_claims_of_its_ledgers(tmp_pat
     whole = sweep(tmp_path / "runs", grid={"noise_multiplier": [4.0], "rounds": [1]})
     (label,) = whole.labels
     path, costs = whole.train(label)
-    monkeypatch.setattr("fedprivacy.sweep.SLACK", 1.01)
+    monkeypatch.setattr("fedprivacy.runs.sweep.SLACK", 1.01)
     assert whole.train(label) == (path, costs)

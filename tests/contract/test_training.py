@@ -20,7 +20,10 @@ from fedprivacy.errors import BudgetExhausted, ParameterError, UnsupportedCombin
 from fedprivacy.ledger import Ledger
 from fedprivacy.mechanisms import Gaussian, Sparsification, SparsifiedPerturbation
 from fedprivacy.mechanisms import noise as noise_module
+from fedprivacy.runs.presets import METHODS, NOT_PRIVATE, preset_for
 from fedprivacy.sampling import Everyone, FixedSize, Poisson, WithReplacement
+from fedprivacy.systems.averaging.collect import Collected
+from fedprivacy.systems.averaging.upload import pack, unpack, upload_size
 from fedprivacy.training import (
     FederatedAveraging,
     FederatedData,
@@ -39,12 +42,9 @@ from fedprivacy.training import (
     train,
 )
 from fedprivacy.training.checkpoint import FORMAT
-from fedprivacy.training.collect import Collected
 from fedprivacy.training.dense import DenseNetwork
 from fedprivacy.training.fashion import read_idx
 from fedprivacy.training.optimise import WORKSPACE
-from fedprivacy.training.presets import METHODS, NOT_PRIVATE, preset_for
-from fedprivacy.training.upload import pack, unpack, upload_size
 
 from .kills import kill_often
 
@@ -502,7 +502,7 @@ def test_budget_then_intent_then_noise_then_release_then_done(monkeypatch):
         journal.note("noise", None, std)
         return real(value, std, generator)
 
-    monkeypatch.setattr("fedprivacy.training.averaging.normal_like", noted)
+    monkeypatch.setattr("fedprivacy.systems.averaging.loop.normal_like", noted)
     averaging = loop(fed_smp())
     averaging.step(
         averaging.init(),

@@ -8,10 +8,11 @@ import pytest
 import truth
 from mpmath import mp, mpf
 
-from fedprivacy.accountants import direct, pld
+from fedprivacy.accountants import pld
 from fedprivacy.loss import Composed, Fold, GaussianMix, Gdp, LaplacePair, Sampled, Side
-from fedprivacy.loss.composition import Composition
-from fedprivacy.loss.lattice import Lattice
+from fedprivacy.loss.pairs.lattice import Lattice
+from fedprivacy.loss.profiles import direct
+from fedprivacy.loss.profiles.convolution import Composition
 
 
 def power(lattice, count):

@@ -8,7 +8,7 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
 import fedprivacy as fp
-from fedprivacy.curves import Points, floor_of, joined, lower_hull
+from fedprivacy.questions.tradeoff import Points, floor_of, joined, lower_hull
 
 BOUNDED = settings(
     derandomize=True,

@@ -11,9 +11,10 @@ from mpmath import mpf
 from scipy.special import ndtr
 from scipy.stats import beta
 
-from fedprivacy.accountants import PldAccountant, RdpAccountant, direct
+from fedprivacy.accountants import PldAccountant, RdpAccountant
 from fedprivacy.accountants.base import CURVES
 from fedprivacy.loss import Allocated, Composed, Gdp, Sampled, Side, compose
+from fedprivacy.loss.profiles import direct
 from fedprivacy.privacy_loss import PrivacyLoss
 from fedprivacy.records import decode, encode
 from fedprivacy.relations import Adjacency, Facts, Observer, Unit

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 import fedprivacy as fp
-from fedprivacy.accountants import direct
 from fedprivacy.accountants.pld import epsilon_interval
 from fedprivacy.loss import Composed, Gdp, LaplacePair, Mix, Sampled, Side
+from fedprivacy.loss.profiles import direct
 
 EPSILONS = [0.0, 0.05, 0.4, 1.5]
 

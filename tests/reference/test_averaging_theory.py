@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 from fedprivacy.errors import MODERATE, ParameterError
-from fedprivacy.theory.averaging import recommended_steps, rounds_needed, two_sided_bound
-from fedprivacy.theory.sparsified import fed_smp_bound, preferred_kept
+from fedprivacy.systems.averaging.bounds import recommended_steps, rounds_needed, two_sided_bound
+from fedprivacy.systems.fed_smp.bounds import fed_smp_bound, preferred_kept
 
 KINDS = ["everyone", "with_replacement", "without_replacement"]
 

@@ -8,8 +8,8 @@ import truth
 from mpmath import mp, mpf
 
 import fedprivacy as fp
-from fedprivacy.accountants import direct
 from fedprivacy.loss import Fold, Gdp, Mix, Sampled, Side, compose
+from fedprivacy.loss.profiles import direct
 
 
 def holds_epsilon(bound, profile, delta):

@@ -11,17 +11,8 @@ from mpmath import mp, mpf
 from scipy.stats import beta
 
 import fedprivacy as fp
-from fedprivacy.curves import gaussian_cover
-from fedprivacy.loss import (
-    Allocated,
-    Fold,
-    GaussianMix,
-    Gdp,
-    LaplacePair,
-    Mix,
-    Sampled,
-    compose,
-)
+from fedprivacy.loss import Allocated, Fold, GaussianMix, Gdp, LaplacePair, Mix, Sampled, compose
+from fedprivacy.questions.tradeoff import gaussian_cover
 
 RATES = [0.0, 1e-12, 1e-5, 1e-3, 0.01, 0.05, 0.1, 0.3, 0.5, 0.9, 0.99, 0.999, 1.0]
 INSIDE = RATES[1:-1]

@@ -10,9 +10,11 @@ import pytest
 import fedprivacy as fp
 from fedprivacy.errors import ParameterError
 from fedprivacy.mechanisms import FederatedHamiltonian
-from fedprivacy.theory import gaussian, hamiltonian, langevin
+from fedprivacy.systems.fa_hmc import law as hamiltonian
+from fedprivacy.systems.fa_hmc.law import DynamicSteps, HamiltonianChain, HamiltonianProblem
+from fedprivacy.systems.fa_ld import law as langevin
+from fedprivacy.theory import gaussian
 from fedprivacy.theory.gaussian import Normal, point
-from fedprivacy.theory.hamiltonian import DynamicSteps, HamiltonianChain, HamiltonianProblem
 from fedprivacy.theory.targets import GaussianTarget, w2_curve
 
 

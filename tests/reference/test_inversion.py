@@ -11,12 +11,13 @@ import pytest
 import truth
 from mpmath import mpf
 
-from fedprivacy.loss import Composed, Fold, GaussianMix, Gdp, Mix, Sampled, Side, inversion
-from fedprivacy.loss.curve import Swapped
-from fedprivacy.loss.gaussians import legendre, log_sum, log_sum_error
-from fedprivacy.loss.lines import Line, NoSpectrum
-from fedprivacy.loss.spectrum import uniform_envelope
-from fedprivacy.loss.stacks import Bundle
+from fedprivacy.loss import Composed, Fold, GaussianMix, Gdp, Mix, Sampled, Side
+from fedprivacy.loss.moments.gaussian_rules import legendre, log_sum, log_sum_error
+from fedprivacy.loss.moments.line import Line, NoSpectrum
+from fedprivacy.loss.moments.spectrum import uniform_envelope
+from fedprivacy.loss.moments.stacks import Bundle
+from fedprivacy.loss.pairs.curve import Swapped
+from fedprivacy.loss.profiles import inversion
 
 
 def log_uniform(rng, low, high):

@@ -11,9 +11,11 @@ import truth
 from mpmath import mpf
 from scipy.stats import binom
 
-from fedprivacy.loss import Fold, GaussianMix, Gdp, Mix, Sampled, Side, jumps, lines
-from fedprivacy.loss.lines import UNIT, Line, NoSpectrum
-from fedprivacy.loss.nodes import Composed, compose
+from fedprivacy.loss import Fold, GaussianMix, Gdp, Mix, Sampled, Side
+from fedprivacy.loss.moments import line as lines
+from fedprivacy.loss.moments.line import UNIT, Line, NoSpectrum
+from fedprivacy.loss.pairs.combined import Composed, compose
+from fedprivacy.loss.profiles import cut as jumps
 
 wide, complex_wide = np.longdouble, np.clongdouble
 

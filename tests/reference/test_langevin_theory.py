@@ -11,9 +11,8 @@ import truth
 import fedprivacy as fp
 from fedprivacy.errors import ParameterError
 from fedprivacy.mechanisms import FederatedLangevin
-from fedprivacy.theory import gaussian, langevin
-from fedprivacy.theory.gaussian import AffineMap, Normal, point, w2
-from fedprivacy.theory.langevin import (
+from fedprivacy.systems.fa_ld import law as langevin
+from fedprivacy.systems.fa_ld.law import (
     DecayingSteps,
     GaussianTarget,
     LangevinChain,
@@ -21,6 +20,8 @@ from fedprivacy.theory.langevin import (
     rounds_to_accuracy,
     w2_curve,
 )
+from fedprivacy.theory import gaussian
+from fedprivacy.theory.gaussian import AffineMap, Normal, point, w2
 
 
 def spd(generator, size, low=0.5, high=3.0):

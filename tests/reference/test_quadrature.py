@@ -10,8 +10,9 @@ import truth
 from mpmath import mp, mpf
 
 import fedprivacy as fp
-from fedprivacy.accountants import PldAccountant, direct
+from fedprivacy.accountants import PldAccountant
 from fedprivacy.loss import GaussianMix, Gdp, Sampled, Side
+from fedprivacy.loss.profiles import direct
 
 
 def exact_pair(curve):

@@ -9,7 +9,7 @@ import truth
 
 from fedprivacy.errors import ParameterError
 from fedprivacy.mechanisms import NoisyGradientDescent
-from fedprivacy.theory.splitting_law import (
+from fedprivacy.systems.fed_plt.law import (
     QuadraticSplitting,
     View,
     gaussian_delta,

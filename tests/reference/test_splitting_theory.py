@@ -7,7 +7,7 @@ import pytest
 
 import fedprivacy as fp
 from fedprivacy.errors import ParameterError
-from fedprivacy.theory.splitting import (
+from fedprivacy.systems.fed_plt.bounds import (
     asymptotic_error,
     convergence,
     fewest_local_steps,
@@ -18,8 +18,8 @@ from fedprivacy.theory.splitting import (
     participation_rate,
     splitting_contraction,
 )
+from fedprivacy.systems.fed_plt.tradeoff import predict, trade_off
 from fedprivacy.theory.splitting_privacy import final_models_mu, rounds_mu
-from fedprivacy.theory.splitting_tradeoff import predict, trade_off
 
 
 def run_quadratic(curvatures, rho, steps, rounds, start, gamma=None, active=None, noise=None):

@@ -9,10 +9,11 @@ import numpy as np
 import pytest
 from mpmath import mpf
 
-from fedprivacy.loss import Composed, GaussianMix, Gdp, Sampled, inversion
-from fedprivacy.loss.gaussians import GaussianPair, log_sum, rounding
-from fedprivacy.loss.lines import UNIT, Line
-from fedprivacy.loss.stacks import Bundle, Stack, _Plan, _Rules
+from fedprivacy.loss import Composed, GaussianMix, Gdp, Sampled
+from fedprivacy.loss.moments.gaussian_rules import GaussianPair, log_sum, rounding
+from fedprivacy.loss.moments.line import UNIT, Line
+from fedprivacy.loss.moments.stacks import Bundle, Stack, _Plan, _Rules
+from fedprivacy.loss.profiles import inversion
 
 RATES = [1e-9, 1e-7, 1e-5, 1e-4, 1e-3, 1e-2, 0.1]
 FLOOR = 4.3e-18

@@ -14,8 +14,8 @@ from fedprivacy.accountants import PldAccountant, RdpAccountant
 from fedprivacy.accountants.pld import delta_interval, epsilon_interval
 from fedprivacy.ledger import REGISTRY
 from fedprivacy.loss import Atoms, Gdp, RenyiPoints, Sampled, Side, Swapped, compose, stated_pair
-from fedprivacy.loss.composition import Composition
-from fedprivacy.loss.lattice import discretise
+from fedprivacy.loss.pairs.lattice import discretise
+from fedprivacy.loss.profiles.convolution import Composition
 from fedprivacy.records import decode, encode
 
 ADJACENCY = "add_remove"

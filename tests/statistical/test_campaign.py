@@ -9,8 +9,8 @@ import truth
 from mpmath import mpf
 
 import fedprivacy as fp
-from fedprivacy.accountants import direct
 from fedprivacy.loss import Gdp, Sampled, Side
+from fedprivacy.loss.profiles import direct
 
 pytestmark = pytest.mark.slow
 

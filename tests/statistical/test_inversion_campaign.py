@@ -7,9 +7,11 @@ import pytest
 
 import fedprivacy as fp
 from fedprivacy.accountants import PldAccountant
-from fedprivacy.loss import Composed, Fold, GaussianMix, Gdp, Mix, Sampled, Side, inversion, jumps
-from fedprivacy.loss.lattice import TooLarge
-from fedprivacy.loss.lines import NoSpectrum
+from fedprivacy.loss import Composed, Fold, GaussianMix, Gdp, Mix, Sampled, Side
+from fedprivacy.loss.moments.line import NoSpectrum
+from fedprivacy.loss.pairs.lattice import TooLarge
+from fedprivacy.loss.profiles import cut as jumps
+from fedprivacy.loss.profiles import inversion
 
 pytestmark = pytest.mark.slow
 

@@ -1,0 +1,1 @@
+"""Moments E e^{sL} on vertical lines of the complex plane, every error counted."""

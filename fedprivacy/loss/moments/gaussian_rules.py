@@ -1,0 +1,492 @@
+"""Pairs of Gaussian mixtures of unit variance: rules for their moments, how fast these decay.
+
+Write ``P = sum_i p_i N(a_i, 1)``, ``Q = sum_j q_j N(b_j, 1)``,
+``S_P(y) = sum_i p_i e^{a_i y - a_i^2/2}`` and ``S_Q`` likewise, so that the loss is
+``log S_P - log S_Q`` and the moment at ``s`` integrates ``phi(y) S_P^{1+s} S_Q^{-s}``. That is
+analytic where neither sum vanishes: for ``|Im y| = d`` the phases of S_P lie in an arc of length
+``d (max a - min a)``. On that line it is at most ``e^{d^2/2} cos(d (max b - min b) / 2)^{-tilt}``
+times ``e^{v turn}`` times its size at Re y, ``turn`` being how far arg S_P - arg S_Q turns. See
+docs/theory/inversion.md for the rules' errors.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import ndtr
+
+from .legendre import legendre
+from .line import UNIT, Array, NoSpectrum
+from .spectrum import Cumulants, Rule, Spectrum, log_total, uniform_envelope
+
+Mixture = tuple[tuple[float, float], ...]
+"""Components (weight, mean) of a Gaussian mixture with a common standard deviation."""
+
+Columns = tuple[tuple[Array, Array], ...]
+"""Components of many mixtures at once: weights and means of shape ``(mixtures, 1)``."""
+
+DEPTH = 40.0
+"""Each rule errs by at most a few exp(-40) = 4e-18."""
+MAX_NODES = 1 << 16
+_NEAR_ONE = 0.1
+"""Up to this log-moment what a moment exceeds 1 by is integrated on its own."""
+_LOG_FEW = -2.3
+"""The same where a moment counts with the weight of a label, log(0.1)."""
+CHEAP_NODES = 400
+"""Up to so many nodes no better bound on the turns is looked for."""
+
+
+@dataclass(frozen=True)
+class GaussianPair:
+    """P and Q, each a mixture of (weight, mean), unit variance."""
+
+    p: Mixture
+    q: Mixture
+
+    def swap(self) -> GaussianPair:
+        """Return the pair (Q, P)."""
+        return GaussianPair(self.q, self.p)
+
+    def mirrored(self) -> GaussianPair:
+        """Return the pair of -y."""
+        return GaussianPair(tuple((w, -m) for w, m in self.p), tuple((w, -m) for w, m in self.q))
+
+    @functools.cached_property
+    def spread(self) -> float:
+        """The largest difference of two means."""
+        means = [mean for _, mean in self.p + self.q]
+        return max(means) - min(means)
+
+    @functools.cached_property
+    def reach(self) -> float:
+        """The largest difference of two means, or size of one."""
+        return max(self.spread, *(abs(mean) for _, mean in self.p + self.q))
+
+    def oriented(self) -> tuple[GaussianPair, float]:
+        """Return the pair, mirrored if need be, and the y above which P > Q.
+
+        Served where P - Q is a difference of two Gaussians. Both weigh the same, since P and Q do,
+        so that the densities cross half way between the means.
+
+        Raises:
+            NoSpectrum: it is not.
+        """
+        net: dict[float, float] = {}
+        for sign, mixture in ((1.0, self.p), (-1.0, self.q)):
+            for weight, mean in mixture:
+                net[mean] = net.get(mean, 0.0) + sign * weight
+        ends = sorted((mean, weight) for mean, weight in net.items() if weight != 0.0)
+        if len(ends) != 2 or not abs(ends[0][1] + ends[1][1]) < 1e-15:
+            raise NoSpectrum
+        (a, low), (b, _) = ends
+        if low > 0:
+            return self.mirrored().oriented()
+        return self, 0.5 * (a + b)
+
+    def _exponent(self, y: Array, tilt: float) -> tuple[Array, Array]:
+        """Return (log of the integrand but for its constant, loss) at each y."""
+        log_p, log_q = log_sum(self.p, y), log_sum(self.q, y)
+        return (1 + tilt) * log_p - tilt * log_q - 0.5 * (y * y), log_p - log_q
+
+    def cells(self, low: float, high: float, tilt: float) -> tuple[Array, Array]:
+        """Return (edges of cells of width 1/4, log of a bound on the integral over each)."""
+        edges = np.linspace(low, high, math.ceil(4.0 * (high - low)) + 1)
+        log_top = self.log_top(edges[:-1], edges[1:], tilt) + math.log(edges[1] - edges[0])
+        return edges, log_top
+
+    def rule(self, tilt: float, height: float, weight: float = 1.0) -> Rule:
+        """Return the trapezoid rule for the whole line, up to a height.
+
+        Args:
+            tilt: real part of s.
+            height: largest imaginary part.
+            weight: of the label that the pair has in a mixture.
+
+        Raises:
+            NoSpectrum: it would need too many nodes.
+        """
+        low, high, log_outside = self._trimmed(tilt)
+        d = np.linspace(0.02, 0.98, 25) * min(math.pi / max(self.spread, 0.2), 12.0)
+        log_strip, log_size = self._strip(d, tilt, height, (low, high), log_outside)
+        meshes = 2.0 * math.pi * d / (DEPTH + log_strip - log_size)
+        mesh = float(np.max(meshes))
+        if not (high - low) / mesh < MAX_NODES:
+            raise NoSpectrum
+        mesh = float(np.float32((1.0 - 1.2e-7) * mesh))  # of 24 digits: its multiples are exact
+        y = mesh * np.arange(math.floor(low / mesh), math.ceil(high / mesh) + 1, dtype=np.float64)
+        log_error = float(np.logaddexp(np.logaddexp(log_size, 0.0) - DEPTH + 1.0, log_outside))
+        means, radius = [mean for _, mean in self.p], math.sqrt(2.0 * (DEPTH + 1.0))
+        plain = low <= min(means) - radius and high >= max(means) + radius
+        log_widths = np.full(len(y), math.log(mesh))
+        return self.rule_at(y, log_widths, tilt, log_error, weight if plain else 0.0)
+
+    def _narrowed(self, tilt: float, low: float, high: float) -> tuple[float, float]:
+        """Return the part of an interval that counts, as 256 points show it; not certified.
+
+        Between two of them the exponent, whose second derivative is at least -1 and more where the
+        mixtures bend, can rise above their chord by at most an eighth of their distance squared.
+        """
+        y = np.linspace(low, high, 256)
+        step = float(y[1] - y[0])
+        exponent, _ = self._exponent(y, tilt)
+        heavy = y[exponent > np.max(exponent) - 30.0 - 0.125 * step * step]
+        return max(low, float(heavy[0]) - step), min(high, float(heavy[-1]) + step)
+
+    def _trimmed(self, tilt: float) -> tuple[float, float, float]:
+        """Return an interval that counts, and the log of a bound on what is outside it.
+
+        That is the integral there or any trapezoid sum for it, of a mesh below 1.
+        """
+        low, high = self.span(tilt)
+        count = math.ceil(4.0 * (high - low))
+        if count < 240:
+            return low, high, -DEPTH
+        if count > MAX_NODES:
+            raise NoSpectrum
+        edges, log_top = self.cells(low, high, tilt)
+        cut = float(np.max(log_top)) - 60.0
+        heavy = np.flatnonzero(log_top > cut)
+        outside = float(np.logaddexp(cut + math.log(count) + 2.0, -DEPTH))
+        return float(edges[heavy[0]]), float(edges[heavy[-1] + 1]), outside
+
+    def _strip(
+        self, d: Array, tilt: float, height: float, inside: tuple[float, float], log_outside: float
+    ) -> tuple[Array, float]:
+        """Return logs of the integral of |integrand| on the lines Im y = d, and of that for d = 0.
+
+        The first is an upper bound, the second a guess. Where the height is small both are in units
+        of A(tilt).
+        """
+        low, high = inside
+        simple = self.log_growth(d, tilt) + height * d * self.spread
+        if (high - low) * np.min((DEPTH + simple) / d) < 2.0 * math.pi * CHEAP_NODES:
+            return simple, 0.0
+        if math.ceil(4.0 * (high - low)) > MAX_NODES // 4:
+            raise NoSpectrum
+        edges, log_top = self.cells(low, high, tilt)
+        keep = log_top > np.max(log_top) - 120.0
+        phase = self.phase(d[:, None], edges[:-1][keep], edges[1:][keep])
+        log_strip = log_total((log_top[keep] + height * phase).T)
+        log_strip = np.logaddexp(log_strip, np.max(log_top) - 100.0 + height * d * self.spread)
+        ends = self.phase(d[:, None], np.array([-_FAR, high]), np.array([low, _FAR]))
+        log_strip = np.logaddexp(log_strip, log_outside + height * np.max(ends, axis=1))
+        return self.log_growth(d, tilt) + log_strip, max(float(log_total(log_top)) - 1.0, 0.0)
+
+    def phase(self, d: Array | float, low: Array, high: Array) -> Array:
+        """Return how far arg S_P - arg S_Q can turn on each interval, at imaginary parts up to d.
+
+        All phases are those of e^{i d (mean - m)}, averaged over the means given y. So the turn is
+        at most d spread, and at most the expected distance of the means from any m, times
+        d / cos(d spread); m is the smallest or the largest mean, and the expectations are monotone.
+        """
+        means = [mean for _, mean in self.p + self.q]
+        at_high = posterior_mean(self.p, high) + posterior_mean(self.q, high)
+        at_low = posterior_mean(self.p, low) + posterior_mean(self.q, low)
+        distance = np.minimum(at_high - 2 * min(means), 2 * max(means) - at_low)
+        distance = np.maximum(distance, 0.0) * (1 + 1e-9) + 1e-14 * self.reach
+        angle = np.minimum(d * self.spread, 1.5)
+        near = np.where(angle < 1.5, distance * d / np.cos(angle), np.inf)
+        return np.asarray(np.minimum(d * self.spread, near))
+
+    def cumulants(self, tilt: float, start: float = -math.inf, stop: float = math.inf) -> Cumulants:
+        """Return log A(tilt) and two derivatives to a few digits, of what is between two points."""
+        low, high = self.span(tilt, 18.0)
+        half = start > low or stop < high
+        low, high = between(start, stop, low, high)
+        width = min(1.5, 2.0 / self.spread) if half else min(0.4, 1.2 / max(self.spread, 1.0))
+        if (high - low) / width > 600 or stop < math.inf:
+            low, high = self._narrowed(tilt, low, high)
+            width = min(width, 0.25 * (high - low))
+        count = math.ceil((high - low) / width)
+        if not count < MAX_NODES:
+            raise NoSpectrum
+        radius = 0.5 * (high - low) / count
+        at, share = legendre(12) if half else _MIDPOINT
+        y = (low + radius * (2 * np.arange(count)[:, None] + 1.0 + at)).ravel()
+        exponent, loss = self._exponent(y, tilt)
+        top = float(exponent.max())
+        weights = np.exp(exponent - top) * np.tile(share, count)
+        total = float(weights.sum())
+        mean = float(weights @ loss) / total
+        variance = float(weights @ (loss * loss)) / total - mean * mean
+        return Cumulants(top + math.log(total * radius) - 0.5 * LOG_2PI, mean, variance)
+
+    def rule_at(
+        self,
+        y: Array,
+        log_width: Array,
+        tilt: float,
+        log_error: float,
+        weight: float,
+        displaced: float = 0.0,
+    ) -> Rule:
+        """Return the rule with nodes y, leaving out those that hardly count.
+
+        Args:
+            y: shape ``(nodes,)``.
+            log_width: logs of the nodes' weights, but for the integrand.
+            tilt: real part of s.
+            log_error: log of the rule's error.
+            weight: above 0 the nodes serve P's own mass, too, which is kept where the moment is
+                near 1, or small with the weight of the pair's label.
+            displaced: how far a node may be from where it is meant, beside a few units of y.
+        """
+        log_p, log_q = log_sum(self.p, y), log_sum(self.q, y)
+        log_plain = log_width - 0.5 * (y * y + LOG_2PI) + log_p
+        log_weight = log_plain + tilt * (log_p - log_q)
+        size = float(log_total(log_weight))
+        plain = weight > 0 and (size < _NEAR_ONE or size + math.log(weight) < _LOG_FEW)
+        counts = np.maximum(log_weight, log_plain) if plain else log_weight
+        top = float(np.max(counts, initial=-np.inf))
+        keep = counts > top - 45.0
+        y, log_p, log_q = y[keep], log_p[keep], log_q[keep]
+        loss = log_p - log_q
+        wobble, slip = rounding(self.p, self.q, y, tilt, log_p, log_q)
+        if displaced:
+            mean_p, slope = posterior_mean(self.p, y), np.abs(self.slope(y))
+            wobble = wobble + displaced * (np.abs(y) + np.abs(mean_p) + tilt * slope)
+            slip = slip + displaced * slope
+        nodes = math.log(max(len(keep), 1))
+        left_out = top - 45.0 + nodes + (math.log(2.0) if plain else 0.0)
+        own = float(log_total(counts)) + 1.0 - DEPTH
+        log_error = float(log_total(np.array([log_error, left_out, own])))
+        if not plain:
+            return Rule(log_weight[keep], loss, wobble, slip, log_error)
+        log_error = float(np.logaddexp(log_error, 1.5 - DEPTH))
+        return Rule(log_weight[keep], loss, wobble, slip, log_error, 0.0, log_plain[keep])
+
+    def log_growth(self, d: Array | float, tilt: float) -> Array:
+        """Return the log of how much larger the integrand can be at Im y = d, turns apart."""
+        b = [mean for _, mean in self.q]
+        half = 0.5 * (max(b) - min(b))
+        return np.asarray(0.5 * d * d - tilt * np.log(np.cos(np.minimum(d * half, 1.57))))
+
+    def span(self, tilt: float, depth: float = DEPTH + 1.0) -> tuple[float, float]:
+        """Return an interval outside which the integrand adds up to at most e^-depth.
+
+        ``P^{1+s} Q^{-s}`` is jointly convex, so at most the weighted sum over all (a, b) of
+        ``e^{t (t-1) (a-b)^2/2} phi(y - t a - (1 - t) b)``, t = 1 + tilt.
+        """
+        t = 1.0 + tilt
+        a, b = [m for _, m in self.p], [m for _, m in self.q]
+        centres = [t * x + (1.0 - t) * y for x in a for y in b]
+        radius = math.sqrt(t * tilt * self.spread**2 + 2.0 * depth)
+        return min(centres) - radius, max(centres) + radius
+
+    def log_top(self, low: Array, high: Array, tilt: float) -> Array:
+        """Return an upper bound on the log of the integrand on each interval.
+
+        log S_P and log S_Q are convex: one lies below its chord, the other above its tangent. What
+        is left is a parabola, whose maximum is known.
+        """
+        middle, length = 0.5 * (low + high), np.maximum(high - low, 1e-9)
+        at_low, at_high = log_sum(self.p, low), log_sum(self.p, high)
+        slope = (1 + tilt) * (at_high - at_low) / length - tilt * posterior_mean(self.q, middle)
+        height = (1 + tilt) * 0.5 * (at_low + at_high) - tilt * log_sum(self.q, middle)
+        top = np.clip(slope, low, high)
+        return np.asarray(height + slope * (top - middle) - 0.5 * (top * top + LOG_2PI))
+
+    def slope(self, y: Array) -> Array:
+        """Return the derivative of the loss, a difference of means given y."""
+        return posterior_mean(self.p, y) - posterior_mean(self.q, y)
+
+    def mass(self, start: float, stop: float) -> float:
+        """Return the mass of P between two points; exact to a few units where one is infinite."""
+        if start > -math.inf:
+            above = sum(w * float(ndtr(m - start)) for w, m in self.p)
+            return above - (self.mass(stop, math.inf) if stop < math.inf else 0.0)
+        return sum(w * float(ndtr(stop - m)) for w, m in self.p)
+
+    def lost(
+        self,
+        at: Spectrum,
+        heights: Array,
+        start: float = -math.inf,
+        stop: float = math.inf,
+    ) -> Array:
+        """Return by how much |A(tilt + i v)| stays below A(tilt), at least, from each height on.
+
+        The answer is in units of ``at``'s size; A is the integral between ``start`` and ``stop``.
+
+        Below the tilted density of the loss lies a staircase, which is a sum of uniform laws, one a
+        slab; that of width w has a transform of size |sin(vw/2) / (vw/2)|.
+        """
+        edges = np.linspace(*self._heavy_range(at.tilt, start, stop), 161)
+        log_p, log_q = log_sum(self.p, edges), log_sum(self.q, edges)
+        means = posterior_mean(self.p, edges), posterior_mean(self.q, edges)
+        off = log_sum_error(self.p, edges) + log_sum_error(self.q, edges)
+        turn_off = posterior_mean_error(self.p, edges) + posterior_mean_error(self.q, edges)
+        stairs = _Edges(edges, log_p, log_q, *means, off, turn_off)
+        density, width = stairs.staircase(at.tilt, at.log_size)
+        mass, width = _slabs(density, width)
+        kept = uniform_envelope(0.5 * np.multiply.outer(heights, width))
+        return np.asarray((1.0 - kept) @ mass * (1 - 1e-9))
+
+    def _heavy_range(self, tilt: float, start: float, stop: float) -> tuple[float, float]:
+        """Return an interval with nearly all the tilted mass between two points."""
+        low, high = between(start, stop, *self.span(tilt))
+        if stop < math.inf:
+            low, high = self._narrowed(tilt, low, high)
+        y = np.linspace(low, high, min(max(256, math.ceil((high - low) / 0.1)), MAX_NODES))
+        exponent, _ = self._exponent(y, tilt)
+        heavy = y[exponent > np.max(exponent) - 6.0]
+        return float(heavy[0]), float(heavy[-1])
+
+
+def between(start: float, stop: float, low: float, high: float) -> tuple[float, float]:
+    """Return the part of (low, high) between start and stop; a unit of the latter if there is none.
+
+    Half a line begins at ``start`` even where ``low`` is above it.
+    """
+    if start > -math.inf and stop == math.inf:
+        return start, max(high, start + 1.0)
+    low, high = max(start, low), min(stop, high)
+    if low < high:
+        return low, high
+    return (start, min(start + 1.0, stop)) if start > -math.inf else (stop - 1.0, stop)
+
+
+LOG_2PI = math.log(2.0 * math.pi)
+_MIDPOINT = np.zeros(1), np.full(1, 2.0)
+_FAR = 1e150
+
+
+class _Edges(NamedTuple):
+    """Cell edges and, there, log S_P, log S_Q, their derivatives, and how far all may be off."""
+
+    y: Array
+    log_p: Array
+    log_q: Array
+    mean_p: Array
+    mean_q: Array
+    off: Array
+    turn_off: Array
+
+    def staircase(self, tilt: float, log_size: float) -> tuple[Array, Array]:
+        """Return (a bound below the density of the loss, width in loss), cell by cell.
+
+        With log S_P replaced by its tangent at either end of the cell, the log of the tilted
+        density in y becomes concave, so that its least value is at an end. Where the loss may turn
+        back the answer is 0.
+        """
+        length = np.diff(self.y)
+        rest = -0.5 * (self.y**2 + LOG_2PI) - tilt * self.log_q - log_size
+        exact = rest + (1 + tilt) * self.log_p
+        from_left = rest[1:] + (1 + tilt) * (self.log_p[:-1] + self.mean_p[:-1] * length)
+        from_right = rest[:-1] + (1 + tilt) * (self.log_p[1:] - self.mean_p[1:] * length)
+        least = np.maximum(np.minimum(exact[:-1], from_left), np.minimum(exact[1:], from_right))
+        slow, fast = self.mean_p[:-1] - self.mean_q[1:], self.mean_p[1:] - self.mean_q[:-1]
+        turn_off = self.turn_off[1:] + self.turn_off[:-1]
+        steepest = np.maximum(np.abs(slow), np.abs(fast)) + turn_off
+        width = np.abs(np.diff(self.log_p - self.log_q)) - self.off[1:] - self.off[:-1]
+        sure = np.minimum(np.abs(slow), np.abs(fast)) > turn_off
+        good = sure & (np.sign(slow) == np.sign(fast)) & (width > 0)
+        good[1:] &= ~(good[:-1] & (np.sign(slow[1:]) != np.sign(slow[:-1])))
+        density = np.exp(np.minimum(least, 600.0)) / np.where(good, steepest, 1.0)
+        return np.where(good, density, 0.0), np.maximum(width, 0.0)
+
+
+def _slabs(height: Array, width: Array) -> tuple[Array, Array]:
+    """Cut a staircase into horizontal slabs; return their masses and widths."""
+    mass, wide = [], []
+    stack: list[tuple[float, float]] = []
+    at = 0.0
+    for level, step in zip([*height.tolist(), 0.0], [*width.tolist(), 0.0], strict=True):
+        left = at
+        while stack and stack[-1][1] > level:
+            left, top = stack.pop()
+            below = max(stack[-1][1] if stack else 0.0, level)
+            mass.append((top - below) * (at - left))
+            wide.append(at - left)
+        if not stack or stack[-1][1] < level:
+            stack.append((left, level))
+        at += step
+    return np.array(mass), np.array(wide)
+
+
+def rounding(
+    p: Mixture | Columns, q: Mixture | Columns, y: Array, tilt: float, log_p: Array, log_q: Array
+) -> tuple[Array, Array]:
+    """Return (relative error of each node's weight, absolute error of its loss)."""
+    off_p, off_q = log_sum_error(p, y), log_sum_error(q, y)
+    powers = (1 + tilt) * np.abs(log_p) + tilt * np.abs(log_q)
+    wobble = UNIT * (16.0 + 8.0 * y * y + 4.0 * powers) + (1 + tilt) * off_p + tilt * off_q
+    return wobble, off_p + off_q + 2 * UNIT * np.abs(log_p - log_q)
+
+
+def log_sum(mixture: Mixture | Columns, y: Array) -> Array:
+    """Return log sum_i w_i e^{m_i y - m_i^2 / 2}, precise where it is near 0 too."""
+    powers = [mean * y - 0.5 * mean * mean for _, mean in mixture]
+    if len(mixture) == 1:
+        return np.asarray(powers[0] + np.log(mixture[0][0]))
+    top = functools.reduce(np.maximum, powers)
+    small = _small(mixture, powers)
+    large = sum(w * np.exp(e - top) for (w, _), e in zip(mixture, powers, strict=True))
+    near = _near(top, small)
+    return np.asarray(np.where(near, np.log1p(np.where(near, small, 0.0)), top + np.log(large)))
+
+
+def _small(mixture: Mixture | Columns, powers: list[Array]) -> Array:
+    """Return the sum less 1, the weights adding up to 1; right only where all powers are small."""
+    terms = [w * np.expm1(np.minimum(e, 30.0)) for (w, _), e in zip(mixture, powers, strict=True)]
+    return np.asarray(functools.reduce(np.add, terms))
+
+
+def _near(top: Array, small: Array) -> NDArray[np.bool_]:
+    """Return where the logarithm is taken as ``log1p``: nothing cancels there."""
+    return np.asarray((top <= 30.0) & (np.abs(small) < 0.5))
+
+
+def log_sum_error(mixture: Mixture | Columns, y: Array) -> Array:
+    """Return how far ``log_sum`` may be off, weights and means and y being off by a unit each.
+
+    Term by term: a power errs by 6 units of its two summands, ``expm1`` and the product with the
+    weight by 4 units of themselves, the sum by a unit a term.
+    """
+    powers = [mean * y - 0.5 * mean * mean for _, mean in mixture]
+    sizes = [np.abs(mean * y) + mean * mean for _, mean in mixture]
+    if len(mixture) == 1:
+        log_weight = np.abs(np.log(mixture[0][0]))
+        return np.asarray(UNIT * (8.0 * sizes[0] + 4.0 * log_weight))
+    top = functools.reduce(np.maximum, powers)
+    shares = [w * np.exp(e - top) for (w, _), e in zip(mixture, powers, strict=True)]
+    large = functools.reduce(np.add, shares)
+    through_powers = 6.0 * functools.reduce(
+        np.add, [share / large * size for share, size in zip(shares, sizes, strict=True)]
+    )
+    value = log_sum(mixture, y)
+    far = 8.0 + len(mixture) + 2.0 * (np.abs(top) + np.abs(np.log(large)))
+    terms = [
+        w * np.abs(np.expm1(np.minimum(e, 30.0))) for (w, _), e in zip(mixture, powers, strict=True)
+    ]
+    close = 2.0 * (4.0 + len(mixture)) * functools.reduce(np.add, terms) + 2.0 * np.abs(value)
+    near = _near(top, _small(mixture, powers))
+    return np.asarray(UNIT * (through_powers + np.where(near, close, far)))
+
+
+def posterior_mean_error(mixture: Mixture, y: Array) -> Array:
+    """Return how far ``posterior_mean`` may be off, weights and means and y by a unit each."""
+    powers = [math.log(w) + mean * y - 0.5 * mean * mean for w, mean in mixture]
+    sizes = [abs(math.log(w)) + np.abs(mean * y) + mean * mean for w, mean in mixture]
+    top = functools.reduce(np.maximum, powers)
+    shares = [np.exp(power - top) for power in powers]
+    total = functools.reduce(np.add, shares)
+    absolute = sum(abs(mean) * share for (_, mean), share in zip(mixture, shares, strict=True))
+    most = functools.reduce(np.maximum, sizes)
+    return np.asarray(UNIT * (8.0 + 2 * len(mixture) + 12.0 * most) * absolute / total)
+
+
+def posterior_mean(mixture: Mixture, y: Array) -> Array:
+    """Return the derivative of ``log_sum``: the mean of the means given y; increasing in y."""
+    if len(mixture) == 1:
+        return np.full_like(y, mixture[0][1])
+    powers = [math.log(w) + mean * y - 0.5 * mean * mean for w, mean in mixture]
+    top = functools.reduce(np.maximum, powers)
+    shares = [np.exp(power - top) for power in powers]
+    weighted = sum(mean * share for (_, mean), share in zip(mixture, shares, strict=True))
+    return np.asarray(weighted / functools.reduce(np.add, shares))

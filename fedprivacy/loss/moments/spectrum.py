@@ -1,0 +1,379 @@
+"""Moments of a privacy loss on a vertical line of the complex plane, each with its error.
+
+For a pair (P, Q) with loss L write ``A(s) = E_P e^{s L}``, the moment at order ``1 + s``. On the
+line ``s = tilt + i height`` it is the Fourier transform of the loss's law, tilted; a composition's
+is the product of its parts'. ``inversion`` turns it into privacy profiles.
+
+A leaf that is an integral gives a ``Rule``: nodes, weights, and how far their sum may be off.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .line import UNIT, Array, Complex, Line, NoSpectrum, summing, transform, turned
+
+
+def log_total(logs: Array) -> Array:
+    """Return log of the sum of exponentials over the first axis; -inf counts as nothing."""
+    top = np.maximum(np.max(logs, axis=0), -1e300)
+    with np.errstate(divide="ignore"):
+        return np.asarray(top + np.log(np.sum(np.exp(logs - top), axis=0)))
+
+
+class Near(NamedTuple):
+    """A(s) - 1 on a line and a bound on what it may be off: both are small where A is near 1."""
+
+    values: Complex
+    error: Array
+
+
+@dataclass(frozen=True, eq=False)
+class Spectrum:
+    """``A(s) = e^{log_size} (values +- error)`` on a line; ``atom`` of it is a mass at loss 0.
+
+    Args:
+        tilt: the line's.
+        log_size: about log A(tilt).
+        values: shape ``(size,)``.
+        error: bound on what the values may be off, shape ``(size,)``.
+        atom: mass at loss 0 within the values; without it they are off by ``error`` at most, too.
+        near: ``A(s) - 1``, more exact; None where not known.
+    """
+
+    tilt: float
+    log_size: float
+    values: Complex
+    error: Array
+    atom: float = 0.0
+    near: Near | None = None
+
+    def logs(self) -> tuple[Complex, Array]:
+        """Return the logs of the values, and a bound on their rounding."""
+        logs = np.log(np.where(self.values == 0, 1e-300, self.values))
+        off = np.full(logs.shape, 4e-16)
+        if self.near is None:
+            return logs, off
+        x, y = self.near.values.real, self.near.values.imag
+        small = self._small(self.near.values)
+        real = 0.5 * np.log1p(np.where(small, x * (2.0 + x) + y * y, 0.0)) - self.log_size
+        turn = np.arctan2(y, 1.0 + x)
+        slip = 5e-15 * (np.abs(x) + np.abs(y)) + 4 * UNIT * abs(self.log_size)
+        return np.where(small, real + 1j * turn, logs), np.where(small, slip, off)
+
+    def growth(self) -> Array:
+        """Return log(1 + error / size) of each value, for the logs that ``logs`` returns."""
+        growth = np.log1p(self.error / np.maximum(np.abs(self.values), 1e-300))
+        if self.near is None:
+            return np.asarray(growth)
+        small, off = self._small(self.near.values), self.near.error
+        sharper = np.log1p(1.001 * off / np.where(small, np.abs(1.0 + self.near.values), 1.0))
+        return np.asarray(np.where(small, sharper, growth))
+
+    @staticmethod
+    def _small(near: Complex) -> NDArray[np.bool_]:
+        """Return where the logarithm is that of 1 plus something small."""
+        return np.asarray(np.abs(near.real) + np.abs(near.imag) < 0.5)
+
+    @property
+    def log_atom(self) -> float:
+        """Return the log of the mass at loss 0, -inf where there is none."""
+        return self.log_size + math.log(self.atom) if self.atom > 0 else -math.inf
+
+    @property
+    def log_moment(self) -> float:
+        """Return an upper bound on log A(tilt)."""
+        return self.log_size + math.log(abs(self.values[0]) + self.error[0])
+
+    def level(self, heights: Array) -> Decay:
+        """Return the bound that needs no looking: |E_P e^{s L}| is at most E_P e^{tilt L}."""
+        rest = max(abs(self.values[0]) + float(self.error[0]) - self.atom, 1e-300)
+        return Decay(self.log_atom, np.full_like(heights, self.log_size + math.log(rest) + 1e-12))
+
+
+class Cumulants(NamedTuple):
+    """log A(tilt) and its first two derivatives, to a few digits; nothing is certified."""
+
+    value: float
+    mean: float
+    variance: float
+
+
+class Moments(Protocol):
+    """What has moments E e^{s L} on vertical lines: a curve, or a part of what it may show."""
+
+    def spectrum(self, line: Line) -> Spectrum:
+        """Return the moments at the points of a line."""
+
+    def cumulants(self, tilt: float) -> Cumulants:
+        """Return the log-moment at a tilt and two derivatives, to a few digits."""
+
+    def decay(self, tilt: float, heights: Array, fine: bool = False) -> Decay:
+        """Return bounds on the moments at and above each height."""
+
+
+@dataclass(frozen=True, eq=False)
+class Rule:
+    """A(tilt + i v) = sum of e^{log_weight + i v loss} (1 +- wobble) +- e^log_error, v in a range.
+
+    Args:
+        log_weight: logs of the tilted weights, shape ``(nodes,)``.
+        loss: loss at each node.
+        wobble: relative error of each weight through rounding.
+        slip: absolute error of each loss through rounding.
+        log_error: log of the error of the rule itself.
+        atom: mass at loss 0 beside the nodes.
+        log_plain: logs of the weights without the tilt, where the rule also integrates P's mass;
+            then all errors hold for ``e^{(tilt + i v) loss} - 1``, too.
+        missing: P's mass of outcomes that are not integrated, to 1e-13 of itself.
+    """
+
+    log_weight: Array
+    loss: Array
+    wobble: Array
+    slip: Array
+    log_error: float = -math.inf
+    atom: float = 0.0
+    log_plain: Array | None = None
+    missing: float = 0.0
+
+    def _weights(self) -> tuple[float, Array]:
+        """Return (log of the total, weights that add up to 1 with the atom)."""
+        top = max(float(np.max(self.log_weight, initial=-np.inf)), -700.0)
+        weights = np.exp(self.log_weight - top)
+        total = float(weights.sum()) + self.atom * math.exp(-top)
+        return top + math.log(total), weights / total
+
+    def spectrum(self, line: Line) -> Spectrum:
+        """Return the sum over the nodes at every point of the line."""
+        if self.log_plain is not None:
+            return self._spectrum_near_one(np.exp(self.log_plain), line)
+        log_size, weights = self._weights()
+        heights = line.heights()
+        values, units = transform(weights, self.loss, line)
+        wobble = float(weights @ self.wobble) + units
+        slip = float(weights @ (self.slip + 6 * UNIT * np.abs(self.loss)))
+        rule = math.exp(min(self.log_error - log_size, 700.0))
+        error = 1.001 * ((wobble + rule + 2 * UNIT * abs(log_size)) + slip * heights)
+        atom = self.atom * math.exp(-log_size)
+        return Spectrum(line.tilt, log_size, values + atom, error, atom)
+
+    def _spectrum_near_one(self, plain: Array, line: Line) -> Spectrum:
+        """Return 1 - missing + sum plain expm1(tilt loss) + sum weight (e^{i v loss} - 1)."""
+        weights, loss, heights = np.exp(self.log_weight), self.loss, line.heights()
+        risen = np.where(
+            line.tilt * loss < 30.0,
+            plain * np.expm1(np.minimum(line.tilt * loss, 30.0)),
+            weights - plain,
+        )
+        units = summing(len(loss))
+        turns, turned_off = turned(weights, loss, line)
+        wobble, reached = (
+            float(weights @ self.wobble),
+            float(weights @ (self.wobble * np.abs(loss))),
+        )
+        slip = float(weights @ (self.slip + 6 * UNIT * np.abs(loss)))
+        fixed = float(np.abs(risen) @ (self.wobble + units)) + line.tilt * slip
+        fixed += 2e-13 * self.missing
+        moved = turned_off + np.minimum(2.0 * wobble, reached * heights) + slip * heights
+        error = 1.001 * (fixed + moved + math.exp(min(self.log_error, 700.0)))
+        near = float(risen.sum()) - self.missing + turns
+        off_atom = 8 * UNIT + (1.1e-15 if self.atom else 0.0)
+        log_size, share = math.log1p(near[0].real), 1.0 / (1.0 + near[0].real)
+        return Spectrum(
+            line.tilt,
+            log_size,
+            (1.0 + near) * share,
+            (error + off_atom) * share,
+            self.atom * share,
+            Near(near, error),
+        )
+
+
+def power(parts: Sequence[tuple[Spectrum, int]]) -> Spectrum:
+    """Return the product of spectra, each to its count, with the errors carried through.
+
+    ``|prod (F + e)^c - prod F^c| <= prod (|F| + |e|)^c - prod |F|^c`` by expanding the product.
+    """
+    log_size, log_atom = 0.0, 0.0
+    shape = parts[0][0].values.shape
+    log_power = np.zeros(shape, dtype=np.complex128)
+    log_most, phase, off = np.zeros(shape), np.full(shape, 1e-15), 0.0
+    grown = np.zeros(shape)
+    for part, count in parts:
+        log_value, off_log = part.logs()
+        log_size += count * part.log_size
+        off += (3.0 + len(parts)) * UNIT * count * abs(part.log_size)
+        log_power = log_power + count * log_value
+        log_most = log_most + count * np.log(np.abs(part.values) + part.error)
+        grown = grown + count * part.growth()
+        phase = phase + count * (off_log + (2.0 + len(parts)) * 1e-15 * np.abs(log_value))
+        log_atom += count * math.log(part.atom) if part.atom > 0 else -math.inf
+    if not np.max(log_most) < 1.0:
+        raise NoSpectrum
+    atom = math.exp(log_atom)
+    if atom > 0:
+        off += atom * sum(count * 2.0 * float(part.error[0]) / part.atom for part, count in parts)
+    most = np.exp(log_most)
+    error = -1.001 * most * np.expm1(-grown) + most * np.minimum(2.0 * phase, 3.0) + off
+    return Spectrum(parts[0][0].tilt, log_size, np.exp(log_power), error, atom)
+
+
+def mix(parts: Sequence[tuple[float, Spectrum]]) -> Spectrum:
+    """Return the weighted sum of spectra on one line."""
+    top = max(part.log_size for _, part in parts)
+    shares = [weight * math.exp(part.log_size - top) for weight, part in parts]
+    size = sum(s * abs(part.values[0]) for s, (_, part) in zip(shares, parts, strict=True))
+    values: Complex | float = 0.0
+    error: Array | float = 2 * UNIT * (1.0 + abs(top))
+    atom = 0.0
+    for share, (_, part) in zip(shares, parts, strict=True):
+        values = values + share / size * part.values
+        slip = 2 * UNIT * (10.0 + len(parts) + abs(part.log_size) + abs(top))
+        error = error + share / size * (part.error + slip)
+        atom += share / size * part.atom
+    log_size = top + math.log(size)
+    near = _mix_near(parts)
+    return Spectrum(parts[0][1].tilt, log_size, np.asarray(values), np.asarray(error), atom, near)
+
+
+def _mix_near(parts: Sequence[tuple[float, Spectrum]]) -> Near | None:
+    """Return sum of weight (A - 1), the weights adding up to 1; None where it is not small."""
+    total: Complex | float = 0.0
+    error: Array | float = 0.0
+    units = UNIT * (6.0 + len(parts))
+    for weight, part in parts:
+        if part.near is not None:
+            values, off = weight * part.near.values, weight * part.near.error
+            size: Array | float = np.abs(values)
+        else:
+            log_share = part.log_size + math.log(weight)
+            if log_share > 0.0:
+                return None
+            share = math.exp(log_share)
+            values, off = share * part.values - weight, share * part.error
+            size = (1.0 + abs(part.log_size)) * share * np.abs(part.values) + 2.0 * weight
+        total, error = total + values, error + off + units * size
+    return Near(np.asarray(total), np.asarray(1.001 * error))
+
+
+def mix_cumulants(parts: Sequence[tuple[float, Cumulants]]) -> Cumulants:
+    """Return the cumulants of a labelled mixture from its parts'."""
+    top = max(part.value for _, part in parts)
+    shares = [weight * math.exp(part.value - top) for weight, part in parts]
+    total = sum(shares)
+    mean = sum(s * part.mean for s, (_, part) in zip(shares, parts, strict=True)) / total
+    square = sum(
+        s * (part.variance + part.mean**2) for s, (_, part) in zip(shares, parts, strict=True)
+    )
+    return Cumulants(top + math.log(total), mean, square / total - mean * mean)
+
+
+def power_cumulants(parts: Sequence[tuple[Cumulants, float]]) -> Cumulants:
+    """Return the cumulants of a composition, the sums of its parts'."""
+    return Cumulants(*(sum(count * part[k] for part, count in parts) for k in range(3)))
+
+
+class Decay(NamedTuple):
+    """``|A(tilt + i v) - e^log_atom| <= e^log_rest`` for every v at or above each height.
+
+    The atom is a mass at loss 0, a constant of A. Logs, since shares of a mixture can be tiny.
+    """
+
+    log_atom: float
+    log_rest: Array
+
+
+def power_decay(parts: Sequence[tuple[Decay, int]]) -> Decay:
+    """Return the bound for a composition, prod (atom + rest)^c - prod atom^c."""
+    log_atom = sum(count * decay.log_atom for decay, count in parts)
+    if log_atom == -math.inf:
+        logs = [_slack(d, c) + c * np.logaddexp(d.log_atom, d.log_rest) for d, c in parts]
+        return Decay(-math.inf, np.sum(logs, axis=0))
+    shares = [np.maximum(d.log_rest - d.log_atom, -690.0) for d, _ in parts]
+    growth = sum(c * np.logaddexp(0.0, share) for share, (_, c) in zip(shares, parts, strict=True))
+    slack = sum(_slack(d, c) for d, c in parts)
+    return Decay(log_atom, log_atom + growth + np.log(-np.expm1(-growth)) + slack)
+
+
+def _slack(decay: Decay, count: int) -> Array:
+    """Return the rounding of ``count`` times a bound, and of an atom right to 1e-14 of all."""
+    off_atom = math.exp(min(-decay.log_atom, 30.0)) if decay.log_atom > -math.inf else 0.0
+    return np.asarray(
+        count * 1e-14 * (1.0 + 0.1 * np.abs(np.maximum(decay.log_rest, -1e9)) + off_atom)
+    )
+
+
+def mix_decay(parts: Sequence[tuple[float, Decay]]) -> Decay:
+    """Return the bound for a labelled mixture."""
+    log_atom = log_total(np.array([math.log(weight) + part.log_atom for weight, part in parts]))
+    log_rest = log_total(np.array([math.log(weight) + part.log_rest for weight, part in parts]))
+    return Decay(float(log_atom), log_rest + 1e-12)
+
+
+def slab_decay(
+    spectrum: Callable[[Line], Spectrum],
+    tilt: float,
+    heights: Array,
+    fine: bool,
+    lost: Callable[[Spectrum], Array],
+) -> Decay:
+    """Return the bound that what is ``lost`` at each height gives; ``fine``: made better.
+
+    ``lost``, asked with the moment at height 0, says by how much others stay below it at least.
+    """
+    at = spectrum(Line(tilt, 0.0, 1))
+    kept = np.maximum(1.0 + at.error[0] - at.atom - lost(at), 1e-300)
+    decay = Decay(at.log_atom, at.log_size + np.log(kept))
+    return sampled_decay(spectrum, tilt, heights, decay) if fine else decay
+
+
+def sampled_decay(
+    spectrum: Callable[[Line], Spectrum], tilt: float, heights: Array, decay: Decay
+) -> Decay:
+    """Return a bound made better by the moments at 512 heights up to the last of ``heights``.
+
+    Between two of them the size changes by at most the distance times ``E |L - m|`` under the
+    tilted law, for any m; from the last height on ``decay`` holds.
+    """
+    top = float(heights[-1])
+    line = Line(tilt, top / 511, 512)
+    here = spectrum(line)
+    size = np.abs(here.values - here.atom) + here.error
+    slack = 0.5 * line.spacing * _root_second_moment(spectrum, here)
+    between = here.log_size + np.log(np.maximum(size[:-1], size[1:]) + slack)
+    rising = np.maximum.accumulate(np.append(between, decay.log_rest[-1])[::-1])[::-1]
+    first = np.clip(np.floor(heights / line.spacing).astype(int) - 1, 0, 511)
+    found = np.minimum(decay.log_rest, np.where(heights < top, rising[first], np.inf))
+    return Decay(decay.log_atom, found)
+
+
+def _root_second_moment(spectrum: Callable[[Line], Spectrum], here: Spectrum) -> float:
+    """Return a bound on the root of E (L - m)^2 under the tilted law, for some m.
+
+    From x^2 <= e^x + e^-x - 2: h^2 E (L - m)^2 is at most the moments at tilt +- h, each turned by
+    e^{-+ h m}, less twice the moment between; m is chosen so that the two are equal.
+    """
+    best = math.inf
+    for h in (0.05 * here.tilt, 0.2 * here.tilt, 0.8 * here.tilt):
+        ends = [spectrum(Line(here.tilt + sign * h, 0.0, 1)).log_moment for sign in (-1, 1)]
+        log_growth = 0.5 * sum(ends) - here.log_size + 2.0 * float(here.error[0]) + 1e-15
+        if log_growth < 600.0:
+            best = min(best, 2.0 * math.expm1(max(log_growth, 0.0)) / (h * h))
+    return math.sqrt(best)
+
+
+def uniform_envelope(x: Array) -> Array:
+    """Return sup over y >= x of |sin(y) / y|, rounded up: the first side lobe is below 0.2173.
+
+    Rounding is added, or it would be all that is left below 1 where x is tiny.
+    """
+    safe = np.maximum(x, 1e-9)
+    first = np.where(safe < math.pi, np.sin(np.minimum(safe, math.pi)) / safe, 0.0)
+    return np.minimum(np.maximum(first, np.minimum(0.2173, 1.0 / safe)) + 1e-15, 1.0)

@@ -1,0 +1,1 @@
+"""What is compared: dominating pairs of laws, one family a file."""

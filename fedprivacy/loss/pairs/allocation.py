@@ -1,0 +1,236 @@
+"""Random allocation: a unit takes part in one round of an epoch, chosen uniformly at random.
+
+The pair of an epoch of t rounds is P = (1/t) sum_i N(mu e_i, I), Q = N(0, I). Under Q the
+likelihood ratio is X = (1/t) (Z_1 + ... + Z_t) with independent log-normal Z_i of mean 1, and both
+orientations of the privacy profile are expectations of convex functions of X. So laws above and
+below X in convex order certify them (``docs/theory/allocation.md``). They are made in ``averages``.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from dataclasses import dataclass, replace
+
+import numpy as np
+from scipy.special import gammaln, log_ndtr, logsumexp, xlogy
+
+from .averages import average_law
+from .curve import TAIL_MASS, Curve
+from .gaussian import Gdp
+from .lattice import Array, Lattice, Side, Tails
+from .laws import DiscreteLaw, merged, split
+
+_MU_RANGE = (1e-9, 8.0)
+"""Below, ratios differ from 1 by less than rounding; above, Q-masses underflow that matter."""
+_MAX_ROUNDS = 1 << 24
+_MAX_REFINED = 16_000
+"""Laws of more outcomes are not made finer."""
+_MAX_ORDER = 512
+"""The largest order whose moment is summed."""
+_SLOPES = np.geomspace(1e-3, 1e9, 400)
+"""Parameters of Chernoff's bound."""
+_ULP = 1.2e-16
+
+
+@dataclass(frozen=True)
+class Allocated(Curve):
+    """An epoch of ``rounds`` Gaussian sums, one of which, drawn uniformly, the unit takes part in.
+
+    Args:
+        mu: clip norm over the standard deviation of the noise of one round, at least 0.
+        rounds: rounds of the epoch, at least 1.
+        swapped: False for (present, absent), True for (absent, present).
+
+    Dominates and is attained under ``add_remove`` and ``zero_out``, for rounds that adapt to
+    everything released before. Out of reach (mu above 8 or below 1e-9, more than 2^24 rounds) the
+    upper side is that of a worse curve and nothing is certified from below.
+    """
+
+    mu: float
+    rounds: int
+    swapped: bool = False
+
+    def __post_init__(self) -> None:
+        if not (math.isfinite(self.mu) and self.mu >= 0.0):
+            raise ValueError(f"Allocated: mu must be finite and at least 0, got {self.mu}")
+        if self.rounds < 1:
+            raise ValueError(f"Allocated: rounds must be at least 1, got {self.rounds}")
+
+    @property
+    def symmetric(self) -> bool:
+        """One round is a Gaussian pair."""
+        return self.exact
+
+    @property
+    def exact(self) -> bool:
+        """One round's tails are; those of more rounds belong to a law above or below."""
+        return self.rounds == 1 or self.mu == 0.0
+
+    @property
+    def _within_reach(self) -> bool:
+        return _MU_RANGE[0] <= self.mu <= _MU_RANGE[1] and self.rounds <= _MAX_ROUNDS
+
+    @property
+    def _gdp(self) -> Gdp:
+        """The curve of a unit that knows its round, which dominates."""
+        return Gdp(self.mu)
+
+    def swap(self) -> Curve:
+        """Return the other orientation."""
+        return self if self.symmetric else replace(self, swapped=not self.swapped)
+
+    def _atoms(self, side: Side, step: float = math.inf) -> DiscreteLaw:
+        """Return the law, a finer one for a lattice that is fine beside it, if not too costly."""
+        mu, rounds = max(self.mu, _MU_RANGE[0]), min(self.rounds, _MAX_ROUNDS)
+        atoms = _rounded(mu, rounds, side)
+        if step < 2.0 * atoms.cell and len(atoms.loss) <= _MAX_REFINED:
+            atoms = _rounded(mu, rounds, side, 2)
+        return atoms.swap() if self.swapped else atoms
+
+    def tails(self, loss: Array, side: Side = Side.UP) -> Tails:
+        """Return the tails of the law above (UP) or below (DOWN), moved by its errors."""
+        if self.exact or (self.mu > _MU_RANGE[1] and side is Side.UP):
+            return self._gdp.tails(loss, side)
+        if not self._within_reach and side is Side.DOWN:
+            nothing = np.full(np.shape(loss), -np.inf)
+            return Tails(nothing, nothing, nothing, nothing)
+        atoms = self._atoms(side)
+        moved = atoms.shift if side is Side.UP else -atoms.shift
+        above = np.searchsorted(atoms.loss + moved, loss, side="right")
+        below = np.searchsorted(atoms.loss - moved, loss, side="right")
+        sums = atoms.sums()
+        return Tails(
+            sums.p_above[above], sums.q_above[above], sums.p_below[below], sums.q_below[below]
+        )
+
+    def lattice(self, step: float, side: Side, tail_mass: float = TAIL_MASS) -> Lattice:
+        """Return the law's losses rounded to multiples of ``step``."""
+        if self.exact or (self.mu > _MU_RANGE[1] and side is Side.UP):
+            return self._gdp.lattice(step, side, tail_mass)
+        if not self._within_reach and side is Side.DOWN:
+            return Lattice(step, 0, np.zeros(1), 0.0)
+        atoms = self._atoms(side, step)
+        return (split if side is Side.UP else merged)(atoms, step, tail_mass)
+
+    def log_moment(self, order: float) -> float:
+        """Return the smaller of two bounds; see ``docs/theory/allocation.md``.
+
+        One is closed: above 1 the exact moments at whole orders and the chord between them, below
+        0 that of the geometric mean; both at most order (order - 1) mu^2 / 2. The other is the
+        moment of the law above, with the part beyond its ends bounded by the first.
+        """
+        if self.exact:
+            return self._gdp.log_moment(order)
+        order = 1.0 - order if self.swapped else order
+        if 0.0 <= order <= 1.0:
+            return 0.0
+        closed = self._closed_moment(order)
+        whole = 1.0 < order <= _MAX_ORDER and order == math.floor(order)
+        if whole or self.mu > _MU_RANGE[1]:
+            return closed
+        return min(closed, self._numeric_moment(order))
+
+    def _closed_moment(self, order: float) -> float:
+        known = self._gdp.log_moment(order)
+        if order < 0:
+            mean = 0.5 * self.mu * self.mu * order * (order / self.rounds - 1.0)
+            return min(known, mean) * (1.0 + 1e-14)
+        known *= 1.0 + 1e-14
+        if order >= _MAX_ORDER:
+            return known
+        moments, below = _whole_moments(self.mu, self.rounds), math.floor(order)
+        share = order - below
+        chord = (1.0 - share) * moments[below] + share * moments[below + 1]
+        return min(known, float(chord) * (1.0 + 1e-15))
+
+    def _numeric_moment(self, order: float) -> float:
+        """Bound the moment by that of the law above, its power continued by tangents."""
+        atoms = replace(self, swapped=False)._atoms(Side.UP)
+        slack = abs(order) * (atoms.shift + 1e-15) + 1e-13
+        inside = float(logsumexp(order * atoms.loss, b=atoms.q))
+        end = float(atoms.loss[-1 if order > 0 else 0])
+        if order > 0:
+            tangent = math.log(order) + (order - 1.0) * end + math.log(atoms.p_infinite)
+            beyond = min(self._closed_moment(order + s) - s * end for s in (1.0, 4.0, 16.0, 64.0))
+        else:
+            tangent = math.log1p(-order) + order * end + math.log(atoms.q_infinite)
+            beyond = _left_moment(max(self.mu, _MU_RANGE[0]), self.rounds, order, end)
+        return float(logsumexp([inside, tangent, beyond])) + slack
+
+
+def _left_moment(mu: float, rounds: int, order: float, end: float) -> float:
+    """Return a bound on log E[X^order; X < exp(end)], order < 0.
+
+    A sum over bins of log X, with Chernoff's bound in each, down to where X is bounded by the
+    geometric mean G of the Z_i: log G is normal.
+    """
+    width = mu / math.sqrt(rounds)
+    bottom = min(end, -mu * mu / 2 - 10.0 * width)
+    edges = np.linspace(bottom, end, 400)
+    bins = _log_below(mu, rounds, edges[1:]) + order * edges[:-1]
+    rest = 0.5 * mu * mu * order * (order / rounds - 1.0)
+    rest += float(log_ndtr((bottom + mu * mu / 2) / width - order * width))
+    return float(np.logaddexp(logsumexp(bins), rest)) + 1e-12 * (1.0 + abs(rest))
+
+
+def _log_below(mu: float, rounds: int, x: Array) -> Array:
+    """Return bounds on log P(log X < x): Chernoff's, by the law above one Z."""
+    bounds = rounds * (_log_laplace(mu)[:, None] + _SLOPES[:, None] * np.exp(x))
+    return np.asarray(np.minimum(bounds.min(axis=0), 0.0) + 1e-12 * rounds)
+
+
+@functools.lru_cache(maxsize=16)
+def _log_laplace(mu: float) -> Array:
+    """Return upper bounds on log E exp(-s Z) at the slopes s."""
+    atoms = _rounded(mu, 1, Side.UP)
+    values = np.exp(-_SLOPES[:, None] * np.exp(atoms.loss - atoms.shift)) @ atoms.q
+    return np.log(values + atoms.q_infinite)
+
+
+def _combined(one: Array, two: Array, share: float) -> Array:
+    """Return log-moments of the average with weights share and 1 - share, and their errors.
+
+    Both inputs have shape ``(2, orders)``: log-moments at whole orders, and bounds on their error.
+    """
+    orders = np.arange(one.shape[1])
+    left, right = orders[None, :], orders[:, None] - orders[None, :]
+    choose = gammaln(orders + 1.0)[:, None] - gammaln(left + 1.0) - gammaln(np.abs(right) + 1.0)
+    terms = choose + xlogy(left, share) + xlogy(right, 1.0 - share)
+    terms += one[0][left] + two[0][np.abs(right)]
+    moments = logsumexp(np.where(right >= 0, terms, -np.inf), axis=1)
+    size = 8.0 + 4.0 * gammaln(orders + 1.0) + orders * abs(math.log(min(share, 1.0 - share)))
+    error = one[1] + two[1] + 1e-15 * (size + np.maximum(one[0], two[0]))
+    moments[:2], error[:2] = 0.0, 0.0
+    return np.array([moments, error])
+
+
+@functools.lru_cache(maxsize=64)
+def _whole_moments(mu: float, rounds: int) -> Array:
+    """Return log E X^k for k = 0 ... ``_MAX_ORDER``, rounded up."""
+    orders = np.arange(_MAX_ORDER + 1.0)
+    exact = orders * (orders - 1.0) * mu * mu / 2
+    single = np.array([exact, 1e-15 * exact])
+    found, count = single, 1
+    for bit in bin(rounds)[3:]:
+        found, count = _combined(found, found, 0.5), 2 * count
+        if bit == "1":
+            found, count = _combined(found, single, count / (count + 1.0)), count + 1
+    return np.asarray(found[0] + found[1])
+
+
+@functools.lru_cache(maxsize=32)
+def _rounded(mu: float, rounds: int, side: Side, finer: int = 1) -> DiscreteLaw:
+    """Return the law of (present, absent) with its masses rounded to the side."""
+    law = average_law(mu, rounds, side, finer)
+    kept = law.mass > 0
+    mass = law.mass[kept]
+    loss = (law.positions() + law.origin)[kept] + np.log1p(law.excess[kept] / mass)
+    order = np.argsort(loss)
+    loss, mass = loss[order], mass[order]
+    size = float(np.max(np.abs(loss)))
+    slack = math.expm1(law.error) + 1e-15 * (8.0 + size)
+    mass = mass * (1.0 + slack if side is Side.UP else 1.0 - slack)
+    raised = 1.0 + 2.0 * slack if side is Side.UP else 0.0
+    ends = (law.infinite * raised, law.zero * raised, law.shift + 1e-15 * (2.0 + size))
+    return DiscreteLaw(loss, mass * np.exp(loss), mass, *ends, law.cell, side)

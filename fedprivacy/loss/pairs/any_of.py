@@ -1,0 +1,102 @@
+"""One of several curves: of units that differ, the neighbouring data sets differ in one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import NoReturn
+
+from ...errors import UnsupportedCombination
+from . import combined as nodes
+from .curve import Curve
+from .discrete import Atoms
+from .lattice import Array, Side, Tails
+
+APART = Atoms((), infinite=1.0, vanishing=1.0)
+"""Two laws without a common outcome: everything is lost, whatever else is seen."""
+
+
+@dataclass(frozen=True)
+class AnyOf(Curve):
+    """Curves of which one counts, and nobody says which.
+
+    The k-th curve is the k-th kind of unit's, in every round: ``compose`` adds them up kind by
+    kind, and accountants take the worst kind at the end. The supremum of the curves is no pair of
+    its own, so there are no tails.
+
+    Args:
+        curves: one for each kind, at least one.
+    """
+
+    curves: tuple[Curve, ...]
+
+    @property
+    def symmetric(self) -> bool:
+        """Whether every curve is."""
+        return all(curve.symmetric for curve in set(self.curves))
+
+    def tails(self, loss: Array, side: Side = Side.UP) -> Tails:
+        """Refuse: the worst of several pairs is no pair.
+
+        Raises:
+            UnsupportedCombination: always.
+        """
+        del loss, side
+        self._refuse()
+
+    def log_moment(self, order: float) -> float:
+        """Return the largest moment of any kind: an upper bound for each."""
+        return max(curve.log_moment(order) for curve in set(self.curves))
+
+    def swap(self) -> Curve:
+        """Return the curves swapped, kind by kind."""
+        return AnyOf(tuple(curve.swap() for curve in self.curves))
+
+    def _refuse(self) -> NoReturn:
+        raise UnsupportedCombination(
+            f"the worst of {len(set(self.curves))} kinds of units has no curve of its own; ask "
+            "about one kind at a time"
+        )
+
+
+def kinds(curve: Curve) -> tuple[Curve, ...]:
+    """Return the curves of which one counts: the curve itself where there is only one kind."""
+    return curve.curves if isinstance(curve, AnyOf) else (curve,)
+
+
+def compose(parts: Iterable[tuple[Curve, int]]) -> Curve:
+    """Compose curves kind by kind; see ``nodes.compose`` for one kind.
+
+    Args:
+        parts: (curve, count) pairs; a curve that is no ``AnyOf`` is the same for every kind.
+
+    Raises:
+        UnsupportedCombination: parts for different numbers of kinds.
+    """
+    given = list(parts)
+    widths = sorted({len(curve.curves) for curve, _ in given if isinstance(curve, AnyOf)})
+    if not widths:
+        return _composed(given)
+    if len(widths) > 1:
+        raise UnsupportedCombination(
+            f"rounds for {widths} kinds of units do not compose; let every round list the same "
+            "kinds in the same order"
+        )
+    return AnyOf(
+        tuple(
+            _composed([(c.curves[k] if isinstance(c, AnyOf) else c, n) for c, n in given])
+            for k in range(widths[0])
+        )
+    )
+
+
+def _composed(parts: list[tuple[Curve, int]]) -> Curve:
+    return APART if any(curve == APART for curve, _ in parts) else nodes.compose(parts)
+
+
+def _of_one_kind(parts: list[tuple[Curve, int]]) -> Curve:
+    """Return the composition; after a round that shows everything the others add nothing."""
+    for curve, count in parts:
+        if count and isinstance(curve, Atoms) and curve.infinite == curve.vanishing == 1.0:
+            return curve
+    return nodes.compose(parts)

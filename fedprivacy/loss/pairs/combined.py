@@ -1,0 +1,464 @@
+"""Curves made of curves: sampled, folded, mixed, composed."""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import numpy as np
+from scipy.special import gammaln, logsumexp
+
+from ..moments import spectrum as spectra
+from ..moments.gaussian_rules import GaussianPair
+from ..moments.line import Line, NoSpectrum
+from ..moments.pieces import Part, Piece
+from ..moments.spectrum import Cumulants, Decay, Spectrum
+from ..moments.stacks import Bundle
+from ..profiles.convolution import Composition
+from . import lattice as lattices
+from .curve import TAIL_MASS, Curve, Labelled
+from .gaussian import IDENTITY, Gdp
+from .lattice import Array, Lattice, Side, Tails
+
+_MAX_CHORD_ORDER = 2048
+_FEW = 24
+"""How many parts of a long composition are looked at to choose parameters, twice."""
+
+
+@dataclass(frozen=True)
+class Sampled(Curve):
+    """The pair ((1 - q) Q + q P, Q) made of the inner pair (P, Q).
+
+    The loss is log(1 - q + q e^L), so tails are the inner ones at log(1 + (e^x - 1) / q).
+    """
+
+    inner: Curve
+    q: float
+
+    def __post_init__(self) -> None:
+        if not 0.0 < self.q < 1.0:
+            raise ValueError(f"Sampled: q = {self.q} must be in (0, 1); at 1 it is the inner curve")
+
+    def tails(self, loss: Array, side: Side = Side.UP) -> Tails:
+        """Return the inner tails at the inner loss, mixed; nothing from below where not exact."""
+        if side is Side.DOWN and not self.inner.amplifiable:
+            return lattices.nothing(loss)
+        inner_loss = _inner_loss(loss, self.q)
+        inner = self.inner.tails(inner_loss, side)
+        rest = math.log1p(-self.q)
+        p_above = np.logaddexp(rest + inner.q_above, math.log(self.q) + inner.p_above)
+        p_below = np.logaddexp(rest + inner.q_below, math.log(self.q) + inner.p_below)
+        none_below = inner_loss == -np.inf
+        return Tails(
+            np.where(none_below, 0.0, p_above),
+            np.where(none_below, 0.0, inner.q_above),
+            np.where(none_below, -np.inf, p_below),
+            np.where(none_below, -np.inf, inner.q_below),
+        )
+
+    @property
+    def exact(self) -> bool:
+        """Whether the inner tails are."""
+        return self.inner.exact
+
+    @property
+    def amplifiable(self) -> bool:
+        """Whether the inner curve is."""
+        return self.inner.amplifiable
+
+    def pairs(self) -> Labelled:
+        """Return the sampled pairs: the label has the same law with and without the unit."""
+        return tuple((weight, _sampled_pair(pair, self.q)) for weight, pair in self.inner.pairs())
+
+    def log_moment(self, order: float) -> float:
+        """Return log E_Q (1 - q + q e^L)^order.
+
+        Exact quadrature for a Gaussian inside. Otherwise: for order > 1 the binomial sum at the
+        two neighbouring integers and the chord between them (the log-moment is convex in the
+        order); for order < 0, E_Q e^{q order L}, by 1 - q + q e^L >= e^{q L}.
+        """
+        if isinstance(self.inner, Gdp):
+            return self.quadrature_moment(order)
+        if order < 0:
+            return self.inner.log_moment(self.q * order)
+        if order > _MAX_CHORD_ORDER:
+            return math.inf
+        below = math.floor(order)
+        share = order - below
+        at_below = _binomial_moment(self.inner, self.q, below)
+        if share == 0.0:
+            return at_below
+        return (1 - share) * at_below + share * _binomial_moment(self.inner, self.q, below + 1)
+
+
+@functools.lru_cache(maxsize=4096)
+def _sampled_pair(pair: GaussianPair, q: float) -> GaussianPair:
+    """Return ((1 - q) Q + q P, Q), equal means merged."""
+    weights: dict[float, float] = {}
+    for share, mixture in ((1.0 - q, pair.q), (q, pair.p)):
+        for weight, mean in mixture:
+            weights[mean] = weights.get(mean, 0.0) + share * weight
+    return GaussianPair(tuple((w, mean) for mean, w in weights.items()), pair.q)
+
+
+def _inner_loss(loss: Array, q: float) -> Array:
+    """Return log(1 + (e^x - 1) / q), -inf where the argument is not positive."""
+    with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
+        high = loss - math.log(q) + np.log1p(-(1.0 - q) * np.exp(-np.abs(loss)))
+        low = np.log1p(np.maximum(np.expm1(np.minimum(loss, 0.0)) / q, -1.0))
+    return np.asarray(np.where(loss > 0, high, low))
+
+
+@functools.lru_cache(maxsize=65536)
+def _integer_moment(curve: Curve, order: int) -> float:
+    return 0.0 if order <= 1 else curve.log_moment(float(order))
+
+
+def _binomial_moment(inner: Curve, q: float, order: int) -> float:
+    """Return log sum_l C(order, l) (1-q)^(order-l) q^l e^{inner moment at l}, rounded up."""
+    if order <= 1:
+        return 0.0
+    picks = np.arange(order + 1)
+    inside = np.array([_integer_moment(inner, int(pick)) for pick in picks])
+    choose = gammaln(order + 1) - gammaln(picks + 1) - gammaln(order - picks + 1)
+    terms = choose + (order - picks) * math.log1p(-q) + picks * math.log(q) + inside
+    return float(logsumexp(terms)) + 1e-14 * order
+
+
+@dataclass(frozen=True)
+class Fold(Curve):
+    """The profile of ``up`` at epsilon >= 0 and of ``down.swap()`` below 0."""
+
+    up: Curve
+    down: Curve
+
+    @property
+    def symmetric(self) -> bool:
+        """A fold of a curve with itself equals its swap."""
+        return self.up == self.down
+
+    @property
+    def exact(self) -> bool:
+        """Whether both halves' tails are."""
+        return self.up.exact and self.down.exact
+
+    def tails(self, loss: Array, side: Side = Side.UP) -> Tails:
+        """Return ``up``'s tails at losses of at least 0 and the swapped ``down``'s below."""
+        rising = np.asarray(loss >= 0)
+        right = self.up.tails(loss[rising], side)
+        left = self.down.swap().tails(loss[~rising], side)
+        found = Tails(*np.empty((4, *np.shape(loss))))
+        for column, r, ell in zip(found, right, left, strict=True):
+            column[rising], column[~rising] = r, ell
+        return found
+
+    def log_moment(self, order: float) -> float:
+        """Return the quadrature's upper bound; without one the smaller of two others.
+
+        Either log(M_up + M_swap(down) - 1), from E = 1 + a (a-1) int_0^inf [e^{(a-1)e} d_up(e)
+        + e^{-ae} d_down(e)] de with both halves completed to whole moments; or the moment of the
+        connected dots on a geometric grid, which dominate the fold, with the part beyond the grid
+        bounded by a higher moment of ``up``.
+        """
+        if order < 0:
+            return Fold(self.down, self.up).log_moment(1.0 - order)
+        if math.isfinite(exact := self.quadrature_moment(order)):
+            return exact
+        whole = self.up.log_moment(order)
+        both = np.logaddexp(whole, self.down.log_moment(1.0 - order))
+        cheap = float(both + math.log1p(-math.exp(-both))) if both > 0 else 0.0
+        return min(max(cheap, whole), self._dotted_moment(order))
+
+    def _dotted_moment(self, order: float) -> float:
+        losses, mass = _dots(self)
+        inside = float(logsumexp((order - 1.0) * losses, b=mass))
+        extra = [(s, self.up.log_moment(order + s)) for s in (1.0, 8.0, 64.0)]
+        beyond = min(moment - s * float(losses[-1]) for s, moment in extra)
+        return float(np.logaddexp(inside, beyond))
+
+    def swap(self) -> Curve:
+        """Return the fold with its halves exchanged."""
+        return Fold(self.down, self.up)
+
+    @functools.cached_property
+    def part(self) -> Part:
+        """All outcomes: half lines with loss above 0, others below 0; the rest is at loss 0."""
+        up = [(w, *pair.oriented()) for w, pair in self.up.pairs()]
+        down = [(w, *pair.oriented()) for w, pair in self.down.pairs()]
+        pieces = [Piece(w, pair, start) for w, pair, start in up]
+        pieces += [Piece(w, pair.swap(), start, most=0.0) for w, pair, start in down]
+        atom = 1.0 - sum(piece.mass for piece in pieces)
+        if atom < -1e-15:
+            raise NoSpectrum
+        return Part(tuple(pieces), max(atom, 0.0))
+
+    def spectrum(self, line: Line) -> Spectrum:
+        """Return the sum of the halves' integrals and the mass at loss 0."""
+        return self.part.spectrum(line)
+
+    def cumulants(self, tilt: float) -> Cumulants:
+        """Return the mixture of the halves' and of the atom."""
+        return self.part.cumulants(tilt)
+
+    def decay(self, tilt: float, heights: Array, fine: bool = False) -> Decay:
+        """Return the bounds on the halves' integrals and the mass at loss 0."""
+        return self.part.decay(tilt, heights, fine)
+
+
+def _reach(curve: Curve) -> float:
+    """Return a loss beyond which P keeps at most ``TAIL_MASS`` on either side."""
+    for step in (1e-4, 1e-2, 1.0, 100.0):
+        try:
+            low, high = lattices.support(curve.tails, step, TAIL_MASS)
+        except lattices.TooLarge:
+            continue
+        return step * max(-low, high)
+    return 1e9
+
+
+@functools.lru_cache(maxsize=64)
+def _dots(curve: Curve) -> tuple[Array, Array]:
+    """Return (losses, masses) of connected dots on a geometric grid, masses rounded up."""
+    reach = _reach(curve)
+    half = np.geomspace(1e-9, reach, 6000)
+    edges = np.concatenate([-half[::-1], [0.0], half])
+    return edges, lattices.connect_the_dots(curve.tails, edges)[0] * (1 + 1e-13)
+
+
+@dataclass(frozen=True)
+class Mix(Curve):
+    """A labelled mixture: with probability w_i the i-th pair, and everybody sees which."""
+
+    parts: tuple[tuple[float, Curve], ...]
+
+    @property
+    def symmetric(self) -> bool:
+        """A mixture of symmetric curves is symmetric."""
+        return all(curve.symmetric for _, curve in self.parts)
+
+    @property
+    def exact(self) -> bool:
+        """Whether all parts' tails are."""
+        return all(curve.exact for _, curve in self.parts)
+
+    @property
+    def amplifiable(self) -> bool:
+        """Whether all parts are."""
+        return all(curve.amplifiable for _, curve in self.parts)
+
+    def tails(self, loss: Array, side: Side = Side.UP) -> Tails:
+        """Return the weighted sums of the parts' tails."""
+        logs = [math.log(weight) for weight, _ in self.parts]
+        found = [curve.tails(loss, side) for _, curve in self.parts]
+        columns = zip(*found, strict=True)
+        return Tails(
+            *(
+                functools.reduce(
+                    np.logaddexp, [w + part for w, part in zip(logs, column, strict=True)]
+                )
+                for column in columns
+            )
+        )
+
+    def log_moment(self, order: float) -> float:
+        """Return log of the weighted sum of the parts' moments."""
+        terms = [curve.log_moment(order) for _, curve in self.parts]
+        return float(logsumexp(terms, b=[weight for weight, _ in self.parts])) + 1e-15
+
+    def pairs(self) -> Labelled:
+        """Return the parts' pairs, each with both labels."""
+        found = [(weight, curve.pairs()) for weight, curve in self.parts]
+        return tuple((weight * w, pair) for weight, pairs in found for w, pair in pairs)
+
+    def spectrum(self, line: Line) -> Spectrum:
+        """Return the weighted sum of the parts'."""
+        return spectra.mix([(w, curve.spectrum(line)) for w, curve in self.parts])
+
+    def cumulants(self, tilt: float) -> Cumulants:
+        """Return the mixture's cumulants."""
+        return spectra.mix_cumulants([(w, curve.cumulants(tilt)) for w, curve in self.parts])
+
+    def decay(self, tilt: float, heights: Array, fine: bool = False) -> Decay:
+        """Return the weighted sum of the parts' bounds."""
+        return spectra.mix_decay([(w, curve.decay(tilt, heights, fine)) for w, curve in self.parts])
+
+    def swap(self) -> Curve:
+        """Return the mixture of the swapped parts."""
+        return Mix(tuple((weight, curve.swap()) for weight, curve in self.parts))
+
+    def lattice(self, step: float, side: Side, tail_mass: float = TAIL_MASS) -> Lattice:
+        """Return the weighted sum of the parts' lattices."""
+        return lattices.add([c.lattice(step, side, tail_mass).scaled(w) for w, c in self.parts])
+
+
+@dataclass(frozen=True)
+class Composed(Curve):
+    """Independent pairs seen together, each ``count`` times. Make one with ``compose``."""
+
+    parts: tuple[tuple[Curve, int], ...]
+
+    @property
+    def symmetric(self) -> bool:
+        """A composition of symmetric curves is symmetric."""
+        return all(curve.symmetric for curve, _ in self.parts)
+
+    @property
+    def exact(self) -> bool:
+        """False: the tails are those of a lattice."""
+        return False
+
+    @property
+    def amplifiable(self) -> bool:
+        """Whether the lattice from below never raises Q: it does not where all parts are exact."""
+        return all(curve.exact for curve, _ in self.parts)
+
+    @property
+    def count(self) -> int:
+        """How many rounds are composed."""
+        return sum(count for _, count in self.parts)
+
+    def tails(self, loss: Array, side: Side = Side.UP) -> Tails:
+        """Return the tails of the composed lattice: dominating for UP, dominated for DOWN."""
+        losses, p_above, q_above, p_below, q_below = _cumulated(self, side)
+        index = np.searchsorted(losses, loss, side="right")
+        return Tails(p_above[index], q_above[index], p_below[index], q_below[index])
+
+    def log_moment(self, order: float) -> float:
+        """Return the sum of the parts' moments."""
+        return sum(count * curve.log_moment(order) for curve, count in self.parts)
+
+    def spectrum(self, line: Line) -> Spectrum:
+        """Return the product of the parts'."""
+        found = self._bundle.spectra(line)
+        return spectra.power([(at, n) for at, (_, n) in zip(found, self.parts, strict=True)])
+
+    @functools.cached_property
+    def _bundle(self) -> Bundle:
+        return Bundle([curve for curve, _ in self.parts])
+
+    @functools.cached_property
+    def _typical_bundle(self) -> Bundle:
+        return Bundle([curve for curve, _ in self._typical])
+
+    @functools.cached_property
+    def _typical(self) -> tuple[tuple[Curve, float], ...]:
+        """Return parts and counts that stand for all: the strongest, and some of the others."""
+        if len(self.parts) <= 2 * _FEW:
+            return tuple((curve, float(count)) for curve, count in self.parts)
+        strength = [(at.value, k) for k, at in enumerate(self._bundle.cumulants(1.0))]
+        ordered = [self.parts[k] for _, k in sorted(strength, reverse=True)]
+        strong, rest = ordered[:_FEW], ordered[_FEW:]
+        chosen = rest[:: -(-len(rest) // _FEW)]
+        share = sum(count for _, count in rest) / sum(count for _, count in chosen)
+        few = [(curve, count * share) for curve, count in chosen]
+        return tuple([(curve, float(count)) for curve, count in strong] + few)
+
+    def cumulants(self, tilt: float) -> Cumulants:
+        """Return the sums of the parts'; of many parts, those of some."""
+        each = zip(self._typical_bundle.cumulants(tilt), self._typical, strict=True)
+        return spectra.power_cumulants([(part, count) for part, (_, count) in each])
+
+    def decay(self, tilt: float, heights: Array, fine: bool = False) -> Decay:
+        """Return the product of the parts' bounds; of many parts, only some fall off."""
+        falling = {curve for curve, _ in self._typical}
+        found = [(c.decay(tilt, heights, fine), n) for c, n in self.parts if c in falling]
+        if len(found) < len(self.parts):
+            at = self._bundle.spectra(Line(tilt, 0.0, 1))
+            each = zip(at, self.parts, strict=True)
+            found += [(here.level(heights), n) for here, (c, n) in each if c not in falling]
+        return spectra.power_decay(found)
+
+    def swap(self) -> Curve:
+        """Return the composition of the swapped parts."""
+        return Composed(tuple((curve.swap(), count) for curve, count in self.parts))
+
+    def lattice(self, step: float, side: Side, tail_mass: float = TAIL_MASS) -> Lattice:
+        """Return the composed loss rounded to multiples of ``step``."""
+        return self.composition(step, side, tail_mass).lattice()
+
+    def composition(self, step: float, side: Side, tail_mass: float = TAIL_MASS) -> Composition:
+        """Return the convolution of the parts' lattices of the given step."""
+        share = tail_mass / self.count
+        parts = [(curve.lattice(step, side, share), count) for curve, count in self.parts]
+        return Composition(parts, side)
+
+
+def spread(curve: Curve) -> float:
+    """Return the root mean square of the finite loss under P, to a few per cent; for step sizes."""
+    if isinstance(curve, Composed):
+        return math.sqrt(sum(count * spread(part) ** 2 for part, count in curve.parts))
+    half = np.geomspace(1e-9, 1e3, 700)
+    above = np.exp(curve.tails(half).p_above)
+    below = np.exp(curve.tails(-half).p_below)
+    squares = half[1:] ** 2
+    total = np.dot(squares, -np.diff(above)) + np.dot(squares, -np.diff(below))
+    return math.sqrt(max(float(total), 1e-24))
+
+
+def _floored(curve: Composed, step: float) -> Lattice:
+    """Return a lattice from below that never raises Q."""
+    share = TAIL_MASS / curve.count
+    parts = [(lattices.floored(part.tails, step, share), count) for part, count in curve.parts]
+    return Composition(parts, Side.DOWN).lattice()
+
+
+def _at_any_step(curve: Composed, step: float, side: Side) -> Lattice:
+    """Return the lattice of the given step, or of the first coarser one that is small enough."""
+    for _ in range(30):
+        try:
+            return curve.lattice(step, side) if side is Side.UP else _floored(curve, step)
+        except lattices.TooLarge:
+            step *= 4.0
+    return Lattice(step, 0, np.zeros(1), 1.0 if side is Side.UP else 0.0)
+
+
+@functools.lru_cache(maxsize=64)
+def _cumulated(curve: Composed, side: Side) -> tuple[Array, Array, Array, Array, Array]:
+    """Return lattice points and the four log-masses above or at-or-below each gap between them."""
+    finer = 400.0 if side is Side.UP else 2000.0
+    rounded = _at_any_step(curve, max(spread(curve) / finer, 1e-7), side)
+    losses = rounded.losses()
+    q = rounded.mass * np.exp(-losses)
+    absent = max(1.0 - float(q.sum()), 0.0) if side is Side.UP else 0.0
+    with np.errstate(divide="ignore"):
+        p_above = np.log(
+            np.append(_cumulated_sum(rounded.mass[::-1])[::-1], 0.0) + rounded.infinite
+        )
+        q_above = np.log(np.append(_cumulated_sum(q[::-1])[::-1], 0.0))
+        p_below = np.log(np.append(0.0, _cumulated_sum(rounded.mass)))
+        q_below = np.log(absent + np.append(0.0, _cumulated_sum(q)))
+    return losses, p_above, q_above, p_below, q_below
+
+
+def _cumulated_sum(values: Array) -> Array:
+    """Return cumulated sums, rounded once: in extended precision where the machine has it."""
+    return np.cumsum(values, dtype=np.longdouble).astype(np.float64)
+
+
+def compose(parts: Iterable[tuple[Curve, int]]) -> Curve:
+    """Compose curves: nested compositions are flattened, Gaussians add in mu^2, equals are grouped.
+
+    Args:
+        parts: (curve, count) pairs; counts of at least 0.
+
+    Returns:
+        The composed curve; ``IDENTITY`` for no parts at all.
+    """
+    counts: dict[Curve, int] = {}
+    length = 0.0
+    for curve, count in parts:
+        flat = curve.parts if isinstance(curve, Composed) else ((curve, 1),)
+        for part, times in flat:
+            if isinstance(part, Gdp):
+                length = math.hypot(length, math.sqrt(count * times) * part.mu)
+            elif count:
+                counts[part] = counts.get(part, 0) + count * times
+    if length:
+        counts[Gdp(length)] = 1
+    if not counts:
+        return IDENTITY
+    if list(counts.values()) == [1]:
+        return next(iter(counts))
+    return Composed(tuple(counts.items()))

@@ -1,0 +1,161 @@
+"""Privacy losses as curves: a dominating pair (P, Q), seen through the tails of L = log dP/dQ.
+
+Leaves (``leaves``) are ``Gdp``, ``LaplacePair`` and ``GaussianMix``; nodes (``nodes``) are
+``Sampled``, ``Fold``, ``Mix`` and ``Composed``; ``Swapped`` turns any of them around. Every curve
+answers three questions, and everything else is made of them:
+
+- ``tails(x)``: log P(L > x), log Q(L > x), log P(L <= x), log Q(L <= x);
+- ``log_moment(a)``: log of the integral of P^a Q^(1-a), an upper bound, for a outside [0, 1];
+- ``swap()``: the curve of (Q, P).
+
+Curves are frozen and hashable: equal curves are accounted together.
+"""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+
+import numpy as np
+
+from ..moments import spectrum as spectra
+from ..moments.gaussian_rules import GaussianPair
+from ..moments.line import Line, NoSpectrum
+from ..moments.spectrum import Cumulants, Decay, Spectrum
+from . import lattice as lattices
+from .lattice import Array, Lattice, Side, Tails
+
+Labelled = tuple[tuple[float, GaussianPair], ...]
+"""Gaussian pairs, each with the weight of its label; everybody sees the label."""
+
+TAIL_MASS = 1e-30
+"""How much of P a lattice may leave out on each side when nothing else is asked."""
+
+
+class Curve(ABC):
+    """One dominating pair in one orientation."""
+
+    @property
+    def symmetric(self) -> bool:
+        """Whether the curve is known to equal its own swap."""
+        return False
+
+    @property
+    def exact(self) -> bool:
+        """Whether ``tails`` is exact up to floating point, whatever the side."""
+        return True
+
+    @property
+    def amplifiable(self) -> bool:
+        """Whether ``tails`` from below are a pair's with both P and Q lowered, if at all.
+
+        Then mixing P with Q keeps them from below, which raised Q would not.
+        """
+        return self.exact
+
+    @abstractmethod
+    def tails(self, loss: Array, side: Side = Side.UP) -> Tails:
+        """Return the four log-masses at each loss, on the asked side where not exact."""
+
+    @abstractmethod
+    def log_moment(self, order: float) -> float:
+        """Return an upper bound on log of the integral of P^order Q^(1-order); +inf allowed.
+
+        For order > 1 this is (order - 1) times the Renyi divergence of that order of P from Q;
+        for order < 0 it is the moment of the swapped pair at 1 - order.
+        """
+
+    def swap(self) -> Curve:
+        """Return the curve of (Q, P)."""
+        return self if self.symmetric else Swapped(self)
+
+    def pairs(self) -> Labelled:
+        """Return the curve as a labelled mixture of Gaussian pairs.
+
+        Raises:
+            NoSpectrum: it is none.
+        """
+        raise NoSpectrum
+
+    def spectrum(self, line: Line) -> Spectrum:
+        """Return E_P e^{s L} at the points s of a line with a positive tilt.
+
+        Raises:
+            NoSpectrum: not known for this curve, or too costly.
+        """
+        rules = [(w, pair.rule(line.tilt, line.top, w)) for w, pair in self.pairs()]
+        if len(rules) == 1 and rules[0][0] == 1.0:
+            return rules[0][1].spectrum(line)
+        return spectra.mix([(w, rule.spectrum(line)) for w, rule in rules])
+
+    def quadrature_moment(self, order: float) -> float:
+        """Return an upper bound on the log-moment from ``spectrum``; inf where that has none."""
+        if order < 0:
+            return self.swap().quadrature_moment(1.0 - order)
+        try:
+            return self.spectrum(Line(order - 1.0, 0.0, 1)).log_moment
+        except NoSpectrum:
+            return math.inf
+
+    def cumulants(self, tilt: float) -> Cumulants:
+        """Return log E_P e^{tilt L} and two derivatives to a few digits, to choose parameters."""
+        return spectra.mix_cumulants([(w, pair.cumulants(tilt)) for w, pair in self.pairs()])
+
+    def decay(self, tilt: float, heights: Array, fine: bool = False) -> Decay:
+        """Return bounds on |E_P e^{s L}| for all s = tilt + i v, v at or above each height.
+
+        Args:
+            tilt: above 0.
+            heights: increasing, shape ``(n,)``.
+            fine: also look at the moments themselves below the last height: better, and slower.
+        """
+
+        def lost(at: Spectrum) -> Array:
+            return np.asarray(sum(w * pair.lost(at, heights) for w, pair in self.pairs()))
+
+        return spectra.slab_decay(self.spectrum, tilt, heights, fine, lost)
+
+    def lattice(self, step: float, side: Side, tail_mass: float = TAIL_MASS) -> Lattice:
+        """Return the loss rounded to multiples of ``step`` on the given side.
+
+        Nothing is certified from below where the tails are not: a composition's lower lattice
+        raises Q, and an amplified pair's P contains Q.
+        """
+        if side is Side.DOWN and not self.amplifiable:
+            return Lattice(step, 0, np.zeros(1), 0.0)
+        return lattices.discretise(lambda x: self.tails(x, side), step, side, tail_mass)
+
+
+@dataclass(frozen=True)
+class Swapped(Curve):
+    """The pair (Q, P) of a curve (P, Q)."""
+
+    curve: Curve
+
+    @property
+    def exact(self) -> bool:
+        """Whether the curve's tails are."""
+        return self.curve.exact
+
+    def tails(self, loss: Array, side: Side = Side.UP) -> Tails:
+        """Return the curve's tails at -loss with the roles exchanged.
+
+        Nothing from below where the curve's are not exact: what lowers its Q would raise this one.
+        """
+        if side is Side.DOWN and not self.curve.exact:
+            return lattices.nothing(loss)
+        p_above, q_above, p_below, q_below = self.curve.tails(-loss, side)
+        return Tails(q_below, p_below, q_above, p_above)
+
+    def log_moment(self, order: float) -> float:
+        """Return the curve's moment at 1 - order."""
+        return self.curve.log_moment(1.0 - order)
+
+    def pairs(self) -> Labelled:
+        """Return the curve's pairs, each swapped."""
+        return tuple((weight, pair.swap()) for weight, pair in self.curve.pairs())
+
+    def swap(self) -> Curve:
+        """Return the curve itself."""
+        return self.curve

@@ -1,0 +1,163 @@
+"""Discrete pairs: finitely many losses, and what only one of the two data sets can show."""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+
+import numpy as np
+from scipy.special import logsumexp
+
+from ..moments.line import UNIT, Line, NoSpectrum
+from ..moments.spectrum import Cumulants, Decay, Rule, Spectrum
+from .curve import TAIL_MASS, Curve
+from .lattice import Array, Lattice, Side, Tails
+from .laws import DiscreteLaw, merged, split
+
+_TOTAL = 1e-9
+"""By how much masses may miss a total of 1 through rounding."""
+
+
+@dataclass(frozen=True)
+class Atoms(Curve):
+    """A pair of discrete laws.
+
+    Args:
+        points: (loss, P-mass), losses finite and increasing, masses above 0. The Q-mass of a point
+            is its P-mass times exp(-loss).
+        infinite: P-mass where Q has none.
+        vanishing: Q-mass where P has none; implied by the rest, but kept because tiny ones would
+            be lost in the difference.
+        swapped: False for (P, Q), True for (Q, P).
+    """
+
+    points: tuple[tuple[float, float], ...]
+    infinite: float = 0.0
+    vanishing: float = 0.0
+    swapped: bool = False
+
+    def __post_init__(self) -> None:
+        loss, p, q = self._columns
+        if not (np.isfinite(loss).all() and (np.diff(loss) > 0).all()):
+            raise ValueError("Atoms: losses must be finite and increasing")
+        if not ((p > 0).all() and 0 <= self.infinite <= 1 and 0 <= self.vanishing <= 1):
+            raise ValueError("Atoms: masses must be above 0, at most 1")
+        totals = p.sum() + self.infinite, q.sum() + self.vanishing
+        if not all(abs(total - 1.0) <= _TOTAL for total in totals):
+            raise ValueError(f"Atoms: masses must add up to 1, got {totals}")
+
+    @functools.cached_property
+    def _columns(self) -> tuple[Array, Array, Array]:
+        """Return losses, P-masses and Q-masses as given, whether swapped or not."""
+        table = np.array(self.points, dtype=np.float64).reshape(-1, 2)
+        return table[:, 0], table[:, 1], table[:, 1] * np.exp(-table[:, 0])
+
+    @functools.cached_property
+    def _mirrored(self) -> bool:
+        loss, p, q = self._columns
+        same = np.array_equal(loss, -loss[::-1]) and self.infinite == self.vanishing
+        return bool(same and np.allclose(p, q[::-1], rtol=1e-13, atol=0.0))
+
+    @property
+    def symmetric(self) -> bool:
+        """Whether the points are their own mirror image, to rounding."""
+        return self._mirrored
+
+    def swap(self) -> Curve:
+        """Return the other orientation."""
+        return self if self.symmetric else replace(self, swapped=not self.swapped)
+
+    def _law(self, side: Side) -> DiscreteLaw:
+        law = DiscreteLaw(*self._columns, self.infinite, self.vanishing, 0.0, 0.0, side)
+        return law.swap() if self.swapped else law
+
+    @functools.cached_property
+    def _sums(self) -> tuple[Array, Tails]:
+        """Return the losses, and log-masses above and below every gap between them."""
+        law = self._law(Side.UP)
+        p, q = law.p.tolist(), law.q.tolist()
+        above = [_running([law.p_infinite, *p[::-1]])[::-1], _running([0.0, *q[::-1]])[::-1]]
+        below = [_running([0.0, *p]), _running([law.q_infinite, *q])]
+        with np.errstate(divide="ignore"):
+            return law.loss, Tails(*(np.log(np.minimum(column, 1.0)) for column in above + below))
+
+    def tails(self, loss: Array, side: Side = Side.UP) -> Tails:
+        """Return the exact tails."""
+        losses, sums = self._sums
+        index = np.searchsorted(losses, loss, side="right")
+        return Tails(*(column[index] for column in sums))
+
+    def log_moment(self, order: float) -> float:
+        """Return the sum over the points; infinite where one law has mass that the other lacks."""
+        order = 1.0 - order if self.swapped else order
+        if self.infinite > 0 < order - 1.0 or self.vanishing > 0 > order:
+            return math.inf
+        loss, p, _ = self._columns
+        if not len(p):
+            return -math.inf
+        exponent = (order - 1.0) * loss + np.log(p)
+        rounding = 1e-15 * (8.0 + float(np.max(np.abs(exponent))))
+        return float(logsumexp(exponent)) + rounding
+
+    def lattice(self, step: float, side: Side, tail_mass: float = TAIL_MASS) -> Lattice:
+        """Return the points split between lattice points (UP), or merged into some (DOWN).
+
+        No first-order loss but at the ends: DOWN, the last group goes to the point below its mean.
+        """
+        law = self._law(side)
+        if side is Side.UP:
+            rounded = split(law, step, min(tail_mass, TAIL_MASS)) if len(law.p) else _empty(step)
+            return rounded if len(law.p) else replace(rounded, infinite=law.p_infinite)
+        rounded = merged(law, step, min(tail_mass, TAIL_MASS)) if len(law.p) else _empty(step)
+        return replace(rounded, infinite=law.p_infinite * (1.0 - 1e-15))
+
+    def _rule(self, tilt: float) -> Rule:
+        """Return the points as nodes; a point of loss 0 is a constant beside them.
+
+        Raises:
+            NoSpectrum: there is mass at infinite loss.
+        """
+        law = self._law(Side.UP)
+        if law.p_infinite > 0:
+            raise NoSpectrum
+        moves = law.loss != 0.0
+        loss, log_p = law.loss[moves], np.log(law.p[moves])
+        wobble = UNIT * (8.0 + np.abs(log_p) + 2.0 * tilt * np.abs(loss))
+        slip = UNIT * np.abs(loss)
+        atom = float(law.p[~moves].sum())
+        return Rule(log_p + tilt * loss, loss, wobble, slip, atom=atom)
+
+    def spectrum(self, line: Line) -> Spectrum:
+        """Return the sum over the points; none with mass at infinite loss."""
+        return self._rule(line.tilt).spectrum(line)
+
+    def cumulants(self, tilt: float) -> Cumulants:
+        """Return the tilted law's."""
+        rule = self._rule(tilt)
+        log_weight = np.append(rule.log_weight, math.log(max(rule.atom, 1e-300)))
+        loss, value = np.append(rule.loss, 0.0), float(logsumexp(log_weight))
+        weight = np.exp(log_weight - value)
+        mean = float(weight @ loss)
+        return Cumulants(value, mean, float(weight @ (loss - mean) ** 2))
+
+    def decay(self, tilt: float, heights: Array, fine: bool = False) -> Decay:
+        """Return the level: sums of few waves come back to their size again and again."""
+        return self.spectrum(Line(tilt, 0.0, 1)).level(heights)
+
+
+def _empty(step: float) -> Lattice:
+    return Lattice(step, 0, np.zeros(1), 0.0)
+
+
+def _running(values: Iterable[float]) -> Array:
+    """Return running sums of numbers of at least 0, right to an ulp or two (Knuth's two-sum)."""
+    total, rest, found = 0.0, 0.0, []
+    for value in values:
+        added = total + value
+        part = added - total
+        rest += (total - (added - part)) + (value - part)
+        total = added
+        found.append(total + rest)
+    return np.array(found)

@@ -1,0 +1,363 @@
+"""The pairs that mechanisms start from."""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import math
+from dataclasses import dataclass
+
+import numpy as np
+from scipy.special import log_ndtr, logsumexp
+
+from ..moments.gaussian_rules import GaussianPair, Mixture, log_sum, posterior_mean
+from ..moments.line import UNIT, Complex, Line
+from ..moments.spectrum import Cumulants, Decay, Near, Spectrum, log_total
+from .curve import TAIL_MASS, Curve, Labelled
+from .lattice import Array, Lattice, Side, Tails
+
+_MOST_EXPONENT = 660.0
+"""Products of sizes down to e^-660 are far from underflow."""
+_BLOCK = 1 << 15
+"""How many losses a mixture's tails are taken of at once: what fits into a cache."""
+
+
+@dataclass(frozen=True)
+class Gdp(Curve):
+    """N(mu, 1) against N(0, 1): the Gaussian mechanism with sensitivity / std = mu."""
+
+    mu: float
+
+    @property
+    def symmetric(self) -> bool:
+        """The reflection y -> mu - y swaps the pair."""
+        return True
+
+    def tails(self, loss: Array, side: Side = Side.UP) -> Tails:
+        """Return the exact tails: L is N(mu^2/2, mu^2) under P and N(-mu^2/2, mu^2) under Q."""
+        if self.mu == 0.0:
+            above = np.where(loss < 0, 0.0, -np.inf)
+            below = np.where(loss < 0, -np.inf, 0.0)
+            return Tails(above, above, below, below)
+        half, scaled = self.mu / 2, loss / self.mu
+        return Tails(
+            log_ndtr(half - scaled),
+            log_ndtr(-half - scaled),
+            log_ndtr(scaled - half),
+            log_ndtr(scaled + half),
+        )
+
+    def log_moment(self, order: float) -> float:
+        """Return order (order - 1) mu^2 / 2."""
+        return order * (order - 1.0) * self.mu * self.mu / 2
+
+    def pairs(self) -> Labelled:
+        """Return the pair itself."""
+        return ((1.0, GaussianPair(((1.0, self.mu),), ((1.0, 0.0),))),)
+
+    def spectrum(self, line: Line) -> Spectrum:
+        """Return e^{s (s + 1) mu^2 / 2}."""
+        s, half = line.points(), 0.5 * self.mu * self.mu
+        log_size = line.tilt * (line.tilt + 1.0) * half
+        exponent = -(s.imag**2) * half + 1j * (s.imag * (2 * line.tilt + 1.0) * half)
+        values = np.exp(exponent)
+        error = UNIT * (8.0 + 8 * abs(log_size) + 12 * np.abs(exponent)) * np.abs(values)
+        atom = 1.0 if self.mu == 0.0 else 0.0
+        return Spectrum(line.tilt, log_size, values, error, atom, _less_one(log_size, exponent))
+
+    def cumulants(self, tilt: float) -> Cumulants:
+        """Return the cumulants in closed form."""
+        square = self.mu * self.mu
+        return Cumulants(tilt * (tilt + 1) * square / 2, (tilt + 0.5) * square, square)
+
+    def decay(self, tilt: float, heights: Array, fine: bool = False) -> Decay:
+        """Return e^{-v^2 mu^2 / 2}; without a loss everything is an atom."""
+        size = tilt * (tilt + 1.0) * self.mu * self.mu / 2
+        if self.mu == 0.0:
+            return Decay(0.0, np.full_like(heights, -np.inf))
+        fall = 0.5 * (heights * self.mu) ** 2 * (1 - 1e-12)
+        return Decay(-math.inf, size * (1 + 1e-14) + 1e-9 - fall)
+
+    def lattice(self, step: float, side: Side, tail_mass: float = TAIL_MASS) -> Lattice:
+        """Return the rounded loss; no loss at all is rounded exactly."""
+        if self.mu == 0.0:
+            return Lattice(step, 0, np.ones(1), 0.0)
+        return super().lattice(step, side, tail_mass)
+
+
+def _less_one(log_size: float, exponent: Complex) -> Near | None:
+    """Return e^{log_size + exponent} - 1, both right to a few units; None if it is large."""
+    if log_size > 1.0:
+        return None
+    real, angle = log_size + exponent.real, exponent.imag
+    turned = np.sin(0.5 * angle) ** 2
+    values = np.expm1(real) * np.cos(angle) - 2.0 * turned + 1j * np.exp(real) * np.sin(angle)
+    slip = 16.0 * (log_size + np.abs(exponent)) * np.exp(real)
+    size = np.abs(np.expm1(real)) + 2.0 * turned + np.exp(real) * np.abs(np.sin(angle))
+    return Near(values, UNIT * (slip + 8.0 * size))
+
+
+IDENTITY = Gdp(0.0)
+"""The curve of a round that releases nothing about the unit: loss 0."""
+
+
+@dataclass(frozen=True)
+class LaplacePair(Curve):
+    """Laplace(s, 1) against Laplace(0, 1): the Laplace mechanism with sensitivity / scale = s.
+
+    The loss is s or -s outside [0, s] and linear inside.
+    """
+
+    shift: float
+
+    @property
+    def symmetric(self) -> bool:
+        """The reflection y -> s - y swaps the pair."""
+        return True
+
+    def tails(self, loss: Array, side: Side = Side.UP) -> Tails:
+        """Return the exact tails; inside, P(L <= x) = exp((x - s) / 2) / 2."""
+        inside = np.clip(loss, -self.shift, self.shift)
+        p_below = (inside - self.shift) / 2 - math.log(2.0)
+        q_above = -(inside + self.shift) / 2 - math.log(2.0)
+        p_above, q_below = np.log1p(-np.exp(p_below)), np.log1p(-np.exp(q_above))
+        below, above = loss < -self.shift, loss >= self.shift
+        return Tails(
+            np.where(below, 0.0, np.where(above, -np.inf, p_above)),
+            np.where(below, 0.0, np.where(above, -np.inf, q_above)),
+            np.where(below, -np.inf, np.where(above, 0.0, p_below)),
+            np.where(below, -np.inf, np.where(above, 0.0, q_below)),
+        )
+
+    def log_moment(self, order: float) -> float:
+        """Return log[a / (2a - 1) e^{(a-1) s} + (a - 1) / (2a - 1) e^{-a s}] (Mironov 2017)."""
+        a = max(order, 1.0 - order)
+        weights = [a / (2 * a - 1), (a - 1) / (2 * a - 1)]
+        total = logsumexp([(a - 1) * self.shift, -a * self.shift], b=weights)
+        return max(float(total), 0.0) + 4e-16 * (1.0 + a * self.shift)
+
+
+@dataclass(frozen=True)
+class GaussianMix(Curve):
+    """Two Gaussian mixtures of one standard deviation.
+
+    Args:
+        std: the standard deviation, above 0.
+        p: components (weight, mean) of P; weights sum to 1.
+        q: components (weight, mean) of Q; weights sum to 1.
+
+    The set {L > x} is a half line, or the complement of an interval: the number of zeros of
+    P - e^x Q is at most the number of sign changes of its coefficients in order of the means
+    (Descartes' rule for sums of exponentials). Pairs that break this are refused.
+    """
+
+    std: float
+    p: Mixture
+    q: Mixture
+
+    def __post_init__(self) -> None:
+        for pattern in self._sign_patterns():
+            if pattern not in ([1], [-1], [-1, 1], [1, -1, 1]):
+                raise ValueError(f"GaussianMix: loss sets of pattern {pattern} are not served")
+
+    def _sign_patterns(self) -> list[list[int]]:
+        """Return the sign changes of P - e^x Q in order of the means, for x between breakpoints."""
+        p, q = dict((m, w) for w, m in self.p), dict((m, w) for w, m in self.q)
+        means = sorted(p.keys() | q.keys())
+        ratios = [math.log(p[m] / q[m]) for m in means if m in p and m in q]
+        points = sorted(ratios)
+        probes = [-700.0, *[(a + b) / 2 for a, b in itertools.pairwise(points)], 700.0]
+        patterns = []
+        for x in probes:
+            signs = [np.sign(p.get(m, 0.0) - math.exp(x) * q.get(m, 0.0)) for m in means]
+            patterns.append([int(s) for i, s in enumerate(signs) if i == 0 or s != signs[i - 1]])
+        return patterns
+
+    def _scaled(self) -> tuple[Mixture, Mixture]:
+        p = tuple((w, m / self.std) for w, m in self.p)
+        return p, tuple((w, m / self.std) for w, m in self.q)
+
+    def pairs(self) -> Labelled:
+        """Return the pair, scaled to unit variance."""
+        return ((1.0, GaussianPair(*self._scaled())),)
+
+    def log_moment(self, order: float) -> float:
+        """Return the quadrature's upper bound (see ``gaussians``)."""
+        return self.quadrature_moment(order)
+
+    def _loss(self, y: Array) -> Array:
+        p, q = self._scaled()
+        return log_sum(p, y) - log_sum(q, y)
+
+    def _slope(self, y: Array) -> Array:
+        p, q = self._scaled()
+        return posterior_mean(p, y) - posterior_mean(q, y)
+
+    @functools.cached_property
+    def _table(self) -> tuple[Array, Array, int]:
+        """Return (y, loss at y, index of the loss's minimum) on a grid that holds all mass."""
+        means = [m / self.std for _, m in self.p + self.q]
+        y = np.linspace(min(means) - 45.0, max(means) + 45.0, 8192)
+        lowest = self._lowest(y)
+        y = np.insert(y, np.searchsorted(y, lowest), lowest)
+        loss = self._loss(y)
+        return y, loss, int(np.argmin(loss))
+
+    def _lowest(self, y: Array) -> float:
+        """Return where the loss is smallest: bisection of its slope around the grid's minimum."""
+        at = int(np.argmin(self._loss(y)))
+        low, high = float(y[max(at - 1, 0)]), float(y[min(at + 1, len(y) - 1)])
+        for _ in range(60):
+            middle = 0.5 * (low + high)
+            falling = self._slope(np.array([middle]))[0] < 0
+            low, high = (middle, high) if falling else (low, middle)
+        return 0.5 * (low + high)
+
+    def _root(self, loss: Array, branch: slice) -> Array:
+        """Return where the loss takes the given values on one monotone branch of the table."""
+        y, values = self._table[0][branch], self._table[1][branch]
+        if len(y) < 2:
+            return np.full(loss.shape, -np.inf)
+        sign = 1.0 if values[-1] >= values[0] else -1.0
+        index = np.clip(np.searchsorted(sign * values, sign * loss), 1, len(y) - 1)
+        low, high = y[index - 1].copy(), y[index].copy()
+        root = low + (high - low) * _share(loss, values[index - 1], values[index])
+        for _ in range(40):
+            value, slope = self._loss(root), self._slope(root)
+            up = sign * (value - loss) < 0
+            low, high = np.where(up, root, low), np.where(up, high, root)
+            with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
+                newton = root - (value - loss) / slope
+            inside = (newton >= low) & (newton <= high)
+            following = np.where(inside, newton, 0.5 * (low + high))
+            moved = float(np.max(np.abs(following - root)))
+            root = following
+            if moved < 1e-12:
+                break
+        root = np.where(sign * loss <= sign * values[0], -np.inf, root)
+        return np.asarray(np.where(sign * loss > sign * values[-1], np.inf, root))
+
+    @functools.cached_property
+    def _three(self) -> tuple[float, float, tuple[float, ...], tuple[float, ...]] | None:
+        """Return (middle mean, gap, weights of P, weights of Q) at middle - gap, middle, + gap.
+
+        None where the means are not so, or where P has no weight of its own on the last.
+        """
+        p, q = self._scaled()
+        means = sorted({mean for _, mean in p + q})
+        gap = (means[-1] - means[0]) / 2 if len(means) == 3 else means[-1] - means[0]
+        middle = means[-1] - gap
+        at = (middle - gap, middle, means[-1])
+        if gap > 30.0 or not set(means) <= set(at):
+            return None
+        heavy = [[sum(w for w, m in part if m == mean) for mean in at] for part in (p, q)]
+        if heavy[0][2] <= 0.0 or heavy[1][2] > 0.0:
+            return None
+        return middle, gap, tuple(heavy[0]), tuple(heavy[1])
+
+    def _thresholds(self, loss: Array) -> tuple[Array, Array]:
+        """Return (left, right): in closed form for three means at equal distances.
+
+        With w = e^{gap (y - middle)} the densities' difference P - e^x Q is a quadratic in w,
+        divided by w; for x > 0 it is scaled by e^-x. Where its coefficients' products could
+        underflow the thresholds are searched for.
+        """
+        if self._three is None:
+            return self._searched_thresholds(loss)
+        least = 2.0 * math.log(min(weight for weight, _ in self.p + self.q))
+        huge = np.abs(loss) + self._three[1] ** 2 - least > _MOST_EXPONENT
+        left, right = self._solved_thresholds(np.where(huge, 0.0, loss))
+        if huge.any():
+            left[huge], right[huge] = self._searched_thresholds(loss[huge])
+        return left, right
+
+    def _solved_thresholds(self, loss: Array) -> tuple[Array, Array]:
+        """Return (left, right) from the roots of the quadratic."""
+        if self._three is None:
+            raise ValueError("GaussianMix: three means at equal distances are needed")
+        middle, gap, p, q = self._three
+        below, centre = [_less_scaled(a, b, loss) for a, b in zip(p[:2], q[:2], strict=True)]
+        size = math.exp(-0.5 * gap * gap)
+        top = p[2] * size * np.exp(-np.maximum(loss, 0.0))
+        first, second = _solve_quadratic(top, centre, below * size)
+        with np.errstate(divide="ignore"):
+            return middle + np.log(first) / gap, middle + np.log(second) / gap
+
+    def _searched_thresholds(self, loss: Array) -> tuple[Array, Array]:
+        """Return (left, right), each found by Newton's method on a monotone branch."""
+        _, values, lowest = self._table
+        right = self._root(loss, slice(lowest, None))
+        left = (
+            self._root(loss, slice(0, lowest + 1)) if lowest > 0 else np.full(loss.shape, -np.inf)
+        )
+        left = np.where(loss >= values[0], -np.inf, left)
+        everything = loss < values[lowest]
+        return np.where(everything, 0.0, left), np.where(everything, 0.0, right)
+
+    def tails(self, loss: Array, side: Side = Side.UP) -> Tails:
+        """Return the tails: {L > x} is the outside of [left, right], either end may be infinite."""
+        if loss.size > _BLOCK:
+            blocks = [self.tails(part) for part in np.array_split(loss, loss.size // _BLOCK + 1)]
+            return Tails(*map(np.concatenate, zip(*blocks, strict=True)))
+        left, right = self._thresholds(loss)
+        p, q = self._scaled()
+        p_above, p_below = _outside_and_inside(p, left, right)
+        q_above, q_below = _outside_and_inside(q, left, right)
+        return Tails(p_above, q_above, p_below, q_below)
+
+
+def _less_scaled(a: float, b: float, loss: Array) -> Array:
+    """Return (a - e^x b) min(1, e^-x), exact to a few units of its terms' difference near x = 0.
+
+    Far from 0 the products are taken as they are: 1 + expm1(-40) would be off by all of e^-40.
+    """
+    rise, fall = np.expm1(np.minimum(loss, 0.0)), np.expm1(-np.maximum(loss, 0.0))
+    near = a - b - b * rise + a * fall
+    far = a * np.exp(-np.maximum(loss, 0.0)) - b * np.exp(np.minimum(loss, 0.0))
+    return np.asarray(np.where(np.abs(loss) < 0.5, near, far))
+
+
+def _solve_quadratic(a: Array, b: Array, c: Array) -> tuple[Array, Array]:
+    """Return where a w^2 + b w + c >= 0, a > 0 and w > 0, begins to fail and to hold again.
+
+    Equal to (1, 1) where it never fails; the first is 0 where it fails from the start.
+    """
+    discriminant = b * b - 4.0 * a * c
+    with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
+        half = -0.5 * (b + np.where(b < 0, -1.0, 1.0) * np.sqrt(np.maximum(discriminant, 0.0)))
+        one, other = half / a, np.where(half == 0.0, 0.0, c / half)
+    small, large = np.minimum(one, other), np.maximum(one, other)
+    fails = (discriminant > 0) & (large > 0)
+    return np.where(fails, np.maximum(small, 0.0), 1.0), np.where(fails, large, 1.0)
+
+
+def _share(x: Array, low: Array, high: Array) -> Array:
+    """Return where x lies between low and high, in [0, 1]."""
+    with np.errstate(divide="ignore", invalid="ignore"):
+        share = (x - low) / (high - low)
+    return np.asarray(np.clip(np.nan_to_num(share, nan=0.5), 0.0, 1.0))
+
+
+def _outside_and_inside(mixture: Mixture, left: Array, right: Array) -> tuple[Array, Array]:
+    """Return a unit-variance mixture's log-mass outside and inside [left, right]."""
+    open_left = bool(np.all(left == -np.inf))
+    outside, inside = [], []
+    for weight, mean in mixture:
+        log_weight = math.log(weight)
+        outside.append(log_weight + log_ndtr(mean - right))
+        if open_left:
+            inside.append(log_weight + log_ndtr(right - mean))
+            continue
+        outside.append(log_weight + log_ndtr(left - mean))
+        inside.append(log_weight + _between(left - mean, right - mean))
+    return log_total(np.array(outside)), log_total(np.array(inside))
+
+
+def _between(a: Array, b: Array) -> Array:
+    """Return the log-mass of a standard normal law on [a, b], from its smaller tail."""
+    flip = a > 0
+    a, b = np.where(flip, -b, a), np.where(flip, -a, b)
+    top = log_ndtr(b)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        gap = np.log(-np.expm1(np.minimum(log_ndtr(a) - top, 0.0)))
+    return np.asarray(np.where(top == -np.inf, -np.inf, top + gap))

@@ -1,0 +1,207 @@
+"""Curves of mechanisms of which only guarantees are known (T12 of ``docs/theory/theorems.md``).
+
+``stated_pair`` gives the dominating pair of (epsilon, delta) guarantees: the discrete pair whose
+profile is the greatest convex function below them. It is computed in rational arithmetic and
+rounded once. ``RenyiPoints`` is the curve of a Renyi guarantee at some orders.
+"""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+
+import numpy as np
+
+from .curve import TAIL_MASS, Curve
+from .discrete import Atoms
+from .lattice import Array, Lattice, Side, Tails
+
+Points = tuple[tuple[float, float], ...]
+Vertex = tuple[Fraction, Fraction]
+
+MAX_EPSILON = 500.0
+"""The largest epsilon of a guarantee: beyond, Q-masses near the smallest number would matter."""
+
+_TINY = 1e-290
+"""Points with less Q-mass go to infinity."""
+
+_GRID = 800
+"""Epsilons at which a Renyi guarantee is converted."""
+_PER_CHORD = 16
+"""Orders tried between two that are given."""
+_DEPTH = 115.0
+"""Converted guarantees end near delta = exp(-115) = 1e-50."""
+
+
+def _up(value: float) -> float:
+    return math.nextafter(value, math.inf)
+
+
+def minorant(points: Sequence[Vertex]) -> list[Vertex]:
+    """Return the vertices of the greatest convex function below points (x, y), in order of x."""
+    kept: list[Vertex] = []
+    for point in sorted(points):
+        if kept and kept[-1][0] == point[0]:
+            continue
+        while len(kept) > 1 and _above(kept[-2], kept[-1], point):
+            kept.pop()
+        kept.append(point)
+    return kept
+
+
+def _above(first: Vertex, middle: Vertex, last: Vertex) -> bool:
+    """Return whether the middle point lies on or above the chord of the others."""
+    rise, run = last[1] - first[1], last[0] - first[0]
+    return (middle[1] - first[1]) * run >= rise * (middle[0] - first[0])
+
+
+@functools.lru_cache(maxsize=256)
+def stated_pair(guarantees: Points) -> Atoms:
+    """Return the pair that dominates whatever is (epsilon, delta)-DP, both ways, at all points.
+
+    Args:
+        guarantees: (epsilon, delta), each epsilon in [0, MAX_EPSILON], each delta in [0, 1].
+    """
+    known = [_vertex(epsilon, delta) for epsilon, delta in guarantees if delta < 1.0]
+    if not known:
+        return Atoms((), 1.0, 1.0)
+    mirrored = [(1 / a, 1 - (1 - delta) / a) for a, delta in known]
+    last = min(known, key=lambda vertex: (vertex[1], vertex[0]))
+    ahead = [vertex for vertex in known if vertex[0] <= last[0]]
+    hull = minorant([(Fraction(0), Fraction(1)), *mirrored, *ahead])
+    return _pair_of(hull)
+
+
+def _vertex(epsilon: float, delta: float) -> Vertex:
+    """Return (e^epsilon rounded up, delta): delta holds further right as well."""
+    a = 1.0 if epsilon == 0.0 else _up(_up(math.exp(epsilon)))
+    return Fraction(a), Fraction(delta)
+
+
+def _pair_of(hull: list[Vertex]) -> Atoms:
+    """Return the pair whose profile has these vertices and is flat beyond, masses rounded up.
+
+    Where the slope of a profile rises by q at a, there is Q-mass q and P-mass a q of ratio a. The
+    hull is its own mirror image, so vertices left of 1 are not looked at.
+    """
+    falls = [(d0 - d1) / (a1 - a0) for (a0, d0), (a1, d1) in itertools.pairwise(hull)]
+    change = zip(hull[1:], falls, [*falls[1:], Fraction(0)], strict=True)
+    right = [(a, a * (before - after)) for (a, _), before, after in change if a >= 1]
+    found = [(_log_up(a), _up(float(p))) for a, p in right if p > 0]
+    points = [(loss, p) for loss, p in found if p * math.exp(-loss) > _TINY]
+    left = [(-loss, p * math.exp(-loss) * (1 + 4e-16)) for loss, p in points[::-1] if loss > 0]
+    lost = sum(p for loss, p in found if p * math.exp(-loss) <= _TINY)
+    least = float(hull[-1][1]) + lost
+    return Atoms((*left, *points), least, least)
+
+
+def _log_up(a: Fraction) -> float:
+    return 0.0 if a == 1 else _up(_up(math.log(float(a))))
+
+
+@dataclass(frozen=True)
+class RenyiPoints(Curve):
+    """What has Renyi divergences of at most the given ones, in both orientations.
+
+    Moments are the guarantee itself; tails and lattices are those of the pair that dominates the
+    (epsilon, delta) guarantees which follow from it. Either is true of the mechanism; they do not
+    belong to one pair.
+
+    Args:
+        divergences: (order, divergence), orders finite and above 1, divergences at least 0.
+    """
+
+    divergences: Points
+
+    def __post_init__(self) -> None:
+        orders = [order for order, _ in self.divergences]
+        values = [value for _, value in self.divergences]
+        if not orders or not all(1.0 < order < math.inf for order in orders):
+            raise ValueError("RenyiPoints: orders must be finite and above 1, at least one")
+        if not all(0.0 <= value < math.inf for value in values):
+            raise ValueError("RenyiPoints: divergences must be finite and at least 0")
+
+    @property
+    def symmetric(self) -> bool:
+        """False: nodes that need a symmetric curve take moments and tails to be of one pair."""
+        return False
+
+    def swap(self) -> Curve:
+        """Return the curve itself: the guarantee holds in both orientations."""
+        return self
+
+    @functools.cached_property
+    def _knots(self) -> tuple[Array, Array]:
+        """Return orders, from 1 on, and log-moments there: vertices of the convex minorant."""
+        given = [(Fraction(a), (Fraction(a) - 1) * Fraction(r)) for a, r in self.divergences]
+        hull = minorant([(Fraction(1), Fraction(0)), *given])
+        orders, moments = zip(*hull, strict=True)
+        return np.array(orders, dtype=np.float64), np.array(moments, dtype=np.float64)
+
+    def log_moment(self, order: float) -> float:
+        """Return the chord between given orders, 0 at order 1; infinite beyond the last.
+
+        log E_P e^{(a-1) L} is convex in a and 0 at a = 1. Negative orders are those of the swap.
+        """
+        order = max(order, 1.0 - order)
+        orders, moments = self._knots
+        if order > orders[-1]:
+            return math.inf
+        return float(np.interp(order, orders, moments)) * (1.0 + 1e-15)
+
+    def _moments(self, orders: Array) -> Array:
+        return np.array([self.log_moment(float(order)) for order in orders])
+
+    def implied_delta(self, epsilons: Array) -> Array:
+        """Return a delta that follows from the divergences at each epsilon of at least 0.
+
+        The smaller of Canonne, Kamath and Steinke's (T7) over the given orders and some between
+        them, and of what the variance of the likelihood ratio X allows: E (X - a)^+ is at most
+        (sqrt(Var X + (a-1)^2) - (a-1)) / 2.
+        """
+        orders = self._tried
+        power = orders - 1.0
+        size = self._moments(orders) + power * np.log1p(-1.0 / orders) - np.log(orders)
+        log_delta = np.min(size - np.multiply.outer(epsilons, power), axis=1)
+        delta = np.exp(np.minimum(log_delta * (1.0 - 1e-14) + 1e-13, 0.0))
+        variance = math.expm1(min(self.log_moment(2.0), 700.0)) * (1.0 + 1e-14)
+        beyond = np.expm1(epsilons)
+        spread = 0.5 * variance / (np.hypot(math.sqrt(variance), beyond) + beyond + 1e-300)
+        return np.asarray(np.minimum(delta, spread * (1.0 + 1e-14)))
+
+    @functools.cached_property
+    def _tried(self) -> Array:
+        """Return the orders that are converted."""
+        power = self._knots[0] - 1.0
+        first = power[1] * np.geomspace(1e-4, 1.0, 4 * _PER_CHORD)
+        rest = [np.linspace(a, b, _PER_CHORD)[1:] for a, b in itertools.pairwise(power[1:])]
+        found = 1.0 + np.concatenate([first, *rest])
+        return np.asarray(found[(found > 1.0) & (found <= self._knots[0][-1])])
+
+    @property
+    def pair(self) -> Atoms:
+        """The pair that dominates the implied guarantees on a grid of epsilons."""
+        return _implied_pair(self)
+
+    def tails(self, loss: Array, side: Side = Side.UP) -> Tails:
+        """Return the tails of ``pair``."""
+        return self.pair.tails(loss, side)
+
+    def lattice(self, step: float, side: Side, tail_mass: float = TAIL_MASS) -> Lattice:
+        """Return the rounded losses of ``pair``."""
+        return self.pair.lattice(step, side, tail_mass)
+
+
+@functools.lru_cache(maxsize=64)
+def _implied_pair(curve: RenyiPoints) -> Atoms:
+    orders = curve._tried
+    reach = float(np.min((curve._moments(orders) + _DEPTH) / (orders - 1.0)))
+    shares = np.arange(_GRID + 1) / _GRID
+    epsilons = min(reach, MAX_EPSILON) * shares**2
+    deltas = curve.implied_delta(epsilons)
+    pairs = zip(epsilons.tolist(), deltas.tolist(), strict=True)
+    return stated_pair(tuple(pairs))

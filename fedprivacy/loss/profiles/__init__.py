@@ -1,0 +1,1 @@
+"""From moments or lattices to delta and epsilon: the ways to a number."""

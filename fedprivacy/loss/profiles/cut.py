@@ -1,0 +1,407 @@
+"""Runs in which a record rarely takes part: rounds are cut where their loss becomes large.
+
+Such a loss is a body, the sum of very many tiny losses, and now and then a jump. No single tilt
+suits both, so P's law is divided by the number of jumps. With A_0 + A_1 the moments of a round
+below and above the cut,
+
+    A^T = sum over j of C(T, j) A_0^{T-j} A_1^j,
+
+each term has a tilt of its own, and the profile is the sum of theirs. See docs/theory/jumps.md.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import NamedTuple
+
+import numpy as np
+
+from ..moments.gaussian_rules import GaussianPair, log_sum
+from ..moments.line import UNIT, Array, Line, NoSpectrum
+from ..moments.pieces import Part, Piece
+from ..moments.spectrum import (
+    Cumulants,
+    Decay,
+    Moments,
+    Spectrum,
+    power,
+    power_cumulants,
+    power_decay,
+)
+from ..pairs.combined import Composed, Fold
+from ..pairs.curve import Curve
+from ..pairs.gaussian import Gdp
+from .inversion import Chernoff, Inverted, Smoothed, chernoff, close_in, invert_moments, smoothing
+from .trimming import trim
+
+_DEPTH = 12.0
+"""What is left out is wanted below about exp(-12) = 6e-6 of the answer."""
+_SHARE = 1e-5
+"""By which share of delta the profile may be off through what is trimmed."""
+_CHEAP_POINTS = 1024
+"""Of a line, without smoothing."""
+_MAX_POINTS = 1 << 16
+_MOST_TERMS = 128
+_BEYOND = 1.1
+"""Where the cut is, of the epsilon in question."""
+_STEPS = 16
+_LEAST_SLOPE = 0.01
+_STEEPEST = 2.0
+_MOST_STD = 0.4
+_REACH = 60.0
+"""Of the grid on which cuts are looked for, beyond all means."""
+_FARTHEST = 1e6
+"""How large means may be, in standard deviations."""
+
+
+class Cut(NamedTuple):
+    """One round's outcomes below the cut, and above, with P's mass there."""
+
+    calm: Moments
+    jumps: Part | None
+    mass: float
+
+
+@dataclass(frozen=True, eq=False)
+class Term:
+    """All outcomes of a run with given numbers of jumps.
+
+    Args:
+        parts: rounds without and with jumps, and how many of each.
+        log_ways: log of the number of ways to choose the rounds that jump.
+    """
+
+    parts: tuple[tuple[Moments, int], ...]
+    log_ways: float
+
+    def spectrum(self, line: Line) -> Spectrum:
+        """Return the moments, the errors of all parts carried through."""
+        found = power([(part.spectrum(line), count) for part, count in self.parts])
+        off = 4 * UNIT * (abs(self.log_ways) + abs(found.log_size))
+        error = found.error + off * (np.abs(found.values) + found.error)
+        return replace(found, log_size=found.log_size + self.log_ways, error=error)
+
+    def cumulants(self, tilt: float) -> Cumulants:
+        """Return the sums of the parts'."""
+        found = power_cumulants([(part.cumulants(tilt), count) for part, count in self.parts])
+        return found._replace(value=found.value + self.log_ways)
+
+    def decay(self, tilt: float, heights: Array, fine: bool = False) -> Decay:
+        """Return the product of the parts' bounds."""
+        found = [(part.decay(tilt, heights, fine), count) for part, count in self.parts]
+        log_atom, log_rest = power_decay(found)
+        return Decay(log_atom + self.log_ways, log_rest + self.log_ways + 1e-12)
+
+    def smoothed(self, std: float) -> Term:
+        """Return the outcomes seen together with N(std, 1) against N(0, 1)."""
+        return Term((*self.parts, (Gdp(std), 1)), self.log_ways)
+
+
+class Terms(NamedTuple):
+    """The terms that count, each with the log of a bound on its mass, and on the others' mass."""
+
+    counting: list[tuple[Term, float]]
+    log_rest: float
+
+
+@dataclass(frozen=True, eq=False)
+class Sum:
+    """A profile as a sum of terms' profiles.
+
+    Args:
+        inverted: the terms that are inverted.
+        tails: (tilt, log A(tilt)) of terms that are only bounded, by Chernoff.
+        log_rest: log of a bound on all other terms together.
+    """
+
+    inverted: Sequence[Inverted]
+    tails: Sequence[tuple[float, float]]
+    log_rest: float
+
+    def bounds(self, x: Array) -> tuple[Array, Array]:
+        """Return certified (low, high) of delta at each x."""
+        rest = math.exp(self.log_rest) * (1 + 1e-9) + sys.float_info.min
+        low, high = np.zeros_like(x), np.full_like(x, rest)
+        for tilt, log_moment in self.tails:
+            exponent = log_moment - tilt * x
+            slack = 1e-12 + 8 * UNIT * (abs(log_moment) + tilt * np.abs(x))
+            high = high + np.exp(np.minimum(exponent + slack, 600.0))
+        for one in self.inverted:
+            least, most = one.bounds(x)
+            low, high = low + least, high + most
+        return low * (1 - 2e-14), high * (1 + 2e-14)
+
+    def value_and_fall(self, x: float) -> tuple[float, float]:
+        """Return the sum of the inverted terms and minus its slope at x."""
+        found = [one.value_and_fall(x) for one in self.inverted]
+        return sum(value for value, _ in found), sum(fall for _, fall in found)
+
+
+def cut_round(curve: Curve, loss: float) -> Cut:
+    """Return a round's outcomes on either side of a loss above 0; all below where not understood.
+
+    The outcomes may be divided anyhow: the cut need not be at that loss exactly.
+    """
+    try:
+        part = curve.part if isinstance(curve, Fold) else _everything(curve)
+    except NoSpectrum:
+        return Cut(curve, None, 0.0)
+    calm: list[Piece] = []
+    jumps: list[Piece] = []
+    for piece in part.pieces:
+        start, stop = _crossings(piece, loss)
+        if start > -math.inf:
+            jumps.append(replace(piece, stop=start, most=math.inf))
+        if stop < math.inf:
+            jumps.append(replace(piece, start=stop))
+        most = _largest(piece, stop) if start == -math.inf else math.inf
+        ends = max(start, piece.start), stop
+        calm.append(replace(piece, start=ends[0], stop=ends[1], most=min(most, piece.most)))
+    mass = sum(piece.mass for piece in jumps)
+    if mass == 0.0:
+        return Cut(curve, None, 0.0)
+    return Cut(
+        Part(tuple(calm), part.atom, missing=mass),
+        Part(tuple(jumps), missing=1.0 - mass, rare=True),
+        mass * (1.0 + 1e-12),
+    )
+
+
+def _everything(curve: Curve) -> Part:
+    return Part(tuple(Piece(weight, pair) for weight, pair in curve.pairs()))
+
+
+def _crossings(piece: Piece, loss: float) -> tuple[float, float]:
+    """Return (left, right): beyond them the loss is above a level; infinite if it is not.
+
+    Raises:
+        NoSpectrum: it is above the level everywhere, or the means are too far apart to look.
+    """
+    if piece.most <= loss:
+        return -math.inf, math.inf
+    pair = piece.pair
+    if not pair.reach < _FARTHEST:
+        raise NoSpectrum
+    means = [mean for _, mean in pair.p + pair.q]
+    low, high = max(min(means) - _REACH, piece.start), max(means) + _REACH
+    y = np.linspace(low, max(high, low + 1.0), 1025)
+    below = np.flatnonzero(_loss(pair, y) <= loss)
+    if not len(below):
+        raise NoSpectrum
+    first, last = int(below[0]), int(below[-1])
+    left, right = -math.inf, math.inf
+    if first > 0 and piece.start == -math.inf:
+        left = _bisect(pair, loss, float(y[first]), float(y[first - 1]))
+    if last < len(y) - 1:
+        right = _bisect(pair, loss, float(y[last]), float(y[last + 1]))
+    return left, right
+
+
+def _bisect(pair: GaussianPair, loss: float, below: float, above: float) -> float:
+    """Return an outcome whose loss is at most a level, and hardly less."""
+    for _ in range(50):
+        middle = 0.5 * (below + above)
+        at_most = float(_loss(pair, np.array([middle]))[0]) <= loss
+        below, above = (middle, above) if at_most else (below, middle)
+    return below
+
+
+def _loss(pair: GaussianPair, y: Array) -> Array:
+    return np.asarray(log_sum(pair.p, y) - log_sum(pair.q, y))
+
+
+def _largest(piece: Piece, stop: float) -> float:
+    """Return an upper bound on a piece's loss up to ``stop``; inf where it may not rise.
+
+    Its slope is the mean of the means given y under P less that under Q. So it rises where Q has
+    one mean, not above any of P's; and, where it is above 0, if P and Q differ at two means only
+    and P is heavier at the largest of all.
+    """
+    pair = piece.pair
+    if not stop < math.inf:
+        return math.inf
+    single = len(pair.q) == 1 and all(mean >= pair.q[0][1] for _, mean in pair.p)
+    largest = max(mean for _, mean in pair.p + pair.q)
+    heavier = sum(w for w, m in pair.p if m == largest) > sum(w for w, m in pair.q if m == largest)
+    if single or (piece.start > -math.inf and heavier):
+        return max(float(_loss(pair, np.array([stop]))[0]), 0.0) * (1.0 + 1e-9) + 1e-12
+    return math.inf
+
+
+def divide(curve: Composed, loss: float, log_least: float) -> Terms:
+    """Return a run's terms, cut at a loss; those with less mass than e^log_least are left out.
+
+    More than J jumps in all have at most the mass m^{J+1} / (J+1)!, m being the expected number.
+
+    Raises:
+        NoSpectrum: too many terms count.
+    """
+    cuts = [(cut_round(part, loss), count) for part, count in curve.parts]
+    expected = sum(cut.mass * count for cut, count in cuts)
+    most, log_rest = 0, -math.inf
+    if expected > 0.0:
+        while (log_rest := _log_more(expected, most)) > log_least and most < curve.count:
+            most += 1
+            if most > _MOST_TERMS:
+                raise NoSpectrum
+        log_rest = log_rest if most < curve.count else -math.inf
+    counting: list[tuple[Term, float]] = []
+    dropped = 0.0
+    for jumps in _patterns([n if cut.jumps else 0 for cut, n in cuts], most):
+        term, log_mass = _term(cuts, jumps)
+        if log_mass < log_least:
+            dropped += math.exp(log_mass)
+        else:
+            counting.append((term, log_mass))
+    log_dropped = math.log(dropped) if dropped > 0 else -math.inf
+    return Terms(counting, float(np.logaddexp(log_dropped, log_rest)) + 1e-9)
+
+
+def _log_more(expected: float, most: int) -> float:
+    return (most + 1) * math.log(expected) - math.lgamma(most + 2.0) + 1e-9
+
+
+def _patterns(counts: Sequence[int], most: int) -> Iterator[tuple[int, ...]]:
+    """Yield how often each part jumps, up to ``most`` times in all.
+
+    Raises:
+        NoSpectrum: there are too many such patterns.
+    """
+    jumping = sum(count > 0 for count in counts)
+    if math.comb(most + jumping, jumping) > _MOST_TERMS:
+        raise NoSpectrum
+    ranges = [range(min(count, most) + 1) for count in counts]
+    return (jumps for jumps in itertools.product(*ranges) if sum(jumps) <= most)
+
+
+def _term(cuts: Sequence[tuple[Cut, int]], jumps: Sequence[int]) -> tuple[Term, float]:
+    """Return the term of a pattern of jumps, and the log of a bound on its mass."""
+    parts: list[tuple[Moments, int]] = []
+    log_ways = log_mass = 0.0
+    for (cut, count), number in zip(cuts, jumps, strict=True):
+        if count > number:
+            parts.append((cut.calm, count - number))
+        if cut.jumps is not None and number:
+            parts.append((cut.jumps, number))
+            ways = math.log(math.comb(count, number))
+            log_ways += ways
+            log_mass += ways + number * math.log(cut.mass)
+    return Term(tuple(parts), log_ways), log_mass + 1e-9
+
+
+def invert(
+    curve: Composed,
+    x: float,
+    log_delta: float,
+    error: float,
+    least_std: float = 0.0,
+    until: float = math.inf,
+) -> Sum:
+    """Return the profile near an epsilon above 0, cut a little beyond it.
+
+    Args:
+        curve: a run.
+        x: an epsilon.
+        log_delta: about the log of delta there.
+        error: by about which share of delta each term may be off through smoothing.
+        least_std: smoothing with less than this is not worth while.
+        until: no term is begun after this time of ``time.monotonic``.
+
+    Raises:
+        NoSpectrum: the method does not reach this run, or not in time.
+    """
+    if not 0.0 < x < math.inf:
+        raise NoSpectrum
+    terms = divide(curve, _BEYOND * x, log_delta - _DEPTH)
+    depth = _DEPTH - log_delta
+    inverted: list[Inverted] = []
+    tails: list[tuple[float, float]] = []
+    for term, log_mass in terms.counting:
+        if time.monotonic() > until:
+            raise NoSpectrum
+        found = chernoff(term, depth)
+        if found.reach < x:
+            tails.append((found.tilt, term.spectrum(Line(found.tilt, 0.0, 1)).log_moment))
+        else:
+            slope = max(chernoff(term, -log_delta).tilt, _STEEPEST / x)
+            std = min(max(smoothing(error, slope), least_std), _MOST_STD)
+            inverted.append(_invert(term, x, depth, std, log_mass))
+    return Sum(inverted, tails, terms.log_rest)
+
+
+def _invert(term: Term, x: float, depth: float, std: float, log_mass: float) -> Inverted:
+    """Return one term's profile, smoothed where it must be."""
+    try:
+        return invert_moments(term, x, depth, _CHEAP_POINTS, log_mass, False)
+    except NoSpectrum:
+        smooth = term.smoothed(std)
+        return Smoothed(invert_moments(smooth, x, depth, _MAX_POINTS, log_mass, False), std)
+
+
+def _start(curve: Composed, log_delta: float, until: float) -> tuple[float, float]:
+    """Return about where delta is e^log_delta, from above, and how fast it falls there."""
+    found = chernoff(curve, -log_delta)
+    x, slope = min(found.reach, 1e6), found.tilt
+    for _ in range(_STEPS):
+        terms = divide(curve, _BEYOND * x, log_delta - _DEPTH)
+        tails = [chernoff(t, -log_delta) for t, log_mass in terms.counting if log_mass > log_delta]
+        reach = max(_sharper(tail) for tail in tails)
+        slope = min(tail.tilt for tail in tails)
+        if not 0.0 < reach < 0.95 * x or time.monotonic() > until:
+            break
+        x = reach
+    return x, slope
+
+
+def _sharper(tail: Chernoff) -> float:
+    """Return where Chernoff's bound with its factor, as in ``inversion.at_most``, says delta is."""
+    t = tail.tilt
+    return tail.reach - math.log1p(t) / t - math.log1p(1.0 / t)
+
+
+def epsilon_interval(
+    curve: Curve, delta: float, tolerance: float, deadline: float | None = None
+) -> tuple[float, float]:
+    """Return certified (low, high) of the epsilon at a delta: see ``inversion.epsilon_interval``.
+
+    Raises:
+        NoSpectrum: the method does not reach this curve.
+    """
+    run, slack = trim(curve, _SHARE * delta)
+    if not isinstance(run, Composed):
+        raise NoSpectrum
+    composed, log_delta = run, math.log(delta)
+    until = time.monotonic() + (math.inf if deadline is None else deadline)
+
+    def near(x: float, slope: float) -> Inverted:
+        error = 0.3 * tolerance * slope
+        return invert(composed, x, log_delta, error, 0.3 * tolerance, until)
+
+    start = _start(composed, log_delta, until)
+    return close_in(near, start, _LEAST_SLOPE, delta, tolerance, slack, deadline)
+
+
+def delta_interval(curve: Curve, epsilon: float, tolerance: float) -> tuple[float, float]:
+    """Return certified (low, high) of the profile at an epsilon above 0.
+
+    Raises:
+        NoSpectrum: the method does not reach this curve.
+    """
+    if not isinstance(curve, Composed) or not epsilon > 0.0:
+        raise NoSpectrum
+    guess, log_delta = 0.0, -1.0
+    for _ in range(_STEPS):
+        terms = divide(curve, _BEYOND * epsilon, log_delta - _DEPTH)
+        found = [(chernoff(term, -log_delta), log_mass) for term, log_mass in terms.counting]
+        tops = [min(f.here.value - f.tilt * epsilon, log_mass) for f, log_mass in found]
+        guess = min(max(tops), -0.1)
+        if guess > 1.2 * log_delta - 1.0:
+            break
+        log_delta = guess
+    low, high = invert(curve, epsilon, guess, tolerance).bounds(np.array([epsilon]))
+    return float(low[0]), min(1.0, float(high[0]))

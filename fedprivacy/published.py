@@ -1,0 +1,8 @@
+"""The papers' privacy formulas as they are printed, each judged by the account that holds."""
+
+from .questions.claim import Claim, judged
+from .systems.fa_ld.claim import fa_ld_theorem_6_1
+from .systems.fed_plt.claim import fed_plt_proposition_4
+from .systems.fed_smp.claim import fed_smp_theorem_1
+
+__all__ = ["Claim", "fa_ld_theorem_6_1", "fed_plt_proposition_4", "fed_smp_theorem_1", "judged"]

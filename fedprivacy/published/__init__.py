@@ -1,8 +1,0 @@
-"""The papers' privacy formulas as they are printed, each judged by the account that holds."""
-
-from .claim import Claim, judged
-from .fa_ld import fa_ld_theorem_6_1
-from .fed_plt import fed_plt_proposition_4
-from .fed_smp import fed_smp_theorem_1
-
-__all__ = ["Claim", "fa_ld_theorem_6_1", "fed_plt_proposition_4", "fed_smp_theorem_1", "judged"]

@@ -1,0 +1,1 @@
+"""What a user asks of a mechanism: one file a question."""

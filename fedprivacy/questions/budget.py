@@ -1,0 +1,205 @@
+"""A privacy budget that is asked before every round."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from ..accountants import Accountant
+from ..bound import Bound
+from ..errors import BudgetExhausted, non_negative, open_unit, refuse
+from ..loss import Curve
+from ..privacy_loss import PrivacyLoss
+from ..relations import Adjacency, Facts, Observer
+from .epsilon import Accountable, accountant_named, loss_of
+
+
+@dataclass
+class Budget:
+    """What may be spent, and what was.
+
+    A schedule fixed beforehand may use any accountant. Where the next round's mechanism depends
+    on earlier outputs (``adaptive=True``), composed bounds do not hold; then a Renyi filter is
+    used: one order is fixed by the first round asked about, before anything was released, and a
+    round is allowed while the sum of the rounds' divergences at that order stays within what
+    (epsilon, delta) permits there (Feldman and Zrnic 2021), in both orientations.
+
+    Args:
+        epsilon: at least 0.
+        delta: in (0, 1).
+        adjacency: how neighbouring data sets differ.
+        observer: who looks.
+        accountant: "pld", "rdp" or "advanced", for schedules fixed beforehand.
+        adaptive: whether the schedule may depend on outputs.
+    """
+
+    epsilon: float
+    delta: float
+    adjacency: Adjacency | str = field(kw_only=True)
+    observer: Observer | str = field(default=Observer.AGGREGATE, kw_only=True)
+    accountant: str = field(default="pld", kw_only=True)
+    adaptive: bool = field(default=False, kw_only=True)
+    _spent: dict[PrivacyLoss, int] = field(default_factory=dict, init=False, repr=False)
+    _fitting: dict[PrivacyLoss, int] = field(default_factory=dict, init=False, repr=False)
+    _filter: _RenyiFilter | None = field(default=None, init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        self.epsilon = non_negative(epsilon=self.epsilon)
+        self.delta = open_unit(delta=self.delta)
+        accountant_named(self.accountant)
+        if self.adaptive and self.accountant not in ("pld", "rdp"):
+            refuse("accountant", self.accountant, "be left at its default for adaptive schedules")
+
+    @property
+    def rule(self) -> str:
+        """Which rule decides, in words, for the ledger."""
+        if self.adaptive:
+            return "RDP filter (adaptive schedule)"
+        return f"{self.accountant} accountant (schedule fixed beforehand)"
+
+    def _loss(self, round_: Accountable) -> PrivacyLoss:
+        return loss_of(round_, self.adjacency, self.observer)
+
+    def allows(self, next_round: Accountable) -> bool:
+        """Return whether one more such round keeps the whole within the budget. Spends nothing."""
+        loss = self._loss(next_round)
+        if self.adaptive:
+            return self._renyi(loss).allows(loss)
+        wanted = {**self._spent, loss: self._spent.get(loss, 0) + 1}
+        if not self._known_to_fit(wanted) and self._fits(wanted):
+            self._fitting = self._look_ahead(wanted)
+        return self._known_to_fit(wanted)
+
+    def spend(self, round_: Accountable) -> None:
+        """Count a round as spent.
+
+        Raises:
+            BudgetExhausted: the round does not fit; nothing is counted.
+        """
+        if not self.allows(round_):
+            raise BudgetExhausted(
+                f"one more round exceeds epsilon = {self.epsilon:g} at delta = {self.delta:g} "
+                f"({self.rule}); stop here or raise the budget"
+            )
+        loss = self._loss(round_)
+        if self.adaptive:
+            self._renyi(loss).spend(loss)
+        self._spent[loss] = self._spent.get(loss, 0) + 1
+
+    def keeps(self, steps: Iterable[tuple[Accountable, int]]) -> bool:
+        """Return whether (round, count) steps, in this order, all fit; spends those that do."""
+        for round_, count in steps:
+            for _ in range(count):
+                if not self.allows(round_):
+                    return False
+                self.spend(round_)
+        return True
+
+    def spent(self) -> Bound | None:
+        """Return the bound of what was spent so far, None before the first round.
+
+        Of an adaptive schedule nothing smaller than the filter's whole budget is certified.
+        """
+        if not self._spent:
+            return None
+        if not self.adaptive:
+            return self._composed(self._spent).epsilon(self.delta)
+        return self.kept_by_filter(next(iter(self._spent)).facts)
+
+    def kept_by_filter(self, facts: Facts) -> Bound:
+        """Return what the filter certifies: the budget itself."""
+        return Bound(
+            quantity="epsilon",
+            given=self.delta,
+            upper=self.epsilon,
+            lower=0.0,
+            resolution=(0.0, self.epsilon),
+            witness=None,
+            method=self.rule,
+            theorems=("Renyi privacy filter (Feldman and Zrnic 2021)",),
+            assumptions=("every round's mechanism was fixed before its noise was drawn",),
+            facts=facts,
+        )
+
+    def _composed(self, parts: dict[PrivacyLoss, int]) -> Accountant:
+        width = min(1e-3, max(1e-3 * self.epsilon, 1e-9))
+        account = accountant_named(self.accountant, width)
+        for loss, count in parts.items():
+            account.compose(loss, count)
+        return account
+
+    def _fits(self, parts: dict[PrivacyLoss, int]) -> bool:
+        return self._composed(parts).epsilon(self.delta).upper <= self.epsilon
+
+    def _known_to_fit(self, wanted: dict[PrivacyLoss, int]) -> bool:
+        """Return whether these rounds are among some that were found to fit: no more are spent."""
+        return all(self._fitting.get(loss, 0) >= count for loss, count in wanted.items())
+
+    def _look_ahead(self, wanted: dict[PrivacyLoss, int]) -> dict[PrivacyLoss, int]:
+        """Return rounds that fit and hold ``wanted``: as many more of the same kinds as will do.
+
+        A few accounts now spare one every round. The total grows at most fourfold, or to 64, so
+        that one early question stays cheap.
+        """
+        total = sum(wanted.values())
+
+        def longer(rounds: int) -> dict[PrivacyLoss, int]:
+            return {loss: count + rounds * count // total for loss, count in wanted.items()}
+
+        fitting, failing = 0, max(3 * total, 64) + 1
+        if self._fits(longer(failing - 1)):
+            return longer(failing - 1)
+        while failing - fitting > max(1, fitting // 64):
+            middle = (fitting + failing) // 2
+            if self._fits(longer(middle)):
+                fitting = middle
+            else:
+                failing = middle
+        return longer(fitting)
+
+    def _renyi(self, loss: PrivacyLoss) -> _RenyiFilter:
+        if self._filter is None:
+            self._filter = _RenyiFilter(loss.curve, self.epsilon, self.delta)
+        return self._filter
+
+
+class _RenyiFilter:
+    """Sums divergences at one fixed order, both orientations apart."""
+
+    def __init__(self, first: Curve, epsilon: float, delta: float) -> None:
+        orders = [1.0 + 10.0 ** (k / 8.0) for k in range(-8, 25)]
+        self.order = max(orders, key=lambda a: self._rounds(first, a, epsilon, delta))
+        self.limit = self._limit(self.order, epsilon, delta)
+        self.total = [0.0, 0.0]
+        self._known: dict[Curve, tuple[float, float]] = {}
+
+    @staticmethod
+    def _limit(order: float, epsilon: float, delta: float) -> float:
+        """Return the largest divergence of this order that implies (epsilon, delta)."""
+        gain = (math.log(delta) + math.log(order)) / (order - 1.0)
+        return epsilon - math.log1p(-1.0 / order) + gain
+
+    def _rounds(self, curve: Curve, order: float, epsilon: float, delta: float) -> float:
+        cost = max(self._cost(curve, order))
+        return self._limit(order, epsilon, delta) / cost if cost > 0 else math.inf
+
+    @staticmethod
+    def _cost(curve: Curve, order: float) -> tuple[float, float]:
+        forward, backward = curve.log_moment(order), curve.swap().log_moment(order)
+        return forward / (order - 1.0), backward / (order - 1.0)
+
+    def _cost_here(self, curve: Curve) -> tuple[float, float]:
+        if curve not in self._known:
+            self._known[curve] = self._cost(curve, self.order)
+        return self._known[curve]
+
+    def allows(self, loss: PrivacyLoss) -> bool:
+        """Return whether both orientations stay within the limit."""
+        cost = self._cost_here(loss.curve)
+        return all(t + c <= self.limit for t, c in zip(self.total, cost, strict=True))
+
+    def spend(self, loss: PrivacyLoss) -> None:
+        """Add a round's divergences."""
+        cost = self._cost_here(loss.curve)
+        self.total = [t + c for t, c in zip(self.total, cost, strict=True)]

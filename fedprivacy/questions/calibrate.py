@@ -1,0 +1,290 @@
+"""Find the value of any one parameter that just meets a privacy budget."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+from ..bound import Bound
+from ..errors import ImpossibleBudget, ParameterError, non_negative, open_unit, positive, refuse
+from ..privacy_loss import PrivacyLoss
+from ..relations import Adjacency, Observer
+from .epsilon import Accountable, accountant_named, loss_of
+
+_MAX_DOUBLINGS = 60
+_FAR = 50.0
+"""An epsilon of so many times one plus the budget is not asked for again."""
+_HASTE = 0.02
+"""Seconds after which a coarse interval is taken as it is."""
+
+
+@dataclass(frozen=True)
+class Calibration:
+    """The calibrated value, on the private side, and the bound certified at exactly that value."""
+
+    value: float
+    bound: Bound
+
+
+class _Question:
+    """Is the run at a value within the budget? Remembers what it was asked.
+
+    A coarse interval decides most values; only one that holds the budget is asked for again. Far
+    from the budget the first upper end that is found will do, without a lower one: what is taken
+    for too much only ends the search, and what fits is certified.
+    """
+
+    def __init__(
+        self,
+        ask: Callable[[float, float], Bound],
+        epsilon: float,
+        domain: tuple[float, float],
+        tolerance: float,
+    ) -> None:
+        self._ask = ask
+        self.epsilon = epsilon
+        self.domain = domain
+        self.tolerances = (max(0.03 * epsilon, tolerance), tolerance)
+        self.seen: dict[tuple[float, float], Bound | None] = {}
+        self.refusal: Exception | None = None
+
+    def bound(self, value: float, tolerance: float) -> Bound | None:
+        """Return the bound at a value; None where the mechanism refuses the value."""
+        key = value, tolerance
+        coarse = self.seen.get((value, self.tolerances[0]))
+        if coarse is not None and coarse.upper - coarse.resolution[0] <= tolerance:
+            return coarse
+        if key not in self.seen:
+            try:
+                low, high = self.domain
+                self.seen[key] = self._ask(value, tolerance) if low <= value <= high else None
+            except ParameterError as refusal:
+                self.refusal = refusal
+                self.seen[key] = None
+        return self.seen[key]
+
+    def upper(self, value: float) -> float | None:
+        """Return a certified epsilon at a value, or None where the value is refused."""
+        bound = self.bound(value, self.tolerances[0])
+        return None if bound is None else bound.upper
+
+    def best_upper(self, value: float) -> float:
+        """Return the smallest certified epsilon known at a value; inf where it is refused."""
+        known = [self.seen.get((value, tolerance)) for tolerance in self.tolerances]
+        return min((bound.upper for bound in known if bound is not None), default=math.inf)
+
+    def fits(self, value: float) -> bool:
+        """Return whether the value is admissible and within the budget."""
+        for tolerance in self.tolerances:
+            bound = self.bound(value, tolerance)
+            if bound is None or bound.resolution[0] > self.epsilon:
+                return False
+            if bound.upper > _FAR * (1.0 + self.epsilon):
+                return False
+            if bound.upper <= self.epsilon:
+                return True
+        return False
+
+
+def calibrate(
+    make_run: Callable[[float], Accountable],
+    *,
+    epsilon: float,
+    delta: float,
+    adjacency: Adjacency | str,
+    observer: Observer | str = Observer.AGGREGATE,
+    accountant: str = "pld",
+    integer: bool = False,
+    domain: tuple[float, float] | None = None,
+    tolerance: float = 1e-3,
+) -> Calibration:
+    """Return the value of one parameter at which a run just meets (epsilon, delta).
+
+    The parameter may raise or lower epsilon; the direction is found out, and no bracket is asked.
+    The value lies on the private side and its bound is certified there.
+
+    Args:
+        make_run: takes the value, returns the run; values it refuses with ParameterError bound
+            the search.
+        epsilon: the budget, at least 0.
+        delta: the budget, in (0, 1).
+        adjacency: how neighbouring data sets differ.
+        observer: who looks.
+        accountant: "pld", "rdp" or "advanced".
+        integer: whether only whole values count.
+        domain: (smallest, largest) admissible value; default everything above 0.
+        tolerance: relative precision of a real value, and precision of its bound.
+
+    Raises:
+        ImpossibleBudget: no admissible value meets the budget, or every value does and there is
+            no last one.
+        ParameterError: a budget out of range; or the parameter does not change epsilon.
+    """
+    budget = non_negative(epsilon=epsilon)
+    low, high = _domain(domain, integer)
+    open_unit(delta=delta)
+    positive(tolerance=tolerance)
+
+    def ask(value: float, width: float) -> Bound:
+        loss = _upper_only(run_at(value))
+        deadline = _HASTE if width > fine else None
+        return accountant_named(accountant, width, deadline).compose(loss).epsilon(delta)
+
+    def run_at(value: float) -> PrivacyLoss:
+        return loss_of(make_run(int(value) if integer else value), adjacency, observer)
+
+    fine = max(min(tolerance * budget, 1e-2), 1e-6)
+    question = _Question(ask, budget, (low, high), fine)
+    start = _start(question, integer)
+    rising = _direction(question, start, integer)
+    good, bad = _bracket(question, start, rising, integer)
+    value = good if bad is None else _bisect(question, good, bad, integer, tolerance)
+    bound = question.bound(value, fine)
+    assert bound is not None
+    loss = run_at(value)
+    if loss != _upper_only(loss):
+        bound = accountant_named(accountant, fine).compose(loss).epsilon(delta)
+    return Calibration(int(value) if integer else value, bound)
+
+
+def _upper_only(loss: PrivacyLoss) -> PrivacyLoss:
+    """Return the loss without a witness of its own, which would cost and which no search needs."""
+    if loss.witness is None or loss.witness.curve == loss.curve:
+        return loss
+    return replace(loss, witness=None)
+
+
+def _domain(domain: tuple[float, float] | None, integer: bool) -> tuple[float, float]:
+    low, high = domain if domain is not None else (1.0 if integer else 0.0, math.inf)
+    if isinstance(low, str) or isinstance(high, str) or not 0 <= low < high:
+        refuse("domain", domain, "be (smallest, largest) with 0 <= smallest < largest")
+    if integer:
+        low, high = math.ceil(low), math.floor(high) if math.isfinite(high) else high
+    return float(low), float(high)
+
+
+def _start(question: _Question, integer: bool) -> float:
+    """Return an admissible value to start from: 1, or the nearest power of 2 that is accepted."""
+    low, high = question.domain
+    first = min(max(1.0, low), high)
+    candidates = [first, *(first * 2.0**k for k in range(1, 31)), high, low]
+    candidates += [] if integer else [first * 2.0**-k for k in range(1, 31)]
+    for value in candidates:
+        if math.isfinite(value) and value > 0 and question.upper(value) is not None:
+            return value
+    raise ImpossibleBudget(
+        f"no value in {question.domain} is accepted by the run; last refusal: {question.refusal}"
+    )
+
+
+def _direction(question: _Question, start: float, integer: bool) -> bool:
+    """Return whether epsilon rises with the value."""
+    here = question.upper(start)
+    assert here is not None
+    factors = [2.0, 16.0, 256.0, 1.5, 1.1] + ([] if integer else [0.5, 1 / 16, 1 / 256, 0.9])
+    for factor in factors:
+        value = float(round(start * factor)) if integer else start * factor
+        there = question.upper(value)
+        if value != start and there is not None and there != here:
+            return (there > here) == (value > start)
+    if here <= question.epsilon and math.isfinite(question.domain[1]):
+        return True
+    raise ParameterError(
+        f"the run must depend on the calibrated parameter: epsilon is {here:.6g} at {start:g} and "
+        "at every other value tried; check that make_run uses its argument"
+    )
+
+
+def _bracket(
+    question: _Question, start: float, rising: bool, integer: bool
+) -> tuple[float, float | None]:
+    """Return (a value that fits, a neighbour further out that does not), by doubling."""
+    less_private = 2.0 if rising else 0.5
+    if question.fits(start):
+        return _walk(question, start, less_private, integer, until_fits=False)
+    good, bad = _walk(question, start, 1.0 / less_private, integer, until_fits=True)
+    return good, bad
+
+
+def _walk(
+    question: _Question, start: float, factor: float, integer: bool, *, until_fits: bool
+) -> tuple[float, float | None]:
+    """Double or halve until the answer changes; return (fitting, not fitting) values."""
+    value = start
+    for _ in range(_MAX_DOUBLINGS):
+        following = _next(value, factor, question.domain, integer)
+        if following == value:
+            if until_fits:
+                break
+            return value, None
+        if question.fits(following) == until_fits:
+            return (following, value) if until_fits else (value, following)
+        if until_fits and question.upper(following) is None:
+            break
+        value = following
+    if until_fits:
+        raise ImpossibleBudget(
+            f"no admissible value meets epsilon = {question.epsilon:g}: epsilon is still "
+            f"{question.upper(value):.6g} at {value:g}; raise it, or change another parameter"
+        )
+    raise ImpossibleBudget(
+        f"every value up to {value:g} meets epsilon = {question.epsilon:g}; pass a finite domain "
+        "to get its last value"
+    )
+
+
+def _next(value: float, factor: float, domain: tuple[float, float], integer: bool) -> float:
+    low, high = domain
+    following = value * factor
+    if integer:
+        following = float(math.floor(following))
+    if low == 0.0 and following <= 0.0:
+        return value
+    return min(max(following, low), high)
+
+
+def _bisect(question: _Question, good: float, bad: float, integer: bool, tolerance: float) -> float:
+    """Shrink (fitting, not fitting) until they are neighbours, close, or the budget is used up."""
+    tried = 0
+    while not _settled(question, good, bad, integer, tolerance):
+        tried += 1
+        if integer:
+            middle = float((good + bad) // 2)
+        elif tried % 4 == 0:
+            middle = math.sqrt(good * bad)
+        else:
+            middle = _guess(question, good, bad)
+        good, bad = (middle, bad) if question.fits(middle) else (good, middle)
+    return good
+
+
+def _settled(question: _Question, good: float, bad: float, integer: bool, tolerance: float) -> bool:
+    """Return whether nothing is gained by searching on."""
+    if integer:
+        return abs(good - bad) <= 1
+    if abs(good - bad) <= 0.1 * tolerance * abs(good):
+        return True
+    return question.best_upper(good) >= (1.0 - tolerance) * question.epsilon > 0
+
+
+def _guess(question: _Question, good: float, bad: float) -> float:
+    """Return where log epsilon, taken as linear in log value, passes just inside the budget.
+
+    The line goes through the two values known whose epsilons are nearest to the budget; where it
+    leaves the bracket, the bracket is halved.
+    """
+    if question.epsilon <= 0.0:
+        return math.sqrt(good * bad)
+    inside = max(question.epsilon - 0.4 * question.tolerances[1], 0.5 * question.epsilon)
+    aim = math.log(inside)
+    values = {value for value, _ in question.seen if min(value, question.best_upper(value)) > 0}
+    points = [(math.log(v), math.log(question.best_upper(v)) - aim) for v in values]
+    points = sorted((p for p in points if math.isfinite(p[1])), key=lambda p: abs(p[1]))[:2]
+    low, high = sorted((math.log(good), math.log(bad)))
+    guess = 0.5 * (low + high)
+    if len(points) == 2 and points[0][1] != points[1][1]:
+        (x, off), (other, further) = points
+        line = x - off * (other - x) / (further - off)
+        guess = line if low < line < high else guess
+    return math.exp(guess)

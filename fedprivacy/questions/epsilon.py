@@ -1,0 +1,144 @@
+"""The questions a user asks of a run: epsilon, delta, and the whole privacy profile."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..accountants import ACCOUNTANTS, Accountant
+from ..bound import Bound
+from ..errors import listed, non_negative, refuse
+from ..privacy_loss import PrivacyLoss
+from ..relations import Adjacency, Observer
+
+
+class Accountable(Protocol):
+    """Anything that has a privacy loss: a mechanism, a sampled round, a run."""
+
+    def privacy_loss(
+        self, adjacency: Adjacency | str, observer: Observer | str = ...
+    ) -> PrivacyLoss:
+        """Return the loss under an adjacency and an observer."""
+
+
+def accountant_named(
+    name: str, tolerance: float = 1e-3, deadline: float | None = None
+) -> Accountant:
+    """Return a fresh accountant: "pld", "rdp" or "advanced".
+
+    Raises:
+        ParameterError: an unknown name, or a tolerance or deadline that is not above 0.
+    """
+    if not isinstance(name, str) or name not in ACCOUNTANTS:
+        refuse("accountant", name, f"be one of {listed(ACCOUNTANTS)}")
+    return ACCOUNTANTS[name](tolerance=tolerance, deadline=deadline)
+
+
+def loss_of(run: Accountable, adjacency: Adjacency | str, observer: Observer | str) -> PrivacyLoss:
+    """Return a run's privacy loss.
+
+    Raises:
+        ParameterError: ``run`` is nothing that has one.
+        UnsupportedCombination: no theorem covers the run under these facts.
+    """
+    if not hasattr(run, "privacy_loss"):
+        refuse(
+            "run", type(run).__name__, "have a privacy loss", "pass a mechanism, such as Gaussian"
+        )
+    return run.privacy_loss(adjacency, observer)
+
+
+def epsilon(
+    run: Accountable,
+    *,
+    delta: float,
+    adjacency: Adjacency | str,
+    observer: Observer | str = Observer.AGGREGATE,
+    accountant: str = "pld",
+    tolerance: float = 1e-3,
+    deadline: float | None = None,
+) -> Bound:
+    """Return the certified epsilon of a run at a delta.
+
+    Args:
+        run: a mechanism, sampled, repeated or nested as it really ran.
+        delta: in (0, 1).
+        adjacency: how neighbouring data sets differ; there is no default on purpose.
+        observer: who looks.
+        accountant: "pld" (an interval), "rdp" or "advanced" (upper ends only).
+        tolerance: wanted width of the interval; "pld" refines until it is met or says why not.
+        deadline: seconds after which "pld" begins no finer attempt; the Bound then says so.
+
+    Returns:
+        A Bound; ``upper`` may be published.
+
+    Raises:
+        ParameterError: a value that breaks its rule.
+        UnsupportedCombination: no theorem covers the run under these facts.
+
+    >>> import fedprivacy as fp
+    >>> run = fp.Gaussian(noise_multiplier=50.0) * 10_000
+    >>> print(f"{fp.epsilon(run, delta=1e-5, adjacency='add_remove').upper:.6f}")
+    9.997256
+    """
+    loss = loss_of(run, adjacency, observer)
+    return accountant_named(accountant, tolerance, deadline).compose(loss).epsilon(delta)
+
+
+def delta(
+    run: Accountable,
+    *,
+    epsilon: float,
+    adjacency: Adjacency | str,
+    observer: Observer | str = Observer.AGGREGATE,
+    accountant: str = "pld",
+    tolerance: float = 1e-3,
+    deadline: float | None = None,
+) -> Bound:
+    """Return the certified delta of a run at an epsilon of at least 0.
+
+    Arguments, result and errors are those of ``epsilon``; ``tolerance`` is relative here.
+    """
+    loss = loss_of(run, adjacency, observer)
+    return accountant_named(accountant, tolerance, deadline).compose(loss).delta(epsilon)
+
+
+class Profile(NamedTuple):
+    """A privacy profile: certified ends of delta at each epsilon, all of shape (n,)."""
+
+    epsilons: NDArray[np.float64]
+    upper: NDArray[np.float64]
+    lower: NDArray[np.float64]
+
+
+def profile(
+    run: Accountable,
+    *,
+    epsilons: Sequence[float] | NDArray[np.float64],
+    adjacency: Adjacency | str,
+    observer: Observer | str = Observer.AGGREGATE,
+    tolerance: float = 0.01,
+) -> Profile:
+    """Return the certified privacy profile delta(epsilon) of a run.
+
+    Args:
+        run: see ``epsilon``.
+        epsilons: where to evaluate, each at least 0.
+        adjacency: see ``epsilon``.
+        observer: see ``epsilon``.
+        tolerance: relative width of each delta's interval.
+    """
+    if isinstance(epsilons, str | bytes) or np.ndim(epsilons) != 1:
+        refuse("epsilons", epsilons, "be a sequence of numbers")
+    at = [non_negative(epsilons=value) for value in epsilons]
+    loss = loss_of(run, adjacency, observer)
+    account = accountant_named("pld", tolerance).compose(loss)
+    found = [account.delta(value) for value in at]
+    return Profile(
+        np.array(at),
+        np.array([bound.upper for bound in found]),
+        np.array([bound.resolution[0] for bound in found]),
+    )

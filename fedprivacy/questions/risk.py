@@ -1,0 +1,357 @@
+"""What an attacker can do, at every false-positive rate: trade-off curves and attack risk.
+
+An attacker looks at what a run released and says which of two neighbouring data sets it came from.
+Orientation ``present_to_absent`` (for ``replace_one``: x to x') is the attacker who claims that the
+unit is present: a false positive is the claim when it is absent. ``absent_to_present`` is the one
+who claims that it is absent. ``docs/curves.md`` has the theory.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..errors import non_negative, open_unit, positive, refuse
+from ..privacy_loss import PrivacyLoss
+from ..relations import Adjacency, Facts, Observer
+from .epsilon import Accountable, loss_of
+from .tradeoff import Sandwich, gaussian_ends
+
+Array = NDArray[np.float64]
+ORIENTATIONS = ("present_to_absent", "absent_to_present")
+
+
+class Ends(NamedTuple):
+    """Certified ends of an error rate at each false-positive rate, all of shape (n,).
+
+    ``lower`` and ``upper`` bracket the dominating pair's rate. ``attained`` is what an attacker
+    reaches on the two data sets that ``witness`` names; guessing, where none are known.
+    """
+
+    lower: Array
+    upper: Array
+    attained: Array
+
+
+class Range(NamedTuple):
+    """Certified ends of one number of the dominating pair, and what is attained; 0 if unknown."""
+
+    lower: float
+    upper: float
+    attained: float
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class _Known:
+    """What every whole-curve answer says of itself.
+
+    Attributes:
+        fpr: the attacker's false-positive rates, shape (n,).
+        witness: two neighbouring data sets that reach ``attained``, or None.
+        theorems: what the curve rests on.
+        assumptions: what must be true of the run and no arithmetic can check.
+        facts: unit, adjacency and observer.
+        reason: why an interval is wider than asked; empty where none is.
+    """
+
+    fpr: Array
+    present_to_absent: Ends
+    absent_to_present: Ends
+    witness: str | None
+    theorems: tuple[str, ...]
+    assumptions: tuple[str, ...]
+    facts: Facts
+    reason: str = ""
+
+    def _words(self) -> dict[str, Any]:
+        unit, adjacency, observer = self.facts
+        return {
+            "witness": self.witness,
+            "theorems": list(self.theorems),
+            "assumptions": list(self.assumptions),
+            "unit": None if unit is None else str(unit),
+            "adjacency": str(adjacency),
+            "observer": str(observer),
+            "reason": self.reason,
+        }
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class TradeoffCurve(_Known):
+    """The best attacker's false-negative rate at each false-positive rate.
+
+    ``lower`` ends are the guarantee that may be published: no attacker has a smaller rate.
+
+    Attributes:
+        present_to_absent: the attacker who claims presence.
+        absent_to_present: the attacker who claims absence; the inverse function.
+        f_dp: one certified trade-off function for both, shape (n,): symmetric and convex, on or
+            below ``worst``. The run is f-DP with it.
+    """
+
+    f_dp: Array
+
+    @property
+    def worst(self) -> Ends:
+        """The smaller rate of the two orientations, at each false-positive rate on its own."""
+        pairs = zip(self.present_to_absent, self.absent_to_present, strict=True)
+        return Ends(*(np.minimum(one, other) for one, other in pairs))
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain JSON values."""
+        ends = {name: _listed(getattr(self, name)) for name in (*ORIENTATIONS, "worst")}
+        return {"fpr": self.fpr.tolist(), **ends, "f_dp": self.f_dp.tolist(), **self._words()}
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class AttackRisk(_Known):
+    """What a run gives away, in an attacker's terms. ``upper`` ends may be published.
+
+    Attributes:
+        present_to_absent: true-positive rates of the attacker who claims presence.
+        absent_to_present: true-positive rates of the attacker who claims absence.
+        advantage: the largest true-positive rate minus false-positive rate, delta at epsilon 0.
+        mu: the run is mu-GDP with ``mu.upper``, at every false-positive rate; inf where that is
+            not known for any mu.
+        mu_within: the same, but true-positive rates may exceed the Gaussian's by ``slack``.
+        slack: that excess.
+    """
+
+    advantage: Range
+    mu: Range
+    mu_within: Range
+    slack: float
+
+    @property
+    def tpr(self) -> Ends:
+        """The larger true-positive rate of the two orientations."""
+        pairs = zip(self.present_to_absent, self.absent_to_present, strict=True)
+        return Ends(*(np.maximum(one, other) for one, other in pairs))
+
+    @property
+    def worse(self) -> tuple[str, ...]:
+        """Which orientation has the larger upper end, at each false-positive rate."""
+        first = self.present_to_absent.upper >= self.absent_to_present.upper
+        return tuple(ORIENTATIONS[0 if here else 1] for here in first)
+
+    def positive_predictive_value(self, prior: float = 0.5) -> Ends:
+        """Return the probability that a claim of presence is right.
+
+        It is prior * tpr / (prior * tpr + (1 - prior) * fpr); 1 where both rates are 0.
+
+        Args:
+            prior: how probable presence is before the attack, in (0, 1).
+        """
+        share = open_unit(prior=prior)
+        return Ends(*(_predictive(self.fpr, tpr, share) for tpr in self.present_to_absent))
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain JSON values; infinity as the string "inf"."""
+        ends = {name: _listed(getattr(self, name)) for name in (*ORIENTATIONS, "tpr")}
+        ranges = {name: _plain(getattr(self, name)) for name in ("advantage", "mu", "mu_within")}
+        own = {"fpr": self.fpr.tolist(), **ends, "worse": list(self.worse), **ranges}
+        return {**own, "slack": self.slack, **self._words()}
+
+
+def _predictive(fpr: Array, tpr: Array, prior: float) -> Array:
+    right, wrong = prior * tpr, (1.0 - prior) * fpr
+    total = right + wrong
+    return np.asarray(np.where(total > 0, right / np.where(total > 0, total, 1.0), 1.0))
+
+
+def _listed(ends: Ends) -> dict[str, list[float]]:
+    return {name: values.tolist() for name, values in ends._asdict().items()}
+
+
+def _plain(ends: Range) -> dict[str, float | str]:
+    return {k: "inf" if math.isinf(v) else v for k, v in ends._asdict().items()}
+
+
+def _default_rates() -> Array:
+    small = np.geomspace(1e-5, 0.1, 17)
+    return np.concatenate([[0.0], small, np.linspace(0.15, 0.95, 17), [0.99, 0.999, 1.0]])
+
+
+def _rates(fpr: object) -> Array:
+    if isinstance(fpr, str | bytes) or np.ndim(fpr) > 1 or np.size(fpr) == 0:  # type: ignore[arg-type]
+        refuse("fpr", fpr, "be a rate in [0, 1], or a sequence of them")
+    values = [fpr] if np.ndim(fpr) == 0 else list(fpr)  # type: ignore[arg-type, call-overload]
+    return np.array([_rate(value) for value in values])
+
+
+def _rate(value: object) -> float:
+    number = non_negative("a false-positive rate lies in [0, 1]", fpr=value)
+    if number > 1.0:
+        refuse("fpr", value, "lie in [0, 1]", "it is a false-positive rate")
+    return number
+
+
+class _Asked(NamedTuple):
+    """A run's pair and its attained pair, known well enough at the asked rates."""
+
+    loss: PrivacyLoss
+    pair: Sandwich
+    proof: Sandwich | None
+    reason: str
+
+    def rates(self, x: Array, turned: bool) -> Ends:
+        """Return true-positive rates."""
+        low, high = self.pair.rates(x, turned)
+        attained = x if self.proof is None else self.proof.rates(x, turned)[0]
+        return Ends(*map(_frozen, (low, high, np.minimum(attained, high))))
+
+    def words(self) -> dict[str, Any]:
+        """Return what every answer says of itself."""
+        loss = self.loss
+        return {
+            "witness": loss.witness and loss.witness.datasets,
+            "theorems": loss.theorems,
+            "assumptions": loss.assumptions,
+            "facts": loss.facts,
+            "reason": self.reason,
+        }
+
+
+def _frozen(values: Array) -> Array:
+    copy = np.array(values)
+    copy.flags.writeable = False
+    return copy
+
+
+def _ask(loss: PrivacyLoss, x: Array, tolerance: float) -> _Asked:
+    pair = Sandwich(loss.curve, tolerance)
+    reason = pair.refine(x)
+    if loss.witness is None:
+        return _Asked(loss, pair, None, reason)
+    if loss.witness.curve == loss.curve:
+        return _Asked(loss, pair, pair, reason)
+    proof = Sandwich(loss.witness.curve, tolerance)
+    proof.refine(x)
+    return _Asked(loss, pair, proof, reason)
+
+
+def _missed(rates: Ends) -> Ends:
+    """Return false-negative rates, rounded outwards, from true-positive rates."""
+    lower = np.maximum(np.nextafter(1.0 - rates.upper, -1.0), 0.0)
+    upper, attained = (_above(1.0 - end) for end in (rates.lower, rates.attained))
+    return Ends(*map(_frozen, (lower, upper, attained)))
+
+
+def _above(values: Array) -> Array:
+    """Return the next number above each value in (0, 1); 0 and 1 are exact."""
+    return np.where((values > 0) & (values < 1), np.nextafter(values, 2.0), values)
+
+
+def tradeoff_curve(
+    run: Accountable,
+    *,
+    adjacency: Adjacency | str,
+    observer: Observer | str = Observer.AGGREGATE,
+    fpr: Sequence[float] | Array | None = None,
+    tolerance: float = 0.01,
+) -> TradeoffCurve:
+    """Return the trade-off function of a run (f-DP): certified error rates of the best attacker.
+
+    Args:
+        run: see ``epsilon``.
+        adjacency: see ``epsilon``; there is no default on purpose.
+        observer: see ``epsilon``.
+        fpr: false-positive rates in [0, 1], shape (n,); by default 38 rates from 0 to 1, dense
+            near 0.
+        tolerance: wanted width of each rate's interval, relative to the true-positive rate, so
+            that it is at most this absolutely; 1e-9 is always narrow enough.
+
+    Returns:
+        A TradeoffCurve; its ``lower`` ends and ``f_dp`` may be published.
+
+    Raises:
+        ParameterError: a value that breaks its rule.
+        UnsupportedCombination: no theorem covers the run under these facts.
+
+    >>> import fedprivacy as fp
+    >>> run = fp.Gaussian(noise_multiplier=1.0)
+    >>> curve = fp.tradeoff_curve(run, fpr=[0.05], adjacency="zero_out")
+    >>> print(f"misses at least {curve.worst.lower[0]:.2f} of the members at 5 % false alarms")
+    misses at least 0.74 of the members at 5 % false alarms
+    """
+    x = _default_rates() if fpr is None else _rates(fpr)
+    asked = _ask(loss_of(run, adjacency, observer), x, positive(tolerance=tolerance))
+    both = np.maximum(np.nextafter(1.0 - asked.pair.symmetric_rates(x), -1.0), 0.0)
+    return TradeoffCurve(
+        fpr=_frozen(x),
+        present_to_absent=_missed(asked.rates(x, False)),
+        absent_to_present=_missed(asked.rates(x, True)),
+        f_dp=_frozen(both),
+        **asked.words(),
+    )
+
+
+def attack_risk(
+    run: Accountable,
+    *,
+    adjacency: Adjacency | str,
+    observer: Observer | str = Observer.AGGREGATE,
+    fpr: float | Sequence[float] | Array = 0.01,
+    slack: float = 1e-6,
+    tolerance: float = 0.01,
+) -> AttackRisk:
+    """Return what an attacker can do: advantage, true-positive rates, mu-GDP equivalent.
+
+    Args:
+        run: see ``epsilon``.
+        adjacency: see ``epsilon``; there is no default on purpose.
+        observer: see ``epsilon``.
+        fpr: one false-positive rate in [0, 1], or several, shape (n,).
+        slack: by how much ``mu_within`` may be exceeded, in (0, 1). Sampled runs need one: at
+            vanishing false-positive rates they are as bad as without sampling.
+        tolerance: wanted width of every interval, relative; 1e-9 is always narrow enough for a
+            rate. The interval of ``mu`` may stay wide: see ``docs/curves.md``.
+
+    Returns:
+        An AttackRisk; its ``upper`` ends may be published.
+
+    Raises:
+        ParameterError: a value that breaks its rule.
+        UnsupportedCombination: no theorem covers the run under these facts.
+
+    >>> import fedprivacy as fp
+    >>> risk = fp.attack_risk(fp.Gaussian(noise_multiplier=1.0), adjacency="zero_out")
+    >>> print(f"advantage at most {risk.advantage.upper:.3f}, mu {risk.mu.upper:g}")
+    advantage at most 0.383, mu 1
+    """
+    x, excess = _rates(fpr), open_unit(slack=slack)
+    asked = _ask(loss_of(run, adjacency, observer), x, positive(tolerance=tolerance))
+    within = _mu(asked, excess)
+    low, high, attained = _mu(asked, 0.0)
+    return AttackRisk(
+        fpr=_frozen(x),
+        present_to_absent=asked.rates(x, False),
+        absent_to_present=asked.rates(x, True),
+        advantage=_advantage(asked),
+        mu=Range(max(low, within.lower), high, max(attained, within.attained)),
+        mu_within=within,
+        slack=excess,
+        **{**asked.words(), "reason": "; ".join(filter(None, (asked.reason, _unbounded(high))))},
+    )
+
+
+def _unbounded(mu: float) -> str:
+    return "no mu is known to hold at every false-positive rate" if math.isinf(mu) else ""
+
+
+def _advantage(asked: _Asked) -> Range:
+    low, high = asked.pair.advantage()
+    return Range(low, high, min(asked.proof.advantage()[0], high) if asked.proof else 0.0)
+
+
+def _mu(asked: _Asked, slack: float) -> Range:
+    low, high = gaussian_ends(asked.pair, slack)
+    if asked.proof is None:
+        return Range(low, high, 0.0)
+    attained = low if asked.proof is asked.pair else gaussian_ends(asked.proof, slack)[0]
+    return Range(low, high, min(attained, high))

@@ -1,0 +1,423 @@
+"""The whole curve of a dominating pair: its trade-off function and its Gaussian equivalent.
+
+For a pair (P, Q) write h(a) for the hockey-stick divergence at a = exp(epsilon), so that
+delta(epsilon) = h(exp(epsilon)) at every real epsilon. An attacker who claims P with probability x
+under Q does so under P with probability at most
+
+    t(x) = inf over a >= 0 of h(a) + a x,
+
+and some attacker reaches it (Dong, Roth and Su 2022, Proposition 2.13, there written for
+f(x) = 1 - t(x)). ``Sandwich`` knows h at finitely many points, each as a certified interval, and
+brackets t from both sides; see ``docs/curves.md`` for the proofs.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import ndtr, ndtri
+
+from ..accountants.pld import delta_interval
+from ..loss import (
+    Allocated,
+    Composed,
+    Curve,
+    Fold,
+    GaussianMix,
+    Gdp,
+    LaplacePair,
+    Mix,
+    Sampled,
+    Swapped,
+)
+
+Array = NDArray[np.float64]
+
+_ULP = 1e-15
+_LARGEST = 700.0
+"""No epsilon beyond it is asked for: exp overflows."""
+_SMALL = 1e-9
+"""Absolute width that is always narrow enough."""
+_APART = 1e-9
+"""Points closer than this say nothing new."""
+_PASSES = 12
+_MOST = 600
+"""How often delta is asked for before a tolerance is given up."""
+_ATTACKS = np.geomspace(1e-12, 0.5, 25)
+_STUCK = "the asked tolerance was not reached"
+
+
+class Points(NamedTuple):
+    """Certified ends of h at increasing a >= 0, all of shape (n,); h(0) = 1 is the first."""
+
+    a: Array
+    low: Array
+    high: Array
+
+
+class Half:
+    """delta(epsilon) of one orientation at epsilon >= 0, known where it was asked for."""
+
+    def __init__(self, curve: Curve, tolerance: float) -> None:
+        self.curve, self.tolerance = curve, tolerance
+        self.known: dict[float, tuple[float, float]] = {}
+
+    def ends(self, epsilon: float) -> tuple[float, float]:
+        """Return certified ends of delta at one epsilon, asked for once."""
+        if epsilon not in self.known:
+            self.known[epsilon] = delta_interval(self.curve, epsilon, self.tolerance)
+        return self.known[epsilon]
+
+    def ask(self, epsilon: float) -> float:
+        """Learn delta at one epsilon and return its upper end."""
+        return self.ends(epsilon)[1]
+
+    def ask_apart(self, epsilon: float) -> None:
+        """Learn delta at one epsilon unless it is known right beside it."""
+        if all(abs(epsilon - known) > _APART * (1.0 + epsilon) for known in self.known):
+            self.ask(epsilon)
+
+    def reach(self, target: float) -> bool:
+        """Ask at growing epsilons until delta is at most ``target``; tell whether it ever is."""
+        at_zero = self.ask(0.0)
+        last = max(self.known)
+        while self.ask(last) > target and last < _LARGEST:
+            last = min(2.0 * last, _LARGEST) if last else min(max(2.0 * at_zero, 1e-6), 1.0)
+        return self.ask(last) <= target
+
+    def points(self) -> Points:
+        """Return what is known of h at a >= 1."""
+        epsilons = np.array(sorted(self.known))
+        ends = np.array([self.known[e] for e in epsilons])
+        return _tidy(np.exp(epsilons), ends[:, 0], ends[:, 1])
+
+
+def _tidy(a: Array, low: Array, high: Array) -> Points:
+    """Tighten ends by what holds for every h: it falls, and max(0, 1 - a) <= h <= 1."""
+    high = np.minimum.accumulate(np.minimum(high, 1.0))
+    low = np.maximum(low, np.maximum(1.0 - a - _ULP, 0.0))
+    return Points(a, np.minimum(np.maximum.accumulate(low[::-1])[::-1], high), high)
+
+
+def joined(near: Points, far: Points) -> Points:
+    """Return h at every a from its values at a >= 1 and the swapped pair's.
+
+    The swap: h(a) = 1 - a + a k(1/a), with k of (Q, P).
+    """
+    inner = far.a > 1.0
+    a = 1.0 / far.a[inner][::-1]
+    low = 1.0 - a + a * far.low[inner][::-1] - _ULP
+    high = 1.0 - a + a * far.high[inner][::-1] + _ULP
+    columns = ((0.0, a, near.a), (1.0, low, near.low), (1.0, high, near.high))
+    return _tidy(*(np.concatenate([[first], *rest]) for first, *rest in columns))
+
+
+def floor_of(points: Points) -> tuple[Array, Array]:
+    """Return corners (a, value) whose lines ``value + a x`` all lie on or below t(x) somewhere.
+
+    Between two neighbours h lies above the chord on the left, continued, and above the chord on
+    the right, continued: it is convex. The larger of the two is smallest, once a line is added, at
+    an end or where they cross. Beyond the last point h is at least 0.
+    """
+    a, low, high = points
+    gaps, inexact = np.diff(a), _ULP * a[1:]
+    safe = np.where(gaps > 2.0 * inexact, gaps - inexact, np.inf)
+    left = np.append(-1.0, np.where(safe < np.inf, (low[1:] - high[:-1]) / safe, -1.0))
+    right = np.append((high[1:] - low[:-1]) / (gaps + inexact), 0.0)[1:]
+    left, right = np.clip(left, -1.0, 0.0), np.clip(np.append(right, 0.0), -1.0, 0.0)
+    start, stop = a, np.append(a[1:], np.inf)
+    end = np.append(low[1:], 0.0)
+    anchor = np.append(a[1:], a[-1])
+    with np.errstate(all="ignore"):
+        cross = (end - right * anchor - low + left * start) / (left - right)
+    cross = np.clip(np.where(np.isfinite(cross), cross, start), start, stop)
+
+    def above(at: Array) -> Array:
+        from_left, from_right = left * (at - start), right * (at - anchor)
+        error = _ULP * (1.0 + at) * np.maximum(-left, -right) + _ULP * low
+        return np.asarray(np.maximum(low + from_left, end + from_right) - error)
+
+    ends = np.append(stop[:-1], start[-1])
+    corners = np.concatenate([start, cross, ends])
+    values = np.concatenate([above(start), above(cross), above(ends)])
+    return corners, np.maximum(values, 0.0)
+
+
+class Sandwich:
+    """Both orientations of one curve, with certified ends that narrow as delta is asked for.
+
+    Args:
+        curve: a dominating pair (P, Q).
+        tolerance: wanted width of each rate, relative to it.
+    """
+
+    def __init__(self, curve: Curve, tolerance: float) -> None:
+        self.tolerance, self.cover = tolerance, gaussian_cover(curve)
+        self.near = Half(curve, tolerance / 8.0)
+        self.far = self.near if curve.symmetric else Half(curve.swap(), tolerance / 8.0)
+
+    @property
+    def halves(self) -> tuple[Half, ...]:
+        """Both orientations; one where they are the same."""
+        return (self.near,) if self.far is self.near else (self.near, self.far)
+
+    def points(self, turned: bool = False) -> Points:
+        """Return what is known of h of (P, Q), or of (Q, P) if turned."""
+        near, far = (self.far, self.near) if turned else (self.near, self.far)
+        return joined(near.points(), far.points())
+
+    def rates(self, x: Array, turned: bool = False) -> tuple[Array, Array]:
+        """Return certified ends of t at each false-positive rate, shapes as x.
+
+        Not turned, the attacker claims P and Q is true; turned, the roles are exchanged.
+        """
+        low, high, _ = self._bracket(x, turned)
+        return low, high
+
+    def _bracket(self, x: Array, turned: bool) -> tuple[Array, Array, Array]:
+        """Return (low, high, the corner that low comes from) of t at each x."""
+        points = self.points(turned)
+        corners, values = floor_of(points)
+        lines = values + np.multiply.outer(x, corners)
+        which = np.argmin(lines, axis=-1)
+        low = np.min(lines, axis=-1) * (1 - 4 * _ULP)
+        high = np.min(points.high + np.multiply.outer(x, points.a), axis=-1) * (1 + 4 * _ULP)
+        high = np.minimum(high, gaussian_rate(x, self.cover))
+        return np.clip(low, x, 1.0), np.clip(high, x, 1.0), corners[which]
+
+    def symmetric_rates(self, x: Array) -> Array:
+        """Return upper ends of the smallest concave t that serves both orientations.
+
+        Its h is the larger of the two at each a; between known points chords are used.
+        """
+        first, second = self.points(False), self.points(True)
+        a = np.union1d(first.a, second.a)
+        high = np.maximum(*(np.interp(a, known.a, known.high) for known in (first, second)))
+        rates = np.min(high + np.multiply.outer(x, a), axis=-1) * (1 + 8 * _ULP)
+        return np.asarray(np.clip(np.minimum(rates, gaussian_rate(x, self.cover)), x, 1.0))
+
+    def advantage(self) -> tuple[float, float]:
+        """Return certified ends of delta at epsilon 0, the same in both orientations."""
+        ends = [half.ends(0.0) for half in (self.near, self.far)]
+        high = min(high for _, high in ends)
+        return min(max(low for low, _ in ends), high), high
+
+    def refine(self, x: Array) -> str:
+        """Ask until every rate is narrow enough; return why it is not, or nothing."""
+        within = x[x > 0] if math.isfinite(self.cover) else x
+        small = float(np.min(within, initial=1.0))
+        target = max(0.25 * self.tolerance * small, 0.5 * _SMALL)
+        reached = [half.reach(target) for half in self.halves]
+        before = 0
+        while before < len(self.near.known) + len(self.far.known) < _MOST:
+            before = len(self.near.known) + len(self.far.known)
+            wanted = self._wanted(x, False) | self._wanted(x, True)
+            for half, epsilon in sorted(wanted, key=lambda new: (new[0] is self.far, new[1])):
+                half.ask_apart(epsilon)
+        done = all(not len(self._open(x, turned)) for turned in (False, True))
+        return "" if done else _STUCK + ("" if all(reached) else ": some loss is too large")
+
+    def _open(self, x: Array, turned: bool) -> Array:
+        """Return corners a that keep some rate's bracket too wide."""
+        low, high, corner = self._bracket(x, turned)
+        gap = high - low
+        return corner[(gap > self.tolerance * high) & (gap > _SMALL)]
+
+    def _wanted(self, x: Array, turned: bool) -> set[tuple[Half, float]]:
+        near, far = (self.far, self.near) if turned else (self.near, self.far)
+        found: set[tuple[Half, float]] = set()
+        for corner in np.unique(self._open(x, turned)):
+            half = near if corner >= 1.0 else far
+            epsilon = abs(math.log(corner)) if corner > 0 else math.inf
+            asked = _between(sorted(half.known), epsilon)
+            if asked is not None:
+                found.add((half, asked))
+        return found
+
+
+def gaussian_rate(x: Array, mu: float) -> Array:
+    """Return the true-positive rates of N(mu, 1) against N(0, 1) at x, rounded up; 1 for inf."""
+    if math.isinf(mu):
+        return np.ones(x.shape)
+    return np.asarray(ndtr(ndtri(x) + mu) * (1 + 1e-11))
+
+
+def _between(known: list[float], epsilon: float) -> float | None:
+    """Return a new point near epsilon that keeps clear of the known ones, or None."""
+    index = int(np.searchsorted(known, epsilon))
+    if index == len(known):
+        step = known[-1] - known[-2] if len(known) > 1 else 1.0
+        wanted = min(max(epsilon, known[-1] + 0.5 * step), known[-1] + 2.0 * step, _LARGEST)
+        return wanted if wanted > known[-1] else None
+    low, high = known[max(index - 1, 0)], known[max(index, 1)]
+    room = 0.15 * (high - low)
+    wanted = min(max(epsilon, low + room), high - room)
+    return wanted if low < wanted < high and room > _APART * (1.0 + high) else None
+
+
+def gaussian_ends(sandwich: Sandwich, slack: float) -> tuple[float, float]:
+    """Return certified ends of the smallest mu with t <= t_mu + slack at every rate.
+
+    t_mu is the trade-off of N(mu, 1) against N(0, 1). Both orientations count. The upper end is the
+    curve's own ``gaussian_cover`` without slack, or where delta does not fall to the slack.
+    """
+    halves = sandwich.halves
+    high = sandwich.cover
+    if slack == 0.0 or not all([half.reach(slack) for half in halves]):
+        return min(gaussian_floor(sandwich, slack), high), high
+    for _ in range(_PASSES):
+        low = gaussian_floor(sandwich, slack)
+        found = [_chord_mus(half.points(), slack) for half in halves]
+        high = min(float(max(mus.max() for mus, _ in found)), sandwich.cover)
+        if high - low <= sandwich.tolerance * high:
+            break
+        enough = low * (1.0 + sandwich.tolerance) + 1e-12
+        asked = [
+            _split(half, ends[mus > enough])
+            for half, (mus, ends) in zip(halves, found, strict=True)
+        ]
+        if not any(asked):
+            break
+    return min(low, high), high
+
+
+def _split(half: Half, chords: Array) -> bool:
+    """Ask in the middle of each chord (two values of a); tell whether anything is new."""
+    before = len(half.known)
+    for first, last in np.log(chords):
+        half.ask_apart(0.5 * (first + last))
+    return len(half.known) > before
+
+
+def lower_hull(points: Points) -> tuple[Array, Array]:
+    """Return the corners (a, value) of the largest convex function below the upper ends.
+
+    h is convex, so it lies below the hull.
+    """
+    kept: list[int] = []
+    a, high = points.a, points.high
+    for i in range(len(a)):
+        while len(kept) > 1 and _is_above(a, high, kept[-2], kept[-1], i):
+            kept.pop()
+        kept.append(i)
+    return a[kept], high[kept]
+
+
+def _is_above(a: Array, value: Array, first: int, middle: int, last: int) -> bool:
+    """Return whether the middle point lies on or above the chord of the others."""
+    rise = (value[middle] - value[first]) * (a[last] - a[first])
+    return bool(rise >= (value[last] - value[first]) * (a[middle] - a[first]))
+
+
+def _chord_mus(points: Points, slack: float) -> tuple[Array, Array]:
+    """Return, for each chord of the hull, a mu whose h plus the slack lies above it, and its ends.
+
+    The line 1 - b - a x lies below the h of every mu with f_mu(x) <= b.
+    """
+    a, high = lower_hull(points)
+    x = -np.diff(high) / np.diff(a)
+    rate = np.minimum((high[:-1] + a[:-1] * x) * (1 + 4 * _ULP), 1.0)
+    mus = _mu(x * (1 - 4 * _ULP), rate - slack, up=True)
+    return np.append(mus, 0.0), np.stack([a, np.append(a[1:], a[-1])], axis=1)
+
+
+def _mu(x: Array, rate: Array, up: bool) -> Array:
+    """Return the mu of an attacker with false-positive rate x and true-positive rate ``rate``."""
+    with np.errstate(invalid="ignore"):
+        gap = np.where(rate > x, ndtri(np.clip(rate, 0.0, 1.0)) - ndtri(np.clip(x, 0.0, 1.0)), 0.0)
+    pad = 1e-12 * (1.0 + np.abs(gap))
+    return np.maximum(np.where(np.isfinite(gap), gap + (pad if up else -pad), gap), 0.0)
+
+
+def gaussian_floor(sandwich: Sandwich, slack: float) -> float:
+    """Return a certified lower end of the smallest mu with t <= t_mu + slack, from known attacks.
+
+    The attacks are at the rates of the known chords and at ``_ATTACKS``.
+    """
+    best = 0.0
+    for turned in (False, True):
+        a, _, high = sandwich.points(turned)
+        x = np.concatenate([_ATTACKS, -np.diff(high) / np.diff(a)])
+        x = x[(x > 0) & (x < 1)]
+        low, _ = sandwich.rates(x, turned)
+        best = max(best, float(np.max(_mu(x, low - slack, up=False), initial=0.0)))
+    return best
+
+
+@functools.singledispatch
+def gaussian_cover(curve: Curve) -> float:
+    """Return a mu such that N(mu, 1) against N(0, 1) dominates the curve at every rate, or inf.
+
+    Sampled: post-processing (replace the output by a draw of Q). Mixtures: the worst label
+    (an allocated epoch: the round).
+    Compositions: mu adds in squares. Fold: the worse half. Gaussian mixtures: couple the
+    components in their order. Laplace: exact, -2 Phi^-1(exp(-s/2) / 2).
+    """
+    return math.inf
+
+
+@gaussian_cover.register
+def _(curve: Gdp) -> float:
+    return curve.mu
+
+
+@gaussian_cover.register
+def _(curve: Allocated) -> float:
+    return curve.mu
+
+
+@gaussian_cover.register
+def _(curve: LaplacePair) -> float:
+    return float(-2.0 * ndtri(0.5 * math.exp(-0.5 * curve.shift))) * (1 + 1e-12) + _ULP
+
+
+@gaussian_cover.register
+def _(curve: GaussianMix) -> float:
+    return _farthest(sorted_weights(curve.p), sorted_weights(curve.q)) / curve.std * (1 + _ULP)
+
+
+def sorted_weights(mixture: tuple[tuple[float, float], ...]) -> list[tuple[float, float]]:
+    """Return (cumulated weight, mean) by increasing mean; the last weight is 1."""
+    ordered = sorted(mixture, key=lambda component: component[1])
+    edges = np.cumsum([weight for weight, _ in ordered])
+    edges[-1] = 1.0
+    return [(float(edge), mean) for edge, (_, mean) in zip(edges, ordered, strict=True)]
+
+
+def _farthest(p: list[tuple[float, float]], q: list[tuple[float, float]]) -> float:
+    """Return the largest distance between components that the coupling by order pairs."""
+    i, j, far = 0, 0, 0.0
+    while i < len(p) and j < len(q):
+        far = max(far, abs(p[i][1] - q[j][1]))
+        step = (p[i][0] <= q[j][0], q[j][0] <= p[i][0])
+        i, j = i + step[0], j + step[1]
+    return far
+
+
+@gaussian_cover.register
+def _(curve: Swapped) -> float:
+    return gaussian_cover(curve.curve)
+
+
+@gaussian_cover.register
+def _(curve: Sampled) -> float:
+    return gaussian_cover(curve.inner)
+
+
+@gaussian_cover.register
+def _(curve: Fold) -> float:
+    return max(gaussian_cover(curve.up), gaussian_cover(curve.down))
+
+
+@gaussian_cover.register
+def _(curve: Mix) -> float:
+    return max(gaussian_cover(part) for _, part in curve.parts)
+
+
+@gaussian_cover.register
+def _(curve: Composed) -> float:
+    return math.hypot(*(math.sqrt(n) * gaussian_cover(part) for part, n in curve.parts))

@@ -1,0 +1,1 @@
+"""From a budget to an audited run: jobs, sweeps, the demonstration."""

@@ -1,0 +1,141 @@
+"""The main job: one budget, four methods, real data, ledgers, audits and a report."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from ..audit import RunRecord, report
+from ..audit.words import guarantee
+from ..errors import refuse
+from .experiment import Experiment
+from .jobs import TITLES
+from .progress import Steps
+
+
+@dataclass(frozen=True)
+class DemoOutcome:
+    """What the demo did."""
+
+    experiments: dict[str, Experiment]
+    """By method; one budget, so one noise multiplier."""
+    records: dict[str, RunRecord]
+    """By method."""
+    report: Path
+    ledgers: Path
+
+    @property
+    def one(self) -> Experiment:
+        """A private experiment: what it says of the budget holds for all."""
+        return next(e for e in self.experiments.values() if e.job.knob is not None)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the outcome as plain JSON values."""
+        one = self.one
+        return {
+            "data": one.job.data.name,
+            "budget": {"epsilon": one.epsilon, "delta": one.delta},
+            "noise_multiplier": one.setting,
+            "rounds": one.job.rounds,
+            "runs": {method: _row(record) for method, record in self.records.items()},
+            "report": str(self.report),
+            "ledgers": str(self.ledgers),
+        }
+
+
+def _row(record: RunRecord) -> dict[str, Any]:
+    found = record.audit
+    return {
+        "accuracy": record.accuracy[-1],
+        "upload_bytes": record.upload_bytes,
+        "epsilon": None if found is None or found.void else [found.bound.lower, found.bound.upper],
+        "verdict": None if found is None else str(found.verdict),
+    }
+
+
+def run_demo(
+    experiments: dict[str, Experiment], output: Path, ledgers: Path | None = None
+) -> DemoOutcome:
+    """Calibrate, train every method, audit every ledger, write the report.
+
+    Args:
+        experiments: by method, on one data set with one budget.
+        output: where the page goes.
+        ledgers: folder for the ledgers, new or empty; None for a new one beside the page.
+
+    Raises:
+        ParameterError: ``output`` or ``ledgers`` cannot be used.
+    """
+    folder = _folder(output, ledgers)
+    records: dict[str, RunRecord] = {}
+    with Steps() as steps:
+        with steps.step("calibrating the noise"):
+            experiments = _at_one_level(experiments)
+        for method, experiment in experiments.items():
+            with steps.rounds(f"training {TITLES[method]}", experiment.job.rounds) as tick:
+                path = folder / f"{method}.ledger"
+                records[method] = experiment.run(ledger_path=path, on_round=tick)
+        with steps.step("writing the report"):
+            named = {TITLES[method]: record for method, record in records.items()}
+            data = next(iter(experiments.values())).job.data.name
+            page = report(named, output, title=f"Private federated learning on {data}")
+    return DemoOutcome(experiments, records, page, folder)
+
+
+def _at_one_level(experiments: dict[str, Experiment]) -> dict[str, Experiment]:
+    """Calibrate once: sparsifying and the clip norm cancel out of the privacy loss."""
+    level = next(e for e in experiments.values() if e.job.knob is not None).setting
+    return {
+        method: each if each.job.knob is None else replace(each, level=level)
+        for method, each in experiments.items()
+    }
+
+
+def _folder(output: Path, ledgers: Path | None) -> Path:
+    """Return an empty folder for the ledgers; earlier runs are never overwritten."""
+    if output.suffix.lower() != ".html" or not output.parent.is_dir():
+        refuse("output", str(output), "be a .html file in an existing folder")
+    if ledgers is not None:
+        if ledgers.exists() and any(ledgers.iterdir()):
+            refuse("ledgers", str(ledgers), "be a new or empty folder")
+        ledgers.mkdir(parents=True, exist_ok=True)
+        return ledgers
+    number = 1
+    while (folder := output.with_name(f"{output.stem}-ledgers-{number}")).exists():
+        number += 1
+    folder.mkdir()
+    return folder
+
+
+def table(outcome: DemoOutcome) -> None:
+    """Print the outcome for a person."""
+    from rich.console import Console
+    from rich.table import Table
+
+    experiment, console = outcome.one, Console(highlight=False)
+    console.print(
+        f"\nBudget: epsilon = {experiment.epsilon:g}, delta = {experiment.delta:g}, client level, "
+        f"{experiment.adjacency!s}, {experiment.observer!s}. "
+        f"Noise multiplier {experiment.setting:.4g}, {experiment.job.rounds} rounds, "
+        f"{experiment.job.data.population} clients.\n",
+        markup=False,
+    )
+    rows = Table("method", "accuracy", "uploaded", "epsilon, certified", "verdict", box=None)
+    for method, record in outcome.records.items():
+        found = record.audit
+        interval = "no guarantee"
+        if found is not None and not found.void:
+            interval = f"[{', '.join(found.bound.ends(5))}]"
+        rows.add_row(
+            TITLES[method],
+            f"{100 * record.accuracy[-1]:.1f} %",
+            f"{(record.upload_bytes or 0) / 1e6:.2f} MB",
+            interval.replace("[", r"\["),
+            "not private" if found is None else found.statement,
+        )
+    console.print(rows)
+    private = [record.audit for record in outcome.records.values() if record.audit is not None]
+    if private:
+        console.print("\n" + guarantee(private[0]), markup=False)
+    console.print(f"\nReport: {outcome.report}\nLedgers: {outcome.ledgers}", markup=False)

@@ -1,0 +1,224 @@
+"""A user's own data and model, as named on the command line."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import sys
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from ..errors import ParameterError, refuse
+from ..training.data import FederatedData, Indices, partition_by_label, partition_iid
+from ..training.models import ModelFactory
+from ..training.optimise import FlatModel, LocalSGD
+
+NEEDED = ("features", "labels", "test_features", "test_labels")
+OPTIONAL = ("clients", "public_features", "public_labels")
+MOST_CLASSES = 10**6
+"""What is beyond is no number of a class; it would be the model's number of outputs."""
+SAVE = "write it with numpy.savez(path, features=..., labels=..., clients=..., test_features=...)"
+
+
+def read_npz(
+    path: str | Path,
+    *,
+    clients: int | None = None,
+    classes_per_client: int | None = None,
+    seed: int = 0,
+) -> FederatedData:
+    """Return the data set in a file of ``numpy.savez``; nothing in it is executed.
+
+    The arrays are ``features`` (first axis the records, any numbers), ``labels`` (classes from 0),
+    ``test_features``, ``test_labels``; ``clients`` says of every record whose it is, by a number or
+    a name; ``public_features`` and ``public_labels`` belong to no client. There are as many
+    classes as the largest label says, so the labels together must be public knowledge.
+
+    Args:
+        path: the file.
+        clients: into how many clients to split the records of a file without ``clients``.
+        classes_per_client: None for an even split, else see ``data.partition_by_label``.
+        seed: of the split, which is public.
+
+    Raises:
+        ParameterError: no such file, not of this kind, an array missing or unfit, or a split asked
+            for where the file says whose the records are.
+    """
+    arrays = _arrays(Path(path))
+    owners = arrays.pop("clients", None)
+    labels = {name: _classes(name, arrays[name]) for name in arrays if name.endswith("labels")}
+    if owners is not None:
+        if clients is not None or classes_per_client is not None:
+            given = (clients, classes_per_client)
+            refuse("clients, classes_per_client", given, f"be left out: {path} names the clients")
+        rows = _owned(owners, len(labels["labels"]))
+    elif clients is None:
+        refuse("clients", None, f"be given: {path} has no array 'clients'", "say how many")
+    elif classes_per_client is None:
+        rows = partition_iid(len(labels["labels"]), clients, seed=seed)
+    else:
+        truth = labels["labels"].numpy()
+        rows = partition_by_label(truth, clients, classes_per_client=classes_per_client, seed=seed)
+    features = {name: _inputs(name, arrays[name]) for name in arrays if name not in labels}
+    return FederatedData(
+        name=Path(path).name,
+        clients=rows,
+        num_classes=max(2, 1 + max(int(part.max()) for part in labels.values())),
+        **features,
+        **labels,
+    )
+
+
+def _arrays(path: Path) -> dict[str, NDArray[Any]]:
+    try:
+        with open(path, "rb") as file:
+            content = np.load(file, allow_pickle=False)
+            zipped = isinstance(content, np.lib.npyio.NpzFile)
+            names = list(content.files) if zipped else []
+            arrays = dict(content) if zipped else {}
+    except FileNotFoundError:
+        refuse("data", str(path), "be a file that is there", SAVE)
+    except Exception as error:  # a damaged file raises whatever its reader stumbled on
+        reason = _first_line(error)
+        refuse("data", str(path), f"be a readable file of numpy.savez ({reason})", SAVE)
+    if len(names) > len(arrays):
+        refuse("data", str(path), "hold no two arrays of one name", SAVE)
+    broken = [name for name, value in arrays.items() if not isinstance(value, np.ndarray)]
+    if broken:
+        refuse("data", broken[0], "be an array of numpy", SAVE)
+    missing = [name for name in NEEDED if name not in arrays]
+    unknown = [name for name in arrays if name not in (*NEEDED, *OPTIONAL)]
+    if missing:
+        refuse("data", str(path), f"hold an array {missing[0]!r}", SAVE)
+    if unknown:
+        rule = f"hold no arrays but {', '.join((*NEEDED, *OPTIONAL))}"
+        refuse("data", unknown[0], rule, "leave it out or rename it")
+    return arrays
+
+
+def _inputs(name: str, values: NDArray[Any]) -> Tensor:
+    if values.dtype.kind not in "fiub" or values.ndim < 2:
+        got = f"{values.dtype} of shape {values.shape}"
+        refuse(name, got, "be numbers, first axis the records, then each one's inputs")
+    if values.size and np.abs(values.astype(np.float64)).max() > np.finfo(np.float32).max:
+        refuse(name, "a number beyond single precision", "be scaled")
+    return torch.from_numpy(values.astype(np.float32))
+
+
+def _classes(name: str, values: NDArray[Any]) -> Tensor:
+    if values.dtype.kind not in "iub" or values.ndim != 1 or not len(values):
+        got = f"{values.dtype} of shape {values.shape}"
+        way_out = "number the classes from 0, as numpy.unique(labels, return_inverse=True)[1] does"
+        refuse(name, got, "be integers, one for each record", way_out)
+    low, high = int(values.min()), int(values.max())
+    if low < 0 or high >= MOST_CLASSES:
+        refuse(name, (low, high), f"lie from 0 to {MOST_CLASSES - 1}", "number the classes from 0")
+    return torch.from_numpy(values.astype(np.int64))
+
+
+def _owned(owners: NDArray[Any], records: int) -> tuple[Indices, ...]:
+    """Return each client's rows, clients in the order of their numbers or names."""
+    if owners.dtype.kind not in "iuUS" or owners.shape != (records,):
+        got = f"{owners.dtype} of shape {owners.shape}"
+        refuse("clients", got, f"be a number or a name for each of the {records} records")
+    of = np.unique(owners, return_inverse=True)[1]
+    order = np.argsort(of, kind="stable")
+    return tuple(np.split(order, np.flatnonzero(np.diff(of[order])) + 1))
+
+
+def model_at(place: str) -> ModelFactory:
+    """Return the function that builds the user's module.
+
+    Args:
+        place: "FILE.py:NAME" or "package.module:NAME"; the code there is run, and may import what
+            lies beside the file, or in the folder that the command is run in. NAME is called
+            without arguments and must return a module, or is a subclass of ``nn.Module`` that can
+            be made without arguments.
+
+    Raises:
+        ParameterError: nothing there, or it cannot be called.
+    """
+    source, _, name = place.rpartition(":")
+    if not source or not name.isidentifier():
+        refuse("model", place, "be FILE.py:NAME or package.module:NAME")
+    with torch.random.fork_rng(devices=[]):
+        try:
+            module = _run(Path(source)) if source.endswith(".py") else _imported(source)
+        except FileNotFoundError:
+            refuse("model", place, "name a file that is there")
+        except (Exception, SystemExit) as error:
+            reason = f"{type(error).__name__}: {_first_line(error)}"
+            refuse("model", place, f"be code that runs ({reason})")
+    found = getattr(module, name, None)
+    if not callable(found) or isinstance(found, nn.Module):
+        rule = f"name a function in {source} that builds the module"
+        refuse("model", place, rule, f"there is {'no' if found is None else 'another'} {name!r}")
+    return found  # type: ignore[no-any-return]
+
+
+def _run(path: Path) -> ModuleType:
+    """Run a file as a module of its own name; classes in it find their module by that name."""
+    if not path.is_file():
+        raise FileNotFoundError(path)
+    spec = importlib.util.spec_from_file_location(f"fedprivacy_model_{path.stem}", path)
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module
+    _beside(path.resolve().parent)
+    spec.loader.exec_module(module)
+    return module
+
+
+def _imported(name: str) -> ModuleType:
+    _beside(Path.cwd())
+    return importlib.import_module(name)
+
+
+def _beside(folder: Path) -> None:
+    if str(folder) not in sys.path:
+        sys.path.insert(0, str(folder))
+
+
+def _first_line(error: BaseException) -> str:
+    return str(error).splitlines()[0][:200] if str(error) else type(error).__name__
+
+
+def check_model(model: ModelFactory, data: FederatedData) -> None:
+    """Build a model, and train and evaluate two small clients made of the data's test records.
+
+    Raises:
+        ParameterError: it is no module, cannot be trained as a client trains it, or does not return
+            one number for each class.
+    """
+    features, labels = data.test_features[:3].clone(), data.test_labels[:3]
+    shape, wanted = tuple(features.shape[1:]), (len(features), data.num_classes)
+    owners = [np.arange(len(labels))] * 2
+    with torch.random.fork_rng(devices=[]):
+        try:
+            module: object = model()
+        except (Exception, SystemExit) as error:
+            refuse("model", type(error).__name__, f"be built without arguments ({error})")
+        if not isinstance(module, nn.Module):
+            refuse("model", type(module).__name__, "build an nn.Module")
+        name = type(module).__name__
+        flat = FlatModel(module, torch.device("cpu"))
+        plan = LocalSGD(steps=1).schedule(owners, np.random.default_rng(0))
+        try:
+            with torch.no_grad():
+                outputs = flat.module(features.clone())
+            if not isinstance(outputs, Tensor) or tuple(outputs.shape) != wanted:
+                got = tuple(outputs.shape) if isinstance(outputs, Tensor) else type(outputs)
+                refuse("model's output", got, f"have shape (records, {data.num_classes} classes)")
+            flat.updates(flat.flatten(), (features, labels), plan, 0.1)
+            flat.evaluate(flat.flatten(), features, labels)
+        except ParameterError:
+            raise
+        except Exception as error:
+            reason = f"{type(error).__name__}: {_first_line(error)}"
+            refuse("model", name, f"train on inputs of shape {shape} a record ({reason})")

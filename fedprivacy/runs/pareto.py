@@ -1,0 +1,481 @@
+"""Settings against each other: which are worth their epsilon in accuracy, bytes, time or error.
+
+A setting *dominates* another if its certified epsilon, rounded up as it is shown, and every cost of
+it are at least as good, and one of them is better. What nothing dominates is the **front**: whoever
+picks a setting off it pays for nothing.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import dataclass
+from decimal import ROUND_CEILING
+from os import PathLike
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ..audit.account import account
+from ..bound import Bound, shown
+from ..errors import (
+    UnsupportedCombination,
+    integer,
+    listed,
+    member,
+    non_negative,
+    open_unit,
+    refuse,
+)
+from ..ledger import Ledger
+from ..questions.epsilon import Accountable
+from ..questions.epsilon import epsilon as epsilon_of
+from ..relations import Adjacency, Observer
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+Source = Accountable | Ledger | str | PathLike[str]
+"""What can be accounted: a mechanism, an open ledger, or a ledger's path."""
+
+Cost = float | Mapping[str, float]
+"""One cost, called "cost", or several by name."""
+
+Runs = Mapping[Any, Any] | Iterable[tuple[Any, Any]]
+"""Label -> source, or label -> (source, cost)."""
+
+DIGITS = 5
+"""Digits of an epsilon that are compared and shown, where nothing else is asked."""
+
+_NO_COST = "cost"
+_MOST_NAMES = 12
+"""A front of more settings than this is drawn without numbers and names."""
+_WIDE = 30.0
+"""Epsilons and costs that differ by more than this factor are drawn on a logarithmic axis."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Setting:
+    """One setting of a comparison.
+
+    Attributes:
+        label: what the setting was called: any value, or a mapping of parameters.
+        bound: its certified epsilon; None where no theorem gives one.
+        costs: (name, value) pairs, in the order of ``Pareto.costs``.
+        refused: why the setting takes no part; empty where it does.
+        on_front: whether no other setting dominates it.
+    """
+
+    label: Any
+    bound: Bound | None
+    costs: tuple[tuple[str, float], ...]
+    refused: str = ""
+    on_front: bool = False
+
+    @property
+    def epsilon(self) -> float:
+        """The certified epsilon that may be published; inf where there is none."""
+        return math.inf if self.bound is None else self.bound.upper
+
+    @property
+    def name(self) -> str:
+        """The label in words."""
+        return in_words(self.label)
+
+    def cost(self, name: str) -> float:
+        """Return the cost of that name."""
+        return dict(self.costs)[name]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the setting as plain JSON values."""
+        return {
+            "setting": self.name,
+            "epsilon": None if self.bound is None else self.bound.to_dict(),
+            "costs": {key: value if math.isfinite(value) else None for key, value in self.costs},
+            "refused": self.refused,
+            "on_front": self.on_front,
+        }
+
+
+@dataclass(frozen=True, kw_only=True)
+class Pareto:
+    """What a comparison found.
+
+    Attributes:
+        settings: every setting, in the order given.
+        costs: the names of the costs.
+        maximise: the costs of which more is better.
+        delta: at which the epsilons are certified.
+        adjacency: how neighbouring data sets differ.
+        observer: who looks.
+        budget: the epsilon that ``best`` stays within; None for any.
+        digits: how many of an epsilon are compared and shown.
+    """
+
+    settings: tuple[Setting, ...]
+    costs: tuple[str, ...]
+    maximise: frozenset[str]
+    delta: float
+    adjacency: Adjacency
+    observer: Observer
+    budget: float | None = None
+    digits: int = DIGITS
+
+    @property
+    def front(self) -> tuple[Setting, ...]:
+        """The settings that no other dominates, by rising epsilon."""
+        return tuple(sorted((s for s in self.settings if s.on_front), key=lambda s: s.epsilon))
+
+    @property
+    def refused(self) -> tuple[Setting, ...]:
+        """The settings that take no part; each says why."""
+        return tuple(setting for setting in self.settings if setting.refused)
+
+    def best(self, cost: str | None = None, *, epsilon: float | None = None) -> Setting | None:
+        """Return the setting with the best cost within a budget.
+
+        Args:
+            cost: which cost; None for the first.
+            epsilon: the budget; None for ``self.budget``, and for any epsilon without one.
+
+        Returns:
+            The setting, of equal ones one of the front, and of these the most private; None where
+            none is within the budget.
+
+        Raises:
+            ParameterError: an unknown cost, or a budget that is not a finite number from 0.
+        """
+        name = self.costs[0] if cost is None else cost
+        if name not in self.costs:
+            refuse("cost", name, f"be one of {listed(self.costs)}")
+        limit = self.budget if epsilon is None else non_negative(epsilon=epsilon)
+        sign = -1.0 if name in self.maximise else 1.0
+        taking = (s for s in self.settings if not s.refused)
+        within = [s for s in taking if limit is None or s.epsilon <= limit]
+        return min(
+            within, key=lambda s: (sign * s.cost(name), not s.on_front, s.epsilon), default=None
+        )
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the comparison as plain JSON values."""
+        best = {name: self.best(name) for name in self.costs}
+        return {
+            "delta": self.delta,
+            "adjacency": str(self.adjacency),
+            "observer": str(self.observer),
+            "budget": self.budget,
+            "costs": list(self.costs),
+            "maximise": sorted(self.maximise),
+            "settings": [setting.to_dict() for setting in self.settings],
+            "front": [setting.name for setting in self.front],
+            "best": {name: None if s is None else s.name for name, s in best.items()},
+        }
+
+    def table(self) -> str:
+        """Return the comparison as text: the front first, then what is dominated or refused."""
+        head = ["", "epsilon", *(f"{c} (more)" if c in self.maximise else c for c in self.costs)]
+        taking = [setting for setting in self.settings if not setting.refused]
+        ordered = sorted(taking, key=lambda s: (not s.on_front, s.epsilon))
+        rows = [[*_cells(setting, self.digits), setting.name] for setting in ordered]
+        lines = _aligned([[*head, "setting"], *rows])
+        reasons = dict.fromkeys(setting.refused for setting in self.refused)
+        for reason in reasons:
+            names = "; ".join(s.name for s in self.refused if s.refused == reason)
+            lines.append(f"refused: {names}: {reason}")
+        where = f"epsilon at delta = {self.delta:g} ({self.adjacency}, {self.observer}), rounded up"
+        return "\n".join([f"{where}; * is on the front", *lines, *self._budget_lines()])
+
+    def _budget_lines(self) -> list[str]:
+        if self.budget is None:
+            return []
+        lines = []
+        for name in self.costs:
+            best = self.best(name)
+            found = "none" if best is None else f"{best.name} ({name} = {best.cost(name):g})"
+            lines.append(f"best {name} within epsilon = {self.budget:g}: {found}")
+        return lines
+
+    def plot(self, path: str | PathLike[str]) -> Path:
+        """Write a picture; the file name's ending is the format.
+
+        There is one panel for each cost that is not the same for all settings.
+
+        Raises:
+            ParameterError: every setting was refused, or an ending that is no format.
+            OSError: the file cannot be written.
+        """
+        from matplotlib.figure import Figure
+        from matplotlib.lines import Line2D
+
+        if len(self.refused) == len(self.settings):
+            refuse("settings", [s.name for s in self.refused], "hold one that was not refused")
+        named = self.front if len(self.front) <= _MOST_NAMES else ()
+        costs = [name for name in self.costs if len(set(self._drawn(name))) > 1] or self.costs
+        size = 5.6 * len(costs), 3.6 + 0.17 * len(named)
+        figure = Figure(figsize=size, layout="constrained")
+        check_picture(path)
+        panels = figure.subplots(1, len(costs), squeeze=False)[0]
+        for name, axes in zip(costs, panels, strict=True):
+            _draw(axes, self, name, named)
+        handles, words = panels[0].get_legend_handles_labels()
+        for number, setting in enumerate(named, start=1):
+            handles.append(Line2D([], [], linestyle="none"))
+            words.append(f"{number}: {setting.name}")
+        figure.legend(handles, words, loc="outside lower left", frameon=False, fontsize=8)
+        figure.savefig(path, dpi=150)
+        return Path(path)
+
+    def _drawn(self, name: str) -> list[float]:
+        """Return a cost of every setting that takes part."""
+        return [setting.cost(name) for setting in self.settings if not setting.refused]
+
+
+def check_picture(path: str | PathLike[str]) -> None:
+    """Raise ParameterError unless a picture can be written there, before much is done for it."""
+    from matplotlib.backend_bases import FigureCanvasBase
+
+    kinds = FigureCanvasBase.get_supported_filetypes()
+    if Path(path).suffix.removeprefix(".") not in kinds:
+        refuse("path", str(path), f"end in one of {listed(kinds)}")
+    if not Path(path).absolute().parent.is_dir():
+        refuse("path", str(path), "be in a folder that is there")
+
+
+def pareto(
+    runs: Runs,
+    *,
+    delta: float,
+    adjacency: Adjacency | str,
+    observer: Observer | str = Observer.AGGREGATE,
+    cost: Callable[[Any], Cost] | None = None,
+    maximise: Collection[str] | str = (),
+    epsilon: float | None = None,
+    accountant: str = "pld",
+    tolerance: float = 1e-3,
+    digits: int = DIGITS,
+) -> Pareto:
+    """Compare settings by certified epsilon and by what they cost.
+
+    Args:
+        runs: label -> source, or label -> (source, cost); a mapping, or pairs where a label is a
+            plain dict of parameters. A source is a mechanism, a ledger or a ledger's path.
+        delta: in (0, 1).
+        adjacency: how neighbouring data sets differ; the same for all settings.
+        observer: who looks; the same for all settings.
+        cost: label -> cost, for sources given without one. A cost is a number (its name is then
+            "cost") or numbers by name: loss, a W2 distance, seconds, bytes.
+        maximise: the costs of which more is better, such as accuracy.
+        epsilon: a budget for ``best`` and the table.
+        accountant: "pld", "rdp" or "advanced".
+        tolerance: wanted width of each interval.
+        digits: epsilons are compared rounded up to so many digits: settings that differ by less
+            are equally private.
+
+    Returns:
+        A Pareto. Epsilons are certified upper ends, so the front compares what may be published;
+        two settings closer than their intervals are wide may really be the other way round. A
+        setting that no theorem covers, whose epsilon is infinite, or with a cost that is not
+        finite is kept, said to be refused, and takes no part.
+
+    Raises:
+        ParameterError: a value that breaks its rule, settings with different costs or units.
+        LedgerError: a ledger that cannot be read.
+
+    >>> import fedprivacy as fp
+    >>> found = fp.pareto(
+    ...     {z: fp.Gaussian(noise_multiplier=z) * 100 for z in (5.0, 10.0, 20.0)},
+    ...     cost=lambda z: z, delta=1e-5, adjacency="add_remove", epsilon=5.0,
+    ... )
+    >>> found.best().label, [setting.label for setting in found.front]
+    (10.0, [20.0, 10.0, 5.0])
+    """
+    facts = member(Adjacency, adjacency=adjacency), member(Observer, observer=observer)
+    at = open_unit(delta=delta)
+    budget = None if epsilon is None else non_negative(epsilon=epsilon)
+    rounded = integer(1, digits=digits)
+    given = _split(runs, cost)
+    names = _cost_names(given)
+    more = frozenset([maximise] if isinstance(maximise, str) else maximise)
+    if not more <= set(names):
+        refuse("maximise", sorted(more - set(names)), f"name costs, of {listed(names)}")
+
+    def judged(label: Any, source: Source, costs: dict[str, float]) -> Setting:
+        pairs = tuple((name, costs[name]) for name in names)
+        endless = [name for name, value in pairs if not math.isfinite(value)]
+        try:
+            bound = _epsilon(source, at, *facts, accountant, tolerance)
+        except UnsupportedCombination as problem:
+            return Setting(label=label, bound=None, costs=pairs, refused=str(problem))
+        reason = f"its {endless[0]} is not finite" if endless else ""
+        if math.isinf(bound.upper):
+            reason = "no finite epsilon is certified"
+        return Setting(label=label, bound=bound, costs=pairs, refused=reason)
+
+    settings = [judged(*one) for one in given]
+    _check_units(settings)
+    return Pareto(
+        settings=tuple(_with_front(settings, more, rounded)),
+        costs=names,
+        maximise=more,
+        delta=at,
+        adjacency=facts[0],
+        observer=facts[1],
+        budget=budget,
+        digits=rounded,
+    )
+
+
+def _split(
+    runs: Runs, cost: Callable[[Any], Cost] | None
+) -> list[tuple[Any, Source, dict[str, float]]]:
+    """Return (label, source, costs by name) of every setting."""
+    pairs = list(runs.items()) if isinstance(runs, Mapping) else list(runs)
+    if not pairs:
+        refuse("runs", runs, "hold at least one setting")
+    found = []
+    for pair in pairs:
+        if not (isinstance(pair, tuple) and len(pair) == 2):
+            refuse("runs", pair, "be a mapping, or (label, source) pairs")
+        label, source = pair
+        if isinstance(source, tuple) and len(source) == 2:
+            source, price = source
+        elif cost is not None:
+            price = cost(label)
+        else:
+            refuse("cost", cost, f"be given for {in_words(label)!r}", "or give (source, cost)")
+        found.append((label, source, _named(label, price)))
+    words = [in_words(label) for label, _, _ in found]
+    twice = {name for name in words if words.count(name) > 1}
+    if twice:
+        refuse("runs", sorted(twice)[0], "have labels that differ")
+    return found
+
+
+def _named(label: Any, price: Any) -> dict[str, float]:
+    named = dict(price) if isinstance(price, Mapping) else {_NO_COST: price}
+    if not named:
+        refuse("cost", price, f"hold at least one number for {in_words(label)!r}")
+    for name, value in named.items():
+        try:
+            named[name] = float(value)
+        except (TypeError, ValueError, OverflowError):
+            refuse(f"{name} of {in_words(label)!r}", value, "be a number")
+    return named
+
+
+def _cost_names(given: list[tuple[Any, Source, dict[str, float]]]) -> tuple[str, ...]:
+    names = tuple(given[0][2])
+    for label, _, costs in given:
+        if set(costs) != set(names):
+            refuse(f"cost of {in_words(label)!r}", sorted(costs), f"have the names {sorted(names)}")
+    return names
+
+
+def _epsilon(
+    source: Source,
+    delta: float,
+    adjacency: Adjacency,
+    observer: Observer,
+    accountant: str,
+    tolerance: float,
+) -> Bound:
+    facts: dict[str, Any] = {"adjacency": adjacency, "observer": observer}
+    how: dict[str, Any] = {"accountant": accountant, "tolerance": tolerance}
+    if isinstance(source, Ledger | str | PathLike):
+        return account(source, delta=delta, **facts, **how)
+    return epsilon_of(source, delta=delta, **facts, **how)
+
+
+def _check_units(settings: list[Setting]) -> None:
+    """Refuse settings that protect different units: their epsilons do not compare."""
+    stated: dict[Any, Setting] = {}
+    for setting in settings:
+        if setting.bound is not None and setting.bound.unit is not None:
+            stated.setdefault(setting.bound.unit, setting)
+    if len(stated) > 1:
+        words = " and ".join(f"{s.name!r} ({unit})" for unit, s in stated.items())
+        refuse("unit", words, "be the same for all settings", "compare the two units apart")
+
+
+def _with_front(settings: list[Setting], maximise: frozenset[str], digits: int) -> list[Setting]:
+    """Return the settings, those that nothing dominates marked."""
+    points = [
+        (
+            float(shown(s.epsilon, digits, ROUND_CEILING)),
+            *(-value if name in maximise else value for name, value in s.costs),
+        )
+        for s in settings
+    ]
+    taking = [point for point, s in zip(points, settings, strict=True) if not s.refused]
+
+    def dominated(point: tuple[float, ...]) -> bool:
+        return any(
+            other != point and all(a <= b for a, b in zip(other, point, strict=True))
+            for other in taking
+        )
+
+    return [
+        dataclasses.replace(setting, on_front=not setting.refused and not dominated(point))
+        for setting, point in zip(settings, points, strict=True)
+    ]
+
+
+def in_words(label: Any) -> str:
+    """Return a label as text; a mapping, a named tuple or a dataclass as ``name = value``."""
+    if dataclasses.is_dataclass(label) and not isinstance(label, type):
+        label = {f.name: getattr(label, f.name) for f in dataclasses.fields(label)}
+    elif hasattr(label, "_asdict"):
+        label = label._asdict()
+    if isinstance(label, Mapping):
+        return ", ".join(f"{name} = {value}" for name, value in label.items())
+    return str(label)
+
+
+def _cells(setting: Setting, digits: int) -> list[str]:
+    mark = "*" if setting.on_front else ""
+    costs = [f"{value:.6g}" for _, value in setting.costs]
+    return [mark, shown(setting.epsilon, digits, ROUND_CEILING), *costs]
+
+
+def _aligned(rows: list[list[str]]) -> list[str]:
+    """Return rows as lines, columns to the right, the last to the left."""
+    widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]) - 1)]
+    return [
+        "  ".join([*(cell.rjust(w) for cell, w in zip(row, widths, strict=False)), row[-1]])
+        for row in rows
+    ]
+
+
+def _draw(axes: Axes, found: Pareto, name: str, named: tuple[Setting, ...]) -> None:
+    """Draw one cost against epsilon; the line is the best cost that each budget buys."""
+    taking = [setting for setting in found.settings if not setting.refused]
+    off = [setting for setting in taking if not setting.on_front]
+    dots = [("dominated", off, "0.65"), ("front", list(found.front), "C0")]
+    for words, settings, colour in dots:
+        at = [s.epsilon for s in settings], [s.cost(name) for s in settings]
+        axes.plot(*at, "o", color=colour, markersize=5, label=words)
+    better = max if name in found.maximise else min
+    costs = [s.cost(name) for s in found.front]
+    reached = [better(costs[: i + 1]) for i in range(len(costs))]
+    axes.plot([s.epsilon for s in found.front], reached, "-", drawstyle="steps-post", color="C0")
+    if found.budget is not None:
+        axes.axvline(found.budget, color="0.3", linewidth=0.8, linestyle="--", label="budget")
+    for number, setting in enumerate(named, start=1):
+        at_dot = setting.epsilon, setting.cost(name)
+        offset = {"xytext": (5, 5), "textcoords": "offset points"}
+        axes.annotate(str(number), at_dot, fontsize=8, color="0.3", **offset)  # type: ignore[arg-type]
+    if _wide([s.epsilon for s in taking]):
+        axes.set_xscale("log")
+    if _wide(found._drawn(name)):
+        axes.set_yscale("log")
+    axes.margins(0.12)
+    axes.set(
+        xlabel=f"epsilon at delta = {found.delta:g} ({found.adjacency}, {found.observer})",
+        ylabel=name,
+    )
+    axes.grid(alpha=0.25)
+    axes.spines[["top", "right"]].set_visible(False)
+
+
+def _wide(values: list[float]) -> bool:
+    return min(values) > 0.0 and max(values) > _WIDE * min(values)

@@ -1,0 +1,78 @@
+"""Data sets and models by name, or from the user's own files."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from ..errors import listed, refuse
+from ..training.data import FederatedData, digits
+from ..training.fashion import fashion_mnist
+from ..training.models import ModelFactory, cnn, logistic, mlp
+from .own_data import check_model, model_at, read_npz
+
+DATA = ("digits", "fashion-mnist")
+"""Every data set that has a name; any other is a file."""
+
+CLIENTS = {"digits": 400, "fashion-mnist": 6000}
+"""How many share a data set where nobody says otherwise."""
+
+MODELS = ("logistic", "mlp", "cnn")
+"""Every model that has a name; any other is FILE.py:NAME."""
+
+
+def load_data(
+    data: str | FederatedData = "digits",
+    *,
+    data_dir: str | Path | None = None,
+    clients: int | None = None,
+    classes_per_client: int | None = None,
+) -> FederatedData:
+    """Return a data set, split among clients.
+
+    Args:
+        data: one of ``DATA``, a file that ``files.read_npz`` reads, ending in ".npz", or data that
+            are loaded and split already.
+        data_dir: see ``fashion.fashion_mnist``.
+        clients: how many share it; None for ``CLIENTS``, or for whom a file names.
+        classes_per_client: None for an even split, else see ``data.partition_by_label``.
+
+    Raises:
+        ParameterError: no such data, or a split that it does not allow.
+    """
+    if isinstance(data, FederatedData):
+        if clients is not None or classes_per_client is not None:
+            given = (clients, classes_per_client)
+            refuse("clients, classes_per_client", given, "be left out: the data are split")
+        return data
+    if data.endswith(".npz"):
+        return read_npz(data, clients=clients, classes_per_client=classes_per_client)
+    if data not in DATA:
+        refuse("data", data, f"be one of {listed(DATA)}, or a file that ends in .npz")
+    count = CLIENTS[data] if clients is None else clients
+    if data == "digits":
+        return digits(clients=count, classes_per_client=classes_per_client)
+    return fashion_mnist(data_dir, clients=count, classes_per_client=classes_per_client)
+
+
+def model_for(model: str | None, data: FederatedData) -> ModelFactory | None:
+    """Return the factory of a model that takes a data set's inputs; None for the preset's own.
+
+    Args:
+        model: one of ``MODELS``, or a place that ``files.model_at`` knows.
+        data: what it is for.
+
+    Raises:
+        ParameterError: no such model, or it does not fit the data.
+    """
+    if model is None:
+        return None
+    features, classes = data.test_features[0].numel(), data.num_classes
+    if model not in MODELS and ":" not in model:
+        refuse("model", model, f"be one of {listed(MODELS)}, or FILE.py:NAME")
+    found = {
+        "logistic": logistic(features, classes),
+        "mlp": mlp(features, classes),
+        "cnn": cnn(classes),
+    }.get(model) or model_at(model)
+    check_model(found, data)
+    return found

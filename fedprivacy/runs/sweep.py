@@ -1,0 +1,289 @@
+"""Train every setting of a grid, each with a ledger, for ``fp.pareto`` to compare.
+
+Which noise, cohort, number of rounds and k give the best accuracy within (epsilon, delta)?
+"""
+
+from __future__ import annotations
+
+import csv
+import hashlib
+import io
+import itertools
+import json
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from ..bound import Bound
+from ..errors import ParameterError, listed, refuse
+from ..ledger import Ledger
+from ..mechanisms.base import Mechanism, Run
+from ..questions.epsilon import epsilon as epsilon_of
+from ..relations import Adjacency, Observer
+from .experiment import Experiment, OnRound
+from .jobs import TITLES, Job, job
+from .pareto import DIGITS, Pareto, in_words, pareto
+from .presets import NOT_PRIVATE
+
+NOTE = "sweep.json"
+"""What a folder's runs have in common."""
+
+Trained = tuple[Path, dict[str, float]]
+"""A setting's ledger and its costs by name, as ``fp.pareto`` takes them."""
+
+_CALIBRATED_DIGITS = 2
+
+SLACK = 1.001
+"""On the epsilon of a setting whose noise is given: what its ledger claims, and its budget."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sweep:
+    """Runs of one method on one data set that differ in their settings.
+
+    A folder holds, for each setting, its ledger and its checkpoint. A sweep that was killed goes on
+    from there, and a setting that was trained is not trained again.
+
+    Args:
+        method: any private one of ``training.jobs.TITLES``.
+        grid: name -> values: the method's knob (``noise_multiplier`` for DP-FedAvg and Fed-SMP),
+            ``rounds``, ``cohort``, ``kept_fraction`` or any other setting of ``training.jobs.job``.
+            Where the knob is not in it, it is calibrated for every setting to (epsilon, delta).
+        folder: where the runs are kept; made if it is not there.
+        delta: of every ledger's claim.
+        epsilon: the budget that a missing knob is calibrated to.
+        adjacency: how neighbouring data sets differ; None for the method's own.
+        observer: who looks.
+        seed: None for randomness from the operating system, as privacy needs.
+        source: what else ``training.jobs.job`` takes: ``data``, ``model``, ``clients``, and
+            settings that are the same for all.
+
+    Raises:
+        ParameterError: a method without privacy, an empty axis, a value out of its range, no
+            epsilon where noise is to be calibrated, or a folder of another sweep.
+    """
+
+    method: str
+    grid: Mapping[str, Sequence[Any]]
+    folder: Path
+    delta: float
+    epsilon: float | None = None
+    adjacency: Adjacency | str | None = None
+    observer: Observer | str = Observer.AGGREGATE
+    seed: int | None = None
+    source: Mapping[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        private = [name for name in TITLES if name not in NOT_PRIVATE]
+        if self.method not in private:
+            refuse("method", self.method, f"be one of {listed(private)}")
+        object.__setattr__(self, "folder", Path(self.folder))
+        for name, values in self.grid.items():
+            if name in ("clients", "classes_per_client", "data", "data_dir"):
+                way_out = "runs on other partitions protect other units; sweep each by itself"
+                refuse(name, values, "be the same for all settings", way_out)
+            if isinstance(values, str) or not isinstance(values, Sequence) or not len(values):
+                refuse(name, values, "be a list of at least one value")
+            if len(set(values)) < len(values):
+                refuse(name, values, "name no value twice")
+
+    @property
+    def labels(self) -> list[dict[str, Any]]:
+        """Every setting's parameters."""
+        points = itertools.product(*self.grid.values())
+        return [dict(zip(self.grid, values, strict=True)) for values in points]
+
+    @cached_property
+    def _job(self) -> Job:
+        """What all settings have in common."""
+        return job(self.method, **self.source)
+
+    @property
+    def knob(self) -> str:
+        """The parameter that pays for privacy."""
+        return str(self._job.knob)
+
+    def _task(self, label: Mapping[str, Any]) -> tuple[Job, float | None]:
+        """Return one setting's job, on data that are loaded once, and its level."""
+        settings = {**self.source, **label, "data": self._job.source}
+        for name in ("data_dir", "clients", "classes_per_client"):
+            settings.pop(name, None)
+        level = settings.pop(self.knob, None)
+        return job(self.method, **settings), level
+
+    def experiment(self, label: Mapping[str, Any]) -> Experiment:
+        """Return one setting as a job with its budget.
+
+        Raises:
+            ParameterError: see the class.
+        """
+        task, level = self._task(label)
+        facts: dict[str, Any] = {"adjacency": self._adjacency, "observer": self.observer}
+        facts["delta"] = self.delta
+        if level is not None:
+            begun = self._ledger(label)
+            known = Ledger.open(begun).claim if begun.exists() else None
+            own = known[0] if known else epsilon_of(task.run(level), **facts).upper * SLACK
+            return Experiment(job=task, epsilon=own, level=level, seed=self._seed(label), **facts)
+        if self.epsilon is None:
+            refuse("epsilon", None, "be given", f"or values of {self.knob}")
+        return Experiment(job=task, epsilon=self.epsilon, seed=self._seed(label), **facts)
+
+    def check(self) -> None:
+        """Build every setting's loop, so that what does not fit is told before anything is trained.
+
+        Raises:
+            ParameterError: see the class.
+        """
+        for label in self.labels:
+            task, level = self._task(label)
+            task.loop(1.0 if level is None else level, self.seed)
+
+    def train(self, label: Mapping[str, Any], on_round: OnRound | None = None) -> Trained:
+        """Train one setting, or go on with it; return its ledger and its costs.
+
+        The costs are "accuracy" on the test set, and for averaging "MB", what a client sends in the
+        whole run on average, four bytes a number.
+
+        Args:
+            label: the setting's parameters.
+            on_round: called after every round that is run.
+
+        Raises:
+            ParameterError: see the class.
+        """
+        experiment = self.experiment(label)
+        # Refuses what does not fit while the folder is not yet made.
+        experiment.job.loop(experiment.setting, experiment.seed)
+        self._open_folder()
+        ledger = self._ledger(label)
+        checkpoint = ledger.with_name(f"{_name(label)}.pt")
+        record = experiment.run(ledger_path=ledger, checkpoint=checkpoint, on_round=on_round)
+        costs = {"accuracy": record.scores["accuracy"]}
+        if experiment.job.upload_per_client is not None:
+            share = record.rounds[-1] / experiment.job.rounds
+            costs["MB"] = experiment.job.upload_per_client * share
+        return ledger, costs
+
+    def _ledger(self, label: Mapping[str, Any]) -> Path:
+        return self.folder / f"{_name(label)}.ledger"
+
+    def write(self, trained: Iterable[tuple[Mapping[str, Any], Trained]]) -> Path:
+        """Write the settings as a file for ``fedprivacy pareto``, beside those that it holds.
+
+        Returns:
+            Its path.
+        """
+        path, text = self.folder / "runs.csv", io.StringIO()
+        rows: list[dict[str, Any]] = [
+            {"label": in_words(label) or "run", "ledger": ledger.name, **costs}
+            for label, (ledger, costs) in trained
+        ]
+        mine = {row["ledger"] for row in rows}
+        if path.exists():
+            with open(path, newline="", encoding="utf-8") as file:
+                known = [row for row in csv.DictReader(file) if set(row) == set(rows[0])]
+            there = (row for row in known if (self.folder / row["ledger"]).exists())
+            rows = [*(row for row in there if row["ledger"] not in mine), *rows]
+        writer = csv.DictWriter(text, list(rows[-1]))
+        writer.writeheader()
+        writer.writerows(rows)
+        return _replaced(path, text.getvalue())
+
+    def compare(self, trained: Iterable[tuple[Mapping[str, Any], Trained]]) -> Pareto:
+        """Return the settings against each other, by accuracy and by what a client sends.
+
+        Settings that are calibrated to one budget have spent it alike: their epsilons are compared
+        by two digits, not by what the calibration left over.
+        """
+        return pareto(
+            trained,
+            maximise="accuracy",
+            delta=self.delta,
+            epsilon=self.epsilon,
+            adjacency=self._adjacency,
+            observer=self.observer,
+            digits=DIGITS if self.knob in self.grid else _CALIBRATED_DIGITS,
+        )
+
+    def together(self) -> Bound:
+        """Return the epsilon of all runs in the folder together.
+
+        Whoever picks the best of several private runs on the same data has seen all of them.
+        """
+        ledgers = [Ledger.open(path) for path in sorted(self.folder.glob("*.ledger"))]
+        facts: dict[str, Any] = {"adjacency": self._adjacency, "observer": self.observer}
+        upper = epsilon_of(_sequence(one.run() for one in ledgers), delta=self.delta, **facts)
+        known = [run for one in ledgers if (run := one.certain()) is not None]
+        if not known:
+            return replace(upper, lower=0.0, witness=None)
+        lower = epsilon_of(_sequence(known), delta=self.delta, **facts)
+        return replace(upper, lower=min(lower.lower, upper.lower), witness=lower.witness)
+
+    @property
+    def _adjacency(self) -> Adjacency | str:
+        return self.adjacency or self._job.adjacency
+
+    def _seed(self, label: Mapping[str, Any]) -> int | None:
+        """Return a setting's own seed: two runs with the same noise would give each other away."""
+        if self.seed is None:
+            return None
+        text = f"{self.seed} {_name(label)}".encode()
+        return int.from_bytes(hashlib.blake2b(text, digest_size=6).digest())
+
+    def _open_folder(self) -> None:
+        """Make the folder, or check that it is this sweep's."""
+        note = {
+            "method": self.method,
+            "delta": self.delta,
+            "epsilon that noise is calibrated to": (
+                None if self.knob in self.grid else self.epsilon
+            ),
+            "adjacency": None if self.adjacency is None else str(self.adjacency),
+            "observer": str(self.observer),
+            "seed": self.seed,
+            "source": {name: _plain(value) for name, value in sorted(self.source.items())},
+        }
+        path = self.folder / NOTE
+        if not path.exists():
+            if any(self.folder.glob("*.ledger")):
+                rule = "hold no ledgers but those of this sweep"
+                refuse("folder", str(self.folder), rule, "name another folder")
+            self.folder.mkdir(parents=True, exist_ok=True)
+            _replaced(path, json.dumps(note, indent=1) + "\n")
+            return
+        try:
+            known = json.loads(path.read_text(encoding="utf-8"))
+        except ValueError as error:
+            raise ParameterError(
+                f"{path} must be JSON, got {error}; name another folder"
+            ) from error
+        other = [
+            name for name in note if not isinstance(known, dict) or known.get(name) != note[name]
+        ]
+        if other:
+            rule = f"be that of a sweep with the same {other[0]}"
+            refuse("folder", str(self.folder), rule, "name another folder")
+
+
+def _sequence(runs: Iterable[Mechanism | None]) -> Mechanism:
+    return Run(tuple(part for run in runs if run is not None for part in run.sequence()))
+
+
+def _replaced(path: Path, text: str) -> Path:
+    temporary = path.with_suffix(".tmp")
+    temporary.write_text(text, encoding="utf-8")
+    os.replace(temporary, path)
+    return path
+
+
+def _name(label: Mapping[str, Any]) -> str:
+    """Return what a setting's files are called."""
+    return ",".join(f"{name}={value}" for name, value in label.items()).replace("/", "_") or "run"
+
+
+def _plain(value: Any) -> Any:
+    return value if value is None or isinstance(value, bool | int | float | str) else str(value)

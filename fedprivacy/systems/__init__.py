@@ -1,0 +1,1 @@
+"""One room a system: its loop, its exact law, its bounds, its published claim."""

@@ -1,0 +1,1 @@
+"""Generalised FedAvg and DP-FedAvg, Fed-SMP's loop included."""

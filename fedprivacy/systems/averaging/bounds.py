@@ -1,0 +1,276 @@
+"""Generalised FedAvg with two step sizes (Yang, Fang and Liu): how fast it converges.
+
+``docs/theory/averaging.md`` lists what the printed theorems get wrong and proves the repair.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import NamedTuple
+
+from ...errors import count, member, moderate, moderate_or_zero, refuse
+from ...theory.statement import Statement
+
+_ASSUMED = (
+    "every worker's loss has an L-Lipschitz gradient (Assumption 1)",
+    "stochastic gradients are unbiased, their noise independent between workers (Assumption 2)",
+    "stochastic gradients have at most the stated variance, and every worker's gradient lies "
+    "within sqrt(heterogeneity) of the mean at every iterate (Assumption 3)",
+)
+_PRIVATE = "no update is clipped; the privacy noise is independent of everything else"
+
+
+class Participation(StrEnum):
+    """Who takes part in a round."""
+
+    EVERYONE = "everyone"
+    WITH_REPLACEMENT = "with_replacement"
+    """Strategy 1: n independent draws; a worker drawn twice counts its one update twice."""
+    WITHOUT_REPLACEMENT = "without_replacement"
+    """Strategy 2: n different workers."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ConvergenceBound(Statement):
+    """A bound on the squared gradient norm, and the terms that it is the sum of.
+
+    Attributes:
+        terms: (name, value) pairs; they add up to ``value``.
+    """
+
+    terms: tuple[tuple[str, float], ...]
+
+    def term(self, name: str) -> float:
+        """Return one term."""
+        return dict(self.terms)[name]
+
+
+class StepSizes(NamedTuple):
+    """The workers' step size and the server's."""
+
+    local: float
+    server: float
+
+
+class _Draw(NamedTuple):
+    """What the sampling of n of m workers does to the second moment of a mean of them.
+
+    ``noise``: variance of the mean of unit noises. ``spread``: of the mean of unit vectors that
+    differ. ``limit``: largest server_step * local_step * K * L.
+    """
+
+    noise: float
+    spread: float
+    limit: float
+
+
+def two_sided_bound(
+    *,
+    workers: int,
+    local_steps: int,
+    rounds: int,
+    smoothness: float,
+    gap: float,
+    gradient_variance: float,
+    heterogeneity: float,
+    local_step: float,
+    server_step: float,
+    participation: Participation | str = Participation.EVERYONE,
+    cohort: int | None = None,
+    noise_std: float = 0.0,
+    dimension: int | None = None,
+    as_printed: bool = False,
+) -> ConvergenceBound:
+    """Return a bound on the smallest expected squared gradient norm over the rounds.
+
+    Theorems 1 and 2 of the paper, repaired: its proofs drop the correlation between the noise of
+    one local step and the gradients of later ones, which costs a factor of 2 in some terms and
+    halves the largest product of the step sizes. Its free constant c is the largest that the proof
+    allows.
+
+    Args:
+        workers: m.
+        local_steps: K, steps of SGD in a worker's round.
+        rounds: T.
+        smoothness: L, the Lipschitz constant of every worker's gradient.
+        gap: objective at the start minus its infimum.
+        gradient_variance: sigma_L^2, variance of a worker's stochastic gradient (its norm).
+        heterogeneity: sigma_G^2, largest squared distance of a worker's gradient from the mean.
+        local_step: eta_L, at most 1 / (8 L K).
+        server_step: eta.
+        participation: "everyone", "with_replacement" (strategy 1) or "without_replacement" (2).
+        cohort: n, how many are drawn in a round; left out for "everyone".
+        noise_std: std, in every coordinate, of the privacy noise on the sum of a round's updates.
+        dimension: number of coordinates; needed where there is noise.
+        as_printed: use the paper's constants and conditions, which are not all true.
+
+    Returns:
+        A ConvergenceBound with the terms "optimisation", "gradient noise", "sampling", "drift" and
+        "privacy noise" (ours: the server adds noise of that std over the cohort).
+
+    Raises:
+        ParameterError: a value out of range, or a condition of the theorem that fails.
+    """
+    k, smooth = count(local_steps=local_steps), moderate(smoothness=smoothness)
+    inner, outer = moderate(local_step=local_step), moderate(server_step=server_step)
+    kind = member(Participation, participation=participation)
+    m, n = _sizes(workers, cohort, kind)
+    weight = 1.0 if as_printed else 2.0
+    draw = _draw(kind, m, n, weight, as_printed)
+    product = smooth * inner * outer
+    checked = _check_steps(smooth * inner * k, product * k, draw, as_printed)
+    amplified = 90.0 * k * (smooth * inner * k) ** 2 + 3.0 * k
+    c = 0.5 - 15.0 * (smooth * inner * k) ** 2 - 0.5 * weight * draw.spread * product * amplified
+    if not c > 0.0:
+        refuse("c", c, "be above 0", "take smaller step sizes or a larger cohort")
+    sigma, apart = moderate_or_zero(gradient_variance=gradient_variance), heterogeneity
+    local = sigma + 6.0 * k * moderate_or_zero(heterogeneity=apart)
+    curved = (smooth * inner) ** 2 * k
+    per_round = inner * outer * k
+    drift = 2.5 * curved + 7.5 * weight * draw.spread * product * curved * k
+    terms = {
+        "optimisation": moderate_or_zero(gap=gap) / (per_round * count(rounds=rounds)),
+        "gradient noise": 0.5 * weight * product * draw.noise * sigma,
+        "sampling": 1.5 * weight * product * k * draw.spread * apart,
+        "drift": drift * local,
+        "privacy noise": _privacy_noise(noise_std, dimension, smooth * outer / (inner * k), n),
+    }
+    return ConvergenceBound(
+        value=math.fsum(terms.values()) / c,
+        theorem=f"Yang et al., Theorem {1 if kind is Participation.EVERYONE else 2}"
+        + (", as printed" if as_printed else ", repaired"),
+        checked=(*checked, f"c = {c:.6g} > 0"),
+        assumed=(*_ASSUMED, _PRIVATE) if terms["privacy noise"] else _ASSUMED,
+        bound=not as_printed,
+        terms=tuple((name, value / c) for name, value in terms.items()),
+    )
+
+
+def recommended_steps(
+    *, local_steps: int, rounds: int, smoothness: float, participants: int
+) -> StepSizes:
+    """Return the step sizes of Corollaries 1 and 2: 1 / (sqrt(T) K L) and sqrt(K n).
+
+    With them the bound falls as 1/sqrt(m K T) + 1/T (everyone takes part), and as
+    sqrt(K)/sqrt(n T) + 1/T (n of m do), once there are ``rounds_needed``.
+
+    Args:
+        local_steps: K.
+        rounds: T.
+        smoothness: L.
+        participants: m if everyone takes part, else n.
+
+    Raises:
+        ParameterError: a value out of its range.
+    """
+    k = count(local_steps=local_steps)
+    slow = math.sqrt(count(rounds=rounds)) * k * moderate(smoothness=smoothness)
+    return StepSizes(1.0 / slow, math.sqrt(k * count(participants=participants)))
+
+
+def rounds_needed(
+    *,
+    workers: int,
+    local_steps: int,
+    participation: Participation | str = Participation.EVERYONE,
+    cohort: int | None = None,
+    as_printed: bool = False,
+) -> int:
+    """Return the fewest rounds from which the recommended step sizes meet every condition.
+
+    The corollaries do not say that they need so many: at least 64, and, with everyone in every
+    round, m K as printed and 4 m K repaired. Arguments and errors are those of ``two_sided_bound``.
+    """
+    kind = member(Participation, participation=participation)
+    k = count(local_steps=local_steps)
+    m, n = _sizes(workers, cohort, kind)
+    draw = _draw(kind, m, n, 1.0 if as_printed else 2.0, as_printed)
+    if not draw.limit > 0.0:
+        refuse("cohort", n, "be above 1", "the printed condition excludes it")
+    rounds = max(64, math.ceil(k * n / draw.limit**2))
+
+    def meets(t: int) -> bool:
+        steps = recommended_steps(local_steps=k, rounds=t, smoothness=1.0, participants=n)
+        try:
+            two_sided_bound(
+                workers=m,
+                local_steps=k,
+                rounds=t,
+                smoothness=1.0,
+                gap=1.0,
+                gradient_variance=0.0,
+                heterogeneity=0.0,
+                local_step=steps.local,
+                server_step=steps.server,
+                participation=kind,
+                cohort=None if kind is Participation.EVERYONE else n,
+                as_printed=as_printed,
+            )
+        except ValueError:
+            return False
+        return True
+
+    return _first(meets, max(rounds - 1, 1))
+
+
+def _first(meets: Callable[[int], bool], start: int) -> int:
+    """Return the first whole number from ``start`` that meets a condition true from there on."""
+    low, step = start - 1, 1
+    while not meets(low + step):
+        low, step = low + step, 2 * step
+    high = low + step
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (low, middle) if meets(middle) else (middle, high)
+    return high
+
+
+def _sizes(workers: int, cohort: int | None, kind: Participation) -> tuple[int, int]:
+    """Return (m, n)."""
+    m = count(workers=workers)
+    if kind is Participation.EVERYONE:
+        if cohort is not None:
+            refuse("cohort", cohort, "be left out", "everyone takes part")
+        return m, m
+    n = count(cohort=cohort)
+    if n > m and kind is Participation.WITHOUT_REPLACEMENT:
+        refuse("cohort", n, f"be at most workers = {m}")
+    return m, n
+
+
+def _draw(kind: Participation, m: int, n: int, weight: float, as_printed: bool) -> _Draw:
+    """Return the moments of a draw; ``weight`` is what a second moment is multiplied with."""
+    if kind is Participation.EVERYONE or (kind is Participation.WITHOUT_REPLACEMENT and n == m):
+        return _Draw(1.0 / m, 0.0, 1.0 / weight)
+    if kind is Participation.WITH_REPLACEMENT:
+        if as_printed:
+            return _Draw(1.0 / n, 1.0 / n, (n - 1) / n)
+        limit = math.inf if n == 1 else n / (weight * (n - 1))
+        return _Draw((1.0 + (n - 1) / m) / n, 1.0 / n, limit)
+    limit = math.inf if n == 1 else n * (m - 1) / (weight * m * (n - 1))
+    return _Draw(1.0 / n, (m - n) / (n * (m - 1)), limit)
+
+
+def _check_steps(local: float, product: float, draw: _Draw, as_printed: bool) -> tuple[str, ...]:
+    """Check the conditions on the step sizes, in units of 1 / (K L); return them in words."""
+    room = 1.0 + 1e-12
+    if local > room / 8.0:
+        refuse("local_step * smoothness * local_steps", local, "be at most 1/8")
+    if product > draw.limit * room:
+        name = "server_step * local_step * smoothness * local_steps"
+        refuse(name, product, f"be at most {draw.limit:.6g}", "take a smaller server_step")
+    return (
+        "local_step <= 1 / (8 L K)",
+        "no limit on server_step * local_step"
+        if math.isinf(draw.limit)
+        else f"server_step * local_step <= {draw.limit:.6g} / (K L)",
+    )
+
+
+def _privacy_noise(std: float, dimension: int | None, factor: float, n: int) -> float:
+    if moderate_or_zero(noise_std=std) == 0.0:
+        return 0.0
+    return 0.5 * factor * count(dimension=dimension) * (std / n) ** 2

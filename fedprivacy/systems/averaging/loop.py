@@ -1,0 +1,402 @@
+"""Federated averaging: FedAvg, DP-FedAvg and Fed-SMP are one loop with different perturbations.
+
+A private round goes in this order, so that a crash at any moment counts too much, never too
+little: budget asked, ``intent`` on disk, updates summed, noise drawn once with the law of the
+shares that arrived, release, ``done`` on disk.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import cached_property
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from ...errors import integer, refuse
+from ...ledger import Ledger
+from ...mechanisms import (
+    Gaussian,
+    Mechanism,
+    SampledMechanism,
+    Sparsification,
+    SparsifiedPerturbation,
+    Sparsifier,
+)
+from ...mechanisms.noise import normal_like
+from ...relations import Unit
+from ...sampling import Everyone, RandomAllocation, Scheme, Shuffled, WithReplacement, expected_size
+from ...training.data import FederatedData
+from ...training.models import ModelFactory
+from ...training.optimise import FlatModel, LocalSGD, checked_rates, default_device
+from ...training.rounds import (
+    Dropout,
+    Entry,
+    Indices,
+    RoundBudget,
+    RoundInfo,
+    check_ledger,
+    generator_for,
+)
+from .collect import MOST, Collected
+
+
+@dataclass(frozen=True, eq=False)
+class State:
+    """Where a run stands.
+
+    Args:
+        round: how many rounds were run, aborted ones included.
+        parameters: flat vector, shape (d,).
+        learning_rate: local learning rate of the next round.
+    """
+
+    round: int
+    parameters: Tensor
+    learning_rate: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class FederatedAveraging:
+    """Federated averaging, private with any perturbation of the clients' updates.
+
+    Without ``perturbation`` it is FedAvg with equal weights (McMahan et al. 2017), generalised to a
+    server's learning rate (Yang, Fang and Liu, Algorithm 1): ``WithReplacement`` is their sampling
+    strategy 1, ``FixedSize`` their strategy 2, ``Everyone`` full participation. With
+    ``Gaussian(unit="client")`` it is DP-FedAvg; with ``SparsifiedPerturbation`` Fed-SMP (Hu, Guo
+    and Gong, Algorithm 2). Then the noisy sum is divided by ``expected_cohort``, a public number,
+    never by the realised size. A client drawn s times counts s times.
+
+    Args:
+        model: builds the module, of single precision and without buffers. Parameters that are not
+            trained must be the same whenever it is built.
+        scheme: draws the clients of a round.
+        perturbation: clips and perturbs; None for no privacy.
+        sparsification: which coordinates travel, without noise and without clipping (FedAvg-rand-k
+            and FedAvg-top-k); None for all, or for what ``perturbation`` says.
+        local_steps: mini-batch steps of a client in a round; either this or ``local_epochs``.
+        local_epochs: passes over a client's records in a round. The update behind top_k's mask
+            then makes as many passes over the public records.
+        batch_size: records in a mini-batch.
+        learning_rate: local, of the first round.
+        momentum: local, from rest in every round.
+        learning_rate_decay: factor on the local learning rate after every round, in (0, 1].
+        server_learning_rate: factor on the averaged update.
+        expected_cohort: public denominator of the private average; None for the cohort that
+            ``SparsifiedPerturbation`` declares, else the draws of ``WithReplacement``, else
+            sampling rate times number of clients.
+            For ``add_remove`` declare it: that number of clients is then not public.
+        seed: None for randomness from the operating system. With a number everything, the noise
+            too, is reproducible and therefore not private.
+        device: where the model computes; CUDA where torch finds it, unless said otherwise.
+
+    Raises:
+        ParameterError: a value out of its range, a perturbation this loop cannot run or whose
+            unit is not a client.
+        UnsupportedCombination: the perturbation's noise does not hold under the scheme.
+    """
+
+    model: ModelFactory
+    scheme: Scheme
+    perturbation: Mechanism | None = None
+    sparsification: Sparsification | None = None
+    local_steps: int | None = None
+    local_epochs: int | None = None
+    batch_size: int = 32
+    learning_rate: float = 0.1
+    momentum: float = 0.0
+    learning_rate_decay: float = 1.0
+    server_learning_rate: float = 1.0
+    expected_cohort: int | None = None
+    seed: int | None = None
+    device: str = field(default_factory=default_device)
+
+    def __post_init__(self) -> None:
+        checked_rates(self.learning_rate, self.learning_rate_decay, self.server_learning_rate)
+        if self.expected_cohort is not None:
+            integer(1, expected_cohort=self.expected_cohort)
+        if self.seed is not None:
+            integer(0, seed=self.seed)
+        _ = self.optimiser
+        if isinstance(self.model, torch.nn.Module) or not callable(self.model):
+            kind = type(self.model).__name__
+            refuse("model", kind, "be a function that builds the module", "such as lambda: ...")
+        if self.device.startswith("cuda") and not torch.cuda.is_available():
+            refuse("device", self.device, "be one that torch finds", "'cpu'")
+        if isinstance(self.scheme, Shuffled | RandomAllocation):
+            refuse("scheme", self.scheme.name, "draw round by round", "use Poisson or FixedSize")
+        kind = type(self.perturbation).__name__
+        if self.perturbation is None:
+            return
+        if self.sparsification is not None:
+            rule = "be None with a perturbation"
+            refuse("sparsification", "given", rule, "use SparsifiedPerturbation, which sparsifies")
+        if not isinstance(self.perturbation, Gaussian | SparsifiedPerturbation):
+            refuse("perturbation", kind, "be Gaussian, SparsifiedPerturbation or None")
+        if self.perturbation.protects is not Unit.CLIENT:
+            unit = self.perturbation.protects
+            refuse("perturbation.unit", unit, "be 'client'", "pass unit='client'")
+        for name in ("clip_norm", "noise_multiplier"):
+            if not 1e-15 <= getattr(self.perturbation, name) <= 1e15:
+                rule = "be between 1e-15 and 1e15, for single precision"
+                refuse(name, getattr(self.perturbation, name), rule)
+        _ = self.round_mechanism
+
+    @cached_property
+    def optimiser(self) -> LocalSGD:
+        """What a client does in a round."""
+        return LocalSGD(
+            steps=self.local_steps,
+            epochs=self.local_epochs,
+            batch_size=self.batch_size,
+            momentum=self.momentum,
+        )
+
+    @cached_property
+    def round_mechanism(self) -> SampledMechanism | None:
+        """One round as a mechanism, None without privacy."""
+        return None if self.perturbation is None else self.perturbation.sampled(self.scheme)
+
+    @cached_property
+    def flat(self) -> FlatModel:
+        """The scratch module that every client trains on in turn."""
+        model = self._fresh_model()
+        if model.flatten().dtype != torch.float32:
+            refuse("model's precision", model.flatten().dtype, "be torch.float32 throughout")
+        sparse = self.sparsification or self.perturbation
+        wanted = getattr(sparse, "dimension", model.dimension)
+        if wanted != model.dimension:
+            refuse("dimension", wanted, f"equal the model's {model.dimension} parameters")
+        return model
+
+    def init(self) -> State:
+        """Return the state before the first round, with freshly initialised parameters.
+
+        Raises:
+            ParameterError: parameters that are not trained differ from those of ``flat``: a run
+                could not be resumed with them.
+        """
+        fresh = self._fresh_model()
+        for one, other in zip(fresh.frozen, self.flat.frozen, strict=True):
+            if not torch.equal(one, other):
+                rule = "be the same whenever the model is built"
+                refuse("model's frozen parameters", "new ones", rule, "load them from a file")
+        return State(0, fresh.flatten(), float(self.learning_rate))
+
+    def step(
+        self,
+        state: State,
+        data: FederatedData,
+        *,
+        ledger: Ledger | None = None,
+        budget: RoundBudget | None = None,
+        dropout: Dropout | None = None,
+        on_release: Callable[[State], None] | None = None,
+    ) -> tuple[State, RoundInfo]:
+        """Run one round.
+
+        Args:
+            state: from ``init`` or an earlier ``step``; unchanged.
+            data: the clients and their records.
+            ledger: records the round; its ``intent`` is on disk before noise is drawn.
+            budget: asked before the round, charged before noise is drawn.
+            dropout: gets the cohort, returns the clients that do not answer. Who drops out must
+                not depend on data.
+            on_release: gets the new state after the release and before ``done`` is written.
+
+        Returns:
+            The next state and what the server saw. If more shares of the noise are missing than
+            ``perturbation.missing``, the round is aborted: parameters unchanged, budget not
+            charged.
+
+        Raises:
+            BudgetExhausted: the round does not fit; nothing was released.
+            ParameterError: state, data or ledger do not fit.
+        """
+        self._check(state, data, ledger)
+        entry = self._begin(ledger, budget)
+        with entry.collecting():
+            collected = self._collect(state, data, dropout)
+        if collected.short:
+            entry.abort(f"{collected.shares} of {collected.drawn} clients answered")
+            return self._after(state, state.parameters), collected.info(state.round, aborted=True)
+        entry.spend()
+        after = self._after(state, self._release(state, collected, data.population))
+        if on_release is not None:
+            on_release(after)
+        info = collected.info(state.round, aborted=False)
+        entry.done(info)
+        return after, info
+
+    def evaluate(self, state: State, data: FederatedData) -> tuple[float, float]:
+        """Return (accuracy, mean cross-entropy) on the test set."""
+        features, labels = data.test_features.to(self.device), data.test_labels.to(self.device)
+        return self.flat.evaluate(state.parameters, features, labels)
+
+    def _fresh_model(self) -> FlatModel:
+        """Build the module with this run's randomness, not torch's global one."""
+        with _own_randomness(self._generator("model", 0)):
+            return FlatModel(self.model(), torch.device(self.device))
+
+    def _check(self, state: State, data: FederatedData, ledger: Ledger | None) -> None:
+        """Refuse, before anything is spent, what does not fit."""
+        if tuple(state.parameters.shape) != (self.flat.dimension,):
+            shape = tuple(state.parameters.shape)
+            refuse("state.parameters", shape, f"have shape ({self.flat.dimension},)")
+        check_ledger(ledger, self.round_mechanism, self.seed)
+        population = getattr(self.scheme, "population", data.population)
+        if population != data.population:
+            refuse("population", data.population, f"equal the scheme's population = {population}")
+        most = 0 if self.perturbation is None else _largest(self.scheme, data.population)
+        if most > MOST:
+            refuse("cohort", most, f"be at most {MOST}", "sums of more would round too much")
+        if data.features.dtype != torch.float32:
+            refuse("features", data.features.dtype, "be torch.float32", "pass features.float()")
+        self.flat.check_outputs(data.test_features, data.num_classes)
+        travels = self._travels(self._secure_sum(data.population))
+        if travels.sparsifier is Sparsifier.TOP_K and travels.kept < travels.dimension:
+            data.public()
+
+    def _begin(self, ledger: Ledger | None, budget: RoundBudget | None) -> Entry:
+        noise, clip_norm, noise_std = self.perturbation, 0.0, 0.0
+        if isinstance(noise, Gaussian | SparsifiedPerturbation):
+            clip_norm, noise_std = noise.clip_norm, noise.clip_norm * noise.noise_multiplier
+        return Entry.begin(
+            self.round_mechanism,
+            ledger=ledger,
+            budget=budget,
+            clip_norm=clip_norm,
+            noise_std=noise_std,
+        )
+
+    def _collect(self, state: State, data: FederatedData, dropout: Dropout | None) -> Collected:
+        secure = self._secure_sum(data.population)
+        travels = self._travels(secure)
+        mask = self._mask(travels, state, data)
+        cohort = self.scheme.draw(data.population, self._generator("cohort", state.round))
+        running = Collected(cohort, travels, mask, secure, self.device)
+        missing = set() if dropout is None else set(map(int, dropout(cohort)))
+        answering = [client for client in running.turns if client not in missing]
+        order = self._generator("batches", state.round)
+        for few in self._at_once(answering, data):
+            rows = [data.clients[client] for client in few]
+            updates = self._updates(state, (data.features, data.labels), rows, order)
+            for client, update in zip(few, updates, strict=True):
+                running.add(client, update)
+        return running
+
+    def _at_once(self, clients: list[int], data: FederatedData) -> Iterator[list[int]]:
+        """Yield the clients that are trained beside each other: those of one size."""
+
+        def size(client: int) -> int:
+            return len(data.clients[client])
+
+        for _, alike in itertools.groupby(sorted(clients, key=size), key=size):
+            group = list(alike)
+            for start in range(0, len(group), self.flat.clients_at_once):
+                yield group[start : start + self.flat.clients_at_once]
+
+    def _updates(
+        self,
+        state: State,
+        records: tuple[Tensor, Tensor],
+        clients: Sequence[Indices],
+        order: np.random.Generator,
+    ) -> Tensor:
+        """Return the updates of a few clients, shape (clients, d).
+
+        Layers that draw, such as Dropout, draw from ``order`` too, not from torch's generator,
+        whose state others may know.
+        """
+        schedule = self.optimiser.schedule(clients, order)
+        start, rate = state.parameters, state.learning_rate
+        if self.flat.dense is not None:
+            return self.flat.updates(start, records, schedule, rate, self.momentum)
+        with _own_randomness(order, self.device):
+            return self.flat.updates(start, records, schedule, rate, self.momentum)
+
+    def _secure_sum(self, population: int) -> SparsifiedPerturbation | None:
+        """Return the perturbation as Fed-SMP: DP-FedAvg keeps every coordinate."""
+        noise = self.perturbation
+        if not isinstance(noise, Gaussian):
+            return noise if isinstance(noise, SparsifiedPerturbation) else None
+        return SparsifiedPerturbation(
+            noise_multiplier=noise.noise_multiplier,
+            clip_norm=noise.clip_norm,
+            kept=self.flat.dimension,
+            dimension=self.flat.dimension,
+            cohort=population,
+            topped_up=True,
+        )
+
+    def _travels(self, secure: SparsifiedPerturbation | None) -> Sparsification:
+        """Return which coordinates travel."""
+        if secure is not None:
+            return secure.sparsification
+        dimension = self.flat.dimension
+        return self.sparsification or Sparsification(kept=dimension, dimension=dimension)
+
+    def _mask(self, travels: Sparsification, state: State, data: FederatedData) -> Tensor | None:
+        """Return the round's kept coordinates, from public randomness or public data."""
+        if travels.kept == travels.dimension:
+            return None
+        generator = self._generator("mask", state.round)
+        if travels.sparsifier is Sparsifier.TOP_K:
+            everything = np.arange(len(data.public()[1]))
+            update = self._updates(state, data.public(), [everything], generator)[0]
+            return update.abs().topk(travels.kept, sorted=False).indices.sort().values
+        return torch.from_numpy(travels.draw_mask(generator)).to(self.device)
+
+    def _release(self, state: State, collected: Collected, population: int) -> Tensor:
+        """Draw the noise of the secure sum and return the new parameters."""
+        noisy, size = collected.total, max(1, collected.arrived)
+        if collected.secure is not None:
+            generator = self._generator("noise", state.round)
+            noisy = noisy + normal_like(noisy, collected.noise_std, generator)
+            noisy = noisy.to(state.parameters.dtype)
+            size = self._denominator(collected.secure, population)
+        step = -self.server_learning_rate / size
+        if collected.mask is None:
+            return torch.add(state.parameters, noisy, alpha=step)
+        return state.parameters.index_add(0, collected.mask, noisy, alpha=step)
+
+    def _denominator(self, secure: SparsifiedPerturbation, population: int) -> int:
+        if self.expected_cohort is not None:
+            return self.expected_cohort
+        if secure is self.perturbation:
+            return secure.cohort
+        return contributions(self.scheme, population)
+
+    def _after(self, state: State, parameters: Tensor) -> State:
+        rate = state.learning_rate * self.learning_rate_decay
+        return State(state.round + 1, parameters, rate)
+
+    def _generator(self, stream: str, number: int) -> np.random.Generator:
+        return generator_for(self.seed, number, stream)
+
+
+def contributions(scheme: Scheme, population: int) -> int:
+    """Return how many contributions a round has, on average where their number varies."""
+    if isinstance(scheme, WithReplacement):
+        return scheme.draws
+    return expected_size(scheme, population)
+
+
+def _largest(scheme: Scheme, population: int) -> int:
+    """Return how many contributions a round surely has at most, 0 where that is left to chance."""
+    if isinstance(scheme, Everyone):
+        return population
+    return int(getattr(scheme, "size", getattr(scheme, "draws", 0)))
+
+
+@contextmanager
+def _own_randomness(generator: np.random.Generator, device: str = "cpu") -> Iterator[None]:
+    """Let torch draw from a seed of ``generator``'s; its own state is as before afterwards."""
+    devices = [torch.device(device)] if device != "cpu" else []
+    with torch.random.fork_rng(devices=devices):
+        torch.manual_seed(int(generator.integers(2**63)))
+        yield

@@ -1,0 +1,73 @@
+"""What a client sends: the kept numbers of its update; the mask is known to both ends."""
+
+from __future__ import annotations
+
+import hashlib
+import struct
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from ...errors import integer, refuse
+
+_HEADER = struct.Struct("<4sIQ8s")
+_MAGIC = b"fpu1"
+
+
+def upload_size(kept: int) -> int:
+    """Return the length in bytes of an upload of ``kept`` numbers: a header and four bytes each."""
+    return _HEADER.size + 4 * kept
+
+
+def pack(values: Tensor, *, round: int, mask: Tensor | None = None) -> bytes:
+    """Return an upload: round, how many numbers, a fingerprint of the mask, the numbers.
+
+    The mask does not travel: rand_k's follows from a seed and top_k's is sent by the server.
+
+    Args:
+        values: the kept coordinates, shape (kept,); sent in single precision.
+        round: the round's number, from 0.
+        mask: indices of the kept coordinates, shape (kept,); None where all are kept.
+
+    Raises:
+        ParameterError: a number of a round below 0, or values of another shape than the mask's.
+    """
+    if values.dim() != 1 or (mask is not None and mask.shape != values.shape):
+        refuse("values", tuple(values.shape), "have one number for each kept coordinate")
+    number = integer(0, round=round)
+    header = _HEADER.pack(_MAGIC, number, len(values), _fingerprint(mask))
+    return header + values.detach().cpu().numpy().astype("<f4").tobytes()
+
+
+def unpack(upload: bytes, *, round: int, kept: int, mask: Tensor | None = None) -> Tensor:
+    """Return the numbers of an upload, shape (kept,), after checking that it fits the round.
+
+    Args:
+        upload: what ``pack`` made; untrusted.
+        round: the round that it must be of.
+        kept: how many numbers it must hold.
+        mask: see ``pack``.
+
+    Raises:
+        ParameterError: it is cut or too long, of another round, another length or another mask, or
+            a number is not finite; leave this client's upload out.
+    """
+    if len(upload) != upload_size(kept):
+        refuse("upload", len(upload), f"be {upload_size(kept)} bytes long", "leave it out")
+    magic, number, count, fingerprint = _HEADER.unpack_from(upload)
+    if magic != _MAGIC or count != kept:
+        refuse("upload", upload[:4], f"start with {_MAGIC!r} and hold {kept} numbers")
+    if number != round:
+        refuse("upload.round", number, f"be {round}, the round under way", "leave it out")
+    if fingerprint != _fingerprint(mask):
+        refuse("upload.mask", fingerprint.hex(), "fit the round's mask", "leave it out")
+    values = np.frombuffer(upload, "<f4", offset=_HEADER.size).astype(np.float32)
+    if not np.isfinite(values).all():
+        refuse("upload", "a non-finite number", "be finite", "leave it out")
+    return torch.from_numpy(values)
+
+
+def _fingerprint(mask: Tensor | None) -> bytes:
+    content = b"" if mask is None else mask.cpu().numpy().astype("<i8").tobytes()
+    return hashlib.blake2b(content, digest_size=8).digest()

@@ -1,0 +1,1 @@
+"""FA-HMC: federated averaging Hamiltonian Monte Carlo."""

@@ -1,0 +1,286 @@
+"""FA-HMC (Liang et al.): exact on Gaussian targets, its theorems, the privacy of its momentum."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+from ...errors import integer, non_negative, positive, refuse
+from ...theory.gaussian import Array, as_vectors
+from ...theory.targets import (
+    Averaging,
+    Chain,
+    GaussianTarget,
+    LocalRound,
+    in_basis,
+    rounds_to_accuracy,
+    w2_curve,
+)
+from .bounds import (
+    DynamicSteps,
+    HamiltonianProblem,
+    convergence_rate,
+    dynamic_step_sizes,
+    iteration_rate,
+    vanilla_rate,
+)
+
+__all__ = [
+    "Averaging",
+    "DynamicSteps",
+    "GaussianTarget",
+    "HamiltonianChain",
+    "HamiltonianProblem",
+    "convergence_rate",
+    "dynamic_step_sizes",
+    "iteration_rate",
+    "momentum_gdp",
+    "rounds_to_accuracy",
+    "transcript_gdp",
+    "upload_gdp",
+    "vanilla_rate",
+    "w2_curve",
+]
+
+_CLOSED = 64.0 * np.finfo(np.float64).eps
+"""Angles this close to a multiple of pi, relative to the number of steps, count as on it."""
+
+
+def leapfrog(curvature: Array, step_size: float, leapfrog_steps: int) -> tuple[Array, Array]:
+    """Return how the end of a trajectory depends on its start: theta_K = C theta_0 + S p_0.
+
+    On (theta, p) with potential curvature l theta^2 / 2 a leapfrog step turns by phi with
+    cos phi = 1 - eta^2 l / 2, in scaled axes: C = cos(K phi) and
+    S = sin(K phi) / sqrt(l (1 - eta^2 l / 4)). S is 0 where K phi is a multiple of pi.
+
+    Args:
+        curvature: l, above 0, any shape.
+        step_size: eta, with eta^2 l < 4 (beyond it the integrator is unstable).
+        leapfrog_steps: K.
+
+    Raises:
+        ParameterError: an unstable step.
+    """
+    turn, steps = _angle(curvature, step_size), integer(1, leapfrog_steps=leapfrog_steps)
+    sine = np.sin(steps * turn)
+    sine = np.where(np.abs(sine) <= _CLOSED * steps, 0.0, sine)
+    half = step_size * np.sqrt(curvature) / 2.0
+    return np.cos(steps * turn), sine / np.sqrt(curvature * (1.0 - half) * (1.0 + half))
+
+
+def _angle(curvature: Array, step_size: float) -> Array:
+    """Return phi, by sin(phi / 2) = eta sqrt(l) / 2."""
+    half = positive(step_size=step_size) * np.sqrt(curvature) / 2.0
+    if np.any(half >= 1.0):
+        limit = 2.0 / math.sqrt(float(np.max(curvature)))
+        refuse("step_size", step_size, f"be below 2 / sqrt(L) = {limit:g}", "leapfrog is unstable")
+    return np.asarray(2.0 * np.arcsin(half))
+
+
+def momentum_gdp(
+    curvature: float, step_size: float, leapfrog_steps: int, difference: float, std: float
+) -> float:
+    """Return mu of one trajectory's end when the gradient moves by a constant; closed form.
+
+    mu_K = difference / (std sqrt(l)) sqrt(1 - eta^2 l / 4) |tan(K phi / 2)|; infinite at K phi = pi
+    (an odd multiple), where the end does not depend on the momentum. For one step it is
+    eta difference / (2 std), that of FA-LD with step eta^2 / 2.
+
+    Args:
+        curvature: l, of the quadratic potential along the difference.
+        step_size: eta.
+        leapfrog_steps: K.
+        difference: norm of the gradients' difference, the same at every parameter.
+        std: of the private momentum: sqrt((1 - rho) / w).
+    """
+    at = np.array([positive(curvature=curvature)])
+    moved, spread = _displaced(at, step_size, leapfrog_steps)
+    shift = float(moved[0]) * non_negative(difference=difference)
+    noise = float(spread[0]) * non_negative(std=std)
+    if shift == 0.0:
+        return 0.0
+    return math.inf if noise == 0.0 else shift / noise
+
+
+def _displaced(curvature: Array, step_size: float, steps: int) -> tuple[Array, Array]:
+    """Return (1 - C) / l, free of cancellation, and |S|."""
+    angle = steps * _angle(curvature, step_size)
+    sine = np.sin(angle / 2.0)
+    whole = np.where(np.abs(sine) <= _CLOSED * steps, 0.0, 2.0 * sine**2)
+    return whole / curvature, np.abs(leapfrog(curvature, step_size, steps)[1])
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class HamiltonianChain(Chain):
+    """FA-HMC (Algorithms 1 to 3, no Metropolis step) on a Gaussian target.
+
+    In an iteration every client draws the momentum sqrt(rho) shared + sqrt((1 - rho) / w_c) own
+    and takes K leapfrog steps on f^c; after T iterations the clients are averaged. Every law is
+    exact: a trajectory is a linear map.
+
+    Args:
+        step_size: eta, or ``DynamicSteps``; eta^2 L < 4.
+        leapfrog_steps: K.
+        iterations: T.
+        correlation: rho in [0, 1], the common share of the momentum's *variance*.
+        gradient_std: std of the Gaussian noise on each coordinate of each gradient query.
+        gradient_reused: whether the gradient at the end of a step, noise included, also begins
+            the next step (K queries count) or a fresh one is asked for (2 K - 1).
+        target: see ``Chain``.
+        averaging: see ``Chain``.
+        cohort: see ``Chain``.
+
+    Raises:
+        ParameterError: a value out of its range.
+    """
+
+    step_size: float | DynamicSteps
+    leapfrog_steps: int = 1
+    iterations: int = 1
+    correlation: float = 0.0
+    gradient_std: float = 0.0
+    gradient_reused: bool = False
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if isinstance(self.step_size, DynamicSteps):
+            tried = [step for step, _ in self.step_size.stages]
+        else:
+            tried = [self.step_size]
+        for step in tried:
+            _angle(self.target.spectra[0], step)
+        object.__setattr__(self, "leapfrog_steps", integer(1, leapfrog_steps=self.leapfrog_steps))
+        object.__setattr__(self, "iterations", integer(1, iterations=self.iterations))
+        non_negative(gradient_std=self.gradient_std)
+        if non_negative(correlation=self.correlation) > 1.0:
+            refuse("correlation", self.correlation, "be in [0, 1]")
+
+    @property
+    def temperature(self) -> float:
+        """One: FA-HMC aims at exp(-f)."""
+        return 1.0
+
+    @property
+    def homogeneous(self) -> bool:
+        """Whether the step size is constant."""
+        return not isinstance(self.step_size, DynamicSteps)
+
+    def steps_of(self, index: int) -> list[float]:
+        """Return the step sizes of the T iterations of round ``index``."""
+        if not isinstance(self.step_size, DynamicSteps):
+            return [self.step_size] * self.iterations
+        first = index * self.iterations
+        return [self.step_size.at(first + j) for j in range(self.iterations)]
+
+    def local_round(self, index: int) -> LocalRound:
+        """Return the T iterations of round ``index`` as one map."""
+        values = self.target.spectra[0]
+        kinds, size = values.shape
+        left = np.ones_like(values)
+        momentum, queries = np.zeros((kinds, kinds, size, size)), np.zeros_like(values)
+        for step in self.steps_of(index):
+            turned, pushed = leapfrog(values, step, self.leapfrog_steps)
+            kept = turned[:, None, :, None] * turned[None, :, None, :]
+            momentum = momentum * kept + pushed[:, None, :, None] * pushed[None, :, None, :]
+            queries = queries * turned**2 + self._query_variance(values, step)
+            left = left * turned
+        own = np.einsum("ggii->gi", momentum)
+        return LocalRound(
+            target=self.target,
+            contraction=left,
+            common=self.correlation * momentum,
+            own=(1.0 - self.correlation) * own,
+            gradient=self._spread_queries(queries),
+        )
+
+    def _spread_queries(self, queries: Array) -> Array | None:
+        if self.gradient_std == 0.0:
+            return None
+        each = in_basis(self.target.spectra[1], queries)
+        return np.asarray(each[self.target.kinds[1]])
+
+    def _query_variance(self, values: Array, step: float) -> Array:
+        """Return the variance of theta_K that the gradients' noise makes, by eigenvalue."""
+        if self.gradient_std == 0.0:
+            return np.zeros_like(values)
+        first, last = query_responses(values, step, self.leapfrog_steps)
+        if self.gradient_reused:
+            joined = first.copy()
+            joined[1:] += last[:-1]
+            total = np.sum(joined**2, axis=0)
+        else:
+            total = np.sum(first**2, axis=0) + np.sum(last**2, axis=0)
+        return np.asarray(self.gradient_std**2 * total)
+
+
+def query_responses(values: Array, step_size: float, steps: int) -> tuple[Array, Array]:
+    """Return how theta_K answers to a unit of noise on each query's gradient.
+
+    Args:
+        values: curvatures, any shape.
+        step_size: eta.
+        steps: K.
+
+    Returns:
+        Two arrays of shape (K, ...): of the gradients that begin step k, and of those that end
+        it. The very last one moves the momentum only: its response is 0.
+    """
+    eta = step_size
+    begin = [-(eta**2) / 2.0 * np.ones_like(values), -eta / 2.0 + eta**3 * values / 4.0]
+    end = [np.zeros_like(values), -eta / 2.0 * np.ones_like(values)]
+    answers: tuple[list[Array], list[Array]] = ([], [])
+    for left in range(steps - 1, -1, -1):
+        turned, pushed = (
+            leapfrog(values, eta, left) if left else (np.ones_like(values), np.zeros_like(values))
+        )
+        answers[0].append(turned * begin[0] + pushed * begin[1])
+        answers[1].append(turned * end[0] + pushed * end[1])
+    return np.array(answers[0]), np.array(answers[1])
+
+
+def upload_gdp(
+    chain: HamiltonianChain, *, client: int, difference: float | Array, index: int = 0
+) -> float:
+    """Return mu of one upload when a record's replacement moves its gradient by a constant.
+
+    Quadratic losses: the sum of the client's gradients moves by ``difference`` everywhere. The
+    observer knows the round's start and the shared momentum; own momentum and noise on gradients
+    both count. Exact. With K > 1 and losses that are *not* quadratic the momentum guarantees
+    nothing: see the documentation.
+
+    Args:
+        chain: its averaging plays no part.
+        client: whose upload.
+        difference: of the two records' gradients, shape (d,), or its norm: then the direction
+            that shows most is taken.
+        index: the round, which matters for dynamic steps.
+    """
+    if not 0 <= client < chain.target.clients:
+        refuse("client", client, f"be from 0 to {chain.target.clients - 1}")
+    kind, weight = chain.target.kinds[1][client], chain.target.shares[client]
+    values, vectors = chain.target.spectra[0][kind], chain.target.spectra[1][kind]
+    moved, noise = np.zeros_like(values), np.zeros_like(values)
+    for step in chain.steps_of(index):
+        turned, pushed = leapfrog(values, step, chain.leapfrog_steps)
+        moved = moved * turned + _displaced(values, step, chain.leapfrog_steps)[0]
+        fresh = (1.0 - chain.correlation) / weight * pushed**2
+        noise = noise * turned**2 + fresh + chain._query_variance(values, step)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        each = np.where(moved == 0.0, 0.0, np.abs(moved) / weight / np.sqrt(noise))
+    if np.ndim(difference) == 0:
+        return float(non_negative(difference=difference) * np.max(each))
+    along = np.abs(vectors.T @ as_vectors(difference=difference))
+    seen = along > 0.0
+    return float(np.linalg.norm(each[seen] * along[seen])) if seen.any() else 0.0
+
+
+def transcript_gdp(
+    chain: HamiltonianChain, *, client: int, difference: float | Array, rounds: int
+) -> float:
+    """Return mu of a client's ``rounds`` uploads together, for a constant step size; exact."""
+    if not chain.homogeneous:
+        refuse("step_size", chain.step_size, "be constant", "add upload_gdp's squares up")
+    once = upload_gdp(chain, client=client, difference=difference)
+    return math.sqrt(integer(1, rounds=rounds)) * once

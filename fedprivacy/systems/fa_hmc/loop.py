@@ -1,0 +1,167 @@
+"""FA-HMC: federated Hamiltonian Monte Carlo (Liang et al., Algorithms 1 to 3) as a loop."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from torch import Tensor
+
+from ...errors import integer, non_negative, positive, refuse
+from ...mechanisms import FederatedHamiltonian
+from ...training.chains import Sampling
+from ...training.posterior import Array, Indices, Local
+from .law import DynamicSteps, HamiltonianChain
+
+Query = Callable[[Any], Any]
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class HamiltonianSampling(Sampling):
+    """Sample with FA-HMC: T trajectories of K leapfrog steps, then an average.
+
+    A trajectory starts with the momentum sqrt(rho) shared + sqrt((1 - rho) / w_c) own and asks for
+    2 K - 1 gradients, each from a batch of its own and, with ``gradient_noise_multiplier``, with
+    noise of its own: that noise is what counts for privacy when K > 1. The temperature is 1.
+
+    With one leapfrog step it is ``LangevinSampling`` with step size eta^2 / 2 and the square root
+    of the correlation, path by path.
+
+    Args:
+        step_size: eta, above 0, or ``theory.hamiltonian.DynamicSteps``, counted in trajectories.
+        leapfrog_steps: K.
+        iterations: T.
+        gradient_noise_multiplier: std of the noise on each coordinate of a query's gradient over
+            how far one record moves it, D / (gamma w_c).
+        correlation: rho, the shared part of the momentum's *variance*.
+
+    Raises:
+        ParameterError: a value out of its range; noise on gradients without a sensitivity.
+    """
+
+    step_size: float | DynamicSteps
+    leapfrog_steps: int = 1
+    iterations: int = 1
+    gradient_noise_multiplier: float = 0.0
+
+    def __post_init__(self) -> None:
+        integer(1, leapfrog_steps=self.leapfrog_steps)
+        integer(1, iterations=self.iterations)
+        if not isinstance(self.step_size, DynamicSteps):
+            positive(step_size=self.step_size)
+        if non_negative(gradient_noise_multiplier=self.gradient_noise_multiplier):
+            self._check_noise()
+        super().__post_init__()
+        if self.private:
+            _ = self.round_mechanism
+
+    def _check_noise(self) -> None:
+        if self.target.sensitivity is None:
+            noise = self.gradient_noise_multiplier
+            rule = "be 0 for a target without a sensitivity"
+            refuse("gradient_noise_multiplier", noise, rule, "it is a multiple of it")
+
+    @property
+    def homogeneous(self) -> bool:
+        """Whether the step size is constant."""
+        return not isinstance(self.step_size, DynamicSteps)
+
+    def steps_of(self, index: int) -> tuple[float, ...]:
+        """Return the step sizes of the T trajectories of round ``index``, from 0."""
+        if not isinstance(self.step_size, DynamicSteps):
+            return (self.step_size,) * self.iterations
+        first = index * self.iterations
+        return tuple(self.step_size.at(first + j) for j in range(self.iterations))
+
+    def _client(self, index: int, weight: float, fraction: float) -> FederatedHamiltonian:
+        return FederatedHamiltonian(
+            step_size=self.steps_of(index),
+            leapfrog_steps=self.leapfrog_steps,
+            correlation=self.correlation,
+            weight=weight,
+            batch_fraction=fraction,
+            gradient_sensitivity=self.target.sensitivity or 0.0,
+            gradient_noise_multiplier=self.gradient_noise_multiplier,
+            iterations=self.iterations,
+        )
+
+    def _gradient_std(self, clients: Any = slice(None)) -> Array:
+        """Return the std of the noise on a query's gradient of f^c."""
+        fractions = self.target.batch_sizes(self.batch_fraction)[1]
+        scale = (self.target.sensitivity or 0.0) / (fractions * self.target.shares)
+        return np.asarray(self.gradient_noise_multiplier * scale[clients])
+
+    def _noise_std(self, index: int) -> float:
+        eta = min(self.steps_of(index))
+        momentum = self.correlation + (1.0 - self.correlation) / self.target.shares
+        each = np.hypot(eta * np.sqrt(momentum), 0.5 * eta**2 * self._gradient_std())
+        return float(np.min(each))
+
+    def _locally(
+        self,
+        index: int,
+        local: Local,
+        clients: Indices,
+        private: np.random.Generator,
+        common: np.random.Generator,
+    ) -> Tensor:
+        query = self._queries(local, clients, private)
+        own = local.scaled(np.sqrt((1.0 - self.correlation) / self.target.shares[clients]))
+        points = local.points
+        for eta in self.steps_of(index):
+            momentum = 0.0 * points
+            if self.correlation < 1.0:
+                momentum += own * local.normal(private)
+            if self.correlation > 0.0:
+                momentum += math.sqrt(self.correlation) * local.shared(common)
+            points = self._trajectory(points, momentum, eta, query)
+        return local.finish(points)
+
+    def _queries(self, local: Local, clients: Indices, private: np.random.Generator) -> Query:
+        """Return what answers a gradient query: with noise of its own where asked for."""
+        if self.gradient_noise_multiplier == 0.0:
+            return local.gradient
+        std = local.scaled(self._gradient_std(clients))
+
+        def noisy(points: Any) -> Any:
+            return local.gradient(points) + std * local.normal(private)
+
+        return noisy
+
+    def _trajectory(self, points: Any, momentum: Any, eta: float, query: Query) -> Any:
+        """Return the end of K leapfrog steps; an exact gradient is not asked for twice."""
+        fresh = self.batch_fraction < 1.0 or self.gradient_noise_multiplier > 0.0
+        gradient = query(points)
+        for left in range(self.leapfrog_steps - 1, -1, -1):
+            points = points + eta * momentum - (0.5 * eta**2) * gradient
+            if left == 0:
+                break
+            end = query(points)
+            momentum = momentum - (0.5 * eta) * (gradient + end)
+            gradient = query(points) if fresh else end
+        return points
+
+    @property
+    def exact(self) -> HamiltonianChain:
+        """The chain's exact law on a Gaussian target: W2 curves, privacy of quadratic losses.
+
+        Raises:
+            ParameterError: the target is not a ``GaussianPosterior``, or its clients' weights
+                differ and gradients carry noise, whose std then differs too.
+        """
+        target, stds = self._gaussian().target, self._gradient_std()
+        if not np.allclose(stds, stds[0], rtol=1e-12):
+            refuse("weights", target.shares.tolist(), "be equal for the law of noisy gradients")
+        return HamiltonianChain(
+            target=target,
+            averaging=self.averaging,
+            cohort=self.cohort,
+            step_size=self.step_size,
+            leapfrog_steps=self.leapfrog_steps,
+            iterations=self.iterations,
+            correlation=self.correlation,
+            gradient_std=float(stds[0]),
+        )

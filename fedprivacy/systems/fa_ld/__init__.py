@@ -1,0 +1,1 @@
+"""FA-LD: federated averaging Langevin dynamics."""

@@ -1,0 +1,380 @@
+"""FA-LD (Deng et al.): Theorem 6.1 (G.3) as printed, its hypothesis checked, and judged."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from ...bound import Bound, Verdict
+from ...errors import integer, listed, non_negative, open_unit, positive, probability, refuse
+from ...mechanisms import FederatedLangevin
+from ...questions.claim import Claim, judged
+from ...questions.epsilon import epsilon as epsilon_of
+from ...relations import Adjacency
+from ...sampling import Poisson
+
+_TOLERANCES = (1e-2, 1e-4, 1e-6)
+"""Wanted widths relative to the claim, tried until the verdict is clear."""
+_PATIENCE = 5.0
+"""Seconds after which an account begins no costlier attempt at a decision."""
+_ROUNDING = 1e-12
+"""How far above its limit a step size may be by rounding."""
+_SCHEMES = ("I", "II")
+
+_AMPLIFIED = (
+    "The theorem lets the sampling of clients amplify a guarantee that holds for a record of a "
+    "client, not for the client: with the client's other records D/2 u and all other clients' "
+    "-D/2 u, its upload is recognisable however the clients are drawn, so a round is the whole "
+    "loss with the probability of being drawn (T4)."
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Setting:
+    """The arguments of the theorem, checked."""
+
+    clients: int
+    cohort: int
+    local_steps: int
+    rounds: int
+    batch_fraction: float
+    correlation: float
+    temperature: float
+    gradient_sensitivity: float
+    weight: float
+    step_size: float
+    deltas: tuple[float, float, float]
+    scheme: str
+
+    @property
+    def step_limit(self) -> float:
+        """Largest step size the theorem speaks of."""
+        private = self.temperature * (1.0 - self.correlation) * (1.0 + self.correlation)
+        scale = self.batch_fraction / self.gradient_sensitivity
+        return private * self.weight * scale * scale / math.log(1.25 / self.deltas[0])
+
+    @property
+    def drawn(self) -> float:
+        """Probability, by the theorem, that a client is in a round's cohort."""
+        if self.scheme == "II":
+            return self.cohort / self.clients
+        if self.clients == 1:
+            return 1.0
+        return -math.expm1(self.cohort * math.log1p(-1.0 / self.clients))
+
+    def upload(self, weight: float) -> FederatedLangevin:
+        """Return one upload of a client of that weight."""
+        return FederatedLangevin(
+            step_size=self.step_size,
+            temperature=self.temperature,
+            correlation=self.correlation,
+            weight=weight,
+            batch_fraction=self.batch_fraction,
+            gradient_sensitivity=self.gradient_sensitivity,
+            steps=self.local_steps,
+        )
+
+
+def fa_ld_theorem_6_1(
+    *,
+    clients: int,
+    cohort: int,
+    local_steps: int,
+    steps: int,
+    batch_fraction: float,
+    correlation: float,
+    temperature: float,
+    gradient_sensitivity: float,
+    weight: float,
+    step_size: float,
+    delta0: float,
+    delta1: float,
+    delta2: float,
+    scheme: str = "II",
+    weights: Sequence[float] | None = None,
+) -> Claim:
+    """Return what FA-LD's Theorem 6.1 claims for a setting, and whether it is true.
+
+    The unit is a record, neighbours differ by replacing one (replace_one). The sound account, seen
+    by whoever sees the uploads: per local step T1 at the client's own multiplier, K steps
+    composed (an upload hides what is between), T4 with the client's probability of being in the
+    cohort, T / K rounds; every client by itself, the largest taken. Under scheme I client c is
+    drawn with p_c, where the theorem has 1 / N, and a client drawn twice counts its one run twice:
+    it is seen with probability 1 - (1 - p_c)^S.
+
+    Args:
+        clients: N.
+        cohort: S, drawn without replacement (scheme II) or with (scheme I).
+        local_steps: K.
+        steps: T, local steps in all, a multiple of K.
+        batch_fraction: gamma.
+        correlation: rho.
+        temperature: tau.
+        gradient_sensitivity: D, the largest distance of two records' gradients.
+        weight: min p_c, at most 1 / N.
+        step_size: eta, at most tau (1 - rho^2) gamma^2 min p_c / (D^2 log(1.25 / delta0)).
+        delta0: in (0, 1).
+        delta1: in [0, 1); 0 leaves the K steps to basic composition.
+        delta2: in [0, 1); 0 leaves the rounds to basic composition.
+        scheme: "I" or "II".
+        weights: p_c of every client; needed under scheme I unless all are 1 / N.
+
+    Returns:
+        A Claim; a claimed delta of 1 or more promises nothing and HOLDS.
+
+    Raises:
+        ParameterError: a value out of its range; a step size above the theorem's limit, where it
+            says nothing; scheme I with weights that are not equal and not given.
+    """
+    setting = _checked(
+        {"clients": clients, "cohort": cohort, "local_steps": local_steps, "steps": steps},
+        {
+            "temperature": temperature,
+            "gradient_sensitivity": gradient_sensitivity,
+            "step_size": step_size,
+        },
+        batch_fraction=batch_fraction,
+        correlation=correlation,
+        weight=weight,
+        deltas=(delta0, delta1, delta2),
+        scheme=scheme,
+    )
+    shares = _shares(setting, weights)
+    claimed, delta = _formula(setting, amplified=True)
+    if delta >= 1.0:
+        reason = f"delta = {delta:.6g} is claimed: at 1 or more nothing is promised."
+        return Claim(claimed, delta, Verdict.HOLDS, reason)
+    bound = _judge(setting, shares, claimed, delta)
+    fails = bound.verdict(claimed) is Verdict.FAILS
+    return judged(claimed, delta, bound, _AMPLIFIED if fails else "")
+
+
+def theorem_6_1_repaired(
+    *,
+    clients: int,
+    cohort: int,
+    local_steps: int,
+    steps: int,
+    batch_fraction: float,
+    correlation: float,
+    temperature: float,
+    gradient_sensitivity: float,
+    weight: float,
+    step_size: float,
+    delta0: float,
+    delta1: float,
+    delta2: float,
+) -> tuple[float, float]:
+    """Return Theorem 6.1's (epsilon, delta) under scheme II with its wrong step mended.
+
+    A round's epsilon is that of the K local steps, not amplified; its delta keeps the factor
+    S / N (T4 at a point: q delta(epsilon) of the inner loss). The rest stands as printed. Arguments
+    and errors as in ``fa_ld_theorem_6_1``.
+    """
+    setting = _checked(
+        {"clients": clients, "cohort": cohort, "local_steps": local_steps, "steps": steps},
+        {
+            "temperature": temperature,
+            "gradient_sensitivity": gradient_sensitivity,
+            "step_size": step_size,
+        },
+        batch_fraction=batch_fraction,
+        correlation=correlation,
+        weight=weight,
+        deltas=(delta0, delta1, delta2),
+        scheme="II",
+    )
+    return _formula(setting, amplified=False)
+
+
+def _checked(
+    counts: dict[str, int],
+    sizes: dict[str, float],
+    *,
+    batch_fraction: float,
+    correlation: float,
+    weight: float,
+    deltas: tuple[float, float, float],
+    scheme: str,
+) -> _Setting:
+    whole = {name: integer(1, **{name: value}) for name, value in counts.items()}
+    real = {name: positive(**{name: value}) for name, value in sizes.items()}
+    rounds, left = divmod(whole.pop("steps"), whole["local_steps"])
+    if left or rounds == 0:
+        refuse("steps", counts["steps"], f"be a multiple of local_steps = {whole['local_steps']}")
+    if scheme not in _SCHEMES:
+        refuse("scheme", scheme, f"be one of {listed(_SCHEMES)}")
+    if scheme == "II" and whole["cohort"] > whole["clients"]:
+        refuse("cohort", whole["cohort"], f"be at most clients = {whole['clients']}")
+    if non_negative(correlation=correlation) > 1.0:
+        refuse("correlation", correlation, "be in [0, 1]")
+    if probability(weight=weight) * whole["clients"] > 1.0 + 1e-9:
+        refuse("weight", weight, f"be at most 1 / clients = {1.0 / whole['clients']:g}")
+    given: dict[str, Any] = {**whole, **real, "rounds": rounds}
+    setting = _Setting(
+        **given,
+        batch_fraction=probability(batch_fraction=batch_fraction),
+        correlation=float(correlation),
+        weight=float(weight),
+        deltas=(
+            open_unit(delta0=deltas[0]),
+            _below_1("delta1", deltas),
+            _below_1("delta2", deltas),
+        ),
+        scheme=scheme,
+    )
+    if setting.step_size > setting.step_limit * (1.0 + _ROUNDING):
+        rule = f"be at most {setting.step_limit:.6g}, above which Theorem 6.1 says nothing"
+        refuse("step_size", step := setting.step_size, rule, _way_out(step, setting))
+    return setting
+
+
+def _way_out(step_size: float, setting: _Setting) -> str:
+    if setting.correlation == 1.0:
+        return "with correlation 1 all noise is shared: no epsilon is finite"
+    return f"take smaller steps, or account for {step_size:g} with FederatedLangevin"
+
+
+def _below_1(name: str, deltas: tuple[float, float, float]) -> float:
+    value = non_negative(**{name: deltas[int(name[-1])]})
+    if value >= 1.0:
+        refuse(name, value, "be in [0, 1)")
+    return value
+
+
+def _shares(setting: _Setting, weights: Sequence[float] | None) -> list[float]:
+    """Return the weights that have to be accounted, ascending: the smallest, or all distinct."""
+    if weights is None:
+        if setting.scheme == "I" and not math.isclose(setting.weight * setting.clients, 1.0):
+            refuse(
+                "weights",
+                None,
+                "be given under scheme I, where client c is drawn with probability p_c",
+                "pass the weight of every client (weight is their minimum)",
+            )
+        return [setting.weight]
+    found = [probability(weights=value) for value in weights]
+    if len(found) != setting.clients or not math.isclose(math.fsum(found), 1.0, rel_tol=1e-9):
+        refuse("weights", f"{len(found)} numbers", f"be {setting.clients} numbers that sum to 1")
+    if not math.isclose(min(found), setting.weight, rel_tol=1e-9):
+        refuse("weight", setting.weight, f"be the smallest of weights = {min(found):g}")
+    return sorted(set(found)) if setting.scheme == "I" else [min(found)]
+
+
+def _composed(epsilon: float, times: int, slack: float) -> float:
+    """Return epsilon min(sqrt(2 k log(1 / slack)) + k (e^epsilon - 1), k); slack 0 leaves k."""
+    if slack == 0.0 or epsilon > 700.0:
+        return times * epsilon
+    advanced = math.sqrt(-2.0 * times * math.log(slack)) + times * math.expm1(epsilon)
+    return epsilon * min(advanced, float(times))
+
+
+def _formula(setting: _Setting, *, amplified: bool) -> tuple[float, float]:
+    """Return the theorem's epsilon and delta; without ``amplified`` its repaired form."""
+    d0, d1, d2 = setting.deltas
+    k, rounds, q = setting.local_steps, setting.rounds, setting.drawn
+    private = setting.temperature * (1.0 - setting.correlation) * (1.0 + setting.correlation)
+    ratio = setting.step_size * math.log(1.25 / d0) / (private * setting.weight)
+    local = _composed(2.0 * setting.gradient_sensitivity * math.sqrt(ratio), k, d1)
+    once = _amplify(local, q) if amplified else local
+    if setting.scheme == "II":
+        each = q * (k * setting.batch_fraction * d0 + d1)
+    else:
+        each = _redrawn_delta(setting, local)
+    return _composed(once, rounds, d2), rounds * each + d2
+
+
+def _amplify(epsilon: float, q: float) -> float:
+    """Return log(1 + q (e^epsilon - 1))."""
+    if q == 1.0:
+        return epsilon
+    if epsilon < 1.0:
+        return math.log1p(q * math.expm1(epsilon))
+    return float(np.logaddexp(math.log1p(-q), math.log(q) + epsilon))
+
+
+def _redrawn_delta(setting: _Setting, epsilon: float) -> float:
+    """Return scheme I's delta of a round: group privacy for a client drawn s times."""
+    d0, d1, _ = setting.deltas
+    n, draws = setting.clients, setting.cohort
+    total = 0.0
+    for s in range(1, draws + 1):
+        if n == 1 and s < draws:
+            continue
+        law = math.lgamma(draws + 1) - math.lgamma(s + 1) - math.lgamma(draws - s + 1)
+        law += (draws - s) * math.log1p(-1.0 / n) - s * math.log(n) if n > 1 else 0.0
+        inner = 1.25 * setting.local_steps * setting.batch_fraction * (d0 / 1.25) ** (1.0 / s**2)
+        grown = _log_expm1(epsilon) - _log_expm1(epsilon / s)
+        total += math.exp(min(law + grown, 700.0)) * (inner + d1)
+    return total
+
+
+def _log_expm1(x: float) -> float:
+    return x + math.log(-math.expm1(-x))
+
+
+def _judge(setting: _Setting, shares: list[float], claimed: float, delta: float) -> Bound:
+    """Return the Bound of the client that decides, the one with the largest upper end.
+
+    The largest and the smallest weight are asked first: one of them mostly decides. Then clients of
+    neighbouring weights are accounted together, with the least of their multipliers and the largest
+    of their probabilities, which bounds each of them; only where that leaves the claim open are
+    they told apart.
+    """
+    for share in (shares[-1], shares[0]):
+        extreme = _bound(setting, share, share, claimed, delta, _TOLERANCES[:1])
+        if extreme.verdict(claimed) is Verdict.FAILS:
+            return extreme
+    return _all(setting, shares, claimed, delta)
+
+
+def _all(setting: _Setting, shares: list[float], claimed: float, delta: float) -> Bound:
+    """Return the deciding Bound by halving the clients, ordered by weight."""
+    if len(shares) == 1:
+        return _bound(setting, shares[0], shares[0], claimed, delta, _TOLERANCES)
+    together = _bound(setting, shares[0], shares[-1], claimed, delta, _TOLERANCES[:1])
+    if together.verdict(claimed) is Verdict.HOLDS:
+        return together
+    half = len(shares) // 2
+    first = _all(setting, shares[half:], claimed, delta)
+    if first.verdict(claimed) is Verdict.FAILS:
+        return first
+    second = _all(setting, shares[:half], claimed, delta)
+    if second.verdict(claimed) is Verdict.FAILS:
+        return second
+    return max(first, second, key=lambda bound: bound.upper)
+
+
+def _bound(
+    setting: _Setting,
+    smallest: float,
+    largest: float,
+    claimed: float,
+    delta: float,
+    tolerances: tuple[float, ...],
+) -> Bound:
+    """Return epsilon's Bound for a client of the smallest weight drawn like the largest's.
+
+    One client is in the cohort independently in every round with the same probability, which is
+    what ``Poisson`` says of it.
+    """
+    q = setting.drawn
+    if setting.scheme == "I" and largest < 1.0:
+        q = -math.expm1(setting.cohort * math.log1p(-largest))
+    run = setting.upload(smallest).in_cohort(Poisson(q)) * setting.rounds
+    for tolerance in tolerances:
+        wanted = tolerance * min(claimed, 1.0)
+        bound = epsilon_of(
+            run,
+            delta=delta,
+            adjacency=Adjacency.REPLACE_ONE,
+            tolerance=wanted,
+            deadline=_PATIENCE,
+        )
+        if bound.verdict(claimed) is not Verdict.CANNOT_BE_CERTIFIED:
+            break
+    return bound

@@ -1,0 +1,318 @@
+"""Grids of FA-LD's settings: epsilon against the W2 distance of the last iterate to its target."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from ...errors import ParameterError, integer, non_negative, positive, probability, refuse
+from ...mechanisms import FederatedLangevin, Mechanism, Parallel
+from ...sampling import FixedSize, Poisson
+from ...theory.gaussian import Array, Normal, point, w2
+from ..settings import Settings, axis
+from .law import Averaging, GaussianTarget, LangevinChain, batch_noise
+
+ROUNDING = 1e-9
+"""Relative room that computed eigenvalues are given before T6 uses them."""
+
+DIGITS = 10
+"""Of a distance: equal laws, computed in different ways, should not seem to differ."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class MeanProblem:
+    """A posterior to try settings on: of a mean, from records in the unit ball.
+
+    Client c's records are drawn uniformly from a ball of radius 1 - ``spread``, around a centre
+    of its own at a distance of ``spread`` from 0; they are taken to have covariance I, and the
+    prior is flat. So the posterior is N(mean of all records, I / (clients x records)), and the
+    gradients of any two records that a client could hold differ by a constant of at most 2.
+
+    Args:
+        clients: N.
+        dimension: d.
+        records: of each client.
+        spread: how far apart the clients are, in [0, 1].
+        seed: of the records.
+
+    Raises:
+        ParameterError: a value out of its range.
+    """
+
+    clients: int = 10
+    dimension: int = 2
+    records: int = 20
+    spread: float = 0.5
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        for name in ("clients", "dimension", "records"):
+            object.__setattr__(self, name, integer(1, **{name: getattr(self, name)}))
+        object.__setattr__(self, "seed", integer(0, seed=self.seed))
+        object.__setattr__(self, "spread", non_negative(spread=self.spread))
+        if self.spread > 1.0:
+            refuse("spread", self.spread, "be in [0, 1]")
+
+    @property
+    def gradient_sensitivity(self) -> float:
+        """The largest distance of two records' gradients: the unit ball's diameter."""
+        return 2.0
+
+    @cached_property
+    def held(self) -> Array:
+        """All records, shape (N, records, d)."""
+        generator = np.random.default_rng(self.seed)
+        shape = self.clients, self.records, self.dimension
+        centres = _directions(generator, (self.clients, 1, self.dimension))
+        radii = generator.random((*shape[:2], 1)) ** (1.0 / self.dimension)
+        inside = radii * _directions(generator, shape)
+        return self.spread * centres + (1.0 - self.spread) * inside
+
+    @cached_property
+    def target(self) -> GaussianTarget:
+        """The posterior, split over the clients."""
+        return GaussianTarget.of_records(list(self.held), np.eye(self.dimension))
+
+    @property
+    def gradients(self) -> list[Array]:
+        """Each client's records' gradients at 0, shape (records, d)."""
+        return [-records for records in self.held]
+
+
+def _directions(generator: np.random.Generator, shape: tuple[int, ...]) -> Array:
+    drawn = generator.standard_normal(shape)
+    return np.asarray(drawn / np.linalg.norm(drawn, axis=-1, keepdims=True))
+
+
+def langevin_settings(
+    target: GaussianTarget,
+    *,
+    gradient_sensitivity: float | Sequence[float],
+    rounds: int | Sequence[int],
+    step_size: float | Sequence[float],
+    correlation: float | Sequence[float] = 0.0,
+    local_steps: int | Sequence[int] = 1,
+    temperature: float | Sequence[float] = 1.0,
+    cohort: int | Sequence[int | None] | None = None,
+    averaging: str = "II",
+    batch_fraction: float | Sequence[float] = 1.0,
+    gradients: Sequence[Array] | None = None,
+    start: Array | None = None,
+) -> Settings:
+    """Return every setting of a grid of FA-LD with the run that it is and what it costs.
+
+    The costs are "w2", the distance of the law of the last iterate of one chain to the target at
+    temperature 1, and "rounds". A chain at another temperature aims elsewhere, and its w2 counts
+    that. Where everybody takes part with whole gradients the law is Gaussian and w2 exact. With
+    cohorts or batches it is a mixture: "w2" is then that of the exact moments, a lower bound
+    (Gelbrich 1990), and the settings of the grid have one more cost, "w2_at_most". That is the
+    distance of the chain with everybody's whole gradients, plus the root of the trace by which
+    the covariance is larger: with the same noise in both, the mixture's iterate is that chain's
+    plus a sum of terms of conditional mean 0, whose covariance is the difference. A chain whose
+    averaged iteration does not contract costs infinity.
+
+    The run is seen by everybody who sees uploads. Its unit is a record, and replacing one moves
+    its client's gradient by the same vector everywhere, at most ``gradient_sensitivity`` long,
+    and no curvature: so it is when losses are quadratic and records enter linearly. Whole
+    gradients with a step below 2 / smoothness are then accounted by T6, all else by composition.
+    Clients of different weight, curvature or batch are accounted one by one.
+
+    Args:
+        target: of the chain.
+        gradient_sensitivity: D, above 0, for all records that there could be; one for everybody,
+            or one for each client.
+        rounds: R; as all that follow up to ``cohort``, a value or several.
+        step_size: eta.
+        correlation: rho in [0, 1]; at 1 ``fp.pareto`` refuses the setting.
+        local_steps: K.
+        temperature: tau, above 0.
+        cohort: S; None for everybody.
+        averaging: "I" or "II", how cohorts are drawn and averaged.
+        batch_fraction: gamma in (0, 1], or several; ceil(gamma n_c) records are drawn.
+        gradients: client by client its records' gradients at any one parameter, shape (n_c, d);
+            needed for batches alone.
+        start: of the chain, shape (d,); None: 0.
+
+    Raises:
+        ParameterError: a value out of its range; batches without ``gradients``.
+    """
+    problem = _Problem(
+        target=target,
+        sensitivities=_sensitivities(target, gradient_sensitivity),
+        averaging=averaging,
+        gradients=gradients,
+        start=_start(target, start),
+    )
+    grid = {
+        "step_size": axis("step_size", step_size),
+        "correlation": axis("correlation", correlation),
+        "local_steps": axis("local_steps", local_steps),
+        "temperature": axis("temperature", temperature),
+        "cohort": axis("cohort", cohort),
+        "batch_fraction": axis("batch_fraction", batch_fraction),
+        "rounds": [integer(1, rounds=each) for each in axis("rounds", rounds)],
+    }
+    labels = [dict(zip(grid, values, strict=True)) for values in itertools.product(*grid.values())]
+    found = [(label, *problem.setting(**label)) for label in labels]
+    if all(costs["w2"] == costs["w2_at_most"] for _, _, costs in found):
+        for _, _, costs in found:
+            del costs["w2_at_most"]
+    return [(_told(label), (run, costs)) for label, run, costs in found]
+
+
+def _told(label: dict[str, Any]) -> dict[str, Any]:
+    """Return the parameters without those that say that everything takes part."""
+    silent = {"cohort": None, "batch_fraction": 1.0}
+    return {k: v for k, v in label.items() if k not in silent or v != silent[k]}
+
+
+def _sensitivities(target: GaussianTarget, given: Any) -> list[float]:
+    """Return D of every client."""
+    values = [positive(gradient_sensitivity=each) for each in axis("gradient_sensitivity", given)]
+    if len(values) not in (1, target.clients):
+        rule = f"be one number, or one for each of {target.clients} clients"
+        refuse("gradient_sensitivity", f"{len(values)} numbers", rule)
+    return values if len(values) == target.clients else values * target.clients
+
+
+def _start(target: GaussianTarget, start: Array | None) -> Normal:
+    law = point(np.zeros(target.dimension) if start is None else start)
+    if law.mean.shape != (target.dimension,):
+        refuse("start", law.mean.shape, f"have shape ({target.dimension},)")
+    return law
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class _Problem:
+    """What all settings of an FA-LD grid share; arguments as in ``langevin_settings``."""
+
+    target: GaussianTarget
+    sensitivities: list[float]
+    averaging: str
+    gradients: Sequence[Array] | None
+    start: Normal
+
+    def setting(
+        self,
+        *,
+        step_size: float,
+        correlation: float,
+        local_steps: int,
+        temperature: float,
+        cohort: int | None,
+        batch_fraction: float,
+        rounds: int,
+    ) -> tuple[Mechanism, dict[str, float]]:
+        """Return one setting's run and costs."""
+        sizes = self._batches(probability(batch_fraction=batch_fraction))
+        chain = LangevinChain(
+            target=self.target,
+            averaging="full" if cohort is None else self.averaging,
+            cohort=cohort,
+            step_size=step_size,
+            local_steps=local_steps,
+            correlation=correlation,
+            heat=temperature,
+            gradient_covariance=self._batch_noise(sizes),
+        )
+        low, high = (float(f"{end:.{DIGITS}g}") for end in _distances(chain, self.start, rounds))
+        costs = {"w2": low, "w2_at_most": high, "rounds": float(rounds)}
+        return _round(chain, self.sensitivities, self._fractions(sizes)) * rounds, costs
+
+    def _batches(self, fraction: float) -> list[int] | None:
+        """Return every client's batch size, None for whole gradients."""
+        if fraction == 1.0:
+            return None
+        held = self.gradients
+        if held is None or len(held) != self.target.clients:
+            way_out = "or leave batch_fraction at 1"
+            refuse("gradients", held, f"be given for all {self.target.clients} clients", way_out)
+        return [math.ceil(fraction * len(each)) for each in held]
+
+    def _batch_noise(self, sizes: list[int] | None) -> Array | None:
+        if sizes is None or self.gradients is None:
+            return None
+        each = zip(self.gradients, sizes, self.target.shares, strict=True)
+        return np.array([batch_noise(of, size, float(share)) for of, size, share in each])
+
+    def _fractions(self, sizes: list[int] | None) -> list[float]:
+        """Return the share of its records that each client really draws."""
+        if sizes is None or self.gradients is None:
+            return [1.0] * self.target.clients
+        return [size / len(of) for of, size in zip(self.gradients, sizes, strict=True)]
+
+
+def _distances(chain: LangevinChain, start: Normal, rounds: int) -> tuple[float, float]:
+    """Return W2 to the target at temperature 1 from the moments, and an upper end of W2."""
+    aim = chain.target.law()
+    try:
+        with np.errstate(over="ignore", invalid="ignore"):
+            if not _contracts(chain.local_round(0).average.matrix):
+                return math.inf, math.inf
+            law = chain.law(start, rounds)
+    except (ParameterError, OverflowError):  # the moments left every finite range
+        return math.inf, math.inf
+    near = float(w2(law, aim))
+    if chain.gaussian and chain.gradient_covariance is None:
+        return near, near
+    plain = replace(chain, averaging="full", cohort=None, gradient_covariance=None)
+    calm = plain.law(start, rounds)
+    more = float(np.trace(law.covariance - calm.covariance))
+    return near, max(near, float(w2(calm, aim)) + math.sqrt(max(0.0, more)))
+
+
+def _contracts(matrix: Array) -> bool:
+    finite = bool(np.isfinite(matrix).all())
+    return finite and bool(np.max(np.abs(np.linalg.eigvals(matrix))) < 1.0)
+
+
+def _round(
+    chain: LangevinChain, sensitivities: Sequence[float], fractions: Sequence[float]
+) -> Mechanism:
+    """Return one round of a chain as a mechanism: every kind of client."""
+    (_, hessian), (curvatures, _) = chain.target.kinds, chain.target.spectra
+    shares = chain.target.shares.tolist()
+    kinds = dict.fromkeys(zip(shares, hessian.tolist(), sensitivities, fractions, strict=True))
+    clients = tuple(
+        _in_cohort(chain, _client(chain, share, curvatures[of], sensitivity, fraction))
+        for share, of, sensitivity, fraction in kinds
+    )
+    return clients[0] if len(clients) == 1 else Parallel(clients)
+
+
+def _client(
+    chain: LangevinChain, share: float, curvatures: Array, sensitivity: float, fraction: float
+) -> FederatedLangevin:
+    assert isinstance(chain.step_size, float)
+    low = float(curvatures.min()) * (1.0 - ROUNDING)
+    high = float(curvatures.max()) * (1.0 + ROUNDING)
+    contracts = fraction == 1.0 and chain.step_size * high < 2.0
+    return FederatedLangevin(
+        step_size=chain.step_size,
+        temperature=chain.heat,
+        correlation=chain.correlation,
+        weight=share,
+        batch_fraction=fraction,
+        gradient_sensitivity=sensitivity,
+        steps=chain.local_steps,
+        strong_convexity=low if contracts else None,
+        smoothness=high if contracts else None,
+    )
+
+
+def _in_cohort(chain: LangevinChain, client: FederatedLangevin) -> Mechanism:
+    """Return the client in its cohort; under scheme I one drawn twice runs once."""
+    if chain.cohort is None:
+        return client
+    if chain.averaging is Averaging.II:
+        return client.in_cohort(FixedSize(chain.cohort, population=chain.target.clients))
+    if client.weight == 1.0:
+        return client
+    taken = -math.expm1(chain.cohort * math.log1p(-client.weight))
+    return client.in_cohort(Poisson(min(1.0, taken)))

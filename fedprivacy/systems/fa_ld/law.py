@@ -1,0 +1,284 @@
+"""FA-LD (Deng et al.): exact on Gaussian targets, its convergence theorems, its privacy."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+from ...errors import integer, non_negative, positive, probability, refuse
+from ...theory import gaussian
+from ...theory.gaussian import Array, Normal, as_vectors, transposed
+from ...theory.targets import (
+    Averaging,
+    Chain,
+    GaussianTarget,
+    LocalRound,
+    in_basis,
+    rounds_to_accuracy,
+    w2_curve,
+)
+from .bounds import (
+    DecayingSteps,
+    LangevinProblem,
+    constant_step_bound,
+    decaying_step_bound,
+    iterations_needed,
+    optimal_local_steps,
+    partial_participation_bound,
+)
+
+__all__ = [
+    "Averaging",
+    "DecayingSteps",
+    "GaussianTarget",
+    "LangevinChain",
+    "LangevinProblem",
+    "batch_noise",
+    "constant_step_bound",
+    "decaying_step_bound",
+    "final_gdp",
+    "iterations_needed",
+    "optimal_local_steps",
+    "partial_participation_bound",
+    "rounds_to_accuracy",
+    "transcript_gdp",
+    "upload_gdp",
+    "w2_curve",
+]
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class LangevinChain(Chain):
+    """FA-LD (Algorithm 1) on a Gaussian target: every law by its moments, any K, rho and p_c.
+
+    A client's local step is x - eta (H_c (x - b_c) + z) + sqrt(2 eta tau) (rho shared
+    + sqrt((1 - rho^2) / p_c) own), z the gradient's noise.
+
+    Args:
+        step_size: eta, above 0, or ``DecayingSteps``.
+        local_steps: K.
+        correlation: rho in [0, 1].
+        heat: temperature tau, above 0.
+        gradient_covariance: of z, shape (N, d, d); None for exact gradients. Laws stay Gaussian
+            only if z is; for batches see ``batch_noise``.
+        target: see ``Chain``.
+        averaging: see ``Chain``.
+        cohort: see ``Chain``.
+
+    Raises:
+        ParameterError: a value out of its range.
+    """
+
+    step_size: float | DecayingSteps
+    local_steps: int = 1
+    correlation: float = 0.0
+    heat: float = 1.0
+    gradient_covariance: Array | None = None
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not isinstance(self.step_size, DecayingSteps):
+            object.__setattr__(self, "step_size", positive(step_size=self.step_size))
+        object.__setattr__(self, "local_steps", integer(1, local_steps=self.local_steps))
+        object.__setattr__(self, "heat", positive(heat=self.heat))
+        if non_negative(correlation=self.correlation) > 1.0:
+            refuse("correlation", self.correlation, "be in [0, 1]")
+        if self.gradient_covariance is None:
+            return
+        batch = Normal(mean=self.target.centres, covariance=self.gradient_covariance)
+        object.__setattr__(self, "gradient_covariance", batch.covariance)
+
+    @property
+    def temperature(self) -> float:
+        """Temperature tau."""
+        return self.heat
+
+    @property
+    def homogeneous(self) -> bool:
+        """Whether the step size is constant."""
+        return not isinstance(self.step_size, DecayingSteps)
+
+    def local_round(self, index: int) -> LocalRound:
+        """Return the K local steps of round ``index`` as one map: closed form for one step size."""
+        values = self.target.spectra[0]
+        if isinstance(self.step_size, DecayingSteps):
+            steps = self.step_size.at(index * self.local_steps, self.local_steps)
+            left, noise, squares = _products(values, steps)
+        else:
+            left, noise, squares = _powers(values, self.step_size, self.local_steps)
+        shared = 2.0 * self.heat * self.correlation**2
+        private = 2.0 * self.heat * (1.0 - self.correlation) * (1.0 + self.correlation)
+        return LocalRound(
+            target=self.target,
+            contraction=left,
+            common=shared * noise,
+            own=private * np.einsum("ggii->gi", noise),
+            gradient=self._gradient(squares),
+        )
+
+    def _gradient(self, squares: Array) -> Array | None:
+        """Return what gradient noise adds up to at each client, shape (N, d, d)."""
+        if self.gradient_covariance is None:
+            return None
+        kinds = self.target.kinds[1]
+        vectors = self.target.spectra[1][kinds]
+        turned = transposed(vectors) @ self.gradient_covariance @ vectors
+        weights = np.einsum("ggik->gik", squares)[kinds]
+        return np.asarray(vectors @ (weights * turned) @ transposed(vectors))
+
+
+def _powers(values: Array, step: float, count: int) -> tuple[Array, Array, Array]:
+    """Return (1 - eta l)^K, and sum_j eta (...)^j, sum_j eta^2 (...)^j of products of two factors.
+
+    Shapes (G, d), (G, G, d, d) twice. The geometric sums are (1 - z^K) / (1 - z) with z the product
+    of the factors; 1 - z is formed without cancellation.
+    """
+    factor = 1.0 - step * values
+    one, two = values[:, None, :, None], values[None, :, None, :]
+    gap = step * (one + two) - (step * one) * (step * two)
+    product = (1.0 - step * one) * (1.0 - step * two)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        rising = -np.expm1(count * np.log1p(-np.minimum(gap, 1.0))) / gap
+        turning = (1.0 - product**count) / gap
+    sums = np.where(gap == 0.0, float(count), np.where(gap < 1.0, rising, turning))
+    return np.asarray(factor**count), step * sums, step**2 * sums
+
+
+def _products(values: Array, steps: Array) -> tuple[Array, Array, Array]:
+    """Return what ``_powers`` does for K different steps, by their products."""
+    factors = 1.0 - steps[:, None, None] * values
+    after = np.ones((len(steps) + 1, *values.shape))
+    after[:-1] = np.cumprod(factors[::-1], axis=0)[::-1]
+    tail = after[1:]
+    noise = np.einsum("j,jgi,jhk->ghik", steps, tail, tail, optimize=True)
+    squares = np.einsum("j,jgi,jhk->ghik", steps**2, tail, tail, optimize=True)
+    return np.asarray(after[0]), np.asarray(noise), np.asarray(squares)
+
+
+def batch_noise(gradients: Array, batch: int, weight: float) -> Array:
+    """Return the covariance of a batch's gradient of f^c, shape (d, d).
+
+    ``batch`` of n records are drawn without replacement; the estimate is the batch's sum times
+    n / (batch weight). Valid at every parameter where the records' gradients differ by constants
+    (quadratic losses with one curvature). The estimate is not Gaussian, so laws that use this
+    covariance have exact moments and W2 is bounded from below.
+
+    Args:
+        gradients: of the records' losses at any one parameter, shape (n, d).
+        batch: records in a batch, from 1 to n.
+        weight: p_c.
+    """
+    records = as_vectors(gradients=gradients)
+    count, drawn = len(records), integer(1, batch=batch)
+    if drawn > count:
+        refuse("batch", drawn, f"be at most the number of records = {count}")
+    if drawn == count:
+        return np.zeros((records.shape[1],) * 2)
+    apart = records - records.mean(axis=0)
+    spread = apart.T @ apart / (count - 1)
+    scale = count * (count - drawn) / drawn / probability(weight=weight) ** 2
+    return np.asarray(scale * spread)
+
+
+def _privately(chain: LangevinChain, client: int) -> tuple[Array, Array]:
+    """Return a client's eigenvalues and eigenvectors, of exact gradients only."""
+    if chain.gradient_covariance is not None:
+        refuse("gradient_covariance", "given", "be None", "batches are no Gaussian: account them")
+    if not 0 <= client < chain.target.clients:
+        refuse("client", client, f"be from 0 to {chain.target.clients - 1}")
+    kind = chain.target.kinds[1][client]
+    return chain.target.spectra[0][kind], chain.target.spectra[1][kind]
+
+
+def _shift_and_noise(chain: LangevinChain, client: int, index: int) -> tuple[Array, Array]:
+    """Return by eigenvalue how far a unit of gradient moves the upload, and its own variance."""
+    values, _ = _privately(chain, client)
+    local, kind = chain.local_round(index), chain.target.kinds[1][client]
+    moved = (1.0 - local.contraction[kind]) / values / chain.target.shares[client]
+    return moved, local.own[kind] / chain.target.shares[client]
+
+
+def upload_gdp(
+    chain: LangevinChain, *, client: int, difference: float | Array, index: int = 0
+) -> float:
+    """Return mu of one upload when a record's replacement moves its gradient by a constant.
+
+    Quadratic losses: whatever the parameters, the sum of the client's gradients moves by
+    ``difference``. The observer knows the round's start and the shared noise; the upload is then
+    Gaussian with the same covariance under both data sets, so mu is exact. For a constant step
+    it is T6's number with c = 1 - eta x curvature.
+
+    Args:
+        chain: with exact gradients; its averaging plays no part.
+        client: whose upload.
+        difference: of the two records' gradients, shape (d,), or its norm: then the direction
+            that shows most is taken.
+        index: the round, which matters for decaying steps.
+
+    Returns:
+        mu; infinity at correlation 1.
+    """
+    moved, noise = _shift_and_noise(chain, client, index)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        each = np.where(moved == 0.0, 0.0, np.abs(moved) / np.sqrt(noise))
+    if np.ndim(difference) == 0:
+        return float(non_negative(difference=difference) * np.max(each))
+    along = np.abs(_privately(chain, client)[1].T @ as_vectors(difference=difference))
+    seen = along > 0.0
+    return float(np.linalg.norm(each[seen] * along[seen])) if seen.any() else 0.0
+
+
+def transcript_gdp(
+    chain: LangevinChain, *, client: int, difference: float | Array, rounds: int
+) -> float:
+    """Return mu of a client's ``rounds`` uploads together; arguments as in ``upload_gdp``.
+
+    Given everything before it an upload moves by the same vector in both data sets' chains, so
+    the log-likelihood ratio of the transcript is a sum of Gaussians: mu^2 adds up, exactly. With
+    visible participation see ``gaussian.visited_delta``.
+    """
+    count = integer(1, rounds=rounds)
+    if chain.homogeneous:
+        return math.sqrt(count) * upload_gdp(chain, client=client, difference=difference)
+    if np.ndim(difference) == 0:
+        squares = np.zeros(chain.target.dimension)
+        for index in range(count):
+            moved, noise = _shift_and_noise(chain, client, index)
+            squares += moved**2 / noise if np.all(noise > 0.0) else math.inf
+        return float(non_negative(difference=difference) * math.sqrt(np.max(squares)))
+    each = [
+        upload_gdp(chain, client=client, difference=difference, index=index)
+        for index in range(count)
+    ]
+    return math.hypot(*each)
+
+
+def final_gdp(
+    chain: LangevinChain, start: Normal, *, client: int, difference: Array, rounds: int
+) -> float:
+    """Return mu of the last global iterate alone, for the pair that ``difference`` describes.
+
+    Exact for this pair of quadratic data sets, so a lower bound of the mechanism's loss. All
+    noise counts: this observer knows none of it. Full participation and exact gradients.
+
+    Args:
+        chain: homogeneous, with full averaging.
+        start: law of the first iterate, the same for both data sets.
+        client: who holds the record.
+        difference: of the two records' gradients, shape (d,).
+        rounds: number of rounds.
+    """
+    values, vectors = _privately(chain, client)
+    if not (chain.homogeneous and chain.averaging is Averaging.FULL):
+        refuse("chain", chain.averaging, "be homogeneous with full averaging")
+    local, kind = chain.local_round(0), chain.target.kinds[1][client]
+    moved = in_basis(vectors, (1.0 - local.contraction[kind]) / values)
+    average = local.average
+    shift = gaussian.AffineMap(
+        matrix=average.matrix,
+        offset=-moved @ as_vectors(difference=difference),
+        noise=average.noise,
+    ).power(rounds)
+    return gaussian.gdp(shift.offset, chain.law(start, rounds).covariance)

@@ -1,0 +1,130 @@
+"""FA-LD: federated averaging Langevin dynamics (Deng et al., Algorithm 1) as a loop."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+from torch import Tensor
+
+from ...errors import integer, positive, refuse
+from ...mechanisms import FederatedLangevin
+from ...training.chains import Sampling
+from ...training.posterior import Array, Indices, Local
+from .law import DecayingSteps, LangevinChain
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class LangevinSampling(Sampling):
+    """Sample with FA-LD: K local steps, then an average.
+
+    A local step is theta - eta gradient + sqrt(2 eta tau) (rho shared + sqrt((1 - rho^2) / p_c)
+    own). For every step the loss is that of a Gaussian with the multiplier of
+    ``FederatedLangevin``, drawn batches included; the steps of an upload are composed, unless
+    ``strong_convexity`` and ``smoothness`` are given and gradients are whole and not clipped:
+    then the upload is accounted by T6.
+
+    Args:
+        step_size: eta, above 0, or ``theory.langevin.DecayingSteps``, counted in local steps.
+        local_steps: K.
+        temperature: tau.
+        strong_convexity: of every client's function, for all data; with ``smoothness`` or not at
+            all.
+        smoothness: of the same functions.
+
+    Raises:
+        ParameterError: a value out of its range; T6 asked for with clipped gradients, which do
+            not contract.
+    """
+
+    step_size: float | DecayingSteps
+    local_steps: int = 1
+    temperature: float = 1.0
+    strong_convexity: float | None = None
+    smoothness: float | None = None
+
+    def __post_init__(self) -> None:
+        integer(1, local_steps=self.local_steps)
+        positive(temperature=self.temperature)
+        if not isinstance(self.step_size, DecayingSteps):
+            positive(step_size=self.step_size)
+        if self.strong_convexity is not None and self.target.clip_norm is not None:
+            way = "leave strong_convexity and smoothness out: the steps are then composed"
+            refuse("clip_norm", self.target.clip_norm, "be None for T6, clipping undoes it", way)
+        super().__post_init__()
+        if self.private:
+            _ = self.round_mechanism
+
+    @property
+    def homogeneous(self) -> bool:
+        """Whether the step size is constant."""
+        return not isinstance(self.step_size, DecayingSteps)
+
+    def steps_of(self, index: int) -> tuple[float, ...]:
+        """Return the step sizes of the K local steps of round ``index``, from 0."""
+        if not isinstance(self.step_size, DecayingSteps):
+            return (self.step_size,) * self.local_steps
+        return tuple(self.step_size.at(index * self.local_steps, self.local_steps).tolist())
+
+    def _client(self, index: int, weight: float, fraction: float) -> FederatedLangevin:
+        constant = not isinstance(self.step_size, DecayingSteps)
+        return FederatedLangevin(
+            step_size=self.steps_of(0)[0] if constant else self.steps_of(index),
+            temperature=self.temperature,
+            correlation=self.correlation,
+            weight=weight,
+            batch_fraction=fraction,
+            gradient_sensitivity=self.target.sensitivity or 0.0,
+            steps=self.local_steps,
+            strong_convexity=self.strong_convexity,
+            smoothness=self.smoothness,
+        )
+
+    def _own(self, weights: Array) -> Array:
+        """Return the std of a client's own noise over sqrt(2 eta tau)."""
+        return np.asarray(np.sqrt((1.0 - self.correlation) * (1.0 + self.correlation) / weights))
+
+    def _noise_std(self, index: int) -> float:
+        scale = math.sqrt(2.0 * min(self.steps_of(index)) * self.temperature)
+        own = float(np.min(self._own(self.target.shares)))
+        return scale * math.hypot(self.correlation, own)
+
+    def _locally(
+        self,
+        index: int,
+        local: Local,
+        clients: Indices,
+        private: np.random.Generator,
+        common: np.random.Generator,
+    ) -> Tensor:
+        points, own = local.points, local.scaled(self._own(self.target.shares[clients]))
+        for eta in self.steps_of(index):
+            scale = math.sqrt(2.0 * eta * self.temperature)
+            drift = local.gradient(points)
+            drift *= eta
+            points -= drift
+            if self.correlation < 1.0:
+                noise = local.normal(private)
+                noise *= scale * own
+                points += noise
+            if self.correlation > 0.0:
+                points += scale * self.correlation * local.shared(common)
+        return local.finish(points)
+
+    @property
+    def exact(self) -> LangevinChain:
+        """The chain's exact law on a Gaussian target: W2 curves, privacy of quadratic losses.
+
+        Raises:
+            ParameterError: the target is not a ``GaussianPosterior``.
+        """
+        return LangevinChain(
+            target=self._gaussian().target,
+            averaging=self.averaging,
+            cohort=self.cohort,
+            step_size=self.step_size,
+            local_steps=self.local_steps,
+            correlation=self.correlation,
+            heat=self.temperature,
+        )

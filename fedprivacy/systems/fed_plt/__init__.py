@@ -1,0 +1,1 @@
+"""Fed-PLT: federated splitting with private local training."""

@@ -1,0 +1,421 @@
+"""Agents' records and losses, for all agents at once.
+
+A batch of points has shape (..., agents, dimension): one row for each agent, and in front of it, if
+wanted, one dimension of independent runs. Nothing here loops over agents.
+"""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import Any, ClassVar
+
+import torch
+import torch.nn.functional as functional
+from torch import Tensor
+
+from ...errors import integer, non_negative, positive, refuse
+from ...training.models import ModelFactory
+from ...training.optimise import FlatModel
+
+INWARD = 1.0 - 1e-12
+"""Scaled records end this factor inside their bound, so that rounding cannot carry them out."""
+
+
+@dataclass(frozen=True, eq=False)
+class AgentData:
+    """The agents' records, padded where agents hold different numbers of them.
+
+    Args:
+        features: float64, shape (..., agents, records, ...): for linear models an input is a
+            vector of length ``dimension``. The dimension in front, if any, is of runs.
+        targets: shape (..., agents, records); -1 and 1 for two classes.
+        sizes: number of each agent's records, those behind it being padding; None: all.
+
+    Raises:
+        ParameterError: an agent without records, shapes that do not fit, entries that are not
+            finite.
+    """
+
+    features: Tensor
+    targets: Tensor
+    sizes: tuple[int, ...] | None = None
+    _bounded: dict[float, AgentData] = field(default_factory=dict, init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        lead = self.targets.dim()
+        if lead not in (2, 3) or self.features.shape[:lead] != self.targets.shape:
+            shapes = tuple(self.features.shape), tuple(self.targets.shape)
+            rule = (
+                "have shapes (runs, agents, records, ...) and (runs, agents, records), or no runs"
+            )
+            refuse("features, targets", shapes, rule)
+        if not self.targets.shape[-2]:
+            refuse("agents", 0, "be at least 1", "pass the records of one agent or more")
+        sizes = self.sizes or (self.targets.shape[-1],) * self.targets.shape[-2]
+        if len(sizes) != self.targets.shape[-2]:
+            refuse("sizes", sizes, f"have one entry for each of {self.targets.shape[-2]} agents")
+        for agent, size in enumerate(sizes):
+            name = f"sizes[{agent}]"
+            found = integer(1, "leave agents without data out", **{name: size})
+            if found > self.targets.shape[-1]:
+                refuse(name, size, f"be at most the {self.targets.shape[-1]} records passed")
+        object.__setattr__(self, "sizes", tuple(int(size) for size in sizes))
+        for name in ("features", "targets"):
+            value = getattr(self, name)
+            if value.is_floating_point() and not bool(torch.isfinite(value).all()):
+                refuse(name, "entries that are not finite", "be finite")
+
+    @classmethod
+    def of(cls, agents: Sequence[tuple[Any, Any]]) -> AgentData:
+        """Return the data of agents given one by one as (features, targets).
+
+        Args:
+            agents: array-likes of shapes (records, ...) and (records,).
+
+        Raises:
+            ParameterError: no agent, or one without records.
+        """
+        if not agents:
+            refuse("agents", agents, "hold at least one agent")
+        inputs = [torch.as_tensor(a, dtype=torch.float64) for a, _ in agents]
+        targets = [torch.as_tensor(b) for _, b in agents]
+        sizes = tuple(len(each) for each in targets)
+        for agent, (size, rows) in enumerate(zip(sizes, inputs, strict=True)):
+            if not size or len(rows) != size:
+                rule = "hold the same number of features and targets, at least one"
+                refuse(f"agents[{agent}]", (len(rows), size), rule, "leave agents without data out")
+        padded = [_padded(rows, max(sizes)) for rows in inputs]
+        return cls(
+            torch.stack(padded), torch.stack([_padded(each, max(sizes)) for each in targets]), sizes
+        )
+
+    @property
+    def agents(self) -> int:
+        """How many agents there are."""
+        return self.targets.shape[-2]
+
+    @property
+    def runs(self) -> int | None:
+        """Length of the dimension of runs; None where all runs share the records."""
+        return self.targets.shape[0] if self.targets.dim() == 3 else None
+
+    @property
+    def records(self) -> tuple[int, ...]:
+        """Number of each agent's records."""
+        assert self.sizes is not None
+        return self.sizes
+
+    @cached_property
+    def weights(self) -> Tensor:
+        """1 / q_i on agent i's records, 0 on padding: shape (agents, records)."""
+        sizes = torch.tensor(self.records, device=self.targets.device)[:, None]
+        inside = torch.arange(self.targets.shape[-1], device=self.targets.device) < sizes
+        return torch.where(inside, 1.0 / sizes.double(), 0.0)
+
+    @cached_property
+    def gram_norm(self) -> float:
+        """Largest eigenvalue of an agent's mean of a a^T over its records a."""
+        inner = self.features.transpose(-1, -2) @ (self.features * self.weights[..., None])
+        return float(torch.linalg.eigvalsh(inner)[..., -1].max())
+
+    def bounded(self, norm: float) -> AgentData:
+        """Return the data with every input scaled down to at most ``norm``, one by one.
+
+        What is done to a record depends on that record only, so its privacy is not touched.
+        """
+        limit = positive(feature_bound=norm)
+        if limit not in self._bounded:
+            long = torch.linalg.vector_norm(self.features, dim=-1, keepdim=True)
+            scale = torch.clamp(limit * INWARD / long, max=1.0)
+            inside = replace(self, features=torch.where(long > 0.0, self.features * scale, 0.0))
+            self._bounded[limit] = inside
+        return self._bounded[limit]
+
+    def taken(self, rows: Tensor, weights: Tensor) -> AgentData:
+        """Return a batch of each agent's records.
+
+        Args:
+            rows: record numbers, shape (..., agents, width).
+            weights: of the records in the batch's mean, same shape.
+        """
+        lead = rows.shape[:-1]
+        inputs = self.features.expand(*lead, *self.features.shape[self.targets.dim() - 1 :])
+        index = rows.reshape(*rows.shape, *[1] * (inputs.dim() - rows.dim()))
+        index = index.expand(*rows.shape, *inputs.shape[rows.dim() :])
+        features = inputs.gather(rows.dim() - 1, index)
+        targets = self.targets.expand(*lead, -1).gather(-1, rows)
+        return _Batch(features, targets, weights)
+
+    def only(self, agents: Tensor) -> AgentData:
+        """Return the data of some agents.
+
+        Args:
+            agents: their numbers, shape (chosen,).
+        """
+        at = self.targets.dim() - 2
+        return _Batch(
+            self.features.index_select(at, agents),
+            self.targets.index_select(at, agents),
+            self.weights.index_select(0, agents),
+        )
+
+
+class _Batch(AgentData):
+    """Records with weights of their own; nothing is checked again."""
+
+    def __init__(self, features: Tensor, targets: Tensor, weights: Tensor) -> None:
+        object.__setattr__(self, "features", features)
+        object.__setattr__(self, "targets", targets)
+        object.__setattr__(self, "sizes", None)
+        object.__setattr__(self, "_bounded", {})
+        self.__dict__["weights"] = weights
+
+
+def _padded(rows: Tensor, length: int) -> Tensor:
+    return torch.cat([rows, rows[-1:].expand(length - len(rows), *rows.shape[1:])])
+
+
+class AgentLoss(ABC):
+    """What every agent minimises: the mean of a loss over its records, plus a regulariser."""
+
+    contracts_clipped: ClassVar[bool] = False
+    """Whether clipping each record's gradient leaves it as convex and as smooth as ``curvature``
+    says: a convex loss whose strong convexity is all the regulariser's, which is not clipped."""
+
+    @abstractmethod
+    def dimension(self, data: AgentData) -> int:
+        """Return the length of a point.
+
+        Raises:
+            ParameterError: the data do not fit the loss.
+        """
+
+    @abstractmethod
+    def gradient(self, points: Tensor, data: AgentData, clip_norm: float | None = None) -> Tensor:
+        """Return the gradient of each agent's loss, shape of ``points``.
+
+        Args:
+            points: float64, shape (..., agents, dimension).
+            data: the records; their weights are those of the mean.
+            clip_norm: norm that each record's gradient is clipped to, the regulariser's left out.
+                A record whose gradient is not finite counts as 0.
+        """
+
+    def prepared(self, data: AgentData) -> AgentData:
+        """Return the data as the loss's guarantees need them."""
+        return data
+
+    def curvature(self, data: AgentData | None = None) -> tuple[float, float] | None:
+        """Return (strong convexity, smoothness) of every agent's loss, None where not known.
+
+        Args:
+            data: None for constants that hold whatever the records, as privacy needs.
+        """
+        return None
+
+    def sensitivity(self, records: int) -> float | None:
+        """Return how far replacing one of an agent's records moves its gradient, at every point.
+
+        None where the loss itself has no such bound.
+        """
+        return None
+
+    def start(self, generator: torch.Generator) -> Tensor | None:
+        """Return where to start, shape (dimension,); None for 0."""
+        return None
+
+
+@dataclass(frozen=True, kw_only=True)
+class LinearLoss(AgentLoss):
+    """A loss of one linear output a.x, plus regularisation |x|^2 / 2.
+
+    Args:
+        regularisation: at least 0; strong convexity rests on it, and clipping leaves it alone.
+        feature_bound: R: inputs of larger norm are scaled down to it. Needed for privacy: without
+            it nothing is known of the loss before the data are.
+
+    Raises:
+        ParameterError: a value out of its range.
+    """
+
+    regularisation: float = 0.0
+    feature_bound: float | None = None
+
+    contracts_clipped: ClassVar[bool] = True
+    link_smoothness: ClassVar[float]
+    """Largest second derivative of the loss in the output."""
+
+    def __post_init__(self) -> None:
+        non_negative(regularisation=self.regularisation)
+        if self.feature_bound is not None:
+            positive(feature_bound=self.feature_bound)
+
+    @abstractmethod
+    def slope(self, outputs: Tensor, targets: Tensor) -> Tensor:
+        """Return the derivative of a record's loss in its output."""
+
+    def dimension(self, data: AgentData) -> int:
+        """Return the length of an input vector."""
+        if data.features.dim() != data.targets.dim() + 1:
+            refuse("features", tuple(data.features.shape), "hold one vector for each record")
+        if data.features.dtype is not torch.float64:
+            refuse("features", str(data.features.dtype), "be of dtype float64", "use .double()")
+        return data.features.shape[-1]
+
+    def gradient(self, points: Tensor, data: AgentData, clip_norm: float | None = None) -> Tensor:
+        """Return each agent's gradient; see ``AgentLoss``."""
+        if points.dim() > 2 and data.targets.dim() == 2:
+            rows = points.movedim(0, -2)
+            weights, targets = data.weights[..., None, :], data.targets[..., None, :]
+            found = self._sum(rows, data.features, targets, weights, clip_norm).movedim(-2, 0)
+        else:
+            weights, targets = data.weights[..., None, :], data.targets[..., None, :]
+            rows = points[..., None, :]
+            found = self._sum(rows, data.features, targets, weights, clip_norm)[..., 0, :]
+        return found + self.regularisation * points if self.regularisation else found
+
+    def _sum(
+        self, rows: Tensor, inputs: Tensor, targets: Tensor, weights: Tensor, clip: float | None
+    ) -> Tensor:
+        """Return the weighted sums of the records' gradients at several points of each agent."""
+        slopes = self.slope(rows @ inputs.transpose(-1, -2), targets)
+        if clip is not None:
+            limit = clip / torch.linalg.vector_norm(inputs, dim=-1)[..., None, :]
+            slopes = torch.minimum(torch.maximum(slopes, -limit), limit).nan_to_num(0.0)
+        return (slopes * weights) @ inputs
+
+    def prepared(self, data: AgentData) -> AgentData:
+        """Return the data with inputs scaled down to the bound."""
+        return data if self.feature_bound is None else data.bounded(self.feature_bound)
+
+    def curvature(self, data: AgentData | None = None) -> tuple[float, float] | None:
+        """Return (regularisation, link smoothness * size of inputs^2 + regularisation)."""
+        if self.feature_bound is not None:
+            size = self.feature_bound**2
+        elif data is not None:
+            size = data.gram_norm
+        else:
+            return None
+        return self.regularisation, self.link_smoothness * size + self.regularisation
+
+
+@dataclass(frozen=True, kw_only=True)
+class Logistic(LinearLoss):
+    """Logistic regression on targets -1 and 1: log(1 + exp(-b a.x)) + regularisation |x|^2 / 2.
+
+    The gradient of a record is -b a / (1 + exp(b a.x)), of norm below |a| <= R at every x; so
+    replacing one of q records moves the mean's gradient by less than 2 R / q. In two dimensions or
+    more that is the supremum: two records nearly orthogonal to a far x and opposed to each other.
+    """
+
+    link_smoothness: ClassVar[float] = 0.25
+
+    def slope(self, outputs: Tensor, targets: Tensor) -> Tensor:
+        """Return -b / (1 + exp(b times the output))."""
+        return -targets * torch.sigmoid(-targets * outputs)
+
+    def dimension(self, data: AgentData) -> int:
+        """Return the length of an input vector."""
+        if not bool((data.targets.abs() == 1).all()):
+            refuse("targets", "other values", "be -1 or 1", "map the two classes to -1 and 1")
+        return super().dimension(data)
+
+    def sensitivity(self, records: int) -> float | None:
+        """Return 2 R / records, None without a feature bound."""
+        return None if self.feature_bound is None else 2.0 * self.feature_bound / records
+
+
+@dataclass(frozen=True, kw_only=True)
+class LeastSquares(LinearLoss):
+    """Least squares: (a.x - b)^2 / 2 + regularisation |x|^2 / 2.
+
+    Its gradients have no bound, so it has no sensitivity of its own: privacy needs a clip norm.
+    """
+
+    link_smoothness: ClassVar[float] = 1.0
+
+    def slope(self, outputs: Tensor, targets: Tensor) -> Tensor:
+        """Return the output less the target."""
+        return outputs - targets
+
+
+@dataclass(frozen=True, kw_only=True)
+class ModuleLoss(AgentLoss):
+    """Any torch module and any differentiable loss of its outputs; agents are one vmap.
+
+    Nothing is known about its curvature or its sensitivity: penalty, step size and local steps
+    must be given, and privacy needs a clip norm, whose steps are composed one by one.
+
+    Args:
+        model: builds the module; it must have no buffers.
+        criterion: gets outputs and targets of one record with a batch dimension of 1 and returns a
+            number; None for the cross-entropy of integer targets.
+        regularisation: factor of |x|^2 / 2, at least 0.
+    """
+
+    model: ModelFactory
+    criterion: Callable[[Tensor, Tensor], Tensor] | None = None
+    regularisation: float = 0.0
+
+    def __post_init__(self) -> None:
+        non_negative(regularisation=self.regularisation)
+
+    @cached_property
+    def flat(self) -> FlatModel:
+        """The module as a function of a flat vector."""
+        with torch.random.fork_rng(devices=[]):
+            return FlatModel(self.model().double(), torch.device("cpu"))
+
+    def dimension(self, data: AgentData) -> int:
+        """Return the number of the module's parameters."""
+        return self.flat.dimension
+
+    def start(self, generator: torch.Generator) -> Tensor | None:
+        """Return freshly initialised parameters."""
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(int(torch.randint(2**62, (), generator=generator)))
+            return FlatModel(self.model().double(), torch.device("cpu")).flatten()
+
+    def gradient(self, points: Tensor, data: AgentData, clip_norm: float | None = None) -> Tensor:
+        """Return each agent's gradient; see ``AgentLoss``."""
+        one, _ = self._mean if clip_norm is None else self._clipped, self.flat
+        over_agents = torch.vmap(
+            lambda x, features, targets, weights: one(x, features, targets, weights, clip_norm),
+            randomness="different",
+        )
+        weights = data.weights
+        if points.dim() > 2:
+            shared = None if data.targets.dim() == 2 else 0
+            dims = (0, shared, shared, None if weights.dim() == 2 else 0)
+            over_agents = torch.vmap(over_agents, in_dims=dims, randomness="different")
+        found = over_agents(points, data.features, data.targets, weights)
+        return torch.as_tensor(found).detach() + self.regularisation * points
+
+    def _record(self, point: Tensor, features: Tensor, target: Tensor) -> Tensor:
+        outputs = self.flat.logits(point, features[None])
+        if self.criterion is None:
+            return functional.cross_entropy(outputs, target[None].long())
+        return self.criterion(outputs, target[None])
+
+    def _mean(
+        self, point: Tensor, features: Tensor, targets: Tensor, weights: Tensor, _: float | None
+    ) -> Tensor:
+        def loss(x: Tensor) -> Tensor:
+            every = torch.vmap(lambda a, b: self._record(x, a, b), randomness="different")
+            return torch.as_tensor(every(features, targets)) @ weights
+
+        return torch.as_tensor(torch.func.grad(loss)(point))
+
+    def _clipped(
+        self, point: Tensor, features: Tensor, targets: Tensor, weights: Tensor, clip: float | None
+    ) -> Tensor:
+        each = torch.vmap(torch.func.grad(self._record), (None, 0, 0), randomness="different")
+        gradients = torch.as_tensor(each(point, features, targets))
+        norms = torch.linalg.vector_norm(gradients, dim=-1, keepdim=True)
+        factor = torch.clamp((math.inf if clip is None else clip) / norms, max=1.0)
+        kept = torch.isfinite(norms) & (norms > 0.0)
+        return weights @ torch.where(kept, gradients * factor, 0.0)

@@ -1,0 +1,526 @@
+"""How fast Fed-PLT converges, and how far its noise keeps it from the optimum.
+
+Bastianello, Liu and Johansson, "Enhancing privacy in federated learning through local training":
+Lemmas 2, 3 and 8, Propositions 1 to 3, Corollary 1. N agents minimise sum f_i + h, every f_i being
+l-strongly convex and L-smooth and h convex. Notation of the docstrings: rho the penalty, gamma the
+step size, N_e the local steps of a round, z_bar and x_bar the fixed point.
+
+Two printed constants do not hold and are replaced (docs/theory/splitting.md gives the numbers): the
+proximal step of f_i moves by 1 / (1 + rho l) of its argument, not 1 / (l + 1 / rho); accelerated
+gradient descent contracts distances by the square root of the printed factor, which is that of
+their squares. ``as_printed=True`` evaluates the paper's.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ...errors import integer, member, non_negative, open_unit, positive, probability, refuse
+from ...theory.hidden_state import contraction_gap
+
+LOSSES = "every f_i is strong_convexity-strongly convex and smoothness-smooth; h is convex"
+SHARED = "all agents use one penalty, and local solvers that contract at least as fast as stated"
+ACTIVE = "agents take part independently of each other, of the past and of the noise"
+
+
+SMALLEST = 1e-300
+"""What stands for an entry 0 of S: powers of S grow with its entries."""
+
+
+class Solver(StrEnum):
+    """How an agent solves its local problem."""
+
+    GRADIENT = "gradient"
+    """Gradient descent with a constant step; noisy and stochastic descent contract alike."""
+    ACCELERATED = "accelerated"
+    """Nesterov's method with the constant momentum of a strongly convex function."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Convergence:
+    """One round of Fed-PLT as a 2 x 2 matrix over the distances to the fixed point.
+
+    (|x_k+1 - x_bar|, |z_k+1 - z_bar|) is at most ``matrix`` times (|x_k - x_bar|, |z_k - z_bar|),
+    entry by entry, when all agents take part and nothing is noisy.
+
+    Attributes:
+        matrix: S, entries at least 0.
+        local_contraction: factor by which a local solve shrinks the distance to its solution.
+        splitting_contraction: zeta of Lemma 3.
+        assumptions: what the rate rests on and no arithmetic can check.
+    """
+
+    matrix: tuple[tuple[float, float], tuple[float, float]]
+    local_contraction: float
+    splitting_contraction: float
+    assumptions: tuple[str, ...]
+
+    @property
+    def norm(self) -> float:
+        """Largest singular value of S: the contraction factor that Proposition 2 needs."""
+        return float(np.linalg.norm(self.array, 2))
+
+    @property
+    def spectral_radius(self) -> float:
+        """Largest eigenvalue of S: the rate in the limit of many rounds."""
+        return _radius(*self.matrix[0], *self.matrix[1])
+
+    @property
+    def stable(self) -> bool:
+        """Whether the iterates converge, whatever the start."""
+        return self.spectral_radius < 1.0
+
+    @property
+    def array(self) -> NDArray[np.float64]:
+        """S, shape (2, 2)."""
+        return np.array(self.matrix)
+
+    def rounds(self, accuracy: float) -> int:
+        """Return a number of rounds after which all distances are ``accuracy`` of their start.
+
+        Raises:
+            ParameterError: S is not stable, or ``accuracy`` does not lie in (0, 1).
+        """
+        wanted = math.log(open_unit(accuracy=accuracy))
+        radius, spread = self._perron()
+        return max(1, math.ceil((wanted - math.log(spread)) / math.log(radius)))
+
+    def remaining(self, rounds: int) -> float:
+        """Return a bound on the distance after so many rounds over that of the start.
+
+        Raises:
+            ParameterError: S is not stable, or ``rounds`` is not a whole number from 0.
+        """
+        radius, spread = self._perron()
+        return spread * radius ** integer(0, rounds=rounds)
+
+    def _perron(self) -> tuple[float, float]:
+        """Return r and |w| / min(w) with Perron's vector w of S: |S^k| is at most their r^k c.
+
+        S^k y <= r^k max(y / w) w, entry by entry.
+        """
+        self._check_stable()
+        (a, b), (c, d) = np.maximum(self.array, SMALLEST).tolist()
+        radius = _radius(a, b, c, d)
+        perron = (b, radius - a)
+        return radius, math.hypot(*perron) / min(perron)
+
+    def _check_stable(self) -> None:
+        if not self.stable:
+            refuse(
+                "spectral_radius",
+                self.spectral_radius,
+                "be below 1 for Fed-PLT to converge",
+                "take more local steps (fewest_local_steps) or another penalty",
+            )
+
+
+def splitting_contraction(*, strong_convexity: float, smoothness: float, penalty: float) -> float:
+    """Return zeta, the contraction factor of Peaceman-Rachford splitting (Lemma 3).
+
+    Giselsson and Boyd 2017, Theorem 2: max(|1 - rho L| / (1 + rho L), |1 - rho l| / (1 + rho l)).
+
+    Raises:
+        ParameterError: a value not above 0, or ``strong_convexity`` above ``smoothness``.
+    """
+    low, high = _curvatures(strong_convexity, smoothness)
+    rho = positive(penalty=penalty)
+    return max(abs(1.0 - rho * h) / (1.0 + rho * h) for h in (low, high))
+
+
+def local_contraction(
+    *,
+    strong_convexity: float,
+    smoothness: float,
+    penalty: float,
+    local_steps: int,
+    step_size: float | None = None,
+    solver: Solver | str = Solver.GRADIENT,
+    as_printed: bool = False,
+) -> float:
+    """Return by how much N_e local steps shrink the distance to the local solution.
+
+    Gradient descent: max(|1 - gamma m|, |1 - gamma M|)^N_e with m = l + 1 / rho, M = L + 1 / rho.
+    Accelerated: sqrt((1 + M / m) (1 - sqrt(m / M))^N_e), from the decrease of
+    f(u) - f* + m |s - u*|^2 / 2 (d'Aspremont, Scieur and Taylor 2021, Theorem 4.14), in which the
+    returned point w is an average of u and s. The paper forgets the square root; a quadratic
+    refutes it from N_e > (M / m)^1.5 on.
+
+    Args:
+        strong_convexity: l of every f_i, above 0.
+        smoothness: L of every f_i.
+        penalty: rho, above 0.
+        local_steps: N_e, at least 1.
+        step_size: gamma, in (0, 2 / (L + 1 / rho)); gradient descent's only. None: the fastest,
+            2 / (m + M).
+        solver: "gradient" or "accelerated".
+        as_printed: without the square root.
+
+    Raises:
+        ParameterError: a value out of its range.
+    """
+    low, high = _curvatures(strong_convexity, smoothness)
+    inverse = 1.0 / positive(penalty=penalty)
+    low, high, times = low + inverse, high + inverse, integer(1, local_steps=local_steps)
+    if member(Solver, solver=solver) is Solver.ACCELERATED:
+        if step_size is not None:
+            refuse("step_size", step_size, "be None for the accelerated solver", "it has its own")
+        squared = (1.0 + high / low) * (1.0 - math.sqrt(low / high)) ** times
+        return squared if as_printed else math.sqrt(squared)
+    step = 2.0 / (low + high) if step_size is None else step_size
+    return (1.0 - contraction_gap(step, low, high)) ** times
+
+
+def convergence(
+    *,
+    strong_convexity: float,
+    smoothness: float,
+    penalty: float,
+    local_steps: int,
+    step_size: float | None = None,
+    solver: Solver | str = Solver.GRADIENT,
+    as_printed: bool = False,
+) -> Convergence:
+    """Return one round's matrix S (Proposition 1; Proposition 3 for the accelerated solver).
+
+    With q the local contraction, zeta that of the splitting and k = 1 / (1 + rho l), the Lipschitz
+    constant of the proximal step,
+
+        S = [[q, (1 + q) k], [2 q, zeta + 2 q k]].
+
+    The paper prints 1 / (l + 1 / rho) = rho k for k, which is too small where rho < 1.
+
+    Raises:
+        ParameterError: see ``local_contraction``.
+    """
+    q = local_contraction(
+        strong_convexity=strong_convexity,
+        smoothness=smoothness,
+        penalty=penalty,
+        local_steps=local_steps,
+        step_size=step_size,
+        solver=solver,
+        as_printed=as_printed,
+    )
+    zeta = splitting_contraction(
+        strong_convexity=strong_convexity, smoothness=smoothness, penalty=penalty
+    )
+    k = (penalty if as_printed else 1.0) / (1.0 + penalty * strong_convexity)
+    return Convergence(
+        matrix=((q, (1.0 + q) * k), (2.0 * q, zeta + 2.0 * q * k)),
+        local_contraction=q,
+        splitting_contraction=zeta,
+        assumptions=(LOSSES, SHARED),
+    )
+
+
+def largest_stable_contraction(
+    *, strong_convexity: float, smoothness: float, penalty: float
+) -> float:
+    """Return the local contraction below which S is stable (Lemma 7, in closed form).
+
+    S has entries of at least 0, so it is stable iff det(I - S) > 0 and q < 1:
+    (1 - q) (1 - zeta) > 4 q k, that is q < (1 - zeta) / (1 - zeta + 4 k).
+
+    Raises:
+        ParameterError: see ``splitting_contraction``.
+    """
+    zeta = splitting_contraction(
+        strong_convexity=strong_convexity, smoothness=smoothness, penalty=penalty
+    )
+    return (1.0 - zeta) / (1.0 - zeta + 4.0 / (1.0 + penalty * strong_convexity))
+
+
+def fewest_local_steps(
+    *,
+    strong_convexity: float,
+    smoothness: float,
+    penalty: float,
+    step_size: float | None = None,
+    solver: Solver | str = Solver.GRADIENT,
+) -> int:
+    """Return the smallest N_e from which on S is stable: the boundary of stability.
+
+    Raises:
+        ParameterError: see ``local_contraction``.
+    """
+
+    def contraction(steps: int) -> float:
+        return local_contraction(
+            strong_convexity=strong_convexity,
+            smoothness=smoothness,
+            penalty=penalty,
+            local_steps=steps,
+            step_size=step_size,
+            solver=solver,
+        )
+
+    limit = largest_stable_contraction(
+        strong_convexity=strong_convexity, smoothness=smoothness, penalty=penalty
+    )
+    high = 1
+    while contraction(high) >= limit:
+        high *= 2
+    low = high // 2
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (low, middle) if contraction(middle) < limit else (middle, high)
+    return high
+
+
+@dataclass(frozen=True, kw_only=True)
+class Parameters:
+    """A setting of Fed-PLT, and what it is predicted to cost.
+
+    Attributes:
+        penalty: rho.
+        step_size: gamma; None for the accelerated solver.
+        local_steps: N_e.
+        fewest_local_steps: the boundary: S is stable from this N_e on, at this rho and gamma.
+        rounds: enough for the accuracy.
+        time: (N_e t_G + t_C) times the rounds, in the units of the costs.
+        convergence: S and its norms.
+    """
+
+    penalty: float
+    step_size: float | None
+    local_steps: int
+    fewest_local_steps: int
+    rounds: int
+    time: float
+    convergence: Convergence
+
+
+def find_parameters(
+    *,
+    strong_convexity: float,
+    smoothness: float,
+    gradient_cost: float,
+    round_cost: float,
+    accuracy: float = 1e-5,
+    local_steps: int | None = None,
+    penalty: float | None = None,
+    solver: Solver | str = Solver.GRADIENT,
+) -> Parameters:
+    """Return the stable (rho, gamma, N_e) of least predicted computation time.
+
+    The time is (N_e t_G + t_C) times the rounds after which all distances are ``accuracy`` of
+    their start; gamma is the fastest of its rho. Searched: rho on a logarithmic grid around
+    1 / sqrt(l L), refined twice around the best; N_e from the boundary of stability on, until even
+    exact local solutions could not pay for more.
+
+    Args:
+        strong_convexity: l, above 0.
+        smoothness: L, at least l.
+        gradient_cost: t_G, time of one local step, above 0.
+        round_cost: t_C, time of one round's communication, at least 0.
+        accuracy: wanted ratio of final to initial distances, in (0, 1).
+        local_steps: N_e, where it is given; None: searched.
+        penalty: rho, where it is given; None: searched.
+        solver: "gradient" or "accelerated".
+
+    Raises:
+        ParameterError: a value out of its range; no stable setting with the given ones.
+    """
+    low, high = _curvatures(strong_convexity, smoothness)
+    costs = (positive(gradient_cost=gradient_cost), non_negative(round_cost=round_cost))
+    kind = member(Solver, solver=solver)
+    wanted = None if local_steps is None else integer(1, local_steps=local_steps)
+    centre = 1.0 / math.sqrt(low * high) if penalty is None else positive(penalty=penalty)
+    width = 0.0 if penalty is not None else math.log(10.0 * high / low)
+    best: Parameters | None = None
+    for _ in range(1 if penalty is not None else 3):
+        grid = centre * np.exp(np.linspace(-width, width, 33 if width else 1))
+        found = [_best_steps(low, high, float(rho), costs, accuracy, wanted, kind) for rho in grid]
+        settings = [each for each in (*found, best) if each is not None]
+        if not settings:
+            refuse("local_steps", wanted, "be enough to make S stable", "leave it out, or raise it")
+        best = min(settings, key=lambda each: each.time)
+        centre, width = best.penalty, width / 12.0
+    assert best is not None
+    return best
+
+
+def _best_steps(
+    low: float,
+    high: float,
+    rho: float,
+    costs: tuple[float, float],
+    accuracy: float,
+    wanted: int | None,
+    solver: Solver,
+) -> Parameters | None:
+    """Return the cheapest stable N_e at a penalty, or None if the wanted one is not stable."""
+    gradient, communication = costs
+    fewest = fewest_local_steps(strong_convexity=low, smoothness=high, penalty=rho, solver=solver)
+    if wanted is not None and wanted < fewest:
+        return None
+    zeta = splitting_contraction(strong_convexity=low, smoothness=high, penalty=rho)
+    floor = max(1.0, math.log(accuracy) / math.log(zeta)) if zeta > 0.0 else 1.0
+    best: Parameters | None = None
+    steps = fewest if wanted is None else wanted
+    while best is None or (steps * gradient + communication) * floor < best.time:
+        rate = convergence(
+            strong_convexity=low, smoothness=high, penalty=rho, local_steps=steps, solver=solver
+        )
+        rounds = rate.rounds(accuracy)
+        time = (steps * gradient + communication) * rounds
+        if best is None or time < best.time:
+            step = 2.0 / (low + high + 2.0 / rho) if solver is Solver.GRADIENT else None
+            best = Parameters(
+                penalty=rho,
+                step_size=step,
+                local_steps=steps,
+                fewest_local_steps=fewest,
+                rounds=rounds,
+                time=time,
+                convergence=rate,
+            )
+        if wanted is not None:
+            break
+        steps += max(1, steps // 16)
+    return best
+
+
+@dataclass(frozen=True, kw_only=True)
+class ParticipationRate:
+    """Proposition 2: E|distance| <= factor (rate^k |start| + (1 - rate^k) / (1 - rate) nu).
+
+    Attributes:
+        rate: sigma = sqrt(1 - p_min + p_min |S|^2), below 1.
+        factor: sqrt(p_max / p_min).
+        assumptions: what it rests on.
+    """
+
+    rate: float
+    factor: float
+    assumptions: tuple[str, ...]
+
+    def error(self, rounds: int, start: float, noise: float = 0.0) -> float:
+        """Return the bound on the expected distance after ``rounds``.
+
+        Args:
+            rounds: k, at least 0.
+            start: distance of the start, at least 0.
+            noise: nu, expected norm of a round's additive error, at least 0.
+        """
+        left = self.rate ** integer(0, rounds=rounds)
+        return self.factor * (
+            left * non_negative(start=start)
+            + (1.0 - left) / (1.0 - self.rate) * non_negative(noise=noise)
+        )
+
+    def asymptotic_error(self, noise: float) -> float:
+        """Return the bound in the limit of many rounds."""
+        return self.factor * non_negative(noise=noise) / (1.0 - self.rate)
+
+
+def participation_rate(
+    of: Convergence, probabilities: Sequence[float] | float = 1.0
+) -> ParticipationRate:
+    """Return Proposition 2's rate when agent i takes part with probability p_i.
+
+    Conditions: Assumption 2 of the paper, and |S| < 1 in the Euclidean norm, which is more than
+    stability; the paper's Proposition 1 takes it for granted.
+
+    Raises:
+        ParameterError: a probability outside (0, 1], or |S| of at least 1.
+    """
+    listed = [probabilities] if isinstance(probabilities, int | float) else list(probabilities)
+    if not listed:
+        refuse("probabilities", listed, "name at least one agent")
+    p = [probability(probabilities=each) for each in listed]
+    if of.norm >= 1.0:
+        refuse(
+            "norm of S",
+            of.norm,
+            "be below 1 for Proposition 2",
+            "take more local steps or a larger penalty; a spectral radius below 1 is not enough",
+        )
+    low = min(p)
+    rate = math.sqrt(1.0 - low + low * of.norm**2)
+    return ParticipationRate(
+        rate=rate, factor=math.sqrt(max(p) / low), assumptions=(*of.assumptions, ACTIVE)
+    )
+
+
+def local_noise(
+    *,
+    noise_scale: float,
+    step_size: float,
+    strong_convexity: float,
+    smoothness: float,
+    penalty: float,
+    local_steps: int,
+    coordinates: int,
+    as_printed: bool = False,
+) -> float:
+    """Return a bound on the root mean square distance of a noisy local solve to the noiseless.
+
+    Each step adds N(0, 2 gamma tau^2) to each of n N coordinates. The noise of a step is
+    independent of what came before, so squares add: tau sqrt(2 gamma n N (1 - c^2N_e) / (1 - c^2)).
+    The paper adds norms: tau sqrt(2 gamma n N) (1 - c^N_e) / (1 - c), which is larger.
+
+    Args:
+        noise_scale: tau, at least 0.
+        step_size: gamma, in (0, 2 / (L + 1 / rho)).
+        strong_convexity: l of every f_i.
+        smoothness: L of every f_i.
+        penalty: rho.
+        local_steps: N_e.
+        coordinates: n N, of all agents' models together.
+        as_printed: the paper's bound.
+
+    Raises:
+        ParameterError: a value out of its range.
+    """
+    low, high = _curvatures(strong_convexity, smoothness)
+    inverse, times = 1.0 / positive(penalty=penalty), integer(1, local_steps=local_steps)
+    c = 1.0 - contraction_gap(step_size, low + inverse, high + inverse)
+    step = non_negative(noise_scale=noise_scale) * math.sqrt(
+        2.0 * step_size * integer(1, coordinates=coordinates)
+    )
+    if as_printed:
+        return step * (1.0 - c**times) / (1.0 - c)
+    return step * math.sqrt((1.0 - c ** (2 * times)) / (1.0 - c * c))
+
+
+def asymptotic_error(of: Convergence, noise: float) -> float:
+    """Return how far (x, z) stays from the fixed point in root mean square, all agents active.
+
+    Corollary 1 with squares instead of norms: a round adds an error of root mean square at most
+    ``noise`` to x and twice it to z, so in the limit the two distances are at most
+    (I - S)^-1 (1, 2) ``noise``. Needs S to be stable only; ``participation_rate`` with
+    sqrt(5) ``noise`` is the paper's form, for random participation too.
+
+    Args:
+        of: the noiseless round.
+        noise: of ``local_noise``.
+
+    Raises:
+        ParameterError: S is not stable.
+    """
+    of._check_stable()
+    both = np.linalg.solve(np.eye(2) - of.array, np.array([1.0, 2.0]))
+    return float(np.linalg.norm(both)) * non_negative(noise=noise)
+
+
+def _radius(a: float, b: float, c: float, d: float) -> float:
+    """Return the larger eigenvalue of ((a, b), (c, d)), entries at least 0."""
+    return 0.5 * (a + d + math.sqrt((a - d) ** 2 + 4.0 * b * c))
+
+
+def _curvatures(strong_convexity: float, smoothness: float) -> tuple[float, float]:
+    low = positive(
+        "Fed-PLT is analysed for strongly convex losses", strong_convexity=strong_convexity
+    )
+    high = positive(smoothness=smoothness)
+    if low > high:
+        refuse("strong_convexity", low, f"be at most smoothness = {high:g}")
+    return low, high

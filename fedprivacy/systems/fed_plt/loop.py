@@ -1,0 +1,448 @@
+"""Federated splitting: Fed-PLT of Bastianello, Liu and Johansson, private where its solver is.
+
+N agents minimise sum f_i + h. In a round the coordinator takes y = prox of (rho / N) h at the mean
+of the z_i; every agent that takes part goes from its last model x_i towards the minimiser of
+f_i(w) + |w - (2 y - z_i)|^2 / (2 rho), and sends z_i + 2 (x_i - y). Agents that do not take part
+keep x_i and z_i (the paper's Algorithm 1).
+
+A record is the unit. An agent's local solve is seen at its end, by the coordinator, once a round
+in which it takes part; given all that was seen before, the solve starts from a known point.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from ...errors import ParameterError, integer, positive, probability, refuse
+from ...ledger import Ledger
+from ...mechanisms import Mechanism, Parallel
+from ...relations import Adjacency, Unit
+from ...sampling import Everyone, FixedSize, Poisson, Scheme
+from ...training.rounds import Dropout, Entry, RoundBudget, RoundInfo, check_ledger, generator_for
+from .agents import AgentData, AgentLoss
+from .bounds import Parameters, Solver, find_parameters
+from .proximal import Prox, checked_prox
+from .solvers import GRADIENT_DESCENT, Constants, LocalProblem, LocalSolver, SolverKind
+
+Participation = float | Sequence[float] | FixedSize
+
+
+@dataclass(frozen=True, eq=False)
+class SplittingState:
+    """Where a run stands.
+
+    Args:
+        round: how many rounds were run.
+        models: x, float64, shape (..., agents, dimension).
+        auxiliary: z, same shape.
+    """
+
+    round: int
+    models: Tensor
+    auxiliary: Tensor
+
+
+@dataclass(frozen=True, kw_only=True)
+class FederatedSplitting:
+    """Fed-PLT; private where every agent's solver is the noisy one.
+
+    ``FederatedSplitting.on(data, loss=...)`` takes ``records``, ``dimension`` and, where the loss
+    cannot tell them beforehand, ``constants`` from the data.
+
+    Args:
+        loss: every agent's.
+        records: q_i, each agent's number of records; public, and with it the number of agents.
+        dimension: length of a model.
+        penalty: rho, above 0; None for the theory's search, as for the solver's steps.
+        solver: every agent's, or one for each agent.
+        regulariser: proximal operator of h, a function of a point and a step; None for h = 0.
+        participation: probability in (0, 1] that an agent takes part, independently in every
+            round, or one for each agent; ``FixedSize`` for a fixed number of them.
+        constants: strong convexity, above 0, and smoothness of every f_i, where the loss does not
+            know them itself. They serve convergence only: privacy rests on the loss's own.
+        gradient_cost: t_G, time of a local step; for the search.
+        round_cost: t_C, time of a communication; for the search.
+        runs: number of independent runs that are one batch; None for one run without the
+            dimension. Batches are for experiments: no ledger and no budget is taken with them.
+        seed: None for randomness from the operating system. With a number everything, the noise
+            too, is reproducible and therefore not private.
+        device: where it computes.
+
+    Raises:
+        ParameterError: a value out of its range; a step size that does not contract; a private
+            solver without a sensitivity; private and other solvers together.
+    """
+
+    loss: AgentLoss
+    records: Sequence[int]
+    dimension: int
+    penalty: float | None = None
+    solver: LocalSolver | Sequence[LocalSolver] = GRADIENT_DESCENT
+    regulariser: Prox | None = None
+    participation: Participation = 1.0
+    constants: Constants | None = None
+    gradient_cost: float = 1.0
+    round_cost: float = 10.0
+    runs: int | None = None
+    seed: int | None = None
+    device: str = "cpu"
+
+    @classmethod
+    def on(cls, data: AgentData, *, loss: AgentLoss, **options: Any) -> FederatedSplitting:
+        """Return the loop for some data.
+
+        Args:
+            data: gives the numbers of records and the dimension. Without privacy it also gives
+                curvatures to a loss that has none of its own; with noisy solvers penalty, steps
+                and step size must not depend on the data, so they must then be given.
+            loss: every agent's.
+            options: the other arguments.
+        """
+        given = options.get("solver", GRADIENT_DESCENT)
+        private = any(s.private for s in ([given] if isinstance(given, LocalSolver) else given))
+        if loss.curvature() is None and not private:
+            options = {"constants": loss.curvature(data)} | options
+        return cls(loss=loss, records=data.records, dimension=loss.dimension(data), **options)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "records", _sizes(self.records))
+        integer(1, dimension=self.dimension)
+        if self.penalty is not None:
+            object.__setattr__(self, "penalty", positive(penalty=self.penalty))
+        for name in ("runs", "seed"):
+            if getattr(self, name) is not None:
+                integer(1 if name == "runs" else 0, **{name: getattr(self, name)})
+        if self.curvature is not None:
+            positive(
+                "Fed-PLT converges for strongly convex losses: regularise them",
+                strong_convexity=self.curvature[0],
+            )
+        _ = self.schemes
+        self._check_solvers()
+        checked_prox(self.regulariser, torch.zeros(self.dimension, dtype=torch.float64), 1.0)
+        _ = self.round_mechanism
+
+    @property
+    def agents(self) -> int:
+        """N."""
+        return len(self.records)
+
+    @property
+    def curvature(self) -> Constants | None:
+        """Strong convexity and smoothness of every f_i, the loss's own or those given."""
+        own = self.loss.curvature()
+        return self.constants if own is None else own
+
+    @property
+    def _given(self) -> tuple[LocalSolver, ...]:
+        """One solver for each agent, as given."""
+        if isinstance(self.solver, LocalSolver):
+            return (self.solver,) * self.agents
+        return tuple(self.solver)
+
+    @cached_property
+    def found(self) -> Parameters | None:
+        """What the theory's search found; None where everything was given."""
+        asked = {each.steps for each in self._given}
+        if self.penalty is not None and None not in asked:
+            return None
+        if self.curvature is None:
+            refuse(
+                "penalty, steps",
+                (self.penalty, *asked),
+                "be given where the loss's curvature is not known",
+                "give both, bound the inputs, or use FederatedSplitting.on(data, ...)",
+            )
+        fast = all(each.method is SolverKind.ACCELERATED for each in self._given)
+        return find_parameters(
+            strong_convexity=self.curvature[0],
+            smoothness=self.curvature[1],
+            gradient_cost=self.gradient_cost,
+            round_cost=self.round_cost,
+            local_steps=next(iter(asked)) if len(asked) == 1 else None,
+            penalty=self.penalty,
+            solver=Solver.ACCELERATED if fast else Solver.GRADIENT,
+        )
+
+    @cached_property
+    def rho(self) -> float:
+        """The penalty, given or found."""
+        if self.penalty is not None:
+            return self.penalty
+        assert self.found is not None
+        return self.found.penalty
+
+    @cached_property
+    def solvers(self) -> tuple[LocalSolver, ...]:
+        """Every agent's solver, with steps and step size as numbers."""
+        given = self._given
+        if len(given) != self.agents:
+            refuse("solver", len(given), f"be one, or one for each of {self.agents} agents")
+        steps = None if self.found is None else self.found.local_steps
+        settled = {
+            each: each.settled(self.curvature, self.rho, steps) for each in dict.fromkeys(given)
+        }
+        return tuple(settled[each] for each in given)
+
+    @cached_property
+    def schemes(self) -> tuple[Scheme, ...]:
+        """How each agent is drawn."""
+        if isinstance(self.participation, FixedSize):
+            if self.participation.population != self.agents:
+                refuse("participation", self.participation, f"draw from {self.agents} agents")
+            return (self.participation,) * self.agents
+        listed = self.participation
+        chances = [listed] * self.agents if isinstance(listed, int | float) else list(listed)
+        if len(chances) != self.agents:
+            refuse("participation", len(chances), f"be one, or one for each of {self.agents}")
+        kept = [probability(participation=each) for each in chances]
+        return tuple(Everyone() if chance == 1.0 else Poisson(chance) for chance in kept)
+
+    @cached_property
+    def round_mechanism(self) -> Mechanism | None:
+        """One round as a mechanism, None without privacy; agents that differ are kinds apart."""
+        if not self.solvers[0].private:
+            return None
+        kinds = dict.fromkeys(zip(self.solvers, self.records, self.schemes, strict=True))
+        mechanisms = [
+            _taking_part(solver.mechanism(self.loss, size, self.rho), scheme)
+            for solver, size, scheme in kinds
+        ]
+        return mechanisms[0] if len(mechanisms) == 1 else Parallel(tuple(mechanisms))
+
+    def init(self) -> SplittingState:
+        """Return the state before the first round: public, the same for every agent."""
+        lead = () if self.runs is None else (self.runs,)
+        generator = torch.Generator()
+        generator.manual_seed(int(generator_for(self.seed, 0, "model").integers(2**62)))
+        start = self.loss.start(generator)
+        point = torch.zeros(self.dimension, dtype=torch.float64) if start is None else start
+        models = point.to(self.device).expand(*lead, self.agents, self.dimension).clone()
+        return SplittingState(0, models, models.clone())
+
+    def step(
+        self,
+        state: SplittingState,
+        data: AgentData,
+        *,
+        ledger: Ledger | None = None,
+        budget: RoundBudget | None = None,
+        dropout: Dropout | None = None,
+        on_release: Callable[[SplittingState], None] | None = None,
+    ) -> tuple[SplittingState, RoundInfo]:
+        """Run one round.
+
+        Args:
+            state: from ``init`` or an earlier ``step``; unchanged.
+            data: the agents and their records.
+            ledger: records the round; its ``intent`` is on disk before noise is drawn.
+            budget: asked before the round, charged before noise is drawn.
+            dropout: gets the agents drawn, returns those that do not answer. Who drops out must
+                not depend on data.
+            on_release: gets the new state after the release and before ``done`` is written.
+
+        Returns:
+            The next state and what the coordinator saw, counted over all runs. An agent whose
+            solve is not finite counts as refused and keeps its state.
+
+        Raises:
+            BudgetExhausted: the round does not fit; nothing was released.
+            ParameterError: state, data, ledger or budget do not fit, or the regulariser returns
+                something else than a finite point.
+        """
+        ready = self._checked(state, data, ledger, budget)
+        average = self.consensus(state)
+        drawn = self._draw(state.round, dropout)
+        entry = self._begin(ledger, budget)
+        entry.spend()
+        after, refused = self._release(state, ready, average, drawn.answering)
+        if on_release is not None:
+            on_release(after)
+        arrived = int(drawn.answering.sum()) - refused
+        info = RoundInfo(
+            round=state.round,
+            cohort=drawn.cohort,
+            arrived=arrived,
+            refused=refused,
+            aborted=False,
+            upload_bytes=(arrived + refused) * self.dimension * 8,
+            noise_std=self._planned[1],
+        )
+        entry.done(info)
+        return after, info
+
+    def consensus(self, state: SplittingState) -> Tensor:
+        """Return y, the coordinator's model, shape (..., dimension); it obeys h's constraints."""
+        mean = state.auxiliary.mean(-2)
+        return checked_prox(self.regulariser, mean, self.rho / self.agents)
+
+    def average(self, state: SplittingState) -> Tensor:
+        """Return the mean of the agents' models, shape (..., dimension)."""
+        return state.models.mean(-2)
+
+    @property
+    def _planned(self) -> tuple[float, float]:
+        """Clip norm and noise std for the books, of the agent with the least noise.
+
+        With clipped gradients: the clip norm, and the noise on the sum of a step's clipped
+        gradients. Without: how far a record moves a gradient, and the noise on the gradient.
+        """
+        rows = []
+        for solver, size in dict.fromkeys(zip(self.solvers, self.records, strict=True)):
+            if not solver.private or solver.step_size is None:
+                return 0.0, 0.0
+            noise = solver.noise_std / solver.step_size
+            own = self.loss.sensitivity(size)
+            rows.append(
+                (own or 0.0, noise)
+                if solver.clip_norm is None
+                else (solver.clip_norm, noise * size)
+            )
+        return min(rows, key=lambda row: row[1] / row[0])
+
+    def _check_solvers(self) -> None:
+        private = {each.private for each in self.solvers}
+        if len(private) > 1:
+            rule = "be noisy for all agents or for none"
+            refuse("solver", "noisy for some agents", rule, "the others' records are not protected")
+        if len({each.clip_norm for each in self.solvers}) > 1:
+            refuse("solver.clip_norm", "several", "be the same for all agents")
+
+    def _checked(
+        self,
+        state: SplittingState,
+        data: AgentData,
+        ledger: Ledger | None,
+        budget: RoundBudget | None,
+    ) -> AgentData:
+        """Check what a round is given, and return the data as the loss needs them."""
+        lead = () if self.runs is None else (self.runs,)
+        shape = (*lead, self.agents, self.dimension)
+        for name in ("models", "auxiliary"):
+            if tuple(getattr(state, name).shape) != shape:
+                refuse(f"state.{name}", tuple(getattr(state, name).shape), f"have shape {shape}")
+        if not isinstance(data, AgentData):
+            refuse("data", type(data).__name__, "be AgentData", "AgentData.of([(A, b), ...])")
+        if data.records != self.records:
+            refuse("data.records", data.records, f"be those declared, {self.records}")
+        if self.loss.dimension(data) != self.dimension:
+            refuse("data", self.loss.dimension(data), f"have dimension {self.dimension}")
+        if data.runs not in (None, self.runs):
+            refuse("data.runs", data.runs, f"be {self.runs} or None")
+        self._check_books(ledger, budget)
+        return self.loss.prepared(data)
+
+    def _check_books(self, ledger: Ledger | None, budget: RoundBudget | None) -> None:
+        check_ledger(ledger, self.round_mechanism, self.seed)
+        for name, book in (("ledger", ledger), ("budget", budget)):
+            if book is None:
+                continue
+            if self.runs is not None:
+                way_out = "leave runs out of a private run"
+                refuse(name, f"{self.runs} runs", "be None for a batch of runs", way_out)
+            facts = getattr(book, "facts", book)
+            if getattr(facts, "adjacency", None) == Adjacency.ADD_REMOVE:
+                rule = "not be about add_remove: an agent divides by its number of records"
+                refuse(f"{name}.adjacency", "add_remove", rule, "use replace_one")
+            if getattr(facts, "unit", None) is Unit.CLIENT:
+                refuse(f"{name}.unit", "client", "be 'record'")
+
+    def _begin(self, ledger: Ledger | None, budget: RoundBudget | None) -> Entry:
+        clip_norm, noise_std = self._planned
+        return Entry.begin(
+            self.round_mechanism,
+            ledger=ledger,
+            budget=budget,
+            clip_norm=clip_norm,
+            noise_std=noise_std,
+        )
+
+    def _draw(self, number: int, dropout: Dropout | None) -> _Drawn:
+        """Draw who takes part, in every run."""
+        generator = generator_for(self.seed, number, "cohort")
+        lead = () if self.runs is None else (self.runs,)
+        if isinstance(self.participation, FixedSize):
+            here = np.zeros((*lead, self.agents), dtype=bool)
+            for row in here.reshape(-1, self.agents):
+                row[self.participation.draw(self.agents, generator)] = True
+        else:
+            chances = [each.rate for each in self.schemes]
+            here = generator.random((*lead, self.agents)) < np.array(chances)
+        cohort = int(here.sum())
+        for row in here.reshape(-1, self.agents) if dropout is not None else ():
+            row[[*map(int, dropout(np.flatnonzero(row)))]] = False  # type: ignore[misc]
+        return _Drawn(torch.from_numpy(here).to(self.device), cohort)
+
+    def _release(
+        self, state: SplittingState, data: AgentData, average: Tensor, on: Tensor
+    ) -> tuple[SplittingState, int]:
+        """Solve locally where agents take part; return the next state and how many failed."""
+        anchors = 2.0 * average[..., None, :] - state.auxiliary
+        if self.runs is None and not bool(on.all()):
+            chosen = on.nonzero()[:, 0]
+            models = state.models.clone()
+            models[chosen] = self._solve(
+                state, data.only(chosen), state.models[chosen], anchors[chosen], chosen.tolist()
+            )
+        else:
+            everyone = range(self.agents)
+            models = self._solve(state, data, state.models, anchors, everyone)
+        moved = state.auxiliary + 2.0 * (models - average[..., None, :])
+        finite = torch.isfinite(moved).all(-1)
+        kept = (on & finite)[..., None]
+        after = SplittingState(
+            state.round + 1,
+            torch.where(kept, models, state.models),
+            torch.where(kept, moved, state.auxiliary),
+        )
+        return after, int((on & ~finite).sum())
+
+    def _solve(
+        self,
+        state: SplittingState,
+        data: AgentData,
+        start: Tensor,
+        anchors: Tensor,
+        agents: Sequence[int],
+    ) -> Tensor:
+        if not len(agents):
+            return start
+        problem = LocalProblem(self.loss, data, anchors, self.rho, self.curvature)
+        return problem.solve(
+            start,
+            [self.solvers[agent] for agent in agents],
+            generator_for(self.seed, state.round, "batches"),
+            generator_for(self.seed, state.round, "noise"),
+        )
+
+
+@dataclass(frozen=True)
+class _Drawn:
+    """Who takes part: booleans of shape (..., agents), and how many were drawn."""
+
+    answering: Tensor
+    cohort: int
+
+
+def _sizes(records: Sequence[int]) -> tuple[int, ...]:
+    if not len(records):
+        refuse("records", records, "have one entry for each agent, at least one")
+    sizes = []
+    for agent, size in enumerate(records):
+        try:
+            sizes.append(integer(1, records=size))
+        except ParameterError:
+            rule = "be a whole number of at least 1"
+            refuse(f"records[{agent}]", size, rule, "leave agents without data out")
+    return tuple(sizes)
+
+
+def _taking_part(mechanism: Mechanism, scheme: Scheme) -> Mechanism:
+    return mechanism if isinstance(scheme, Everyone) else mechanism.in_cohort(scheme)

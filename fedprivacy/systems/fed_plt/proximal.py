@@ -1,0 +1,108 @@
+"""Proximal operators of the regulariser h that all agents share, prox of step * h.
+
+An operator is a function of a point, shape (..., dimension), and a step above 0:
+argmin over x of h(x) + |x - point|^2 / (2 step). Any function of that kind will do.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from ...errors import non_negative, refuse
+
+Prox = Callable[[Tensor, float], Tensor]
+"""Gets a point of shape (..., dimension) and a step, returns a point of the same shape."""
+
+
+@dataclass(frozen=True)
+class L2:
+    """h(x) = weight |x|^2 / 2: the point shrinks by 1 / (1 + step weight)."""
+
+    weight: float
+
+    def __post_init__(self) -> None:
+        non_negative(weight=self.weight)
+
+    def __call__(self, point: Tensor, step: float) -> Tensor:
+        """Return the point shrunk."""
+        return point / (1.0 + step * self.weight)
+
+
+@dataclass(frozen=True)
+class L1:
+    """h(x) = weight |x|_1: every coordinate goes towards 0 by step weight."""
+
+    weight: float
+
+    def __post_init__(self) -> None:
+        non_negative(weight=self.weight)
+
+    def __call__(self, point: Tensor, step: float) -> Tensor:
+        """Return the point with every coordinate nearer to 0."""
+        return point.sign() * (point.abs() - step * self.weight).clamp(min=0.0)
+
+
+@dataclass(frozen=True)
+class Box:
+    """h(x) = 0 where every coordinate lies between low and high, infinite elsewhere."""
+
+    low: float
+    high: float
+
+    def __post_init__(self) -> None:
+        if not self.low <= self.high:
+            refuse("low, high", (self.low, self.high), "be in order")
+
+    def __call__(self, point: Tensor, step: float) -> Tensor:
+        """Return the nearest point of the box."""
+        return point.clamp(self.low, self.high)
+
+
+@dataclass(frozen=True)
+class Group:
+    """h(x) = weight times the sum over groups of coordinates of the group's Euclidean norm.
+
+    Args:
+        weight: at least 0.
+        groups: coordinates of each group, none in two groups; a coordinate in none is left alone.
+    """
+
+    weight: float
+    groups: Sequence[Sequence[int]]
+
+    def __post_init__(self) -> None:
+        non_negative(weight=self.weight)
+        every = [coordinate for group in self.groups for coordinate in group]
+        if len(set(every)) != len(every):
+            refuse("groups", self.groups, "hold no coordinate twice")
+
+    def __call__(self, point: Tensor, step: float) -> Tensor:
+        """Return the point with every group shrunk towards 0 by step weight."""
+        result = point.clone()
+        for group in self.groups:
+            part = point[..., list(group)]
+            size = torch.linalg.vector_norm(part, dim=-1, keepdim=True)
+            kept = (1.0 - step * self.weight / size.clamp(min=1e-300)).clamp(min=0.0)
+            result[..., list(group)] = part * kept
+        return result
+
+
+def checked_prox(prox: Prox | None, point: Tensor, step: float) -> Tensor:
+    """Return what a proximal operator gives, the point itself without one.
+
+    Raises:
+        ParameterError: not a tensor of the point's shape, or entries that are not finite.
+    """
+    if prox is None:
+        return point
+    found = prox(point, step)
+    if not isinstance(found, Tensor) or found.shape != point.shape:
+        shape = tuple(found.shape) if isinstance(found, Tensor) else type(found).__name__
+        refuse("regulariser", shape, f"return a tensor of its point's shape {tuple(point.shape)}")
+    if bool(torch.isfinite(point).all()) and not bool(torch.isfinite(found).all()):
+        refuse("regulariser", "NaN or infinity", "return a finite point for a finite one")
+    return found.to(point.dtype)

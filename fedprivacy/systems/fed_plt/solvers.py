@@ -1,0 +1,268 @@
+"""Local solvers of Fed-PLT: what an agent does between two communications, for all at once.
+
+Agent i starts at its last model and approaches the minimiser of f_i(w) + |w - v_i|^2 / (2 rho).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from enum import StrEnum
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from ...errors import integer, member, positive, refuse
+from ...mechanisms import Mechanism, NoisyGradientDescent
+from ...mechanisms.noise import normal_like
+from .agents import AgentData, AgentLoss
+
+Constants = tuple[float, float]
+"""Strong convexity and smoothness of f_i."""
+
+
+class SolverKind(StrEnum):
+    """How an agent approaches its local solution."""
+
+    GRADIENT = "gradient"
+    """Gradient descent on all records."""
+    ACCELERATED = "accelerated"
+    """Nesterov's method with the constant momentum of a strongly convex function."""
+    STOCHASTIC = "stochastic"
+    """Gradient descent on a batch drawn anew, without replacement, in every step."""
+    NOISY = "noisy"
+    """Gradient descent on all records with Gaussian noise in every step: the private one."""
+
+
+OPTIONS = {"batch_size": SolverKind.STOCHASTIC, "noise_scale": SolverKind.NOISY}
+"""What one method needs and no other takes."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class LocalSolver:
+    """What one agent does in a round; all agents alike, or each its own.
+
+    Args:
+        method: "gradient", "accelerated", "stochastic" or "noisy".
+        steps: N_e; None for the one that the theory's search finds.
+        step_size: gamma, above 0 and below 2 / (smoothness + 1 / penalty); None for the fastest
+            contraction, 2 / (strong convexity + smoothness + 2 / penalty). The accelerated solver
+            has its own.
+        batch_size: the stochastic solver's; an agent with fewer records uses all of them.
+        noise_scale: tau, the noisy solver's: each step adds N(0, 2 gamma tau^2) to every
+            coordinate.
+        clip_norm: norm that each record's gradient is clipped to; the noisy solver's, where the
+            loss has no sensitivity of its own.
+
+    Raises:
+        ParameterError: a value out of its range, one that the method needs and lacks, or one that
+            belongs to another method.
+    """
+
+    method: SolverKind | str = SolverKind.GRADIENT
+    steps: int | None = None
+    step_size: float | None = None
+    batch_size: int | None = None
+    noise_scale: float | None = None
+    clip_norm: float | None = None
+
+    def __post_init__(self) -> None:
+        kind = member(SolverKind, method=self.method)
+        object.__setattr__(self, "method", kind)
+        for name in ("step_size", "noise_scale", "clip_norm"):
+            if getattr(self, name) is not None:
+                object.__setattr__(self, name, positive(**{name: getattr(self, name)}))
+        for name in ("steps", "batch_size"):
+            if getattr(self, name) is not None:
+                object.__setattr__(self, name, integer(1, **{name: getattr(self, name)}))
+        for name, owner in OPTIONS.items():
+            if (getattr(self, name) is not None) != (kind is owner):
+                rule = "be given" if kind is owner else f"be None for the {kind} solver"
+                refuse(name, getattr(self, name), rule, f"it is the {owner} solver's")
+        if self.clip_norm is not None and kind is not SolverKind.NOISY:
+            refuse("clip_norm", self.clip_norm, f"be None for the {kind} solver")
+        if self.step_size is not None and kind is SolverKind.ACCELERATED:
+            refuse("step_size", self.step_size, "be None for the accelerated solver")
+
+    @property
+    def private(self) -> bool:
+        """Whether it adds noise."""
+        return self.method is SolverKind.NOISY
+
+    @property
+    def noise_std(self) -> float:
+        """Std of one step's noise on each coordinate: sqrt(2 gamma) tau."""
+        if self.noise_scale is None or self.step_size is None:
+            return 0.0
+        return math.sqrt(2.0 * self.step_size) * self.noise_scale
+
+    def settled(
+        self, constants: Constants | None, penalty: float, found_steps: int | None
+    ) -> LocalSolver:
+        """Return the solver with steps and step size as numbers.
+
+        Args:
+            constants: of f_i; None where they are not known, then nothing is checked.
+            penalty: rho.
+            found_steps: of the theory's search, where it ran.
+
+        Raises:
+            ParameterError: a step size that does not contract, or one that must be given.
+        """
+        steps = self.steps if self.steps is not None else found_steps
+        if steps is None:
+            refuse("steps", None, "be given where the loss's curvature is not known")
+        if constants is None:
+            if self.method is SolverKind.ACCELERATED:
+                refuse("method", self.method, "not be accelerated without the loss's curvature")
+            if self.step_size is None:
+                refuse("step_size", None, "be given where the loss's curvature is not known")
+            return replace(self, steps=steps)
+        low, high = (each + 1.0 / penalty for each in constants)
+        if self.method is SolverKind.ACCELERATED:
+            return replace(self, steps=steps)
+        step = 2.0 / (low + high) if self.step_size is None else self.step_size
+        if step >= 2.0 / high:
+            refuse(
+                "step_size",
+                step,
+                f"lie in (0, {2.0 / high:.6g}) = (0, 2 / (smoothness + 1 / penalty))",
+                "a larger one does not contract",
+            )
+        return replace(self, steps=steps, step_size=step)
+
+    def mechanism(self, loss: AgentLoss, records: int, penalty: float) -> Mechanism:
+        """Return one local solve as a mechanism: the record is the unit, its end is released.
+
+        With a sensitivity that the loss itself has, T6 accounts the solve as a whole. Clipping
+        destroys the contraction that T6 needs, so clipped steps are composed; replacing a record
+        moves the mean of q clipped gradients by at most 2 C / q. The exception is a loss of one
+        linear output: a clipped gradient a clip(l'(a.x), C / |a|) is that of a convex loss, as
+        smooth as before, so T6 holds, with the strong convexity of the unclipped regulariser and
+        the penalty alone.
+
+        Args:
+            loss: f_i's; what it says must hold for all records.
+            records: q_i, a public number.
+            penalty: rho.
+
+        Raises:
+            ParameterError: the loss has no sensitivity of its own and there is no clip norm.
+        """
+        assert self.steps is not None and self.step_size is not None
+        own, constants, clip = loss.sensitivity(records), loss.curvature(), self.clip_norm
+        if clip is None and (own is None or constants is None):
+            refuse(
+                "solver.clip_norm",
+                None,
+                "be given where the loss has no sensitivity of its own",
+                "clip the records' gradients, or bound the inputs of a logistic loss "
+                "(feature_bound)",
+            )
+        if constants is None or (clip is not None and not loss.contracts_clipped):
+            assert clip is not None
+            return NoisyGradientDescent(
+                step_size=self.step_size,
+                noise_std=self.noise_std,
+                sensitivity=2.0 * clip / records,
+                steps=self.steps,
+            )
+        clipped = math.inf if clip is None else 2.0 * clip / records
+        low, high = constants
+        return NoisyGradientDescent(
+            step_size=self.step_size,
+            noise_std=self.noise_std,
+            sensitivity=min(clipped, math.inf if own is None else own),
+            strong_convexity=low + 1.0 / penalty,
+            smoothness=high + 1.0 / penalty,
+            steps=self.steps,
+        )
+
+
+GRADIENT_DESCENT = LocalSolver()
+"""Gradient descent with the steps and the step size that the theory's search finds."""
+
+
+@dataclass(frozen=True)
+class LocalProblem:
+    """What the agents at work solve in a round.
+
+    Args:
+        loss: theirs.
+        data: their records.
+        anchors: v_i, shape (..., agents, dimension).
+        penalty: rho.
+        constants: of f_i, for the accelerated solver.
+    """
+
+    loss: AgentLoss
+    data: AgentData
+    anchors: Tensor
+    penalty: float
+    constants: Constants | None
+
+    def solve(
+        self,
+        start: Tensor,
+        solvers: Sequence[LocalSolver],
+        batches: np.random.Generator,
+        noise: np.random.Generator,
+    ) -> Tensor:
+        """Return where settled solvers end, shape of ``start``.
+
+        Every solver is one step w <- u + m (u - u_before), u = w - gamma gradient + noise; agents
+        with fewer steps stand still after theirs.
+
+        Args:
+            start: where they begin, shape (..., agents, dimension).
+            solvers: one for each agent at work.
+            batches: draws batches.
+            noise: draws the noise.
+        """
+        sizes, momenta, stds, steps = self._columns(solvers, start)
+        most, even = int(steps.max()), bool((steps == steps[0]).all())
+        stochastic, clip = any(s.batch_size for s in solvers), solvers[0].clip_norm
+        noisy, accelerated = bool(stds.any()), bool(momenta.any())
+        point = before = start
+        for number in range(most):
+            data = self._batch(solvers, start, batches) if stochastic else self.data
+            slope = self.loss.gradient(point, data, clip) + (point - self.anchors) / self.penalty
+            after = point - sizes * slope
+            if noisy:
+                after = after + stds * normal_like(after, 1.0, noise)
+            moved = after + momenta * (after - before) if accelerated else after
+            on = None if even else steps > number
+            point = moved if on is None else torch.where(on, moved, point)
+            before = after if on is None else torch.where(on, after, before)
+        return point
+
+    def _columns(self, solvers: Sequence[LocalSolver], like: Tensor) -> tuple[Tensor, ...]:
+        """Return step sizes, momenta, noise stds and numbers of steps, shape (agents, 1) each."""
+        rows = [(*self._coefficients(s), s.noise_std, float(s.steps or 0)) for s in solvers]
+        columns = like.new_tensor(rows).T
+        return tuple(column[:, None] for column in columns)
+
+    def _coefficients(self, solver: LocalSolver) -> tuple[float, float]:
+        if solver.method is not SolverKind.ACCELERATED:
+            assert solver.step_size is not None
+            return solver.step_size, 0.0
+        assert self.constants is not None
+        low, high = (math.sqrt(each + 1.0 / self.penalty) for each in self.constants)
+        return 1.0 / high**2, (high - low) / (high + low)
+
+    def _batch(
+        self, solvers: Sequence[LocalSolver], start: Tensor, generator: np.random.Generator
+    ) -> AgentData:
+        """Draw each agent's batch without replacement; agents without a batch size use all."""
+        weights = self.data.weights
+        counts = (weights > 0.0).sum(-1)
+        sizes = torch.tensor([s.batch_size or len(weights[0]) for s in solvers])
+        sizes = torch.minimum(sizes.to(counts.device), counts)
+        shape = (*start.shape[:-1], weights.shape[-1])
+        keys = start.new_tensor(generator.random(shape)).masked_fill(weights == 0.0, 2.0)
+        rows = keys.topk(int(sizes.max()), largest=False).indices
+        inside = torch.arange(rows.shape[-1], device=rows.device) < sizes[:, None]
+        mean = torch.where(inside, 1.0 / sizes[:, None].double(), 0.0)
+        return self.data.taken(rows, mean.expand(rows.shape))

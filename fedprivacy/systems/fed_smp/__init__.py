@@ -1,0 +1,1 @@
+"""Fed-SMP: sparsified model perturbation."""

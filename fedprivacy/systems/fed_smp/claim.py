@@ -1,0 +1,174 @@
+"""Fed-SMP (Hu, Guo and Gong): Theorem 1 as printed, with the hypotheses it needs, and judged."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from ...bound import Verdict
+from ...errors import count, member, open_unit, positive, refuse
+from ...mechanisms import Gaussian, Mechanism
+from ...questions.claim import Claim, judged
+from ...questions.epsilon import epsilon as epsilon_of
+from ...relations import Adjacency, Observer
+from ...sampling import FixedSize
+
+_SHARP = 1e-6
+"""Wanted width where the first interval leaves a claim open."""
+_PATIENCE = 10.0
+"""Seconds after which an account begins no finer attempt."""
+_PAD = 1e-12
+"""Relative error allowed to a closed form before it decides."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Hypotheses:
+    """What the formula and its proof ask of a setting.
+
+    ``stated``: epsilon < 2 log(1/delta). ``noise`` and ``order``: what its Lemma 3 needs and the
+    theorem does not repeat, sigma^2 >= 0.7 and the order 1 + 2 log(1/delta)/epsilon at most
+    1 + (2/3) sigma^2 log(1/(q order (1 + sigma^2))).
+    """
+
+    claimed: float
+    limit: float
+    variance: float
+    order: float
+    largest: float
+
+    def words(self) -> str:
+        found = []
+        if not self.claimed < self.limit:
+            found.append(
+                f"Theorem 1 claims nothing here: it asks for epsilon < 2 log(1/delta) = "
+                f"{self.limit:.4g}, and the number judged is what its formula gives."
+            )
+        if not self.variance >= 0.7:
+            found.append(
+                f"A hypothesis that its proof needs and the theorem does not state fails: sigma^2 ="
+                f" {self.variance:.4g} is below 0.7."
+            )
+        if not self.order <= self.largest:
+            found.append(
+                "A hypothesis that its proof needs and the theorem does not state fails: the order "
+                f"{self.order:.4f} exceeds {self.largest:.4f}."
+            )
+        return " ".join(found or ["All hypotheses of its proof hold, the unstated ones too."])
+
+
+def theorem_1_epsilon(
+    *, population: int, cohort: int, noise_multiplier: float, rounds: int, delta: float
+) -> float:
+    """Return the epsilon of which Theorem 1 asks just this noise; nothing is judged.
+
+    The theorem asks sigma^2 >= 7 q^2 T (epsilon + 2L) / epsilon^2 with q = cohort/population and
+    L = log(1/delta). With a = (q / sigma) sqrt(7 T) that is epsilon = a (a + sqrt(a^2 + 8 L)) / 2.
+
+    Raises:
+        ParameterError: a value out of its range.
+    """
+    q = _rate(population, cohort)
+    root = q / positive(noise_multiplier=noise_multiplier) * math.sqrt(7.0 * count(rounds=rounds))
+    return (
+        0.5 * root * (root + math.hypot(root, math.sqrt(-8.0 * math.log(open_unit(delta=delta)))))
+    )
+
+
+def fed_smp_theorem_1(
+    *,
+    population: int,
+    cohort: int,
+    noise_multiplier: float,
+    rounds: int,
+    delta: float,
+    observer: Observer | str = Observer.AGGREGATE,
+) -> Claim:
+    """Return what Fed-SMP's Theorem 1 claims for a setting, and whether it is true.
+
+    The unit is a client, neighbours differ by one client (add_remove), and cohorts are drawn
+    without replacement, all as printed. ``aggregate`` and ``final`` are judged by the account of
+    ``Gaussian(noise_multiplier).sampled(FixedSize(cohort, population))`` over the rounds, where the
+    cohort is always full, so a client's presence moves the sum by twice the clip norm (T3, T9).
+
+    For ``server``, who sees the cohorts too, delta is the same number at every epsilon: the chance
+    1 - (1-q)^T that the client is drawn at all. Then the list shows that it is there; else lists
+    and sums have the law that they have without it.
+
+    Args:
+        population: n, number of clients, the one in question included.
+        cohort: r, how many take part in a round.
+        noise_multiplier: sigma, std of the summed noise over the clip norm.
+        rounds: T.
+        delta: in (0, 1).
+        observer: "aggregate", "server" or "final".
+
+    Returns:
+        A Claim; its reason names every hypothesis, stated or not, that fails.
+
+    Raises:
+        ParameterError: a value out of its range.
+    """
+    setting = {"population": population, "cohort": cohort, "rounds": rounds}
+    claimed = theorem_1_epsilon(noise_multiplier=noise_multiplier, delta=delta, **setting)
+    q = _rate(population, cohort)
+    remark = _hypotheses(q, noise_multiplier, delta, claimed).words()
+    sees = member(Observer, observer=observer)
+    step = Gaussian(noise_multiplier=noise_multiplier, unit="client")
+    run = step.sampled(FixedSize(cohort, population=population)) * rounds
+    if sees is Observer.SERVER:
+        return _for_the_server(run, q, rounds, delta, claimed, remark)
+    for tolerance in (1e-3, _SHARP):
+        bound = epsilon_of(
+            run,
+            delta=delta,
+            adjacency=Adjacency.ADD_REMOVE,
+            observer=sees,
+            tolerance=tolerance,
+            deadline=_PATIENCE,
+        )
+        if not bound.resolution[0] <= claimed < bound.resolution[1]:
+            break
+    return judged(claimed, delta, bound, remark)
+
+
+def _rate(population: int, cohort: int) -> float:
+    n, r = count(population=population), count(cohort=cohort)
+    if r > n:
+        refuse("cohort", r, f"be at most population = {n}")
+    return r / n
+
+
+def _hypotheses(q: float, sigma: float, delta: float, claimed: float) -> _Hypotheses:
+    """Return the hypotheses evaluated; Lemma 3 prints a factor too many, the squared clip norm.
+
+    Its sigma is already a multiple of the clip norm: with the factor, the bound would depend on the
+    unit in which updates are measured.
+    """
+    limit = -2.0 * math.log(delta)
+    variance = sigma * sigma
+    order = 1.0 + limit / claimed if claimed > 0.0 else math.inf
+    largest = 1.0 - variance * math.log(q * order * (1.0 + variance)) / 1.5
+    return _Hypotheses(
+        claimed=claimed, limit=limit, variance=variance, order=order, largest=largest
+    )
+
+
+def _for_the_server(
+    run: Mechanism, q: float, rounds: int, delta: float, claimed: float, remark: str
+) -> Claim:
+    """Judge for an observer of the cohorts: delta is 1 - (1-q)^T at every epsilon."""
+    drawn = 1.0 if q == 1.0 else -math.expm1(rounds * math.log1p(-q))
+    low, high = drawn * (1.0 - _PAD), min(drawn * (1.0 + _PAD), 1.0)
+    verdict = Verdict.CANNOT_BE_CERTIFIED
+    if delta < low:
+        verdict = Verdict.FAILS
+    elif delta >= high:
+        verdict = Verdict.HOLDS
+    zeroed = epsilon_of(run, delta=delta, adjacency=Adjacency.ZERO_OUT, observer=Observer.SERVER)
+    reason = (
+        f"{claimed:.6g} is claimed at delta = {delta:.6g}; the cohorts show a client with "
+        f"probability 1 - (1-q)^T = {drawn:.6g}, which is delta at every epsilon for the data sets "
+        "with and without it. If only the client's contribution is to be hidden (zero_out, T4), "
+        f"epsilon is {zeroed.upper:.6g}. {remark}"
+    )
+    return Claim(claimed, delta, verdict, reason)
