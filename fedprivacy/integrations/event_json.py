@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from typing import Any
 
 import dp_accounting as dpa
@@ -94,10 +95,15 @@ def peer_epsilon(run: Mechanism, delta: float, adjacency: Adjacency) -> float | 
 
     It is what Flower and others print. Under REPLACE_ONE it takes a sum to move by C, not 2 C.
     """
+    log = logging.getLogger("absl")
+    level = log.level
     try:
+        log.setLevel(logging.ERROR)
         accountant = rdp.RdpAccountant(neighboring_relation=relation_of(adjacency))
         accountant.compose(to_event(run, adjacency=adjacency))
         return float(accountant.get_epsilon(delta))
     except Exception:
         # Another library's arithmetic, asked for a remark only: whatever stops it, nothing is said.
         return None
+    finally:
+        log.setLevel(level)
