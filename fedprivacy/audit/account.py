@@ -9,7 +9,7 @@ from typing import Any
 
 from ..accountants import ACCOUNTANTS
 from ..bound import Bound, Verdict
-from ..errors import UnsupportedCombination, member, open_unit, refuse
+from ..errors import UnsupportedCombination, closed_unit, contradict, member, refuse
 from ..loss import IDENTITY
 from ..mechanisms import Mechanism
 from ..mechanisms.actual import single_uploads
@@ -123,7 +123,7 @@ def account(
 
     Args:
         source: see ``audit``.
-        delta: in (0, 1).
+        delta: in [0, 1].
         adjacency: None for what the source states.
         observer: None for what the source states ("aggregate" where it does not).
         accountant: "pld", "rdp" or "advanced".
@@ -137,7 +137,7 @@ def account(
         ConversionError: the file has none of the formats that are read.
         UnsupportedCombination: no theorem covers the run under these facts.
     """
-    target = open_unit(delta=delta)
+    target = closed_unit(delta=delta)
     read = read_source(source, Stated(adjacency, observer, sampling, population))
     if read.adaptive:
         raise UnsupportedCombination(
@@ -180,6 +180,7 @@ def audit(
         LedgerError: the ledger is damaged, or the file cannot be read.
         ConversionError: the file has none of the formats that are read.
         UnsupportedCombination: no theorem covers the run under the claim's facts.
+        ContradictionError: two certificates for the run exclude each other.
     """
     read = read_source(source, Stated(adjacency, observer, sampling, population), auditor)
     (epsilon, delta), told = claim_of(read, claim)
@@ -249,6 +250,7 @@ def _audit_fixed(
             unsupported[str(seen_by)] = str(refusal)
             continue
         bounds[str(seen_by)] = _every_accountant(loss, delta, tolerance)
+    _compare(bounds)
     more = {} if facts.observer is Observer.SERVER else bounds.get(str(Observer.SERVER), {})
     verdict, reason = _judge(bounds[str(facts.observer)], more, epsilon, delta)
     reasons: tuple[str, ...] = (reason,)
@@ -260,6 +262,7 @@ def _audit_fixed(
     try:
         alone = _single_uploads(read, facts)
         bounds |= {} if alone is None else {SINGLE: _every_accountant(alone, delta, tolerance)}
+        _compare(bounds)
     except UnsupportedCombination as refusal:
         unsupported[SINGLE] = str(refusal)
     return verdict, reasons, bounds, unsupported, ()
@@ -364,6 +367,27 @@ def _every_accountant(loss: PrivacyLoss, delta: float, tolerance: float) -> dict
     return {
         name: accountant_named(name, tolerance).compose(loss).epsilon(delta) for name in ACCOUNTANTS
     }
+
+
+def _compare(bounds: dict[str, dict[str, Bound]]) -> None:
+    """Hold every certified lower end against every certified upper end for the same eyes.
+
+    What an observer learns is no more than what the server does.
+
+    Raises:
+        ContradictionError: a lower end lies above an upper end.
+    """
+    for eyes, found in bounds.items():
+        wider = dict.fromkeys([eyes] if eyes == SINGLE else [eyes, str(Observer.SERVER)])
+        above = [(name, bound) for seen in wider for name, bound in bounds.get(seen, {}).items()]
+        for low_name, low in found.items():
+            for high_name, high in above:
+                if low.lower > high.upper:
+                    contradict(
+                        f"epsilon at delta = {low.given:g} ({eyes})",
+                        f"{low.lower!r} by {low_name!r} (attained by {low.witness})",
+                        f"{high.upper!r} by {high_name!r} ({high.method}, {high.observer})",
+                    )
 
 
 def _judge(

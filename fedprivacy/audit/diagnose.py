@@ -59,7 +59,7 @@ def failing_assumptions(
     Returns:
         Readings that lead to the claimed number; without one, those under which it would hold.
     """
-    if len(run.sequence()) > MAX_PARTS or claim <= 0.0:
+    if len(run.sequence()) > MAX_PARTS or claim <= 0.0 or not 0.0 < delta < 1.0:
         return ()
     same: list[str] = []
     enough: dict[str, tuple[float, str]] = {}

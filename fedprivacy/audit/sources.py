@@ -8,7 +8,7 @@ from os import PathLike
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
-from ..errors import ConversionError, non_negative, open_unit, refuse
+from ..errors import ConversionError, closed_unit, non_negative, refuse
 from ..ledger import Ledger
 from ..mechanisms import Mechanism
 from ..relations import Adjacency, Observer, Unit
@@ -116,9 +116,9 @@ def _of_file(path: Path, stated: Stated, auditor: str) -> Reading:
 def _of_event(event: Event, auditor: str) -> Record:
     if not type(event).__module__.startswith("dp_accounting"):
         raise ConversionError(f"no event that is read here: {type(event).__name__}")
-    from ..integrations.event_json import run_of
+    from ..integrations.event_json import runs_of
 
-    return Record(Origin.imported("dp-accounting event", by=auditor), run=run_of(event))
+    return Record(Origin.imported("dp-accounting event", by=auditor), run=runs_of(event))
 
 
 def _of_mechanism(run: Mechanism) -> Reading:
@@ -241,6 +241,6 @@ def claim_of(
         epsilon, delta = stated
     except (TypeError, ValueError):
         refuse("claim", claim, "be a pair (epsilon, delta)")
-    checked = non_negative(epsilon=epsilon), open_unit(delta=delta)
+    checked = non_negative(epsilon=epsilon), closed_unit(delta=delta)
     told = {} if claim is None else {"claim": f"epsilon = {epsilon:g} at delta = {delta:g}"}
     return checked, told

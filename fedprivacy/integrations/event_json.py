@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 from typing import Any
 
 import dp_accounting as dpa
@@ -11,17 +12,11 @@ from dp_accounting import rdp
 from ..errors import ConversionError, LedgerError, ParameterError
 from ..mechanisms import Mechanism
 from ..relations import Adjacency
-from .dp_accounting import (
-    _FIELDS,
-    MAX_DEPTH,
-    _rebuilt,
-    adjacency_of,
-    from_event,
-    relation_of,
-    to_event,
-)
+from .dp_accounting import adjacency_of, relation_of, to_event
+from .dp_events import MAX_DEPTH, from_event
+from .dp_states import FIELDS, rebuilt
 
-__all__ = ["adjacency_named", "event_from_json", "peer_epsilon", "run_of"]
+__all__ = ["adjacency_named", "event_from_json", "peer_epsilon", "runs_of"]
 
 
 def event_from_json(data: Any) -> dpa.DpEvent:
@@ -34,7 +29,7 @@ def event_from_json(data: Any) -> dpa.DpEvent:
         LedgerError: not an event of a class that is read; nothing is imported by name.
     """
     try:
-        return _rebuilt(_plain(data))
+        return rebuilt(_plain(data))
     except (TypeError, ValueError) as problem:
         raise LedgerError(f"not an event: {str(problem)[:200]}") from problem
 
@@ -62,18 +57,18 @@ def _names_a_class(pair: list[Any]) -> bool:
     return texts and pair[0].split(".")[0] == "dp_accounting"
 
 
-_KINDS: dict[str, Any] = {kind.__name__: kind for kind in _FIELDS}
+_KINDS: dict[str, Any] = {kind.__name__: kind for kind in FIELDS}
 
 
-def run_of(event: Any) -> Mechanism:
-    """Return the run of an event object; see ``from_event``.
+def runs_of(event: Any) -> Callable[[Adjacency | str | None], Mechanism]:
+    """Return what gives the run of an event object under an adjacency; see ``from_event``.
 
     Raises:
-        ConversionError: not an event that is read.
+        ConversionError: not an event.
     """
     if not isinstance(event, dpa.DpEvent):
         raise ConversionError(f"not a DpEvent: {type(event).__name__}")
-    return from_event(event)
+    return lambda adjacency: from_event(event, adjacency=adjacency)
 
 
 def adjacency_named(relation: object) -> Adjacency:

@@ -16,7 +16,7 @@ import numpy as np
 
 import fedprivacy
 
-from ..errors import LedgerError, integer, member, non_negative, open_unit, positive, refuse
+from ..errors import LedgerError, closed_unit, integer, member, non_negative, positive, refuse
 from ..mechanisms import Mechanism, Run, SampledMechanism
 from ..mechanisms.actual import as_observed, as_released
 from ..relations import Adjacency, Facts, Observer, Unit
@@ -526,7 +526,7 @@ def _claim(claim: tuple[float, float] | None) -> tuple[float, float] | None:
         epsilon, delta = claim
     except (TypeError, ValueError):
         refuse("claim", claim, "be a pair (epsilon, delta) or None")
-    return non_negative(epsilon=epsilon), open_unit(delta=delta)
+    return non_negative(epsilon=epsilon), closed_unit(delta=delta)
 
 
 def _text(**named: object) -> str:

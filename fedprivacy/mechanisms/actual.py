@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable
 from dataclasses import replace
 
-from ..errors import UnsupportedCombination
+from ..errors import ParameterError, UnsupportedCombination
 from .base import CohortMechanism, Mechanism, Run, SampledMechanism
 from .gaussian import Gaussian
 from .laplace import Laplace
@@ -88,7 +88,10 @@ def as_observed(
     if fraction <= 1.0 + ROUNDING:
         return mechanism
     quieter = _weaker(leaf, fraction)
-    return None if quieter is None else _rebuilt(mechanism, lambda _: quieter)
+    try:
+        return None if quieter is None else _rebuilt(mechanism, lambda _: quieter)
+    except ParameterError:  # a scheme that asks for what this round did not need
+        return None
 
 
 def single_uploads(mechanism: Mechanism) -> Mechanism | None:

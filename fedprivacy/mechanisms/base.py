@@ -11,9 +11,11 @@ from abc import ABC, abstractmethod
 from dataclasses import dataclass, replace
 
 from ..errors import UnsupportedCombination, integer, member, refuse
-from ..privacy_loss import PrivacyLoss, compose_losses, merge_units
+from ..privacy_loss import PrivacyLoss, check_listed, compose_losses, merge_units
 from ..relations import Adjacency, Facts, Observer, Unit
 from ..sampling import Scheme
+
+_UNLISTED = "the unit is a record (a client's membership would show in the list of participants)"
 
 
 class Mechanism(ABC):
@@ -31,6 +33,20 @@ class Mechanism(ABC):
         Theorem T9's rows of the table hold for such a sum only.
         """
         return None
+
+    @property
+    def zeroed_is_absent(self) -> bool:
+        """Whether a unit that is zeroed out releases just what its absence would (T2, T10, T11).
+
+        So it is of a sum whose noise does not depend on how many contribute. A mechanism that does
+        not say so is not amplified under ``zero_out`` (T4): it may show who takes part.
+        """
+        return self.sum_multiplier is not None
+
+    @property
+    def zeroing_replaces(self) -> bool:
+        """Whether to zero a unit out is one of the ways to replace its data (T1)."""
+        return self.sum_multiplier is not None
 
     @property
     def samples_its_unit(self) -> bool:
@@ -68,16 +84,23 @@ class Mechanism(ABC):
             member(Adjacency, adjacency=adjacency),
             member(Observer, observer=observer),
         )
-        if facts.observer is not Observer.FINAL:
-            return self._loss(facts)
-        return self._loss(facts._replace(observer=Observer.AGGREGATE)).seen_at_the_end()
+        check_listed(facts)
+        if facts.observer is Observer.FINAL:
+            return self._loss(facts._replace(observer=Observer.AGGREGATE)).seen_at_the_end()
+        loss = self._loss(facts)
+        if facts[1:] != (Adjacency.ADD_REMOVE, Observer.SERVER) or facts.unit is not None:
+            return loss
+        return replace(loss, assumptions=(*loss.assumptions, _UNLISTED))
 
     def sampled(self, scheme: Scheme) -> SampledMechanism:
         """Return the mechanism run on the units that ``scheme`` draws."""
         return SampledMechanism(self, scheme)
 
     def in_cohort(self, scheme: Scheme) -> CohortMechanism:
-        """Return the mechanism run inside one client of a cohort that ``scheme`` draws."""
+        """Return the mechanism run inside one client of a cohort that ``scheme`` draws.
+
+        The unit is a record that the client holds; a mechanism whose unit is the client raises.
+        """
         return CohortMechanism(self, scheme)
 
     def __mul__(self, count: int) -> Run:
@@ -121,6 +144,16 @@ class Run(Mechanism):
         for part, _ in self.parts:
             unit = merge_units(unit, part.protects)
         return unit
+
+    @property
+    def zeroed_is_absent(self) -> bool:
+        """Whether it is in every part."""
+        return all(part.zeroed_is_absent for part, _ in self.parts)
+
+    @property
+    def zeroing_replaces(self) -> bool:
+        """Whether it does in every part."""
+        return all(part.zeroing_replaces for part, _ in self.parts)
 
     @property
     def samples_its_unit(self) -> bool:
@@ -194,21 +227,32 @@ class SampledMechanism(Mechanism):
 
 @dataclass(frozen=True)
 class CohortMechanism(Mechanism):
-    """A mechanism run inside a client that may be drawn; made by ``in_cohort``."""
+    """A mechanism run inside a client that may be drawn; made by ``in_cohort``.
+
+    T4 compares rounds with the same cohort, as it is when a record changes. A client that comes or
+    goes changes who else is drawn, and is on the list of participants or is not.
+    """
 
     inner: Mechanism
     scheme: Scheme
 
     def __post_init__(self) -> None:
         _check_kind(self.scheme)
+        if self.inner.protects is Unit.CLIENT:
+            raise UnsupportedCombination(
+                "in_cohort draws the clients that hold the unit, and this mechanism's unit is a "
+                "client itself; use .sampled(scheme), or unit='record'"
+            )
         self.inner.check_scheme(self.scheme)
         if self.inner.worst_scheme(self.scheme) != self.scheme:
-            refuse("absent", "above 0", "be 0 inside a cohort", "it is for sampled() clients")
+            raise UnsupportedCombination(
+                "no theorem covers units that are known to be away inside a cohort; use .sampled"
+            )
 
     @property
-    def protects(self) -> Unit | None:
-        """The inner mechanism's unit."""
-        return self.inner.protects
+    def protects(self) -> Unit:
+        """A record of a client, also where the inner mechanism was made without saying."""
+        return Unit.RECORD
 
     @property
     def samples_its_unit(self) -> bool:
@@ -216,4 +260,5 @@ class CohortMechanism(Mechanism):
         return True
 
     def _loss(self, facts: Facts) -> PrivacyLoss:
-        return self.scheme.group(self.inner.privacy_loss(facts.adjacency, facts.observer))
+        inner = self.inner.privacy_loss(facts.adjacency, facts.observer)
+        return self.scheme.group(inner.under(facts))

@@ -6,11 +6,20 @@ import math
 from dataclasses import dataclass
 from functools import cached_property
 
-from ..errors import integer, positive
+from ..errors import UnsupportedCombination, integer, positive
 from ..loss import Gdp
 from ..privacy_loss import PrivacyLoss, Witness
 from ..relations import Facts
-from .upload import OWN_SENSITIVITY, QUADRATIC, SENSITIVE, Upload, both_or_neither, contracted
+from .upload import (
+    OWN_SENSITIVITY,
+    QUADRATIC,
+    SENSITIVE,
+    SWITCHING,
+    Upload,
+    both_or_neither,
+    contracted,
+    switching,
+)
 
 CONSTANT = (
     "gradients that are the same at every point and the sensitivity apart, as clipped ones are"
@@ -70,6 +79,17 @@ class NoisyGradientDescent(Upload):
         """``noise_std``."""
         return self.noise_std
 
+    @property
+    def quadratic(self) -> Gdp:
+        """What a quadratic of the smallest curvature and a constant drift show, from any start.
+
+        Raises:
+            UnsupportedCombination: no convexity is given.
+        """
+        if self._convexity is None:
+            raise UnsupportedCombination("strong_convexity and smoothness are not given")
+        return contracted(self.step_multiplier, self.steps, self.step_size, self._convexity)[1]
+
     def _replaced(self, facts: Facts) -> PrivacyLoss:
         if self._convexity is None:
             return self._composed(facts)
@@ -77,9 +97,11 @@ class NoisyGradientDescent(Upload):
             self.step_multiplier, self.steps, self.step_size, self._convexity
         )
         theorem = "T6: contractive steps from a known start, seen at their end"
-        return PrivacyLoss(
-            curve, facts, Witness(attained, QUADRATIC), (theorem,), (OWN_SENSITIVITY, SENSITIVE)
-        )
+        witness = Witness(attained, QUADRATIC)
+        turning = switching(self.step_multiplier, self.steps, self.step_size, self._convexity)
+        if turning is not None and turning.mu > attained.mu:
+            witness = Witness(turning, SWITCHING)
+        return PrivacyLoss(curve, facts, witness, (theorem,), (OWN_SENSITIVITY, SENSITIVE))
 
     def _composed(self, facts: Facts) -> PrivacyLoss:
         """Return the steps composed, which gradients that do not depend on the point attain."""

@@ -33,8 +33,8 @@ class FederatedHamiltonian(Upload):
 
     With K = 1 an iteration is theta + eta p - eta^2 / 2 gradient, so the private momentum and the
     gradient's noise add up to one Gaussian. With K > 1 the momentum passes through gradients at
-    points that it moved, and no bound on gradients' differences bounds what that shows: only the
-    noise on the gradients counts, composed over the queries.
+    points that it moved, and no bound on gradients' differences bounds what that shows: it counts
+    as noise on the first gradient, before it moves anything, and the others have their own only.
 
     Args:
         step_size: eta, above 0; or one for each of the ``iterations``, where they differ.
@@ -152,11 +152,11 @@ class FederatedHamiltonian(Upload):
                 "gradients' sensitivity gives no guarantee there; use leapfrog_steps=1, or noise "
                 "on every gradient: gradient_noise_multiplier above 0"
             )
-        query = subsampled(self.gradient_noise_multiplier, self.batch_fraction)
-        times = self.queries * self.iterations
-        composed = f"noise on {times} gradient queries composed; momentum not counted"
-        curve = compose([(query, times)])
-        return PrivacyLoss(curve, facts, self._witness, (*batch, composed), (SENSITIVE,))
+        theorem = (
+            f"noise on {self.queries * self.iterations} gradient queries composed; the momentum "
+            "counts as noise on the first of each trajectory"
+        )
+        return PrivacyLoss(self._queried, facts, self._witness, (*batch, theorem), (SENSITIVE,))
 
     @property
     def _hidden(self) -> tuple[str, ...]:
@@ -165,12 +165,21 @@ class FederatedHamiltonian(Upload):
 
     @property
     def _langevin(self) -> Curve:
-        """Return the iterations of one leapfrog step each, composed."""
+        """Return the first query of every iteration, composed: all there is of one leapfrog step.
+
+        The momentum p enters a trajectory only with that gradient, as p - (eta / 2) gradient.
+        """
         sizes = Counter(each_step(self.step_size, self.iterations))
         return compose(
             (subsampled(self._total(size), self.batch_fraction), count)
             for size, count in sizes.items()
         )
+
+    @property
+    def _queried(self) -> Curve:
+        """Return all queries of all iterations, composed."""
+        other = subsampled(self.gradient_noise_multiplier, self.batch_fraction)
+        return compose([(self._langevin, 1), (other, (self.queries - 1) * self.iterations)])
 
     def _total(self, step_size: float) -> float:
         return math.hypot(self._momentum(step_size), self.gradient_noise_multiplier)

@@ -24,6 +24,7 @@ from .upload import (
     share,
     subsampled,
     summed_witness,
+    varying,
 )
 
 
@@ -121,17 +122,19 @@ class FederatedLangevin(Upload):
         if self.step_multiplier == 0.0:
             reason = "correlation = 1: all noise is shared, so it cancels between two uploads"
             return nothing_private(facts, reason)
-        if self._contracts:
-            return self._by_contraction(facts)
+        convexity = self._convexity
+        if convexity is not None and self.batch_fraction == 1.0:
+            return self._by_contraction(facts, convexity)
         sizes = Counter(each_step(self.step_size, self.steps))
         curve = compose(
             (subsampled(self._multiplier(size), self.batch_fraction), count)
             for size, count in sizes.items()
         )
-        return PrivacyLoss(curve, facts, self._straight_line(), self._theorems, (SENSITIVE,))
+        witness = self._straight_line() if convexity is None else None
+        return PrivacyLoss(curve, facts, witness, self._theorems, (SENSITIVE,))
 
     def _straight_line(self) -> Witness | None:
-        """Return what linear losses show at the end of the steps.
+        """Return what linear losses show at the end of the steps: no strongly convex ones are.
 
         A step of size eta moves the end by eta and has variance eta, in the same unit each, so
         steps that differ show as much as as many of their mean when no batches are drawn.
@@ -143,17 +146,14 @@ class FederatedLangevin(Upload):
         noise = math.sqrt(self.steps) * self._multiplier(mean)
         return summed_witness([1] * self.steps, self.batch_fraction, noise, 1.0)
 
-    @property
-    def _contracts(self) -> bool:
-        """Whether T6 is to be used: no batches, one step size, a convex and smooth loss."""
-        one = not isinstance(self.step_size, tuple)
-        return self.batch_fraction == 1.0 and self._convexity is not None and one
-
-    def _by_contraction(self, facts: Facts) -> PrivacyLoss:
-        assert self._convexity is not None and not isinstance(self.step_size, tuple)
-        curve, attained = contracted(
-            self.step_multiplier, self.steps, self.step_size, self._convexity
-        )
+    def _by_contraction(self, facts: Facts, convexity: tuple[float, float]) -> PrivacyLoss:
+        """Return T6's loss, and what quadratics of curvature ``strong_convexity`` show."""
+        if isinstance(self.step_size, tuple):
+            curve, attained = varying(self._multiplier(1.0), self.step_size, convexity)
+        else:
+            curve, attained = contracted(
+                self.step_multiplier, self.steps, self.step_size, convexity
+            )
         theorem = "T6: contractive local steps from the round's start, seen at their end"
         return PrivacyLoss(
             curve, facts, Witness(attained, QUADRATIC), (theorem,), (OWN_SENSITIVITY, SENSITIVE)
@@ -164,7 +164,6 @@ class FederatedLangevin(Upload):
         gaussian = "Gaussian mechanism is mu-GDP (Dong, Roth, Su 2022)"
         hidden = "local steps composed: an upload is a function of its steps"
         known = self._convexity is not None
-        reason = "batches are drawn" if self.batch_fraction < 1.0 else "step sizes differ"
-        why = f"; T6 does not apply, {reason}" if known else ""
+        why = "; T6 does not apply, batches are drawn" if known else ""
         batch = () if self.batch_fraction == 1.0 else ("T1: batches without replacement",)
         return (*batch, gaussian, *((hidden + why,) if self.steps > 1 or known else ()))

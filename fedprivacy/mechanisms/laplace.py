@@ -31,6 +31,16 @@ class Laplace(NoisySum):
         ParameterError: a value that is not a finite number above 0, or an unknown unit.
     """
 
+    @property
+    def zeroed_is_absent(self) -> bool:
+        """True of a sum with noise."""
+        return True
+
+    @property
+    def zeroing_replaces(self) -> bool:
+        """True: a unit's number may be 0."""
+        return True
+
     def _loss(self, facts: Facts) -> PrivacyLoss:
         moves = 2.0 if facts.adjacency is Adjacency.REPLACE_ONE else 1.0
         curve = LaplacePair(moves / self.noise_multiplier)

@@ -13,23 +13,16 @@ from numpy.typing import NDArray
 
 from ..errors import UnsupportedCombination, integer, member, positive, refuse
 from ..privacy_loss import PrivacyLoss
-from ..relations import Facts, Unit
-from ..sampling import (
-    FixedSize,
-    Poisson,
-    RandomAllocation,
-    Scheme,
-    TruncatedPoisson,
-    WithReplacement,
-)
+from ..relations import Adjacency, Facts, Unit
+from ..sampling import Everyone, FixedSize, Scheme, Shuffled, WithReplacement
 from .base import Mechanism
 from .gaussian import gaussian_sum_loss
 from .noise import clipped, is_finite, normal_like, private_generator
 
 Indices = NDArray[np.int64]
 
-_VARYING = (Poisson, TruncatedPoisson, RandomAllocation)
-"""Schemes whose cohorts differ in size."""
+_STEADY = (Everyone, FixedSize, WithReplacement, Shuffled)
+"""Schemes whose cohorts have a size that is known; shares of any others must be topped up."""
 
 
 class Sparsifier(StrEnum):
@@ -123,6 +116,11 @@ _ASSUMED = (
     "still sends its share of the noise",
 )
 
+_SHARES = (
+    "a cohort has {} shares of the noise, each drawn apart (a client drawn twice sends two); "
+    "with fewer than {} of them in the secure sum the round releases nothing"
+)
+
 _AS_DRAWN = (
     "given how many answer and whose shares are known, no client is likelier to have taken part "
     "than if cohorts were drawn from all but absent = {} clients: where more are away for good, or "
@@ -157,7 +155,8 @@ class SparsifiedPerturbation(Mechanism):
             whole run know, too, which of them were drawn: count them in ``absent`` as well.
         topped_up: whether the secure sum carries exactly the full noise for every realised
             cohort, the empty one included, whatever is missing; needed where its size varies
-            (Poisson, TruncatedPoisson, RandomAllocation).
+            (Poisson, TruncatedPoisson, RandomAllocation), and for ``add_remove`` where nobody
+            takes an absent client's place (``Everyone``, no scheme).
         absent: how many clients of the population may be away, whoever is drawn. Rounds that
             release something then have those in the cohort who are there: FixedSize and
             WithReplacement are accounted with the population less ``absent``.
@@ -223,6 +222,11 @@ class SparsifiedPerturbation(Mechanism):
         return self.noise_multiplier * math.sqrt((self.cohort - lost) / self.cohort)
 
     @property
+    def zeroed_is_absent(self) -> bool:
+        """Whether the noise is topped up: a zeroed client sends its share of it, an absent none."""
+        return self.topped_up
+
+    @property
     def share_std(self) -> float:
         """Std of one client's noise on each kept coordinate."""
         return self.clip_norm * self.noise_multiplier / math.sqrt(self.cohort)
@@ -243,18 +247,40 @@ class SparsifiedPerturbation(Mechanism):
             refuse("cohort", self.cohort, f"equal the scheme's size = {scheme.size}")
         if isinstance(scheme, WithReplacement) and scheme.draws != self.cohort:
             refuse("cohort", self.cohort, f"equal the scheme's draws = {scheme.draws}")
-        if isinstance(scheme, _VARYING) and not self.topped_up:
+        if not isinstance(scheme, _STEADY) and not self.topped_up:
             raise UnsupportedCombination(
                 f"the size of a {type(scheme).__name__} cohort varies, so the clients' shares do "
                 "not add up to noise_multiplier; pass topped_up=True (and top the secure sum up to "
                 "the full noise for every realised size, 0 included) or sample with FixedSize"
             )
+        if isinstance(scheme, Shuffled) and not self.topped_up:
+            self._check_rounds(scheme)
         if isinstance(scheme, WithReplacement) and self.colluding:
             raise UnsupportedCombination(
                 "a colluder that WithReplacement draws several times knows as many shares of the "
                 "noise, up to all of them; sample with FixedSize, or leave colluding at 0"
             )
         _ = self.worst_scheme(scheme)
+
+    def _check_rounds(self, scheme: Shuffled) -> None:
+        """Refuse an epoch whose rounds are not known to hold the shares that are counted on.
+
+        The noise of a round of fewer clients is less, and all see which round that is.
+        """
+        if scheme.population is None:
+            raise UnsupportedCombination(
+                "the rounds of a shuffled epoch differ in size unless their number divides that of "
+                "the clients, and smaller rounds have less noise; say how many clients there are, "
+                "Shuffled(rounds_per_epoch=..., population=...), or pass topped_up=True"
+            )
+        shortest = scheme.population // scheme.rounds_per_epoch
+        longest = -(-scheme.population // scheme.rounds_per_epoch)
+        if longest != self.cohort:
+            refuse("cohort", self.cohort, f"equal the size of the longest round = {longest}")
+        if shortest < self.cohort - self.missing:
+            rule = f"be at least 1, as some rounds have {shortest} clients"
+            way_out = "or let rounds_per_epoch divide the population, or top the noise up"
+            refuse("missing", self.missing, rule, way_out)
 
     def worst_scheme(self, scheme: Scheme) -> Scheme:
         """Return the scheme by which clients look drawn to whoever knows who cannot take part.
@@ -277,9 +303,17 @@ class SparsifiedPerturbation(Mechanism):
         return scheme
 
     def _loss(self, facts: Facts) -> PrivacyLoss:
+        if facts.adjacency is Adjacency.ADD_REMOVE and not self.topped_up:
+            raise UnsupportedCombination(
+                "a client that is not there, and whose place nobody takes, leaves its share of the "
+                "noise out too, and the noise's variance tells; account for zero_out or "
+                "replace_one, sample with FixedSize below the population, or pass topped_up=True "
+                "(and top the secure sum up to the full noise for every realised size)"
+            )
         loss = gaussian_sum_loss(self.sum_multiplier, facts)
-        last = _TOPPED_UP if self.topped_up else _AS_DRAWN.format(self.absent)
-        assumed = (*_ASSUMED, last)
+        shares = _SHARES.format(self.cohort, self.cohort - self.missing)
+        last = (_TOPPED_UP,) if self.topped_up else (shares, _AS_DRAWN.format(self.absent))
+        assumed = (*_ASSUMED, *last)
         return replace(loss, assumptions=(*loss.assumptions, *assumed))
 
     def draw_mask(self, generator: np.random.Generator | None = None) -> Indices:

@@ -6,6 +6,7 @@ import math
 from abc import abstractmethod
 from collections import Counter
 from collections.abc import Sequence
+from fractions import Fraction
 from functools import cached_property
 from typing import Any
 
@@ -16,7 +17,7 @@ from ..errors import UnsupportedCombination, non_negative, positive, refuse
 from ..loss import Atoms, Curve, Fold, GaussianMix, Gdp, Sampled
 from ..privacy_loss import PrivacyLoss, Witness
 from ..relations import Adjacency, Facts, Unit
-from ..theory.hidden_state import contraction_gap, hidden_state_factor
+from ..theory.hidden_state import contraction_gap, hidden_state_factor, varying_steps_factor
 from .base import Mechanism
 from .noise import is_finite, normal_like
 
@@ -30,6 +31,11 @@ LINEAR = (
 QUADRATIC = (
     "quadratic losses of curvature strong_convexity; the record moves the gradient by the "
     "sensitivity, the same in every step"
+)
+SWITCHING = (
+    "a quadratic loss of curvature just below smoothness, its optimum so far from the start that "
+    "every step goes to the other side of it; the record moves the gradient by the sensitivity, "
+    "away from the optimum on both sides (a supremum: the farther, the nearer)"
 )
 OWN_SENSITIVITY = (
     "the gradient's sensitivity is the loss's own, not made by clipping; strong convexity and "
@@ -149,7 +155,7 @@ def share(**named: object) -> float:
 
 def contracted(
     multiplier: float, steps: int, step_size: float, convexity: tuple[float, float]
-) -> tuple[Curve, Curve]:
+) -> tuple[Gdp, Gdp]:
     """Return T6's curve of a block of contractive steps and the curve that quadratics attain.
 
     Args:
@@ -167,6 +173,57 @@ def contracted(
     if slow == gap:
         return curve, curve
     return curve, Gdp(_shown_at_the_end(slow, steps) / multiplier)
+
+
+def switching(
+    multiplier: float, steps: int, step_size: float, convexity: tuple[float, float]
+) -> Gdp | None:
+    """Return what a drift that changes sides with the iterates shows; None where nothing can.
+
+    Quadratics of curvature l, m < l < L, have slope 1 - s l < 0 once s l > 1: iterates from far
+    away change sides, and a record whose gradient is the sensitivity g or -g by the side adds up
+    over all steps, as in T6. The turn between the two takes curvatures between m and L only if
+    these differ (docs/theory/splitting.md).
+
+    Args:
+        multiplier: see ``contracted``.
+        steps: see ``contracted``.
+        step_size: s.
+        convexity: (m, L).
+    """
+    low, high = map(Fraction, convexity)
+    inside = high - (high - low) / 10**9
+    gap = 2 - Fraction(step_size) * inside
+    if low == high or not 0 < gap < 1:
+        return None
+    return Gdp(hidden_state_factor(float(gap), steps) / multiplier)
+
+
+def varying(
+    multiplier: float, sizes: Sequence[float], convexity: tuple[float, float]
+) -> tuple[Gdp, Gdp]:
+    """Return T6's curve of steps that differ, and the curve that quadratics attain.
+
+    Args:
+        multiplier: noise std of a step of size 1 over how far a record moves it; both the move and
+            the noise's variance are proportional to the size.
+        sizes: the steps'.
+        convexity: (strong convexity m, smoothness) of the loss whose gradient is taken.
+
+    Raises:
+        ParameterError: a step does not contract.
+    """
+    gaps = {size: contraction_gap(size, *convexity) for size in set(sizes)}
+    curve = Gdp(varying_steps_factor([1.0 - gaps[size] for size in sizes], sizes) / multiplier)
+    if all(size * convexity[0] == gap for size, gap in gaps.items()):
+        return curve, curve
+    left, once, twice = 1.0, [], []
+    for size in reversed(sizes):
+        once.append(left * size)
+        twice.append(left * left * size)
+        left *= 1.0 - size * convexity[0]
+    shown = abs(math.fsum(once)) / math.sqrt(math.fsum(twice)) * (1.0 - 1e-12)
+    return curve, Gdp(shown / multiplier)
 
 
 def _shown_at_the_end(gap: float, steps: int) -> float:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 from ..accountants import Accountant
 from ..bound import Bound
-from ..errors import BudgetExhausted, non_negative, open_unit, refuse
+from ..errors import BudgetExhausted, closed_unit, non_negative, open_unit, refuse
 from ..loss import Curve
 from ..privacy_loss import PrivacyLoss
 from ..relations import Adjacency, Facts, Observer
@@ -27,7 +27,7 @@ class Budget:
 
     Args:
         epsilon: at least 0.
-        delta: in (0, 1).
+        delta: in [0, 1]; strictly between for adaptive schedules.
         adjacency: how neighbouring data sets differ.
         observer: who looks.
         accountant: "pld", "rdp" or "advanced", for schedules fixed beforehand.
@@ -46,7 +46,8 @@ class Budget:
 
     def __post_init__(self) -> None:
         self.epsilon = non_negative(epsilon=self.epsilon)
-        self.delta = open_unit(delta=self.delta)
+        check = open_unit if self.adaptive else closed_unit
+        self.delta = check(delta=self.delta)
         accountant_named(self.accountant)
         if self.adaptive and self.accountant not in ("pld", "rdp"):
             refuse("accountant", self.accountant, "be left at its default for adaptive schedules")

@@ -8,7 +8,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from ..errors import UnsupportedCombination, integer
+from ..errors import UnsupportedCombination, integer, refuse
 from ..loss import Allocated, Curve
 from ..relations import Adjacency, Observer
 from .pairs import (
@@ -67,7 +67,12 @@ class Shuffled(EpochScheme):
 
     Args:
         rounds_per_epoch: at least 1.
+        population: how many units there are, where that is known: mechanisms whose noise depends on
+            how long a round is ask for it. The lengths differ by one unless ``rounds_per_epoch``
+            divides it.
     """
+
+    population: int | None = None
 
     name: ClassVar[str] = "Shuffled"
     assumption: ClassVar[str] = (
@@ -80,8 +85,19 @@ class Shuffled(EpochScheme):
         for adjacency, cell in ((ZERO, _ZEROED), (SWAP, _REPLACED))
     }
 
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.population is not None:
+            object.__setattr__(self, "population", integer(1, population=self.population))
+
     def epoch(self, population: int, generator: np.random.Generator) -> list[Indices]:
-        """Return the participants of each round of one epoch."""
+        """Return the participants of each round of one epoch.
+
+        Raises:
+            ParameterError: there are not ``self.population`` units, where that is given.
+        """
+        if self.population not in (None, population):
+            refuse("population", population, f"equal the scheme's population = {self.population}")
         order = generator.permutation(population)
         return [np.sort(part) for part in np.array_split(order, self.rounds_per_epoch)]
 
@@ -99,6 +115,13 @@ def _attained(inner: Lossy, scheme: RandomAllocation, observer: Observer) -> Cur
     return _spread(inner, scheme) or sampled_zero_out(inner, one_round, observer)
 
 
+def _attained_by_replacing(
+    inner: Lossy, scheme: RandomAllocation, observer: Observer
+) -> Curve | None:
+    """Return the same, where the other data may be nothing."""
+    return _attained(inner, scheme, observer) if inner.zeroing_replaces else None
+
+
 def _allocated(adjacency: Adjacency) -> Builder:
     def build(inner: Lossy, scheme: RandomAllocation, observer: Observer) -> Pair:
         if scheme.rounds_per_epoch == 1:
@@ -113,7 +136,7 @@ def _allocated_replacement(inner: Lossy, scheme: RandomAllocation, observer: Obs
     if scheme.rounds_per_epoch == 1:
         return as_it_is(inner, SWAP, observer)
     curve = inner.privacy_loss(SWAP, observer).curve
-    return Pair(curve, _attained(inner, scheme, observer))
+    return Pair(curve, _attained_by_replacing(inner, scheme, observer))
 
 
 _SPREAD = "(1/t) sum_i N(e_i) against N(0) in t dimensions, std z"

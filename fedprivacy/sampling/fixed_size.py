@@ -20,10 +20,9 @@ from .pairs import (
     ZERO,
     as_it_is,
     folded,
-    removable,
     sampled_pair,
-    sampled_zero_out,
     server_rows,
+    unamplified,
 )
 from .scheme import Cell, Indices, Lossy, Pair, Rows, Scheme, TableScheme
 
@@ -37,9 +36,11 @@ def _zero_out(inner: Lossy, scheme: Scheme, observer: Observer) -> Pair:
     z = inner.sum_multiplier
     if q == 1.0:
         return as_it_is(inner, ZERO, observer)
+    if z is None and not inner.zeroing_replaces:
+        return unamplified(inner, scheme, observer)
     if z is None:
-        removable(inner, observer)
-        return Pair(folded(inner, scheme, observer).curve, sampled_zero_out(inner, q, observer))
+        attained = sampled_pair(inner.privacy_loss(ZERO, observer), q).witness
+        return Pair(folded(inner, scheme, observer).curve, attained)
     stays = (1.0 - q, -1.0)
     up = GaussianMix(z, (stays, (q, 1.0)), (stays, (q, 0.0)))
     return Pair(Fold(up, Sampled(Gdp(1.0 / z), q)), up)
@@ -49,7 +50,7 @@ _ROWS: Rows = {
     (AGGREGATE, ADD): Cell("S(G(2/z), q)", "T3, T9", SAME, OPPOSED, _add_remove),
     (AGGREGATE, ZERO): Cell(
         "F(A, B): A = (1-q) N(-1) + q N(1) against (1-q) N(-1) + q N(0), std z; B = S(G(1/z), q)",
-        "T9 (one Gaussian sum; else T1: F(S, S))",
+        "T9 (one Gaussian sum; else T1: F(S, S), zeroing being a way to replace; else T4)",
         "A (F(S, S): the zero-out pair)",
         "one unit sends C u or nothing; every other sends -C u (or nothing)",
         _zero_out,

@@ -9,7 +9,7 @@ import numpy as np
 
 from ..errors import probability
 from ..loss import Curve, GaussianMix, Gdp
-from ..relations import Adjacency, Observer
+from ..relations import Observer
 from .pairs import (
     ADD,
     AGGREGATE,
@@ -24,15 +24,19 @@ from .pairs import (
     sampled_pair,
     sampled_zero_out,
     server_rows,
+    unamplified,
 )
-from .scheme import Builder, Cell, Indices, Lossy, Pair, Rows, Scheme, TableScheme
+from .scheme import Cell, Indices, Lossy, Pair, Rows, Scheme, TableScheme
 
 
-def _present(adjacency: Adjacency) -> Builder:
-    def build(inner: Lossy, scheme: Scheme, observer: Observer) -> Pair:
-        return sampled_pair(inner.privacy_loss(adjacency, observer), scheme.rate)
+def _add_remove(inner: Lossy, scheme: Scheme, observer: Observer) -> Pair:
+    return sampled_pair(inner.privacy_loss(ADD, observer), scheme.rate)
 
-    return build
+
+def _zero_out(inner: Lossy, scheme: Scheme, observer: Observer) -> Pair:
+    if not inner.zeroed_is_absent:
+        return unamplified(inner, scheme, observer)
+    return sampled_pair(inner.privacy_loss(ZERO, observer), scheme.rate)
 
 
 def _replace(inner: Lossy, scheme: Scheme, observer: Observer) -> Pair:
@@ -41,7 +45,7 @@ def _replace(inner: Lossy, scheme: Scheme, observer: Observer) -> Pair:
     if q == 1.0:
         return as_it_is(inner, SWAP, observer)
     if z is None:
-        removable(inner, observer)
+        removable(inner)
         return Pair(folded(inner, scheme, observer).curve, sampled_zero_out(inner, q, observer))
     curve = exchanged(z, q)
     return Pair(curve, curve)
@@ -56,8 +60,14 @@ def exchanged(multiplier: float, q: float) -> Curve:
 
 
 _ROWS: Rows = {
-    (AGGREGATE, ADD): Cell("S(G(1/z), q)", "T2", SAME, APART, _present(ADD)),
-    (AGGREGATE, ZERO): Cell("S(G(1/z), q)", "T2", SAME, APART, _present(ZERO)),
+    (AGGREGATE, ADD): Cell("S(G(1/z), q)", "T2", SAME, APART, _add_remove),
+    (AGGREGATE, ZERO): Cell(
+        "S(G(1/z), q)",
+        "T2 (a zeroed unit being as an absent one; else T4: no amplification)",
+        SAME,
+        APART,
+        _zero_out,
+    ),
     (AGGREGATE, SWAP): Cell(
         "(1-q) N(0) + q N(1) against (1-q) N(0) + q N(-1), std z",
         "T9 (one Gaussian sum; else T1: F(S, S), removal losing no more than replacement)",

@@ -32,6 +32,14 @@ class Lossy(Protocol):
     def sum_multiplier(self) -> float | None:
         """Noise multiplier of a Gaussian sum of clipped vectors, else None."""
 
+    @property
+    def zeroed_is_absent(self) -> bool:
+        """Whether a zeroed unit releases just what its absence would."""
+
+    @property
+    def zeroing_replaces(self) -> bool:
+        """Whether to zero a unit out is one of the ways to replace its data."""
+
     def privacy_loss(self, adjacency: Any, observer: Any = ...) -> PrivacyLoss:
         """Return the loss of one run."""
 

@@ -27,6 +27,7 @@ from .pairs import (
     sampled,
     sampled_zero_out,
     symmetric_replacement,
+    unamplified,
     visible,
 )
 from .poisson import Poisson, exchanged
@@ -63,6 +64,8 @@ def _add_remove(inner: Lossy, scheme: TruncatedPoisson, observer: Observer) -> P
 
 
 def _zero_out(inner: Lossy, scheme: TruncatedPoisson, observer: Observer) -> Pair:
+    if not inner.zeroed_is_absent:
+        return unamplified(inner, scheme, observer)
     curve = inner.privacy_loss(ZERO, observer).curve
     mixture = scheme.by_room(lambda q: sampled(curve, q))
     return Pair(mixture, sampled_zero_out(inner, scheme.surely, observer))
@@ -73,7 +76,7 @@ def _replace(inner: Lossy, scheme: TruncatedPoisson, observer: Observer) -> Pair
     if z is not None:
         curve = scheme.by_room(lambda q: exchanged(z, q))
         return Pair(curve, exchanged(z, scheme.surely))
-    removable(inner, observer)
+    removable(inner)
     loss = symmetric_replacement(inner, observer)
     curve = scheme.by_room(lambda q: _twice(sampled(loss.curve, q)))
     return Pair(curve, sampled_zero_out(inner, scheme.surely, observer))
@@ -103,7 +106,7 @@ _ROWS: Rows = {
     ),
     (AGGREGATE, ZERO): Cell(
         _ROOM.format("S(G(1/z), .)"),
-        "T10",
+        "T10 (a zeroed unit being as an absent one; else T4: no amplification)",
         _KEPT,
         APART,
         _unless_it_never_truncates(ZERO, _zero_out),

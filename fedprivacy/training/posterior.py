@@ -302,12 +302,14 @@ class NetworkLikelihood(Likelihood):
 
 
 def clip_factor(norms: Tensor, clip: float) -> Tensor:
-    """Return what clips a gradient of each norm; 0 for one that is not finite.
+    """Return what clips a gradient of each norm; 0 for one that is not finite, or nearly so.
 
-    A record that overflows counts as none: a run that stopped at it would tell about it.
+    A record that overflows counts as none: a run that stopped at it would tell about it. So does
+    one whose factor is too small to have all its digits.
     """
     factor = (MARGIN * clip / norms).clamp(max=1.0)
-    return torch.where(torch.isfinite(norms), factor, 0.0)
+    exact = torch.isfinite(norms) & (factor >= torch.finfo(norms.dtype).tiny)
+    return torch.where(exact, factor, 0.0)
 
 
 @dataclass(frozen=True)

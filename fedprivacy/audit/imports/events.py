@@ -37,10 +37,10 @@ def read(data: Any, origin: Origin) -> Record:
         LedgerError: not an event.
         ParameterError: a field breaks its rule.
     """
-    from ...integrations.event_json import adjacency_named, event_from_json, run_of
+    from ...integrations.event_json import adjacency_named, event_from_json, runs_of
 
     adjacency: Adjacency | None = None
     if isinstance(data, dict) and data.keys() >= _ACCOUNTANT:
         adjacency = adjacency_named(data["neighboring_relation"])
         data = data["ledger"]
-    return Record(origin, adjacency=adjacency, run=run_of(event_from_json(data)))
+    return Record(origin, adjacency=adjacency, run=runs_of(event_from_json(data)))

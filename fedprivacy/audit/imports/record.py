@@ -124,7 +124,7 @@ class Record:
         told: other things the file says, by name.
         missing: sentences about rounds that should be there and are not.
         sensitivity: what the claim's own arithmetic took for the clip norm, in clip norms.
-        run: the whole run, where the format describes one rather than rounds.
+        run: gives the whole run under an adjacency, where the format describes one, not rounds.
     """
 
     origin: Origin
@@ -136,7 +136,7 @@ class Record:
     told: dict[str, str] = field(default_factory=dict)
     missing: tuple[str, ...] = ()
     sensitivity: float | None = None
-    run: Mechanism | None = None
+    run: Callable[[Adjacency | str | None], Mechanism] | None = None
 
 
 @dataclass(frozen=True)
@@ -165,7 +165,9 @@ def assemble(record: Record, stated: Stated) -> Assembled:
             given = stated.sampling if stated.sampling is not None else stated.population
             way_out = f"a {record.origin.kind} says how units were drawn"
             refuse("sampling, population", str(given), "be left out", way_out)
-        return Assembled(record.run, record.run)
+        adjacency = record.adjacency if stated.adjacency is None else stated.adjacency
+        run = record.run(adjacency)
+        return Assembled(run, run)
     denied: dict[str, None] = {}
     groups = []
     for rounds, times in record.rounds:
@@ -173,10 +175,10 @@ def assemble(record: Record, stated: Stated) -> Assembled:
         denied |= dict.fromkeys(contradictions)
         groups.append((completed, times))
     parts = [_part(rounds, stated, times, record.unit, len(groups)) for rounds, times in groups]
-    run = _in_sequence((upper, most) for upper, most, _ in parts)
+    whole = _in_sequence((upper, most) for upper, most, _ in parts)
     certain = _in_sequence((upper, least) for upper, _, least in parts)
-    assert run is not None
-    return Assembled(run, certain, tuple(denied))
+    assert whole is not None
+    return Assembled(whole, certain, tuple(denied))
 
 
 def _in_sequence(parts: Iterable[tuple[Mechanism, int]]) -> Mechanism | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import NoReturn
@@ -46,7 +47,8 @@ class AnyOf(Curve):
 
     def log_moment(self, order: float) -> float:
         """Return the largest moment of any kind: an upper bound for each."""
-        return max(curve.log_moment(order) for curve in set(self.curves))
+        found = [curve.log_moment(order) for curve in set(self.curves)]
+        return math.inf if any(map(math.isnan, found)) else max(found)
 
     def swap(self) -> Curve:
         """Return the curves swapped, kind by kind."""

@@ -169,7 +169,8 @@ class Fold(Curve):
         whole = self.up.log_moment(order)
         both = np.logaddexp(whole, self.down.log_moment(1.0 - order))
         cheap = float(both + math.log1p(-math.exp(-both))) if both > 0 else 0.0
-        return min(max(cheap, whole), self._dotted_moment(order))
+        known = math.inf if math.isnan(whole) else max(cheap, whole)
+        return min(known, self._dotted_moment(order))
 
     def _dotted_moment(self, order: float) -> float:
         losses, mass = _dots(self)

@@ -196,6 +196,27 @@ class RenyiPoints(Curve):
         return self.pair.lattice(step, side, tail_mass)
 
 
+@dataclass(frozen=True)
+class RenyiLine(RenyiPoints):
+    """What has a Renyi divergence of at most xi + rho a at every order a above 1.
+
+    Moments are those of the line; ``divergences`` are some of its points, for the tails.
+
+    Args:
+        divergences: points (a, xi + rho a), not below the line.
+        rho: at least 0.
+        xi: at least 0.
+    """
+
+    rho: float
+    xi: float
+
+    def log_moment(self, order: float) -> float:
+        """Return (a - 1) (xi + rho a), rounded up."""
+        order = max(order, 1.0 - order)
+        return (order - 1.0) * (self.xi + self.rho * order) * (1.0 + 1e-15)
+
+
 @functools.lru_cache(maxsize=64)
 def _implied_pair(curve: RenyiPoints) -> Atoms:
     orders = curve._tried

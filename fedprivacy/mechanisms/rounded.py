@@ -1,0 +1,261 @@
+"""Noise whose low bits tell nothing: the correct rounding of a sum plus ideal noise to a grid.
+
+Adding floating-point noise to a floating-point sum gives outputs that another sum cannot give.
+Here a release is the grid point nearest to total + std Z, Z being a true standard normal number of
+which as many digits are made as that rounding needs. It is a function of what the ideal mechanism
+releases, so that every account of the ideal mechanism holds for it, to the last bit.
+
+Contributions are put on the grid first, their norm still at most C (``on_grid``), so that a sum of
+them is exact, whatever the order (``room`` says of how many), and moves by at most C. Then::
+
+    grid = grid_for(std, clip_norm)
+    total = sum(on_grid(update, clip_norm=clip_norm, grid=grid) for update in updates)
+    released = noisy_sum(total, std=std, grid=grid)
+
+For a torch tensor pass ``tensor.detach().cpu().double().numpy()`` and turn the answer back by
+``torch.from_numpy(released)``; a later rounding to single precision is a function of the release
+and costs nothing. What is proved and what is assumed of the machine: docs/theory/rounding.md.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+
+from ..errors import moderate, refuse
+from .noise import is_finite, norm
+from .refined import (
+    CELL_SHIFT,
+    DRAWN_BITS,
+    FAST_FROM,
+    Bits,
+    ExponentialTail,
+    NormalTail,
+    Tail,
+    Uniform,
+    nearest,
+    table,
+)
+
+BLOCK = 1 << 14
+"""Numbers made at a time: what they need stays in a core's cache."""
+
+MARGIN = 1.0 / (1 << 40)
+"""A rounding is believed where it is clear by (std / grid + 1) MARGIN; proved: 2^-43."""
+
+LARGEST = float(1 << 52)
+"""Largest total and largest sum of contributions, in spacings: half of what doubles add exactly."""
+
+FINEST = float(1 << 32)
+"""Largest std / grid; beyond, too many roundings are not clear at once."""
+
+NORMAL, EXPONENTIAL = NormalTail(), ExponentialTail()
+
+
+def reproducible_bits(generator: np.random.Generator) -> Bits:
+    """Return bits that can be drawn again: for tests and replays, never for a private release.
+
+    Whoever knows the seed subtracts the noise, and numpy's generators are not made to keep theirs.
+    """
+    if not isinstance(generator, np.random.Generator):
+        refuse("generator", generator, "be a numpy.random.Generator")
+    return generator.bytes
+
+
+def grid_for(std: float, clip_norm: float, places: int = 20) -> float:
+    """Return a spacing, a power of two, of about 2^-places times the smaller of std and clip norm.
+
+    Rounding to it adds at most spacing^2 / 4 to a coordinate's mean square: 2^-42 of the smaller.
+
+    Args:
+        std: standard deviation (or scale) of the noise, unit of the sum.
+        clip_norm: C, the largest norm of a contribution, unit of the sum.
+        places: from 1 to 30; the finer, the more roundings need exact arithmetic.
+    """
+    smaller = min(moderate(std=std), moderate(clip_norm=clip_norm))
+    if places not in range(1, 31):
+        refuse("places", places, "be a whole number from 1 to 30")
+    return math.ldexp(1.0, math.frexp(smaller)[1] - 1 - int(places))
+
+
+def room(clip_norm: float, grid: float) -> int:
+    """Return how many contributions of norm at most ``clip_norm`` can be added without rounding."""
+    grid = _spacing(grid)
+    return math.floor(LARGEST / (moderate(clip_norm=clip_norm) / grid))
+
+
+def on_grid(value: Any, *, clip_norm: float, grid: float) -> np.ndarray:
+    """Return ``value`` clipped to a norm of at most C and rounded to the grid, still at most C.
+
+    To the nearest point where that keeps the norm, else a little shrunk first or rounded towards 0.
+    The norm of what is returned, not of what came, is checked, with rounding against it.
+
+    Args:
+        value: numbers, any shape.
+        clip_norm: C, from 1e-50 to 1e50, at most 2^52 spacings.
+        grid: the spacing, a power of two.
+
+    Returns:
+        double precision, every entry a multiple of ``grid``.
+
+    Raises:
+        ParameterError: an entry is not finite, or a parameter breaks its rule.
+    """
+    grid, clip_norm = _spacing(grid), moderate(clip_norm=clip_norm)
+    reach = clip_norm / grid
+    if reach > LARGEST:
+        refuse("grid", grid, f"be at least clip_norm / 2^52 = {clip_norm / LARGEST:g}")
+    array = _doubles("value", value)
+    size, slack = norm(array), (array.size + 8) * 2.0**-50
+    if not math.isfinite(size):
+        refuse("value", size, "have a norm that double precision holds")
+    factor = min(1.0, clip_norm / size) if size else 1.0
+    for round_, shrunk in ((np.rint, 0.0), (np.rint, 2.0**-20), (np.trunc, slack)):
+        points = round_(array * (factor * (1.0 - shrunk)) / grid)
+        if _within(points, reach):
+            return points * grid + 0.0
+    raise ArithmeticError("rounding towards 0 raised a norm: the arithmetic is broken")
+
+
+def noisy_sum(total: Any, *, std: float, grid: float, bits: Bits | None = None) -> np.ndarray:
+    """Return the grid points nearest to ``total`` + std Z, Z independent standard normal numbers.
+
+    ``total`` need not lie on the grid: it is taken for the number that it is, and only the answer
+    is rounded, once. Where it does, noise alone may be rounded (``noise_on_grid``).
+
+    Args:
+        total: the exact sum, any shape, at most 2^52 spacings in size.
+        std: standard deviation of the noise, from 1e-50 to 1e50, at most 2^32 spacings.
+        grid: the spacing, a power of two.
+        bits: where randomness comes from; None, the operating system, is the only private choice.
+
+    Returns:
+        double precision, the shape of ``total``; every entry a multiple of ``grid``, no -0.
+
+    Raises:
+        ParameterError: a parameter breaks its rule, or an entry is not finite or too large.
+    """
+    return _released(NORMAL, total, moderate(std=std), grid, bits)
+
+
+def noisy_laplace_sum(
+    total: Any, *, scale: float, grid: float, bits: Bits | None = None
+) -> np.ndarray:
+    """Return the grid points nearest to ``total`` + scale L, L of density e^-|x| / 2.
+
+    Arguments, answer and errors are those of ``noisy_sum``; the noise's std is sqrt(2) scale.
+    """
+    return _released(EXPONENTIAL, total, moderate(scale=scale), grid, bits)
+
+
+def noise_on_grid(
+    shape: tuple[int, ...] | int, *, std: float, grid: float, bits: Bits | None = None
+) -> np.ndarray:
+    """Return std Z rounded to the grid: what ``noisy_sum`` adds to a total that lies on the grid.
+
+    The grid point nearest to t + y is t plus the one nearest to y wherever t is on the grid.
+    """
+    return noisy_sum(np.zeros(shape), std=std, grid=grid, bits=bits)
+
+
+def _spacing(grid: object) -> float:
+    spacing = moderate(grid=grid)
+    if math.frexp(spacing)[0] != 0.5:
+        refuse("grid", grid, "be a power of two", "grid_for chooses one")
+    return spacing
+
+
+def _doubles(name: str, value: Any) -> np.ndarray:
+    """Return numbers as a contiguous array of doubles that are equal to them."""
+    array = np.asarray(value)
+    if array.dtype.kind not in "fiu" or array.dtype.itemsize > 8:
+        refuse(name, str(array.dtype), "be real numbers of at most double precision")
+    doubles = np.ascontiguousarray(array, dtype=np.float64).reshape(array.shape)
+    if array.dtype.kind != "f" and doubles.size and max(abs(doubles.min()), doubles.max()) > 2**53:
+        refuse(name, doubles.max(), "be at most 2^53 in size where they are whole numbers")
+    if not is_finite(doubles):
+        refuse(name, "a non-finite entry", "be finite", "refuse the update it came from")
+    return doubles
+
+
+def _within(points: np.ndarray, reach: float) -> bool:
+    """Return whether the norm of whole numbers is at most ``reach``; True is certain.
+
+    A sum of n products in double is off by less than n 2^-52 of itself, in whatever order.
+    """
+    flat = points.reshape(-1)
+    squares = Fraction(float(np.dot(flat, flat)))
+    return squares * (1 + Fraction(flat.size + 1, 2**51)) <= Fraction(reach) ** 2
+
+
+def _released(tail: Tail, total: Any, spread: float, grid: object, bits: Bits | None) -> np.ndarray:
+    spacing = _spacing(grid)
+    if spread / spacing > FINEST:
+        refuse("grid", grid, f"be at least 2^-32 of the noise, {spread / FINEST:g}")
+    if bits is not None and not callable(bits):
+        refuse("bits", bits, "give bytes", "for a seed that is no secret: reproducible_bits")
+    totals = _doubles("total", total)
+    if totals.size and max(-totals.min(), totals.max()) > LARGEST * spacing:
+        refuse("total", max(-totals.min(), totals.max()), f"be at most 2^52 grids of {spacing:g}")
+    flat, out = totals.reshape(-1), np.empty(totals.size)
+    for start in range(0, out.size, BLOCK):
+        part = slice(start, start + BLOCK)
+        _block(tail, flat[part], spread, spacing, bits or os.urandom, out[part])
+    return out.reshape(totals.shape)
+
+
+def _words(bits: Bits, count: int) -> np.ndarray:
+    """Return ``count`` whole numbers of 64 fresh bits."""
+    drawn = bits(8 * count)
+    if not isinstance(drawn, bytes) or len(drawn) != 8 * count:
+        refuse("bits", bits, f"give the {8 * count} bytes that it is asked for")
+    return np.frombuffer(drawn, dtype="<u8")
+
+
+def _block(
+    tail: Tail, totals: np.ndarray, spread: float, grid: float, bits: Bits, out: np.ndarray
+) -> None:
+    """Write the releases of some totals to ``out``; doubles where they decide, else exact."""
+    words = _words(bits, len(totals))
+    uniforms = (words >> np.uint64(1)).view(np.int64)
+    scaled = totals / grid
+    base = np.rint(scaled)
+    about = _sizes(tail, uniforms.astype(np.float64))
+    about *= spread / grid
+    signs = words << np.uint64(63)
+    np.bitwise_xor(about.view(np.uint64), signs, out=about.view(np.uint64))
+    about += scaled - base
+    np.rint(about, out=out)
+    clear = np.abs(about - out) < 0.5 - (spread / grid + 1.0) * MARGIN
+    clear &= uniforms >= 1 << FAST_FROM
+    for i in np.flatnonzero(~clear):
+        offset = Fraction(float(totals[i])) / Fraction(grid) - int(base[i])
+        out[i] = _exact(tail, offset, Fraction(spread) / Fraction(grid), int(words[i]), bits)
+    out += base
+    out *= grid
+    out += 0.0  # a rounded -0.1 would be -0, which tells the sign
+
+
+def _sizes(tail: Tail, uniforms: np.ndarray) -> np.ndarray:
+    """Return X for V = uniforms / 2^63, within 2^-43 of it; anything below V = 2^-19."""
+    first, centres, coefficients = table(tail)
+    cell = (uniforms.view(np.int64) >> CELL_SHIFT) - first
+    variable = uniforms - centres.take(cell, mode="clip")
+    sizes: np.ndarray = coefficients[-1].take(cell, mode="clip")
+    for row in coefficients[-2::-1]:
+        sizes *= variable
+        sizes += row.take(cell, mode="clip")
+    return sizes
+
+
+def _exact(tail: Tail, offset: Fraction, scale: Fraction, word: int, bits: Bits) -> float:
+    """Return the whole number nearest to offset + or - scale X, more bits drawn as needed."""
+    uniform, sign = word >> 1, -1 if word & 1 else 1
+    size = tail.guess((uniform + 0.5) / 2.0**DRAWN_BITS)
+    guess = round(sign * offset + scale * Fraction(size))
+    drawn = Uniform(uniform, DRAWN_BITS, bits)
+    return float(sign * nearest(tail, sign * offset, 1 / scale, drawn, guess))

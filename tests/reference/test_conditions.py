@@ -1,0 +1,115 @@
+"""Conditions of theorems: what a mechanism must say of itself before sampling amplifies it."""
+
+import math
+from dataclasses import replace
+
+import pytest
+
+import fedprivacy as fp
+from fedprivacy.ledger import REGISTRY
+from fedprivacy.mechanisms import Mechanism
+from fedprivacy.records import decode, encode
+
+# ---- a zeroed unit and an absent one
+
+
+def lost(q, epsilon):
+    """Delta of 1000 rounds that are one randomised response with probability q."""
+    return math.fsum(
+        math.comb(1000, k) * q**k * (1 - q) ** (1000 - k) * _answers(k, epsilon) for k in range(80)
+    )
+
+
+def _answers(k, epsilon):
+    """Delta of k randomised responses of epsilon 1 each: j of them true under P."""
+    true = 1 / (1 + math.exp(-1.0))
+    return sum(
+        math.comb(k, j)
+        * true**j
+        * (1 - true) ** (k - j)
+        * max(0.0, -math.expm1(epsilon - 2 * j + k))
+        for j in range(k + 1)
+    )
+
+
+ZEROED = {"adjacency": "zero_out", "delta": 1e-5}
+
+
+def participant(**options):
+    return fp.ApproximateDp(guarantees=((1.0, 0.0),), adjacency="zero_out", **options)
+
+
+SCHEMES = [fp.Poisson(0.01), fp.TruncatedPoisson(0.01, 50, 9), fp.TruncatedPoisson(0.01, 9, 9)]
+SCHEMES += [fp.FixedSize(1, population=100)]
+
+
+@pytest.mark.parametrize("scheme", SCHEMES, ids=repr)
+def test_who_shows_the_size_of_a_batch_is_not_hidden_by_sampling(scheme):
+    """One unit, a mechanism that releases |batch| and, of the unit, a value that is (1, 0)-DP.
+
+    It keeps what is stated. The size tells whether the unit was drawn, so that k ~ Bin(1000, q) of
+    the rounds are randomised response and the others nothing: delta at epsilon is the average over
+    k of that of k rounds, by enumeration of how many of them answer truly.
+    """
+    run = participant().sampled(scheme) * 1000
+    bound = fp.epsilon(run, **ZEROED)
+    assert lost(scheme.rate, bound.upper) <= 1e-5 < lost(scheme.rate, bound.upper - 2e-3)
+    assert bound.upper > 18.0 and bound.lower == 0.0
+    assert fp.audit(run, claim=(2.0, 1e-5), adjacency="zero_out").verdict != "HOLDS"
+    assert any("T4" in theorem for theorem in bound.theorems)
+
+
+def test_a_part_that_may_show_its_batch_shows_it_of_the_whole():
+    scheme, step = fp.Poisson(0.01), fp.Gaussian(noise_multiplier=100.0)
+    for both in (participant() + step, (participant() * 2 + step) * 3):
+        run = both.sampled(scheme)
+        alone = participant().sampled(scheme)
+        assert fp.epsilon(run * 1000, **ZEROED).upper > fp.epsilon(alone * 1000, **ZEROED).lower
+        assert fp.epsilon(run, **ZEROED).upper >= fp.epsilon(both.in_cohort(scheme), **ZEROED).upper
+
+
+def test_whoever_knows_that_a_zeroed_unit_is_as_an_absent_one_says_so():
+    known = participant(zeroed_is_absent=True)
+    bound = fp.epsilon(known.sampled(fp.Poisson(0.01)) * 1000, **ZEROED)
+    assert bound.upper < 1.3
+    assert any("zeroed out releases just what its absence would" in a for a in bound.assumptions)
+    assert decode(encode(known, REGISTRY), REGISTRY) == known
+    with pytest.raises(fp.ParameterError, match="zeroed_is_absent must be False unless adjacency"):
+        fp.RenyiDp(divergences=((2.0, 0.1),), adjacency="replace_one", zeroed_is_absent=True)
+
+
+class Foreign(Mechanism):
+    """Serves every adjacency and says nothing else of itself."""
+
+    protects = None
+
+    def _loss(self, facts):
+        return replace(fp.Laplace(noise_multiplier=1.0).privacy_loss(*facts[1:]), facts=facts)
+
+
+@pytest.mark.parametrize("scheme", [*SCHEMES, fp.RandomAllocation(5)], ids=repr)
+def test_a_mechanism_that_does_not_say_so_is_not_amplified(scheme):
+    run, sums = Foreign().sampled(scheme), fp.Laplace(noise_multiplier=1.0).sampled(scheme)
+    seen = Foreign().in_cohort(scheme).privacy_loss("zero_out")
+    loss = run.privacy_loss("zero_out")
+    assert loss.curve == seen.curve and loss.witness is None
+    assert sums.privacy_loss("zero_out").witness is not None
+    if isinstance(scheme, fp.Poisson | fp.TruncatedPoisson):
+        with pytest.raises(fp.UnsupportedCombination, match="zeroed_is_absent, zeroing_replaces"):
+            run.privacy_loss("replace_one")
+        assert sums.privacy_loss("replace_one")
+    if isinstance(scheme, fp.RandomAllocation):
+        assert run.privacy_loss("replace_one").witness is None
+    every = Foreign().sampled(fp.Poisson(1.0)).privacy_loss("zero_out")
+    assert every.curve == Foreign().privacy_loss("zero_out").curve and every.witness is not None
+
+
+def test_shares_of_the_noise_are_not_left_out_by_zeroing():
+    """At a fixed size a zeroed client still sends its share, and another would send one, too."""
+    sizes = {"noise_multiplier": 1.0, "clip_norm": 1.0, "kept": 3, "dimension": 3, "cohort": 4}
+    block = fp.SparsifiedPerturbation(**sizes) * 3
+    assert block.zeroing_replaces and not block.zeroed_is_absent
+    loss = block.sampled(fp.FixedSize(4, population=20)).privacy_loss("zero_out")
+    gaussian = (fp.Gaussian(noise_multiplier=1.0) * 3).sampled(fp.FixedSize(4, population=20))
+    assert loss.curve == gaussian.privacy_loss("zero_out").curve
+    assert loss.witness == gaussian.privacy_loss("zero_out").witness
