@@ -1,4 +1,4 @@
-"""Sphinx configuration. The reference table and that of defects are printed from the code at every build."""
+"""Sphinx configuration. Two tables, of pairs and of defects, are printed from the code."""
 
 import sys
 from itertools import product
