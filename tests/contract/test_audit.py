@@ -51,7 +51,9 @@ def test_a_mechanism_states_no_adjacency_and_no_claim():
         fp.audit(run, adjacency="zero_out")
 
 
-@pytest.mark.parametrize("claim", [(1.0,), (-1.0, 1e-5), (1.0, 0.0), (math.nan, 0.1), 3])
+@pytest.mark.parametrize(
+    "claim", [(1.0,), (-1.0, 1e-5), (1.0, 1.5), (1.0, -0.1), (math.nan, 0.1), 3]
+)
 def test_bad_claims_are_refused(claim):
     with pytest.raises(fp.ParameterError):
         fp.audit(fp.Gaussian(noise_multiplier=2.0), claim=claim, adjacency="zero_out")
