@@ -75,7 +75,7 @@ def clipped(value: Any, limit: float) -> Any:
 
 def _shortened(value: Any, limit: float, allowed: float) -> Any:
     """Return ``clipped`` by way of double precision, its norm looked at; zeros if nothing else."""
-    wide = value.astype(np.float64) if isinstance(value, np.ndarray) else value.double()
+    wide: Any = value.astype(np.float64) if isinstance(value, np.ndarray) else value.double()
     wide = wide / float(abs(wide).max())
     factor = allowed / norm(wide)
     for share in (1.0, 0.99, 0.5, 0.0):
