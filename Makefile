@@ -2,7 +2,7 @@
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo test test-slow check docs format benchmarks repro-check clean
+.PHONY: help demo test test-slow check docs format benchmarks campaign repro-check clean
 
 VENV := .venv
 BIN := $(VENV)/bin
@@ -24,6 +24,7 @@ help:
 	@echo "make check      formatter, linter, strict type checker, docs build without warnings"
 	@echo "make docs       build the documentation into docs/_build/html"
 	@echo "make benchmarks time and width beside other libraries (a quarter of an hour)"
+	@echo "make campaign   random settings looked through for contradictions (5 minutes, goes on each time)"
 	@echo "make repro-check  rerun the smallest cell of every paper's results and compare"
 	@echo "make format     let the formatter and the linter mend what they can"
 	@echo "make clean      remove everything that was built, $(VENV) too"
@@ -75,6 +76,11 @@ benchmarks: $(VENV)/.has-benchmarks
 	$(BIN)/python benchmarks/accounting.py
 	$(BIN)/python benchmarks/checks.py
 	$(ONE_THREAD) $(BIN)/python benchmarks/training.py
+
+# CAMPAIGN holds its options; see docs/theory/campaign.md.
+CAMPAIGN ?=
+campaign: $(VENV)/.has-test
+	$(ONE_THREAD) $(BIN)/python benchmarks/campaign.py $(CAMPAIGN)
 
 # Every script of benchmarks/papers that has a --check; all are run, one failure is enough.
 repro-check: $(VENV)/.has-train
