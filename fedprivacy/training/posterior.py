@@ -30,6 +30,10 @@ MARGIN = 1.0 - 1e-5
 """Clipped gradients stay this much inside the ball: norms are rounded to single precision."""
 
 
+_BLOCK = 512
+"""Records whose gradients are taken to double precision at once."""
+
+
 class Local(Protocol):
     """Clients at work in one round, in the coordinates that suit the target.
 
@@ -272,7 +276,7 @@ class Likelihood:
         each = torch.vmap(one)(points, features, labels)
         factor = clip_factor(torch.linalg.vector_norm(each, dim=-1), clip) * mask
         kept = torch.where(factor[..., None] > 0.0, each, 0.0)
-        return torch.as_tensor(torch.einsum("sb,sbd->sd", factor.double(), kept.double()))
+        return _summed(factor[..., None], kept)[:, 0]
 
     def _total(self, point: Tensor, features: Tensor, labels: Tensor, mask: Tensor) -> Tensor:
         return -(self.function(point, features, labels) * mask).sum()
@@ -314,6 +318,22 @@ def clip_factor(norms: Tensor, clip: float) -> Tensor:
     factor = (MARGIN * clip / norms).clamp(max=1.0)
     exact = torch.isfinite(norms) & (factor >= torch.finfo(norms.dtype).tiny)
     return torch.where(exact, factor, 0.0)
+
+
+def _summed(left: Tensor, right: Tensor) -> Tensor:
+    """Return left' right of each seat in double precision, block by block: what fits a cache.
+
+    Args:
+        left: shape (seats, records, a).
+        right: shape (seats, records, b).
+    """
+    seats, records, _ = left.shape
+    total = left.new_zeros((seats, left.shape[2], right.shape[2]), dtype=torch.float64)
+    for seat in range(seats):
+        for at in range(0, records, _BLOCK):
+            part = left[seat, at : at + _BLOCK].double().T
+            total[seat].addmm_(part, right[seat, at : at + _BLOCK].double())
+    return total
 
 
 @dataclass(frozen=True)
@@ -360,10 +380,11 @@ class SoftmaxRegression:
             long = torch.linalg.vector_norm(inputs, dim=-1).square().add(1.0).sqrt()
             factor = mask * clip_factor(torch.linalg.vector_norm(apart, dim=-1) * long, clip)
         apart = torch.where(factor[..., None] > 0.0, apart * factor[..., None], 0.0)
-        if clip is not None:
-            apart, inputs = apart.double(), inputs.double()
-        slopes = apart.transpose(-1, -2) @ inputs
-        return torch.cat([slopes.flatten(1), apart.sum(1)], dim=1)
+        if clip is None:
+            slopes, totals = apart.transpose(-1, -2) @ inputs, apart.sum(1)
+        else:
+            slopes, totals = _summed(apart, inputs), apart.double().sum(1)
+        return torch.cat([slopes.flatten(1), totals], dim=1)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
