@@ -258,7 +258,7 @@ def test_files_of_other_programs_are_audited(capsys):
         ([*STATED[1:], "--epsilon", "8"], ["together"]),
         ([str(RECORDS / "flower.json"), "--rounds", "3"], ["--rounds", "left out"]),
         ([str(RECORDS / "flower.json"), "--cohort", "3"], ["--cohort", "--sampling fixed"]),
-        ([str(RECORDS / "make.py")], ["formats that are read"]),
+        ([str(RECORDS / "said.json")], ["formats that are read"]),
     ],
 )
 def test_bad_audits_are_one_line_and_code_2(capsys, arguments, words):
