@@ -97,6 +97,6 @@ format: $(VENV)/.has-check
 	$(BIN)/ruff format .
 
 clean:
-	rm -rf $(VENV) build dist *.egg-info docs/_build docs/reference_table.md demo-out demo-report*
+	rm -rf $(VENV) build dist *.egg-info docs/_build docs/reference_table.md docs/defects_table.md demo-out demo-report*
 	rm -rf .pytest_cache .mypy_cache .ruff_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -496,7 +496,7 @@ def test_a_full_disk_stops_the_round(path):
         ({"adjacency": "remove"}, "adjacency"),
         ({"observer": "everyone"}, "observer"),
         ({"claim": 1.0}, "claim"),
-        ({"claim": (1.0, 0.0)}, "delta"),
+        ({"claim": (1.0, 1.5)}, "delta"),
         ({"claim": (float("inf"), 1e-5)}, "epsilon"),
         ({"schedule": "random"}, "schedule"),
         ({"seed_policy": 7}, "seed_policy"),

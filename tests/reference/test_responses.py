@@ -139,3 +139,13 @@ def test_one_gaussian_of_any_size(noise, delta):
         fp.Gaussian(noise_multiplier=noise), delta=delta, accountant="rdp", adjacency="add_remove"
     )
     assert rdp.upper >= found[0]
+
+
+def test_what_only_one_data_set_shows_is_not_inflated():
+    """Beyond the largest finite loss Q has no mass, and P's is known as well as before."""
+    stated = fp.ApproximateDp(guarantees=((1.0, 1e-6),), **ZERO)
+    for name in ("pld", "advanced"):
+        assert fp.epsilon(stated, delta=1.001e-6, accountant=name, **ZERO).upper <= 1.0 + 1e-14
+    renyi = fp.RenyiDp(divergences=((2.0, 0.1), (32.0, 1.6)), **ZERO)
+    assert fp.epsilon(renyi, delta=1e-5, **ZERO).upper < 3.0
+    assert direct.epsilon(renyi.privacy_loss("zero_out").curve, 1e-5, Side.UP) < 3.0

@@ -465,7 +465,6 @@ GOOD = {"total": np.zeros(3), "std": 1.0, "grid": 0.5}
         *(("total", value) for value in ([2**60], [True], np.zeros(2, np.longdouble))),
         *(("bits", value) for value in (3, np.random.default_rng(0), lambda n: b"", lambda n: "a")),
     ],
-    ids=repr,
 )
 def test_bad_input(name, value):
     with pytest.raises(ParameterError, match=name):

@@ -23,7 +23,6 @@ _FAR = 2.0**16
 """Beyond, it is first seen whether any epsilon does."""
 _LARGEST = 2.0**990
 """The largest epsilon that is tried."""
-_MOST = 1e300
 
 
 def delta(curve: Curve, epsilons: Array, side: Side) -> Array:
@@ -44,9 +43,9 @@ def _relative(tails: Tails, epsilons: Array) -> tuple[Array, Array]:
     """Return how far P's tail and e^epsilon times Q's may be off, relative to them.
 
     A Gaussian tail at x is off by |x| times what x is, and x was the difference of numbers of the
-    size of Q's; an exponential by what its exponent is.
+    size of Q's; an exponential by what its exponent is. A tail without mass is off by nothing.
     """
-    p_size, q_size = (np.minimum(np.abs(t), _MOST) for t in (tails.p_above, tails.q_above))
+    p_size, q_size = (np.where(np.isinf(t), 0.0, np.abs(t)) for t in (tails.p_above, tails.q_above))
     p_off = 8e-16 * (1.0 + np.sqrt(p_size)) * np.sqrt(q_size)
     return _ROUNDING + p_off, _ROUNDING + 8e-16 * (q_size + epsilons)
 
