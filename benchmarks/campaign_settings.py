@@ -163,8 +163,9 @@ def laplace(draw: Draw) -> Node:
 
 
 def at_an_edge(draw: Draw) -> Node:
-    """A Gaussian whose epsilon lies about a power of two, where searches double."""
-    epsilon = 2.0 ** draw.rng.uniform(0.0, 25.0)
+    """A Gaussian whose epsilon lies about a power of two or of ten, where searches end."""
+    power = draw.pick((2, 2.0 ** draw.rng.randint(0, 25)), (1, 10.0 ** draw.rng.randint(3, 7)))
+    epsilon = power * draw.rng.uniform(0.8, 1.2)
     return Node("Gaussian", {"noise_multiplier": 1.0 / math.sqrt(2.0 * epsilon)})
 
 
@@ -368,7 +369,7 @@ def parallel(draw: Draw) -> Node:
 _KINDS = (
     (22, sampled_step),
     (5, gaussian),
-    (3, at_an_edge),
+    (4, at_an_edge),
     (3, laplace),
     (11, sparsified_run),
     (8, stated),
@@ -387,7 +388,10 @@ _KINDS = (
 
 def run(draw: Draw) -> Node:
     """A whole run."""
-    one = draw.pick(*_KINDS)(draw)
+    kind = draw.pick(*_KINDS)
+    one = kind(draw)
+    if kind is at_an_edge:
+        return one
     if draw.chance(0.08):
         one = Node("sum", {}, (one, draw.pick(*_KINDS)(draw)))
     times = draw.rounds()
