@@ -173,6 +173,11 @@ class RandomAllocation(EpochScheme):
         (SERVER, SWAP): _REPLACED,
     }
 
+    @property
+    def apart(self) -> bool:
+        """True."""
+        return True
+
     def epoch(self, population: int, generator: np.random.Generator) -> list[Indices]:
         """Return the participants of each round of one epoch; some may have none."""
         rounds = generator.integers(self.rounds_per_epoch, size=population)

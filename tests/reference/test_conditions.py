@@ -113,3 +113,43 @@ def test_shares_of_the_noise_are_not_left_out_by_zeroing():
     gaussian = (fp.Gaussian(noise_multiplier=1.0) * 3).sampled(fp.FixedSize(4, population=20))
     assert loss.curve == gaussian.privacy_loss("zero_out").curve
     assert loss.witness == gaussian.privacy_loss("zero_out").witness
+
+
+# ---- kinds that share one draw
+
+COHORT = fp.FixedSize(10, population=1000)
+ONE, MANY = fp.Gaussian(noise_multiplier=1.0), fp.Gaussian(noise_multiplier=50.0)
+
+
+@pytest.mark.parametrize("scheme", [COHORT, fp.WithReplacement(10, population=1000)], ids=repr)
+@pytest.mark.parametrize("adjacency", ["zero_out", "replace_one"])
+@pytest.mark.parametrize("kinds", [0, 1])
+def test_kinds_of_one_draw_show_each_other_s_participants(scheme, adjacency, kinds):
+    """One record of the first kind; the uploads of the second say who sent them, so T4 is exact."""
+    together = [MANY.in_cohort(scheme), ONE.sampled(scheme)]
+    run = fp.Parallel(tuple(together[::-1] if kinds else together)) * 1000
+    ask = {"delta": 1e-5, "adjacency": adjacency}
+    truth = fp.epsilon(ONE.in_cohort(scheme) * 1000, **ask)
+    bound = fp.epsilon(run, **ask)
+    assert truth.lower <= bound.upper and truth.lower > fp.epsilon(ONE.sampled(scheme), **ask).upper
+    assert any("one draw for several kinds" in theorem for theorem in bound.theorems)
+    assert bound.observer is fp.Observer.AGGREGATE
+    with pytest.raises(fp.UnsupportedCombination, match=r"may share a draw.*draw each kind by"):
+        fp.epsilon(run, delta=1e-5, adjacency="add_remove")
+
+
+def test_kinds_that_are_drawn_apart_are_amplified_and_say_what_that_assumes():
+    ask = {"delta": 1e-5, "adjacency": "zero_out"}
+    apart = fp.FixedSize(10, population=1001)
+    for first, second in (
+        (ONE.sampled(fp.Poisson(0.01)), MANY.in_cohort(fp.Poisson(0.01))),
+        (ONE.sampled(COHORT), MANY.sampled(apart)),
+        (ONE.sampled(COHORT), MANY),
+        (ONE.sampled(COHORT).in_cohort(apart), MANY.sampled(COHORT).in_cohort(apart)),
+    ):
+        both = fp.epsilon(fp.Parallel((first, second)) * 20, **ask)
+        assert both.upper == max(fp.epsilon(one * 20, **ask).upper for one in (first, second))
+        assert any("made independently of each other" in words for words in both.assumptions)
+    nested = fp.Parallel((fp.Parallel((ONE.sampled(COHORT), MANY)), MANY.sampled(COHORT) * 2))
+    shared = nested.mechanisms[0].privacy_loss("zero_out", "server").curve
+    assert nested.privacy_loss("zero_out").curve.curves[0] == shared
