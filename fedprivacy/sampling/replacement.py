@@ -43,6 +43,11 @@ def _many_draws(inner: Lossy, scheme: WithReplacement) -> tuple[float, list[tupl
 
 def _add_remove(inner: Lossy, scheme: WithReplacement, observer: Observer) -> Pair:
     z, law = _many_draws(inner, scheme)
+    if scheme.chance == 1.0:
+        raise UnsupportedCombination(
+            "without the only unit there is nobody to draw, so WithReplacement has no add_remove "
+            "for a population of 1; these work: zero_out, replace_one"
+        )
     curve = GaussianMix(z, tuple((w, 2.0 * s) for w, s in law), ((1.0, 0.0),))
     return Pair(curve, curve)
 
