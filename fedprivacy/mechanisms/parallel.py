@@ -9,6 +9,7 @@ from ..errors import refuse
 from ..loss import IDENTITY as NOTHING
 from ..loss import AnyOf, Curve
 from ..privacy_loss import PrivacyLoss, Witness, merge_facts, merge_units
+from ..records import recorded
 from ..relations import Facts, Unit
 from ..sampling import Scheme
 from .base import Mechanism
@@ -16,6 +17,7 @@ from .base import Mechanism
 THEOREM = "parallel composition: a unit is of one kind, so the worst kind's whole run counts"
 
 
+@recorded
 @dataclass(frozen=True)
 class Parallel(Mechanism):
     """One round in which every unit belongs to exactly one of several mechanisms.
@@ -59,6 +61,16 @@ class Parallel(Mechanism):
     def in_cohort(self, scheme: Scheme) -> Parallel:  # type: ignore[override]
         """Return every kind run inside a client that the scheme draws."""
         return Parallel(tuple(one.in_cohort(scheme) for one in self.mechanisms))
+
+    def noise_ratios(self, clip_norm: float) -> frozenset[float]:
+        """Return every kind's."""
+        return frozenset().union(*(one.noise_ratios(clip_norm) for one in self.mechanisms))
+
+    def rescaled(self, fraction: float) -> Parallel | None:
+        """Return it with the fraction of every kind's noise."""
+        made = [one.rescaled(fraction) for one in self.mechanisms]
+        kept = tuple(one for one in made if one is not None)
+        return Parallel(kept) if len(kept) == len(made) else None
 
     def _loss(self, facts: Facts) -> PrivacyLoss:
         losses = [one.privacy_loss(facts.adjacency, facts.observer) for one in self.mechanisms]
