@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import Any, Self
 
 from ..errors import member, positive, refuse
 from ..loss import Gdp
 from ..privacy_loss import PrivacyLoss, Witness
+from ..records import recorded
 from ..relations import Adjacency, Facts, Unit
 from .noise import clipped, is_finite, normal_like
 from .perturbation import Perturbation
@@ -50,7 +51,13 @@ class NoisySum(Perturbation):
         """The unit given, if any."""
         return None if self.unit is None else Unit(self.unit)
 
+    def rescaled(self, fraction: float) -> Self | None:
+        """Return the sum with the fraction of its noise; None where that is none."""
+        multiplier = fraction * self.noise_multiplier
+        return replace(self, noise_multiplier=multiplier) if multiplier > 0.0 else None
 
+
+@recorded
 @dataclass(frozen=True, kw_only=True)
 class Gaussian(NoisySum):
     """A sum of clipped contributions plus Gaussian noise.
@@ -66,13 +73,17 @@ class Gaussian(NoisySum):
 
     @property
     def sum_multiplier(self) -> float:
-        """The noise multiplier."""
+        """Return the noise multiplier."""
         return self.noise_multiplier
 
     @property
     def full_noise_std(self) -> float:
         """``noise_multiplier * clip_norm``."""
         return self.noise_multiplier * self.clip_norm
+
+    def noise_ratios(self, clip_norm: float) -> frozenset[float]:
+        """Return the noise multiplier."""
+        return frozenset({self.noise_multiplier})
 
     def contribution(self, update: Any, mask: Any = None) -> Any:
         """Return an update clipped to ``clip_norm`` (a little lower, for rounding), same shape.

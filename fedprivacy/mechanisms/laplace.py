@@ -12,11 +12,13 @@ from numpy.typing import NDArray
 from ..errors import refuse
 from ..loss import LaplacePair
 from ..privacy_loss import PrivacyLoss, Witness
+from ..records import recorded
 from ..relations import Adjacency, Facts
 from .gaussian import SUM_WITNESS, NoisySum
 from .noise import clipped, is_finite, private_generator
 
 
+@recorded
 @dataclass(frozen=True, kw_only=True)
 class Laplace(NoisySum):
     """A sum of numbers clipped to [-C, C], plus Laplace noise.
@@ -51,6 +53,10 @@ class Laplace(NoisySum):
     @property
     def _scale(self) -> float:
         return self.noise_multiplier * self.clip_norm
+
+    def noise_ratios(self, clip_norm: float) -> frozenset[float]:
+        """Of the noise's std: sqrt(2) times the multiplier of its scale."""
+        return frozenset({math.sqrt(2.0) * self.noise_multiplier})
 
     def contribution(self, update: Any, mask: Any = None) -> Any:
         """Return a number clipped to [-C, C].

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from abc import abstractmethod
 from typing import TYPE_CHECKING, Any
 
@@ -41,6 +42,12 @@ class Perturbation(Mechanism):
         """Return whether a sum of ``shares`` clients' shares has the noise that is accounted."""
         del shares
         return True
+
+    def noise_ratios(self, clip_norm: float) -> frozenset[float]:
+        """Return ``full_noise_std`` over ``clip_norm``; not known where shares may be missing."""
+        del clip_norm
+        ratio = self.full_noise_std / self.clip_norm
+        return frozenset({ratio} if self.full_cohort is None and 0.0 < ratio < math.inf else ())
 
     @abstractmethod
     def contribution(self, update: Any, mask: Any = None) -> Any:

@@ -137,6 +137,12 @@ def both_or_neither(
     return None
 
 
+def larger(sensitivity: float, fraction: float) -> float | None:
+    """Return a sensitivity that takes noise to a fraction of it; None where no noise is left."""
+    found = sensitivity / fraction if fraction > 0.0 else math.inf
+    return found if 0.0 < found < math.inf else None
+
+
 def checked_steps(step_size: object, steps: int) -> float | tuple[float, ...]:
     """Return one step size, or one for each of ``steps`` steps; one that repeats is one.
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -9,7 +10,9 @@ import numpy as np
 
 from ..errors import probability
 from ..loss import Curve, GaussianMix, Gdp
+from ..records import recorded
 from ..relations import Observer
+from .cohorts import excluded
 from .pairs import (
     ADD,
     AGGREGATE,
@@ -26,7 +29,7 @@ from .pairs import (
     server_rows,
     unamplified,
 )
-from .scheme import Cell, Indices, Lossy, Pair, Rows, Scheme, TableScheme
+from .scheme import Cell, Indices, Lossy, Odd, Pair, Rows, Scheme, TableScheme
 
 
 def _add_remove(inner: Lossy, scheme: Scheme, observer: Observer) -> Pair:
@@ -79,6 +82,7 @@ _ROWS: Rows = {
 }
 
 
+@recorded
 @dataclass(frozen=True)
 class Poisson(TableScheme):
     """Every unit takes part with the same probability, independently, in every round.
@@ -105,6 +109,11 @@ class Poisson(TableScheme):
     def rate(self) -> float:
         """The sampling probability."""
         return self.probability
+
+    def unlikely(self, sizes: Mapping[int, int], chance: float) -> list[Odd]:
+        """Return that no one population makes such cohorts; see ``TableScheme.unlikely``."""
+        told = excluded(sizes, self.probability, chance)
+        return [Odd(told, tuple(sizes))] if told else []
 
     def draw(self, population: int, generator: np.random.Generator) -> Indices:
         """Return the participants among ``population`` units; may be empty."""

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 import fedprivacy as fp
+from fedprivacy.audit.repricing import as_observed, as_released
 from fedprivacy.loss import Gdp
-from fedprivacy.mechanisms.actual import as_observed, as_released
 
 SETTING = {
     "noise_multiplier": 2.0,

@@ -12,6 +12,7 @@ from scipy.stats import chi2
 from sklearn.metrics import log_loss
 
 import fedprivacy as fp
+from fedprivacy.audit.repricing import run_of
 from fedprivacy.errors import BudgetExhausted, Diverged, ParameterError, UnsupportedCombination
 from fedprivacy.systems.fa_hmc.law import DynamicSteps
 from fedprivacy.systems.fa_hmc.law import transcript_gdp as hamiltonian_transcript
@@ -316,7 +317,7 @@ def test_chains_on_the_same_data_add_up(tmp_path):
         assert sum(budget._spent.values()) == fits
     with ledger_at(tmp_path / "run.ledger") as ledger:
         train(four, four.target, rounds=3, ledger=ledger)
-        assert ledger.run() == one.run(12)
+        assert run_of(ledger.rounds) == one.run(12)
 
 
 def test_cohorts_of_chains_are_drawn_apart():
@@ -396,7 +397,7 @@ def test_decaying_steps_are_recorded_round_by_round(tmp_path):
     with ledger_at(tmp_path / "run.ledger", plan=loop.run(3)) as ledger:
         train(loop, loop.target, rounds=3, ledger=ledger)
         sizes = [r.mechanism.mechanisms[0].step_size for r in ledger.rounds]
-        assert ledger.run() == loop.run(3) == ledger.plan
+        assert run_of(ledger.rounds) == loop.run(3) == ledger.plan
     assert sizes == [tuple(steps.at(3 * r, 3).tolist()) for r in range(3)]
     alone = [epsilon(loop.mechanism(r)).upper for r in range(3)]
     assert alone == sorted(alone, reverse=True)

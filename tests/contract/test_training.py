@@ -16,6 +16,7 @@ from scipy.stats import chi2
 from torch.utils._python_dispatch import TorchDispatchMode
 
 import fedprivacy
+from fedprivacy.audit.repricing import run_of
 from fedprivacy.errors import BudgetExhausted, ParameterError, UnsupportedCombination
 from fedprivacy.ledger import Ledger
 from fedprivacy.mechanisms import Gaussian, Sparsification, SparsifiedPerturbation
@@ -601,7 +602,7 @@ def test_a_ledger_of_a_run_with_dropouts_states_what_was_priced(tmp_path):
         aborted = train(averaging, data, rounds=1, ledger=ledger, dropout=lambda cohort: cohort[2:])
         assert aborted.history[0].aborted and not any(info.aborted for info in result.history)
         assert (ledger.spent_rounds, len(ledger.rounds)) == (3, 4)
-        assert ledger.run() == plan * 3 and ledger.notes == ()
+        assert run_of(ledger.rounds) == plan * 3 and ledger.notes == ()
         done = ledger.rounds[0].done
         assert (done.cohort, done.arrived, done.refused) == (6, 4, 1)
 

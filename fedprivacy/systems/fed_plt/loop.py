@@ -22,7 +22,7 @@ from torch import Tensor
 
 from ...errors import ParameterError, integer, positive, probability, refuse
 from ...ledger import Ledger
-from ...mechanisms import Mechanism, Parallel
+from ...mechanisms import Mechanism, NoisyGradientDescent, Parallel
 from ...relations import Adjacency, Unit
 from ...sampling import Everyone, FixedSize, Poisson, Scheme
 from ...training.rounds import (
@@ -307,9 +307,15 @@ class FederatedSplitting:
             rows.append(
                 (own or 0.0, noise)
                 if solver.clip_norm is None
-                else (solver.clip_norm, noise * size)
+                else (0.5 * size * self._moves(solver, size), noise * size)
             )
         return min(rows, key=lambda row: row[1] / row[0])
+
+    def _moves(self, solver: LocalSolver, size: int) -> float:
+        """Return how far a record moves a clipped gradient, by what is accounted."""
+        mechanism = solver.mechanism(self.loss, size, self.rho)
+        assert isinstance(mechanism, NoisyGradientDescent)
+        return mechanism.sensitivity
 
     def _check_solvers(self) -> None:
         private = {each.private for each in self.solvers}
