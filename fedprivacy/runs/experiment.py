@@ -19,7 +19,8 @@ from ..questions.calibrate import Calibration, calibrate
 from ..questions.epsilon import epsilon
 from ..relations import Adjacency, Observer
 from ..training import RoundInfo, TrainingResult, train
-from ..training.checkpoint import Checkpoint
+from ..training.checkpoint import Checkpoint, resumed
+from ..training.notes import Notes
 from ..training.rounds import Loop
 from .jobs import Job
 
@@ -136,8 +137,8 @@ class Experiment:
         if not path.exists():
             self._check_affordable(plan, level)
             if checkpoint is not None and checkpoint.exists():
-                past = Checkpoint.read(checkpoint)
-                past.check(None, self.job.data, self._description(loop), private=True)
+                past, notes = Checkpoint.read(checkpoint), Notes.beside(checkpoint, None)
+                past.check(None, notes, self.job.data, self._description(loop), private=True)
             ledger = self._new_ledger(path, plan, level)
         else:
             known = Ledger.open(path)
@@ -175,9 +176,7 @@ class Experiment:
 
     def _finished(self, loop: Loop[Any], path: Path, ledger: Ledger) -> TrainingResult[Any]:
         """Return what a checkpoint holds, as the end of its run."""
-        found = Checkpoint.read(path, loop.device)
-        found.check(ledger, self.job.data, self._description(loop))
-        return TrainingResult((), found.state(loop.init()), found.upload_bytes)
+        return resumed(loop, self.job.data, path, ledger, self._description(loop))
 
     def _description(self, loop: Any) -> str:
         """Return what is trained, but for the number of rounds: that may be raised."""
