@@ -7,7 +7,8 @@ import os
 import re
 import stat
 import warnings
-from dataclasses import replace
+from dataclasses import fields, replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -17,16 +18,22 @@ pytest.importorskip("torch")
 import torch
 
 import fedprivacy as fp
+from fedprivacy.cli import main
 from fedprivacy.errors import ParameterError
+from fedprivacy.ledger import lines
+from fedprivacy.runs.disclosure import TABLE, table
+from fedprivacy.runs.experiment import Experiment, TrainedRun, default_delta
 from fedprivacy.runs.jobs import job
 from fedprivacy.training import (
     FederatedAveraging,
     FederatedData,
+    RoundInfo,
     load,
     logistic,
     save,
     save_model,
     train,
+    upload_size,
 )
 from fedprivacy.training import notes as notes_module
 from fedprivacy.training.checkpoint import Checkpoint
@@ -132,8 +139,8 @@ def test_what_was_sent_is_in_the_notes_and_not_in_the_checkpoint(tmp_path):
             *("format", "kind", "ledger", "data", "description"),
             *("round", "parameters", "learning_rate"),
         }
-        lines = (folder / "run.ledger.private").read_text().splitlines()
-        kept = [json.loads(line) for line in lines if line]
+        written = (folder / "run.ledger.private").read_text().splitlines()
+        kept = [json.loads(line) for line in written if line]
         assert kept[-1] == {"round": 3, "sent": sums[-1]}
     sizes = {(tmp_path / str(seed) / "run.pt").stat().st_size for seed in range(6)}
     assert len(set(sums)) > 1 and len(sizes) == 1
@@ -258,3 +265,142 @@ def test_a_model_never_replaces_a_ledger(tmp_path):
         with pytest.raises(ParameterError, match="output must be a file in a folder"):
             save_model(path, own, own.init())
     assert (tmp_path / "run.ledger").read_bytes() == before
+
+
+# What is printed, and the table of it
+
+
+def command(capsys, *words):
+    with pytest.raises(SystemExit) as stop:
+        main(list(words))
+    printed = capsys.readouterr()
+    assert stop.value.code == 0, printed.err
+    return printed
+
+
+DECLARED = ["--adjacency", "add_remove", "--delta", "1e-3", "--set", "sampling_probability=0.25"]
+DECLARED += ["--set", "expected_cohort=100", "--method", "dp-fedavg", "--rounds", "2"]
+
+
+def test_add_remove_is_run_with_declared_numbers_and_no_file_names_the_number(
+    tmp_path, monkeypatch, capsys
+):
+    """Run with 397 clients, whose number no text holds; 400 follow from what was declared."""
+    monkeypatch.chdir(tmp_path)
+    words = ["train", *DECLARED, "--clients", "397", "--checkpoint", "run.pt"]
+    printed = command(capsys, *words, "--output", "model.pt", "--json")
+    found = json.loads(printed.out)
+    assert found["audit"]["verdict"] == "HOLDS"
+    assert found["public"]["denominator"] == 100 and "clients" not in found["settings"]
+    del found["not_covered"], found["scores"], found["audit"]["bounds"]
+    texts = [json.dumps(found), "\n".join(strings(torch.load("run.pt", weights_only=True)))]
+    with fp.Ledger.open("dp-fedavg.ledger") as ledger:
+        assert {one.done.denominator for one in ledger.rounds} == {100.0}
+        texts += [ledger.description, repr(ledger.plan), repr(ledger.rounds[0].mechanism)]
+    for text in (*texts, printed.err):
+        assert not re.search(r"\b397\b", text), text
+
+
+def test_a_delta_that_nobody_gave_is_below_one_over_the_number_of_units(
+    tmp_path, monkeypatch, capsys
+):
+    monkeypatch.chdir(tmp_path)
+    for units in (1, 2, 3, 7, 10, 100, 1337, 6000, 10**6, 10**9):
+        known = default_delta(units)
+        assert 0.0 < known <= units**-1.1 and known < 1.0 / units
+        assert known > 0.09 * units**-1.1
+    printed = command(capsys, "train", "--method", "dp-fedavg", "--rounds", "1", "--json")
+    first = printed.err.splitlines()[0]
+    assert "delta = 0.0013 (chosen: n^-1.1 for 400 clients)" in first
+    assert "zero_out (chosen: what client-level methods are accounted for)" in first
+    assert json.loads(printed.out)["budget"] == {
+        "epsilon": 8.0,
+        "delta": 0.0013,
+        "adjacency": "zero_out",
+        "observer": "aggregate",
+    }
+    words = ["--rounds", "1", "--ledger", "b.ledger", "--delta", "1e-4", "--adjacency", "zero_out"]
+    printed = command(capsys, "train", "--method", "dp-fedavg", *words)
+    assert "chosen" not in printed.err and "delta = 0.0001," in printed.err.splitlines()[0]
+
+
+def test_what_is_not_covered_is_marked_and_not_in_the_report(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    own = ["train", "--method", "dp-fedavg", "--rounds", "2", "--checkpoint", "run.pt"]
+    printed = command(capsys, *own, "--output", "model.pt", "--ledger", "a.ledger")
+    (marked,) = [line for line in printed.out.splitlines() if line.startswith("not covered, for")]
+    sent = int(re.search(r"(\d+) bytes uploaded", marked)[1])
+    planned = 2 * 100 * upload_size(650)
+    assert f"{planned / 1e6:.2f} MB uploaded by all" in printed.out
+    assert "private, for you alone: run.pt and a.ledger.private" in printed.out
+    assert "to hand over: model.pt, which holds the model alone" in printed.out
+    task = job("dp-fedavg", rounds=2)
+    record = Experiment(job=task, epsilon=8.0).run(ledger_path=tmp_path / "b.ledger")
+    assert record.upload_bytes == planned
+    kept = [one for one in (tmp_path / "a.ledger.private").read_text().splitlines() if one]
+    assert sent == json.loads(kept[-1])["sent"]
+    refused = replace(record, not_covered={"upload_bytes": 123457, "refused": 123459})
+    fp.report({"run": refused}, tmp_path / "page.html")
+    page = (tmp_path / "page.html").read_text()
+    assert "123457" not in page and "123459" not in page and "0.12 MB" not in page
+
+
+def test_an_observer_of_the_last_release_gets_the_last_score_alone(tmp_path):
+    task = job("fed-plt", rounds=3)
+    facts = {"job": task, "epsilon": 1.0, "delta": 1e-5, "seed": 1}
+    for observer, count in (("final", 1), ("aggregate", 3)):
+        experiment = Experiment(**facts, observer=observer)
+        record = experiment.run(ledger_path=tmp_path / f"{observer}.ledger")
+        assert len(record.accuracy) == count and record.rounds[-1] == 3
+
+
+def covered():
+    return [name for row in TABLE for name in row.names]
+
+
+@pytest.mark.parametrize("method", ["dp-fedavg", "fa-ld", "fa-hmc", "fed-plt"])
+def test_everything_that_a_run_writes_has_its_row(tmp_path, monkeypatch, capsys, method):
+    monkeypatch.chdir(tmp_path)
+    words = ["train", "--method", method, "--rounds", "2", "--ledger", "run.ledger"]
+    printed = command(capsys, *words, "--checkpoint", "run.pt", "--output", "model.pt", "--json")
+    found = json.loads(printed.out)
+    there = [f"json.{name}" for name in found]
+    there += [f"not_covered.{name}" for name in found["not_covered"]]
+    there += [f"audit.{name}" for name in found["audit"]]
+    there += [f"checkpoint.{name}" for name in torch.load("run.pt", weights_only=True)]
+    model = torch.load("model.pt", weights_only=True)
+    there += ["output.parameters"] if method == "dp-fedavg" else [f"output.{n}" for n in model]
+    for line in (tmp_path / "run.ledger").read_text().splitlines():
+        parts = json.loads(line)
+        kind = parts.pop("kind")
+        there += [f"{kind}.{name}" for name in parts if name != "check"]
+    for line in filter(None, (tmp_path / "run.ledger.private").read_text().splitlines()):
+        there += [f"notes.{name}" for name in json.loads(line)]
+    assert not set(there) - set(covered())
+    made = {"run.ledger", "run.ledger.private", "run.pt", "model.pt"}
+    assert {path.name for path in tmp_path.iterdir()} == made
+
+
+def test_every_row_is_of_something_and_nothing_has_two(tmp_path):
+    kinds = {
+        "header": lines.HeaderLine,
+        "intent": lines.IntentLine,
+        "done": lines.DoneLine,
+        "abort": lines.AbortLine,
+        "repair": lines.RepairLine,
+        "close": lines.CloseLine,
+    }
+    there = {f"{name}.{field}" for name, kind in kinds.items() for field in kind.__struct_fields__}
+    there |= {f"round.{field.name}" for field in fields(RoundInfo)}
+    there |= {f"record.{field.name}" for field in fields(TrainedRun)}
+    listed = covered()
+    assert len(listed) == len(set(listed))
+    assert there <= set(listed)
+    places = ("json", "audit", "not_covered", "notes", "checkpoint", "output")
+    assert {name for name in listed if name.split(".")[0] not in places} == there
+
+
+def test_the_table_in_the_docs_is_the_code_s():
+    page = (Path(__file__).parents[2] / "docs" / "ledger.md").read_text(encoding="utf-8")
+    between = page.split("<!-- fedprivacy.runs.disclosure.table() -->\n")[1]
+    assert between.split("\n<!-- end -->")[0] == table()
