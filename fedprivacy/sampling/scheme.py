@@ -190,3 +190,8 @@ def _served(inner: Lossy, adjacency: Adjacency) -> Adjacency:
 def expected_size(scheme: Scheme, population: int) -> int:
     """Return how many participants a round has on average, rounded up, at least 1."""
     return max(1, math.ceil(scheme.rate * population - 1e-9))
+
+
+def at_least_once(draws: int, chance: float) -> float:
+    """Return 1 - (1 - chance)^draws: the probability of an event in any of independent draws."""
+    return 1.0 if chance == 1.0 else min(1.0, -math.expm1(draws * math.log1p(-chance)))
