@@ -31,6 +31,13 @@ _LIMIT = 1.5
 """CPU seconds of a call: past them it is given up, and counted."""
 _WHOLE = 5.0
 """CPU seconds of a setting."""
+_CALLS = _LIMIT / _WHOLE
+
+
+def give_up_after(seconds: float) -> None:
+    """Let a setting take so many CPU seconds, and each of its calls its share of them."""
+    global _LIMIT, _WHOLE
+    _WHOLE, _LIMIT = seconds, _CALLS * seconds
 
 
 class TimeUp(BaseException):

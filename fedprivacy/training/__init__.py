@@ -24,6 +24,7 @@ from .models import cnn, logistic, mlp
 from .optimise import FlatModel, LocalSGD
 from .posterior import GaussianPosterior, Likelihood, Posterior, SoftmaxRegression, classifier
 from .predictive import Diagnostics, Scores, diagnose, fitted_w2, gaussian_fit, predictive, score
+from .released import released, save_model
 from .rounds import Loop, RoundInfo
 
 if TYPE_CHECKING:
@@ -103,7 +104,9 @@ __all__ = [
     "partition_by_label",
     "partition_iid",
     "predictive",
+    "released",
     "save",
+    "save_model",
     "score",
     "train",
     "unpack",

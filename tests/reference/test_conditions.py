@@ -214,3 +214,11 @@ def test_the_only_unit_cannot_be_missed(only):
     with pytest.raises(fp.UnsupportedCombination, match="nobody to draw"):
         fp.epsilon(run, delta=1e-5, adjacency="add_remove")
     assert fp.epsilon(run, delta=1e-5, adjacency="replace_one").lower > 0.0
+
+
+@pytest.mark.parametrize("q, moves", [(0.1, 1.0), (0.5, 1.0), (0.7, 2.0)])
+def test_poisson_sampling_halves_mu_under_replace_one(q, moves):
+    """Four rounds at multiplier 2: twice the largest distance of coupled components over 2."""
+    run = fp.Gaussian(noise_multiplier=2.0).sampled(fp.Poisson(q)) * 4
+    mu = fp.attack_risk(run, adjacency="replace_one", fpr=[0.01]).mu
+    assert moves <= mu.upper <= moves * (1 + 1e-12)
