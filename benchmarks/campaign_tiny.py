@@ -14,6 +14,7 @@ from campaign_truth import Part, hockey
 from mpmath import mpf
 from scipy.special import ndtr
 
+import fedprivacy as fp
 from fedprivacy.errors import FedPrivacyError
 
 Outcome = tuple[Any, tuple[int, ...], tuple[float, ...]]
