@@ -1,14 +1,20 @@
 """Fed-SMP on Fashion-MNIST, Tables I, IV and V of Hu, Guo and Gong, beside the paper's.
 
     python benchmarks/papers/fed_smp.py --run top_k-0.005 --seed 1   runs, or goes on with, one run
+    python benchmarks/papers/fed_smp.py --plan                       works through the paper's cells
     python benchmarks/papers/fed_smp.py --collect                    writes results/fed_smp.json
     python benchmarks/papers/fed_smp.py --check                      reruns the smallest cell
 
 The runs are fedavg, dp-fedavg, top_k-P and rand_k-P with the share P of the coordinates kept, and
-fedavg-top_k-P and fedavg-rand_k-P without noise; top_k_epochs-P reads the paper's words on the mask
-in the other way; top_k-P@S and rand_k-P@S have the noise multiplier S instead of 1.4. ``--model
-2nn`` takes a network of 199,210 parameters instead of the paper's, everything else alike: thirty
-times faster, not the paper's.
+fedavg-top_k-P and fedavg-rand_k-P without noise; top_k's mask comes from ten epochs on the public
+images, top_k_steps-P's from ten steps; top_k-P@S and rand_k-P@S have the noise multiplier S, not
+1.4. ``--inputs standardised`` takes images less the mean and by the standard deviation of
+``INPUTS`` instead of in [0, 1]. ``--model 2nn`` takes a network of 199,210 parameters instead of
+the paper's, everything else alike: thirty times faster, not the paper's.
+
+A run ends at the first update that is not finite: without a guard the average would be NaN from
+there on, and its best accuracy is what came before. (The library leaves such an update out of the
+sum and goes on; with ``--guard`` the run does, too.)
 
 A run keeps its checkpoint, ledger and accuracies in ``progress/``, which is not committed, and goes
 on from there. ``results/fed_smp.json`` says of every run how many rounds are done; the ledgers of
@@ -21,8 +27,10 @@ import json
 import math
 import os
 import platform
+import shutil
 import sys
 import tempfile
+import traceback
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -43,35 +51,56 @@ from fedprivacy.training import (
     mlp,
     train,
 )
+from fedprivacy.training.checkpoint import Checkpoint
 from fedprivacy.training.upload import upload_size
 
 HERE = Path(__file__).parent
 CLIENTS, COHORT, ROUNDS, NOISE, CLIP = 6000, 100, 180, 1.4, 1.0
 DELTA = CLIENTS**-1.1
-EVERY = 5
-"""Rounds between two evaluations; one costs a quarter of a round."""
+EVERY, EARLY = 5, 40
+"""Rounds between two evaluations, one of which costs a quarter of a round, and up to which round
+inputs that may overflow are evaluated after each."""
+TRAINING_IMAGES = 10_000
+"""How many the training loss after the last round is of."""
+
+INPUTS = {
+    "unit": (0.0, 1.0),
+    "standardised": (0.2860, 0.3530),
+    "standardised as MNIST": (0.1307, 0.3081),
+}
+"""Mean and standard deviation that pixels in [0, 1] are scaled with: Fashion-MNIST's own, and
+MNIST's, which many a script has. Public constants, not computed from the clients' images."""
 
 MODELS = {"cnn": cnn(), "2nn": mlp(784, 10, hidden=(200, 200))}
 METHODS = (
     "fedavg",
     "dp-fedavg",
     "top_k",
-    "top_k_epochs",
+    "top_k_steps",
     "rand_k",
     "fedavg-top_k",
+    "fedavg-top_k_steps",
     "fedavg-rand_k",
 )
 PAPER = {
-    "fedavg": 86.98,
-    "dp-fedavg": 72.72,
-    "top_k-0.001": 77.18,
-    "top_k-0.005": 80.76,
-    "top_k-0.1": 80.49,
-    "top_k-0.8": 79.77,
-    "rand_k-0.1": 77.59,
-    "rand_k-0.4": 79.88,
+    "top_k-0.001": (77.18, 0.48),
+    "rand_k-0.001": (27.16, 10.20),
+    "top_k-0.005": (80.76, 0.27),
+    "rand_k-0.005": (56.04, 5.22),
+    "top_k-0.01": (80.76, 0.47),
+    "rand_k-0.01": (65.61, 1.04),
+    "top_k-0.1": (80.49, 0.23),
+    "rand_k-0.1": (77.59, 0.53),
+    "top_k-0.2": (80.16, 0.09),
+    "rand_k-0.2": (79.12, 0.40),
+    "top_k-0.4": (80.26, 0.25),
+    "rand_k-0.4": (79.88, 0.37),
+    "top_k-0.8": (79.77, 1.00),
+    "rand_k-0.8": (79.82, 0.35),
+    "dp-fedavg": (72.72, 3.72),
+    "fedavg": (86.98, 0.12),
 }
-"""Best test accuracy in Table I, per cent, mean of five seeds."""
+"""Best test accuracy in Table I, per cent: mean and standard deviation of five seeds."""
 NOISES = {1.0: 2.02, 1.4: 1.01, 2.0: 0.58, 2.5: 0.44}
 """The noise multipliers of Tables IV and V, read from the paper's epsilons (published_numbers)."""
 PAPER_BY_NOISE = {
@@ -92,6 +121,43 @@ PAPER_BY_NOISE = {
 }
 """Tables IV and V: by compression ratio, for each of ``NOISES``."""
 
+DOOMED = ("rand_k-0.8@2.5", "rand_k-0.8@2", "top_k-0.8@2.5", "rand_k-0.4@2.5")
+"""Where the paper's tables collapse."""
+PLAN = (
+    ("dp-fedavg", 1),
+    *((label, 1) for label in DOOMED),
+    ("dp-fedavg", 2),
+    ("dp-fedavg", 3),
+    ("rand_k-0.8", 1),
+    ("rand_k-0.4", 1),
+    ("top_k-0.005", 1),
+    ("top_k-0.8@2", 1),
+    ("top_k-0.8", 1),
+    *((label, seed) for seed in (2, 3) for label in DOOMED),
+    ("fedavg", 1),
+    ("rand_k-0.4@2", 1),
+    ("rand_k-0.1", 1),
+    ("top_k-0.1", 1),
+    ("rand_k-0.005", 1),
+    ("rand_k-0.8", 2),
+    ("rand_k-0.8", 3),
+    ("rand_k-0.4", 2),
+    ("top_k-0.005", 2),
+    ("rand_k-0.4", 3),
+    ("top_k-0.005", 3),
+    ("top_k-0.8", 2),
+    ("top_k-0.8", 3),
+    *((label, seed) for seed in (1, 2, 3) for label in PAPER),
+    *((f"fedavg-{label}", 1) for label in PAPER if "fedavg" not in label),
+    *(
+        (f"{method}-{ratio:g}@{noise:g}", 1)
+        for noise in (2.0, 2.5)
+        for method, ratios in PAPER_BY_NOISE.items()
+        for ratio in ratios
+    ),
+)
+"""Runs with standardised inputs, those that say most first; some are named twice."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Setting:
@@ -103,6 +169,7 @@ class Setting:
     rounds: int = ROUNDS
     model: str = "cnn"
     noise: float = NOISE
+    inputs: str = "unit"
 
     @property
     def label(self) -> str:
@@ -113,8 +180,8 @@ class Setting:
     @property
     def folder(self) -> Path:
         """Where it keeps its progress."""
-        small = "" if self.model == "cnn" else f"{self.model}:"
-        return HERE / "progress" / f"fed_smp-{small}{self.label}-seed{self.seed}"
+        parts = (self.model, self.inputs.replace(" ", "_"), self.label)
+        return HERE / "progress" / f"fed_smp-{':'.join(parts)}-seed{self.seed}"
 
     @property
     def kept(self) -> int:
@@ -124,16 +191,21 @@ class Setting:
     def data(self) -> FederatedData:
         """Return 60,000 images among 6,000 clients; for top_k 1,000 of them are public."""
         public = 1000 if "top_k" in self.method else 0
-        return fashion_mnist(clients=CLIENTS, public=public, seed=self.seed)
+        return scaled(fashion_mnist(clients=CLIENTS, public=public, seed=self.seed), self.inputs)
+
+    def looks_at(self, number: int) -> bool:
+        """Return whether the test set is looked at after a round."""
+        early = number <= EARLY and self.inputs != "unit"
+        return early or number % EVERY == 0 or number == self.rounds
 
     def loop(self) -> FederatedAveraging:
         """Return the loop with the paper's settings.
 
-        Ten epochs of a client's ten records (some have nine) in batches of ten are ten steps, and
-        the server takes as many for top_k's mask, as in the paper's Algorithm 2; top_k_epochs takes
-        ten epochs of the public images instead, the other reading.
+        Ten epochs of a client's ten records (some have nine) in batches of ten are ten steps. For
+        top_k's mask the server takes "the same local update period", in the paper's text ten
+        epochs: of its public images. top_k_steps takes ten steps instead, as in its Algorithm 2.
         """
-        epochs = self.method == "top_k_epochs"
+        epochs = "top_k" in self.method and not self.method.endswith("_steps")
         plain = FederatedAveraging(
             model=MODELS[self.model],
             scheme=fp.FixedSize(COHORT, population=CLIENTS),
@@ -166,7 +238,18 @@ class Setting:
         return replace(plain, perturbation=perturbation)
 
 
-def setting_of(label: str, seed: int, rounds: int, model: str = "cnn") -> Setting:
+def scaled(data: FederatedData, inputs: str) -> FederatedData:
+    """Return data in [0, 1] with its inputs scaled."""
+    mean, std = INPUTS[inputs]
+    names = ("features", "test_features", "public_features")
+    found = {name: getattr(data, name) for name in names}
+    changed = {name: (part - mean) / std for name, part in found.items() if part is not None}
+    return data if inputs == "unit" else replace(data, **changed)
+
+
+def setting_of(
+    label: str, seed: int, rounds: int, model: str = "cnn", inputs: str = "unit"
+) -> Setting:
     """Return the setting that a label such as "top_k-0.005" names."""
     name, _, noise = label.partition("@")
     method, ratio = name, 1.0
@@ -182,6 +265,7 @@ def setting_of(label: str, seed: int, rounds: int, model: str = "cnn") -> Settin
         rounds=rounds,
         model=model,
         noise=float(noise or NOISE),
+        inputs=inputs,
     )
 
 
@@ -201,20 +285,36 @@ def ledger_of(setting: Setting, loop: FederatedAveraging) -> fp.Ledger | None:
     )
 
 
-def run(setting: Setting) -> None:
-    """Run, or go on with, one run until all its rounds are done."""
-    setting.folder.mkdir(parents=True, exist_ok=True)
+class Ended(Exception):
+    """An update was not finite."""
+
+
+def run(setting: Setting, *, guard: bool = False) -> None:
+    """Run, or go on with, one run until its rounds are done or an update is not finite.
+
+    Args:
+        setting: which.
+        guard: whether it goes on without such an update.
+    """
+    settled(setting)
+    notes = setting.folder / "rounds.jsonl"
+    if not guard and any(line["refused"] for line in lines(notes).values()):
+        return
     data, loop = setting.data(), setting.loop()
     ledger = ledger_of(setting, loop)
-    notes = setting.folder / "rounds.jsonl"
 
     def note(state: State, info: RoundInfo) -> None:
         line: dict[str, Any] = {"round": state.round, "upload_bytes": info.upload_bytes}
         line |= {"arrived": info.arrived, "refused": info.refused}
-        if state.round % EVERY == 0 or state.round == setting.rounds:
+        if setting.looks_at(state.round):
             line["accuracy"], line["loss"] = loop.evaluate(state, data)
+        if state.round == setting.rounds:
+            part = (data.features[:TRAINING_IMAGES], data.labels[:TRAINING_IMAGES])
+            line["training_loss"] = loop.flat.evaluate(state.parameters, *part)[1]
         with notes.open("a") as file:
             file.write(json.dumps(line) + "\n")
+        if info.refused and not guard:
+            raise Ended
 
     try:
         train(
@@ -225,9 +325,31 @@ def run(setting: Setting) -> None:
             checkpoint=setting.folder / "state.pt",
             on_round=note,
         )
+    except Ended:
+        pass
     finally:
         if ledger is not None:
             ledger.release()
+
+
+def settled(setting: Setting) -> None:
+    """Make a run's folder, or a new one where it was killed between a round and its line."""
+    checkpoint, notes = setting.folder / "state.pt", setting.folder / "rounds.jsonl"
+    if checkpoint.exists():
+        behind = Checkpoint.read(checkpoint).content["round"]
+        if set(lines(notes)) != set(range(1, behind + 1)):
+            shutil.rmtree(setting.folder)
+    setting.folder.mkdir(parents=True, exist_ok=True)
+
+
+def work(rounds: int, inputs: str) -> None:
+    """Work through ``PLAN``; a run that fails is told and left."""
+    for label, seed in PLAN:
+        try:
+            run(setting_of(label, seed, rounds, inputs=inputs))
+        except Exception:
+            traceback.print_exc()
+        print(label, seed, "done", flush=True)
 
 
 def lines(path: Path) -> dict[int, dict[str, Any]]:
@@ -254,20 +376,26 @@ def record(setting: Setting) -> dict[str, Any]:
     """Return what one run has come to so far."""
     rounds = lines(setting.folder / "rounds.jsonl")
     accuracy = {n: line["accuracy"] for n, line in sorted(rounds.items()) if "accuracy" in line}
-    best = max(accuracy.values(), default=None)
-    path = setting.folder / "run.ledger"
-    paper = PAPER.get(setting.label) if setting.model == "cnn" else None
+    overflow = min((n for n, line in rounds.items() if line["refused"]), default=None)
+    before = {n: one for n, one in accuracy.items() if overflow is None or n < overflow}
+    path, last = setting.folder / "run.ledger", max(rounds, default=0)
     answered = sum(line["arrived"] + line["refused"] for line in rounds.values())
+    mean, std = INPUTS[setting.inputs]
     return {
         "run": setting.label,
         "model": setting.model,
+        "inputs": setting.inputs,
+        "input_mean": mean,
+        "input_std": std,
+        "server_rate": setting.loop().server_learning_rate,
         "seed": setting.seed,
-        "rounds_done": max(rounds, default=0),
+        "rounds_done": last,
         "rounds_planned": setting.rounds,
-        "finished": max(rounds, default=0) == setting.rounds,
-        "best_accuracy": best,
-        "paper_best_accuracy": None if paper is None else paper / 100,
+        "first_non_finite_round": overflow,
+        "finished": last == setting.rounds or overflow is not None,
+        "best_accuracy": max(before.values(), default=None),
         "accuracy_by_round": accuracy,
+        "training_loss": rounds[last].get("training_loss") if rounds else None,
         "kept": setting.kept,
         "paper_mb_of_a_client": 4 * setting.kept * len(rounds) * COHORT / CLIENTS / 1e6,
         "upload_mb_of_a_client": answered * upload_size(setting.kept) / CLIENTS / 1e6,
@@ -280,7 +408,8 @@ def record(setting: Setting) -> dict[str, Any]:
 
 def kept_ledger(setting: Setting) -> Path:
     """Return where a run's ledger is committed."""
-    return HERE / "results" / "ledgers" / f"fed_smp-{setting.label}-seed{setting.seed}.ledger.gz"
+    name = f"fed_smp-{setting.inputs.replace(' ', '_')}-{setting.label}-seed{setting.seed}"
+    return HERE / "results" / "ledgers" / f"{name}.ledger.gz"
 
 
 def keep_ledger(setting: Setting) -> None:
@@ -293,7 +422,7 @@ def keep_ledger(setting: Setting) -> None:
 
 def recounted(one: dict[str, Any]) -> float:
     """Return how far epsilon of a committed ledger is from what the results say of it."""
-    setting = setting_of(one["run"], one["seed"], one["rounds_planned"])
+    setting = setting_of(one["run"], one["seed"], one["rounds_planned"], inputs=one["inputs"])
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "run.ledger"
         path.write_bytes(gzip.decompress(kept_ledger(setting).read_bytes()))
@@ -305,23 +434,30 @@ def recounted(one: dict[str, Any]) -> float:
 
 def begun() -> Iterator[Setting]:
     """Yield every run that has progress."""
-    for folder in sorted((HERE / "progress").glob("fed_smp-*-seed*")):
-        label, _, seed = folder.name.removeprefix("fed_smp-").rpartition("-seed")
-        model, _, label = label.rpartition(":")
-        yield setting_of(label, int(seed), ROUNDS, model or "cnn")
+    for folder in sorted((HERE / "progress").glob("fed_smp-*:*-seed*")):
+        name, _, seed = folder.name.removeprefix("fed_smp-").rpartition("-seed")
+        model, inputs, label = name.split(":")
+        yield setting_of(label, int(seed), ROUNDS, model, inputs.replace("_", " "))
+
+
+def key(one: dict[str, Any]) -> tuple[str, str, str, int]:
+    """Return what tells runs apart, in the order of the results."""
+    return one["model"], one["inputs"], one["run"], one["seed"]
 
 
 def collect() -> None:
-    """Write the results of all runs that have progress, finished or not."""
-    versions = {"python": platform.python_version(), "torch": torch.__version__}
-    settings = list(begun())
-    runs = [record(setting) for setting in settings]
-    for setting in settings:
-        keep_ledger(setting)
-    content = {"versions": versions, "evaluated_every": EVERY, "runs": runs}
+    """Put the runs that have progress, finished or not, among the results that are there."""
     target = HERE / "results" / "fed_smp.json"
+    known = {key(one): one for one in json.loads(target.read_text())["runs"]}
+    for setting in begun():
+        found = record(setting)
+        if found["rounds_done"]:
+            known[key(found)] = found
+            keep_ledger(setting)
+    runs = [known[name] for name in sorted(known)]
+    versions = {"python": platform.python_version(), "torch": torch.__version__}
     temporary = target.with_suffix(".tmp")
-    head = json.dumps(content | {"runs": []})[:-2]
+    head = json.dumps({"versions": versions, "runs": []})[:-2]
     lines = ",\n".join(json.dumps(one) for one in runs)
     temporary.write_text(f"{head}\n{lines}\n]}}\n")
     os.replace(temporary, target)
@@ -347,7 +483,8 @@ def shown(runs: list[dict[str, Any]], model: str) -> str:
     for one in (one for one in runs if one["model"] == model and "@" not in one["run"]):
         done = f"{one['rounds_done']} of {one['rounds_planned']}"
         known = list(one["accuracy_by_round"].values()) or [math.nan]
-        paper, epsilon = one["paper_best_accuracy"], one["epsilon"]
+        paper = PAPER.get(one["run"]) if model == "cnn" else None
+        epsilon = one["epsilon"]
         sizes = (one["paper_mb_of_a_client"], one["upload_mb_of_a_client"])
         rows.append(
             [
@@ -356,7 +493,7 @@ def shown(runs: list[dict[str, Any]], model: str) -> str:
                 done if one["finished"] else f"{done}, **not finished**",
                 f"{100 * max(known):.2f} %",
                 f"{100 * known[-1]:.2f} %",
-                "" if paper is None else f"{100 * paper:.2f} %",
+                "" if paper is None else f"{paper[0]:.2f} %",
                 *(f"{size:.3f}" for size in sizes),
                 "none" if epsilon is None else certified(epsilon["aggregate"]["zero_out"]),
                 "none" if epsilon is None else certified(epsilon["server"]["zero_out"]),
@@ -392,11 +529,9 @@ def certified(epsilon: float) -> str:
 def check() -> int:
     """Rerun ten rounds of the smallest run and compare; return the exit status."""
     content = json.loads((HERE / "results" / "fed_smp.json").read_text())
-    setting = Setting(method="top_k", ratio=0.005, seed=1, model="2nn", rounds=10)
-    wanted = next(
-        (one for one in content["runs"] if (one["run"], one["model"]) == (setting.label, "2nn")),
-        None,
-    )
+    setting = Setting(method="top_k_steps", ratio=0.005, seed=1, model="2nn", rounds=10)
+    known = {key(one): one for one in content["runs"]}
+    wanted = known.get(("2nn", "unit", setting.label, 1))
     if wanted is None:
         print("results/fed_smp.json lacks the smallest run; run it and --collect first")
         return 1
@@ -424,6 +559,9 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=ROUNDS)
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--model", choices=list(MODELS), default="cnn")
+    parser.add_argument("--inputs", choices=list(INPUTS), default="unit")
+    parser.add_argument("--guard", action="store_true", help="go on past a non-finite update")
+    parser.add_argument("--plan", action="store_true", help="work through PLAN, standardised")
     parser.add_argument("--collect", action="store_true")
     parser.add_argument("--check", action="store_true")
     options = parser.parse_args()
@@ -431,7 +569,12 @@ def main() -> None:
     if options.check:
         sys.exit(check())
     if options.run:
-        run(setting_of(options.run, options.seed, options.rounds, options.model))
+        setting = setting_of(
+            options.run, options.seed, options.rounds, options.model, options.inputs
+        )
+        run(setting, guard=options.guard)
+    if options.plan:
+        work(options.rounds, "standardised")
     if options.collect:
         collect()
 
