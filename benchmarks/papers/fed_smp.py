@@ -121,32 +121,13 @@ PAPER_BY_NOISE = {
 }
 """Tables IV and V: by compression ratio, for each of ``NOISES``."""
 
-DOOMED = ("rand_k-0.8@2.5", "rand_k-0.8@2", "top_k-0.8@2.5", "rand_k-0.4@2.5")
-"""Where the paper's tables collapse."""
 PLAN = (
-    ("dp-fedavg", 1),
-    *((label, 1) for label in DOOMED),
-    ("dp-fedavg", 2),
-    ("dp-fedavg", 3),
-    ("rand_k-0.8", 1),
-    ("rand_k-0.4", 1),
-    ("top_k-0.005", 1),
-    ("top_k-0.8@2", 1),
-    ("top_k-0.8", 1),
-    *((label, seed) for seed in (2, 3) for label in DOOMED),
-    ("fedavg", 1),
-    ("rand_k-0.4@2", 1),
-    ("rand_k-0.1", 1),
-    ("top_k-0.1", 1),
-    ("rand_k-0.005", 1),
-    ("rand_k-0.8", 2),
-    ("rand_k-0.8", 3),
-    ("rand_k-0.4", 2),
-    ("top_k-0.005", 2),
-    ("rand_k-0.4", 3),
-    ("top_k-0.005", 3),
-    ("top_k-0.8", 2),
-    ("top_k-0.8", 3),
+    *(("dp-fedavg", 1), ("rand_k-0.8@2.5", 1), ("rand_k-0.8@2", 1)),
+    *(("dp-fedavg", 2), ("dp-fedavg", 3), ("rand_k-0.4", 1), ("rand_k-0.4@2.5", 1)),
+    *(("top_k-0.8@2.5", 1), ("rand_k-0.8", 1), ("top_k-0.005", 1), ("top_k-0.8@2", 1)),
+    *((f"rand_k-0.8@{noise}", seed) for seed in (2, 3) for noise in ("2.5", "2")),
+    *(("fedavg", 1), ("rand_k-0.4@2", 1), ("rand_k-0.1", 1), ("top_k-0.1", 1)),
+    *((label, seed) for seed in (2, 3) for label in ("rand_k-0.4", "top_k-0.005")),
     *((label, seed) for seed in (1, 2, 3) for label in PAPER),
     *((f"fedavg-{label}", 1) for label in PAPER if "fedavg" not in label),
     *(
