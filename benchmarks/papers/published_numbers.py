@@ -8,24 +8,20 @@ Nothing here is random: the numbers depend on the settings only.
 
 import argparse
 import json
-import math
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from decimal import ROUND_CEILING, ROUND_FLOOR
 from pathlib import Path
 
 import fedprivacy as fp
 from fedprivacy.bound import shown as rounded
+from fedprivacy.published import fed_smp_lemma_3, fed_smp_printed_epsilon
 from fedprivacy.published.fed_smp import theorem_1_epsilon
 
 HERE = Path(__file__).parent
 RESULTS = HERE / "results" / "published_numbers.json"
 PAGE = HERE.parent.parent / "docs" / "papers" / "published_numbers.md"
-
-ORDERS = [*(1 + x / 10 for x in range(1, 100)), *range(12, 64)]
-"""Opacus's default orders."""
-WHOLE_ORDERS = range(2, 257)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,6 +41,12 @@ class Setting:
     @property
     def delta(self) -> float:
         return self.population**-1.1
+
+    @property
+    def given(self) -> dict[str, float]:
+        """What the published formulas take."""
+        own = {name: value for name, value in asdict(self).items() if name != "printed"}
+        return own | {"delta": self.delta}
 
     def round(self, scheme: fp.Poisson | fp.FixedSize) -> fp.Mechanism:
         step = fp.Gaussian(noise_multiplier=self.noise_multiplier, unit="client")
@@ -79,46 +81,15 @@ class Number:
     lower: float = 0.0
 
 
-def mironov(order: float, rdp: float, delta: float) -> float:
-    return rdp - math.log(delta) / (order - 1)
-
-
-def improved(order: float, rdp: float, delta: float) -> float:
-    return rdp + math.log1p(-1 / order) - (math.log(delta) + math.log(order)) / (order - 1)
-
-
-Conversion = Callable[[float, float, float], float]
-
-
-def of_moments(
-    s: Setting, orders: Sequence[float], rdp: Callable[[float], float], convert: Conversion
-) -> Number:
-    return Number(upper=min(convert(a, s.rounds * rdp(a), s.delta) for a in orders))
-
-
-def poisson_rdp(s: Setting, convert: Conversion) -> Number:
+def poisson_rdp(s: Setting, conversion: str) -> Number:
     """Return Opacus's number: add/remove with Poisson cohorts, its orders."""
-    curve = s.round(fp.Poisson(s.rate)).privacy_loss("add_remove").curve
-    return of_moments(s, ORDERS, lambda a: curve.log_moment(a) / (a - 1), convert)
+    return Number(upper=fed_smp_printed_epsilon(**s.given, conversion=conversion).epsilon)
 
 
-def lemma_3(s: Setting, shift: float, convert: Conversion) -> Number:
+def lemma_3(s: Setting, shift: float, conversion: str) -> Number:
     """Return the number of the paper's Lemma 3, the sum, where a client moves by shift * C."""
-    q, unit = s.rate, shift**2 / (2 * s.noise_multiplier**2)
-
-    second = 2 * unit
-    least = math.log(4 * math.expm1(second)) if second < math.log(2) else math.log(2) + second
-
-    def rdp(order: float) -> float:
-        a = int(order)
-        logs = [0.0, 2 * math.log(q) + math.log(math.comb(a, 2)) + least]
-        for j in range(3, a + 1):
-            term = j * math.log(q) + math.log(math.comb(a, j)) + math.log(2)
-            logs.append(term + (j - 1) * j * unit)
-        top = max(logs)
-        return (top + math.log(sum(math.exp(x - top) for x in logs))) / (a - 1)
-
-    return of_moments(s, WHOLE_ORDERS, rdp, convert)
+    claim = fed_smp_lemma_3(**s.given, sensitivity=shift, conversion=conversion)
+    return Number(upper=claim.epsilon)
 
 
 def certified(
@@ -135,10 +106,7 @@ def account(s: Setting, scheme: fp.Poisson | fp.FixedSize, adjacency: str, obser
 
 
 def theorem_1(s: Setting) -> Number:
-    given = {"population": s.population, "cohort": s.cohort, "rounds": s.rounds}
-    return Number(
-        upper=theorem_1_epsilon(**given, noise_multiplier=s.noise_multiplier, delta=s.delta)
-    )
+    return Number(upper=theorem_1_epsilon(**s.given))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -155,12 +123,12 @@ READINGS = [
     Reading(
         name="RDP of Poisson cohorts, Opacus's orders, Mironov's conversion",
         sound_for=POISSON,
-        number=lambda s: poisson_rdp(s, mironov),
+        number=lambda s: poisson_rdp(s, "mironov"),
     ),
     Reading(
         name="the same, improved conversion",
         sound_for=POISSON,
-        number=lambda s: poisson_rdp(s, improved),
+        number=lambda s: poisson_rdp(s, "improved"),
     ),
     Reading(
         name="Theorem 1",
@@ -170,22 +138,22 @@ READINGS = [
     Reading(
         name="Lemma 3, a client moves the sum by C, Mironov",
         sound_for="nothing printed",
-        number=lambda s: lemma_3(s, 1, mironov),
+        number=lambda s: lemma_3(s, 1, "mironov"),
     ),
     Reading(
         name="the same, improved conversion",
         sound_for="nothing printed",
-        number=lambda s: lemma_3(s, 1, improved),
+        number=lambda s: lemma_3(s, 1, "improved"),
     ),
     Reading(
         name="Lemma 3, a client moves the sum by 2C, Mironov",
         sound_for=FIXED,
-        number=lambda s: lemma_3(s, 2, mironov),
+        number=lambda s: lemma_3(s, 2, "mironov"),
     ),
     Reading(
         name="the same, improved conversion",
         sound_for=FIXED,
-        number=lambda s: lemma_3(s, 2, improved),
+        number=lambda s: lemma_3(s, 2, "improved"),
     ),
     Reading(
         name="PLD, Poisson cohorts, add_remove",
