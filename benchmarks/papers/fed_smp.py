@@ -24,7 +24,6 @@ the paper's network are beside it, compressed, and --check accounts them again.
 import argparse
 import gzip
 import json
-import math
 import os
 import platform
 import shutil
@@ -37,7 +36,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from pages import put, table
+from fed_smp_page import NOISE, PAPER, PAPER_BY_NOISE, key, pages
 
 import fedprivacy as fp
 from fedprivacy.mechanisms import Sparsification
@@ -55,7 +54,7 @@ from fedprivacy.training.checkpoint import Checkpoint
 from fedprivacy.training.upload import upload_size
 
 HERE = Path(__file__).parent
-CLIENTS, COHORT, ROUNDS, NOISE, CLIP = 6000, 100, 180, 1.4, 1.0
+CLIENTS, COHORT, ROUNDS, CLIP = 6000, 100, 180, 1.0
 DELTA = CLIENTS**-1.1
 EVERY, EARLY = 5, 40
 """Rounds between two evaluations, one of which costs a quarter of a round, and up to which round
@@ -82,45 +81,6 @@ METHODS = (
     "fedavg-top_k_steps",
     "fedavg-rand_k",
 )
-PAPER = {
-    "top_k-0.001": (77.18, 0.48),
-    "rand_k-0.001": (27.16, 10.20),
-    "top_k-0.005": (80.76, 0.27),
-    "rand_k-0.005": (56.04, 5.22),
-    "top_k-0.01": (80.76, 0.47),
-    "rand_k-0.01": (65.61, 1.04),
-    "top_k-0.1": (80.49, 0.23),
-    "rand_k-0.1": (77.59, 0.53),
-    "top_k-0.2": (80.16, 0.09),
-    "rand_k-0.2": (79.12, 0.40),
-    "top_k-0.4": (80.26, 0.25),
-    "rand_k-0.4": (79.88, 0.37),
-    "top_k-0.8": (79.77, 1.00),
-    "rand_k-0.8": (79.82, 0.35),
-    "dp-fedavg": (72.72, 3.72),
-    "fedavg": (86.98, 0.12),
-}
-"""Best test accuracy in Table I, per cent: mean and standard deviation of five seeds."""
-NOISES = {1.0: 2.02, 1.4: 1.01, 2.0: 0.58, 2.5: 0.44}
-"""The noise multipliers of Tables IV and V, read from the paper's epsilons (published_numbers)."""
-PAPER_BY_NOISE = {
-    "rand_k": {
-        0.005: (60.02, 56.04, 54.13, 51.72),
-        0.01: (67.77, 65.61, 61.90, 59.08),
-        0.1: (77.76, 77.59, 75.80, 74.54),
-        0.4: (81.50, 79.88, 69.62, 52.69),
-        0.8: (81.89, 79.82, 53.39, 29.26),
-    },
-    "top_k": {
-        0.001: (78.11, 77.18, 76.42, 74.55),
-        0.005: (81.10, 80.76, 78.76, 76.90),
-        0.01: (81.62, 80.76, 78.44, 75.77),
-        0.1: (82.04, 80.49, 75.04, 67.79),
-        0.8: (81.71, 80.16, 56.02, 28.55),
-    },
-}
-"""Tables IV and V: by compression ratio, for each of ``NOISES``."""
-
 PLAN = (
     *(("dp-fedavg", 1), ("rand_k-0.8@2.5", 1), ("rand_k-0.8@2", 1)),
     *(("dp-fedavg", 2), ("dp-fedavg", 3), ("rand_k-0.4", 1), ("rand_k-0.4@2.5", 1)),
@@ -421,11 +381,6 @@ def begun() -> Iterator[Setting]:
         yield setting_of(label, int(seed), ROUNDS, model, inputs.replace("_", " "))
 
 
-def key(one: dict[str, Any]) -> tuple[str, str, str, int]:
-    """Return what tells runs apart, in the order of the results."""
-    return one["model"], one["inputs"], one["run"], one["seed"]
-
-
 def collect() -> None:
     """Put the runs that have progress, finished or not, among the results that are there."""
     target = HERE / "results" / "fed_smp.json"
@@ -442,69 +397,7 @@ def collect() -> None:
     lines = ",\n".join(json.dumps(one) for one in runs)
     temporary.write_text(f"{head}\n{lines}\n]}}\n")
     os.replace(temporary, target)
-    for model in MODELS:
-        put("fed_smp.md", model, shown(runs, model))
-    for method, number in (("rand_k", "IV"), ("top_k", "V")):
-        put("fed_smp.md", f"table {number}", by_noise(runs, method))
-
-
-def shown(runs: list[dict[str, Any]], model: str) -> str:
-    """Return the table of one network's runs for the page."""
-    head = [
-        "run",
-        "seed",
-        "rounds",
-        "best accuracy",
-        "last",
-        "paper",
-        "MB, paper's count",
-        "MB sent",
-    ]
-    rows = []
-    for one in (one for one in runs if one["model"] == model and "@" not in one["run"]):
-        done = f"{one['rounds_done']} of {one['rounds_planned']}"
-        known = list(one["accuracy_by_round"].values()) or [math.nan]
-        paper = PAPER.get(one["run"]) if model == "cnn" else None
-        epsilon = one["epsilon"]
-        sizes = (one["paper_mb_of_a_client"], one["upload_mb_of_a_client"])
-        rows.append(
-            [
-                one["run"],
-                str(one["seed"]),
-                done if one["finished"] else f"{done}, **not finished**",
-                f"{100 * max(known):.2f} %",
-                f"{100 * known[-1]:.2f} %",
-                "" if paper is None else f"{paper[0]:.2f} %",
-                *(f"{size:.3f}" for size in sizes),
-                "none" if epsilon is None else certified(epsilon["aggregate"]["zero_out"]),
-                "none" if epsilon is None else certified(epsilon["server"]["zero_out"]),
-            ]
-        )
-    return table([*head, "epsilon, sums seen", "epsilon, server"], rows)
-
-
-def by_noise(runs: list[dict[str, Any]], method: str) -> str:
-    """Return Table IV or V: best accuracies of both networks and the paper's."""
-    known = {
-        (one["model"], one["run"]): f"{100 * one['best_accuracy']:.1f}"
-        for one in runs
-        if one["finished"] and one["seed"] == 1
-    }
-    paper = PAPER_BY_NOISE[method]
-    rows = []
-    for at, (noise, epsilon) in enumerate(NOISES.items()):
-        row = [f"{noise:g} ({epsilon})"]
-        for ratio in paper:
-            own = setting_of(f"{method}-{ratio:g}@{noise:g}", 1, ROUNDS).label
-            pair = [known.get((model, own), "-") for model in MODELS]
-            row.append(" / ".join([*pair, f"{paper[ratio][at]:.1f}"]))
-        rows.append(row)
-    return table(["noise multiplier (epsilon as printed)", *map("{:g}".format, paper)], rows)
-
-
-def certified(epsilon: float) -> str:
-    """Return an epsilon rounded up."""
-    return f"{math.ceil(epsilon * 1e4) / 1e4:.4f}"
+    pages(runs)
 
 
 def check() -> int:
