@@ -7,7 +7,8 @@ Multinomial logistic regression, or a small network with two hidden layers for F
 flat prior, ten clients of 6,000 images each. Runs have fixed seeds and are therefore not private;
 the epsilons of the private parts are those of the same runs with the system's randomness. Step
 sizes are tuned on the test set, as in the papers, for each score: they are halved and doubled until
-the best lies inside the grid, and a best at the grid's edge is refused. Results go to
+the best lies inside the grid, and a best at the grid's edge is refused. The calibration error is
+that of the best Brier score: by itself it is best of predictions that know nothing. Results go to
 benchmarks/papers/results/ after every cell, and cells that are there are not run again; --page only
 writes their tables; --check runs the smallest cell of each part again and compares.
 """
@@ -140,12 +141,13 @@ def tuned(group, score, kind="all"):
 
     A step size with which the chain diverged is one of the grid's, and the worst.
     """
+    by = "brier" if score == "ece" else score
     sign = -1.0 if score == "accuracy" else 1.0
     sizes = sorted(cell["step_size"] for cell in group)
     alive = [cell for cell in group if last(cell, kind)]
     if not alive:
         return None, sizes[0], "low"
-    best = min(alive, key=lambda cell: sign * last(cell, kind)[score])
+    best = min(alive, key=lambda cell: sign * last(cell, kind)[by])
     value, size = last(best, kind)[score], best["step_size"]
     edge = {sizes[-1]: "high", sizes[0]: "low"}.get(size)
     return value, size, edge
