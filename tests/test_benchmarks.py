@@ -60,3 +60,44 @@ def test_smoothly_below_on_the_peers_side(checks):
     """A claim that is true is not refuted."""
     exact = checks.gaussian_delta(2.0, 0.75)
     assert checks.event_delta(1.0, 4.0, 9, 2.0, 20_000) <= exact
+
+
+@pytest.fixture
+def drawn(monkeypatch):
+    monkeypatch.syspath_prepend(str(BENCHMARKS / "papers"))
+    import drawn
+
+    return drawn
+
+
+def test_a_drawn_cell_that_differs_is_told(drawn, capsys):
+    assert drawn.redrawn({"I": {"one": lambda: True}, "II": {}})
+    assert not drawn.redrawn({"I": {"one": lambda: True}, "II": {"two": lambda: False}})
+    assert "II, two: DIFFERENT" in capsys.readouterr().out
+
+
+def test_the_same_cells_are_drawn_again(drawn, monkeypatch, capsys):
+    cells = {str(number): lambda: True for number in range(1000)}
+    found = []
+    for number in (7, 7, 8):
+        monkeypatch.setenv("REPRO_DRAW", str(number))
+        assert drawn.redrawn({"I": cells})
+        found.append(capsys.readouterr().out.partition(":")[0])
+    assert found[0] == found[1] != found[2]
+
+
+def test_a_cell_that_takes_too_long_is_neither(drawn, capsys):
+    def endless():
+        while True:
+            pass
+
+    assert drawn.redrawn({"I": {"long": endless}}, seconds=0.05)
+    assert "neither confirmed nor refuted" in capsys.readouterr().out
+
+
+def test_nearness_goes_through_whole_results(drawn):
+    kept = {"a": [1.0, {"b": 2.0}], "c": None}
+    assert drawn.near({"a": [1.0 + 1e-9, {"b": 2.0}], "c": None}, kept)
+    assert not drawn.near({"a": [1.0, {"b": 2.001}], "c": None}, kept)
+    assert not drawn.near({"a": [1.0], "c": None}, kept)
+    assert not drawn.near({"a": [1.0, {"b": 2.0}]}, kept)

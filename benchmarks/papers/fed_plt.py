@@ -27,6 +27,7 @@ from typing import Any
 import numpy as np
 import torch
 from competitors import FedLin, FedPD, FiveGcs, Led, Problem, State, Tamuna
+from drawn import near, redrawn
 from torch import Tensor
 
 import fedprivacy as fp
@@ -556,17 +557,37 @@ def accounts(variance: float, penalty: float) -> list[dict]:
     return rows
 
 
+def again(tables: "Tables", key: str) -> bool:
+    """Return whether a cell, at the parameters that were found for it, has its speed again."""
+    name, kind, size, active = key.rsplit(", ", 3)
+    dimension, taking_part = int(size.removeprefix("n = ")), int(active.split()[0])
+    part = None if taking_part == AGENTS else taking_part
+    kept = tables.cells[key]
+    make, ranges = searches(kind, part)[name]
+    sweep = part is not None or "accelerated" in name
+    problem = tables.problem(kind, dimension, sweep=sweep)
+    rounds = speed(make(**{each: kept["parameters"][each] for each in ranges}), problem).rounds
+    found = rounds[rounds.isfinite()]
+    return len(found) == kept["converged"] and near(float(found.mean()), kept["rounds"], 1e-2)
+
+
 NAMES = ("II", "III", "IV", "V", "VI", "VII", "VIII", "IX")
 
 
 def check() -> None:
-    """Rerun the smallest cell, ten runs of Fed-PLT and FedLin and one account, and compare."""
+    """Rerun the smallest cell, ten runs of Fed-PLT and FedLin and one account, and drawn ones."""
     kept = json.loads(RESULTS.read_text())["check"]
     fresh = smallest()
     for name, value in kept.items():
         if not math.isclose(fresh[name], value, rel_tol=1e-6):
             raise SystemExit(f"{name}: {fresh[name]!r}, recorded was {value!r}")
     print(f"the same as recorded: {fresh}")
+    tables = Tables(RUNS)
+    keys = [key for key in tables.cells if " n = " in key]
+    sizes = {f"n = {n}": [key for key in keys if f"n = {n}," in key] for n in (5, 100)}
+    cells = {name: {key: partial(again, tables, key) for key in own} for name, own in sizes.items()}
+    if not redrawn(cells):
+        raise SystemExit("a drawn cell differs")
 
 
 def smallest() -> dict[str, float]:
