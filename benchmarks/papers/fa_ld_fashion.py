@@ -1,7 +1,8 @@
 """Figures 3 and 4 of FA-LD and 3 to 5 of FA-HMC on Fashion-MNIST, shorter; then with epsilon.
 
-Usage: fa_ld_fashion.py [--part PART] [--check] [--page] [--data-dir FOLDER]; PART is fa_ld, fa_hmc,
-network, private, private_hmc, private_network or all.
+Usage: fa_ld_fashion.py [--part PART] [--check] [--page] [--dataset NAME --data-dir FOLDER]; PART is
+fa_ld, fa_hmc, network, private, private_hmc, private_network or all. NAME is mnist or kmnist where
+one has the files, or cifar2, airplanes against automobiles of CIFAR-10: results go to other files.
 
 Multinomial logistic regression, or a small network with two hidden layers for Figure 5 of FA-HMC; a
 flat prior, ten clients of 6,000 images each. Runs have fixed seeds and are therefore not private;
@@ -33,10 +34,12 @@ from fedprivacy import training
 from fedprivacy.errors import Diverged
 
 RESULTS = Path(__file__).parent / "results"
-MODEL = training.SoftmaxRegression(784, 10)
+DATASETS = ("fashion-mnist", "mnist", "kmnist", "cifar2")
 EVERY = 10
 TOLERANCE = 2e-3
 DELTA = 1e-5
+SUFFIX = ["fashion"]
+"""What files of results end in, as the command line has it."""
 SCORES = ("accuracy", "brier", "ece", "nll")
 MOST_SIZES = 12
 """Step sizes of one setting after which a best at the edge is refused."""
@@ -94,9 +97,28 @@ PRIVATE_NETWORK = {
 }
 
 
-def data(folder):
-    """Return ten clients of 6,000 images."""
-    return training.fashion_mnist(folder, clients=10, public=0)
+def data(name, folder):
+    """Return ten clients of as many images each, 6,000 of Fashion-MNIST."""
+    if name == "cifar2":
+        return first_classes(training.load_named("cifar10", folder, clients=10), 2)
+    return training.load_named(name, folder, clients=10)
+
+
+def first_classes(records, count):
+    """Return the records of the first classes, shared evenly."""
+    train, test = records.labels < count, records.test_labels < count
+    return training.federate(
+        f"{records.name}, {count} classes",
+        (records.features[train], records.labels[train]),
+        (records.test_features[test], records.test_labels[test]),
+        clients=records.population,
+        num_classes=count,
+    )
+
+
+def softmax(records):
+    """Return the model of the logistic parts."""
+    return training.SoftmaxRegression(records.features[0].numel(), records.num_classes)
 
 
 def curve(loop, rounds, every, warmup=0):
@@ -163,6 +185,11 @@ def wanted(group):
     return [size for edge, size in beyond.items() if edge in at and len(sizes) < MOST_SIZES]
 
 
+def share_of(posterior, batch):
+    """Return which share of a client's records a batch is."""
+    return batch / max(map(len, posterior.data.clients))
+
+
 def langevin(posterior, local_steps, step_size, setting, **options):
     """Return the loop of a cell of FA-LD."""
     return training.LangevinSampling(
@@ -170,7 +197,7 @@ def langevin(posterior, local_steps, step_size, setting, **options):
         step_size=step_size,
         local_steps=local_steps,
         temperature=setting["temperature"],
-        batch_fraction=setting["batch"] / 6000,
+        batch_fraction=share_of(posterior, setting["batch"]),
         seed=0,
         **options,
     )
@@ -178,7 +205,7 @@ def langevin(posterior, local_steps, step_size, setting, **options):
 
 def fa_ld_groups(records):
     """Yield what FA-LD's figures tune: facts, and the loop with a step size; smallest first."""
-    posterior = training.Posterior(model=MODEL, data=records, prior_precision=0.0)
+    posterior = training.Posterior(model=softmax(records), data=records, prior_precision=0.0)
     for steps in FA_LD["local_steps"]:
         yield {"local_steps": steps}, partial(langevin_at, posterior, steps, FA_LD)
 
@@ -190,7 +217,7 @@ def langevin_at(posterior, local_steps, setting, step_size):
 
 def fa_hmc_groups(records):
     """Yield FA-HMC's figures: leapfrog steps at fixed iterations, then vice versa."""
-    posterior = training.Posterior(model=MODEL, data=records, prior_precision=0.0)
+    posterior = training.Posterior(model=softmax(records), data=records, prior_precision=0.0)
     first, second = FA_HMC["leapfrog"], FA_HMC["local"]
     pairs = [(k, first["iterations"]) for k in first["leapfrog_steps"]]
     pairs += [(second["leapfrog_steps"], t) for t in second["iterations"]]
@@ -212,7 +239,7 @@ def hamiltonian(posterior, pair, step_size, setting, **options):
         step_size=step_size,
         leapfrog_steps=leapfrog,
         iterations=iterations,
-        batch_fraction=setting["batch"] / 6000,
+        batch_fraction=share_of(posterior, setting["batch"]),
         seed=0,
         **options,
     )
@@ -223,7 +250,8 @@ def hamiltonian(posterior, pair, step_size, setting, **options):
 def network(records, setting, clip_norm=None):
     """Return a network's posterior and the options that start chains at its first parameters."""
     torch.manual_seed(0)
-    model = training.classifier(training.mlp(784, 10, hidden=setting["hidden"]))
+    shape = (records.features[0].numel(), records.num_classes)
+    model = training.classifier(training.mlp(*shape, hidden=setting["hidden"]))
     posterior = training.Posterior(
         model=model, data=records, prior_precision=0.0, clip_norm=clip_norm
     )
@@ -259,7 +287,7 @@ def private_network_cells(records):
 def private_cells(records):
     """Yield private cells: clipped gradients, all noise private, every round accounted."""
     posterior = training.Posterior(
-        model=MODEL, data=records, prior_precision=0.0, clip_norm=PRIVATE["clip_norm"]
+        model=softmax(records), data=records, prior_precision=0.0, clip_norm=PRIVATE["clip_norm"]
     )
     for steps, step_size in PRIVATE["cells"]:
         loop = langevin(posterior, steps, step_size, PRIVATE, correlation=PRIVATE["correlation"])
@@ -270,7 +298,7 @@ def private_hmc_cells(records):
     """Yield private cells of FA-HMC: momentum counts at one leapfrog step, else gradient noise."""
     setting = PRIVATE_HMC
     posterior = training.Posterior(
-        model=MODEL, data=records, prior_precision=0.0, clip_norm=setting["clip_norm"]
+        model=softmax(records), data=records, prior_precision=0.0, clip_norm=setting["clip_norm"]
     )
     for leapfrog, iterations, noise in setting["cells"]:
         loop = training.HamiltonianSampling(
@@ -280,7 +308,7 @@ def private_hmc_cells(records):
             iterations=iterations,
             correlation=setting["correlation"],
             gradient_noise_multiplier=noise,
-            batch_fraction=setting["batch"] / 6000,
+            batch_fraction=share_of(posterior, setting["batch"]),
             seed=0,
         )
         yield (
@@ -326,14 +354,14 @@ def run_cell(part, facts, loop):
 
 def known_cells(part):
     """Return the cells that are written down, if they are of this setting."""
-    path = RESULTS / f"{part}_fashion.json"
+    path = RESULTS / f"{part}_{SUFFIX[0]}.json"
     content = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
     return content["cells"] if content.get("setting") == PARTS[part][1] else []
 
 
 def write(part, cells):
     """Write a part's results, all or nothing."""
-    path = RESULTS / f"{part}_fashion.json"
+    path = RESULTS / f"{part}_{SUFFIX[0]}.json"
     temporary = path.with_suffix(".tmp")
     content = {"setting": PARTS[part][1], "cells": cells}
     temporary.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
@@ -452,18 +480,21 @@ def main():
     asked.add_argument("--part", choices=[*PARTS, "all"], default="all")
     asked.add_argument("--check", action="store_true")
     asked.add_argument("--page", action="store_true", help="only write the tables")
+    asked.add_argument("--dataset", choices=DATASETS, default="fashion-mnist")
     asked.add_argument("--data-dir")
     options = asked.parse_args()
     torch.set_num_threads(1)
     if options.page:
         sys.exit(told(pages()))
-    records = data(options.data_dir)
+    records = data(options.dataset, options.data_dir)
+    SUFFIX[0] = "fashion" if options.dataset == "fashion-mnist" else options.dataset
     parts = PARTS if options.part == "all" else [options.part]
     if options.check:
         sys.exit(not all([check(part, records) for part in parts]))
     for part in parts:
         (tune if part in TUNED else run)(part, records)
-    sys.exit(told(pages()))
+    if SUFFIX[0] == "fashion":
+        sys.exit(told(pages()))
 
 
 def told(refused):

@@ -10,7 +10,9 @@ fedavg-top_k-P and fedavg-rand_k-P without noise; top_k's mask comes from ten ep
 images, top_k_steps-P's from ten steps; top_k-P@S and rand_k-P@S have the noise multiplier S, not
 1.4. ``--inputs standardised`` takes images less the mean and by the standard deviation of
 ``INPUTS`` instead of in [0, 1]. ``--model 2nn`` takes a network of 199,210 parameters instead of
-the paper's, everything else alike: thirty times faster, not the paper's.
+the paper's, everything else alike: thirty times faster, not the paper's. ``--dataset mnist |
+kmnist | svhn | shakespeare --data-dir FOLDER`` runs the paper's settings for other data, where the
+files are at hand, and --collect with the same writes ``results/fed_smp_DATASET.json``.
 
 A run ends at the first update that is not finite: without a guard the average would be NaN from
 there on, and its best accuracy is what came before. (The library leaves such an update out of the
@@ -31,8 +33,8 @@ import sys
 import tempfile
 import traceback
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
-from functools import partial
+from dataclasses import dataclass, field, replace
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -48,16 +50,18 @@ from fedprivacy.training import (
     RoundInfo,
     State,
     cnn,
-    fashion_mnist,
+    colour_cnn,
+    load_named,
+    lstm,
     mlp,
     train,
 )
 from fedprivacy.training.checkpoint import Checkpoint
+from fedprivacy.training.models import ModelFactory
 from fedprivacy.training.upload import upload_size
 
 HERE = Path(__file__).parent
-CLIENTS, COHORT, ROUNDS, CLIP = 6000, 100, 180, 1.0
-DELTA = CLIENTS**-1.1
+ROUNDS = 180
 EVERY, EARLY = 5, 40
 """Rounds between two evaluations, one of which costs a quarter of a round, and up to which round
 inputs that may overflow are evaluated after each."""
@@ -72,7 +76,7 @@ INPUTS = {
 """Mean and standard deviation that pixels in [0, 1] are scaled with: Fashion-MNIST's own, and
 MNIST's, which many a script has. Public constants, not computed from the clients' images."""
 
-MODELS = {"cnn": cnn(), "2nn": mlp(784, 10, hidden=(200, 200))}
+MODELS = {"cnn": "the paper's for the data", "2nn": "two hidden layers of 200, 28 x 28 images"}
 METHODS = (
     "fedavg",
     "dp-fedavg",
@@ -103,6 +107,65 @@ PLAN = (
 
 
 @dataclass(frozen=True, kw_only=True)
+class Task:
+    """The paper's settings for a data set, section 6.2; ``rounds`` as in its 6.3."""
+
+    model: ModelFactory = field(default_factory=cnn)
+    clients: int = 6000
+    cohort: int = 100
+    rounds: int = ROUNDS
+    public: int = 1000
+    local_steps: int | None = 10
+    local_epochs: int = 10
+    batch_size: int = 10
+    learning_rate: float = 0.125
+    decay: float = 0.99
+    momentum: float = 0.5
+    clip_norm: float = 1.0
+    noise: float = NOISE
+
+
+TASKS = {
+    "fashion-mnist": Task(),
+    "mnist": Task(),
+    "kmnist": Task(),
+    "svhn": Task(
+        model=colour_cnn(),
+        public=2000,
+        local_steps=None,
+        local_epochs=5,
+        batch_size=50,
+        learning_rate=0.05,
+        momentum=0.8,
+        clip_norm=0.4,
+    ),
+    "shakespeare": Task(
+        model=lstm(80),
+        clients=0,
+        cohort=10,
+        rounds=1000,
+        local_steps=None,
+        local_epochs=1,
+        batch_size=4,
+        learning_rate=1.0,
+        decay=0.99 ** (1 / 50),
+        momentum=0.9,
+        clip_norm=0.4,
+        noise=0.3,
+    ),
+}
+"""Of Shakespeare the files say how many clients there are; the paper's rate falls by .99 every
+fifty rounds, here as much in fifty equal parts."""
+
+
+@cache
+def loaded(dataset: str, data_dir: str | None, public: int, seed: int) -> FederatedData:
+    """Return a data set among its task's clients."""
+    clients = max(TASKS[dataset].clients, 1)
+    return load_named(dataset, data_dir, clients=clients, public=public, seed=seed)
+
+
+@dataclass(frozen=True, kw_only=True)
 class Setting:
     """One run: a method, its compression ratio, and on which network."""
 
@@ -113,18 +176,35 @@ class Setting:
     model: str = "cnn"
     noise: float = NOISE
     inputs: str = "unit"
+    dataset: str = "fashion-mnist"
+    data_dir: str | None = None
+
+    @property
+    def task(self) -> Task:
+        """The paper's settings for its data."""
+        return TASKS[self.dataset]
+
+    @property
+    def population(self) -> int:
+        """How many clients there are."""
+        return self.task.clients or self.data().population
+
+    @property
+    def delta(self) -> float:
+        """The paper's."""
+        return float(self.population**-1.1)
 
     @property
     def label(self) -> str:
         """Its name in Table I, with the noise multiplier where that is not Table I's."""
         name = self.method if self.ratio == 1.0 else f"{self.method}-{self.ratio:g}"
-        return name if self.noise == NOISE else f"{name}@{self.noise:g}"
+        return name if self.noise == self.task.noise else f"{name}@{self.noise:g}"
 
     @property
     def folder(self) -> Path:
         """Where it keeps its progress."""
         parts = (self.model, self.inputs.replace(" ", "_"), self.label)
-        return HERE / "progress" / f"fed_smp-{':'.join(parts)}-seed{self.seed}"
+        return HERE / "progress" / f"{prefix(self.dataset)}{':'.join(parts)}-seed{self.seed}"
 
     @property
     def kept(self) -> int:
@@ -132,9 +212,9 @@ class Setting:
         return round(self.ratio * self.loop().flat.dimension)
 
     def data(self) -> FederatedData:
-        """Return 60,000 images among 6,000 clients; for top_k 1,000 of them are public."""
-        public = 1000 if "top_k" in self.method else 0
-        return scaled(fashion_mnist(clients=CLIENTS, public=public, seed=self.seed), self.inputs)
+        """Return the records among the clients; for top_k some of them are public."""
+        public = self.task.public if "top_k" in self.method else 0
+        return scaled(loaded(self.dataset, self.data_dir, public, self.seed), self.inputs)
 
     def looks_at(self, number: int) -> bool:
         """Return whether the test set is looked at after a round."""
@@ -148,16 +228,18 @@ class Setting:
         top_k's mask the server takes "the same local update period", in the paper's text ten
         epochs: of its public images. top_k_steps takes ten steps instead, as in its Algorithm 2.
         """
-        epochs = "top_k" in self.method and not self.method.endswith("_steps")
+        task = self.task
+        passes = "top_k" in self.method and not self.method.endswith("_steps")
+        passes = passes or task.local_steps is None
         plain = FederatedAveraging(
-            model=MODELS[self.model],
-            scheme=fp.FixedSize(COHORT, population=CLIENTS),
-            local_steps=None if epochs else 10,
-            local_epochs=10 if epochs else None,
-            batch_size=10,
-            learning_rate=0.125,
-            learning_rate_decay=0.99,
-            momentum=0.5,
+            model=task.model if self.model == "cnn" else mlp(784, 10, hidden=(200, 200)),
+            scheme=fp.FixedSize(task.cohort, population=self.population),
+            local_steps=None if passes else task.local_steps,
+            local_epochs=task.local_epochs if passes else None,
+            batch_size=task.batch_size,
+            learning_rate=task.learning_rate,
+            learning_rate_decay=task.decay,
+            momentum=task.momentum,
             seed=self.seed,
         )
         if self.method == "fedavg":
@@ -172,10 +254,10 @@ class Setting:
             return replace(plain, sparsification=travels)
         perturbation = fp.SparsifiedPerturbation(
             noise_multiplier=self.noise,
-            clip_norm=CLIP,
+            clip_norm=task.clip_norm,
             kept=travels.kept,
             dimension=dimension,
-            cohort=COHORT,
+            cohort=task.cohort,
             sparsifier=travels.sparsifier,
         )
         return replace(plain, perturbation=perturbation)
@@ -190,8 +272,20 @@ def scaled(data: FederatedData, inputs: str) -> FederatedData:
     return data if inputs == "unit" else replace(data, **changed)
 
 
+def prefix(dataset: str) -> str:
+    """Return how folders of progress and files of results begin."""
+    return "fed_smp-" if dataset == "fashion-mnist" else f"fed_smp_{dataset}-"
+
+
 def setting_of(
-    label: str, seed: int, rounds: int, model: str = "cnn", inputs: str = "unit"
+    label: str,
+    seed: int,
+    rounds: int,
+    model: str = "cnn",
+    inputs: str = "unit",
+    *,
+    dataset: str = "fashion-mnist",
+    data_dir: str | None = None,
 ) -> Setting:
     """Return the setting that a label such as "top_k-0.005" names."""
     name, _, noise = label.partition("@")
@@ -207,8 +301,10 @@ def setting_of(
         seed=seed,
         rounds=rounds,
         model=model,
-        noise=float(noise or NOISE),
+        noise=float(noise or TASKS[dataset].noise),
         inputs=inputs,
+        dataset=dataset,
+        data_dir=data_dir,
     )
 
 
@@ -303,12 +399,12 @@ def lines(path: Path) -> dict[int, dict[str, Any]]:
     return {line["round"]: line for line in known}
 
 
-def epsilons(path: Path) -> dict[str, dict[str, float]]:
+def epsilons(path: Path, delta: float) -> dict[str, dict[str, float]]:
     """Return the certified epsilon of a ledger, by observer and adjacency."""
     cells = {"aggregate": ("zero_out", "add_remove", "replace_one"), "server": ("zero_out",)}
     return {
         observer: {
-            kind: fp.account(path, delta=DELTA, adjacency=kind, observer=observer).upper
+            kind: fp.account(path, delta=delta, adjacency=kind, observer=observer).upper
             for kind in kinds
         }
         for observer, kinds in cells.items()
@@ -324,6 +420,7 @@ def record(setting: Setting) -> dict[str, Any]:
     path, last = setting.folder / "run.ledger", max(rounds, default=0)
     answered = sum(line["arrived"] + line["refused"] for line in rounds.values())
     mean, std = INPUTS[setting.inputs]
+    share = setting.task.cohort / setting.population
     return {
         "run": setting.label,
         "model": setting.model,
@@ -340,12 +437,12 @@ def record(setting: Setting) -> dict[str, Any]:
         "accuracy_by_round": accuracy,
         "training_loss": rounds[last].get("training_loss") if rounds else None,
         "kept": setting.kept,
-        "paper_mb_of_a_client": 4 * setting.kept * len(rounds) * COHORT / CLIENTS / 1e6,
-        "upload_mb_of_a_client": answered * upload_size(setting.kept) / CLIENTS / 1e6,
+        "paper_mb_of_a_client": 4e-6 * setting.kept * len(rounds) * share,
+        "upload_mb_of_a_client": answered * upload_size(setting.kept) / setting.population / 1e6,
         "refused": sum(line["refused"] for line in rounds.values()),
-        "epsilon": epsilons(path) if path.exists() else None,
+        "epsilon": epsilons(path, setting.delta) if path.exists() else None,
         "ledger_rounds": fp.Ledger.open(path).spent_rounds if path.exists() else None,
-        "delta": DELTA if path.exists() else None,
+        "delta": setting.delta if path.exists() else None,
     }
 
 
@@ -358,7 +455,7 @@ def kept_ledger(setting: Setting) -> Path:
 def keep_ledger(setting: Setting) -> None:
     """Compress the ledger of a finished run of the paper's network."""
     path, target = setting.folder / "run.ledger", kept_ledger(setting)
-    if setting.model == "cnn" and path.exists():
+    if setting.dataset == "fashion-mnist" and setting.model == "cnn" and path.exists():
         target.parent.mkdir(exist_ok=True)
         target.write_bytes(gzip.compress(path.read_bytes(), mtime=0))
 
@@ -369,25 +466,27 @@ def recounted(one: dict[str, Any]) -> float:
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "run.ledger"
         path.write_bytes(gzip.decompress(kept_ledger(setting).read_bytes()))
-        again = epsilons(path)
+        again = epsilons(path, setting.delta)
     said = [value for kinds in one["epsilon"].values() for value in kinds.values()]
     found = [value for kinds in again.values() for value in kinds.values()]
     return max(abs(a - b) for a, b in zip(said, found, strict=True))
 
 
-def begun() -> Iterator[Setting]:
+def begun(dataset: str, data_dir: str | None) -> Iterator[Setting]:
     """Yield every run that has progress."""
-    for folder in sorted((HERE / "progress").glob("fed_smp-*:*-seed*")):
-        name, _, seed = folder.name.removeprefix("fed_smp-").rpartition("-seed")
+    for folder in sorted((HERE / "progress").glob(f"{prefix(dataset)}*:*-seed*")):
+        name, _, seed = folder.name.removeprefix(prefix(dataset)).rpartition("-seed")
         model, inputs, label = name.split(":")
-        yield setting_of(label, int(seed), ROUNDS, model, inputs.replace("_", " "))
+        facts = (label, int(seed), TASKS[dataset].rounds, model, inputs.replace("_", " "))
+        yield setting_of(*facts, dataset=dataset, data_dir=data_dir)
 
 
-def collect() -> None:
+def collect(dataset: str, data_dir: str | None) -> None:
     """Put the runs that have progress, finished or not, among the results that are there."""
-    target = HERE / "results" / "fed_smp.json"
-    known = {key(one): one for one in json.loads(target.read_text())["runs"]}
-    for setting in begun():
+    target = HERE / "results" / f"{prefix(dataset).rstrip('-')}.json"
+    there = json.loads(target.read_text())["runs"] if target.exists() else []
+    known = {key(one): one for one in there}
+    for setting in begun(dataset, data_dir):
         found = record(setting)
         if found["rounds_done"]:
             known[key(found)] = found
@@ -399,7 +498,8 @@ def collect() -> None:
     lines = ",\n".join(json.dumps(one) for one in runs)
     temporary.write_text(f"{head}\n{lines}\n]}}\n")
     os.replace(temporary, target)
-    pages(runs)
+    if dataset == "fashion-mnist":
+        pages(runs)
 
 
 def rerun(wanted: dict[str, Any], rounds: int) -> float:
@@ -446,27 +546,29 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--run", help="fedavg, dp-fedavg, top_k-P or rand_k-P, and @S")
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--rounds", type=int, default=ROUNDS)
+    parser.add_argument("--rounds", type=int, help="the paper's, unless said otherwise")
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--model", choices=list(MODELS), default="cnn")
     parser.add_argument("--inputs", choices=list(INPUTS), default="unit")
     parser.add_argument("--guard", action="store_true", help="go on past a non-finite update")
     parser.add_argument("--plan", action="store_true", help="work through PLAN, standardised")
+    parser.add_argument("--dataset", choices=list(TASKS), default="fashion-mnist")
+    parser.add_argument("--data-dir", help="where its files are")
     parser.add_argument("--collect", action="store_true")
     parser.add_argument("--check", action="store_true")
     options = parser.parse_args()
     torch.set_num_threads(options.threads)
     if options.check:
         sys.exit(check())
+    own = {"dataset": options.dataset, "data_dir": options.data_dir}
+    rounds = options.rounds or TASKS[options.dataset].rounds
     if options.run:
-        setting = setting_of(
-            options.run, options.seed, options.rounds, options.model, options.inputs
-        )
-        run(setting, guard=options.guard)
+        facts = (options.run, options.seed, rounds, options.model, options.inputs)
+        run(setting_of(*facts, **own), guard=options.guard)
     if options.plan:
-        work(options.rounds, "standardised")
+        work(rounds, "standardised")
     if options.collect:
-        collect()
+        collect(**own)
 
 
 if __name__ == "__main__":

@@ -13,10 +13,11 @@ from .chains import ChainState
 from .checkpoint import TrainingResult, load, save, train
 from .collect import Collected
 from .data import FederatedData, digits, federate, partition_by_label, partition_iid
+from .datasets import load_named
 from .fashion import fashion_mnist
 from .hamiltonian import HamiltonianSampling
 from .langevin import LangevinSampling
-from .models import cnn, logistic, mlp
+from .models import cnn, colour_cnn, logistic, lstm, mlp
 from .optimise import FlatModel, LocalSGD
 from .posterior import (
     GaussianPosterior,
@@ -68,6 +69,7 @@ __all__ = [
     "TrainingResult",
     "classifier",
     "cnn",
+    "colour_cnn",
     "diagnose",
     "digits",
     "fashion_mnist",
@@ -75,7 +77,9 @@ __all__ = [
     "fitted_w2",
     "gaussian_fit",
     "load",
+    "load_named",
     "logistic",
+    "lstm",
     "mlp",
     "pack",
     "partition_by_label",
