@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from scipy.io import loadmat
 from torch import Tensor
 
 from ..errors import integer, listed, refuse
@@ -111,8 +112,6 @@ def _svhn(folder: Path, way_out: str) -> tuple[Records, Records]:
 
 def _mat(path: Path, way_out: str) -> tuple[NDArray[Any], NDArray[Any]]:
     """Return images of shape (records, 3, 32, 32) and labels; a label of 10 is the digit 0."""
-    from scipy.io import loadmat
-
     try:
         content = loadmat(path, variable_names=["X", "y"])
     except FileNotFoundError:
