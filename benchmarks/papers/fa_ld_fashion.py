@@ -418,12 +418,17 @@ def compared(part, kind="all"):
 
 
 def every_cell(part):
-    """Return the table of every step size's scores."""
-    rows = []
+    """Return the table of every step size's scores, settings in the order of their first cells."""
+    groups = {}
     for cell in known_cells(part):
-        facts = [str(cell[name]) for name in LETTERS if name in cell]
-        scores = last(cell) or dict.fromkeys(SCORES, math.nan)
-        rows.append([*facts, f"{cell['step_size']:.3g}", *(f"{scores[s]:.4f}" for s in SCORES)])
+        facts = tuple(str(cell[name]) for name in LETTERS if name in cell)
+        groups.setdefault(facts, []).append(cell)
+    rows = []
+    for facts, group in groups.items():
+        for cell in sorted(group, key=lambda cell: cell["step_size"]):
+            scores = last(cell)
+            told = [f"{scores[s]:.4f}" if scores else "diverged" for s in SCORES]
+            rows.append([*facts, f"{cell['step_size']:.3g}", *told])
     names = [LETTERS[name] for name in LETTERS if name in known_cells(part)[0]]
     return markdown([*names, "step size", "accuracy", "Brier", "ECE", "NLL"], rows)
 
