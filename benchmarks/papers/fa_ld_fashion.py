@@ -363,7 +363,8 @@ def write(part, cells):
     """Write a part's results, all or nothing."""
     path = RESULTS / f"{part}_{SUFFIX[0]}.json"
     temporary = path.with_suffix(".tmp")
-    content = {"setting": PARTS[part][1], "cells": cells}
+    run = {"data": SUFFIX[0], "inputs": "unit", "seed": 0}
+    content = {"setting": PARTS[part][1], **run, "cells": cells}
     temporary.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
     os.replace(temporary, path)
 

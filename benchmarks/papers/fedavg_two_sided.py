@@ -278,6 +278,7 @@ def write(cells: list[dict[str, Any]]) -> None:
     versions = {"python": platform.python_version(), "torch": torch.__version__}
     settings = {
         "data": f"{OWN['name']}, 60,000 images among 100 workers",
+        "inputs": "unit",
         "local_rate": LOCAL_RATE,
     }
     head = json.dumps({"versions": versions, "settings": settings})[:-1]
