@@ -163,25 +163,39 @@ def span(values: Iterable[float]) -> str:
 
 def came_out(runs: list[dict[str, Any]]) -> str:
     """Return what the runs on the paper's network say, method by method."""
-    done = [one for one in runs if one["model"] == "cnn" and one["finished"]]
+    begun = [one for one in runs if one["model"] == "cnn" and one["best_accuracy"] is not None]
     told = []
-    for label in dict.fromkeys(one["run"] for one in done):
+    for label in dict.fromkeys(one["run"] for one in begun):
         said = []
         for inputs, name in (("standardised", "standardised"), ("unit", "in [0, 1]")):
-            own = [one for one in done if (one["inputs"], one["run"]) == (inputs, label)]
-            ended = [one["first_non_finite_round"] for one in own]
-            best = span([one["best_accuracy"] for one in own]) if own else ""
-            if own and None not in ended:
-                said.append(f"{name} ended in {joined(ended)} at best {best}")
-            elif own and not any(ended):
-                said.append(f"{name} never overflowed ({seeds(own)}), best {best}")
-            elif own:
-                alive = ended.count(None)
-                said.append(f"{name} {alive} of {len(own)} seeds never overflowed, best {best}")
+            own = [one for one in begun if (one["inputs"], one["run"]) == (inputs, label)]
+            said += [f"{name} {part}" for part in outcomes(own)]
         paper = printed(label.replace("_steps", ""))
         said += [] if paper is None else [f"paper {paper:.1f}"]
         told.append(f"- {label}: {'; '.join(said)}.")
     return "\n".join(told)
+
+
+def outcomes(own: list[dict[str, Any]]) -> list[str]:
+    """Return how runs of one kind, of several seeds, came out: ended, lasted or not yet done."""
+    ended = [one for one in own if one["first_non_finite_round"] is not None]
+    lasted = [one for one in own if one not in ended and one["finished"]]
+    going = [one for one in own if one not in ended and not one["finished"]]
+    found = []
+    if ended:
+        rounds = joined([one["first_non_finite_round"] for one in ended])
+        found.append(f"ended in {rounds} at best {best_of(ended)}")
+    if lasted:
+        found.append(f"never overflowed ({seeds(lasted)}), best {best_of(lasted)}")
+    for one in going:
+        done = f"has not overflowed in {one['rounds_done']} rounds so far (seed {one['seed']})"
+        found.append(f"{done}, best {best_of([one])}")
+    return found
+
+
+def best_of(own: list[dict[str, Any]]) -> str:
+    """Return the best accuracies, per cent."""
+    return span([one["best_accuracy"] for one in own])
 
 
 def seeds(own: list[dict[str, Any]]) -> str:
