@@ -18,8 +18,9 @@ from ..systems.fed_plt.solvers import LocalSolver
 from .chains import ChainState
 from .checkpoint import TrainingResult, load, save, train
 from .data import FederatedData, digits, federate, partition_by_label, partition_iid
+from .datasets import load_named
 from .fashion import fashion_mnist
-from .models import cnn, logistic, mlp
+from .models import cnn, colour_cnn, logistic, lstm, mlp
 from .optimise import FlatModel, LocalSGD
 from .posterior import GaussianPosterior, Likelihood, Posterior, SoftmaxRegression, classifier
 from .predictive import Diagnostics, Scores, diagnose, fitted_w2, gaussian_fit, predictive, score
@@ -54,6 +55,7 @@ __all__ = [
     "TrainingResult",
     "classifier",
     "cnn",
+    "colour_cnn",
     "diagnose",
     "digits",
     "fashion_mnist",
@@ -61,7 +63,9 @@ __all__ = [
     "fitted_w2",
     "gaussian_fit",
     "load",
+    "load_named",
     "logistic",
+    "lstm",
     "mlp",
     "pack",
     "partition_by_label",
