@@ -272,7 +272,7 @@ def numbers(value: Any) -> np.ndarray:
 
 
 def same_kind(array: np.ndarray, value: Any) -> Any:
-    """Return doubles as what ``value`` is: a tensor of its type, an array of doubles, or a number."""
+    """Return doubles as what ``value`` is: tensor of its type, array or number."""
     if isinstance(value, np.ndarray):
         return array
     if hasattr(value, "detach"):
