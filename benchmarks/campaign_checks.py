@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 
 import campaign_ceilings
 import campaign_worlds as worlds
+import numpy as np
 from campaign_settings import Draw, Node, Setting, gaussian
 
 import fedprivacy as fp
@@ -226,7 +227,7 @@ class Checker:
             return None
         try:
             ends = within(_LIMIT, lambda: model.ends(epsilon))
-        except TimeUp:
+        except (TimeUp, np.linalg.LinAlgError):
             ends = None
         self.report.counts["models" if ends else "models without a sharp number"] += 1
         return ends
