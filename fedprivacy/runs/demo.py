@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from ..audit import report
-from ..audit.report import in_words
+from ..audit.words import guarantee
 from ..errors import refuse
 from .experiment import Experiment, TrainedRun
 from .jobs import TITLES
@@ -55,7 +55,7 @@ def _row(record: TrainedRun) -> dict[str, Any]:
         "accuracy": record.accuracy[-1],
         "upload_bytes": record.upload_bytes,
         "not_covered": dict(record.not_covered),
-        "epsilon": None if found is None else [found.bound.lower, found.bound.upper],
+        "epsilon": None if found is None or found.void else [found.bound.lower, found.bound.upper],
         "verdict": None if found is None else str(found.verdict),
     }
 
@@ -135,16 +135,18 @@ def table(outcome: DemoOutcome) -> None:
     rows = Table("method", "accuracy", "uploaded", "epsilon, certified", "verdict", box=None)
     for method, record in outcome.records.items():
         found = record.audit
-        interval = "no guarantee" if found is None else f"[{', '.join(found.bound.ends(5))}]"
+        interval = "no guarantee"
+        if found is not None and not found.void:
+            interval = f"[{', '.join(found.bound.ends(5))}]"
         rows.add_row(
             TITLES[method],
             f"{100 * record.accuracy[-1]:.1f} %",
             f"{(record.upload_bytes or 0) / 1e6:.2f} MB",
             interval.replace("[", r"\["),
-            "not private" if found is None else str(found.verdict),
+            "not private" if found is None else found.statement,
         )
     console.print(rows)
     private = [record.audit for record in outcome.records.values() if record.audit is not None]
     if private:
-        console.print("\n" + in_words(private[0].bound), markup=False)
+        console.print("\n" + guarantee(private[0]), markup=False)
     console.print(f"\nReport: {outcome.report}\nLedgers: {outcome.ledgers}", markup=False)

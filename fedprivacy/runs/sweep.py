@@ -17,6 +17,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from ..audit.repricing import run_of, spent
 from ..bound import Bound
 from ..errors import ParameterError, listed, refuse
 from ..ledger import Ledger
@@ -222,8 +223,9 @@ class Sweep:
         """
         ledgers = [Ledger.open(path) for path in sorted(self.folder.glob("*.ledger"))]
         facts: dict[str, Any] = {"adjacency": self._adjacency, "observer": self.observer}
-        upper = epsilon_of(_sequence(one.run() for one in ledgers), delta=self.delta, **facts)
-        known = [run for one in ledgers if (run := one.certain()) is not None]
+        runs = (run_of(one.rounds) for one in ledgers)
+        upper = epsilon_of(_sequence(runs), delta=self.delta, **facts)
+        known = [run for one in ledgers if (run := spent(one.rounds).certain) is not None]
         if not known:
             return replace(upper, lower=0.0, witness=None)
         lower = epsilon_of(_sequence(known), delta=self.delta, **facts)

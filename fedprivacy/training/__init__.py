@@ -19,8 +19,9 @@ except ImportError as error:
 from .chains import ChainState
 from .checkpoint import TrainingResult, load, save, train
 from .data import FederatedData, digits, federate, partition_by_label, partition_iid
+from .datasets import load_named
 from .fashion import fashion_mnist
-from .models import cnn, logistic, mlp
+from .models import cnn, colour_cnn, logistic, lstm, mlp
 from .optimise import FlatModel, LocalSGD
 from .posterior import GaussianPosterior, Likelihood, Posterior, SoftmaxRegression, classifier
 from .predictive import Diagnostics, Scores, diagnose, fitted_w2, gaussian_fit, predictive, score
@@ -91,6 +92,7 @@ __all__ = [
     "TrainingResult",
     "classifier",
     "cnn",
+    "colour_cnn",
     "diagnose",
     "digits",
     "fashion_mnist",
@@ -98,7 +100,9 @@ __all__ = [
     "fitted_w2",
     "gaussian_fit",
     "load",
+    "load_named",
     "logistic",
+    "lstm",
     "mlp",
     "pack",
     "partition_by_label",
