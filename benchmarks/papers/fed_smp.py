@@ -89,8 +89,8 @@ METHODS = (
 )
 PLAN = (
     *(("dp-fedavg", 1), ("rand_k-0.8@2.5", 1), ("rand_k-0.8@2", 1)),
-    *(("dp-fedavg", 2), ("dp-fedavg", 3), ("rand_k-0.4", 1), ("rand_k-0.4@2.5", 1)),
-    *(("top_k-0.8@2.5", 1), ("rand_k-0.8", 1), ("top_k-0.005", 1), ("top_k-0.8@2", 1)),
+    *(("dp-fedavg", 2), ("dp-fedavg", 3), ("rand_k-0.8", 1), ("rand_k-0.4", 1)),
+    *(("rand_k-0.4@2.5", 1), ("top_k-0.8@2.5", 1), ("top_k-0.005", 1), ("top_k-0.8@2", 1)),
     *((f"rand_k-0.8@{noise}", seed) for seed in (2, 3) for noise in ("2.5", "2")),
     *(("fedavg", 1), ("rand_k-0.4@2", 1), ("rand_k-0.1", 1), ("top_k-0.1", 1)),
     *((label, seed) for seed in (2, 3) for label in ("rand_k-0.4", "top_k-0.005")),

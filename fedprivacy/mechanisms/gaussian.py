@@ -86,7 +86,7 @@ class Gaussian(NoisySum):
         return frozenset({self.noise_multiplier})
 
     def contribution(self, update: Any, mask: Any = None) -> Any:
-        """Return an update clipped to ``clip_norm``, on the grid, same shape, in doubles.
+        """Return an update clipped to ``clip_norm``, on the grid, same shape.
 
         Args:
             update: flat array or tensor.

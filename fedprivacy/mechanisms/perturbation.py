@@ -40,7 +40,7 @@ class Perturbation(Mechanism):
         return room(self.clip_norm, self.grid)
 
     def gridded(self, update: Any) -> Any:
-        """Return an array or tensor clipped to ``clip_norm`` on the grid, in double precision.
+        """Return an array or tensor clipped to ``clip_norm`` on the grid; see ``on_grid``.
 
         Raises:
             ParameterError: an entry that is not finite.
@@ -82,7 +82,7 @@ class Perturbation(Mechanism):
             mask: the round's kept coordinates, shape (k,); None where all are kept.
 
         Returns:
-            Double precision, shape (d,) or (k,).
+            Shape (d,) or (k,), in a precision that holds the grid; sums are in double precision.
 
         Raises:
             ParameterError: a wrong shape, or an entry that is not finite, maybe once scaled.

@@ -61,6 +61,9 @@ WIDEST = 31
 _HUGE = 2.0**500
 """What has a larger norm is divided by it first: the factor that clips has all its digits then."""
 
+_SINGLE = 1e-30, 1e30
+"""Between these, factors, grids and clip norms leave single precision all of its digits."""
+
 STEP_GRID = 1.0 / (1 << 26)
 """Spacing of a sampler's step, in its stds: as fine as doubles decide it at full speed."""
 
@@ -133,7 +136,8 @@ def on_grid(value: Any, *, clip_norm: float, grid: float) -> Any:
         grid: the spacing, a power of two.
 
     Returns:
-        double precision, every entry a multiple of ``grid``.
+        double precision, every entry a multiple of ``grid``; a tensor of single precision stays one
+        where its numbers hold that: add it up in double precision.
 
     Raises:
         ParameterError: an entry is not finite, or a parameter breaks its rule.
@@ -147,12 +151,12 @@ def on_grid(value: Any, *, clip_norm: float, grid: float) -> Any:
     factor = min(1.0, clip_norm / size) if size else 1.0
     tries = ((_rint, 0.0), (_rint, 2.0**-20), (_trunc, (count + 8) * 2.0**-50))
     hopeless = factor < 1.0 and count / 12.0 > reach * reach * 2.0**-48
+    array = _single_or_double(array, factor / grid, clip_norm, grid)
     for round_, shrunk in tries[hopeless:]:
         points = round_(array * (factor * (1.0 - shrunk) / grid))
         if _within(points, reach):
             points *= grid
-            points += 0.0
-            return points
+            return points + 0.0 if isinstance(points, np.ndarray) else points
     raise ArithmeticError("rounding towards 0 raised a norm: the arithmetic is broken")
 
 
@@ -163,13 +167,26 @@ def _measured(value: Any) -> tuple[Any, float]:
         size = norm(array)
     else:
         size = norm(value)
-        array = value.detach().double()
+        array = value.detach()
     if not math.isfinite(size) and not is_finite(array):
         refuse("value", "a non-finite entry", "be finite", "leave this client's update out")
     if size > _HUGE:
         array = array / _HUGE
         size = norm(array)
     return array, size
+
+
+def _single_or_double(array: Any, factor: float, clip_norm: float, grid: float) -> Any:
+    """Return a tensor in double precision unless single is as good and it is of that.
+
+    What is rounded and checked are whole numbers, whose norm is looked at: how they came about does
+    not matter, if nothing overflows or loses its digits on the way back.
+    """
+    if isinstance(array, np.ndarray):
+        return array
+    low, high = _SINGLE
+    fits = low < factor < high and low < grid and clip_norm < high
+    return array if array.element_size() == 4 and fits else array.double()
 
 
 def _rint(points: Any) -> Any:
@@ -272,7 +289,7 @@ def numbers(value: Any) -> np.ndarray:
 
 
 def same_kind(array: np.ndarray, value: Any) -> Any:
-    """Return doubles as what ``value`` is: a tensor of its type, an array, or a number."""
+    """Return doubles as what ``value`` is: tensor of its type, array or number."""
     if isinstance(value, np.ndarray):
         return array
     if hasattr(value, "detach"):
@@ -310,11 +327,13 @@ def _doubles(name: str, value: Any) -> np.ndarray:
 def _within(points: Any, reach: float) -> bool:
     """Return whether the norm of whole numbers is at most ``reach``; True is certain.
 
-    A sum of n products in double is off by less than n 2^-52 of itself, in whatever order.
+    A sum of n products in double is off by less than n 2^-52 of itself, in whatever order, and the
+    norm of single precision, taken in double, by a root and a square more.
     """
     flat = points.reshape(-1)
-    squares = Fraction(float(flat.dot(flat)))
-    return squares * (1 + Fraction(len(flat) + 1, 2**51)) <= Fraction(reach) ** 2
+    doubles = isinstance(flat, np.ndarray) or flat.element_size() == 8
+    squares = Fraction(float(flat.dot(flat))) if doubles else Fraction(norm(flat)) ** 2
+    return squares * (1 + Fraction(len(flat) + 4, 2**51)) <= Fraction(reach) ** 2
 
 
 def _released(tail: Tail, total: Any, spread: float, grid: object, bits: Bits | None) -> np.ndarray:

@@ -423,7 +423,7 @@ class SparsifiedPerturbation(Perturbation):
             mask: the round's indices, shape (kept,); None where every coordinate is kept.
 
         Returns:
-            Shape (kept,), on the grid, norm at most ``clip_norm``, in double precision.
+            Shape (kept,), on the grid, norm at most ``clip_norm``.
 
         Raises:
             ParameterError: a wrong shape, or an entry that is not finite, maybe once scaled by d/k.

@@ -45,8 +45,8 @@ class Local(Protocol):
     def parts(self, points: Any) -> tuple[Any, Any]:
         """Return the (stochastic) gradient of each client's function in two parts, in doubles.
 
-        The first, a fresh array, depends on the client's data; the second on public numbers and the
-        points alone, None for nothing. What is noised is the first, before the second is added.
+        The first, a fresh array, depends on the client's data; the second is a public number, or
+        some, times the points, None for nothing. What is noised is the first alone.
         """
 
     def normal(self, generator: np.random.Generator) -> Any:
@@ -201,11 +201,11 @@ class GaussianLocal:
         return np.asarray(np.einsum(text, points, np.broadcast_to(basis, shape)))
 
     def parts(self, points: Array) -> tuple[Array, Array | None]:
-        """Return curvature times the distance from the client's centre."""
+        """Return curvature times the distance from the client's centre, in the two parts."""
         if self._turned_centres is None:
             return self._curvature * points, None
         own = np.broadcast_to(-self._curvature * self._turned_centres, points.shape).copy()
-        return own, self._curvature * points
+        return own, self._curvature
 
     def contracted(self, factor: Array) -> tuple[Array, Array | None]:
         """Return ``factor`` times the distance from the client's centre, in the two parts."""
@@ -521,8 +521,8 @@ class RecordsLocal:
     def _doubles(self, values: NDArray[Any]) -> Tensor:
         return torch.from_numpy(values).to(self._posterior.device, torch.float64)
 
-    def parts(self, points: Tensor) -> tuple[Tensor, Tensor]:
-        """Return gradients from batches drawn for this call, without replacement; the prior's.
+    def parts(self, points: Tensor) -> tuple[Tensor, float]:
+        """Return gradients from batches drawn for this call, without replacement; the prior.
 
         In double precision, like the points themselves until they are finished: a private sum
         that is rounded before noise is added moves by its rounding too.
@@ -535,7 +535,7 @@ class RecordsLocal:
             for at in range(0, len(flat), few)
         ]
         own = (torch.cat(parts) * self._scale).view_as(points)
-        return own, self._posterior.prior_precision * points
+        return own, self._posterior.prior_precision
 
     def _width(self, records: int) -> int:
         """Return how many numbers one seat needs."""

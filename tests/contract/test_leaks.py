@@ -461,13 +461,15 @@ def differing(one, other):
 
 CHANCE = {"ledger.nonce", "ledger.created", "ledger.check", "json.audit.recorded.created"}
 CHANCE |= {"checkpoint.ledger", "checkpoint.data", "notes.key"}
+CHANCE |= {"json.audit.source.sha256", "json.audit.audited"}
 """Differ between two runs on the same data: clock, nonce, key and what they go into."""
 
-CLOCK = {"ledger.created", "json.audit.recorded.created"}
+CLOCK = {"ledger.created", "json.audit.recorded.created", "json.audit.audited"}
 """Those that may be alike within a second."""
 
 RELEASED = ("model", "checkpoint.parameters", "checkpoint.positions", "checkpoint.draws")
 RELEASED += ("checkpoint.models", "checkpoint.auxiliary", "json.scores")
+RELEASED += ("ledger.mask",)  # of top-k, from the second round on
 MARKED = {"ledger.cohort", "ledger.arrived", "notes.sent", "json.not_covered.upload_bytes"}
 
 
@@ -497,6 +499,8 @@ def test_neighbours_differ_in_the_release_and_in_what_is_marked_alone(
     other = replayed(tmp_path / "other", capsys, monkeypatch, asked, **neighbour)
     assert CHANCE - CLOCK <= differing(first, again) <= CHANCE
     apart = differing(first, other) - CHANCE
+    assert first.get("ledger.2.mask") == other.get("ledger.2.mask")
+    assert first["ledger.2.round"] == 0 and first["ledger.2.kind"] == "done"
     released = {name for name in apart if name.startswith(RELEASED)}
     assert any(name.startswith("model") for name in released)
     assert apart - released <= (MARKED if "removed" in neighbour else set())

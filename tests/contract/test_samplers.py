@@ -106,6 +106,12 @@ def posterior(counts=(7, 5, 6), **options):
     return Posterior(**({"model": MODEL, "data": records(counts), "clip_norm": 0.5} | options))
 
 
+def gradient(local):
+    """The whole gradient of clients at work, at their points."""
+    own, public = local.parts(local.points)
+    return own + public * local.points
+
+
 def epsilon(mechanism):
     return fp.epsilon(mechanism, delta=DELTA, adjacency="replace_one")
 

@@ -467,19 +467,26 @@ def test_an_empty_poisson_cohort_releases_noise_and_counts():
 
 
 def test_without_a_seed_the_noise_comes_from_the_operating_system(monkeypatch):
-    made = []
+    made, asked = [], []
 
     def counted():
         made.append(np.random.default_rng(0))
         return made[-1]
 
+    def bits(count):
+        asked.append(count)
+        return bytes(count)
+
     monkeypatch.setattr("fedprivacy.training.rounds.private_generator", counted)
+    monkeypatch.setattr(rounded.os, "urandom", bits)
     averaging = loop(fed_smp(), seed=None)
-    averaging.step(averaging.init(), small())
-    assert len(made) == 6 and len(set(map(id, made))) == 6  # the model twice, one for each use
+    with pytest.raises(ParameterError, match="bits must be random"):
+        averaging.step(averaging.init(), small())
+    assert len(made) == 5 and len(set(map(id, made))) == 5  # the model twice, one for each use
+    assert asked[0] == 5 * 8  # a word for each kept coordinate, from the system's own generator
     seeded = loop(fed_smp())
     seeded.step(seeded.init(), small())
-    assert len(made) == 6
+    assert len(made) == 5 and asked[0] == 40
 
 
 def test_two_runs_without_a_seed_differ_and_torch_s_own_generator_is_left_alone():

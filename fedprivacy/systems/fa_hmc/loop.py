@@ -109,7 +109,7 @@ class HamiltonianSampling(Sampling):
             own, public = local.parts(points)
             own *= -0.5 * eta**2
             own, std = self._noisy(own, stds[..., None], local, private)
-            return own if public is None else own - (0.5 * eta**2) * public, std
+            return own if public is None else own - (0.5 * eta**2 * public) * points, std
 
         for eta in self.steps_of(index):
             asked = 0.5 * eta**2 * queries

@@ -98,9 +98,9 @@ class LangevinSampling(Sampling):
             own, public = local.parts(points)
             own *= -eta
             own, std = self._noisy(own, stds[..., step % stds.shape[-1], None], local, private)
-            points += own
             if public is not None:
-                points -= eta * public
+                points *= 1.0 - eta * public
+            points += own
             used = min(used, std)
             if self.correlation > 0.0:
                 scale = math.sqrt(2.0 * eta * self.temperature)
