@@ -215,43 +215,60 @@ def train(
             record = experiment.run(
                 ledger_path=path, checkpoint=checkpoint, output=output, on_round=tick
             )
-    private = record.audit is not None
-    scores = {name: v if math.isfinite(v) else None for name, v in record.scores.items()}
-    notes = [*record.notes, *_cautions(experiment)]
-    result = {
+    files = {"ledger": path, "checkpoint": checkpoint}
+    result = _result(method, experiment, record, path)
+    show(result, as_json, lambda: _tell(result, experiment, record, files))
+
+
+def _result(
+    method: str, experiment: Experiment, record: TrainedRun, ledger: Path
+) -> dict[str, Any]:
+    """Return what came of a run as plain JSON values."""
+    task, private = experiment.job, record.audit is not None
+    budget = {name: getattr(experiment, name) for name in ("epsilon", "delta")}
+    budget |= {name: str(getattr(experiment, name)) for name in ("adjacency", "observer")}
+    return {
         "method": method,
         "settings": experiment.settings,
-        "scores": scores,
+        "scores": {n: v if math.isfinite(v) else None for n, v in record.scores.items()},
         "upload_bytes": record.upload_bytes,
         "upload_mb_a_client": task.upload_per_client,
-        "ledger": str(path) if private else None,
-        "output": None if output is None else str(output),
+        "ledger": str(ledger) if private else None,
+        "output": None if record.output is None else str(record.output),
         "knob": task.knob,
-        "level": experiment.recorded_level(path) if private else None,
-        "budget": _budget(experiment) if private else None,
-        "notes": notes,
+        "level": experiment.recorded_level(ledger) if private else None,
+        "budget": budget if private else None,
+        "notes": [*record.notes, *_cautions(experiment)],
         "public": dict(record.public),
         "not_covered": dict(record.not_covered) if private else {},
         "audit": None if record.audit is None else audit_data(record.audit),
     }
 
-    def text() -> None:
-        told = ", ".join(f"{name} {value:.4g}" for name, value in record.scores.items())
-        sent = f"{(record.upload_bytes or 0) / 1e6:.2f} MB uploaded by all"
-        if task.upload_per_client is not None:
-            sent += f", {task.upload_per_client:.4g} MB a client by the count 32 k T r / n bits"
-        click.echo(f"{TITLES[method]}: {told}; {sent}")
-        shown = experiment.settings.items()
-        click.echo("  " + ", ".join(f"{name} {value}" for name, value in shown))
-        for note in (*notes, *filter(None, (record.rests_on,))):
-            click.echo(f"  {note}")
-        if record.audit is not None:
-            click.echo(f"{task.knob} = {result['level']:.6g}, recorded in {path}")
-            show_audit(record.audit)
-            for line in _private_lines(record, path, checkpoint):
-                click.echo(line)
 
-    show(result, as_json, text)
+def _tell(
+    result: dict[str, Any],
+    experiment: Experiment,
+    record: TrainedRun,
+    files: dict[str, Path | None],
+) -> None:
+    """Print the same for a person."""
+    from ..runs.jobs import TITLES
+
+    task = experiment.job
+    told = ", ".join(f"{name} {value:.4g}" for name, value in record.scores.items())
+    sent = f"{(record.upload_bytes or 0) / 1e6:.2f} MB uploaded by all"
+    if task.upload_per_client is not None:
+        sent += f", {task.upload_per_client:.4g} MB a client by the count 32 k T r / n bits"
+    click.echo(f"{TITLES[result['method']]}: {told}; {sent}")
+    click.echo("  " + ", ".join(f"{name} {value}" for name, value in experiment.settings.items()))
+    for note in (*result["notes"], record.rests_on):
+        if note:
+            click.echo(f"  {note}")
+    if record.audit is not None:
+        click.echo(f"{task.knob} = {result['level']:.6g}, recorded in {files['ledger']}")
+        show_audit(record.audit)
+        for line in _private_lines(record, **files):
+            click.echo(line)
 
 
 def _as_begun(budget: dict[str, Any], path: Path) -> list[str]:
@@ -277,18 +294,13 @@ def begins(asked: Experiment | Sweep, chosen: list[str]) -> str:
     return f"{told}, observer {asked.observer}"
 
 
-def _budget(experiment: Experiment) -> dict[str, Any]:
-    named = {name: getattr(experiment, name) for name in ("epsilon", "delta")}
-    return named | {name: str(getattr(experiment, name)) for name in ("adjacency", "observer")}
-
-
-def _private_lines(record: TrainedRun, ledger: Path, checkpoint: Path | None) -> list[str]:
+def _private_lines(record: TrainedRun, ledger: Path | None, checkpoint: Path | None) -> list[str]:
     """Return what is said of what no epsilon covers, and of the files."""
     sent, refused = record.not_covered["upload_bytes"], record.not_covered["refused"]
     uploaded = "bytes uploaded not known" if sent is None else f"{sent} bytes uploaded"
     lines = [
-        f"not covered, for you alone: {uploaded}, {refused} updates refused, times, and who sees "
-        f"them in {ledger}: give it to an auditor, not to the public"
+        f"not covered, for you alone: {uploaded}, {refused} updates refused, how long it took; the "
+        f"cohorts' sizes in {ledger} are for an auditor, not for the public"
     ]
     if checkpoint is not None:
         kept = f"private, for you alone: {checkpoint} and {ledger}.private"

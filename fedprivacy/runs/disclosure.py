@@ -141,15 +141,15 @@ TABLE: tuple[Shown, ...] = (
         "`audit`, report, JSON",
         Standing.AUDITOR,
         "counts from the `done` lines: read them before a page goes to the public",
-        _names("audit", "reasons"),
+        _names("audit", "reasons", "defects"),
     ),
     Shown(
         "clip norm, noise, denominator, mask of a round",
         "ledger, JSON",
         Standing.PUBLIC,
-        "settings; the noise is topped up or aborted, whoever answers; a mask is random or from "
-        "public records. A denominator that follows the number of clients is refused under "
-        "`add_remove`",
+        "settings; the noise is topped up or aborted, whoever answers; a mask is random, or of "
+        "public records and earlier releases. A denominator that follows the number of clients is "
+        "refused under `add_remove`",
         (
             *_names("round", "round", "noise_std", "denominator", "mask"),
             *_names("intent", "round", "clip_norm", "noise_std", "mechanism"),
@@ -167,7 +167,7 @@ TABLE: tuple[Shown, ...] = (
             *_names("header", "format", "schema", "unit", "adjacency", "observer", "claim"),
             *_names("header", "schedule", "budget_rule", "description", "plan", "seed_policy"),
             *_names("json", "method", "settings", "knob", "level", "budget", "ledger", "output"),
-            *_names("audit", "claim", "recorded", "rounds"),
+            *_names("audit", "claim", "unit", "adjacency", "observer", "recorded", "rounds"),
         ),
     ),
     Shown(
@@ -198,7 +198,15 @@ TABLE: tuple[Shown, ...] = (
         Standing.PUBLIC,
         "functions of the mechanisms, which are declared, and of noise below its plan, which the "
         "loops do not draw",
-        _names("audit", "verdict", "bounds", "unsupported"),
+        _names("audit", "verdict", "statement", "numbers", "bounds", "unsupported"),
+    ),
+    Shown(
+        "who audited what, when, with which version, under which statements of theirs",
+        "report, JSON",
+        Standing.PUBLIC,
+        "words of the auditor, and SHA-256 of the ledger: what is in it cannot be guessed from "
+        "that while the nonce in its header is not published",
+        _names("audit", "stated", "source", "auditor", "audited", "version"),
     ),
     Shown(
         "accuracy and other scores, by round",

@@ -404,3 +404,103 @@ def test_the_table_in_the_docs_is_the_code_s():
     page = (Path(__file__).parents[2] / "docs" / "ledger.md").read_text(encoding="utf-8")
     between = page.split("<!-- fedprivacy.runs.disclosure.table() -->\n")[1]
     assert between.split("\n<!-- end -->")[0] == table()
+
+
+# Two runs on neighbouring data sets with all randomness replayed
+
+
+def written(path, removed=False, changed=False):
+    """Write a small data set: 30 clients of four records, one fewer, or one record of another."""
+    from sklearn.datasets import load_digits
+
+    inputs, labels = load_digits(return_X_y=True)
+    images, owners = inputs / 16.0, np.arange(120) // 4
+    if changed:
+        images[119] = 1.0 - images[119]
+    kept = slice(0, 116 if removed else 120)
+    parts = {"features": images[kept], "labels": labels[kept], "clients": owners[kept]}
+    public = {"public_features": images[700:800], "public_labels": labels[700:800]}
+    tested = {"test_features": images[900:1200], "test_labels": labels[900:1200]}
+    np.savez(path, **parts, **public, **tested)
+
+
+def leaves(value, place):
+    """Return every number and text in what was written, by where it stands."""
+    if isinstance(value, dict):
+        return {k: v for n, x in value.items() for k, v in leaves(x, f"{place}.{n}").items()}
+    if isinstance(value, list | tuple):
+        return {k: v for x in enumerate(value) for k, v in leaves(x[1], f"{place}.{x[0]}").items()}
+    if isinstance(value, torch.Tensor):
+        return {place: value.numpy().tobytes()}
+    return {place: value}
+
+
+def replayed(folder, capsys, monkeypatch, words, **neighbour):
+    """Return all that a seeded run on a data set prints and writes."""
+    folder.mkdir()
+    written(folder / "mine.npz", **neighbour)
+    monkeypatch.chdir(folder)
+    places = ["--ledger", "a.ledger", "--checkpoint", "a.pt", "--output", "model.pt", "--json"]
+    printed = command(capsys, "train", "--data", "mine.npz", "--seed", "5", *words, *places)
+    found = leaves(json.loads(printed.out), "json") | {"stderr": printed.err.splitlines()[0]}
+    for number, line in enumerate((folder / "a.ledger").read_text().splitlines()):
+        found |= leaves(json.loads(line), f"ledger.{number}")
+    lines_of_notes = filter(None, (folder / "a.ledger.private").read_text().splitlines())
+    for number, line in enumerate(lines_of_notes):
+        found |= leaves(json.loads(line), f"notes.{number}")
+    found |= {f"size of {name}": (folder / name).stat().st_size for name in ("a.pt", "model.pt")}
+    found |= leaves(torch.load("a.pt", weights_only=True), "checkpoint")
+    return found | leaves(torch.load("model.pt", weights_only=True), "model")
+
+
+def differing(one, other):
+    """Return the names of what differs, numbers of rounds and indices left out."""
+    apart = {name for name in one.keys() | other.keys() if one.get(name) != other.get(name)}
+    return {re.sub(r"\.\d+", "", name) for name in apart}
+
+
+CHANCE = {"ledger.nonce", "ledger.created", "ledger.check", "json.audit.recorded.created"}
+CHANCE |= {"checkpoint.ledger", "checkpoint.data", "notes.key"}
+CHANCE |= {"json.audit.source.sha256", "json.audit.audited"}
+"""Differ between two runs on the same data: clock, nonce, key and what they go into."""
+
+CLOCK = {"ledger.created", "json.audit.recorded.created", "json.audit.audited"}
+"""Those that may be alike within a second."""
+
+RELEASED = ("model", "checkpoint.parameters", "checkpoint.positions", "checkpoint.draws")
+RELEASED += ("checkpoint.models", "checkpoint.auxiliary", "json.scores")
+RELEASED += ("ledger.mask",)  # of top-k, from the second round on
+MARKED = {"ledger.cohort", "ledger.arrived", "notes.sent", "json.not_covered.upload_bytes"}
+
+
+@pytest.mark.parametrize(
+    ("words", "neighbour"),
+    [
+        (["dp-fedavg", "--adjacency", "replace_one"], {"changed": True}),
+        (["fed-smp-top-k", "--adjacency", "replace_one"], {"changed": True}),
+        (["fed-smp-rand-k", "--set", "strategy=2", "--set", "cohort=20"], {"changed": True}),
+        (["dp-fedavg", *DECLARED[:8]], {"removed": True}),
+        (["fed-smp-top-k", *DECLARED[:8]], {"removed": True}),
+        (["fa-ld"], {"changed": True}),
+        (["fa-hmc"], {"changed": True}),
+        (["fed-plt"], {"changed": True}),
+    ],
+    ids=lambda value: "-".join(value[:3]) if isinstance(value, list) else next(iter(value)),
+)
+def test_neighbours_differ_in_the_release_and_in_what_is_marked_alone(
+    tmp_path, capsys, monkeypatch, words, neighbour
+):
+    level = {"fa-ld": "1e-4", "fa-hmc": "30", "fed-plt": "10"}.get(words[0], "4")
+    # No calibration: how far it goes is a matter of time, and none of data.
+    asked = ["--method", *words, "--rounds", "3", "--epsilon", "50", "--level", level]
+    first, again = (
+        replayed(tmp_path / name, capsys, monkeypatch, asked) for name in ("first", "again")
+    )
+    other = replayed(tmp_path / "other", capsys, monkeypatch, asked, **neighbour)
+    assert CHANCE - CLOCK <= differing(first, again) <= CHANCE
+    apart = differing(first, other) - CHANCE
+    assert first.get("ledger.2.mask") == other.get("ledger.2.mask")
+    assert first["ledger.2.round"] == 0 and first["ledger.2.kind"] == "done"
+    released = {name for name in apart if name.startswith(RELEASED)}
+    assert any(name.startswith("model") for name in released)
+    assert apart - released <= (MARKED if "removed" in neighbour else set())
