@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from ..errors import ParameterError, integer, refuse
-from ..ledger import Ledger
+from ..ledger import Ledger, free
 from .rounds import Dropout, Loop, RoundBudget, RoundInfo, RoundState, S, charge_past
 
 FORMAT = "fedprivacy checkpoint 4"
@@ -289,6 +289,7 @@ def save(
     content |= {name: _on_cpu(value) for name, value in _fields(state).items()}
     torch.save(content, buffer)
     temporary = target.with_name(target.name + ".tmp")
+    free(target, temporary)
     with open(temporary, "wb") as file:
         file.write(buffer.getvalue())
         file.flush()
