@@ -91,7 +91,10 @@ class Budget:
         self._spent[loss] = self._spent.get(loss, 0) + 1
 
     def keeps(self, steps: Iterable[tuple[Accountable, int]]) -> bool:
-        """Return whether (round, count) steps, in this order, all fit; spends those that do."""
+        """Return whether (round, count) steps, in this order, all fit; spends those that do.
+
+        Of an adaptive schedule a step is spent as a whole or not at all.
+        """
         for round_, count in steps:
             if self.adaptive:
                 loss = self._loss(round_)
