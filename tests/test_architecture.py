@@ -48,6 +48,7 @@ SYSTEM_FILES = {"__init__", "loop", "law", "bounds", "claim", "grid"}
 """What a system's room may hold; FURTHER are a loop's own parts."""
 FURTHER = {
     "averaging": {"collect", "upload"},
+    "fed_smp": {"moments"},
     "fed_plt": {"agents", "proximal", "solvers", "tradeoff"},
 }
 

@@ -23,7 +23,9 @@ from .repricing import Evidence
 from .sources import Reading, Source, claim_of, read_source
 
 NOT_COUNTED = (
-    "Floating-point noise is not the ideal Gaussian (Mironov 2012): what its low bits reveal.",
+    "Rounding, where a number is not rounded once and after all of its noise: shares of noise that "
+    "clients draw apart, steps accounted together though only their end is seen (T6), gradients "
+    "that are not clipped, whatever another program ran (docs/theory/rounding.md).",
     "Choosing hyper-parameters, stopping early, keeping the best of several runs on the same data.",
     "Anything released beside the recorded rounds: metrics, logs, cohort sizes, the ledger itself.",
     "Whether participants were really drawn, and contributions really clipped, as recorded.",

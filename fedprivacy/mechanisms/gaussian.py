@@ -10,8 +10,8 @@ from ..loss import Gdp
 from ..privacy_loss import PrivacyLoss, Witness
 from ..records import recorded
 from ..relations import Adjacency, Facts, Unit
-from .noise import clipped, is_finite, normal_like
 from .perturbation import Perturbation
+from .rounded import noise_like, noisy_like
 
 SUM_WITNESS = "one unit sends C u, every other sends 0 (replace_one: it sends C u or -C u)"
 
@@ -86,7 +86,7 @@ class Gaussian(NoisySum):
         return frozenset({self.noise_multiplier})
 
     def contribution(self, update: Any, mask: Any = None) -> Any:
-        """Return an update clipped to ``clip_norm`` (a little lower, for rounding), same shape.
+        """Return an update clipped to ``clip_norm``, on the grid, same shape.
 
         Args:
             update: flat array or tensor.
@@ -97,16 +97,15 @@ class Gaussian(NoisySum):
         """
         if mask is not None:
             refuse("mask", "given", "be None: Gaussian keeps every coordinate")
-        if not is_finite(update):
-            refuse("update", "a non-finite entry", "be finite", "leave this client's update out")
-        return clipped(update, self.clip_norm)
+        return self.gridded(update)
 
     def noise(
         self, like: Any, generator: Any = None, *, shares: int | None = None
     ) -> tuple[Any, float]:
         """Draw the sum's noise, whatever the number of ``shares``; see ``Perturbation.noise``."""
         del shares
-        return normal_like(like, self.full_noise_std, generator), self.full_noise_std
+        std = self.full_noise_std
+        return noise_like(like, std=std, grid=self.grid, generator=generator), std
 
     def _loss(self, facts: Facts) -> PrivacyLoss:
         return gaussian_sum_loss(self.noise_multiplier, facts)
@@ -114,13 +113,14 @@ class Gaussian(NoisySum):
     def release(self, value: Any, generator: Any = None) -> Any:
         """Return the sum ``value`` plus noise of std ``noise_multiplier * clip_norm``.
 
+        The grid point nearest to the sum plus ideal noise; a tensor's is rounded to its type then.
+
         Args:
             value: the sum of contributions already clipped; numpy array or torch tensor.
-            generator: see ``noise.normal_like``; None is the only private choice.
+            generator: see ``rounded.bits_of``; None is the only private choice.
 
         Raises:
-            ParameterError: ``value`` has an entry that is not finite.
+            ParameterError: ``value`` has an entry that is not finite, or above 2^52 spacings.
         """
-        if not is_finite(value):
-            refuse("value", "a non-finite entry", "be finite", "refuse the update it came from")
-        return value + self.noise(value, generator)[0]
+        std = self.full_noise_std
+        return noisy_like(value, std=std, grid=self.grid, generator=generator)

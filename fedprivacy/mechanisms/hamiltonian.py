@@ -174,7 +174,7 @@ class FederatedHamiltonian(Upload):
 
         Args:
             value: see ``Upload.release``; K = 1 only.
-            generator: see ``noise.normal_like``; None is the only private choice.
+            generator: see ``rounded.bits_of``; None is the only private choice.
 
         Raises:
             ParameterError: ``value`` has an entry that is not finite.

@@ -18,8 +18,9 @@ from ..relations import Adjacency, Facts, Unit
 from ..sampling import Everyone, FixedSize, Scheme, Shuffled, WithReplacement
 from .base import ROUNDING
 from .gaussian import Gaussian, gaussian_sum_loss
-from .noise import clipped, is_finite, normal_like, private_generator
+from .noise import is_finite, private_generator
 from .perturbation import Perturbation
+from .rounded import noise_like, noisy_like
 
 Indices = NDArray[np.int64]
 
@@ -257,7 +258,7 @@ class SparsifiedPerturbation(Perturbation):
         loop that sees the sum alone need not draw a share for each client.
         """
         std = self.sum_noise_std(self.cohort if shares is None else shares)
-        return normal_like(like, std, generator), std
+        return noise_like(like, std=std, grid=self.grid, generator=generator), std
 
     def sum_noise_std(self, shares: int) -> float:
         """Return the std of the secure sum's noise when ``shares`` clients' shares are in it.
@@ -422,22 +423,24 @@ class SparsifiedPerturbation(Perturbation):
             mask: the round's indices, shape (kept,); None where every coordinate is kept.
 
         Returns:
-            Shape (kept,), norm at most ``clip_norm`` (clipped a little lower, for rounding); with
-            entries that are not finite, to be refused, where scaling by d/k overflowed.
+            Shape (kept,), on the grid, norm at most ``clip_norm``.
 
         Raises:
-            ParameterError: a wrong shape, or an entry that is not finite.
+            ParameterError: a wrong shape, or an entry that is not finite, maybe once scaled by d/k.
         """
-        return clipped(self.sparsification.select(update, mask), self.clip_norm)
+        return self.gridded(self.sparsification.select(update, mask))
 
     def release(
         self, value: Any, generator: Any = None, *, mask: Any = None, shares: int | None = None
     ) -> Any:
         """Return one client's noisy share: shape of ``value``, zero off the mask.
 
+        The grid point nearest to contribution plus ideal noise. A sum of shares is therefore no
+        rounding of a sum: what the roundings of shares drawn apart show together is not counted.
+
         Args:
             value: the client's flat update, shape (dimension,); numpy array or torch tensor.
-            generator: see ``noise.normal_like``; None is the only private choice.
+            generator: see ``rounded.bits_of``; None is the only private choice.
             mask: the round's kept indices, shape (kept,), the same for all clients of a round:
                 noise on different coordinates does not add up. Needed for top_k, whose mask comes
                 from public data; for rand_k one is drawn from a numpy ``generator`` where that is
@@ -450,11 +453,10 @@ class SparsifiedPerturbation(Perturbation):
         """
         if mask is None:
             mask = self._own_mask(generator)
-        kept = self.contribution(value, mask)
-        if not is_finite(kept):
-            refuse("value", "too large once scaled by d/k", "stay finite", "leave this client out")
+        kept, std = self.contribution(value, mask), self._std_of_one(shares)
+        noisy = noisy_like(kept, std=std, grid=self.grid, generator=generator)
         share = value * 0.0
-        share[mask] = kept + normal_like(kept, self._std_of_one(shares), generator)
+        share[mask] = noisy if isinstance(share, np.ndarray) else noisy.to(share.dtype)
         return share
 
     def _own_mask(self, generator: Any) -> Indices:

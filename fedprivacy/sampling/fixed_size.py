@@ -106,6 +106,15 @@ class FixedSize(TableScheme):
         Raises:
             ParameterError: there are not ``self.population`` units.
         """
+        self._check(population)
+        return np.sort(generator.choice(population, size=self.size, replace=False))
+
+    def draw_rows(self, rows: int, population: int, generator: np.random.Generator) -> Indices:
+        """Return independent cohorts, shape (rows, size), not sorted; see ``draw``."""
+        self._check(population)
+        order = np.tile(np.arange(population), (rows, 1))
+        return generator.permuted(order, axis=1)[:, : self.size]
+
+    def _check(self, population: int) -> None:
         if population != self.population:
             refuse("population", population, f"equal the scheme's population = {self.population}")
-        return np.sort(generator.choice(population, size=self.size, replace=False))

@@ -8,7 +8,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from ..errors import probability
+from ..errors import integer, probability
 from ..loss import Curve, GaussianMix, Gdp
 from ..records import recorded
 from ..relations import Observer
@@ -29,7 +29,7 @@ from .pairs import (
     server_rows,
     unamplified,
 )
-from .scheme import Cell, Indices, Lossy, Odd, Pair, Rows, Scheme, TableScheme
+from .scheme import Cell, Indices, Lossy, Odd, Pair, Rows, Scheme, TableScheme, at_least_once
 
 
 def _add_remove(inner: Lossy, scheme: Scheme, observer: Observer) -> Pair:
@@ -99,6 +99,16 @@ class Poisson(TableScheme):
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "probability", probability(probability=self.probability))
+
+    @classmethod
+    def of_draws(cls, draws: int, chance: float) -> Poisson:
+        """Return the scheme of whoever takes part once if drawn in any of ``draws`` draws.
+
+        Args:
+            draws: independent ones, at least 1.
+            chance: of each, in (0, 1].
+        """
+        return cls(at_least_once(integer(1, draws=draws), probability(chance=chance)))
 
     @property
     def apart(self) -> bool:

@@ -28,7 +28,19 @@ from .pairs import (
     ZERO,
     sampled,
 )
-from .scheme import VISIBLE, Builder, Cell, Indices, Lossy, Odd, Pair, Rows, TableScheme, beyond
+from .scheme import (
+    VISIBLE,
+    Builder,
+    Cell,
+    Indices,
+    Lossy,
+    Odd,
+    Pair,
+    Rows,
+    TableScheme,
+    at_least_once,
+    beyond,
+)
 
 _FAR = 30.0
 """So many stds apart T5's pair of a label, which dominates too, loses no more that counts."""
@@ -166,9 +178,7 @@ class WithReplacement(TableScheme):
     @property
     def rate(self) -> float:
         """Probability that a given unit is drawn at least once."""
-        if self.chance == 1.0:
-            return 1.0
-        return -math.expm1(self.draws * math.log1p(-self.chance))
+        return at_least_once(self.draws, self.chance)
 
     def law(self, side: Side = Side.UP) -> Law:
         """Return (probability, number of times a given unit is drawn), see ``binomial.law``.

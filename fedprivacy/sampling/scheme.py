@@ -238,3 +238,8 @@ def beyond(sizes: Mapping[int, int], fits: Callable[[int], bool], what: str) -> 
         for size in sizes
         if not fits(size)
     ]
+
+
+def at_least_once(draws: int, chance: float) -> float:
+    """Return 1 - (1 - chance)^draws: the probability of an event in any of independent draws."""
+    return 1.0 if chance == 1.0 else min(1.0, -math.expm1(draws * math.log1p(-chance)))
