@@ -18,6 +18,7 @@ import numpy as np
 import fedprivacy
 
 from ..errors import refuse
+from ..ledger import free
 from ..mechanisms import Mechanism
 from ..questions.epsilon import epsilon, profile
 from ..relations import Facts, Unit
@@ -80,6 +81,7 @@ def report(
         glossary=GLOSSARY,
     )
     draft = target.with_name(target.name + ".part")
+    free(target, draft)
     draft.write_text(page, encoding="utf-8")
     os.replace(draft, target)
     return target

@@ -11,7 +11,18 @@ from .. import __version__
 from ..bound import Verdict
 from ..errors import integer, refuse
 from ..relations import Unit
-from .options import ADJACENCIES, OBSERVERS, as_json, cli, noise_option, options, show
+from .options import (
+    ADJACENCIES,
+    OBSERVERS,
+    as_json,
+    cli,
+    noise_option,
+    options,
+    printable,
+    say,
+    screen,
+    show,
+)
 
 if TYPE_CHECKING:
     from ..audit import Audit
@@ -211,9 +222,7 @@ def audit_data(found: Audit) -> dict[str, Any]:
 
 def show_audit(found: Audit) -> None:
     """Print an audit: verdict, reasons and, where they certify anything, a table of the bounds."""
-    from rich.console import Console
-
-    console = Console(highlight=False)
+    console = screen()
     first, *rest = str(found).splitlines()
     console.print(f"[bold]{found.verdict}[/bold]{first[len(found.verdict) :]}", soft_wrap=True)
     for line in rest:
@@ -240,7 +249,8 @@ def _table(found: Audit) -> Any:
     for observer, bounds in found.bounds.items():
         for name, bound in bounds.items():
             lower, upper = bound.ends(5)
-            table.add_row(observer, name, lower if bound.lower else "-", upper, bound.method)
+            cells = (observer, name, lower if bound.lower else "-", upper, bound.method)
+            table.add_row(*map(printable, cells))
     return table
 
 
@@ -259,12 +269,15 @@ def report(as_json: bool, strict: bool, output: Path | None, subject: str, **giv
     FILE and the options are those of "fedprivacy audit".
     """
     from ..audit import report as write
+    from ..ledger import free
 
     found = _judged(**given)
     source = given["source"] or Path("parameters")
     name = source.stem if given["source"] else "stated run"
     title = f"Privacy of {subject or source.name}"
-    path = write({name: found}, output or source.with_suffix(".html"), title=title, subject=subject)
+    target = output or source.with_suffix(".html")
+    free(target, besides=[source])
+    path = write({name: found}, target, title=title, subject=subject)
     data = {**audit_data(found), "report": str(path)}
-    show(data, as_json, lambda: click.echo(f"{found.statement}: {path}"))
+    show(data, as_json, lambda: say(f"{found.statement}: {path}"))
     return EXIT_CODES[found.verdict] if strict else 0

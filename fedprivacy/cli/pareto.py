@@ -14,7 +14,7 @@ import click
 
 from ..errors import integer, listed, positive, refuse
 from ..mechanisms import Mechanism
-from .options import as_json, cli, facts_options, once_each, run_of, show
+from .options import as_json, cli, facts_options, once_each, run_of, say, show
 
 if TYPE_CHECKING:
     from ..systems.settings import Settings
@@ -206,9 +206,9 @@ def pareto(
         data["plot"] = str(found.plot(output))
 
     def text() -> None:
-        click.echo(found.table())
+        say(found.table())
         if output is not None:
-            click.echo(f"plot: {output}")
+            say(f"plot: {output}")
 
     show(data, as_json, text)
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from .options import as_json, cli, once_each, show
+from .options import as_json, cli, once_each, say, show
 from .train import begins, data_options, values_of
 
 
@@ -97,12 +97,10 @@ def sweep(
         data["plot"] = str(found.plot(output))
 
     def text() -> None:
-        click.echo(found.table())
-        click.echo(
-            f"all runs in the folder together, as whoever picks the best sees them: {together}"
-        )
-        click.echo(f"ledgers: {data['runs']}")
+        say(found.table())
+        say(f"all runs in the folder together, as whoever picks the best sees them: {together}")
+        say(f"ledgers: {data['runs']}")
         if output is not None:
-            click.echo(f"plot: {output}")
+            say(f"plot: {output}")
 
     show(data, as_json, text)

@@ -17,7 +17,7 @@ from ..errors import LedgerError, closed_unit, integer, member, non_negative, po
 from ..mechanisms import Mechanism
 from ..relations import Adjacency, Facts, Observer, Unit
 from ..version import VERSION
-from .files import born, explained, lock, sync_folder, write_all
+from .files import born, estranged, explained, lock, sync_folder, write_all
 from .history import History, Round, read
 from .lines import (
     FORMAT,
@@ -48,6 +48,7 @@ class Ledger:
     def __init__(self, path: Path, history: History, fd: int | None) -> None:
         """Use ``create`` or ``open``."""
         self.path = path
+        self._place = path.absolute()
         self._history = history
         self._fd = fd
         self._finalizer = weakref.finalize(self, os.close, fd) if fd is not None else None
@@ -115,6 +116,7 @@ class Ledger:
                 raise FileExistsError(target)
             fd = os.open(unborn, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_APPEND, 0o644)
         ledger = cls(target, History(), fd)
+        ledger._place = unborn.absolute()
         with explained(target, "create it"):
             try:
                 lock(fd, target)
@@ -122,6 +124,7 @@ class Ledger:
                 born(unborn, target)
             finally:
                 unborn.unlink(missing_ok=True)
+            ledger._place = target.absolute()
             sync_folder(target.parent)
         return ledger
 
@@ -305,8 +308,10 @@ class Ledger:
         if problem:
             raise LedgerError(f"{self.path}: {problem}")
         line, check = line_of(event, self._history.check)
-        if os.fstat(fd).st_size != self._history.size:
-            self._why_not = "something else changed the file"
+        changed = os.fstat(fd).st_size != self._history.size
+        why_not = "something else changed the file" if changed else estranged(fd, self._place)
+        if why_not:
+            self._why_not = why_not
             self._writable()
         try:
             write_all(fd, line)

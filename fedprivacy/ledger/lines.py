@@ -21,7 +21,9 @@ MAX_LINE = 16 * 2**20
 REGISTRY = Registry(lambda kind: issubclass(kind, Mechanism) or hasattr(kind, "amplify"))
 """Every record type that a ledger may hold."""
 
-MAGIC = f'{{"kind":"header","format":"{FORMAT}","schema":{SCHEMA},'.encode()
+BEGINNING = f'{{"kind":"header","format":"{FORMAT}",'.encode()
+"""How a ledger of any schema begins."""
+MAGIC = BEGINNING + f'"schema":{SCHEMA},'.encode()
 CHECK = b',"check":"'
 TAIL = len(CHECK) + 64 + len(b'"}')
 

@@ -8,13 +8,14 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
-from ..errors import UnsupportedCombination, integer, non_negative, positive, probability
+from ..errors import UnsupportedCombination, non_negative, positive, probability
 from ..loss import Curve, compose
 from ..privacy_loss import PrivacyLoss, Witness
 from ..records import recorded
 from ..relations import Facts
 from .base import ROUNDING
 from .upload import (
+    MAX_STEPS,
     SENSITIVE,
     Upload,
     checked_steps,
@@ -22,6 +23,7 @@ from .upload import (
     larger,
     nothing_private,
     share,
+    step_count,
     subsampled,
     summed_witness,
 )
@@ -69,10 +71,10 @@ class FederatedHamiltonian(Upload):
 
     def __post_init__(self) -> None:
         noise = self.gradient_noise_multiplier
-        count = integer(1, iterations=self.iterations)
+        count = step_count(iterations=self.iterations)
         checked = {
             "step_size": checked_steps(self.step_size, count),
-            "leapfrog_steps": integer(1, leapfrog_steps=self.leapfrog_steps),
+            "leapfrog_steps": step_count(leapfrog_steps=self.leapfrog_steps),
             "correlation": share(correlation=self.correlation),
             "weight": probability(weight=self.weight),
             "batch_fraction": probability(batch_fraction=self.batch_fraction),
@@ -241,6 +243,8 @@ class FederatedHamiltonian(Upload):
         first query and by K - j for each of the two at point j; momentum noise counts K times.
         Iterations add up. Step sizes that differ scale them: a single Gaussian without batches.
         """
+        if self.queries * self.iterations > MAX_STEPS:
+            return None
         steps, sizes = self.leapfrog_steps, each_step(self.step_size, self.iterations)
         weights = [steps, *(steps - j for j in range(1, steps) for _ in range(2))]
         squares = math.fsum(w * w for w in weights)

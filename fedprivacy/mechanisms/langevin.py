@@ -7,7 +7,7 @@ from collections import Counter
 from dataclasses import dataclass, replace
 from functools import cached_property
 
-from ..errors import integer, positive, probability
+from ..errors import positive, probability
 from ..loss import compose
 from ..privacy_loss import PrivacyLoss, Witness
 from ..records import recorded
@@ -24,6 +24,7 @@ from .upload import (
     larger,
     nothing_private,
     share,
+    step_count,
     subsampled,
     summed_witness,
     varying,
@@ -73,7 +74,7 @@ class FederatedLangevin(Upload):
     smoothness: float | None = None
 
     def __post_init__(self) -> None:
-        steps = integer(1, steps=self.steps)
+        steps = step_count(steps=self.steps)
         checked = {
             "step_size": checked_steps(self.step_size, steps),
             "temperature": positive(temperature=self.temperature),

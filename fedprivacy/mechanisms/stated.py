@@ -17,6 +17,9 @@ from ..records import recorded
 from ..relations import Adjacency, Facts, Unit
 from .base import Mechanism
 
+MAX_POINTS = 2000
+"""Most points of one guarantee."""
+
 Points = tuple[tuple[float, float], ...]
 Check = Callable[[object, object], tuple[float, float]]
 
@@ -28,6 +31,8 @@ def _points(name: str, value: object, example: str, check: Check) -> Points:
         pairs = [tuple(pair) for pair in value]  # type: ignore[attr-defined]
     except TypeError:
         refuse(name, value, rule, way_out)
+    if len(pairs) > MAX_POINTS:
+        refuse(name, f"{len(pairs)} pairs", f"be at most {MAX_POINTS}", "leave some out")
     if not pairs or any(len(pair) != 2 for pair in pairs):
         refuse(name, value, rule, way_out)
     return tuple(sorted({check(first, second) for first, second in pairs}))

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..errors import UnsupportedCombination, non_negative, positive, refuse
+from ..errors import UnsupportedCombination, integer, non_negative, positive, refuse
 from ..loss import Atoms, Curve, Fold, GaussianMix, Gdp, Sampled
 from ..privacy_loss import PrivacyLoss, Witness
 from ..relations import Adjacency, Facts, Unit
@@ -45,6 +45,9 @@ SENSITIVE = "replacing one record moves a gradient by at most the stated sensiti
 
 MAX_WITNESS = 2000
 """Longest law of a witness's shift that is worth an account."""
+
+MAX_STEPS = 10**6
+"""Most steps before an upload: they are counted one by one."""
 
 MAX_SHIFT = 2e4
 """Largest shift of a witness in stds: more shows nothing more."""
@@ -142,6 +145,15 @@ def both_or_neither(
         given = (strong_convexity, smoothness)
         refuse("strong_convexity, smoothness", given, "be given both or neither")
     return None
+
+
+def step_count(**named: object) -> int:
+    """Return the named value as a whole number from 1 to ``MAX_STEPS``."""
+    ((name, value),) = named.items()
+    found = integer(1, **named)
+    if found > MAX_STEPS:
+        refuse(name, value, f"be at most {MAX_STEPS:,}", "upload more often")
+    return found
 
 
 def larger(sensitivity: float, fraction: float) -> float | None:

@@ -91,8 +91,18 @@ class Budget:
         self._spent[loss] = self._spent.get(loss, 0) + 1
 
     def keeps(self, steps: Iterable[tuple[Accountable, int]]) -> bool:
-        """Return whether (round, count) steps, in this order, all fit; spends those that do."""
+        """Return whether (round, count) steps, in this order, all fit; spends those that do.
+
+        Of an adaptive schedule a step is spent as a whole or not at all.
+        """
         for round_, count in steps:
+            if self.adaptive:
+                loss = self._loss(round_)
+                if not self._renyi(loss).allows(loss, count):
+                    return False
+                self._renyi(loss).spend(loss, count)
+                self._spent[loss] = self._spent.get(loss, 0) + count
+                continue
             for _ in range(count):
                 if not self.allows(round_):
                     return False
@@ -197,12 +207,12 @@ class _RenyiFilter:
             self._known[curve] = self._cost(curve, self.order)
         return self._known[curve]
 
-    def allows(self, loss: PrivacyLoss) -> bool:
-        """Return whether both orientations stay within the limit."""
+    def allows(self, loss: PrivacyLoss, count: int = 1) -> bool:
+        """Return whether both orientations stay within the limit after ``count`` more rounds."""
         cost = self._cost_here(loss.curve)
-        return all(t + c <= self.limit for t, c in zip(self.total, cost, strict=True))
+        return all(t + count * c <= self.limit for t, c in zip(self.total, cost, strict=True))
 
-    def spend(self, loss: PrivacyLoss) -> None:
-        """Add a round's divergences."""
+    def spend(self, loss: PrivacyLoss, count: int = 1) -> None:
+        """Add the divergences of ``count`` rounds."""
         cost = self._cost_here(loss.curve)
-        self.total = [t + c for t, c in zip(self.total, cost, strict=True)]
+        self.total = [t + count * c for t, c in zip(self.total, cost, strict=True)]

@@ -20,7 +20,7 @@ from typing import Any
 from ..audit.repricing import run_of, spent
 from ..bound import Bound
 from ..errors import ParameterError, listed, refuse
-from ..ledger import Ledger
+from ..ledger import Ledger, free
 from ..mechanisms.base import Mechanism, Run
 from ..questions.epsilon import epsilon as epsilon_of
 from ..relations import Adjacency, Observer
@@ -283,6 +283,7 @@ def _sequence(runs: Iterable[Mechanism | None]) -> Mechanism:
 
 def _replaced(path: Path, text: str) -> Path:
     temporary = path.with_suffix(".tmp")
+    free(path, temporary)
     temporary.write_text(text, encoding="utf-8")
     os.replace(temporary, path)
     return path

@@ -23,7 +23,7 @@ import torch
 from torch import Tensor
 
 from ..errors import refuse
-from ..ledger import Ledger
+from ..ledger import Ledger, free
 from ..ledger.files import sync_folder
 
 FORMAT = "fedprivacy private notes 1"
@@ -126,9 +126,11 @@ def whole_file(path: str | Path, content: bytes, *, mode: int = 0o644) -> None:
 
     Raises:
         OSError: it cannot be written; the error names the file.
+        ParameterError: a ledger is in its place.
     """
     target = Path(path)
     temporary = target.with_name(target.name + ".tmp")
+    free(target, temporary)
     with _named(target):
         temporary.unlink(missing_ok=True)
         try:
