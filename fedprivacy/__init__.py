@@ -8,7 +8,7 @@
 """
 
 from . import accountants, errors, published
-from .audit import Audit, account, audit, report
+from .audit import Attack, Audit, account, attack, audit, report
 from .bound import Bound, Verdict
 from .errors import ParameterError, UnsupportedCombination
 from .ledger import Ledger
@@ -52,6 +52,7 @@ __version__ = "0.1.0"
 __all__ = [
     "Adjacency",
     "ApproximateDp",
+    "Attack",
     "AttackRisk",
     "Audit",
     "Bound",
@@ -91,6 +92,7 @@ __all__ = [
     "WithReplacement",
     "account",
     "accountants",
+    "attack",
     "attack_risk",
     "audit",
     "calibrate",
