@@ -1,6 +1,7 @@
 """A standing campaign against the accounting: random settings until the time is up.
 
-``python benchmarks/campaign.py [--seconds 300] [--settings N] [--seed 1] [--workers 1] [--fresh]``.
+``python benchmarks/campaign.py [--seconds 300] [--settings N] [--seed 1] [--workers 1]
+[--each 5] [--fresh]``.
 What was asked of a seed is kept in ``benchmarks/results/campaign.json``; a later call goes on from
 there as long as the package is the same. Every contradiction is printed with code that shows it.
 Exit code 1 if there is any. ``--page`` writes the table of ``docs/theory/campaign.md``.
@@ -47,9 +48,10 @@ def one(seed: int, index: int) -> Report:
         return campaign_checks.check(campaign_settings.setting(seed, index))
 
 
-def chunk(task: tuple[int, int]) -> Report:
+def chunk(task: tuple[int, int, float]) -> Report:
     """Ask a chunk of settings."""
-    seed, begin = task
+    seed, begin, each = task
+    campaign_checks.give_up_after(each)
     report = Report()
     for index in range(begin, begin + CHUNK):
         report.add(one(seed, index))
@@ -66,9 +68,9 @@ def version() -> str:
     return digest.hexdigest()[:12]
 
 
-def reports(seed: int, begin: int, end: int, workers: int) -> Iterator[Report]:
+def reports(seed: int, begin: int, end: int, workers: int, each: float) -> Iterator[Report]:
     """Reports of chunks, in order."""
-    tasks = ((seed, k) for k in range(begin, end, CHUNK))
+    tasks = ((seed, k, each) for k in range(begin, end, CHUNK))
     if workers == 1:
         yield from map(chunk, tasks)
         return
@@ -83,7 +85,8 @@ def campaign(arguments: argparse.Namespace) -> dict[str, Any]:
     total = Report([Found(*one) for one in state["found"]])
     total.counts, total.refusals = Counter(state["counts"]), Counter(state["refusals"])
     print(f"seed {arguments.seed}, from setting {state['next']}, code {state['code']}", flush=True)
-    for report in reports(arguments.seed, state["next"], arguments.settings, arguments.workers):
+    span = state["next"], arguments.settings
+    for report in reports(arguments.seed, *span, arguments.workers, arguments.each):
         total.add(report)
         for found in report.found:
             print(f"VIOLATION {found.setting}: {found.check}\n  {found.detail}\n  {found.snippet}")
@@ -162,6 +165,7 @@ def main() -> int:
     parser.add_argument("--settings", type=int, default=10**9, help="how many at most")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--workers", type=int, default=1)
+    parser.add_argument("--each", type=float, default=5.0, help="CPU seconds of a setting, at most")
     parser.add_argument("--fresh", action="store_true", help="forget what this seed was asked")
     parser.add_argument("--results", type=Path, default=RESULTS)
     parser.add_argument("--page", action="store_true", help="write the documentation's table only")

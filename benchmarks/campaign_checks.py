@@ -26,11 +26,18 @@ from fedprivacy.loss.profiles import cut, direct, inversion
 from fedprivacy.loss.profiles.trimming import trim
 from fedprivacy.privacy_loss import PrivacyLoss
 
-_DEADLINE = 0.5
-_LIMIT = 2.0
+_DEADLINE = 0.3
+_LIMIT = 1.5
 """CPU seconds of a call: past them it is given up, and counted."""
-_WHOLE = 8.0
+_WHOLE = 5.0
 """CPU seconds of a setting."""
+_CALLS = _LIMIT / _WHOLE
+
+
+def give_up_after(seconds: float) -> None:
+    """Let a setting take so many CPU seconds, and each of its calls its share of them."""
+    global _LIMIT, _WHOLE
+    _WHOLE, _LIMIT = seconds, _CALLS * seconds
 
 
 class TimeUp(BaseException):

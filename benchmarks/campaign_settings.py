@@ -38,7 +38,7 @@ class Setting:
     def snippet(self, extra: str = "") -> str:
         """Code that asks for the run's epsilon."""
         facts = f"adjacency={self.adjacency!r}, observer={self.observer!r}"
-        more = f", {extra}" if extra else ""
+        more = f", tolerance={self.tolerance!r}, deadline=0.3" + (f", {extra}" if extra else "")
         return (
             f"import fedprivacy as fp; run = {self.run}; "
             f"print(fp.epsilon(run, delta={self.delta!r}, {facts}{more}))"

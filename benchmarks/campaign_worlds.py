@@ -402,7 +402,7 @@ def _mixture(inner: Node, law: Law, scheme: tuple[str, Any], adjacency: str) -> 
     kind = "laplace" if inner.kind == "Laplace" else "normal"
     refilled = name in ("FixedSize", "WithReplacement")
     if adjacency == "add_remove":
-        alone = v.get("size") == v.get("population") or v.get("population") == 1
+        alone = refilled and v.get("population") == (v["size"] if name == "FixedSize" else 1)
         first, second = (2 if refilled and not alone else 1), 0
     elif adjacency == "zero_out":
         first, second = (2, 1) if name == "FixedSize" else (1, 0)

@@ -53,7 +53,7 @@ def found(setting):
     return {one.check for one in campaign_checks.check(setting).found}
 
 
-@pytest.mark.parametrize("index", [0, 1, 4, 5, 8, 9, 10, 11, 15, 17, 18, 20, 23, 25, 39])
+@pytest.mark.parametrize("index", [0, 1, 4, 5, 7, 8, 9, 11, 14, 17, 19, 23, 24, 27, 32, 38, 39])
 def test_a_fixed_seed_finds_nothing(index):
     report = campaign.one(SEED, index)
     assert report.counts["settings"] == 1
@@ -105,7 +105,7 @@ def test_what_never_ends_is_given_up():
 
 def test_tiny_data_sets_find_an_upper_end_too_small(monkeypatch):
     falsified(monkeypatch, "pld", upper=1.0 - 1e-6)
-    reports = [campaign_tiny.check(SEED, index) for index in range(8)]
+    reports = [campaign_tiny.check(SEED, index) for index in (0, 3, 4)]
     assert any("tiny" in one.check for report in reports for one in report.found)
 
 

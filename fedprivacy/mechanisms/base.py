@@ -84,10 +84,10 @@ class Mechanism(ABC):
             member(Adjacency, adjacency=adjacency),
             member(Observer, observer=observer),
         )
-        check_listed(facts)
         if facts.observer is Observer.FINAL:
             return self._loss(facts._replace(observer=Observer.AGGREGATE)).seen_at_the_end()
         loss = self._loss(facts)
+        check_listed(facts)
         if facts[1:] != (Adjacency.ADD_REMOVE, Observer.SERVER) or facts.unit is not None:
             return loss
         return replace(loss, assumptions=(*loss.assumptions, _UNLISTED))

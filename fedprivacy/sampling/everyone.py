@@ -36,6 +36,11 @@ class Everyone(TableScheme):
     rows: ClassVar[Rows] = _ROWS
 
     @property
+    def apart(self) -> bool:
+        """True."""
+        return True
+
+    @property
     def rate(self) -> float:
         """One."""
         return 1.0

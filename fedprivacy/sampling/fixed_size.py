@@ -7,7 +7,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from ..errors import integer, refuse
+from ..errors import UnsupportedCombination, integer, refuse
 from ..loss import Fold, GaussianMix, Gdp, Sampled
 from ..relations import Observer
 from .pairs import (
@@ -28,6 +28,12 @@ from .scheme import Cell, Indices, Lossy, Pair, Rows, Scheme, TableScheme
 
 
 def _add_remove(inner: Lossy, scheme: Scheme, observer: Observer) -> Pair:
+    if scheme.rate == 1.0:
+        raise UnsupportedCombination(
+            "a cohort of the whole population cannot be filled by a data set of one unit less, so "
+            "FixedSize has no add_remove there; these work: zero_out, replace_one, a size below "
+            "the population, and Everyone() where all that are there take part"
+        )
     return sampled_pair(inner.privacy_loss(SWAP, observer), scheme.rate)
 
 

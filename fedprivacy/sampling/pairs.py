@@ -80,9 +80,15 @@ def unamplified(inner: Lossy, scheme: Scheme, observer: Observer) -> Pair:
 
     Who takes part is counted as seen, so that nothing is attained unless everybody does.
     """
+    try:
+        loss = inner.privacy_loss(ZERO, observer)
+    except UnsupportedCombination as problem:
+        raise UnsupportedCombination(
+            f"what leaving a unit out loses is not known of this mechanism: {problem}"
+        ) from problem
     if scheme.rate == 1.0:
         return as_it_is(inner, ZERO, observer)
-    return Pair(scheme.visible(inner.privacy_loss(ZERO, observer).curve), None)
+    return Pair(scheme.visible(loss.curve), None)
 
 
 def folded(inner: Lossy, scheme: Scheme, observer: Observer) -> Pair:

@@ -97,6 +97,11 @@ class Poisson(TableScheme):
         object.__setattr__(self, "probability", probability(probability=self.probability))
 
     @property
+    def apart(self) -> bool:
+        """True."""
+        return True
+
+    @property
     def rate(self) -> float:
         """The sampling probability."""
         return self.probability

@@ -49,7 +49,7 @@ def _against_none(z: float, moves: float, law: Law) -> Curve:
 def _add_remove(inner: Lossy, scheme: WithReplacement, observer: Observer) -> Pair:
     if scheme.chance == 1.0:
         raise UnsupportedCombination(
-            "WithReplacement draws nobody but this unit (population = 1 or probability = 1), so "
+            "WithReplacement has nobody to draw but this unit (population or probability = 1), so "
             "without it there is no round; account for zero_out"
         )
     z = _multiplier(inner)

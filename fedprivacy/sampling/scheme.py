@@ -67,6 +67,10 @@ class Scheme(Protocol):
     def draw(self, population: int, generator: np.random.Generator) -> Indices:
         """Return the indices of the participants of one round."""
 
+    @property
+    def apart(self) -> bool:
+        """Whether every unit is drawn independently of all others, so that it has no slot."""
+
 
 class Pair(NamedTuple):
     """One round's dominating curve and, where known, an attained one."""
@@ -99,6 +103,11 @@ class TableScheme:
     name: ClassVar[str]
     assumption: ClassVar[str]
     rows: ClassVar[Rows]
+
+    @property
+    def apart(self) -> bool:
+        """Whether every unit is drawn independently of all others; not unless a scheme says so."""
+        return False
 
     @property
     def rate(self) -> float:

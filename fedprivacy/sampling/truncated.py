@@ -11,7 +11,7 @@ from typing import ClassVar
 import numpy as np
 
 from ..errors import integer, probability, refuse
-from ..loss import IDENTITY, Curve, Fold, Mix, Side, compose
+from ..loss import IDENTITY, Curve, Fold, Gdp, Mix, Side, compose
 from ..relations import Adjacency, Observer
 from .binomial import NEVER, Interval, add, complement, log_mass, log_share, log_tail, widened
 from .pairs import (
@@ -39,21 +39,29 @@ _UP = 1.0 + 1e-15
 
 
 def _unless_it_never_truncates(adjacency: Adjacency, build: Builder) -> Builder:
-    """Return the builder; Poisson's own where the cohort may hold the whole population."""
+    """Return the builder; Poisson's own where the cohort may hold the whole population.
+
+    Under ``add_remove`` that of the neighbour with one unit more.
+    """
+    more = 1 if adjacency is ADD else 0
 
     def either(inner: Lossy, scheme: TruncatedPoisson, observer: Observer) -> Pair:
-        chosen = build if scheme.truncates else Poisson.rows[AGGREGATE, adjacency].build
+        truncates = scheme.largest < scheme.population + more
+        chosen = build if truncates else Poisson.rows[AGGREGATE, adjacency].build
         return chosen(inner, scheme, observer)
 
     return either
 
 
 def _add_remove(inner: Lossy, scheme: TruncatedPoisson, observer: Observer) -> Pair:
-    """Mix over whether the others alone fill the cohort; then the unit takes somebody's slot."""
+    """Mix over whether the others alone fill the cohort; then the unit takes somebody's slot.
+
+    The others are n - 1, or n where the neighbour has one unit more: the label between is theirs.
+    """
     alone = inner.privacy_loss(ADD, observer).curve
     slot = inner.privacy_loss(SWAP, observer).curve
     low, high = scheme.full
-    either = compose([(alone, 1), (slot, 1)])
+    either = _above(alone, slot)
     parts = (
         (1.0 - high, sampled(alone, scheme.probability)),
         (low, sampled(slot, scheme.kept)),
@@ -61,6 +69,13 @@ def _add_remove(inner: Lossy, scheme: TruncatedPoisson, observer: Observer) -> P
     )
     witness = sampled_zero_out(inner, scheme.surely, observer)
     return Pair(Mix(tuple(part for part in parts if part[0] > 0.0)), witness)
+
+
+def _above(first: Curve, second: Curve) -> Curve:
+    """Return a curve that dominates both: the larger of two Gaussians', else both composed."""
+    if isinstance(first, Gdp) and isinstance(second, Gdp):
+        return max(first, second, key=lambda curve: curve.mu)
+    return compose([(first, 1), (second, 1)])
 
 
 def _zero_out(inner: Lossy, scheme: TruncatedPoisson, observer: Observer) -> Pair:
@@ -87,7 +102,10 @@ def _twice(curve: Curve) -> Curve:
 
 
 _ROOM = "r = places left by the others: Mix(P(r > 1): {0} at q, P(r = 1): {0} at p*, P(r = 0): id)"
-_OTHERS = "m others drawn: Mix(P(m < B): S(G(1/z), q), P(m >= B): S(G(2/z), P(kept | m >= B)))"
+_OTHERS = (
+    "m of n-1 others drawn, M of n: Mix(P(M < B): S(G(1/z), q), P(m >= B): S(G(2/z), P(kept | m >= "
+    "B)), P(m < B <= M): S(G(2/z), q))"
+)
 _KEPT = "the same at P(takes part)"
 
 
@@ -128,8 +146,8 @@ class TruncatedPoisson(TableScheme):
     """Poisson sampling with a largest cohort: of more than that, a uniform choice is kept.
 
     Every one of ``population`` units is drawn with the same probability, independently, in every
-    round; if more than ``largest`` are drawn, ``largest`` of them take part, uniformly chosen. The
-    population is that of the larger data set under ``add_remove``. Probabilities of the law are
+    round; if more than ``largest`` are drawn, ``largest`` of them take part, uniformly chosen.
+    Under ``add_remove`` neighbours have one unit less, or one more. Probabilities of the law are
     rounded to the safe side (T10).
 
     Args:
@@ -193,13 +211,16 @@ class TruncatedPoisson(TableScheme):
 
     @property
     def full(self) -> Interval:
-        """Probability that the others alone fill the cohort, both ends."""
-        low, high = (math.exp(end) for end in self._log_full)
+        """Probability that the others alone fill the cohort: n - 1 of them at least, n at most."""
+        more = log_tail(self.population, self.probability, self.largest)
+        low, high = math.exp(self._log_full[0]), math.exp(more[1])
         return low / _UP, min(max(high * _UP, _RARE), 1.0)
 
     @property
     def kept(self) -> float:
         """Probability that the unit is drawn and kept when the others fill the cohort, at most."""
+        if self._log_full[0] == -math.inf:
+            return self.probability
         ratio = math.exp(min(self._log_chosen[1] - self._log_full[0], 0.0)) * _UP**4
         return min(ratio, self.probability)
 

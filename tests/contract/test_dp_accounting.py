@@ -95,7 +95,7 @@ def test_runs_become_events_and_come_back(run, event, adjacency):
 ALIKE = {
     "everyone": (POISSON.inner.sampled(fp.Everyone()), G),
     "cohort of everyone": ((NOISE * 2).in_cohort(fp.Everyone()), dpa.SelfComposedDpEvent(G, 2)),
-    "sparsified": (sparsified(), G),
+    "sparsified": (sparsified(topped_up=True), G),
     "topped up": (
         sparsified(topped_up=True, missing=3).sampled(fp.Poisson(0.1)),
         dpa.PoissonSampledDpEvent(0.1, G),

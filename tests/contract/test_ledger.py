@@ -618,10 +618,10 @@ def test_a_scheme_stays_when_less_noise_was_used(scheme):
 
 
 def test_several_sums_in_a_round_are_scaled_together():
-    other = fp.Gaussian(noise_multiplier=3.0, unit="client")
-    both = (GAUSS * 2 + other).in_cohort(fp.Poisson(0.5))
+    gauss, other = (fp.Gaussian(noise_multiplier=z, unit="record") for z in (1.0, 3.0))
+    both = (gauss * 2 + other).in_cohort(fp.Poisson(0.5))
     actual = as_released(both, clip_norm=1.0, planned_std=4.0, used_std=2.0)
-    halves = [fp.Gaussian(noise_multiplier=z, unit="client") for z in (0.5, 1.5)]
+    halves = [fp.Gaussian(noise_multiplier=z, unit="record") for z in (0.5, 1.5)]
     assert actual == (halves[0] * 2 + halves[1]).in_cohort(fp.Poisson(0.5))
     assert as_released(both, clip_norm=1.0, planned_std=4.0, used_std=4.0) is both
 
