@@ -8,7 +8,7 @@
 """
 
 from . import accountants, errors, published
-from .audit import Attack, Audit, account, attack, audit, report
+from .audit import Attack, Audit, Conformance, account, attack, audit, report, verify
 from .bound import Bound, Verdict
 from .errors import ParameterError, UnsupportedCombination
 from .ledger import Ledger
@@ -59,6 +59,7 @@ __all__ = [
     "Budget",
     "Calibration",
     "ConcentratedDp",
+    "Conformance",
     "DiscreteLaplace",
     "Everyone",
     "FederatedHamiltonian",
@@ -104,4 +105,5 @@ __all__ = [
     "published",
     "report",
     "tradeoff_curve",
+    "verify",
 ]

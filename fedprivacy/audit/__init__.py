@@ -3,5 +3,17 @@
 from .account import Audit, account, audit
 from .attacks import Attack, attack, plan
 from .report import RunRecord, report
+from .verify import Conformance, verify
 
-__all__ = ["Attack", "Audit", "RunRecord", "account", "attack", "audit", "plan", "report"]
+__all__ = [
+    "Attack",
+    "Audit",
+    "Conformance",
+    "RunRecord",
+    "account",
+    "attack",
+    "audit",
+    "plan",
+    "report",
+    "verify",
+]
