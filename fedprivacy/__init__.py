@@ -8,7 +8,18 @@
 """
 
 from . import accountants, errors, published
-from .audit import Attack, Audit, Conformance, account, attack, audit, report, verify
+from .audit import (
+    Attack,
+    Audit,
+    Conformance,
+    Crosscheck,
+    account,
+    attack,
+    audit,
+    crosscheck,
+    report,
+    verify,
+)
 from .bound import Bound, Verdict
 from .errors import ParameterError, UnsupportedCombination
 from .ledger import Ledger
@@ -60,6 +71,7 @@ __all__ = [
     "Calibration",
     "ConcentratedDp",
     "Conformance",
+    "Crosscheck",
     "DiscreteLaplace",
     "Everyone",
     "FederatedHamiltonian",
@@ -97,6 +109,7 @@ __all__ = [
     "attack_risk",
     "audit",
     "calibrate",
+    "crosscheck",
     "delta",
     "epsilon",
     "errors",

@@ -2,6 +2,7 @@
 
 from .account import Audit, account, audit
 from .attacks import Attack, attack, plan
+from .crosscheck import Crosscheck, crosscheck
 from .report import RunRecord, report
 from .verify import Conformance, verify
 
@@ -9,10 +10,12 @@ __all__ = [
     "Attack",
     "Audit",
     "Conformance",
+    "Crosscheck",
     "RunRecord",
     "account",
     "attack",
     "audit",
+    "crosscheck",
     "plan",
     "report",
     "verify",
