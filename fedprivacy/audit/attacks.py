@@ -21,6 +21,7 @@ from ..mechanisms import Mechanism
 from ..mechanisms.noise import private_generator
 from ..questions.epsilon import epsilon
 from ..relations import Adjacency, Observer
+from .canaries import client_canaries, is_loop, loop_mechanism
 from .guessing import (
     THEOREM_GUESSES,
     THEOREM_RATES,
@@ -126,7 +127,7 @@ class Answer(NamedTuple):
 
 
 def attack(
-    train: Train,
+    train: Train | Any,
     canaries: int = 1000,
     observer: Observer | str = Observer.AGGREGATE,
     level: float = 0.05,
@@ -136,6 +137,8 @@ def attack(
     claim: Bound | Mechanism | float | None = None,
     adjacency: Adjacency | str | None = None,
     directions: Any = None,
+    data: Any = None,
+    rounds: int = 1,
     estimator: Estimator | str = Estimator.GUESSES,
     guesses: int | None = None,
     generator: np.random.Generator | None = None,
@@ -150,7 +153,9 @@ def attack(
     Args:
         train: gets ``included``, shape (canaries,), a fair coin for each canary, and a generator.
             Returns scores, shape (canaries,), larger where the canary is likelier in the data; or,
-            with ``directions``, what was released, shape (d,) or (rounds, d).
+            with ``directions``, what was released, shape (d,) or (rounds, d). Or a loop of
+            federated averaging, with ``data`` and ``rounds``: its first clients are the canaries,
+            and what is certified of it under zero_out is the claim (``canaries.client_canaries``).
         canaries: m, in every run.
         observer: "aggregate" and "server" look at every release, "final" at the last.
         level: chance of a lower end above the truth, in (0, 1).
@@ -160,6 +165,8 @@ def attack(
         adjacency: needed where ``claim`` is a mechanism.
         directions: shape (canaries, d): what each canary adds. Its score is then the sum over the
             releases seen of its cosine with them.
+        data: of a loop.
+        rounds: of a loop.
         estimator: "guesses", or "rates" for one canary a run and at least 8 runs.
         guesses: r, over all runs; None for three numbers of them, at a third of the level each.
         generator: None for randomness from the operating system.
@@ -179,8 +186,12 @@ def attack(
     seer = member(Observer, observer=observer)
     way = member(Estimator, estimator=estimator)
     chance = open_unit(level=level)
-    certified, at = _claimed(claim, delta, adjacency, seer)
     each, times = integer(1, canaries=canaries), integer(1, runs=runs)
+    if is_loop(train):
+        if claim is None:
+            claim, adjacency = loop_mechanism(train, integer(1, rounds=rounds)), Adjacency.ZERO_OUT
+        train, directions = client_canaries(train, data, each, rounds)
+    certified, at = _claimed(claim, delta, adjacency, seer)
     score = _scorer(directions, each, seer)
     seen = _play(train, score, (times, each), generator, jobs)
     if way is Estimator.RATES:

@@ -164,7 +164,7 @@ def _rows(run: Mechanism, bound: Bound) -> list[Row]:
 
 
 def _ours(run: Mechanism, bound: Bound, name: str) -> tuple[float | None, str]:
-    facts = {"adjacency": bound.adjacency, "observer": bound.observer}
+    facts: dict[str, Any] = {"adjacency": bound.adjacency, "observer": bound.observer}
     try:
         return epsilon(run, delta=bound.given, accountant=name, **facts).upper, ""
     except FedPrivacyError as error:

@@ -236,6 +236,69 @@ def test_a_denominator_that_follows_the_data_is_found(estimator):
     assert judged(average(fixed=True), None, 4.0, **settings) is Outcome.CONSISTENT
 
 
+# ---- a loop, and its clients as canaries
+
+
+@pytest.fixture
+def small_loop():
+    """Sixteen clients of one record each, whose updates are orthogonal; a model of zeros."""
+    torch = pytest.importorskip("torch")
+    from fedprivacy.training import FederatedAveraging, FederatedData
+
+    class Zero(torch.nn.Linear):
+        def reset_parameters(self):
+            torch.nn.init.zeros_(self.weight)
+
+    labels = torch.zeros(16, dtype=torch.int64)
+    data = FederatedData(
+        name="orthogonal",
+        features=torch.eye(16) * 100.0,
+        labels=labels,
+        test_features=torch.eye(16)[:1],
+        test_labels=labels[:1],
+        clients=tuple(np.array([row]) for row in range(16)),
+        num_classes=2,
+    )
+
+    def make(perturbation):
+        return FederatedAveraging(
+            model=lambda: Zero(16, 2, bias=False),
+            scheme=fp.Everyone(),
+            perturbation=perturbation,
+            local_steps=1,
+            learning_rate=1.0,
+            device="cpu",
+        )
+
+    return make, data
+
+
+class Unclipped(fp.Gaussian):
+    def contribution(self, update, mask=None):
+        return super().contribution(update, mask) * 20.0
+
+
+def test_a_loop_that_clips_too_late_is_found(small_loop):
+    make, data = small_loop
+    for kind, verdict in ((Unclipped, Outcome.BUG_ALARM), (fp.Gaussian, Outcome.CONSISTENT)):
+        loop = make(kind(noise_multiplier=4.0, unit="client"))
+        found = fp.attack(loop, 16, data=data, rounds=1, runs=8, generator=seeded(10))
+        assert found.verdict is verdict and found.upper_certified < 1.1, found
+
+
+def test_loops_that_are_refused(small_loop):
+    make, data = small_loop
+    whole = fp.Gaussian(noise_multiplier=4.0, unit="client")
+    shares = fp.SparsifiedPerturbation(
+        noise_multiplier=1.0, clip_norm=1.0, kept=32, dimension=32, cohort=16
+    )
+    for loop, given in ((make(None), data), (make(shares), data), (make(whole), None)):
+        with pytest.raises(fp.ParameterError, match=r"^(train|data) must"):
+            fp.attack(loop, 16, data=given)
+    with pytest.raises(fp.ParameterError, match=r"^data must"):
+        fp.attack(make(whole), 17, data=data)
+
+
 # ---- what is seen, and what is refused
 
 

@@ -46,10 +46,12 @@ CASES = {
 }
 
 
-@pytest.mark.parametrize("estimator, m, runs", [("guesses", 200, 1), ("rates", 1, 200)])
-@pytest.mark.parametrize("guesses", [None, 60])
+WAYS = [("guesses", 200, 1, None), ("guesses", 200, 1, 60), ("rates", 1, 200, None)]
+
+
+@pytest.mark.parametrize("estimator, m, runs, guesses", WAYS)
 @pytest.mark.parametrize("name", CASES)
-def test_null_runs_are_inside_the_binomial_interval(name, guesses, estimator, m, runs):
+def test_null_runs_are_inside_the_binomial_interval(name, estimator, m, runs, guesses):
     """At the exact level one sound attack in 10^4 would fail; seeds are those of the loop."""
     train, truth, delta = CASES[name]
     settings = {"level": LEVEL, "delta": delta, "runs": runs, "estimator": estimator}
