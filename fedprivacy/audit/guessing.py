@@ -24,8 +24,10 @@ THEOREM_RATES = "A2: Clopper-Pearson ends of an attack's two rates (Nasr et al. 
 
 EPSILONS: Array = np.arange(8001) / 200.0
 """Every epsilon that can be refuted, rising; an answer is one of them, rounded down."""
-_ROUNDING = 1.0 + 1e-9
-"""More than the relative error of the special functions used here."""
+_ROUNDING = 1.0 + 1e-6
+"""More than the relative error of the special functions used here, for up to 10^7 guesses."""
+_TINY = 1e-290
+"""A probability below it may have lost digits."""
 
 
 def p_value(correct: int, guesses: int, canaries: int, epsilon: Array, delta: float) -> Array:
@@ -59,10 +61,14 @@ def p_value(correct: int, guesses: int, canaries: int, epsilon: Array, delta: fl
     below = betainc(guesses - correct + 1, correct, wrong)
     ways = gammaln(guesses + 1) - gammaln(correct + 1) - gammaln(guesses - correct + 1)
     log_mass = ways + correct * np.log(right) + (guesses - correct) * np.log(wrong)
-    with np.errstate(divide="ignore", under="ignore", over="ignore"):
-        tail_over_mass = np.exp(np.log(above) - log_mass)
-    slack = canaries * delta * np.nan_to_num(tail_over_mass, nan=math.inf) * below / correct
-    return np.asarray(np.minimum(_ROUNDING * (above + slack), 1.0), dtype=np.float64)
+    # Masses above the v-th fall at least by this factor: the tail's share where it underflows.
+    falls = np.minimum(np.exp(epsilon) * ((guesses - correct) / (correct + 1)), 1.0)
+    with np.errstate(divide="ignore", under="ignore"):
+        tail_over_mass = np.where(above > _TINY, np.log(above) - log_mass, -np.log1p(-falls))
+        log_slack = np.log(canaries * delta / correct) + tail_over_mass + np.log(below)
+        slack = np.exp(np.minimum(log_slack, 1.0))
+    found = np.minimum(_ROUNDING * (above + slack), 1.0)
+    return np.asarray(np.where(below > _TINY, found, 1.0), dtype=np.float64)
 
 
 def refuted(correct: int, guesses: int, canaries: int, delta: float, level: float) -> float:
