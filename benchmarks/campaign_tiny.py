@@ -14,6 +14,7 @@ from campaign_truth import Part, hockey
 from mpmath import mpf
 from scipy.special import ndtr
 
+import fedprivacy as fp
 from fedprivacy.errors import FedPrivacyError
 
 Outcome = tuple[Any, tuple[int, ...], tuple[float, ...]]
@@ -261,8 +262,6 @@ def check(seed: int, index: int) -> Report:
 
 def clipping(seed: int, index: int) -> Report:
     """Clipped vectors are within the norm, whatever their size; their norm in more digits."""
-    from fedprivacy.mechanisms.noise import clipped
-
     draw, report = Draw(f"{seed}:clip:{index}"), Report()
     report.counts["settings"] += 1
     generator = np.random.default_rng(draw.rng.getrandbits(32))
@@ -277,14 +276,16 @@ def clipping(seed: int, index: int) -> Report:
             continue
         report.counts["compared: clipped"] += 1
         with np.errstate(over="ignore", under="ignore", invalid="ignore", divide="ignore"):
-            made = np.asarray(clipped(vector, norm), dtype=np.longdouble)
+            step = fp.Gaussian(noise_multiplier=1.0, clip_norm=norm)
+            made = np.asarray(step.contribution(vector), dtype=np.longdouble)
         size = float(np.sqrt(np.sum(made * made)))
         if not size <= norm:
             words = f"norm {size!r} > {norm!r}: {length} entries about {scale:.3g}, {kind.__name__}"
             code = (
-                "import numpy as np; from fedprivacy.mechanisms.noise import clipped; "
-                f"print(np.linalg.norm(np.float64(clipped(np.full({length}, {scale!r}, "
-                f"np.{kind.__name__}), {norm!r}))))"
+                "import numpy as np; import fedprivacy as fp; "
+                f"step = fp.Gaussian(noise_multiplier=1.0, clip_norm={norm!r}); "
+                f"update = np.full({length}, {scale!r}, np.{kind.__name__}); "
+                "print(np.linalg.norm(step.contribution(update)))"
             )
             from campaign_checks import Found
 

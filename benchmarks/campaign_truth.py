@@ -278,6 +278,10 @@ def _all_nodes(show: Show, tilt: float, fine: float) -> list[tuple[Nodes, int]] 
     return None if any(at is None for at, _ in found) else found
 
 
+_EACH_ROUND = 2.0**-48
+"""Relative error of a power of a sum that is right to a few units in the last place, a round."""
+
+
 def _fourier(show: Show, epsilon: float) -> Ends | None:
     """(1 / pi) int_0^inf Re[M(s) e^{-s epsilon} / (s (s + 1))] dv, s = tilt + i v; two meshes."""
     tilt = _tilt(show, epsilon) if epsilon > 0 else None
@@ -287,7 +291,8 @@ def _fourier(show: Show, epsilon: float) -> Ends | None:
     if any(value is None for value in values):
         return None
     (first, _), (second, floor) = values
-    error = 4.0 * abs(first - second) + floor
+    rounds = sum(n for _, n in show.rounds)
+    error = 4.0 * abs(first - second) + floor + second * _EACH_ROUND * rounds
     if not error < 1e-3 * second:
         return None
     return second - error, second + error

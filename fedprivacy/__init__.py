@@ -57,8 +57,9 @@ from .sampling import (
     TruncatedPoisson,
     WithReplacement,
 )
+from .version import VERSION
 
-__version__ = "0.1.0"
+__version__ = VERSION
 
 __all__ = [
     "Adjacency",

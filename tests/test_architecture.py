@@ -15,15 +15,16 @@ ARROWS = {
     "errors": set(),
     "relations": set(),
     "records": {"errors"},
-    "loss": {"errors"},
+    "loss": {"errors", "records"},
     "bound": BASE,
     "privacy_loss": BASE | {"loss"},
     "theory": {"errors"},
-    "sampling": BASE | {"loss", "privacy_loss"},
-    "mechanisms": BASE | {"sampling", "loss", "privacy_loss", "theory"},
+    "sampling": BASE | {"loss", "privacy_loss", "records"},
+    "mechanisms": BASE | {"sampling", "loss", "privacy_loss", "theory", "records"},
     "accountants": CORE | {"records"},
     "questions": CORE | {"accountants", "mechanisms"},
-    "ledger": BASE | {"mechanisms", "sampling", "records"},
+    "version": set(),
+    "ledger": BASE | {"mechanisms", "sampling", "records", "version"},
     "audit": CORE
     | {"ledger", "questions", "accountants", "mechanisms", "sampling", "integrations"},
     "training": BASE | {"mechanisms", "sampling", "ledger", "theory"},
@@ -47,6 +48,7 @@ SYSTEM_FILES = {"__init__", "loop", "law", "bounds", "claim", "grid"}
 """What a system's room may hold; FURTHER are a loop's own parts."""
 FURTHER = {
     "averaging": {"collect", "upload"},
+    "fed_smp": {"moments"},
     "fed_plt": {"agents", "proximal", "solvers", "tradeoff"},
 }
 

@@ -60,3 +60,151 @@ def test_smoothly_below_on_the_peers_side(checks):
     """A claim that is true is not refuted."""
     exact = checks.gaussian_delta(2.0, 0.75)
     assert checks.event_delta(1.0, 4.0, 9, 2.0, 20_000) <= exact
+
+
+@pytest.fixture
+def drawn(monkeypatch):
+    monkeypatch.syspath_prepend(str(BENCHMARKS / "papers"))
+    import drawn
+
+    return drawn
+
+
+def test_a_drawn_cell_that_differs_is_told(drawn, capsys):
+    assert drawn.redrawn({"I": {"one": lambda: True}, "II": {}})
+    assert not drawn.redrawn({"I": {"one": lambda: True}, "II": {"two": lambda: False}})
+    assert "II, two: DIFFERENT" in capsys.readouterr().out
+
+
+def test_the_same_cells_are_drawn_again(drawn, monkeypatch, capsys):
+    cells = {str(number): lambda: True for number in range(1000)}
+    found = []
+    for number in (7, 7, 8):
+        monkeypatch.setenv("REPRO_DRAW", str(number))
+        assert drawn.redrawn({"I": cells})
+        found.append(capsys.readouterr().out.partition(":")[0])
+    assert found[0] == found[1] != found[2]
+
+
+def test_a_cell_that_takes_too_long_is_neither(drawn, capsys):
+    def endless():
+        while True:
+            pass
+
+    assert drawn.redrawn({"I": {"long": endless}}, seconds=0.05)
+    assert "neither confirmed nor refuted" in capsys.readouterr().out
+
+
+def test_nearness_goes_through_whole_results(drawn):
+    kept = {"a": [1.0, {"b": 2.0}], "c": None}
+    assert drawn.near({"a": [1.0 + 1e-9, {"b": 2.0}], "c": None}, kept)
+    assert not drawn.near({"a": [1.0, {"b": 2.001}], "c": None}, kept)
+    assert not drawn.near({"a": [1.0], "c": None}, kept)
+    assert not drawn.near({"a": [1.0, {"b": 2.0}]}, kept)
+
+
+@pytest.fixture
+def fed_smp(monkeypatch, tmp_path):
+    pytest.importorskip("torch")
+    monkeypatch.syspath_prepend(str(BENCHMARKS / "papers"))
+    import fed_smp
+
+    monkeypatch.setattr(fed_smp, "HERE", tmp_path)
+    return fed_smp
+
+
+def small_run(fed_smp, rate, rounds=4):
+    """A run of DP-FedAvg on digits; a huge local step makes its updates infinite."""
+    import fedprivacy as fp
+    from fedprivacy.training import FederatedAveraging, digits, logistic
+
+    class Small(fed_smp.Setting):
+        population = 20
+
+        def data(self):
+            return digits(clients=20)
+
+        def loop(self):
+            return FederatedAveraging(
+                model=logistic(64, 10),
+                scheme=fp.FixedSize(5, population=20),
+                perturbation=fp.Gaussian(noise_multiplier=1.0, unit="client"),
+                local_steps=3,
+                learning_rate=rate,
+                seed=1,
+            )
+
+    return Small(method="fedavg", seed=1, rounds=rounds)
+
+
+def test_a_run_ends_at_the_first_update_that_is_not_finite(fed_smp):
+    setting = small_run(fed_smp, 3e38)
+    fed_smp.run(setting)
+    found = fed_smp.record(setting)
+    assert (found["rounds_done"], found["first_non_finite_round"]) == (1, 1)
+    assert found["finished"] and found["best_accuracy"] is None and found["refused"] > 0
+    fed_smp.run(setting)
+    assert fed_smp.record(setting)["rounds_done"] == found["ledger_rounds"] == 1
+    fed_smp.run(setting, guard=True)
+    assert fed_smp.record(setting)["rounds_done"] == setting.rounds
+
+
+def test_a_run_without_overflow_goes_on_to_its_end(fed_smp):
+    setting = small_run(fed_smp, 0.1)
+    fed_smp.run(setting)
+    found = fed_smp.record(setting)
+    assert found["rounds_done"] == found["ledger_rounds"] == 4 and found["finished"]
+    assert found["first_non_finite_round"] is None and found["training_loss"] > 0
+    assert found["best_accuracy"] == max(found["accuracy_by_round"].values())
+
+
+def test_a_run_killed_before_its_line_was_written_begins_again(fed_smp):
+    setting = small_run(fed_smp, 0.1)
+    fed_smp.run(setting)
+    notes = setting.folder / "rounds.jsonl"
+    whole = fed_smp.record(setting)
+    notes.write_text("".join(notes.read_text().splitlines(keepends=True)[:-1]))
+    fed_smp.run(setting)
+    assert fed_smp.record(setting) == whole
+
+
+@pytest.fixture
+def tuning(monkeypatch):
+    pytest.importorskip("torch")
+    monkeypatch.syspath_prepend(str(BENCHMARKS / "papers"))
+    import fa_ld_fashion
+
+    return fa_ld_fashion
+
+
+def group_of(values):
+    """Cells of one setting: step size to accuracy, None where the chain diverged."""
+    cells = []
+    for size, value in values.items():
+        worse = None if value is None else 1.0 - value
+        scores = {"accuracy": value, "brier": worse, "nll": worse, "ece": 0.1 * size}
+        row = {"round": None} if value is None else {"round": 1, "all": scores}
+        cells.append({"step_size": size, "curve": [row]})
+    return cells
+
+
+@pytest.mark.parametrize(
+    ("values", "edge", "then"),
+    [
+        ({1.0: 0.5, 2.0: 0.7, 4.0: 0.6}, None, []),
+        ({1.0: 0.5, 2.0: 0.7}, "high", [4.0]),
+        ({1.0: 0.5, 2.0: 0.4}, "low", [0.5]),
+        ({1.0: 0.5, 2.0: 0.7, 4.0: None}, None, []),
+        ({1.0: 0.5}, "low", [0.5]),
+        ({1.0: None, 2.0: None}, "low", [0.5]),
+    ],
+)
+def test_a_best_at_the_edge_of_its_grid_is_refused(tuning, values, edge, then):
+    group = group_of(values)
+    assert tuning.tuned(group, "accuracy")[2] == edge
+    assert tuning.wanted(group) == then
+
+
+def test_the_calibration_error_is_that_of_the_best_brier_score(tuning):
+    group = group_of({1.0: 0.5, 2.0: 0.7, 4.0: 0.6})
+    assert tuning.tuned(group, "ece") == (pytest.approx(0.2), 2.0, None)

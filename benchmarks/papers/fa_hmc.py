@@ -21,10 +21,11 @@ import argparse
 import json
 import math
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 
 import numpy as np
+from drawn import Cells, near, redrawn
 from scipy.special import expit, ndtr, ndtri
 
 from fedprivacy.systems.fa_hmc.law import (
@@ -528,6 +529,38 @@ PARTS = {
 }
 
 
+def tables(kept: dict) -> dict[str, Cells]:
+    """Return what may be drawn for a check."""
+    found: dict[str, dict] = {"figure 2": {}}
+    for name, variance in (("variance 4", 4.0), ("variance 2", 2.0)):
+        for dimension, old in kept[name]["rounds"].items():
+            found["figure 2"][f"{name}, d = {dimension}"] = partial(
+                agrees, variance, int(dimension), old
+            )
+    for figure, dimension in (("figure 1d, d = 10", 10), ("figure 1a and 1b, d = 1000", 1000)):
+        found[figure] = {
+            f"{name}, step {step}, K {leapfrogs}": partial(
+                agrees_in_figure_1, dimension, std, float(step), int(leapfrogs), old
+            )
+            for name, std in (("exact gradients", 0.0), ("noisy gradients", GRADIENT_STD))
+            for step, rows in kept[figure][name]["step size, K, rounds"].items()
+            for leapfrogs, old in rows.items()
+        }
+    return found
+
+
+def agrees(variance: float, dimension: int, old: object) -> bool:
+    """Return whether a dimension of Figure 2 comes out as kept."""
+    return rounds(variance, dimension) == old
+
+
+def agrees_in_figure_1(
+    dimension: int, std: float, step: float, leapfrogs: int, old: dict[str, float]
+) -> bool:
+    """Return whether a cell of Figure 1 comes out as kept."""
+    return near(cell(Regression(dimension), step, leapfrogs, std), old, 2e-3, 1e-9)
+
+
 def check() -> None:
     """Recompute the cells that cost least and compare them with what is kept."""
     kept = json.loads(RESULTS.read_text())
@@ -549,6 +582,7 @@ def check() -> None:
     low, high = old["draws of the law, 1 and 99 per cent"]
     assert low <= found <= high
     print("fa_hmc: the smallest cells came out as kept")
+    assert redrawn(tables(kept)), "a drawn cell differs"
 
 
 def compare_with_library(regression: Regression) -> None:

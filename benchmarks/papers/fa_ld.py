@@ -10,9 +10,12 @@ its gamma (squared; 4e11 at alpha = 1) come out; the start is 0; the step sizes 
 import argparse
 import json
 import math
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import numpy as np
+from drawn import Cells, near, redrawn
 
 from fedprivacy.systems.fa_ld.law import (
     GaussianTarget,
@@ -187,6 +190,41 @@ def everything() -> dict[str, object]:
     }
 
 
+def tables(kept: dict) -> dict[str, Cells]:
+    """Return what may be drawn for a check."""
+    found: dict[str, dict] = {}
+    for name, make in (("", paper_target), (", unequal Hessians", unequal_target)):
+        old = kept[f"figure 1a{name}"]
+        found[f"figure 1a{name}"] = {
+            f"alpha {alpha:g}, K {k}": partial(agrees, make, alpha, k, old[f"{alpha:g}"][str(k)])
+            for alpha in ALPHAS
+            for k in LOCAL
+        }
+    found["figure 2"] = {
+        name: partial(agrees_in_figure_2, name, old) for name, old in kept["figure 2"].items()
+    }
+    return found
+
+
+def agrees(make: Callable[[float], GaussianTarget], alpha: float, k: int, old: object) -> bool:
+    """Return whether a cell of Figure 1(a) comes out as kept."""
+    return rounds(make(alpha), k) == old
+
+
+def agrees_in_figure_2(name: str, old: dict[str, float]) -> bool:
+    """Return whether a curve of Figure 2 comes out as kept."""
+    way, cohort, _, step, _, rho = name.split()
+    chain = LangevinChain(
+        target=paper_target(0.0),
+        step_size=float(step),
+        local_steps=100,
+        correlation=float(rho),
+        averaging=way,
+        cohort=None if way == "full" else int(cohort),
+    )
+    return near(seen(w2_curve(chain, START, 1000)), old, 1e-5, 1e-12)
+
+
 def check() -> None:
     """Recompute the cells that cost least and compare them with what is kept."""
     kept = json.loads(RESULTS.read_text())
@@ -199,6 +237,7 @@ def check() -> None:
     for index, value in old.items():
         assert int(index) > 100 or math.isclose(found[int(index)], value, rel_tol=1e-5)
     print("fa_ld: the smallest cells came out as kept")
+    assert redrawn(tables(kept)), "a drawn cell differs"
 
 
 if __name__ == "__main__":

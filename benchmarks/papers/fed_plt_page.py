@@ -1,23 +1,22 @@
-"""Print the tables of docs/papers/fed_plt.md from results/fed_plt.json, beside the paper's.
+"""Write the tables of docs/papers/fed_plt.md from results/fed_plt.json, beside the paper's.
 
 python benchmarks/papers/fed_plt_page.py
 """
 
 import json
-import sys
 from collections.abc import Iterator
 from decimal import ROUND_CEILING
 from pathlib import Path
 from typing import Any
 
+from pages import put, table
+
+from fedprivacy.bound import shown
+
 HERE = Path(__file__).parent
-sys.path.insert(0, str(HERE.parent))
-
-from tables import table  # noqa: E402
-
-from fedprivacy.bound import shown  # noqa: E402
-
 ALL = ("FedPD", "FedLin", "TAMUNA", "LED", "5GCS", "Fed-PLT")
+Named = tuple[str, str]
+"""A table's name and its text."""
 
 
 def k(value: float | None) -> str:
@@ -30,50 +29,56 @@ def both(ours: float | None, theirs: float | None) -> str:
     return f"{k(ours)} ({k(theirs)})"
 
 
-def compared(found: dict[str, Any]) -> Iterator[str]:
+def alone(cells: dict[str, Any], name: str) -> Any:
+    """Return the cell of an algorithm tuned in its step only, None where there is none."""
+    return cells.get(f"{name}, step only")
+
+
+def compared(found: dict[str, Any]) -> Iterator[Named]:
     paper, rows = found["paper"], []
     for name in ALL:
-        cells = [found["II"][kind][name] for kind in ("convex", "nonconvex")]
-        times = [both(c["time"], t) for c, t in zip(cells, paper["II"][name], strict=True)]
-        spread = f"{cells[0]['rounds']:.1f} ± {cells[0]['rounds_sd']:.1f}"
-        rows.append([name, spread, times[0], f"{cells[1]['rounds']:.1f}", times[1]])
-    head = ["", "rounds, convex", "time", "rounds, non-convex", "time"]
-    yield "II\n\n" + table(head, rows)
+        row = [name]
+        for kind, theirs in zip(("convex", "nonconvex"), paper["II"][name], strict=True):
+            cell, step = found["II"][kind][name], alone(found["II"][kind], name)
+            spread = f"{cell['rounds']:.1f} ± {cell['rounds_sd']:.1f}"
+            row += [spread, k(cell["time"]), k(step["time"] if step else None), k(theirs)]
+        rows.append(row)
+    head = ["", "rounds, convex", "time", "time, step only", "paper"]
+    yield "II", table([*head, "rounds, non-convex", "time", "time, step only", "paper"], rows)
     costs = ["0.1", "1.0", "10.0", "100.0"]
-    rows = [[name, *(k(found["III"][name][c]) for c in costs)] for name in ALL]
-    yield "III\n\n" + table(["", *(f"t_C = {float(c):g}" for c in costs)], rows)
+    names = [name for name in (*ALL, "FedPD, step only", "LED, step only") if name in found["III"]]
+    rows = [[name, *(k(found["III"][name][c]) for c in costs)] for name in names]
+    yield "III", table(["", *(f"t_C = {float(c):g}" for c in costs)], rows)
     ways = ["gradient", "gradient, partial", "accelerated", "accelerated, partial"]
     rows = []
     for name, theirs in paper["IV"].items():
         cells = [found["IV"][name].get(way) for way in ways]
         times = [both(c["time"], t) if c else "-" for c, t in zip(cells, theirs, strict=True)]
         rows.append([name, *times])
-    yield "IV\n\n" + table(["", *ways], rows)
-    if "V" not in found:
-        return
+    yield "IV", table(["", *ways], rows)
     rows = []
-    for name in ALL:
-        cell = found["V"][name]
-        times = zip(cell["time"].values(), paper["V"][name], strict=True)
-        rows.append([name, f"{cell['rounds']:.1f}", *(both(o, t) for o, t in times)])
-    yield "V\n\n" + table(["", "rounds", "t_C = 2", "20", "200", "2000"], rows)
+    for name in (*ALL, "FedPD, step only", "LED, step only"):
+        if cell := found["V"].get(name):
+            times = zip(cell["time"].values(), paper["V"][name.partition(",")[0]], strict=True)
+            rows.append([name, f"{cell['rounds']:.1f}", *(both(o, t) for o, t in times)])
+    yield "V", table(["", "rounds", "t_C = 2", "20", "200", "2000"], rows)
 
 
-def swept(found: dict[str, Any]) -> Iterator[str]:
+def swept(found: dict[str, Any]) -> Iterator[Named]:
     paper = found["paper"]
     rows = [[p + " %", both(c["time"], paper["VI"][p])] for p, c in found["VI"].items()]
-    yield "VI\n\n" + table(["active", "time"], rows)
+    yield "VI", table(["active", "time"], rows)
     rows = [[p, f"{c['rounds']:.1f}", both(c["time"], paper["VIII"][p])]
             for p, c in found["VIII"].items()]  # fmt: skip
-    yield "VIII\n\n" + table(["rho", "rounds", "time"], rows)
+    yield "VIII", table(["rho", "rounds", "time"], rows)
     rows = []
     for steps, cell in found["IX"].items():
         times = zip(cell["time"].values(), paper["IX"][steps], strict=True)
         rows.append([steps, f"{cell['rounds']:.1f}", *(both(o, t) for o, t in times)])
-    yield "IX\n\n" + table(["N_e", "rounds", "t_C = 0.1", "1", "10", "100"], rows)
+    yield "IX", table(["N_e", "rounds", "t_C = 0.1", "1", "10", "100"], rows)
 
 
-def noise(found: dict[str, Any]) -> Iterator[str]:
+def noise(found: dict[str, Any]) -> Iterator[Named]:
     rows = []
     for variance, cell in found["VII"].items():
         error = f"{cell['all_models']:.3g} ({found['paper']['VII'][variance]:.3g})"
@@ -83,13 +88,13 @@ def noise(found: dict[str, Any]) -> Iterator[str]:
             row += [f"{account['published']:.4g}", sound]
         rows.append(row)
     pairs = [f"{what}, K = {n}" for n in (10, 100, 1000) for what in ("printed", "sound")]
-    yield "VII\n\n" + table(["tau²", "all models", "mean model", *pairs], rows)
+    yield "VII", table(["tau²", "all models", "mean model", *pairs], rows)
 
 
 def main() -> None:
     found = json.loads((HERE / "results" / "fed_plt.json").read_text())
-    for text in (*compared(found), *swept(found), *noise(found)):
-        print(text + "\n")
+    for name, text in (*compared(found), *swept(found), *noise(found)):
+        put("fed_plt.md", f"table {name}", text)
 
 
 if __name__ == "__main__":

@@ -9,47 +9,12 @@ from typing import Any, ClassVar, Self
 
 from ..bound import Bound
 from ..errors import LedgerError, at_least_zero, closed_unit, contradict, integer, positive, refuse
-from ..loss import (
-    Allocated,
-    AnyOf,
-    Atoms,
-    Composed,
-    Curve,
-    Fold,
-    GaussianMix,
-    Gdp,
-    LaplacePair,
-    Largest,
-    Mix,
-    RenyiLine,
-    RenyiPoints,
-    Sampled,
-    Swapped,
-    kinds,
-    largest,
-)
+from ..loss import Curve, Largest, kinds, largest
 from ..privacy_loss import PrivacyLoss, Witness, compose_losses, merge_facts
-from ..records import decode, encode
+from ..records import Registry, decode, encode
 from ..relations import Adjacency, Facts, Observer, Unit
 
-CURVES: dict[str, type] = {
-    kind.__name__: kind
-    for kind in (
-        Gdp,
-        LaplacePair,
-        GaussianMix,
-        Allocated,
-        Atoms,
-        RenyiLine,
-        RenyiPoints,
-        Swapped,
-        Sampled,
-        Fold,
-        Mix,
-        Composed,
-        AnyOf,
-    )
-}
+CURVES = Registry(lambda kind: issubclass(kind, Curve))
 """Every curve that a saved accountant may hold."""
 
 

@@ -9,11 +9,9 @@ from typing import Any
 
 from ..accountants import ACCOUNTANTS
 from ..bound import Bound, Verdict
-from ..errors import UnsupportedCombination, closed_unit, contradict, member, refuse
-from ..loss import IDENTITY
+from ..errors import UnsupportedCombination, closed_unit, contradict
 from ..mechanisms import Mechanism
-from ..mechanisms.actual import single_uploads
-from ..privacy_loss import PrivacyLoss, Witness
+from ..privacy_loss import PrivacyLoss
 from ..questions.budget import Budget
 from ..questions.epsilon import accountant_named
 from ..relations import Adjacency, Facts, Observer
@@ -21,10 +19,13 @@ from ..sampling import Scheme
 from .defects import Defect, Numbers, judged_with, qualified, worth
 from .diagnose import failing_assumptions
 from .imports import Origin, Stated
+from .repricing import Evidence
 from .sources import Reading, Source, claim_of, read_source
 
 NOT_COUNTED = (
-    "Floating-point noise is not the ideal Gaussian (Mironov 2012): what its low bits reveal.",
+    "Rounding, where a number is not rounded once and after all of its noise: shares of noise that "
+    "clients draw apart, steps accounted together though only their end is seen (T6), gradients "
+    "that are not clipped, whatever another program ran (docs/theory/rounding.md).",
     "Choosing hyper-parameters, stopping early, keeping the best of several runs on the same data.",
     "Anything released beside the recorded rounds: metrics, logs, cohort sizes, the ledger itself.",
     "Whether participants were really drawn, and contributions really clipped, as recorded.",
@@ -144,9 +145,12 @@ def account(
             "the ledger's schedule depended on outputs, so composing its rounds certifies nothing; "
             "audit it against the budget that its filter kept"
         )
-    if read.doubts:
-        raise UnsupportedCombination(f"{read.doubts}: what was done was not this run")
-    loss = _loss(read, _facts(read, adjacency, observer))
+    facts = read.facts(adjacency, observer)
+    evidence, _ = read.evidence.under(facts)
+    if evidence.doubts:
+        told = "; ".join(evidence.doubts)
+        raise UnsupportedCombination(f"{told}: what was done was not this run")
+    loss = evidence.loss(facts)
     return accountant_named(accountant, tolerance).compose(loss).epsilon(target)
 
 
@@ -184,10 +188,12 @@ def audit(
     """
     read = read_source(source, Stated(adjacency, observer, sampling, population), auditor)
     (epsilon, delta), told = claim_of(read, claim)
-    facts = _facts(read, adjacency, observer)
+    facts = read.facts(adjacency, observer)
+    evidence, wrong = read.evidence.under(facts)
     judge = _audit_adaptive if read.adaptive else _audit_fixed
-    verdict, reasons, bounds, unsupported, more = judge(read, facts, epsilon, delta, tolerance)
-    defects = (*more, *read.defects)
+    found = judge(read, evidence, facts, epsilon, delta, tolerance)
+    verdict, reasons, bounds, unsupported, more = found
+    defects = (*wrong, *more, *read.defects)
     final, changed = judged_with(verdict, defects)
     if final is not verdict and reasons:
         reasons = (*changed, *reasons)
@@ -197,8 +203,8 @@ def audit(
         bounds=bounds,
         claim=(epsilon, delta),
         facts=facts,
-        run=read.run,
-        rounds=read.rounds,
+        run=evidence.run,
+        rounds=evidence.rounds,
         unsupported=unsupported,
         facts_recorded={**read.recorded, **_imported(read.origin)},
         stated={**read.stated, **told} if read.origin.kind != "mechanism" else {},
@@ -235,7 +241,12 @@ _Findings = tuple[
 
 
 def _audit_fixed(
-    read: Reading, facts: Facts, epsilon: float, delta: float, tolerance: float
+    read: Reading,
+    evidence: Evidence,
+    facts: Facts,
+    epsilon: float,
+    delta: float,
+    tolerance: float,
 ) -> _Findings:
     """Judge a schedule that was fixed beforehand, by every accountant and for every observer."""
     observers = dict.fromkeys([facts.observer, Observer.AGGREGATE, Observer.SERVER])
@@ -243,7 +254,7 @@ def _audit_fixed(
     unsupported: dict[str, str] = {}
     for seen_by in observers:
         try:
-            loss = _loss(read, facts._replace(observer=seen_by))
+            loss = evidence.loss(facts._replace(observer=seen_by))
         except UnsupportedCombination as refusal:
             if seen_by is facts.observer:
                 raise
@@ -254,13 +265,14 @@ def _audit_fixed(
     more = {} if facts.observer is Observer.SERVER else bounds.get(str(Observer.SERVER), {})
     verdict, reason = _judge(bounds[str(facts.observer)], more, epsilon, delta)
     reasons: tuple[str, ...] = (reason,)
-    if read.doubts:
+    if evidence.doubts:
         told = "what was done was not this run, whose numbers certify nothing of it"
-        verdict, reasons = Verdict.CANNOT_BE_CERTIFIED, (f"{read.doubts}: {told}.",)
-    elif verdict is not Verdict.HOLDS and read.run is not None:
-        reasons += failing_assumptions(read.run, facts, epsilon, delta, read.sensitivity)
+        reasons = (f"{'; '.join(evidence.doubts)}: {told}.",)
+        verdict = Verdict.CANNOT_BE_CERTIFIED
+    elif verdict is not Verdict.HOLDS and evidence.run is not None:
+        reasons += failing_assumptions(evidence.run, facts, epsilon, delta, read.sensitivity)
     try:
-        alone = _single_uploads(read, facts)
+        alone = evidence.single_uploads(facts)
         bounds |= {} if alone is None else {SINGLE: _every_accountant(alone, delta, tolerance)}
         _compare(bounds)
     except UnsupportedCombination as refusal:
@@ -269,7 +281,12 @@ def _audit_fixed(
 
 
 def _audit_adaptive(
-    read: Reading, facts: Facts, epsilon: float, delta: float, tolerance: float
+    read: Reading,
+    evidence: Evidence,
+    facts: Facts,
+    epsilon: float,
+    delta: float,
+    tolerance: float,
 ) -> _Findings:
     """Judge a schedule that depended on outputs.
 
@@ -278,7 +295,7 @@ def _audit_adaptive(
     was begun with, for the same eyes.
     """
     del tolerance
-    kept = _kept_by_filter(read, facts, epsilon, delta)
+    kept = _kept_by_filter(read, evidence, facts, epsilon, delta)
     budget = Budget(*(read.claim or (epsilon, delta)), **_eyes(facts), adaptive=True)
     bound = budget.kept_by_filter(facts)
     if kept:
@@ -295,7 +312,9 @@ def _audit_adaptive(
     )
 
 
-def _kept_by_filter(read: Reading, facts: Facts, epsilon: float, delta: float) -> str:
+def _kept_by_filter(
+    read: Reading, evidence: Evidence, facts: Facts, epsilon: float, delta: float
+) -> str:
     """Return why the filter of a run does not certify a claim; empty where it does."""
     if read.claim is None:
         return "the ledger states no budget that a filter was to keep"
@@ -309,58 +328,15 @@ def _kept_by_filter(read: Reading, facts: Facts, epsilon: float, delta: float) -
             f"the filter kept epsilon = {budget.epsilon:g} at delta = {budget.delta:g}, and other "
             "outputs might have spent it all"
         )
-    if read.doubts:
-        return read.doubts
-    if read.run is not None and not budget.keeps(read.run.sequence()):
+    if evidence.doubts:
+        return "; ".join(evidence.doubts)
+    if evidence.run is not None and not budget.keeps(evidence.run.sequence()):
         return "the sum of the rounds' Renyi divergences exceeds what the budget permits"
     return ""
 
 
 def _eyes(facts: Facts) -> dict[str, Any]:
     return {"adjacency": facts.adjacency, "observer": facts.observer}
-
-
-def _facts(
-    read: Reading, adjacency: Adjacency | str | None, observer: Observer | str | None
-) -> Facts:
-    adjacency = read.adjacency if adjacency is None else adjacency
-    observer = read.observer if observer is None else observer
-    if adjacency is None:
-        way_out = f"a {read.origin.kind} does not say how neighbouring data sets differ"
-        refuse("adjacency", adjacency, "be given", way_out)
-    return Facts(
-        read.unit if read.unit is not None or read.run is None else read.run.protects,
-        member(Adjacency, adjacency=adjacency),
-        member(Observer, observer=Observer.AGGREGATE if observer is None else observer),
-    )
-
-
-def _loss(read: Reading, facts: Facts) -> PrivacyLoss:
-    if read.run is None:
-        return PrivacyLoss(IDENTITY, facts, theorems=("nothing was released",))
-    loss = read.run.privacy_loss(facts.adjacency, facts.observer).under(facts)
-    return replace(loss, witness=_witness(read.certain, read.run, loss))
-
-
-def _witness(certain: Mechanism | None, run: Mechanism, loss: PrivacyLoss) -> Witness | None:
-    """Return what is attained by what was surely released."""
-    if certain is None:
-        return None
-    if certain == run:
-        return loss.witness
-    return certain.privacy_loss(loss.facts.adjacency, loss.facts.observer).witness
-
-
-def _single_uploads(read: Reading, facts: Facts) -> PrivacyLoss | None:
-    """Return the loss to a server that sees each upload by itself; None where nothing is summed."""
-    alone = None if read.run is None else single_uploads(read.run)
-    if alone is None:
-        return None
-    if read.aborted:
-        raise UnsupportedCombination("the uploads of rounds that were aborted were seen as well")
-    loss = alone.privacy_loss(facts.adjacency, Observer.SERVER)
-    certain = None if read.certain is None else single_uploads(read.certain)
-    return replace(loss, witness=_witness(certain, alone, loss))
 
 
 def _every_accountant(loss: PrivacyLoss, delta: float, tolerance: float) -> dict[str, Bound]:

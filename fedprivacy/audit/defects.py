@@ -43,7 +43,8 @@ class Effect(NamedTuple):
 class Defect(StrEnum):
     """What can be wrong with a source."""
 
-    OTHER_COHORTS = "cohorts that no scheme draws"
+    OTHER_COHORTS = "cohorts, noise or denominators of another run"
+    NO_DENOMINATOR = "sums whose denominator is not recorded"
     NO_FILTER = "an adaptive schedule that no filter kept"
     FIXED_SEED = "a fixed seed"
     OPEN = "a ledger without its end"
@@ -67,6 +68,13 @@ EFFECTS: dict[Defect, Effect] = {
         Numbers.VOID,
         "",
         "something else was run than what was priced, so neither end is about it",
+    ),
+    Defect.NO_DENOMINATOR: Effect(
+        _OPEN,
+        _FAILS,
+        Numbers.CERTIFIED,
+        "denominators are not recorded",
+        "where a client may be there or not, a denominator that follows their number tells it",
     ),
     Defect.NO_FILTER: Effect(
         _OPEN,

@@ -8,14 +8,15 @@ from os import PathLike
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
-from ..errors import ConversionError, closed_unit, non_negative, refuse
+from ..errors import ConversionError, LedgerError, closed_unit, member, non_negative, refuse
 from ..ledger import Ledger
 from ..mechanisms import Mechanism
-from ..relations import Adjacency, Observer, Unit
+from ..relations import Adjacency, Facts, Observer, Unit
 from . import imports
 from .defects import Defect
 from .imports import Origin, Record, Stated
 from .imports.content import beginning, digest
+from .repricing import Evidence, divided, doubts, spent
 
 PARAMETERS = "parameters, as they were stated"
 """The kind of origin of a run that was typed in."""
@@ -39,18 +40,18 @@ class Reading:
     """A source, read; None for what it does not say.
 
     Attributes:
-        run: what is priced; None where nothing was spent.
-        certain: what surely ran, for lower ends.
+        evidence: what is known of the run.
         notes: sentences about the record.
         recorded: what else the source says of itself, by name.
         stated: what only the user said, by name.
-        doubts: why something else was run than what is priced; empty if nothing says so.
+        adaptive: whether the schedule depended on outputs.
+        rule: which rule decided whether a round fits, in words.
+        defects: what is wrong with the source.
+        sensitivity: what the stds of the source's noise are measured against, where that is known.
     """
 
-    run: Mechanism | None
-    rounds: int
+    evidence: Evidence
     origin: Origin
-    certain: Mechanism | None = None
     unit: Unit | None = None
     adjacency: Adjacency | None = None
     observer: Observer | None = None
@@ -60,10 +61,26 @@ class Reading:
     stated: dict[str, str] = field(default_factory=dict)
     adaptive: bool = False
     rule: str | None = None
-    doubts: str = ""
-    aborted: int = 0
     defects: tuple[Defect, ...] = ()
     sensitivity: float | None = None
+
+    def facts(self, adjacency: Adjacency | str | None, observer: Observer | str | None) -> Facts:
+        """Return the facts that are asked about: those given, else those that the source states.
+
+        Raises:
+            ParameterError: the adjacency is neither given nor recorded.
+        """
+        adjacency = self.adjacency if adjacency is None else adjacency
+        observer = self.observer if observer is None else observer
+        if adjacency is None:
+            way_out = f"a {self.origin.kind} does not say how neighbouring data sets differ"
+            refuse("adjacency", adjacency, "be given", way_out)
+        run = self.evidence.run
+        return Facts(
+            self.unit if self.unit is not None or run is None else run.protects,
+            member(Adjacency, adjacency=adjacency),
+            member(Observer, observer=Observer.AGGREGATE if observer is None else observer),
+        )
 
 
 def read_source(source: Source, stated: Stated, auditor: str = "") -> Reading:
@@ -123,7 +140,7 @@ def _of_event(event: Event, auditor: str) -> Record:
 
 def _of_mechanism(run: Mechanism) -> Reading:
     origin = Origin("mechanism")
-    return Reading(run, _count(run), origin, certain=run, unit=run.protects)
+    return Reading(Evidence(run, run, _count(run)), origin, unit=run.protects)
 
 
 def _of_record(record: Record, stated: Stated) -> Reading:
@@ -138,9 +155,11 @@ def _of_record(record: Record, stated: Stated) -> Reading:
         defects.append(Defect.GAPS)
         notes += (f"Rounds are missing: {'; '.join(record.missing)}.",)
     return Reading(
-        run=made.run,
-        certain=made.certain,
-        rounds=sum(times for _, times in record.rounds) or _count(made.run),
+        Evidence(
+            run=made.run,
+            certain=made.certain,
+            rounds=sum(times for _, times in record.rounds) or _count(made.run),
+        ),
         origin=record.origin,
         unit=record.unit,
         adjacency=record.adjacency,
@@ -155,7 +174,19 @@ def _of_record(record: Record, stated: Stated) -> Reading:
 
 
 def _of_ledger(ledger: Ledger) -> Reading:
-    notes, defects = _of_its_lines(ledger)
+    rounds = ledger.rounds
+    found = spent(rounds)
+    if found.noiseless:
+        raise LedgerError(f"{ledger.path} has no epsilon: {found.noiseless}")
+    evidence = Evidence(
+        run=found.run,
+        certain=found.certain,
+        rounds=ledger.spent_rounds,
+        aborted=len(rounds) - ledger.spent_rounds,
+        doubts=doubts(rounds),
+        divided=divided(rounds),
+    )
+    notes, defects = _of_its_lines(ledger, found.notes)
     recorded = {
         "seed policy": ledger.seed_statement,
         "schedule": f"{ledger.schedule}; {ledger.budget_rule or 'no budget rule recorded'}",
@@ -163,9 +194,7 @@ def _of_ledger(ledger: Ledger) -> Reading:
         "created": ledger.created,
     }
     return Reading(
-        run=ledger.run(),
-        certain=ledger.certain(),
-        rounds=ledger.spent_rounds,
+        evidence,
         origin=Origin("fedprivacy ledger", ledger.path.name, digest(ledger.path)),
         **ledger.facts._asdict(),
         claim=ledger.claim,
@@ -173,20 +202,20 @@ def _of_ledger(ledger: Ledger) -> Reading:
         recorded=recorded,
         adaptive=ledger.schedule == "adaptive",
         rule=ledger.budget_rule,
-        doubts="; ".join(ledger.doubts),
-        aborted=sum(1 for r in ledger.rounds if not r.spent),
         defects=defects,
     )
 
 
-def _of_its_lines(ledger: Ledger) -> tuple[tuple[str, ...], tuple[Defect, ...]]:
+def _of_its_lines(
+    ledger: Ledger, less: tuple[str, ...]
+) -> tuple[tuple[str, ...], tuple[Defect, ...]]:
     """Return the sentences about a ledger that a reader must know, and its defects."""
     rounds = ledger.rounds
     dangling = sum(1 for r in rounds if r.spent and r.done is None)
     refused = sum(r.done.refused for r in rounds if r.done is not None)
     aborted = sum(1 for r in rounds if not r.spent)
     found = (
-        (Defect.OTHER_COHORTS, bool(ledger.doubts), ""),
+        (Defect.LESS_NOISE, bool(less), ""),
         (
             Defect.OPEN,
             not ledger.closed,
@@ -218,7 +247,7 @@ def _of_its_lines(ledger: Ledger) -> tuple[tuple[str, ...], tuple[Defect, ...]]:
         ),
     )
     told = [sentence for _, applies, sentence in found if applies and sentence]
-    return (*ledger.notes, *told), tuple(defect for defect, applies, _ in found if applies)
+    return (*ledger.notes, *less, *told), tuple(defect for defect, applies, _ in found if applies)
 
 
 def _count(run: Mechanism) -> int:

@@ -9,74 +9,16 @@ from typing import Annotated
 import msgspec
 
 from ..errors import LedgerError, refuse
-from ..mechanisms import (
-    ApproximateDp,
-    CohortMechanism,
-    ConcentratedDp,
-    DiscreteLaplace,
-    FederatedHamiltonian,
-    FederatedLangevin,
-    Gaussian,
-    GaussianDp,
-    Laplace,
-    Mechanism,
-    MixtureOfGaussians,
-    NoisyGradientDescent,
-    Parallel,
-    RandomizedResponse,
-    RenyiDp,
-    Run,
-    SampledMechanism,
-    SparsifiedPerturbation,
-    SplittingRun,
-)
-from ..records import decode, encode
+from ..mechanisms import Mechanism
+from ..records import Registry, decode, encode
 from ..relations import Adjacency, Observer, Unit
-from ..sampling import (
-    Everyone,
-    FixedSize,
-    Poisson,
-    RandomAllocation,
-    Shuffled,
-    TruncatedPoisson,
-    WithReplacement,
-)
 
 FORMAT = "fedprivacy ledger"
 SCHEMA = 1
 MAX_LINE = 16 * 2**20
 """Longest line in bytes."""
 
-REGISTRY: dict[str, type] = {
-    kind.__name__: kind
-    for kind in (
-        ApproximateDp,
-        CohortMechanism,
-        ConcentratedDp,
-        DiscreteLaplace,
-        Everyone,
-        Shuffled,
-        WithReplacement,
-        FederatedHamiltonian,
-        FederatedLangevin,
-        FixedSize,
-        Gaussian,
-        GaussianDp,
-        Laplace,
-        MixtureOfGaussians,
-        NoisyGradientDescent,
-        Parallel,
-        Poisson,
-        RandomAllocation,
-        RandomizedResponse,
-        RenyiDp,
-        Run,
-        SampledMechanism,
-        SparsifiedPerturbation,
-        SplittingRun,
-        TruncatedPoisson,
-    )
-}
+REGISTRY = Registry(lambda kind: issubclass(kind, Mechanism) or hasattr(kind, "amplify"))
 """Every record type that a ledger may hold."""
 
 MAGIC = f'{{"kind":"header","format":"{FORMAT}","schema":{SCHEMA},'.encode()

@@ -12,6 +12,7 @@ import numpy as np
 from ..errors import UnsupportedCombination, integer, member, positive, probability, refuse
 from ..loss import IDENTITY, Atoms, Curve
 from ..privacy_loss import PrivacyLoss, Witness
+from ..records import recorded
 from ..relations import Adjacency, Facts, Unit
 from ..sampling import Everyone, Scheme
 from .base import Mechanism
@@ -73,6 +74,7 @@ class _Unit(Mechanism):
         return None if self.unit is None else Unit(self.unit)
 
 
+@recorded
 @dataclass(frozen=True, kw_only=True)
 class RandomizedResponse(_Unit):
     """Every unit gives one of k answers: its own, or by chance one drawn uniformly from all k.
@@ -155,6 +157,7 @@ class RandomizedResponse(_Unit):
         return np.where(generator.random(given.shape) < self.chance, drawn, given)
 
 
+@recorded
 @dataclass(frozen=True, kw_only=True)
 class DiscreteLaplace(_Unit):
     """A sum of vectors of whole numbers, plus discrete Laplace noise on every coordinate.

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 from ..errors import UnsupportedCombination, integer, positive
 from ..loss import Gdp
 from ..privacy_loss import PrivacyLoss, Witness
+from ..records import recorded
 from ..relations import Facts
+from .base import ROUNDING
 from .upload import (
     OWN_SENSITIVITY,
     QUADRATIC,
@@ -26,6 +28,7 @@ CONSTANT = (
 )
 
 
+@recorded
 @dataclass(frozen=True, kw_only=True)
 class NoisyGradientDescent(Upload):
     """One local solve x <- x - step_size gradient + N(0, noise_std^2), ``steps`` times.
@@ -79,6 +82,25 @@ class NoisyGradientDescent(Upload):
         """``noise_std``."""
         return self.noise_std
 
+    def noise_ratios(self, clip_norm: float) -> frozenset[float]:
+        """Of one step: the noise on the gradient over half its sensitivity.
+
+        Ledgers state 2 C / q for the mean of q gradients as C, and the noise of their sum. Without
+        clipping, which needs convexity, they state the sensitivity itself and the noise on the
+        gradient. Where neither fits, which of them was meant is not known.
+        """
+        ratio = self.noise_std / self.step_size / self.sensitivity
+        if self._convexity is not None and clip_norm == self.sensitivity:
+            return _known(ratio)
+        records = 2.0 * clip_norm / self.sensitivity
+        whole = abs(records - round(records)) <= ROUNDING * records if records < 2**53 else True
+        return _known(2.0 * ratio) if self._convexity is None or whole else frozenset()
+
+    def rescaled(self, fraction: float) -> NoisyGradientDescent | None:
+        """Return the solve with the fraction of its noise."""
+        noise = self.noise_std * fraction
+        return replace(self, noise_std=noise) if noise > 0.0 else None
+
     @property
     def quadratic(self) -> Gdp:
         """What a quadratic of the smallest curvature and a constant drift show, from any start.
@@ -108,3 +130,7 @@ class NoisyGradientDescent(Upload):
         curve = Gdp(math.sqrt(self.steps) / self.step_multiplier)
         theorem = "Gaussian mechanism is mu-GDP (Dong, Roth, Su 2022), local steps composed"
         return PrivacyLoss(curve, facts, Witness(curve, CONSTANT), (theorem,), (SENSITIVE,))
+
+
+def _known(ratio: float) -> frozenset[float]:
+    return frozenset({ratio} if 0.0 < ratio < math.inf else ())

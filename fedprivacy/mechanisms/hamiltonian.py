@@ -4,19 +4,22 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
 from ..errors import UnsupportedCombination, integer, non_negative, positive, probability
 from ..loss import Curve, compose
 from ..privacy_loss import PrivacyLoss, Witness
+from ..records import recorded
 from ..relations import Facts
+from .base import ROUNDING
 from .upload import (
     SENSITIVE,
     Upload,
     checked_steps,
     each_step,
+    larger,
     nothing_private,
     share,
     subsampled,
@@ -24,6 +27,7 @@ from .upload import (
 )
 
 
+@recorded
 @dataclass(frozen=True, kw_only=True)
 class FederatedHamiltonian(Upload):
     """One upload of a Hamiltonian client after ``iterations``; the unit is a record.
@@ -79,6 +83,47 @@ class FederatedHamiltonian(Upload):
         for name, value in checked.items():
             object.__setattr__(self, name, value)
 
+    def noise_ratios(self, clip_norm: float) -> frozenset[float]:
+        """Of the smallest step: ``step_noise_std`` over half the gradient sensitivity."""
+        ratio = 2.0 * self.step_noise_std / self.gradient_sensitivity
+        return frozenset({ratio} if 0.0 < ratio < math.inf else ())
+
+    def rescaled(self, fraction: float) -> FederatedHamiltonian | None:
+        """Return the upload with the fraction of its noise.
+
+        One std does not tell how much of it was the momentum's and how much the gradients'. Where
+        that matters each is counted as the least that the std leaves to it.
+
+        Raises:
+            UnsupportedCombination: that least is nothing, or there was more noise.
+        """
+        both = self.gradient_noise_multiplier > 0.0 and self.correlation < 1.0
+        if both and self.leapfrog_steps > 1:
+            return self._least(fraction)
+        sensitivity = larger(self.gradient_sensitivity, fraction)
+        if not sensitivity:
+            return None
+        noise = self.gradient_noise_multiplier * fraction
+        return replace(self, gradient_sensitivity=sensitivity, gradient_noise_multiplier=noise)
+
+    def _least(self, fraction: float) -> FederatedHamiltonian:
+        eta = min(each_step(self.step_size, 1))
+        momentum = eta * self.momentum_noise_std
+        asked = 0.5 * eta**2 * self.gradient_noise_std
+        total = (fraction * self.step_noise_std) ** 2 * (1.0 - ROUNDING)
+        moved, kept = total - asked**2, total - momentum**2
+        if fraction > 1.0 or kept <= 0.0:
+            raise UnsupportedCombination(
+                f"{fraction:g} of the noise was used, and whether momenta or gradients had less "
+                "is not recorded; account the round by hand"
+            )
+        share = max(0.0, moved) / momentum**2
+        return replace(
+            self,
+            correlation=1.0 - (1.0 - self.correlation) * share * (1.0 - ROUNDING),
+            gradient_noise_multiplier=self.gradient_noise_multiplier * math.sqrt(kept) / asked,
+        )
+
     @property
     def samples_its_unit(self) -> bool:
         """True: batches are drawn inside."""
@@ -127,7 +172,7 @@ class FederatedHamiltonian(Upload):
 
         Args:
             value: see ``Upload.release``; K = 1 only.
-            generator: see ``noise.normal_like``; None is the only private choice.
+            generator: see ``rounded.bits_of``; None is the only private choice.
 
         Raises:
             ParameterError: ``value`` has an entry that is not finite.

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 from ..errors import integer, positive, probability
 from ..loss import compose
 from ..privacy_loss import PrivacyLoss, Witness
+from ..records import recorded
 from ..relations import Facts
 from .upload import (
     OWN_SENSITIVITY,
@@ -20,6 +21,7 @@ from .upload import (
     checked_steps,
     contracted,
     each_step,
+    larger,
     nothing_private,
     share,
     subsampled,
@@ -28,6 +30,7 @@ from .upload import (
 )
 
 
+@recorded
 @dataclass(frozen=True, kw_only=True)
 class FederatedLangevin(Upload):
     """One upload of a Langevin client after ``steps`` local steps; the unit is a record.
@@ -86,6 +89,16 @@ class FederatedLangevin(Upload):
             return
         for size in set(each_step(self.step_size, 1)):
             contracted(1.0, 1, size, self._convexity)
+
+    def noise_ratios(self, clip_norm: float) -> frozenset[float]:
+        """Of the smallest step: ``step_noise_std`` over half the gradient sensitivity."""
+        ratio = 2.0 * self.step_noise_std / self.gradient_sensitivity
+        return frozenset({ratio} if 0.0 < ratio < math.inf else ())
+
+    def rescaled(self, fraction: float) -> FederatedLangevin | None:
+        """Return the upload with the fraction of its noise, gradients that much larger instead."""
+        sensitivity = larger(self.gradient_sensitivity, fraction)
+        return replace(self, gradient_sensitivity=sensitivity) if sensitivity else None
 
     @property
     def samples_its_unit(self) -> bool:

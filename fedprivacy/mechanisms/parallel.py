@@ -9,6 +9,7 @@ from ..errors import UnsupportedCombination, refuse
 from ..loss import IDENTITY as NOTHING
 from ..loss import AnyOf, Curve
 from ..privacy_loss import PrivacyLoss, Witness, merge_facts, merge_units
+from ..records import recorded
 from ..relations import Adjacency, Facts, Observer, Unit
 from ..sampling import Scheme
 from .base import CohortMechanism, Mechanism, Run, SampledMechanism
@@ -24,6 +25,7 @@ ONE_DRAW = "one draw for several kinds: T4, who takes part counts as seen"
 THEOREM = "parallel composition: a unit is of one kind, so the worst kind's whole run counts"
 
 
+@recorded
 @dataclass(frozen=True)
 class Parallel(Mechanism):
     """One round in which every unit belongs to exactly one of several mechanisms.
@@ -72,6 +74,16 @@ class Parallel(Mechanism):
     def in_cohort(self, scheme: Scheme) -> Parallel:  # type: ignore[override]
         """Return every kind run inside a client that the scheme draws."""
         return Parallel(tuple(one.in_cohort(scheme) for one in self.mechanisms))
+
+    def noise_ratios(self, clip_norm: float) -> frozenset[float]:
+        """Return every kind's."""
+        return frozenset().union(*(one.noise_ratios(clip_norm) for one in self.mechanisms))
+
+    def rescaled(self, fraction: float) -> Parallel | None:
+        """Return it with the fraction of every kind's noise."""
+        made = [one.rescaled(fraction) for one in self.mechanisms]
+        kept = tuple(one for one in made if one is not None)
+        return Parallel(kept) if len(kept) == len(made) else None
 
     def _loss(self, facts: Facts) -> PrivacyLoss:
         losses = [self._of_one_kind(k, facts) for k in range(len(self.mechanisms))]

@@ -12,15 +12,16 @@ them is exact, whatever the order (``room`` says of how many), and moves by at m
     total = sum(on_grid(update, clip_norm=clip_norm, grid=grid) for update in updates)
     released = noisy_sum(total, std=std, grid=grid)
 
-For a torch tensor pass ``tensor.detach().cpu().double().numpy()`` and turn the answer back by
-``torch.from_numpy(released)``; a later rounding to single precision is a function of the release
-and costs nothing. What is proved and what is assumed of the machine: docs/theory/rounding.md.
+Mechanisms use ``on_grid``, ``noise_like``, ``noisy_like``, which take torch tensors too, and
+samplers ``noisy_scaled``. A later rounding to single precision is a function of the release and
+costs nothing. What is proved and what is assumed of the machine: docs/theory/rounding.md.
 """
 
 from __future__ import annotations
 
 import math
 import os
+import sys
 from fractions import Fraction
 from typing import Any
 
@@ -53,6 +54,19 @@ LARGEST = float(1 << 52)
 FINEST = float(1 << 32)
 """Largest std / grid; beyond, too many roundings are not clear at once."""
 
+WIDEST = 31
+"""Powers of two from the grid to the larger of std and clip norm: rounding stays cheap, sums exact.
+"""
+
+_HUGE = 2.0**500
+"""What has a larger norm is divided by it first: the factor that clips has all its digits then."""
+
+_SINGLE = 1e-30, 1e30
+"""Between these, factors, grids and clip norms leave single precision all of its digits."""
+
+STEP_GRID = 1.0 / (1 << 26)
+"""Spacing of a sampler's step, in its stds: as fine as doubles decide it at full speed."""
+
 NORMAL, EXPONENTIAL = NormalTail(), ExponentialTail()
 
 
@@ -66,20 +80,42 @@ def reproducible_bits(generator: np.random.Generator) -> Bits:
     return generator.bytes
 
 
+def bits_of(generator: Any) -> Bits | None:
+    """Return where a mechanism's generator takes its bits from.
+
+    Args:
+        generator: None for the operating system, the only private choice; a
+            ``numpy.random.Generator`` or a ``torch.Generator`` for bits that can be drawn again.
+    """
+    if generator is None:
+        return None
+    if hasattr(generator, "initial_seed"):
+        return lambda count: _torch_bytes(generator, count)
+    return reproducible_bits(generator)
+
+
+def _torch_bytes(generator: Any, count: int) -> bytes:
+    torch = sys.modules["torch"]  # whoever has such a generator has imported it
+    words = torch.empty(count, dtype=torch.uint8, device=generator.device)
+    return bytes(words.random_(0, 256, generator=generator).cpu().numpy().tobytes())
+
+
 def grid_for(std: float, clip_norm: float, places: int = 20) -> float:
     """Return a spacing, a power of two, of about 2^-places times the smaller of std and clip norm.
 
     Rounding to it adds at most spacing^2 / 4 to a coordinate's mean square: 2^-42 of the smaller.
+    Where the two are far apart it is coarser, so that the larger is below 2^32 spacings.
 
     Args:
         std: standard deviation (or scale) of the noise, unit of the sum.
         clip_norm: C, the largest norm of a contribution, unit of the sum.
         places: from 1 to 30; the finer, the more roundings need exact arithmetic.
     """
-    smaller = min(moderate(std=std), moderate(clip_norm=clip_norm))
+    ends = moderate(std=std), moderate(clip_norm=clip_norm)
     if places not in range(1, 31):
         refuse("places", places, "be a whole number from 1 to 30")
-    return math.ldexp(1.0, math.frexp(smaller)[1] - 1 - int(places))
+    low, high = (math.frexp(end)[1] - 1 for end in (min(ends), max(ends)))
+    return math.ldexp(1.0, max(low - int(places), high - WIDEST))
 
 
 def room(clip_norm: float, grid: float) -> int:
@@ -88,19 +124,20 @@ def room(clip_norm: float, grid: float) -> int:
     return math.floor(LARGEST / (moderate(clip_norm=clip_norm) / grid))
 
 
-def on_grid(value: Any, *, clip_norm: float, grid: float) -> np.ndarray:
+def on_grid(value: Any, *, clip_norm: float, grid: float) -> Any:
     """Return ``value`` clipped to a norm of at most C and rounded to the grid, still at most C.
 
     To the nearest point where that keeps the norm, else a little shrunk first or rounded towards 0.
     The norm of what is returned, not of what came, is checked, with rounding against it.
 
     Args:
-        value: numbers, any shape.
+        value: numbers, any shape; an array, or a torch tensor, which stays on its device.
         clip_norm: C, from 1e-50 to 1e50, at most 2^52 spacings.
         grid: the spacing, a power of two.
 
     Returns:
-        double precision, every entry a multiple of ``grid``.
+        double precision, every entry a multiple of ``grid``; a tensor of single precision stays one
+        where its numbers hold that: add it up in double precision.
 
     Raises:
         ParameterError: an entry is not finite, or a parameter breaks its rule.
@@ -109,16 +146,55 @@ def on_grid(value: Any, *, clip_norm: float, grid: float) -> np.ndarray:
     reach = clip_norm / grid
     if reach > LARGEST:
         refuse("grid", grid, f"be at least clip_norm / 2^52 = {clip_norm / LARGEST:g}")
-    array = _doubles("value", value)
-    size, slack = norm(array), (array.size + 8) * 2.0**-50
-    if not math.isfinite(size):
-        refuse("value", size, "have a norm that double precision holds")
+    array, size = _measured(value)
+    count = len(array.reshape(-1))
     factor = min(1.0, clip_norm / size) if size else 1.0
-    for round_, shrunk in ((np.rint, 0.0), (np.rint, 2.0**-20), (np.trunc, slack)):
-        points = round_(array * (factor * (1.0 - shrunk)) / grid)
+    tries = ((_rint, 0.0), (_rint, 2.0**-20), (_trunc, (count + 8) * 2.0**-50))
+    hopeless = factor < 1.0 and count / 12.0 > reach * reach * 2.0**-48
+    array = _single_or_double(array, factor / grid, clip_norm, grid)
+    for round_, shrunk in tries[hopeless:]:
+        points = round_(array * (factor * (1.0 - shrunk) / grid))
         if _within(points, reach):
-            return points * grid + 0.0
+            points *= grid
+            return points + 0.0 if isinstance(points, np.ndarray) else points
     raise ArithmeticError("rounding towards 0 raised a norm: the arithmetic is broken")
+
+
+def _measured(value: Any) -> tuple[Any, float]:
+    """Return numbers as doubles and their norm; both scaled down where the norm is huge."""
+    if isinstance(value, np.ndarray) or not hasattr(value, "detach"):
+        array = _doubles("value", value)
+        size = norm(array)
+    else:
+        size = norm(value)
+        array = value.detach()
+    if not math.isfinite(size) and not is_finite(array):
+        refuse("value", "a non-finite entry", "be finite", "leave this client's update out")
+    if size > _HUGE:
+        array = array / _HUGE
+        size = norm(array)
+    return array, size
+
+
+def _single_or_double(array: Any, factor: float, clip_norm: float, grid: float) -> Any:
+    """Return a tensor in double precision unless single is as good and it is of that.
+
+    What is rounded and checked are whole numbers, whose norm is looked at: how they came about does
+    not matter, if nothing overflows or loses its digits on the way back.
+    """
+    if isinstance(array, np.ndarray):
+        return array
+    low, high = _SINGLE
+    fits = low < factor < high and low < grid and clip_norm < high
+    return array if array.element_size() == 4 and fits else array.double()
+
+
+def _rint(points: Any) -> Any:
+    return np.rint(points, out=points) if isinstance(points, np.ndarray) else points.round_()
+
+
+def _trunc(points: Any) -> Any:
+    return np.trunc(points, out=points) if isinstance(points, np.ndarray) else points.trunc_()
 
 
 def noisy_sum(total: Any, *, std: float, grid: float, bits: Bits | None = None) -> np.ndarray:
@@ -162,6 +238,72 @@ def noise_on_grid(
     return noisy_sum(np.zeros(shape), std=std, grid=grid, bits=bits)
 
 
+def noise_like(value: Any, *, std: float, grid: float, generator: Any = None) -> Any:
+    """Return ``noise_on_grid`` of the shape of an array or tensor, on its device, in doubles.
+
+    Args:
+        value: whose shape and device are taken.
+        std: see ``noisy_sum``.
+        grid: see ``noisy_sum``.
+        generator: see ``bits_of``.
+    """
+    shape = tuple(np.shape(value))
+    return _kind(noise_on_grid(shape, std=std, grid=grid, bits=bits_of(generator)), value)
+
+
+def noisy_like(value: Any, *, std: float, grid: float, generator: Any = None) -> Any:
+    """Return ``noisy_sum`` of an array or tensor: a tensor's type and device, an array's doubles.
+
+    Arguments are those of ``noise_like``.
+    """
+    return same_kind(noisy_sum(numbers(value), std=std, grid=grid, bits=bits_of(generator)), value)
+
+
+def noisy_scaled(total: Any, *, stds: Any, generator: Any = None) -> Any:
+    """Return total + stds Z where stds differ: stds times the rounding of total / stds + Z.
+
+    Multiplying by public stds is a function of a release. What the division rounds, 2^-53 of an
+    entry, belongs to the total. The grid is ``STEP_GRID`` of each std.
+
+    Args:
+        total: numpy array or torch tensor.
+        stds: above 0; an array that broadcasts to the total's shape.
+        generator: see ``bits_of``.
+
+    Returns:
+        doubles, shape and device of ``total``; NaN for an entry that is not finite or above 2^26
+        stds, which a chain has to be stopped for.
+    """
+    scaled = numbers(total).astype(np.float64) / stds
+    fine = np.abs(scaled) <= LARGEST * STEP_GRID
+    kept = np.where(fine, scaled, 0.0)
+    noisy = noisy_sum(kept, std=1.0, grid=STEP_GRID, bits=bits_of(generator))
+    return _kind(np.where(fine, noisy * stds, np.nan), total)
+
+
+def numbers(value: Any) -> np.ndarray:
+    """Return an array of a tensor's numbers (single precision or less in doubles), or of any."""
+    if isinstance(value, np.ndarray) or not hasattr(value, "detach"):
+        return np.asarray(value)
+    return np.asarray(value.detach().cpu().double().numpy())
+
+
+def same_kind(array: np.ndarray, value: Any) -> Any:
+    """Return doubles as what ``value`` is: tensor of its type, array or number."""
+    if isinstance(value, np.ndarray):
+        return array
+    if hasattr(value, "detach"):
+        return _kind(array, value).to(value.dtype if value.is_floating_point() else None)
+    return float(array) if array.ndim == 0 else array
+
+
+def _kind(array: np.ndarray, value: Any) -> Any:
+    """Return doubles as an array, or a tensor of doubles on the device of ``value``."""
+    if not hasattr(value, "detach"):
+        return array
+    return value.new_empty(0).double().new_tensor(array)
+
+
 def _spacing(grid: object) -> float:
     spacing = moderate(grid=grid)
     if math.frexp(spacing)[0] != 0.5:
@@ -182,14 +324,16 @@ def _doubles(name: str, value: Any) -> np.ndarray:
     return doubles
 
 
-def _within(points: np.ndarray, reach: float) -> bool:
+def _within(points: Any, reach: float) -> bool:
     """Return whether the norm of whole numbers is at most ``reach``; True is certain.
 
-    A sum of n products in double is off by less than n 2^-52 of itself, in whatever order.
+    A sum of n products in double is off by less than n 2^-52 of itself, in whatever order, and the
+    norm of single precision, taken in double, by a root and a square more.
     """
     flat = points.reshape(-1)
-    squares = Fraction(float(np.dot(flat, flat)))
-    return squares * (1 + Fraction(flat.size + 1, 2**51)) <= Fraction(reach) ** 2
+    doubles = isinstance(flat, np.ndarray) or flat.element_size() == 8
+    squares = Fraction(float(flat.dot(flat))) if doubles else Fraction(norm(flat)) ** 2
+    return squares * (1 + Fraction(len(flat) + 4, 2**51)) <= Fraction(reach) ** 2
 
 
 def _released(tail: Tail, total: Any, spread: float, grid: object, bits: Bits | None) -> np.ndarray:

@@ -13,11 +13,14 @@ from numpy.typing import NDArray
 
 from ..errors import UnsupportedCombination, integer, member, positive, refuse
 from ..privacy_loss import PrivacyLoss
+from ..records import recorded
 from ..relations import Adjacency, Facts, Unit
 from ..sampling import Everyone, FixedSize, Scheme, Shuffled, WithReplacement
-from .gaussian import gaussian_sum_loss
-from .noise import clipped, is_finite, normal_like, private_generator
+from .base import ROUNDING
+from .gaussian import Gaussian, gaussian_sum_loss
+from .noise import is_finite, private_generator
 from .perturbation import Perturbation
+from .rounded import noise_like, noisy_like
 
 Indices = NDArray[np.int64]
 
@@ -133,6 +136,7 @@ _TOPPED_UP = (
 )
 
 
+@recorded
 @dataclass(frozen=True, kw_only=True)
 class SparsifiedPerturbation(Perturbation):
     """One round of Fed-SMP, seen through secure aggregation; the unit is a client.
@@ -254,7 +258,7 @@ class SparsifiedPerturbation(Perturbation):
         loop that sees the sum alone need not draw a share for each client.
         """
         std = self.sum_noise_std(self.cohort if shares is None else shares)
-        return normal_like(like, std, generator), std
+        return noise_like(like, std=std, grid=self.grid, generator=generator), std
 
     def sum_noise_std(self, shares: int) -> float:
         """Return the std of the secure sum's noise when ``shares`` clients' shares are in it.
@@ -264,6 +268,73 @@ class SparsifiedPerturbation(Perturbation):
         itself tell who took part.
         """
         return self.full_noise_std if self.topped_up else self.share_std * math.sqrt(shares)
+
+    @property
+    def _total(self) -> float:
+        """Std of the sum's noise over the clip norm, colluders' shares included."""
+        return replace(self, colluding=0).sum_multiplier
+
+    def noise_ratios(self, clip_norm: float) -> frozenset[float]:
+        """Of the sum's noise, colluders' shares included."""
+        return frozenset({self._total})
+
+    def rescaled(self, fraction: float) -> SparsifiedPerturbation | None:
+        """Return the sum with the fraction of its noise; what colluders know is known in full.
+
+        As many clients are missing as explains it, if a whole number does; else every share has
+        less noise.
+        """
+        total = fraction * self._total
+        return self._with_missing(total) or self._scaled(total)
+
+    def _with_missing(self, total: float) -> SparsifiedPerturbation | None:
+        if self.topped_up:
+            return None
+        arrived = round(self.cohort * (total / self.noise_multiplier) ** 2)
+        if not self.colluding < arrived <= self.cohort:
+            return None
+        found = replace(self, missing=self.cohort - arrived)
+        return found if abs(found._total - total) <= ROUNDING * total else None
+
+    def _scaled(self, total: float) -> SparsifiedPerturbation | None:
+        known = self.colluding * self.noise_multiplier**2 / self.cohort
+        counts = total**2 - known
+        if counts <= 0.0:
+            return None
+        multiplier = self.noise_multiplier * math.sqrt(counts) / self.sum_multiplier
+        return replace(self, noise_multiplier=multiplier)
+
+    def unlike(self, *, shares: int, noise_ratio: float) -> str:
+        """Return what is wrong with more noise than the shares that arrived have."""
+        most = self.noise_multiplier * math.sqrt(shares / self.cohort)
+        if self.topped_up or noise_ratio <= most * (1.0 + ROUNDING):
+            return ""
+        return (
+            f"noise of {noise_ratio:.6g} clip norms, where {shares} of {self.cohort} shares make "
+            f"{most:.6g}"
+        )
+
+    def single_uploads(self) -> Gaussian:
+        """Return one client's upload, which carries its own share: std C z / sqrt(cohort).
+
+        Raises:
+            UnsupportedCombination: shares depend on the realised cohort, or clients may be away.
+        """
+        if self.topped_up:
+            raise UnsupportedCombination(
+                "the noise is topped up to the realised cohort, so a single upload's share has no "
+                "fixed size; without secure aggregation let every client add the whole noise"
+            )
+        if self.absent:
+            raise UnsupportedCombination(
+                "clients may be away for good (absent), so that the others are drawn more often "
+                "than the scheme says; this line has no theorem for that"
+            )
+        return Gaussian(
+            noise_multiplier=self.noise_multiplier / math.sqrt(self.cohort),
+            clip_norm=self.clip_norm,
+            unit=self.protects,
+        )
 
     def check_scheme(self, scheme: Scheme) -> None:
         """Refuse cohorts for which the clients' shares do not add up to the stated noise."""
@@ -352,22 +423,24 @@ class SparsifiedPerturbation(Perturbation):
             mask: the round's indices, shape (kept,); None where every coordinate is kept.
 
         Returns:
-            Shape (kept,), norm at most ``clip_norm`` (clipped a little lower, for rounding); with
-            entries that are not finite, to be refused, where scaling by d/k overflowed.
+            Shape (kept,), on the grid, norm at most ``clip_norm``.
 
         Raises:
-            ParameterError: a wrong shape, or an entry that is not finite.
+            ParameterError: a wrong shape, or an entry that is not finite, maybe once scaled by d/k.
         """
-        return clipped(self.sparsification.select(update, mask), self.clip_norm)
+        return self.gridded(self.sparsification.select(update, mask))
 
     def release(
         self, value: Any, generator: Any = None, *, mask: Any = None, shares: int | None = None
     ) -> Any:
         """Return one client's noisy share: shape of ``value``, zero off the mask.
 
+        The grid point nearest to contribution plus ideal noise. A sum of shares is therefore no
+        rounding of a sum: what the roundings of shares drawn apart show together is not counted.
+
         Args:
             value: the client's flat update, shape (dimension,); numpy array or torch tensor.
-            generator: see ``noise.normal_like``; None is the only private choice.
+            generator: see ``rounded.bits_of``; None is the only private choice.
             mask: the round's kept indices, shape (kept,), the same for all clients of a round:
                 noise on different coordinates does not add up. Needed for top_k, whose mask comes
                 from public data; for rand_k one is drawn from a numpy ``generator`` where that is
@@ -380,11 +453,10 @@ class SparsifiedPerturbation(Perturbation):
         """
         if mask is None:
             mask = self._own_mask(generator)
-        kept = self.contribution(value, mask)
-        if not is_finite(kept):
-            refuse("value", "too large once scaled by d/k", "stay finite", "leave this client out")
+        kept, std = self.contribution(value, mask), self._std_of_one(shares)
+        noisy = noisy_like(kept, std=std, grid=self.grid, generator=generator)
         share = value * 0.0
-        share[mask] = kept + normal_like(kept, self._std_of_one(shares), generator)
+        share[mask] = noisy if isinstance(share, np.ndarray) else noisy.to(share.dtype)
         return share
 
     def _own_mask(self, generator: Any) -> Indices:

@@ -10,6 +10,7 @@ from functools import cached_property
 from ..errors import member
 from ..loss import Gdp
 from ..privacy_loss import PrivacyLoss, Witness
+from ..records import recorded
 from ..relations import Adjacency, Facts, Observer, Unit
 from ..theory.splitting_privacy import (
     Attained,
@@ -30,6 +31,7 @@ EVERYBODY = "every agent takes part in every round; the start does not depend on
 START = "; the start is known, or N(0, 2 tau^2 / l) and secret"
 
 
+@recorded
 @dataclass(frozen=True, kw_only=True)
 class SplittingRun(Mechanism):
     """``rounds`` rounds of private Fed-PLT with everybody taking part; the unit is a record.

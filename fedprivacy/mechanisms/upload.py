@@ -19,7 +19,7 @@ from ..privacy_loss import PrivacyLoss, Witness
 from ..relations import Adjacency, Facts, Unit
 from ..theory.hidden_state import contraction_gap, hidden_state_factor, varying_steps_factor
 from .base import Mechanism
-from .noise import is_finite, normal_like
+from .rounded import grid_for, noise_like, noisy_like
 
 NO_NOISE = Atoms((), infinite=1.0, vanishing=1.0)
 """The curve of a release without noise: everything may be lost."""
@@ -71,13 +71,16 @@ class Upload(Mechanism):
         """Draw one step's private noise.
 
         Args:
-            like: whose shape, dtype and device are taken.
-            generator: see ``noise.normal_like``; None is the only private choice.
+            like: whose shape and device are taken.
+            generator: see ``rounded.bits_of``; None is the only private choice.
 
         Returns:
-            The noise, and its std on each coordinate: what was really drawn.
+            The noise on a grid, in doubles, and its std on each coordinate: what was really drawn.
         """
-        return normal_like(like, self.step_noise_std, generator), self.step_noise_std
+        std = self.step_noise_std
+        if std == 0.0:
+            return like * 0.0, 0.0
+        return noise_like(like, std=std, grid=grid_for(std, std, 26), generator=generator), std
 
     @abstractmethod
     def _replaced(self, facts: Facts) -> PrivacyLoss:
@@ -90,16 +93,20 @@ class Upload(Mechanism):
     def release(self, value: Any, generator: Any = None) -> Any:
         """Return ``value``, the point after one gradient step, with that step's private noise.
 
+        The grid point nearest to it, of a grid of 2^-26 of the noise; for a tensor rounded to its
+        type then.
+
         Args:
             value: numpy array or torch tensor, any shape; noise is added to every entry.
-            generator: see ``noise.normal_like``; None is the only private choice.
+            generator: see ``rounded.bits_of``; None is the only private choice.
 
         Raises:
-            ParameterError: ``value`` has an entry that is not finite.
+            ParameterError: ``value`` has an entry that is not finite, or above 2^25 stds.
         """
-        if not is_finite(value):
-            refuse("value", "a non-finite entry", "be finite", "stop the run: it diverged")
-        return value + self.noise(value, generator)[0]
+        std = self.step_noise_std
+        if std == 0.0:
+            return value + 0.0
+        return noisy_like(value, std=std, grid=grid_for(std, std, 26), generator=generator)
 
 
 def replacing_only(mechanism: Mechanism, facts: Facts) -> None:
@@ -135,6 +142,12 @@ def both_or_neither(
         given = (strong_convexity, smoothness)
         refuse("strong_convexity, smoothness", given, "be given both or neither")
     return None
+
+
+def larger(sensitivity: float, fraction: float) -> float | None:
+    """Return a sensitivity that takes noise to a fraction of it; None where no noise is left."""
+    found = sensitivity / fraction if fraction > 0.0 else math.inf
+    return found if 0.0 < found < math.inf else None
 
 
 def checked_steps(step_size: object, steps: int) -> float | tuple[float, ...]:

@@ -5,6 +5,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ..bound import Bound, Verdict
+from ..errors import count, member, refuse
+from ..mechanisms import Mechanism
+from ..relations import Adjacency, Observer
+from .epsilon import epsilon as epsilon_of
+
+_SHARP = 1e-6
+"""Wanted width where the first interval leaves a claim open."""
+_PATIENCE = 10.0
+"""Seconds after which an account begins no finer attempt."""
 
 
 @dataclass(frozen=True)
@@ -43,3 +52,44 @@ def judged(epsilon: float, delta: float, bound: Bound, remark: str = "") -> Clai
     }[verdict]
     reason = f"{epsilon:.6g} is claimed at delta = {delta:.6g}; {found} ({bound.method})."
     return Claim(epsilon, delta, verdict, f"{reason} {remark}".strip())
+
+
+def judged_by_account(
+    claimed: float,
+    delta: float,
+    run: Mechanism,
+    adjacency: Adjacency | str,
+    observer: Observer | str = Observer.AGGREGATE,
+    remark: str = "",
+) -> Claim:
+    """Return the claim judged by the account of a run, a finer one where the first leaves it open.
+
+    Args:
+        claimed: epsilon, as the formula has it.
+        delta: as the formula has it.
+        run: all rounds.
+        adjacency: how neighbours differ.
+        observer: who looks.
+        remark: sentences to end the reason with.
+    """
+    facts = {
+        "adjacency": member(Adjacency, adjacency=adjacency),
+        "observer": member(Observer, observer=observer),
+    }
+    for tolerance in (1e-3, _SHARP):
+        bound = epsilon_of(run, delta=delta, tolerance=tolerance, deadline=_PATIENCE, **facts)
+        if not bound.resolution[0] <= claimed < bound.resolution[1]:
+            break
+    return judged(claimed, delta, bound, remark)
+
+
+def sampling_rate_of(population: int, cohort: int) -> float:
+    """Return cohort / population.
+
+    Raises:
+        ParameterError: not whole numbers from 1, or more in a cohort than there are.
+    """
+    n, r = count(population=population), count(cohort=cohort)
+    if r > n:
+        refuse("cohort", r, f"be at most population = {n}")
+    return r / n

@@ -80,15 +80,25 @@ def log_tail(trials: int, probability: float, successes: int) -> Interval:
         return NEVER
     if probability == 1.0:
         return ALWAYS
-    odds = probability / (1.0 - probability)
-    failures = trials - successes
     if successes > (trials + 1) * probability:
-        rest = _log_series(failures, successes, odds)
+        odds = probability / (1.0 - probability)
+        rest = _log_series(trials - successes, successes, odds)
         low, high = add(log_mass(trials, probability, successes), rest)
         return low, min(high, 0.0)
-    rest = _log_series(successes - 1, failures + 1, 1.0 / odds)
-    below = add(log_mass(trials, probability, successes - 1), rest)
-    return complement(below)
+    return complement(log_below(trials, probability, successes))
+
+
+def log_below(trials: int, probability: float, successes: int) -> Interval:
+    """Return log P(Bin(trials, probability) < successes), 1 <= successes <= trials."""
+    if probability == 1.0:
+        return NEVER
+    if successes > (trials + 1) * probability:
+        return complement(log_tail(trials, probability, successes))
+    rest = _log_series(
+        successes - 1, trials - successes + 1, 1.0 / (probability / (1.0 - probability))
+    )
+    low, high = add(log_mass(trials, probability, successes - 1), rest)
+    return low, min(high, 0.0)
 
 
 def complement(log_probability: Interval) -> Interval:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -9,6 +10,7 @@ import numpy as np
 
 from ..errors import UnsupportedCombination, integer, refuse
 from ..loss import Fold, GaussianMix, Gdp, Sampled
+from ..records import recorded
 from ..relations import Observer
 from .pairs import (
     ADD,
@@ -24,7 +26,7 @@ from .pairs import (
     server_rows,
     unamplified,
 )
-from .scheme import Cell, Indices, Lossy, Pair, Rows, Scheme, TableScheme
+from .scheme import Cell, Indices, Lossy, Odd, Pair, Rows, Scheme, TableScheme, beyond
 
 
 def _add_remove(inner: Lossy, scheme: Scheme, observer: Observer) -> Pair:
@@ -66,6 +68,7 @@ _ROWS: Rows = {
 }
 
 
+@recorded
 @dataclass(frozen=True)
 class FixedSize(TableScheme):
     """A fixed number of units is drawn uniformly without replacement, afresh in every round.
@@ -93,12 +96,25 @@ class FixedSize(TableScheme):
         """Cohort size over population."""
         return self.size / self.population
 
+    def unlikely(self, sizes: Mapping[int, int], chance: float) -> list[Odd]:
+        """Return every other size than ``size``; see ``TableScheme.unlikely``."""
+        return beyond(sizes, lambda size: size == self.size, str(self.size))
+
     def draw(self, population: int, generator: np.random.Generator) -> Indices:
         """Return the participants, sorted.
 
         Raises:
             ParameterError: there are not ``self.population`` units.
         """
+        self._check(population)
+        return np.sort(generator.choice(population, size=self.size, replace=False))
+
+    def draw_rows(self, rows: int, population: int, generator: np.random.Generator) -> Indices:
+        """Return independent cohorts, shape (rows, size), not sorted; see ``draw``."""
+        self._check(population)
+        order = np.tile(np.arange(population), (rows, 1))
+        return generator.permuted(order, axis=1)[:, : self.size]
+
+    def _check(self, population: int) -> None:
         if population != self.population:
             refuse("population", population, f"equal the scheme's population = {self.population}")
-        return np.sort(generator.choice(population, size=self.size, replace=False))

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
 
-from ..errors import probability
+from ..errors import integer, probability
 from ..loss import Curve, GaussianMix, Gdp
+from ..records import recorded
 from ..relations import Observer
+from .cohorts import excluded
 from .pairs import (
     ADD,
     AGGREGATE,
@@ -26,7 +29,7 @@ from .pairs import (
     server_rows,
     unamplified,
 )
-from .scheme import Cell, Indices, Lossy, Pair, Rows, Scheme, TableScheme
+from .scheme import Cell, Indices, Lossy, Odd, Pair, Rows, Scheme, TableScheme, at_least_once
 
 
 def _add_remove(inner: Lossy, scheme: Scheme, observer: Observer) -> Pair:
@@ -79,6 +82,7 @@ _ROWS: Rows = {
 }
 
 
+@recorded
 @dataclass(frozen=True)
 class Poisson(TableScheme):
     """Every unit takes part with the same probability, independently, in every round.
@@ -96,6 +100,16 @@ class Poisson(TableScheme):
     def __post_init__(self) -> None:
         object.__setattr__(self, "probability", probability(probability=self.probability))
 
+    @classmethod
+    def of_draws(cls, draws: int, chance: float) -> Poisson:
+        """Return the scheme of whoever takes part once if drawn in any of ``draws`` draws.
+
+        Args:
+            draws: independent ones, at least 1.
+            chance: of each, in (0, 1].
+        """
+        return cls(at_least_once(integer(1, draws=draws), probability(chance=chance)))
+
     @property
     def apart(self) -> bool:
         """True."""
@@ -105,6 +119,11 @@ class Poisson(TableScheme):
     def rate(self) -> float:
         """The sampling probability."""
         return self.probability
+
+    def unlikely(self, sizes: Mapping[int, int], chance: float) -> list[Odd]:
+        """Return that no one population makes such cohorts; see ``TableScheme.unlikely``."""
+        told = excluded(sizes, self.probability, chance)
+        return [Odd(told, tuple(sizes))] if told else []
 
     def draw(self, population: int, generator: np.random.Generator) -> Indices:
         """Return the participants among ``population`` units; may be empty."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -10,6 +11,7 @@ import numpy as np
 
 from ..errors import UnsupportedCombination, integer, probability, refuse
 from ..loss import IDENTITY, Curve, Fold, GaussianMix, Gdp, Mix, Side, compose
+from ..records import recorded
 from ..relations import Observer
 from .binomial import Law
 from .binomial import law as binomial_law
@@ -26,7 +28,19 @@ from .pairs import (
     ZERO,
     sampled,
 )
-from .scheme import VISIBLE, Builder, Cell, Indices, Lossy, Pair, Rows, TableScheme
+from .scheme import (
+    VISIBLE,
+    Builder,
+    Cell,
+    Indices,
+    Lossy,
+    Odd,
+    Pair,
+    Rows,
+    TableScheme,
+    at_least_once,
+    beyond,
+)
 
 _FAR = 30.0
 """So many stds apart T5's pair of a label, which dominates too, loses no more that counts."""
@@ -124,6 +138,7 @@ _ROWS: Rows = {
 }
 
 
+@recorded
 @dataclass(frozen=True)
 class WithReplacement(TableScheme):
     """``draws`` units are drawn one after the other, each time from everybody; repeats count.
@@ -140,6 +155,7 @@ class WithReplacement(TableScheme):
     population: int | None = None
     probability: float | None = None
 
+    repeats: ClassVar[bool] = True
     name: ClassVar[str] = "WithReplacement"
     assumption: ClassVar[str] = "participants are drawn independently with replacement every round"
     rows: ClassVar[Rows] = _ROWS
@@ -162,9 +178,7 @@ class WithReplacement(TableScheme):
     @property
     def rate(self) -> float:
         """Probability that a given unit is drawn at least once."""
-        if self.chance == 1.0:
-            return 1.0
-        return -math.expm1(self.draws * math.log1p(-self.chance))
+        return at_least_once(self.draws, self.chance)
 
     def law(self, side: Side = Side.UP) -> Law:
         """Return (probability, number of times a given unit is drawn), see ``binomial.law``.
@@ -178,6 +192,31 @@ class WithReplacement(TableScheme):
         """Return the labelled mixture over how often the client runs."""
         parts = ((w, compose([(inner, s)]) if s else IDENTITY) for w, s in self.law(side))
         return Mix(tuple(parts))
+
+    def unlikely(self, sizes: Mapping[int, int], chance: float) -> list[Odd]:
+        """Return sizes above ``draws``, and too few different units; see ``TableScheme.unlikely``.
+
+        All draws lie in one of C(n, s) sets of s units with probability at most C(n, s) (s/n)^r.
+        """
+        found = beyond(sizes, lambda size: size <= self.draws, f"at most {self.draws}")
+        if self.population is None:
+            return found
+        least = math.log(chance / sum(sizes.values()))
+        return found + beyond(
+            sizes,
+            lambda size: size >= 1 and self._log_within(size) >= least,
+            f"{self.draws} times from {self.population}",
+        )
+
+    def _log_within(self, size: int) -> float:
+        """Return an upper end of the log-probability that a round has at most ``size`` units."""
+        population = self.population or size
+        if size >= min(population, self.draws):
+            return 0.0
+        terms = [math.lgamma(n + 1.0) for n in (population, size, population - size)]
+        error = 1e-12 * math.fsum(map(abs, terms))
+        share = self.draws * math.log(size / population)
+        return terms[0] - terms[1] - terms[2] + share * (1.0 - 1e-12) + 1e-15 * self.draws + error
 
     def draw(self, population: int, generator: np.random.Generator) -> Indices:
         """Return the participants, sorted, one entry for each draw.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import ClassVar
@@ -12,8 +12,20 @@ import numpy as np
 
 from ..errors import integer, probability, refuse
 from ..loss import IDENTITY, Curve, Fold, Gdp, Mix, Side, compose
+from ..records import recorded
 from ..relations import Adjacency, Observer
-from .binomial import NEVER, Interval, add, complement, log_mass, log_share, log_tail, widened
+from .binomial import (
+    NEVER,
+    Interval,
+    add,
+    complement,
+    log_below,
+    log_mass,
+    log_share,
+    log_tail,
+    widened,
+)
+from .cohorts import excluded
 from .pairs import (
     ADD,
     AGGREGATE,
@@ -31,7 +43,7 @@ from .pairs import (
     visible,
 )
 from .poisson import Poisson, exchanged
-from .scheme import VISIBLE, Builder, Cell, Indices, Lossy, Pair, Rows, TableScheme
+from .scheme import VISIBLE, Builder, Cell, Indices, Lossy, Odd, Pair, Rows, TableScheme, beyond
 
 _RARE = 1e-300
 """Labels rarer than this are taken for this likely."""
@@ -141,6 +153,7 @@ _ROWS: Rows = {
 }
 
 
+@recorded
 @dataclass(frozen=True)
 class TruncatedPoisson(TableScheme):
     """Poisson sampling with a largest cohort: of more than that, a uniform choice is kept.
@@ -247,6 +260,26 @@ class TruncatedPoisson(TableScheme):
         """T4 with the probability of taking part, rounded up or down."""
         rate = self.rate if side is Side.UP else self.surely
         return inner if rate == 1.0 else Mix(((1.0 - rate, IDENTITY), (rate, inner)))
+
+    def unlikely(self, sizes: Mapping[int, int], chance: float) -> list[Odd]:
+        """Return sizes above ``largest``, and what its population does not make.
+
+        A round that is full may have been cut, so that only more can have been drawn.
+        """
+        most = min(self.largest, self.population)
+        found = beyond(sizes, lambda size: size <= most, f"at most {most}")
+        if found:
+            return found
+        drawn = {size: count for size, count in sizes.items() if size < self.largest}
+        if len(drawn) == len(sizes):
+            told = excluded(sizes, self.probability, chance, self.population)
+            return [Odd(told, tuple(sizes))] if told else []
+        limit = math.log(chance / (2.0 * sum(sizes.values())))
+        n, q = self.population, self.probability
+        few = [size for size in drawn if log_below(n, q, size + 1)[1] < limit]
+        many = [self.largest] if log_tail(n, q, self.largest)[1] < limit else []
+        told = f"participants that nobody draws with probability {q:g} from {n}"
+        return [Odd(f"{size} {told}", (size,)) for size in (*few, *many)]
 
     def draw(self, population: int, generator: np.random.Generator) -> Indices:
         """Return the participants, sorted; may be empty.

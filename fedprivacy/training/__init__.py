@@ -19,11 +19,13 @@ except ImportError as error:
 from .chains import ChainState
 from .checkpoint import TrainingResult, load, save, train
 from .data import FederatedData, digits, federate, partition_by_label, partition_iid
+from .datasets import load_named
 from .fashion import fashion_mnist
-from .models import cnn, logistic, mlp
+from .models import cnn, colour_cnn, logistic, lstm, mlp
 from .optimise import FlatModel, LocalSGD
 from .posterior import GaussianPosterior, Likelihood, Posterior, SoftmaxRegression, classifier
 from .predictive import Diagnostics, Scores, diagnose, fitted_w2, gaussian_fit, predictive, score
+from .released import released, save_model
 from .rounds import Loop, RoundInfo
 
 if TYPE_CHECKING:
@@ -90,6 +92,7 @@ __all__ = [
     "TrainingResult",
     "classifier",
     "cnn",
+    "colour_cnn",
     "diagnose",
     "digits",
     "fashion_mnist",
@@ -97,13 +100,17 @@ __all__ = [
     "fitted_w2",
     "gaussian_fit",
     "load",
+    "load_named",
     "logistic",
+    "lstm",
     "mlp",
     "pack",
     "partition_by_label",
     "partition_iid",
     "predictive",
+    "released",
     "save",
+    "save_model",
     "score",
     "train",
     "unpack",

@@ -52,16 +52,50 @@ def fashion_mnist(
         ParameterError: the files are not there, or damaged, or too few for the clients.
     """
     folder = find_folder(data_dir)
-    images, labels = _read_part(folder, "train")
-    order = np.random.default_rng(seed).permutation(len(labels))
+    return split_among(
+        "fashion-mnist",
+        image_tensors(*read_part(folder, "train")),
+        image_tensors(*read_part(folder, "test")),
+        clients=clients,
+        public=public,
+        classes_per_client=classes_per_client,
+        seed=seed,
+    )
+
+
+def split_among(
+    name: str,
+    train: tuple[Tensor, Tensor],
+    test: tuple[Tensor, Tensor],
+    *,
+    clients: int,
+    public: int,
+    classes_per_client: int | None,
+    seed: int,
+) -> FederatedData:
+    """Shuffle training records, set the first aside as public and split the rest among clients.
+
+    Args:
+        name: what to call the data set.
+        train: (inputs, labels).
+        test: (inputs, labels).
+        clients: number of clients.
+        public: records set aside.
+        classes_per_client: None for an even split, else see ``data.partition_by_label``.
+        seed: of the split, which is public.
+
+    Raises:
+        ParameterError: too few records.
+    """
+    order = torch.from_numpy(np.random.default_rng(seed).permutation(len(train[1])))
     held = integer(0, public=public)
     if held >= len(order):
         refuse("public", public, f"be below the number of records, {len(order)}")
-    inputs, truth = _tensors(images[order], labels[order])
+    inputs, truth = train[0][order], train[1][order]
     return federate(
-        "fashion-mnist",
+        name,
         (inputs[held:], truth[held:]),
-        _tensors(*_read_part(folder, "test")),
+        test,
         (inputs[:held], truth[:held]),
         clients=clients,
         classes_per_client=classes_per_client,
@@ -80,7 +114,7 @@ def find_folder(data_dir: str | Path | None) -> Path:
     places = [DEBIAN, nested] if data_dir is None else [own, nested]
     names = [name for pair in FILES.values() for name in pair]
     for place in places:
-        if all(_find(place, name) is not None for name in names):
+        if all(find_file(place, name) is not None for name in names):
             return place
     looked = ", ".join(str(place) for place in places)
     raise ParameterError(
@@ -88,58 +122,70 @@ def find_folder(data_dir: str | Path | None) -> Path:
     )
 
 
-def _find(folder: Path, name: str) -> Path | None:
+def find_file(folder: Path, name: str) -> Path | None:
+    """Return a file, or the one with ".gz" added; None where neither is."""
     candidates = (folder / name, folder / f"{name}.gz")
     return next((path for path in candidates if path.is_file()), None)
 
 
-def _tensors(images: Bytes, labels: Bytes) -> tuple[Tensor, Tensor]:
+def image_tensors(images: Bytes, labels: Bytes) -> tuple[Tensor, Tensor]:
     """Return images in [0, 1] and labels as int64."""
     inputs = torch.from_numpy(images).to(torch.float32).div_(255.0)
     return inputs, torch.from_numpy(labels.astype(np.int64))
 
 
-def _read_part(folder: Path, part: str) -> tuple[Bytes, Bytes]:
+def read_part(folder: Path, part: str, way_out: str = WAY_OUT) -> tuple[Bytes, Bytes]:
+    """Return images of shape (records, 28, 28) and labels of shape (records,) from IDX files.
+
+    Args:
+        folder: where they are.
+        part: "train" or "test".
+        way_out: what to tell whom they are refused.
+
+    Raises:
+        ParameterError: they are not there, damaged, of another size or do not agree.
+    """
     images_name, labels_name = FILES[part]
-    images = read_idx(folder / images_name, dimensions=3)
-    labels = read_idx(folder / labels_name, dimensions=1)
+    images = read_idx(folder / images_name, dimensions=3, way_out=way_out)
+    labels = read_idx(folder / labels_name, dimensions=1, way_out=way_out)
     if images.shape[1:] != (28, 28):
-        refuse(str(folder / images_name), images.shape, "hold images of 28 x 28", WAY_OUT)
+        refuse(str(folder / images_name), images.shape, "hold images of 28 x 28", way_out)
     if len(images) != len(labels):
-        refuse(str(folder / labels_name), len(labels), f"hold {len(images)} labels", WAY_OUT)
+        refuse(str(folder / labels_name), len(labels), f"hold {len(images)} labels", way_out)
     return images, labels
 
 
-def read_idx(path: Path, *, dimensions: int) -> Bytes:
+def read_idx(path: Path, *, dimensions: int, way_out: str = WAY_OUT) -> Bytes:
     """Return the array of unsigned bytes in an IDX file, or in the file with ``.gz`` added.
 
     Args:
         path: name without ``.gz``.
         dimensions: how many axes the array must have.
+        way_out: what to tell whom a file is refused.
 
     Raises:
         ParameterError: no such file, damaged compression, a wrong magic number, or a length that
             does not fit the shape in the header.
     """
-    found = _find(path.parent, path.name)
+    found = find_file(path.parent, path.name)
     if found is None:
-        refuse("path", str(path), "be an IDX file (.gz or not)", WAY_OUT)
-    content = _bytes(found)
+        refuse("path", str(path), "be an IDX file (.gz or not)", way_out)
+    content = _bytes(found, way_out)
     header = 4 + 4 * dimensions
     magic = bytes((0, 0, 8, dimensions))
     if content[:4] != magic or len(content) < header:
         rule = f"start with the IDX magic number 0x{magic.hex()}"
-        refuse(str(found), f"0x{content[:4].hex()}", rule, WAY_OUT)
+        refuse(str(found), f"0x{content[:4].hex()}", rule, way_out)
     shape = tuple(int(n) for n in np.frombuffer(content, ">u4", dimensions, 4))
     if len(content) != header + math.prod(shape):
         rule = f"be {header + math.prod(shape)} bytes long for its shape {shape}"
-        refuse(str(found), len(content), rule, f"the file is truncated or damaged; {WAY_OUT}")
+        refuse(str(found), len(content), rule, f"the file is truncated or damaged; {way_out}")
     return np.frombuffer(content, np.uint8, offset=header).reshape(shape).copy()
 
 
-def _bytes(path: Path) -> bytes:
+def _bytes(path: Path, way_out: str) -> bytes:
     try:
         return gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()
     except (OSError, EOFError, zlib.error) as error:
         rule = f"be a readable file ({error})"
-        refuse(str(path), path.name, rule, f"the file is truncated or damaged; {WAY_OUT}")
+        refuse(str(path), path.name, rule, f"the file is truncated or damaged; {way_out}")

@@ -42,8 +42,12 @@ class Local(Protocol):
 
     points: Any
 
-    def gradient(self, points: Any) -> Any:
-        """Return the (stochastic) gradient of each client's function, a fresh array."""
+    def parts(self, points: Any) -> tuple[Any, Any]:
+        """Return the (stochastic) gradient of each client's function in two parts, in doubles.
+
+        The first, a fresh array, depends on the client's data; the second is a public number, or
+        some, times the points, None for nothing. What is noised is the first alone.
+        """
 
     def normal(self, generator: np.random.Generator) -> Any:
         """Return standard normal noise of the shape of ``points``, a fresh array."""
@@ -52,7 +56,7 @@ class Local(Protocol):
         """Return standard normal noise of each chain, the same for all of its clients."""
 
     def scaled(self, each: Array) -> Any:
-        """Return numbers of the seats, shape (chains or 1, seats), ready to multiply points."""
+        """Return numbers of the seats, shape (chains or 1, seats, 1 or d), to multiply points."""
 
     def finish(self, points: Any) -> Tensor:
         """Return points in the parameters' own coordinates, shape (chains, seats, d)."""
@@ -161,19 +165,31 @@ class GaussianPosterior:
     ) -> GaussianLocal:
         """Return the clients at work in the eigenbases of their Hessians."""
         del fraction, generator
-        return GaussianLocal(self.target, clients, starts.numpy())
+        return GaussianLocal(self.target, clients, starts.numpy(), self.sensitivity is not None)
 
 
 class GaussianLocal:
-    """Clients of a Gaussian target: in its eigenbasis a client's gradient is a product."""
+    """Clients of a Gaussian target: in its eigenbasis a client's gradient is a product.
 
-    def __init__(self, target: GaussianTarget, clients: Indices, starts: Array) -> None:
+    Where the run is private, Hessians are public: records that moved them would move gradients
+    without limit. Centres are not, and a centre that is added after the noise would show in the
+    low bits. Then points are not measured from the centres, and what a centre adds to the gradient
+    is the private part.
+    """
+
+    def __init__(
+        self, target: GaussianTarget, clients: Indices, starts: Array, private: bool
+    ) -> None:
         """See ``Local``."""
         self.values, self.vectors = target.spectra
         self.kinds = target.kinds[1][clients]
         self._curvature = self.values[self.kinds]
-        self._centres = target.centres[clients]
-        self.points: Array = self._turned(starts[:, None, :] - self._centres, forward=True)
+        centres, points = target.centres[clients], starts[:, None, :]
+        self._centres, self._turned_centres = 0.0 if private else centres, None
+        if private:
+            self._turned_centres = self._turned(centres, forward=True)
+            points = np.broadcast_to(points, (len(points), *clients.shape[1:], points.shape[2]))
+        self.points: Array = self._turned(points - self._centres, forward=True)
 
     def _turned(self, points: Array, *, forward: bool) -> Array:
         """Return points in the eigenbases, or back."""
@@ -184,9 +200,19 @@ class GaussianLocal:
         shape = (len(points), *basis.shape[1:])
         return np.asarray(np.einsum(text, points, np.broadcast_to(basis, shape)))
 
-    def gradient(self, points: Array) -> Array:
-        """Return the gradients: curvature times the distance from the client's centre."""
-        return self._curvature * points
+    def parts(self, points: Array) -> tuple[Array, Array | None]:
+        """Return curvature times the distance from the client's centre, in the two parts."""
+        if self._turned_centres is None:
+            return self._curvature * points, None
+        own = np.broadcast_to(-self._curvature * self._turned_centres, points.shape).copy()
+        return own, self._curvature
+
+    def contracted(self, factor: Array) -> tuple[Array, Array | None]:
+        """Return ``factor`` times the distance from the client's centre, in the two parts."""
+        if self._turned_centres is None:
+            return factor * self.points, None
+        own = np.broadcast_to((1.0 - factor) * self._turned_centres, self.points.shape).copy()
+        return own, factor * self.points
 
     def normal(self, generator: np.random.Generator) -> Array:
         """Return noise; its law is the same in every basis."""
@@ -210,7 +236,7 @@ class GaussianLocal:
 
     def scaled(self, each: Array) -> Array:
         """Return numbers of the seats, once for each coordinate: numpy's inner loops are short."""
-        return np.repeat(each[..., None], self.points.shape[2], axis=2)
+        return np.broadcast_to(each, (*each.shape[:-1], self.points.shape[2])).copy()
 
     def finish(self, points: Array) -> Tensor:
         """Return the clients' parameters."""
@@ -495,8 +521,8 @@ class RecordsLocal:
     def _doubles(self, values: NDArray[Any]) -> Tensor:
         return torch.from_numpy(values).to(self._posterior.device, torch.float64)
 
-    def gradient(self, points: Tensor) -> Tensor:
-        """Return gradients from batches drawn for this call, without replacement.
+    def parts(self, points: Tensor) -> tuple[Tensor, float]:
+        """Return gradients from batches drawn for this call, without replacement; the prior.
 
         In double precision, like the points themselves until they are finished: a private sum
         that is rounded before noise is added moves by its rounding too.
@@ -508,8 +534,8 @@ class RecordsLocal:
             self._sums(flat[at : at + few], rows[at : at + few], mask[at : at + few])
             for at in range(0, len(flat), few)
         ]
-        result = torch.cat(parts) * self._scale + self._posterior.prior_precision * flat
-        return result.view_as(points)
+        own = (torch.cat(parts) * self._scale).view_as(points)
+        return own, self._posterior.prior_precision
 
     def _width(self, records: int) -> int:
         """Return how many numbers one seat needs."""
@@ -561,8 +587,8 @@ class RecordsLocal:
         return self._doubles(noise)
 
     def scaled(self, each: Array) -> Tensor:
-        """Return numbers of the seats with an axis for coordinates."""
-        return self._doubles(each)[..., None]
+        """Return numbers of the seats as a tensor."""
+        return self._doubles(each)
 
     def finish(self, points: Tensor) -> Tensor:
         """Return the points, noise and all, in the precision of the start."""

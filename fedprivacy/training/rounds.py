@@ -299,3 +299,13 @@ def generator_for(seed: int | None, number: int, stream: str) -> np.random.Gener
         return private_generator()
     seeds = np.random.SeedSequence([seed, number, STREAMS.index(stream)])
     return np.random.Generator(np.random.PCG64DXSM(seeds))
+
+
+def noise_source(seed: int | None, number: int) -> np.random.Generator | None:
+    """Return what private noise is drawn from: None, the operating system, unless there is a seed.
+
+    Args:
+        seed: see ``generator_for``.
+        number: the round's.
+    """
+    return None if seed is None else generator_for(seed, number, "noise")

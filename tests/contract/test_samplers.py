@@ -12,6 +12,7 @@ from scipy.stats import chi2
 from sklearn.metrics import log_loss
 
 import fedprivacy as fp
+from fedprivacy.audit.repricing import run_of
 from fedprivacy.errors import BudgetExhausted, Diverged, ParameterError, UnsupportedCombination
 from fedprivacy.systems.fa_hmc.law import DynamicSteps
 from fedprivacy.systems.fa_hmc.law import transcript_gdp as hamiltonian_transcript
@@ -103,6 +104,12 @@ MODEL = SoftmaxRegression(4, 3)
 
 def posterior(counts=(7, 5, 6), **options):
     return Posterior(**({"model": MODEL, "data": records(counts), "clip_norm": 0.5} | options))
+
+
+def gradient(local):
+    """The whole gradient of clients at work, at their points."""
+    own, public = local.parts(local.points)
+    return own + public * local.points
 
 
 def epsilon(mechanism):
@@ -239,7 +246,7 @@ def test_functions_of_the_clients_add_up():
     target_ = posterior(clip_norm=None, prior_precision=2.0, weights=[0.2, 0.5, 0.3])
     at = torch.randn(MODEL.dimension, generator=torch.Generator().manual_seed(1))
     local = target_.local(np.arange(3)[None], at[None], 1.0, np.random.default_rng(0))
-    average = (torch.from_numpy(target_.shares) @ local.gradient(local.points)[0]).float()
+    average = (torch.from_numpy(target_.shares) @ sum(local.parts(local.points))[0]).float()
     inputs, labels = target_.data.features, target_.data.labels
     point_ = at.clone().requires_grad_()
     whole = by_torch(point_, inputs, labels).sum() - point_.square().sum()
@@ -276,8 +283,8 @@ def test_a_gradient_from_a_batch_is_unbiased():
     at = torch.zeros(1, MODEL.dimension)
     make = lambda f: target_.local(np.array([[0]]), at, f, np.random.default_rng(4))  # noqa: E731
     whole, part = make(1.0), make(0.3)
-    exact = whole.gradient(whole.points)[0, 0]
-    drawn = torch.stack([part.gradient(part.points)[0, 0] for _ in range(400)])
+    exact = sum(whole.parts(whole.points))[0, 0]
+    drawn = torch.stack([sum(part.parts(part.points))[0, 0] for _ in range(400)])
     error = (drawn.mean(dim=0) - exact) / (drawn.std(dim=0) / 20.0)
     assert float(error.abs().max()) < 6.5
 
@@ -316,7 +323,7 @@ def test_chains_on_the_same_data_add_up(tmp_path):
         assert sum(budget._spent.values()) == fits
     with ledger_at(tmp_path / "run.ledger") as ledger:
         train(four, four.target, rounds=3, ledger=ledger)
-        assert ledger.run() == one.run(12)
+        assert run_of(ledger.rounds) == one.run(12)
 
 
 def test_cohorts_of_chains_are_drawn_apart():
@@ -396,7 +403,7 @@ def test_decaying_steps_are_recorded_round_by_round(tmp_path):
     with ledger_at(tmp_path / "run.ledger", plan=loop.run(3)) as ledger:
         train(loop, loop.target, rounds=3, ledger=ledger)
         sizes = [r.mechanism.mechanisms[0].step_size for r in ledger.rounds]
-        assert ledger.run() == loop.run(3) == ledger.plan
+        assert run_of(ledger.rounds) == loop.run(3) == ledger.plan
     assert sizes == [tuple(steps.at(3 * r, 3).tolist()) for r in range(3)]
     alone = [epsilon(loop.mechanism(r)).upper for r in range(3)]
     assert alone == sorted(alone, reverse=True)
@@ -690,7 +697,7 @@ def test_points_are_rounded_after_their_noise_only():
     target = Posterior(model=SoftmaxRegression(5, 3), data=data, clip_norm=1.0)
     assert data.features.dtype == torch.float32
     local = target.local(np.arange(3)[None], target.start[None], 1.0, np.random.default_rng(0))
-    assert local.points.dtype == local.gradient(local.points).dtype == torch.float64
+    assert local.points.dtype == sum(local.parts(local.points)).dtype == torch.float64
     noise = np.random.default_rng(1)
     assert local.normal(noise).dtype == local.shared(noise).dtype == torch.float64
     assert local.finish(local.points).dtype == torch.float32

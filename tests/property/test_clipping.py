@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from fedprivacy.mechanisms.noise import clipped
+from fedprivacy.mechanisms.rounded import grid_for, on_grid
 from fedprivacy.training.posterior import clip_factor
 
 LIMITS = [1e-6, 1e-3, 1.0, 1e3]
@@ -23,6 +23,17 @@ def made(kind, numbers):
         )
     most = float(np.finfo(kind).max)
     return np.clip(numbers, -most, most).astype(kind)
+
+
+def clipped(value, limit):
+    """What a mechanism makes of an update: clipped, on the grid, in doubles."""
+    return on_grid(value, clip_norm=limit, grid=grid_for(limit, limit, 24))
+
+
+def true_points(found, limit):
+    """What was found in spacings of its grid: whole numbers."""
+    array = found.double().numpy() if isinstance(found, torch.Tensor) else found
+    return array / grid_for(limit, limit, 24)
 
 
 def true_norm(value):
@@ -43,15 +54,17 @@ def test_no_norm_exceeds_the_limit(kind, limit, dimension):
             numbers = np.clip(size * shape, -3e38, 3e38)
             value = made(kind, numbers)
             found = clipped(value, limit)
-            assert found.dtype == value.dtype and found.shape == value.shape
+            wide = torch.float64 if isinstance(kind, torch.dtype) else np.float64
+            assert found.dtype in (wide, torch.float32) and found.shape == value.shape
             before, after = true_norm(value), true_norm(found)
             assert after <= limit
             if before <= 0.9 * limit:
-                assert found is value
-            elif isinstance(kind, torch.dtype) and kind.itemsize < 4:
-                continue
-            elif before > limit and kind is not np.float16:
-                assert after >= 0.98 * limit
+                plain = value.double() if wide is torch.float64 else value.astype(wide)
+                assert float(abs(found - plain).max()) <= limit * 2.0**-25
+            elif before > limit:
+                assert after >= 0.99999 * limit
+            points = true_points(found, limit)
+            assert (points == np.rint(points)).all()
 
 
 @pytest.mark.parametrize("kind", [np.float32, torch.float32, np.float64])

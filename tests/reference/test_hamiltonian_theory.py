@@ -475,3 +475,63 @@ def test_stages_must_be_there():
         hamiltonian.transcript_gdp(dynamic, client=0, difference=1.0, rounds=2)
     with pytest.raises(ParameterError, match="client"):
         hamiltonian.upload_gdp(dynamic, client=7, difference=1.0)
+
+
+# Theorem C.1, on its own task.
+
+
+def ideal_round(length, local):
+    """Contraction, fixed point and variance of a round: half of the clients have curvature 2 and
+    centre 2, the others 1 and 1; exact dynamics over ``length``, momentum shared."""
+    kinds = ((2.0, 2.0), (1.0, 1.0))
+    turns = [math.cos(math.sqrt(bend) * length) for bend, _ in kinds]
+    factor = sum(turn**local for turn in turns) / 2
+    pull = sum(at * (1 - turn**local) for (_, at), turn in zip(kinds, turns, strict=True)) / 2
+    reach = sum(
+        math.sin(math.sqrt(bend) * length) / math.sqrt(bend) * turn ** np.arange(local)
+        for (bend, _), turn in zip(kinds, turns, strict=True)
+    )
+    return factor, pull / (1 - factor), float(np.square(reach / 2).sum()) / (1 - factor**2)
+
+
+def least_rounds(dimension, local, accuracy):
+    """Fewest rounds from N(0, I) to W2 = accuracy over a grid of trajectories' lengths."""
+    mean, std = 5 / 3, math.sqrt(2 / 3)
+
+    def apart(law, rounds):
+        factor, fixed, variance = law
+        gone = factor ** (2 * rounds)
+        mine = math.sqrt(gone + variance * (1 - gone))
+        return math.sqrt(dimension) * math.hypot(fixed * (1 - factor**rounds) - mean, mine - std)
+
+    best = math.inf
+    for length in np.geomspace(1e-4, 0.7, 250):
+        law = ideal_round(float(length), local)
+        if apart(law, 10**12) >= accuracy:
+            continue
+        low, high = 0, 1
+        while apart(law, high) > accuracy:
+            low, high = high, 2 * high
+        while high - low > 1:
+            middle = (low + high) // 2
+            low, high = (middle, high) if apart(law, middle) > accuracy else (low, middle)
+        best = min(best, high)
+    return best
+
+
+@pytest.mark.parametrize("local", [1, 4, 16])
+def test_the_exact_law_needs_as_many_iterations_as_theorem_c1_says(local):
+    """A factor of 2 either way, over two decades of d and one of the accuracy."""
+    shares = []
+    for dimension, accuracy in itertools.product((1000, 10_000, 100_000), (0.3, 0.1, 0.03)):
+        said = hamiltonian.ideal_lower_rate(
+            dimension=dimension, iterations=local, accuracy=accuracy
+        )
+        shares.append(local * least_rounds(dimension, local, accuracy) / said.value)
+    assert max(shares) <= 2 * min(shares) and min(shares) > 0.01
+    assert not said.bound
+
+
+def test_theorem_c1_is_refused_out_of_its_range():
+    with pytest.raises(ParameterError, match="accuracy"):
+        hamiltonian.ideal_lower_rate(dimension=4, iterations=1, accuracy=2.0)

@@ -16,6 +16,7 @@ from fractions import Fraction
 
 import numpy as np
 
+from ...records import recorded
 from .curve import TAIL_MASS, Curve
 from .discrete import Atoms
 from .lattice import Array, Lattice, Side, Tails
@@ -103,6 +104,7 @@ def _log_up(a: Fraction) -> float:
     return 0.0 if a == 1 else _up(_up(math.log(float(a))))
 
 
+@recorded
 @dataclass(frozen=True)
 class RenyiPoints(Curve):
     """What has Renyi divergences of at most the given ones, in both orientations.
@@ -196,6 +198,7 @@ class RenyiPoints(Curve):
         return self.pair.lattice(step, side, tail_mass)
 
 
+@recorded
 @dataclass(frozen=True)
 class RenyiLine(RenyiPoints):
     """What has a Renyi divergence of at most xi + rho a at every order a above 1.

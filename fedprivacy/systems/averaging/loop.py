@@ -43,9 +43,10 @@ from ...training.rounds import (
     check_denominator,
     check_ledger,
     generator_for,
+    noise_source,
     run_round,
 )
-from .collect import MOST, Collected
+from .collect import Collected, check_room
 
 
 @dataclass(frozen=True, eq=False)
@@ -264,9 +265,7 @@ class FederatedAveraging:
         population = getattr(self.scheme, "population", data.population)
         if population != data.population:
             refuse("population", data.population, f"equal the scheme's population = {population}")
-        most = 0 if self.perturbation is None else _largest(self.scheme, data.population)
-        if most > MOST:
-            refuse("cohort", most, f"be at most {MOST}", "sums of more would round too much")
+        check_room(_largest(self.scheme, data.population), self.perturbation)
         if data.features.dtype != torch.float32:
             refuse("features", data.features.dtype, "be torch.float32", "pass features.float()")
         self.flat.check_outputs(data.test_features, data.num_classes)
@@ -348,7 +347,7 @@ class FederatedAveraging:
         self, state: State, collected: Collected, population: int
     ) -> tuple[State, RoundInfo]:
         """Let the perturbation draw the sum's noise; return the new state and what was drawn."""
-        noisy, std = collected.noisy(self._generator("noise", state.round))
+        noisy, std = collected.noisy(noise_source(self.seed, state.round))
         noisy = noisy.to(state.parameters.dtype)
         size = self._denominator(collected, population)
         step = -self.server_learning_rate / size

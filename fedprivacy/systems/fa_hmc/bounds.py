@@ -222,6 +222,40 @@ def vanilla_rate(
     )
 
 
+def ideal_lower_rate(*, dimension: int, iterations: int, accuracy: float) -> Statement:
+    """Return Theorem C.1's number of iterations, T sqrt(d) log(d / e) / e.
+
+    There is a task of its assumptions, two kinds of clients with Gaussian targets of unlike
+    curvature and centre, on which FA-HMC with exact dynamics and shared momentum needs as many, up
+    to a constant, to come within W2 = e, whatever the length of its trajectories. Divided by T it
+    is the number of rounds, which does not depend on T. The printed proof adds the momenta of T
+    iterations as if they were one and the same for both kinds of clients; for T > 1 they are not.
+    Only the variance rests on it, and the exact law, without that step, follows the rate.
+
+    Args:
+        dimension: d.
+        iterations: T, between two communications.
+        accuracy: wanted W2, below sqrt(d).
+
+    Raises:
+        ParameterError: a value out of its range.
+    """
+    size, local = integer(1, dimension=dimension), integer(1, iterations=iterations)
+    wanted = positive(accuracy=accuracy)
+    _logarithm(size, wanted)
+    return Statement(
+        value=local * math.sqrt(size) * math.log(size / wanted) / wanted,
+        theorem="FA-HMC Theorem C.1",
+        checked=("accuracy^2 < d",),
+        assumed=(
+            "the task is the theorem's own: clients of unlike curvature and centre",
+            "the start is N(0, sigma^2 I), momentum is shared, trajectories are exact",
+            _RATE,
+        ),
+        bound=False,
+    )
+
+
 def dynamic_step_sizes(
     problem: HamiltonianProblem,
     *,

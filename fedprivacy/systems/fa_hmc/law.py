@@ -23,6 +23,7 @@ from .bounds import (
     HamiltonianProblem,
     convergence_rate,
     dynamic_step_sizes,
+    ideal_lower_rate,
     iteration_rate,
     vanilla_rate,
 )
@@ -35,6 +36,7 @@ __all__ = [
     "HamiltonianProblem",
     "convergence_rate",
     "dynamic_step_sizes",
+    "ideal_lower_rate",
     "iteration_rate",
     "momentum_gdp",
     "rounds_to_accuracy",

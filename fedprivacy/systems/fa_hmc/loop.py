@@ -97,42 +97,37 @@ class HamiltonianSampling(Sampling):
         index: int,
         local: Local,
         clients: Indices,
-        private: np.random.Generator,
+        private: np.random.Generator | None,
         common: np.random.Generator,
     ) -> tuple[Tensor, float]:
         momenta = self._stds(index, lambda client: client.momentum_noise_std)[clients]
-        query, drawn = self._queries(local, clients, private), math.inf
-        points = local.points
+        queries = self._gradient_std()[clients]
+        points, used = local.points, math.inf
+
+        def pushed(eta: float, stds: Array) -> tuple[Any, float]:
+            """Return -eta^2 / 2 times a gradient at the points, with private noise."""
+            own, public = local.parts(points)
+            own *= -0.5 * eta**2
+            own, std = self._noisy(own, stds[..., None], local, private)
+            return own if public is None else own - (0.5 * eta**2 * public) * points, std
+
         for eta in self.steps_of(index):
-            momentum = 0.0 * points
-            if self.correlation < 1.0:
-                noise, std = self._draw(momenta, local, private)
-                momentum += noise
-                drawn = min(drawn, std)
+            asked = 0.5 * eta**2 * queries
+            move, std = pushed(eta, np.hypot(eta * momenta, asked))
+            used = min(used, std)
             if self.correlation > 0.0:
-                momentum += math.sqrt(self.correlation) * local.shared(common)
-            points = self._trajectory(points, momentum, eta, query)
-        eta = min(self.steps_of(index))
-        moved = eta * drawn if drawn < math.inf else 0.0
-        asked = 0.5 * eta**2 * query.drawn if query.drawn < math.inf else 0.0
-        return local.finish(points), math.hypot(moved, asked) or self._shared_std(index)
+                move = move + eta * math.sqrt(self.correlation) * local.shared(common)
+            points = points + move
+            for _ in range(self.leapfrog_steps - 1):
+                end, _ = pushed(eta, asked)
+                move = move + end + (pushed(eta, asked)[0] if self._fresh else end)
+                points = points + move
+        return local.finish(points), used or self._shared_std(index)
 
-    def _queries(self, local: Local, clients: Indices, private: np.random.Generator) -> _Queries:
-        stds = self._gradient_std()[clients] if self.gradient_noise_multiplier else None
-        return _Queries(self, local, stds, private)
-
-    def _trajectory(self, points: Any, momentum: Any, eta: float, query: _Queries) -> Any:
-        """Return the end of K leapfrog steps; an exact gradient is not asked for twice."""
-        fresh = self.batch_fraction < 1.0 or self.gradient_noise_multiplier > 0.0
-        gradient = query(points)
-        for left in range(self.leapfrog_steps - 1, -1, -1):
-            points = points + eta * momentum - (0.5 * eta**2) * gradient
-            if left == 0:
-                break
-            end = query(points)
-            momentum = momentum - (0.5 * eta) * (gradient + end)
-            gradient = query(points) if fresh else end
-        return points
+    @property
+    def _fresh(self) -> bool:
+        """Whether a gradient that is asked for again is another one."""
+        return self.batch_fraction < 1.0 or self.gradient_noise_multiplier > 0.0
 
     @property
     def exact(self) -> HamiltonianChain:
@@ -155,28 +150,3 @@ class HamiltonianSampling(Sampling):
             correlation=self.correlation,
             gradient_std=float(stds[0]),
         )
-
-
-class _Queries:
-    """Answers gradient queries, with noise of their own where asked for.
-
-    ``drawn`` is the smallest std of the noise so far; infinite before the first noisy query.
-    """
-
-    def __init__(
-        self,
-        loop: HamiltonianSampling,
-        local: Local,
-        stds: Array | None,
-        private: np.random.Generator,
-    ) -> None:
-        self._loop, self._local, self._stds, self._private = loop, local, stds, private
-        self.drawn = math.inf
-
-    def __call__(self, points: Any) -> Any:
-        gradient = self._local.gradient(points)
-        if self._stds is None:
-            return gradient
-        noise, std = self._loop._draw(self._stds, self._local, self._private)
-        self.drawn = min(self.drawn, std)
-        return gradient + noise

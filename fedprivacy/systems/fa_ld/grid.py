@@ -13,7 +13,7 @@ import numpy as np
 
 from ...errors import ParameterError, integer, non_negative, positive, probability, refuse
 from ...mechanisms import FederatedLangevin, Mechanism, Parallel
-from ...sampling import FixedSize, Poisson
+from ...sampling import FixedSize, drawn_once
 from ...theory.gaussian import Array, Normal, point, w2
 from ..settings import Settings, axis
 from .law import Averaging, GaussianTarget, LangevinChain, batch_noise
@@ -314,5 +314,4 @@ def _in_cohort(chain: LangevinChain, client: FederatedLangevin) -> Mechanism:
         return client.in_cohort(FixedSize(chain.cohort, population=chain.target.clients))
     if client.weight == 1.0:
         return client
-    taken = -math.expm1(chain.cohort * math.log1p(-client.weight))
-    return client.in_cohort(Poisson(min(1.0, taken)))
+    return client.in_cohort(drawn_once(chain.cohort, client.weight))

@@ -89,23 +89,23 @@ class LangevinSampling(Sampling):
         index: int,
         local: Local,
         clients: Indices,
-        private: np.random.Generator,
+        private: np.random.Generator | None,
         common: np.random.Generator,
     ) -> tuple[Tensor, float]:
         points, used = local.points, math.inf
         stds = self._stds(index, lambda client: client.step_noise_stds)[clients]
         for step, eta in enumerate(self.steps_of(index)):
-            drift = local.gradient(points)
-            drift *= eta
-            points -= drift
-            if self.correlation < 1.0:
-                noise, std = self._draw(stds[..., step % stds.shape[-1]], local, private)
-                points += noise
-                used = min(used, std)
+            own, public = local.parts(points)
+            own *= -eta
+            own, std = self._noisy(own, stds[..., step % stds.shape[-1], None], local, private)
+            if public is not None:
+                points *= 1.0 - eta * public
+            points += own
+            used = min(used, std)
             if self.correlation > 0.0:
                 scale = math.sqrt(2.0 * eta * self.temperature)
                 points += scale * self.correlation * local.shared(common)
-        return local.finish(points), used if used < math.inf else self._shared_std(index)
+        return local.finish(points), used or self._shared_std(index)
 
     @property
     def exact(self) -> LangevinChain:

@@ -22,9 +22,9 @@ from torch import Tensor
 
 from ...errors import ParameterError, integer, positive, probability, refuse
 from ...ledger import Ledger
-from ...mechanisms import Mechanism, Parallel
+from ...mechanisms import Mechanism, NoisyGradientDescent, Parallel
 from ...relations import Adjacency, Unit
-from ...sampling import Everyone, FixedSize, Poisson, Scheme
+from ...sampling import Apart, Everyone, FixedSize, Scheme
 from ...training.rounds import (
     Books,
     Dropout,
@@ -32,6 +32,7 @@ from ...training.rounds import (
     RoundInfo,
     check_ledger,
     generator_for,
+    noise_source,
     run_round,
 )
 from .agents import AgentData, AgentLoss
@@ -200,18 +201,24 @@ class FederatedSplitting:
         return tuple(settled[each] for each in given)
 
     @cached_property
-    def schemes(self) -> tuple[Scheme, ...]:
-        """How each agent is drawn."""
+    def scheme(self) -> FixedSize | Apart:
+        """What draws the agents of a round."""
         if isinstance(self.participation, FixedSize):
             if self.participation.population != self.agents:
                 refuse("participation", self.participation, f"draw from {self.agents} agents")
-            return (self.participation,) * self.agents
+            return self.participation
         listed = self.participation
         chances = [listed] * self.agents if isinstance(listed, int | float) else list(listed)
         if len(chances) != self.agents:
             refuse("participation", len(chances), f"be one, or one for each of {self.agents}")
-        kept = [probability(participation=each) for each in chances]
-        return tuple(Everyone() if chance == 1.0 else Poisson(chance) for chance in kept)
+        return Apart(tuple(probability(participation=each) for each in chances))
+
+    @cached_property
+    def schemes(self) -> tuple[Scheme, ...]:
+        """How each agent is drawn."""
+        if isinstance(self.scheme, FixedSize):
+            return (self.scheme,) * self.agents
+        return tuple(self.scheme.of(agent) for agent in range(self.agents))
 
     @cached_property
     def round_mechanism(self) -> Mechanism | None:
@@ -307,9 +314,15 @@ class FederatedSplitting:
             rows.append(
                 (own or 0.0, noise)
                 if solver.clip_norm is None
-                else (solver.clip_norm, noise * size)
+                else (0.5 * size * self._moves(solver, size), noise * size)
             )
         return min(rows, key=lambda row: row[1] / row[0])
+
+    def _moves(self, solver: LocalSolver, size: int) -> float:
+        """Return how far a record moves a clipped gradient, by what is accounted."""
+        mechanism = solver.mechanism(self.loss, size, self.rho)
+        assert isinstance(mechanism, NoisyGradientDescent)
+        return mechanism.sensitivity
 
     def _check_solvers(self) -> None:
         private = {each.private for each in self.solvers}
@@ -362,13 +375,9 @@ class FederatedSplitting:
         """Draw who takes part, in every run."""
         generator = generator_for(self.seed, number, "cohort")
         lead = () if self.runs is None else (self.runs,)
-        if isinstance(self.participation, FixedSize):
-            here = np.zeros((*lead, self.agents), dtype=bool)
-            for row in here.reshape(-1, self.agents):
-                row[self.participation.draw(self.agents, generator)] = True
-        else:
-            chances = [each.rate for each in self.schemes]
-            here = generator.random((*lead, self.agents)) < np.array(chances)
+        here = np.zeros((*lead, self.agents), dtype=bool)
+        for row in here.reshape(-1, self.agents):
+            row[self.scheme.draw(self.agents, generator)] = True
         cohort = int(here.sum())
         for row in here.reshape(-1, self.agents) if dropout is not None else ():
             row[[*map(int, dropout(np.flatnonzero(row)))]] = False  # type: ignore[misc]
@@ -437,7 +446,7 @@ class FederatedSplitting:
             start,
             solvers,
             generator_for(self.seed, state.round, "batches"),
-            generator_for(self.seed, state.round, "noise"),
+            noise_source(self.seed, state.round),
         )
         planned = np.array([solver.noise_std for solver in solvers])
         return ends, float(np.min(used / planned)) if planned.all() else 0.0

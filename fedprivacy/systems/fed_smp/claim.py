@@ -6,17 +6,13 @@ import math
 from dataclasses import dataclass
 
 from ...bound import Verdict
-from ...errors import count, member, open_unit, positive, refuse
+from ...errors import count, member, open_unit, positive
 from ...mechanisms import Gaussian, Mechanism
-from ...questions.claim import Claim, judged
+from ...questions.claim import Claim, judged_by_account, sampling_rate_of
 from ...questions.epsilon import epsilon as epsilon_of
 from ...relations import Adjacency, Observer
 from ...sampling import FixedSize
 
-_SHARP = 1e-6
-"""Wanted width where the first interval leaves a claim open."""
-_PATIENCE = 10.0
-"""Seconds after which an account begins no finer attempt."""
 _PAD = 1e-12
 """Relative error allowed to a closed form before it decides."""
 
@@ -67,7 +63,7 @@ def theorem_1_epsilon(
     Raises:
         ParameterError: a value out of its range.
     """
-    q = _rate(population, cohort)
+    q = sampling_rate_of(population, cohort)
     root = q / positive(noise_multiplier=noise_multiplier) * math.sqrt(7.0 * count(rounds=rounds))
     return (
         0.5 * root * (root + math.hypot(root, math.sqrt(-8.0 * math.log(open_unit(delta=delta)))))
@@ -110,32 +106,14 @@ def fed_smp_theorem_1(
     """
     setting = {"population": population, "cohort": cohort, "rounds": rounds}
     claimed = theorem_1_epsilon(noise_multiplier=noise_multiplier, delta=delta, **setting)
-    q = _rate(population, cohort)
+    q = sampling_rate_of(population, cohort)
     remark = _hypotheses(q, noise_multiplier, delta, claimed).words()
     sees = member(Observer, observer=observer)
     step = Gaussian(noise_multiplier=noise_multiplier, unit="client")
     run = step.sampled(FixedSize(cohort, population=population)) * rounds
     if sees is Observer.SERVER:
         return _for_the_server(run, q, rounds, delta, claimed, remark)
-    for tolerance in (1e-3, _SHARP):
-        bound = epsilon_of(
-            run,
-            delta=delta,
-            adjacency=Adjacency.ADD_REMOVE,
-            observer=sees,
-            tolerance=tolerance,
-            deadline=_PATIENCE,
-        )
-        if not bound.resolution[0] <= claimed < bound.resolution[1]:
-            break
-    return judged(claimed, delta, bound, remark)
-
-
-def _rate(population: int, cohort: int) -> float:
-    n, r = count(population=population), count(cohort=cohort)
-    if r > n:
-        refuse("cohort", r, f"be at most population = {n}")
-    return r / n
+    return judged_by_account(claimed, delta, run, Adjacency.ADD_REMOVE, sees, remark)
 
 
 def _hypotheses(q: float, sigma: float, delta: float, claimed: float) -> _Hypotheses:

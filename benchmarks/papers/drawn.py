@@ -1,0 +1,67 @@
+"""One cell of every table, drawn anew whenever results are checked, and done again.
+
+The smallest cell is always checked; the drawn one is any other, so that in time all are. A cell
+that does not end within ``SECONDS`` is told and counts as neither. ``REPRO_DRAW=N`` in the
+environment draws the cells of an earlier check again, whose N it printed.
+"""
+
+import math
+import os
+import random
+import signal
+from collections.abc import Callable, Mapping
+from typing import Any
+
+SECONDS = 60
+Cells = Mapping[str, Callable[[], bool]]
+"""By name: does a cell again and returns whether it comes out as recorded."""
+
+
+class _Late(Exception):
+    """Time is up."""
+
+
+def redrawn(tables: Mapping[str, Cells], seconds: float = SECONDS) -> bool:
+    """Do one random cell of every table again; return whether none came out otherwise."""
+    number = int(os.environ.get("REPRO_DRAW") or random.SystemRandom().randrange(10**6))
+    held = True
+    for name, cells in tables.items():
+        if cells:
+            chosen = random.Random(f"{number} {name}").choice(sorted(cells))
+            outcome = _within(seconds, cells[chosen])
+            print(f"{name}, {chosen}: {outcome} (REPRO_DRAW={number})", flush=True)
+            held = held and outcome != DIFFERENT
+    return held
+
+
+DIFFERENT = "DIFFERENT"
+
+
+def _within(seconds: float, again: Callable[[], bool]) -> str:
+    def late(number: int, frame: object) -> None:
+        raise _Late
+
+    before = signal.signal(signal.SIGALRM, late)
+    signal.setitimer(signal.ITIMER_REAL, seconds)
+    try:
+        return "the same" if again() else DIFFERENT
+    except _Late:
+        return f"not done within {seconds:g} s, neither confirmed nor refuted"
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0.0)
+        signal.signal(signal.SIGALRM, before)
+
+
+def near(fresh: Any, kept: Any, relative: float = 1e-5, absolute: float = 0.0) -> bool:
+    """Return whether two results, dictionaries or lists of them too, agree."""
+    if isinstance(fresh, Mapping):
+        pairs = [(fresh[key], kept[key]) for key in fresh] if fresh.keys() == kept.keys() else None
+        return pairs is not None and all(near(a, b, relative, absolute) for a, b in pairs)
+    if isinstance(fresh, list | tuple):
+        whole = len(fresh) == len(kept)
+        return whole and all(
+            near(a, b, relative, absolute) for a, b in zip(fresh, kept, strict=True)
+        )
+    if isinstance(fresh, float):
+        return math.isclose(fresh, kept, rel_tol=relative, abs_tol=absolute)
+    return bool(fresh == kept)

@@ -1,0 +1,297 @@
+"""The tables of docs/papers/fed_smp.md, from results/fed_smp.json, beside the paper's.
+
+python benchmarks/papers/fed_smp_page.py
+"""
+
+import json
+import math
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from pages import put, table
+
+RESULTS = Path(__file__).parent / "results" / "fed_smp.json"
+NOISE = 1.4
+"""Noise multiplier of Table I."""
+PAPER = {
+    "top_k-0.001": (77.18, 0.48),
+    "rand_k-0.001": (27.16, 10.20),
+    "top_k-0.005": (80.76, 0.27),
+    "rand_k-0.005": (56.04, 5.22),
+    "top_k-0.01": (80.76, 0.47),
+    "rand_k-0.01": (65.61, 1.04),
+    "top_k-0.1": (80.49, 0.23),
+    "rand_k-0.1": (77.59, 0.53),
+    "top_k-0.2": (80.16, 0.09),
+    "rand_k-0.2": (79.12, 0.40),
+    "top_k-0.4": (80.26, 0.25),
+    "rand_k-0.4": (79.88, 0.37),
+    "top_k-0.8": (79.77, 1.00),
+    "rand_k-0.8": (79.82, 0.35),
+    "dp-fedavg": (72.72, 3.72),
+    "fedavg": (86.98, 0.12),
+}
+"""Best test accuracy in Table I, per cent: mean and standard deviation of five seeds."""
+SAID = {"fedavg": 86.61, "dp-fedavg": 71.40}
+"""The same two in the paper's section 6.3."""
+TARGET = 0.72
+"""Accuracy to which Figure 2 counts uploads."""
+NOISES = {1.0: 2.02, 1.4: 1.01, 2.0: 0.58, 2.5: 0.44}
+"""The noise multipliers of Tables IV and V, read from the paper's epsilons (published_numbers)."""
+PAPER_BY_NOISE = {
+    "rand_k": {
+        0.005: (60.02, 56.04, 54.13, 51.72),
+        0.01: (67.77, 65.61, 61.90, 59.08),
+        0.1: (77.76, 77.59, 75.80, 74.54),
+        0.4: (81.50, 79.88, 69.62, 52.69),
+        0.8: (81.89, 79.82, 53.39, 29.26),
+    },
+    "top_k": {
+        0.001: (78.11, 77.18, 76.42, 74.55),
+        0.005: (81.10, 80.76, 78.76, 76.90),
+        0.01: (81.62, 80.76, 78.44, 75.77),
+        0.1: (82.04, 80.49, 75.04, 67.79),
+        0.8: (81.71, 80.16, 56.02, 28.55),
+    },
+}
+"""Tables IV and V: by compression ratio, for each of ``NOISES``."""
+
+
+def key(one: dict[str, Any]) -> tuple[str, str, str, int]:
+    """Return what tells runs apart, in the order of the results."""
+    return one["model"], one["inputs"], one["run"], one["seed"]
+
+
+def pages(runs: list[dict[str, Any]]) -> None:
+    """Write the tables of the page."""
+    put("fed_smp.md", "table I", table_1(runs))
+    put("fed_smp.md", "what came out", came_out(runs))
+    for name, (model, inputs) in SECTIONS.items():
+        put("fed_smp.md", name, shown(runs, model, inputs))
+    put("fed_smp.md", "figure 2", figure_2(runs))
+    for method, number in (("rand_k", "IV"), ("top_k", "V")):
+        put("fed_smp.md", f"table {number}", by_noise(runs, method))
+    put("fed_smp.md", "the paper against itself", contradictions())
+
+
+SECTIONS = {
+    "standardised": ("cnn", ("standardised", "standardised as MNIST")),
+    "cnn": ("cnn", ("unit",)),
+    "2nn": ("2nn", ("unit",)),
+}
+"""Tables of the page: of which network and inputs."""
+
+
+def before_overflow(one: dict[str, Any]) -> list[float]:
+    """Return the accuracies of the rounds before an update was not finite."""
+    last = one["first_non_finite_round"] or math.inf
+    return [value for n, value in one["accuracy_by_round"].items() if int(n) < last]
+
+
+def length(one: dict[str, Any]) -> str:
+    """Return how far a run went."""
+    done = f"{one['rounds_done']} of {one['rounds_planned']}"
+    if one["first_non_finite_round"] is not None:
+        return f"ended in {one['first_non_finite_round']}"
+    return done if one["finished"] else f"{done}, **not finished**"
+
+
+def shown(runs: list[dict[str, Any]], model: str, inputs: tuple[str, ...]) -> str:
+    """Return the table of one network's runs for the page."""
+    head = ["run", "inputs", "seed", "rounds", "best accuracy", "last", "paper"]
+    head += ["MB, paper's count", "MB sent", "epsilon, sums seen", "epsilon, server"]
+    rows = []
+    for one in runs:
+        at_risk = inputs != ("unit",) and model == "cnn"
+        if one["model"] != model or one["inputs"] not in inputs:
+            continue
+        if "@" in one["run"] and not at_risk:
+            continue
+        known, epsilon = before_overflow(one) or [math.nan], one["epsilon"]
+        paper = printed(one["run"]) if model == "cnn" else None
+        sizes = (one["paper_mb_of_a_client"], one["upload_mb_of_a_client"])
+        rows.append(
+            [
+                one["run"],
+                one["inputs"],
+                str(one["seed"]),
+                length(one),
+                f"{100 * max(known):.2f} %",
+                f"{100 * known[-1]:.2f} %",
+                "" if paper is None else f"{paper:.2f} %",
+                *(f"{size:.3f}" for size in sizes),
+                "none" if epsilon is None else certified(epsilon["aggregate"]["zero_out"]),
+                "none" if epsilon is None else certified(epsilon["server"]["zero_out"]),
+            ]
+        )
+    return table(head, rows)
+
+
+def printed(label: str) -> float | None:
+    """Return the paper's accuracy of a run, per cent, of Tables I, IV or V."""
+    if label in PAPER:
+        return PAPER[label][0]
+    name, _, noise = label.partition("@")
+    method, _, ratio = name.rpartition("-")
+    cells = PAPER_BY_NOISE.get(method, {}).get(float(ratio)) if noise else None
+    return None if cells is None else cells[list(NOISES).index(float(noise))]
+
+
+def table_1(runs: list[dict[str, Any]]) -> str:
+    """Return Table I: the paper's means, and every seed's best accuracy here."""
+    rows = []
+    for label, (mean, std) in PAPER.items():
+        cells = [label, f"{mean:.2f} ± {std:.2f}"]
+        for inputs in ("standardised", "unit"):
+            found = [
+                f"{100 * one['best_accuracy']:.2f} ({length(one)})"
+                for one in runs
+                if (one["model"], one["inputs"], one["run"]) == ("cnn", inputs, label)
+                and one["best_accuracy"] is not None
+            ]
+            cells.append("; ".join(found) or "-")
+        rows.append(cells)
+    return table(["run", "paper", "standardised", "in [0, 1]"], rows)
+
+
+def span(values: Iterable[float]) -> str:
+    """Return one number, or the least and the largest, of shares in per cent."""
+    low, high = (f"{100 * end(values):.1f}" for end in (min, max))
+    return low if low == high else f"{low} to {high}"
+
+
+def came_out(runs: list[dict[str, Any]]) -> str:
+    """Return what the runs on the paper's network say, method by method."""
+    begun = [one for one in runs if one["model"] == "cnn" and one["best_accuracy"] is not None]
+    told = []
+    for label in dict.fromkeys(one["run"] for one in begun):
+        said = []
+        for inputs, name in (("standardised", "standardised"), ("unit", "in [0, 1]")):
+            own = [one for one in begun if (one["inputs"], one["run"]) == (inputs, label)]
+            said += [f"{name} {part}" for part in outcomes(own)]
+        paper = printed(label.replace("_steps", ""))
+        said += [] if paper is None else [f"paper {paper:.1f}"]
+        told.append(f"- {label}: {'; '.join(said)}.")
+    return "\n".join(told)
+
+
+def outcomes(own: list[dict[str, Any]]) -> list[str]:
+    """Return how runs of one kind, of several seeds, came out: ended, lasted or not yet done."""
+    ended = [one for one in own if one["first_non_finite_round"] is not None]
+    lasted = [one for one in own if one not in ended and one["finished"]]
+    going = [one for one in own if one not in ended and not one["finished"]]
+    found = []
+    if ended:
+        rounds = joined([one["first_non_finite_round"] for one in ended])
+        found.append(f"ended in {rounds} at best {best_of(ended)}")
+    if lasted:
+        found.append(f"never overflowed ({seeds(lasted)}), best {best_of(lasted)}")
+    for one in going:
+        done = f"has not overflowed in {one['rounds_done']} rounds so far (seed {one['seed']})"
+        found.append(f"{done}, best {best_of([one])}")
+    return found
+
+
+def best_of(own: list[dict[str, Any]]) -> str:
+    """Return the best accuracies, per cent."""
+    return span([one["best_accuracy"] for one in own])
+
+
+def seeds(own: list[dict[str, Any]]) -> str:
+    """Return of how many seeds something is."""
+    return "one seed" if len(own) == 1 else f"{len(own)} seeds"
+
+
+def joined(rounds: list[int]) -> str:
+    """Return rounds in words."""
+    if len(rounds) == 1:
+        return f"round {rounds[0]}"
+    return f"rounds {', '.join(map(str, rounds[:-1]))} and {rounds[-1]}"
+
+
+def reaching(one: dict[str, Any]) -> int | None:
+    """Return the first round that was looked at and met ``TARGET``."""
+    rounds = one["accuracy_by_round"].items()
+    return next((int(n) for n, value in rounds if value >= TARGET), None)
+
+
+def figure_2(runs: list[dict[str, Any]]) -> str:
+    """Return rounds and upload to the target of Figure 2, and what is saved beside DP-FedAvg."""
+    rows = []
+    for inputs in ("unit", "standardised"):
+        own = [one for one in runs if (one["model"], one["inputs"]) == ("cnn", inputs)]
+        own = [one for one in own if "@" not in one["run"] and reaching(one) is not None]
+        a_round = [one["paper_mb_of_a_client"] / one["rounds_done"] for one in own]
+        sent = [mb * (reaching(one) or 0) for one, mb in zip(own, a_round, strict=True)]
+        dense = [mb for one, mb in zip(own, sent, strict=True) if one["run"] == "dp-fedavg"]
+        for one, mb in zip(own, sent, strict=True):
+            saved = [100 * (1 - mb / other) for other in dense]
+            told = "" if one["run"] == "dp-fedavg" or not saved else f"{min(saved):.1f} %"
+            if told and f"{max(saved):.1f} %" != told:
+                told = f"{min(saved):.1f} to {max(saved):.1f} %"
+            row = [one["run"], inputs, str(one["seed"]), str(reaching(one)), f"{mb:.3f}"]
+            rows.append([*row, told])
+    head = ["run", "inputs", "seed", "first round at 72 %", "MB, paper's count"]
+    return table([*head, "less than DP-FedAvg"], rows)
+
+
+def contradictions() -> str:
+    """Return where the paper's numbers do not agree with each other."""
+    dense, plain = PAPER["dp-fedavg"][0], PAPER["fedavg"][0]
+    rows = [
+        ["FedAvg", f"{SAID['fedavg']} in 6.3", f"{plain} in Table I"],
+        ["DP-FedAvg", f"{SAID['dp-fedavg']} in 6.3", f"{dense} in Table I"],
+    ]
+    for label, gain in (("top_k-0.005", 11), ("rand_k-0.4", 10)):
+        best = PAPER[label][0]
+        ratio = [100 * (best / other - 1) for other in (dense, SAID["dp-fedavg"])]
+        told = f"{best - dense:.2f} points over Table I's DP-FedAvg ({ratio[0]:.1f} % of it)"
+        told += f", {best - SAID['dp-fedavg']:.2f} over the text's ({ratio[1]:.1f} %)"
+        rows.append([f"{label} over DP-FedAvg", f"{gain} % in 6.3", told])
+    rows.append(
+        [
+            "top_k-0.8 at 1.4",
+            f"{PAPER_BY_NOISE['top_k'][0.8][1]} in Table V",
+            f"{PAPER['top_k-0.8'][0]} in Table I, whose p = 0.2 has {PAPER['top_k-0.2'][0]}",
+        ]
+    )
+    rows.append(
+        [
+            "rand_k-0.4 saves uploads, to 72 %",
+            "70 %, Figure 2",
+            f"at most {100 * (1 - 0.4):.0f} % if it is no faster than DP-FedAvg, "
+            "and 6.3.1 says that it is slower",
+        ]
+    )
+    return table(["of what", "one place", "another"], rows)
+
+
+def by_noise(runs: list[dict[str, Any]], method: str) -> str:
+    """Return Table IV or V: best accuracies of both networks and the paper's."""
+    known = {
+        key(one)[:3]: f"{100 * one['best_accuracy']:.1f}"
+        for one in runs
+        if one["finished"] and one["seed"] == 1
+    }
+    paper, steps = PAPER_BY_NOISE[method], "top_k_steps" if method == "top_k" else method
+    rows = []
+    for at, (noise, epsilon) in enumerate(NOISES.items()):
+        row = [f"{noise:g} ({epsilon})"]
+        for ratio in paper:
+            level = "" if noise == NOISE else f"@{noise:g}"
+            own, other = (f"{name}-{ratio:g}{level}" for name in (method, steps))
+            found = [("cnn", "standardised", own), ("cnn", "unit", other), ("2nn", "unit", other)]
+            cells = [known.get(name, "-") for name in found]
+            row.append(" / ".join([*cells, f"{paper[ratio][at]:.1f}"]))
+        rows.append(row)
+    return table(["noise multiplier (epsilon as printed)", *map("{:g}".format, paper)], rows)
+
+
+def certified(epsilon: float) -> str:
+    """Return an epsilon rounded up."""
+    return f"{math.ceil(epsilon * 1e4) / 1e4:.4f}"
+
+
+if __name__ == "__main__":
+    pages(json.loads(RESULTS.read_text())["runs"])

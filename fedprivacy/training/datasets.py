@@ -1,0 +1,240 @@
+"""The papers' other data sets, from files that the user has: nothing in them is executed."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from scipy.io import loadmat
+from torch import Tensor
+
+from ..errors import integer, listed, refuse
+from .data import FederatedData
+from .fashion import FILES, fashion_mnist, find_file, image_tensors, read_part, split_among
+
+Records = tuple[Tensor, Tensor]
+
+LETTERS = "\n !\"&'(),-.0123456789:;>?ABCDEFGHIJKLMNOPQRSTUVWXYZ[]abcdefghijklmnopqrstuvwxyz}"
+"""The 80 characters of LEAF's Shakespeare, in its order."""
+TEXT = 80
+"""Characters that the next one is predicted from."""
+
+WAYS_OUT = {
+    "mnist": "pass data_dir with MNIST's four IDX files, .gz or not",
+    "kmnist": "pass data_dir with Kuzushiji-MNIST's four IDX files, .gz or not",
+    "svhn": "pass data_dir with SVHN's cropped digits, train_32x32.mat and test_32x32.mat",
+    "cifar10": (
+        "pass data_dir with CIFAR-10's binary version, data_batch_1.bin to _5 and test_batch.bin "
+        "(the Python version holds pickled code and is not read)"
+    ),
+    "shakespeare": (
+        "pass data_dir with LEAF's Shakespeare, JSON files in its folders train and test"
+    ),
+}
+"""How to get on where a data set's files are not there, or not as they should be."""
+
+
+def load_named(
+    name: str,
+    data_dir: str | Path | None,
+    *,
+    clients: int = 6000,
+    public: int = 0,
+    classes_per_client: int | None = None,
+    seed: int = 0,
+) -> FederatedData:
+    """Return a data set that one of the papers uses.
+
+    Images are float32 in [0, 1]: 28 x 28 (mnist, kmnist, fashion-mnist) or 3 x 32 x 32 (svhn,
+    cifar10). Texts (shakespeare) are the numbers of 80 characters, as float32, with the next one as
+    the label; its clients are the speaking roles of the files, whatever ``clients`` says. SVHN's
+    additional examples are read where ``extra_32x32.mat`` is there too.
+
+    Args:
+        name: "mnist", "kmnist", "svhn", "cifar10", "shakespeare" or "fashion-mnist".
+        data_dir: the folder that holds the files; None for Fashion-MNIST alone.
+        clients: number of clients that share the training records left over.
+        public: training records set aside as public; 0 for none.
+        classes_per_client: None for an even split, else see ``data.partition_by_label``.
+        seed: of the split, which is public.
+
+    Raises:
+        ParameterError: no such name, or files that are not there, damaged or do not agree.
+    """
+    split: dict[str, Any] = {
+        "clients": clients,
+        "public": public,
+        "classes_per_client": classes_per_client,
+        "seed": seed,
+    }
+    if name == "fashion-mnist":
+        return fashion_mnist(data_dir, **split)
+    if name not in WAYS_OUT:
+        refuse("dataset", name, f"be one of {listed([*WAYS_OUT, 'fashion-mnist'])}")
+    if data_dir is None:
+        refuse("data_dir", None, "be given", WAYS_OUT[name])
+    if name == "shakespeare":
+        if classes_per_client is not None:
+            rule = "be None: the files name the clients"
+            refuse("classes_per_client", classes_per_client, rule)
+        return shakespeare(data_dir, public=public, seed=seed)
+    train, test = _READERS[name](Path(data_dir), WAYS_OUT[name])
+    return split_among(name, train, test, **split)
+
+
+def _idx(below: str) -> Callable[[Path, str], tuple[Records, Records]]:
+    """Return a reader of four IDX files, in a folder or in one that torchvision makes below it."""
+
+    def read(folder: Path, way_out: str) -> tuple[Records, Records]:
+        names = [name for pair in FILES.values() for name in pair]
+        places = [folder, folder / below / "raw"]
+        found = [p for p in places if all(find_file(p, name) is not None for name in names)]
+        if not found:
+            refuse("data_dir", str(folder), f"hold {', '.join(names)}", way_out)
+        train, test = (image_tensors(*read_part(found[0], part, way_out)) for part in FILES)
+        return train, test
+
+    return read
+
+
+def _svhn(folder: Path, way_out: str) -> tuple[Records, Records]:
+    parts = [_mat(folder / "train_32x32.mat", way_out)]
+    if (folder / "extra_32x32.mat").is_file():
+        parts.append(_mat(folder / "extra_32x32.mat", way_out))
+    images, labels = (np.concatenate(each) for each in zip(*parts, strict=True))
+    return _scaled(images, labels), _scaled(*_mat(folder / "test_32x32.mat", way_out))
+
+
+def _mat(path: Path, way_out: str) -> tuple[NDArray[Any], NDArray[Any]]:
+    """Return images of shape (records, 3, 32, 32) and labels; a label of 10 is the digit 0."""
+    try:
+        content = loadmat(path, variable_names=["X", "y"])
+    except FileNotFoundError:
+        refuse("data_dir", str(path), "be a file that is there", way_out)
+    except Exception as error:  # a damaged file raises whatever its reader stumbled on
+        refuse("data_dir", str(path), f"be a readable MATLAB file ({error})", way_out)
+    images, labels = content.get("X"), content.get("y")
+    if images is None or labels is None:
+        refuse("data_dir", str(path), "hold arrays X and y", way_out)
+    labels = labels.reshape(-1)
+    fits = images.ndim == 4 and images.shape[:3] == (32, 32, 3) and images.dtype == np.uint8
+    if not fits or images.shape[3] != len(labels):
+        got = f"X {images.dtype} {images.shape}, y {labels.shape}"
+        refuse(str(path), got, "hold bytes of shape (32, 32, 3, n) and n labels", way_out)
+    _check_labels(path, labels, 1, 10, way_out)
+    return images.transpose(3, 2, 0, 1), labels % 10
+
+
+def _cifar10(folder: Path, way_out: str) -> tuple[Records, Records]:
+    below = folder / "cifar-10-batches-bin"
+    place = below if below.is_dir() else folder
+    parts = [_batch(place / f"data_batch_{number}.bin", way_out) for number in range(1, 6)]
+    images, labels = (np.concatenate(each) for each in zip(*parts, strict=True))
+    return _scaled(images, labels), _scaled(*_batch(place / "test_batch.bin", way_out))
+
+
+def _batch(path: Path, way_out: str) -> tuple[NDArray[Any], NDArray[Any]]:
+    """Return a file's images of shape (records, 3, 32, 32) and labels: 3,073 bytes a record."""
+    try:
+        content = np.frombuffer(path.read_bytes(), np.uint8)
+    except OSError as error:
+        refuse("data_dir", str(path), f"be a readable file ({error.strerror})", way_out)
+    if not len(content) or len(content) % 3073:
+        refuse(str(path), len(content), "be a multiple of 3073 bytes long", way_out)
+    rows = content.reshape(-1, 3073)
+    _check_labels(path, rows[:, 0], 0, 9, way_out)
+    return rows[:, 1:].reshape(-1, 3, 32, 32), rows[:, 0]
+
+
+def _check_labels(path: Path, labels: NDArray[Any], low: int, high: int, way_out: str) -> None:
+    if not len(labels) or labels.dtype.kind not in "iu":
+        refuse(str(path), f"{len(labels)} labels, {labels.dtype}", "hold whole numbers", way_out)
+    least, largest = int(labels.min()), int(labels.max())
+    if least < low or largest > high:
+        refuse(str(path), (least, largest), f"hold labels from {low} to {high}", way_out)
+
+
+def _scaled(images: NDArray[Any], labels: NDArray[Any]) -> Records:
+    inputs = torch.from_numpy(np.ascontiguousarray(images)).to(torch.float32).div_(255.0)
+    return inputs, torch.from_numpy(labels.astype(np.int64))
+
+
+_READERS = {"mnist": _idx("MNIST"), "kmnist": _idx("KMNIST"), "svhn": _svhn, "cifar10": _cifar10}
+
+
+def shakespeare(data_dir: str | Path, *, public: int = 0, seed: int = 0) -> FederatedData:
+    """Return LEAF's Shakespeare: texts of 80 characters and the next one, by speaking role.
+
+    Args:
+        data_dir: the folder with ``train`` and ``test``, each with JSON files of users' data.
+        public: training records taken from the roles at random and set aside as public.
+        seed: of that choice, which is public.
+
+    Raises:
+        ParameterError: no such files, a text of another length or alphabet, or too few records.
+    """
+    way_out, folder = WAYS_OUT["shakespeare"], Path(data_dir)
+    train, test = (list(_roles(folder / part, way_out)) for part in ("train", "test"))
+    features, labels = (torch.cat(parts) for parts in zip(*train, strict=True))
+    test_features, test_labels = (torch.cat(parts) for parts in zip(*test, strict=True))
+    held = integer(0, public=public)
+    if held >= len(labels):
+        refuse("public", public, f"be below the number of records, {len(labels)}")
+    order = np.random.default_rng(seed).permutation(len(labels))
+    aside, kept = order[:held], np.sort(order[held:])
+    owners = np.repeat(np.arange(len(train)), [len(own) for _, own in train])[kept]
+    turns = np.flatnonzero(np.diff(owners)) + 1
+    return FederatedData(
+        name="shakespeare",
+        features=features[kept],
+        labels=labels[kept],
+        clients=tuple(np.split(np.arange(len(kept)), turns)),
+        test_features=test_features,
+        test_labels=test_labels,
+        num_classes=len(LETTERS),
+        public_features=features[aside] if held else None,
+        public_labels=labels[aside] if held else None,
+    )
+
+
+def _roles(folder: Path, way_out: str) -> Iterator[Records]:
+    """Yield the records of every role that has any, files in the order of their names."""
+    seen: set[str] = set()
+    for path in sorted(folder.glob("*.json")):
+        try:
+            content = json.loads(path.read_text(encoding="utf-8"))
+            users = {name: content["user_data"][name] for name in content["users"]}
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            reason = f"{type(error).__name__}: {error}"
+            refuse(str(path), path.name, f"be one of LEAF's JSON files ({reason})", way_out)
+        for name, own in users.items():
+            if name in seen:
+                refuse(str(path), name, "be a user of one file only", way_out)
+            seen.add(name)
+            if own.get("y"):
+                yield _texts(path, name, own, way_out)
+    if not seen:
+        refuse("data_dir", str(folder), "hold JSON files with users", way_out)
+
+
+def _texts(path: Path, name: str, own: dict[str, Any], way_out: str) -> Records:
+    what, texts, following = f"{path.name}, user {name}", own.get("x"), own["y"]
+    if not isinstance(texts, list) or not isinstance(following, list):
+        refuse(what, sorted(own), "hold lists of texts, x, and next characters, y", way_out)
+    if len(texts) != len(following):
+        refuse(what, (len(texts), len(following)), "hold as many texts as next ones", way_out)
+    for text, letter in zip(texts, following, strict=True):
+        both = isinstance(text, str) and isinstance(letter, str)
+        if not both or (len(text), len(letter)) != (TEXT, 1):
+            refuse(what, (text, letter), f"hold texts of {TEXT} characters and the next", way_out)
+        if not set(text + letter) <= set(LETTERS):
+            unknown = sorted(set(text + letter) - set(LETTERS))
+            refuse(what, unknown[0], f"hold only the {len(LETTERS)} characters of LEAF", way_out)
+    numbers = [[LETTERS.index(letter) for letter in text] for text in texts]
+    labels = [LETTERS.index(letter) for letter in following]
+    return torch.tensor(numbers, dtype=torch.float32), torch.tensor(labels)
