@@ -8,7 +8,18 @@
 """
 
 from . import accountants, errors, published
-from .audit import Audit, account, audit, report
+from .audit import (
+    Attack,
+    Audit,
+    Conformance,
+    Crosscheck,
+    account,
+    attack,
+    audit,
+    crosscheck,
+    report,
+    verify,
+)
 from .bound import Bound, Verdict
 from .errors import ParameterError, UnsupportedCombination
 from .ledger import Ledger
@@ -53,12 +64,15 @@ __version__ = VERSION
 __all__ = [
     "Adjacency",
     "ApproximateDp",
+    "Attack",
     "AttackRisk",
     "Audit",
     "Bound",
     "Budget",
     "Calibration",
     "ConcentratedDp",
+    "Conformance",
+    "Crosscheck",
     "DiscreteLaplace",
     "Everyone",
     "FederatedHamiltonian",
@@ -92,9 +106,11 @@ __all__ = [
     "WithReplacement",
     "account",
     "accountants",
+    "attack",
     "attack_risk",
     "audit",
     "calibrate",
+    "crosscheck",
     "delta",
     "epsilon",
     "errors",
@@ -103,4 +119,5 @@ __all__ = [
     "published",
     "report",
     "tradeoff_curve",
+    "verify",
 ]
