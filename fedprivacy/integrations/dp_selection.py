@@ -60,7 +60,7 @@ def selected(
         points = _best_of_poisson(RenyiDp(divergences=found, adjacency=adjacency), mean)
     else:
         points = _best_of_binomial(found, mean, shape)
-    return RenyiDp(divergences=points, adjacency=adjacency, unit=unit)
+    return RenyiDp(divergences=points, adjacency=adjacency, unit=unit, observer=Observer.AGGREGATE)
 
 
 Points = tuple[tuple[float, float], ...]

@@ -14,7 +14,7 @@ from ..loss import Curve, Gdp, RenyiLine, RenyiPoints, stated_pair
 from ..loss.pairs.stated import MAX_EPSILON
 from ..privacy_loss import PrivacyLoss
 from ..records import recorded
-from ..relations import Adjacency, Facts, Unit
+from ..relations import Adjacency, Facts, Observer, Unit
 from .base import Mechanism
 
 MAX_POINTS = 2000
@@ -62,9 +62,14 @@ class Stated(Mechanism):
     adjacency: Adjacency | str
     unit: Unit | str | None = None
     zeroed_is_absent: bool = False
+    observer: Observer | str = Observer.SERVER
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "adjacency", member(Adjacency, adjacency=self.adjacency))
+        object.__setattr__(self, "observer", member(Observer, observer=self.observer))
+        if self.observer is Observer.FINAL:
+            rule = "be 'aggregate' or 'server'"
+            refuse("observer", str(self.observer), rule, "a guarantee is about a whole release")
         if self.zeroed_is_absent and self.adjacency is not Adjacency.ZERO_OUT:
             given, rule = str(self.adjacency), "be False unless adjacency is 'zero_out'"
             refuse("zeroed_is_absent", self.zeroed_is_absent, rule, f"it is about {given!r}")
@@ -94,6 +99,11 @@ class Stated(Mechanism):
                 f"{str(facts.adjacency)!r}; account under {str(self.adjacency)!r}, or state what "
                 f"is known there: {name}(..., adjacency={str(facts.adjacency)!r})"
             )
+        if facts.observer is Observer.SERVER is not self.observer:
+            raise UnsupportedCombination(
+                f"this {type(self).__name__} was stated for those who do not see who took part, "
+                "and says nothing of the server; account for observer='aggregate'"
+            )
         assumed = [f"the {type(self).__name__} guarantee is true, whatever was released before"]
         if self.zeroed_is_absent:
             assumed.append("a unit that is zeroed out releases just what its absence would")
@@ -115,6 +125,7 @@ class ApproximateDp(Stated):
             epsilon in [0, 500], delta in [0, 1).
         adjacency: how neighbours differ; no other is served.
         unit: "client" or "record"; may be left out.
+        observer: "aggregate" where the guarantee counts on it that nobody sees who took part.
         zeroed_is_absent: for "zero_out", whether a zeroed unit is known to release just what its
             absence would. Sampling amplifies only what says so: a guarantee alone allows to show
             who takes part, and then nothing is hidden but whether the unit did (T4).
@@ -157,6 +168,7 @@ class RenyiDp(Stated):
             neighbours; orders finite and above 1.
         adjacency: how neighbours differ; no other is served.
         unit: "client" or "record"; may be left out.
+        observer: "aggregate" where the guarantee counts on it that nobody sees who took part.
         zeroed_is_absent: for "zero_out", whether a zeroed unit is known to release just what its
             absence would. Sampling amplifies only what says so: a guarantee alone allows to show
             who takes part, and then nothing is hidden but whether the unit did (T4).
@@ -192,6 +204,7 @@ class GaussianDp(Stated):
         mu: above 0 (Dong, Roth and Su 2022: mu-GDP).
         adjacency: how neighbours differ; no other is served.
         unit: "client" or "record"; may be left out.
+        observer: "aggregate" where the guarantee counts on it that nobody sees who took part.
 
     Raises:
         ParameterError: a value outside its range, or an unknown adjacency or unit.
@@ -228,6 +241,7 @@ class ConcentratedDp(Stated):
         xi: at least 0; one of the two is above 0.
         adjacency: how neighbours differ; no other is served.
         unit: "client" or "record"; may be left out.
+        observer: "aggregate" where the guarantee counts on it that nobody sees who took part.
 
     Raises:
         ParameterError: a value outside its range, or an unknown adjacency or unit.
