@@ -246,7 +246,7 @@ def test_functions_of_the_clients_add_up():
     target_ = posterior(clip_norm=None, prior_precision=2.0, weights=[0.2, 0.5, 0.3])
     at = torch.randn(MODEL.dimension, generator=torch.Generator().manual_seed(1))
     local = target_.local(np.arange(3)[None], at[None], 1.0, np.random.default_rng(0))
-    average = (torch.from_numpy(target_.shares) @ sum(local.parts(local.points))[0]).float()
+    average = (torch.from_numpy(target_.shares) @ gradient(local)[0]).float()
     inputs, labels = target_.data.features, target_.data.labels
     point_ = at.clone().requires_grad_()
     whole = by_torch(point_, inputs, labels).sum() - point_.square().sum()
@@ -283,8 +283,8 @@ def test_a_gradient_from_a_batch_is_unbiased():
     at = torch.zeros(1, MODEL.dimension)
     make = lambda f: target_.local(np.array([[0]]), at, f, np.random.default_rng(4))  # noqa: E731
     whole, part = make(1.0), make(0.3)
-    exact = sum(whole.parts(whole.points))[0, 0]
-    drawn = torch.stack([sum(part.parts(part.points))[0, 0] for _ in range(400)])
+    exact = gradient(whole)[0, 0]
+    drawn = torch.stack([gradient(part)[0, 0] for _ in range(400)])
     error = (drawn.mean(dim=0) - exact) / (drawn.std(dim=0) / 20.0)
     assert float(error.abs().max()) < 6.5
 
@@ -697,7 +697,7 @@ def test_points_are_rounded_after_their_noise_only():
     target = Posterior(model=SoftmaxRegression(5, 3), data=data, clip_norm=1.0)
     assert data.features.dtype == torch.float32
     local = target.local(np.arange(3)[None], target.start[None], 1.0, np.random.default_rng(0))
-    assert local.points.dtype == sum(local.parts(local.points)).dtype == torch.float64
+    assert local.points.dtype == gradient(local).dtype == torch.float64
     noise = np.random.default_rng(1)
     assert local.normal(noise).dtype == local.shared(noise).dtype == torch.float64
     assert local.finish(local.points).dtype == torch.float32
