@@ -205,6 +205,7 @@ def shakespeare(data_dir: str | Path, *, public: int = 0, seed: int = 0) -> Fede
 def _roles(folder: Path, way_out: str) -> Iterator[Records]:
     """Yield the records of every role that has any, files in the order of their names."""
     seen: set[str] = set()
+    any_records = False
     for path in sorted(folder.glob("*.json")):
         try:
             content = json.loads(path.read_text(encoding="utf-8"))
@@ -217,9 +218,10 @@ def _roles(folder: Path, way_out: str) -> Iterator[Records]:
                 refuse(str(path), name, "be a user of one file only", way_out)
             seen.add(name)
             if own.get("y"):
+                any_records = True
                 yield _texts(path, name, own, way_out)
-    if not seen:
-        refuse("data_dir", str(folder), "hold JSON files with users", way_out)
+    if not any_records:
+        refuse("data_dir", str(folder), "hold JSON files with users who have texts", way_out)
 
 
 def _texts(path: Path, name: str, own: dict[str, Any], way_out: str) -> Records:

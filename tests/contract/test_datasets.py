@@ -196,6 +196,7 @@ def twice(folder):
         ("cifar10", cut_cifar, "multiple of 3073"),
         ("cifar10", label_of_cifar, "labels from 0 to 9"),
         ("shakespeare", lambda folder: None, "JSON files with users"),
+        ("shakespeare", lambda folder: leaf_files(folder, ROLES[1:2]), "users who have texts"),
         ("shakespeare", short_text, "80 characters"),
         ("shakespeare", strange_letter, "only the 80 characters"),
         ("shakespeare", other_json, "LEAF's JSON"),
