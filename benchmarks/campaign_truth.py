@@ -79,8 +79,9 @@ def _oriented(show: Show, epsilon: float) -> Ends | None:
     if closed is not None:
         value = float(closed)
         return value * (1.0 - _EXACT), value * (1.0 + _EXACT)
-    ends = _fourier(show, epsilon) or _lattice(show, epsilon)
-    return ends
+    # The transform of losses on a lattice does not fall along the line: no inversion of it ends.
+    spread = any(part.kind not in ("atoms", "same") for pair, _ in show.rounds for part in pair)
+    return (_fourier(show, epsilon) if spread else None) or _lattice(show, epsilon)
 
 
 def _closed(show: Show, epsilon: float) -> Any:
