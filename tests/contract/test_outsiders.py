@@ -26,7 +26,7 @@ class Coin(Mechanism):
 
     mu: float
 
-    protects = "client"
+    protects = fp.Unit.CLIENT
     zeroed_is_absent = True
     zeroing_replaces = True
 
@@ -87,7 +87,7 @@ def test_files_take_them(tmp_path):
     found = fp.audit(path)
     assert found.verdict == "HOLDS"
     assert "Coin" in fp.report(found, tmp_path / "a.html").read_text()
-    assert fp.pareto([("a", path, {"error": 1.0})], delta=1e-3).settings
+    assert fp.pareto([({"a": 1}, (path, {"error": 1.0}))], delta=1e-3, **ASK).settings
     account = PldAccountant().compose(Coin(0.5).privacy_loss("zero_out"), 2)
     saved = json.loads(json.dumps(account.state()))
     again = PldAccountant()
