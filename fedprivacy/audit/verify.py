@@ -450,12 +450,13 @@ class Replay:
     def _same_sum(self, number: int) -> tuple[Array, Array]:
         """Return two data sets with equal sums: in another order, or a unit more that is zero.
 
-        Or one unit's update shared by two, where nothing is clipped.
+        Or one unit's update shared by two, where nothing is clipped; not of mechanisms of this
+        package, which round each contribution to a grid, so that the sums are equal no more.
         """
         updates = self._updates(number)
         if Adjacency.ADD_REMOVE in self.stated.adjacencies and number % 3 == 0:
             return updates, np.vstack([updates, np.zeros((1, updates.shape[1]))])
-        if number % 3 == 1:
+        if number % 3 == 1 or self.stated.sums is not None:
             return updates, updates[self.source.permutation(len(updates))]
         small = updates / np.linalg.norm(updates, axis=1, keepdims=True)
         small *= 1e-3 * (self.stated.clip_norm or 1.0)
