@@ -20,6 +20,7 @@ from .upload import (
     Upload,
     both_or_neither,
     contracted,
+    finite,
     switching,
 )
 
@@ -75,7 +76,8 @@ class NoisyGradientDescent(Upload):
     @cached_property
     def step_multiplier(self) -> float:
         """Noise std of one step over how far replacing a record moves it."""
-        return self.noise_std / (self.step_size * self.sensitivity)
+        moved = self.step_size * self.sensitivity
+        return finite(self.noise_std / moved if 0.0 < moved < math.inf else math.inf)
 
     @cached_property
     def step_noise_std(self) -> float:

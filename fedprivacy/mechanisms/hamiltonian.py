@@ -20,6 +20,7 @@ from .upload import (
     Upload,
     checked_steps,
     each_step,
+    finite,
     larger,
     nothing_private,
     share,
@@ -146,7 +147,8 @@ class FederatedHamiltonian(Upload):
 
     def _momentum(self, step_size: float) -> float:
         private = math.sqrt((1.0 - self.correlation) * self.weight)
-        return 2.0 * self.batch_fraction * private / (step_size * self.gradient_sensitivity)
+        moved = step_size * self.gradient_sensitivity
+        return finite(2.0 * self.batch_fraction * private / moved if moved else math.inf)
 
     @cached_property
     def gradient_noise_std(self) -> float:

@@ -21,6 +21,7 @@ from .upload import (
     checked_steps,
     contracted,
     each_step,
+    finite,
     larger,
     nothing_private,
     share,
@@ -117,7 +118,7 @@ class FederatedLangevin(Upload):
     def _multiplier(self, step_size: float) -> float:
         private = (1.0 - self.correlation) * (1.0 + self.correlation) * self.weight
         ratio = math.sqrt(2.0 * self.temperature * private / step_size)
-        return self.batch_fraction * ratio / self.gradient_sensitivity
+        return finite(self.batch_fraction * ratio / self.gradient_sensitivity)
 
     @cached_property
     def step_noise_std(self) -> float:

@@ -156,6 +156,17 @@ def step_count(**named: object) -> int:
     return found
 
 
+def finite(multiplier: float) -> float:
+    """Return a noise multiplier; of one that overflowed it is not known how little is lost.
+
+    Raises:
+        ParameterError: it is not finite.
+    """
+    if not multiplier < math.inf:
+        refuse("noise over sensitivity", multiplier, "be finite", "choose other units of both")
+    return multiplier
+
+
 def larger(sensitivity: float, fraction: float) -> float | None:
     """Return a sensitivity that takes noise to a fraction of it; None where no noise is left."""
     found = sensitivity / fraction if fraction > 0.0 else math.inf

@@ -16,13 +16,15 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from ..errors import non_negative, open_unit, positive, refuse
+from ..errors import contradict, non_negative, open_unit, positive, refuse
 from ..privacy_loss import PrivacyLoss
 from ..relations import Adjacency, Facts, Observer
 from .epsilon import Accountable, loss_of
 from .tradeoff import Sandwich, gaussian_ends
 
 Array = NDArray[np.float64]
+_ROUNDED = 1.0 + 1e-9
+"""What an attained end may lie above an upper end by: a true-positive rate's rounding, and more."""
 ORIENTATIONS = ("present_to_absent", "absent_to_present")
 
 
@@ -203,7 +205,25 @@ class _Asked(NamedTuple):
         """Return true-positive rates."""
         low, high = self.pair.rates(x, turned)
         attained = x if self.proof is None else self.proof.rates(x, turned)[0]
-        return Ends(*map(_frozen, (low, high, np.minimum(attained, high))))
+        return Ends(*map(_frozen, (low, high, self.within("a true-positive rate", attained, high))))
+
+    def within(self, what: str, attained: Array, high: Array) -> Array:
+        """Return what is attained, of which no more than rounding may lie above the upper ends.
+
+        Raises:
+            ContradictionError: more does.
+        """
+        above = np.flatnonzero(attained > high * _ROUNDED)
+        if len(above):
+            shown = self.loss.witness.datasets if self.loss.witness else "the pair itself"
+            ends = float(attained[above[0]]), float(high[above[0]])
+            contradict(what, f"{ends[0]!r} (attained by {shown})", f"{ends[1]!r}")
+        return np.minimum(attained, high)
+
+    def range(self, what: str, low: float, high: float, attained: float) -> Range:
+        """Return the range of one number; see ``within``."""
+        found = self.within(what, np.array([attained]), np.array([high]))
+        return Range(low, high, float(found[0]))
 
     def words(self) -> dict[str, Any]:
         """Return what every answer says of itself."""
@@ -346,7 +366,7 @@ def _unbounded(mu: float) -> str:
 
 def _advantage(asked: _Asked) -> Range:
     low, high = asked.pair.advantage()
-    return Range(low, high, min(asked.proof.advantage()[0], high) if asked.proof else 0.0)
+    return asked.range("advantage", low, high, asked.proof.advantage()[0] if asked.proof else 0.0)
 
 
 def _mu(asked: _Asked, slack: float) -> Range:
@@ -354,4 +374,4 @@ def _mu(asked: _Asked, slack: float) -> Range:
     if asked.proof is None:
         return Range(low, high, 0.0)
     attained = low if asked.proof is asked.pair else gaussian_ends(asked.proof, slack)[0]
-    return Range(low, high, min(attained, high))
+    return asked.range("mu", low, high, attained)

@@ -24,6 +24,9 @@ Array = NDArray[np.float64]
 SLACK = 1e-9
 """Relative room for rounding: upper ends are raised by it, lower ends lowered."""
 
+LEAST = 1e-290
+"""Sums of squares below this may have lost terms to underflow."""
+
 APART = 1e-9
 """How far apart, over the size of what they are computed from, two points must be to count so."""
 
@@ -147,7 +150,8 @@ def final_models_mu(of: PrivateSplitting) -> float:
     """
     with np.errstate(over="ignore", invalid="ignore"):
         squares = _cheapest(_Payments.of(of), of.rounds)
-    return math.sqrt(squares) / of.noise_std * (1.0 + SLACK) if math.isfinite(squares) else math.inf
+    lost = not LEAST <= squares < math.inf  # to underflow or overflow
+    return math.inf if lost else math.sqrt(squares) / of.noise_std * (1.0 + SLACK)
 
 
 def _cheapest(paid: _Payments, rounds: int) -> float:

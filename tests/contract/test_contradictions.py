@@ -158,3 +158,26 @@ def test_no_two_certificates_cross(part):
             upper = min(bound.upper for bound in found[tight])
             lower = max(bound.lower for bound in found[loose])
             assert lower <= upper, (run, facts, deltas[tight], deltas[loose])
+
+
+@pytest.mark.parametrize("more", [Gdp(2.0), Gdp(1.001), Sampled(Gdp(9.0), 0.5)], ids=str)
+@pytest.mark.parametrize("ask", [fp.attack_risk, fp.tradeoff_curve])
+def test_an_attack_better_than_the_best_is_an_error(ask, more):
+    """What was attained was cut down to the upper end here too."""
+
+    class Torn(fp.Mechanism):
+        protects = None
+
+        def _loss(self, facts):
+            return PrivacyLoss(Gdp(1.0), facts, Witness(more, "this and that"))
+
+    with pytest.raises(ContradictionError, match="this and that"):
+        ask(Torn(), adjacency="zero_out", tolerance=1e-6)
+
+
+@pytest.mark.parametrize("kind", [Gdp, LaplacePair])
+@pytest.mark.parametrize("shift", [math.nan, -1.0])
+def test_pairs_know_how_far_apart_they_are(kind, shift):
+    """An epsilon of 0 was certified of a Gaussian pair NaN apart, by every accountant."""
+    with pytest.raises(ValueError, match="at least 0"):
+        kind(shift)

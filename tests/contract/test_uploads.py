@@ -615,3 +615,44 @@ def test_noisy_descent_without_convexity_composes_its_steps():
     assert fp.epsilon(convex, delta=1e-5, adjacency="replace_one").upper < 3.0
     with pytest.raises(ParameterError, match="both or neither"):
         fp.NoisyGradientDescent(strong_convexity=1.0, **given)
+
+
+LARGE = {
+    "langevin": fp.FederatedLangevin(
+        step_size=1.0,
+        temperature=1e308,
+        correlation=0.0,
+        weight=1.0,
+        batch_fraction=1.0,
+        gradient_sensitivity=1e154,
+    ),
+    "descent": fp.NoisyGradientDescent(
+        step_size=1e-200, noise_std=1.0, sensitivity=1e-200, steps=3
+    ),
+    "long steps": fp.NoisyGradientDescent(
+        step_size=1e200, noise_std=1e300, sensitivity=1e200, steps=3
+    ),
+}
+
+
+@pytest.mark.parametrize("run", LARGE.values(), ids=list(LARGE))
+def test_noise_that_overflows_hides_nothing(run):
+    """The first costs 3.0 at delta = 1e-5, and an epsilon of 0 was certified and audited."""
+    with pytest.raises(ParameterError, match="noise over sensitivity must be finite"):
+        fp.epsilon(run, delta=1e-5, adjacency="replace_one")
+
+
+def test_payments_that_underflow_pay_for_nothing():
+    """Their squares were 0, and so was the epsilon of a run that loses everything."""
+    run = fp.SplittingRun(
+        step_size=1e-200,
+        noise_scale=1e-100,
+        sensitivity=1.0,
+        strong_convexity=1.0,
+        smoothness=2.0,
+        penalty=1.0,
+        local_steps=3,
+        rounds=3,
+    )
+    seen = {"delta": 1e-5, "adjacency": "replace_one"}
+    assert fp.epsilon(run, observer="final", **seen).upper > 1.0

@@ -32,6 +32,10 @@ class Gdp(Curve):
 
     mu: float
 
+    def __post_init__(self) -> None:
+        if not self.mu >= 0.0:
+            raise ValueError(f"Gdp: mu must be at least 0, got {self.mu}")
+
     @property
     def symmetric(self) -> bool:
         """The reflection y -> mu - y swaps the pair."""
@@ -118,6 +122,10 @@ class LaplacePair(Curve):
     """
 
     shift: float
+
+    def __post_init__(self) -> None:
+        if not self.shift >= 0.0:
+            raise ValueError(f"LaplacePair: the shift must be at least 0, got {self.shift}")
 
     @property
     def symmetric(self) -> bool:
