@@ -57,9 +57,7 @@ from .sampling import (
     TruncatedPoisson,
     WithReplacement,
 )
-from .version import VERSION
-
-__version__ = VERSION
+from .version import VERSION as __version__
 
 __all__ = [
     "Adjacency",
@@ -104,6 +102,7 @@ __all__ = [
     "UnsupportedCombination",
     "Verdict",
     "WithReplacement",
+    "__version__",
     "account",
     "accountants",
     "attack",

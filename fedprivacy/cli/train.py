@@ -178,8 +178,7 @@ def train(
       fedprivacy train --method dp-fedavg --data mine.npz --model mine.py:network
     """  # noqa: D301
     from ..runs.experiment import Experiment
-    from ..runs.jobs import TITLES, job
-    from ..runs.progress import Steps
+    from ..runs.jobs import job
 
     given = {
         "data_dir": data_dir,
@@ -193,12 +192,7 @@ def train(
         "absent": absent,
         "colluding": colluding,
     }
-    options: dict[str, Any] = {n: value for n, value in given.items() if value is not None}
-    settings = once_each(map(_setting, chosen))
-    for name in settings:
-        if name in (*options, "method", "data", "data_dir", "model"):
-            refuse("--set", name, "be a setting that no option gives", "leave one of the two out")
-    task = job(method, data, **options, **settings)
+    task = job(method, data, **_settings(given, chosen))
     if task.knob is None and ledger is not None:
         refuse("--ledger", str(ledger), f"be left out: {method} is not private")
     path = ledger or Path(f"{method}.ledger")
@@ -206,18 +200,43 @@ def train(
     experiment = Experiment(job=task, **budget)
     if task.knob is not None:
         click.echo(begins(experiment, chosen_for_them), err=True)
-    with Steps() as steps:
-        if task.knob is not None and experiment.level is None and not path.exists():
-            experiment.check_places(path, checkpoint, output)
-            with steps.step(f"calibrating {task.knob}"):
-                _ = experiment.calibration
-        with steps.rounds(f"training {TITLES[method]}", task.rounds) as tick:
-            record = experiment.run(
-                ledger_path=path, checkpoint=checkpoint, output=output, on_round=tick
-            )
+    record = _trained(experiment, method, path, checkpoint, output)
     files = {"ledger": path, "checkpoint": checkpoint}
     result = _result(method, experiment, record, path)
     show(result, as_json, lambda: _tell(result, experiment, record, files))
+
+
+def _settings(given: dict[str, Any], chosen: tuple[str, ...]) -> dict[str, Any]:
+    """Return the options that were given and the settings of --set, none of them twice."""
+    options = {name: value for name, value in given.items() if value is not None}
+    settings = once_each(map(_setting, chosen))
+    for name in settings:
+        if name in (*options, "method", "data", "data_dir", "model"):
+            refuse("--set", name, "be a setting that no option gives", "leave one of the two out")
+    return options | settings
+
+
+def _trained(
+    experiment: Experiment,
+    method: str,
+    ledger: Path,
+    checkpoint: Path | None,
+    output: Path | None,
+) -> TrainedRun:
+    """Calibrate where that is left to do, and train, with a bar over the rounds."""
+    from ..runs.jobs import TITLES
+    from ..runs.progress import Steps
+
+    task = experiment.job
+    with Steps() as steps:
+        if task.knob is not None and experiment.level is None and not ledger.exists():
+            experiment.check_places(ledger, checkpoint, output)
+            with steps.step(f"calibrating {task.knob}"):
+                _ = experiment.calibration
+        with steps.rounds(f"training {TITLES[method]}", task.rounds) as tick:
+            return experiment.run(
+                ledger_path=ledger, checkpoint=checkpoint, output=output, on_round=tick
+            )
 
 
 def _result(

@@ -430,7 +430,7 @@ def test_all_noise_shared_is_no_privacy(client, tmp_path):
     assert (
         epsilon(naked).upper == epsilon(naked.in_cohort(fp.FixedSize(1, 10)) * 3).upper == math.inf
     )
-    assert epsilon(naked).lower == pytest.approx(1e7)
+    assert epsilon(naked).lower > 1e7
     budget = fp.Budget(1e6, DELTA, adjacency="replace_one")
     assert not budget.allows(naked)
     with pytest.raises(BudgetExhausted):

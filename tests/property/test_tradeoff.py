@@ -32,7 +32,7 @@ def runs(draw):
     if draw(st.booleans()):
         scheme = fp.Poisson(draw(numbers(1e-6, 1.0)))
     else:
-        scheme = fp.FixedSize(draw(st.integers(1, 100)), population=100)
+        scheme = fp.FixedSize(draw(st.integers(1, 99)), population=100)
     return step.sampled(scheme) * draw(st.integers(1, 3))
 
 
