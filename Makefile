@@ -2,7 +2,7 @@
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo test test-slow check docs format benchmarks repro-check clean
+.PHONY: help demo test test-slow check docs format benchmarks campaign repro-check clean
 
 VENV := .venv
 BIN := $(VENV)/bin
@@ -24,6 +24,7 @@ help:
 	@echo "make check      formatter, linter, strict type checker, docs build without warnings"
 	@echo "make docs       build the documentation into docs/_build/html"
 	@echo "make benchmarks time and width beside other libraries (a quarter of an hour)"
+	@echo "make campaign   random settings looked through for contradictions (5 minutes, goes on each time)"
 	@echo "make repro-check  rerun the smallest cell of every paper's results and compare"
 	@echo "make format     let the formatter and the linter mend what they can"
 	@echo "make clean      remove everything that was built, $(VENV) too"
@@ -76,6 +77,11 @@ benchmarks: $(VENV)/.has-benchmarks
 	$(BIN)/python benchmarks/checks.py
 	$(ONE_THREAD) $(BIN)/python benchmarks/training.py
 
+# CAMPAIGN holds its options; see docs/theory/campaign.md.
+CAMPAIGN ?=
+campaign: $(VENV)/.has-test
+	$(ONE_THREAD) $(BIN)/python benchmarks/campaign.py $(CAMPAIGN)
+
 # Every script of benchmarks/papers that has a --check; all are run, one failure is enough.
 repro-check: $(VENV)/.has-train
 	@failed=0; for script in $$(grep -l -- '"--check"' benchmarks/papers/*.py); do \
@@ -91,6 +97,6 @@ format: $(VENV)/.has-check
 	$(BIN)/ruff format .
 
 clean:
-	rm -rf $(VENV) build dist *.egg-info docs/_build docs/reference_table.md demo-out demo-report*
+	rm -rf $(VENV) build dist *.egg-info docs/_build docs/reference_table.md docs/defects_table.md demo-out demo-report*
 	rm -rf .pytest_cache .mypy_cache .ruff_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

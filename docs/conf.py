@@ -1,4 +1,4 @@
-"""Sphinx configuration. The reference table is printed from the code at every build."""
+"""Sphinx configuration. Two tables, of pairs and of defects, are printed from the code."""
 
 import sys
 from itertools import product
@@ -9,13 +9,14 @@ sys.path.insert(0, str(HERE.parent))
 
 from fedprivacy import __version__ as release  # noqa: E402
 from fedprivacy import sampling  # noqa: E402
+from fedprivacy.audit import defects  # noqa: E402
 from fedprivacy.relations import Adjacency, Observer  # noqa: E402
 
 project = "fedprivacy"
 author = "the fedprivacy authors"
 version = release
 extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon"]
-exclude_patterns = ["_build", "reference_table.md"]
+exclude_patterns = ["_build", "reference_table.md", "defects_table.md"]
 html_theme = "furo"
 html_title = f"fedprivacy {release}"
 myst_heading_anchors = 3
@@ -50,6 +51,7 @@ def reference_table() -> str:
 
 
 (HERE / "reference_table.md").write_text(reference_table(), encoding="utf-8")
+(HERE / "defects_table.md").write_text(defects.table(), encoding="utf-8")
 
 
 def plain_bars(app, what, name, obj, options, lines):

@@ -8,19 +8,35 @@
 """
 
 from . import accountants, errors, published
-from .audit import Audit, account, audit, report
+from .audit import (
+    Attack,
+    Audit,
+    Conformance,
+    Crosscheck,
+    account,
+    attack,
+    audit,
+    crosscheck,
+    report,
+    verify,
+)
 from .bound import Bound, Verdict
 from .errors import ParameterError, UnsupportedCombination
 from .ledger import Ledger
 from .mechanisms import (
     ApproximateDp,
+    ConcentratedDp,
+    DiscreteLaplace,
     FederatedHamiltonian,
     FederatedLangevin,
     Gaussian,
+    GaussianDp,
     Laplace,
     Mechanism,
+    MixtureOfGaussians,
     NoisyGradientDescent,
     Parallel,
+    RandomizedResponse,
     RenyiDp,
     SparsifiedPerturbation,
     SplittingRun,
@@ -41,25 +57,33 @@ from .sampling import (
     TruncatedPoisson,
     WithReplacement,
 )
+from .version import VERSION
 
-__version__ = "0.1.0"
+__version__ = VERSION
 
 __all__ = [
     "Adjacency",
     "ApproximateDp",
+    "Attack",
     "AttackRisk",
     "Audit",
     "Bound",
     "Budget",
     "Calibration",
+    "ConcentratedDp",
+    "Conformance",
+    "Crosscheck",
+    "DiscreteLaplace",
     "Everyone",
     "FederatedHamiltonian",
     "FederatedLangevin",
     "FixedSize",
     "Gaussian",
+    "GaussianDp",
     "Laplace",
     "Ledger",
     "Mechanism",
+    "MixtureOfGaussians",
     "NoisyGradientDescent",
     "Observer",
     "Parallel",
@@ -69,6 +93,7 @@ __all__ = [
     "PrivacyLoss",
     "Profile",
     "RandomAllocation",
+    "RandomizedResponse",
     "RenyiDp",
     "Shuffled",
     "SparsifiedPerturbation",
@@ -81,9 +106,11 @@ __all__ = [
     "WithReplacement",
     "account",
     "accountants",
+    "attack",
     "attack_risk",
     "audit",
     "calibrate",
+    "crosscheck",
     "delta",
     "epsilon",
     "errors",
@@ -92,4 +119,5 @@ __all__ = [
     "published",
     "report",
     "tradeoff_curve",
+    "verify",
 ]

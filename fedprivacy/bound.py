@@ -88,7 +88,7 @@ class Bound:
         """Return the bound as plain JSON values; infinity as the string "inf"."""
         return {
             "quantity": self.quantity,
-            "given": self.given,
+            "given": _plain(self.given),
             "upper": _plain(self.upper),
             "lower": _plain(self.lower),
             "resolution": [_plain(end) for end in self.resolution],

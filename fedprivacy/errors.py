@@ -8,6 +8,7 @@
     ├── UnsupportedCombination               no theorem covers this combination
     ├── ConversionError                      another library's format cannot say it exactly
     ├── BudgetExhausted                      the next round does not fit
+    ├── ContradictionError                   two certificates of ours exclude each other
     ├── Diverged                             an iteration left every finite range
     └── LedgerError
         ├── ForeignLedger                    not a ledger of ours, or of a later schema
@@ -48,6 +49,14 @@ class BudgetExhausted(FedPrivacyError):
     """The next round would exceed the budget; nothing was released."""
 
 
+class ContradictionError(FedPrivacyError):
+    """A certified lower end lies above a certified upper end: one of the two is wrong.
+
+    The message names both. No verdict is given and no number of the run may be published; please
+    report the run.
+    """
+
+
 class Diverged(FedPrivacyError):
     """A chain left every finite range; its last round was not released but counts as spent."""
 
@@ -68,6 +77,14 @@ def refuse(name: str, value: object, rule: str, way_out: str = "") -> NoReturn:
     """Raise ParameterError: ``name`` must ``rule``, got ``value``; ``way_out``."""
     advice = f"; {way_out}" if way_out else ""
     raise ParameterError(f"{name} must {rule}, got {value!r}{advice}")
+
+
+def contradict(question: str, lower: str, upper: str) -> NoReturn:
+    """Raise ContradictionError about a question, naming the two certificates."""
+    raise ContradictionError(
+        f"{question}: certified to be at least {lower} and at most {upper}. One of the two is "
+        "wrong, so nothing is certified of this run; please report it with its settings"
+    )
 
 
 def _number(name: str, value: object, rule: str) -> float:
@@ -98,6 +115,16 @@ def non_negative(way_out: str = "", /, **named: object) -> float:
     rule = "be a finite number of at least 0"
     number = _number(name, value, rule)
     if not 0.0 <= number < math.inf:
+        refuse(name, value, rule, way_out)
+    return number
+
+
+def at_least_zero(way_out: str = "", /, **named: object) -> float:
+    """Check one ``name=value`` of at least 0, infinity included, and return it as a float."""
+    ((name, value),) = named.items()
+    rule = "be a number of at least 0"
+    number = _number(name, value, rule)
+    if not number >= 0.0:
         refuse(name, value, rule, way_out)
     return number
 
@@ -153,6 +180,16 @@ def open_unit(way_out: str = "", /, **named: object) -> float:
     rule = "lie strictly between 0 and 1"
     number = _number(name, value, rule)
     if not 0.0 < number < 1.0:
+        refuse(name, value, rule, way_out)
+    return number
+
+
+def closed_unit(way_out: str = "", /, **named: object) -> float:
+    """Check one ``name=value`` from 0 to 1, both included, and return it as a float."""
+    ((name, value),) = named.items()
+    rule = "lie between 0 and 1"
+    number = _number(name, value, rule)
+    if not 0.0 <= number <= 1.0:
         refuse(name, value, rule, way_out)
     return number
 

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from .errors import UnsupportedCombination, refuse
 from .loss import IDENTITY, Curve, compose
-from .relations import Facts, Observer, Unit
+from .relations import Adjacency, Facts, Observer, Unit
 
 
 class Witness(NamedTuple):
@@ -52,8 +52,31 @@ class PrivacyLoss:
         )
 
     def under(self, facts: Facts) -> PrivacyLoss:
-        """Return the same loss with other facts (post-processing, or a stated unit)."""
+        """Return the same loss with other facts (post-processing, or a stated unit).
+
+        Raises:
+            UnsupportedCombination: the unit now stated is one that a list of participants shows.
+            ParameterError: the units differ.
+        """
+        merge_units(self.facts.unit, facts.unit)
+        check_listed(facts)
         return replace(self, facts=facts)
+
+
+def check_listed(facts: Facts) -> None:
+    """Refuse ``add_remove`` of clients for the server, who has the list of them.
+
+    A client that is on the list is present: no epsilon covers that, however the release is made.
+
+    Raises:
+        UnsupportedCombination: these are the facts.
+    """
+    if facts == (Unit.CLIENT, Adjacency.ADD_REMOVE, Observer.SERVER):
+        raise UnsupportedCombination(
+            "no theorem covers adjacency=add_remove, observer=server where the unit is a client "
+            "(the list of participants shows membership); these work: zero_out/server, "
+            "replace_one/server, add_remove/aggregate"
+        )
 
 
 def merge_units(first: Unit | None, second: Unit | None) -> Unit | None:

@@ -10,14 +10,14 @@ goes through the dataclass's own checks.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import MISSING, Field, dataclass, fields, is_dataclass
 from enum import StrEnum
 from functools import lru_cache
 from types import UnionType
-from typing import Any, NoReturn, Union, get_args, get_origin, get_type_hints
+from typing import Any, NoReturn, TypeVar, Union, get_args, get_origin, get_type_hints
 
-from .errors import FedPrivacyError, LedgerError, listed
+from .errors import FedPrivacyError, LedgerError, listed, refuse
 
 VERSION = 1
 """Version of the record layout."""
@@ -30,6 +30,60 @@ MAX_INTEGER = 2**63 - 1
 
 _KEYS = {"type", "version", "fields"}
 _NO = object()
+
+
+KINDS: dict[str, type] = {}
+"""Every class that was declared with ``recorded``, by its name."""
+
+K = TypeVar("K", bound=type)
+
+
+def recorded(kind: K) -> K:
+    """Declare, above ``@dataclass(frozen=True)``, that a class may be written to files and read.
+
+    What a file names is looked up among the classes so declared and nowhere else. A mechanism, a
+    scheme or a curve of your own is read back where it was declared before the file is opened. Its
+    fields must be enough to make it again.
+
+    Raises:
+        ParameterError: not a frozen dataclass, or another class has the same name.
+    """
+    name = kind.__name__
+    parameters = getattr(kind, "__dataclass_params__", None)
+    if parameters is None or not parameters.frozen or "__dataclass_fields__" not in vars(kind):
+        refuse("kind", name, "be a frozen dataclass", "put @recorded above @dataclass(frozen=True)")
+    known = KINDS.get(name, kind)
+    if _address(known) != _address(kind):
+        rule = "have a name of its own; files know classes by their names"
+        refuse("kind", name, rule, f"rename it: {'.'.join(_address(known))} has this one")
+    KINDS[name] = kind
+    return kind
+
+
+def _address(kind: type) -> tuple[str, str]:
+    return kind.__module__, kind.__qualname__
+
+
+class Registry(Mapping[str, type]):
+    """The recorded classes of some families, by name; what is declared later is in it too.
+
+    Args:
+        belongs: whether a class is of the families.
+    """
+
+    def __init__(self, belongs: Callable[[type], bool]) -> None:
+        self._belongs = belongs
+
+    def __getitem__(self, name: str) -> type:
+        if self._belongs(KINDS[name]):
+            return KINDS[name]
+        raise KeyError(name)
+
+    def __iter__(self) -> Iterator[str]:
+        return (name for name, kind in sorted(KINDS.items()) if self._belongs(kind))
+
+    def __len__(self) -> int:
+        return sum(1 for _ in self)
 
 
 def encode(value: object, registry: Mapping[str, type]) -> Any:

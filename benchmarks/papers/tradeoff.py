@@ -24,7 +24,7 @@ from fa_ld import CLIENTS, SPREAD, START, STEP, paper_target, records, unequal_t
 
 import fedprivacy as fp
 from fedprivacy.bound import shown
-from fedprivacy.runs.grids import langevin_settings
+from fedprivacy.systems.fa_ld.grid import langevin_settings
 from fedprivacy.systems.fa_ld.law import GaussianTarget, LangevinChain, transcript_gdp
 from fedprivacy.systems.fed_plt.bounds import asymptotic_error, convergence, local_noise
 from fedprivacy.theory.gaussian import epsilon as gaussian_epsilon

@@ -3,17 +3,26 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import ClassVar, NamedTuple
 
-from scipy.special import bdtr
+import numpy as np
 
 from ..loss import Composed, Curve, Side
 from ..loss.profiles import direct
 from ..privacy_loss import PrivacyLoss
 from .base import Accountant, Answer, orientations
+from .responses import MAX_EPSILON, MAX_TIMES, Responses
 
 _SHARES = (1e-4, 1e-3, 0.01, 0.03, 0.1, 0.2, 0.35, 0.5, 0.65, 0.8, 0.9, 0.97)
+
+
+_MORE = 1.0 + 1e-14
+"""What rounds a sum of a few terms, each right to a few units, upwards."""
+_LARGEST = 1e150
+"""Squares of larger epsilons overflow."""
+_GRID = 32
+_PASSES = 12
 
 
 class Point(NamedTuple):
@@ -44,8 +53,8 @@ class AdvancedCompositionAccountant(Accountant):
         low, high, rule = math.log(1e-300), 0.0, "trivial"
         for _ in range(40):
             middle = 0.5 * (low + high)
-            value, won = _best_split(parts, math.exp(middle))
-            if value <= epsilon:
+            won = _rule_for(parts, math.exp(middle), epsilon)
+            if won:
                 high, rule = middle, won
             else:
                 low = middle
@@ -65,7 +74,7 @@ def _has_nested(parts: Sequence[tuple[Curve, int]]) -> bool:
 def _best_split(parts: Sequence[tuple[Curve, int]], delta: float) -> tuple[float, str]:
     """Return (epsilon, rule) of the best rule over all shares of delta spent inside the rounds."""
     rounds = sum(count for _, count in parts)
-    best = basic(_points(parts, delta / rounds)), "basic"
+    best = basic(_points(parts, delta / rounds * (1 - 1e-15))), "basic"
     if rounds == 1:
         return best
     tried = [(_with_share(parts, delta, rounds, share), share) for share in _SHARES]
@@ -76,17 +85,66 @@ def _best_split(parts: Sequence[tuple[Curve, int]], delta: float) -> tuple[float
     return min(best, (value, rule))
 
 
+def _rule_for(parts: Sequence[tuple[Curve, int]], delta: float, epsilon: float) -> str:
+    """Return a rule by which (epsilon, delta) holds, for some share; empty where none does."""
+    rounds = sum(count for _, count in parts)
+    if basic(_points(parts, delta / rounds * (1 - 1e-15))) <= epsilon:
+        return "basic"
+    if rounds == 1:
+        return ""
+    best = math.inf, 0.5
+    for share in _SHARES:
+        found, rule = _excess(parts, delta, share, epsilon)
+        if found <= 1.0:
+            return rule
+        best = min(best, (found, share))
+    for factor in (0.6, 0.8, 1.25, 1.6):
+        found, rule = _excess(parts, delta, min(best[1] * factor, 0.999), epsilon)
+        if found <= 1.0:
+            return rule
+    return ""
+
+
+def _excess(
+    parts: Sequence[tuple[Curve, int]], delta: float, share: float, epsilon: float
+) -> tuple[float, str]:
+    """Return (something that is at most 1 where (epsilon, delta) holds, the rule)."""
+    points = _points(parts, share * delta / sum(count for _, count in parts))
+    if len(points) == 1 and _within_reach(points[0]):
+        return _response_excess(points[0], delta, epsilon), "Kairouz-Oh-Viswanath"
+    rules = _loose_rules(points, delta)
+    return min((1.0 if value <= epsilon else 1.0 + value, rule) for value, rule in rules)
+
+
+def _response_excess(point: Point, delta: float, epsilon: float) -> float:
+    """Return delta of the composed responses at an epsilon over what is left for it."""
+    rest = _left_over([point], delta)
+    found = float(Responses(point.epsilon, point.times).delta(np.array([epsilon]))[0])
+    if rest <= 0.0:
+        return math.inf
+    return 1.0 if found <= rest else 1.0 + found / rest
+
+
 def _with_share(
     parts: Sequence[tuple[Curve, int]], delta: float, rounds: int, share: float
 ) -> tuple[float, str]:
     points = _points(parts, share * delta / rounds)
-    rules: list[tuple[float, str]] = [
-        (dwork_rothblum_vadhan(points, delta), "Dwork-Rothblum-Vadhan"),
-        (kairouz_heterogeneous(points, delta), "Kairouz-Oh-Viswanath, heterogeneous"),
-    ]
+    rules = _loose_rules(points, delta)
     if len(points) == 1:
         rules.append((kairouz_homogeneous(points[0], delta), "Kairouz-Oh-Viswanath"))
     return min(rules)
+
+
+def _loose_rules(points: Sequence[Point], delta: float) -> list[tuple[float, str]]:
+    return [
+        (dwork_rothblum_vadhan(points, delta), "Dwork-Rothblum-Vadhan"),
+        (kairouz_heterogeneous(points, delta), "Kairouz-Oh-Viswanath, heterogeneous"),
+    ]
+
+
+def _within_reach(point: Point) -> bool:
+    """Return whether the composed responses of a point can be summed."""
+    return 0.0 < point.epsilon <= MAX_EPSILON and point.times <= MAX_TIMES
 
 
 def _points(parts: Sequence[tuple[Curve, int]], delta: float) -> list[Point]:
@@ -98,15 +156,24 @@ def _points(parts: Sequence[tuple[Curve, int]], delta: float) -> list[Point]:
     return found
 
 
+def _spent(points: Sequence[Point]) -> float:
+    return math.fsum(p.times * p.delta for p in points)
+
+
+def _certified(value: float) -> float:
+    """Return a bound rounded up; what is no number bounds nothing."""
+    return math.inf if math.isnan(value) else value * _MORE
+
+
 def _left_over(points: Sequence[Point], delta: float) -> float:
     """Return d with 1 - (1 - d) prod (1 - delta_i) = delta, rounded down."""
-    log_rest = math.log1p(-delta) - sum(p.times * math.log1p(-p.delta) for p in points)
+    log_rest = math.log1p(-delta) - math.fsum(p.times * math.log1p(-p.delta) for p in points)
     return -math.expm1(min(log_rest, 0.0)) * (1 - 1e-12)
 
 
 def basic(points: Sequence[Point]) -> float:
     """Return the sum of all epsilons; the deltas add too (Dwork and Roth 2014, Theorem 3.16)."""
-    return sum(p.times * p.epsilon for p in points)
+    return _certified(math.fsum(p.times * p.epsilon for p in points))
 
 
 def dwork_rothblum_vadhan(points: Sequence[Point], delta: float) -> float:
@@ -114,12 +181,17 @@ def dwork_rothblum_vadhan(points: Sequence[Point], delta: float) -> float:
 
     Dwork, Rothblum and Vadhan (2010), Theorem III.3; infinite where no delta is left.
     """
-    rest = delta - sum(p.times * p.delta for p in points)
-    if rest <= 0 or any(p.epsilon > 300 for p in points):
+    rest = (delta - _spent(points)) * (1 - 1e-12)
+    if rest <= 0 or any(p.epsilon > MAX_EPSILON for p in points):
         return math.inf
-    squares = sum(p.times * p.epsilon**2 for p in points)
-    drift = sum(p.times * p.epsilon * math.expm1(p.epsilon) for p in points)
-    return math.sqrt(2.0 * math.log(1.0 / rest) * squares) + drift
+    drift = math.fsum(p.times * p.epsilon * math.expm1(p.epsilon) for p in points)
+    return _certified(_deviation(points, rest) + drift)
+
+
+def _deviation(points: Sequence[Point], rest: float) -> float:
+    """Return sqrt(2 log(1/rest) sum e_i^2)."""
+    squares = math.fsum(p.times * p.epsilon**2 for p in points)
+    return math.sqrt(-2.0 * math.log(rest) * squares)
 
 
 def kairouz_heterogeneous(points: Sequence[Point], delta: float) -> float:
@@ -128,53 +200,33 @@ def kairouz_heterogeneous(points: Sequence[Point], delta: float) -> float:
     Kairouz, Oh and Viswanath (2015), Theorem 3.5; 1 - (1 - d) prod (1 - delta_i) = delta.
     """
     rest = _left_over(points, delta)
-    if rest <= 0 or any(math.isinf(p.epsilon) for p in points):
+    if rest <= 0 or any(p.epsilon > _LARGEST for p in points):
         return math.inf
-    squares = sum(p.times * p.epsilon**2 for p in points)
-    drift = sum(p.times * p.epsilon * math.tanh(p.epsilon / 2) for p in points)
-    return min(drift + math.sqrt(2.0 * math.log(1.0 / rest) * squares), basic(points))
+    drift = math.fsum(p.times * p.epsilon * math.tanh(p.epsilon / 2) for p in points)
+    return min(_certified(drift + _deviation(points, rest)), basic(points))
 
 
 def kairouz_homogeneous(point: Point, delta: float) -> float:
     """Return the optimal epsilon of times-fold composition of one (epsilon, delta).
 
-    Kairouz, Oh and Viswanath (2015), Theorem 3.3: randomised response is the worst case, so the
-    composed delta is a difference of two binomial tails.
+    Kairouz, Oh and Viswanath (2015), Theorem 3.3: randomised response is the worst case, whose
+    delta ``responses`` bounds from above. Infinite where that is out of its reach. The smallest
+    epsilon that is found to fit, to 1e-7 of itself.
     """
     rest = _left_over([point], delta)
-    if rest <= 0 or math.isinf(point.epsilon):
+    if point.epsilon == 0.0 < rest:
+        return 0.0
+    if rest <= 0 or not _within_reach(point):
         return math.inf
-    if point.epsilon == 0.0:
+    worst = Responses(point.epsilon, point.times)
+    low, high = 0.0, basic([point])
+    if worst.delta(np.zeros(1))[0] <= rest:
         return 0.0
-    return _smallest(lambda e: _response_delta(e, point) <= rest, point.times * point.epsilon)
-
-
-def _response_delta(epsilon: float, point: Point) -> float:
-    """Return delta(epsilon) of ``times`` randomised responses, rounded up.
-
-    With l lies of ``times`` the loss is (times - 2 l) e; delta is the largest, over m, of
-    P(l <= m) - exp(epsilon) Q(l <= m), attained where the loss crosses epsilon.
-    """
-    lie = 1.0 / (1.0 + math.exp(min(point.epsilon, 700.0)))
-    crossing = math.ceil((point.times - epsilon / point.epsilon) / 2.0) - 1
-    growth = math.exp(min(epsilon, 700.0))
-    found = 0.0
-    for most in (crossing - 1, crossing, crossing + 1):
-        if 0 <= most <= point.times:
-            under_p = float(bdtr(most, point.times, lie)) * (1 + 1e-9)
-            under_q = float(bdtr(most, point.times, 1.0 - lie)) * (1 - 1e-9)
-            found = max(found, under_p - growth * under_q)
-    return found
-
-
-def _smallest(fits: Callable[[float], bool], high: float) -> float:
-    """Return the smallest number in [0, high] that fits, to 1e-6 relative, on the fitting side."""
-    if fits(0.0):
-        return 0.0
-    low = 0.0
-    for _ in range(60):
-        middle = 0.5 * (low + high)
-        low, high = (low, middle) if fits(middle) else (middle, high)
+    for _ in range(_PASSES):
+        grid = np.linspace(low, high, _GRID + 2)
+        fits = np.append(worst.delta(grid[1:-1]) <= rest, True)
+        first = int(np.argmax(fits)) + 1
+        low, high = float(grid[first - 1]), float(grid[first])
         if high - low < 1e-7 * high:
             break
     return high

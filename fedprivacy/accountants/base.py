@@ -2,55 +2,32 @@
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Self
 
 from ..bound import Bound
-from ..errors import LedgerError, integer, non_negative, open_unit, positive, refuse
-from ..loss import (
-    Allocated,
-    AnyOf,
-    Atoms,
-    Composed,
-    Curve,
-    Fold,
-    GaussianMix,
-    Gdp,
-    LaplacePair,
-    Mix,
-    RenyiPoints,
-    Sampled,
-    Swapped,
-    kinds,
-)
+from ..errors import LedgerError, at_least_zero, closed_unit, contradict, integer, positive, refuse
+from ..loss import Curve, Largest, kinds, largest
 from ..privacy_loss import PrivacyLoss, Witness, compose_losses, merge_facts
-from ..records import decode, encode
+from ..records import Registry, decode, encode
 from ..relations import Adjacency, Facts, Observer, Unit
 
-CURVES: dict[str, type] = {
-    kind.__name__: kind
-    for kind in (
-        Gdp,
-        LaplacePair,
-        GaussianMix,
-        Allocated,
-        Atoms,
-        RenyiPoints,
-        Swapped,
-        Sampled,
-        Fold,
-        Mix,
-        Composed,
-        AnyOf,
-    )
-}
+CURVES = Registry(lambda kind: issubclass(kind, Curve))
 """Every curve that a saved accountant may hold."""
+
+
+_NO_NUMBER = "no finite number can be certified"
+_LARGEST = "sum of the largest losses"
+_UNBOUNDED = (
+    "the loss has no known limit, so no epsilon is certified at delta = 0; ask at a delta above 0"
+)
 
 
 @dataclass(frozen=True)
 class Answer:
-    """An accountant's numbers before they become a Bound."""
+    """An accountant's numbers before they become a Bound. What is NaN says nothing."""
 
     upper: float
     low: float = 0.0
@@ -59,6 +36,14 @@ class Answer:
     """Lower end for the attained pair."""
     method: str = ""
     reason: str = ""
+
+    def __post_init__(self) -> None:
+        if not self.upper < math.inf:
+            object.__setattr__(self, "upper", math.inf)
+            object.__setattr__(self, "reason", self.reason or _NO_NUMBER)
+        for end in ("low", "attained"):
+            if math.isnan(getattr(self, end)):
+                object.__setattr__(self, end, 0.0)
 
 
 def orientations(curve: Curve) -> tuple[Curve, ...]:
@@ -116,18 +101,58 @@ class Accountant(ABC):
         return compose_losses(list(self._parts.items()))
 
     def epsilon(self, delta: float) -> Bound:
-        """Return the epsilon of everything composed, at a delta in (0, 1)."""
-        target = open_unit(delta=delta)
+        """Return the epsilon of everything composed, at a delta in [0, 1].
+
+        At delta = 0 it is the sum of the largest losses, which is no less at any other delta; where
+        they have no limit, as with Gaussian noise, both ends are infinite if that is attained.
+        """
+        target = closed_unit(delta=delta)
         loss = self.loss
-        answers = [self._epsilon(one, target) for one in _kinds(loss)]
+        answers = [self._capped_epsilon(one, target) for one in _kinds(loss)]
         return _bound("epsilon", target, loss, _worst(answers))
 
     def delta(self, epsilon: float) -> Bound:
-        """Return the delta of everything composed, at an epsilon of at least 0."""
-        target = non_negative(epsilon=epsilon)
+        """Return the delta of everything composed, at an epsilon of at least 0, or infinity.
+
+        From the sum of the largest losses on it is the mass at infinite loss: mostly 0.
+        """
+        target = at_least_zero(epsilon=epsilon)
         loss = self.loss
-        answers = [self._delta(one, target) for one in _kinds(loss)]
+        answers = [self._capped_delta(one, target) for one in _kinds(loss)]
         return _bound("delta", target, loss, _worst(answers))
+
+    def _capped_epsilon(self, loss: PrivacyLoss, delta: float) -> Answer:
+        """Return what the accountant finds, or the sum of the largest losses where that is less."""
+        if delta == 1.0:
+            return Answer(0.0, method="delta = 1 allows everything")
+        found = _largest(loss.curve)
+        cap = max(one.epsilon(delta) for one in found)
+        if delta == 0.0:
+            shown = _largest(loss.witness.curve) if loss.witness else []
+            attained = max((one.certain for one in shown), default=0.0)
+            reason = _UNBOUNDED if math.isinf(cap) else ""
+            return Answer(cap, max(one.certain for one in found), attained, _LARGEST, reason)
+        answer = self._epsilon(loss, delta)
+        if cap >= answer.upper:
+            return answer
+        reason = answer.reason if cap - answer.low > self.tolerance else ""
+        return replace(answer, upper=cap, method=_LARGEST, reason=reason)
+
+    def _capped_delta(self, loss: PrivacyLoss, epsilon: float) -> Answer:
+        """Return what the accountant finds, or the mass at infinite loss where nothing is above."""
+        found = _largest(loss.curve)
+        cap = max(one.delta(epsilon) for one in found)
+        if math.isinf(epsilon):
+            shown = _largest(loss.witness.curve) if loss.witness else []
+            attained = max((one.infinite_low for one in shown), default=0.0)
+            return Answer(cap, max(one.infinite_low for one in found), attained, _LARGEST)
+        if cap == 0.0:
+            return Answer(0.0, method=_LARGEST)
+        answer = self._delta(loss, epsilon)
+        if cap >= answer.upper:
+            return answer
+        reason = answer.reason if cap - answer.low > self.tolerance * cap else ""
+        return replace(answer, upper=cap, method=_LARGEST, reason=reason)
 
     @abstractmethod
     def _epsilon(self, loss: PrivacyLoss, delta: float) -> Answer: ...
@@ -186,14 +211,30 @@ def _worst(answers: list[Answer]) -> Answer:
     )
 
 
+def _largest(curve: Curve) -> list[Largest]:
+    return [largest(turned) for turned in orientations(curve)]
+
+
 def _bound(quantity: str, given: float, loss: PrivacyLoss, answer: Answer) -> Bound:
-    """Return the Bound; what the attained pair loses, the dominating pair loses too."""
+    """Return the Bound; what the attained pair loses, the dominating pair loses too.
+
+    Raises:
+        ContradictionError: a lower end lies above the upper end.
+    """
+    upper = min(answer.upper, 1.0) if quantity == "delta" else answer.upper
+    low = max(answer.low, answer.attained)
+    if low > upper:
+        shown = (
+            f"attained by {loss.witness.datasets}" if loss.witness else "the dominating pair's own"
+        )
+        ends = (f"{low!r} ({shown})", f"{upper!r} ({answer.method})")
+        contradict(f"{quantity} at {given:g} ({', '.join(map(str, loss.facts))})", *ends)
     return Bound(
         quantity=quantity,
         given=given,
-        upper=answer.upper,
+        upper=upper,
         lower=answer.attained,
-        resolution=(max(answer.low, answer.attained), answer.upper),
+        resolution=(low, upper),
         witness=loss.witness.datasets if loss.witness and answer.attained > 0 else None,
         method=answer.method,
         theorems=loss.theorems,

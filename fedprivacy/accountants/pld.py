@@ -57,7 +57,7 @@ class PldAccountant(Accountant):
     """Composes privacy-loss distributions.
 
     Both ends are certified. One curve alone is answered from its tails. Compositions are inverted
-    from their moments on a line of the complex plane (see ``fedprivacy.loss.profiles.inversion``), in
+    from their moments on a line of the complex plane (``fedprivacy.loss.profiles.inversion``), in
     milliseconds whatever the number of rounds. Where no line suits the whole run, its rounds are
     cut where their loss becomes large (``fedprivacy.loss.profiles.cut``). Where a curve has no such
     moments, or they do not give the asked tolerance, one lattice that dominates the pair and
@@ -88,7 +88,7 @@ def epsilon_interval(curve: Curve, delta: float, tolerance: float = 1e-3) -> tup
 def delta_interval(curve: Curve, epsilon: float, tolerance: float = 1e-3) -> tuple[float, float]:
     """Return certified (low, high) of delta at an epsilon >= 0 for this one orientation."""
     found = _delta_of(curve, epsilon, tolerance, None, 0.0)
-    return found.low, found.high
+    return found.low, min(found.high, 1.0)
 
 
 def _answer(loss: PrivacyLoss, ask: _Ask, tolerance: float, relative: bool) -> Answer:
@@ -104,8 +104,7 @@ def _answer(loss: PrivacyLoss, ask: _Ask, tolerance: float, relative: bool) -> A
         if loss.witness.curve != loss.curve:
             wanted = tolerance if relative else max(tolerance, _ATTAINED * worst.low)
             attained = _worst(loss.witness.curve, ask, wanted).low
-    low = min(max(worst.low, attained), worst.high)
-    return Answer(worst.high, low, min(attained, worst.high), worst.method, worst.reason)
+    return Answer(worst.high, max(worst.low, attained), attained, worst.method, worst.reason)
 
 
 def _worst(curve: Curve, ask: _Ask, tolerance: float) -> Interval:
@@ -202,7 +201,7 @@ def _scale(curve: Curve, epsilon: float) -> float:
 def _interval(curve: Curve, question: _Question, tolerance: float) -> Interval:
     """Try the cheapest way first; what was found on the way counts too."""
     if curve.exact:
-        return _direct(question)
+        return _numbers(_direct(question))
     found = _inverted(functools.partial(question.invert, False))
     smoothed = functools.partial(_inverted, functools.partial(question.invert, True))
     ways = [smoothed, functools.partial(_direct, question)]
@@ -215,7 +214,13 @@ def _interval(curve: Curve, question: _Question, tolerance: float) -> Interval:
     for way in ways:
         if not question.met_by(found):
             found = _meet(way(), found)
-    return found._replace(reason="") if question.met_by(found) else found
+    return _numbers(found._replace(reason="") if question.met_by(found) else found)
+
+
+def _numbers(found: Interval) -> Interval:
+    """Return the interval; an end that is no number says nothing."""
+    low = 0.0 if math.isnan(found.low) else found.low
+    return found._replace(low=low, high=math.inf if math.isnan(found.high) else found.high)
 
 
 def _direct(question: _Question) -> Interval:

@@ -25,20 +25,31 @@ class RdpAccountant(Accountant):
 
     def _epsilon(self, loss: PrivacyLoss, delta: float) -> Answer:
         def at(curve: Curve, order: float) -> float:
-            divergence = curve.log_moment(order) / (order - 1.0)
-            gain = (math.log(delta) + math.log(order)) / (order - 1.0)
-            return max(divergence + math.log1p(-1.0 / order) - gain, 0.0)
+            power = order - 1.0
+            terms = (curve.log_moment(order) / power, math.log1p(-1.0 / order))
+            gains = (-math.log(delta) / power, -math.log(order) / power)
+            return max(_sum_up((*terms, *gains)), 0.0)
 
         value, order = _worse_orientation(loss.curve, at)
         return Answer(value, method=f"RDP, order {order:.5g}")
 
     def _delta(self, loss: PrivacyLoss, epsilon: float) -> Answer:
         def at(curve: Curve, order: float) -> float:
-            exponent = curve.log_moment(order) - (order - 1.0) * epsilon
-            return exponent + (order - 1.0) * math.log1p(-1.0 / order) - math.log(order)
+            power = order - 1.0
+            terms = (curve.log_moment(order), -power * epsilon)
+            return _sum_up((*terms, power * math.log1p(-1.0 / order), -math.log(order)))
 
         value, order = _worse_orientation(loss.curve, at)
-        return Answer(max(math.exp(min(value, 0.0)), TINY), method=f"RDP, order {order:.5g}")
+        return Answer(
+            max(math.exp(min(value, 0.0)) * (1.0 + 1e-15), TINY), method=f"RDP, order {order:.5g}"
+        )
+
+
+def _sum_up(terms: tuple[float, ...]) -> float:
+    """Return a sum of terms that are right to a few units, rounded up; inf for no number."""
+    if not all(map(math.isfinite, terms)):
+        return math.inf
+    return math.fsum(terms) + 1e-15 * math.fsum(map(abs, terms))
 
 
 def _worse_orientation(curve: Curve, at: Callable[[Curve, float], float]) -> tuple[float, float]:

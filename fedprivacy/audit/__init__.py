@@ -1,6 +1,22 @@
 """Audits: re-account a run, judge a claim, write the report."""
 
 from .account import Audit, account, audit
+from .attacks import Attack, attack, plan
+from .crosscheck import Crosscheck, crosscheck
 from .report import RunRecord, report
+from .verify import Conformance, verify
 
-__all__ = ["Audit", "RunRecord", "account", "audit", "report"]
+__all__ = [
+    "Attack",
+    "Audit",
+    "Conformance",
+    "Crosscheck",
+    "RunRecord",
+    "account",
+    "attack",
+    "audit",
+    "crosscheck",
+    "plan",
+    "report",
+    "verify",
+]

@@ -5,9 +5,9 @@ from __future__ import annotations
 import io
 import math
 import os
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from decimal import ROUND_CEILING
 from importlib.resources import files
 from os import PathLike
 from pathlib import Path
@@ -15,26 +15,19 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..bound import Bound, shown
+import fedprivacy
+
 from ..errors import refuse
+from ..ledger import free
 from ..mechanisms import Mechanism
 from ..questions.epsilon import epsilon, profile
-from ..relations import Adjacency, Facts, Observer, Unit
+from ..relations import Facts, Unit
 from .account import NOT_COUNTED, Audit
+from .defects import Numbers
+from .words import GLOSSARY, attack_in_words, described, guarantee
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
-
-_WHO = {
-    Observer.AGGREGATE: "Somebody who sees every release, but not who took part,",
-    Observer.SERVER: "Somebody who sees every release and who took part",
-    Observer.FINAL: "Somebody who sees the last release only",
-}
-_WHAT = {
-    Adjacency.ADD_REMOVE: "whether one {unit}'s data were in the training at all",
-    Adjacency.ZERO_OUT: "whether one {unit}'s contribution was used or replaced by nothing",
-    Adjacency.REPLACE_ONE: "which of two possible data sets one {unit} had",
-}
 
 
 @dataclass(frozen=True)
@@ -52,58 +45,94 @@ class RunRecord:
     """What the final model is worth, by name."""
 
 
-def in_words(bound: Bound) -> str:
-    """Return what an epsilon bound means, in two sentences."""
-    unit = str(bound.unit or "unit")
-    what = _WHAT[bound.adjacency].format(unit=unit)
-    if math.isinf(bound.upper):
-        return f"{_WHO[bound.observer]} may learn {what}: no finite epsilon holds."
-    odds = math.exp(min(bound.upper, 700.0))
-    factor = shown(odds, 3, ROUND_CEILING) if odds < 1000 else f"{math.ceil(odds):,}"
-    factor = factor if bound.upper < 30 else f"e^{bound.ends(3)[1]}"
-    return (
-        f"{_WHO[bound.observer]} cannot reliably tell {what}: whatever test they use, its rate of "
-        f"true alarms is at most {factor} times its rate of false alarms plus {bound.given:.3g} "
-        f"(epsilon = {bound.ends()[1]}, delta = {bound.given:.3g}). This holds whatever else they "
-        "know, under the assumptions below."
-    )
-
-
 def report(
-    audit: Audit | Mapping[str, Audit | RunRecord],
+    audit: Audit | Sequence[Audit] | Mapping[str, Audit | RunRecord],
     path: str | PathLike[str],
     *,
     title: str = "Privacy report",
+    subject: str = "",
 ) -> Path:
     """Write a self-contained HTML page and return its path.
 
     Args:
-        audit: one audit, or named runs (audits, or records that also hold accuracies).
+        audit: one audit, several, or named runs (audits, or records that also hold accuracies).
         path: where to write; must end in .html. An existing file is replaced whole.
         title: the page's heading.
+        subject: what the page is about, in words, for its cover.
 
     Raises:
-        ParameterError: the path does not end in .html, or its folder does not exist.
+        ParameterError: the path does not end in .html, its folder does not exist, or something
+            that was not audited is to be reported.
     """
     target = Path(path)
     if target.suffix.lower() != ".html":
         refuse("path", str(target), "end in .html", "the report is one HTML page")
     if not target.parent.is_dir():
         refuse("path", str(target), "lie in an existing folder", f"create {target.parent} first")
-    named = {"run": audit} if isinstance(audit, Audit) else dict(audit)
-    runs = {n: r if isinstance(r, RunRecord) else RunRecord(audit=r) for n, r in named.items()}
+    runs = _named(audit)
     page = _template().render(
         title=title,
+        cover=_cover(runs, subject),
         runs=[_run_view(name, run) for name, run in runs.items()],
         scored=any(run.accuracy for run in runs.values()),
         sent=any(run.upload_bytes is not None for run in runs.values()),
         plots=_plots(runs),
         not_counted=NOT_COUNTED,
+        glossary=GLOSSARY,
     )
     draft = target.with_name(target.name + ".part")
+    free(target, draft)
     draft.write_text(page, encoding="utf-8")
     os.replace(draft, target)
     return target
+
+
+def _named(audit: object) -> dict[str, RunRecord]:
+    """Return what is to be reported, by name."""
+    if isinstance(audit, Audit):
+        named: dict[Any, Any] = {audit.origin.name or "run": audit}
+    elif isinstance(audit, Mapping):
+        named = dict(audit)
+    elif isinstance(audit, list | tuple):
+        several = len(audit) > 1
+        named = {f"run {i}" if several else "run": a for i, a in enumerate(audit, start=1)}
+    else:
+        named = {"": audit}
+    for each in named.values():
+        if not isinstance(each, Audit | RunRecord):
+            way_out = (
+                "fp.audit(source, claim=(epsilon, delta), ...) makes an audit of a mechanism, a "
+                "ledger or a file, for a published claim too"
+            )
+            rule = "be an audit, a list of audits, or a dict of them by name"
+            refuse("audit", type(each).__name__, rule, way_out)
+    if not named:
+        refuse("audit", audit, "hold at least one audit")
+    return {n: r if isinstance(r, RunRecord) else RunRecord(audit=r) for n, r in named.items()}
+
+
+def _cover(runs: Mapping[str, RunRecord], subject: str) -> list[tuple[str, str]]:
+    """Return the rows of the page's head: of what, from what, by whom, when, with what verdict."""
+    audits = [run.audit for run in runs.values() if run.audit is not None]
+    rows = [("subject", subject)] if subject else []
+    for found in audits:
+        origin, more = found.origin, len(audits) > 1
+        file = f"{origin.kind}{', ' if origin.name else ''}{origin.name}"
+        check = f", SHA-256 {origin.sha256}" if origin.sha256 else ""
+        rows.append(("source", file + check))
+        if origin.at:
+            rows.append(("imported", f"{origin.at} by {origin.by}"))
+        told = f"{found.statement}; for the observer {found.facts.observer}"
+        rows += [] if more else [("verdict", told)]
+    rows += [
+        (name, ", ".join(dict.fromkeys(filter(None, values))))
+        for name, values in (
+            ("audited", [found.audited for found in audits]),
+            ("auditor", [found.auditor for found in audits] or [""]),
+        )
+    ]
+    rows.append(("written by", f"fedprivacy {fedprivacy.__version__}"))
+    return [(name, value or "not stated") for name, value in dict.fromkeys(rows)]
 
 
 def _template() -> Any:
@@ -126,9 +155,12 @@ def _run_view(name: str, run: RunRecord) -> dict[str, Any]:
     if found is not None:
         view |= {
             "verdict": str(found.verdict),
+            "statement": found.statement,
+            "observer": str(found.facts.observer),
             "claim": f"epsilon = {found.claim[0]:g} at delta = {found.claim[1]:g}",
-            "interval": _interval(found.bound),
-            "words": in_words(found.bound),
+            "interval": _interval(found),
+            "words": guarantee(found),
+            "attack": attack_in_words(found),
             "reasons": found.reasons,
             "facts": _fact_rows(found.facts, found),
             "bounds": _bound_rows(found),
@@ -148,8 +180,12 @@ def _megabytes(count: int | None) -> str:
     return "" if count is None else f"{count / 1e6:.2f} MB"
 
 
-def _interval(bound: Bound) -> str:
-    return f"[{', '.join(bound.ends())}]"
+def _interval(found: Audit) -> str:
+    """Return the certified interval, with what it is worth; none where it is void."""
+    if found.void:
+        return "none"
+    added = "" if found.numbers is Numbers.CERTIFIED else f", {found.numbers}"
+    return f"[{', '.join(found.bound.ends())}]{added}"
 
 
 def _fact_rows(facts: Facts, found: Audit) -> list[tuple[str, str]]:
@@ -160,29 +196,36 @@ def _fact_rows(facts: Facts, found: Audit) -> list[tuple[str, str]]:
         ("observer", str(facts.observer)),
         ("rounds counted", str(found.rounds)),
         *[("what was run", told) for told in _parts(found)],
+        *found.facts_recorded.items(),
     ]
-    return rows + list(found.facts_recorded.items())
+    stated = ", ".join(f"{name} = {value}" for name, value in found.stated.items())
+    return rows + ([("stated by the user, not recorded", stated)] if stated else [])
 
 
 def _parts(found: Audit, most: int = 5) -> list[str]:
     """Return the mechanisms that were run, equal ones together; of many, the first."""
     parts = [] if found.run is None else list(found.run.sequence())
-    told = [f"{count} x {mechanism}" for mechanism, count in parts[:most]]
+    told = [described(mechanism, count) for mechanism, count in parts[:most]]
     return told + [f"and {len(parts) - most} other mechanisms"] * (len(parts) > most)
 
 
 def _bound_rows(found: Audit) -> list[dict[str, str]]:
-    return [
-        {
-            "observer": observer,
-            "accountant": name,
-            "lower": bound.ends()[0] if bound.lower else "-",
-            "upper": bound.ends()[1],
-            "method": bound.method + (f" ({bound.reason})" if bound.reason else ""),
-        }
-        for observer, bounds in found.bounds.items()
-        for name, bound in bounds.items()
-    ]
+    """Return the table of bounds; empty where they certify nothing."""
+    return (
+        []
+        if found.void
+        else [
+            {
+                "observer": observer,
+                "accountant": name,
+                "lower": bound.ends()[0] if bound.lower else "-",
+                "upper": bound.ends()[1],
+                "method": bound.method + (f" ({bound.reason})" if bound.reason else ""),
+            }
+            for observer, bounds in found.bounds.items()
+            for name, bound in bounds.items()
+        ]
+    )
 
 
 def _plots(runs: Mapping[str, RunRecord]) -> list[dict[str, str]]:
@@ -198,8 +241,9 @@ def _plots(runs: Mapping[str, RunRecord]) -> list[dict[str, str]]:
 
 
 def _composes(found: Audit) -> bool:
-    """Return whether the audited rounds can be composed: some, on a schedule fixed beforehand."""
-    return found.run is not None and "pld" in found.bounds[str(found.facts.observer)]
+    """Return whether there are numbers to draw: of some rounds, fixed beforehand, and not void."""
+    composed = found.run is not None and "pld" in found.bounds[str(found.facts.observer)]
+    return composed and not found.void
 
 
 def _plot(caption: str, draw: Any, data: Any) -> dict[str, str]:
@@ -219,7 +263,9 @@ def _plot(caption: str, draw: Any, data: Any) -> dict[str, str]:
         buffer = io.StringIO()
         figure.savefig(buffer, format="svg", metadata=dict.fromkeys(_NO_METADATA))
     svg = buffer.getvalue()
-    return {"caption": caption, "svg": svg[svg.index("<svg") :]}
+    own = f"plot-{re.sub('[^a-z]+', '-', caption.lower())}-"
+    unique = re.sub(r'(\bid="|href="#|url\(#)', lambda found: found[1] + own, svg)
+    return {"caption": caption, "svg": unique[unique.index("<svg") :]}
 
 
 _NO_METADATA = ("Date", "Creator", "Format", "Type")

@@ -11,7 +11,7 @@ import click
 
 from ..errors import FedPrivacyError
 from . import ask, explain, ledgers, pareto, sweep, train
-from .options import cli
+from .options import cli, say
 
 __all__ = ["ask", "cli", "explain", "ledgers", "main", "pareto", "sweep", "train"]
 
@@ -22,13 +22,13 @@ def main(arguments: list[str] | None = None) -> None:
         code = cli.main(args=arguments, standalone_mode=False)
     except (FedPrivacyError, click.ClickException, OSError) as problem:
         message = problem.format_message() if isinstance(problem, click.ClickException) else problem
-        click.echo(f"fedprivacy: {' '.join(str(message).split())}", err=True)
+        say(f"fedprivacy: {' '.join(str(message).split())}", err=True)
         sys.exit(2)
     except (OverflowError, MemoryError) as problem:
         told = f"a value is too large to compute with ({type(problem).__name__}: {problem})"
-        click.echo(f"fedprivacy: {' '.join(told.split())}", err=True)
+        say(f"fedprivacy: {' '.join(told.split())}", err=True)
         sys.exit(2)
     except (click.Abort, KeyboardInterrupt):
-        click.echo("fedprivacy: stopped", err=True)
+        say("fedprivacy: stopped", err=True)
         sys.exit(130)
     sys.exit(code if isinstance(code, int) else 0)

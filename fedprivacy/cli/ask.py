@@ -15,6 +15,7 @@ from .options import (
     noise_option,
     run_of,
     run_options,
+    say,
     show,
     show_bound,
 )
@@ -160,7 +161,7 @@ def calibrate(
     data = {"parameter": name, "value": found.value, "bound": found.bound.to_dict()}
 
     def text() -> None:
-        click.echo(f"{name} = {found.value:.6g}")
+        say(f"{name} = {found.value:.6g}")
         show_bound(found.bound)
 
     show(data, as_json, text)

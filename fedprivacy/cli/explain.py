@@ -14,7 +14,7 @@ from ..mechanisms import Mechanism
 from ..mechanisms.base import SampledMechanism
 from ..relations import Adjacency, Observer
 from ..sampling import TABLE
-from .options import as_json, cli, noise_option, run_of, run_options, show, threat_options
+from .options import as_json, cli, noise_option, run_of, run_options, say, show, threat_options
 
 VIEWS = (Observer.AGGREGATE, Observer.SERVER)
 RATES = (0.01, 0.001)
@@ -112,34 +112,34 @@ def _views(
 
 def _print_row(data: dict[str, Any], adjacency: str, observer: str) -> None:
     row = data["row"]
-    click.echo("The threat")
-    click.echo(f"  neighbouring data sets: {adjacency}: {NEIGHBOURS[adjacency]}")
-    click.echo(f"  the attacker sees: {observer}: {SEEN[observer]}")
-    click.echo("What protects one round")
-    click.echo(f"  row of the reference table: {row['scheme']}, {observer}, {adjacency}")
-    click.echo(f"  compared with the pair: {row['pair']}")
+    say("The threat")
+    say(f"  neighbouring data sets: {adjacency}: {NEIGHBOURS[adjacency]}")
+    say(f"  the attacker sees: {observer}: {SEEN[observer]}")
+    say("What protects one round")
+    say(f"  row of the reference table: {row['scheme']}, {observer}, {adjacency}")
+    say(f"  compared with the pair: {row['pair']}")
     for theorem in data["theorems"]:
-        click.echo(f"  rests on: {theorem}")
+        say(f"  rests on: {theorem}")
     for assumption in data["assumptions"]:
-        click.echo(f"  assumes: {assumption}")
+        say(f"  assumes: {assumption}")
     attained = data["attained_by"]
     if attained is None:
-        click.echo("  attained: no two data sets are known that reach it")
+        say("  attained: no two data sets are known that reach it")
     else:
-        click.echo(f"  attained by {row['attained']}: {attained}")
+        say(f"  attained by {row['attained']}: {attained}")
 
 
 def _print_bounds(
     bounds: dict[str, dict[str, Bound]], unsupported: dict[str, str], delta: float
 ) -> None:
-    click.echo(f"Epsilon at delta = {delta:g}")
+    say(f"Epsilon at delta = {delta:g}")
     for view, found in bounds.items():
-        click.echo(f"  {view} ({SEEN[view]})")
+        say(f"  {view} ({SEEN[view]})")
         for name, bound in found.items():
             least = f", at least {_down(bound.lower, 6)}" if bound.lower else ""
-            click.echo(f"    {name}: at most {_up(bound.upper, 6)}{least}")
+            say(f"    {name}: at most {_up(bound.upper, 6)}{least}")
     for view, reason in unsupported.items():
-        click.echo(f"  {view}: {reason}")
+        say(f"  {view}: {reason}")
 
 
 def _up(value: float, digits: int = 4) -> str:
@@ -152,19 +152,19 @@ def _down(value: float, digits: int = 4) -> str:
 
 def _print_risk(risk: Any) -> None:
     replaced = int(risk.facts.adjacency is Adjacency.REPLACE_ONE)
-    click.echo("What an attacker can do")
-    click.echo(f"  advantage (true minus false positives): at most {_up(risk.advantage.upper)}")
+    say("What an attacker can do")
+    say(f"  advantage (true minus false positives): at most {_up(risk.advantage.upper)}")
     for rate, most, least, worse in zip(
         risk.fpr, risk.tpr.upper, risk.tpr.attained, risk.worse, strict=True
     ):
-        click.echo(
+        say(
             f"  at {100 * rate:g} % false positives: at most {_up(100 * most)} % true positives"
             f" (attained: {_down(100 * least)} %), by one who {CLAIMS[worse][replaced]}"
         )
-    click.echo(f"  at every false-positive rate: mu-GDP with mu = {_up(risk.mu.upper)}")
-    click.echo(
+    say(f"  at every false-positive rate: mu-GDP with mu = {_up(risk.mu.upper)}")
+    say(
         f"  but for a share {risk.slack:g} of true positives more: mu-GDP with mu ="
         f" {_up(risk.mu_within.upper)}"
     )
     if risk.reason:
-        click.echo(f"  wider than asked: {risk.reason}")
+        say(f"  wider than asked: {risk.reason}")

@@ -1,124 +1,283 @@
-"""The commands that judge a ledger: audit, report."""
+"""The commands that judge a run: audit, report."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from ..errors import refuse
-from .options import ADJACENCIES, OBSERVERS, as_json, cli, options, show
+from .. import __version__
+from ..bound import Verdict
+from ..errors import integer, refuse
+from ..relations import Unit
+from .options import (
+    ADJACENCIES,
+    OBSERVERS,
+    as_json,
+    cli,
+    noise_option,
+    options,
+    printable,
+    say,
+    screen,
+    show,
+)
 
-ledger_argument = click.argument("ledger", type=click.Path(path_type=Path))
-claim_options = options(
-    click.option("--epsilon", type=float, help="Claimed epsilon.  [default: the ledger's claim]"),
-    click.option("--delta", type=float, help="Claimed delta.  [default: the ledger's claim]"),
+if TYPE_CHECKING:
+    from ..audit import Audit
+    from ..sampling import Scheme
+
+SAMPLINGS = click.Choice(
+    ["poisson", "fixed", "shuffled", "with-replacement", "allocation", "everyone"]
+)
+EXIT_CODES = {Verdict.HOLDS: 0, Verdict.FAILS: 3, Verdict.CANNOT_BE_CERTIFIED: 4}
+"""What ``--strict`` exits with."""
+
+judge_options = options(
+    click.argument("source", required=False, metavar="[FILE]", type=click.Path(path_type=Path)),
+    click.option(
+        "--claim",
+        metavar="EPSILON,DELTA",
+        help="What is claimed.  [default: what the file states]",
+    ),
+    click.option("--claim-epsilon", "--epsilon", "epsilon", type=float, help="The same, apart ..."),
+    click.option("--claim-delta", "--delta", "delta", type=float, help="... in two options."),
     click.option(
         "--adjacency",
         type=ADJACENCIES,
-        help="Judge under this adjacency.  [default: what the ledger states]",
+        help="Judge under this adjacency.  [default: what the file states]",
     ),
     click.option(
         "--observer",
         type=OBSERVERS,
-        help="Judge for this observer.  [default: what the ledger states]",
+        help="Judge for this observer.  [default: what the file states, else aggregate]",
+    ),
+    click.option(
+        "--sampling",
+        type=SAMPLINGS,
+        help="How units were drawn, where the file does not say; there is no default.",
+    ),
+    click.option("--population", type=int, help="How many units there are, where it is not said."),
+    click.option("--sampling-probability", type=float, help="For --sampling poisson."),
+    click.option("--cohort", type=int, help="For --sampling fixed and with-replacement."),
+    click.option("--rounds-per-epoch", type=int, help="For --sampling shuffled and allocation."),
+    noise_option,
+    click.option("--rounds", type=int, help="With --noise-multiplier.  [default: 1]"),
+    click.option(
+        "--unit", type=click.Choice(["client", "record"]), help="With --noise-multiplier."
+    ),
+    click.option("--auditor", default="", help="Who audits.  [default: the login name]"),
+    click.option(
+        "--strict", is_flag=True, help="Exit with 0 for HOLDS, 3 for FAILS, 4 for neither."
     ),
 )
 
 
-def _claim(epsilon: float | None, delta: float | None) -> tuple[float, float] | None:
+def _claim(
+    text: str | None, epsilon: float | None, delta: float | None
+) -> tuple[float, float] | None:
+    if text is not None:
+        if (epsilon, delta) != (None, None):
+            refuse("--claim", text, "be given without --claim-epsilon and --claim-delta")
+        try:
+            first, second = (float(part) for part in text.split(","))
+        except ValueError:
+            refuse("--claim", text, "be two numbers, epsilon and delta", "such as --claim 8,1e-5")
+        return first, second
     if (epsilon is None) != (delta is None):
-        refuse("--epsilon and --delta", (epsilon, delta), "be given together")
+        refuse("--claim-epsilon and --claim-delta", (epsilon, delta), "be given together")
     return None if epsilon is None or delta is None else (epsilon, delta)
 
 
-@cli.command()
-@ledger_argument
-@claim_options
-@as_json
-def audit(
-    ledger: Path,
+def _judged(
+    source: Path | None,
+    claim: str | None,
     epsilon: float | None,
     delta: float | None,
-    adjacency: str | None,
-    observer: str | None,
-    as_json: bool,
-) -> None:
-    """Re-account a LEDGER with every accountant and judge a claim.
+    **given: Any,
+) -> Audit:
+    """Return the audit of a file, or of parameters that stand in its place."""
+    from ..audit import audit
 
-    The verdict is HOLDS, FAILS, or CANNOT BE CERTIFIED. The exit code is 0 whatever the verdict.
-    """
-    from ..audit import audit as judge
+    facts = {name: given[name] for name in ("adjacency", "observer", "auditor")}
+    wanted = _claim(claim, epsilon, delta)
+    if source is None:
+        return audit(_record(given), claim=wanted, **facts)
+    for name in ("noise_multiplier", "rounds", "unit"):
+        if given[name] is not None:
+            rule = "be left out with a file, which says it"
+            refuse(f"--{name.replace('_', '-')}", given[name], rule)
+    scheme = _scheme(given)
+    population = given["population"] if isinstance(scheme, str | None) else None
+    return audit(source, claim=wanted, sampling=scheme, population=population, **facts)
 
-    found = judge(ledger, claim=_claim(epsilon, delta), adjacency=adjacency, observer=observer)
+
+def _record(given: dict[str, Any]) -> Any:
+    """Return the options as a record, of which nothing is more than stated."""
+    from ..audit.imports import Origin, Record, Rounds, Sampling
+    from ..audit.sources import PARAMETERS
+
+    if given["noise_multiplier"] is None:
+        refuse("FILE", None, "be given", "or --noise-multiplier and --sampling in its place")
+    if given["sampling"] is None:
+        refuse("--sampling", None, "be given", f"one of {', '.join(SAMPLINGS.choices)}")
+    rounds = Rounds(
+        given["noise_multiplier"],
+        Sampling(given["sampling"]),
+        given["sampling_probability"],
+        given["cohort"],
+        given["population"],
+        given["rounds_per_epoch"],
+    )
+    count = 1 if given["rounds"] is None else integer(1, rounds=given["rounds"])
+    names = ("noise_multiplier", "sampling", "sampling_probability", "cohort", "population")
+    told = {**{name: given[name] for name in names}, "rounds": count, "unit": given["unit"]}
+    return Record(
+        Origin(PARAMETERS),
+        ((rounds, count),),
+        unit=None if given["unit"] is None else Unit(given["unit"]),
+        told={name: str(value) for name, value in told.items() if value is not None},
+    )
+
+
+def _scheme(given: dict[str, Any]) -> Scheme | str | None:
+    """Return the sampling that was stated for a file: a name, or a whole scheme."""
+    from .. import sampling as schemes
+
+    name, population = given["sampling"], given["population"]
+    wanted: dict[str, tuple[str, ...]] = {
+        "sampling_probability": ("poisson",),
+        "cohort": ("fixed", "with-replacement"),
+        "rounds_per_epoch": ("shuffled", "allocation"),
+    }
+    for option, names in wanted.items():
+        if given[option] is not None and name not in names:
+            rule = f"be given with --sampling {' or '.join(names)}"
+            refuse(f"--{option.replace('_', '-')}", given[option], rule)
+    if given["sampling_probability"] is not None:
+        return schemes.Poisson(given["sampling_probability"])
+    if given["rounds_per_epoch"] is not None:
+        kind = schemes.Shuffled if name == "shuffled" else schemes.RandomAllocation
+        return kind(given["rounds_per_epoch"])
+    if given["cohort"] is not None and population is None:
+        refuse("--population", None, "be given with --cohort")
+    if given["cohort"] is not None:
+        sized = schemes.FixedSize if name == "fixed" else schemes.WithReplacement
+        return sized(given["cohort"], population=population)
+    chosen: str | None = name
+    return chosen
+
+
+@cli.command()
+@judge_options
+@as_json
+def audit(as_json: bool, strict: bool, **given: Any) -> int:
+    """Re-account a run with every accountant and judge a claim.
+
+    FILE is a ledger, or a record of another program: an Opacus or Flower accountant's state, a
+    dp-accounting event as JSON, a table of rounds, a statement of parameters. Without it, state
+    the parameters.
+
+    The verdict is HOLDS, FAILS, or CANNOT BE CERTIFIED. The exit code is 0 whatever the verdict;
+    with --strict it is 0, 3 or 4.
+
+    \b
+    Examples:
+      fedprivacy audit run.ledger --strict
+      fedprivacy audit opacus.json --claim 8,1e-5 --sampling poisson --adjacency add_remove
+      fedprivacy audit --noise-multiplier 1.4 --sampling fixed --cohort 100 --population 6000 \\
+          --rounds 180 --claim 8,1e-5 --adjacency replace_one
+    """  # noqa: D301
+    found = _judged(**given)
     show(audit_data(found), as_json, lambda: show_audit(found))
+    return EXIT_CODES[found.verdict] if strict else 0
 
 
-def audit_data(found: Any) -> dict[str, Any]:
-    """Return an audit as plain JSON values."""
+def audit_data(found: Audit) -> dict[str, Any]:
+    """Return an audit as plain JSON values; bounds that certify nothing are ``void_bounds``."""
+    bounds = {o: {n: b.to_dict() for n, b in bs.items()} for o, bs in found.bounds.items()}
+    unit, adjacency, observer = found.facts
     return {
         "verdict": str(found.verdict),
+        "statement": found.statement,
         "claim": {"epsilon": found.claim[0], "delta": found.claim[1]},
+        "unit": None if unit is None else str(unit),
+        "adjacency": str(adjacency),
+        "observer": str(observer),
         "reasons": list(found.reasons),
         "rounds": found.rounds,
-        "bounds": {o: {n: b.to_dict() for n, b in bs.items()} for o, bs in found.bounds.items()},
+        "numbers": str(found.numbers),
+        "void_bounds" if found.void else "bounds": bounds,
         "unsupported": found.unsupported,
         "recorded": found.facts_recorded,
+        "stated": found.stated,
+        "defects": [str(defect) for defect in found.defects],
+        "source": vars(found.origin),
+        "auditor": found.auditor,
+        "audited": found.audited,
+        "version": __version__,
     }
 
 
-def show_audit(found: Any) -> None:
-    """Print an audit: verdict, reasons and a table of the bounds."""
-    from rich.console import Console
-    from rich.table import Table
-
-    console = Console(highlight=False)
-    console.print(
-        f"[bold]{found.verdict}[/bold]: epsilon = {found.claim[0]:g} at delta = {found.claim[1]:g}"
-        ", "
-        f"{found.facts.unit or 'unit not stated'} level, {found.facts.adjacency}, "
-        f"{found.facts.observer}, {found.rounds} rounds",
-        soft_wrap=True,
-    )
-    for reason in found.reasons:
-        console.print(f"  {reason}", markup=False, soft_wrap=True)
-    table = Table("observer", "accountant", "lower", "upper", "method", box=None, pad_edge=False)
-    for observer, bounds in found.bounds.items():
-        for name, bound in bounds.items():
-            lower, upper = bound.ends(5)
-            table.add_row(observer, name, lower if bound.lower else "-", upper, bound.method)
-    console.print(table)
+def show_audit(found: Audit) -> None:
+    """Print an audit: verdict, reasons and, where they certify anything, a table of the bounds."""
+    console = screen()
+    first, *rest = str(found).splitlines()
+    console.print(f"[bold]{found.verdict}[/bold]{first[len(found.verdict) :]}", soft_wrap=True)
+    for line in rest:
+        console.print(line, markup=False, soft_wrap=True)
+    if found.void:
+        console.print("  No number is shown: what was computed is void.", soft_wrap=True)
+    else:
+        console.print(_table(found))
     for observer, reason in found.unsupported.items():
         console.print(f"  {observer}: not certified: {reason}", markup=False, soft_wrap=True)
     for name, value in found.facts_recorded.items():
         console.print(f"  {name}: {value}", markup=False, soft_wrap=True)
+    if found.stated:
+        told = ", ".join(f"{name} = {value}" for name, value in found.stated.items())
+        console.print(f"  stated by the user, not recorded: {told}", markup=False, soft_wrap=True)
+
+
+def _table(found: Audit) -> Any:
+    from rich.table import Table
+
+    table = Table("observer", "accountant", "lower", "upper", "method", box=None, pad_edge=False)
+    if found.numbers != "certified":
+        table.title, table.title_justify = f"numbers {found.numbers}", "left"
+    for observer, bounds in found.bounds.items():
+        for name, bound in bounds.items():
+            lower, upper = bound.ends(5)
+            cells = (observer, name, lower if bound.lower else "-", upper, bound.method)
+            table.add_row(*map(printable, cells))
+    return table
 
 
 @cli.command()
-@ledger_argument
-@claim_options
+@judge_options
 @click.option(
     "--output",
     type=click.Path(path_type=Path),
-    help="Where to write the page.  [default: the ledger's name with .html]",
+    help="Where to write the page.  [default: the file's name with .html]",
 )
+@click.option("--subject", default="", help="What the page is about, in words.")
 @as_json
-def report(
-    ledger: Path,
-    epsilon: float | None,
-    delta: float | None,
-    adjacency: str | None,
-    observer: str | None,
-    output: Path | None,
-    as_json: bool,
-) -> None:
-    """Write the audit of a LEDGER as one self-contained HTML page."""
-    from ..audit import audit as judge
-    from ..audit import report as write
+def report(as_json: bool, strict: bool, output: Path | None, subject: str, **given: Any) -> int:
+    """Write the audit of a run as one self-contained HTML page.
 
-    found = judge(ledger, claim=_claim(epsilon, delta), adjacency=adjacency, observer=observer)
-    target = output or ledger.with_suffix(".html")
-    path = write({ledger.stem: found}, target, title=f"Privacy of {ledger.name}")
+    FILE and the options are those of "fedprivacy audit".
+    """
+    from ..audit import report as write
+    from ..ledger import free
+
+    found = _judged(**given)
+    source = given["source"] or Path("parameters")
+    name = source.stem if given["source"] else "stated run"
+    title = f"Privacy of {subject or source.name}"
+    target = output or source.with_suffix(".html")
+    free(target, besides=[source])
+    path = write({name: found}, target, title=title, subject=subject)
     data = {**audit_data(found), "report": str(path)}
-    show(data, as_json, lambda: click.echo(f"{found.verdict}: {path}"))
+    show(data, as_json, lambda: say(f"{found.statement}: {path}"))
+    return EXIT_CODES[found.verdict] if strict else 0

@@ -161,6 +161,38 @@ def once_each(pairs: Iterable[tuple[str, Any]]) -> dict[str, Any]:
     return found
 
 
+def printable(text: object) -> str:
+    """Return text in which every control character stands as its escape, but for line ends.
+
+    Files are untrusted: a sequence in one of their strings could clear a screen and write another
+    verdict on it.
+    """
+    return "".join(
+        c if c.isprintable() or c == "\n" else c.encode("unicode_escape").decode()
+        for c in str(text)
+    )
+
+
+def say(text: object, *, err: bool = False) -> None:
+    """Print text for a person; see ``printable``."""
+    click.echo(printable(text), err=err)
+
+
+def screen() -> Any:
+    """Return a console of rich's that prints strings as ``say`` does."""
+    from rich.console import Console
+
+    class Screen(Console):
+        """Escapes what it is given as text."""
+
+        def print(self, *objects: Any, **options: Any) -> None:
+            """Print; see ``Console.print``."""
+            told = [printable(each) if isinstance(each, str) else each for each in objects]
+            super().print(*told, **options)
+
+    return Screen(highlight=False)
+
+
 def show(data: dict[str, Any], as_json: bool, text: Callable[[], None]) -> None:
     """Print the data as JSON, or let ``text`` print for a person."""
     if as_json:
@@ -171,12 +203,12 @@ def show(data: dict[str, Any], as_json: bool, text: Callable[[], None]) -> None:
 
 def show_bound(bound: Bound) -> None:
     """Print a bound and what it rests on."""
-    click.echo(str(bound))
+    say(str(bound))
     if bound.witness:
-        click.echo(f"  attained by: {bound.witness}")
+        say(f"  attained by: {bound.witness}")
     for theorem in bound.theorems:
-        click.echo(f"  rests on: {theorem}")
+        say(f"  rests on: {theorem}")
     for assumption in bound.assumptions:
-        click.echo(f"  assumes: {assumption}")
+        say(f"  assumes: {assumption}")
     if bound.reason:
-        click.echo(f"  wider than asked: {bound.reason}")
+        say(f"  wider than asked: {bound.reason}")

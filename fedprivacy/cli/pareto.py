@@ -14,10 +14,10 @@ import click
 
 from ..errors import integer, listed, positive, refuse
 from ..mechanisms import Mechanism
-from .options import as_json, cli, facts_options, once_each, run_of, show
+from .options import as_json, cli, facts_options, once_each, run_of, say, show
 
 if TYPE_CHECKING:
-    from ..runs.grids import Settings
+    from ..systems.settings import Settings
 
 RUN_KEYS = {
     "noise_multiplier": float,
@@ -206,9 +206,9 @@ def pareto(
         data["plot"] = str(found.plot(output))
 
     def text() -> None:
-        click.echo(found.table())
+        say(found.table())
         if output is not None:
-            click.echo(f"plot: {output}")
+            say(f"plot: {output}")
 
     show(data, as_json, text)
 
@@ -266,7 +266,7 @@ def _told(
 
 def _langevin(given: dict[str, str]) -> Settings:
     """Return a grid of FA-LD on the posterior of a mean."""
-    from ..runs.grids import MeanProblem, langevin_settings
+    from ..systems.fa_ld.grid import MeanProblem, langevin_settings
 
     grid, facts = _told(given, LANGEVIN, PROBLEM)
     problem = MeanProblem(**facts)
@@ -288,7 +288,7 @@ def _langevin(given: dict[str, str]) -> Settings:
 
 def _splitting(given: dict[str, str]) -> Settings:
     """Return a grid of Fed-PLT on logistic regression with features of bounded norm."""
-    from ..runs.grids import splitting_settings
+    from ..systems.fed_plt.grid import splitting_settings
 
     usual = {
         "penalty": [0.3, 1.0, 3.0],

@@ -7,8 +7,8 @@ from typing import Any
 
 import click
 
-from .options import as_json, cli, once_each, show
-from .train import data_options, values_of
+from .options import as_json, cli, once_each, say, show
+from .train import begins, data_options, values_of
 
 
 @cli.command()
@@ -42,7 +42,7 @@ from .train import data_options, values_of
 def sweep(
     method: str,
     epsilon: float,
-    delta: float,
+    delta: float | None,
     chosen: tuple[str, ...],
     folder: Path,
     adjacency: str | None,
@@ -71,7 +71,7 @@ def sweep(
         grid=once_each(map(values_of, chosen)),
         folder=folder,
         epsilon=epsilon,
-        delta=delta,
+        **({} if delta is None else {"delta": delta}),
         adjacency=adjacency or "zero_out",
         observer=observer,
         seed=seed,
@@ -80,6 +80,8 @@ def sweep(
     whole.check()
     if output is not None:
         check_picture(output)
+    unsaid = {"delta": delta, "adjacency": adjacency}
+    click.echo(begins(whole, [name for name, value in unsaid.items() if value is None]), err=True)
     with Steps() as steps:
         trained = []
         for label in whole.labels:
@@ -95,12 +97,10 @@ def sweep(
         data["plot"] = str(found.plot(output))
 
     def text() -> None:
-        click.echo(found.table())
-        click.echo(
-            f"all runs in the folder together, as whoever picks the best sees them: {together}"
-        )
-        click.echo(f"ledgers: {data['runs']}")
+        say(found.table())
+        say(f"all runs in the folder together, as whoever picks the best sees them: {together}")
+        say(f"ledgers: {data['runs']}")
         if output is not None:
-            click.echo(f"plot: {output}")
+            say(f"plot: {output}")
 
     show(data, as_json, text)

@@ -10,12 +10,13 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ..errors import refuse
+from ..ledger import Ledger
 from .ledgers import audit_data, show_audit
 from .options import ADJACENCIES, OBSERVERS, as_json, cli, once_each, options, show
 
 if TYPE_CHECKING:
-    from ..runs.experiment import Experiment
-    from ..runs.jobs import Job
+    from ..runs.experiment import Experiment, TrainedRun
+    from ..runs.sweep import Sweep
 
 METHODS = [
     "fedavg",
@@ -62,7 +63,12 @@ data_options = options(
     ),
     click.option("--rounds", type=int, help="How many rounds.  [default: the data set's own]"),
     click.option("--epsilon", type=float, default=8.0, show_default=True, help="The budget."),
-    click.option("--delta", type=float, default=1e-3, show_default=True, help="The budget."),
+    click.option(
+        "--delta",
+        type=float,
+        help="The budget.  [default: n^-1.1 for n units, rounded down to two digits; it must be "
+        "given for add_remove]",
+    ),
     click.option(
         "--adjacency",
         type=ADJACENCIES,
@@ -119,8 +125,8 @@ data_options = options(
     multiple=True,
     metavar="NAME=VALUE",
     help="Another setting of the method, such as local_steps=20, or strategy=1 or 2 for cohorts "
-    "drawn with or without replacement; repeat for more. An unknown name is answered with those "
-    "that there are.",
+    "drawn with or without replacement; add_remove needs sampling_probability and "
+    "expected_cohort. Repeat for more; an unknown name is answered with those that there are.",
 )
 @click.option(
     "--ledger",
@@ -130,8 +136,14 @@ data_options = options(
 @click.option(
     "--checkpoint",
     type=click.Path(path_type=Path),
-    help="File to save progress in, and to resume from where it exists; torch.load reads it, the "
-    "trained parameters are in it.",
+    help="File to save progress in, and to resume from where it exists. It is private, and so is "
+    "the file LEDGER.private that goes with it.",
+)
+@click.option(
+    "--output",
+    type=click.Path(path_type=Path),
+    help="File for the trained model alone, to hand over: a state dict, fa-ld's and fa-hmc's draws "
+    "or fed-plt's models; torch.load reads it.",
 )
 @click.option("--seed", type=int, help="Make the run reproducible; it is then not private.")
 @as_json
@@ -151,10 +163,13 @@ def train(
     chosen: tuple[str, ...],
     ledger: Path | None,
     checkpoint: Path | None,
+    output: Path | None,
     as_json: bool,
     **budget: Any,
 ) -> None:
     """Train within a privacy budget, leave a ledger, and audit it.
+
+    What may be handed over is the file of --output, and the verdict; the ledger is for an auditor.
 
     \b
     Examples:
@@ -186,62 +201,126 @@ def train(
     task = job(method, data, **options, **settings)
     if task.knob is None and ledger is not None:
         refuse("--ledger", str(ledger), f"be left out: {method} is not private")
-    experiment = Experiment(job=task, **budget)
     path = ledger or Path(f"{method}.ledger")
+    chosen_for_them = _as_begun(budget, path) if task.knob is not None else []
+    experiment = Experiment(job=task, **budget)
+    if task.knob is not None:
+        click.echo(begins(experiment, chosen_for_them), err=True)
     with Steps() as steps:
         if task.knob is not None and experiment.level is None and not path.exists():
+            experiment.check_places(path, checkpoint, output)
             with steps.step(f"calibrating {task.knob}"):
                 _ = experiment.calibration
         with steps.rounds(f"training {TITLES[method]}", task.rounds) as tick:
-            record = experiment.run(ledger_path=path, checkpoint=checkpoint, on_round=tick)
-    private = record.audit is not None
-    scores = {name: v if math.isfinite(v) else None for name, v in record.scores.items()}
-    notes = [*record.notes, *_cautions(task, experiment)]
-    result = {
+            record = experiment.run(
+                ledger_path=path, checkpoint=checkpoint, output=output, on_round=tick
+            )
+    files = {"ledger": path, "checkpoint": checkpoint}
+    result = _result(method, experiment, record, path)
+    show(result, as_json, lambda: _tell(result, experiment, record, files))
+
+
+def _result(
+    method: str, experiment: Experiment, record: TrainedRun, ledger: Path
+) -> dict[str, Any]:
+    """Return what came of a run as plain JSON values."""
+    task, private = experiment.job, record.audit is not None
+    budget = {name: getattr(experiment, name) for name in ("epsilon", "delta")}
+    budget |= {name: str(getattr(experiment, name)) for name in ("adjacency", "observer")}
+    return {
         "method": method,
-        "settings": task.settings,
-        "scores": scores,
+        "settings": experiment.settings,
+        "scores": {n: v if math.isfinite(v) else None for n, v in record.scores.items()},
         "upload_bytes": record.upload_bytes,
         "upload_mb_a_client": task.upload_per_client,
-        "ledger": str(path) if private else None,
+        "ledger": str(ledger) if private else None,
+        "output": None if record.output is None else str(record.output),
         "knob": task.knob,
-        "level": experiment.recorded_level(path) if private else None,
-        "notes": notes,
+        "level": experiment.recorded_level(ledger) if private else None,
+        "budget": budget if private else None,
+        "notes": [*record.notes, *_cautions(experiment)],
+        "public": dict(record.public),
+        "not_covered": dict(record.not_covered) if private else {},
         "audit": None if record.audit is None else audit_data(record.audit),
     }
 
-    def text() -> None:
-        told = ", ".join(f"{name} {value:.4g}" for name, value in record.scores.items())
-        sent = f"{(record.upload_bytes or 0) / 1e6:.2f} MB uploaded by all"
-        if task.upload_per_client is not None:
-            sent += f", {task.upload_per_client:.4g} MB a client by the count 32 k T r / n bits"
-        click.echo(f"{TITLES[method]}: {told}; {sent}")
-        click.echo("  " + ", ".join(f"{name} {value}" for name, value in task.settings.items()))
-        for note in notes:
+
+def _tell(
+    result: dict[str, Any],
+    experiment: Experiment,
+    record: TrainedRun,
+    files: dict[str, Path | None],
+) -> None:
+    """Print the same for a person."""
+    from ..runs.jobs import TITLES
+
+    task = experiment.job
+    told = ", ".join(f"{name} {value:.4g}" for name, value in record.scores.items())
+    sent = f"{(record.upload_bytes or 0) / 1e6:.2f} MB uploaded by all"
+    if task.upload_per_client is not None:
+        sent += f", {task.upload_per_client:.4g} MB a client by the count 32 k T r / n bits"
+    click.echo(f"{TITLES[result['method']]}: {told}; {sent}")
+    click.echo("  " + ", ".join(f"{name} {value}" for name, value in experiment.settings.items()))
+    for note in (*result["notes"], record.rests_on):
+        if note:
             click.echo(f"  {note}")
-        if record.audit is not None:
-            click.echo(f"{task.knob} = {result['level']:.6g}, recorded in {path}")
-            show_audit(record.audit)
+    if record.audit is not None:
+        click.echo(f"{task.knob} = {result['level']:.6g}, recorded in {files['ledger']}")
+        show_audit(record.audit)
+        for line in _private_lines(record, **files):
+            click.echo(line)
 
-    show(result, as_json, text)
+
+def _as_begun(budget: dict[str, Any], path: Path) -> list[str]:
+    """Take what is not said from a ledger that is there; return the names of what is chosen."""
+    left_out = [name for name in ("delta", "adjacency") if budget[name] is None]
+    if left_out and path.exists():
+        known = Ledger.open(path)
+        begun = {"delta": known.claim and known.claim[1], "adjacency": str(known.facts.adjacency)}
+        budget |= {name: begun[name] for name in left_out}
+        return []
+    return left_out
 
 
-def _cautions(task: Job, experiment: Experiment) -> list[str]:
+def begins(asked: Experiment | Sweep, chosen: list[str]) -> str:
+    """Return the first line that is printed: what is to be kept, and what nobody said."""
+    unit = str(asked.job.unit)
+    told = f"budget: epsilon = {asked.epsilon:g}, delta = {asked.delta:g}"
+    if "delta" in chosen:
+        told += f" (chosen: n^-1.1 for {asked.job.units} {unit}s)"
+    told += f", {unit} level, {asked.adjacency}"
+    if "adjacency" in chosen:
+        told += f" (chosen: what {unit}-level methods are accounted for)"
+    return f"{told}, observer {asked.observer}"
+
+
+def _private_lines(record: TrainedRun, ledger: Path | None, checkpoint: Path | None) -> list[str]:
+    """Return what is said of what no epsilon covers, and of the files."""
+    sent, refused = record.not_covered["upload_bytes"], record.not_covered["refused"]
+    uploaded = "bytes uploaded not known" if sent is None else f"{sent} bytes uploaded"
+    lines = [
+        f"not covered, for you alone: {uploaded}, {refused} updates refused, how long it took; the "
+        f"cohorts' sizes in {ledger} are for an auditor, not for the public"
+    ]
+    if checkpoint is not None:
+        kept = f"private, for you alone: {checkpoint} and {ledger}.private"
+        lines.append(f"{kept}; --output writes the model to hand over")
+    if record.output is not None:
+        lines.append(f"to hand over: {record.output}, which holds the model alone")
+    return lines
+
+
+def _cautions(experiment: Experiment) -> list[str]:
     """Return what a reader of the result must know of the budget."""
+    task = experiment.job
     if task.knob is None:
         return ["not private: no noise, no ledger, no epsilon"]
-    told = []
-    if experiment.delta * task.units >= 1.0:
-        told.append(
-            f"delta = {experiment.delta:g} is not below 1 / {task.units}, one over the number of "
-            f"{task.unit}s: it allows to show one of them whole"
-        )
-    if str(experiment.adjacency) == "add_remove":
-        told.append(
-            f"the number of {task.unit}s, from which sampling probability and denominator follow, "
-            "is taken to be public; add_remove neighbours differ in it, zero_out ones do not"
-        )
-    return told
+    if experiment.delta * experiment.units < 1.0:
+        return []
+    return [
+        f"delta = {experiment.delta:g} is not below 1 / {experiment.units:g}, one over the number "
+        f"of {task.unit}s: it allows to show one of them whole"
+    ]
 
 
 def _setting(text: str) -> tuple[str, Any]:
@@ -314,5 +393,8 @@ def demo(
         method: Experiment(job=AveragingJob(preset=preset, method=method), **budget)
         for method in COMPARED
     }
+    chosen = [name for name in ("delta", "adjacency") if budget[name] is None]
+    private = next(e for e in experiments.values() if e.job.knob is not None)
+    click.echo(begins(private, chosen), err=True)
     outcome = run_demo(experiments, output, ledgers)
     show(outcome.to_dict(), as_json, lambda: table(outcome))

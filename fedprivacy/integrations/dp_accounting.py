@@ -2,37 +2,39 @@
 
 A ``DpEvent`` says what a mechanism does; the neighbouring relation is the accountant's. So does a
 run here, and so the two are exchanged without numbers being touched. What only one of them can say
-raises ``ConversionError``. Nothing else in the package imports ``dp_accounting``.
+raises ``ConversionError``. Only the ``dp_`` modules of this folder import ``dp_accounting``.
 """
 
 from __future__ import annotations
 
 import math
-from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from typing import Any, NoReturn, Self
 
 import dp_accounting as dpa
+from dp_accounting import dp_event
 
 from ..bound import Bound
 from ..errors import (
     ConversionError,
-    FedPrivacyError,
     LedgerError,
-    integer,
+    ParameterError,
+    at_least_zero,
+    closed_unit,
     listed,
     member,
-    non_negative,
-    open_unit,
-    probability,
     refuse,
 )
 from ..mechanisms import (
+    ApproximateDp,
     CohortMechanism,
+    ConcentratedDp,
+    DiscreteLaplace,
     Gaussian,
     Laplace,
     Mechanism,
+    MixtureOfGaussians,
+    RandomizedResponse,
     Run,
     SampledMechanism,
     SparsifiedPerturbation,
@@ -48,11 +50,17 @@ from ..sampling import (
     TruncatedPoisson,
     WithReplacement,
 )
+from .dp_events import NOTHING, Asked, culprit, from_event, read
+from .dp_states import plain, rebuilt
 
-__all__ = ["CertifiedAccountant", "adjacency_of", "from_event", "relation_of", "to_event"]
-
-MAX_DEPTH = 32
-"""Deepest nesting of an event that is read."""
+__all__ = [
+    "CertifiedAccountant",
+    "InvalidEventError",
+    "adjacency_of",
+    "from_event",
+    "relation_of",
+    "to_event",
+]
 
 _RELATIONS = {
     Adjacency.ADD_REMOVE: dpa.NeighboringRelation.ADD_OR_REMOVE_ONE,
@@ -140,6 +148,32 @@ def _laplace_event(run: Laplace) -> dpa.DpEvent:
     return dpa.LaplaceDpEvent(run.noise_multiplier)
 
 
+def _response_event(run: RandomizedResponse) -> dpa.DpEvent:
+    return dpa.RandomizedResponseDpEvent(run.chance, run.answers)
+
+
+def _discrete_laplace_event(run: DiscreteLaplace) -> dpa.DpEvent:
+    return dp_event.DiscreteLaplaceDpEvent(run.noise_parameter, run.sensitivity)
+
+
+def _mixture_event(run: MixtureOfGaussians) -> dpa.DpEvent:
+    return dp_event.MixtureOfGaussiansDpEvent(
+        run.standard_deviation, run.sensitivities, run.probabilities
+    )
+
+
+def _zcdp_event(run: ConcentratedDp) -> dpa.DpEvent:
+    return dpa.ZCDpEvent(run.rho, run.xi)
+
+
+def _guarantee_event(run: ApproximateDp) -> dpa.DpEvent:
+    """One guarantee, where dp-accounting is new enough to have an event for it."""
+    kind = getattr(dp_event, "EpsilonDeltaDpEvent", None)
+    if kind is None or len(run.guarantees) > 1:
+        _lost("what ApproximateDp states", "it has an event for one guarantee, if any")
+    return kind(*run.guarantees[0])
+
+
 def _sparsified_event(run: SparsifiedPerturbation) -> dpa.DpEvent:
     """One Gaussian sum, if its noise is known rather than bounded from below."""
     if run.sum_multiplier != run.noise_multiplier:
@@ -204,6 +238,11 @@ def _cohort_event(run: CohortMechanism) -> dpa.DpEvent:
 _WRITERS: dict[type[Mechanism], Callable[[Any], dpa.DpEvent]] = {
     Gaussian: _gaussian_event,
     Laplace: _laplace_event,
+    RandomizedResponse: _response_event,
+    DiscreteLaplace: _discrete_laplace_event,
+    MixtureOfGaussians: _mixture_event,
+    ConcentratedDp: _zcdp_event,
+    ApproximateDp: _guarantee_event,
     SparsifiedPerturbation: _sparsified_event,
     Run: _run_event,
     SampledMechanism: _sampled_event,
@@ -211,147 +250,11 @@ _WRITERS: dict[type[Mechanism], Callable[[Any], dpa.DpEvent]] = {
 }
 
 
-# ---- an event as a run
-
-
-@dataclass(frozen=True)
-class _Reading:
-    """What an event does: mechanisms with their counts, or something without any privacy."""
-
-    parts: Counter[Mechanism] = field(default_factory=Counter)
-    private: bool = True
-
-    @property
-    def run(self) -> Mechanism:
-        """The parts as one mechanism; there must be some."""
-        ((first, count), *rest) = self.parts.items()
-        return first if count == 1 and not rest else Run(tuple(self.parts.items()))
-
-    def then(self, other: _Reading, times: int = 1) -> _Reading:
-        """Return this followed by ``times`` of the other."""
-        repeated = Counter({part: count * times for part, count in other.parts.items()})
-        return _Reading(self.parts + repeated, self.private and other.private)
-
-
-_NOTHING = _Reading()
-_EVERYTHING = _Reading(private=False)
-
-
-def from_event(event: dpa.DpEvent, *, unit: Unit | str | None = None) -> Mechanism:
-    """Return the run that an event describes.
-
-    Events of exactly these classes are read, nested as dp-accounting allows: ``GaussianDpEvent``,
-    ``LaplaceDpEvent``, ``SelfComposedDpEvent``, ``ComposedDpEvent``, ``PoissonSampledDpEvent``,
-    ``SampledWithoutReplacementDpEvent``, ``TruncatedSubsampledGaussianDpEvent`` (which is
-    ``TruncatedPoisson``: its ``dataset_size``, too, counts the record in question), and
-    ``NoOpDpEvent`` among others.
-
-    Args:
-        event: what was done.
-        unit: whose data one record of the event is; may be left out.
-
-    Raises:
-        ConversionError: another class (a subclass too), or an event that releases nothing or is
-            not private at all, for which there is no mechanism.
-        ParameterError: a field breaks its rule.
-        UnsupportedCombination: records are sampled twice.
-    """
-    reading = _read(event, unit)
-    if not reading.private:
-        raise ConversionError(
-            f"{event!r} is not private: no mechanism says so; use noise above 0, or ask "
-            "CertifiedAccountant, which answers infinity"
-        )
-    if not reading.parts:
-        raise ConversionError(f"{event!r} releases nothing: there is no mechanism to return")
-    return reading.run
-
-
-def _read(event: dpa.DpEvent, unit: Unit | str | None, depth: int = 0) -> _Reading:
-    reader = _READERS.get(type(event))
-    if reader is None:
-        works = listed(kind.__name__ for kind in _READERS)
-        raise ConversionError(
-            f"no loss is known here for a {type(event).__name__}; these are read: {works}"
-        )
-    if depth > MAX_DEPTH:
-        raise ConversionError(f"the event is nested deeper than {MAX_DEPTH} levels; flatten it")
-    return reader(event, unit, depth + 1)
-
-
-def _read_noise(kind: type[Gaussian | Laplace]) -> Callable[[Any, Any, int], _Reading]:
-    def read(event: Any, unit: Any, _depth: int) -> _Reading:
-        multiplier = non_negative(noise_multiplier=event.noise_multiplier)
-        if multiplier == 0.0:
-            return _EVERYTHING
-        return _Reading(Counter({kind(noise_multiplier=multiplier, unit=unit): 1}))
-
-    return read
-
-
-def _read_repeated(event: Any, unit: Any, depth: int) -> _Reading:
-    times = integer(1, count=event.count)
-    return _NOTHING.then(_read(event.event, unit, depth), times)
-
-
-def _read_sequence(event: Any, unit: Any, depth: int) -> _Reading:
-    if not isinstance(event.events, list | tuple):
-        refuse("events", event.events, "be a list of events")
-    readings = [_read(each, unit, depth) for each in event.events]
-    parts = Counter[Mechanism]()
-    for reading in readings:
-        parts.update(reading.parts)
-    return _Reading(parts, all(reading.private for reading in readings))
-
-
-def _read_poisson(event: Any, unit: Any, depth: int) -> _Reading:
-    inner = _read(event.event, unit, depth)
-    if non_negative(sampling_probability=event.sampling_probability) == 0.0:
-        return _NOTHING
-    return _sampled(inner, Poisson(probability(sampling_probability=event.sampling_probability)))
-
-
-def _read_fixed_size(event: Any, unit: Any, depth: int) -> _Reading:
-    inner = _read(event.event, unit, depth)
-    population = integer(1, source_dataset_size=event.source_dataset_size)
-    if integer(0, sample_size=event.sample_size) == 0:
-        return _NOTHING
-    return _sampled(inner, FixedSize(event.sample_size, population=population))
-
-
-def _read_truncated(event: Any, unit: Any, depth: int) -> _Reading:
-    """Read Poisson sampling of which at most so many take part, uniformly chosen."""
-    inner = _read_noise(Gaussian)(event, unit, depth)
-    chance = non_negative(sampling_probability=event.sampling_probability)
-    population = integer(0, dataset_size=event.dataset_size)
-    largest = integer(0, truncated_batch_size=event.truncated_batch_size)
-    if chance == 0.0 or population == 0 or largest == 0:
-        return _NOTHING
-    chance = probability(sampling_probability=chance)
-    return _sampled(inner, TruncatedPoisson(chance, population=population, largest=largest))
-
-
-def _sampled(inner: _Reading, scheme: Scheme) -> _Reading:
-    if not inner.private:
-        return _EVERYTHING
-    return _Reading(Counter({inner.run.sampled(scheme): 1})) if inner.parts else _NOTHING
-
-
-_READERS: dict[type, Callable[[Any, Any, int], _Reading]] = {
-    dpa.GaussianDpEvent: _read_noise(Gaussian),
-    dpa.LaplaceDpEvent: _read_noise(Laplace),
-    dpa.SelfComposedDpEvent: _read_repeated,
-    dpa.ComposedDpEvent: _read_sequence,
-    dpa.PoissonSampledDpEvent: _read_poisson,
-    dpa.SampledWithoutReplacementDpEvent: _read_fixed_size,
-    dpa.TruncatedSubsampledGaussianDpEvent: _read_truncated,
-    dpa.NoOpDpEvent: lambda event, unit, depth: _NOTHING,
-    dpa.NonPrivateDpEvent: lambda event, unit, depth: _EVERYTHING,
-}
-"""The classes that are read, and how."""
-
-
 # ---- an accountant
+
+
+class InvalidEventError(ParameterError, dpa.UnsupportedEventError):  # type: ignore[misc]
+    """A field of an event breaks its rule: an unsupported event, and a ``ValueError``."""
 
 
 class CertifiedAccountant(dpa.PrivacyAccountant):  # type: ignore[misc]
@@ -383,32 +286,48 @@ class CertifiedAccountant(dpa.PrivacyAccountant):  # type: ignore[misc]
         self._facts = Facts(unit, adjacency, member(Observer, observer=observer))
         answers.accountant_named(accountant, tolerance)
         self._settings: dict[str, Any] = {"accountant": accountant, "tolerance": tolerance}
-        self._composed = _NOTHING
+        self._composed = NOTHING
 
     def _maybe_compose(
         self, event: dpa.DpEvent, count: int, do_compose: bool
     ) -> dpa.PrivacyAccountant.CompositionErrorDetails | None:
         """Compose an event, or only say why it cannot be composed."""
-        try:
-            reading = _read(event, self._facts.unit)
-            if reading.parts:
-                reading.run.privacy_loss(*self._facts[1:])
-        except FedPrivacyError as problem:
-            return self.CompositionErrorDetails(invalid_event=event, error_message=str(problem))
+        wrong = culprit(event, self._events)
+        if wrong is not None:
+            return self.CompositionErrorDetails(invalid_event=wrong[0], error_message=str(wrong[1]))
         if do_compose:
-            self._composed = self._composed.then(reading, count)
+            self._composed = self._composed.then(read(event, self._events), count)
         return None
 
+    @property
+    def _events(self) -> Asked:
+        return Asked(*self._facts)
+
+    def compose(self, event: dpa.DpEvent, count: int = 1) -> Self:
+        """Compose an event ``count`` times, and return self.
+
+        Raises:
+            InvalidEventError: a field of it, or of an event inside, breaks its rule.
+            UnsupportedEventError: it is not read, or has no loss under this relation.
+            TypeError: not an event.
+            ValueError: a count below 1.
+        """
+        wrong = culprit(event, self._events) if isinstance(event, dpa.DpEvent) else None
+        if wrong is not None and isinstance(wrong[1], ParameterError):
+            raise InvalidEventError(f"{event}: [{wrong[1]}] caused by subevent {wrong[0]}")
+        super().compose(event, count)
+        return self
+
     def bound(self, target_delta: float) -> Bound:
-        """Return the certified epsilon of everything composed, at a delta in (0, 1)."""
-        delta = open_unit(target_delta=target_delta)
+        """Return the certified epsilon of everything composed, at a delta in [0, 1]."""
+        delta = closed_unit(target_delta=target_delta)
         if not (self._composed.parts and self._composed.private):
             return self._plain_bound("epsilon", delta, math.inf)
         return answers.epsilon(self._composed.run, delta=delta, **self._asked)
 
     def delta_bound(self, target_epsilon: float) -> Bound:
-        """Return the certified delta of everything composed, at an epsilon of at least 0."""
-        epsilon = non_negative(target_epsilon=target_epsilon)
+        """Return the certified delta of everything composed, at an epsilon from 0 to infinity."""
+        epsilon = at_least_zero(target_epsilon=target_epsilon)
         if not (self._composed.parts and self._composed.private):
             return self._plain_bound("delta", epsilon, 1.0)
         return answers.delta(self._composed.run, epsilon=epsilon, **self._asked)
@@ -453,7 +372,7 @@ class CertifiedAccountant(dpa.PrivacyAccountant):  # type: ignore[misc]
             "observer": str(observer),
             "unit": None if unit is None else str(unit),
             **self._settings,
-            "ledger": _plain(self.ledger),
+            "ledger": plain(self.ledger),
         }
 
     def restore(self, state: dict[str, Any]) -> Self:
@@ -473,7 +392,7 @@ class CertifiedAccountant(dpa.PrivacyAccountant):  # type: ignore[misc]
         settings: dict[str, Any] = {name: state.get(name) for name in _SETTINGS}
         twin = type(self)(relation, **settings)
         try:
-            twin.compose(_rebuilt(state.get("ledger")))
+            twin.compose(rebuilt(state.get("ledger")))
         except (dpa.UnsupportedEventError, TypeError, ValueError) as problem:
             raise LedgerError(f"accountant state is not readable: {problem}") from problem
         self.__dict__.update(twin.__dict__)
@@ -481,69 +400,3 @@ class CertifiedAccountant(dpa.PrivacyAccountant):  # type: ignore[misc]
 
 
 _SETTINGS = ("observer", "unit", "accountant", "tolerance")
-
-
-# ---- events as JSON
-
-
-def _plain_list(events: list[dpa.DpEvent]) -> list[Any]:
-    return [_plain(event) for event in events]
-
-
-def _plain(event: dpa.DpEvent) -> dict[str, Any]:
-    """Return an event that was read as plain JSON values."""
-    content = {name: to(getattr(event, name)) for name, (to, _) in _FIELDS[type(event)].items()}
-    return {"type": type(event).__name__, **content}
-
-
-def _rebuilt(data: Any, depth: int = 0) -> dpa.DpEvent:
-    """Return the event of plain JSON values from an untrusted source.
-
-    Raises:
-        LedgerError: anything but the names and fields of the classes that are read.
-    """
-    if depth > MAX_DEPTH:
-        raise LedgerError(f"an event is nested deeper than {MAX_DEPTH} levels")
-    name = data.get("type") if isinstance(data, dict) else None
-    kind = next((kind for kind in _FIELDS if kind.__name__ == name), None)
-    if kind is None or set(data) != {"type", *_FIELDS[kind]}:
-        raise LedgerError(f"accountant state is not readable: not an event: {data!r:.80}")
-    rebuild = {field: back for field, (_, back) in _FIELDS[kind].items()}
-    return kind(**{name: back(data[name], depth + 1) for name, back in rebuild.items()})
-
-
-def _rebuilt_list(data: Any, depth: int) -> list[dpa.DpEvent]:
-    if not isinstance(data, list):
-        raise LedgerError(f"accountant state is not readable: not a list: {data!r:.80}")
-    return [_rebuilt(item, depth) for item in data]
-
-
-def _as_it_is(data: Any, _depth: int) -> Any:
-    return data
-
-
-_Field = tuple[Callable[[Any], Any], Callable[[Any, int], Any]]
-_FLOAT: _Field = (float, _as_it_is)
-_INT: _Field = (int, _as_it_is)
-_EVENT: _Field = (_plain, _rebuilt)
-_FIELDS: dict[type, dict[str, _Field]] = {
-    dpa.NoOpDpEvent: {},
-    dpa.NonPrivateDpEvent: {},
-    dpa.GaussianDpEvent: {"noise_multiplier": _FLOAT},
-    dpa.LaplaceDpEvent: {"noise_multiplier": _FLOAT},
-    dpa.SelfComposedDpEvent: {"event": _EVENT, "count": _INT},
-    dpa.ComposedDpEvent: {"events": (_plain_list, _rebuilt_list)},
-    dpa.PoissonSampledDpEvent: {"sampling_probability": _FLOAT, "event": _EVENT},
-    dpa.SampledWithoutReplacementDpEvent: {
-        "source_dataset_size": _INT,
-        "sample_size": _INT,
-        "event": _EVENT,
-    },
-    dpa.TruncatedSubsampledGaussianDpEvent: {
-        "dataset_size": _INT,
-        "sampling_probability": _FLOAT,
-        "truncated_batch_size": _INT,
-        "noise_multiplier": _FLOAT,
-    },
-}
-"""Event class -> field -> (to JSON, back). Numbers are checked when the event is read."""

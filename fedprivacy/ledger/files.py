@@ -5,11 +5,13 @@ from __future__ import annotations
 import errno
 import fcntl
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from os import PathLike
 from pathlib import Path
 
-from ..errors import LedgerError
+from ..errors import LedgerError, refuse
+from .lines import BEGINNING
 
 
 @contextmanager
@@ -63,3 +65,48 @@ def sync_folder(folder: Path) -> None:
         os.fsync(fd)
     finally:
         os.close(fd)
+
+
+def estranged(fd: int, path: Path) -> str:
+    """Return why an open file is no longer the one that its name leads to; empty if it is.
+
+    A reader finds a ledger by its name: what is written to a file that was removed, or that gave
+    its name to a copy, nobody reads.
+    """
+    mine = os.fstat(fd)
+    try:
+        named = os.stat(path)
+    except OSError:
+        return "the file was removed or given another name"
+    same = (named.st_dev, named.st_ino) == (mine.st_dev, mine.st_ino)
+    return "" if same else "another file was put in its place"
+
+
+def free(*targets: str | PathLike[str], besides: Iterable[str | PathLike[str]] = ()) -> None:
+    """Refuse to write over a ledger, or over a file that was read; every writer of files asks.
+
+    Args:
+        targets: what is about to be written, temporary names included.
+        besides: other files that are not to be overwritten.
+
+    Raises:
+        ParameterError: a target begins like a ledger, or is one of ``besides``.
+    """
+    for target in map(Path, targets):
+        for other in map(Path, besides):
+            if target.exists() and other.exists() and target.samefile(other):
+                refuse("output", str(target), "be another file than what is read", _ELSEWHERE)
+        if target.is_file() and _begins_like_a_ledger(target):
+            rule = "be no ledger: the record of what was spent is never overwritten"
+            refuse("output", str(target), rule, _ELSEWHERE)
+
+
+_ELSEWHERE = "name another file"
+
+
+def _begins_like_a_ledger(path: Path) -> bool:
+    try:
+        with open(path, "rb") as file:
+            return file.read(len(BEGINNING)) == BEGINNING
+    except OSError:
+        return False

@@ -39,12 +39,16 @@ class Done:
         arrived: number of contributions in the sum.
         refused: number of contributions left out, such as non-finite ones.
         noise_std: std of the noise in the sum, colluders' shares included.
+        denominator: what the noisy sum was divided by; None where that was not recorded.
+        mask: fingerprint of the coordinates that travelled; None where all did, or not recorded.
     """
 
     cohort: int
     arrived: int
     refused: int
     noise_std: float
+    denominator: float | None = None
+    mask: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,7 +145,14 @@ class History:
                 priced = self._priced(event.mechanism)
                 self.rounds.append(Round(event.round, priced, event.clip_norm, event.noise_std))
             case DoneLine():
-                done = Done(event.cohort, event.arrived, event.refused, event.noise_std)
+                done = Done(
+                    event.cohort,
+                    event.arrived,
+                    event.refused,
+                    event.noise_std,
+                    event.denominator,
+                    event.mask,
+                )
                 self.rounds[-1] = replace(self.rounds[-1], done=done)
             case AbortLine():
                 self.rounds[-1] = replace(self.rounds[-1], aborted=event.reason)

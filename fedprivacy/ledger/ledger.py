@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import sys
 import weakref
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from os import PathLike
 from pathlib import Path
@@ -14,14 +13,11 @@ from typing import Self
 import msgspec
 import numpy as np
 
-import fedprivacy
-
-from ..errors import LedgerError, integer, member, non_negative, open_unit, positive, refuse
-from ..mechanisms import Mechanism, Run, SampledMechanism
-from ..mechanisms.actual import as_observed, as_released
+from ..errors import LedgerError, closed_unit, integer, member, non_negative, positive, refuse
+from ..mechanisms import Mechanism
 from ..relations import Adjacency, Facts, Observer, Unit
-from ..sampling import FixedSize, TruncatedPoisson, WithReplacement
-from .files import born, explained, lock, sync_folder, write_all
+from ..version import VERSION
+from .files import born, estranged, explained, lock, sync_folder, write_all
 from .history import History, Round, read
 from .lines import (
     FORMAT,
@@ -52,6 +48,7 @@ class Ledger:
     def __init__(self, path: Path, history: History, fd: int | None) -> None:
         """Use ``create`` or ``open``."""
         self.path = path
+        self._place = path.absolute()
         self._history = history
         self._fd = fd
         self._finalizer = weakref.finalize(self, os.close, fd) if fd is not None else None
@@ -119,6 +116,7 @@ class Ledger:
                 raise FileExistsError(target)
             fd = os.open(unborn, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_APPEND, 0o644)
         ledger = cls(target, History(), fd)
+        ledger._place = unborn.absolute()
         with explained(target, "create it"):
             try:
                 lock(fd, target)
@@ -126,6 +124,7 @@ class Ledger:
                 born(unborn, target)
             finally:
                 unborn.unlink(missing_ok=True)
+            ledger._place = target.absolute()
             sync_folder(target.parent)
         return ledger
 
@@ -210,7 +209,15 @@ class Ledger:
         return number
 
     def done(
-        self, round: int, *, cohort: int, arrived: int, refused: int, noise_std: float
+        self,
+        round: int,
+        *,
+        cohort: int,
+        arrived: int,
+        refused: int,
+        noise_std: float,
+        denominator: float | None = None,
+        mask: str | None = None,
     ) -> None:
         """Confirm a round and record what happened. No identities are recorded.
 
@@ -220,6 +227,9 @@ class Ledger:
             arrived: number of contributions in the sum.
             refused: number of contributions left out, such as non-finite ones.
             noise_std: std of the noise really in the sum; colluders' shares count too.
+            denominator: what the noisy sum was divided by: a public number. Under add_remove one
+                that follows the number of units tells it, so an audit asks for this line.
+            mask: fingerprint of the coordinates that travelled, where not all did.
 
         Raises:
             ParameterError: a value out of its range.
@@ -232,6 +242,8 @@ class Ledger:
             arrived=integer(0, arrived=arrived),
             refused=integer(0, refused=refused),
             noise_std=non_negative(noise_std=noise_std),
+            denominator=None if denominator is None else positive(denominator=denominator),
+            mask=None if mask is None else _text(mask=mask),
         )
         for name in ("arrived", "refused"):
             if getattr(event, name) > event.cohort:
@@ -296,8 +308,10 @@ class Ledger:
         if problem:
             raise LedgerError(f"{self.path}: {problem}")
         line, check = line_of(event, self._history.check)
-        if os.fstat(fd).st_size != self._history.size:
-            self._why_not = "something else changed the file"
+        changed = os.fstat(fd).st_size != self._history.size
+        why_not = "something else changed the file" if changed else estranged(fd, self._place)
+        if why_not:
+            self._why_not = why_not
             self._writable()
         try:
             write_all(fd, line)
@@ -411,112 +425,8 @@ class Ledger:
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """What a reader must know: repairs, and rounds whose noise was less than priced."""
-        return (*self._history.notes, *(group.note for group in self._groups() if group.note))
-
-    def run(self) -> Mechanism | None:
-        """Return the mechanism that was spent, equal rounds together; None if nothing was.
-
-        The noise that was used counts: a round with less than its mechanism says is priced by what
-        it had (and named in ``notes``), one with more as its mechanism says.
-
-        Raises:
-            LedgerError: a round was released with so little noise that no epsilon holds.
-        """
-        counted: list[tuple[Mechanism, int]] = []
-        for group in self._groups():
-            if group.actual is None:
-                raise LedgerError(f"{self.path} has no epsilon: {group.note}")
-            counted.append((group.actual, group.count))
-        return _in_sequence(counted)
-
-    def certain(self) -> Mechanism | None:
-        """Return what was surely released, for lower ends; None if nothing was.
-
-        Rounds that were confirmed, with the noise that they really had, more of it too.
-        """
-        known = [(group.certain, group.count) for group in self._groups()]
-        return _in_sequence([(step, count) for step, count in known if step is not None])
-
-    @property
-    def doubts(self) -> tuple[str, ...]:
-        """What speaks against the record: cohorts that their scheme does not draw."""
-        found: dict[str, list[int]] = {}
-        for r in self._history.rounds:
-            if r.done is not None and (doubt := _unlike(r.mechanism, r.done.cohort)):
-                found.setdefault(doubt, []).append(r.index)
-        return tuple(
-            f"{len(rounds)} round(s), the first of them {rounds[0]}, had {doubt}"
-            for doubt, rounds in found.items()
-        )
-
-    def _groups(self) -> list[_Group]:
-        """Return the spent rounds, those with the same mechanism and noise together."""
-        first: dict[tuple[object, ...], Round] = {}
-        counts: dict[tuple[object, ...], int] = {}
-        for r in self._history.rounds:
-            if r.aborted is None:
-                noise = (r.clip_norm, r.noise_std, r.noise_used)
-                key = (id(r.mechanism), *noise, _released(r))
-                first.setdefault(key, r)
-                counts[key] = counts.get(key, 0) + 1
-        return [_group(r, counts[key]) for key, r in first.items()]
-
-
-@dataclass(frozen=True)
-class _Group:
-    """Spent rounds that are priced alike.
-
-    ``actual`` is None where no noise counts, ``certain`` where nothing was surely released.
-    """
-
-    actual: Mechanism | None
-    certain: Mechanism | None
-    count: int
-    note: str = ""
-
-
-def _in_sequence(counted: list[tuple[Mechanism, int]]) -> Mechanism | None:
-    """Return mechanisms in sequence, equal ones together; None if there are none."""
-    counts: dict[Mechanism, int] = {}
-    for mechanism, count in counted:
-        counts[mechanism] = counts.get(mechanism, 0) + count
-    steps = [
-        (step, times * count)
-        for mechanism, count in counts.items()
-        for step, times in mechanism.sequence()
-    ]
-    return Run(tuple(steps)) if steps else None
-
-
-def _released(r: Round) -> bool:
-    """Return whether a round surely released something: confirmed, and somebody of it arrived."""
-    return r.done is not None and (r.done.arrived > 0 or r.done.cohort == 0)
-
-
-def _group(r: Round, count: int) -> _Group:
-    noise = {"clip_norm": r.clip_norm, "planned_std": r.noise_std, "used_std": r.noise_used}
-    actual = as_released(r.mechanism, **noise)
-    certain = as_observed(r.mechanism, **noise) if _released(r) else None
-    if actual == r.mechanism:
-        return _Group(actual, certain, count)
-    which = f"round {r.index}" if count == 1 else f"{count} rounds, the first of them {r.index},"
-    priced = "it is priced by what it had" if actual else "no noise counts in it"
-    note = (
-        f"{which} had noise of std {r.noise_used:.6g} at clip norm {r.clip_norm:.6g}, less than "
-        f"its mechanism says; {priced}"
-    )
-    return _Group(actual, certain, count, note)
-
-
-def _unlike(mechanism: Mechanism, cohort: int) -> str:
-    """Return what is wrong with a cohort's size under a mechanism's scheme; empty if nothing is."""
-    match getattr(mechanism, "scheme", None) if isinstance(mechanism, SampledMechanism) else None:
-        case FixedSize(size=size) if cohort != size:
-            return f"{cohort} participants where the scheme draws {size}"
-        case WithReplacement(draws=most) | TruncatedPoisson(largest=most) if cohort > most:
-            return f"{cohort} participants where the scheme draws at most {most}"
-    return ""
+        """What a reader must know of the file: repairs, and what was left out."""
+        return tuple(self._history.notes)
 
 
 def _claim(claim: tuple[float, float] | None) -> tuple[float, float] | None:
@@ -526,7 +436,7 @@ def _claim(claim: tuple[float, float] | None) -> tuple[float, float] | None:
         epsilon, delta = claim
     except (TypeError, ValueError):
         refuse("claim", claim, "be a pair (epsilon, delta) or None")
-    return non_negative(epsilon=epsilon), open_unit(delta=delta)
+    return non_negative(epsilon=epsilon), closed_unit(delta=delta)
 
 
 def _text(**named: object) -> str:
@@ -543,7 +453,7 @@ def _text(**named: object) -> str:
 
 def _versions() -> dict[str, str]:
     return {
-        "fedprivacy": fedprivacy.__version__,
+        "fedprivacy": VERSION,
         "numpy": np.__version__,
         "python": ".".join(map(str, sys.version_info[:3])),
     }

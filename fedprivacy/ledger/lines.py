@@ -9,67 +9,21 @@ from typing import Annotated
 import msgspec
 
 from ..errors import LedgerError, refuse
-from ..mechanisms import (
-    ApproximateDp,
-    CohortMechanism,
-    FederatedHamiltonian,
-    FederatedLangevin,
-    Gaussian,
-    Laplace,
-    Mechanism,
-    NoisyGradientDescent,
-    Parallel,
-    RenyiDp,
-    Run,
-    SampledMechanism,
-    SparsifiedPerturbation,
-    SplittingRun,
-)
-from ..records import decode, encode
+from ..mechanisms import Mechanism
+from ..records import Registry, decode, encode
 from ..relations import Adjacency, Observer, Unit
-from ..sampling import (
-    Everyone,
-    FixedSize,
-    Poisson,
-    RandomAllocation,
-    Shuffled,
-    TruncatedPoisson,
-    WithReplacement,
-)
 
 FORMAT = "fedprivacy ledger"
 SCHEMA = 1
 MAX_LINE = 16 * 2**20
 """Longest line in bytes."""
 
-REGISTRY: dict[str, type] = {
-    kind.__name__: kind
-    for kind in (
-        ApproximateDp,
-        CohortMechanism,
-        Everyone,
-        Shuffled,
-        WithReplacement,
-        FederatedHamiltonian,
-        FederatedLangevin,
-        FixedSize,
-        Gaussian,
-        Laplace,
-        NoisyGradientDescent,
-        Parallel,
-        Poisson,
-        RandomAllocation,
-        RenyiDp,
-        Run,
-        SampledMechanism,
-        SparsifiedPerturbation,
-        SplittingRun,
-        TruncatedPoisson,
-    )
-}
+REGISTRY = Registry(lambda kind: issubclass(kind, Mechanism) or hasattr(kind, "amplify"))
 """Every record type that a ledger may hold."""
 
-MAGIC = f'{{"kind":"header","format":"{FORMAT}","schema":{SCHEMA},'.encode()
+BEGINNING = f'{{"kind":"header","format":"{FORMAT}",'.encode()
+"""How a ledger of any schema begins."""
+MAGIC = BEGINNING + f'"schema":{SCHEMA},'.encode()
 CHECK = b',"check":"'
 TAIL = len(CHECK) + 64 + len(b'"}')
 
@@ -130,7 +84,7 @@ class IntentLine(Line, frozen=True, tag="intent"):
     mechanism: msgspec.Raw
 
 
-class DoneLine(Line, frozen=True, tag="done"):
+class DoneLine(Line, frozen=True, omit_defaults=True, tag="done"):
     """What the round did."""
 
     round: _Count
@@ -138,6 +92,8 @@ class DoneLine(Line, frozen=True, tag="done"):
     arrived: _Count
     refused: _Count
     noise_std: _NonNegative
+    denominator: _Positive | None = None
+    mask: str | None = None
 
 
 class AbortLine(Line, frozen=True, tag="abort"):

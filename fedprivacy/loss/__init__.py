@@ -1,5 +1,6 @@
 """The mathematics of privacy losses: curves, lattices, moments, composition."""
 
+from .largest import Largest, largest
 from .pairs.allocation import Allocated
 from .pairs.any_of import AnyOf, compose, kinds
 from .pairs.combined import Composed, Fold, Mix, Sampled
@@ -7,7 +8,7 @@ from .pairs.curve import Curve, Swapped
 from .pairs.discrete import Atoms
 from .pairs.gaussian import IDENTITY, GaussianMix, Gdp, LaplacePair
 from .pairs.lattice import Side, Tails
-from .pairs.stated import RenyiPoints, stated_pair
+from .pairs.stated import RenyiLine, RenyiPoints, stated_pair
 
 __all__ = [
     "IDENTITY",
@@ -20,7 +21,9 @@ __all__ = [
     "GaussianMix",
     "Gdp",
     "LaplacePair",
+    "Largest",
     "Mix",
+    "RenyiLine",
     "RenyiPoints",
     "Sampled",
     "Side",
@@ -28,5 +31,6 @@ __all__ = [
     "Tails",
     "compose",
     "kinds",
+    "largest",
     "stated_pair",
 ]

@@ -1,26 +1,35 @@
 """Mechanisms: frozen values whose privacy loss is known."""
 
 from .base import CohortMechanism, Mechanism, Run, SampledMechanism
+from .discrete import DiscreteLaplace, RandomizedResponse
 from .gaussian import Gaussian
 from .gradient_descent import NoisyGradientDescent
 from .hamiltonian import FederatedHamiltonian
 from .langevin import FederatedLangevin
 from .laplace import Laplace
+from .mixture import MixtureOfGaussians
 from .parallel import Parallel
+from .perturbation import Perturbation
 from .sparsified import Sparsification, SparsifiedPerturbation, Sparsifier
 from .splitting_run import SplittingRun
-from .stated import ApproximateDp, RenyiDp
+from .stated import ApproximateDp, ConcentratedDp, GaussianDp, RenyiDp
 
 __all__ = [
     "ApproximateDp",
     "CohortMechanism",
+    "ConcentratedDp",
+    "DiscreteLaplace",
     "FederatedHamiltonian",
     "FederatedLangevin",
     "Gaussian",
+    "GaussianDp",
     "Laplace",
     "Mechanism",
+    "MixtureOfGaussians",
     "NoisyGradientDescent",
     "Parallel",
+    "Perturbation",
+    "RandomizedResponse",
     "RenyiDp",
     "Run",
     "SampledMechanism",

@@ -8,12 +8,19 @@ the clients that hold them; ``m * count`` repeats and ``a + b`` runs both.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 from ..errors import UnsupportedCombination, integer, member, refuse
-from ..privacy_loss import PrivacyLoss, compose_losses, merge_units
+from ..privacy_loss import PrivacyLoss, check_listed, compose_losses, merge_units
+from ..records import recorded
 from ..relations import Adjacency, Facts, Observer, Unit
 from ..sampling import Scheme
+
+ROUNDING = 1e-9
+"""Relative shortfall of a noise std that counts as rounding."""
+
+_UNLISTED = "the unit is a record (a client's membership would show in the list of participants)"
 
 
 class Mechanism(ABC):
@@ -33,6 +40,20 @@ class Mechanism(ABC):
         return None
 
     @property
+    def zeroed_is_absent(self) -> bool:
+        """Whether a unit that is zeroed out releases just what its absence would (T2, T10, T11).
+
+        So it is of a sum whose noise does not depend on how many contribute. A mechanism that does
+        not say so is not amplified under ``zero_out`` (T4): it may show who takes part.
+        """
+        return self.sum_multiplier is not None
+
+    @property
+    def zeroing_replaces(self) -> bool:
+        """Whether to zero a unit out is one of the ways to replace its data (T1)."""
+        return self.sum_multiplier is not None
+
+    @property
     def samples_its_unit(self) -> bool:
         """Whether the mechanism's own units are sampled somewhere inside."""
         return False
@@ -47,6 +68,51 @@ class Mechanism(ABC):
     def worst_scheme(self, scheme: Scheme) -> Scheme:
         """Return the scheme by which units look drawn to whoever knows who cannot take part."""
         return scheme
+
+    def noise_ratios(self, clip_norm: float) -> frozenset[float]:
+        """Return std of private noise over clip norm of every kind of noise inside.
+
+        Args:
+            clip_norm: as a ledger states it for a round of this mechanism.
+
+        Returns:
+            Ratios above 0, as ledgers write them: of a sum its whole noise, colluders' shares
+            included; of an upload the smallest of a step. Empty where they are not known.
+        """
+        del clip_norm
+        return frozenset()
+
+    def rescaled(self, fraction: float) -> Mechanism | None:
+        """Return the mechanism with a fraction of all its noise; None where no noise then counts.
+
+        Args:
+            fraction: at least 0; above 1 for more noise.
+
+        Raises:
+            UnsupportedCombination: it cannot be said what the mechanism then is.
+        """
+        raise UnsupportedCombination(
+            f"{type(self).__name__} cannot be repriced with {fraction:g} of its noise; account the "
+            "round by hand"
+        )
+
+    def single_uploads(self) -> Mechanism | None:
+        """Return what one upload shows where no secure sum hides it; None where nothing is summed.
+
+        Raises:
+            UnsupportedCombination: it depends on what is not known.
+        """
+        return None
+
+    def unlike(self, *, shares: int, noise_ratio: float) -> str:
+        """Return what is wrong with a round's noise; empty where nothing is.
+
+        Args:
+            shares: how many clients sent a share of the noise.
+            noise_ratio: std of the noise in their sum over the clip norm, as recorded.
+        """
+        del shares, noise_ratio
+        return ""
 
     def privacy_loss(
         self,
@@ -68,16 +134,23 @@ class Mechanism(ABC):
             member(Adjacency, adjacency=adjacency),
             member(Observer, observer=observer),
         )
-        if facts.observer is not Observer.FINAL:
-            return self._loss(facts)
-        return self._loss(facts._replace(observer=Observer.AGGREGATE)).seen_at_the_end()
+        if facts.observer is Observer.FINAL:
+            return self._loss(facts._replace(observer=Observer.AGGREGATE)).seen_at_the_end()
+        loss = self._loss(facts)
+        check_listed(facts)
+        if facts[1:] != (Adjacency.ADD_REMOVE, Observer.SERVER) or facts.unit is not None:
+            return loss
+        return replace(loss, assumptions=(*loss.assumptions, _UNLISTED))
 
     def sampled(self, scheme: Scheme) -> SampledMechanism:
         """Return the mechanism run on the units that ``scheme`` draws."""
         return SampledMechanism(self, scheme)
 
     def in_cohort(self, scheme: Scheme) -> CohortMechanism:
-        """Return the mechanism run inside one client of a cohort that ``scheme`` draws."""
+        """Return the mechanism run inside one client of a cohort that ``scheme`` draws.
+
+        The unit is a record that the client holds; a mechanism whose unit is the client raises.
+        """
         return CohortMechanism(self, scheme)
 
     def __mul__(self, count: int) -> Run:
@@ -101,6 +174,7 @@ class Mechanism(ABC):
         return ((self, 1),)
 
 
+@recorded
 @dataclass(frozen=True)
 class Run(Mechanism):
     """Mechanisms in sequence, each ``count`` times; made by ``*`` and ``+``."""
@@ -123,6 +197,16 @@ class Run(Mechanism):
         return unit
 
     @property
+    def zeroed_is_absent(self) -> bool:
+        """Whether it is in every part."""
+        return all(part.zeroed_is_absent for part, _ in self.parts)
+
+    @property
+    def zeroing_replaces(self) -> bool:
+        """Whether it does in every part."""
+        return all(part.zeroing_replaces for part, _ in self.parts)
+
+    @property
     def samples_its_unit(self) -> bool:
         """Whether any part samples its units."""
         return any(part.samples_its_unit for part, _ in self.parts)
@@ -137,6 +221,24 @@ class Run(Mechanism):
         schemes = [part.worst_scheme(scheme) for part, _ in self.parts]
         return max(schemes, key=lambda each: each.rate)
 
+    def noise_ratios(self, clip_norm: float) -> frozenset[float]:
+        """Return every part's."""
+        return frozenset().union(*(part.noise_ratios(clip_norm) for part, _ in self.parts))
+
+    def rescaled(self, fraction: float) -> Run | None:
+        """Return the run with the fraction of every part's noise."""
+        return _rebuilt((part.rescaled(fraction), count) for part, count in self.parts)
+
+    def single_uploads(self) -> Run | None:
+        """Return every part's; None where one has none."""
+        return _rebuilt((part.single_uploads(), count) for part, count in self.parts)
+
+    def unlike(self, *, shares: int, noise_ratio: float) -> str:
+        """Return what a part that is alone says: of several, one number says nothing."""
+        if len(self.parts) > 1:
+            return ""
+        return self.parts[0][0].unlike(shares=shares, noise_ratio=noise_ratio)
+
     def _loss(self, facts: Facts) -> PrivacyLoss:
         losses = [(part.privacy_loss(facts.adjacency, facts.observer), k) for part, k in self.parts]
         return compose_losses(losses)
@@ -146,11 +248,22 @@ class Run(Mechanism):
         return self.parts
 
 
+def _rebuilt(parts: Iterable[tuple[Mechanism | None, int]]) -> Run | None:
+    """Return a run of parts, None where one of them is."""
+    made = []
+    for part, count in parts:
+        if part is None:
+            return None
+        made.append((part, count))
+    return Run(tuple(made))
+
+
 def _check_kind(scheme: object) -> None:
     if not (hasattr(scheme, "amplify") and hasattr(scheme, "group")):
         refuse("scheme", scheme, "be a sampling scheme", "pass Poisson(0.01), for instance")
 
 
+@recorded
 @dataclass(frozen=True)
 class SampledMechanism(Mechanism):
     """A mechanism run on sampled units; made by ``sampled``."""
@@ -177,6 +290,26 @@ class SampledMechanism(Mechanism):
         """True: this is where they are sampled."""
         return True
 
+    def noise_ratios(self, clip_norm: float) -> frozenset[float]:
+        """Return the inner mechanism's."""
+        return self.inner.noise_ratios(clip_norm)
+
+    def rescaled(self, fraction: float) -> SampledMechanism | None:
+        """Return it with the fraction of the inner mechanism's noise."""
+        inner = self.inner.rescaled(fraction)
+        return None if inner is None else replace(self, inner=inner)
+
+    def single_uploads(self) -> SampledMechanism | None:
+        """Return the inner mechanism's, drawn alike."""
+        inner = self.inner.single_uploads()
+        return None if inner is None else replace(self, inner=inner)
+
+    def unlike(self, *, shares: int, noise_ratio: float) -> str:
+        """Return what the inner mechanism says, unless a client may send several shares."""
+        if getattr(self.scheme, "repeats", False):
+            return ""
+        return self.inner.unlike(shares=shares, noise_ratio=noise_ratio)
+
     def _loss(self, facts: Facts) -> PrivacyLoss:
         as_stated = self.scheme.amplify(self.inner, facts.adjacency, facts.observer)
         worst = self.inner.worst_scheme(self.scheme)
@@ -192,28 +325,61 @@ class SampledMechanism(Mechanism):
         return replace(loss, witness=as_stated.witness)
 
 
+@recorded
 @dataclass(frozen=True)
 class CohortMechanism(Mechanism):
-    """A mechanism run inside a client that may be drawn; made by ``in_cohort``."""
+    """A mechanism run inside a client that may be drawn; made by ``in_cohort``.
+
+    T4 compares rounds with the same cohort, as it is when a record changes. A client that comes or
+    goes changes who else is drawn, and is on the list of participants or is not.
+    """
 
     inner: Mechanism
     scheme: Scheme
 
     def __post_init__(self) -> None:
         _check_kind(self.scheme)
+        if self.inner.protects is Unit.CLIENT:
+            raise UnsupportedCombination(
+                "in_cohort draws the clients that hold the unit, and this mechanism's unit is a "
+                "client itself; use .sampled(scheme), or unit='record'"
+            )
         self.inner.check_scheme(self.scheme)
         if self.inner.worst_scheme(self.scheme) != self.scheme:
-            refuse("absent", "above 0", "be 0 inside a cohort", "it is for sampled() clients")
+            raise UnsupportedCombination(
+                "no theorem covers units that are known to be away inside a cohort; use .sampled"
+            )
 
     @property
-    def protects(self) -> Unit | None:
-        """The inner mechanism's unit."""
-        return self.inner.protects
+    def protects(self) -> Unit:
+        """A record of a client, also where the inner mechanism was made without saying."""
+        return Unit.RECORD
 
     @property
     def samples_its_unit(self) -> bool:
         """True: the units inside a client cannot be sampled again from outside."""
         return True
 
+    def noise_ratios(self, clip_norm: float) -> frozenset[float]:
+        """Return the inner mechanism's."""
+        return self.inner.noise_ratios(clip_norm)
+
+    def rescaled(self, fraction: float) -> CohortMechanism | None:
+        """Return it with the fraction of the inner mechanism's noise."""
+        inner = self.inner.rescaled(fraction)
+        return None if inner is None else replace(self, inner=inner)
+
+    def single_uploads(self) -> CohortMechanism | None:
+        """Return the inner mechanism's, drawn alike."""
+        inner = self.inner.single_uploads()
+        return None if inner is None else replace(self, inner=inner)
+
+    def unlike(self, *, shares: int, noise_ratio: float) -> str:
+        """Return what the inner mechanism says, unless a client may send several shares."""
+        if getattr(self.scheme, "repeats", False):
+            return ""
+        return self.inner.unlike(shares=shares, noise_ratio=noise_ratio)
+
     def _loss(self, facts: Facts) -> PrivacyLoss:
-        return self.scheme.group(self.inner.privacy_loss(facts.adjacency, facts.observer))
+        inner = self.inner.privacy_loss(facts.adjacency, facts.observer)
+        return self.scheme.group(inner.under(facts))

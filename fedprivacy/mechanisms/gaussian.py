@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import Any, Self
 
 from ..errors import member, positive, refuse
 from ..loss import Gdp
 from ..privacy_loss import PrivacyLoss, Witness
+from ..records import recorded
 from ..relations import Adjacency, Facts, Unit
-from .base import Mechanism
-from .noise import is_finite, normal_like
+from .perturbation import Perturbation
+from .rounded import noise_like, noisy_like
 
 SUM_WITNESS = "one unit sends C u, every other sends 0 (replace_one: it sends C u or -C u)"
 
@@ -30,7 +31,7 @@ def gaussian_sum_loss(multiplier: float, facts: Facts) -> PrivacyLoss:
 
 
 @dataclass(frozen=True, kw_only=True)
-class NoisySum(Mechanism):
+class NoisySum(Perturbation):
     """A sum of clipped contributions plus noise: the fields and checks of every such mechanism."""
 
     noise_multiplier: float
@@ -50,7 +51,13 @@ class NoisySum(Mechanism):
         """The unit given, if any."""
         return None if self.unit is None else Unit(self.unit)
 
+    def rescaled(self, fraction: float) -> Self | None:
+        """Return the sum with the fraction of its noise; None where that is none."""
+        multiplier = fraction * self.noise_multiplier
+        return replace(self, noise_multiplier=multiplier) if multiplier > 0.0 else None
 
+
+@recorded
 @dataclass(frozen=True, kw_only=True)
 class Gaussian(NoisySum):
     """A sum of clipped contributions plus Gaussian noise.
@@ -66,8 +73,39 @@ class Gaussian(NoisySum):
 
     @property
     def sum_multiplier(self) -> float:
-        """The noise multiplier."""
+        """Return the noise multiplier."""
         return self.noise_multiplier
+
+    @property
+    def full_noise_std(self) -> float:
+        """``noise_multiplier * clip_norm``."""
+        return self.noise_multiplier * self.clip_norm
+
+    def noise_ratios(self, clip_norm: float) -> frozenset[float]:
+        """Return the noise multiplier."""
+        return frozenset({self.noise_multiplier})
+
+    def contribution(self, update: Any, mask: Any = None) -> Any:
+        """Return an update clipped to ``clip_norm``, on the grid, same shape.
+
+        Args:
+            update: flat array or tensor.
+            mask: None: every coordinate is kept.
+
+        Raises:
+            ParameterError: a mask, or an entry that is not finite.
+        """
+        if mask is not None:
+            refuse("mask", "given", "be None: Gaussian keeps every coordinate")
+        return self.gridded(update)
+
+    def noise(
+        self, like: Any, generator: Any = None, *, shares: int | None = None
+    ) -> tuple[Any, float]:
+        """Draw the sum's noise, whatever the number of ``shares``; see ``Perturbation.noise``."""
+        del shares
+        std = self.full_noise_std
+        return noise_like(like, std=std, grid=self.grid, generator=generator), std
 
     def _loss(self, facts: Facts) -> PrivacyLoss:
         return gaussian_sum_loss(self.noise_multiplier, facts)
@@ -75,13 +113,14 @@ class Gaussian(NoisySum):
     def release(self, value: Any, generator: Any = None) -> Any:
         """Return the sum ``value`` plus noise of std ``noise_multiplier * clip_norm``.
 
+        The grid point nearest to the sum plus ideal noise; a tensor's is rounded to its type then.
+
         Args:
             value: the sum of contributions already clipped; numpy array or torch tensor.
-            generator: see ``noise.normal_like``; None is the only private choice.
+            generator: see ``rounded.bits_of``; None is the only private choice.
 
         Raises:
-            ParameterError: ``value`` has an entry that is not finite.
+            ParameterError: ``value`` has an entry that is not finite, or above 2^52 spacings.
         """
-        if not is_finite(value):
-            refuse("value", "a non-finite entry", "be finite", "refuse the update it came from")
-        return value + normal_like(value, self.noise_multiplier * self.clip_norm, generator)
+        std = self.full_noise_std
+        return noisy_like(value, std=std, grid=self.grid, generator=generator)

@@ -3,20 +3,32 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
-from ..errors import integer, positive
+from ..errors import UnsupportedCombination, integer, positive
 from ..loss import Gdp
 from ..privacy_loss import PrivacyLoss, Witness
+from ..records import recorded
 from ..relations import Facts
-from .upload import OWN_SENSITIVITY, QUADRATIC, SENSITIVE, Upload, both_or_neither, contracted
+from .base import ROUNDING
+from .upload import (
+    OWN_SENSITIVITY,
+    QUADRATIC,
+    SENSITIVE,
+    SWITCHING,
+    Upload,
+    both_or_neither,
+    contracted,
+    switching,
+)
 
 CONSTANT = (
     "gradients that are the same at every point and the sensitivity apart, as clipped ones are"
 )
 
 
+@recorded
 @dataclass(frozen=True, kw_only=True)
 class NoisyGradientDescent(Upload):
     """One local solve x <- x - step_size gradient + N(0, noise_std^2), ``steps`` times.
@@ -70,6 +82,36 @@ class NoisyGradientDescent(Upload):
         """``noise_std``."""
         return self.noise_std
 
+    def noise_ratios(self, clip_norm: float) -> frozenset[float]:
+        """Of one step: the noise on the gradient over half its sensitivity.
+
+        Ledgers state 2 C / q for the mean of q gradients as C, and the noise of their sum. Without
+        clipping, which needs convexity, they state the sensitivity itself and the noise on the
+        gradient. Where neither fits, which of them was meant is not known.
+        """
+        ratio = self.noise_std / self.step_size / self.sensitivity
+        if self._convexity is not None and clip_norm == self.sensitivity:
+            return _known(ratio)
+        records = 2.0 * clip_norm / self.sensitivity
+        whole = abs(records - round(records)) <= ROUNDING * records if records < 2**53 else True
+        return _known(2.0 * ratio) if self._convexity is None or whole else frozenset()
+
+    def rescaled(self, fraction: float) -> NoisyGradientDescent | None:
+        """Return the solve with the fraction of its noise."""
+        noise = self.noise_std * fraction
+        return replace(self, noise_std=noise) if noise > 0.0 else None
+
+    @property
+    def quadratic(self) -> Gdp:
+        """What a quadratic of the smallest curvature and a constant drift show, from any start.
+
+        Raises:
+            UnsupportedCombination: no convexity is given.
+        """
+        if self._convexity is None:
+            raise UnsupportedCombination("strong_convexity and smoothness are not given")
+        return contracted(self.step_multiplier, self.steps, self.step_size, self._convexity)[1]
+
     def _replaced(self, facts: Facts) -> PrivacyLoss:
         if self._convexity is None:
             return self._composed(facts)
@@ -77,12 +119,18 @@ class NoisyGradientDescent(Upload):
             self.step_multiplier, self.steps, self.step_size, self._convexity
         )
         theorem = "T6: contractive steps from a known start, seen at their end"
-        return PrivacyLoss(
-            curve, facts, Witness(attained, QUADRATIC), (theorem,), (OWN_SENSITIVITY, SENSITIVE)
-        )
+        witness = Witness(attained, QUADRATIC)
+        turning = switching(self.step_multiplier, self.steps, self.step_size, self._convexity)
+        if turning is not None and turning.mu > attained.mu:
+            witness = Witness(turning, SWITCHING)
+        return PrivacyLoss(curve, facts, witness, (theorem,), (OWN_SENSITIVITY, SENSITIVE))
 
     def _composed(self, facts: Facts) -> PrivacyLoss:
         """Return the steps composed, which gradients that do not depend on the point attain."""
         curve = Gdp(math.sqrt(self.steps) / self.step_multiplier)
         theorem = "Gaussian mechanism is mu-GDP (Dong, Roth, Su 2022), local steps composed"
         return PrivacyLoss(curve, facts, Witness(curve, CONSTANT), (theorem,), (SENSITIVE,))
+
+
+def _known(ratio: float) -> frozenset[float]:
+    return frozenset({ratio} if 0.0 < ratio < math.inf else ())

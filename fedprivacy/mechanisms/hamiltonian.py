@@ -4,26 +4,32 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
-from ..errors import UnsupportedCombination, integer, non_negative, positive, probability
+from ..errors import UnsupportedCombination, non_negative, positive, probability
 from ..loss import Curve, compose
 from ..privacy_loss import PrivacyLoss, Witness
+from ..records import recorded
 from ..relations import Facts
+from .base import ROUNDING
 from .upload import (
+    MAX_STEPS,
     SENSITIVE,
     Upload,
     checked_steps,
     each_step,
+    larger,
     nothing_private,
     share,
+    step_count,
     subsampled,
     summed_witness,
 )
 
 
+@recorded
 @dataclass(frozen=True, kw_only=True)
 class FederatedHamiltonian(Upload):
     """One upload of a Hamiltonian client after ``iterations``; the unit is a record.
@@ -33,8 +39,8 @@ class FederatedHamiltonian(Upload):
 
     With K = 1 an iteration is theta + eta p - eta^2 / 2 gradient, so the private momentum and the
     gradient's noise add up to one Gaussian. With K > 1 the momentum passes through gradients at
-    points that it moved, and no bound on gradients' differences bounds what that shows: only the
-    noise on the gradients counts, composed over the queries.
+    points that it moved, and no bound on gradients' differences bounds what that shows: it counts
+    as noise on the first gradient, before it moves anything, and the others have their own only.
 
     Args:
         step_size: eta, above 0; or one for each of the ``iterations``, where they differ.
@@ -65,10 +71,10 @@ class FederatedHamiltonian(Upload):
 
     def __post_init__(self) -> None:
         noise = self.gradient_noise_multiplier
-        count = integer(1, iterations=self.iterations)
+        count = step_count(iterations=self.iterations)
         checked = {
             "step_size": checked_steps(self.step_size, count),
-            "leapfrog_steps": integer(1, leapfrog_steps=self.leapfrog_steps),
+            "leapfrog_steps": step_count(leapfrog_steps=self.leapfrog_steps),
             "correlation": share(correlation=self.correlation),
             "weight": probability(weight=self.weight),
             "batch_fraction": probability(batch_fraction=self.batch_fraction),
@@ -78,6 +84,47 @@ class FederatedHamiltonian(Upload):
         }
         for name, value in checked.items():
             object.__setattr__(self, name, value)
+
+    def noise_ratios(self, clip_norm: float) -> frozenset[float]:
+        """Of the smallest step: ``step_noise_std`` over half the gradient sensitivity."""
+        ratio = 2.0 * self.step_noise_std / self.gradient_sensitivity
+        return frozenset({ratio} if 0.0 < ratio < math.inf else ())
+
+    def rescaled(self, fraction: float) -> FederatedHamiltonian | None:
+        """Return the upload with the fraction of its noise.
+
+        One std does not tell how much of it was the momentum's and how much the gradients'. Where
+        that matters each is counted as the least that the std leaves to it.
+
+        Raises:
+            UnsupportedCombination: that least is nothing, or there was more noise.
+        """
+        both = self.gradient_noise_multiplier > 0.0 and self.correlation < 1.0
+        if both and self.leapfrog_steps > 1:
+            return self._least(fraction)
+        sensitivity = larger(self.gradient_sensitivity, fraction)
+        if not sensitivity:
+            return None
+        noise = self.gradient_noise_multiplier * fraction
+        return replace(self, gradient_sensitivity=sensitivity, gradient_noise_multiplier=noise)
+
+    def _least(self, fraction: float) -> FederatedHamiltonian:
+        eta = min(each_step(self.step_size, 1))
+        momentum = eta * self.momentum_noise_std
+        asked = 0.5 * eta**2 * self.gradient_noise_std
+        total = (fraction * self.step_noise_std) ** 2 * (1.0 - ROUNDING)
+        moved, kept = total - asked**2, total - momentum**2
+        if fraction > 1.0 or kept <= 0.0:
+            raise UnsupportedCombination(
+                f"{fraction:g} of the noise was used, and whether momenta or gradients had less "
+                "is not recorded; account the round by hand"
+            )
+        share = max(0.0, moved) / momentum**2
+        return replace(
+            self,
+            correlation=1.0 - (1.0 - self.correlation) * share * (1.0 - ROUNDING),
+            gradient_noise_multiplier=self.gradient_noise_multiplier * math.sqrt(kept) / asked,
+        )
 
     @property
     def samples_its_unit(self) -> bool:
@@ -115,15 +162,19 @@ class FederatedHamiltonian(Upload):
         smallest step, where they differ.
         """
         eta = min(each_step(self.step_size, 1))
-        momentum = eta * math.sqrt((1.0 - self.correlation) / self.weight)
-        return math.hypot(momentum, 0.5 * eta**2 * self.gradient_noise_std)
+        return math.hypot(eta * self.momentum_noise_std, 0.5 * eta**2 * self.gradient_noise_std)
+
+    @cached_property
+    def momentum_noise_std(self) -> float:
+        """Std of a fresh momentum's private part."""
+        return math.sqrt((1.0 - self.correlation) / self.weight)
 
     def release(self, value: Any, generator: Any = None) -> Any:
         """Return ``value``, the point after one noiseless leapfrog step, with its private noise.
 
         Args:
             value: see ``Upload.release``; K = 1 only.
-            generator: see ``noise.normal_like``; None is the only private choice.
+            generator: see ``rounded.bits_of``; None is the only private choice.
 
         Raises:
             ParameterError: ``value`` has an entry that is not finite.
@@ -152,11 +203,11 @@ class FederatedHamiltonian(Upload):
                 "gradients' sensitivity gives no guarantee there; use leapfrog_steps=1, or noise "
                 "on every gradient: gradient_noise_multiplier above 0"
             )
-        query = subsampled(self.gradient_noise_multiplier, self.batch_fraction)
-        times = self.queries * self.iterations
-        composed = f"noise on {times} gradient queries composed; momentum not counted"
-        curve = compose([(query, times)])
-        return PrivacyLoss(curve, facts, self._witness, (*batch, composed), (SENSITIVE,))
+        theorem = (
+            f"noise on {self.queries * self.iterations} gradient queries composed; the momentum "
+            "counts as noise on the first of each trajectory"
+        )
+        return PrivacyLoss(self._queried, facts, self._witness, (*batch, theorem), (SENSITIVE,))
 
     @property
     def _hidden(self) -> tuple[str, ...]:
@@ -165,12 +216,21 @@ class FederatedHamiltonian(Upload):
 
     @property
     def _langevin(self) -> Curve:
-        """Return the iterations of one leapfrog step each, composed."""
+        """Return the first query of every iteration, composed: all there is of one leapfrog step.
+
+        The momentum p enters a trajectory only with that gradient, as p - (eta / 2) gradient.
+        """
         sizes = Counter(each_step(self.step_size, self.iterations))
         return compose(
             (subsampled(self._total(size), self.batch_fraction), count)
             for size, count in sizes.items()
         )
+
+    @property
+    def _queried(self) -> Curve:
+        """Return all queries of all iterations, composed."""
+        other = subsampled(self.gradient_noise_multiplier, self.batch_fraction)
+        return compose([(self._langevin, 1), (other, (self.queries - 1) * self.iterations)])
 
     def _total(self, step_size: float) -> float:
         return math.hypot(self._momentum(step_size), self.gradient_noise_multiplier)
@@ -183,6 +243,8 @@ class FederatedHamiltonian(Upload):
         first query and by K - j for each of the two at point j; momentum noise counts K times.
         Iterations add up. Step sizes that differ scale them: a single Gaussian without batches.
         """
+        if self.queries * self.iterations > MAX_STEPS:
+            return None
         steps, sizes = self.leapfrog_steps, each_step(self.step_size, self.iterations)
         weights = [steps, *(steps - j for j in range(1, steps) for _ in range(2))]
         squares = math.fsum(w * w for w in weights)

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
-from ..errors import integer, positive, probability
+from ..errors import positive, probability
 from ..loss import compose
 from ..privacy_loss import PrivacyLoss, Witness
+from ..records import recorded
 from ..relations import Facts
 from .upload import (
     OWN_SENSITIVITY,
@@ -20,13 +21,17 @@ from .upload import (
     checked_steps,
     contracted,
     each_step,
+    larger,
     nothing_private,
     share,
+    step_count,
     subsampled,
     summed_witness,
+    varying,
 )
 
 
+@recorded
 @dataclass(frozen=True, kw_only=True)
 class FederatedLangevin(Upload):
     """One upload of a Langevin client after ``steps`` local steps; the unit is a record.
@@ -69,7 +74,7 @@ class FederatedLangevin(Upload):
     smoothness: float | None = None
 
     def __post_init__(self) -> None:
-        steps = integer(1, steps=self.steps)
+        steps = step_count(steps=self.steps)
         checked = {
             "step_size": checked_steps(self.step_size, steps),
             "temperature": positive(temperature=self.temperature),
@@ -85,6 +90,16 @@ class FederatedLangevin(Upload):
             return
         for size in set(each_step(self.step_size, 1)):
             contracted(1.0, 1, size, self._convexity)
+
+    def noise_ratios(self, clip_norm: float) -> frozenset[float]:
+        """Of the smallest step: ``step_noise_std`` over half the gradient sensitivity."""
+        ratio = 2.0 * self.step_noise_std / self.gradient_sensitivity
+        return frozenset({ratio} if 0.0 < ratio < math.inf else ())
+
+    def rescaled(self, fraction: float) -> FederatedLangevin | None:
+        """Return the upload with the fraction of its noise, gradients that much larger instead."""
+        sensitivity = larger(self.gradient_sensitivity, fraction)
+        return replace(self, gradient_sensitivity=sensitivity) if sensitivity else None
 
     @property
     def samples_its_unit(self) -> bool:
@@ -110,8 +125,16 @@ class FederatedLangevin(Upload):
 
         Of the smallest step, where they differ.
         """
+        return min(self.step_noise_stds)
+
+    @cached_property
+    def step_noise_stds(self) -> tuple[float, ...]:
+        """Std of the private noise of every step, or of one where all are alike."""
         private = (1.0 - self.correlation) * (1.0 + self.correlation) / self.weight
-        return math.sqrt(2.0 * min(each_step(self.step_size, 1)) * self.temperature * private)
+        return tuple(
+            math.sqrt(2.0 * size * self.temperature * private)
+            for size in each_step(self.step_size, 1)
+        )
 
     @property
     def _convexity(self) -> tuple[float, float] | None:
@@ -121,17 +144,19 @@ class FederatedLangevin(Upload):
         if self.step_multiplier == 0.0:
             reason = "correlation = 1: all noise is shared, so it cancels between two uploads"
             return nothing_private(facts, reason)
-        if self._contracts:
-            return self._by_contraction(facts)
+        convexity = self._convexity
+        if convexity is not None and self.batch_fraction == 1.0:
+            return self._by_contraction(facts, convexity)
         sizes = Counter(each_step(self.step_size, self.steps))
         curve = compose(
             (subsampled(self._multiplier(size), self.batch_fraction), count)
             for size, count in sizes.items()
         )
-        return PrivacyLoss(curve, facts, self._straight_line(), self._theorems, (SENSITIVE,))
+        witness = self._straight_line() if convexity is None else None
+        return PrivacyLoss(curve, facts, witness, self._theorems, (SENSITIVE,))
 
     def _straight_line(self) -> Witness | None:
-        """Return what linear losses show at the end of the steps.
+        """Return what linear losses show at the end of the steps: no strongly convex ones are.
 
         A step of size eta moves the end by eta and has variance eta, in the same unit each, so
         steps that differ show as much as as many of their mean when no batches are drawn.
@@ -143,17 +168,14 @@ class FederatedLangevin(Upload):
         noise = math.sqrt(self.steps) * self._multiplier(mean)
         return summed_witness([1] * self.steps, self.batch_fraction, noise, 1.0)
 
-    @property
-    def _contracts(self) -> bool:
-        """Whether T6 is to be used: no batches, one step size, a convex and smooth loss."""
-        one = not isinstance(self.step_size, tuple)
-        return self.batch_fraction == 1.0 and self._convexity is not None and one
-
-    def _by_contraction(self, facts: Facts) -> PrivacyLoss:
-        assert self._convexity is not None and not isinstance(self.step_size, tuple)
-        curve, attained = contracted(
-            self.step_multiplier, self.steps, self.step_size, self._convexity
-        )
+    def _by_contraction(self, facts: Facts, convexity: tuple[float, float]) -> PrivacyLoss:
+        """Return T6's loss, and what quadratics of curvature ``strong_convexity`` show."""
+        if isinstance(self.step_size, tuple):
+            curve, attained = varying(self._multiplier(1.0), self.step_size, convexity)
+        else:
+            curve, attained = contracted(
+                self.step_multiplier, self.steps, self.step_size, convexity
+            )
         theorem = "T6: contractive local steps from the round's start, seen at their end"
         return PrivacyLoss(
             curve, facts, Witness(attained, QUADRATIC), (theorem,), (OWN_SENSITIVITY, SENSITIVE)
@@ -164,7 +186,6 @@ class FederatedLangevin(Upload):
         gaussian = "Gaussian mechanism is mu-GDP (Dong, Roth, Su 2022)"
         hidden = "local steps composed: an upload is a function of its steps"
         known = self._convexity is not None
-        reason = "batches are drawn" if self.batch_fraction < 1.0 else "step sizes differ"
-        why = f"; T6 does not apply, {reason}" if known else ""
+        why = "; T6 does not apply, batches are drawn" if known else ""
         batch = () if self.batch_fraction == 1.0 else ("T1: batches without replacement",)
         return (*batch, gaussian, *((hidden + why,) if self.steps > 1 or known else ()))

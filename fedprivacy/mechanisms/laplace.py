@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ..errors import refuse
 from ..loss import LaplacePair
 from ..privacy_loss import PrivacyLoss, Witness
+from ..records import recorded
 from ..relations import Adjacency, Facts
 from .gaussian import SUM_WITNESS, NoisySum
-from .noise import is_finite, private_generator
+from .rounded import bits_of, noisy_laplace_sum, numbers, same_kind
 
 
+@recorded
 @dataclass(frozen=True, kw_only=True)
 class Laplace(NoisySum):
     """A sum of numbers clipped to [-C, C], plus Laplace noise.
@@ -31,6 +35,56 @@ class Laplace(NoisySum):
         ParameterError: a value that is not a finite number above 0, or an unknown unit.
     """
 
+    @property
+    def zeroed_is_absent(self) -> bool:
+        """True of a sum with noise."""
+        return True
+
+    @property
+    def zeroing_replaces(self) -> bool:
+        """True: a unit's number may be 0."""
+        return True
+
+    @property
+    def full_noise_std(self) -> float:
+        """The noise's std: sqrt(2) times its scale."""
+        return math.sqrt(2.0) * self._scale
+
+    @property
+    def _scale(self) -> float:
+        return self.noise_multiplier * self.clip_norm
+
+    def noise_ratios(self, clip_norm: float) -> frozenset[float]:
+        """Of the noise's std: sqrt(2) times the multiplier of its scale."""
+        return frozenset({math.sqrt(2.0) * self.noise_multiplier})
+
+    def contribution(self, update: Any, mask: Any = None) -> Any:
+        """Return a number clipped to [-C, C], on the grid.
+
+        Args:
+            update: array or tensor of one element.
+            mask: None: a number has no coordinates to leave out.
+
+        Raises:
+            ParameterError: more than one element, one that is not finite, or a mask.
+        """
+        if mask is not None or math.prod(update.shape) != 1:
+            refuse("update", tuple(update.shape), "be one number", "use Gaussian for vectors")
+        return self.gridded(update)
+
+    def noise(
+        self, like: Any, generator: Any = None, *, shares: int | None = None
+    ) -> tuple[Any, float]:
+        """Draw the noise of one number; see ``Perturbation.noise``."""
+        del shares
+        drawn = self._noisy(np.zeros(tuple(np.shape(like))), generator)
+        whole = like.double() if hasattr(like, "detach") else np.asarray(like)
+        return same_kind(drawn, whole), self.full_noise_std
+
+    def _noisy(self, total: Any, generator: Any) -> NDArray[np.float64]:
+        bits = bits_of(generator)
+        return noisy_laplace_sum(total, scale=self._scale, grid=self.grid, bits=bits)
+
     def _loss(self, facts: Facts) -> PrivacyLoss:
         moves = 2.0 if facts.adjacency is Adjacency.REPLACE_ONE else 1.0
         curve = LaplacePair(moves / self.noise_multiplier)
@@ -41,18 +95,16 @@ class Laplace(NoisySum):
     def release(self, value: Any, generator: Any = None) -> Any:
         """Return the number ``value`` plus noise of scale ``noise_multiplier * clip_norm``.
 
+        The grid point nearest to it; a tensor's is rounded to its type then.
+
         Args:
             value: the sum of numbers already clipped, a float or an array or tensor of one element.
-            generator: a ``numpy.random.Generator``; None, seeded by the operating system, is the
-                only private choice.
+            generator: see ``rounded.bits_of``; None is the only private choice.
 
         Raises:
-            ParameterError: more than one element, or one that is not finite.
+            ParameterError: more than one element, one that is not finite, or above 2^52 spacings.
         """
-        number = np.asarray(value, dtype=np.float64)
+        number = numbers(value)
         if number.size != 1:
             refuse("value", number.shape, "be one number", "use Gaussian for vectors")
-        if not is_finite(number.reshape(1)):
-            refuse("value", "a non-finite entry", "be finite", "refuse the update it came from")
-        generator = private_generator() if generator is None else generator
-        return value + generator.laplace(0.0, self.noise_multiplier * self.clip_norm)
+        return same_kind(self._noisy(number, generator), value)

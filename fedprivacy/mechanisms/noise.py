@@ -7,29 +7,10 @@ from typing import Any
 
 import numpy as np
 
-_LAST_PLACE = {8: 2.0**-52, 4: 2.0**-23}
-"""Relative size of a unit in the last place, by a number's bytes; fewer bytes: 2^-7."""
-
 
 def private_generator() -> np.random.Generator:
     """Return a generator seeded by the operating system, as every private release must be."""
     return np.random.Generator(np.random.PCG64DXSM(np.random.SeedSequence()))
-
-
-def normal_like(value: Any, std: float, generator: Any = None) -> Any:
-    """Return N(0, std^2) noise of the shape and kind of ``value`` (numpy array or torch tensor).
-
-    Args:
-        value: whose shape, dtype and device are taken.
-        std: standard deviation, same unit as ``value``.
-        generator: a ``numpy.random.Generator``; None for a fresh one seeded by the system. For a
-            tensor a ``torch.Generator`` is taken too.
-    """
-    generator = private_generator() if generator is None else generator
-    if isinstance(generator, np.random.Generator):
-        noise = generator.normal(0.0, std, size=tuple(value.shape))
-        return noise if isinstance(value, np.ndarray) else value.new_tensor(noise)
-    return value.new_empty(value.shape).normal_(0.0, std, generator=generator)
 
 
 def norm(value: Any) -> float:
@@ -47,23 +28,6 @@ def norm(value: Any) -> float:
         return largest
     scaled = value.reshape(-1) / largest
     return largest * math.sqrt(float((scaled * scaled).sum()))
-
-
-def clipped(value: Any, limit: float) -> Any:
-    """Return an array or tensor scaled down to a norm of at most ``limit``, rounding included.
-
-    Rounding is paid for by clipping four units in the last place lower. An array with an entry
-    that is not finite is returned as it is.
-    """
-    bytes_each = value.itemsize if isinstance(value, np.ndarray) else value.element_size()
-    allowed = limit * (1.0 - 4.0 * _LAST_PLACE.get(bytes_each, 2.0**-7))
-    size = norm(value)
-    if size <= allowed or not is_finite(value):
-        return value
-    if not math.isfinite(size):
-        value = value / float(abs(value).max())
-        size = norm(value)
-    return value * (allowed / size)
 
 
 def is_finite(value: Any) -> bool:

@@ -3,19 +3,29 @@
 from __future__ import annotations
 
 import functools
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from ..errors import refuse
+from ..errors import UnsupportedCombination, refuse
 from ..loss import IDENTITY as NOTHING
 from ..loss import AnyOf, Curve
 from ..privacy_loss import PrivacyLoss, Witness, merge_facts, merge_units
-from ..relations import Facts, Unit
+from ..records import recorded
+from ..relations import Adjacency, Facts, Observer, Unit
 from ..sampling import Scheme
-from .base import Mechanism
+from .base import CohortMechanism, Mechanism, Run, SampledMechanism
+
+APART = (
+    "draws and noise of different kinds are made independently of each other (of kinds with equal "
+    "schemes: the noise)"
+)
+"""What the price of one kind assumes of the others."""
+
+ONE_DRAW = "one draw for several kinds: T4, who takes part counts as seen"
 
 THEOREM = "parallel composition: a unit is of one kind, so the worst kind's whole run counts"
 
 
+@recorded
 @dataclass(frozen=True)
 class Parallel(Mechanism):
     """One round in which every unit belongs to exactly one of several mechanisms.
@@ -25,6 +35,11 @@ class Parallel(Mechanism):
     and the largest bound is taken at the end; the k-th mechanism of every round is the same
     kind's. Clients of different weight are such kinds of records: ``Parallel(tuple(
     FederatedLangevin(weight=p, ...).in_cohort(...) for p in weights)) * rounds``.
+
+    What the other kinds release must not depend on the draw that hides the unit. Kinds sampled by
+    equal schemes in which units take each other's slots (all but Poisson, RandomAllocation and
+    Everyone) may be drawn together: participation then counts as seen (T4), and ``add_remove`` is
+    refused.
 
     Which unit is of which kind must not depend on the data of the unit in question.
 
@@ -60,8 +75,18 @@ class Parallel(Mechanism):
         """Return every kind run inside a client that the scheme draws."""
         return Parallel(tuple(one.in_cohort(scheme) for one in self.mechanisms))
 
+    def noise_ratios(self, clip_norm: float) -> frozenset[float]:
+        """Return every kind's."""
+        return frozenset().union(*(one.noise_ratios(clip_norm) for one in self.mechanisms))
+
+    def rescaled(self, fraction: float) -> Parallel | None:
+        """Return it with the fraction of every kind's noise."""
+        made = [one.rescaled(fraction) for one in self.mechanisms]
+        kept = tuple(one for one in made if one is not None)
+        return Parallel(kept) if len(kept) == len(made) else None
+
     def _loss(self, facts: Facts) -> PrivacyLoss:
-        losses = [one.privacy_loss(facts.adjacency, facts.observer) for one in self.mechanisms]
+        losses = [self._of_one_kind(k, facts) for k in range(len(self.mechanisms))]
         if len(set(losses)) == 1:
             return losses[0]
         return PrivacyLoss(
@@ -69,8 +94,52 @@ class Parallel(Mechanism):
             functools.reduce(merge_facts, (loss.facts for loss in losses)),
             _witness(losses),
             tuple(dict.fromkeys([THEOREM, *(t for loss in losses for t in loss.theorems)])),
-            tuple(dict.fromkeys(a for loss in losses for a in loss.assumptions)),
+            tuple(dict.fromkeys([APART, *(a for loss in losses for a in loss.assumptions)])),
         )
+
+    def _of_one_kind(self, k: int, facts: Facts) -> PrivacyLoss:
+        """Return what one kind loses, beside the others."""
+        one = self.mechanisms[k]
+        others = [scheme for other in _without(self.mechanisms, k) for scheme in _draws(other)]
+        hidden = [scheme for scheme in _draws(one, seen=False) if not _apart(scheme)]
+        if facts.observer is Observer.SERVER or not any(scheme in others for scheme in hidden):
+            return one.privacy_loss(facts.adjacency, facts.observer)
+        if facts.adjacency is Adjacency.ADD_REMOVE:
+            raise UnsupportedCombination(
+                "kinds that are sampled by one and the same scheme may share a draw, and where a "
+                "unit is not there its slot goes to another kind; account for zero_out or "
+                "replace_one, or draw each kind by itself (Poisson, or cohorts of its own)"
+            )
+        loss = one.privacy_loss(facts.adjacency, Observer.SERVER)
+        theorems = (ONE_DRAW, *loss.theorems)
+        return replace(loss, facts=facts, witness=None, theorems=theorems)
+
+
+def _without(mechanisms: tuple[Mechanism, ...], k: int) -> tuple[Mechanism, ...]:
+    return mechanisms[:k] + mechanisms[k + 1 :]
+
+
+def _apart(scheme: Scheme) -> bool:
+    return getattr(scheme, "apart", False)
+
+
+def _draws(mechanism: Mechanism, *, seen: bool = True) -> list[Scheme]:
+    """Return the schemes that draw a kind's participants; what a client draws inside is its own.
+
+    Args:
+        mechanism: of one kind.
+        seen: whether to list those too of which nothing is hidden (``in_cohort``).
+    """
+    match mechanism:
+        case SampledMechanism():
+            return [mechanism.scheme]
+        case CohortMechanism():
+            return [mechanism.scheme] if seen else []
+        case Run():
+            return [scheme for part, _ in mechanism.parts for scheme in _draws(part, seen=seen)]
+        case Parallel():
+            return [scheme for one in mechanism.mechanisms for scheme in _draws(one, seen=seen)]
+    return []
 
 
 def _witness(losses: list[PrivacyLoss]) -> Witness | None:

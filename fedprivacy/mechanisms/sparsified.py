@@ -13,23 +13,19 @@ from numpy.typing import NDArray
 
 from ..errors import UnsupportedCombination, integer, member, positive, refuse
 from ..privacy_loss import PrivacyLoss
-from ..relations import Facts, Unit
-from ..sampling import (
-    FixedSize,
-    Poisson,
-    RandomAllocation,
-    Scheme,
-    TruncatedPoisson,
-    WithReplacement,
-)
-from .base import Mechanism
-from .gaussian import gaussian_sum_loss
-from .noise import clipped, is_finite, normal_like, private_generator
+from ..records import recorded
+from ..relations import Adjacency, Facts, Unit
+from ..sampling import Everyone, FixedSize, Scheme, Shuffled, WithReplacement
+from .base import ROUNDING
+from .gaussian import Gaussian, gaussian_sum_loss
+from .noise import is_finite, private_generator
+from .perturbation import Perturbation
+from .rounded import noise_like, noisy_like
 
 Indices = NDArray[np.int64]
 
-_VARYING = (Poisson, TruncatedPoisson, RandomAllocation)
-"""Schemes whose cohorts differ in size."""
+_STEADY = (Everyone, FixedSize, WithReplacement, Shuffled)
+"""Schemes whose cohorts have a size that is known; shares of any others must be topped up."""
 
 
 class Sparsifier(StrEnum):
@@ -123,6 +119,11 @@ _ASSUMED = (
     "still sends its share of the noise",
 )
 
+_SHARES = (
+    "a cohort has {} shares of the noise, each drawn apart (a client drawn twice sends two); "
+    "with fewer than {} of them in the secure sum the round releases nothing"
+)
+
 _AS_DRAWN = (
     "given how many answer and whose shares are known, no client is likelier to have taken part "
     "than if cohorts were drawn from all but absent = {} clients: where more are away for good, or "
@@ -135,8 +136,9 @@ _TOPPED_UP = (
 )
 
 
+@recorded
 @dataclass(frozen=True, kw_only=True)
-class SparsifiedPerturbation(Mechanism):
+class SparsifiedPerturbation(Perturbation):
     """One round of Fed-SMP, seen through secure aggregation; the unit is a client.
 
     Each of ``cohort`` clients keeps ``kept`` of ``dimension`` coordinates of its update, clips
@@ -157,7 +159,8 @@ class SparsifiedPerturbation(Mechanism):
             whole run know, too, which of them were drawn: count them in ``absent`` as well.
         topped_up: whether the secure sum carries exactly the full noise for every realised
             cohort, the empty one included, whatever is missing; needed where its size varies
-            (Poisson, TruncatedPoisson, RandomAllocation).
+            (Poisson, TruncatedPoisson, RandomAllocation), and for ``add_remove`` where nobody
+            takes an absent client's place (``Everyone``, no scheme).
         absent: how many clients of the population may be away, whoever is drawn. Rounds that
             release something then have those in the cohort who are there: FixedSize and
             WithReplacement are accounted with the population less ``absent``.
@@ -223,9 +226,39 @@ class SparsifiedPerturbation(Mechanism):
         return self.noise_multiplier * math.sqrt((self.cohort - lost) / self.cohort)
 
     @property
+    def zeroed_is_absent(self) -> bool:
+        """Whether the noise is topped up: a zeroed client sends its share of it, an absent none."""
+        return self.topped_up
+
+    @property
     def share_std(self) -> float:
         """Std of one client's noise on each kept coordinate."""
         return self.clip_norm * self.noise_multiplier / math.sqrt(self.cohort)
+
+    @property
+    def full_noise_std(self) -> float:
+        """``clip_norm * noise_multiplier``: colluders' shares included, nobody missing."""
+        return self.clip_norm * self.noise_multiplier
+
+    @property
+    def full_cohort(self) -> int:
+        """The cohort whose shares make up the full noise."""
+        return self.cohort
+
+    def carries(self, shares: int) -> bool:
+        """Return whether no more shares of the noise are missing than ``missing``."""
+        return self.topped_up or shares >= self.cohort - self.missing
+
+    def noise(
+        self, like: Any, generator: Any = None, *, shares: int | None = None
+    ) -> tuple[Any, float]:
+        """Draw the noise that a secure sum of ``shares`` clients carries, in one go.
+
+        The sum of independent normal shares is one normal deviate of the summed variance, so a
+        loop that sees the sum alone need not draw a share for each client.
+        """
+        std = self.sum_noise_std(self.cohort if shares is None else shares)
+        return noise_like(like, std=std, grid=self.grid, generator=generator), std
 
     def sum_noise_std(self, shares: int) -> float:
         """Return the std of the secure sum's noise when ``shares`` clients' shares are in it.
@@ -234,8 +267,74 @@ class SparsifiedPerturbation(Mechanism):
         (clients then send smaller shares): a variance that moved with the realised size would
         itself tell who took part.
         """
-        full = self.clip_norm * self.noise_multiplier
-        return full if self.topped_up else self.share_std * math.sqrt(shares)
+        return self.full_noise_std if self.topped_up else self.share_std * math.sqrt(shares)
+
+    @property
+    def _total(self) -> float:
+        """Std of the sum's noise over the clip norm, colluders' shares included."""
+        return replace(self, colluding=0).sum_multiplier
+
+    def noise_ratios(self, clip_norm: float) -> frozenset[float]:
+        """Of the sum's noise, colluders' shares included."""
+        return frozenset({self._total})
+
+    def rescaled(self, fraction: float) -> SparsifiedPerturbation | None:
+        """Return the sum with the fraction of its noise; what colluders know is known in full.
+
+        As many clients are missing as explains it, if a whole number does; else every share has
+        less noise.
+        """
+        total = fraction * self._total
+        return self._with_missing(total) or self._scaled(total)
+
+    def _with_missing(self, total: float) -> SparsifiedPerturbation | None:
+        if self.topped_up:
+            return None
+        arrived = round(self.cohort * (total / self.noise_multiplier) ** 2)
+        if not self.colluding < arrived <= self.cohort:
+            return None
+        found = replace(self, missing=self.cohort - arrived)
+        return found if abs(found._total - total) <= ROUNDING * total else None
+
+    def _scaled(self, total: float) -> SparsifiedPerturbation | None:
+        known = self.colluding * self.noise_multiplier**2 / self.cohort
+        counts = total**2 - known
+        if counts <= 0.0:
+            return None
+        multiplier = self.noise_multiplier * math.sqrt(counts) / self.sum_multiplier
+        return replace(self, noise_multiplier=multiplier)
+
+    def unlike(self, *, shares: int, noise_ratio: float) -> str:
+        """Return what is wrong with more noise than the shares that arrived have."""
+        most = self.noise_multiplier * math.sqrt(shares / self.cohort)
+        if self.topped_up or noise_ratio <= most * (1.0 + ROUNDING):
+            return ""
+        return (
+            f"noise of {noise_ratio:.6g} clip norms, where {shares} of {self.cohort} shares make "
+            f"{most:.6g}"
+        )
+
+    def single_uploads(self) -> Gaussian:
+        """Return one client's upload, which carries its own share: std C z / sqrt(cohort).
+
+        Raises:
+            UnsupportedCombination: shares depend on the realised cohort, or clients may be away.
+        """
+        if self.topped_up:
+            raise UnsupportedCombination(
+                "the noise is topped up to the realised cohort, so a single upload's share has no "
+                "fixed size; without secure aggregation let every client add the whole noise"
+            )
+        if self.absent:
+            raise UnsupportedCombination(
+                "clients may be away for good (absent), so that the others are drawn more often "
+                "than the scheme says; this line has no theorem for that"
+            )
+        return Gaussian(
+            noise_multiplier=self.noise_multiplier / math.sqrt(self.cohort),
+            clip_norm=self.clip_norm,
+            unit=self.protects,
+        )
 
     def check_scheme(self, scheme: Scheme) -> None:
         """Refuse cohorts for which the clients' shares do not add up to the stated noise."""
@@ -243,18 +342,40 @@ class SparsifiedPerturbation(Mechanism):
             refuse("cohort", self.cohort, f"equal the scheme's size = {scheme.size}")
         if isinstance(scheme, WithReplacement) and scheme.draws != self.cohort:
             refuse("cohort", self.cohort, f"equal the scheme's draws = {scheme.draws}")
-        if isinstance(scheme, _VARYING) and not self.topped_up:
+        if not isinstance(scheme, _STEADY) and not self.topped_up:
             raise UnsupportedCombination(
                 f"the size of a {type(scheme).__name__} cohort varies, so the clients' shares do "
                 "not add up to noise_multiplier; pass topped_up=True (and top the secure sum up to "
                 "the full noise for every realised size, 0 included) or sample with FixedSize"
             )
+        if isinstance(scheme, Shuffled) and not self.topped_up:
+            self._check_rounds(scheme)
         if isinstance(scheme, WithReplacement) and self.colluding:
             raise UnsupportedCombination(
                 "a colluder that WithReplacement draws several times knows as many shares of the "
                 "noise, up to all of them; sample with FixedSize, or leave colluding at 0"
             )
         _ = self.worst_scheme(scheme)
+
+    def _check_rounds(self, scheme: Shuffled) -> None:
+        """Refuse an epoch whose rounds are not known to hold the shares that are counted on.
+
+        The noise of a round of fewer clients is less, and all see which round that is.
+        """
+        if scheme.population is None:
+            raise UnsupportedCombination(
+                "the rounds of a shuffled epoch differ in size unless their number divides that of "
+                "the clients, and smaller rounds have less noise; say how many clients there are, "
+                "Shuffled(rounds_per_epoch=..., population=...), or pass topped_up=True"
+            )
+        shortest = scheme.population // scheme.rounds_per_epoch
+        longest = -(-scheme.population // scheme.rounds_per_epoch)
+        if longest != self.cohort:
+            refuse("cohort", self.cohort, f"equal the size of the longest round = {longest}")
+        if shortest < self.cohort - self.missing:
+            rule = f"be at least 1, as some rounds have {shortest} clients"
+            way_out = "or let rounds_per_epoch divide the population, or top the noise up"
+            refuse("missing", self.missing, rule, way_out)
 
     def worst_scheme(self, scheme: Scheme) -> Scheme:
         """Return the scheme by which clients look drawn to whoever knows who cannot take part.
@@ -277,9 +398,17 @@ class SparsifiedPerturbation(Mechanism):
         return scheme
 
     def _loss(self, facts: Facts) -> PrivacyLoss:
+        if facts.adjacency is Adjacency.ADD_REMOVE and not self.topped_up:
+            raise UnsupportedCombination(
+                "a client that is not there, and whose place nobody takes, leaves its share of the "
+                "noise out too, and the noise's variance tells; account for zero_out or "
+                "replace_one, sample with FixedSize below the population, or pass topped_up=True "
+                "(and top the secure sum up to the full noise for every realised size)"
+            )
         loss = gaussian_sum_loss(self.sum_multiplier, facts)
-        last = _TOPPED_UP if self.topped_up else _AS_DRAWN.format(self.absent)
-        assumed = (*_ASSUMED, last)
+        shares = _SHARES.format(self.cohort, self.cohort - self.missing)
+        last = (_TOPPED_UP,) if self.topped_up else (shares, _AS_DRAWN.format(self.absent))
+        assumed = (*_ASSUMED, *last)
         return replace(loss, assumptions=(*loss.assumptions, *assumed))
 
     def draw_mask(self, generator: np.random.Generator | None = None) -> Indices:
@@ -294,22 +423,24 @@ class SparsifiedPerturbation(Mechanism):
             mask: the round's indices, shape (kept,); None where every coordinate is kept.
 
         Returns:
-            Shape (kept,), norm at most ``clip_norm`` (clipped a little lower, for rounding); with
-            entries that are not finite, to be refused, where scaling by d/k overflowed.
+            Shape (kept,), on the grid, norm at most ``clip_norm``.
 
         Raises:
-            ParameterError: a wrong shape, or an entry that is not finite.
+            ParameterError: a wrong shape, or an entry that is not finite, maybe once scaled by d/k.
         """
-        return clipped(self.sparsification.select(update, mask), self.clip_norm)
+        return self.gridded(self.sparsification.select(update, mask))
 
     def release(
         self, value: Any, generator: Any = None, *, mask: Any = None, shares: int | None = None
     ) -> Any:
         """Return one client's noisy share: shape of ``value``, zero off the mask.
 
+        The grid point nearest to contribution plus ideal noise. A sum of shares is therefore no
+        rounding of a sum: what the roundings of shares drawn apart show together is not counted.
+
         Args:
             value: the client's flat update, shape (dimension,); numpy array or torch tensor.
-            generator: see ``noise.normal_like``; None is the only private choice.
+            generator: see ``rounded.bits_of``; None is the only private choice.
             mask: the round's kept indices, shape (kept,), the same for all clients of a round:
                 noise on different coordinates does not add up. Needed for top_k, whose mask comes
                 from public data; for rand_k one is drawn from a numpy ``generator`` where that is
@@ -322,11 +453,10 @@ class SparsifiedPerturbation(Mechanism):
         """
         if mask is None:
             mask = self._own_mask(generator)
-        kept = self.contribution(value, mask)
-        if not is_finite(kept):
-            refuse("value", "too large once scaled by d/k", "stay finite", "leave this client out")
+        kept, std = self.contribution(value, mask), self._std_of_one(shares)
+        noisy = noisy_like(kept, std=std, grid=self.grid, generator=generator)
         share = value * 0.0
-        share[mask] = kept + normal_like(kept, self._std_of_one(shares), generator)
+        share[mask] = noisy if isinstance(share, np.ndarray) else noisy.to(share.dtype)
         return share
 
     def _own_mask(self, generator: Any) -> Indices:

@@ -2,24 +2,36 @@
 
 from __future__ import annotations
 
+import functools
+import math
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
 
 from ..errors import member
 from ..loss import Gdp
-from ..privacy_loss import PrivacyLoss
+from ..privacy_loss import PrivacyLoss, Witness
+from ..records import recorded
 from ..relations import Adjacency, Facts, Observer, Unit
-from ..theory.splitting_privacy import PrivateSplitting, final_models_mu, rounds_mu
+from ..theory.splitting_privacy import (
+    Attained,
+    PrivateSplitting,
+    Seen,
+    attained,
+    final_models_mu,
+    rounds_mu,
+)
 from .base import Mechanism
 from .gradient_descent import NoisyGradientDescent
-from .upload import OWN_SENSITIVITY, SENSITIVE, replacing_only
+from .upload import OWN_SENSITIVITY, QUADRATIC, SENSITIVE, replacing_only
 
 ONLY_MODELS = (
     "nothing is seen but the agents' models after the last round: no z, no y, no earlier model"
 )
 EVERYBODY = "every agent takes part in every round; the start does not depend on the data"
+START = "; the start is known, or N(0, 2 tau^2 / l) and secret"
 
 
+@recorded
 @dataclass(frozen=True, kw_only=True)
 class SplittingRun(Mechanism):
     """``rounds`` rounds of private Fed-PLT with everybody taking part; the unit is a record.
@@ -96,15 +108,38 @@ class SplittingRun(Mechanism):
         whole = self._loss(facts)
         if facts.observer is not Observer.FINAL:
             return whole
+        shown = self._shown(Seen.FINAL)
         mu = final_models_mu(self._setting)
         if mu >= rounds_mu(self._setting):
-            return whole.seen_at_the_end()
+            return replace(whole.seen_at_the_end(), witness=shown)
         theorem = "Fed-PLT's final models: shifted interpolation over agents and rounds"
         assumptions = (OWN_SENSITIVITY, SENSITIVE, EVERYBODY, ONLY_MODELS)
-        return PrivacyLoss(Gdp(mu), facts, None, (theorem,), assumptions)
+        return PrivacyLoss(Gdp(mu), facts, shown, (theorem,), assumptions)
 
     def _loss(self, facts: Facts) -> PrivacyLoss:
         replacing_only(self, facts)
         seen = Observer.AGGREGATE if facts.observer is Observer.FINAL else facts.observer
         loss = (self.round * self.rounds).privacy_loss(facts.adjacency, seen)
-        return replace(loss, facts=facts, assumptions=(*loss.assumptions, EVERYBODY))
+        return replace(
+            loss,
+            facts=facts,
+            witness=self._shown(Seen.SERVER),
+            assumptions=(*loss.assumptions, EVERYBODY),
+        )
+
+    def _shown(self, seen: Seen) -> Witness | None:
+        """Return the pair that is known to be attained by these dynamics, start included.
+
+        Data may lie as far away as one likes, and then what is lost to iterates in the wrong place
+        is as little as one likes: a supremum.
+        """
+        found = _attained(self._setting, seen)
+        known = Gdp(math.sqrt(self.rounds) * self.round.quadratic.mu)
+        if seen is Seen.SERVER and known.mu >= found.mu:
+            return Witness(known, QUADRATIC)
+        return Witness(Gdp(found.mu), found.witness + START) if found.mu > 0.0 else None
+
+
+@functools.lru_cache(maxsize=64)
+def _attained(setting: PrivateSplitting, seen: Seen) -> Attained:
+    return attained(setting, seen, 1e-15)

@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
+import math
 from abc import abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
 
+import numpy as np
+
 from ..errors import UnsupportedCombination, member, non_negative, positive, refuse
-from ..loss import Curve, RenyiPoints, stated_pair
+from ..loss import Curve, Gdp, RenyiLine, RenyiPoints, stated_pair
 from ..loss.pairs.stated import MAX_EPSILON
 from ..privacy_loss import PrivacyLoss
-from ..relations import Adjacency, Facts, Unit
+from ..records import recorded
+from ..relations import Adjacency, Facts, Observer, Unit
 from .base import Mechanism
+
+MAX_POINTS = 2000
+"""Most points of one guarantee."""
 
 Points = tuple[tuple[float, float], ...]
 Check = Callable[[object, object], tuple[float, float]]
@@ -24,6 +31,8 @@ def _points(name: str, value: object, example: str, check: Check) -> Points:
         pairs = [tuple(pair) for pair in value]  # type: ignore[attr-defined]
     except TypeError:
         refuse(name, value, rule, way_out)
+    if len(pairs) > MAX_POINTS:
+        refuse(name, f"{len(pairs)} pairs", f"be at most {MAX_POINTS}", "leave some out")
     if not pairs or any(len(pair) != 2 for pair in pairs):
         refuse(name, value, rule, way_out)
     return tuple(sorted({check(first, second) for first, second in pairs}))
@@ -52,9 +61,18 @@ class Stated(Mechanism):
 
     adjacency: Adjacency | str
     unit: Unit | str | None = None
+    zeroed_is_absent: bool = False
+    observer: Observer | str = Observer.SERVER
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "adjacency", member(Adjacency, adjacency=self.adjacency))
+        object.__setattr__(self, "observer", member(Observer, observer=self.observer))
+        if self.observer is Observer.FINAL:
+            rule = "be 'aggregate' or 'server'"
+            refuse("observer", str(self.observer), rule, "a guarantee is about a whole release")
+        if self.zeroed_is_absent and self.adjacency is not Adjacency.ZERO_OUT:
+            given, rule = str(self.adjacency), "be False unless adjacency is 'zero_out'"
+            refuse("zeroed_is_absent", self.zeroed_is_absent, rule, f"it is about {given!r}")
         if self.unit is not None:
             object.__setattr__(self, "unit", member(Unit, unit=self.unit))
 
@@ -81,10 +99,18 @@ class Stated(Mechanism):
                 f"{str(facts.adjacency)!r}; account under {str(self.adjacency)!r}, or state what "
                 f"is known there: {name}(..., adjacency={str(facts.adjacency)!r})"
             )
-        assumption = f"the {type(self).__name__} guarantee is true, whatever was released before"
-        return PrivacyLoss(self.curve, facts, None, (self.theorem,), (assumption,))
+        if facts.observer is Observer.SERVER is not self.observer:
+            raise UnsupportedCombination(
+                f"this {type(self).__name__} was stated for those who do not see who took part, "
+                "and says nothing of the server; account for observer='aggregate'"
+            )
+        assumed = [f"the {type(self).__name__} guarantee is true, whatever was released before"]
+        if self.zeroed_is_absent:
+            assumed.append("a unit that is zeroed out releases just what its absence would")
+        return PrivacyLoss(self.curve, facts, None, (self.theorem,), tuple(assumed))
 
 
+@recorded
 @dataclass(frozen=True, kw_only=True)
 class ApproximateDp(Stated):
     """Anything that is (epsilon, delta)-DP at each of some points.
@@ -99,6 +125,10 @@ class ApproximateDp(Stated):
             epsilon in [0, 500], delta in [0, 1).
         adjacency: how neighbours differ; no other is served.
         unit: "client" or "record"; may be left out.
+        observer: "aggregate" where the guarantee counts on it that nobody sees who took part.
+        zeroed_is_absent: for "zero_out", whether a zeroed unit is known to release just what its
+            absence would. Sampling amplifies only what says so: a guarantee alone allows to show
+            who takes part, and then nothing is hidden but whether the unit did (T4).
 
     Raises:
         ParameterError: a value outside its range, or an unknown adjacency or unit.
@@ -122,6 +152,7 @@ class ApproximateDp(Stated):
         return "stated (epsilon, delta): the convex minorant's pair dominates (T12)"
 
 
+@recorded
 @dataclass(frozen=True, kw_only=True)
 class RenyiDp(Stated):
     """Anything whose Renyi divergences are at most the given ones.
@@ -137,6 +168,10 @@ class RenyiDp(Stated):
             neighbours; orders finite and above 1.
         adjacency: how neighbours differ; no other is served.
         unit: "client" or "record"; may be left out.
+        observer: "aggregate" where the guarantee counts on it that nobody sees who took part.
+        zeroed_is_absent: for "zero_out", whether a zeroed unit is known to release just what its
+            absence would. Sampling amplifies only what says so: a guarantee alone allows to show
+            who takes part, and then nothing is hidden but whether the unit did (T4).
 
     Raises:
         ParameterError: a value outside its range, or an unknown adjacency or unit.
@@ -150,7 +185,7 @@ class RenyiDp(Stated):
         object.__setattr__(self, "divergences", points)
 
     @property
-    def curve(self) -> Curve:
+    def curve(self) -> RenyiPoints:
         """The curve with these moments, and the tails that they imply."""
         return RenyiPoints(self.divergences)
 
@@ -158,3 +193,92 @@ class RenyiDp(Stated):
     def theorem(self) -> str:
         """The theorem's name."""
         return "stated Renyi divergences: chords of moments, implied (epsilon, delta) (T12)"
+
+
+@recorded
+@dataclass(frozen=True, kw_only=True)
+class GaussianDp(Stated):
+    """Anything that loses no more than one Gaussian with a shift of mu standard deviations.
+
+    Args:
+        mu: above 0 (Dong, Roth and Su 2022: mu-GDP).
+        adjacency: how neighbours differ; no other is served.
+        unit: "client" or "record"; may be left out.
+        observer: "aggregate" where the guarantee counts on it that nobody sees who took part.
+
+    Raises:
+        ParameterError: a value outside its range, or an unknown adjacency or unit.
+    """
+
+    mu: float
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        object.__setattr__(self, "mu", positive(mu=self.mu))
+
+    @property
+    def curve(self) -> Curve:
+        """The Gaussian pair."""
+        return Gdp(self.mu)
+
+    @property
+    def theorem(self) -> str:
+        """The theorem's name."""
+        return "stated mu-GDP: the Gaussian pair dominates, composed too (Dong, Roth, Su 2022)"
+
+
+@recorded
+@dataclass(frozen=True, kw_only=True)
+class ConcentratedDp(Stated):
+    """Anything with Renyi divergences of at most xi + rho a at every order a above 1.
+
+    That is (xi, rho)-zCDP (Bun and Steinke 2016). As with ``RenyiDp``, the RDP accountant adds the
+    divergences up, and the others use what they imply for one run. One run of (xi n, rho n) says
+    more to those than n runs of (xi, rho), and is as true.
+
+    Args:
+        rho: at least 0.
+        xi: at least 0; one of the two is above 0.
+        adjacency: how neighbours differ; no other is served.
+        unit: "client" or "record"; may be left out.
+        observer: "aggregate" where the guarantee counts on it that nobody sees who took part.
+
+    Raises:
+        ParameterError: a value outside its range, or an unknown adjacency or unit.
+    """
+
+    rho: float
+    xi: float = 0.0
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        for name in ("rho", "xi"):
+            way_out = "leave the guarantee out"
+            object.__setattr__(self, name, non_negative(way_out, **{name: getattr(self, name)}))
+        if max(self.rho, self.xi) > 1e9:
+            refuse("rho, xi", (self.rho, self.xi), "be at most 1e9", "it is no guarantee")
+        if max(self.rho, self.xi) < 1e-30:
+            refuse("rho, xi", (self.rho, self.xi), "have one of at least 1e-30")
+
+    @property
+    def curve(self) -> Curve:
+        """The line of divergences."""
+        return RenyiLine(self.divergences, self.rho, self.xi)
+
+    @property
+    def divergences(self) -> Points:
+        """(order, divergence) at the orders that are converted, rounded up.
+
+        One that converts at log(1/delta) = L is 1 + sqrt(L / rho) at best, so the orders cover
+        L from 1e-6 to 1e4; without rho, the larger the better.
+        """
+        scale = 1.0 / math.sqrt(max(self.rho, 1e-12))
+        powers = scale * np.geomspace(1e-3, 1e2, 122)
+        orders = np.unique(1.0 + powers).tolist()
+        found = ((a, (self.xi + self.rho * a) * (1.0 + 1e-15)) for a in orders if a > 1.0)
+        return tuple(found)
+
+    @property
+    def theorem(self) -> str:
+        """The theorem's name."""
+        return "stated zCDP: divergences at every order, implied (epsilon, delta) (T12)"

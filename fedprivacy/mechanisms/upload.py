@@ -6,19 +6,20 @@ import math
 from abc import abstractmethod
 from collections import Counter
 from collections.abc import Sequence
+from fractions import Fraction
 from functools import cached_property
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ..errors import UnsupportedCombination, non_negative, positive, refuse
+from ..errors import UnsupportedCombination, integer, non_negative, positive, refuse
 from ..loss import Atoms, Curve, Fold, GaussianMix, Gdp, Sampled
 from ..privacy_loss import PrivacyLoss, Witness
 from ..relations import Adjacency, Facts, Unit
-from ..theory.hidden_state import contraction_gap, hidden_state_factor
+from ..theory.hidden_state import contraction_gap, hidden_state_factor, varying_steps_factor
 from .base import Mechanism
-from .noise import is_finite, normal_like
+from .rounded import grid_for, noise_like, noisy_like
 
 NO_NOISE = Atoms((), infinite=1.0, vanishing=1.0)
 """The curve of a release without noise: everything may be lost."""
@@ -31,6 +32,11 @@ QUADRATIC = (
     "quadratic losses of curvature strong_convexity; the record moves the gradient by the "
     "sensitivity, the same in every step"
 )
+SWITCHING = (
+    "a quadratic loss of curvature just below smoothness, its optimum so far from the start that "
+    "every step goes to the other side of it; the record moves the gradient by the sensitivity, "
+    "away from the optimum on both sides (a supremum: the farther, the nearer)"
+)
 OWN_SENSITIVITY = (
     "the gradient's sensitivity is the loss's own, not made by clipping; strong convexity and "
     "smoothness hold for all data"
@@ -39,6 +45,9 @@ SENSITIVE = "replacing one record moves a gradient by at most the stated sensiti
 
 MAX_WITNESS = 2000
 """Longest law of a witness's shift that is worth an account."""
+
+MAX_STEPS = 10**6
+"""Most steps before an upload: they are counted one by one."""
 
 MAX_SHIFT = 2e4
 """Largest shift of a witness in stds: more shows nothing more."""
@@ -61,6 +70,21 @@ class Upload(Mechanism):
     def step_noise_std(self) -> float:
         """Std of the noise that ``release`` adds to each coordinate."""
 
+    def noise(self, like: Any, generator: Any = None) -> tuple[Any, float]:
+        """Draw one step's private noise.
+
+        Args:
+            like: whose shape and device are taken.
+            generator: see ``rounded.bits_of``; None is the only private choice.
+
+        Returns:
+            The noise on a grid, in doubles, and its std on each coordinate: what was really drawn.
+        """
+        std = self.step_noise_std
+        if std == 0.0:
+            return like * 0.0, 0.0
+        return noise_like(like, std=std, grid=grid_for(std, std, 26), generator=generator), std
+
     @abstractmethod
     def _replaced(self, facts: Facts) -> PrivacyLoss:
         """Return the loss under replace_one."""
@@ -72,16 +96,20 @@ class Upload(Mechanism):
     def release(self, value: Any, generator: Any = None) -> Any:
         """Return ``value``, the point after one gradient step, with that step's private noise.
 
+        The grid point nearest to it, of a grid of 2^-26 of the noise; for a tensor rounded to its
+        type then.
+
         Args:
             value: numpy array or torch tensor, any shape; noise is added to every entry.
-            generator: see ``noise.normal_like``; None is the only private choice.
+            generator: see ``rounded.bits_of``; None is the only private choice.
 
         Raises:
-            ParameterError: ``value`` has an entry that is not finite.
+            ParameterError: ``value`` has an entry that is not finite, or above 2^25 stds.
         """
-        if not is_finite(value):
-            refuse("value", "a non-finite entry", "be finite", "stop the run: it diverged")
-        return value + normal_like(value, self.step_noise_std, generator)
+        std = self.step_noise_std
+        if std == 0.0:
+            return value + 0.0
+        return noisy_like(value, std=std, grid=grid_for(std, std, 26), generator=generator)
 
 
 def replacing_only(mechanism: Mechanism, facts: Facts) -> None:
@@ -119,6 +147,21 @@ def both_or_neither(
     return None
 
 
+def step_count(**named: object) -> int:
+    """Return the named value as a whole number from 1 to ``MAX_STEPS``."""
+    ((name, value),) = named.items()
+    found = integer(1, **named)
+    if found > MAX_STEPS:
+        refuse(name, value, f"be at most {MAX_STEPS:,}", "upload more often")
+    return found
+
+
+def larger(sensitivity: float, fraction: float) -> float | None:
+    """Return a sensitivity that takes noise to a fraction of it; None where no noise is left."""
+    found = sensitivity / fraction if fraction > 0.0 else math.inf
+    return found if 0.0 < found < math.inf else None
+
+
 def checked_steps(step_size: object, steps: int) -> float | tuple[float, ...]:
     """Return one step size, or one for each of ``steps`` steps; one that repeats is one.
 
@@ -149,7 +192,7 @@ def share(**named: object) -> float:
 
 def contracted(
     multiplier: float, steps: int, step_size: float, convexity: tuple[float, float]
-) -> tuple[Curve, Curve]:
+) -> tuple[Gdp, Gdp]:
     """Return T6's curve of a block of contractive steps and the curve that quadratics attain.
 
     Args:
@@ -167,6 +210,57 @@ def contracted(
     if slow == gap:
         return curve, curve
     return curve, Gdp(_shown_at_the_end(slow, steps) / multiplier)
+
+
+def switching(
+    multiplier: float, steps: int, step_size: float, convexity: tuple[float, float]
+) -> Gdp | None:
+    """Return what a drift that changes sides with the iterates shows; None where nothing can.
+
+    Quadratics of curvature l, m < l < L, have slope 1 - s l < 0 once s l > 1: iterates from far
+    away change sides, and a record whose gradient is the sensitivity g or -g by the side adds up
+    over all steps, as in T6. The turn between the two takes curvatures between m and L only if
+    these differ (docs/theory/splitting.md).
+
+    Args:
+        multiplier: see ``contracted``.
+        steps: see ``contracted``.
+        step_size: s.
+        convexity: (m, L).
+    """
+    low, high = map(Fraction, convexity)
+    inside = high - (high - low) / 10**9
+    gap = 2 - Fraction(step_size) * inside
+    if low == high or not 0 < gap < 1:
+        return None
+    return Gdp(hidden_state_factor(float(gap), steps) / multiplier)
+
+
+def varying(
+    multiplier: float, sizes: Sequence[float], convexity: tuple[float, float]
+) -> tuple[Gdp, Gdp]:
+    """Return T6's curve of steps that differ, and the curve that quadratics attain.
+
+    Args:
+        multiplier: noise std of a step of size 1 over how far a record moves it; both the move and
+            the noise's variance are proportional to the size.
+        sizes: the steps'.
+        convexity: (strong convexity m, smoothness) of the loss whose gradient is taken.
+
+    Raises:
+        ParameterError: a step does not contract.
+    """
+    gaps = {size: contraction_gap(size, *convexity) for size in set(sizes)}
+    curve = Gdp(varying_steps_factor([1.0 - gaps[size] for size in sizes], sizes) / multiplier)
+    if all(size * convexity[0] == gap for size, gap in gaps.items()):
+        return curve, curve
+    left, once, twice = 1.0, [], []
+    for size in reversed(sizes):
+        once.append(left * size)
+        twice.append(left * left * size)
+        left *= 1.0 - size * convexity[0]
+    shown = abs(math.fsum(once)) / math.sqrt(math.fsum(twice)) * (1.0 - 1e-12)
+    return curve, Gdp(shown / multiplier)
 
 
 def _shown_at_the_end(gap: float, steps: int) -> float:

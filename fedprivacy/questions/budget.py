@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 from ..accountants import Accountant
 from ..bound import Bound
-from ..errors import BudgetExhausted, non_negative, open_unit, refuse
+from ..errors import BudgetExhausted, closed_unit, non_negative, open_unit, refuse
 from ..loss import Curve
 from ..privacy_loss import PrivacyLoss
 from ..relations import Adjacency, Facts, Observer
@@ -27,7 +27,7 @@ class Budget:
 
     Args:
         epsilon: at least 0.
-        delta: in (0, 1).
+        delta: in [0, 1]; strictly between for adaptive schedules.
         adjacency: how neighbouring data sets differ.
         observer: who looks.
         accountant: "pld", "rdp" or "advanced", for schedules fixed beforehand.
@@ -40,13 +40,16 @@ class Budget:
     observer: Observer | str = field(default=Observer.AGGREGATE, kw_only=True)
     accountant: str = field(default="pld", kw_only=True)
     adaptive: bool = field(default=False, kw_only=True)
+    charges: dict[str, set[int]] = field(default_factory=dict, init=False, repr=False)
+    """Which rounds of which ledgers, by their nonces, were charged; training loops write it."""
     _spent: dict[PrivacyLoss, int] = field(default_factory=dict, init=False, repr=False)
     _fitting: dict[PrivacyLoss, int] = field(default_factory=dict, init=False, repr=False)
     _filter: _RenyiFilter | None = field(default=None, init=False, repr=False)
 
     def __post_init__(self) -> None:
         self.epsilon = non_negative(epsilon=self.epsilon)
-        self.delta = open_unit(delta=self.delta)
+        check = open_unit if self.adaptive else closed_unit
+        self.delta = check(delta=self.delta)
         accountant_named(self.accountant)
         if self.adaptive and self.accountant not in ("pld", "rdp"):
             refuse("accountant", self.accountant, "be left at its default for adaptive schedules")
@@ -88,8 +91,18 @@ class Budget:
         self._spent[loss] = self._spent.get(loss, 0) + 1
 
     def keeps(self, steps: Iterable[tuple[Accountable, int]]) -> bool:
-        """Return whether (round, count) steps, in this order, all fit; spends those that do."""
+        """Return whether (round, count) steps, in this order, all fit; spends those that do.
+
+        Of an adaptive schedule a step is spent as a whole or not at all.
+        """
         for round_, count in steps:
+            if self.adaptive:
+                loss = self._loss(round_)
+                if not self._renyi(loss).allows(loss, count):
+                    return False
+                self._renyi(loss).spend(loss, count)
+                self._spent[loss] = self._spent.get(loss, 0) + count
+                continue
             for _ in range(count):
                 if not self.allows(round_):
                     return False
@@ -194,12 +207,12 @@ class _RenyiFilter:
             self._known[curve] = self._cost(curve, self.order)
         return self._known[curve]
 
-    def allows(self, loss: PrivacyLoss) -> bool:
-        """Return whether both orientations stay within the limit."""
+    def allows(self, loss: PrivacyLoss, count: int = 1) -> bool:
+        """Return whether both orientations stay within the limit after ``count`` more rounds."""
         cost = self._cost_here(loss.curve)
-        return all(t + c <= self.limit for t, c in zip(self.total, cost, strict=True))
+        return all(t + count * c <= self.limit for t, c in zip(self.total, cost, strict=True))
 
-    def spend(self, loss: PrivacyLoss) -> None:
-        """Add a round's divergences."""
+    def spend(self, loss: PrivacyLoss, count: int = 1) -> None:
+        """Add the divergences of ``count`` rounds."""
         cost = self._cost_here(loss.curve)
-        self.total = [t + c for t, c in zip(self.total, cost, strict=True)]
+        self.total = [t + count * c for t, c in zip(self.total, cost, strict=True)]

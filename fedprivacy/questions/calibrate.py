@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from ..bound import Bound
-from ..errors import ImpossibleBudget, ParameterError, non_negative, open_unit, positive, refuse
+from ..errors import ImpossibleBudget, ParameterError, closed_unit, non_negative, positive, refuse
 from ..privacy_loss import PrivacyLoss
 from ..relations import Adjacency, Observer
 from .epsilon import Accountable, accountant_named, loss_of
@@ -108,7 +108,7 @@ def calibrate(
         make_run: takes the value, returns the run; values it refuses with ParameterError bound
             the search.
         epsilon: the budget, at least 0.
-        delta: the budget, in (0, 1).
+        delta: the budget, in [0, 1].
         adjacency: how neighbouring data sets differ.
         observer: who looks.
         accountant: "pld", "rdp" or "advanced".
@@ -123,7 +123,7 @@ def calibrate(
     """
     budget = non_negative(epsilon=epsilon)
     low, high = _domain(domain, integer)
-    open_unit(delta=delta)
+    closed_unit(delta=delta)
     positive(tolerance=tolerance)
 
     def ask(value: float, width: float) -> Bound:
@@ -190,6 +190,10 @@ def _direction(question: _Question, start: float, integer: bool) -> bool:
             return (there > here) == (value > start)
     if here <= question.epsilon and math.isfinite(question.domain[1]):
         return True
+    if math.isinf(here):
+        bound = question.bound(start, question.tolerances[0])
+        why = bound.reason if bound is not None else ""
+        raise ImpossibleBudget(f"epsilon is infinite at {start:g} and every other value: {why}")
     raise ParameterError(
         f"the run must depend on the calibrated parameter: epsilon is {here:.6g} at {start:g} and "
         "at every other value tried; check that make_run uses its argument"

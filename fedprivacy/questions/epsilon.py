@@ -65,7 +65,7 @@ def epsilon(
 
     Args:
         run: a mechanism, sampled, repeated or nested as it really ran.
-        delta: in (0, 1).
+        delta: in [0, 1]; 0 asks for pure differential privacy.
         adjacency: how neighbouring data sets differ; there is no default on purpose.
         observer: who looks.
         accountant: "pld" (an interval), "rdp" or "advanced" (upper ends only).
@@ -98,7 +98,7 @@ def delta(
     tolerance: float = 1e-3,
     deadline: float | None = None,
 ) -> Bound:
-    """Return the certified delta of a run at an epsilon of at least 0.
+    """Return the certified delta of a run at an epsilon of at least 0, infinity included.
 
     Arguments, result and errors are those of ``epsilon``; ``tolerance`` is relative here.
     """

@@ -13,7 +13,6 @@ brackets t from both sides; see ``docs/curves.md`` for the proofs.
 
 from __future__ import annotations
 
-import functools
 import math
 from typing import NamedTuple
 
@@ -22,18 +21,7 @@ from numpy.typing import NDArray
 from scipy.special import ndtr, ndtri
 
 from ..accountants.pld import delta_interval
-from ..loss import (
-    Allocated,
-    Composed,
-    Curve,
-    Fold,
-    GaussianMix,
-    Gdp,
-    LaplacePair,
-    Mix,
-    Sampled,
-    Swapped,
-)
+from ..loss import Curve
 
 Array = NDArray[np.float64]
 
@@ -156,7 +144,7 @@ class Sandwich:
     """
 
     def __init__(self, curve: Curve, tolerance: float) -> None:
-        self.tolerance, self.cover = tolerance, gaussian_cover(curve)
+        self.tolerance, self.cover = tolerance, curve.cover()
         self.near = Half(curve, tolerance / 8.0)
         self.far = self.near if curve.symmetric else Half(curve.swap(), tolerance / 8.0)
 
@@ -263,7 +251,7 @@ def gaussian_ends(sandwich: Sandwich, slack: float) -> tuple[float, float]:
     """Return certified ends of the smallest mu with t <= t_mu + slack at every rate.
 
     t_mu is the trade-off of N(mu, 1) against N(0, 1). Both orientations count. The upper end is the
-    curve's own ``gaussian_cover`` without slack, or where delta does not fall to the slack.
+    curve's own ``cover`` without slack, or where delta does not fall to the slack.
     """
     halves = sandwich.halves
     high = sandwich.cover
@@ -346,78 +334,3 @@ def gaussian_floor(sandwich: Sandwich, slack: float) -> float:
         low, _ = sandwich.rates(x, turned)
         best = max(best, float(np.max(_mu(x, low - slack, up=False), initial=0.0)))
     return best
-
-
-@functools.singledispatch
-def gaussian_cover(curve: Curve) -> float:
-    """Return a mu such that N(mu, 1) against N(0, 1) dominates the curve at every rate, or inf.
-
-    Sampled: post-processing (replace the output by a draw of Q). Mixtures: the worst label
-    (an allocated epoch: the round).
-    Compositions: mu adds in squares. Fold: the worse half. Gaussian mixtures: couple the
-    components in their order. Laplace: exact, -2 Phi^-1(exp(-s/2) / 2).
-    """
-    return math.inf
-
-
-@gaussian_cover.register
-def _(curve: Gdp) -> float:
-    return curve.mu
-
-
-@gaussian_cover.register
-def _(curve: Allocated) -> float:
-    return curve.mu
-
-
-@gaussian_cover.register
-def _(curve: LaplacePair) -> float:
-    return float(-2.0 * ndtri(0.5 * math.exp(-0.5 * curve.shift))) * (1 + 1e-12) + _ULP
-
-
-@gaussian_cover.register
-def _(curve: GaussianMix) -> float:
-    return _farthest(sorted_weights(curve.p), sorted_weights(curve.q)) / curve.std * (1 + _ULP)
-
-
-def sorted_weights(mixture: tuple[tuple[float, float], ...]) -> list[tuple[float, float]]:
-    """Return (cumulated weight, mean) by increasing mean; the last weight is 1."""
-    ordered = sorted(mixture, key=lambda component: component[1])
-    edges = np.cumsum([weight for weight, _ in ordered])
-    edges[-1] = 1.0
-    return [(float(edge), mean) for edge, (_, mean) in zip(edges, ordered, strict=True)]
-
-
-def _farthest(p: list[tuple[float, float]], q: list[tuple[float, float]]) -> float:
-    """Return the largest distance between components that the coupling by order pairs."""
-    i, j, far = 0, 0, 0.0
-    while i < len(p) and j < len(q):
-        far = max(far, abs(p[i][1] - q[j][1]))
-        step = (p[i][0] <= q[j][0], q[j][0] <= p[i][0])
-        i, j = i + step[0], j + step[1]
-    return far
-
-
-@gaussian_cover.register
-def _(curve: Swapped) -> float:
-    return gaussian_cover(curve.curve)
-
-
-@gaussian_cover.register
-def _(curve: Sampled) -> float:
-    return gaussian_cover(curve.inner)
-
-
-@gaussian_cover.register
-def _(curve: Fold) -> float:
-    return max(gaussian_cover(curve.up), gaussian_cover(curve.down))
-
-
-@gaussian_cover.register
-def _(curve: Mix) -> float:
-    return max(gaussian_cover(part) for _, part in curve.parts)
-
-
-@gaussian_cover.register
-def _(curve: Composed) -> float:
-    return math.hypot(*(math.sqrt(n) * gaussian_cover(part) for part, n in curve.parts))

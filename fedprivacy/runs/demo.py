@@ -6,10 +6,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from ..audit import RunRecord, report
-from ..audit.report import in_words
+from ..audit import report
+from ..audit.words import guarantee
 from ..errors import refuse
-from .experiment import Experiment
+from .experiment import Experiment, TrainedRun
 from .jobs import TITLES
 from .progress import Steps
 
@@ -20,7 +20,7 @@ class DemoOutcome:
 
     experiments: dict[str, Experiment]
     """By method; one budget, so one noise multiplier."""
-    records: dict[str, RunRecord]
+    records: dict[str, TrainedRun]
     """By method."""
     report: Path
     ledgers: Path
@@ -35,7 +35,12 @@ class DemoOutcome:
         one = self.one
         return {
             "data": one.job.data.name,
-            "budget": {"epsilon": one.epsilon, "delta": one.delta},
+            "budget": {
+                "epsilon": one.epsilon,
+                "delta": one.delta,
+                "adjacency": str(one.adjacency),
+                "observer": str(one.observer),
+            },
             "noise_multiplier": one.setting,
             "rounds": one.job.rounds,
             "runs": {method: _row(record) for method, record in self.records.items()},
@@ -44,12 +49,13 @@ class DemoOutcome:
         }
 
 
-def _row(record: RunRecord) -> dict[str, Any]:
+def _row(record: TrainedRun) -> dict[str, Any]:
     found = record.audit
     return {
         "accuracy": record.accuracy[-1],
         "upload_bytes": record.upload_bytes,
-        "epsilon": None if found is None else [found.bound.lower, found.bound.upper],
+        "not_covered": dict(record.not_covered),
+        "epsilon": None if found is None or found.void else [found.bound.lower, found.bound.upper],
         "verdict": None if found is None else str(found.verdict),
     }
 
@@ -68,7 +74,7 @@ def run_demo(
         ParameterError: ``output`` or ``ledgers`` cannot be used.
     """
     folder = _folder(output, ledgers)
-    records: dict[str, RunRecord] = {}
+    records: dict[str, TrainedRun] = {}
     with Steps() as steps:
         with steps.step("calibrating the noise"):
             experiments = _at_one_level(experiments)
@@ -77,10 +83,15 @@ def run_demo(
                 path = folder / f"{method}.ledger"
                 records[method] = experiment.run(ledger_path=path, on_round=tick)
         with steps.step("writing the report"):
-            named = {TITLES[method]: record for method, record in records.items()}
+            named = {TITLES[method]: _shown(record) for method, record in records.items()}
             data = next(iter(experiments.values())).job.data.name
             page = report(named, output, title=f"Private federated learning on {data}")
     return DemoOutcome(experiments, records, page, folder)
+
+
+def _shown(record: TrainedRun) -> TrainedRun:
+    """Return a run as its page tells of it, with the public numbers that it rests on."""
+    return replace(record, notes=tuple(filter(None, (*record.notes, record.rests_on))))
 
 
 def _at_one_level(experiments: dict[str, Experiment]) -> dict[str, Experiment]:
@@ -118,22 +129,24 @@ def table(outcome: DemoOutcome) -> None:
         f"\nBudget: epsilon = {experiment.epsilon:g}, delta = {experiment.delta:g}, client level, "
         f"{experiment.adjacency!s}, {experiment.observer!s}. "
         f"Noise multiplier {experiment.setting:.4g}, {experiment.job.rounds} rounds, "
-        f"{experiment.job.data.population} clients.\n",
+        f"{experiment.units:g} clients.\n",
         markup=False,
     )
     rows = Table("method", "accuracy", "uploaded", "epsilon, certified", "verdict", box=None)
     for method, record in outcome.records.items():
         found = record.audit
-        interval = "no guarantee" if found is None else f"[{', '.join(found.bound.ends(5))}]"
+        interval = "no guarantee"
+        if found is not None and not found.void:
+            interval = f"[{', '.join(found.bound.ends(5))}]"
         rows.add_row(
             TITLES[method],
             f"{100 * record.accuracy[-1]:.1f} %",
             f"{(record.upload_bytes or 0) / 1e6:.2f} MB",
             interval.replace("[", r"\["),
-            "not private" if found is None else str(found.verdict),
+            "not private" if found is None else found.statement,
         )
     console.print(rows)
     private = [record.audit for record in outcome.records.values() if record.audit is not None]
     if private:
-        console.print("\n" + in_words(private[0].bound), markup=False)
+        console.print("\n" + guarantee(private[0]), markup=False)
     console.print(f"\nReport: {outcome.report}\nLedgers: {outcome.ledgers}", markup=False)

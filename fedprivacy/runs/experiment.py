@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from decimal import ROUND_FLOOR, Context
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -18,12 +19,44 @@ from ..questions.budget import Budget
 from ..questions.calibrate import Calibration, calibrate
 from ..questions.epsilon import epsilon
 from ..relations import Adjacency, Observer
-from ..training import RoundInfo, TrainingResult, train
-from ..training.checkpoint import Checkpoint
+from ..training import RoundInfo, TrainingResult, save_model, train
+from ..training.checkpoint import Checkpoint, resumed
+from ..training.notes import SUFFIX, Notes
+from ..training.released import checked_path
 from ..training.rounds import Loop
 from .jobs import Job
 
 OnRound = Callable[[Any, RoundInfo], None]
+
+_COUNTS = ("clients", "records")
+"""Settings that follow the number of units, which add_remove neighbours differ in."""
+
+
+@dataclass(frozen=True)
+class TrainedRun(RunRecord):
+    """What came of an experiment: what may be shown, and apart from it what may not.
+
+    Args:
+        public: see ``Experiment.public``.
+        not_covered: what only whoever ran it has seen, and no epsilon covers, by name.
+        output: where the model to hand over is; None where it was not asked for.
+    """
+
+    public: Mapping[str, Any] = field(default_factory=dict)
+    not_covered: Mapping[str, int | None] = field(default_factory=dict)
+    output: Path | None = None
+
+    @property
+    def rests_on(self) -> str:
+        """The public numbers in one sentence; empty where nothing is private."""
+        told = ", ".join(f"{name} {value}" for name, value in self.public.items())
+        return f"taken to be public, since the release depends on it: {told}" if told else ""
+
+
+def default_delta(units: int) -> float:
+    """Return n^-1.1, rounded down to two digits, for n units: below 1/n, and never above 0.1."""
+    known = Context(prec=2, rounding=ROUND_FLOOR).create_decimal_from_float(units**-1.1)
+    return min(float(known), 0.1)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,7 +66,7 @@ class Experiment:
     Args:
         job: data, loop and rounds; see ``training.jobs``.
         epsilon: the budget.
-        delta: the budget.
+        delta: the budget; None for ``default_delta``, which add_remove does not take.
         adjacency: how neighbouring data sets differ; None for the job's own.
         observer: who looks.
         level: value of the job's knob; None to calibrate it from the budget.
@@ -43,7 +76,7 @@ class Experiment:
 
     job: Job
     epsilon: float
-    delta: float
+    delta: float = None  # type: ignore[assignment]  # a number after __post_init__
     adjacency: Adjacency | str | None = None
     observer: Observer | str = Observer.AGGREGATE
     level: float | None = None
@@ -54,6 +87,12 @@ class Experiment:
         integer(1, evaluate_every=self.evaluate_every)
         if self.adjacency is None:
             object.__setattr__(self, "adjacency", self.job.adjacency)
+        _ = self.public
+        if self.delta is None:
+            if self.adjacency == Adjacency.ADD_REMOVE:
+                rule = "be given for add_remove: n^-1.1 would tell the number of clients"
+                refuse("delta", None, rule)
+            object.__setattr__(self, "delta", default_delta(self.job.units))
         if self.level is not None:
             level = positive(**{self.job.knob or "level": self.level})
             object.__setattr__(self, "level", level)
@@ -70,6 +109,26 @@ class Experiment:
             observer=self.observer,
         )
 
+    @cached_property
+    def public(self) -> dict[str, Any]:
+        """The numbers that the release depends on and that are taken to be public, by name."""
+        assert self.adjacency is not None
+        return self.job.public(self.adjacency)
+
+    @cached_property
+    def settings(self) -> dict[str, Any]:
+        """What is run, by name; under add_remove without the number of units."""
+        hidden = _COUNTS if self.adjacency == Adjacency.ADD_REMOVE else ()
+        return {name: value for name, value in self.job.settings.items() if name not in hidden}
+
+    @property
+    def units(self) -> float:
+        """How many units there are; under add_remove as many as was declared."""
+        if self.adjacency != Adjacency.ADD_REMOVE or self.job.knob is None:
+            return self.job.units
+        preset = self.job.preset  # type: ignore[attr-defined]
+        return float(self.public["denominator"] / preset.sampling_probability)
+
     @property
     def setting(self) -> float | None:
         """The level given, or the calibrated one; None for a job without privacy."""
@@ -82,14 +141,16 @@ class Experiment:
         *,
         ledger_path: Path | None = None,
         checkpoint: Path | None = None,
+        output: Path | None = None,
         on_round: OnRound | None = None,
-    ) -> RunRecord:
+    ) -> TrainedRun:
         """Train; a private run is recorded, kept within the budget and audited.
 
         Args:
             ledger_path: where a private run is recorded; a ledger that is there already is gone
                 on with, as it was planned, if its checkpoint is there too.
-            checkpoint: file that the run resumes from.
+            checkpoint: file that the run resumes from; private, see ``training.train``.
+            output: file for the model that may be handed over, see ``training.save_model``.
             on_round: called after every round.
 
         Returns:
@@ -103,16 +164,32 @@ class Experiment:
             LedgerError: the ledger exists and there is no checkpoint to go on from.
             BudgetExhausted: the budget does not allow all rounds; nothing was spent.
         """
-        if checkpoint is not None and not Path(checkpoint).parent.is_dir():
-            refuse("checkpoint", str(checkpoint), "be in a folder that is there")
-        if self.job.knob is None:
-            return self._train_openly(checkpoint, on_round)
-        if ledger_path is None:
+        if self.job.knob is not None and ledger_path is None:
             refuse("ledger_path", None, "be given", "a private run must leave a ledger")
-        record = self._train_privately(Path(ledger_path), checkpoint, on_round)
+        self.check_places(ledger_path, checkpoint, output)
+        if ledger_path is None or self.job.knob is None:
+            return self._train_openly(checkpoint, output, on_round)
+        record = self._train_privately(Path(ledger_path), checkpoint, output, on_round)
         return replace(record, audit=audit(ledger_path))
 
-    def _train_openly(self, checkpoint: Path | None, on_round: OnRound | None) -> RunRecord:
+    def check_places(
+        self, ledger: Path | None, checkpoint: Path | None, output: Path | None
+    ) -> None:
+        """Refuse, before anything is computed, files that cannot be written or are the same."""
+        for name, place in (("ledger", ledger), ("checkpoint", checkpoint)):
+            if place is not None and not Path(place).parent.is_dir():
+                refuse(name, str(place), "be in a folder that is there")
+        if output is None:
+            return
+        target = checked_path(output).resolve()
+        taken = [Path(path) for path in (ledger, checkpoint) if path is not None]
+        taken += [path.with_name(path.name + SUFFIX) for path in taken]
+        if target in [path.resolve() for path in taken]:
+            refuse("output", str(output), "be a file of its own, apart from ledger and checkpoint")
+
+    def _train_openly(
+        self, checkpoint: Path | None, output: Path | None, on_round: OnRound | None
+    ) -> TrainedRun:
         if self.level is not None:
             refuse("level", self.level, "be left out: nothing is private here")
         loop = self.job.loop(None, self.seed)
@@ -125,32 +202,32 @@ class Experiment:
             on_round=scores,
             description=self._description(loop),
         )
-        return scores.record(done)
+        return scores.record(done, output)
 
     def _train_privately(
-        self, path: Path, checkpoint: Path | None, on_round: OnRound | None
-    ) -> RunRecord:
+        self, path: Path, checkpoint: Path | None, output: Path | None, on_round: OnRound | None
+    ) -> TrainedRun:
         level = self._level(path, checkpoint)
         loop, plan = self.job.loop(level, self.seed), self.job.run(level)
         scores = _Scores(self, loop, on_round)
         if not path.exists():
             self._check_affordable(plan, level)
             if checkpoint is not None and checkpoint.exists():
-                past = Checkpoint.read(checkpoint)
-                past.check(None, self.job.data, self._description(loop), private=True)
+                past, notes = Checkpoint.read(checkpoint), Notes.beside(checkpoint, None)
+                past.check(None, notes, self.job.data, self._description(loop), private=True)
             ledger = self._new_ledger(path, plan, level)
         else:
             known = Ledger.open(path)
             self._check_same(known, plan)
             if known.closed and checkpoint is not None:
-                return scores.record(self._finished(loop, checkpoint, known))
+                return scores.record(self._finished(loop, checkpoint, known), output)
             ledger = Ledger.open(path, resume=True)
         try:
             done = self._rounds(loop, ledger, checkpoint, scores)
             ledger.close()
         finally:
             ledger.release()
-        return scores.record(done)
+        return scores.record(done, output)
 
     def _rounds(
         self, loop: Loop[Any], ledger: Ledger, checkpoint: Path | None, on_round: OnRound
@@ -175,13 +252,11 @@ class Experiment:
 
     def _finished(self, loop: Loop[Any], path: Path, ledger: Ledger) -> TrainingResult[Any]:
         """Return what a checkpoint holds, as the end of its run."""
-        found = Checkpoint.read(path, loop.device)
-        found.check(ledger, self.job.data, self._description(loop))
-        return TrainingResult((), found.state(loop.init()), found.upload_bytes)
+        return resumed(loop, self.job.data, path, ledger, self._description(loop))
 
     def _description(self, loop: Any) -> str:
         """Return what is trained, but for the number of rounds: that may be raised."""
-        settings = {name: value for name, value in self.job.settings.items() if name != "rounds"}
+        settings = {name: value for name, value in self.settings.items() if name != "rounds"}
         method = getattr(self.job, "method", type(self.job).__name__)
         model = repr(loop.flat.module) if hasattr(loop, "flat") else ""
         model = re.sub(r" at 0x[0-9a-f]+", "", model)
@@ -225,7 +300,7 @@ class Experiment:
 
     def _new_ledger(self, path: Path, plan: Mechanism, level: float) -> Ledger:
         assert self.adjacency is not None
-        described = {str(self.job.knob): level, "settings": self.job.settings}
+        described = {str(self.job.knob): level, "settings": self.settings}
         return Ledger.create(
             path,
             unit=self.job.unit,
@@ -254,7 +329,7 @@ class Experiment:
                 refuse(name, asked, rule, f"a run is gone on with as it began: {ledger.path}")
         way_out = f"name another ledger and checkpoint than {ledger.path}"
         known = _described(ledger).get("settings", {})
-        for name, asked in json.loads(json.dumps(self.job.settings)).items():
+        for name, asked in json.loads(json.dumps(self.settings)).items():
             if name not in known or known[name] != asked:
                 refuse(name, asked, f"be {known.get(name)!r}, as in the ledger", way_out)
         if ledger.plan != plan:
@@ -292,31 +367,34 @@ class _Scores:
         self.refused = 0
 
     def __call__(self, state: Any, info: RoundInfo) -> None:
-        """Take note of one round."""
+        """Take note of one round; who sees the last release alone learns no earlier score."""
         self.refused += info.refused
         last = state.round == self.experiment.job.rounds
-        if last or state.round % self.experiment.evaluate_every == 0:
+        due = state.round % self.experiment.evaluate_every == 0
+        if last or (due and self.experiment.observer != Observer.FINAL):
             self.rounds.append(state.round)
             self.found.append(self.experiment.job.scores(self.loop, state))
         if self.on_round is not None:
             self.on_round(state, info)
 
-    def record(self, done: TrainingResult[Any]) -> RunRecord:
-        """Return what was noted, for the report; the last state is evaluated if it was not."""
-        state = done.state
-        planned = self.experiment.job.rounds
+    def record(self, done: TrainingResult[Any], output: Path | None) -> TrainedRun:
+        """Return what was noted; the last state is evaluated if it was not, and written."""
+        state, job = done.state, self.experiment.job
         if not self.rounds or self.rounds[-1] != state.round:
             self.rounds.append(state.round)
-            self.found.append(self.experiment.job.scores(self.loop, state))
-        notes = []
-        if self.refused:
-            notes.append(f"{self.refused} updates were refused and counted as zero")
+            self.found.append(job.scores(self.loop, state))
+        if output is not None:
+            save_model(output, self.loop, state)
+        expected, planned = job.expected_bytes, job.rounds
         short = f"{state.round} of {planned} rounds: the budget was spent on more than the model "
         short += "shows, since the run was interrupted after a release"
-        return RunRecord(
+        return TrainedRun(
             accuracy=tuple(found["accuracy"] for found in self.found),
             rounds=tuple(self.rounds),
-            upload_bytes=done.upload_bytes,
+            upload_bytes=done.upload_bytes if expected is None else expected,
             scores=dict(self.found[-1]),
-            notes=tuple([*notes, short] if state.round < planned else notes),
+            notes=(short,) if state.round < planned else (),
+            public=self.experiment.public,
+            not_covered={"upload_bytes": done.upload_bytes, "refused": self.refused},
+            output=output,
         )

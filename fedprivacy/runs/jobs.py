@@ -7,6 +7,7 @@ its value is the job's *level*. The other settings are the job's own, found to w
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Collection
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from pathlib import Path
@@ -18,7 +19,9 @@ from torch import Tensor
 from ..errors import integer, listed, refuse
 from ..mechanisms import Mechanism, SparsifiedPerturbation
 from ..relations import Adjacency, Unit
+from ..sampling import Everyone, FixedSize, WithReplacement
 from ..systems.averaging.loop import FederatedAveraging, State, contributions
+from ..systems.averaging.upload import upload_size
 from ..systems.fa_hmc.loop import HamiltonianSampling
 from ..systems.fa_ld.loop import LangevinSampling
 from ..systems.fed_plt.agents import AgentData, Logistic
@@ -51,7 +54,10 @@ AGENTS = 10
 CENTRE = 0.3
 """Taken from every pixel before Fed-PLT's inputs are scaled into their ball."""
 
-_WHOLE = ("rounds", "cohort", "strategy", "local_steps", "local_epochs", "batch_size")
+_WHOLE = (
+    *("rounds", "cohort", "expected_cohort", "strategy"),
+    *("local_steps", "local_epochs", "batch_size"),
+)
 """Settings that are whole numbers."""
 
 _FIXED = ("source", "hamiltonian")
@@ -99,6 +105,17 @@ class Job(Protocol):
     def upload_per_client(self) -> float | None:
         """What a client sends in all rounds on average, in MB; None where that is not counted."""
 
+    @property
+    def expected_bytes(self) -> int | None:
+        """What all send in all rounds as planned, where what they do send is left to chance."""
+
+    def public(self, adjacency: Adjacency | str) -> dict[str, Any]:
+        """Return the numbers that the release depends on and that must be public, by name.
+
+        Raises:
+            ParameterError: neighbours differ in one of them.
+        """
+
     def loop(self, level: float | None, seed: int | None) -> Loop[Any]:
         """Return the loop with the knob at a level."""
 
@@ -108,6 +125,11 @@ class Job(Protocol):
     def scores(self, loop: Any, state: Any) -> dict[str, float]:
         """Return how good a state is on the test set: accuracy, and what else there is."""
 
+
+_PUBLIC = ("clients", "cohorts", "rounds", "clip_norm", "parameters", "sent")
+"""Settings of averaging that its release depends on; the others clients keep to themselves."""
+
+_DECLARE = "pass public numbers: --set sampling_probability=0.1 --set expected_cohort=40"
 
 _AWAY = ("missing", "absent", "colluding")
 """How many clients may not answer, or may tell; see AveragingJob."""
@@ -190,8 +212,50 @@ class AveragingJob:
     @property
     def upload_per_client(self) -> float:
         """What a client sends in the whole run on average, in MB: the paper's 32 k T r / n bits."""
-        members = contributions(self.preset.scheme, self.units)
-        return 4e-6 * float(self.settings["sent"]) * self.rounds * members / self.units
+        chance = self.preset.sampling_probability
+        if chance is None:
+            chance = contributions(self.preset.scheme, self.units) / self.units
+        return 4e-6 * float(self.settings["sent"]) * self.rounds * chance
+
+    @property
+    def expected_bytes(self) -> int | None:
+        """Of cohorts whose size varies, or in which somebody may be twice; None of others."""
+        scheme = self.preset.scheme
+        if self.knob is None or isinstance(scheme, FixedSize | Everyone):
+            return None
+        members = self.preset.averaging.expected_cohort or contributions(scheme, self.units)
+        return self.rounds * members * upload_size(int(self.settings["sent"]))
+
+    def public(self, adjacency: Adjacency | str) -> dict[str, Any]:
+        """Return what the noisy average and its mask depend on; see ``Job``."""
+        if self.knob is None:
+            return {}
+        if adjacency == Adjacency.ADD_REMOVE:
+            self._check_declared()
+        known = {name: self.settings[name] for name in _PUBLIC if name in self.settings}
+        if adjacency == Adjacency.ADD_REMOVE:
+            del known["clients"]
+        loop = self.loop(1.0, None)
+        assert isinstance(loop.perturbation, SparsifiedPerturbation)
+        known["denominator"] = loop.expected_cohort or loop.perturbation.cohort
+        if self.method == "fed-smp-top-k":
+            known["public records"] = len(self.source.public()[1])
+        return known | {"classes": self.source.num_classes}
+
+    def _check_declared(self) -> None:
+        """Refuse what follows the number of clients, in which add_remove neighbours differ."""
+        preset = self.preset
+        scheme = preset.scheme
+        if isinstance(scheme, FixedSize | WithReplacement):
+            rule = "not be drawn from the number of clients, in which add_remove neighbours differ"
+            way_out = f"{_DECLARE}, without strategy, or account for zero_out"
+            refuse("cohorts", str(scheme), rule, way_out)
+        declared = (preset.sampling_probability, preset.averaging.expected_cohort)
+        if None in declared:
+            rule = "be declared: add_remove neighbours differ in the number of clients, which"
+            rule += " would set them"
+            way_out = f"{_DECLARE}, or account for zero_out"
+            refuse("sampling_probability, expected_cohort", declared, rule, way_out)
 
     def run(self, level: float) -> Mechanism:
         """Return the run; sparsifying and the clip norm cancel out of its privacy loss."""
@@ -221,6 +285,20 @@ class _RecordJob(ABC):
     def upload_per_client(self) -> None:
         """Not counted: the papers on samplers and splitting do not."""
         return None
+
+    @property
+    def expected_bytes(self) -> None:
+        """Everybody uploads in every round: nothing is left to chance."""
+        return None
+
+    def public(self, adjacency: Adjacency | str) -> dict[str, Any]:
+        """Return what uploads depend on; the sizes of all clients, which replacing keeps."""
+        if adjacency == Adjacency.ADD_REMOVE:
+            rule = "be replace_one: an upload follows the client's number of records"
+            refuse("adjacency", str(adjacency), rule)
+        sizes = sorted(map(len, self.source.clients))
+        each = str(sizes[0]) if sizes[0] == sizes[-1] else f"{sizes[0]} to {sizes[-1]}"
+        return self.settings | {"records of a client": each, "classes": self.source.num_classes}
 
     @property
     @abstractmethod
@@ -417,7 +495,8 @@ def job(
         rounds: None for the job's own.
         settings: other fields of the job to change: ``missing``, ``absent``, those of ``Preset``
             and ``presets.LOOP_SETTINGS``, such as ``clip_norm``, ``cohort``, ``strategy``,
-            ``server_learning_rate`` (averaging); ``clip_norm``, ``local_steps``, ``step_size``,
+            ``server_learning_rate``, and ``sampling_probability`` and ``expected_cohort``, which
+            add_remove needs (averaging); ``clip_norm``, ``local_steps``, ``step_size``,
             ``correlation`` (samplers); ``local_steps``, ``penalty``, ``regularisation``,
             ``feature_bound`` (Fed-PLT).
 
@@ -463,7 +542,11 @@ def job(
 
 def _check_use(method: str, settings: dict[str, Any]) -> None:
     """Refuse what a method would take and not use."""
-    users = {"kept_fraction": [m for m in METHODS if m.endswith("-k")], "clip_norm": PRIVATE}
+    users: dict[str, Collection[str]] = {
+        "kept_fraction": [m for m in METHODS if m.endswith("-k")],
+        "clip_norm": PRIVATE,
+        "expected_cohort": PRIVATE,
+    }
     for name, methods in users.items():
         if name in settings and method in METHODS and method not in methods:
             refuse(name, settings[name], f"be left out: {method} does not use it")

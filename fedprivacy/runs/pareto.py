@@ -27,7 +27,7 @@ from ..errors import (
     open_unit,
     refuse,
 )
-from ..ledger import Ledger
+from ..ledger import Ledger, free
 from ..questions.epsilon import Accountable
 from ..questions.epsilon import epsilon as epsilon_of
 from ..relations import Adjacency, Observer
@@ -222,6 +222,7 @@ class Pareto:
             handles.append(Line2D([], [], linestyle="none"))
             words.append(f"{number}: {setting.name}")
         figure.legend(handles, words, loc="outside lower left", frameon=False, fontsize=8)
+        free(path)
         figure.savefig(path, dpi=150)
         return Path(path)
 

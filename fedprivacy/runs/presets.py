@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
-from ..errors import integer, listed, positive, refuse
+from ..errors import integer, listed, positive, probability, refuse
 from ..mechanisms import Sparsification, SparsifiedPerturbation
 from ..sampling import FixedSize, Poisson, Scheme, WithReplacement, expected_size
 from ..systems.averaging.loop import FederatedAveraging, contributions
@@ -26,6 +26,7 @@ LOOP_SETTINGS = (
     "local_steps",
     "local_epochs",
     "batch_size",
+    "expected_cohort",
 )
 """What may be set of a preset's loop."""
 
@@ -44,6 +45,8 @@ class Preset:
             ``averaging``.
         strategy: 1 draws clients with replacement, 2 without, as in two-sided FedAvg (with a cohort
             of all clients everybody takes part); None draws as ``averaging`` does.
+        sampling_probability: of Poisson sampling, a public number that does not follow the number
+            of clients, as add_remove needs; None where it may follow. Instead of ``cohort``.
     """
 
     data: FederatedData
@@ -53,12 +56,20 @@ class Preset:
     kept_fraction: float
     cohort: int | None = None
     strategy: int | None = None
+    sampling_probability: float | None = None
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "rounds", integer(1, rounds=self.rounds))
         positive(clip_norm=self.clip_norm)
         if positive(kept_fraction=self.kept_fraction) > 1.0:
             refuse("kept_fraction", self.kept_fraction, "be in (0, 1]")
+        if self.sampling_probability is None:
+            return
+        probability(sampling_probability=self.sampling_probability)
+        for name in ("cohort", "strategy"):
+            if getattr(self, name) is not None:
+                rule = "be left out: sampling_probability says how clients are drawn"
+                refuse(name, getattr(self, name), rule)
 
     def changed(self, /, **settings: Any) -> Preset:
         """Return the preset with other settings: its own fields', or ``LOOP_SETTINGS``.
@@ -83,6 +94,8 @@ class Preset:
         Raises:
             ParameterError: no such strategy, or a cohort that it cannot draw.
         """
+        if self.sampling_probability is not None:
+            return Poisson(self.sampling_probability)
         given, everybody = self.averaging.scheme, self.data.population
         cohort = expected_size(given, everybody) if self.cohort is None else self.cohort
         if integer(1, cohort=cohort) > (everybody if self.strategy != 1 else 1000 * everybody):
@@ -126,14 +139,16 @@ class Preset:
         if method in NOT_PRIVATE:
             travels = Sparsification(kept=kept, dimension=dimension, sparsifier=sparsifier)
             return replace(plain, sparsification=travels)
+        varying = isinstance(plain.scheme, Poisson)
+        declared = plain.expected_cohort if varying else None
         perturbation = SparsifiedPerturbation(
             noise_multiplier=positive(noise_multiplier=noise_multiplier),
             clip_norm=self.clip_norm,
             kept=kept,
             dimension=dimension,
-            cohort=contributions(plain.scheme, self.data.population),
+            cohort=declared or contributions(plain.scheme, self.data.population),
             sparsifier=sparsifier,
-            topped_up=isinstance(plain.scheme, Poisson),
+            topped_up=varying,
         )
         return replace(plain, perturbation=perturbation)
 

@@ -39,6 +39,9 @@ def load_data(
     Raises:
         ParameterError: no such data, or a split that it does not allow.
     """
+    if data_dir is not None and data != "fashion-mnist":
+        told = data.name if isinstance(data, FederatedData) else data
+        refuse("data_dir", str(data_dir), f"be left out: {told} is not looked for in a folder")
     if isinstance(data, FederatedData):
         if clients is not None or classes_per_client is not None:
             given = (clients, classes_per_client)

@@ -17,13 +17,14 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from ..audit.repricing import run_of, spent
 from ..bound import Bound
 from ..errors import ParameterError, listed, refuse
-from ..ledger import Ledger
+from ..ledger import Ledger, free
 from ..mechanisms.base import Mechanism, Run
 from ..questions.epsilon import epsilon as epsilon_of
 from ..relations import Adjacency, Observer
-from .experiment import Experiment, OnRound
+from .experiment import Experiment, OnRound, default_delta
 from .jobs import TITLES, Job, job
 from .pareto import DIGITS, Pareto, in_words, pareto
 from .presets import NOT_PRIVATE
@@ -53,7 +54,7 @@ class Sweep:
             ``rounds``, ``cohort``, ``kept_fraction`` or any other setting of ``training.jobs.job``.
             Where the knob is not in it, it is calibrated for every setting to (epsilon, delta).
         folder: where the runs are kept; made if it is not there.
-        delta: of every ledger's claim.
+        delta: of every ledger's claim; None for ``default_delta``, which add_remove does not take.
         epsilon: the budget that a missing knob is calibrated to.
         adjacency: how neighbouring data sets differ; None for the method's own.
         observer: who looks.
@@ -69,7 +70,7 @@ class Sweep:
     method: str
     grid: Mapping[str, Sequence[Any]]
     folder: Path
-    delta: float
+    delta: float = None  # type: ignore[assignment]  # a number after __post_init__
     epsilon: float | None = None
     adjacency: Adjacency | str | None = None
     observer: Observer | str = Observer.AGGREGATE
@@ -89,6 +90,11 @@ class Sweep:
                 refuse(name, values, "be a list of at least one value")
             if len(set(values)) < len(values):
                 refuse(name, values, "name no value twice")
+        if self.delta is not None:
+            return
+        if self._adjacency == Adjacency.ADD_REMOVE:
+            refuse("delta", None, "be given for add_remove: n^-1.1 would tell how many there are")
+        object.__setattr__(self, "delta", default_delta(self.job.units))
 
     @property
     def labels(self) -> list[dict[str, Any]]:
@@ -97,18 +103,18 @@ class Sweep:
         return [dict(zip(self.grid, values, strict=True)) for values in points]
 
     @cached_property
-    def _job(self) -> Job:
+    def job(self) -> Job:
         """What all settings have in common."""
         return job(self.method, **self.source)
 
     @property
     def knob(self) -> str:
         """The parameter that pays for privacy."""
-        return str(self._job.knob)
+        return str(self.job.knob)
 
     def _task(self, label: Mapping[str, Any]) -> tuple[Job, float | None]:
         """Return one setting's job, on data that are loaded once, and its level."""
-        settings = {**self.source, **label, "data": self._job.source}
+        settings = {**self.source, **label, "data": self.job.source}
         for name in ("data_dir", "clients", "classes_per_client"):
             settings.pop(name, None)
         level = settings.pop(self.knob, None)
@@ -141,6 +147,7 @@ class Sweep:
         for label in self.labels:
             task, level = self._task(label)
             task.loop(1.0 if level is None else level, self.seed)
+            task.public(self._adjacency)
 
     def train(self, label: Mapping[str, Any], on_round: OnRound | None = None) -> Trained:
         """Train one setting, or go on with it; return its ledger and its costs.
@@ -216,8 +223,9 @@ class Sweep:
         """
         ledgers = [Ledger.open(path) for path in sorted(self.folder.glob("*.ledger"))]
         facts: dict[str, Any] = {"adjacency": self._adjacency, "observer": self.observer}
-        upper = epsilon_of(_sequence(one.run() for one in ledgers), delta=self.delta, **facts)
-        known = [run for one in ledgers if (run := one.certain()) is not None]
+        runs = (run_of(one.rounds) for one in ledgers)
+        upper = epsilon_of(_sequence(runs), delta=self.delta, **facts)
+        known = [run for one in ledgers if (run := spent(one.rounds).certain) is not None]
         if not known:
             return replace(upper, lower=0.0, witness=None)
         lower = epsilon_of(_sequence(known), delta=self.delta, **facts)
@@ -225,7 +233,7 @@ class Sweep:
 
     @property
     def _adjacency(self) -> Adjacency | str:
-        return self.adjacency or self._job.adjacency
+        return self.adjacency or self.job.adjacency
 
     def _seed(self, label: Mapping[str, Any]) -> int | None:
         """Return a setting's own seed: two runs with the same noise would give each other away."""
@@ -275,6 +283,7 @@ def _sequence(runs: Iterable[Mechanism | None]) -> Mechanism:
 
 def _replaced(path: Path, text: str) -> Path:
     temporary = path.with_suffix(".tmp")
+    free(path, temporary)
     temporary.write_text(text, encoding="utf-8")
     os.replace(temporary, path)
     return path

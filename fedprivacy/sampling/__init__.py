@@ -9,6 +9,7 @@ Theorem numbers (T1 ...) are explained in ``docs/theory/theorems.md``.
 from __future__ import annotations
 
 from ..relations import Adjacency, Observer
+from .clients import Apart, WeightedDraws, drawn_once
 from .epoch import RandomAllocation, Shuffled
 from .everyone import Everyone
 from .fixed_size import FixedSize
@@ -38,6 +39,7 @@ TABLE: dict[tuple[str, Observer, Adjacency], Cell] = {
 __all__ = [
     "SCHEMES",
     "TABLE",
+    "Apart",
     "Cell",
     "Everyone",
     "FixedSize",
@@ -50,6 +52,8 @@ __all__ = [
     "Shuffled",
     "TableScheme",
     "TruncatedPoisson",
+    "WeightedDraws",
     "WithReplacement",
+    "drawn_once",
     "expected_size",
 ]

@@ -8,8 +8,9 @@ from typing import ClassVar
 
 import numpy as np
 
-from ..errors import UnsupportedCombination, integer
+from ..errors import UnsupportedCombination, integer, refuse
 from ..loss import Allocated, Curve
+from ..records import recorded
 from ..relations import Adjacency, Observer
 from .pairs import (
     ADD,
@@ -28,6 +29,7 @@ from .scheme import Builder, Cell, Indices, Lossy, Pair, Rows, TableScheme
 
 _ONCE = "parallel composition: each unit is in one round of the epoch; no amplification"
 _ZEROED = Cell("G(1/z) once an epoch", _ONCE, SAME, APART, visible(ZERO))
+_SECRET = "T11's zero-out pair: the order is secret (one round: the same pair)"
 _REPLACED = Cell("G(2/z) once an epoch", _ONCE, SAME, EXCHANGED, visible(SWAP))
 
 
@@ -59,6 +61,38 @@ class EpochScheme(TableScheme):
         raise NotImplementedError
 
 
+def _spread(inner: Lossy, scheme: EpochScheme) -> Curve | None:
+    """Return T11's curve of one Gaussian sum a round, None for other mechanisms."""
+    z = inner.sum_multiplier
+    mu = math.inf if z is None else 1.0 / z
+    return Allocated(mu, scheme.rounds_per_epoch) if math.isfinite(mu) else None
+
+
+def _attained(inner: Lossy, scheme: EpochScheme, observer: Observer) -> Curve | None:
+    """Return the zero-out pair; for other mechanisms what one round shows of it.
+
+    Of rounds that differ in length it is less than is attained ("A shuffled epoch", theorems.md).
+    """
+    one_round = 1.0 / scheme.rounds_per_epoch
+    return _spread(inner, scheme) or sampled_zero_out(inner, one_round, observer)
+
+
+def _attained_by_replacing(inner: Lossy, scheme: EpochScheme, observer: Observer) -> Curve | None:
+    """Return the same, where the other data may be nothing."""
+    return _attained(inner, scheme, observer) if inner.zeroing_replaces else None
+
+
+def _hidden_order(adjacency: Adjacency) -> Builder:
+    def build(inner: Lossy, scheme: Shuffled, observer: Observer) -> Pair:
+        if scheme.rounds_per_epoch == 1:
+            return as_it_is(inner, adjacency, observer)
+        known = _attained if adjacency is ZERO else _attained_by_replacing
+        return Pair(inner.privacy_loss(adjacency, observer).curve, known(inner, scheme, observer))
+
+    return build
+
+
+@recorded
 @dataclass(frozen=True)
 class Shuffled(EpochScheme):
     """Units are put in random order and cut into rounds: each is in one round of an epoch.
@@ -67,36 +101,39 @@ class Shuffled(EpochScheme):
 
     Args:
         rounds_per_epoch: at least 1.
+        population: how many units there are, where that is known: mechanisms whose noise depends on
+            how long a round is ask for it. The lengths differ by one unless ``rounds_per_epoch``
+            divides it.
     """
+
+    population: int | None = None
 
     name: ClassVar[str] = "Shuffled"
     assumption: ClassVar[str] = (
-        "each unit takes part in exactly one round of every epoch; for the lower end: the order is "
-        "fixed or known (of a secret order no lower end is known)"
+        "each unit takes part in exactly one round of every epoch; no data decide the order"
     )
     rows: ClassVar[Rows] = {
-        (observer, adjacency): cell
-        for observer in (AGGREGATE, SERVER)
-        for adjacency, cell in ((ZERO, _ZEROED), (SWAP, _REPLACED))
+        (AGGREGATE, ZERO): Cell("G(1/z) once an epoch", _ONCE, _SECRET, APART, _hidden_order(ZERO)),
+        (AGGREGATE, SWAP): Cell("G(2/z) once an epoch", _ONCE, _SECRET, APART, _hidden_order(SWAP)),
+        (SERVER, ZERO): _ZEROED,
+        (SERVER, SWAP): _REPLACED,
     }
 
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.population is not None:
+            object.__setattr__(self, "population", integer(1, population=self.population))
+
     def epoch(self, population: int, generator: np.random.Generator) -> list[Indices]:
-        """Return the participants of each round of one epoch."""
+        """Return the participants of each round of one epoch.
+
+        Raises:
+            ParameterError: there are not ``self.population`` units, where that is given.
+        """
+        if self.population not in (None, population):
+            refuse("population", population, f"equal the scheme's population = {self.population}")
         order = generator.permutation(population)
         return [np.sort(part) for part in np.array_split(order, self.rounds_per_epoch)]
-
-
-def _spread(inner: Lossy, scheme: RandomAllocation) -> Curve | None:
-    """Return T11's curve of one Gaussian sum a round, None for other mechanisms."""
-    z = inner.sum_multiplier
-    mu = math.inf if z is None else 1.0 / z
-    return Allocated(mu, scheme.rounds_per_epoch) if math.isfinite(mu) else None
-
-
-def _attained(inner: Lossy, scheme: RandomAllocation, observer: Observer) -> Curve | None:
-    """Return the zero-out pair; for other mechanisms what one round shows of it."""
-    one_round = 1.0 / scheme.rounds_per_epoch
-    return _spread(inner, scheme) or sampled_zero_out(inner, one_round, observer)
 
 
 def _allocated(adjacency: Adjacency) -> Builder:
@@ -113,7 +150,7 @@ def _allocated_replacement(inner: Lossy, scheme: RandomAllocation, observer: Obs
     if scheme.rounds_per_epoch == 1:
         return as_it_is(inner, SWAP, observer)
     curve = inner.privacy_loss(SWAP, observer).curve
-    return Pair(curve, _attained(inner, scheme, observer))
+    return Pair(curve, _attained_by_replacing(inner, scheme, observer))
 
 
 _SPREAD = "(1/t) sum_i N(e_i) against N(0) in t dimensions, std z"
@@ -121,6 +158,7 @@ _T11 = "T11 (one Gaussian sum; else no amplification: joint convexity over the u
 _ONE = "the same pair (else: S of the zero-out pair, 1/t)"
 
 
+@recorded
 @dataclass(frozen=True)
 class RandomAllocation(EpochScheme):
     """Every unit draws its round of the epoch uniformly, independently of all others.
@@ -149,6 +187,11 @@ class RandomAllocation(EpochScheme):
         (SERVER, ZERO): _ZEROED,
         (SERVER, SWAP): _REPLACED,
     }
+
+    @property
+    def apart(self) -> bool:
+        """True."""
+        return True
 
     def epoch(self, population: int, generator: np.random.Generator) -> list[Indices]:
         """Return the participants of each round of one epoch; some may have none."""

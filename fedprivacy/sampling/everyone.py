@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
 
+from ..records import recorded
 from ..relations import Adjacency
 from .pairs import ADD, AGGREGATE, APART, EXCHANGED, SAME, SERVER, SWAP, ZERO, visible
-from .scheme import Cell, Indices, Rows, TableScheme
+from .scheme import Cell, Indices, Odd, Rows, TableScheme
 
 _GAUSS = "Gaussian mechanism; no amplification when everyone takes part"
 
@@ -27,6 +29,7 @@ _ROWS: Rows = {
 }
 
 
+@recorded
 @dataclass(frozen=True)
 class Everyone(TableScheme):
     """Every unit takes part in every round."""
@@ -36,9 +39,21 @@ class Everyone(TableScheme):
     rows: ClassVar[Rows] = _ROWS
 
     @property
+    def apart(self) -> bool:
+        """True."""
+        return True
+
+    @property
     def rate(self) -> float:
         """One."""
         return 1.0
+
+    def unlikely(self, sizes: Mapping[int, int], chance: float) -> list[Odd]:
+        """Return that sizes differ; see ``TableScheme.unlikely``."""
+        if len(sizes) < 2:
+            return []
+        told = f"{min(sizes)} to {max(sizes)} participants where everyone takes part"
+        return [Odd(told, tuple(sizes))]
 
     def draw(self, population: int, generator: np.random.Generator) -> Indices:
         """Return all indices."""

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
 
-from ..errors import integer, refuse
+from ..errors import UnsupportedCombination, integer, refuse
 from ..loss import Fold, GaussianMix, Gdp, Sampled
+from ..records import recorded
 from ..relations import Observer
 from .pairs import (
     ADD,
@@ -20,15 +22,20 @@ from .pairs import (
     ZERO,
     as_it_is,
     folded,
-    removable,
     sampled_pair,
-    sampled_zero_out,
     server_rows,
+    unamplified,
 )
-from .scheme import Cell, Indices, Lossy, Pair, Rows, Scheme, TableScheme
+from .scheme import Cell, Indices, Lossy, Odd, Pair, Rows, Scheme, TableScheme, beyond
 
 
 def _add_remove(inner: Lossy, scheme: Scheme, observer: Observer) -> Pair:
+    if scheme.rate == 1.0:
+        raise UnsupportedCombination(
+            "a cohort of the whole population cannot be filled by a data set of one unit less, so "
+            "FixedSize has no add_remove there; these work: zero_out, replace_one, a size below "
+            "the population, and Everyone() where all that are there take part"
+        )
     return sampled_pair(inner.privacy_loss(SWAP, observer), scheme.rate)
 
 
@@ -37,9 +44,11 @@ def _zero_out(inner: Lossy, scheme: Scheme, observer: Observer) -> Pair:
     z = inner.sum_multiplier
     if q == 1.0:
         return as_it_is(inner, ZERO, observer)
+    if z is None and not inner.zeroing_replaces:
+        return unamplified(inner, scheme, observer)
     if z is None:
-        removable(inner, observer)
-        return Pair(folded(inner, scheme, observer).curve, sampled_zero_out(inner, q, observer))
+        attained = sampled_pair(inner.privacy_loss(ZERO, observer), q).witness
+        return Pair(folded(inner, scheme, observer).curve, attained)
     stays = (1.0 - q, -1.0)
     up = GaussianMix(z, (stays, (q, 1.0)), (stays, (q, 0.0)))
     return Pair(Fold(up, Sampled(Gdp(1.0 / z), q)), up)
@@ -49,7 +58,7 @@ _ROWS: Rows = {
     (AGGREGATE, ADD): Cell("S(G(2/z), q)", "T3, T9", SAME, OPPOSED, _add_remove),
     (AGGREGATE, ZERO): Cell(
         "F(A, B): A = (1-q) N(-1) + q N(1) against (1-q) N(-1) + q N(0), std z; B = S(G(1/z), q)",
-        "T9 (one Gaussian sum; else T1: F(S, S))",
+        "T9 (one Gaussian sum; else T1: F(S, S), zeroing being a way to replace; else T4)",
         "A (F(S, S): the zero-out pair)",
         "one unit sends C u or nothing; every other sends -C u (or nothing)",
         _zero_out,
@@ -59,6 +68,7 @@ _ROWS: Rows = {
 }
 
 
+@recorded
 @dataclass(frozen=True)
 class FixedSize(TableScheme):
     """A fixed number of units is drawn uniformly without replacement, afresh in every round.
@@ -86,12 +96,25 @@ class FixedSize(TableScheme):
         """Cohort size over population."""
         return self.size / self.population
 
+    def unlikely(self, sizes: Mapping[int, int], chance: float) -> list[Odd]:
+        """Return every other size than ``size``; see ``TableScheme.unlikely``."""
+        return beyond(sizes, lambda size: size == self.size, str(self.size))
+
     def draw(self, population: int, generator: np.random.Generator) -> Indices:
         """Return the participants, sorted.
 
         Raises:
             ParameterError: there are not ``self.population`` units.
         """
+        self._check(population)
+        return np.sort(generator.choice(population, size=self.size, replace=False))
+
+    def draw_rows(self, rows: int, population: int, generator: np.random.Generator) -> Indices:
+        """Return independent cohorts, shape (rows, size), not sorted; see ``draw``."""
+        self._check(population)
+        order = np.tile(np.arange(population), (rows, 1))
+        return generator.permuted(order, axis=1)[:, : self.size]
+
+    def _check(self, population: int) -> None:
         if population != self.population:
             refuse("population", population, f"equal the scheme's population = {self.population}")
-        return np.sort(generator.choice(population, size=self.size, replace=False))

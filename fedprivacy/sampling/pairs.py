@@ -30,7 +30,12 @@ def sampled_pair(loss: PrivacyLoss, q: float) -> Pair:
 
 
 def sampled_zero_out(inner: Lossy, q: float, observer: Observer) -> Curve | None:
-    """Return the pair of data sets in which everybody else, and the second unit, send nothing."""
+    """Return the pair of data sets in which everybody else, and the second unit, send nothing.
+
+    None where nothing sent may differ from nobody there.
+    """
+    if not inner.zeroed_is_absent:
+        return None
     try:
         witness = inner.privacy_loss(ZERO, observer).witness
     except UnsupportedCombination:
@@ -55,21 +60,35 @@ def symmetric_replacement(inner: Lossy, observer: Observer) -> PrivacyLoss:
     return loss
 
 
-def removable(inner: Lossy, observer: Observer) -> None:
-    """Refuse a mechanism that says nothing of a unit that is left out.
+def removable(inner: Lossy) -> None:
+    """Refuse a mechanism of which it is not known that leaving a unit out is a way to replace it.
 
     Where a unit that is not drawn leaves no other in its place, T1 compares the round without the
     unit with the round with it. How far two units' contributions are apart does not bound that:
     contributions with a large part in common show who takes part, and then T4 is exact.
     """
-    try:
-        inner.privacy_loss(ZERO, observer)
-    except UnsupportedCombination as problem:
+    if not (inner.zeroed_is_absent and inner.zeroing_replaces):
         raise UnsupportedCombination(
             "T1 asks that leaving a unit out lose no more than replacing it, and this mechanism "
-            "only speaks of replacing; sample it with FixedSize under replace_one, or account for "
-            "observer='server', where nothing is amplified"
+            "does not say so (zeroed_is_absent, zeroing_replaces); sample it with FixedSize under "
+            "replace_one, or account for observer='server', where nothing is amplified"
+        )
+
+
+def unamplified(inner: Lossy, scheme: Scheme, observer: Observer) -> Pair:
+    """T4's pair under zero_out, which asks nothing of the inner mechanism.
+
+    Who takes part is counted as seen, so that nothing is attained unless everybody does.
+    """
+    try:
+        loss = inner.privacy_loss(ZERO, observer)
+    except UnsupportedCombination as problem:
+        raise UnsupportedCombination(
+            f"what leaving a unit out loses is not known of this mechanism: {problem}"
         ) from problem
+    if scheme.rate == 1.0:
+        return as_it_is(inner, ZERO, observer)
+    return Pair(scheme.visible(loss.curve), None)
 
 
 def folded(inner: Lossy, scheme: Scheme, observer: Observer) -> Pair:

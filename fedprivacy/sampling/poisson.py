@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
 
-from ..errors import probability
+from ..errors import integer, probability
 from ..loss import Curve, GaussianMix, Gdp
-from ..relations import Adjacency, Observer
+from ..records import recorded
+from ..relations import Observer
+from .cohorts import excluded
 from .pairs import (
     ADD,
     AGGREGATE,
@@ -24,15 +27,19 @@ from .pairs import (
     sampled_pair,
     sampled_zero_out,
     server_rows,
+    unamplified,
 )
-from .scheme import Builder, Cell, Indices, Lossy, Pair, Rows, Scheme, TableScheme
+from .scheme import Cell, Indices, Lossy, Odd, Pair, Rows, Scheme, TableScheme, at_least_once
 
 
-def _present(adjacency: Adjacency) -> Builder:
-    def build(inner: Lossy, scheme: Scheme, observer: Observer) -> Pair:
-        return sampled_pair(inner.privacy_loss(adjacency, observer), scheme.rate)
+def _add_remove(inner: Lossy, scheme: Scheme, observer: Observer) -> Pair:
+    return sampled_pair(inner.privacy_loss(ADD, observer), scheme.rate)
 
-    return build
+
+def _zero_out(inner: Lossy, scheme: Scheme, observer: Observer) -> Pair:
+    if not inner.zeroed_is_absent:
+        return unamplified(inner, scheme, observer)
+    return sampled_pair(inner.privacy_loss(ZERO, observer), scheme.rate)
 
 
 def _replace(inner: Lossy, scheme: Scheme, observer: Observer) -> Pair:
@@ -41,7 +48,7 @@ def _replace(inner: Lossy, scheme: Scheme, observer: Observer) -> Pair:
     if q == 1.0:
         return as_it_is(inner, SWAP, observer)
     if z is None:
-        removable(inner, observer)
+        removable(inner)
         return Pair(folded(inner, scheme, observer).curve, sampled_zero_out(inner, q, observer))
     curve = exchanged(z, q)
     return Pair(curve, curve)
@@ -56,8 +63,14 @@ def exchanged(multiplier: float, q: float) -> Curve:
 
 
 _ROWS: Rows = {
-    (AGGREGATE, ADD): Cell("S(G(1/z), q)", "T2", SAME, APART, _present(ADD)),
-    (AGGREGATE, ZERO): Cell("S(G(1/z), q)", "T2", SAME, APART, _present(ZERO)),
+    (AGGREGATE, ADD): Cell("S(G(1/z), q)", "T2", SAME, APART, _add_remove),
+    (AGGREGATE, ZERO): Cell(
+        "S(G(1/z), q)",
+        "T2 (a zeroed unit being as an absent one; else T4: no amplification)",
+        SAME,
+        APART,
+        _zero_out,
+    ),
     (AGGREGATE, SWAP): Cell(
         "(1-q) N(0) + q N(1) against (1-q) N(0) + q N(-1), std z",
         "T9 (one Gaussian sum; else T1: F(S, S), removal losing no more than replacement)",
@@ -69,6 +82,7 @@ _ROWS: Rows = {
 }
 
 
+@recorded
 @dataclass(frozen=True)
 class Poisson(TableScheme):
     """Every unit takes part with the same probability, independently, in every round.
@@ -86,10 +100,30 @@ class Poisson(TableScheme):
     def __post_init__(self) -> None:
         object.__setattr__(self, "probability", probability(probability=self.probability))
 
+    @classmethod
+    def of_draws(cls, draws: int, chance: float) -> Poisson:
+        """Return the scheme of whoever takes part once if drawn in any of ``draws`` draws.
+
+        Args:
+            draws: independent ones, at least 1.
+            chance: of each, in (0, 1].
+        """
+        return cls(at_least_once(integer(1, draws=draws), probability(chance=chance)))
+
+    @property
+    def apart(self) -> bool:
+        """True."""
+        return True
+
     @property
     def rate(self) -> float:
         """The sampling probability."""
         return self.probability
+
+    def unlikely(self, sizes: Mapping[int, int], chance: float) -> list[Odd]:
+        """Return that no one population makes such cohorts; see ``TableScheme.unlikely``."""
+        told = excluded(sizes, self.probability, chance)
+        return [Odd(told, tuple(sizes))] if told else []
 
     def draw(self, population: int, generator: np.random.Generator) -> Indices:
         """Return the participants among ``population`` units; may be empty."""

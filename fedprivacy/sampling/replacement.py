@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
-from scipy.special import gammaln
 
 from ..errors import UnsupportedCombination, integer, probability, refuse
 from ..loss import IDENTITY, Curve, Fold, GaussianMix, Gdp, Mix, Side, compose
+from ..records import recorded
 from ..relations import Observer
+from .binomial import Law
+from .binomial import law as binomial_law
 from .pairs import (
     ADD,
     AGGREGATE,
@@ -25,66 +28,117 @@ from .pairs import (
     ZERO,
     sampled,
 )
-from .scheme import VISIBLE, Builder, Cell, Indices, Lossy, Pair, Rows, TableScheme
+from .scheme import (
+    VISIBLE,
+    Builder,
+    Cell,
+    Indices,
+    Lossy,
+    Odd,
+    Pair,
+    Rows,
+    TableScheme,
+    at_least_once,
+    beyond,
+)
 
-_RARE = 1e-30
-"""Draw counts rarer than this together are taken for the largest possible one."""
+_FAR = 30.0
+"""So many stds apart T5's pair of a label, which dominates too, loses no more that counts."""
 
 
-def _many_draws(inner: Lossy, scheme: WithReplacement) -> tuple[float, list[tuple[float, int]]]:
-    """Return the multiplier of a Gaussian sum and the law of how often one unit is drawn."""
+def _multiplier(inner: Lossy) -> float:
     if inner.sum_multiplier is None:
         raise UnsupportedCombination(
             "WithReplacement has theorems for one Gaussian sum of clipped contributions only; "
             "use Poisson or FixedSize for this mechanism"
         )
-    return inner.sum_multiplier, scheme.law()
+    return inner.sum_multiplier
+
+
+def _against_none(z: float, moves: float, law: Law) -> Curve:
+    """Return the mixture over how often the unit moves the sum, against the sum without it."""
+    return GaussianMix(z, tuple((w, moves * s) for w, s in law), ((1.0, 0.0),))
 
 
 def _add_remove(inner: Lossy, scheme: WithReplacement, observer: Observer) -> Pair:
-    z, law = _many_draws(inner, scheme)
-    curve = GaussianMix(z, tuple((w, 2.0 * s) for w, s in law), ((1.0, 0.0),))
-    return Pair(curve, curve)
+    if scheme.chance == 1.0:
+        raise UnsupportedCombination(
+            "WithReplacement has nobody to draw but this unit (population or probability = 1), so "
+            "without it there is no round; account for zero_out"
+        )
+    z = _multiplier(inner)
+    up, down = (_against_none(z, 2.0, scheme.law(side)) for side in (Side.UP, Side.DOWN))
+    return Pair(up, down)
 
 
 def _visible(moves: float) -> Builder:
     def build(inner: Lossy, scheme: WithReplacement, observer: Observer) -> Pair:
-        z, law = _many_draws(inner, scheme)
-        curve = Mix(tuple((w, Gdp(moves * s / z)) for w, s in law))
-        return Pair(curve, curve)
+        z = _multiplier(inner)
+        up, down = (
+            Mix(tuple((w, Gdp(moves * s / z)) for w, s in scheme.law(side)))
+            for side in (Side.UP, Side.DOWN)
+        )
+        return Pair(up, down)
 
     return build
 
 
-def _folded(moves: float) -> Builder:
-    """F(S, S) of the labelled number of draws (T5); attained with shifts of ``moves``."""
-
-    def build(inner: Lossy, scheme: WithReplacement, observer: Observer) -> Pair:
-        z, law = _many_draws(inner, scheme)
-        drawn = Mix(tuple((w / scheme.rate, Gdp(2.0 * s / z)) for w, s in law if s))
-        once = sampled(drawn, scheme.rate)
-        witness = GaussianMix(z, tuple((w, moves * s) for w, s in law), ((1.0, 0.0),))
-        return Pair(Fold(once, once), witness)
-
-    return build
+def _drawn(scheme: WithReplacement) -> tuple[float, list[tuple[float, int]]]:
+    """Return the chance that the unit is drawn at all, and how often it is if so, rounded up."""
+    drawn = [(w, s) for w, s in scheme.law() if s]
+    q = min(math.fsum(w for w, _ in drawn), 1.0)
+    return q, [(w / q, s) for w, s in drawn]
 
 
-_LABELLED = "F(S, S), S = S(Mix(Bin(r,p)(s)/q: G(2s/z), s >= 1), q), q = 1 - (1-p)^r"
+def _zero_out(inner: Lossy, scheme: WithReplacement, observer: Observer) -> Pair:
+    z, (q, times) = _multiplier(inner), _drawn(scheme)
+
+    def leaving(s: int) -> Curve:
+        if q == 1.0:
+            return Gdp(s / z)
+        if s > _FAR * z:
+            return sampled(Gdp(2.0 * s / z), q)
+        stays = (1.0 - q, float(-s))
+        return GaussianMix(z, (stays, (q, float(s))), (stays, (q, 0.0)))
+
+    up = Mix(tuple((w, leaving(s)) for w, s in times))
+    down = sampled(Mix(tuple((w, Gdp(s / z)) for w, s in times)), q)
+    return Pair(Fold(up, down), _against_none(z, 1.0, scheme.law(Side.DOWN)))
+
+
+def _replace(inner: Lossy, scheme: WithReplacement, observer: Observer) -> Pair:
+    """F(S, S) (T5); without the fold where nobody else is drawn, since it is the same then."""
+    z, (q, times) = _multiplier(inner), _drawn(scheme)
+    once = sampled(Mix(tuple((w, Gdp(2.0 * s / z)) for w, s in times)), q)
+    curve = once if q == 1.0 else Fold(once, once)
+    return Pair(curve, _against_none(z, 2.0, scheme.law(Side.DOWN)))
+
+
 _ROWS: Rows = {
     (AGGREGATE, ADD): Cell(
         "sum_s Bin(r,p)(s) N(2s) against N(0), std z", "T9", SAME, OPPOSED, _add_remove
     ),
     (AGGREGATE, ZERO): Cell(
-        _LABELLED, "T5", "sum_s Bin(r,p)(s) N(s) against N(0), std z", APART, _folded(1.0)
+        "F(up, down), q = 1 - (1-p)^r, s >= 1 of weight Bin(r,p)(s)/q: up = Mix of (1-q) N(-s) + "
+        "q N(s) against (1-q) N(-s) + q N(0), std z; down = S(Mix of G(s/z), q)",
+        "T5, T9",
+        "sum_s Bin(r,p)(s) N(s) against N(0), std z",
+        APART,
+        _zero_out,
     ),
     (AGGREGATE, SWAP): Cell(
-        _LABELLED, "T5", "the add_remove pair", EXCHANGED_OPPOSED, _folded(2.0)
+        "F(S, S), S = S(Mix(Bin(r,p)(s)/q: G(2s/z), s >= 1), q), q = 1 - (1-p)^r",
+        "T5",
+        "the add_remove pair",
+        EXCHANGED_OPPOSED,
+        _replace,
     ),
     (SERVER, ZERO): Cell("Mix(Bin(r,p)(s): G(s/z))", VISIBLE, SAME, APART, _visible(1.0)),
     (SERVER, SWAP): Cell("Mix(Bin(r,p)(s): G(2s/z))", VISIBLE, SAME, EXCHANGED, _visible(2.0)),
 }
 
 
+@recorded
 @dataclass(frozen=True)
 class WithReplacement(TableScheme):
     """``draws`` units are drawn one after the other, each time from everybody; repeats count.
@@ -101,6 +155,7 @@ class WithReplacement(TableScheme):
     population: int | None = None
     probability: float | None = None
 
+    repeats: ClassVar[bool] = True
     name: ClassVar[str] = "WithReplacement"
     assumption: ClassVar[str] = "participants are drawn independently with replacement every round"
     rows: ClassVar[Rows] = _ROWS
@@ -123,38 +178,45 @@ class WithReplacement(TableScheme):
     @property
     def rate(self) -> float:
         """Probability that a given unit is drawn at least once."""
-        if self.chance == 1.0:
-            return 1.0
-        return -math.expm1(self.draws * math.log1p(-self.chance))
+        return at_least_once(self.draws, self.chance)
 
-    def law(self) -> list[tuple[float, int]]:
-        """Return (probability, number of times a given unit is drawn), sums to 1.
+    def law(self, side: Side = Side.UP) -> Law:
+        """Return (probability, number of times a given unit is drawn), see ``binomial.law``.
 
-        Numbers rarer than 1e-30 together are given to the largest, ``draws``, which only adds
-        loss: likelihood ratios grow with every mean (T9).
+        Every row of the table grows with that number's law in the usual order (T5): UP serves the
+        dominating pair, DOWN an attained one.
         """
-        times = np.arange(self.draws + 1)
-        log_choose = gammaln(self.draws + 1) - gammaln(times + 1) - gammaln(self.draws - times + 1)
-        chance = self.chance
-        if chance == 1.0:
-            return [(1.0, self.draws)]
-        logs = log_choose + times * math.log(chance) + (self.draws - times) * math.log1p(-chance)
-        weights = np.exp(logs)
-        tails = np.append(np.cumsum(weights[::-1])[::-1][1:], 0.0)
-        last = int(np.argmax(tails <= _RARE))
-        kept = [
-            (float(w), int(s)) for w, s in zip(weights[: last + 1], times, strict=False) if w > 0
-        ]
-        if last < self.draws:
-            kept.append((_RARE, self.draws))
-        total = math.fsum(w for w, _ in kept[1:])
-        return [(1.0 - total, kept[0][1]), *kept[1:]] if kept[0][0] > 0.5 else kept
+        return binomial_law(self.draws, self.chance, side)
 
     def visible(self, inner: Curve, side: Side = Side.UP) -> Curve:
         """Return the labelled mixture over how often the client runs."""
-        del side
-        parts = ((w, compose([(inner, s)]) if s else IDENTITY) for w, s in self.law())
+        parts = ((w, compose([(inner, s)]) if s else IDENTITY) for w, s in self.law(side))
         return Mix(tuple(parts))
+
+    def unlikely(self, sizes: Mapping[int, int], chance: float) -> list[Odd]:
+        """Return sizes above ``draws``, and too few different units; see ``TableScheme.unlikely``.
+
+        All draws lie in one of C(n, s) sets of s units with probability at most C(n, s) (s/n)^r.
+        """
+        found = beyond(sizes, lambda size: size <= self.draws, f"at most {self.draws}")
+        if self.population is None:
+            return found
+        least = math.log(chance / sum(sizes.values()))
+        return found + beyond(
+            sizes,
+            lambda size: size >= 1 and self._log_within(size) >= least,
+            f"{self.draws} times from {self.population}",
+        )
+
+    def _log_within(self, size: int) -> float:
+        """Return an upper end of the log-probability that a round has at most ``size`` units."""
+        population = self.population or size
+        if size >= min(population, self.draws):
+            return 0.0
+        terms = [math.lgamma(n + 1.0) for n in (population, size, population - size)]
+        error = 1e-12 * math.fsum(map(abs, terms))
+        share = self.draws * math.log(size / population)
+        return terms[0] - terms[1] - terms[2] + share * (1.0 - 1e-12) + 1e-15 * self.draws + error
 
     def draw(self, population: int, generator: np.random.Generator) -> Indices:
         """Return the participants, sorted, one entry for each draw.

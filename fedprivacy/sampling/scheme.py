@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, ClassVar, NamedTuple, Protocol
 
 import numpy as np
@@ -32,6 +32,14 @@ class Lossy(Protocol):
     def sum_multiplier(self) -> float | None:
         """Noise multiplier of a Gaussian sum of clipped vectors, else None."""
 
+    @property
+    def zeroed_is_absent(self) -> bool:
+        """Whether a zeroed unit releases just what its absence would."""
+
+    @property
+    def zeroing_replaces(self) -> bool:
+        """Whether to zero a unit out is one of the ways to replace its data."""
+
     def privacy_loss(self, adjacency: Any, observer: Any = ...) -> PrivacyLoss:
         """Return the loss of one run."""
 
@@ -59,6 +67,10 @@ class Scheme(Protocol):
     def draw(self, population: int, generator: np.random.Generator) -> Indices:
         """Return the indices of the participants of one round."""
 
+    @property
+    def apart(self) -> bool:
+        """Whether every unit is drawn independently of all others, so that it has no slot."""
+
 
 class Pair(NamedTuple):
     """One round's dominating curve and, where known, an attained one."""
@@ -85,12 +97,26 @@ Rows = dict[tuple[Observer, Adjacency], Cell]
 """One scheme's cells of the table."""
 
 
+class Odd(NamedTuple):
+    """What is wrong with recorded cohorts, and which sizes show it."""
+
+    told: str
+    sizes: tuple[int, ...]
+
+
 class TableScheme:
     """A scheme whose privacy is its rows of the table."""
 
+    repeats: ClassVar[bool] = False
+    """Whether a unit may be drawn more than once in a round."""
     name: ClassVar[str]
     assumption: ClassVar[str]
     rows: ClassVar[Rows]
+
+    @property
+    def apart(self) -> bool:
+        """Whether every unit is drawn independently of all others; not unless a scheme says so."""
+        return False
 
     @property
     def rate(self) -> float:
@@ -137,6 +163,18 @@ class TableScheme:
             )
         return cell
 
+    def unlikely(self, sizes: Mapping[int, int], chance: float) -> list[Odd]:
+        """Return what is wrong with recorded cohorts; nothing with probability 1 - ``chance``.
+
+        All rounds are taken to be drawn by the scheme, from one population.
+
+        Args:
+            sizes: cohort size -> in how many rounds.
+            chance: most probability of an answer about cohorts that the scheme drew.
+        """
+        del sizes, chance
+        return []
+
     def group(self, inner: PrivacyLoss) -> PrivacyLoss:
         """Return the loss of ``inner`` run inside a client that takes part now and then.
 
@@ -182,3 +220,26 @@ def _served(inner: Lossy, adjacency: Adjacency) -> Adjacency:
 def expected_size(scheme: Scheme, population: int) -> int:
     """Return how many participants a round has on average, rounded up, at least 1."""
     return max(1, math.ceil(scheme.rate * population - 1e-9))
+
+
+def unlikely(scheme: object, sizes: Mapping[int, int], chance: float) -> list[Odd]:
+    """Return what a scheme says of recorded cohorts; a scheme that has no such method says nothing.
+
+    See ``TableScheme.unlikely``.
+    """
+    asked = getattr(scheme, "unlikely", None)
+    return [] if asked is None else list(asked(sizes, chance))
+
+
+def beyond(sizes: Mapping[int, int], fits: Callable[[int], bool], what: str) -> list[Odd]:
+    """Return every size that does not fit, told as participants where the scheme draws ``what``."""
+    return [
+        Odd(f"{size} participants where the scheme draws {what}", (size,))
+        for size in sizes
+        if not fits(size)
+    ]
+
+
+def at_least_once(draws: int, chance: float) -> float:
+    """Return 1 - (1 - chance)^draws: the probability of an event in any of independent draws."""
+    return 1.0 if chance == 1.0 else min(1.0, -math.expm1(draws * math.log1p(-chance)))

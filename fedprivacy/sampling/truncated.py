@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import ClassVar
@@ -11,9 +11,21 @@ from typing import ClassVar
 import numpy as np
 
 from ..errors import integer, probability, refuse
-from ..loss import IDENTITY, Curve, Fold, Mix, Side, compose
+from ..loss import IDENTITY, Curve, Fold, Gdp, Mix, Side, compose
+from ..records import recorded
 from ..relations import Adjacency, Observer
-from .binomial import NEVER, Interval, add, complement, log_mass, log_share, log_tail, widened
+from .binomial import (
+    NEVER,
+    Interval,
+    add,
+    complement,
+    log_below,
+    log_mass,
+    log_share,
+    log_tail,
+    widened,
+)
+from .cohorts import excluded
 from .pairs import (
     ADD,
     AGGREGATE,
@@ -27,10 +39,11 @@ from .pairs import (
     sampled,
     sampled_zero_out,
     symmetric_replacement,
+    unamplified,
     visible,
 )
 from .poisson import Poisson, exchanged
-from .scheme import VISIBLE, Builder, Cell, Indices, Lossy, Pair, Rows, TableScheme
+from .scheme import VISIBLE, Builder, Cell, Indices, Lossy, Odd, Pair, Rows, TableScheme, beyond
 
 _RARE = 1e-300
 """Labels rarer than this are taken for this likely."""
@@ -38,21 +51,29 @@ _UP = 1.0 + 1e-15
 
 
 def _unless_it_never_truncates(adjacency: Adjacency, build: Builder) -> Builder:
-    """Return the builder; Poisson's own where the cohort may hold the whole population."""
+    """Return the builder; Poisson's own where the cohort may hold the whole population.
+
+    Under ``add_remove`` that of the neighbour with one unit more.
+    """
+    more = 1 if adjacency is ADD else 0
 
     def either(inner: Lossy, scheme: TruncatedPoisson, observer: Observer) -> Pair:
-        chosen = build if scheme.truncates else Poisson.rows[AGGREGATE, adjacency].build
+        truncates = scheme.largest < scheme.population + more
+        chosen = build if truncates else Poisson.rows[AGGREGATE, adjacency].build
         return chosen(inner, scheme, observer)
 
     return either
 
 
 def _add_remove(inner: Lossy, scheme: TruncatedPoisson, observer: Observer) -> Pair:
-    """Mix over whether the others alone fill the cohort; then the unit takes somebody's slot."""
+    """Mix over whether the others alone fill the cohort; then the unit takes somebody's slot.
+
+    The others are n - 1, or n where the neighbour has one unit more: the label between is theirs.
+    """
     alone = inner.privacy_loss(ADD, observer).curve
     slot = inner.privacy_loss(SWAP, observer).curve
     low, high = scheme.full
-    either = compose([(alone, 1), (slot, 1)])
+    either = _above(alone, slot)
     parts = (
         (1.0 - high, sampled(alone, scheme.probability)),
         (low, sampled(slot, scheme.kept)),
@@ -62,7 +83,16 @@ def _add_remove(inner: Lossy, scheme: TruncatedPoisson, observer: Observer) -> P
     return Pair(Mix(tuple(part for part in parts if part[0] > 0.0)), witness)
 
 
+def _above(first: Curve, second: Curve) -> Curve:
+    """Return a curve that dominates both: the larger of two Gaussians', else both composed."""
+    if isinstance(first, Gdp) and isinstance(second, Gdp):
+        return max(first, second, key=lambda curve: curve.mu)
+    return compose([(first, 1), (second, 1)])
+
+
 def _zero_out(inner: Lossy, scheme: TruncatedPoisson, observer: Observer) -> Pair:
+    if not inner.zeroed_is_absent:
+        return unamplified(inner, scheme, observer)
     curve = inner.privacy_loss(ZERO, observer).curve
     mixture = scheme.by_room(lambda q: sampled(curve, q))
     return Pair(mixture, sampled_zero_out(inner, scheme.surely, observer))
@@ -73,7 +103,7 @@ def _replace(inner: Lossy, scheme: TruncatedPoisson, observer: Observer) -> Pair
     if z is not None:
         curve = scheme.by_room(lambda q: exchanged(z, q))
         return Pair(curve, exchanged(z, scheme.surely))
-    removable(inner, observer)
+    removable(inner)
     loss = symmetric_replacement(inner, observer)
     curve = scheme.by_room(lambda q: _twice(sampled(loss.curve, q)))
     return Pair(curve, sampled_zero_out(inner, scheme.surely, observer))
@@ -84,7 +114,10 @@ def _twice(curve: Curve) -> Curve:
 
 
 _ROOM = "r = places left by the others: Mix(P(r > 1): {0} at q, P(r = 1): {0} at p*, P(r = 0): id)"
-_OTHERS = "m others drawn: Mix(P(m < B): S(G(1/z), q), P(m >= B): S(G(2/z), P(kept | m >= B)))"
+_OTHERS = (
+    "m of n-1 others drawn, M of n: Mix(P(M < B): S(G(1/z), q), P(m >= B): S(G(2/z), P(kept | m >= "
+    "B)), P(m < B <= M): S(G(2/z), q))"
+)
 _KEPT = "the same at P(takes part)"
 
 
@@ -103,7 +136,7 @@ _ROWS: Rows = {
     ),
     (AGGREGATE, ZERO): Cell(
         _ROOM.format("S(G(1/z), .)"),
-        "T10",
+        "T10 (a zeroed unit being as an absent one; else T4: no amplification)",
         _KEPT,
         APART,
         _unless_it_never_truncates(ZERO, _zero_out),
@@ -120,13 +153,14 @@ _ROWS: Rows = {
 }
 
 
+@recorded
 @dataclass(frozen=True)
 class TruncatedPoisson(TableScheme):
     """Poisson sampling with a largest cohort: of more than that, a uniform choice is kept.
 
     Every one of ``population`` units is drawn with the same probability, independently, in every
-    round; if more than ``largest`` are drawn, ``largest`` of them take part, uniformly chosen. The
-    population is that of the larger data set under ``add_remove``. Probabilities of the law are
+    round; if more than ``largest`` are drawn, ``largest`` of them take part, uniformly chosen.
+    Under ``add_remove`` neighbours have one unit less, or one more. Probabilities of the law are
     rounded to the safe side (T10).
 
     Args:
@@ -190,13 +224,16 @@ class TruncatedPoisson(TableScheme):
 
     @property
     def full(self) -> Interval:
-        """Probability that the others alone fill the cohort, both ends."""
-        low, high = (math.exp(end) for end in self._log_full)
+        """Probability that the others alone fill the cohort: n - 1 of them at least, n at most."""
+        more = log_tail(self.population, self.probability, self.largest)
+        low, high = math.exp(self._log_full[0]), math.exp(more[1])
         return low / _UP, min(max(high * _UP, _RARE), 1.0)
 
     @property
     def kept(self) -> float:
         """Probability that the unit is drawn and kept when the others fill the cohort, at most."""
+        if self._log_full[0] == -math.inf:
+            return self.probability
         ratio = math.exp(min(self._log_chosen[1] - self._log_full[0], 0.0)) * _UP**4
         return min(ratio, self.probability)
 
@@ -223,6 +260,26 @@ class TruncatedPoisson(TableScheme):
         """T4 with the probability of taking part, rounded up or down."""
         rate = self.rate if side is Side.UP else self.surely
         return inner if rate == 1.0 else Mix(((1.0 - rate, IDENTITY), (rate, inner)))
+
+    def unlikely(self, sizes: Mapping[int, int], chance: float) -> list[Odd]:
+        """Return sizes above ``largest``, and what its population does not make.
+
+        A round that is full may have been cut, so that only more can have been drawn.
+        """
+        most = min(self.largest, self.population)
+        found = beyond(sizes, lambda size: size <= most, f"at most {most}")
+        if found:
+            return found
+        drawn = {size: count for size, count in sizes.items() if size < self.largest}
+        if len(drawn) == len(sizes):
+            told = excluded(sizes, self.probability, chance, self.population)
+            return [Odd(told, tuple(sizes))] if told else []
+        limit = math.log(chance / (2.0 * sum(sizes.values())))
+        n, q = self.population, self.probability
+        few = [size for size in drawn if log_below(n, q, size + 1)[1] < limit]
+        many = [self.largest] if log_tail(n, q, self.largest)[1] < limit else []
+        told = f"participants that nobody draws with probability {q:g} from {n}"
+        return [Odd(f"{size} {told}", (size,)) for size in (*few, *many)]
 
     def draw(self, population: int, generator: np.random.Generator) -> Indices:
         """Return the participants, sorted; may be empty.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from fractions import Fraction
 
 from ..errors import integer, positive, refuse
@@ -65,3 +66,33 @@ def hidden_state_factor(gap: float, steps: int) -> float:
         return 1.0
     half = -0.5 * math.log1p(-gap)
     return math.sqrt(math.tanh(times * half) / math.tanh(half))
+
+
+def varying_steps_factor(slopes: Sequence[float], sizes: Sequence[float]) -> float:
+    """Return sum |C_j| e_j / sqrt(sum C_j^2 e_j), C_j the product of the slopes after step j.
+
+    T6 with steps that differ: from a start that both data sets share, step j contracts by
+    ``slopes[j]``, moves by at most e_j s between neighbours and adds Gaussian noise of variance
+    e_j v. Seen at the end that is (s / sqrt v) times this number GDP. Both being proportional to
+    e_j is what the proof asks for beside slopes of at most 1 (docs/theory/theorems.md).
+
+    Args:
+        slopes: c_j, in [0, 1].
+        sizes: e_j, above 0, as many.
+
+    Raises:
+        ParameterError: a value out of its range.
+
+    >>> f"{varying_steps_factor([0.5] * 20, [1.0] * 20):.6f}"
+    '1.732049'
+    """
+    if len(slopes) != len(sizes) or not sizes:
+        refuse("sizes", f"{len(sizes)} sizes", f"be as many as slopes = {len(slopes)}, 1 or more")
+    if not all(0.0 <= slope <= 1.0 for slope in slopes):
+        refuse("slopes", (min(slopes), max(slopes)), "be in [0, 1]")
+    left, once, twice = 1.0, [], []
+    for slope, size in zip(reversed(slopes), reversed(sizes), strict=True):
+        once.append(left * positive(sizes=size))
+        twice.append(left * left * size)
+        left *= slope
+    return math.fsum(once) / math.sqrt(math.fsum(twice))

@@ -1,4 +1,13 @@
-"""Training loops, data sets and models: the only part of fedprivacy that needs torch."""
+"""Training: the kernel that all loops share, and every system's loop under one name.
+
+The loops lie with their systems (``fedprivacy.systems``) and are taken from there when asked for.
+Everything here needs torch; nothing else in the package imports it.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
 
 from ..errors import ParameterError
 
@@ -7,14 +16,6 @@ try:
 except ImportError as error:
     raise ParameterError("training needs torch; pip install 'fedprivacy[train]'") from error
 
-from ..systems.averaging.collect import Collected
-from ..systems.averaging.loop import FederatedAveraging, State
-from ..systems.averaging.upload import pack, unpack, upload_size
-from ..systems.fa_hmc.loop import HamiltonianSampling
-from ..systems.fa_ld.loop import LangevinSampling
-from ..systems.fed_plt.agents import AgentData, AgentLoss, LeastSquares, Logistic, ModuleLoss
-from ..systems.fed_plt.loop import FederatedSplitting, SplittingState
-from ..systems.fed_plt.solvers import LocalSolver
 from .chains import ChainState
 from .checkpoint import TrainingResult, load, save, train
 from .data import FederatedData, digits, federate, partition_by_label, partition_iid
@@ -24,7 +25,43 @@ from .models import cnn, colour_cnn, logistic, lstm, mlp
 from .optimise import FlatModel, LocalSGD
 from .posterior import GaussianPosterior, Likelihood, Posterior, SoftmaxRegression, classifier
 from .predictive import Diagnostics, Scores, diagnose, fitted_w2, gaussian_fit, predictive, score
+from .released import released, save_model
 from .rounds import Loop, RoundInfo
+
+if TYPE_CHECKING:
+    from ..systems.averaging.collect import Collected
+    from ..systems.averaging.loop import FederatedAveraging, State
+    from ..systems.averaging.upload import pack, unpack, upload_size
+    from ..systems.fa_hmc.loop import HamiltonianSampling
+    from ..systems.fa_ld.loop import LangevinSampling
+    from ..systems.fed_plt.agents import AgentData, AgentLoss, LeastSquares, Logistic, ModuleLoss
+    from ..systems.fed_plt.loop import FederatedSplitting, SplittingState
+    from ..systems.fed_plt.solvers import LocalSolver
+
+_LOOPS = {
+    "averaging.collect": ("Collected",),
+    "averaging.loop": ("FederatedAveraging", "State"),
+    "averaging.upload": ("pack", "unpack", "upload_size"),
+    "fa_hmc.loop": ("HamiltonianSampling",),
+    "fa_ld.loop": ("LangevinSampling",),
+    "fed_plt.agents": ("AgentData", "AgentLoss", "LeastSquares", "Logistic", "ModuleLoss"),
+    "fed_plt.loop": ("FederatedSplitting", "SplittingState"),
+    "fed_plt.solvers": ("LocalSolver",),
+}
+"""Module of ``fedprivacy.systems`` -> its names that are imported from here."""
+
+_ROOM = {name: room for room, names in _LOOPS.items() for name in names}
+
+
+def __getattr__(name: str) -> Any:
+    if name in _ROOM:
+        return getattr(import_module(f"fedprivacy.systems.{_ROOM[name]}"), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return __all__
+
 
 __all__ = [
     "AgentData",
@@ -71,7 +108,9 @@ __all__ = [
     "partition_by_label",
     "partition_iid",
     "predictive",
+    "released",
     "save",
+    "save_model",
     "score",
     "train",
     "unpack",

@@ -22,11 +22,21 @@ from torch import Tensor
 from ..errors import Diverged, integer, probability, refuse
 from ..ledger import Ledger
 from ..mechanisms import FederatedHamiltonian, FederatedLangevin, Mechanism, Parallel, Run
+from ..mechanisms.rounded import noisy_scaled
 from ..mechanisms.upload import share
-from ..sampling import FixedSize, Poisson
+from ..sampling import FixedSize, WeightedDraws, drawn_once
 from ..theory.targets import Averaging, Chain
 from .posterior import Array, GaussianPosterior, Local, Target
-from .rounds import STREAMS, Dropout, Entry, Indices, RoundBudget, RoundInfo, check_ledger
+from .rounds import (
+    STREAMS,
+    Books,
+    Dropout,
+    Indices,
+    RoundBudget,
+    RoundInfo,
+    check_ledger,
+    run_round,
+)
 
 Client = FederatedLangevin | FederatedHamiltonian
 
@@ -192,12 +202,20 @@ class Sampling(ABC):
         return one if self.chains == 1 else one * self.chains
 
     def _in_cohort(self, client: Client, weight: float) -> Mechanism:
-        if self.cohort is None or weight == 1.0:
+        if self.scheme is None or weight == 1.0:
             return client
-        if self.averaging == Averaging.II:
-            return client.in_cohort(FixedSize(self.cohort, len(self.target.shares)))
-        taken = -math.expm1(self.cohort * math.log1p(-weight))
-        return client.in_cohort(Poisson(min(1.0, taken)))
+        if isinstance(self.scheme, WeightedDraws):
+            return client.in_cohort(drawn_once(self.scheme.draws, weight))
+        return client.in_cohort(self.scheme)
+
+    @cached_property
+    def scheme(self) -> FixedSize | WeightedDraws | None:
+        """What draws every chain's cohort, and is accounted; None for everybody."""
+        if self.cohort is None:
+            return None
+        if self.averaging == Averaging.I:
+            return WeightedDraws(self.cohort, tuple(self.target.shares.tolist()))
+        return FixedSize(self.cohort, len(self.target.shares))
 
     @property
     def round_mechanism(self) -> Mechanism | None:
@@ -287,24 +305,19 @@ class Sampling(ABC):
             ParameterError: state, data or ledger do not fit.
         """
         self._check(state, data, ledger)
-        mechanism = self.mechanism(state.round)
-        entry = Entry.begin(
-            mechanism,
+        books = Books(
+            mechanism=self.mechanism(state.round),
             ledger=ledger,
             budget=budget,
             clip_norm=self._clip_norm,
-            noise_std=self._noise_std(state.round),
+            noise_std=self._planned_std(state.round),
         )
-        with entry.collecting():
-            seats = self._seats(state.round, dropout)
-        entry.spend()
-        nobody = seats.arrived == 0
-        after = self._after(state, state.positions if nobody else self._released(state, seats))
-        if on_release is not None:
-            on_release(after)
-        info = self._info(state, seats, aborted=nobody)
-        entry.done(info)
-        return after, info
+        return run_round(
+            books,
+            collect=lambda: self._seats(state.round, dropout),
+            release=lambda seats: self._release(state, seats),
+            on_release=on_release,
+        )
 
     def _check(self, state: ChainState, data: Target | None, ledger: Ledger | None) -> None:
         if data is not None and data is not self.target:
@@ -318,33 +331,77 @@ class Sampling(ABC):
     def _clip_norm(self) -> float:
         return (self.target.sensitivity or 0.0) / 2.0
 
+    def _planned_std(self, index: int) -> float:
+        """Return the smallest std of the private noise in one step of any client.
+
+        Where all noise is shared, and nothing hides, that of the shared noise.
+        """
+        own = min(client.step_noise_std for client in self._each(index))
+        return own if own > 0.0 else self._shared_std(index)
+
     @abstractmethod
-    def _noise_std(self, index: int) -> float:
-        """Return the smallest std of all noise, shared too, in one step of any client."""
+    def _shared_std(self, index: int) -> float:
+        """Return the smallest std of the shared noise in one step."""
+
+    def _each(self, index: int) -> tuple[Client, ...]:
+        """Return what every client does in round ``index``, whose noise is its own mechanism's."""
+        return self._each_first if self.homogeneous else self._each_of(index)
+
+    @cached_property
+    def _each_first(self) -> tuple[Client, ...]:
+        return self._each_of(0)
+
+    def _each_of(self, index: int) -> tuple[Client, ...]:
+        fractions = self.target.batch_sizes(self.batch_fraction)[1]
+        kinds = {kind: self._client(index, *kind) for kind in self.kinds}
+        pairs = zip(self.target.shares.tolist(), fractions.tolist(), strict=True)
+        return tuple(kinds[pair] for pair in pairs)
+
+    def _stds(self, index: int, of: Callable[[Any], Any]) -> Array:
+        """Return what every client's mechanism says of its noise, shape (clients, ...)."""
+        return np.array([of(client) for client in self._each(index)])
+
+    def _noisy(
+        self, own: Any, stds: Array, local: Local, source: np.random.Generator | None
+    ) -> tuple[Any, float]:
+        """Return the private part of clients' steps with its noise.
+
+        Of a private run it is the correct rounding of the two, each seat on a grid of its own;
+        what is added to it afterwards is public.
+
+        Args:
+            own: what depends on the clients' data, shape of the points; may be written to.
+            stds: what each seat's mechanism says, shape (chains or 1, seats, 1 or d).
+            local: the clients at work.
+            source: draws it; None for the operating system.
+
+        Returns:
+            The two together, and the smallest std that was used: 0 where there is no noise.
+        """
+        least = float(stds.min())
+        if not stds.any():
+            return own, 0.0
+        if source is None or self.private:
+            return noisy_scaled(own, stds=stds, generator=source), least
+        noise = local.normal(source)
+        noise *= local.scaled(stds)
+        noise += own
+        return noise, least
 
     def _seats(self, index: int, dropout: Dropout | None) -> Seats:
         """Draw every chain's cohort."""
         generator, weights = self._generator("cohort", index), self.target.shares
         clients, shares = np.arange(len(weights))[None], weights[None]
-        if self.averaging == Averaging.I:
-            clients, shares = self._with_replacement(generator)
-        elif self.averaging == Averaging.II:
-            order = np.tile(clients, (self.chains, 1))
-            clients = generator.permuted(order, axis=1)[:, : self.cohort]
+        if self.scheme is not None:
+            clients = self.scheme.draw_rows(self.chains, len(weights), generator)
             shares = np.full(clients.shape, 1.0 / clients.shape[1])
+        if isinstance(self.scheme, WeightedDraws):
+            shares = _counted(clients)
         cohort = np.unique(clients)
         if dropout is None:
             full = np.broadcast_to(shares, (self.chains, shares.shape[1]))
             return Seats(clients, full, len(cohort), len(cohort))
         return self._answering(clients, shares, cohort, {int(c) for c in dropout(cohort)})
-
-    def _with_replacement(self, generator: np.random.Generator) -> tuple[Indices, Array]:
-        weights, size = self.target.shares, (self.chains, self.cohort or 0)
-        drawn = np.sort(generator.choice(len(weights), size=size, p=weights), axis=1)
-        first = np.ones(drawn.shape, dtype=bool)
-        first[:, 1:] = drawn[:, 1:] != drawn[:, :-1]
-        times = (drawn[:, :, None] == drawn[:, None, :]).sum(axis=2)
-        return drawn, np.where(first, times / drawn.shape[1], 0.0)
 
     def _answering(
         self, clients: Indices, shares: Array, cohort: Indices, missing: set[int]
@@ -357,19 +414,30 @@ class Sampling(ABC):
         full = np.broadcast_to(rest, (self.chains, rest.shape[1]))
         return Seats(clients, full, len(cohort), arrived)
 
-    def _released(self, state: ChainState, seats: Seats) -> Tensor:
-        """Return the average of the uploads, shape (chains, d)."""
+    def _release(self, state: ChainState, seats: Seats) -> tuple[ChainState, RoundInfo]:
+        """Let the clients work; return the next state and what was really drawn."""
+        if seats.arrived == 0:
+            info = self._info(state, seats, self._planned_std(state.round), aborted=True)
+            return self._after(state, state.positions), info
+        positions, std = self._averaged(state, seats)
+        return self._after(state, positions), self._info(state, seats, std, aborted=False)
+
+    def _averaged(self, state: ChainState, seats: Seats) -> tuple[Tensor, float]:
+        """Return the average of the uploads, shape (chains, d), and the std of their noise."""
         batches = self._generator("batches", state.round)
         local = self.target.local(seats.clients, state.positions, self.batch_fraction, batches)
-        noise = self._generator("noise", state.round), self._generator("shared", state.round)
+        unseen = self.private and self.seed is None
+        private = None if unseen else self._generator("noise", state.round)
+        noise = private, self._generator("shared", state.round)
         with np.errstate(over="ignore", invalid="ignore"):
             if self.exact_jump:
                 uploads = self._jumped(state.round, local, seats, *noise)
+                std = self._planned_std(state.round)
             else:
-                uploads = self._locally(state.round, local, seats.clients, *noise)
+                uploads, std = self._locally(state.round, local, seats.clients, *noise)
             self._check_finite(uploads, state.round)
         parts = torch.from_numpy(np.array(seats.shares)).to(uploads)
-        return torch.bmm(parts[:, None, :], uploads)[:, 0, :]
+        return torch.bmm(parts[:, None, :], uploads)[:, 0, :], std
 
     @abstractmethod
     def _locally(
@@ -377,10 +445,15 @@ class Sampling(ABC):
         index: int,
         local: Local,
         clients: Indices,
-        private: np.random.Generator,
+        private: np.random.Generator | None,
         common: np.random.Generator,
-    ) -> Tensor:
-        """Run the clients' steps of round ``index``; the uploads, shape (chains, seats, d)."""
+    ) -> tuple[Tensor, float]:
+        """Run the clients' steps of round ``index``.
+
+        Returns:
+            The uploads, shape (chains, seats, d), and the smallest std of a step's private noise
+            (of its shared noise, where none is private).
+        """
 
     def _check_finite(self, uploads: Tensor, index: int) -> None:
         limit = math.sqrt(torch.finfo(uploads.dtype).max)
@@ -403,7 +476,7 @@ class Sampling(ABC):
         draws[:, kept - 1] = positions
         return ChainState(done, positions, draws)
 
-    def _info(self, state: ChainState, seats: Seats, *, aborted: bool) -> RoundInfo:
+    def _info(self, state: ChainState, seats: Seats, std: float, *, aborted: bool) -> RoundInfo:
         uploads = int(np.count_nonzero(seats.shares))
         numbers = uploads * state.positions.shape[1] * state.positions.element_size()
         return RoundInfo(
@@ -413,7 +486,7 @@ class Sampling(ABC):
             refused=0,
             aborted=aborted,
             upload_bytes=numbers,
-            noise_std=self._noise_std(state.round),
+            noise_std=std,
         )
 
     def _generator(self, stream: str, number: int) -> np.random.Generator:
@@ -447,11 +520,23 @@ class Sampling(ABC):
         index: int,
         local: Any,
         seats: Seats,
-        private: np.random.Generator,
+        private: np.random.Generator | None,
         common: np.random.Generator,
     ) -> Tensor:
+        """Return uploads from the clients' starting points, drawn in one step."""
         law = self._only_law if self.homogeneous else _UploadLaw(self.exact, index)
-        return law.draw(local, seats.clients, private, common)
+        own, public = local.contracted(law.contraction[local.kinds])
+        points, _ = self._noisy(own, law.own[seats.clients], local, private)
+        points = points if public is None else points + public
+        return torch.as_tensor(local.finish(points + law.shared(local, common)))
+
+
+def _counted(drawn: Indices) -> Array:
+    """Return the shares of sorted seats: of a client drawn again its first seat counts them all."""
+    first = np.ones(drawn.shape, dtype=bool)
+    first[:, 1:] = drawn[:, 1:] != drawn[:, :-1]
+    times = (drawn[:, :, None] == drawn[:, None, :]).sum(axis=2)
+    return np.where(first, times / drawn.shape[1], 0.0)
 
 
 class _UploadLaw:
@@ -471,21 +556,12 @@ class _UploadLaw:
         joint = local.common.transpose(0, 2, 1, 3) * inner
         self.common = _root(joint.reshape(groups * size, groups * size))
 
-    def draw(
-        self,
-        local: Any,
-        clients: Indices,
-        private: np.random.Generator,
-        common: np.random.Generator,
-    ) -> Tensor:
-        """Return uploads from the clients' starting points."""
-        points = self.contraction[local.kinds] * local.points
-        points = points + self.own[clients] * local.normal(private)
-        if self.common is not None:
-            noise = common.standard_normal((len(points), len(self.common))) @ self.common
-            groups = noise.reshape(len(points), *self.contraction.shape)
-            points = points + local.of_kinds(groups)
-        return torch.as_tensor(local.finish(points))
+    def shared(self, local: Any, common: np.random.Generator) -> Any:
+        """Return the shared noise of each chain, as it reaches every client's upload."""
+        if self.common is None:
+            return 0.0
+        noise = common.standard_normal((len(local.points), len(self.common))) @ self.common
+        return local.of_kinds(noise.reshape(len(local.points), *self.contraction.shape))
 
 
 def _root(covariance: Array) -> NDArray[np.float64] | None:

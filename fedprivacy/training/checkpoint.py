@@ -2,25 +2,27 @@
 
 from __future__ import annotations
 
-import hashlib
 import io
 import json
 import math
-import os
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, fields, is_dataclass, replace
+import warnings
+from collections.abc import Callable
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any, Generic
 
-import numpy as np
 import torch
 from torch import Tensor
 
 from ..errors import ParameterError, integer, refuse
 from ..ledger import Ledger
+from .notes import Notes, whole_file
 from .rounds import Dropout, Loop, RoundBudget, RoundInfo, RoundState, S, charge_past
 
-FORMAT = "fedprivacy checkpoint 4"
+FORMAT = "fedprivacy checkpoint 5"
+
+_TELLING = "fedprivacy checkpoint 4"
+"""Held a hash of the data without a key, and how many bytes were sent."""
 
 
 @dataclass(frozen=True)
@@ -30,12 +32,13 @@ class TrainingResult(Generic[S]):
     Args:
         history: the rounds that this call ran, in order.
         state: after the last one.
-        upload_bytes: of all rounds behind the state, those before a checkpoint included.
+        upload_bytes: of all rounds behind the state, those before a checkpoint included; None
+            where the notes on those are lost. Not covered by any epsilon.
     """
 
     history: tuple[RoundInfo, ...]
     state: S
-    upload_bytes: int
+    upload_bytes: int | None
 
 
 def train(
@@ -65,7 +68,9 @@ def train(
             were spent and that it was not charged with.
         checkpoint: file for the state, written before the first round and after every round. It
             is bound to the ledger and the data: what was trained under another ledger, or under
-            none, is not gone on with, since this one would not count it.
+            none, is not gone on with, since this one would not count it. It is private, and so are
+            the notes beside the ledger (``notes.Notes``); ``save_model`` writes what may be handed
+            over.
         dropout: see the loop's ``step``.
         on_round: called after every round with the state and what the server saw.
         on_release: see the loop's ``step``.
@@ -76,50 +81,69 @@ def train(
         ParameterError: the checkpoint is damaged or belongs to another model or another ledger.
     """
     total = integer(1, rounds=rounds)
-    known = digest(data) if checkpoint is not None else ""
-    state, sent = _start(loop, known, checkpoint, ledger, description)
+    notes = None if checkpoint is None else Notes.beside(checkpoint, ledger)
+    start = _start(loop, data, checkpoint, notes, ledger, description)
+    state, sent, history = start.state, start.upload_bytes, list[RoundInfo]()
     if state.round > total:
         refuse("rounds", total, f"be at least {state.round}, which the checkpoint has behind it")
     if ledger is not None and budget is not None and loop.round_mechanism is not None:
         charge_past(ledger, budget)
-    history: list[RoundInfo] = []
+    known = "" if notes is None else notes.digest(data)
     while state.round < total:
         state, info = loop.step(
             state, data, ledger=ledger, budget=budget, dropout=dropout, on_release=on_release
         )
         history.append(info)
-        sent += info.upload_bytes
-        if checkpoint is not None:
-            save(
-                checkpoint,
-                state,
-                ledger=ledger,
-                data=known,
-                description=description,
-                upload_bytes=sent,
-            )
+        sent = None if sent is None else sent + info.upload_bytes
+        if checkpoint is not None and notes is not None:
+            notes.count(state.round, sent)
+            save(checkpoint, state, ledger=ledger, data=known, description=description)
         if on_round is not None:
             on_round(state, info)
     return TrainingResult(tuple(history), state, sent)
 
 
+def resumed(
+    loop: Loop[S],
+    data: Any,
+    checkpoint: str | Path,
+    ledger: Ledger | None,
+    description: str = "",
+    notes: Notes | None = None,
+) -> TrainingResult[S]:
+    """Return what a checkpoint holds, after checking that its run may be gone on with.
+
+    Raises:
+        ParameterError: see ``train``.
+    """
+    found, notes = (
+        Checkpoint.read(checkpoint, loop.device),
+        notes or Notes.beside(checkpoint, ledger),
+    )
+    found.check(ledger, notes, data, description)
+    state = found.state(loop.init())
+    return TrainingResult((), state, notes.sent(state.round))
+
+
 def _start(
     loop: Loop[S],
-    data: str,
+    data: Any,
     checkpoint: str | Path | None,
+    notes: Notes | None,
     ledger: Ledger | None,
     description: str,
-) -> tuple[S, int]:
-    """Return state and bytes sent: of the checkpoint, or of a fresh start that is then it."""
-    state = loop.init()
-    if checkpoint is None:
-        return state, 0
+) -> TrainingResult[S]:
+    """Return where a run begins: at its checkpoint, or at a fresh state that is then it."""
+    if checkpoint is None or notes is None:
+        return TrainingResult((), loop.init(), 0)
     if Path(checkpoint).exists():
-        found = Checkpoint.read(checkpoint, loop.device)
-        found.check(ledger, data, description)
-        return found.state(state), found.upload_bytes
-    save(checkpoint, state, ledger=ledger, data=data, description=description)
-    return state, 0
+        found = resumed(loop, data, checkpoint, ledger, description, notes)
+        notes.begin()
+        return found
+    notes.begin()
+    state = loop.init()
+    save(checkpoint, state, ledger=ledger, data=notes.digest(data), description=description)
+    return TrainingResult((), state, 0)
 
 
 @dataclass(frozen=True)
@@ -142,35 +166,42 @@ class Checkpoint:
             ParameterError: no such file, or it is not a checkpoint of this format.
         """
         try:
-            content = torch.load(path, map_location=device, weights_only=True)
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")  # torch's own words on files that are not its own
+                content = torch.load(path, map_location=device, weights_only=True)
         except Exception as error:
             raise ParameterError(
                 f"checkpoint must be a readable fedprivacy checkpoint, got {str(path)!r} "
                 f"({type(error).__name__}); delete it and name a new ledger to start again (what "
                 "the old one counted stays spent)"
             ) from error
-        if not isinstance(content, dict) or content.get("format") != FORMAT:
+        kind = content.get("format") if isinstance(content, dict) else None
+        if kind == _TELLING:
+            way_out = "anybody can check its hash of the data, so delete it; its rounds stay spent"
+            refuse("checkpoint", str(path), f"have format {FORMAT!r}, not the one before", way_out)
+        if kind != FORMAT:
             refuse("checkpoint", str(path), f"have format {FORMAT!r}", "pass another path")
-        for name in ("round", "upload_bytes"):
-            number = content.get(name)
-            if type(number) is not int or number < 0:
-                refuse("checkpoint", str(path), f"hold a fitting {name!r}", "pass another path")
+        number = content.get("round")
+        if type(number) is not int or number < 0:
+            refuse("checkpoint", str(path), "hold a fitting 'round'", "pass another path")
         return cls(Path(path), content)
 
-    @property
-    def upload_bytes(self) -> int:
-        """What was sent in the rounds behind it."""
-        return int(self.content["upload_bytes"])
-
     def check(
-        self, ledger: Ledger | None, data: Any, description: str = "", *, private: bool = False
+        self,
+        ledger: Ledger | None,
+        notes: Notes,
+        data: Any,
+        description: str = "",
+        *,
+        private: bool = False,
     ) -> None:
         """Raise ParameterError unless it may be gone on with.
 
         Args:
             ledger: it must count every round behind the checkpoint; None where there is none, or
                 where it is yet to be created (``private``).
-            data: they, or their ``digest``, must be those of the rounds before.
+            notes: of its run; the key to its digest of the data is in them.
+            data: they must be those of the rounds before.
             description: what is trained must be as it was described then.
             private: whether the rounds must be counted.
         """
@@ -188,7 +219,11 @@ class Checkpoint:
                 "be of this run: its rounds would not be counted",
                 f"it was trained {told}; give its own, or another checkpoint",
             )
-        if self.content.get("data") != _digested(data):
+        if not notes.begun:
+            rule = "be there: the key in it tells whether the data are those of before"
+            way_out = "restore it, or name another checkpoint and another ledger"
+            refuse("private notes", str(notes.path), rule, way_out)
+        if self.content.get("data") != notes.digest(data):
             rule = "be gone on with on the data that it was trained on"
             way_out = "name another checkpoint and another ledger"
             refuse("checkpoint", str(self.path), rule, way_out)
@@ -227,78 +262,35 @@ def _passes(ledger: Ledger, place: Any) -> bool:
     return well and ledger.passes(place)
 
 
-def digest(data: Any) -> str:
-    """Return a fingerprint of arrays, numbers and texts in a dataclass, and in those within it."""
-    found = hashlib.blake2b(digest_size=16)
-    _fold(data, found.update)
-    return found.hexdigest()
-
-
-def _digested(data: Any) -> str:
-    return data if isinstance(data, str) else digest(data)
-
-
-def _fold(value: Any, add: Callable[[bytes], None]) -> None:
-    if isinstance(value, Tensor):
-        add(f"{value.dtype}{tuple(value.shape)}".encode())
-        value = value.detach().cpu().reshape(-1).contiguous().view(torch.uint8).numpy()
-    if isinstance(value, np.ndarray) and value.dtype != object:
-        add(f"{value.dtype}{value.shape}".encode())
-        add(np.ascontiguousarray(value).tobytes())
-    elif is_dataclass(value) and not isinstance(value, type):
-        for one in fields(value):
-            if one.init:
-                _fold(getattr(value, one.name), add)
-    elif isinstance(value, list | tuple):
-        add(f"{len(value)}".encode())
-        for part in value:
-            _fold(part, add)
-    elif isinstance(value, Mapping):
-        _fold(list(value.items()), add)
-    elif value is None or isinstance(value, bool | int | float | str | np.generic):
-        add(repr(value).encode())
-    else:
-        add(f"{type(value).__module__}.{type(value).__qualname__}".encode())
-
-
 def save(
     path: str | Path,
     state: RoundState,
     *,
     ledger: Ledger | None = None,
-    data: Any = None,
+    data: str = "",
     description: str = "",
-    upload_bytes: int = 0,
 ) -> None:
     """Write a state so that a crash leaves either the old file or the new one.
+
+    Nobody but its owner may read the file.
 
     Args:
         path: file to replace; ``path + ".tmp"`` is used on the way.
         state: what to write: a dataclass of tensors, numbers and None.
         ledger: where the rounds behind it are counted; None if nowhere.
-        data: what it was trained on, or their ``digest``.
+        data: keyed digest of what it was trained on, by ``notes.Notes.digest``.
         description: what is trained, in words.
-        upload_bytes: what was sent in the rounds behind it.
+
+    Raises:
+        OSError: it cannot be written; the error names the file.
     """
-    target = Path(path)
-    buffer = io.BytesIO()
     content: dict[str, Any] = {"format": FORMAT, "kind": type(state).__name__}
     content["ledger"] = None if ledger is None else ledger.place
-    content["data"] = _digested(data)
-    content["description"], content["upload_bytes"] = description, upload_bytes
-    content |= {name: _on_cpu(value) for name, value in _fields(state).items()}
+    content["data"], content["description"] = data, description
+    content |= {name: _alone(value) for name, value in _fields(state).items()}
+    buffer = io.BytesIO()
     torch.save(content, buffer)
-    temporary = target.with_name(target.name + ".tmp")
-    with open(temporary, "wb") as file:
-        file.write(buffer.getvalue())
-        file.flush()
-        os.fsync(file.fileno())
-    os.replace(temporary, target)
-    folder = os.open(target.parent, os.O_RDONLY)
-    try:
-        os.fsync(folder)
-    finally:
-        os.close(folder)
+    whole_file(path, buffer.getvalue(), mode=0o600)
 
 
 def load(path: str | Path, like: S, device: str = "cpu") -> S:
@@ -320,8 +312,9 @@ def _fields(state: RoundState) -> dict[str, Any]:
     return {f.name: getattr(state, f.name) for f in fields(state)}  # type: ignore[arg-type]
 
 
-def _on_cpu(value: Any) -> Any:
-    return value.cpu() if isinstance(value, Tensor) else value
+def _alone(value: Any) -> Any:
+    """Return a tensor in memory of its own: torch saves the whole storage that a view is of."""
+    return value.detach().cpu().clone() if isinstance(value, Tensor) else value
 
 
 def _fits(value: object, like: object) -> bool:

@@ -361,6 +361,13 @@ class FlatModel:
 
 
 def _check_layers(module: nn.Module) -> None:
+    lazy = [name for name, p in module.named_parameters() if isinstance(p, _LAZY)]
+    if lazy:
+        way_out = "run an input through it before, or give layers their sizes"
+        refuse("model", lazy[0], "have parameters whose shapes are known (no lazy layer)", way_out)
+    empty = [name for name, p in module.named_parameters() if p.is_meta]
+    if empty:
+        refuse("model", empty[0], "hold numbers (not be on the meta device)", "build it on the cpu")
     buffers = [name for name, _ in module.named_buffers()]
     if buffers:
         refuse(
@@ -378,6 +385,7 @@ def _check_layers(module: nn.Module) -> None:
 
 
 _MIXING = (nn.modules.batchnorm._BatchNorm,)
+_LAZY = (nn.parameter.UninitializedParameter,)
 
 
 def default_device() -> str:

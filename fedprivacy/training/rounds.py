@@ -6,10 +6,10 @@ little: budget asked, ``intent`` on disk, budget charged, noise drawn, release, 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator
-from contextlib import contextmanager
+import hashlib
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
-from typing import Any, Protocol, TypeVar
+from typing import Any, Generic, Protocol, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,6 +18,7 @@ from ..errors import BudgetExhausted, refuse
 from ..ledger import Ledger
 from ..mechanisms import Mechanism
 from ..mechanisms.noise import private_generator
+from ..relations import Adjacency
 
 Indices = NDArray[np.int64]
 Dropout = Callable[[Indices], Collection[int]]
@@ -29,6 +30,9 @@ STREAMS = ("model", "cohort", "mask", "batches", "noise", "shared")
 
 class RoundBudget(Protocol):
     """What a loop asks of a budget; ``fedprivacy.Budget`` is one."""
+
+    charges: dict[str, set[int]]
+    """Which rounds of which ledgers, by their nonces, it was charged with."""
 
     def allows(self, next_round: Mechanism) -> bool:
         """Return whether one more such round fits."""
@@ -66,6 +70,8 @@ class RoundInfo:
         noise_std: of the noise in the release, on each coordinate; 0 without noise.
         payload_bytes: the numbers in them alone, four bytes each; None where the loop sends
             something else.
+        denominator: what the noisy sum was divided by, a public number; None where nothing is.
+        mask: fingerprint of the coordinates that travelled; None where all did.
     """
 
     round: int
@@ -76,9 +82,12 @@ class RoundInfo:
     upload_bytes: int
     noise_std: float
     payload_bytes: int | None = None
+    denominator: float | None = None
+    mask: str | None = None
 
 
 S = TypeVar("S", bound=RoundState)
+C = TypeVar("C")
 
 
 class Loop(Protocol[S]):
@@ -108,106 +117,159 @@ class Loop(Protocol[S]):
         """Run one round: the next state and what the server saw."""
 
 
-_CHARGED: dict[int, tuple[RoundBudget, dict[str, set[int]]]] = {}
-"""Budgets that loops have charged, and which rounds of which ledgers; they are few and small."""
-
-
-def _charged(budget: RoundBudget, ledger: Ledger) -> set[int]:
-    """Return which rounds of a ledger were charged to a budget."""
-    _, ledgers = _CHARGED.setdefault(id(budget), (budget, {}))
-    return ledgers.setdefault(ledger.nonce, set())
-
-
 def charge_past(ledger: Ledger, budget: RoundBudget) -> None:
     """Charge a budget with the rounds that a ledger has spent and that it was not charged with.
 
     After a crash the budget is a new one, and the rounds before it are in the ledger alone.
     """
-    charged = _charged(budget, ledger)
+    charged = budget.charges.setdefault(ledger.nonce, set())
     for one in ledger.rounds:
         if one.spent and one.index not in charged:
             budget.spend(one.mechanism)
             charged.add(one.index)
 
 
-class Entry:
-    """One round in the books: a budget and a ledger, each of which may be missing."""
+@dataclass(frozen=True, kw_only=True)
+class Books:
+    """Where a round is written down; each part may be missing.
 
-    def __init__(
-        self, mechanism: Mechanism | None, ledger: Ledger | None, budget: RoundBudget | None
-    ) -> None:
-        """Use ``begin``."""
-        self.mechanism, self.ledger, self.budget = mechanism, ledger, budget
-        self._number = -1
+    Args:
+        mechanism: the round; None without privacy, then nothing is written.
+        ledger: where it is recorded.
+        budget: what it is charged to.
+        clip_norm: norm that contributions are clipped to, for the ledger.
+        noise_std: std of the noise as planned, for the ledger.
+    """
 
-    @classmethod
-    def begin(
-        cls,
-        mechanism: Mechanism | None,
-        *,
-        ledger: Ledger | None,
-        budget: RoundBudget | None,
-        clip_norm: float,
-        noise_std: float,
-    ) -> Entry:
-        """Ask the budget and write the round's intent; nothing private was done before.
+    mechanism: Mechanism | None
+    ledger: Ledger | None
+    budget: RoundBudget | None
+    clip_norm: float
+    noise_std: float
 
-        Args:
-            mechanism: the round; None without privacy, then nothing is written.
-            ledger: where it is recorded.
-            budget: what it is charged to.
-            clip_norm: norm that contributions are clipped to, for the ledger.
-            noise_std: std of the noise as planned, for the ledger.
+    def begin(self) -> int | None:
+        """Ask the budget and write the intent; return the round's number, None without a ledger.
 
         Raises:
             BudgetExhausted: the round does not fit; nothing was released.
         """
-        entry = cls(mechanism, ledger, budget)
-        if mechanism is None:
-            return entry
-        if budget is not None and not budget.allows(mechanism):
+        if self.mechanism is None:
+            return None
+        if self.budget is not None and not self.budget.allows(self.mechanism):
             raise BudgetExhausted(
-                f"the next round, {mechanism}, exceeds the budget; nothing was released; stop "
+                f"the next round, {self.mechanism}, exceeds the budget; nothing was released; stop "
                 "here or raise the budget"
             )
-        if ledger is not None:
-            entry._number = ledger.intent(mechanism, clip_norm=clip_norm, noise_std=noise_std)
-        return entry
+        if self.ledger is None:
+            return None
+        return self.ledger.intent(
+            self.mechanism, clip_norm=self.clip_norm, noise_std=self.noise_std
+        )
 
-    @contextmanager
-    def collecting(self) -> Iterator[None]:
-        """Charge the budget if an error ends the round: in the ledger it counts, too.
+    def spend(self, number: int | None) -> None:
+        """Charge the budget."""
+        if self.budget is None or self.mechanism is None:
+            return
+        self.budget.spend(self.mechanism)
+        if self.ledger is not None and number is not None:
+            self.budget.charges.setdefault(self.ledger.nonce, set()).add(number)
 
-        The error may have to do with somebody's data.
-        """
-        try:
-            yield
-        except BaseException:
-            self.spend()
-            raise
-
-    def spend(self) -> None:
-        """Charge the budget: noise is drawn next."""
-        if self.budget is not None and self.mechanism is not None:
-            self.budget.spend(self.mechanism)
-            if self.ledger is not None:
-                _charged(self.budget, self.ledger).add(self._number)
-
-    def abort(self, reason: str) -> None:
+    def abort(self, number: int | None, reason: str) -> None:
         """Say that nothing was released."""
-        if self.ledger is not None and self.mechanism is not None:
-            self.ledger.abort(self._number, reason)
+        if self.ledger is not None and number is not None:
+            self.ledger.abort(number, reason)
 
-    def done(self, info: RoundInfo) -> None:
+    def done(self, number: int | None, info: RoundInfo) -> None:
         """Say what was released."""
-        if self.ledger is not None and self.mechanism is not None:
+        if self.ledger is not None and number is not None:
             self.ledger.done(
-                self._number,
+                number,
                 cohort=info.cohort,
                 arrived=info.arrived,
                 refused=info.refused,
                 noise_std=info.noise_std,
+                denominator=info.denominator,
+                mask=info.mask,
             )
+
+
+@dataclass(frozen=True)
+class Aborted(Generic[S]):
+    """What ``collect`` returns where nothing may be released.
+
+    Args:
+        reason: for the ledger.
+        state: the next state: no round's result in it.
+        info: what the server saw.
+    """
+
+    reason: str
+    state: S
+    info: RoundInfo
+
+
+def run_round(
+    books: Books,
+    *,
+    collect: Callable[[], C | Aborted[S]],
+    release: Callable[[C], tuple[S, RoundInfo]],
+    on_release: Callable[[S], None] | None = None,
+) -> tuple[S, RoundInfo]:
+    """Run one round in the order that makes a crash at any moment count too much, never too little.
+
+    Budget asked, ``intent`` on disk, ``collect``, budget charged, ``release`` (which draws the
+    noise and says in its ``RoundInfo`` what it drew), ``on_release``, ``done`` on disk. An error in
+    ``collect`` may have to do with somebody's data: it charges the budget, as the intent counts.
+
+    Args:
+        books: where the round is written down.
+        collect: does all that comes before the noise; ``Aborted`` where nothing may be released.
+        release: gets what was collected, returns the next state and what really happened.
+        on_release: gets the next state before ``done`` is written.
+
+    Raises:
+        BudgetExhausted: the round does not fit; nothing was released.
+    """
+    number = books.begin()
+    try:
+        collected = collect()
+    except BaseException:
+        books.spend(number)
+        raise
+    if isinstance(collected, Aborted):
+        books.abort(number, collected.reason)
+        return collected.state, collected.info
+    books.spend(number)
+    state, info = release(collected)
+    if on_release is not None:
+        on_release(state)
+    books.done(number, info)
+    return state, info
+
+
+def check_denominator(declared: bool, *books: object) -> None:
+    """Raise ParameterError for add_remove where the denominator follows the number of units.
+
+    Neighbours differ in that number then, and a release divided by it tells it: the noise of 20
+    clients' average has another scale than that of 21.
+
+    Args:
+        declared: whether the denominator is a number that was stated beforehand.
+        books: the ledger and the budget of a run, or None.
+    """
+    for book in books:
+        facts = getattr(book, "facts", book)
+        if getattr(facts, "adjacency", None) == Adjacency.ADD_REMOVE and not declared:
+            rule = "be declared for add_remove: the number of clients is then not public"
+            way_out = "pass a public number near the expected cohort, or account for zero_out"
+            refuse("expected_cohort", None, rule, way_out)
+
+
+def fingerprint(indices: NDArray[np.int64] | None) -> str | None:
+    """Return what tells one mask from another in the ledger; None for no mask."""
+    if indices is None:
+        return None
+    return hashlib.blake2b(indices.astype("<i8").tobytes(), digest_size=16).hexdigest()
 
 
 def check_ledger(ledger: Ledger | None, mechanism: Mechanism | None, seed: int | None) -> None:
@@ -237,3 +299,13 @@ def generator_for(seed: int | None, number: int, stream: str) -> np.random.Gener
         return private_generator()
     seeds = np.random.SeedSequence([seed, number, STREAMS.index(stream)])
     return np.random.Generator(np.random.PCG64DXSM(seeds))
+
+
+def noise_source(seed: int | None, number: int) -> np.random.Generator | None:
+    """Return what private noise is drawn from: None, the operating system, unless there is a seed.
+
+    Args:
+        seed: see ``generator_for``.
+        number: the round's.
+    """
+    return None if seed is None else generator_for(seed, number, "noise")

@@ -108,6 +108,7 @@ def victim():
 
 def main():
     chance = random.Random(SEED)
+    LOOP.step(LOOP.init(), DATA)  # what a process does once only is done before it is forked
     plan = LOOP.round_mechanism * 10**6
     Ledger.create(LEDGER, **FACTS, claim=(8.0, 1e-3), budget_rule="none", plan=plan).release()
     for _ in range(KILLS):

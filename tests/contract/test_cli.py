@@ -203,6 +203,79 @@ def test_claims_on_the_command_line_override_the_ledger(capsys, tmp_path):
     assert code == 0 and json.loads(out)["verdict"] == "FAILS"
 
 
+STATED = [
+    *["audit", "--noise-multiplier", "1.4", "--rounds", "180", "--sampling", "fixed"],
+    *["--cohort", "100", "--population", "6000", "--adjacency", "replace_one"],
+]
+
+
+@pytest.mark.parametrize(
+    ("claim", "strict", "verdict"),
+    [
+        ("3.49,7e-5", 0, "HOLDS"),
+        ("1.4705,7e-5", 3, "FAILS"),
+        ("3.3,7e-5", 4, "CANNOT BE CERTIFIED"),
+    ],
+)
+def test_parameters_alone_are_audited_and_strict_tells_by_the_exit_code(
+    capsys, claim, strict, verdict
+):
+    code, out, _ = answer(capsys, *STATED, "--claim", claim, "--json")
+    found = json.loads(out)
+    assert code == 0 and found["verdict"] == verdict
+    assert found["statement"].endswith("for the run as it was stated, of which no record was seen")
+    assert found["stated"]["noise_multiplier"] == "1.4" and found["recorded"] == {}
+    epsilon, delta = claim.split(",")
+    apart = ["--claim-epsilon", epsilon, "--claim-delta", delta, "--strict"]
+    code, out, _ = answer(capsys, *STATED, *apart)
+    assert code == strict and out.startswith(verdict)
+
+
+RECORDS = Path(__file__).parent / "records"
+
+
+def test_files_of_other_programs_are_audited(capsys):
+    history = str(RECORDS / "opacus_gdp.json")
+    ask = ["audit", history, "--claim", "1.83,2.0833333e-5", "--adjacency", "add_remove"]
+    code, out, _ = answer(capsys, *ask, "--sampling", "poisson", "--strict")
+    assert code == 3 and "central limit" in out and "stated by the user, not recorded" in out
+    code, _, err = answer(capsys, *ask, "--strict")
+    assert code == 2 and "sampling must be stated" in err
+    code, out, _ = answer(
+        capsys, *ask, "--sampling", "fixed", "--cohort", "20", "--population", "100", "--json"
+    )
+    assert code == 0 and "FixedSize" in json.loads(out)["stated"]["sampling"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ([], ["FILE", "--noise-multiplier"]),
+        (["--noise-multiplier", "1"], ["--sampling"]),
+        ([*STATED[1:], "--claim", "8"], ["--claim", "two numbers"]),
+        ([*STATED[1:], "--claim", "8,1e-5", "--delta", "1"], ["--claim", "without"]),
+        ([*STATED[1:], "--claim", "nan,1e-5"], ["epsilon", "NaN"]),
+        ([*STATED[1:], "--epsilon", "8"], ["together"]),
+        ([str(RECORDS / "flower.json"), "--rounds", "3"], ["--rounds", "left out"]),
+        ([str(RECORDS / "flower.json"), "--cohort", "3"], ["--cohort", "--sampling fixed"]),
+        ([str(RECORDS / "said.json")], ["formats that are read"]),
+    ],
+)
+def test_bad_audits_are_one_line_and_code_2(capsys, arguments, words):
+    code, out, err = answer(capsys, "audit", *arguments, "--strict")
+    assert code == 2 and out == "" and len(err.strip().splitlines()) == 1
+    for word in words:
+        assert word in err
+
+
+def test_a_report_of_a_foreign_record(capsys, tmp_path):
+    ask = ["report", str(RECORDS / "flower.json"), "--claim", "3.49,7e-5", "--subject", "phones"]
+    path = tmp_path / "page.html"
+    code, out, _ = answer(capsys, *ask, "--auditor", "me", "--output", str(path), "--strict")
+    assert code == 0 and out.startswith("HOLDS, on the word of an imported record")
+    assert "Flower accountant state, flower.json" in path.read_text()
+
+
 def test_the_demo_trains_audits_and_reports(tmp_path):
     done = run("demo", "--rounds", "3", "--json", cwd=tmp_path)
     assert done.returncode == 0, done.stderr

@@ -11,6 +11,10 @@ from fedprivacy.errors import LedgerError, ParameterError
 from fedprivacy.runs.experiment import Experiment
 from fedprivacy.runs.jobs import TITLES, job
 
+WITHOUT_N = ["--adjacency", "add_remove", "--delta", "1e-3"]
+DECLARED = ["--set", "sampling_probability=0.25", "--set", "expected_cohort=100"]
+SEEDED = "CANNOT BE CERTIFIED"
+"""A run with a seed, whatever its numbers."""
 RECORD_LEVEL = ("fa-ld", "fa-hmc", "fed-plt")
 SCORES = {
     "fedavg": ["accuracy", "nll"],
@@ -40,7 +44,7 @@ def test_a_record_level_method_keeps_its_budget_and_leaves_a_ledger(method, tmp_
     read = fp.Ledger.open(path)
     assert read.closed and read.spent_rounds == 3
     assert read.facts == (fp.Unit.RECORD, fp.Adjacency.REPLACE_ONE, fp.Observer.AGGREGATE)
-    assert str(record.audit.verdict) == "HOLDS"
+    assert str(record.audit.verdict) == SEEDED and "fixed seed" in record.audit.reasons[0]
     again = fp.account(path, delta=1e-5)
     assert 1.9 < again.upper <= 2.0
     assert list(record.scores) == SCORES[method]
@@ -78,7 +82,7 @@ def test_the_command_line_trains_a_sampler(tmp_path, capsys):
     assert code == 0, problem
     found = json.loads(out)
     assert found["knob"] == "step_size" and found["level"] > 0
-    assert list(found["scores"]) == SCORES["fa-ld"] and found["audit"]["verdict"] == "HOLDS"
+    assert list(found["scores"]) == SCORES["fa-ld"] and found["audit"]["verdict"] == SEEDED
     kinds = fp.Ledger.open(path).rounds[0].mechanism.mechanisms
     assert {kind.steps for kind in kinds} == {3}
 
@@ -109,7 +113,6 @@ def test_bad_settings_are_told_in_one_line(words, told, tmp_path, monkeypatch, c
         (["--method", "fedavg"], "not private: no noise, no ledger, no epsilon"),
         (["--method", "dp-fedavg", "--delta", "0.01"], "delta = 0.01 is not below 1 / 400"),
         (["--method", "fa-ld", "--delta", "0.001"], "delta = 0.001 is not below 1 / 1337"),
-        (["--method", "dp-fedavg", "--adjacency", "add_remove"], "the number of clients, from"),
         (["--method", "dp-fedavg", "--seed", "1"], "The seed was fixed: the run is not private"),
     ],
 )
@@ -140,6 +143,37 @@ def test_the_command_line_says_what_a_reader_must_know(words, told, tmp_path, mo
         (["--method", "dp-fedavg", "--set", "learning_rate=NaN"], "learning_rate must"),
         (["--method", "dp-fedavg", "--set", "cohort=401"], "cohort must be at most"),
         (["--method", "dp-fedavg", "--level", "0.1"], "cost epsilon ="),
+        (["--method", "dp-fedavg", "--data-dir", "nope"], "data_dir must be left out: digits is"),
+        (["--method", "dp-fedavg", "--ledger", "no/x"], "ledger must be in a folder that is"),
+        (["--method", "dp-fedavg", "--checkpoint", "no/x"], "checkpoint must be in a folder"),
+        (["--method", "dp-fedavg", "--output", "no/x"], "output must be a file in a folder"),
+        (
+            ["--method", "dp-fedavg", "--output", "dp-fedavg.ledger"],
+            "output must be a file of its own",
+        ),
+        (["--method", "dp-fedavg", *WITHOUT_N], "sampling_probability, expected_cohort must be"),
+        (
+            ["--method", "dp-fedavg", *WITHOUT_N, "--set", "sampling_probability=0.1"],
+            "pass public numbers: --set sampling_probability=0.1 --set expected_cohort=40",
+        ),
+        (
+            ["--method", "dp-fedavg", *WITHOUT_N, "--set", "expected_cohort=40"],
+            "sampling_probability, expected_cohort must be declared",
+        ),
+        (
+            ["--method", "dp-fedavg", *WITHOUT_N, "--set", "strategy=2", "--set", "cohort=40"],
+            "cohorts must not be drawn from the number of clients",
+        ),
+        (
+            ["--method", "dp-fedavg", *WITHOUT_N, "--set", "strategy=1", "--set", "cohort=40"],
+            "cohorts must not be drawn from the number of clients",
+        ),
+        (
+            ["--method", "dp-fedavg", *WITHOUT_N[:2], *DECLARED],
+            "delta must be given for add_remove: n^-1.1 would tell",
+        ),
+        (["--method", "dp-fedavg", *DECLARED, "--set", "cohort=3"], "cohort must be left out"),
+        (["--method", "fedavg", "--set", "expected_cohort=3"], "expected_cohort must be left out"),
     ],
 )
 def test_what_a_method_does_not_use_or_cannot_be_is_refused(

@@ -137,7 +137,8 @@ def test_any_module_and_any_partition_are_trained_and_leave_a_ledger(here, metho
     assert (found["audit"] is None) == method.startswith("fedavg")
     if found["audit"] is not None:
         ledger = fp.Ledger.open(here / f"{method}.ledger")
-        assert ledger.spent_rounds == 4 and found["audit"]["verdict"] == "HOLDS"
+        assert ledger.spent_rounds == 4 and "fixed seed" in found["audit"]["reasons"][0]
+        assert "epsilon is at most" in found["audit"]["reasons"][1]
         assert ledger.rounds[0].mechanism.scheme == fp.FixedSize(20, population=40)
 
 
@@ -147,7 +148,8 @@ def test_own_records_are_protected_too(here, method, capsys):
     words = ["--data", "mine.npz", "--rounds", "2", "--delta", "1e-5", "--json", "--seed", "1"]
     code, out, problem = command(capsys, "train", "--method", method, *words)
     assert code == 0, problem
-    assert json.loads(out)["audit"]["verdict"] == "HOLDS"
+    assert "fixed seed" in json.loads(out)["audit"]["reasons"][0]
+    assert "epsilon is at most" in json.loads(out)["audit"]["reasons"][1]
 
 
 def test_a_file_keeps_every_record_with_its_owner(tmp_path):

@@ -10,8 +10,9 @@ import pytest
 from scipy.special import ndtr, ndtri
 
 import fedprivacy as fp
-from fedprivacy.runs.grids import MeanProblem, langevin_settings, splitting_settings
+from fedprivacy.systems.fa_ld.grid import MeanProblem, langevin_settings
 from fedprivacy.systems.fa_ld.law import GaussianTarget, LangevinChain, transcript_gdp
+from fedprivacy.systems.fed_plt.grid import splitting_settings
 from fedprivacy.systems.fed_plt.law import QuadraticSplitting, View
 from fedprivacy.theory.gaussian import delta as gaussian_delta
 from fedprivacy.theory.gaussian import epsilon as gaussian_epsilon

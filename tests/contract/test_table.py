@@ -113,12 +113,14 @@ ROUNDED = "TruncatedPoisson"  # whose dominating pair is rounded up and attained
 ATTAINED = [c for c in RUNS if c[2] == "server" or (c[2] == "aggregate" and c[0] not in FOLDED)]
 ATTAINED = [cell for cell in ATTAINED if cell[0] != ROUNDED]
 ATTAINED.remove(("RandomAllocation", "replace_one", "aggregate"))
+for adjacency in ("zero_out", "replace_one"):  # whose upper end is that of a known order
+    ATTAINED.remove(("Shuffled", adjacency, "aggregate"))
 ATTAINED += [(scheme, "add_remove", "aggregate") for scheme in FOLDED]
 
 
 @pytest.mark.parametrize("scheme, adjacency, observer", ATTAINED)
 def test_attained_cells_have_lower_and_lo_together(scheme, adjacency, observer):
-    assert len(ATTAINED) == 24
+    assert len(ATTAINED) == 22
     bound = fp.epsilon(
         STEP.sampled(SCHEMES[scheme]) * 3, delta=1e-5, adjacency=adjacency, observer=observer
     )
@@ -167,8 +169,12 @@ def test_cohorts_serve_what_the_inner_mechanism_serves(scheme, adjacency, observ
         assert 0.0 < fp.epsilon(sampled, **ask).upper < math.inf
 
 
-@pytest.mark.xfail(strict=True, reason="sound but loose: the server sees more, and its row is less")
-@pytest.mark.parametrize("scheme", ["FixedSize", "WithReplacement"])
+LOOSE = pytest.mark.xfail(
+    strict=True, reason="sound but loose: the server sees more, and its row is less"
+)
+
+
+@pytest.mark.parametrize("scheme", [pytest.param("FixedSize", marks=LOOSE), "WithReplacement"])
 def test_the_aggregate_view_never_costs_more_than_the_servers(scheme):
     """The aggregate is computed from what the server sees, so the smaller row holds for both."""
     step = STEP * 3 if scheme == "FixedSize" else STEP

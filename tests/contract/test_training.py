@@ -16,10 +16,10 @@ from scipy.stats import chi2
 from torch.utils._python_dispatch import TorchDispatchMode
 
 import fedprivacy
+from fedprivacy.audit.repricing import run_of
 from fedprivacy.errors import BudgetExhausted, ParameterError, UnsupportedCombination
 from fedprivacy.ledger import Ledger
-from fedprivacy.mechanisms import Gaussian, Sparsification, SparsifiedPerturbation
-from fedprivacy.mechanisms import noise as noise_module
+from fedprivacy.mechanisms import Gaussian, Sparsification, SparsifiedPerturbation, rounded
 from fedprivacy.runs.presets import METHODS, NOT_PRIVATE, preset_for
 from fedprivacy.sampling import Everyone, FixedSize, Poisson, WithReplacement
 from fedprivacy.systems.averaging.collect import Collected
@@ -134,8 +134,7 @@ class Journal:
         self.note("intent", number, facts)
         return number
 
-    def done(self, number, *, cohort, arrived, refused, noise_std):
-        facts = {"cohort": cohort, "arrived": arrived, "refused": refused, "noise_std": noise_std}
+    def done(self, number, **facts):
         self.note("done", number, facts)
 
     def abort(self, number, reason):
@@ -151,6 +150,7 @@ class Purse:
 
     def __init__(self, rounds, journal=None):
         self.left, self.rounds, self.journal = rounds, rounds, journal
+        self.charges = {}
 
     def allows(self, mechanism):
         return self.left > 0
@@ -365,7 +365,7 @@ def test_no_client_s_update_depends_on_who_trains_beside_it(activation, hidden):
         test_labels=torch.zeros(2, dtype=torch.int64),
     )
     state = averaging.init()
-    averaging._check(state, data, None)
+    averaging._check(state, data, None, None)
 
     whole = all_updates(averaging, state, data)
     shorter = replace(data, clients=(rows[0][:2], *rows[1:]))
@@ -467,19 +467,26 @@ def test_an_empty_poisson_cohort_releases_noise_and_counts():
 
 
 def test_without_a_seed_the_noise_comes_from_the_operating_system(monkeypatch):
-    made = []
+    made, asked = [], []
 
     def counted():
-        made.append(noise_module.np.random.default_rng(0))
+        made.append(np.random.default_rng(0))
         return made[-1]
 
+    def bits(count):
+        asked.append(count)
+        return bytes(count)
+
     monkeypatch.setattr("fedprivacy.training.rounds.private_generator", counted)
+    monkeypatch.setattr(rounded.os, "urandom", bits)
     averaging = loop(fed_smp(), seed=None)
-    averaging.step(averaging.init(), small())
-    assert len(made) == 6 and len(set(map(id, made))) == 6  # the model twice, one for each use
+    with pytest.raises(ParameterError, match="bits must be random"):
+        averaging.step(averaging.init(), small())
+    assert len(made) == 5 and len(set(map(id, made))) == 5  # the model twice, one for each use
+    assert asked[0] == 5 * 8  # a word for each kept coordinate, from the system's own generator
     seeded = loop(fed_smp())
     seeded.step(seeded.init(), small())
-    assert len(made) == 6
+    assert len(made) == 5 and asked[0] == 40
 
 
 def test_two_runs_without_a_seed_differ_and_torch_s_own_generator_is_left_alone():
@@ -496,13 +503,13 @@ def test_two_runs_without_a_seed_differ_and_torch_s_own_generator_is_left_alone(
 
 def test_budget_then_intent_then_noise_then_release_then_done(monkeypatch):
     journal = Journal()
-    real = noise_module.normal_like
+    real = rounded.noise_like
 
-    def noted(value, std, generator=None):
-        journal.note("noise", None, std)
-        return real(value, std, generator)
+    def noted(value, **given):
+        journal.note("noise", None, given["std"])
+        return real(value, **given)
 
-    monkeypatch.setattr("fedprivacy.systems.averaging.loop.normal_like", noted)
+    monkeypatch.setattr("fedprivacy.mechanisms.sparsified.noise_like", noted)
     averaging = loop(fed_smp())
     averaging.step(
         averaging.init(),
@@ -550,7 +557,7 @@ def test_a_finite_update_whose_scaled_part_overflows_is_refused():
     averaging = loop(secure)
     data, state = small(), averaging.init()
     updates = torch.zeros(6, 8)
-    updates[0, averaging._mask(secure, state, data)[0]] = 3.2e38
+    updates[0, averaging._mask(state, data)[0]] = 3.2e38
     object.__setattr__(averaging, "_updates", lambda *_: updates)
     after, info = averaging.step(state, data)
     assert (info.arrived, info.refused) == (5, 1)
@@ -601,7 +608,7 @@ def test_a_ledger_of_a_run_with_dropouts_states_what_was_priced(tmp_path):
         aborted = train(averaging, data, rounds=1, ledger=ledger, dropout=lambda cohort: cohort[2:])
         assert aborted.history[0].aborted and not any(info.aborted for info in result.history)
         assert (ledger.spent_rounds, len(ledger.rounds)) == (3, 4)
-        assert ledger.run() == plan * 3 and ledger.notes == ()
+        assert run_of(ledger.rounds) == plan * 3 and ledger.notes == ()
         done = ledger.rounds[0].done
         assert (done.cohort, done.arrived, done.refused) == (6, 4, 1)
 
@@ -633,7 +640,8 @@ def test_an_update_that_does_not_fit_is_refused_and_its_share_of_the_noise_stays
     values = torch.tensor([0.0, 3.0, 5.0]) * 8 / 3
     expected = values * 0.5 / values.norm() if private else values
     assert torch.allclose(running.total.float(), expected)
-    assert running.noise_std == pytest.approx(0.5 if private else 0.0)
+    _, std = running.noisy(np.random.default_rng(0))
+    assert std == pytest.approx(0.5 if private else 0.0)
 
 
 def test_a_client_that_reports_twice_or_was_not_drawn_changes_nothing():
@@ -644,7 +652,7 @@ def test_a_client_that_reports_twice_or_was_not_drawn_changes_nothing():
     assert not any([twice.add(4, torch.ones(8)), twice.add(7, torch.ones(8)), twice.add(5, NINES)])
     assert torch.equal(once.total, twice.total)
     assert (twice.arrived, twice.shares, twice.uploads) == (1, 2, 2)
-    assert (once.info(0, aborted=False).refused, twice.info(0, aborted=False).refused) == (1, 2)
+    assert (once.info(0, denominator=1).refused, twice.info(0, denominator=1).refused) == (1, 2)
 
 
 NINES = torch.full((8,), 9.0)

@@ -12,7 +12,6 @@ from scipy.stats import beta
 
 import fedprivacy as fp
 from fedprivacy.loss import Allocated, Fold, GaussianMix, Gdp, LaplacePair, Mix, Sampled, compose
-from fedprivacy.questions.tradeoff import gaussian_cover
 
 RATES = [0.0, 1e-12, 1e-5, 1e-3, 0.01, 0.05, 0.1, 0.3, 0.5, 0.9, 0.99, 0.999, 1.0]
 INSIDE = RATES[1:-1]
@@ -263,15 +262,15 @@ def test_without_slack_sampling_does_not_lower_mu():
 def test_curves_below_a_gaussian():
     half = 1 - 0.25, 0.0
     mixed = GaussianMix(0.5, (half, (0.25, 1.0)), (half, (0.25, -1.0)))
-    assert gaussian_cover(mixed) == pytest.approx(2.0, rel=1e-12)
-    assert gaussian_cover(Sampled(Gdp(1.5), 0.1)) == 1.5
-    assert gaussian_cover(Allocated(1.5, 10)) == gaussian_cover(Allocated(1.5, 10).swap()) == 1.5
-    assert gaussian_cover(Sampled(Gdp(1.5), 0.1).swap()) == 1.5
-    assert gaussian_cover(Fold(Gdp(1.0), Sampled(Gdp(2.0), 0.1))) == 2.0
-    assert gaussian_cover(Mix(((0.9, Gdp(0.0)), (0.1, Gdp(3.0))))) == 3.0
+    assert mixed.cover() == pytest.approx(2.0, rel=1e-12)
+    assert Sampled(Gdp(1.5), 0.1).cover() == 1.5
+    assert Allocated(1.5, 10).cover() == Allocated(1.5, 10).swap().cover() == 1.5
+    assert Sampled(Gdp(1.5), 0.1).swap().cover() == 1.5
+    assert Fold(Gdp(1.0), Sampled(Gdp(2.0), 0.1)).cover() == 2.0
+    assert Mix(((0.9, Gdp(0.0)), (0.1, Gdp(3.0)))).cover() == 3.0
     both = compose([(Sampled(Gdp(3.0), 0.1), 4), (Mix(((0.5, Gdp(0.0)), (0.5, Gdp(4.0)))), 4)])
-    assert gaussian_cover(both) == pytest.approx(10.0, rel=1e-12)
-    assert 1.0300 < gaussian_cover(LaplacePair(1.0)) < 1.0301
+    assert both.cover() == pytest.approx(10.0, rel=1e-12)
+    assert 1.0300 < LaplacePair(1.0).cover() < 1.0301
 
 
 def test_positive_predictive_value():

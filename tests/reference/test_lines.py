@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from fedprivacy.loss.moments import line as lines
-from fedprivacy.loss.moments.line import UNIT, Line, summing, transform, turned
+from fedprivacy.loss.moments.line import UNIT, Line, NoSpectrum, summing, transform, turned
 
 CASES = [(3000, 2000, 1.0), (20_000, 512, 5.0), (5000, 1025, 1e-4), (9000, 700, 300.0)]
 
@@ -69,3 +69,10 @@ def test_more_terms_of_the_series_are_not_needed(monkeypatch):
     assert np.max(np.abs(transform(weights, loss, line)[0] - asked)) < 1e-15
     monkeypatch.setattr(lines, "_TERMS", 7)
     assert np.max(np.abs(transform(weights, loss, line)[0] - asked)) > 1e-13
+
+
+def test_a_mixture_whose_weight_vanishes_beside_another_has_no_line():
+    from fedprivacy.loss.moments.spectrum import Cumulants, mix_cumulants
+
+    with pytest.raises(NoSpectrum):
+        mix_cumulants([(0.0, Cumulants(1e6, 0.0, 1.0)), (1.0, Cumulants(0.0, 0.0, 1.0))])

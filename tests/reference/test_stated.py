@@ -404,3 +404,11 @@ def test_more_is_known_by_more_guarantees():
 def test_bad_values_are_refused(make, words):
     with pytest.raises(fp.ParameterError, match=words):
         make()
+
+
+@pytest.mark.parametrize("accountant", ["pld", "advanced"])
+@pytest.mark.parametrize("one", [0.7, 1.0, 1.5, 2.5, 40.0])
+def test_what_leaks_with_some_probability_is_found_at_any_epsilon(one, accountant):
+    """Beyond the largest finite loss nothing is left but the leak."""
+    bound = epsilon(approximate((one, 1e-6)), 1e-5, accountant)
+    assert 0.9 * one <= bound.upper <= one - 5e-6

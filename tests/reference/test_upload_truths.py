@@ -8,8 +8,8 @@ from scipy.stats import norm
 
 import fedprivacy as fp
 from fedprivacy.accountants import PldAccountant
+from fedprivacy.audit.repricing import as_released
 from fedprivacy.loss import Fold, Gdp, Sampled
-from fedprivacy.mechanisms.actual import as_released
 from fedprivacy.theory.splitting_privacy import PrivateSplitting, final_models_mu, rounds_mu
 
 SOLVE = fp.NoisyGradientDescent(
@@ -79,12 +79,18 @@ def test_kinds_of_which_nothing_is_attained_compose_with_what_is():
 
 @pytest.mark.parametrize("kind", ["upload", "kinds"])
 def test_less_noise_than_planned_is_not_put_on_one_sum_alone(kind):
+    """Where one std stands for several kinds of noise, all of them are scaled."""
     gauss = fp.Gaussian(noise_multiplier=5.0, unit="record")
     both = fp.Parallel((gauss, fp.Gaussian(noise_multiplier=8.0, unit="record")))
     run = {"upload": SOLVE, "kinds": both}[kind] + gauss
     assert as_released(run, clip_norm=1.0, planned_std=5.0, used_std=5.0) == run
-    with pytest.raises(fp.UnsupportedCombination, match="by hand"):
-        as_released(run, clip_norm=1.0, planned_std=5.0, used_std=2.5)
+    found = as_released(run, clip_norm=1.0, planned_std=5.0, used_std=2.5)
+    (first, _), (second, _) = found.parts
+    assert second.noise_multiplier == 2.5
+    if kind == "upload":
+        assert first.noise_std == 0.5 * SOLVE.noise_std
+    else:
+        assert [one.noise_multiplier for one in first.mechanisms] == [2.5, 4.0]
 
 
 def final_responses(run, curvatures, proximal):

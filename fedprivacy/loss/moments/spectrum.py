@@ -264,10 +264,16 @@ def _mix_near(parts: Sequence[tuple[float, Spectrum]]) -> Near | None:
 
 
 def mix_cumulants(parts: Sequence[tuple[float, Cumulants]]) -> Cumulants:
-    """Return the cumulants of a labelled mixture from its parts'."""
+    """Return the cumulants of a labelled mixture from its parts'.
+
+    Raises:
+        NoSpectrum: the largest part's weight vanishes: no line through it serves.
+    """
     top = max(part.value for _, part in parts)
     shares = [weight * math.exp(part.value - top) for weight, part in parts]
     total = sum(shares)
+    if not 0.0 < total < math.inf:
+        raise NoSpectrum
     mean = sum(s * part.mean for s, (_, part) in zip(shares, parts, strict=True)) / total
     square = sum(
         s * (part.variance + part.mean**2) for s, (_, part) in zip(shares, parts, strict=True)

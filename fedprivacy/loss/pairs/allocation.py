@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from scipy.special import gammaln, log_ndtr, logsumexp, xlogy
 
+from ...records import recorded
 from .averages import average_law
 from .curve import TAIL_MASS, Curve
 from .gaussian import Gdp
@@ -33,6 +34,7 @@ _SLOPES = np.geomspace(1e-3, 1e9, 400)
 _ULP = 1.2e-16
 
 
+@recorded
 @dataclass(frozen=True)
 class Allocated(Curve):
     """An epoch of ``rounds`` Gaussian sums, one of which, drawn uniformly, the unit takes part in.
@@ -87,6 +89,10 @@ class Allocated(Curve):
         if step < 2.0 * atoms.cell and len(atoms.loss) <= _MAX_REFINED:
             atoms = _rounded(mu, rounds, side, 2)
         return atoms.swap() if self.swapped else atoms
+
+    def cover(self) -> float:
+        """Return the round's: publish which round it is."""
+        return self.mu
 
     def tails(self, loss: Array, side: Side = Side.UP) -> Tails:
         """Return the tails of the law above (UP) or below (DOWN), moved by its errors."""

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import NoReturn
 
 from ...errors import UnsupportedCombination
+from ...records import recorded
 from . import combined as nodes
 from .curve import Curve
 from .discrete import Atoms
@@ -16,6 +18,7 @@ APART = Atoms((), infinite=1.0, vanishing=1.0)
 """Two laws without a common outcome: everything is lost, whatever else is seen."""
 
 
+@recorded
 @dataclass(frozen=True)
 class AnyOf(Curve):
     """Curves of which one counts, and nobody says which.
@@ -46,7 +49,8 @@ class AnyOf(Curve):
 
     def log_moment(self, order: float) -> float:
         """Return the largest moment of any kind: an upper bound for each."""
-        return max(curve.log_moment(order) for curve in set(self.curves))
+        found = [curve.log_moment(order) for curve in set(self.curves)]
+        return math.inf if any(map(math.isnan, found)) else max(found)
 
     def swap(self) -> Curve:
         """Return the curves swapped, kind by kind."""

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.special import gammaln, logsumexp
 
+from ...records import recorded
 from ..moments import spectrum as spectra
 from ..moments.gaussian_rules import GaussianPair
 from ..moments.line import Line, NoSpectrum
@@ -27,6 +28,7 @@ _FEW = 24
 """How many parts of a long composition are looked at to choose parameters, twice."""
 
 
+@recorded
 @dataclass(frozen=True)
 class Sampled(Curve):
     """The pair ((1 - q) Q + q P, Q) made of the inner pair (P, Q).
@@ -40,6 +42,10 @@ class Sampled(Curve):
     def __post_init__(self) -> None:
         if not 0.0 < self.q < 1.0:
             raise ValueError(f"Sampled: q = {self.q} must be in (0, 1); at 1 it is the inner curve")
+
+    def cover(self) -> float:
+        """Return the inner curve's: with probability 1 - q replace the output by a draw of Q."""
+        return self.inner.cover()
 
     def tails(self, loss: Array, side: Side = Side.UP) -> Tails:
         """Return the inner tails at the inner loss, mixed; nothing from below where not exact."""
@@ -127,6 +133,7 @@ def _binomial_moment(inner: Curve, q: float, order: int) -> float:
     return float(logsumexp(terms)) + 1e-14 * order
 
 
+@recorded
 @dataclass(frozen=True)
 class Fold(Curve):
     """The profile of ``up`` at epsilon >= 0 and of ``down.swap()`` below 0."""
@@ -143,6 +150,10 @@ class Fold(Curve):
     def exact(self) -> bool:
         """Whether both halves' tails are."""
         return self.up.exact and self.down.exact
+
+    def cover(self) -> float:
+        """Return the worse half's."""
+        return max(self.up.cover(), self.down.cover())
 
     def tails(self, loss: Array, side: Side = Side.UP) -> Tails:
         """Return ``up``'s tails at losses of at least 0 and the swapped ``down``'s below."""
@@ -169,7 +180,8 @@ class Fold(Curve):
         whole = self.up.log_moment(order)
         both = np.logaddexp(whole, self.down.log_moment(1.0 - order))
         cheap = float(both + math.log1p(-math.exp(-both))) if both > 0 else 0.0
-        return min(max(cheap, whole), self._dotted_moment(order))
+        known = math.inf if math.isnan(whole) else max(cheap, whole)
+        return min(known, self._dotted_moment(order))
 
     def _dotted_moment(self, order: float) -> float:
         losses, mass = _dots(self)
@@ -227,6 +239,7 @@ def _dots(curve: Curve) -> tuple[Array, Array]:
     return edges, lattices.connect_the_dots(curve.tails, edges)[0] * (1 + 1e-13)
 
 
+@recorded
 @dataclass(frozen=True)
 class Mix(Curve):
     """A labelled mixture: with probability w_i the i-th pair, and everybody sees which."""
@@ -247,6 +260,10 @@ class Mix(Curve):
     def amplifiable(self) -> bool:
         """Whether all parts are."""
         return all(curve.amplifiable for _, curve in self.parts)
+
+    def cover(self) -> float:
+        """Return the worst label's."""
+        return max(part.cover() for _, part in self.parts)
 
     def tails(self, loss: Array, side: Side = Side.UP) -> Tails:
         """Return the weighted sums of the parts' tails."""
@@ -293,6 +310,7 @@ class Mix(Curve):
         return lattices.add([c.lattice(step, side, tail_mass).scaled(w) for w, c in self.parts])
 
 
+@recorded
 @dataclass(frozen=True)
 class Composed(Curve):
     """Independent pairs seen together, each ``count`` times. Make one with ``compose``."""
@@ -318,6 +336,10 @@ class Composed(Curve):
     def count(self) -> int:
         """How many rounds are composed."""
         return sum(count for _, count in self.parts)
+
+    def cover(self) -> float:
+        """Return the root of the sum of squares."""
+        return math.hypot(*(math.sqrt(n) * part.cover() for part, n in self.parts))
 
     def tails(self, loss: Array, side: Side = Side.UP) -> Tails:
         """Return the tails of the composed lattice: dominating for UP, dominated for DOWN."""

@@ -19,6 +19,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from ...records import recorded
 from ..moments import spectrum as spectra
 from ..moments.gaussian_rules import GaussianPair
 from ..moments.line import Line, NoSpectrum
@@ -53,6 +54,10 @@ class Curve(ABC):
         Then mixing P with Q keeps them from below, which raised Q would not.
         """
         return self.exact
+
+    def cover(self) -> float:
+        """Return a mu such that N(mu, 1) against N(0, 1) dominates the curve, or inf."""
+        return math.inf
 
     @abstractmethod
     def tails(self, loss: Array, side: Side = Side.UP) -> Tails:
@@ -127,6 +132,7 @@ class Curve(ABC):
         return lattices.discretise(lambda x: self.tails(x, side), step, side, tail_mass)
 
 
+@recorded
 @dataclass(frozen=True)
 class Swapped(Curve):
     """The pair (Q, P) of a curve (P, Q)."""
@@ -137,6 +143,10 @@ class Swapped(Curve):
     def exact(self) -> bool:
         """Whether the curve's tails are."""
         return self.curve.exact
+
+    def cover(self) -> float:
+        """Return the curve's: Gaussian pairs are symmetric."""
+        return self.curve.cover()
 
     def tails(self, loss: Array, side: Side = Side.UP) -> Tails:
         """Return the curve's tails at -loss with the roles exchanged.

@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from scipy.special import logsumexp
 
+from ...records import recorded
 from ..moments.line import UNIT, Line, NoSpectrum
 from ..moments.spectrum import Cumulants, Decay, Rule, Spectrum
 from .curve import TAIL_MASS, Curve
@@ -20,6 +21,7 @@ _TOTAL = 1e-9
 """By how much masses may miss a total of 1 through rounding."""
 
 
+@recorded
 @dataclass(frozen=True)
 class Atoms(Curve):
     """A pair of discrete laws.

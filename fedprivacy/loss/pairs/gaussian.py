@@ -8,8 +8,9 @@ import math
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.special import log_ndtr, logsumexp
+from scipy.special import log_ndtr, logsumexp, ndtri
 
+from ...records import recorded
 from ..moments.gaussian_rules import GaussianPair, Mixture, log_sum, posterior_mean
 from ..moments.line import UNIT, Complex, Line
 from ..moments.spectrum import Cumulants, Decay, Near, Spectrum, log_total
@@ -18,10 +19,13 @@ from .lattice import Array, Lattice, Side, Tails
 
 _MOST_EXPONENT = 660.0
 """Products of sizes down to e^-660 are far from underflow."""
+_UP = 1e-15
+"""On a mu, for its rounding."""
 _BLOCK = 1 << 15
 """How many losses a mixture's tails are taken of at once: what fits into a cache."""
 
 
+@recorded
 @dataclass(frozen=True)
 class Gdp(Curve):
     """N(mu, 1) against N(0, 1): the Gaussian mechanism with sensitivity / std = mu."""
@@ -32,6 +36,10 @@ class Gdp(Curve):
     def symmetric(self) -> bool:
         """The reflection y -> mu - y swaps the pair."""
         return True
+
+    def cover(self) -> float:
+        """Return mu."""
+        return self.mu
 
     def tails(self, loss: Array, side: Side = Side.UP) -> Tails:
         """Return the exact tails: L is N(mu^2/2, mu^2) under P and N(-mu^2/2, mu^2) under Q."""
@@ -101,6 +109,7 @@ IDENTITY = Gdp(0.0)
 """The curve of a round that releases nothing about the unit: loss 0."""
 
 
+@recorded
 @dataclass(frozen=True)
 class LaplacePair(Curve):
     """Laplace(s, 1) against Laplace(0, 1): the Laplace mechanism with sensitivity / scale = s.
@@ -114,6 +123,11 @@ class LaplacePair(Curve):
     def symmetric(self) -> bool:
         """The reflection y -> s - y swaps the pair."""
         return True
+
+    def cover(self) -> float:
+        """Return -2 Phi^-1(exp(-shift / 2) / 2), rounded up: exact (docs/curves.md)."""
+        exact = -2.0 * float(ndtri(0.5 * math.exp(-0.5 * self.shift)))
+        return exact * (1 + 1e-12) + _UP
 
     def tails(self, loss: Array, side: Side = Side.UP) -> Tails:
         """Return the exact tails; inside, P(L <= x) = exp((x - s) / 2) / 2."""
@@ -137,6 +151,7 @@ class LaplacePair(Curve):
         return max(float(total), 0.0) + 4e-16 * (1.0 + a * self.shift)
 
 
+@recorded
 @dataclass(frozen=True)
 class GaussianMix(Curve):
     """Two Gaussian mixtures of one standard deviation.
@@ -294,6 +309,10 @@ class GaussianMix(Curve):
         everything = loss < values[lowest]
         return np.where(everything, 0.0, left), np.where(everything, 0.0, right)
 
+    def cover(self) -> float:
+        """Return the largest distance of components that are coupled in their order, in stds."""
+        return _farthest(_by_mean(self.p), _by_mean(self.q)) / self.std * (1 + _UP)
+
     def tails(self, loss: Array, side: Side = Side.UP) -> Tails:
         """Return the tails: {L > x} is the outside of [left, right], either end may be infinite."""
         if loss.size > _BLOCK:
@@ -361,3 +380,21 @@ def _between(a: Array, b: Array) -> Array:
     with np.errstate(divide="ignore", invalid="ignore"):
         gap = np.log(-np.expm1(np.minimum(log_ndtr(a) - top, 0.0)))
     return np.asarray(np.where(top == -np.inf, -np.inf, top + gap))
+
+
+def _by_mean(mixture: Mixture) -> list[tuple[float, float]]:
+    """Return (cumulated weight, mean) by increasing mean; the last weight is 1."""
+    ordered = sorted(mixture, key=lambda component: component[1])
+    edges = np.cumsum([weight for weight, _ in ordered])
+    edges[-1] = 1.0
+    return [(float(edge), mean) for edge, (_, mean) in zip(edges, ordered, strict=True)]
+
+
+def _farthest(p: list[tuple[float, float]], q: list[tuple[float, float]]) -> float:
+    """Return the largest distance between components that the coupling by order pairs."""
+    i, j, far = 0, 0, 0.0
+    while i < len(p) and j < len(q):
+        far = max(far, abs(p[i][1] - q[j][1]))
+        step = (p[i][0] <= q[j][0], q[j][0] <= p[i][0])
+        i, j = i + step[0], j + step[1]
+    return far

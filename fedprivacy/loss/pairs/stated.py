@@ -16,6 +16,7 @@ from fractions import Fraction
 
 import numpy as np
 
+from ...records import recorded
 from .curve import TAIL_MASS, Curve
 from .discrete import Atoms
 from .lattice import Array, Lattice, Side, Tails
@@ -103,6 +104,7 @@ def _log_up(a: Fraction) -> float:
     return 0.0 if a == 1 else _up(_up(math.log(float(a))))
 
 
+@recorded
 @dataclass(frozen=True)
 class RenyiPoints(Curve):
     """What has Renyi divergences of at most the given ones, in both orientations.
@@ -194,6 +196,28 @@ class RenyiPoints(Curve):
     def lattice(self, step: float, side: Side, tail_mass: float = TAIL_MASS) -> Lattice:
         """Return the rounded losses of ``pair``."""
         return self.pair.lattice(step, side, tail_mass)
+
+
+@recorded
+@dataclass(frozen=True)
+class RenyiLine(RenyiPoints):
+    """What has a Renyi divergence of at most xi + rho a at every order a above 1.
+
+    Moments are those of the line; ``divergences`` are some of its points, for the tails.
+
+    Args:
+        divergences: points (a, xi + rho a), not below the line.
+        rho: at least 0.
+        xi: at least 0.
+    """
+
+    rho: float
+    xi: float
+
+    def log_moment(self, order: float) -> float:
+        """Return (a - 1) (xi + rho a), rounded up."""
+        order = max(order, 1.0 - order)
+        return (order - 1.0) * (self.xi + self.rho * order) * (1.0 + 1e-15)
 
 
 @functools.lru_cache(maxsize=64)

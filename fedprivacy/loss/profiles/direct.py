@@ -9,7 +9,7 @@ from collections.abc import Callable
 import numpy as np
 from numpy.typing import NDArray
 
-from .. import Curve, Side
+from .. import Curve, Side, Tails
 from ..pairs.lattice import Array
 
 TINY = sys.float_info.min
@@ -19,16 +19,35 @@ _ROUNDING = 2e-12
 """Relative error allowed for each of the two tails that a delta is the difference of."""
 
 
+_FAR = 2.0**16
+"""Beyond, it is first seen whether any epsilon does."""
+_LARGEST = 2.0**990
+"""The largest epsilon that is tried."""
+
+
 def delta(curve: Curve, epsilons: Array, side: Side) -> Array:
-    """Return the delta of one curve at each epsilon, rounded to the side."""
+    """Return the delta of one curve at each epsilon, rounded to the side; NaN says nothing."""
     tails = curve.tails(epsilons, side)
     p, q = np.exp(tails.p_above), np.exp(np.minimum(tails.q_above + epsilons, 0.0))
     q = np.minimum(q, p)
-    slack = _ROUNDING * (p + q)
-    rounded = p - q + slack if side is Side.UP else p - q - slack
-    if side is Side.UP:
-        rounded = np.where(tails.p_above > -np.inf, np.maximum(rounded, TINY), rounded)
-    return np.clip(rounded, 0.0, 1.0)
+    p_off, q_off = _relative(tails, epsilons)
+    slack = p * p_off + q * q_off
+    if side is Side.DOWN:
+        return np.asarray(np.clip(np.nan_to_num(p - q - slack, nan=0.0), 0.0, 1.0))
+    rounded = np.minimum(p - q + slack, p * (1.0 + p_off))
+    rounded = np.where(tails.p_above > -np.inf, np.maximum(rounded, TINY), rounded)
+    return np.asarray(np.clip(np.nan_to_num(rounded, nan=1.0), 0.0, 1.0))
+
+
+def _relative(tails: Tails, epsilons: Array) -> tuple[Array, Array]:
+    """Return how far P's tail and e^epsilon times Q's may be off, relative to them.
+
+    A Gaussian tail at x is off by |x| times what x is, and x was the difference of numbers of the
+    size of Q's; an exponential by what its exponent is. A tail without mass is off by nothing.
+    """
+    p_size, q_size = (np.where(np.isinf(t), 0.0, np.abs(t)) for t in (tails.p_above, tails.q_above))
+    p_off = 8e-16 * (1.0 + np.sqrt(p_size)) * np.sqrt(q_size)
+    return _ROUNDING + p_off, _ROUNDING + 8e-16 * (q_size + epsilons)
 
 
 def epsilon(curve: Curve, target: float, side: Side) -> float:
@@ -39,8 +58,8 @@ def epsilon(curve: Curve, target: float, side: Side) -> float:
     high = 1.0
     while not fits(np.array([high]))[0]:
         high *= 2.0
-        if high > 1e7:
-            return math.inf if side is Side.UP else 1e7
+        if high == _FAR and not fits(np.array([_LARGEST]))[0]:
+            return math.inf if side is Side.UP else _LARGEST
     low = 0.0 if high == 1.0 else high / 2.0
     for _ in range(7):
         grid = np.linspace(low, high, 101)

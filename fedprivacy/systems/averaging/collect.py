@@ -5,25 +5,23 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from ...errors import ParameterError, refuse
-from ...mechanisms import Sparsification, SparsifiedPerturbation
+from ...mechanisms import Perturbation, Sparsification
 from ...mechanisms.noise import is_finite
-from ...training.rounds import RoundInfo
+from ...training.rounds import RoundInfo, fingerprint
 from .upload import upload_size
-
-MOST = 40_000
-"""Contributions whose private sum rounds by less than clipping leaves free."""
 
 
 class Collected:
     """The running sum of a round's contributions; memory O(model).
 
-    A private sum is kept in double precision. Its rounding, at most n^2 2^-52 of the clip norm for
-    n contributions in single precision, is within what clipping leaves free (``noise.clipped``) up
-    to ``MOST`` of them: one client moves the sum by no more than its clip norm, or twice it.
+    Private contributions lie on their perturbation's grid and are summed in double precision,
+    without rounding up to its ``room``: one client moves the sum by no more than its clip norm, or
+    twice it, and the sum plus noise on the grid is the correct rounding of the two.
 
     A refused update counts as zero and its client still sends its share of the noise: neither the
     noise nor the decision to abort may depend on anyone's data. A client that was drawn several
@@ -33,7 +31,7 @@ class Collected:
         cohort: the clients drawn, one entry for each draw.
         sparsification: which coordinates travel; all d of them where ``kept`` is d.
         mask: their indices, shape (kept,); None where all travel.
-        secure: clips, and says how much noise the sum carries; None without privacy.
+        perturbation: clips, and draws the sum's noise; None without privacy.
         device: where the sum is.
     """
 
@@ -42,18 +40,17 @@ class Collected:
         cohort: Iterable[int],
         sparsification: Sparsification,
         mask: Tensor | None = None,
-        secure: SparsifiedPerturbation | None = None,
+        perturbation: Perturbation | None = None,
         device: str = "cpu",
     ) -> None:
         self.turns = Counter(map(int, cohort))
-        self.sparsification, self.mask, self.secure = sparsification, mask, secure
+        self.sparsification, self.mask, self.perturbation = sparsification, mask, perturbation
         self.drawn = self.turns.total()
-        kind = torch.float32 if secure is None else torch.float64
+        kind = torch.float32 if perturbation is None else torch.float64
         self.total = torch.zeros(sparsification.kept, device=device, dtype=kind)
         if mask is not None:
             sparsification.check_mask(mask)
-        if self.drawn > MOST and secure is not None:
-            refuse("cohort", self.drawn, f"be at most {MOST}", "sums of more would round too much")
+        check_room(self.drawn, perturbation)
         self.arrived = self.refused = self.out_of_turn = self.uploads = 0
 
     def add(self, client: int, update: object) -> bool:
@@ -62,8 +59,9 @@ class Collected:
         Args:
             client: who sends it. A client that was not drawn, or that reported before, is refused;
                 what it sent before stays in the sum once.
-            update: a flat tensor of real numbers; refused if it is anything else, None included, or
-                unless its shape is (d,) and every entry is finite.
+            update: a flat dense tensor of real numbers; refused if it is anything else (None,
+                sparse, on the meta device, of a class of its own), or unless its shape is (d,) and
+                every entry is finite.
 
         Returns:
             Whether it is in the sum.
@@ -83,11 +81,13 @@ class Collected:
 
     def _part(self, update: object) -> Tensor | None:
         """Return what the client adds to the sum, shape (kept,), None if it is to be refused."""
-        if not isinstance(update, Tensor) or not update.is_floating_point():
+        plain = _plain(update)
+        if plain is None:
             return None
-        choose = self.sparsification.select if self.secure is None else self.secure.contribution
+        own = self.perturbation
+        choose = self.sparsification.select if own is None else own.contribution
         try:
-            part: Tensor = choose(update.detach().float(), self.mask)
+            part: Tensor = choose(plain.to(self.total.device), self.mask)
         except ParameterError:
             return None
         return part if is_finite(part) else None
@@ -104,25 +104,55 @@ class Collected:
     @property
     def short(self) -> bool:
         """Whether fewer shares of the noise came than the privacy loss counts on."""
-        secure = self.secure
-        if secure is None or secure.topped_up:
-            return False
-        return self.shares < secure.cohort - secure.missing
+        return self.perturbation is not None and not self.perturbation.carries(self.shares)
 
-    @property
-    def noise_std(self) -> float:
-        """Std of the noise that the secure sum carries."""
-        return 0.0 if self.secure is None else self.secure.sum_noise_std(self.shares)
+    def noisy(self, generator: np.random.Generator | None) -> tuple[Tensor, float]:
+        """Return the sum with its noise, which the perturbation draws, and the noise's std.
 
-    def info(self, number: int, *, aborted: bool) -> RoundInfo:
-        """Return the round's record."""
+        Args:
+            generator: None for the operating system's randomness, as privacy needs.
+        """
+        if self.perturbation is None:
+            return self.total, 0.0
+        noise, std = self.perturbation.noise(self.total, generator, shares=self.shares)
+        return self.total + noise, std
+
+    def info(
+        self, number: int, *, noise_std: float = 0.0, denominator: float | None = None
+    ) -> RoundInfo:
+        """Return the round's record; without a denominator it was aborted."""
+        mask = None if self.mask is None else self.mask.cpu().numpy()
         return RoundInfo(
             round=number,
             cohort=self.drawn,
             arrived=self.arrived,
             refused=min(self.refused + self.out_of_turn, self.drawn),
-            aborted=aborted,
+            aborted=denominator is None,
             upload_bytes=self.uploads * upload_size(self.sparsification.kept),
             payload_bytes=self.uploads * 4 * self.sparsification.kept,
-            noise_std=0.0 if aborted else self.noise_std,
+            noise_std=noise_std,
+            denominator=denominator,
+            mask=fingerprint(mask),
         )
+
+
+def check_room(contributions: int, perturbation: Perturbation | None) -> None:
+    """Raise ParameterError where a perturbation's sums of so many contributions may round."""
+    if perturbation is not None and contributions > perturbation.room:
+        rule = f"be at most {perturbation.room}"
+        refuse("cohort", contributions, rule, "sums of more are not exact in double precision")
+
+
+def _plain(update: object) -> Tensor | None:
+    """Return a client's tensor in single precision, None for anything that is no plain tensor.
+
+    Whatever else a client sends must not stop the round, nor run code of its own: a subclass of
+    Tensor may do anything when it is asked for its shape.
+    """
+    if type(update) not in (Tensor, torch.nn.Parameter):
+        return None
+    assert isinstance(update, Tensor)
+    dense = update.layout is torch.strided and not (update.is_nested or update.is_quantized)
+    if not dense or update.is_meta or update.dim() != 1 or not update.is_floating_point():
+        return None
+    return update.detach().float()

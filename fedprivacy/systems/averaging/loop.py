@@ -19,30 +19,34 @@ from torch import Tensor
 
 from ...errors import integer, refuse
 from ...ledger import Ledger
-from ...mechanisms import (
-    Gaussian,
-    Mechanism,
-    SampledMechanism,
-    Sparsification,
-    SparsifiedPerturbation,
-    Sparsifier,
-)
-from ...mechanisms.noise import normal_like
+from ...mechanisms import Perturbation, SampledMechanism, Sparsification, Sparsifier
 from ...relations import Unit
-from ...sampling import Everyone, RandomAllocation, Scheme, Shuffled, WithReplacement, expected_size
+from ...sampling import (
+    Everyone,
+    FixedSize,
+    RandomAllocation,
+    Scheme,
+    Shuffled,
+    WithReplacement,
+    expected_size,
+)
 from ...training.data import FederatedData
 from ...training.models import ModelFactory
 from ...training.optimise import FlatModel, LocalSGD, checked_rates, default_device
 from ...training.rounds import (
+    Aborted,
+    Books,
     Dropout,
-    Entry,
     Indices,
     RoundBudget,
     RoundInfo,
+    check_denominator,
     check_ledger,
     generator_for,
+    noise_source,
+    run_round,
 )
-from .collect import MOST, Collected
+from .collect import Collected, check_room
 
 
 @dataclass(frozen=True, eq=False)
@@ -89,7 +93,8 @@ class FederatedAveraging:
         expected_cohort: public denominator of the private average; None for the cohort that
             ``SparsifiedPerturbation`` declares, else the draws of ``WithReplacement``, else
             sampling rate times number of clients.
-            For ``add_remove`` declare it: that number of clients is then not public.
+            For ``add_remove`` it must be declared where the cohort varies with the number of
+            clients, which is then not public; a ledger or budget of it is refused otherwise.
         seed: None for randomness from the operating system. With a number everything, the noise
             too, is reproducible and therefore not private.
         device: where the model computes; CUDA where torch finds it, unless said otherwise.
@@ -102,7 +107,7 @@ class FederatedAveraging:
 
     model: ModelFactory
     scheme: Scheme
-    perturbation: Mechanism | None = None
+    perturbation: Perturbation | None = None
     sparsification: Sparsification | None = None
     local_steps: int | None = None
     local_epochs: int | None = None
@@ -135,15 +140,16 @@ class FederatedAveraging:
         if self.sparsification is not None:
             rule = "be None with a perturbation"
             refuse("sparsification", "given", rule, "use SparsifiedPerturbation, which sparsifies")
-        if not isinstance(self.perturbation, Gaussian | SparsifiedPerturbation):
+        if not isinstance(self.perturbation, Perturbation):
             refuse("perturbation", kind, "be Gaussian, SparsifiedPerturbation or None")
         if self.perturbation.protects is not Unit.CLIENT:
             unit = self.perturbation.protects
             refuse("perturbation.unit", unit, "be 'client'", "pass unit='client'")
-        for name in ("clip_norm", "noise_multiplier"):
-            if not 1e-15 <= getattr(self.perturbation, name) <= 1e15:
-                rule = "be between 1e-15 and 1e15, for single precision"
-                refuse(name, getattr(self.perturbation, name), rule)
+        clip_norm = self.perturbation.clip_norm
+        multiplier = self.perturbation.full_noise_std / clip_norm
+        for name, value in (("clip_norm", clip_norm), ("noise_multiplier", multiplier)):
+            if not 1e-15 <= value <= 1e15:
+                refuse(name, value, "be between 1e-15 and 1e15, for single precision")
         _ = self.round_mechanism
 
     @cached_property
@@ -167,8 +173,8 @@ class FederatedAveraging:
         model = self._fresh_model()
         if model.flatten().dtype != torch.float32:
             refuse("model's precision", model.flatten().dtype, "be torch.float32 throughout")
-        sparse = self.sparsification or self.perturbation
-        wanted = getattr(sparse, "dimension", model.dimension)
+        sparse = self.sparsification or getattr(self.perturbation, "sparsification", None)
+        wanted = model.dimension if sparse is None else sparse.dimension
         if wanted != model.dimension:
             refuse("dimension", wanted, f"equal the model's {model.dimension} parameters")
         return model
@@ -217,20 +223,21 @@ class FederatedAveraging:
             BudgetExhausted: the round does not fit; nothing was released.
             ParameterError: state, data or ledger do not fit.
         """
-        self._check(state, data, ledger)
-        entry = self._begin(ledger, budget)
-        with entry.collecting():
-            collected = self._collect(state, data, dropout)
-        if collected.short:
-            entry.abort(f"{collected.shares} of {collected.drawn} clients answered")
-            return self._after(state, state.parameters), collected.info(state.round, aborted=True)
-        entry.spend()
-        after = self._after(state, self._release(state, collected, data.population))
-        if on_release is not None:
-            on_release(after)
-        info = collected.info(state.round, aborted=False)
-        entry.done(info)
-        return after, info
+        self._check(state, data, ledger, budget)
+        noise = self.perturbation
+        books = Books(
+            mechanism=self.round_mechanism,
+            ledger=ledger,
+            budget=budget,
+            clip_norm=0.0 if noise is None else noise.clip_norm,
+            noise_std=0.0 if noise is None else noise.full_noise_std,
+        )
+        return run_round(
+            books,
+            collect=lambda: self._collect(state, data, dropout),
+            release=lambda collected: self._release(state, collected, data.population),
+            on_release=on_release,
+        )
 
     def evaluate(self, state: State, data: FederatedData) -> tuple[float, float]:
         """Return (accuracy, mean cross-entropy) on the test set."""
@@ -242,43 +249,36 @@ class FederatedAveraging:
         with _own_randomness(self._generator("model", 0)):
             return FlatModel(self.model(), torch.device(self.device))
 
-    def _check(self, state: State, data: FederatedData, ledger: Ledger | None) -> None:
+    def _check(
+        self,
+        state: State,
+        data: FederatedData,
+        ledger: Ledger | None,
+        budget: RoundBudget | None,
+    ) -> None:
         """Refuse, before anything is spent, what does not fit."""
         if tuple(state.parameters.shape) != (self.flat.dimension,):
             shape = tuple(state.parameters.shape)
             refuse("state.parameters", shape, f"have shape ({self.flat.dimension},)")
         check_ledger(ledger, self.round_mechanism, self.seed)
+        check_denominator(self._declared, ledger, budget)
         population = getattr(self.scheme, "population", data.population)
         if population != data.population:
             refuse("population", data.population, f"equal the scheme's population = {population}")
-        most = 0 if self.perturbation is None else _largest(self.scheme, data.population)
-        if most > MOST:
-            refuse("cohort", most, f"be at most {MOST}", "sums of more would round too much")
+        check_room(_largest(self.scheme, data.population), self.perturbation)
         if data.features.dtype != torch.float32:
             refuse("features", data.features.dtype, "be torch.float32", "pass features.float()")
         self.flat.check_outputs(data.test_features, data.num_classes)
-        travels = self._travels(self._secure_sum(data.population))
+        travels = self._travels
         if travels.sparsifier is Sparsifier.TOP_K and travels.kept < travels.dimension:
             data.public()
 
-    def _begin(self, ledger: Ledger | None, budget: RoundBudget | None) -> Entry:
-        noise, clip_norm, noise_std = self.perturbation, 0.0, 0.0
-        if isinstance(noise, Gaussian | SparsifiedPerturbation):
-            clip_norm, noise_std = noise.clip_norm, noise.clip_norm * noise.noise_multiplier
-        return Entry.begin(
-            self.round_mechanism,
-            ledger=ledger,
-            budget=budget,
-            clip_norm=clip_norm,
-            noise_std=noise_std,
-        )
-
-    def _collect(self, state: State, data: FederatedData, dropout: Dropout | None) -> Collected:
-        secure = self._secure_sum(data.population)
-        travels = self._travels(secure)
-        mask = self._mask(travels, state, data)
+    def _collect(
+        self, state: State, data: FederatedData, dropout: Dropout | None
+    ) -> Collected | Aborted[State]:
+        mask = self._mask(state, data)
         cohort = self.scheme.draw(data.population, self._generator("cohort", state.round))
-        running = Collected(cohort, travels, mask, secure, self.device)
+        running = Collected(cohort, self._travels, mask, self.perturbation, self.device)
         missing = set() if dropout is None else set(map(int, dropout(cohort)))
         answering = [client for client in running.turns if client not in missing]
         order = self._generator("batches", state.round)
@@ -287,7 +287,10 @@ class FederatedAveraging:
             updates = self._updates(state, (data.features, data.labels), rows, order)
             for client, update in zip(few, updates, strict=True):
                 running.add(client, update)
-        return running
+        if not running.short:
+            return running
+        reason = f"{running.shares} of {running.drawn} clients answered"
+        return Aborted(reason, self._after(state, state.parameters), running.info(state.round))
 
     def _at_once(self, clients: list[int], data: FederatedData) -> Iterator[list[int]]:
         """Yield the clients that are trained beside each other: those of one size."""
@@ -319,29 +322,18 @@ class FederatedAveraging:
         with _own_randomness(order, self.device):
             return self.flat.updates(start, records, schedule, rate, self.momentum)
 
-    def _secure_sum(self, population: int) -> SparsifiedPerturbation | None:
-        """Return the perturbation as Fed-SMP: DP-FedAvg keeps every coordinate."""
-        noise = self.perturbation
-        if not isinstance(noise, Gaussian):
-            return noise if isinstance(noise, SparsifiedPerturbation) else None
-        return SparsifiedPerturbation(
-            noise_multiplier=noise.noise_multiplier,
-            clip_norm=noise.clip_norm,
-            kept=self.flat.dimension,
-            dimension=self.flat.dimension,
-            cohort=population,
-            topped_up=True,
-        )
-
-    def _travels(self, secure: SparsifiedPerturbation | None) -> Sparsification:
-        """Return which coordinates travel."""
-        if secure is not None:
-            return secure.sparsification
+    @property
+    def _travels(self) -> Sparsification:
+        """Which coordinates travel."""
+        said = self.sparsification
+        if self.perturbation is not None:
+            said = self.perturbation.sparsification
         dimension = self.flat.dimension
-        return self.sparsification or Sparsification(kept=dimension, dimension=dimension)
+        return said or Sparsification(kept=dimension, dimension=dimension)
 
-    def _mask(self, travels: Sparsification, state: State, data: FederatedData) -> Tensor | None:
+    def _mask(self, state: State, data: FederatedData) -> Tensor | None:
         """Return the round's kept coordinates, from public randomness or public data."""
+        travels = self._travels
         if travels.kept == travels.dimension:
             return None
         generator = self._generator("mask", state.round)
@@ -351,25 +343,34 @@ class FederatedAveraging:
             return update.abs().topk(travels.kept, sorted=False).indices.sort().values
         return torch.from_numpy(travels.draw_mask(generator)).to(self.device)
 
-    def _release(self, state: State, collected: Collected, population: int) -> Tensor:
-        """Draw the noise of the secure sum and return the new parameters."""
-        noisy, size = collected.total, max(1, collected.arrived)
-        if collected.secure is not None:
-            generator = self._generator("noise", state.round)
-            noisy = noisy + normal_like(noisy, collected.noise_std, generator)
-            noisy = noisy.to(state.parameters.dtype)
-            size = self._denominator(collected.secure, population)
+    def _release(
+        self, state: State, collected: Collected, population: int
+    ) -> tuple[State, RoundInfo]:
+        """Let the perturbation draw the sum's noise; return the new state and what was drawn."""
+        noisy, std = collected.noisy(noise_source(self.seed, state.round))
+        noisy = noisy.to(state.parameters.dtype)
+        size = self._denominator(collected, population)
         step = -self.server_learning_rate / size
         if collected.mask is None:
-            return torch.add(state.parameters, noisy, alpha=step)
-        return state.parameters.index_add(0, collected.mask, noisy, alpha=step)
+            parameters = torch.add(state.parameters, noisy, alpha=step)
+        else:
+            parameters = state.parameters.index_add(0, collected.mask, noisy, alpha=step)
+        info = collected.info(state.round, noise_std=std, denominator=size)
+        return self._after(state, parameters), info
 
-    def _denominator(self, secure: SparsifiedPerturbation, population: int) -> int:
+    def _denominator(self, collected: Collected, population: int) -> int:
+        """Return what the sum is divided by: with privacy a public number, never the real size."""
+        if self.perturbation is None:
+            return max(1, collected.arrived)
         if self.expected_cohort is not None:
             return self.expected_cohort
-        if secure is self.perturbation:
-            return secure.cohort
-        return contributions(self.scheme, population)
+        return self.perturbation.full_cohort or contributions(self.scheme, population)
+
+    @property
+    def _declared(self) -> bool:
+        """Whether the denominator does not follow the number of clients."""
+        fixed = isinstance(self.scheme, FixedSize | WithReplacement)
+        return self.perturbation is None or self.expected_cohort is not None or fixed
 
     def _after(self, state: State, parameters: Tensor) -> State:
         rate = state.learning_rate * self.learning_rate_decay

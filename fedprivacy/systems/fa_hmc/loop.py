@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,8 +14,6 @@ from ...mechanisms import FederatedHamiltonian
 from ...training.chains import Sampling
 from ...training.posterior import Array, Indices, Local
 from .law import DynamicSteps, HamiltonianChain
-
-Query = Callable[[Any], Any]
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -83,66 +80,54 @@ class HamiltonianSampling(Sampling):
             correlation=self.correlation,
             weight=weight,
             batch_fraction=fraction,
-            gradient_sensitivity=self.target.sensitivity or 0.0,
+            gradient_sensitivity=self.target.sensitivity or 1.0,
             gradient_noise_multiplier=self.gradient_noise_multiplier,
             iterations=self.iterations,
         )
 
-    def _gradient_std(self, clients: Any = slice(None)) -> Array:
-        """Return the std of the noise on a query's gradient of f^c."""
-        fractions = self.target.batch_sizes(self.batch_fraction)[1]
-        scale = (self.target.sensitivity or 0.0) / (fractions * self.target.shares)
-        return np.asarray(self.gradient_noise_multiplier * scale[clients])
+    def _gradient_std(self) -> Array:
+        """Return the std of the noise on a query's gradient of f^c, for every client."""
+        return self._stds(0, lambda client: client.gradient_noise_std)
 
-    def _noise_std(self, index: int) -> float:
-        eta = min(self.steps_of(index))
-        momentum = self.correlation + (1.0 - self.correlation) / self.target.shares
-        each = np.hypot(eta * np.sqrt(momentum), 0.5 * eta**2 * self._gradient_std())
-        return float(np.min(each))
+    def _shared_std(self, index: int) -> float:
+        return min(self.steps_of(index)) * math.sqrt(self.correlation)
 
     def _locally(
         self,
         index: int,
         local: Local,
         clients: Indices,
-        private: np.random.Generator,
+        private: np.random.Generator | None,
         common: np.random.Generator,
-    ) -> Tensor:
-        query = self._queries(local, clients, private)
-        own = local.scaled(np.sqrt((1.0 - self.correlation) / self.target.shares[clients]))
-        points = local.points
+    ) -> tuple[Tensor, float]:
+        momenta = self._stds(index, lambda client: client.momentum_noise_std)[clients]
+        queries = self._gradient_std()[clients]
+        points, used = local.points, math.inf
+
+        def pushed(eta: float, stds: Array) -> tuple[Any, float]:
+            """Return -eta^2 / 2 times a gradient at the points, with private noise."""
+            own, public = local.parts(points)
+            own *= -0.5 * eta**2
+            own, std = self._noisy(own, stds[..., None], local, private)
+            return own if public is None else own - (0.5 * eta**2 * public) * points, std
+
         for eta in self.steps_of(index):
-            momentum = 0.0 * points
-            if self.correlation < 1.0:
-                momentum += own * local.normal(private)
+            asked = 0.5 * eta**2 * queries
+            move, std = pushed(eta, np.hypot(eta * momenta, asked))
+            used = min(used, std)
             if self.correlation > 0.0:
-                momentum += math.sqrt(self.correlation) * local.shared(common)
-            points = self._trajectory(points, momentum, eta, query)
-        return local.finish(points)
+                move = move + eta * math.sqrt(self.correlation) * local.shared(common)
+            points = points + move
+            for _ in range(self.leapfrog_steps - 1):
+                end, _ = pushed(eta, asked)
+                move = move + end + (pushed(eta, asked)[0] if self._fresh else end)
+                points = points + move
+        return local.finish(points), used or self._shared_std(index)
 
-    def _queries(self, local: Local, clients: Indices, private: np.random.Generator) -> Query:
-        """Return what answers a gradient query: with noise of its own where asked for."""
-        if self.gradient_noise_multiplier == 0.0:
-            return local.gradient
-        std = local.scaled(self._gradient_std(clients))
-
-        def noisy(points: Any) -> Any:
-            return local.gradient(points) + std * local.normal(private)
-
-        return noisy
-
-    def _trajectory(self, points: Any, momentum: Any, eta: float, query: Query) -> Any:
-        """Return the end of K leapfrog steps; an exact gradient is not asked for twice."""
-        fresh = self.batch_fraction < 1.0 or self.gradient_noise_multiplier > 0.0
-        gradient = query(points)
-        for left in range(self.leapfrog_steps - 1, -1, -1):
-            points = points + eta * momentum - (0.5 * eta**2) * gradient
-            if left == 0:
-                break
-            end = query(points)
-            momentum = momentum - (0.5 * eta) * (gradient + end)
-            gradient = query(points) if fresh else end
-        return points
+    @property
+    def _fresh(self) -> bool:
+        """Whether a gradient that is asked for again is another one."""
+        return self.batch_fraction < 1.0 or self.gradient_noise_multiplier > 0.0
 
     @property
     def exact(self) -> HamiltonianChain:

@@ -15,7 +15,7 @@ from ...mechanisms import FederatedLangevin
 from ...questions.claim import Claim, judged
 from ...questions.epsilon import epsilon as epsilon_of
 from ...relations import Adjacency
-from ...sampling import Poisson
+from ...sampling import Poisson, drawn_once
 
 _TOLERANCES = (1e-2, 1e-4, 1e-6)
 """Wanted widths relative to the claim, tried until the verdict is clear."""
@@ -62,9 +62,7 @@ class _Setting:
         """Probability, by the theorem, that a client is in a round's cohort."""
         if self.scheme == "II":
             return self.cohort / self.clients
-        if self.clients == 1:
-            return 1.0
-        return -math.expm1(self.cohort * math.log1p(-1.0 / self.clients))
+        return drawn_once(self.cohort, 1.0 / self.clients).rate
 
     def upload(self, weight: float) -> FederatedLangevin:
         """Return one upload of a client of that weight."""
@@ -364,7 +362,7 @@ def _bound(
     """
     q = setting.drawn
     if setting.scheme == "I" and largest < 1.0:
-        q = -math.expm1(setting.cohort * math.log1p(-largest))
+        q = drawn_once(setting.cohort, largest).rate
     run = setting.upload(smallest).in_cohort(Poisson(q)) * setting.rounds
     for tolerance in tolerances:
         wanted = tolerance * min(claimed, 1.0)

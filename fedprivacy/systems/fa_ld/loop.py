@@ -11,7 +11,7 @@ from torch import Tensor
 from ...errors import integer, positive, refuse
 from ...mechanisms import FederatedLangevin
 from ...training.chains import Sampling
-from ...training.posterior import Array, Indices, Local
+from ...training.posterior import Indices, Local
 from .law import DecayingSteps, LangevinChain
 
 
@@ -75,42 +75,37 @@ class LangevinSampling(Sampling):
             correlation=self.correlation,
             weight=weight,
             batch_fraction=fraction,
-            gradient_sensitivity=self.target.sensitivity or 0.0,
+            gradient_sensitivity=self.target.sensitivity or 1.0,
             steps=self.local_steps,
             strong_convexity=self.strong_convexity,
             smoothness=self.smoothness,
         )
 
-    def _own(self, weights: Array) -> Array:
-        """Return the std of a client's own noise over sqrt(2 eta tau)."""
-        return np.asarray(np.sqrt((1.0 - self.correlation) * (1.0 + self.correlation) / weights))
-
-    def _noise_std(self, index: int) -> float:
-        scale = math.sqrt(2.0 * min(self.steps_of(index)) * self.temperature)
-        own = float(np.min(self._own(self.target.shares)))
-        return scale * math.hypot(self.correlation, own)
+    def _shared_std(self, index: int) -> float:
+        return self.correlation * math.sqrt(2.0 * min(self.steps_of(index)) * self.temperature)
 
     def _locally(
         self,
         index: int,
         local: Local,
         clients: Indices,
-        private: np.random.Generator,
+        private: np.random.Generator | None,
         common: np.random.Generator,
-    ) -> Tensor:
-        points, own = local.points, local.scaled(self._own(self.target.shares[clients]))
-        for eta in self.steps_of(index):
-            scale = math.sqrt(2.0 * eta * self.temperature)
-            drift = local.gradient(points)
-            drift *= eta
-            points -= drift
-            if self.correlation < 1.0:
-                noise = local.normal(private)
-                noise *= scale * own
-                points += noise
+    ) -> tuple[Tensor, float]:
+        points, used = local.points, math.inf
+        stds = self._stds(index, lambda client: client.step_noise_stds)[clients]
+        for step, eta in enumerate(self.steps_of(index)):
+            own, public = local.parts(points)
+            own *= -eta
+            own, std = self._noisy(own, stds[..., step % stds.shape[-1], None], local, private)
+            if public is not None:
+                points *= 1.0 - eta * public
+            points += own
+            used = min(used, std)
             if self.correlation > 0.0:
+                scale = math.sqrt(2.0 * eta * self.temperature)
                 points += scale * self.correlation * local.shared(common)
-        return local.finish(points)
+        return local.finish(points), used or self._shared_std(index)
 
     @property
     def exact(self) -> LangevinChain:

@@ -22,10 +22,19 @@ from torch import Tensor
 
 from ...errors import ParameterError, integer, positive, probability, refuse
 from ...ledger import Ledger
-from ...mechanisms import Mechanism, Parallel
+from ...mechanisms import Mechanism, NoisyGradientDescent, Parallel
 from ...relations import Adjacency, Unit
-from ...sampling import Everyone, FixedSize, Poisson, Scheme
-from ...training.rounds import Dropout, Entry, RoundBudget, RoundInfo, check_ledger, generator_for
+from ...sampling import Apart, Everyone, FixedSize, Scheme
+from ...training.rounds import (
+    Books,
+    Dropout,
+    RoundBudget,
+    RoundInfo,
+    check_ledger,
+    generator_for,
+    noise_source,
+    run_round,
+)
 from .agents import AgentData, AgentLoss
 from .bounds import Parameters, Solver, find_parameters
 from .proximal import Prox, checked_prox
@@ -192,18 +201,24 @@ class FederatedSplitting:
         return tuple(settled[each] for each in given)
 
     @cached_property
-    def schemes(self) -> tuple[Scheme, ...]:
-        """How each agent is drawn."""
+    def scheme(self) -> FixedSize | Apart:
+        """What draws the agents of a round."""
         if isinstance(self.participation, FixedSize):
             if self.participation.population != self.agents:
                 refuse("participation", self.participation, f"draw from {self.agents} agents")
-            return (self.participation,) * self.agents
+            return self.participation
         listed = self.participation
         chances = [listed] * self.agents if isinstance(listed, int | float) else list(listed)
         if len(chances) != self.agents:
             refuse("participation", len(chances), f"be one, or one for each of {self.agents}")
-        kept = [probability(participation=each) for each in chances]
-        return tuple(Everyone() if chance == 1.0 else Poisson(chance) for chance in kept)
+        return Apart(tuple(probability(participation=each) for each in chances))
+
+    @cached_property
+    def schemes(self) -> tuple[Scheme, ...]:
+        """How each agent is drawn."""
+        if isinstance(self.scheme, FixedSize):
+            return (self.scheme,) * self.agents
+        return tuple(self.scheme.of(agent) for agent in range(self.agents))
 
     @cached_property
     def round_mechanism(self) -> Mechanism | None:
@@ -259,24 +274,20 @@ class FederatedSplitting:
         """
         ready = self._checked(state, data, ledger, budget)
         average = self.consensus(state)
-        drawn = self._draw(state.round, dropout)
-        entry = self._begin(ledger, budget)
-        entry.spend()
-        after, refused = self._release(state, ready, average, drawn.answering)
-        if on_release is not None:
-            on_release(after)
-        arrived = int(drawn.answering.sum()) - refused
-        info = RoundInfo(
-            round=state.round,
-            cohort=drawn.cohort,
-            arrived=arrived,
-            refused=refused,
-            aborted=False,
-            upload_bytes=(arrived + refused) * self.dimension * 8,
-            noise_std=self._planned[1],
+        clip_norm, noise_std = self._planned
+        books = Books(
+            mechanism=self.round_mechanism,
+            ledger=ledger,
+            budget=budget,
+            clip_norm=clip_norm,
+            noise_std=noise_std,
         )
-        entry.done(info)
-        return after, info
+        return run_round(
+            books,
+            collect=lambda: self._draw(state.round, dropout),
+            release=lambda drawn: self._release(state, ready, average, drawn),
+            on_release=on_release,
+        )
 
     def consensus(self, state: SplittingState) -> Tensor:
         """Return y, the coordinator's model, shape (..., dimension); it obeys h's constraints."""
@@ -303,9 +314,15 @@ class FederatedSplitting:
             rows.append(
                 (own or 0.0, noise)
                 if solver.clip_norm is None
-                else (solver.clip_norm, noise * size)
+                else (0.5 * size * self._moves(solver, size), noise * size)
             )
         return min(rows, key=lambda row: row[1] / row[0])
+
+    def _moves(self, solver: LocalSolver, size: int) -> float:
+        """Return how far a record moves a clipped gradient, by what is accounted."""
+        mechanism = solver.mechanism(self.loss, size, self.rho)
+        assert isinstance(mechanism, NoisyGradientDescent)
+        return mechanism.sensitivity
 
     def _check_solvers(self) -> None:
         private = {each.private for each in self.solvers}
@@ -354,46 +371,55 @@ class FederatedSplitting:
             if getattr(facts, "unit", None) is Unit.CLIENT:
                 refuse(f"{name}.unit", "client", "be 'record'")
 
-    def _begin(self, ledger: Ledger | None, budget: RoundBudget | None) -> Entry:
-        clip_norm, noise_std = self._planned
-        return Entry.begin(
-            self.round_mechanism,
-            ledger=ledger,
-            budget=budget,
-            clip_norm=clip_norm,
-            noise_std=noise_std,
-        )
-
     def _draw(self, number: int, dropout: Dropout | None) -> _Drawn:
         """Draw who takes part, in every run."""
         generator = generator_for(self.seed, number, "cohort")
         lead = () if self.runs is None else (self.runs,)
-        if isinstance(self.participation, FixedSize):
-            here = np.zeros((*lead, self.agents), dtype=bool)
-            for row in here.reshape(-1, self.agents):
-                row[self.participation.draw(self.agents, generator)] = True
-        else:
-            chances = [each.rate for each in self.schemes]
-            here = generator.random((*lead, self.agents)) < np.array(chances)
+        here = np.zeros((*lead, self.agents), dtype=bool)
+        for row in here.reshape(-1, self.agents):
+            row[self.scheme.draw(self.agents, generator)] = True
         cohort = int(here.sum())
         for row in here.reshape(-1, self.agents) if dropout is not None else ():
             row[[*map(int, dropout(np.flatnonzero(row)))]] = False  # type: ignore[misc]
         return _Drawn(torch.from_numpy(here).to(self.device), cohort)
 
     def _release(
+        self, state: SplittingState, data: AgentData, average: Tensor, drawn: _Drawn
+    ) -> tuple[SplittingState, RoundInfo]:
+        """Let the agents solve; return the next state and what really happened."""
+        on = drawn.answering
+        after, failed, share = self._solved(state, data, average, on)
+        answered = int(on.sum())
+        info = RoundInfo(
+            round=state.round,
+            cohort=drawn.cohort,
+            arrived=answered - failed,
+            refused=failed,
+            aborted=False,
+            upload_bytes=answered * self.dimension * 8,
+            noise_std=share * self._planned[1],
+        )
+        return after, info
+
+    def _solved(
         self, state: SplittingState, data: AgentData, average: Tensor, on: Tensor
-    ) -> tuple[SplittingState, int]:
-        """Solve locally where agents take part; return the next state and how many failed."""
+    ) -> tuple[SplittingState, int, float]:
+        """Solve locally where agents take part.
+
+        Returns:
+            The next state, how many solves are not finite, and the smallest share of its planned
+            noise that any agent used.
+        """
         anchors = 2.0 * average[..., None, :] - state.auxiliary
         if self.runs is None and not bool(on.all()):
             chosen = on.nonzero()[:, 0]
             models = state.models.clone()
-            models[chosen] = self._solve(
+            models[chosen], share = self._solve(
                 state, data.only(chosen), state.models[chosen], anchors[chosen], chosen.tolist()
             )
         else:
             everyone = range(self.agents)
-            models = self._solve(state, data, state.models, anchors, everyone)
+            models, share = self._solve(state, data, state.models, anchors, everyone)
         moved = state.auxiliary + 2.0 * (models - average[..., None, :])
         finite = torch.isfinite(moved).all(-1)
         kept = (on & finite)[..., None]
@@ -402,7 +428,7 @@ class FederatedSplitting:
             torch.where(kept, models, state.models),
             torch.where(kept, moved, state.auxiliary),
         )
-        return after, int((on & ~finite).sum())
+        return after, int((on & ~finite).sum()), share
 
     def _solve(
         self,
@@ -411,16 +437,19 @@ class FederatedSplitting:
         start: Tensor,
         anchors: Tensor,
         agents: Sequence[int],
-    ) -> Tensor:
+    ) -> tuple[Tensor, float]:
         if not len(agents):
-            return start
+            return start, 1.0
         problem = LocalProblem(self.loss, data, anchors, self.rho, self.curvature)
-        return problem.solve(
+        solvers = [self.solvers[agent] for agent in agents]
+        ends, used = problem.solve(
             start,
-            [self.solvers[agent] for agent in agents],
+            solvers,
             generator_for(self.seed, state.round, "batches"),
-            generator_for(self.seed, state.round, "noise"),
+            noise_source(self.seed, state.round),
         )
+        planned = np.array([solver.noise_std for solver in solvers])
+        return ends, float(np.min(used / planned)) if planned.all() else 0.0
 
 
 @dataclass(frozen=True)

@@ -1,29 +1,22 @@
-"""Grids of settings as ``fp.pareto`` takes them: each a mechanism and what it costs.
-
-FA-LD on a Gaussian target: epsilon against the W2 distance of the last iterate to the target.
-Fed-PLT: epsilon against the error that the noise keeps up, and the computation time.
-"""
+"""Grids of FA-LD's settings: epsilon against the W2 distance of the last iterate to its target."""
 
 from __future__ import annotations
 
 import itertools
 import math
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
 import numpy as np
 
-from ..errors import ParameterError, integer, non_negative, positive, probability, refuse
-from ..mechanisms import FederatedLangevin, Mechanism, Parallel, SplittingRun
-from ..sampling import FixedSize, Poisson
-from ..systems.fa_ld.law import Averaging, GaussianTarget, LangevinChain, batch_noise
-from ..systems.fed_plt.tradeoff import trade_off
-from ..theory.gaussian import Array, Normal, point, w2
-
-Settings = list[tuple[dict[str, Any], tuple[Mechanism, dict[str, float]]]]
-"""(parameters, (run, costs by name)) of each setting."""
+from ...errors import ParameterError, integer, non_negative, positive, probability, refuse
+from ...mechanisms import FederatedLangevin, Mechanism, Parallel
+from ...sampling import FixedSize, drawn_once
+from ...theory.gaussian import Array, Normal, point, w2
+from ..settings import Settings, axis
+from .law import Averaging, GaussianTarget, LangevinChain, batch_noise
 
 ROUNDING = 1e-9
 """Relative room that computed eigenvalues are given before T6 uses them."""
@@ -157,13 +150,13 @@ def langevin_settings(
         start=_start(target, start),
     )
     grid = {
-        "step_size": _listed("step_size", step_size),
-        "correlation": _listed("correlation", correlation),
-        "local_steps": _listed("local_steps", local_steps),
-        "temperature": _listed("temperature", temperature),
-        "cohort": _listed("cohort", cohort),
-        "batch_fraction": _listed("batch_fraction", batch_fraction),
-        "rounds": [integer(1, rounds=each) for each in _listed("rounds", rounds)],
+        "step_size": axis("step_size", step_size),
+        "correlation": axis("correlation", correlation),
+        "local_steps": axis("local_steps", local_steps),
+        "temperature": axis("temperature", temperature),
+        "cohort": axis("cohort", cohort),
+        "batch_fraction": axis("batch_fraction", batch_fraction),
+        "rounds": [integer(1, rounds=each) for each in axis("rounds", rounds)],
     }
     labels = [dict(zip(grid, values, strict=True)) for values in itertools.product(*grid.values())]
     found = [(label, *problem.setting(**label)) for label in labels]
@@ -171,15 +164,6 @@ def langevin_settings(
         for _, _, costs in found:
             del costs["w2_at_most"]
     return [(_told(label), (run, costs)) for label, run, costs in found]
-
-
-def _listed(name: str, values: Any) -> list[Any]:
-    """Return the values of one axis of a grid; one value is an axis by itself."""
-    if isinstance(values, str) or not isinstance(values, Sequence | np.ndarray):
-        return [values]
-    if len(values) == 0:
-        refuse(name, values, "hold at least one value")
-    return list(values)
 
 
 def _told(label: dict[str, Any]) -> dict[str, Any]:
@@ -190,9 +174,7 @@ def _told(label: dict[str, Any]) -> dict[str, Any]:
 
 def _sensitivities(target: GaussianTarget, given: Any) -> list[float]:
     """Return D of every client."""
-    values = [
-        positive(gradient_sensitivity=each) for each in _listed("gradient_sensitivity", given)
-    ]
+    values = [positive(gradient_sensitivity=each) for each in axis("gradient_sensitivity", given)]
     if len(values) not in (1, target.clients):
         rule = f"be one number, or one for each of {target.clients} clients"
         refuse("gradient_sensitivity", f"{len(values)} numbers", rule)
@@ -332,68 +314,4 @@ def _in_cohort(chain: LangevinChain, client: FederatedLangevin) -> Mechanism:
         return client.in_cohort(FixedSize(chain.cohort, population=chain.target.clients))
     if client.weight == 1.0:
         return client
-    taken = -math.expm1(chain.cohort * math.log1p(-client.weight))
-    return client.in_cohort(Poisson(min(1.0, taken)))
-
-
-def splitting_settings(
-    *,
-    sensitivity: float,
-    strong_convexity: float,
-    smoothness: float,
-    coordinates: int,
-    penalty: float | Sequence[float],
-    local_steps: int | Sequence[int],
-    noise_scale: float | Sequence[float],
-    step_share: float | Sequence[float] = 0.5,
-    gradient_cost: float = 1.0,
-    round_cost: float = 10.0,
-    accuracy: float = 1e-3,
-) -> Settings:
-    """Return every stable setting of a grid of Fed-PLT with its run and what it costs.
-
-    The costs are "error", a bound on the root mean square distance to the fixed point that the
-    noise keeps up (Corollary 1 with squares), and "time", (N_e t_G + t_C) K. All agents take part
-    and solve with noisy gradient descent; K is as many rounds as leave ``accuracy`` of the
-    start's distance when nothing is noisy. Settings whose rounds need not converge are left out.
-    The run is a ``SplittingRun``: of the observers, ``final`` sees the last models alone and may be
-    shown less.
-
-    Args:
-        sensitivity: g, the largest move of an agent's gradient when one record is replaced; the
-            loss's own, not made by clipping.
-        strong_convexity: l of every f_i, above 0.
-        smoothness: L of every f_i.
-        coordinates: n N, of all agents' models together.
-        penalty: rho, a value or several; so are ``local_steps`` to ``step_share``.
-        local_steps: N_e.
-        noise_scale: tau; a local step's noise has std sqrt(2 gamma) tau.
-        step_share: gamma (L + 1 / rho) / 2, in (0, 1).
-        gradient_cost: t_G, time of a local step.
-        round_cost: t_C, time of a round's communication.
-        accuracy: in (0, 1).
-
-    Raises:
-        ParameterError: a value out of its range, or no stable setting.
-    """
-    found = trade_off(
-        sensitivity=sensitivity,
-        strong_convexity=strong_convexity,
-        smoothness=smoothness,
-        gradient_cost=gradient_cost,
-        round_cost=round_cost,
-        coordinates=coordinates,
-        penalties=_listed("penalty", penalty),
-        step_shares=_listed("step_share", step_share),
-        local_steps=_listed("local_steps", local_steps),
-        noise_scales=_listed("noise_scale", noise_scale),
-        accuracy=accuracy,
-    )
-    names = ("penalty", "step_size", "local_steps", "noise_scale", "rounds")
-    return [
-        (
-            {name: getattr(one.run, name) for name in names},
-            (SplittingRun(**asdict(one.run)), {"error": one.error, "time": one.time}),
-        )
-        for one in found
-    ]
+    return client.in_cohort(drawn_once(chain.cohort, client.weight))

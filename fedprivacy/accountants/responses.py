@@ -1,0 +1,160 @@
+"""Many randomised responses, composed: their exact delta, from above, whatever their number.
+
+A response tells the truth with probability 1 / (1 + e^-e) and lies otherwise. With l lies of T the
+loss is (T - 2 l) e, so that with x = (T - epsilon / e) / 2
+
+    delta(epsilon) = sum over l <= x of P(l lies) (1 - e^{-2 e (x - l)}),
+
+a sum of positive terms: nothing cancels. A binomial probability is Stirling's formula with its
+remainder enclosed and the exponent in Loader's form (2000), m h(d / m) + m' h(-d / m') with
+h(u) = (1 + u) log(1 + u) - u >= 0, d = l - m, m and m' the expected lies and truths. Many terms
+are bounded in blocks, by geometric series: the ratio of a term to the one above falls with l.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+import numpy as np
+
+from ..loss.pairs.lattice import Array
+
+MAX_EPSILON = 300.0
+"""Of one response."""
+MAX_TIMES = 1 << 53
+"""Beyond, not every number of lies is a double."""
+
+_CHUNK = 64
+_MOST_CHUNKS = 40
+_PER_DEVIATION = 32
+"""Blocks to a standard deviation of the number of lies."""
+_BEYOND = 12.0
+"""Standard deviations above the mean from which on lies are bounded together."""
+_NEGLIGIBLE = 1e-6
+_RELATIVE = 1e-13
+"""More than what rounding does to a logarithm of a probability, relative and absolute."""
+_TINY = 1e-305
+
+
+class Responses(NamedTuple):
+    """``times`` responses of ``epsilon`` each, epsilon in (0, 300], times up to 2^53."""
+
+    epsilon: float
+    times: int
+
+    @property
+    def lie(self) -> float:
+        """The probability of a lie, to a few units."""
+        small = math.exp(-self.epsilon)
+        return small / (1.0 + small)
+
+    @property
+    def deviation(self) -> float:
+        """The standard deviation of the number of lies, about."""
+        return math.sqrt(self.times * self.lie * (1.0 - self.lie))
+
+    def log_mass(self, lies: Array) -> Array:
+        """Return an upper bound on log P(l lies), l at most half of all; shape as lies."""
+        times, expected = float(self.times), self.times * self.lie
+        some = np.maximum(lies, 1.0)
+        off = some - expected
+        off = np.sign(off) * np.maximum(np.abs(off) - 1e-15 * (expected + some), 0.0)
+        truths = times * (1.0 - self.lie)
+        depth = expected * _entropy(off / expected) + truths * _entropy(-off / truths)
+        rest = np.maximum(times - some, 1.0)
+        shape = -0.5 * np.log(2.0 * math.pi * some * (rest / times))
+        found = shape + _stirling(np.array(times)) - _stirling(some) - _stirling(rest) - depth
+        nobody = times * math.log1p(-self.lie)
+        found = np.where(lies > 0.0, found, nobody)
+        return np.asarray(found + _RELATIVE * (8.0 + np.abs(found)))
+
+    def log_fall(self, lies: Array) -> Array:
+        """Return log of P(l - 1 lies) / P(l lies), rounded up; -inf at 0."""
+        some = np.maximum(lies, 1.0)
+        found = np.log(some) - np.log(self.times - some + 1.0) + self.epsilon
+        found += 2e-15 * (1.0 + np.abs(found) + self.epsilon + math.log(self.times))
+        return np.where(lies > 0.0, found, -np.inf)
+
+    def delta(self, epsilons: Array) -> Array:
+        """Return upper bounds on delta at epsilons of at least 0, shape (n,)."""
+        crossing = 0.5 * (self.times - epsilons / self.epsilon) + 5e-16 * self.times
+        expected, deviation = self.times * self.lie, self.deviation
+        most = np.minimum(np.floor(crossing), self.times // 2)
+        first = np.minimum(most, math.ceil(expected + _BEYOND * deviation) + 30.0)
+        found = np.where(first < most, self._above(first), 0.0)
+        block = max(math.floor(deviation / _PER_DEVIATION), 1)
+        for _ in range(_MOST_CHUNKS):
+            starts = first[:, None] - np.arange(_CHUNK, dtype=np.float64) * block
+            found = found + self._blocks(starts, block, crossing[:, None])
+            first = first - block * _CHUNK
+            rest = self._below(first)
+            if np.all(rest <= _NEGLIGIBLE * found):
+                break
+        found = (found + rest) * (1.0 + 1e-12) + _TINY
+        return np.where(crossing < 0.0, _TINY, np.minimum(found, 1.0))
+
+    def _blocks(self, starts: Array, block: int, crossing: Array) -> Array:
+        """Return the sum of the terms of ``block`` numbers of lies from each start down."""
+        lies = np.maximum(starts, 0.0)
+        mass = np.exp(self.log_mass(lies))
+        if block == 1:
+            terms = mass * -np.expm1(-2.0 * self.epsilon * (crossing - lies)) * (1.0 + 1e-13)
+        else:
+            fall = np.maximum(self.log_fall(lies), -700.0)
+            every = _series(fall, block)
+            none = np.exp(-2.0 * self.epsilon * (crossing - lies))
+            terms = every - none * _series(fall - 2.0 * self.epsilon, block)
+            terms = mass * (np.maximum(terms, 0.0) + 1e-14 * every)
+        return np.asarray(np.where(starts >= 0.0, terms, 0.0).sum(axis=1))
+
+    def _below(self, first: Array) -> Array:
+        """Return a bound on P(at most so many lies): a geometric series where it falls."""
+        lies = np.maximum(first, 0.0)
+        fall = self.log_fall(lies)
+        falls = fall < -1e-12
+        series = 1.0 / -np.expm1(np.where(falls, fall, -1.0))
+        bound = np.where(falls, np.exp(self.log_mass(lies)) * series, 1.0)
+        return np.where(first >= 0.0, bound, 0.0)
+
+    def _above(self, first: Array) -> Array:
+        """Return a bound on P(more lies than so many), so many being well above the mean."""
+        rise = (self.times - first) / (first + 1.0) * math.exp(-self.epsilon) * (1.0 + 1e-14)
+        rises = rise < 1.0 - 1e-12
+        series = np.where(rises, rise, 0.5) / (1.0 - np.where(rises, rise, 0.5))
+        return np.where(rises, np.exp(self.log_mass(first)) * series, 1.0)
+
+
+def _series(log_ratio: Array, length: int) -> Array:
+    """Return 1 + x + ... + x^(length - 1), x = e^log_ratio."""
+    near = np.abs(log_ratio) < 1e-300
+    safe = np.where(near, -1.0, log_ratio)
+    with np.errstate(over="ignore"):
+        return np.where(near, float(length), np.expm1(length * safe) / np.expm1(safe))
+
+
+def _entropy(u: Array) -> Array:
+    """Return (1 + u) log(1 + u) - u, right to a few units of itself; u above -1."""
+    small = np.abs(u) < 0.05
+    v, found = np.where(small, u, 0.0), np.zeros(np.shape(u))
+    for k in range(16, 1, -1):
+        found = found * v + (-1.0) ** k / (k * (k - 1.0))
+    large = np.where(small, 1.0, u)
+    return np.asarray(np.where(small, found * v * v, (1.0 + large) * np.log1p(large) - large))
+
+
+_EXACT = np.array(
+    [0.0]
+    + [
+        math.lgamma(n + 1.0) - ((n + 0.5) * math.log(n) - n + 0.5 * math.log(2.0 * math.pi))
+        for n in range(1, 32)
+    ]
+)
+
+
+def _stirling(n: Array) -> Array:
+    """Return log n! less Stirling's formula, n >= 1, to 1e-13."""
+    inverse = 1.0 / np.maximum(n, 1.0)
+    square = inverse * inverse
+    series = inverse * (1 / 12 - square * (1 / 360 - square * (1 / 1260 - square / 1680)))
+    return np.where(n < 32.0, _EXACT[np.minimum(n, 31.0).astype(int)], series)

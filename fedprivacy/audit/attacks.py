@@ -1,0 +1,396 @@
+"""Attacks: lower ends of epsilon from experiments, with an error rate that a theorem states.
+
+A certified epsilon says what no attack can beat. An attack says what at least one does. Where it
+beats the certified number, the mechanism that ran is not the one that was accounted.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..bound import Bound
+from ..errors import closed_unit, integer, member, open_unit, refuse
+from ..mechanisms import Mechanism
+from ..mechanisms.noise import private_generator
+from ..questions.epsilon import epsilon
+from ..relations import Adjacency, Observer
+from .canaries import client_canaries, is_loop, loop_mechanism
+from .guessing import THEOREM_GUESSES, THEOREM_RATES, refuted, refuted_by_rates
+
+Array = NDArray[np.float64]
+Coins = NDArray[np.bool_]
+Train = Callable[[Coins, np.random.Generator], Any]
+"""Gets which canaries are in the data, shape (m,), and a generator; returns scores or releases."""
+
+SHARES = (0.025, 0.125, 0.75)
+"""Shares of the canaries that are guessed, unless said otherwise; the level is split over them."""
+
+_COINS = "flipping one entry of included changes the data by one step of the adjacency"
+_FRAME = "scores are made of what the observer sees, and of canaries drawn without the coins"
+_APART = "runs are independent: train draws all it draws from the generator, or afresh"
+
+
+class Outcome(StrEnum):
+    """What an attack says about a certified number."""
+
+    CONSISTENT = "CONSISTENT"
+    """The lower end is at most the certified upper end: nothing is refuted, nothing proved."""
+    BUG_ALARM = "BUG ALARM"
+    """The lower end is above the certified upper end: another mechanism ran."""
+    NO_CLAIM = "NO CLAIM"
+    """There was no certified number to compare with."""
+
+
+class Estimator(StrEnum):
+    """How an attack's successes become an epsilon."""
+
+    GUESSES = "guesses"
+    """Many canaries in a run (one run is enough): theorem A1."""
+    RATES = "rates"
+    """One canary a run, many runs: theorem A2, the threshold chosen on the first half of them."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Attack:
+    """A lower end of epsilon from an experiment.
+
+    Attributes:
+        lower: epsilon is at least this, but for a chance of ``level``.
+        upper_certified: what was certified of the run; None where nothing was.
+        verdict: whether the two agree.
+        delta: where epsilon is meant.
+        level: P[lower > true epsilon] is at most this.
+        observer: what the attack saw.
+        guesses: how many guesses the deciding test counted, or claims.
+        correct: how many of them were right.
+        canaries: how many coins were thrown, over all runs.
+        runs: how often ``train`` was called.
+        theorem: what the error rate rests on.
+        assumptions: its conditions that cannot be checked from outside.
+    """
+
+    lower: float
+    upper_certified: float | None
+    verdict: Outcome
+    delta: float
+    level: float
+    observer: Observer
+    guesses: int
+    correct: int
+    canaries: int
+    runs: int
+    theorem: str
+    assumptions: tuple[str, ...]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain JSON values."""
+        upper = self.upper_certified
+        plain = {**self.__dict__, "verdict": str(self.verdict), "observer": str(self.observer)}
+        plain["upper_certified"] = "inf" if upper == math.inf else upper
+        return {**plain, "assumptions": list(self.assumptions)}
+
+    def __str__(self) -> str:
+        certified = "" if self.upper_certified is None else f" (certified: {self.upper_certified})"
+        return (
+            f"{self.verdict}: epsilon >= {self.lower:g} at delta = {self.delta:g}{certified}; "
+            f"{self.correct} of {self.guesses} guesses right, {self.canaries} canaries in "
+            f"{self.runs} run{'' if self.runs == 1 else 's'}, {self.observer}; wrong with "
+            f"probability at most {self.level:g}"
+        )
+
+
+class Seen(NamedTuple):
+    """Coins and scores of all runs, each of shape (runs, m)."""
+
+    coins: Coins
+    scores: Array
+
+
+class Answer(NamedTuple):
+    """What one test says."""
+
+    lower: float
+    guesses: int
+    correct: int
+
+
+def attack(
+    train: Train | Any,
+    canaries: int = 1000,
+    observer: Observer | str = Observer.AGGREGATE,
+    level: float = 0.05,
+    *,
+    delta: float | None = None,
+    runs: int = 20,
+    claim: Bound | Mechanism | float | None = None,
+    adjacency: Adjacency | str | None = None,
+    directions: Any = None,
+    data: Any = None,
+    rounds: int = 1,
+    estimator: Estimator | str = Estimator.GUESSES,
+    guesses: int | None = None,
+    generator: np.random.Generator | None = None,
+    jobs: int = 1,
+) -> Attack:
+    """Attack a mechanism or a training run and return a lower end of its epsilon.
+
+    P[``lower`` > the true epsilon] is at most ``level``, by theorem A1 ("guesses") or A2 ("rates"),
+    whatever the mechanism, under ``Attack.assumptions``. A weak attack is a small lower end, no
+    evidence of privacy.
+
+    Args:
+        train: gets ``included``, shape (canaries,), a fair coin for each canary, and a generator.
+            Returns scores, shape (canaries,), larger where the canary is likelier in the data; or,
+            with ``directions``, what was released, shape (d,) or (rounds, d). Or a loop of
+            federated averaging, with ``data`` and ``rounds``: its first clients are the canaries,
+            and what is certified of it under zero_out is the claim (``canaries.client_canaries``).
+        canaries: m, in every run.
+        observer: "aggregate" and "server" look at every release, "final" at the last.
+        level: chance of a lower end above the truth, in (0, 1).
+        delta: where epsilon is meant; None for the claim's, 1e-5 without one.
+        runs: how often ``train`` is called; their canaries count together. 1 is the one-run audit.
+        claim: what was certified: a Bound, an epsilon, or the mechanism that should have run.
+        adjacency: needed where ``claim`` is a mechanism.
+        directions: shape (canaries, d): what each canary adds. Its score is then the sum over the
+            releases seen of its cosine with them.
+        data: of a loop.
+        rounds: of a loop.
+        estimator: "guesses", or "rates" for one canary a run and at least 8 runs.
+        guesses: r, over all runs; None for three numbers of them, at a third of the level each.
+        generator: None for randomness from the operating system.
+        jobs: how many runs at once, by joblib.
+
+    Raises:
+        ParameterError: a value out of its range, scores of a wrong shape or not finite.
+
+    >>> import numpy as np, fedprivacy as fp
+    >>> release = lambda included, generator: included + generator.normal(0, 1, len(included))
+    >>> step = fp.Gaussian(noise_multiplier=2.0)
+    >>> rng = np.random.default_rng(0)
+    >>> found = fp.attack(release, claim=step, adjacency="zero_out", generator=rng)
+    >>> found.verdict, found.lower > found.upper_certified
+    (<Outcome.BUG_ALARM: 'BUG ALARM'>, True)
+    """
+    seer = member(Observer, observer=observer)
+    way = member(Estimator, estimator=estimator)
+    chance = open_unit(level=level)
+    each, times = integer(1, canaries=canaries), integer(1, runs=runs)
+    if is_loop(train):
+        if claim is None:
+            claim, adjacency = loop_mechanism(train, integer(1, rounds=rounds)), Adjacency.ZERO_OUT
+        train, directions = client_canaries(train, data, each, rounds)
+    certified, at = _claimed(claim, delta, adjacency, seer)
+    score = _scorer(directions, each, seer)
+    seen = _play(train, score, (times, each), generator, jobs)
+    if way is Estimator.RATES:
+        found, theorem = _by_rates(seen, at, chance), THEOREM_RATES
+    else:
+        found, theorem = _by_guesses(seen, at, chance, guesses), THEOREM_GUESSES
+    return Attack(
+        lower=found.lower,
+        upper_certified=certified,
+        verdict=_verdict(found.lower, certified),
+        delta=at,
+        level=chance,
+        observer=seer,
+        guesses=found.guesses,
+        correct=found.correct,
+        canaries=seen.coins.size,
+        runs=times,
+        theorem=theorem,
+        assumptions=(_COINS, _FRAME, _APART),
+    )
+
+
+def plan(canaries: int, delta: float, level: float = 0.05, guesses: int | None = None) -> float:
+    """Return the largest epsilon that an attack with so many canaries could show.
+
+    Every guess is right. ``attack`` never returns more at the same ``guesses``.
+
+    Args:
+        canaries: over all runs.
+        delta: in [0, 1].
+        level: in (0, 1).
+        guesses: see ``attack``; None for its three numbers.
+
+    >>> plan(1000, 1e-5), plan(20_000, 1e-5)
+    (5.205, 8.205)
+    """
+    total, at, chance = (
+        integer(1, canaries=canaries),
+        closed_unit(delta=delta),
+        open_unit(level=level),
+    )
+    tries = _numbers(total, guesses)
+    return max(refuted(r, r, total, at, chance / len(tries)) for r in tries)
+
+
+def _claimed(
+    claim: Bound | Mechanism | float | None,
+    delta: float | None,
+    adjacency: Adjacency | str | None,
+    observer: Observer,
+) -> tuple[float | None, float]:
+    """Return (certified epsilon or None, delta)."""
+    if isinstance(claim, Bound):
+        return _of_bound(claim, delta, observer)
+    at = closed_unit(delta=1e-5 if delta is None else delta)
+    if not isinstance(claim, Mechanism):
+        return (None if claim is None else _plain(claim)), at
+    if adjacency is None:
+        refuse("adjacency", None, "be given where claim is a mechanism", "'zero_out', for instance")
+    found = epsilon(claim, delta=at, adjacency=adjacency, observer=observer)
+    return found.upper, at
+
+
+def _plain(claim: object) -> float:
+    if not isinstance(claim, int | float) or isinstance(claim, bool) or not claim >= 0.0:
+        refuse("claim", claim, "be a Bound, a mechanism or an epsilon of at least 0")
+    return float(claim)
+
+
+def _of_bound(claim: Bound, delta: float | None, observer: Observer) -> tuple[float, float]:
+    if claim.quantity != "epsilon":
+        refuse("claim", claim.quantity, "be a bound on epsilon", "ask fp.epsilon, not fp.delta")
+    if delta is not None and delta != claim.given:
+        refuse("delta", delta, f"equal the claim's, {claim.given}", "leave delta out")
+    if claim.observer is Observer.FINAL and observer is not Observer.FINAL:
+        refuse("observer", str(observer), "be 'final', as the claim's", "it covers no more")
+    return claim.upper, claim.given
+
+
+def _verdict(lower: float, certified: float | None) -> Outcome:
+    if certified is None:
+        return Outcome.NO_CLAIM
+    return Outcome.BUG_ALARM if lower > certified else Outcome.CONSISTENT
+
+
+# ---- runs
+
+
+def _scorer(directions: Any, canaries: int, observer: Observer) -> Callable[[Any], Array]:
+    """Return what makes scores, shape (m,), of what ``train`` returned."""
+    if directions is None:
+        return lambda found: _checked(found, canaries)
+    wanted = np.asarray(directions, dtype=np.float64)
+    if wanted.ndim != 2 or len(wanted) != canaries:
+        refuse("directions", wanted.shape, f"have shape ({canaries}, d), one row a canary")
+    lengths = np.linalg.norm(wanted, axis=1, keepdims=True)
+    if not np.isfinite(wanted).all() or not lengths.all():
+        refuse("directions", "a row", "be finite and not zero")
+    units = wanted / lengths
+    return lambda found: _cosines(units, found, observer)
+
+
+def _checked(found: Any, canaries: int) -> Array:
+    scores = np.asarray(found, dtype=np.float64)
+    if scores.shape != (canaries,):
+        way_out = "pass directions= where train returns what was released"
+        refuse("train's scores", scores.shape, f"have shape ({canaries},)", way_out)
+    if np.isnan(scores).any():
+        refuse("train's scores", "NaN", "be numbers")
+    return scores
+
+
+def _cosines(units: Array, found: Any, observer: Observer) -> Array:
+    """Return each canary's cosine with the releases that are seen, summed over them."""
+    releases = np.atleast_2d(np.asarray(found, dtype=np.float64))
+    if releases.ndim != 2 or releases.shape[1] != units.shape[1]:
+        refuse("train's releases", releases.shape, f"have shape (rounds, {units.shape[1]})")
+    if not np.isfinite(releases).all():
+        refuse("train's releases", "an entry", "be finite")
+    if observer is Observer.FINAL:
+        releases = releases[-1:]
+    lengths = np.maximum(np.linalg.norm(releases, axis=1, keepdims=True), np.finfo(float).tiny)
+    return np.asarray(units @ (releases / lengths).sum(axis=0), dtype=np.float64)
+
+
+def _play(
+    train: Train,
+    score: Callable[[Any], Array],
+    shape: tuple[int, int],
+    generator: np.random.Generator | None,
+    jobs: int,
+) -> Seen:
+    """Throw the coins and run ``train``, each run with a generator of its own."""
+    if not callable(train):
+        refuse("train", type(train).__name__, "be a function of (included, generator)")
+    source = private_generator() if generator is None else generator
+    coins = source.integers(0, 2, size=shape).astype(np.bool_)
+    streams = source.spawn(shape[0])
+
+    def once(number: int) -> Array:
+        return score(train(coins[number].copy(), streams[number]))
+
+    return Seen(coins, np.stack(_each(once, shape[0], jobs)))
+
+
+def _each(once: Callable[[int], Array], times: int, jobs: int) -> Sequence[Array]:
+    if jobs == 1:
+        return [once(number) for number in range(times)]
+    try:
+        import joblib
+    except ImportError:
+        refuse("jobs", jobs, "be 1 where joblib is not installed", "pip install joblib")
+    found: list[Array] = joblib.Parallel(n_jobs=jobs)(joblib.delayed(once)(n) for n in range(times))
+    return found
+
+
+# ---- tests
+
+
+def _numbers(canaries: int, guesses: int | None) -> list[int]:
+    """Return how many guesses are made, once for each test; fixed before the run."""
+    if guesses is None:
+        return sorted({max(1, round(share * canaries)) for share in SHARES})
+    number = integer(1, guesses=guesses)
+    if number > canaries:
+        refuse("guesses", number, f"be at most the {canaries} canaries of all runs")
+    return [number]
+
+
+def _by_guesses(seen: Seen, delta: float, level: float, guesses: int | None) -> Answer:
+    """Guess that the canaries with the largest scores are in, and those with the smallest not."""
+    coins = seen.coins.reshape(-1)[np.argsort(seen.scores.reshape(-1), kind="stable")]
+    tries = _numbers(len(coins), guesses)
+
+    def test(number: int) -> Answer:
+        out = number // 2
+        correct = int(coins[len(coins) - (number - out) :].sum()) + int((~coins[:out]).sum())
+        return Answer(
+            refuted(correct, number, len(coins), delta, level / len(tries)), number, correct
+        )
+
+    return max(map(test, tries))
+
+
+def _by_rates(seen: Seen, delta: float, level: float) -> Answer:
+    """Choose a threshold and a side on the first half of the runs, test them on the second."""
+    runs, each = seen.coins.shape
+    if each != 1 or runs < 8:
+        refuse("canaries, runs", (each, runs), "be 1 and at least 8 for the estimator 'rates'")
+    half = runs // 2
+    coins, scores = seen.coins[:, 0], seen.scores[:, 0]
+    marks = np.unique(scores[:half])
+    choices = [(mark, side) for mark in marks for side in (True, False)]
+
+    def on(rows: slice, choice: tuple[float, bool]) -> tuple[float, int, int]:
+        mark, side = choice
+        says = (scores[rows] >= mark) if side else (scores[rows] <= mark)
+        there = coins[rows] == side
+        hits, misses = int((says & there).sum()), int((says & ~there).sum())
+        totals = int(there.sum()), int((~there).sum())
+        if not min(totals):
+            return 0.0, hits + misses, hits
+        lower = refuted_by_rates((hits, totals[0]), (misses, totals[1]), delta, level)
+        return lower, hits + misses, hits
+
+    best = max(choices, key=lambda choice: on(slice(0, half), choice)[0])
+    return Answer(*on(slice(half, runs), best))

@@ -1,0 +1,184 @@
+"""One run by every accountant, and who is wrong by which certificate."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from decimal import ROUND_CEILING, ROUND_FLOOR
+from enum import StrEnum
+from typing import Any, NamedTuple
+
+from ..accountants import ACCOUNTANTS
+from ..bound import Bound, shown
+from ..errors import FedPrivacyError, UnsupportedCombination, closed_unit, member, refuse
+from ..mechanisms import Mechanism
+from ..questions.epsilon import epsilon
+from ..relations import Adjacency, Observer
+
+
+class Standing(StrEnum):
+    """How an upper bound on epsilon stands to the certified interval."""
+
+    CERTIFIED = "certified"
+    """It is the interval."""
+    AGREES = "agrees"
+    """It lies between the two ends."""
+    LOOSE = "loose"
+    """It is above the certified upper end: true, and larger than need be."""
+    WRONG = "wrong"
+    """It is below the certified lower end, which two named data sets attain: no upper bound."""
+    NO_ANSWER = "no answer"
+    """It refused, or is not installed."""
+
+
+class Row(NamedTuple):
+    """What one accountant says of the run.
+
+    Attributes:
+        who: library and accountant.
+        adjacency: under which.
+        epsilon: its upper bound; None where there is none.
+        standing: how it stands to the certified interval.
+        why: the certificate that says so, or why there is no answer.
+    """
+
+    who: str
+    adjacency: Adjacency
+    epsilon: float | None
+    standing: Standing
+    why: str
+
+
+@dataclass(frozen=True)
+class Crosscheck:
+    """One run by every accountant.
+
+    Attributes:
+        delta: where epsilon is meant.
+        observer: who looks.
+        bounds: the certified interval under each adjacency.
+        rows: what each accountant says.
+    """
+
+    delta: float
+    observer: Observer
+    bounds: dict[Adjacency, Bound]
+    rows: tuple[Row, ...]
+
+    @property
+    def wrong(self) -> tuple[Row, ...]:
+        """The accountants whose answer is no upper bound."""
+        return tuple(row for row in self.rows if row.standing is Standing.WRONG)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain JSON values."""
+        rows = [
+            {
+                **row._asdict(),
+                "adjacency": str(row.adjacency),
+                "epsilon": _plain(row.epsilon),
+                "standing": str(row.standing),
+            }
+            for row in self.rows
+        ]
+        bounds = {str(adjacency): bound.to_dict() for adjacency, bound in self.bounds.items()}
+        seen = str(self.observer)
+        return {"delta": self.delta, "observer": seen, "bounds": bounds, "rows": rows}
+
+    def __str__(self) -> str:
+        head = ("accountant", "adjacency", "epsilon", "standing", "why")
+        table = [head, *(_cells(row) for row in self.rows)]
+        widths = [max(len(line[i]) for line in table) for i in range(4)]
+        lines = [f"delta = {self.delta:g}, {self.observer}"]
+        for line in table:
+            cells = [cell.ljust(width) for cell, width in zip(line, widths, strict=False)]
+            lines.append("  ".join([*cells, line[4]]).rstrip())
+        return "\n".join(lines)
+
+
+def _plain(value: float | None) -> float | str | None:
+    return value if value is None or value < float("inf") else "inf"
+
+
+def _cells(row: Row) -> tuple[str, ...]:
+    number = "-" if row.epsilon is None else shown(row.epsilon, 6, ROUND_CEILING)
+    return row.who, str(row.adjacency), number, str(row.standing), row.why
+
+
+def crosscheck(
+    run: Mechanism,
+    delta: float,
+    adjacency: Adjacency | str | None = None,
+    observer: Observer | str = Observer.AGGREGATE,
+) -> Crosscheck:
+    """Account a run by all our accountants and by those of other libraries that are installed.
+
+    dp-accounting (PLD, RDP) is always asked; Opacus (RDP, PRV, GDP) and prv-accountant where they
+    are installed. An answer below the certified lower end is wrong: two neighbouring data sets,
+    named by the bound's witness, leak more. One above the certified upper end is loose.
+
+    Args:
+        run: a mechanism, sampled and repeated as it really ran.
+        delta: in [0, 1].
+        adjacency: None for all that the run serves.
+        observer: who looks; other libraries know the aggregate view.
+
+    Raises:
+        ParameterError: not a mechanism, or a value out of its range.
+        UnsupportedCombination: no theorem covers the run under these facts.
+
+    >>> import fedprivacy as fp
+    >>> run = fp.Gaussian(noise_multiplier=1.4).sampled(fp.FixedSize(100, population=6000)) * 180
+    >>> found = fp.crosscheck(run, delta=7e-5, adjacency="replace_one")
+    >>> [(row.who, row.standing.value) for row in found.rows[:3]]
+    [('ours, pld', 'certified'), ('ours, rdp', 'loose'), ('ours, advanced', 'loose')]
+    """
+    if not isinstance(run, Mechanism):
+        refuse("run", type(run).__name__, "be a mechanism", "pass Gaussian, for instance")
+    at, seer = closed_unit(delta=delta), member(Observer, observer=observer)
+    wanted = [*Adjacency] if adjacency is None else [member(Adjacency, adjacency=adjacency)]
+    bounds: dict[Adjacency, Bound] = {}
+    refusal: UnsupportedCombination | None = None
+    for one in wanted:
+        try:
+            bounds[one] = epsilon(run, delta=at, adjacency=one, observer=seer)
+        except UnsupportedCombination as error:
+            refusal = error
+    if refusal is not None and not bounds:
+        raise refusal
+    rows = [row for one, bound in bounds.items() for row in _rows(run, bound)]
+    return Crosscheck(at, seer, bounds, tuple(rows))
+
+
+def _rows(run: Mechanism, bound: Bound) -> list[Row]:
+    from ..integrations import peers
+
+    facts = bound.adjacency, bound.observer
+    low, high = bound.ends(6)
+    interval = f"[{low}, {high}]: {'; '.join(bound.theorems)}"
+    rows = [Row("ours, pld", bound.adjacency, bound.upper, Standing.CERTIFIED, interval)]
+    for name in (name for name in ACCOUNTANTS if name != "pld"):
+        rows.append(_judged(f"ours, {name}", *_ours(run, bound, name), bound))
+    for who, found, why in peers.answers((run, bound.given, *facts), bound.upper):
+        rows.append(_judged(who, found, why, bound))
+    return rows
+
+
+def _ours(run: Mechanism, bound: Bound, name: str) -> tuple[float | None, str]:
+    facts: dict[str, Any] = {"adjacency": bound.adjacency, "observer": bound.observer}
+    try:
+        return epsilon(run, delta=bound.given, accountant=name, **facts).upper, ""
+    except FedPrivacyError as error:
+        return None, str(error)
+
+
+def _judged(who: str, found: float | None, why: str, bound: Bound) -> Row:
+    low, high = shown(bound.lower, 6, ROUND_FLOOR), shown(bound.upper, 6, ROUND_CEILING)
+    if found is None:
+        standing = Standing.NO_ANSWER
+    elif not found >= bound.lower:
+        standing, why = Standing.WRONG, f"at least {low}, attained: {bound.witness}"
+    elif found > bound.upper:
+        standing, why = Standing.LOOSE, f"at most {high}, certified"
+    else:
+        standing, why = Standing.AGREES, ""
+    return Row(who, bound.adjacency, found, standing, why)

@@ -1,0 +1,191 @@
+"""What is wrong, or only taken on somebody's word, and what that does to a verdict.
+
+One table for the text, the JSON, the page and the documentation. A verdict is about the whole run
+as it really was; a defect is a way in which the record may not be that.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from enum import StrEnum
+from typing import NamedTuple
+
+from ..bound import Verdict
+
+
+class Numbers(StrEnum):
+    """What the numbers of a run are worth; the later, the less."""
+
+    CERTIFIED = "certified"
+    RECORDED = "of the recorded rounds only"
+    SECRET_SEED = "only against whoever does not know the seed"
+    VOID = "void"
+
+
+class Effect(NamedTuple):
+    """What one defect does.
+
+    Attributes:
+        holds: what a verdict of HOLDS becomes.
+        fails: what a verdict of FAILS becomes.
+        numbers: what the numbers are worth.
+        qualifies: what is added to the verdict wherever it is shown; empty for nothing.
+        why: the reason, in one sentence.
+    """
+
+    holds: Verdict
+    fails: Verdict
+    numbers: Numbers
+    qualifies: str
+    why: str
+
+
+class Defect(StrEnum):
+    """What can be wrong with a source."""
+
+    OTHER_COHORTS = "cohorts, noise or denominators of another run"
+    NO_DENOMINATOR = "sums whose denominator is not recorded"
+    NO_FILTER = "an adaptive schedule that no filter kept"
+    FIXED_SEED = "a fixed seed"
+    OPEN = "a ledger without its end"
+    GAPS = "rounds missing from the record"
+    CONTRADICTED = "a statement that the record denies"
+    IMPORTED = "a record that was imported"
+    STATED = "parameters that were only stated"
+    UNCONFIRMED = "rounds begun and never confirmed"
+    LESS_NOISE = "less noise than was priced"
+    REFUSED = "contributions that were refused"
+    ABORTED = "rounds that were aborted"
+    HALF_A_LINE = "a half-written line"
+
+
+_HOLDS, _FAILS, _OPEN = Verdict.HOLDS, Verdict.FAILS, Verdict.CANNOT_BE_CERTIFIED
+
+EFFECTS: dict[Defect, Effect] = {
+    Defect.OTHER_COHORTS: Effect(
+        _OPEN,
+        _OPEN,
+        Numbers.VOID,
+        "",
+        "something else was run than what was priced, so neither end is about it",
+    ),
+    Defect.NO_DENOMINATOR: Effect(
+        _OPEN,
+        _FAILS,
+        Numbers.CERTIFIED,
+        "denominators are not recorded",
+        "where a client may be there or not, a denominator that follows their number tells it",
+    ),
+    Defect.NO_FILTER: Effect(
+        _OPEN,
+        _OPEN,
+        Numbers.VOID,
+        "",
+        "other outputs would have made other rounds, which the sum of these says nothing about",
+    ),
+    Defect.FIXED_SEED: Effect(
+        _OPEN,
+        _FAILS,
+        Numbers.SECRET_SEED,
+        "the seed was fixed",
+        "whoever knows the seed subtracts the noise, and no record says who does",
+    ),
+    Defect.OPEN: Effect(
+        _OPEN,
+        _FAILS,
+        Numbers.RECORDED,
+        "the ledger has no end",
+        "later rounds may be missing, and each would add to what was spent",
+    ),
+    Defect.GAPS: Effect(
+        _OPEN,
+        _FAILS,
+        Numbers.RECORDED,
+        "rounds are missing",
+        "the missing rounds add to what was spent",
+    ),
+    Defect.CONTRADICTED: Effect(
+        _OPEN,
+        _FAILS,
+        Numbers.CERTIFIED,
+        "as it was stated against the record",
+        "the record says otherwise; one of the two is wrong",
+    ),
+    Defect.IMPORTED: Effect(
+        _HOLDS,
+        _FAILS,
+        Numbers.CERTIFIED,
+        "on the word of an imported record",
+        "the numbers are right for what the record says; another program wrote it",
+    ),
+    Defect.STATED: Effect(
+        _HOLDS,
+        _FAILS,
+        Numbers.CERTIFIED,
+        "for the run as it was stated, of which no record was seen",
+        "the numbers are right for what was stated; nothing shows that it was run so",
+    ),
+    Defect.UNCONFIRMED: Effect(
+        _HOLDS,
+        _FAILS,
+        Numbers.CERTIFIED,
+        "",
+        "they count in the upper end and not in the lower one",
+    ),
+    Defect.LESS_NOISE: Effect(
+        _HOLDS, _FAILS, Numbers.CERTIFIED, "", "the round is priced by the noise that it had"
+    ),
+    Defect.REFUSED: Effect(
+        _HOLDS, _FAILS, Numbers.CERTIFIED, "", "they were left out of the sums, as zeros are"
+    ),
+    Defect.ABORTED: Effect(
+        _HOLDS,
+        _FAILS,
+        Numbers.CERTIFIED,
+        "",
+        "they released nothing; it is assumed that not always the same clients stayed away",
+    ),
+    Defect.HALF_A_LINE: Effect(
+        _HOLDS, _FAILS, Numbers.CERTIFIED, "", "no noise had been drawn on its account"
+    ),
+}
+"""Defect -> what it does. Nothing else in the package decides this."""
+
+
+def judged_with(verdict: Verdict, defects: Iterable[Defect]) -> tuple[Verdict, tuple[str, ...]]:
+    """Return what a verdict becomes, and a sentence for each defect that changed it."""
+    changed = []
+    now = verdict
+    for defect in defects:
+        effect = EFFECTS[defect]
+        after = {_HOLDS: effect.holds, _FAILS: effect.fails}.get(verdict, verdict)
+        if after is not verdict:
+            now = after
+            changed.append(f"It cannot be {verdict}, because of {defect}: {effect.why}.")
+    return now, tuple(changed)
+
+
+def worth(defects: Iterable[Defect]) -> Numbers:
+    """Return what the numbers of a source with these defects are worth: the least of all."""
+    order = list(Numbers)
+    found = [EFFECTS[defect].numbers for defect in defects]
+    return max(found, key=order.index, default=Numbers.CERTIFIED)
+
+
+def qualified(verdict: Verdict, defects: Iterable[Defect]) -> str:
+    """Return a verdict as it is shown: with what it depends on."""
+    added = [EFFECTS[defect].qualifies for defect in defects if EFFECTS[defect].qualifies]
+    return ", ".join([str(verdict), *added])
+
+
+def table() -> str:
+    """Return the table in Markdown, for the documentation."""
+    lines = [
+        "| what is wrong | HOLDS becomes | FAILS becomes | the numbers are | why |",
+        "|---|---|---|---|---|",
+    ]
+    lines += [
+        f"| {defect} | {effect.holds} | {effect.fails} | {effect.numbers} | {effect.why} |"
+        for defect, effect in EFFECTS.items()
+    ]
+    return "\n".join(lines) + "\n"

@@ -1,0 +1,107 @@
+"""Records that other programs wrote: a closed list of formats, recognised by their content.
+
+One file a format. Nothing is imported or run by name, nothing but tensors and plain values is
+unpickled, and whatever a file holds, reading it ends in bounded memory with a record or with an
+error of ours. What a format does not say is asked for, never guessed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NoReturn
+
+from ...errors import ConversionError
+from ...ledger.lines import FORMAT
+from . import events, flower, opacus, statement, table
+from .content import beginning, digest, json_of, toml_of, whole
+from .record import Assembled, Origin, Record, Rounds, Sampling, Stated, assemble
+
+__all__ = [
+    "FORMATS",
+    "Assembled",
+    "Origin",
+    "Record",
+    "Rounds",
+    "Sampling",
+    "Stated",
+    "assemble",
+    "is_ledger",
+    "read",
+    "read_data",
+]
+
+FORMATS = ("fedprivacy ledger", opacus.KIND, flower.KIND, events.KIND, table.KIND, statement.KIND)
+"""Every format that an audit reads."""
+
+_OF_VALUES: tuple[tuple[Callable[[Any], bool], str, Callable[[Any, Origin], Record]], ...] = (
+    (flower.recognises, flower.KIND, flower.read),
+    (events.recognises, events.KIND, events.read),
+    (opacus.recognises, opacus.KIND, opacus.read),
+    (statement.recognises, statement.KIND, statement.read),
+)
+"""Formats of plain values: what recognises one, its name, its reader."""
+
+_ZIP = b"PK\x03\x04"
+_PICKLE = b"\x80"
+
+
+def is_ledger(start: bytes) -> bool:
+    """Return whether a file that begins so is one of our ledgers, or is empty."""
+    return not start.strip() or FORMAT.encode() in start[:120]
+
+
+def read(path: Path, by: str = "") -> Record:
+    """Return the record in a file.
+
+    Args:
+        path: the file.
+        by: who imports it; empty for this process's login name.
+
+    Raises:
+        ConversionError: not a format that is read, or a value that does not fit it.
+        LedgerError: the file cannot be read.
+        ParameterError: a value breaks its rule.
+    """
+    start = beginning(path)
+    if start.startswith(_PICKLE):
+        told = "a pickle, which is not read: it can run any program"
+        raise ConversionError(f"{path.name}: {told}; save the state as JSON, or by torch.save")
+
+    def origin(kind: str) -> Origin:
+        return Origin.imported(kind, path.name, digest(path), by)
+
+    if start.startswith(_ZIP):
+        return opacus.read(opacus.from_checkpoint(path), origin(opacus.KIND))
+    first = start.decode("utf-8", "replace").lstrip("\ufeff \t\r\n").split("\n", 1)[0].strip()
+    if table.recognises(first):
+        return table.read(path, origin(table.KIND))
+    if first.startswith(("{", "[")):
+        return read_data(json_of(whole(path), path.name), origin, path.name)
+    if b"noise_multiplier" in start or b"noise_std" in start:
+        return read_data(toml_of(whole(path), path.name), origin, path.name)
+    _unknown(path.name)
+
+
+def read_data(data: Any, origin: Callable[[str], Origin], name: str) -> Record:
+    """Return the record in plain values, such as a state that was never written to a file.
+
+    Args:
+        data: plain JSON values.
+        origin: makes the origin, given the format's name.
+        name: of the source, for messages.
+
+    Raises:
+        ConversionError: not a format that is read, or a value that does not fit it.
+        ParameterError: a value breaks its rule.
+    """
+    for recognises, kind, reader in _OF_VALUES:
+        if recognises(data):
+            return reader(data, origin(kind))
+    _unknown(name)
+
+
+def _unknown(name: str) -> NoReturn:
+    raise ConversionError(
+        f"{name} is none of the formats that are read: {', '.join(FORMATS)}; see docs/auditing.md"
+    )

@@ -1,0 +1,161 @@
+"""Reading files of strangers: in bounded memory, with an error of ours for all that is wrong."""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Iterator
+from hashlib import sha256
+from pathlib import Path
+from typing import Any, NoReturn, TypeVar
+
+import msgspec
+
+from ...errors import ConversionError, LedgerError
+
+MAX_WHOLE = 64 * 2**20
+"""Largest file that is read whole, in bytes."""
+MAX_TOML = 64 * 2**10
+"""Largest TOML file, in bytes."""
+MAX_LINE = 64 * 2**10
+"""Longest line of a file of rounds, in bytes."""
+MAX_DEPTH = 64
+"""Deepest nesting of brackets."""
+
+T = TypeVar("T")
+
+
+def unreadable(name: str, why: object) -> NoReturn:
+    """Raise ConversionError: a file cannot be read, and why, at most 300 characters of it."""
+    raise ConversionError(f"{name}: {str(why)[:300]}")
+
+
+def digest(path: Path) -> str:
+    """Return a file's SHA-256, read in pieces.
+
+    Raises:
+        LedgerError: it cannot be read.
+    """
+    found = sha256()
+    try:
+        with open(path, "rb") as file:
+            while piece := file.read(2**20):
+                found.update(piece)
+    except OSError as error:
+        raise LedgerError(f"{path}: could not read it: {error.strerror or error}") from error
+    return found.hexdigest()
+
+
+def beginning(path: Path, length: int = MAX_LINE) -> bytes:
+    """Return the first bytes of a file.
+
+    Raises:
+        LedgerError: it is no file, or cannot be read.
+    """
+    try:
+        if path.exists() and not path.is_file():
+            raise LedgerError(f"{path} is not a file; name a ledger or another record of a run")
+        with open(path, "rb") as file:
+            return file.read(length)
+    except OSError as error:
+        raise LedgerError(f"{path}: could not read it: {error.strerror or error}") from error
+
+
+def whole(path: Path, most: int = MAX_WHOLE) -> bytes:
+    """Return a file's bytes.
+
+    Raises:
+        ConversionError: it is too long.
+        LedgerError: it cannot be read.
+    """
+    found = beginning(path, most + 1)
+    if len(found) > most:
+        unreadable(path.name, f"longer than {most} bytes, the most that is read of this kind")
+    return found
+
+
+def json_of(text: bytes, name: str) -> Any:
+    """Return JSON as plain values; NaN, Infinity and deep nesting are refused.
+
+    Raises:
+        ConversionError: it is not JSON, or nested too deeply.
+    """
+    check_depth(text, name)
+    try:
+        return msgspec.json.decode(text)
+    except (msgspec.MsgspecError, ValueError, RecursionError) as error:
+        unreadable(name, f"not readable as JSON: {error}")
+
+
+def check_depth(text: bytes, name: str) -> None:
+    """Refuse text with more opening brackets open at once than MAX_DEPTH, before it is parsed.
+
+    Brackets inside strings count too: nothing that is read here has any to speak of.
+    """
+    depth = 0
+    for bracket in text.translate(None, _OTHERS):
+        depth += 1 if bracket in _OPENING else -1
+        if depth > MAX_DEPTH:
+            unreadable(name, f"nested deeper than {MAX_DEPTH} levels")
+
+
+_OPENING = b"[{"
+_OTHERS = bytes(set(range(256)) - set(b"[]{}"))
+
+
+def toml_of(text: bytes, name: str) -> dict[str, Any]:
+    """Return TOML as plain values.
+
+    Raises:
+        ConversionError: it is not TOML, too long, or nested too deeply.
+    """
+    if len(text) > MAX_TOML:
+        unreadable(name, f"longer than {MAX_TOML} bytes, the most that is read of TOML")
+    check_depth(text, name)
+    try:
+        return tomllib.loads(text.decode("utf-8"))
+    except (ValueError, RecursionError) as error:
+        unreadable(name, f"not readable as TOML: {error}")
+
+
+def lines_of(path: Path) -> Iterator[tuple[int, str]]:
+    """Yield (number from 1, text) of the lines of a file that are not empty.
+
+    Raises:
+        ConversionError: a line is too long or not UTF-8.
+        LedgerError: the file cannot be read.
+    """
+    try:
+        with open(path, "rb") as file:
+            for number, line in enumerate(iter(lambda: file.readline(MAX_LINE + 1), b""), start=1):
+                if len(line) > MAX_LINE:
+                    unreadable(path.name, f"line {number} is longer than {MAX_LINE} bytes")
+                text = _text(line, f"{path.name}, line {number}").strip()
+                if text:
+                    yield number, text
+    except OSError as error:
+        raise LedgerError(f"{path}: could not read it: {error.strerror or error}") from error
+
+
+def _text(line: bytes, name: str) -> str:
+    try:
+        return line.decode("utf-8-sig")
+    except UnicodeDecodeError:
+        unreadable(name, "not UTF-8 text")
+
+
+def as_type(data: Any, kind: type[T], name: str, *, strict: bool = True) -> T:
+    """Return plain values as a record of a closed type.
+
+    Args:
+        data: plain values.
+        kind: a msgspec struct.
+        name: of the file, for messages.
+        strict: False to take numbers from strings, as a table has them.
+
+    Raises:
+        ConversionError: they do not fit.
+    """
+    try:
+        return msgspec.convert(data, kind, strict=strict)
+    except (msgspec.MsgspecError, ValueError, RecursionError, OverflowError) as error:
+        unreadable(name, error)

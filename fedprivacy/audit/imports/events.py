@@ -1,0 +1,46 @@
+"""dp-accounting: trees of events as JSON.
+
+Three ways of writing one are read: ``{"type": "GaussianDpEvent", "noise_multiplier": 1.0}``, as
+``CertifiedAccountant.state()`` has them; the named tuples of ``DpEvent.to_named_tuple`` as
+objects, with ``module_name`` and ``class_name``; and the lists that ``json.dumps`` makes of them.
+An event says nothing of the adjacency: it is asked for.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ...relations import Adjacency
+from .record import Origin, Record
+
+KIND = "dp-accounting event"
+
+_ACCOUNTANT = {"integration", "neighboring_relation", "ledger"}
+
+
+def recognises(data: Any) -> bool:
+    """Return whether plain values are an event, or the state of our accountant of events."""
+    if isinstance(data, list):
+        return len(data) >= 2 and str(data[0]).startswith("dp_accounting")
+    if not isinstance(data, dict):
+        return False
+    return str(data.get("type", data.get("class_name", ""))).endswith("DpEvent") or (
+        data.keys() >= _ACCOUNTANT
+    )
+
+
+def read(data: Any, origin: Origin) -> Record:
+    """Return the record of an event.
+
+    Raises:
+        ConversionError: a class that is not read, or an event without a loss.
+        LedgerError: not an event.
+        ParameterError: a field breaks its rule.
+    """
+    from ...integrations.event_json import adjacency_named, event_from_json, runs_of
+
+    adjacency: Adjacency | None = None
+    if isinstance(data, dict) and data.keys() >= _ACCOUNTANT:
+        adjacency = adjacency_named(data["neighboring_relation"])
+        data = data["ledger"]
+    return Record(origin, adjacency=adjacency, run=runs_of(event_from_json(data)))

@@ -1,0 +1,114 @@
+"""Flower (1.35 and later): what ``PrivacyAccountant.state_dict()`` returns, as JSON.
+
+The noise multiplier is that of the sum, the unit is a client. ``sample_size / population_size`` is
+the probability of Poisson sampling, or the cohort of sampling without replacement.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+import msgspec
+
+from ...relations import Adjacency, Unit
+from .content import as_type, unreadable
+from .record import Origin, Record, Rounds, Sampling
+
+KIND = "Flower accountant state"
+
+_Count = Annotated[int, msgspec.Meta(ge=1, le=10**15)]
+_Positive = Annotated[float, msgspec.Meta(gt=0)]
+_Delta = Annotated[float, msgspec.Meta(gt=0, lt=1)]
+
+
+class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """``PrivacyConfig``."""
+
+    target_delta: _Delta
+    population_size: _Count
+    neighboring_relation: Literal["add-or-remove-one", "replace-one"]
+    sampling_method: Literal["poisson", "without-replacement", "no-amplification"]
+    max_epsilon: _Positive | None = None
+
+
+class Event(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """``GaussianPrivacyEvent``."""
+
+    noise_multiplier: _Positive
+    sample_size: _Count
+    population_size: _Count
+
+
+class Composition(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """An event and how often it was composed."""
+
+    event: Event
+    count: _Count
+
+
+class State(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The accountant's state."""
+
+    schema_version: Literal[1]
+    backend: str
+    config: Config
+    compositions: list[Composition]
+    orders: list[float] = []
+
+
+_SAMPLING = {
+    "poisson": Sampling.POISSON,
+    "without-replacement": Sampling.FIXED,
+    "no-amplification": Sampling.EVERYONE,
+}
+_ADJACENCY = {
+    "add-or-remove-one": Adjacency.ADD_REMOVE,
+    "replace-one": Adjacency.REPLACE_ONE,
+}
+
+
+def recognises(data: Any) -> bool:
+    """Return whether plain values are such a state."""
+    return isinstance(data, dict) and {"schema_version", "config", "compositions"} <= data.keys()
+
+
+def read(data: Any, origin: Origin) -> Record:
+    """Return the record of a state.
+
+    Raises:
+        ConversionError: it is not one, holds no releases, or contradicts itself.
+    """
+    name = origin.name or KIND
+    state = as_type(data, State, name)
+    if not state.compositions:
+        unreadable(name, "nothing was composed: no release was recorded")
+    counts: dict[Rounds, int] = {}
+    for composition in state.compositions:
+        rounds = _rounds(composition.event, state.config, name)
+        counts[rounds] = counts.get(rounds, 0) + composition.count
+    most, delta = state.config.max_epsilon, state.config.target_delta
+    return Record(
+        origin,
+        tuple(counts.items()),
+        unit=Unit.CLIENT,
+        adjacency=_ADJACENCY[state.config.neighboring_relation],
+        claim=None if most is None else (most, delta),
+        told={"its own accountant": state.backend[:40], "its target delta": f"{delta:g}"},
+    )
+
+
+def _rounds(event: Event, config: Config, name: str) -> Rounds:
+    if event.population_size != config.population_size:
+        sizes = f"{event.population_size} and {config.population_size}"
+        unreadable(name, f"an event and the configuration have two population sizes, {sizes}")
+    if event.sample_size > event.population_size:
+        unreadable(name, f"{event.sample_size} of {event.population_size} cannot be sampled")
+    sampling = _SAMPLING[config.sampling_method]
+    rate = event.sample_size / event.population_size
+    return Rounds(
+        event.noise_multiplier,
+        sampling,
+        rate if sampling is Sampling.POISSON else None,
+        event.sample_size,
+        event.population_size,
+    )

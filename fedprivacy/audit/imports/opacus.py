@@ -1,0 +1,97 @@
+"""Opacus: the accountant's state, as JSON or in a torch checkpoint.
+
+The history has (noise multiplier, sample rate, steps) for steps that were alike. It does not say
+how batches were drawn (``PrivacyEngine`` draws by Poisson sampling unless told otherwise), nor how
+neighbouring data sets differ: both are asked for. The unit is a record.
+"""
+
+from __future__ import annotations
+
+import zipfile
+from pathlib import Path
+from typing import Annotated, Any
+
+import msgspec
+
+from ...relations import Unit
+from .content import as_type, unreadable
+from .record import Origin, Record, Rounds
+
+KIND = "Opacus accountant state"
+INSIDE = "privacy_accountant_state_dict"
+"""Where a checkpoint of ``PrivacyEngine.save_checkpoint`` keeps the state."""
+
+MAX_PICKLE = 16 * 2**20
+"""Largest part of a checkpoint that is not tensors, in bytes."""
+
+_Noise = Annotated[float, msgspec.Meta(ge=0)]
+_Rate = Annotated[float, msgspec.Meta(gt=0, le=1)]
+_Steps = Annotated[int, msgspec.Meta(ge=1, le=10**15)]
+
+
+class State(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What ``accountant.state_dict()`` returns."""
+
+    history: list[tuple[_Noise, _Rate, _Steps]]
+    mechanism: str = "not stated"
+
+
+def recognises(data: Any) -> bool:
+    """Return whether plain values are such a state, or a checkpoint that holds one."""
+    return isinstance(data, dict) and ("history" in data or INSIDE in data)
+
+
+def read(data: Any, origin: Origin) -> Record:
+    """Return the record of a state.
+
+    Raises:
+        ConversionError: it is not one, or holds no steps.
+    """
+    state = as_type(data.get(INSIDE, data), State, origin.name or KIND)
+    if not state.history:
+        unreadable(origin.name or KIND, "its history is empty: no step was recorded")
+    counts: dict[Rounds, int] = {}
+    for noise, rate, steps in state.history:
+        rounds = Rounds(noise, rate=rate)
+        counts[rounds] = counts.get(rounds, 0) + steps
+    return Record(
+        origin,
+        tuple(counts.items()),
+        unit=Unit.RECORD,
+        told={"its own accountant": state.mechanism[:40]},
+    )
+
+
+def from_checkpoint(path: Path) -> Any:
+    """Return the accountant's state in a torch checkpoint; nothing but tensors is unpickled.
+
+    Raises:
+        ConversionError: not such a checkpoint, or torch is not installed.
+    """
+    _check_zip(path)
+    try:
+        import torch
+    except ImportError:
+        unreadable(path.name, "a torch checkpoint needs torch; install fedprivacy[train]")
+    try:
+        data = torch.load(path, weights_only=True, map_location="cpu", mmap=True)
+    except Exception as error:
+        # Whatever a damaged or hostile file makes of torch's restricted unpickler.
+        unreadable(path.name, f"not a checkpoint that holds tensors and plain values: {error}")
+    if not recognises(data):
+        unreadable(path.name, f"no accountant's state in it (neither {INSIDE!r} nor 'history')")
+    return {INSIDE: data.get(INSIDE, data)}
+
+
+def _check_zip(path: Path) -> None:
+    """Refuse an archive whose instructions are compressed or long."""
+    try:
+        with zipfile.ZipFile(path) as archive:
+            parts = archive.infolist()
+    except (zipfile.BadZipFile, OSError, ValueError, NotImplementedError) as error:
+        unreadable(path.name, f"not a torch checkpoint: {error}")
+    for part in parts:
+        if part.compress_type != zipfile.ZIP_STORED:
+            unreadable(path.name, "a compressed archive, not a torch checkpoint")
+        if part.filename.endswith(".pkl") and part.file_size > MAX_PICKLE:
+            unreadable(path.name, f"more than {MAX_PICKLE} bytes beside its tensors")

@@ -1,0 +1,367 @@
+"""What every importer returns: rounds as another program recorded them, and what it did not say."""
+
+from __future__ import annotations
+
+import getpass
+import math
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from enum import StrEnum
+
+from ...errors import UnsupportedCombination, count, integer, member, positive, probability, refuse
+from ...mechanisms import Gaussian, Mechanism, Run
+from ...relations import Adjacency, Observer, Unit
+from ...sampling import (
+    Everyone,
+    FixedSize,
+    Poisson,
+    RandomAllocation,
+    Scheme,
+    Shuffled,
+    TableScheme,
+    TruncatedPoisson,
+    WithReplacement,
+)
+
+
+class Sampling(StrEnum):
+    """How the units of a round were drawn, in the words of the command line."""
+
+    POISSON = "poisson"
+    FIXED = "fixed"
+    SHUFFLED = "shuffled"
+    WITH_REPLACEMENT = "with-replacement"
+    ALLOCATION = "allocation"
+    EVERYONE = "everyone"
+
+
+@dataclass(frozen=True)
+class Origin:
+    """Where what was audited comes from.
+
+    Attributes:
+        kind: what it is, such as "fedprivacy ledger" or "Opacus accountant state".
+        name: the file's name; empty where there is none.
+        sha256: of the file, in hexadecimal; empty where there is none.
+        by: who imported it; empty for ledgers and mechanisms of ours.
+        at: when it was imported, ISO 8601, UTC; empty for ledgers and mechanisms of ours.
+    """
+
+    kind: str
+    name: str = ""
+    sha256: str = ""
+    by: str = ""
+    at: str = ""
+
+    @classmethod
+    def imported(cls, kind: str, name: str = "", sha256: str = "", by: str = "") -> Origin:
+        """Return the origin of something that is imported now, by a person or this login."""
+        now = datetime.now(UTC).isoformat(timespec="seconds")
+        return cls(kind, name, sha256, by or _login(), now)
+
+
+def _login() -> str:
+    try:
+        return f"{getpass.getuser()} (login name)"
+    except (OSError, KeyError, ImportError):
+        return "not known"
+
+
+@dataclass(frozen=True)
+class Stated:
+    """What the user says where a file is silent; None for what is not said.
+
+    Attributes:
+        adjacency: how neighbouring data sets differ.
+        observer: who looks.
+        sampling: a name from ``Sampling``, or a whole scheme.
+        population: how many units there are.
+    """
+
+    adjacency: Adjacency | str | None = None
+    observer: Observer | str | None = None
+    sampling: Sampling | Scheme | str | None = None
+    population: int | None = None
+
+    def in_words(self) -> dict[str, str]:
+        """Return what was said, by name."""
+        return {name: str(value) for name, value in vars(self).items() if value is not None}
+
+
+@dataclass(frozen=True)
+class Rounds:
+    """Rounds that were alike, as far as a record tells; None for what it does not.
+
+    Attributes:
+        noise_multiplier: std of the noise in the sum over the clip norm of one unit.
+        sampling: how units were drawn.
+        rate: probability of a unit to take part in a round, or the share of a batch.
+        cohort: how many took part.
+        population: how many there are.
+        per_epoch: how many rounds an epoch has.
+    """
+
+    noise_multiplier: float
+    sampling: Sampling | None = None
+    rate: float | None = None
+    cohort: int | None = None
+    population: int | None = None
+    per_epoch: int | None = None
+
+
+@dataclass(frozen=True)
+class Record:
+    """A run as another program recorded it.
+
+    Attributes:
+        origin: the format, the file and who imported it.
+        rounds: groups of rounds that were alike, with their counts, in the order they first ran.
+        unit: whose data is one unit, where the format says.
+        adjacency: where the format says.
+        observer: where the format says.
+        claim: (epsilon, delta), where the format says.
+        told: other things the file says, by name.
+        missing: sentences about rounds that should be there and are not.
+        sensitivity: what the claim's own arithmetic took for the clip norm, in clip norms.
+        run: gives the whole run under an adjacency, where the format describes one, not rounds.
+    """
+
+    origin: Origin
+    rounds: tuple[tuple[Rounds, int], ...] = ()
+    unit: Unit | None = None
+    adjacency: Adjacency | None = None
+    observer: Observer | None = None
+    claim: tuple[float, float] | None = None
+    told: dict[str, str] = field(default_factory=dict)
+    missing: tuple[str, ...] = ()
+    sensitivity: float | None = None
+    run: Callable[[Adjacency | str | None], Mechanism] | None = None
+
+
+@dataclass(frozen=True)
+class Assembled:
+    """A record as a mechanism.
+
+    Attributes:
+        run: what is priced, for upper ends.
+        certain: what surely ran, for lower ends; None if nothing.
+        contradictions: sentences about statements that the record denies.
+    """
+
+    run: Mechanism
+    certain: Mechanism | None
+    contradictions: tuple[str, ...] = ()
+
+
+def assemble(record: Record, stated: Stated) -> Assembled:
+    """Return the run of a record, completed by what the user stated.
+
+    Raises:
+        ParameterError: a fact is neither recorded nor stated, or breaks its rule.
+    """
+    if record.run is not None:
+        if stated.sampling is not None or stated.population is not None:
+            given = stated.sampling if stated.sampling is not None else stated.population
+            way_out = f"a {record.origin.kind} says how units were drawn"
+            refuse("sampling, population", str(given), "be left out", way_out)
+        adjacency = record.adjacency if stated.adjacency is None else stated.adjacency
+        run = record.run(adjacency)
+        return Assembled(run, run)
+    denied: dict[str, None] = {}
+    groups = []
+    for rounds, times in record.rounds:
+        completed, contradictions = _completed(rounds, stated)
+        denied |= dict.fromkeys(contradictions)
+        groups.append((completed, times))
+    parts = [_part(rounds, stated, times, record.unit, len(groups)) for rounds, times in groups]
+    whole = _in_sequence((upper, most) for upper, most, _ in parts)
+    certain = _in_sequence((upper, least) for upper, _, least in parts)
+    assert whole is not None
+    return Assembled(whole, certain, tuple(denied))
+
+
+def _in_sequence(parts: Iterable[tuple[Mechanism, int]]) -> Mechanism | None:
+    counts: dict[Mechanism, int] = {}
+    for mechanism, times in parts:
+        if times:
+            counts[mechanism] = counts.get(mechanism, 0) + times
+    return Run(tuple(counts.items())) if counts else None
+
+
+def _completed(rounds: Rounds, stated: Stated) -> tuple[Rounds, list[str]]:
+    """Return the rounds with what was stated; a statement that differs wins and is told."""
+    given: dict[str, Sampling | int] = {}
+    if stated.population is not None:
+        given["population"] = integer(1, population=stated.population)
+    scheme = stated.sampling if isinstance(stated.sampling, TableScheme) else None
+    if scheme is not None:
+        given |= _facts_of(scheme)
+    elif isinstance(stated.sampling, str):
+        name = stated.sampling.replace("_", "-")
+        given["sampling"] = member(Sampling, sampling=name)
+    elif stated.sampling is not None:
+        way_out = "pass 'poisson', for instance, or a scheme such as fp.Poisson(0.01)"
+        refuse("sampling", stated.sampling, "be a name or a sampling scheme", way_out)
+    told = []
+    for name, value in given.items():
+        known = getattr(rounds, name)
+        if known is not None and known != value:
+            told.append(f"{name} is {known} in the record; {value} was stated and counts")
+    if scheme is not None and rounds.rate is not None:
+        share = 1.0 / getattr(scheme, "rounds_per_epoch", 1) * scheme.rate
+        if share < rounds.rate * (1.0 - 1e-9):
+            told.append(
+                f"a round has a share of {rounds.rate:g} in the record, {share:g} as was stated, "
+                "which counts"
+            )
+    return replace(rounds, **given), told  # type: ignore[arg-type]
+
+
+def _facts_of(scheme: TableScheme) -> dict[str, Sampling | int]:
+    """Return what a scheme says of the facts that a record may have."""
+    if type(scheme) not in _NAMES:
+        refuse("sampling", scheme, f"be one of {', '.join(each.__name__ for each in _NAMES)}")
+    names = {
+        "size": "cohort",
+        "draws": "cohort",
+        "population": "population",
+        "rounds_per_epoch": "per_epoch",
+    }
+    found = {to: getattr(scheme, name, None) for name, to in names.items()}
+    known = {name: value for name, value in found.items() if value is not None}
+    return {"sampling": _NAMES[type(scheme)], **known}
+
+
+_NAMES: dict[type, Sampling] = {
+    Poisson: Sampling.POISSON,
+    TruncatedPoisson: Sampling.POISSON,
+    FixedSize: Sampling.FIXED,
+    Shuffled: Sampling.SHUFFLED,
+    WithReplacement: Sampling.WITH_REPLACEMENT,
+    RandomAllocation: Sampling.ALLOCATION,
+    Everyone: Sampling.EVERYONE,
+}
+
+
+def _part(
+    rounds: Rounds, stated: Stated, times: int, unit: Unit | None, groups: int
+) -> tuple[Mechanism, int, int]:
+    """Return the mechanism of a group of rounds, how often it ran at most, and at least."""
+    noise = positive(
+        "a round without noise has no epsilon at all", noise_multiplier=rounds.noise_multiplier
+    )
+    scheme = stated.sampling if isinstance(stated.sampling, TableScheme) else _scheme(rounds)
+    one = Gaussian(noise_multiplier=noise, unit=unit).sampled(scheme)
+    per_epoch = getattr(scheme, "rounds_per_epoch", None)
+    if per_epoch is None:
+        return one, times, times
+    # A group that does not fill whole epochs may begin and end within one: where there are others
+    # beside it, a unit may be in one round more of it, or in one less.
+    whole, rest = divmod(times, per_epoch)
+    if not rest:
+        return one, whole, whole
+    alone = groups == 1
+    return one, whole + (1 if alone else 2), whole if alone else max(0, whole - 1)
+
+
+def _scheme(rounds: Rounds) -> Scheme:
+    if rounds.sampling is None:
+        names = ", ".join(Sampling)
+        way_out = f"the record does not say how units were drawn; one of {names}"
+        refuse("sampling", None, "be stated", way_out)
+    return _BUILDERS[rounds.sampling](rounds)
+
+
+def _poisson(rounds: Rounds) -> Scheme:
+    if rounds.rate is None:
+        refuse(
+            "sampling_probability",
+            None,
+            "be known for Poisson sampling",
+            "the size of a cohort that was drawn is not its probability: pass "
+            "sampling=fp.Poisson(...), or record sampling_probability",
+        )
+    return Poisson(rounds.rate)
+
+
+def _fixed(rounds: Rounds) -> Scheme:
+    population = _population(rounds)
+    return FixedSize(_cohort(rounds, population), population=population)
+
+
+def _replacement(rounds: Rounds) -> Scheme:
+    population = _population(rounds)
+    return WithReplacement(_cohort(rounds, population), population=population)
+
+
+def _population(rounds: Rounds) -> int:
+    if rounds.population is None:
+        rule = f"be stated for sampling={str(rounds.sampling)!r}"
+        refuse("population", None, rule, "the record does not say how many units there are")
+    return integer(1, population=rounds.population)
+
+
+def _cohort(rounds: Rounds, population: int) -> int:
+    if rounds.cohort is not None:
+        return integer(1, cohort=rounds.cohort)
+    size = None if rounds.rate is None else rounds.rate * population
+    if size is None or abs(size - round(size)) > 1e-6 * max(size, 1.0) or round(size) < 1:
+        way_out = "say the size: pass sampling=fp.FixedSize(size, population=...), or record cohort"
+        refuse("cohort", size, "be a whole number of at least 1", way_out)
+    return round(size)
+
+
+def _per_epoch(rounds: Rounds) -> int:
+    """Return how many rounds an epoch has: as recorded, or as the share of a batch tells."""
+    if rounds.per_epoch is not None:
+        return count(rounds_per_epoch=rounds.per_epoch)
+    share = rounds.rate
+    if share is None and rounds.cohort is not None and rounds.population is not None:
+        share = rounds.cohort / rounds.population
+    length = None if share is None else 1.0 / probability(sampling_rate=share)
+    if length is None or abs(length - round(length)) > 1e-6 * length:
+        way_out = "pass sampling=fp.Shuffled(rounds_per_epoch=...), for instance"
+        refuse("rounds_per_epoch", length, "be a whole number", way_out)
+    return round(length)
+
+
+_BUILDERS: dict[Sampling, Callable[[Rounds], Scheme]] = {
+    Sampling.POISSON: _poisson,
+    Sampling.FIXED: _fixed,
+    Sampling.WITH_REPLACEMENT: _replacement,
+    Sampling.SHUFFLED: lambda rounds: Shuffled(_per_epoch(rounds)),
+    Sampling.ALLOCATION: lambda rounds: RandomAllocation(_per_epoch(rounds)),
+    Sampling.EVERYONE: lambda rounds: Everyone(),
+}
+
+
+def multiplier_of(
+    noise_multiplier: float | None, noise_std: float | None, clip_norm: float | None, where: str
+) -> float:
+    """Return the noise multiplier from what a record has of noise.
+
+    Args:
+        noise_multiplier: std of the noise in the sum over the clip norm.
+        noise_std: std of the noise in the sum.
+        clip_norm: norm that each unit's contribution was clipped to.
+        where: which round, for messages.
+
+    Raises:
+        UnsupportedCombination: the two disagree.
+        ParameterError: neither is whole, or a value breaks its rule.
+    """
+    if noise_std is None:
+        if noise_multiplier is None:
+            rule = "be recorded, or noise_std and clip_norm"
+            refuse(f"noise_multiplier of {where}", None, rule)
+        return positive(noise_multiplier=noise_multiplier)
+    if clip_norm is None:
+        refuse(f"clip_norm of {where}", None, "be recorded with noise_std")
+    ratio = positive(noise_std=noise_std) / positive(clip_norm=clip_norm)
+    if noise_multiplier is not None and not math.isclose(noise_multiplier, ratio, rel_tol=1e-6):
+        raise UnsupportedCombination(
+            f"{where} has noise_multiplier = {noise_multiplier:g}, but noise_std / clip_norm = "
+            f"{ratio:g}; record the one that is true"
+        )
+    return positive(noise_multiplier=ratio)

@@ -1,0 +1,116 @@
+"""Statements of parameters, in TOML or JSON: what a paper, a README or a configuration says.
+
+``SCHEMA`` is published beside this file as ``statement.schema.json``.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import msgspec
+
+from ...relations import Adjacency, Observer, Unit
+from .content import as_type, unreadable
+from .record import Origin, Record, Rounds, Sampling, multiplier_of
+
+KIND = "statement of parameters"
+
+_Count = Annotated[int, msgspec.Meta(ge=1, le=10**15)]
+_Positive = Annotated[float, msgspec.Meta(gt=0)]
+_Rate = Annotated[float, msgspec.Meta(gt=0, le=1)]
+_Epsilon = Annotated[float, msgspec.Meta(ge=0)]
+_Delta = Annotated[float, msgspec.Meta(gt=0, lt=1)]
+
+
+def _says(kind: Any, told: str) -> Any:
+    return Annotated[kind | None, msgspec.Meta(description=told)]
+
+
+class Statement(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A run in numbers: rounds that were all alike, and what is claimed of them."""
+
+    rounds: Annotated[_Count, msgspec.Meta(description="how many noisy sums were released")]
+    noise_multiplier: _says(  # type: ignore[valid-type]
+        _Positive, "std of the noise in the sum over the clip norm of one unit"
+    ) = None
+    noise_std: _says(  # type: ignore[valid-type]
+        _Positive, "std of the noise in the sum; with clip_norm"
+    ) = None
+    clip_norm: _says(  # type: ignore[valid-type]
+        _Positive, "norm that the contribution of one unit is clipped to"
+    ) = None
+    sensitivity: _says(  # type: ignore[valid-type]
+        _Positive,
+        "what the claim's own arithmetic took for the clip norm; used to explain a claim only",
+    ) = None
+    sampling: _says(  # type: ignore[valid-type]
+        Sampling, "how the units of a round were drawn, as implemented"
+    ) = None
+    sampling_probability: _says(  # type: ignore[valid-type]
+        _Rate, "probability of a unit to take part in a round"
+    ) = None
+    cohort: _says(_Count, "how many units take part in a round") = None  # type: ignore[valid-type]
+    population: _says(_Count, "how many units there are") = None  # type: ignore[valid-type]
+    rounds_per_epoch: _says(_Count, "rounds in an epoch") = None  # type: ignore[valid-type]
+    unit: _says(Unit, "whose data is one unit") = None  # type: ignore[valid-type]
+    adjacency: _says(  # type: ignore[valid-type]
+        Adjacency, "how neighbouring data sets differ"
+    ) = None
+    observer: _says(Observer, "who looks") = None  # type: ignore[valid-type]
+    epsilon: _says(_Epsilon, "the epsilon that is claimed; with delta") = None  # type: ignore[valid-type]
+    delta: _says(_Delta, "the delta that is claimed; with epsilon") = None  # type: ignore[valid-type]
+    description: _says(str, "of what; free text") = None  # type: ignore[valid-type]
+
+
+def schema() -> dict[str, Any]:
+    """Return the JSON schema of a statement."""
+    (found,), parts = msgspec.json.schema_components([Statement], ref_template="#/$defs/{name}")
+    head = {"$schema": "https://json-schema.org/draft/2020-12/schema"}
+    return head | found | {"$defs": parts}
+
+
+def recognises(data: Any) -> bool:
+    """Return whether plain values are a statement."""
+    named = isinstance(data, dict) and not data.keys().isdisjoint(_NOISE)
+    return named and "round" not in data
+
+
+_NOISE = {"noise_multiplier", "noise_std"}
+
+
+def read(data: Any, origin: Origin) -> Record:
+    """Return the record of a statement.
+
+    Raises:
+        ConversionError: it is not one.
+        ParameterError: a value breaks its rule.
+    """
+    name = origin.name or KIND
+    said: Any = as_type(data, Statement, name)
+    if (said.epsilon is None) != (said.delta is None):
+        unreadable(name, "epsilon and delta are claimed together")
+    noise = multiplier_of(said.noise_multiplier, said.noise_std, said.clip_norm, "the statement")
+    rounds = Rounds(
+        noise,
+        said.sampling,
+        said.sampling_probability,
+        said.cohort,
+        said.population,
+        said.rounds_per_epoch,
+    )
+    return Record(
+        origin,
+        ((rounds, said.rounds),),
+        unit=said.unit,
+        adjacency=said.adjacency,
+        observer=said.observer,
+        claim=None if said.epsilon is None else (said.epsilon, said.delta),
+        told={} if said.description is None else {"description": said.description[:500]},
+        sensitivity=_in_clip_norms(said),
+    )
+
+
+def _in_clip_norms(said: Any) -> float | None:
+    if said.sensitivity is None:
+        return None
+    return float(said.sensitivity / (1.0 if said.clip_norm is None else said.clip_norm))

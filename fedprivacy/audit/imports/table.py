@@ -1,0 +1,137 @@
+"""Tables of rounds: CSV with a header line, or one JSON object a line.
+
+Columns: ``round`` (numbers that rise by one), ``noise_multiplier`` or ``noise_std`` (of the noise
+in the sum) with ``clip_norm``, and as far as known ``cohort``, ``population``, ``sampling``,
+``sampling_probability`` and ``rounds_per_epoch``. Empty cells are not known. Read line by line.
+"""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Annotated, Any
+
+import msgspec
+
+from ...errors import ConversionError
+from .content import as_type, json_of, lines_of, unreadable
+from .record import Origin, Record, Rounds, Sampling, multiplier_of
+
+KIND = "table of rounds"
+
+MAX_KINDS = 100_000
+"""Most kinds of rounds that a table may have: each is composed by itself."""
+
+_Count = Annotated[int, msgspec.Meta(ge=0, le=10**15)]
+_Size = Annotated[int, msgspec.Meta(ge=1, le=10**15)]
+_Positive = Annotated[float, msgspec.Meta(gt=0)]
+_Rate = Annotated[float, msgspec.Meta(gt=0, le=1)]
+
+
+class Row(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """One round."""
+
+    round: _Count
+    noise_multiplier: _Positive | None = None
+    noise_std: _Positive | None = None
+    clip_norm: _Positive | None = None
+    cohort: _Size | None = None
+    population: _Size | None = None
+    sampling: Sampling | None = None
+    sampling_probability: _Rate | None = None
+    rounds_per_epoch: _Size | None = None
+
+
+COLUMNS = Row.__struct_fields__
+
+
+def recognises(first: str) -> bool:
+    """Return whether the first line of a file is the header or the first round of a table."""
+    if first.startswith("{"):
+        try:
+            data = json_of(first.encode(), "the first line")
+        except ConversionError:
+            return False
+        return isinstance(data, dict) and "round" in data and not data.keys().isdisjoint(_NOISE)
+    names = {name.strip() for name in first.split(",")}
+    return "round" in names and not names.isdisjoint(_NOISE)
+
+
+_NOISE = {"noise_multiplier", "noise_std"}
+
+
+def read(path: Path, origin: Origin) -> Record:
+    """Return the record of a table.
+
+    Raises:
+        ConversionError: a line is not a round, or not the next one.
+        ParameterError: a value breaks its rule.
+        LedgerError: the file cannot be read.
+    """
+    counts: dict[Rounds, int] = {}
+    missing: list[str] = []
+    last: int | None = None
+    for where, row in _rows(path):
+        if last is None and row.round > 1:
+            missing.append(f"the first round recorded is {row.round}")
+        if last is not None and row.round <= last:
+            unreadable(where, f"round {row.round} follows round {last}; numbers must rise")
+        if last is not None and row.round > last + 1 and len(missing) < 10:
+            missing.append(f"round {row.round} follows round {last}")
+        last = row.round
+        rounds = _rounds(row, where)
+        counts[rounds] = counts.get(rounds, 0) + 1
+        if len(counts) > MAX_KINDS:
+            unreadable(path.name, f"more than {MAX_KINDS} kinds of rounds")
+    if not counts:
+        unreadable(path.name, "no round was recorded")
+    return Record(origin, tuple(counts.items()), missing=tuple(missing))
+
+
+def _rows(path: Path) -> Iterator[tuple[str, Row]]:
+    columns: list[str] | None = None
+    for number, text in lines_of(path):
+        where = f"{path.name}, line {number}"
+        if text.startswith("{"):
+            if columns is not None:
+                unreadable(where, "a JSON object in a table of commas")
+            yield where, as_type(json_of(text.encode(), where), Row, where)
+        elif columns is None:
+            columns = _columns(text, where)
+        else:
+            yield where, as_type(_cells(columns, text, where), Row, where, strict=False)
+
+
+def _columns(text: str, where: str) -> list[str]:
+    names = [name.strip() for name in _split(text, where)]
+    unknown = [name for name in names if name not in COLUMNS]
+    if unknown or len(set(names)) != len(names):
+        told = f"columns {str(names)[:120]}; these are read, once each: {', '.join(COLUMNS)}"
+        unreadable(where, told)
+    return names
+
+
+def _cells(columns: list[str], text: str, where: str) -> dict[str, Any]:
+    cells = [cell.strip() for cell in _split(text, where)]
+    if len(cells) != len(columns):
+        unreadable(where, f"{len(cells)} cells in a table of {len(columns)} columns")
+    return {name: cell for name, cell in zip(columns, cells, strict=True) if cell}
+
+
+def _split(text: str, where: str) -> list[str]:
+    try:
+        return next(csv.reader([text], strict=True))
+    except (csv.Error, StopIteration) as error:
+        unreadable(where, f"not a line of a table: {error}")
+
+
+def _rounds(row: Row, where: str) -> Rounds:
+    return Rounds(
+        multiplier_of(row.noise_multiplier, row.noise_std, row.clip_norm, where),
+        row.sampling,
+        row.sampling_probability,
+        row.cohort,
+        row.population,
+        row.rounds_per_epoch,
+    )

@@ -1,0 +1,322 @@
+"""Rounds as they were really released: priced by the noise that was used, and what speaks against.
+
+A ledger holds facts; what they amount to is said here, once for all who ask.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Hashable, Iterable, Sequence
+from dataclasses import dataclass, field, replace
+
+from ..errors import LedgerError, ParameterError, UnsupportedCombination
+from ..ledger import Round
+from ..loss import IDENTITY
+from ..mechanisms import Mechanism, Run, SampledMechanism
+from ..mechanisms.base import ROUNDING
+from ..privacy_loss import PrivacyLoss, Witness
+from ..relations import Adjacency, Facts, Observer
+from ..sampling import Scheme
+from ..sampling.scheme import unlikely
+from .defects import Defect
+
+FALSE_DOUBT = 1e-9
+"""Probability that a ledger's cohorts are doubted though its schemes drew them."""
+
+
+@dataclass(frozen=True)
+class Spent:
+    """What recorded rounds amount to.
+
+    Attributes:
+        run: the mechanism that was spent, equal rounds together; None if nothing was. A round with
+            less noise than its mechanism says is priced by what it had, one with more as its
+            mechanism says.
+        certain: what was surely released, for lower ends: rounds that were confirmed, with the
+            noise that they really had, more of it too; None if nothing was.
+        notes: rounds whose noise was less than priced.
+        noiseless: why no epsilon holds; empty where one may.
+    """
+
+    run: Mechanism | None
+    certain: Mechanism | None
+    notes: tuple[str, ...] = ()
+    noiseless: str = ""
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """What is known of a run, to be priced.
+
+    Attributes:
+        run: what is priced; None where nothing was spent.
+        certain: what surely ran, for lower ends.
+        rounds: how many rounds were counted.
+        aborted: how many rounds were begun and released nothing.
+        doubts: why something else was run than what is priced; empty if nothing says so.
+        divided: what sums were divided by, by whom they were drawn; None in it for a round that
+            does not say. Empty where nothing is known of rounds.
+    """
+
+    run: Mechanism | None
+    certain: Mechanism | None
+    rounds: int
+    aborted: int = 0
+    doubts: tuple[str, ...] = ()
+    divided: tuple[frozenset[float | None], ...] = ()
+    _losses: dict[Facts, PrivacyLoss] = field(default_factory=dict, repr=False, compare=False)
+
+    def under(self, facts: Facts) -> tuple[Evidence, tuple[Defect, ...]]:
+        """Return the evidence about these facts, and what is wrong with it.
+
+        Whoever may be there or not, as under add_remove, moves the number of clients, and with it
+        whatever follows that number.
+        """
+        doubts, found = self.doubts, []
+        if facts.adjacency is Adjacency.ADD_REMOVE:
+            if any(None in divisors for divisors in self.divided):
+                found.append(Defect.NO_DENOMINATOR)
+            if any(len(divisors - {None}) > 1 for divisors in self.divided):
+                doubts += (_FOLLOWING,)
+        if doubts:
+            found.insert(0, Defect.OTHER_COHORTS)
+        return replace(self, doubts=doubts, _losses={}), tuple(found)
+
+    def loss(self, facts: Facts) -> PrivacyLoss:
+        """Return the loss of the run, attained by what surely ran."""
+        if facts not in self._losses:
+            self._losses[facts] = self._loss(facts)
+        return self._losses[facts]
+
+    def _loss(self, facts: Facts) -> PrivacyLoss:
+        if self.run is None:
+            return PrivacyLoss(IDENTITY, facts, theorems=("nothing was released",))
+        loss = self.run.privacy_loss(facts.adjacency, facts.observer).under(facts)
+        return replace(loss, witness=_witness(self.certain, self.run, loss))
+
+    def single_uploads(self, facts: Facts) -> PrivacyLoss | None:
+        """Return the loss to a server that sees each upload by itself; None if nothing is summed.
+
+        Raises:
+            UnsupportedCombination: no theorem covers it.
+        """
+        alone = None if self.run is None else self.run.single_uploads()
+        if alone is None:
+            return None
+        if self.aborted:
+            raise UnsupportedCombination(
+                "the uploads of rounds that were aborted were seen as well"
+            )
+        loss = alone.privacy_loss(facts.adjacency, Observer.SERVER)
+        certain = None if self.certain is None else self.certain.single_uploads()
+        return replace(loss, witness=_witness(certain, alone, loss))
+
+
+def _witness(certain: Mechanism | None, run: Mechanism, loss: PrivacyLoss) -> Witness | None:
+    """Return what is attained by what was surely released."""
+    if certain is None:
+        return None
+    if certain == run:
+        return loss.witness
+    return certain.privacy_loss(loss.facts.adjacency, loss.facts.observer).witness
+
+
+def divided(rounds: Iterable[Round]) -> tuple[frozenset[float | None], ...]:
+    """Return what the sums of rounds were divided by, those that one scheme drew together."""
+    found: dict[Hashable, set[float | None]] = {}
+    for r in rounds:
+        if r.done is not None and r.spent:
+            scheme = getattr(r.mechanism, "scheme", r.mechanism)
+            found.setdefault(scheme, set()).add(r.done.denominator)
+    return tuple(frozenset(divisors) for divisors in found.values())
+
+
+_FOLLOWING = (
+    "sums divided by numbers that differ between rounds, which may follow the number of clients"
+)
+
+
+def spent(rounds: Iterable[Round]) -> Spent:
+    """Return what rounds amount to.
+
+    Raises:
+        UnsupportedCombination: a round had less noise than planned, and what that is cannot be
+            said.
+    """
+    groups = _groups(rounds)
+    notes = tuple(group.note for group in groups if group.note)
+    nothing = [group.note for group in groups if group.actual is None]
+    actual = [(group.actual, group.count) for group in groups if group.actual is not None]
+    certain = [(group.certain, group.count) for group in groups if group.certain is not None]
+    return Spent(
+        run=None if nothing else in_sequence(actual),
+        certain=in_sequence(certain),
+        notes=notes,
+        noiseless=nothing[0] if nothing else "",
+    )
+
+
+def run_of(rounds: Iterable[Round]) -> Mechanism | None:
+    """Return the mechanism that rounds spent; None if none did.
+
+    Raises:
+        LedgerError: a round was released with so little noise that no epsilon holds.
+        UnsupportedCombination: see ``spent``.
+    """
+    found = spent(rounds)
+    if found.noiseless:
+        raise LedgerError(f"the ledger has no epsilon: {found.noiseless}")
+    return found.run
+
+
+def in_sequence(counted: Iterable[tuple[Mechanism, int]]) -> Mechanism | None:
+    """Return mechanisms in sequence, equal ones together; None if there are none."""
+    counts: dict[Mechanism, int] = {}
+    for mechanism, count in counted:
+        for step, times in mechanism.sequence():
+            counts[step] = counts.get(step, 0) + times * count
+    return Run(tuple(counts.items())) if counts else None
+
+
+def as_released(
+    mechanism: Mechanism, *, clip_norm: float, planned_std: float, used_std: float
+) -> Mechanism | None:
+    """Return the mechanism with the noise that was used, where that is less than it says.
+
+    Where all noise inside has one ratio to the clip norm, that is compared with ``used_std /
+    clip_norm``. Of several kinds, all are scaled together: by the smallest of them, or by
+    ``used_std / planned_std`` if that is less. Where none is known, by the latter alone.
+
+    Args:
+        mechanism: as priced.
+        clip_norm: norm that contributions were clipped to.
+        planned_std: std of the noise as planned, above 0.
+        used_std: std of the noise as used, colluders' shares included.
+
+    Returns:
+        The mechanism itself if the noise was enough (more noise gains nothing), else one with less
+        noise; None if no noise is left that counts.
+
+    Raises:
+        UnsupportedCombination: there was less noise, and the mechanism cannot be repriced.
+    """
+    fraction = _fraction(mechanism, clip_norm, planned_std, used_std)
+    return mechanism if fraction >= 1.0 - ROUNDING else mechanism.rescaled(fraction)
+
+
+def as_observed(
+    mechanism: Mechanism, *, clip_norm: float, planned_std: float, used_std: float
+) -> Mechanism | None:
+    """Return the mechanism with just the noise that was used: what a lower end may count on.
+
+    Arguments are those of ``as_released``.
+
+    Returns:
+        The mechanism with less noise or with more; None where nothing is certain: no noise counts,
+        or there was more, and what of it is where cannot be said.
+    """
+    fraction = _fraction(mechanism, clip_norm, planned_std, used_std)
+    if abs(fraction - 1.0) <= ROUNDING:
+        return mechanism
+    if fraction > 1.0 and len(mechanism.noise_ratios(clip_norm)) != 1:
+        return None
+    try:
+        return mechanism.rescaled(fraction)
+    except (UnsupportedCombination, ParameterError):
+        return None  # a scheme, or a theorem, that asks for what this round did not need
+
+
+def _fraction(mechanism: Mechanism, clip_norm: float, planned: float, used: float) -> float:
+    """Return how much of the noise that a mechanism says was used."""
+    ratios = mechanism.noise_ratios(clip_norm)
+    if not ratios:
+        return used / planned
+    stated = used / clip_norm / min(ratios)
+    return stated if len(ratios) == 1 else min(stated, used / planned)
+
+
+@dataclass(frozen=True)
+class _Group:
+    """Spent rounds that are priced alike.
+
+    ``actual`` is None where no noise counts, ``certain`` where nothing was surely released.
+    """
+
+    actual: Mechanism | None
+    certain: Mechanism | None
+    count: int
+    note: str = ""
+
+
+def _groups(rounds: Iterable[Round]) -> list[_Group]:
+    """Return the spent rounds, those with the same mechanism and noise together."""
+    first: dict[tuple[Hashable, ...], Round] = {}
+    counts: Counter[tuple[Hashable, ...]] = Counter()
+    for r in rounds:
+        if r.spent:
+            key = (id(r.mechanism), r.clip_norm, r.noise_std, r.noise_used, _released(r))
+            first.setdefault(key, r)
+            counts[key] += 1
+    return [_group(r, counts[key]) for key, r in first.items()]
+
+
+def _released(r: Round) -> bool:
+    """Return whether a round surely released something: confirmed, and somebody of it arrived."""
+    return r.done is not None and (r.done.arrived > 0 or r.done.cohort == 0)
+
+
+def _group(r: Round, count: int) -> _Group:
+    noise = {"clip_norm": r.clip_norm, "planned_std": r.noise_std, "used_std": r.noise_used}
+    actual = as_released(r.mechanism, **noise)
+    certain = as_observed(r.mechanism, **noise) if _released(r) else None
+    if actual == r.mechanism:
+        return _Group(actual, certain, count)
+    which = f"round {r.index}" if count == 1 else f"{count} rounds, the first of them {r.index},"
+    priced = "it is priced by what it had" if actual else "no noise counts in it"
+    note = (
+        f"{which} had noise of std {r.noise_used:.6g} at clip norm {r.clip_norm:.6g}, less than "
+        f"its mechanism says; {priced}"
+    )
+    return _Group(actual, certain, count, note)
+
+
+def doubts(rounds: Sequence[Round]) -> tuple[str, ...]:
+    """Return what speaks against a record: cohorts or noise that its mechanisms do not make.
+
+    A doubt is certain, or about what happens with a probability of at most ``FALSE_DOUBT`` in a
+    whole ledger.
+    """
+    return (*_odd_noise(rounds), *_odd_cohorts(rounds))
+
+
+def _odd_noise(rounds: Iterable[Round]) -> tuple[str, ...]:
+    found: dict[str, list[int]] = {}
+    for r in rounds:
+        if r.done is None or not r.spent:
+            continue
+        shares = r.done.arrived + r.done.refused
+        told = r.mechanism.unlike(shares=shares, noise_ratio=r.done.noise_std / r.clip_norm)
+        if told:
+            found.setdefault(told, []).append(r.index)
+    return _told(found)
+
+
+def _odd_cohorts(rounds: Iterable[Round]) -> tuple[str, ...]:
+    drawn: dict[Scheme, dict[int, list[int]]] = {}
+    for r in rounds:
+        if r.done is not None and isinstance(r.mechanism, SampledMechanism):
+            by_size = drawn.setdefault(r.mechanism.scheme, {})
+            by_size.setdefault(r.done.cohort, []).append(r.index)
+    found: dict[str, list[int]] = {}
+    for scheme, by_size in drawn.items():
+        counts = {size: len(which) for size, which in by_size.items()}
+        for told, odd in unlikely(scheme, counts, FALSE_DOUBT / len(drawn)):
+            found.setdefault(told, []).extend(i for size in odd for i in by_size[size])
+    return _told(found)
+
+
+def _told(found: dict[str, list[int]]) -> tuple[str, ...]:
+    return tuple(
+        f"{len(which)} round(s), the first of them {min(which)}, had {told}"
+        for told, which in found.items()
+    )

@@ -1,0 +1,275 @@
+"""What can be audited, read: our ledgers and mechanisms, events, and records of other programs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from os import PathLike
+from pathlib import Path
+from typing import Any, Protocol, runtime_checkable
+
+from ..errors import ConversionError, LedgerError, closed_unit, member, non_negative, refuse
+from ..ledger import Ledger
+from ..mechanisms import Mechanism
+from ..relations import Adjacency, Facts, Observer, Unit
+from . import imports
+from .defects import Defect
+from .imports import Origin, Record, Stated
+from .imports.content import beginning, digest
+from .repricing import Evidence, divided, doubts, spent
+
+PARAMETERS = "parameters, as they were stated"
+"""The kind of origin of a run that was typed in."""
+
+
+@runtime_checkable
+class Event(Protocol):
+    """An event of dp-accounting."""
+
+    def to_named_tuple(self) -> Any:
+        """Return the event as a named tuple."""
+
+
+Source = Ledger | Mechanism | Event | Record | Mapping[str, Any] | str | PathLike[str]
+"""What can be accounted: a ledger, a mechanism, an event, a record that was imported, the state of
+an accountant as plain values, or the path of a ledger or of any file that is imported."""
+
+
+@dataclass(frozen=True)
+class Reading:
+    """A source, read; None for what it does not say.
+
+    Attributes:
+        evidence: what is known of the run.
+        notes: sentences about the record.
+        recorded: what else the source says of itself, by name.
+        stated: what only the user said, by name.
+        adaptive: whether the schedule depended on outputs.
+        rule: which rule decided whether a round fits, in words.
+        defects: what is wrong with the source.
+        sensitivity: what the stds of the source's noise are measured against, where that is known.
+    """
+
+    evidence: Evidence
+    origin: Origin
+    unit: Unit | None = None
+    adjacency: Adjacency | None = None
+    observer: Observer | None = None
+    claim: tuple[float, float] | None = None
+    notes: tuple[str, ...] = ()
+    recorded: dict[str, str] = field(default_factory=dict)
+    stated: dict[str, str] = field(default_factory=dict)
+    adaptive: bool = False
+    rule: str | None = None
+    defects: tuple[Defect, ...] = ()
+    sensitivity: float | None = None
+
+    def facts(self, adjacency: Adjacency | str | None, observer: Observer | str | None) -> Facts:
+        """Return the facts that are asked about: those given, else those that the source states.
+
+        Raises:
+            ParameterError: the adjacency is neither given nor recorded.
+        """
+        adjacency = self.adjacency if adjacency is None else adjacency
+        observer = self.observer if observer is None else observer
+        if adjacency is None:
+            way_out = f"a {self.origin.kind} does not say how neighbouring data sets differ"
+            refuse("adjacency", adjacency, "be given", way_out)
+        run = self.evidence.run
+        return Facts(
+            self.unit if self.unit is not None or run is None else run.protects,
+            member(Adjacency, adjacency=adjacency),
+            member(Observer, observer=Observer.AGGREGATE if observer is None else observer),
+        )
+
+
+def read_source(source: Source, stated: Stated, auditor: str = "") -> Reading:
+    """Return a source, read.
+
+    Args:
+        source: what is accounted.
+        stated: what the user says of it.
+        auditor: who imports it; empty for this process's login name.
+
+    Raises:
+        ParameterError: a fact that is missing, stated in vain, or breaks its rule.
+        LedgerError: a ledger is damaged, or a file cannot be read.
+        ConversionError: none of the formats that are read.
+    """
+    if isinstance(source, Record):
+        return _of_record(source, stated)
+    if isinstance(source, Mechanism):
+        _nothing_to_state(stated, "a mechanism")
+        return _of_mechanism(source)
+    if isinstance(source, Ledger):
+        _nothing_to_state(stated, "a ledger")
+        return _of_ledger(source)
+    if isinstance(source, Mapping):
+        named = imports.read_data(
+            dict(source), lambda kind: Origin.imported(kind, by=auditor), "the mapping"
+        )
+        return _of_record(named, stated)
+    if isinstance(source, str | PathLike):
+        return _of_file(Path(source), stated, auditor)
+    if isinstance(source, Event):
+        return _of_record(_of_event(source, auditor), stated)
+    way_out = "pass a mechanism, a ledger, a dp-accounting event, or the path of a file"
+    refuse("source", type(source).__name__, "be something that can be accounted", way_out)
+
+
+def _nothing_to_state(stated: Stated, what: str) -> None:
+    for name in ("sampling", "population"):
+        if getattr(stated, name) is not None:
+            refuse(name, str(getattr(stated, name)), "be left out", f"{what} says it itself")
+
+
+def _of_file(path: Path, stated: Stated, auditor: str) -> Reading:
+    if imports.is_ledger(beginning(path)):
+        _nothing_to_state(stated, "a ledger")
+        return _of_ledger(Ledger.open(path))
+    return _of_record(imports.read(path, auditor), stated)
+
+
+def _of_event(event: Event, auditor: str) -> Record:
+    if not type(event).__module__.startswith("dp_accounting"):
+        raise ConversionError(f"no event that is read here: {type(event).__name__}")
+    from ..integrations.event_json import runs_of
+
+    return Record(Origin.imported("dp-accounting event", by=auditor), run=runs_of(event))
+
+
+def _of_mechanism(run: Mechanism) -> Reading:
+    origin = Origin("mechanism")
+    return Reading(Evidence(run, run, _count(run)), origin, unit=run.protects)
+
+
+def _of_record(record: Record, stated: Stated) -> Reading:
+    """Return a record with what was stated; the two are kept apart in what is shown."""
+    made = imports.assemble(record, stated)
+    typed = record.origin.kind == PARAMETERS
+    defects = [Defect.STATED if typed else Defect.IMPORTED]
+    notes = tuple(made.contradictions)
+    if made.contradictions:
+        defects.append(Defect.CONTRADICTED)
+    if record.missing:
+        defects.append(Defect.GAPS)
+        notes += (f"Rounds are missing: {'; '.join(record.missing)}.",)
+    return Reading(
+        Evidence(
+            run=made.run,
+            certain=made.certain,
+            rounds=sum(times for _, times in record.rounds) or _count(made.run),
+        ),
+        origin=record.origin,
+        unit=record.unit,
+        adjacency=record.adjacency,
+        observer=record.observer,
+        claim=record.claim,
+        notes=notes,
+        recorded={} if typed else record.told,
+        stated=({**record.told} if typed else {}) | stated.in_words(),
+        defects=tuple(defects),
+        sensitivity=record.sensitivity,
+    )
+
+
+def _of_ledger(ledger: Ledger) -> Reading:
+    rounds = ledger.rounds
+    found = spent(rounds)
+    if found.noiseless:
+        raise LedgerError(f"{ledger.path} has no epsilon: {found.noiseless}")
+    evidence = Evidence(
+        run=found.run,
+        certain=found.certain,
+        rounds=ledger.spent_rounds,
+        aborted=len(rounds) - ledger.spent_rounds,
+        doubts=doubts(rounds),
+        divided=divided(rounds),
+    )
+    notes, defects = _of_its_lines(ledger, found.notes)
+    recorded = {
+        "seed policy": ledger.seed_statement,
+        "schedule": f"{ledger.schedule}; {ledger.budget_rule or 'no budget rule recorded'}",
+        "versions": ", ".join(f"{k} {v}" for k, v in sorted(ledger.versions.items())),
+        "created": ledger.created,
+    }
+    return Reading(
+        evidence,
+        origin=Origin("fedprivacy ledger", ledger.path.name, digest(ledger.path)),
+        **ledger.facts._asdict(),
+        claim=ledger.claim,
+        notes=notes,
+        recorded=recorded,
+        adaptive=ledger.schedule == "adaptive",
+        rule=ledger.budget_rule,
+        defects=defects,
+    )
+
+
+def _of_its_lines(
+    ledger: Ledger, less: tuple[str, ...]
+) -> tuple[tuple[str, ...], tuple[Defect, ...]]:
+    """Return the sentences about a ledger that a reader must know, and its defects."""
+    rounds = ledger.rounds
+    dangling = sum(1 for r in rounds if r.spent and r.done is None)
+    refused = sum(r.done.refused for r in rounds if r.done is not None)
+    aborted = sum(1 for r in rounds if not r.spent)
+    found = (
+        (Defect.LESS_NOISE, bool(less), ""),
+        (
+            Defect.OPEN,
+            not ledger.closed,
+            "The ledger was not closed: later rounds may be missing from it. The numbers are about "
+            "the rounds that it records.",
+        ),
+        (
+            Defect.FIXED_SEED,
+            ledger.reproducible,
+            "The seed was fixed: the run is not private against whoever knows it. The numbers are "
+            "those of the same run with a seed that nobody knows.",
+        ),
+        (
+            Defect.UNCONFIRMED,
+            dangling > 0,
+            f"{dangling} round(s) were begun and never confirmed; they count as spent.",
+        ),
+        (
+            Defect.REFUSED,
+            refused > 0,
+            f"{refused} contribution(s) were refused and left out of the sums.",
+        ),
+        (
+            Defect.ABORTED,
+            aborted > 0,
+            f"{aborted} round(s) were aborted, released nothing and do not count. Where cohorts "
+            "amplify, this holds if those who did not answer were not always the same; if some "
+            "were away for good, the mechanism must say so (absent).",
+        ),
+    )
+    told = [sentence for _, applies, sentence in found if applies and sentence]
+    return (*ledger.notes, *less, *told), tuple(defect for defect, applies, _ in found if applies)
+
+
+def _count(run: Mechanism) -> int:
+    return sum(count for _, count in run.sequence())
+
+
+def claim_of(
+    read: Reading, claim: tuple[float, float] | None
+) -> tuple[tuple[float, float], dict[str, str]]:
+    """Return the claim that is judged, and what of it the user stated.
+
+    Raises:
+        ParameterError: no claim anywhere, or one out of range.
+    """
+    stated = claim if claim is not None else read.claim
+    if stated is None:
+        way_out = "the source states no claim: give epsilon and delta (--claim EPSILON,DELTA)"
+        refuse("claim", claim, "be (epsilon, delta)", way_out)
+    try:
+        epsilon, delta = stated
+    except (TypeError, ValueError):
+        refuse("claim", claim, "be a pair (epsilon, delta)")
+    checked = non_negative(epsilon=epsilon), closed_unit(delta=delta)
+    told = {} if claim is None else {"claim": f"epsilon = {epsilon:g} at delta = {delta:g}"}
+    return checked, told

@@ -1,0 +1,521 @@
+"""Conformance: does a mechanism do what is certified of it? By replay on neighbouring data sets.
+
+An account speaks of contributions clipped to C, of their sum, and of fresh noise of a stated law.
+Each of these is looked at: how far a neighbour moves the release, with the noise held; the noise's
+scale and shape; its independence over coordinates and over rounds; and whether data sets with equal
+sums release the same law. What holds of every pair cannot be tried out: a pass is no proof.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import betainc, gammainc, gammaincc, ndtr, ndtri
+
+from ..errors import UnsupportedCombination, integer, listed, member, open_unit, positive, refuse
+from ..mechanisms import Laplace, Mechanism, Perturbation, SparsifiedPerturbation
+from ..mechanisms.noise import private_generator
+from ..mechanisms.upload import Upload
+from ..relations import Adjacency
+
+Array = NDArray[np.float64]
+Release = Callable[[Array, np.random.Generator], Any]
+"""Gets the units' updates, shape (units, d), and a generator; returns what is released."""
+
+_LARGE = 1e6
+"""Updates of so many clip norms show whether they are clipped."""
+
+
+class Finding(NamedTuple):
+    """One thing that was looked at.
+
+    Attributes:
+        name: what.
+        passed: whether it is as stated.
+        measured: a distance, a standard deviation, or a p-value.
+        allowed: what it is held against.
+        detail: in words.
+    """
+
+    name: str
+    passed: bool
+    measured: float
+    allowed: float
+    detail: str
+
+
+@dataclass(frozen=True)
+class Conformance:
+    """What replays on neighbours say of a mechanism.
+
+    Attributes:
+        passed: whether every finding did.
+        findings: all of them.
+        error_rate: a mechanism that is as stated fails with probability at most this.
+    """
+
+    passed: bool
+    findings: tuple[Finding, ...]
+    error_rate: float
+
+    @property
+    def failures(self) -> tuple[str, ...]:
+        """Names of what is not as stated."""
+        return tuple(dict.fromkeys(one.name for one in self.findings if not one.passed))
+
+    def __str__(self) -> str:
+        word = "conforms" if self.passed else f"does not conform: {', '.join(self.failures)}"
+        lines = [f"{word} (wrongly accused with probability at most {self.error_rate:g})"]
+        for one in self.findings:
+            mark = "ok  " if one.passed else "FAIL"
+            shown = f"{one.measured:.6g} against {one.allowed:.6g}"
+            lines.append(f"  {mark} {one.name}: {shown}; {one.detail}")
+        return "\n".join(lines)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Stated:
+    """What is certified of a release, and how it is replayed.
+
+    Attributes:
+        release: see ``Release``.
+        sums: the release without its noise, where that can be had; None to hold the noise instead.
+        clip_norm: how far the release moves at most if a unit appears or is zeroed out; None where
+            nothing is stated.
+        noise_std: of the noise in the release, on each coordinate.
+        shape: "gaussian" or "laplace".
+        adjacencies: under which neighbours are tried.
+        units: how many there are.
+        dimension: of an update.
+    """
+
+    release: Release
+    sums: Callable[[Array], Array] | None = None
+    clip_norm: float | None
+    noise_std: float
+    shape: str = "gaussian"
+    adjacencies: tuple[Adjacency, ...] = tuple(Adjacency)
+    units: int = 4
+    dimension: int = 12
+
+
+def verify(
+    release: Release | Mechanism,
+    *,
+    clip_norm: float | None = None,
+    noise_std: float | None = None,
+    shape: str = "gaussian",
+    adjacency: Adjacency | str | None = None,
+    units: int = 4,
+    dimension: int = 12,
+    pairs: int = 500,
+    draws: int = 400,
+    level: float = 1e-3,
+    generator: np.random.Generator | None = None,
+) -> Conformance:
+    """Replay a mechanism on neighbouring data sets and hold it against what is stated of it.
+
+    The tests of noise have exact error rates (chi-square and gamma laws, Massart's inequality for
+    the shape, binomial laws of signs), which are added up.
+
+    Args:
+        release: a mechanism of this package that releases; or a function of (updates, generator),
+            updates of shape (units, d), that clips each row, sums them, adds noise drawn from the
+            generator alone and returns a flat release, or one a round as rows. Of zeros it
+            releases noise alone. No units are sampled in it.
+        clip_norm: how far the release moves at most if a unit appears or is zeroed out (twice that
+            if one is replaced), in the release's own units. Needed with a function.
+        noise_std: std of the noise on each coordinate of the release. Needed with a function.
+        shape: of the noise: "gaussian" or "laplace".
+        adjacency: None for all three, or all that the mechanism serves.
+        units: how many updates there are, at least 2.
+        dimension: of an update.
+        pairs: neighbouring pairs tried under each adjacency.
+        draws: releases that the noise is judged by, at each data set.
+        level: chance that a mechanism that is as stated fails, in (0, 1).
+        generator: None for randomness from the operating system.
+
+    Raises:
+        ParameterError: a value out of its range, or a mechanism that releases nothing.
+
+    >>> import numpy as np, fedprivacy as fp
+    >>> def average(updates, generator):
+    ...     limits = np.maximum(np.linalg.norm(updates, axis=1, keepdims=True), 1.0)
+    ...     total = (updates / limits).sum(axis=0)
+    ...     return (total + generator.normal(0, 2, total.shape)) / len(updates)
+    >>> rng = np.random.default_rng(0)
+    >>> fp.verify(average, clip_norm=0.25, noise_std=0.5, generator=rng).failures
+    ('scale', 'shape')
+    """
+    source = private_generator() if generator is None else generator
+    chance = open_unit(level=level)
+    tries, times = integer(1, pairs=pairs), integer(20, draws=draws)
+    if isinstance(release, Mechanism):
+        stated = _of_mechanism(release, source)
+    else:
+        stated = _of_function(release, clip_norm, noise_std, shape, units, dimension)
+    if adjacency is not None:
+        one = member(Adjacency, adjacency=adjacency)
+        if one not in stated.adjacencies:
+            refuse("adjacency", str(one), f"be one of {listed(stated.adjacencies)}")
+        stated = Stated(**{**stated.__dict__, "adjacencies": (one,)})
+    replay = Replay(stated, source, times, chance / 4.0)
+    findings = (
+        *replay.replays(),
+        *replay.movements(tries),
+        *replay.equal_sums(tries),
+        *replay.noise(),
+    )
+    return Conformance(all(one.passed for one in findings), findings, chance)
+
+
+# ---- what is stated
+
+
+def _of_function(
+    release: Release,
+    clip_norm: float | None,
+    noise_std: float | None,
+    shape: str,
+    units: int,
+    dimension: int,
+) -> Stated:
+    if not callable(release):
+        kind = type(release).__name__
+        refuse("release", kind, "be a mechanism or a function of (updates, generator)")
+    if shape not in _SIZES:
+        refuse("shape", shape, f"be one of {listed(_SIZES)}")
+    return Stated(
+        release=release,
+        clip_norm=positive(clip_norm=clip_norm),
+        noise_std=positive(noise_std=noise_std),
+        shape=shape,
+        units=integer(2, units=units),
+        dimension=integer(1, dimension=dimension),
+    )
+
+
+def _of_mechanism(mechanism: Mechanism, source: np.random.Generator) -> Stated:
+    served = tuple(one for one in Adjacency if _serves(mechanism, one))
+    if isinstance(mechanism, SparsifiedPerturbation):
+        return _of_shares(mechanism, served, source)
+    if isinstance(mechanism, Upload):
+        return Stated(
+            release=lambda updates, generator: mechanism.release(updates.sum(axis=0), generator),
+            sums=lambda updates: np.asarray(updates.sum(axis=0)),
+            clip_norm=None,
+            noise_std=mechanism.step_noise_std,
+            adjacencies=served,
+        )
+    if not isinstance(mechanism, Perturbation):
+        kind = type(mechanism).__name__
+        refuse("release", kind, "be a mechanism that clips and releases sums", "pass a function")
+
+    def total(updates: Array) -> Array:
+        return np.asarray(sum(mechanism.contribution(row) for row in updates))
+
+    def released(updates: Array, generator: np.random.Generator) -> Any:
+        value = total(updates)
+        own = getattr(mechanism, "release", None)
+        return own(value, generator) if own else value + mechanism.noise(value, generator)[0]
+
+    laplace = isinstance(mechanism, Laplace)
+    return Stated(
+        release=released,
+        sums=total,
+        clip_norm=mechanism.clip_norm,
+        noise_std=mechanism.full_noise_std,
+        shape="laplace" if laplace else "gaussian",
+        adjacencies=served,
+        dimension=1 if laplace else 12,
+    )
+
+
+def _serves(mechanism: Mechanism, adjacency: Adjacency) -> bool:
+    try:
+        mechanism.privacy_loss(adjacency)
+    except UnsupportedCombination:
+        return False
+    return True
+
+
+def _of_shares(
+    mechanism: SparsifiedPerturbation,
+    served: tuple[Adjacency, ...],
+    source: np.random.Generator,
+) -> Stated:
+    """Return the secure sum of a whole cohort's shares, on one round's mask."""
+    mask = mechanism.draw_mask(source)
+
+    def total(updates: Array) -> Array:
+        return np.asarray(sum(mechanism.contribution(row, mask) for row in updates))
+
+    def released(updates: Array, generator: np.random.Generator) -> Any:
+        shares = len(updates) if mechanism.topped_up else None
+        sent = [mechanism.release(row, generator, mask=mask, shares=shares) for row in updates]
+        return np.sum(sent, axis=0)[mask]
+
+    return Stated(
+        release=released,
+        sums=total,
+        clip_norm=mechanism.clip_norm,
+        noise_std=mechanism.full_noise_std,
+        adjacencies=served,
+        units=mechanism.cohort,
+        dimension=mechanism.dimension,
+    )
+
+
+# ---- the laws of one number, its std being 1
+
+
+def _laplace_cdf(x: Array) -> Array:
+    scaled = math.sqrt(2.0) * x
+    half = 0.5 * np.exp(-np.abs(scaled))
+    return np.where(x < 0.0, half, 1.0 - half)
+
+
+def _gaussian_ends(values: Array) -> float:
+    """Return the two-sided p-value of the sum of squares."""
+    count, total = values.size / 2.0, float((values**2).sum()) / 2.0
+    return 2.0 * float(min(gammainc(count, total), gammaincc(count, total)))
+
+
+def _laplace_ends(values: Array) -> float:
+    """Return the two-sided p-value of the sum of sizes, a gamma variable."""
+    total = math.sqrt(2.0) * float(np.abs(values).sum())
+    return 2.0 * float(min(gammainc(values.size, total), gammaincc(values.size, total)))
+
+
+_SIZES = {"gaussian": _gaussian_ends, "laplace": _laplace_ends}
+_CDFS: dict[str, Callable[[Array], Array]] = {"gaussian": ndtr, "laplace": _laplace_cdf}
+_MEDIANS = {"gaussian": float(ndtri(0.75)), "laplace": math.log(2.0) / math.sqrt(2.0)}
+"""Median of the size."""
+
+
+def shape_p_value(values: Array, cdf: Callable[[Array], Array]) -> float:
+    """Return Massart's (1990) bound: P[sup |F_n - F| > t] <= 2 exp(-2 n t^2), for every n."""
+    heights = cdf(np.sort(values.reshape(-1)))
+    steps = np.arange(values.size + 1) / values.size
+    gap = max(float((steps[1:] - heights).max()), float((heights - steps[:-1]).max()))
+    return min(1.0, 2.0 * math.exp(-2.0 * values.size * gap * gap))
+
+
+def coin_p_value(heads: int, throws: int) -> float:
+    """Return the two-sided p-value of so many heads of a fair coin."""
+    more = max(heads, throws - heads)
+    return min(1.0, 2.0 * float(betainc(more, throws - more + 1, 0.5))) if more else 1.0
+
+
+# ---- replays
+
+
+@dataclass
+class Replay:
+    """Releases of one stated mechanism, again and again."""
+
+    stated: Stated
+    source: np.random.Generator
+    draws: int
+    level: float
+    _digits: float = field(default=0.0, init=False)
+
+    @property
+    def _zeros(self) -> Array:
+        return np.zeros((self.stated.units, self.stated.dimension))
+
+    def at(self, updates: Array, seed: int) -> Array:
+        """Return a release, shape (rounds, k), with the noise of ``seed``."""
+        found = np.asarray(self.stated.release(updates.copy(), np.random.default_rng(seed)))
+        self._digits = max(np.finfo(np.float64).eps, _resolution(found))
+        found = np.atleast_2d(np.asarray(found, dtype=np.float64))
+        if found.ndim != 2 or not np.isfinite(found).all():
+            refuse("release's result", found.shape, "be finite, of shape (k,) or (rounds, k)")
+        return found
+
+    def many(self, updates: Array) -> Array:
+        """Return releases with fresh noise, shape (draws, rounds, k)."""
+        return np.stack([self.at(updates, self.seed()) for _ in range(self.draws)])
+
+    def seed(self) -> int:
+        """Return a fresh one."""
+        return int(self.source.integers(2**62))
+
+    def replays(self) -> Iterator[Finding]:
+        """Tell whether all randomness comes from the generator, and some does."""
+        one, other = self.seed(), self.seed()
+        first, again, fresh = (self.at(self._zeros, seed) for seed in (one, one, other))
+        apart = float(np.abs(first - again).max())
+        detail = "the same generator gives the same release"
+        yield Finding("replay", apart == 0.0, apart, 0.0, detail)
+        same = float(np.mean(first == fresh))
+        yield Finding("fresh noise", same < 0.5, same, 0.5, "another generator gives another one")
+
+    # -- movement
+
+    def movements(self, pairs: int) -> Iterator[Finding]:
+        """Measure how far neighbours are apart, the noise held, under each adjacency."""
+        if self.stated.clip_norm is None:
+            return
+        for adjacency in self.stated.adjacencies:
+            allowed = self.stated.clip_norm * (2.0 if adjacency is Adjacency.REPLACE_ONE else 1.0)
+            tried = [self._apart(*self._neighbours(adjacency, n)) for n in range(pairs)]
+            yield self._judged("movement", tried, allowed, f"{adjacency}, ")
+
+    def equal_sums(self, pairs: int) -> Iterator[Finding]:
+        """Measure how far data sets with equal sums of clipped updates are apart."""
+        if self.stated.clip_norm is None:
+            return
+        tried = [self._apart(*self._same_sum(number)) for number in range(pairs)]
+        yield self._judged("equal sums", tried, 0.0, "")
+
+    def _judged(self, name: str, tried: list[_Pair], allowed: float, under: str) -> Finding:
+        worst = max(tried, key=lambda one: one.moved - one.room)
+        detail = f"{under}the worst of {len(tried)} pairs"
+        if worst.moved <= allowed + worst.room:
+            return Finding(name, True, worst.moved, allowed + worst.room, detail)
+        if self._lines_up(worst):
+            return Finding(name, False, worst.moved, allowed + worst.room, detail)
+        along, far = self._means(worst)
+        detail = f"{detail}; held noise does not line up ({worst.moved:.4g} apart), so by means"
+        return Finding(name, along <= allowed + far, along, allowed + far, detail)
+
+    def _apart(self, one: Array, other: Array) -> _Pair:
+        """Return how far two data sets' releases are apart in the worst round, and rounding."""
+        if self.stated.sums is not None:
+            first, second = (np.atleast_2d(self.stated.sums(data)) for data in (one, other))
+            self._digits = float(np.finfo(np.float64).eps)
+        else:
+            seed = self.seed()
+            first, second = self.at(one, seed), self.at(other, seed)
+        moved = float(np.linalg.norm(first - second, axis=1).max())
+        largest = float(max(np.abs(first).max(), np.abs(second).max()))
+        terms = (len(one) + 2) * math.sqrt(first.shape[1])
+        room = 2.0 * terms * self._digits * (largest + (self.stated.clip_norm or 0.0))
+        return _Pair(moved, room, one, other)
+
+    def _lines_up(self, pair: _Pair) -> bool:
+        """Return whether other noise, held, leaves the same distance between two data sets."""
+        if self.stated.sums is not None:
+            return True
+        again = [self._apart(pair.one, pair.other) for _ in range(3)]
+        return all(abs(one.moved - pair.moved) <= one.room + pair.room for one in again)
+
+    def _means(self, pair: _Pair) -> tuple[float, float]:
+        """Return how far apart two data sets' means are, and how far noise alone may carry that.
+
+        The mean difference of one half of the draws says in which direction; that of the other
+        half is normal along it (Laplace noise: by Chebyshev), so the test has its level.
+        """
+        gaps = self.many(pair.one) - self.many(pair.other)
+        half = len(gaps) // 2
+        guide, mean = gaps[:half].mean(axis=0), gaps[half:].mean(axis=0)
+        number = int(np.linalg.norm(guide, axis=1).argmax())
+        along = float(guide[number] @ mean[number] / np.linalg.norm(guide[number]))
+        share = self.level / (1 + len(self.stated.adjacencies))
+        spread = self.stated.noise_std * math.sqrt(2.0 / (len(gaps) - half))
+        far = -float(ndtri(share)) if self.stated.shape == "gaussian" else share**-0.5
+        return along, far * spread
+
+    def _neighbours(self, adjacency: Adjacency, number: int) -> tuple[Array, Array]:
+        """Return two neighbouring data sets; what the others send goes from nothing to a lot."""
+        updates = self._updates(number)
+        other = updates.copy()
+        who = int(self.source.integers(len(updates)))
+        if adjacency is Adjacency.ADD_REMOVE:
+            return updates, np.delete(updates, who, axis=0)
+        turned = adjacency is Adjacency.REPLACE_ONE
+        other[who] = (
+            (-updates[who] if number % 2 else self._updates(number)[who]) if turned else 0.0
+        )
+        return updates, other
+
+    def _updates(self, number: int) -> Array:
+        """Return random updates: spikes, small, at the clip norm, or far above it."""
+        shape = self.stated.units, self.stated.dimension
+        rows = self.source.normal(size=shape)
+        if number % 3 == 0:
+            rows = np.zeros(shape)
+            rows[np.arange(shape[0]), self.source.integers(shape[1], size=shape[0])] = 1.0
+        lengths = np.array([1e-3, 1.0, 3.0, _LARGE])[self.source.integers(4, size=(shape[0], 1))]
+        norms = np.linalg.norm(rows, axis=1, keepdims=True)
+        return np.asarray(rows / norms * lengths * (self.stated.clip_norm or 1.0))
+
+    def _same_sum(self, number: int) -> tuple[Array, Array]:
+        """Return two data sets with equal sums: in another order, or a unit more that is zero.
+
+        Or one unit's update shared by two, where nothing is clipped.
+        """
+        updates = self._updates(number)
+        if Adjacency.ADD_REMOVE in self.stated.adjacencies and number % 3 == 0:
+            return updates, np.vstack([updates, np.zeros((1, updates.shape[1]))])
+        if number % 3 == 1:
+            return updates, updates[self.source.permutation(len(updates))]
+        small = updates / np.linalg.norm(updates, axis=1, keepdims=True)
+        small *= 1e-3 * (self.stated.clip_norm or 1.0)
+        small[1] = 0.0
+        shared = small.copy()
+        shared[:2] = small[0] / 2.0
+        return small, shared
+
+    # -- noise
+
+    def noise(self) -> Iterator[Finding]:
+        """Judge the noise at zero sums of several numbers of units; all are held to one law."""
+        data = {f"{len(self._zeros)} units": self._zeros}
+        if Adjacency.ADD_REMOVE in self.stated.adjacencies:
+            data[f"{len(self._zeros) - 1} units"] = self._zeros[1:]
+        share = self.level / (2 * len(data))
+        for name, updates in data.items():
+            values = self.many(updates) / self.stated.noise_std
+            p = _SIZES[self.stated.shape](values)
+            spread = float(np.sqrt((values**2).mean())) * self.stated.noise_std
+            detail = f"std at {name}, p = {p:.3g}"
+            yield Finding("scale", p >= share, spread, self.stated.noise_std, detail)
+            p = shape_p_value(values, _CDFS[self.stated.shape])
+            yield Finding("shape", p >= share, p, share, f"{self.stated.shape}, p-value at {name}")
+            if len(updates) == self.stated.units:
+                yield from self._independence(values)
+
+    def _independence(self, values: Array) -> Iterator[Finding]:
+        """Compare signs, and whether sizes are above their median, by pairs of fair coins."""
+        coins = np.stack([values > 0.0, np.abs(values) > _MEDIANS[self.stated.shape]])
+        kinds, draws, rounds, width = coins.shape
+        rows = coins.reshape(kinds, draws * rounds, width)
+        sides = itertools.combinations(range(width), 2)
+        ps = [_agreement(rows[:, :, i], rows[:, :, j]) for i, j in sides]
+        yield self._least("coordinates", [p for both in ps for p in both])
+        by_round = coins.transpose(2, 0, 1, 3).reshape(rounds, kinds, draws * width)
+        ps = [_agreement(one, other) for one, other in itertools.combinations(by_round, 2)]
+        yield self._least("rounds", [p for both in ps for p in both])
+
+    def _least(self, name: str, ps: list[float]) -> Finding:
+        share = self.level / 2.0 / max(len(ps), 1)
+        least = min(ps, default=1.0)
+        detail = f"least p-value of {len(ps)} pairs of signs and sizes"
+        return Finding(name, least >= share, least, share, detail)
+
+
+class _Pair(NamedTuple):
+    """Two data sets, how far apart their releases are, and how far rounding alone may move them."""
+
+    moved: float
+    room: float
+    one: Array
+    other: Array
+
+
+def _agreement(one: NDArray[np.bool_], other: NDArray[np.bool_]) -> list[float]:
+    """Return p-values of how often two rows of fair coins agree, for each kind of coin."""
+    same = (one == other).sum(axis=1)
+    return [coin_p_value(int(count), one.shape[1]) for count in same]
+
+
+def _resolution(found: Any) -> float:
+    return float(np.finfo(found.dtype).eps) if found.dtype.kind == "f" else 0.0

@@ -1,0 +1,241 @@
+"""A guarantee and a mechanism in words."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import fields
+from decimal import ROUND_CEILING
+from typing import Any
+
+from ..bound import Bound, shown
+from ..errors import FedPrivacyError
+from ..mechanisms import (
+    CohortMechanism,
+    Gaussian,
+    Laplace,
+    Mechanism,
+    SampledMechanism,
+    SparsifiedPerturbation,
+)
+from ..questions.risk import attack_risk
+from ..relations import Adjacency, Observer
+from ..sampling import (
+    Everyone,
+    FixedSize,
+    Poisson,
+    RandomAllocation,
+    Shuffled,
+    TruncatedPoisson,
+    WithReplacement,
+)
+from .account import Audit
+from .defects import Numbers
+
+_WHO = {
+    Observer.AGGREGATE: "Somebody who sees every release, but not who took part,",
+    Observer.SERVER: "Somebody who sees every release and who took part",
+    Observer.FINAL: "Somebody who sees the last release only",
+}
+_WHAT = {
+    Adjacency.ADD_REMOVE: "whether one {unit}'s data were in the training at all",
+    Adjacency.ZERO_OUT: "whether one {unit}'s contribution was used or replaced by nothing",
+    Adjacency.REPLACE_ONE: "which of two possible data sets one {unit} had",
+}
+RATES = (0.01, 0.001)
+"""False-positive rates at which an attacker's success is told."""
+
+TELLING = 3.0
+"""Up to this epsilon the ratio of the two rates is told; above it says nothing to anybody."""
+
+GLOSSARY = {
+    "unit": "Whose data is one unit of protection: all data of one client, or one record.",
+    "adjacency": "How two data sets that must look alike differ: by one unit that is there or not "
+    "(add_remove), that contributes or sends nothing (zero_out), or that has other data "
+    "(replace_one).",
+    "observer": "Who looks: at every release but not at who took part (aggregate), at both "
+    "(server), or at the last release only (final).",
+    "epsilon, delta": "Whatever somebody looks for, it happens at most e^epsilon times as often, "
+    "plus delta, than it would with a neighbouring data set.",
+    "certified": "Proved, the computer's rounding included: not estimated, not measured.",
+    "advantage": "The largest difference between the rate of true and of false alarms of any test.",
+}
+
+
+def in_words(bound: Bound) -> str:
+    """Return what an epsilon bound means, in two sentences."""
+    unit = str(bound.unit or "unit")
+    what = _WHAT[bound.adjacency].format(unit=unit)
+    if math.isinf(bound.upper):
+        return f"{_WHO[bound.observer]} may learn {what}: no finite epsilon holds."
+    told = f"(epsilon = {bound.ends()[1]}, delta = {bound.given:.3g})"
+    if bound.upper <= TELLING:
+        factor = shown(math.exp(bound.upper), 3, ROUND_CEILING)
+        rates = (
+            f"at most {factor} times its rate of false alarms plus {bound.given:.3g} {told}. This "
+        )
+    else:
+        rates = f"limited by {told}. This "
+    return (
+        f"{_WHO[bound.observer]} cannot reliably tell {what}: whatever test they use, its rate of "
+        f"true alarms is {rates}holds whatever else they know, under the assumptions below."
+    )
+
+
+_CONDITION = {
+    Numbers.CERTIFIED: "",
+    Numbers.RECORDED: "For the recorded rounds alone, and not for those that may be missing: ",
+    Numbers.SECRET_SEED: "Only against somebody who does not know the seed, which was fixed: ",
+}
+
+
+def guarantee(found: Audit) -> str:
+    """Return what an audit guarantees, with its condition; empty where that is nothing."""
+    return "" if found.void else _CONDITION[found.numbers] + in_words(found.bound)
+
+
+def attack_in_words(found: Audit) -> str:
+    """Return what the best attacker reaches, certified; empty where nothing is."""
+    if found.void or math.isinf(found.bound.upper):
+        return ""
+    advantage, rates = _attack(found)
+    told = " and ".join(
+        f"{_percent(tpr)} at {100 * fpr:g} % false alarms"
+        for fpr, tpr in zip(RATES, rates, strict=True)
+    )
+    return (
+        f"The best attacker finds at most {told} of those it looks for; its advantage over "
+        f"guessing is at most {shown(advantage, 3, ROUND_CEILING)}, of 1 at most."
+    )
+
+
+def _attack(found: Audit) -> tuple[float, list[float]]:
+    """Return upper ends of the advantage and of the true-positive rates at ``RATES``."""
+    bound = found.bound
+    rates = [_generic(bound.upper, bound.given, fpr) for fpr in RATES]
+    # tanh(epsilon / 2) plus delta: Kairouz, Oh and Viswanath 2015, at equal error rates.
+    advantage = min(1.0, math.tanh(bound.upper / 2.0) + bound.given)
+    if found.run is None or "filter" in found.bounds[str(found.facts.observer)]:
+        return advantage, rates
+    try:
+        risk = attack_risk(
+            found.run,
+            adjacency=found.facts.adjacency,
+            observer=found.facts.observer,
+            fpr=RATES,
+            tolerance=0.05,
+        )
+    except (FedPrivacyError, OverflowError):
+        return advantage, rates
+    exact = [min(float(end), rate) for end, rate in zip(risk.tpr.upper, rates, strict=True)]
+    return min(risk.advantage.upper, advantage), exact
+
+
+def _generic(epsilon: float, delta: float, fpr: float) -> float:
+    """Return the largest true-positive rate that (epsilon, delta) allows, in both directions."""
+    one = math.exp(min(epsilon, 700.0)) * fpr + delta
+    other = 1.0 - math.exp(-epsilon) * (1.0 - delta - fpr)
+    return max(fpr, min(1.0, one, other))
+
+
+def _percent(rate: float) -> str:
+    return f"{shown(100.0 * rate, 3, ROUND_CEILING)} %"
+
+
+# ---- mechanisms
+
+
+def described(mechanism: Mechanism, count: int = 1) -> str:
+    """Return what ran, and how often, in words."""
+    scheme = mechanism.scheme if isinstance(mechanism, SampledMechanism) else None
+    epoch = getattr(scheme, "rounds_per_epoch", None)
+    if epoch is None:
+        often = "once" if count == 1 else f"{count:,} rounds"
+    else:
+        often = f"{count:,} epoch{'s' if count > 1 else ''} of {epoch:,} rounds"
+    return f"{_mechanism(mechanism)}; {often}"
+
+
+def _mechanism(mechanism: Any) -> str:
+    if isinstance(mechanism, SampledMechanism):
+        return f"{_mechanism(mechanism.inner)}; {_scheme(mechanism.scheme)}"
+    if isinstance(mechanism, CohortMechanism):
+        clients = _scheme(mechanism.scheme).replace("units", "clients")
+        return f"inside one client, {clients}: {_mechanism(mechanism.inner)}"
+    return _WORDS.get(type(mechanism), _by_its_fields)(mechanism)
+
+
+def _sparsified(m: SparsifiedPerturbation) -> str:
+    if m.kept == m.dimension:
+        name = "DP-FedAvg: the sum"
+    else:
+        sparsifier = str(m.sparsifier).replace("_", "-")
+        name = f"Fed-SMP, {sparsifier}, {m.kept:,} of {m.dimension:,} coordinates: the sum"
+    less = [f"{n} {word}" for n, word in ((m.missing, "missing"), (m.colluding, "colluding")) if n]
+    shares = f", {' and '.join(less)} shares of it counted off" if less else ""
+    return (
+        f"{name} of {m.cohort:,} clients' updates, each clipped to norm {m.clip_norm:g}, with "
+        f"Gaussian noise of std {m.noise_multiplier:.4g} clip norms{shares}"
+    )
+
+
+_WORDS: dict[type, Callable[[Any], str]] = {
+    Gaussian: lambda m: (
+        f"the sum of clipped contributions with Gaussian noise of std {m.noise_multiplier:.4g} "
+        "clip norms"
+    ),
+    Laplace: lambda m: (
+        f"the sum of clipped contributions with Laplace noise of scale {m.noise_multiplier:.4g} "
+        "clip norms"
+    ),
+    SparsifiedPerturbation: _sparsified,
+}
+
+_NAMES = {
+    "FederatedLangevin": "FA-LD, one upload of a client",
+    "FederatedHamiltonian": "FA-HMC, one upload of a client",
+    "NoisyGradientDescent": "noisy gradient descent, one local solve",
+    "SplittingRun": "Fed-PLT, a whole run",
+    "ApproximateDp": "a release known by its (epsilon, delta) alone",
+    "RenyiDp": "a release known by its Renyi divergences alone",
+    "Parallel": "units of several kinds, the worst of them",
+}
+
+
+def _by_its_fields(mechanism: Any) -> str:
+    kind = type(mechanism).__name__
+    known = [(each.name, getattr(mechanism, each.name)) for each in fields(mechanism)]
+    told = [
+        f"{name.replace('_', ' ')} {value:.4g}"
+        for name, value in known
+        if isinstance(value, int | float) and not isinstance(value, bool)
+    ]
+    return f"{_NAMES.get(kind, kind)} ({', '.join(told)})" if told else _NAMES.get(kind, kind)
+
+
+_SCHEMES: dict[type, Callable[[Any], str]] = {
+    Poisson: lambda s: f"every unit takes part with probability {s.probability:.4g} (Poisson)",
+    TruncatedPoisson: lambda s: (
+        f"every unit of {s.population:,} takes part with probability {s.probability:.4g}, at most "
+        f"{s.largest:,} of them (truncated Poisson)"
+    ),
+    FixedSize: lambda s: (
+        f"{s.size:,} of {s.population:,} units are drawn afresh every round, without replacement"
+    ),
+    WithReplacement: lambda s: (
+        f"{s.draws:,} draws from "
+        + (f"{s.population:,} units" if s.population else f"units of chance {s.chance:.4g}")
+        + " every round, with replacement"
+    ),
+    Shuffled: lambda s: (
+        f"every unit is in exactly one of the {s.rounds_per_epoch:,} rounds of an epoch (shuffled)"
+    ),
+    RandomAllocation: lambda s: (
+        f"every unit draws one of the {s.rounds_per_epoch:,} rounds of an epoch (balls in bins)"
+    ),
+    Everyone: lambda s: "all units take part in every round",
+}
+
+
+def _scheme(scheme: Any) -> str:
+    return _SCHEMES.get(type(scheme), repr)(scheme)

@@ -1,0 +1,445 @@
+"""What an event of dp-accounting does, as a mechanism."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from fractions import Fraction
+from typing import Any, NamedTuple
+
+import dp_accounting as dpa
+from dp_accounting import dp_event
+
+from ..errors import (
+    ConversionError,
+    FedPrivacyError,
+    integer,
+    listed,
+    member,
+    non_negative,
+    probability,
+    refuse,
+)
+from ..mechanisms import (
+    ApproximateDp,
+    ConcentratedDp,
+    DiscreteLaplace,
+    Gaussian,
+    GaussianDp,
+    Laplace,
+    Mechanism,
+    MixtureOfGaussians,
+    RandomizedResponse,
+    Run,
+)
+from ..relations import Adjacency, Observer, Unit
+from ..sampling import FixedSize, Poisson, Scheme, TruncatedPoisson
+from .dp_selection import selected
+
+MAX_DEPTH = 32
+"""Deepest nesting of an event that is read."""
+
+_MAX_RHO = 1e9
+
+
+class Asked(NamedTuple):
+    """What an event leaves open: whose data a record is, how neighbours differ, who looks."""
+
+    unit: Unit | str | None = None
+    adjacency: Adjacency | None = None
+    observer: Observer = Observer.AGGREGATE
+
+
+@dataclass(frozen=True)
+class Reading:
+    """What an event does: mechanisms with their counts, or something without any privacy."""
+
+    parts: Counter[Mechanism] = field(default_factory=Counter)
+    private: bool = True
+
+    @property
+    def run(self) -> Mechanism:
+        """The parts as one mechanism; there must be some."""
+        ((first, count), *rest) = parts = _added(self.parts)
+        return first if count == 1 and not rest else Run(tuple(parts))
+
+    def then(self, other: Reading, times: int = 1) -> Reading:
+        """Return this followed by ``times`` of the other."""
+        repeated = Counter({part: count * times for part, count in other.parts.items()})
+        return Reading(self.parts + repeated, self.private and other.private)
+
+
+def _added(parts: Counter[Mechanism]) -> list[tuple[Mechanism, int]]:
+    """Return the parts, zCDP guarantees added up: that says more than one after the other."""
+    stated = {part: n for part, n in parts.items() if isinstance(part, ConcentratedDp)}
+    rest = [(part, n) for part, n in parts.items() if part not in stated]
+    if sum(stated.values()) < 2:
+        return list(parts.items())
+    total = {
+        name: _up(sum(n * Fraction(getattr(part, name)) for part, n in stated.items()))
+        for name in ("rho", "xi")
+    }
+    if max(total.values()) > _MAX_RHO:
+        return list(parts.items())
+    first = next(iter(stated))
+    whole = ConcentratedDp(
+        rho=total["rho"], xi=total["xi"], adjacency=first.adjacency, unit=first.unit
+    )
+    return [(whole, 1), *rest]
+
+
+def _up(value: Fraction | int) -> float:
+    found = float(value)
+    return found if Fraction(found) >= value else math.nextafter(found, math.inf)
+
+
+NOTHING = Reading()
+EVERYTHING = Reading(private=False)
+
+
+def from_event(
+    event: dpa.DpEvent,
+    *,
+    unit: Unit | str | None = None,
+    adjacency: Adjacency | str | None = None,
+) -> Mechanism:
+    """Return the run that an event describes.
+
+    The classes that are read are listed on the page "Other libraries", exactly these, nested as
+    dp-accounting allows. ``TruncatedSubsampledGaussianDpEvent`` is ``TruncatedPoisson``: its
+    ``dataset_size``, too, counts the record in question.
+
+    Args:
+        event: what was done.
+        unit: whose data one record of the event is; may be left out.
+        adjacency: how neighbours differ; only for events that state a guarantee, which is about
+            one adjacency (zCDP, (epsilon, delta), exponential mechanism, best of several runs).
+
+    Raises:
+        ConversionError: another class (a subclass too), or an event that releases nothing or is
+            not private at all, for which there is no mechanism; or an adjacency is missing.
+        ParameterError: a field breaks its rule.
+        UnsupportedCombination: records are sampled twice.
+    """
+    known = None if adjacency is None else member(Adjacency, adjacency=adjacency)
+    reading = read(event, Asked(unit, known))
+    if not reading.private:
+        raise ConversionError(
+            f"{event!r} is not private: no mechanism says so; use noise above 0, or ask "
+            "CertifiedAccountant, which answers infinity"
+        )
+    if not reading.parts:
+        raise ConversionError(f"{event!r} releases nothing: there is no mechanism to return")
+    return reading.run
+
+
+def read(event: dpa.DpEvent, asked: Asked, depth: int = 0) -> Reading:
+    """Return what an event does.
+
+    Raises:
+        ConversionError: a class that is not read.
+        ParameterError: a field breaks its rule.
+        UnsupportedCombination: no theorem covers how it is nested.
+    """
+    reader = READERS.get(type(event))
+    if reader is None:
+        raise ConversionError(_unread(type(event)))
+    if depth > MAX_DEPTH:
+        raise ConversionError(f"the event is nested deeper than {MAX_DEPTH} levels; flatten it")
+    return reader(event, asked, depth + 1)
+
+
+def _unread(kind: type) -> str:
+    why = f": {_UNREAD[kind]}" if kind in _UNREAD else ""
+    works = listed(each.__name__ for each in READERS)
+    return f"no loss is known here for a {kind.__name__}{why}; these are read: {works}"
+
+
+def fault(event: dpa.DpEvent, asked: Asked) -> FedPrivacyError | None:
+    """Return why an event has no loss under the adjacency and observer asked; None if it has."""
+    try:
+        reading = read(event, asked)
+        if reading.parts:
+            reading.run.privacy_loss(asked.adjacency or "", asked.observer)
+    except FedPrivacyError as problem:
+        return problem
+    return None
+
+
+def culprit(event: dpa.DpEvent, asked: Asked) -> tuple[dpa.DpEvent, FedPrivacyError] | None:
+    """Return the innermost sub-event that has no loss by itself, and why; None if all is well."""
+    problem = fault(event, asked)
+    if problem is None:
+        return None
+    found = event, problem
+    inside = iter(_children(event))
+    while (child := next(inside, None)) is not None:
+        problem = fault(child, asked)
+        if problem is not None:
+            found, inside = (child, problem), iter(_children(child))
+    return found
+
+
+def _children(event: Any) -> Iterable[Any]:
+    if type(event) is dpa.ComposedDpEvent:
+        return event.events if isinstance(event.events, list | tuple) else ()
+    return (event.event,) if type(event) in _NESTS else ()
+
+
+# ---- the classes one by one
+
+
+def _one(mechanism: Mechanism) -> Reading:
+    return Reading(Counter({mechanism: 1}))
+
+
+def _read_noise(kind: type[Gaussian | Laplace]) -> Callable[[Any, Asked, int], Reading]:
+    def reader(event: Any, asked: Asked, _depth: int) -> Reading:
+        multiplier = non_negative(noise_multiplier=event.noise_multiplier)
+        if multiplier == 0.0:
+            return EVERYTHING
+        return _one(kind(noise_multiplier=multiplier, unit=asked.unit))
+
+    return reader
+
+
+def _read_repeated(event: Any, asked: Asked, depth: int) -> Reading:
+    times = integer(1, count=event.count)
+    return NOTHING.then(read(event.event, asked, depth), times)
+
+
+def _read_sequence(event: Any, asked: Asked, depth: int) -> Reading:
+    if not isinstance(event.events, list | tuple):
+        refuse("events", event.events, "be a list of events")
+    readings = [read(each, asked, depth) for each in event.events]
+    parts = Counter[Mechanism]()
+    for reading in readings:
+        parts.update(reading.parts)
+    return Reading(parts, all(reading.private for reading in readings))
+
+
+def _read_poisson(event: Any, asked: Asked, depth: int) -> Reading:
+    inner = read(event.event, asked, depth)
+    if non_negative(sampling_probability=event.sampling_probability) == 0.0:
+        return NOTHING
+    return _sampled(inner, Poisson(probability(sampling_probability=event.sampling_probability)))
+
+
+def _read_fixed_size(event: Any, asked: Asked, depth: int) -> Reading:
+    inner = read(event.event, asked, depth)
+    population = integer(1, source_dataset_size=event.source_dataset_size)
+    if integer(0, sample_size=event.sample_size) == 0:
+        return NOTHING
+    return _sampled(inner, FixedSize(event.sample_size, population=population))
+
+
+def _read_truncated(event: Any, asked: Asked, depth: int) -> Reading:
+    """Read Poisson sampling of which at most so many take part, uniformly chosen."""
+    inner = _read_noise(Gaussian)(event, asked, depth)
+    chance = non_negative(sampling_probability=event.sampling_probability)
+    population = integer(0, dataset_size=event.dataset_size)
+    largest = integer(0, truncated_batch_size=event.truncated_batch_size)
+    if chance == 0.0 or population == 0 or largest == 0:
+        return NOTHING
+    chance = probability(sampling_probability=chance)
+    return _sampled(inner, TruncatedPoisson(chance, population=population, largest=largest))
+
+
+def _sampled(inner: Reading, scheme: Scheme) -> Reading:
+    if not inner.private:
+        return EVERYTHING
+    return _one(inner.run.sampled(scheme)) if inner.parts else NOTHING
+
+
+def _read_response(event: Any, asked: Asked, _depth: int) -> Reading:
+    """Read k buckets and the probability of a uniform one; of one bucket, nothing but who is in."""
+    chance = non_negative(noise_parameter=event.noise_parameter)
+    buckets = integer(1, num_buckets=event.num_buckets)
+    if chance > 1.0:
+        refuse("noise_parameter", chance, "be a probability")
+    if chance == 0.0 and buckets > 1:
+        return EVERYTHING
+    if buckets == 1:
+        return _one(RandomizedResponse(chance=1.0, answers=2, unit=asked.unit))
+    return _one(RandomizedResponse(chance=chance, answers=buckets, unit=asked.unit))
+
+
+def _read_discrete_laplace(event: Any, asked: Asked, _depth: int) -> Reading:
+    a = non_negative(noise_parameter=event.noise_parameter)
+    moves = integer(0, sensitivity=event.sensitivity)
+    if moves == 0:
+        return NOTHING
+    if a == 0.0:
+        return EVERYTHING
+    return _one(DiscreteLaplace(noise_parameter=a, sensitivity=moves, unit=asked.unit))
+
+
+def _read_mixture(event: Any, asked: Asked, _depth: int) -> Reading:
+    std = non_negative(standard_deviation=event.standard_deviation)
+    moves = [non_negative(sensitivities=each) for each in _numbers(event, "sensitivities")]
+    chances = [non_negative(sampling_probs=each) for each in _numbers(event, "sampling_probs")]
+    if not any(move for move, chance in zip(moves, chances, strict=False) if chance > 0.0):
+        moves = [0.0 for _ in moves]
+    checked = MixtureOfGaussians(
+        standard_deviation=std or 1.0,
+        sensitivities=tuple(moves) if any(moves) else tuple(1.0 for _ in moves),
+        probabilities=tuple(chances),
+        unit=asked.unit,
+    )
+    if not any(moves):
+        return NOTHING
+    return _one(checked) if std > 0.0 else EVERYTHING
+
+
+def _numbers(event: Any, name: str) -> list[Any]:
+    try:
+        return list(getattr(event, name))
+    except TypeError:
+        refuse(name, getattr(event, name), "be a sequence of numbers")
+
+
+def _read_zcdp(event: Any, asked: Asked, _depth: int) -> Reading:
+    if math.inf in (event.rho, event.xi):
+        return EVERYTHING
+    rho, xi = non_negative(rho=event.rho), non_negative(xi=event.xi)
+    if rho == xi == 0.0:
+        return NOTHING
+    return _one(ConcentratedDp(rho=rho, xi=xi, adjacency=_adjacency(event, asked), unit=asked.unit))
+
+
+def _adjacency(event: Any, asked: Asked) -> Adjacency:
+    """Return the adjacency that a stated guarantee is about."""
+    if asked.adjacency is None:
+        name = type(event).__name__
+        raise ConversionError(f"{name} states a guarantee under one adjacency: pass adjacency=")
+    return asked.adjacency
+
+
+def _guaranteed(epsilon: object, delta: object, event: Any, asked: Asked) -> Reading:
+    if epsilon == math.inf or delta == 1.0:
+        return EVERYTHING
+    point = non_negative(epsilon=epsilon), non_negative(delta=delta)
+    if point == (0.0, 0.0):
+        return NOTHING
+    stated = ApproximateDp(guarantees=(point,), adjacency=_adjacency(event, asked), unit=asked.unit)
+    return _one(stated)
+
+
+def _read_guarantee(event: Any, asked: Asked, _depth: int) -> Reading:
+    return _guaranteed(event.epsilon, event.delta, event, asked)
+
+
+def _read_pure(event: Any, asked: Asked, _depth: int) -> Reading:
+    """Read a mechanism that is epsilon-DP and of which nothing more is used."""
+    return _guaranteed(event.epsilon, 0.0, event, asked)
+
+
+def _read_discrete_gaussian(event: Any, asked: Asked, _depth: int) -> Reading:
+    """Read discrete Gaussian noise, in any dimension, as the zCDP that it keeps.
+
+    Canonne, Kamath and Steinke (2020), Theorem 14: whole numbers of Euclidean sensitivity D and
+    noise of scale s give D^2 / (2 s^2)-zCDP.
+    """
+    sigma, moves = non_negative(sigma=event.sigma), non_negative(sensitivity=event.sensitivity)
+    if event.dimension is not None:
+        integer(1, dimension=event.dimension)
+    if moves == 0.0:
+        return NOTHING
+    if sigma == 0.0:
+        return EVERYTHING
+    rho = _up(Fraction(moves) ** 2 / (2 * Fraction(sigma) ** 2))
+    return _one(ConcentratedDp(rho=rho, adjacency=_adjacency(event, asked), unit=asked.unit))
+
+
+def _read_tree(event: Any, asked: Asked, _depth: int) -> Reading:
+    """Read trees of noisy sums, a record being in one leaf of all, as a Gaussian on its path.
+
+    Kairouz et al. (2021), appendix D: a leaf of a tree of n steps is in at most
+    floor(log2 n) + 1 nodes, each a Gaussian sum that the record moves by at most C when it is
+    zeroed out; Gaussian mechanisms compose in mu^2, adaptively too.
+    """
+    multiplier = non_negative(noise_multiplier=event.noise_multiplier)
+    given = (
+        event.step_counts if isinstance(event.step_counts, list | tuple) else [event.step_counts]
+    )
+    if not given:
+        refuse("step_counts", given, "hold at least one number")
+    depth = max(integer(0, step_counts=each) for each in given).bit_length()
+    if depth == 0:
+        return NOTHING
+    if multiplier == 0.0:
+        return EVERYTHING
+    mu = math.nextafter(math.sqrt(depth) / multiplier * (1.0 + 1e-15), math.inf)
+    return _one(GaussianDp(mu=mu, adjacency=Adjacency.ZERO_OUT, unit=asked.unit))
+
+
+def _read_best(event: Any, asked: Asked, depth: int) -> Reading:
+    inner = read(event.event, asked, depth)
+    if not (inner.private and inner.parts):
+        return inner
+    for name in ("mean", "shape"):
+        if isinstance(getattr(event, name), bool | str) or math.isnan(getattr(event, name)):
+            refuse(name, getattr(event, name), "be a number")
+    best = selected(
+        inner.run,
+        float(event.mean),
+        float(event.shape),
+        adjacency=_adjacency(event, asked),
+        observer=asked.observer,
+        unit=asked.unit,
+    )
+    return _one(best)
+
+
+Reader = Callable[[Any, Asked, int], Reading]
+
+
+def _later(**named: Reader) -> dict[type, Reader]:
+    """Return the readers of classes that only newer versions of dp-accounting have."""
+    kinds = ((getattr(dp_event, name, None), reader) for name, reader in named.items())
+    return {kind: reader for kind, reader in kinds if kind is not None}
+
+
+READERS: dict[type, Reader] = {
+    dpa.GaussianDpEvent: _read_noise(Gaussian),
+    dpa.LaplaceDpEvent: _read_noise(Laplace),
+    dpa.SelfComposedDpEvent: _read_repeated,
+    dpa.ComposedDpEvent: _read_sequence,
+    dpa.PoissonSampledDpEvent: _read_poisson,
+    dpa.SampledWithoutReplacementDpEvent: _read_fixed_size,
+    dpa.TruncatedSubsampledGaussianDpEvent: _read_truncated,
+    dpa.RandomizedResponseDpEvent: _read_response,
+    dp_event.DiscreteLaplaceDpEvent: _read_discrete_laplace,
+    dp_event.MixtureOfGaussiansDpEvent: _read_mixture,
+    dpa.ZCDpEvent: _read_zcdp,
+    dpa.SingleEpochTreeAggregationDpEvent: _read_tree,
+    dp_event.RepeatAndSelectDpEvent: _read_best,
+    dpa.NoOpDpEvent: lambda event, asked, depth: NOTHING,
+    dpa.NonPrivateDpEvent: lambda event, asked, depth: EVERYTHING,
+    **_later(
+        EpsilonDeltaDpEvent=_read_guarantee,
+        DiscreteGaussianDpEvent=_read_discrete_gaussian,
+        ExponentialMechanismDpEvent=_read_pure,
+        PermuteAndFlipDpEvent=_read_pure,
+    ),
+}
+"""The classes that are read, and how."""
+
+_NESTS = {
+    dpa.SelfComposedDpEvent,
+    dpa.PoissonSampledDpEvent,
+    dpa.SampledWithoutReplacementDpEvent,
+    dp_event.RepeatAndSelectDpEvent,
+}
+"""The classes that hold one event."""
+
+_UNREAD: dict[type, str] = {
+    dpa.SampledWithReplacementDpEvent: (
+        "all possible samples are equally likely, which fits sequences of draws and, with other "
+        "chances of repeats, collections; account fedprivacy's WithReplacement if draws are "
+        "independent"
+    ),
+}
+"""Why a class that has fields is not read."""

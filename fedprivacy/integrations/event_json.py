@@ -1,0 +1,104 @@
+"""dp-accounting's events as JSON, and what its own accountant says of a run."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import Any
+
+import dp_accounting as dpa
+from dp_accounting import rdp
+
+from ..errors import ConversionError, LedgerError, ParameterError
+from ..mechanisms import Mechanism
+from ..relations import Adjacency
+from .dp_accounting import adjacency_of, relation_of, to_event
+from .dp_events import MAX_DEPTH, from_event
+from .dp_states import FIELDS, rebuilt
+
+__all__ = ["adjacency_named", "event_from_json", "peer_epsilon", "runs_of"]
+
+
+def event_from_json(data: Any) -> dpa.DpEvent:
+    """Return the event of plain JSON values, written in one of three ways.
+
+    Args:
+        data: ``{"type": ..., fields}``, or ``DpEvent.to_named_tuple`` as an object or a list.
+
+    Raises:
+        LedgerError: not an event of a class that is read; nothing is imported by name.
+    """
+    try:
+        return rebuilt(_plain(data))
+    except (TypeError, ValueError) as problem:
+        raise LedgerError(f"not an event: {str(problem)[:200]}") from problem
+
+
+def _plain(data: Any, depth: int = 0) -> Any:
+    """Return any of the three ways of writing an event in the first of them."""
+    if depth > MAX_DEPTH:
+        raise LedgerError(f"an event is nested deeper than {MAX_DEPTH} levels")
+    if isinstance(data, list) and _names_a_class(data[:2]):
+        kind = _KINDS.get(data[1])
+        names = [] if kind is None else [each.name for each in kind.__attrs_attrs__]
+        if kind is None or len(names) != len(data) - 2:
+            raise LedgerError(f"not an event that is read: {str(data[1])[:80]!r}")
+        data = {"type": data[1], **dict(zip(names, data[2:], strict=True))}
+    elif isinstance(data, dict) and "class_name" in data:
+        rest = {k: v for k, v in data.items() if k not in ("module_name", "class_name")}
+        data = {"type": data["class_name"], **rest}
+    if isinstance(data, dict):
+        return {name: _plain(value, depth + 1) for name, value in data.items()}
+    return [_plain(item, depth + 1) for item in data] if isinstance(data, list) else data
+
+
+def _names_a_class(pair: list[Any]) -> bool:
+    texts = len(pair) == 2 and all(isinstance(each, str) for each in pair)
+    return texts and pair[0].split(".")[0] == "dp_accounting"
+
+
+_KINDS: dict[str, Any] = {kind.__name__: kind for kind in FIELDS}
+
+
+def runs_of(event: Any) -> Callable[[Adjacency | str | None], Mechanism]:
+    """Return what gives the run of an event object under an adjacency; see ``from_event``.
+
+    Raises:
+        ConversionError: not an event.
+    """
+    if not isinstance(event, dpa.DpEvent):
+        raise ConversionError(f"not a DpEvent: {type(event).__name__}")
+    return lambda adjacency: from_event(event, adjacency=adjacency)
+
+
+def adjacency_named(relation: object) -> Adjacency:
+    """Return the adjacency of a neighbouring relation's name.
+
+    Raises:
+        ParameterError: not such a name.
+    """
+    try:
+        return adjacency_of(dpa.NeighboringRelation[str(relation)])
+    except KeyError:
+        raise ParameterError(
+            f"neighboring_relation must be a name of NeighboringRelation, got {str(relation)[:40]}"
+        ) from None
+
+
+def peer_epsilon(run: Mechanism, delta: float, adjacency: Adjacency) -> float | None:
+    """Return the epsilon that dp-accounting's ``RdpAccountant`` says; None where it says nothing.
+
+    It is what Flower and others print. Under REPLACE_ONE it takes a sum to move by C, not 2 C.
+    """
+    log = logging.getLogger("absl")
+    level = log.level
+    try:
+        log.setLevel(logging.ERROR)
+        accountant = rdp.RdpAccountant(neighboring_relation=relation_of(adjacency))
+        accountant.compose(to_event(run, adjacency=adjacency))
+        return float(accountant.get_epsilon(delta))
+    except Exception:
+        # Another library's arithmetic, asked for a remark only: whatever stops it, nothing is said.
+        return None
+    finally:
+        log.setLevel(level)

@@ -1,0 +1,232 @@
+"""Mechanisms with finitely many losses: randomised response and discrete Laplace noise."""
+
+from __future__ import annotations
+
+import functools
+import math
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from ..errors import UnsupportedCombination, integer, member, positive, probability, refuse
+from ..loss import IDENTITY, Atoms, Curve
+from ..privacy_loss import PrivacyLoss, Witness
+from ..records import recorded
+from ..relations import Adjacency, Facts, Unit
+from ..sampling import Everyone, Scheme
+from .base import Mechanism
+from .noise import private_generator
+
+MAX_SENSITIVITY = 10_000
+"""Most steps that one unit moves a sum with discrete Laplace noise."""
+MAX_LOSS = 500.0
+"""Largest loss of one release: beyond, Q-masses near the smallest number would matter."""
+
+
+_SLACK = 2e-15
+"""By how much losses of one rounded logarithm and their masses are moved, relatively."""
+
+
+class Ends(NamedTuple):
+    """A pair known to rounding: one that dominates it, and one that it dominates."""
+
+    above: Curve
+    below: Curve
+
+
+def _ends(points: list[tuple[float, float]], slack: float = _SLACK) -> Ends:
+    """Return the pairs of (loss, P-mass) with losses and masses a little further out, and in."""
+    if not any(loss for loss, _ in points):
+        return Ends(IDENTITY, IDENTITY)
+    out, into = (
+        Atoms(tuple((loss * scale, mass * scale) for loss, mass in points))
+        for scale in (1.0 + slack, 1.0 - slack)
+    )
+    return Ends(out, into)
+
+
+def _mirrored(points: list[tuple[float, float]], slack: float = _SLACK) -> Ends:
+    """Return the pairs of what is its own swap, given at losses of at least 0."""
+    if not any(loss for loss, _ in points):
+        return Ends(IDENTITY, IDENTITY)
+    found = []
+    for scale in (1.0 + slack, 1.0 - slack):
+        right = [(loss * scale, mass * scale) for loss, mass in points]
+        left = [(-loss, mass * math.exp(-loss)) for loss, mass in right[::-1] if loss > 0.0]
+        found.append(Atoms((*left, *right)))
+    return Ends(*found)
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Unit(Mechanism):
+    """A mechanism that may be told whose data one unit is."""
+
+    unit: Unit | str | None = None
+
+    def __post_init__(self) -> None:
+        if self.unit is not None:
+            object.__setattr__(self, "unit", member(Unit, unit=self.unit))
+
+    @property
+    def protects(self) -> Unit | None:
+        """The unit given, if any."""
+        return None if self.unit is None else Unit(self.unit)
+
+
+@recorded
+@dataclass(frozen=True, kw_only=True)
+class RandomizedResponse(_Unit):
+    """Every unit gives one of k answers: its own, or by chance one drawn uniformly from all k.
+
+    ``replace_one`` compares two answers. ``zero_out`` compares an answer with none, for which a
+    uniformly drawn one is given. Who answers at all is seen, so ``add_remove`` and sampling
+    are not served. The pair is exact: every answer is as good as every other.
+
+    Args:
+        chance: the probability p of a uniformly drawn answer, in (0, 1].
+        answers: k, at least 2.
+        unit: "client" or "record"; may be left out.
+
+    Raises:
+        ParameterError: a value outside its range, or an unknown unit.
+    """
+
+    chance: float
+    answers: int
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        way_out = "an answer that is always true is not private"
+        object.__setattr__(self, "chance", probability(way_out, chance=self.chance))
+        object.__setattr__(self, "answers", integer(2, answers=self.answers))
+        if self.answers > 2**53 or self._odds(Adjacency.REPLACE_ONE) > math.exp(MAX_LOSS):
+            refuse("chance", self.chance, f"leave a loss of at most {MAX_LOSS:g}")
+
+    def _odds(self, adjacency: Adjacency) -> float:
+        """Return P(own answer) over its probability for the neighbour, less 1."""
+        told = 1.0 - self.chance
+        if adjacency is Adjacency.REPLACE_ONE:
+            return self.answers * told / self.chance
+        return (self.answers - 1) * told
+
+    def check_scheme(self, scheme: Scheme) -> None:
+        """Refuse every scheme but Everyone: an answer that is not given is seen."""
+        if type(scheme) is not Everyone:
+            raise UnsupportedCombination(
+                "whoever is not drawn gives no answer, and that is seen: randomised response is "
+                "not amplified by sampling; account for it unsampled"
+            )
+
+    def _loss(self, facts: Facts) -> PrivacyLoss:
+        if facts.adjacency is Adjacency.ADD_REMOVE:
+            raise UnsupportedCombination(
+                "RandomizedResponse gives one answer of every unit, and the number of answers "
+                "tells whether a unit is there; account for replace_one or zero_out"
+            )
+        told, each, k = 1.0 - self.chance, self.chance / self.answers, self.answers
+        largest = math.log1p(self._odds(facts.adjacency))
+        own = (largest, told + each)
+        if facts.adjacency is Adjacency.REPLACE_ONE:
+            pair = _mirrored([(0.0, (k - 2) * each), own] if k > 2 else [own])
+            names = "one unit's answer is x or x'"
+        else:
+            pair = _ends([(math.log(self.chance), (k - 1) * each), own])
+            names = "one unit's answer is x or uniformly drawn"
+        theorem = "randomised response: two answers' laws are the pair, whatever the answers"
+        assumption = "answers that are not true are drawn uniformly and independently"
+        witness = Witness(pair.below, names)
+        return PrivacyLoss(pair.above, facts, witness, (theorem,), (assumption,))
+
+    def release(self, value: Any, generator: Any = None) -> Any:
+        """Return randomised answers.
+
+        Args:
+            value: whole numbers from 0 to ``answers - 1``, one of each unit; an array or a number.
+            generator: a ``numpy.random.Generator``; None, seeded by the operating system, is the
+                only private choice.
+
+        Raises:
+            ParameterError: an answer that is not one of the k.
+        """
+        given = np.asarray(value)
+        if given.dtype.kind not in "iu" or np.any((given < 0) | (given >= self.answers)):
+            refuse("value", value, f"hold whole numbers from 0 to {self.answers - 1}")
+        generator = private_generator() if generator is None else generator
+        drawn = generator.integers(self.answers, size=given.shape)
+        return np.where(generator.random(given.shape) < self.chance, drawn, given)
+
+
+@recorded
+@dataclass(frozen=True, kw_only=True)
+class DiscreteLaplace(_Unit):
+    """A sum of vectors of whole numbers, plus discrete Laplace noise on every coordinate.
+
+    Noise of k has probability tanh(a/2) e^(-a |k|). Contributions have a 1-norm of at most C, so a
+    unit moves the sum by at most C, and by 2 C when it is replaced. One coordinate taking it all
+    is the worst vector (docs/integrations.md).
+
+    Args:
+        noise_parameter: a, above 0; the larger, the less noise.
+        sensitivity: C, a whole number from 1 to 10,000.
+        unit: "client" or "record"; may be left out.
+
+    Raises:
+        ParameterError: a value outside its range, or an unknown unit.
+    """
+
+    noise_parameter: float
+    sensitivity: int = 1
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        a = positive(noise_parameter=self.noise_parameter)
+        object.__setattr__(self, "noise_parameter", a)
+        object.__setattr__(self, "sensitivity", integer(1, sensitivity=self.sensitivity))
+        if self.sensitivity > MAX_SENSITIVITY:
+            refuse("sensitivity", self.sensitivity, f"be at most {MAX_SENSITIVITY}")
+        if not 1e-9 <= a <= MAX_LOSS / (2.0 * self.sensitivity):
+            most = f"{MAX_LOSS / 2.0:g} / sensitivity"
+            refuse("noise_parameter", a, f"be from 1e-9 to {most}", "use Laplace beyond")
+
+    def _loss(self, facts: Facts) -> PrivacyLoss:
+        moves = 2 if facts.adjacency is Adjacency.REPLACE_ONE else 1
+        pair = discrete_laplace(self.noise_parameter, moves * self.sensitivity)
+        theorem = "discrete Laplace: one coordinate's shifted pair dominates (docs/integrations.md)"
+        assumption = "every unit's vector has a 1-norm of at most the sensitivity"
+        names = "one unit sends C u, every other sends 0 (replace_one: it sends C u or -C u)"
+        witness = Witness(pair.below, names)
+        return PrivacyLoss(pair.above, facts, witness, (theorem,), (assumption,))
+
+    def release(self, value: Any, generator: Any = None) -> Any:
+        """Return the sum ``value`` plus noise, the difference of two geometric numbers.
+
+        Args:
+            value: whole numbers, an array of any shape or one number.
+            generator: a ``numpy.random.Generator``; None, seeded by the operating system, is the
+                only private choice.
+
+        Raises:
+            ParameterError: ``value`` is not made of whole numbers.
+        """
+        given = np.asarray(value)
+        if given.dtype.kind not in "iu":
+            refuse("value", given.dtype.name, "hold whole numbers", "round contributions first")
+        generator = private_generator() if generator is None else generator
+        stops = -math.expm1(-self.noise_parameter)
+        one, other = (generator.geometric(stops, size=given.shape) for _ in range(2))
+        return value + one - other
+
+
+@functools.lru_cache(maxsize=256)
+def discrete_laplace(a: float, moves: int) -> Ends:
+    """Return the pair of noise moved by so many steps, and not: losses a (2 w - moves).
+
+    With r = e^-a, P gives w = 0 r^moves / (1 + r), w = moves 1 / (1 + r), and any w between
+    (1 - r) / (1 + r) r^(moves - w).
+    """
+    w = np.arange((moves + 1) // 2, moves + 1)
+    log_mass = a * (w - moves) - math.log1p(math.exp(-a))
+    log_mass[:-1] += math.log(-math.expm1(-a))
+    points = zip((a * (2.0 * w - moves)).tolist(), np.exp(log_mass).tolist(), strict=True)
+    return _mirrored(list(points), _SLACK * (1.0 + a * moves))

@@ -1,0 +1,103 @@
+"""A Gaussian sum that a unit moves by a random amount."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from ..errors import UnsupportedCombination, member, non_negative, positive, refuse
+from ..loss import Curve, GaussianMix, Gdp
+from ..privacy_loss import PrivacyLoss, Witness
+from ..records import recorded
+from ..relations import Adjacency, Facts, Unit
+from .base import Mechanism
+
+MAX_MOVES = 200
+"""Most different moves."""
+
+
+@recorded
+@dataclass(frozen=True, kw_only=True)
+class MixtureOfGaussians(Mechanism):
+    """N(0, s^2) without the unit, sum_i p_i N(c_i, s^2) with it: a move drawn in secret.
+
+    A larger move for the same chances loses more (T9), so probabilities that miss a sum of 1 by
+    rounding are completed at the largest move. Nothing more is sampled from outside, and
+    ``replace_one`` is not served: the pair does not say how two units' moves are directed.
+
+    Args:
+        standard_deviation: s, above 0.
+        sensitivities: the moves c_i, at least 0, the largest above 0.
+        probabilities: p_i, at least 0; they add up to 1.
+        unit: "client" or "record"; may be left out.
+
+    Raises:
+        ParameterError: a value outside its range, or an unknown unit.
+    """
+
+    standard_deviation: float
+    sensitivities: tuple[float, ...]
+    probabilities: tuple[float, ...]
+    unit: Unit | str | None = None
+
+    def __post_init__(self) -> None:
+        std = positive(standard_deviation=self.standard_deviation)
+        object.__setattr__(self, "standard_deviation", std)
+        for name in ("sensitivities", "probabilities"):
+            object.__setattr__(self, name, _numbers(name, getattr(self, name)))
+        if self.unit is not None:
+            object.__setattr__(self, "unit", member(Unit, unit=self.unit))
+        if len(self.sensitivities) != len(self.probabilities):
+            refuse("probabilities", self.probabilities, "be as many as the sensitivities")
+        if abs(math.fsum(self.probabilities) - 1.0) > 1e-9:
+            refuse("probabilities", self.probabilities, "add up to 1")
+        if max(self.sensitivities) == 0.0:
+            refuse("sensitivities", self.sensitivities, "have one above 0", "leave it out")
+        _ = self.curve
+
+    @property
+    def protects(self) -> Unit | None:
+        """The unit given, if any."""
+        return None if self.unit is None else Unit(self.unit)
+
+    @property
+    def samples_its_unit(self) -> bool:
+        """True: the draw of the move is a sample."""
+        return True
+
+    @property
+    def curve(self) -> Curve:
+        """The pair, moves in order, the weights adding up to 1."""
+        weights: dict[float, float] = {}
+        for move, weight in sorted(zip(self.sensitivities, self.probabilities, strict=True)):
+            weights[move] = weights.get(move, 0.0) + weight
+        kept = [(weight, move) for move, weight in weights.items() if weight > 0.0]
+        if len(kept) > MAX_MOVES:
+            refuse("sensitivities", f"{len(kept)} numbers", f"be at most {MAX_MOVES} different")
+        if len(kept) == 1:
+            return Gdp(kept[0][1] / self.standard_deviation)
+        rest = math.fsum(weight for weight, _ in kept[:-1])
+        kept[-1] = (max(1.0 - rest, kept[-1][0]), kept[-1][1])
+        rest = math.fsum(weight for weight, _ in kept[1:])
+        kept[0] = (1.0 - rest, kept[0][1])
+        if kept[0][0] <= 0.0:
+            refuse("probabilities", self.probabilities, "add up to 1, the smallest move's included")
+        return GaussianMix(self.standard_deviation, tuple(kept), ((1.0, 0.0),))
+
+    def _loss(self, facts: Facts) -> PrivacyLoss:
+        if facts.adjacency is Adjacency.REPLACE_ONE:
+            raise UnsupportedCombination(
+                "MixtureOfGaussians says how a unit that is there moves the sum, not how two "
+                "units' moves are directed; account for add_remove or zero_out"
+            )
+        theorem = "mixture of Gaussians: the pair is the mechanism's; larger moves lose more (T9)"
+        assumption = "the laws with and without the unit lose no more than the stated pair"
+        names = "the stated pair: the unit's move is drawn, or there is none"
+        witness = Witness(self.curve, names)
+        return PrivacyLoss(self.curve, facts, witness, (theorem,), (assumption,))
+
+
+def _numbers(name: str, value: object) -> tuple[float, ...]:
+    if not isinstance(value, list | tuple) or not value:
+        refuse(name, value, "be a sequence of numbers, at least one")
+    return tuple(non_negative(**{name: each}) for each in value)

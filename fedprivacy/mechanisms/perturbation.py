@@ -1,0 +1,105 @@
+"""Mechanisms that a training loop runs: they clip contributions and perturb their sum."""
+
+from __future__ import annotations
+
+import math
+from abc import abstractmethod
+from typing import TYPE_CHECKING, Any
+
+from .base import Mechanism
+from .rounded import grid_for, on_grid, room
+
+if TYPE_CHECKING:
+    from .sparsified import Sparsification
+
+PLACES = 24
+"""Powers of two from the grid to the smaller of noise and clip norm; see ``grid_for``."""
+
+
+class Perturbation(Mechanism):
+    """One object clips, draws the noise, says how much it drew, and is accounted.
+
+    A loop sums ``contribution(update)`` over its cohort and releases the sum plus ``noise``; what
+    ``noise`` returns as its std is what the ledger records. Both lie on ``grid``, so that sums of
+    up to ``room`` contributions are exact and the release is the correct rounding of the sum plus
+    ideal noise (docs/theory/rounding.md). A mechanism of your own that has these methods trains in
+    ``FederatedAveraging``.
+    """
+
+    clip_norm: float
+    """Norm that a contribution is clipped to."""
+
+    @property
+    def grid(self) -> float:
+        """Spacing of what is released, a power of two; contributions lie on it."""
+        return grid_for(self.full_noise_std, self.clip_norm, PLACES)
+
+    @property
+    def room(self) -> int:
+        """How many contributions are summed without rounding."""
+        return room(self.clip_norm, self.grid)
+
+    def gridded(self, update: Any) -> Any:
+        """Return an array or tensor clipped to ``clip_norm`` on the grid; see ``on_grid``.
+
+        Raises:
+            ParameterError: an entry that is not finite.
+        """
+        return on_grid(update, clip_norm=self.clip_norm, grid=self.grid)
+
+    @property
+    def sparsification(self) -> Sparsification | None:
+        """Which coordinates travel; None for all of them."""
+        return None
+
+    @property
+    @abstractmethod
+    def full_noise_std(self) -> float:
+        """Std of a sum's noise, on each coordinate, when no share of it is missing."""
+
+    @property
+    def full_cohort(self) -> int | None:
+        """How many contributions a round is made for; None where any number will do."""
+        return None
+
+    def carries(self, shares: int) -> bool:
+        """Return whether a sum of ``shares`` clients' shares has the noise that is accounted."""
+        del shares
+        return True
+
+    def noise_ratios(self, clip_norm: float) -> frozenset[float]:
+        """Return ``full_noise_std`` over ``clip_norm``; not known where shares may be missing."""
+        del clip_norm
+        ratio = self.full_noise_std / self.clip_norm
+        return frozenset({ratio} if self.full_cohort is None and 0.0 < ratio < math.inf else ())
+
+    @abstractmethod
+    def contribution(self, update: Any, mask: Any = None) -> Any:
+        """Return what a unit adds to the sum: on the grid, of norm at most ``clip_norm``.
+
+        Args:
+            update: flat array or tensor of shape (d,).
+            mask: the round's kept coordinates, shape (k,); None where all are kept.
+
+        Returns:
+            Shape (d,) or (k,), in a precision that holds the grid; sums are in double precision.
+
+        Raises:
+            ParameterError: a wrong shape, or an entry that is not finite, maybe once scaled.
+        """
+
+    @abstractmethod
+    def noise(
+        self, like: Any, generator: Any = None, *, shares: int | None = None
+    ) -> tuple[Any, float]:
+        """Draw the noise of a whole sum.
+
+        Args:
+            like: whose shape and device are taken: the sum.
+            generator: see ``rounded.bits_of``; None is the only private choice.
+            shares: how many shares of the noise came; None for all.
+
+        Returns:
+            The noise on the grid, in double precision, to be added to a sum of contributions in
+            double; and its std on each coordinate: what was really drawn.
+        """

@@ -1,0 +1,250 @@
+"""Noise of an exact law: whole-number arithmetic that decides on which side of a bound it falls.
+
+The size X of a noise is S^-1(V), S(x) being the probability of a size above x and V uniform on
+(0, 1): as many bits of V are drawn as are needed. X exceeds a bound x exactly where V < S(x). Both
+sides are known to any number of bits, S by a series in whole numbers with a proved error, so that
+the comparison is never wrong and ends with probability 1. Proofs: docs/theory/rounding.md.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Callable, Hashable
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import NamedTuple, Protocol
+
+import numpy as np
+from scipy.special import ndtri
+
+from ..errors import refuse
+
+Bits = Callable[[int], bytes]
+"""A source of randomness: the number of bytes asked for -> as many fresh, uniform bytes."""
+
+DRAWN_BITS = 63
+"""Bits of V that every number starts with; the 64th bit of its word is the sign."""
+
+FAST_FROM = 44
+"""The table serves V of at least 2^(FAST_FROM - DRAWN_BITS): all but a share of 2^-19."""
+
+CELLS_PER_OCTAVE = 64
+DEGREE = 6
+CENTRE_ERROR = Fraction(1, 2**47)
+"""Largest relative error of S at the middle of a cell that a table is built with."""
+
+MOST_BITS = 1 << 11
+"""A fair source leaves a comparison open for so many bits with probability below 2^-2000."""
+
+
+def _rounded(number: int, places: int) -> int:
+    """Return number / 2^places to the nearest whole number."""
+    return (number + (1 << places - 1)) >> places
+
+
+def series(y: Fraction, places: int) -> tuple[int, int]:
+    """Return e^-y and the sum of (-y)^n / (n! (2n + 1)), times 2^places, each within 1.
+
+    Every term is rounded down; errors add up to at most 2 (n + 1) e^y, which the guard bits take.
+    """
+    guard = math.ceil(y * 3 / 2) + 64
+    term, n, exponential, integral = 1 << places + guard, 0, 0, 0
+    while term or n < y:
+        signed = -term if n % 2 else term
+        exponential += signed
+        integral += signed // (2 * n + 1)
+        n += 1
+        term = term * y.numerator // (y.denominator * n)
+    return _rounded(exponential, guard), _rounded(integral, guard)
+
+
+@functools.lru_cache(maxsize=64)
+def _root_two_over_pi(places: int) -> int:
+    """Return sqrt(2 / pi) times 2^places, within 2, by Machin's formula."""
+    wide = places + 64
+
+    def arccot(n: int) -> int:
+        power, total, odd = (1 << wide) // n, 0, 1
+        while power:
+            total += (power // odd) * (1 if odd % 4 == 1 else -1)
+            power, odd = power // (n * n), odd + 2
+        return total
+
+    pi = 16 * arccot(5) - 4 * arccot(239)
+    return math.isqrt((1 << 2 * places + 1 + wide) // pi)
+
+
+class Tail(Hashable, Protocol):
+    """The law of a size X: what it must be able to say."""
+
+    def curve(self, x: Fraction, places: int) -> tuple[int, int]:
+        """Return P(X > x) and X's density at x, times 2^places, each within 1, for x above 0."""
+
+    def guess(self, v: float) -> float:
+        """Return about the x with P(X > x) = v; nothing rests on it."""
+
+    def polynomials(self, x: float) -> list[float]:
+        """Return P_0(x) .. P_5(x), the k-th derivative of x by v being P_(k-1)(x) (dx/dv)^k."""
+
+
+class NormalTail:
+    """X = |Z|, Z standard normal: P(X > x) = erfc(x / sqrt(2))."""
+
+    def curve(self, x: Fraction, places: int) -> tuple[int, int]:
+        """Return erfc(x / sqrt(2)) and sqrt(2 / pi) e^(-x^2 / 2), as ``Tail`` says."""
+        y = x * x / 2
+        if y >= places:  # both are at most e^-y < 2^-places
+            return 0, 0
+        extra = math.floor(x).bit_length() + 8
+        wide = places + extra
+        exponential, integral = series(y, wide)
+        root = _root_two_over_pi(wide)
+        inside = root * integral * x.numerator // (x.denominator << wide)
+        return _rounded((1 << wide) - inside, extra), _rounded(root * exponential, wide + extra)
+
+    def guess(self, v: float) -> float:
+        """Return about the x with erfc(x / sqrt(2)) = v."""
+        return float(-ndtri(v / 2.0))
+
+    def polynomials(self, x: float) -> list[float]:
+        """Return P_0 .. P_5: P_k = P_(k-1)' + k x P_(k-1)."""
+        y = x * x
+        return [
+            1.0,
+            x,
+            1.0 + 2.0 * y,
+            x * (7.0 + 6.0 * y),
+            7.0 + y * (46.0 + 24.0 * y),
+            x * (127.0 + y * (326.0 + 120.0 * y)),
+        ]
+
+
+class ExponentialTail:
+    """X of density e^-x, the size of Laplace noise of scale 1."""
+
+    def curve(self, x: Fraction, places: int) -> tuple[int, int]:
+        """Return e^-x twice, as ``Tail`` says."""
+        size = 0 if x >= places else series(x, places)[0]
+        return size, size
+
+    def guess(self, v: float) -> float:
+        """Return about -log v."""
+        return -math.log(v)
+
+    def polynomials(self, x: float) -> list[float]:
+        """Return 0! .. 5!: the k-th derivative of -log v is (k - 1)! (-1 / v)^k."""
+        return [float(math.factorial(k)) for k in range(DEGREE)]
+
+
+class Table(NamedTuple):
+    """x as polynomials of degree 6 in 2^63 v - centre, one for each cell of V.
+
+    Attributes:
+        first: index of the first cell: the leading bits of 2^FAST_FROM as a double.
+        centres: middle of each cell, in units of 2^-63, shape (cells,).
+        coefficients: DEGREE + 1 rows, the constant first, shape (DEGREE + 1, cells).
+    """
+
+    first: int
+    centres: np.ndarray
+    coefficients: np.ndarray
+
+
+CELL_SHIFT = 52 - CELLS_PER_OCTAVE.bit_length() + 1
+"""Bits of a double below those that choose its cell."""
+
+
+@functools.cache
+def table(tail: Tail) -> Table:
+    """Build the table of a law: x within 2^-43 for every V of at least 2^-19.
+
+    Raises:
+        ArithmeticError: the middle of a cell could not be found; the machine's doubles are broken.
+    """
+    halves = [(1 << octave) // (2 * CELLS_PER_OCTAVE) for octave in range(FAST_FROM, DRAWN_BITS)]
+    odd = range(2 * CELLS_PER_OCTAVE + 1, 4 * CELLS_PER_OCTAVE, 2)
+    middles = [half * i for half in halves for i in odd]
+    first = int(np.array(1 << FAST_FROM, dtype=np.float64).view(np.int64)) >> CELL_SHIFT
+    columns = [_taylor(tail, middle) for middle in middles]
+    centres = np.array(middles, dtype=np.float64)
+    return Table(first, centres, np.ascontiguousarray(np.array(columns).T))
+
+
+def _taylor(tail: Tail, middle: int) -> list[float]:
+    """Return the polynomial about the middle of a cell, in units of 2^-63, without libm."""
+    places, v = 128, Fraction(middle, 1 << DRAWN_BITS)
+    x = tail.guess(float(v))
+    for _ in range(20):
+        survival, density = (Fraction(n, 1 << places) for n in tail.curve(Fraction(x), places))
+        if abs(survival - v) <= CENTRE_ERROR * v:
+            slope = float(-1 / (density * (1 << DRAWN_BITS)))
+            row, power = [x], 1.0
+            for k, value in enumerate(tail.polynomials(x), 1):
+                power *= slope / k
+                row.append(value * power)
+            return row
+        x += float((survival - v) / density)
+    raise ArithmeticError(f"no double is the quantile of {float(v)!r}: the arithmetic is broken")
+
+
+@dataclass
+class Uniform:
+    """A uniform number V of which more bits are drawn whenever they are asked for.
+
+    Attributes:
+        value: the bits drawn until now: V is between value and value + 1 in units of 2^-places.
+        places: how many they are.
+        bits: where more come from.
+    """
+
+    value: int
+    places: int
+    bits: Bits
+
+    def below(self, survival: Callable[[int], int]) -> bool:
+        """Return whether V < S, where ``survival(places)`` is S times 2^places, within 1.
+
+        Raises:
+            ParameterError: 2^11 bits do not tell: the source is not random.
+        """
+        while True:
+            target = survival(self.places)
+            if self.value + 1 <= target - 1:
+                return True
+            if self.value >= target + 1:
+                return False
+            if self.places > MOST_BITS:
+                refuse("bits", self.bits, "be random", "the source repeats itself")
+            word = int.from_bytes(self.bits(8), "little")
+            self.value, self.places = self.value << 64 | word, self.places + 64
+
+
+def nearest(tail: Tail, offset: Fraction, step: Fraction, uniform: Uniform, guess: int) -> int:
+    """Return the whole number nearest to offset + X / step, X being the size that V stands for.
+
+    The answer is at least k exactly where X exceeds (k - 1/2 - offset) step: the search, up or down
+    from ``guess``, asks nothing else, so that a bad guess costs time only.
+
+    Args:
+        tail: the law of X.
+        offset: what X is added to, in steps.
+        step: the grid's spacing in units of X.
+        uniform: V, at least as many bits of it as are known.
+        guess: where the search begins.
+    """
+
+    def reaches(k: int) -> bool:
+        bound = (k - Fraction(1, 2) - offset) * step
+        return bound <= 0 or uniform.below(lambda places: tail.curve(bound, places)[0])
+
+    low, high, stride = guess, guess + 1, 1
+    while not reaches(low):
+        low, high, stride = low - stride, low, 2 * stride
+    stride = 1
+    while reaches(high):
+        low, high, stride = high, high + stride, 2 * stride
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (middle, high) if reaches(middle) else (low, middle)
+    return low

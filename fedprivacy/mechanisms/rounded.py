@@ -1,0 +1,405 @@
+"""Noise whose low bits tell nothing: the correct rounding of a sum plus ideal noise to a grid.
+
+Adding floating-point noise to a floating-point sum gives outputs that another sum cannot give.
+Here a release is the grid point nearest to total + std Z, Z being a true standard normal number of
+which as many digits are made as that rounding needs. It is a function of what the ideal mechanism
+releases, so that every account of the ideal mechanism holds for it, to the last bit.
+
+Contributions are put on the grid first, their norm still at most C (``on_grid``), so that a sum of
+them is exact, whatever the order (``room`` says of how many), and moves by at most C. Then::
+
+    grid = grid_for(std, clip_norm)
+    total = sum(on_grid(update, clip_norm=clip_norm, grid=grid) for update in updates)
+    released = noisy_sum(total, std=std, grid=grid)
+
+Mechanisms use ``on_grid``, ``noise_like``, ``noisy_like``, which take torch tensors too, and
+samplers ``noisy_scaled``. A later rounding to single precision is a function of the release and
+costs nothing. What is proved and what is assumed of the machine: docs/theory/rounding.md.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import sys
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+
+from ..errors import moderate, refuse
+from .noise import is_finite, norm
+from .refined import (
+    CELL_SHIFT,
+    DRAWN_BITS,
+    FAST_FROM,
+    Bits,
+    ExponentialTail,
+    NormalTail,
+    Tail,
+    Uniform,
+    nearest,
+    table,
+)
+
+BLOCK = 1 << 14
+"""Numbers made at a time: what they need stays in a core's cache."""
+
+MARGIN = 1.0 / (1 << 40)
+"""A rounding is believed where it is clear by (std / grid + 1) MARGIN; proved: 2^-43."""
+
+LARGEST = float(1 << 52)
+"""Largest total and largest sum of contributions, in spacings: half of what doubles add exactly."""
+
+FINEST = float(1 << 32)
+"""Largest std / grid; beyond, too many roundings are not clear at once."""
+
+WIDEST = 31
+"""Powers of two from the grid to the larger of std and clip norm: rounding stays cheap, sums exact.
+"""
+
+_HUGE = 2.0**500
+"""What has a larger norm is divided by it first: the factor that clips has all its digits then."""
+
+_SINGLE = 1e-30, 1e30
+"""Between these, factors, grids and clip norms leave single precision all of its digits."""
+
+STEP_GRID = 1.0 / (1 << 26)
+"""Spacing of a sampler's step, in its stds: as fine as doubles decide it at full speed."""
+
+NORMAL, EXPONENTIAL = NormalTail(), ExponentialTail()
+
+
+def reproducible_bits(generator: np.random.Generator) -> Bits:
+    """Return bits that can be drawn again: for tests and replays, never for a private release.
+
+    Whoever knows the seed subtracts the noise, and numpy's generators are not made to keep theirs.
+    """
+    if not isinstance(generator, np.random.Generator):
+        refuse("generator", generator, "be a numpy.random.Generator")
+    return generator.bytes
+
+
+def bits_of(generator: Any) -> Bits | None:
+    """Return where a mechanism's generator takes its bits from.
+
+    Args:
+        generator: None for the operating system, the only private choice; a
+            ``numpy.random.Generator`` or a ``torch.Generator`` for bits that can be drawn again.
+    """
+    if generator is None:
+        return None
+    if hasattr(generator, "initial_seed"):
+        return lambda count: _torch_bytes(generator, count)
+    return reproducible_bits(generator)
+
+
+def _torch_bytes(generator: Any, count: int) -> bytes:
+    torch = sys.modules["torch"]  # whoever has such a generator has imported it
+    words = torch.empty(count, dtype=torch.uint8, device=generator.device)
+    return bytes(words.random_(0, 256, generator=generator).cpu().numpy().tobytes())
+
+
+def grid_for(std: float, clip_norm: float, places: int = 20) -> float:
+    """Return a spacing, a power of two, of about 2^-places times the smaller of std and clip norm.
+
+    Rounding to it adds at most spacing^2 / 4 to a coordinate's mean square: 2^-42 of the smaller.
+    Where the two are far apart it is coarser, so that the larger is below 2^32 spacings.
+
+    Args:
+        std: standard deviation (or scale) of the noise, unit of the sum.
+        clip_norm: C, the largest norm of a contribution, unit of the sum.
+        places: from 1 to 30; the finer, the more roundings need exact arithmetic.
+    """
+    ends = moderate(std=std), moderate(clip_norm=clip_norm)
+    if places not in range(1, 31):
+        refuse("places", places, "be a whole number from 1 to 30")
+    low, high = (math.frexp(end)[1] - 1 for end in (min(ends), max(ends)))
+    return math.ldexp(1.0, max(low - int(places), high - WIDEST))
+
+
+def room(clip_norm: float, grid: float) -> int:
+    """Return how many contributions of norm at most ``clip_norm`` can be added without rounding."""
+    grid = _spacing(grid)
+    return math.floor(LARGEST / (moderate(clip_norm=clip_norm) / grid))
+
+
+def on_grid(value: Any, *, clip_norm: float, grid: float) -> Any:
+    """Return ``value`` clipped to a norm of at most C and rounded to the grid, still at most C.
+
+    To the nearest point where that keeps the norm, else a little shrunk first or rounded towards 0.
+    The norm of what is returned, not of what came, is checked, with rounding against it.
+
+    Args:
+        value: numbers, any shape; an array, or a torch tensor, which stays on its device.
+        clip_norm: C, from 1e-50 to 1e50, at most 2^52 spacings.
+        grid: the spacing, a power of two.
+
+    Returns:
+        double precision, every entry a multiple of ``grid``; a tensor of single precision stays one
+        where its numbers hold that: add it up in double precision.
+
+    Raises:
+        ParameterError: an entry is not finite, or a parameter breaks its rule.
+    """
+    grid, clip_norm = _spacing(grid), moderate(clip_norm=clip_norm)
+    reach = clip_norm / grid
+    if reach > LARGEST:
+        refuse("grid", grid, f"be at least clip_norm / 2^52 = {clip_norm / LARGEST:g}")
+    array, size = _measured(value)
+    count = len(array.reshape(-1))
+    factor = min(1.0, clip_norm / size) if size else 1.0
+    tries = ((_rint, 0.0), (_rint, 2.0**-20), (_trunc, (count + 8) * 2.0**-50))
+    hopeless = factor < 1.0 and count / 12.0 > reach * reach * 2.0**-48
+    array = _single_or_double(array, factor / grid, clip_norm, grid)
+    for round_, shrunk in tries[hopeless:]:
+        points = round_(array * (factor * (1.0 - shrunk) / grid))
+        if _within(points, reach):
+            points *= grid
+            return points + 0.0 if isinstance(points, np.ndarray) else points
+    raise ArithmeticError("rounding towards 0 raised a norm: the arithmetic is broken")
+
+
+def _measured(value: Any) -> tuple[Any, float]:
+    """Return numbers as doubles and their norm; both scaled down where the norm is huge."""
+    if isinstance(value, np.ndarray) or not hasattr(value, "detach"):
+        array = _doubles("value", value)
+        size = norm(array)
+    else:
+        size = norm(value)
+        array = value.detach()
+    if not math.isfinite(size) and not is_finite(array):
+        refuse("value", "a non-finite entry", "be finite", "leave this client's update out")
+    if size > _HUGE:
+        array = array / _HUGE
+        size = norm(array)
+    return array, size
+
+
+def _single_or_double(array: Any, factor: float, clip_norm: float, grid: float) -> Any:
+    """Return a tensor in double precision unless single is as good and it is of that.
+
+    What is rounded and checked are whole numbers, whose norm is looked at: how they came about does
+    not matter, if nothing overflows or loses its digits on the way back.
+    """
+    if isinstance(array, np.ndarray):
+        return array
+    low, high = _SINGLE
+    fits = low < factor < high and low < grid and clip_norm < high
+    return array if array.element_size() == 4 and fits else array.double()
+
+
+def _rint(points: Any) -> Any:
+    return np.rint(points, out=points) if isinstance(points, np.ndarray) else points.round_()
+
+
+def _trunc(points: Any) -> Any:
+    return np.trunc(points, out=points) if isinstance(points, np.ndarray) else points.trunc_()
+
+
+def noisy_sum(total: Any, *, std: float, grid: float, bits: Bits | None = None) -> np.ndarray:
+    """Return the grid points nearest to ``total`` + std Z, Z independent standard normal numbers.
+
+    ``total`` need not lie on the grid: it is taken for the number that it is, and only the answer
+    is rounded, once. Where it does, noise alone may be rounded (``noise_on_grid``).
+
+    Args:
+        total: the exact sum, any shape, at most 2^52 spacings in size.
+        std: standard deviation of the noise, from 1e-50 to 1e50, at most 2^32 spacings.
+        grid: the spacing, a power of two.
+        bits: where randomness comes from; None, the operating system, is the only private choice.
+
+    Returns:
+        double precision, the shape of ``total``; every entry a multiple of ``grid``, no -0.
+
+    Raises:
+        ParameterError: a parameter breaks its rule, or an entry is not finite or too large.
+    """
+    return _released(NORMAL, total, moderate(std=std), grid, bits)
+
+
+def noisy_laplace_sum(
+    total: Any, *, scale: float, grid: float, bits: Bits | None = None
+) -> np.ndarray:
+    """Return the grid points nearest to ``total`` + scale L, L of density e^-|x| / 2.
+
+    Arguments, answer and errors are those of ``noisy_sum``; the noise's std is sqrt(2) scale.
+    """
+    return _released(EXPONENTIAL, total, moderate(scale=scale), grid, bits)
+
+
+def noise_on_grid(
+    shape: tuple[int, ...] | int, *, std: float, grid: float, bits: Bits | None = None
+) -> np.ndarray:
+    """Return std Z rounded to the grid: what ``noisy_sum`` adds to a total that lies on the grid.
+
+    The grid point nearest to t + y is t plus the one nearest to y wherever t is on the grid.
+    """
+    return noisy_sum(np.zeros(shape), std=std, grid=grid, bits=bits)
+
+
+def noise_like(value: Any, *, std: float, grid: float, generator: Any = None) -> Any:
+    """Return ``noise_on_grid`` of the shape of an array or tensor, on its device, in doubles.
+
+    Args:
+        value: whose shape and device are taken.
+        std: see ``noisy_sum``.
+        grid: see ``noisy_sum``.
+        generator: see ``bits_of``.
+    """
+    shape = tuple(np.shape(value))
+    return _kind(noise_on_grid(shape, std=std, grid=grid, bits=bits_of(generator)), value)
+
+
+def noisy_like(value: Any, *, std: float, grid: float, generator: Any = None) -> Any:
+    """Return ``noisy_sum`` of an array or tensor: a tensor's type and device, an array's doubles.
+
+    Arguments are those of ``noise_like``.
+    """
+    return same_kind(noisy_sum(numbers(value), std=std, grid=grid, bits=bits_of(generator)), value)
+
+
+def noisy_scaled(total: Any, *, stds: Any, generator: Any = None) -> Any:
+    """Return total + stds Z where stds differ: stds times the rounding of total / stds + Z.
+
+    Multiplying by public stds is a function of a release. What the division rounds, 2^-53 of an
+    entry, belongs to the total. The grid is ``STEP_GRID`` of each std.
+
+    Args:
+        total: numpy array or torch tensor.
+        stds: above 0; an array that broadcasts to the total's shape.
+        generator: see ``bits_of``.
+
+    Returns:
+        doubles, shape and device of ``total``; NaN for an entry that is not finite or above 2^26
+        stds, which a chain has to be stopped for.
+    """
+    scaled = numbers(total).astype(np.float64) / stds
+    fine = np.abs(scaled) <= LARGEST * STEP_GRID
+    kept = np.where(fine, scaled, 0.0)
+    noisy = noisy_sum(kept, std=1.0, grid=STEP_GRID, bits=bits_of(generator))
+    return _kind(np.where(fine, noisy * stds, np.nan), total)
+
+
+def numbers(value: Any) -> np.ndarray:
+    """Return an array of a tensor's numbers (single precision or less in doubles), or of any."""
+    if isinstance(value, np.ndarray) or not hasattr(value, "detach"):
+        return np.asarray(value)
+    return np.asarray(value.detach().cpu().double().numpy())
+
+
+def same_kind(array: np.ndarray, value: Any) -> Any:
+    """Return doubles as what ``value`` is: tensor of its type, array or number."""
+    if isinstance(value, np.ndarray):
+        return array
+    if hasattr(value, "detach"):
+        return _kind(array, value).to(value.dtype if value.is_floating_point() else None)
+    return float(array) if array.ndim == 0 else array
+
+
+def _kind(array: np.ndarray, value: Any) -> Any:
+    """Return doubles as an array, or a tensor of doubles on the device of ``value``."""
+    if not hasattr(value, "detach"):
+        return array
+    return value.new_empty(0).double().new_tensor(array)
+
+
+def _spacing(grid: object) -> float:
+    spacing = moderate(grid=grid)
+    if math.frexp(spacing)[0] != 0.5:
+        refuse("grid", grid, "be a power of two", "grid_for chooses one")
+    return spacing
+
+
+def _doubles(name: str, value: Any) -> np.ndarray:
+    """Return numbers as a contiguous array of doubles that are equal to them."""
+    array = np.asarray(value)
+    if array.dtype.kind not in "fiu" or array.dtype.itemsize > 8:
+        refuse(name, str(array.dtype), "be real numbers of at most double precision")
+    doubles = np.ascontiguousarray(array, dtype=np.float64).reshape(array.shape)
+    if array.dtype.kind != "f" and doubles.size and max(abs(doubles.min()), doubles.max()) > 2**53:
+        refuse(name, doubles.max(), "be at most 2^53 in size where they are whole numbers")
+    if not is_finite(doubles):
+        refuse(name, "a non-finite entry", "be finite", "refuse the update it came from")
+    return doubles
+
+
+def _within(points: Any, reach: float) -> bool:
+    """Return whether the norm of whole numbers is at most ``reach``; True is certain.
+
+    A sum of n products in double is off by less than n 2^-52 of itself, in whatever order, and the
+    norm of single precision, taken in double, by a root and a square more.
+    """
+    flat = points.reshape(-1)
+    doubles = isinstance(flat, np.ndarray) or flat.element_size() == 8
+    squares = Fraction(float(flat.dot(flat))) if doubles else Fraction(norm(flat)) ** 2
+    return squares * (1 + Fraction(len(flat) + 4, 2**51)) <= Fraction(reach) ** 2
+
+
+def _released(tail: Tail, total: Any, spread: float, grid: object, bits: Bits | None) -> np.ndarray:
+    spacing = _spacing(grid)
+    if spread / spacing > FINEST:
+        refuse("grid", grid, f"be at least 2^-32 of the noise, {spread / FINEST:g}")
+    if bits is not None and not callable(bits):
+        refuse("bits", bits, "give bytes", "for a seed that is no secret: reproducible_bits")
+    totals = _doubles("total", total)
+    if totals.size and max(-totals.min(), totals.max()) > LARGEST * spacing:
+        refuse("total", max(-totals.min(), totals.max()), f"be at most 2^52 grids of {spacing:g}")
+    flat, out = totals.reshape(-1), np.empty(totals.size)
+    for start in range(0, out.size, BLOCK):
+        part = slice(start, start + BLOCK)
+        _block(tail, flat[part], spread, spacing, bits or os.urandom, out[part])
+    return out.reshape(totals.shape)
+
+
+def _words(bits: Bits, count: int) -> np.ndarray:
+    """Return ``count`` whole numbers of 64 fresh bits."""
+    drawn = bits(8 * count)
+    if not isinstance(drawn, bytes) or len(drawn) != 8 * count:
+        refuse("bits", bits, f"give the {8 * count} bytes that it is asked for")
+    return np.frombuffer(drawn, dtype="<u8")
+
+
+def _block(
+    tail: Tail, totals: np.ndarray, spread: float, grid: float, bits: Bits, out: np.ndarray
+) -> None:
+    """Write the releases of some totals to ``out``; doubles where they decide, else exact."""
+    words = _words(bits, len(totals))
+    uniforms = (words >> np.uint64(1)).view(np.int64)
+    scaled = totals / grid
+    base = np.rint(scaled)
+    about = _sizes(tail, uniforms.astype(np.float64))
+    about *= spread / grid
+    signs = words << np.uint64(63)
+    np.bitwise_xor(about.view(np.uint64), signs, out=about.view(np.uint64))
+    about += scaled - base
+    np.rint(about, out=out)
+    clear = np.abs(about - out) < 0.5 - (spread / grid + 1.0) * MARGIN
+    clear &= uniforms >= 1 << FAST_FROM
+    for i in np.flatnonzero(~clear):
+        offset = Fraction(float(totals[i])) / Fraction(grid) - int(base[i])
+        out[i] = _exact(tail, offset, Fraction(spread) / Fraction(grid), int(words[i]), bits)
+    out += base
+    out *= grid
+    out += 0.0  # a rounded -0.1 would be -0, which tells the sign
+
+
+def _sizes(tail: Tail, uniforms: np.ndarray) -> np.ndarray:
+    """Return X for V = uniforms / 2^63, within 2^-43 of it; anything below V = 2^-19."""
+    first, centres, coefficients = table(tail)
+    cell = (uniforms.view(np.int64) >> CELL_SHIFT) - first
+    variable = uniforms - centres.take(cell, mode="clip")
+    sizes: np.ndarray = coefficients[-1].take(cell, mode="clip")
+    for row in coefficients[-2::-1]:
+        sizes *= variable
+        sizes += row.take(cell, mode="clip")
+    return sizes
+
+
+def _exact(tail: Tail, offset: Fraction, scale: Fraction, word: int, bits: Bits) -> float:
+    """Return the whole number nearest to offset + or - scale X, more bits drawn as needed."""
+    uniform, sign = word >> 1, -1 if word & 1 else 1
+    size = tail.guess((uniform + 0.5) / 2.0**DRAWN_BITS)
+    guess = round(sign * offset + scale * Fraction(size))
+    drawn = Uniform(uniform, DRAWN_BITS, bits)
+    return float(sign * nearest(tail, sign * offset, 1 / scale, drawn, guess))

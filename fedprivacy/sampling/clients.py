@@ -1,0 +1,105 @@
+"""Cohorts of clients whose chances differ, and what each client's own scheme is.
+
+An account of records speaks of one client at a time: what counts is how often that client takes
+part, not with whom. These objects draw the cohort, and hand out the scheme each client is
+accounted by.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from ..errors import integer, probability, refuse
+from .everyone import Everyone
+from .poisson import Poisson
+from .scheme import Indices, Scheme
+
+
+def chances(values: Sequence[float]) -> tuple[float, ...]:
+    """Return probabilities in (0, 1], at least one of them."""
+    if not len(values):
+        refuse("chances", values, "have one entry for each client, at least one")
+    return tuple(probability(chance=float(value)) for value in values)
+
+
+@dataclass(frozen=True)
+class Apart:
+    """Every client takes part with a probability of its own, independently, in every round.
+
+    Args:
+        chances: one for each client, in (0, 1].
+    """
+
+    chances: tuple[float, ...]
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "chances", chances(self.chances))
+
+    def of(self, client: int) -> Scheme:
+        """Return the scheme that this client is accounted by."""
+        chance = self.chances[client]
+        return Everyone() if chance == 1.0 else Poisson(chance)
+
+    def draw(self, population: int, generator: np.random.Generator) -> Indices:
+        """Return the participants, sorted; may be empty.
+
+        Raises:
+            ParameterError: there are not as many clients as chances.
+        """
+        if population != len(self.chances):
+            refuse("population", population, f"equal the number of chances, {len(self.chances)}")
+        return np.flatnonzero(generator.random(population) < np.array(self.chances))
+
+
+@dataclass(frozen=True)
+class WeightedDraws:
+    """``draws`` draws with replacement, a client with its weight in each; it then runs once.
+
+    How often a client was drawn is how often its one run counts, so that what its records risk is
+    whether it was drawn at all: with probability 1 - (1 - weight)^draws, independently in every
+    round.
+
+    Args:
+        draws: how many, at least 1.
+        weights: probability of each client in one draw, above 0, sum to 1.
+    """
+
+    draws: int
+    weights: tuple[float, ...]
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "draws", integer(1, draws=self.draws))
+        object.__setattr__(self, "weights", chances(self.weights))
+
+    def of(self, client: int) -> Scheme:
+        """Return the scheme that this client is accounted by."""
+        return drawn_once(self.draws, self.weights[client])
+
+    def draw(self, population: int, generator: np.random.Generator) -> Indices:
+        """Return one round's clients, sorted, one entry for each draw.
+
+        Raises:
+            ParameterError: there are not as many clients as weights.
+        """
+        (cohort,) = self.draw_rows(1, population, generator)
+        return np.asarray(cohort)
+
+    def draw_rows(self, rows: int, population: int, generator: np.random.Generator) -> Indices:
+        """Return independent cohorts, shape (rows, draws); see ``draw``."""
+        if population != len(self.weights):
+            refuse("population", population, f"equal the number of weights, {len(self.weights)}")
+        drawn = generator.choice(population, size=(rows, self.draws), p=self.weights)
+        return np.asarray(np.sort(drawn, axis=1), dtype=np.int64)
+
+
+def drawn_once(draws: int, weight: float) -> Scheme:
+    """Return the scheme of a client that runs once if any of ``draws`` draws is its.
+
+    Args:
+        draws: with replacement, at least 1.
+        weight: its probability in each, in (0, 1].
+    """
+    return Everyone() if weight == 1.0 else Poisson.of_draws(draws, weight)

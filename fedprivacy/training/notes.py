@@ -1,0 +1,188 @@
+"""What a run keeps for itself beside its ledger: a key, and what its clients sent.
+
+A checkpoint holds a model, and people hand models over. A hash of the data in it would tell which
+of two candidate data sets was trained on, whatever the noise. So the hash has a key, and the key
+lies with the ledger, in a file that is neither the ledger's nor the model's: the ledger goes to an
+auditor, who may hold a checkpoint too.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import secrets
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import fields, is_dataclass
+from pathlib import Path
+from typing import Any, Self
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from ..errors import refuse
+from ..ledger import Ledger, free
+from ..ledger.files import sync_folder
+
+FORMAT = "fedprivacy private notes 1"
+SUFFIX = ".private"
+"""Behind the name of the ledger, or, where a run has none, of the checkpoint."""
+
+_KEY_BYTES = 32
+
+
+class Notes:
+    """The private notes of a run: a random key, and after every round the bytes sent so far.
+
+    Without the key a ``digest`` tells nothing of the data to anybody who cannot tell keyed BLAKE2
+    from a random function. What was sent is the sum of the cohorts that were really drawn, which
+    no epsilon covers.
+    """
+
+    def __init__(self, path: Path, key: bytes | None, sums: dict[int, int]) -> None:
+        """Use ``beside``."""
+        self.path = path
+        self._key, self._sums = key, sums
+        self._digest: tuple[object, str] | None = None
+
+    @classmethod
+    def beside(cls, checkpoint: str | Path, ledger: Ledger | None) -> Self:
+        """Read the notes of a run; ``begun`` is False where there are none yet.
+
+        Args:
+            checkpoint: of the run.
+            ledger: its ledger; the notes lie beside that, or beside the checkpoint without one.
+
+        Raises:
+            ParameterError: there is a file, and it holds no notes.
+        """
+        place = Path(checkpoint) if ledger is None else ledger.path
+        path = place.with_name(place.name + SUFFIX)
+        if not path.exists():
+            return cls(path, None, {})
+        lines = [_object(line) for line in path.read_bytes().splitlines() if line]
+        head = lines[0] if lines else {}
+        try:
+            key = bytes.fromhex(head.get("key", ""))
+        except (TypeError, ValueError):
+            key = b""
+        if head.get("format") != FORMAT or len(key) != _KEY_BYTES:
+            refuse("private notes", str(path), f"have format {FORMAT!r}", "restore the file")
+        counted = [(line.get("round"), line.get("sent")) for line in lines[1:]]
+        return cls(path, key, {at: sent for at, sent in counted if type(at) is type(sent) is int})
+
+    @property
+    def begun(self) -> bool:
+        """Whether there is a key."""
+        return self._key is not None
+
+    def begin(self) -> None:
+        """Draw a key and put it on disk, where there is none; only the owner may read the file."""
+        if self._key is not None:
+            return
+        key = secrets.token_bytes(_KEY_BYTES)
+        head = json.dumps({"format": FORMAT, "key": key.hex()}) + "\n"
+        whole_file(self.path, head.encode(), mode=0o600)
+        self._key = key
+
+    def digest(self, data: Any) -> str:
+        """Return a keyed fingerprint of arrays, numbers and texts in a dataclass, and within."""
+        assert self._key is not None
+        if self._digest is None or self._digest[0] is not data:
+            self._digest = (data, digest(data, self._key))
+        return self._digest[1]
+
+    def count(self, round: int, sent: int | None) -> None:
+        """Note how many bytes were sent up to a round; None where that is not known."""
+        if sent is None:
+            return
+        # A line that a crash cut ends where the next one begins.
+        line = f"\n{json.dumps({'round': round, 'sent': sent})}\n"
+        with _named(self.path), open(self.path, "ab") as file:
+            file.write(line.encode())
+        self._sums[round] = sent
+
+    def sent(self, round: int) -> int | None:
+        """Return how many bytes were sent up to a round; None where that is not known."""
+        return self._sums.get(round, None if round else 0)
+
+
+def digest(data: Any, key: bytes) -> str:
+    """Return a keyed fingerprint of arrays, numbers and texts in a dataclass, and within."""
+    found = hashlib.blake2b(key=key, digest_size=32)
+    _fold(data, found.update)
+    return found.hexdigest()
+
+
+def whole_file(path: str | Path, content: bytes, *, mode: int = 0o644) -> None:
+    """Write a file so that a crash leaves either the old one or the new one.
+
+    Args:
+        path: file to replace; ``path + ".tmp"`` is used on the way.
+        content: all of it.
+        mode: who may read and write it, less what the process's mask takes away.
+
+    Raises:
+        OSError: it cannot be written; the error names the file.
+        ParameterError: a ledger is in its place.
+    """
+    target = Path(path)
+    temporary = target.with_name(target.name + ".tmp")
+    free(target, temporary)
+    with _named(target):
+        temporary.unlink(missing_ok=True)
+        try:
+            handle = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
+            with os.fdopen(handle, "wb") as file:
+                file.write(content)
+                file.flush()
+                os.fsync(file.fileno())
+            os.replace(temporary, target)
+        except OSError:
+            temporary.unlink(missing_ok=True)
+            raise
+        sync_folder(target.parent)
+
+
+@contextmanager
+def _named(path: Path) -> Iterator[None]:
+    """Let the system's errors name the file; those of a full disk do not."""
+    try:
+        yield
+    except OSError as error:
+        told = f"could not be written ({error.strerror or error})"
+        raise type(error)(error.errno, told, str(path)) from error
+
+
+def _object(line: bytes) -> dict[str, Any]:
+    """Return a line's JSON object; an empty one for what is none, as where a crash cut it."""
+    try:
+        found = json.loads(line)
+    except ValueError:
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+def _fold(value: Any, add: Callable[[bytes], None]) -> None:
+    if isinstance(value, Tensor):
+        add(f"{value.dtype}{tuple(value.shape)}".encode())
+        value = value.detach().cpu().reshape(-1).contiguous().view(torch.uint8).numpy()
+    if isinstance(value, np.ndarray) and value.dtype != object:
+        add(f"{value.dtype}{value.shape}".encode())
+        add(np.ascontiguousarray(value).tobytes())
+    elif is_dataclass(value) and not isinstance(value, type):
+        for one in fields(value):
+            if one.init:
+                _fold(getattr(value, one.name), add)
+    elif isinstance(value, list | tuple):
+        add(f"{len(value)}".encode())
+        for part in value:
+            _fold(part, add)
+    elif isinstance(value, Mapping):
+        _fold(list(value.items()), add)
+    elif value is None or isinstance(value, bool | int | float | str | np.generic):
+        add(repr(value).encode())
+    else:
+        add(f"{type(value).__module__}.{type(value).__qualname__}".encode())

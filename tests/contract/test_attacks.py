@@ -1,0 +1,381 @@
+"""Attacks: error rates by theorem, faults that are found, right twins that are not accused.
+
+Every generator here has a fixed seed, so no test fails by accident. Where a count of null runs is
+held against a binomial, the chance with which a sound attack would have failed it is stated.
+"""
+
+import itertools
+import math
+
+import numpy as np
+import pytest
+from scipy.optimize import linprog
+from scipy.special import bdtrc, betainc
+
+import fedprivacy as fp
+from fedprivacy.audit.attacks import Estimator, Outcome, plan
+from fedprivacy.audit.guessing import at_least, at_most, p_value, refuted
+
+DELTA = 1e-5
+
+
+def seeded(seed):
+    return np.random.default_rng(seed)
+
+
+# ---- theorem A1
+
+
+def most_likely_guesses(m, r, v, epsilon, delta):
+    """Return the largest P[right >= v] of any (epsilon, delta)-private mechanism, by its LP."""
+    coins = list(itertools.product((0, 1), repeat=m))
+    answers = [t for t in itertools.product((-1, 0, 1), repeat=m) if sum(map(abs, t)) == r]
+    pairs = [(s, i) for s in range(len(coins)) for i in range(m)]
+    cells = len(coins) * len(answers)
+
+    def cell(s, t):
+        return s * len(answers) + t
+
+    def slack(p, t):
+        return cells + p * len(answers) + t
+
+    size = cells + len(pairs) * len(answers)
+    gain = np.zeros(size)
+    for (s, coin), (t, answer) in itertools.product(enumerate(coins), enumerate(answers)):
+        right = sum(g == (1 if c else -1) for g, c in zip(answer, coin, strict=True))
+        gain[cell(s, t)] = -(right >= v) / len(coins)
+    rows, limits = [], []
+    for p, (s, i) in enumerate(pairs):
+        other = coins.index(tuple(c ^ (k == i) for k, c in enumerate(coins[s])))
+        for t in range(len(answers)):
+            row = np.zeros(size)
+            row[cell(s, t)], row[cell(other, t)] = 1.0, -math.exp(epsilon)
+            row[slack(p, t)] = -1.0
+            rows.append(row)
+            limits.append(0.0)
+        row = np.zeros(size)
+        row[[slack(p, t) for t in range(len(answers))]] = 1.0
+        rows.append(row)
+        limits.append(delta)
+    whole = np.zeros((len(coins), size))
+    for s in range(len(coins)):
+        whole[s, cell(s, 0) : cell(s, 0) + len(answers)] = 1.0
+    found = linprog(gain, np.array(rows), limits, whole, np.ones(len(coins)), method="highs")
+    return -found.fun
+
+
+@pytest.mark.parametrize("m, r", [(1, 1), (2, 1), (2, 2), (3, 1), (3, 2), (3, 3)])
+@pytest.mark.parametrize("epsilon, delta", [(0.0, 0.1), (0.7, 0.0), (0.7, 0.05), (2.0, 0.01)])
+def test_the_theorem_is_what_the_best_private_mechanism_reaches(m, r, epsilon, delta):
+    for v in range(1, r + 1):
+        bound = float(p_value(v, r, m, np.array([epsilon]), delta)[0])
+        best = most_likely_guesses(m, r, v, epsilon, delta)
+        assert best <= bound + 1e-9  # what the solver's own answer is off by
+        assert bound <= best + 3e-6
+
+
+def test_everything_told_with_probability_delta():
+    for m in (1, 3, 10, 40):
+        exact = 0.01 + 0.99 * 2.0**-m
+        assert exact <= p_value(m, m, m, np.array([0.0]), 0.01)[0] <= exact * (1 + 2e-6)
+
+
+def test_the_delta_term_stays_where_masses_underflow():
+    """With 2,000 right guesses of 2,000, P[W >= v] is 0 in double precision and the term is 0.5."""
+    assert p_value(2000, 2000, 10**6, np.zeros(1), 1e-3)[0] >= 0.5
+    assert refuted(2000, 2000, 10**6, 1e-3, 0.05) == 0.0
+    for v, r in itertools.product((1, 30, 38, 60), (60, 2000, 10**6)):
+        for delta in (0.0, 1e-300, 1e-5, 1.0):
+            found = p_value(v, r, 10**6, np.linspace(0.0, 40.0, 9), delta)
+            assert ((found >= 0.0) & (found <= 1.0)).all()
+
+
+def test_more_privacy_is_refuted_by_fewer_right_guesses():
+    found = [refuted(v, 100, 1000, DELTA, 0.05) for v in range(101)]
+    assert found[:50] == [0.0] * 50 and found == sorted(found) and found[100] > 3.4
+    here = np.array([refuted(90, 100, 1000, DELTA, 0.05)])
+    assert p_value(90, 100, 1000, here, DELTA) <= 0.05
+    assert p_value(90, 100, 1000, here + 0.005, DELTA) > 0.05
+
+
+def test_rates_have_clopper_pearson_ends():
+    assert at_most(0, 100, 0.05) == pytest.approx(1.0 - 0.05**0.01, rel=2e-6)
+    assert at_least(100, 100, 0.05) == pytest.approx(0.05**0.01, rel=2e-6)
+    assert (at_most(100, 100, 0.05), at_least(0, 100, 0.05)) == (1.0, 0.0)
+    for k in (1, 17, 99):
+        assert betainc(k, 101 - k, at_least(k, 100, 0.05)) <= 0.05
+        assert 1.0 - betainc(k + 1, 100 - k, at_most(k, 100, 0.05)) <= 0.05
+
+
+def test_the_plan_is_what_perfect_scores_show():
+    for m in (20, 1000):
+        found = fp.attack(
+            lambda included, generator: included, m, runs=1, delta=0.0, generator=seeded(1)
+        )
+        assert found.lower <= plan(m, 0.0)
+    assert plan(1000, 0.0) - 0.2 <= found.lower
+    assert plan(1, DELTA) == 0.0
+    assert plan(100, 0.0) < plan(1000, 0.0) < plan(10_000, 0.0)
+    assert plan(10_000, 1e-3) < plan(10_000, 1e-9)
+
+
+# ---- null runs and power
+
+
+def told(epsilon):
+    """Randomised response: every coin is told, wrong with probability 1 / (1 + e^eps)."""
+
+    def train(included, generator):
+        return included ^ (generator.random(len(included)) * (1.0 + math.exp(epsilon)) < 1.0)
+
+    return train
+
+
+def noisy(std):
+    return lambda included, generator: included + generator.normal(0.0, std, len(included))
+
+
+@pytest.mark.parametrize("truth, train", [(0.0, told(0.0)), (1.0, told(1.0))])
+@pytest.mark.parametrize("estimator, m, runs", [("guesses", 120, 1), ("rates", 1, 100)])
+def test_null_runs_are_within_the_binomial(truth, train, estimator, m, runs, tries=60, level=0.2):
+    """At the exact level fewer than 1 in 10^4 sound attacks would fail."""
+    above = 0
+    for seed in range(tries):
+        found = fp.attack(
+            train, m, level=level, delta=0.0, runs=runs, estimator=estimator, generator=seeded(seed)
+        )
+        above += found.lower > truth
+    assert bdtrc(above - 1, tries, level) > 1e-4 if above else True
+
+
+def test_a_coin_that_is_thrown_afresh_shows_nothing():
+    found = fp.attack(
+        lambda included, generator: generator.random(len(included)), generator=seeded(2), claim=0.0
+    )
+    assert found.verdict is Outcome.CONSISTENT and found.lower == 0.0
+
+
+def test_power_on_the_gaussian_mechanism():
+    step = fp.Gaussian(noise_multiplier=1.0815413087653432)
+    claim = fp.epsilon(step, delta=DELTA, adjacency="zero_out")
+    assert claim.upper == pytest.approx(4.0, abs=2e-3)
+    for seed in (3, 4):
+        found = fp.attack(noisy(1.0815413), 1000, claim=claim, generator=seeded(seed))
+        assert 2.0 <= found.lower <= 4.0 and found.verdict is Outcome.CONSISTENT
+        assert found.upper_certified == claim.upper
+
+
+def test_many_runs_of_one_canary():
+    found = fp.attack(
+        noisy(0.05), 1, delta=0.0, runs=400, estimator="rates", generator=seeded(5), claim=1.0
+    )
+    assert found.verdict is Outcome.BUG_ALARM and 3.0 <= found.lower <= 4.0
+    assert "A2" in found.theorem
+
+
+# ---- faults, each with its right twin
+
+SIZE = 200
+AXES = np.eye(SIZE)
+
+
+def clipped_rows(rows, limit):
+    norms = np.linalg.norm(rows, axis=1, keepdims=True)
+    return rows * np.minimum(1.0, limit / norms)
+
+
+def sum_of(clip, noise_std, layers=1):
+    """Release the sum of the canaries that are in, each clipped layer by layer, plus noise."""
+    long = 50.0 * np.hstack([AXES] * layers)
+
+    def train(included, generator):
+        parts = [clipped_rows(part, clip) for part in np.split(long, layers, axis=1)]
+        total = np.hstack(parts)[included].sum(axis=0)
+        return total + generator.normal(0.0, noise_std, total.shape)
+
+    return train, np.hstack([AXES] * layers)
+
+
+def judged(train, directions, multiplier, rounds=1, **settings):
+    run = fp.Gaussian(noise_multiplier=multiplier) * rounds
+    settings = {"runs": 100, "generator": seeded(6), **settings}
+    m = settings.pop("canaries", SIZE)
+    return fp.attack(
+        train, m, claim=run, adjacency="add_remove", directions=directions, **settings
+    ).verdict
+
+
+def test_a_doubled_clip_is_found():
+    assert judged(*sum_of(2.0, 2.0), 2.0) is Outcome.BUG_ALARM
+    assert judged(*sum_of(1.0, 2.0), 2.0) is Outcome.CONSISTENT
+
+
+def test_clipping_by_layer_accounted_as_global_is_found():
+    assert judged(*sum_of(1.0, 2.0, layers=4), 2.0) is Outcome.BUG_ALARM
+    assert judged(*sum_of(0.5, 2.0, layers=4), 2.0) is Outcome.CONSISTENT
+
+
+def two_rounds(reused, std=2.0):
+    def train(included, generator):
+        first = generator.normal(0.0, std, SIZE)
+        second = first if reused else generator.normal(0.0, std, SIZE)
+        return (AXES[included].sum(axis=0) + first) - (second - AXES[included].sum(axis=0))
+
+    return train
+
+
+def test_noise_of_an_earlier_round_is_found():
+    assert judged(two_rounds(True), AXES, 2.0, rounds=2) is Outcome.BUG_ALARM
+    assert judged(two_rounds(False), AXES, 2.0, rounds=2) is Outcome.CONSISTENT
+
+
+def average(fixed):
+    """Two clients that send zeros, and a canary that does so too: only the divisor can tell."""
+
+    def train(included, generator):
+        divisor = 2.0 if fixed else 1.0 + included.sum()
+        return [-np.linalg.norm(generator.normal(0.0, 4.0, 200) / divisor)]
+
+    return train
+
+
+@pytest.mark.parametrize("estimator", Estimator)
+def test_a_denominator_that_follows_the_data_is_found(estimator):
+    settings = {"canaries": 1, "runs": 400, "estimator": estimator}
+    assert judged(average(fixed=False), None, 4.0, **settings) is Outcome.BUG_ALARM
+    assert judged(average(fixed=True), None, 4.0, **settings) is Outcome.CONSISTENT
+
+
+# ---- a loop, and its clients as canaries
+
+
+@pytest.fixture
+def small_loop():
+    """Sixteen clients of one record each, whose updates are orthogonal; a model of zeros."""
+    torch = pytest.importorskip("torch")
+    from fedprivacy.training import FederatedAveraging, FederatedData
+
+    class Zero(torch.nn.Linear):
+        def reset_parameters(self):
+            torch.nn.init.zeros_(self.weight)
+
+    labels = torch.zeros(16, dtype=torch.int64)
+    data = FederatedData(
+        name="orthogonal",
+        features=torch.eye(16) * 100.0,
+        labels=labels,
+        test_features=torch.eye(16)[:1],
+        test_labels=labels[:1],
+        clients=tuple(np.array([row]) for row in range(16)),
+        num_classes=2,
+    )
+
+    def make(perturbation):
+        return FederatedAveraging(
+            model=lambda: Zero(16, 2, bias=False),
+            scheme=fp.Everyone(),
+            perturbation=perturbation,
+            local_steps=1,
+            learning_rate=1.0,
+            device="cpu",
+        )
+
+    return make, data
+
+
+class Unclipped(fp.Gaussian):
+    def contribution(self, update, mask=None):
+        return super().contribution(update, mask) * 20.0
+
+
+def test_a_loop_that_clips_too_late_is_found(small_loop):
+    make, data = small_loop
+    for kind, verdict in ((Unclipped, Outcome.BUG_ALARM), (fp.Gaussian, Outcome.CONSISTENT)):
+        loop = make(kind(noise_multiplier=4.0, unit="client"))
+        found = fp.attack(loop, 16, data=data, rounds=1, runs=8, generator=seeded(10))
+        assert found.verdict is verdict and found.upper_certified < 1.1, found
+
+
+def test_loops_that_are_refused(small_loop):
+    make, data = small_loop
+    whole = fp.Gaussian(noise_multiplier=4.0, unit="client")
+    shares = fp.SparsifiedPerturbation(
+        noise_multiplier=1.0, clip_norm=1.0, kept=32, dimension=32, cohort=16
+    )
+    for loop, given in ((make(None), data), (make(shares), data), (make(whole), None)):
+        with pytest.raises(fp.ParameterError, match=r"^(train|data) must"):
+            fp.attack(loop, 16, data=given)
+    with pytest.raises(fp.ParameterError, match=r"^data must"):
+        fp.attack(make(whole), 17, data=data)
+
+
+# ---- what is seen, and what is refused
+
+
+def test_the_final_observer_sees_the_last_release_only():
+    def train(included, generator):
+        return np.stack([AXES[included].sum(axis=0), generator.normal(0.0, 1.0, SIZE)])
+
+    seen = {
+        observer: fp.attack(
+            train, SIZE, observer, directions=AXES, runs=20, generator=seeded(7)
+        ).lower
+        for observer in fp.Observer
+    }
+    assert seen["final"] == 0.0 and seen["aggregate"] == seen["server"] > 1.5
+
+
+def test_runs_in_parallel_are_the_same_runs():
+    joblib = pytest.importorskip("joblib")
+    alone = fp.attack(noisy(1.0), 50, runs=4, generator=seeded(8))
+    with joblib.parallel_config(backend="threading"):
+        beside = fp.attack(noisy(1.0), 50, runs=4, generator=seeded(8), jobs=2)
+    assert alone == beside
+
+
+def test_an_attack_says_what_it_is():
+    found = fp.attack(noisy(1.0), 50, runs=2, generator=seeded(9))
+    assert found.verdict is Outcome.NO_CLAIM and len(found.assumptions) == 3
+    assert "wrong with probability at most 0.05" in str(found) and "100 canaries in 2 runs" in str(
+        found
+    )
+    assert found.to_dict()["verdict"] == "NO CLAIM" and found.to_dict()["upper_certified"] is None
+
+
+STEP = fp.Gaussian(noise_multiplier=2.0)
+
+
+@pytest.mark.parametrize(
+    "change, names",
+    [
+        ({"train": 3}, "train"),
+        ({"canaries": 0}, "canaries"),
+        ({"level": 1.0}, "level"),
+        ({"observer": "god"}, "observer"),
+        ({"estimator": "best"}, "estimator"),
+        ({"estimator": "rates"}, "canaries, runs"),
+        ({"guesses": 1001}, "guesses"),
+        ({"claim": STEP}, "adjacency"),
+        ({"claim": -1.0}, "claim"),
+        ({"claim": "4"}, "claim"),
+        ({"claim": fp.delta(STEP, epsilon=1.0, adjacency="zero_out")}, "claim"),
+        ({"claim": fp.epsilon(STEP, delta=0.1, adjacency="zero_out"), "delta": 0.2}, "delta"),
+        (
+            {"claim": fp.epsilon(STEP, delta=0.1, adjacency="zero_out", observer="final")},
+            "observer",
+        ),
+        ({"train": lambda included, generator: np.zeros(3)}, "train's scores"),
+        ({"train": lambda included, generator: np.full(50, np.nan)}, "train's scores"),
+        ({"directions": np.eye(3)}, "directions"),
+        ({"directions": np.zeros((50, 3))}, "directions"),
+        ({"directions": np.ones((50, 3))}, "train's releases"),
+        (
+            {"directions": np.ones((50, 3)), "train": lambda i, g: np.full(3, np.inf)},
+            "train's releases",
+        ),
+    ],
+)
+def test_what_is_refused(change, names):
+    settings = {"train": noisy(1.0), "canaries": 50, "runs": 20, "generator": seeded(0)}
+    with pytest.raises(fp.ParameterError, match=f"^{names} must"):
+        fp.attack(**{**settings, **change})

@@ -1,0 +1,160 @@
+"""Certificates that exclude each other are an error, and what is no number certifies nothing."""
+
+import math
+from itertools import product
+
+import numpy as np
+import pytest
+
+import fedprivacy as fp
+from fedprivacy.accountants import ACCOUNTANTS, RdpAccountant
+from fedprivacy.accountants.base import Answer
+from fedprivacy.errors import ContradictionError, UnsupportedCombination
+from fedprivacy.loss import Composed, Curve, Gdp, LaplacePair, Sampled, Side, Tails
+from fedprivacy.loss.profiles import direct
+from fedprivacy.privacy_loss import PrivacyLoss, Witness
+from fedprivacy.relations import Adjacency, Facts, Observer
+
+FACTS = Facts(None, Adjacency.ZERO_OUT, Observer.AGGREGATE)
+GAUSSIAN = fp.Gaussian(noise_multiplier=1.0)
+ADD = {"adjacency": "add_remove"}
+
+
+class Blind(Curve):
+    """A curve whose arithmetic breaks down."""
+
+    def tails(self, loss, side=Side.UP):
+        return Tails(*np.full((4, *np.shape(loss)), math.nan))
+
+    def log_moment(self, order):
+        return math.nan
+
+
+@pytest.mark.parametrize(
+    ("accountant", "count"), [("pld", 1), ("rdp", 1), ("rdp", 3), ("advanced", 1), ("advanced", 3)]
+)
+def test_what_is_no_number_certifies_nothing(accountant, count):
+    """A NaN in a max or min may come out as 0, and did."""
+    account = ACCOUNTANTS[accountant](deadline=0.1).compose(PrivacyLoss(Blind(), FACTS), count)
+    epsilon, delta = account.epsilon(1e-5), account.delta(1.0)
+    assert (epsilon.lower, epsilon.upper) == (0.0, math.inf)
+    assert epsilon.reason
+    assert (delta.lower, delta.upper) == (0.0, 1.0)
+    shown = Witness(Blind(), "two")
+    account = ACCOUNTANTS[accountant](deadline=0.1).compose(
+        PrivacyLoss(Gdp(1.0), FACTS, shown), count
+    )
+    assert account.epsilon(1e-5).lower == 0.0
+
+
+def test_an_answer_holds_no_nan():
+    answer = Answer(math.nan, math.nan, math.nan)
+    assert (answer.upper, answer.low, answer.attained) == (math.inf, 0.0, 0.0)
+    assert answer.reason
+    assert direct.epsilon(Blind(), 1e-5, Side.UP) == math.inf
+    assert direct.epsilon(Blind(), 1e-5, Side.DOWN) == 0.0
+
+
+@pytest.mark.parametrize(
+    ("curve", "more"),
+    [
+        (Gdp(1.0), Gdp(1.1)),
+        (Gdp(1.0), Gdp(1.0 + 1e-9)),
+        (LaplacePair(1.0), LaplacePair(1.01)),
+        (Composed(((Sampled(Gdp(1.0), 0.1), 10),)), Composed(((Sampled(Gdp(1.1), 0.1), 10),))),
+    ],
+    ids=str,
+)
+def test_more_attained_than_allowed_is_an_error(curve, more):
+    """The lower end was cut down to the upper end, and nobody was told."""
+    account = ACCOUNTANTS["pld"](tolerance=1e-6)
+    account.compose(PrivacyLoss(curve, FACTS, Witness(more, "this and that")))
+    with pytest.raises(ContradictionError, match="this and that"):
+        account.epsilon(1e-3)
+    with pytest.raises(ContradictionError, match=r"delta at 0\.1"):
+        account.delta(0.1)
+
+
+def test_pure_ends_are_held_against_each_other_too():
+    account = ACCOUNTANTS["rdp"]()
+    account.compose(PrivacyLoss(LaplacePair(1.0), FACTS, Witness(Gdp(0.1), "a Gaussian")))
+    with pytest.raises(ContradictionError, match="at least inf"):
+        account.epsilon(0)
+
+
+def test_an_audit_compares_all_accountants(monkeypatch):
+    run = GAUSSIAN * 3
+    assert fp.audit(run, claim=(9.0, 1e-5), **ADD).verdict == "HOLDS"
+    monkeypatch.setattr(RdpAccountant, "_epsilon", lambda *_: Answer(7.0, method="a slip"))
+    with pytest.raises(ContradictionError) as caught:
+        fp.audit(run, claim=(7.5, 1e-5), **ADD)
+    told = str(caught.value)
+    for word in ("'pld'", "'rdp'", "a slip", "7.0", "aggregate", "1e-05", "attained by"):
+        assert word in told, word
+
+
+def test_an_audit_compares_what_observers_see(monkeypatch):
+    """The server sees the sum and more: its upper end holds for the sum as well."""
+    run = GAUSSIAN.sampled(fp.Poisson(0.1)) * 3
+    true = RdpAccountant._epsilon
+
+    def slip(self, loss, delta):
+        if loss.facts.observer is Observer.SERVER:
+            return Answer(0.1, method="a slip")
+        return true(self, loss, delta)
+
+    monkeypatch.setattr(RdpAccountant, "_epsilon", slip)
+    with pytest.raises(ContradictionError, match="a slip, server"):
+        fp.audit(run, claim=(7.5, 1e-5), adjacency="zero_out")
+
+
+SCHEMES = [
+    None,
+    fp.Everyone(),
+    fp.Poisson(0.03),
+    fp.FixedSize(3, population=20),
+    fp.WithReplacement(3, population=20),
+    fp.Shuffled(rounds_per_epoch=4),
+    fp.RandomAllocation(4),
+    fp.TruncatedPoisson(0.2, population=20, largest=6),
+]
+MECHANISMS = [GAUSSIAN, fp.Gaussian(noise_multiplier=0.05), fp.Laplace(noise_multiplier=0.7)]
+
+
+def settings():
+    for mechanism, scheme in product(MECHANISMS, SCHEMES):
+        try:
+            one = mechanism if scheme is None else mechanism.sampled(scheme)
+        except (UnsupportedCombination, fp.ParameterError):
+            continue
+        for count, adjacency, observer in product((1, 7), Adjacency, Observer):
+            try:
+                (one * count).privacy_loss(adjacency, observer)
+            except UnsupportedCombination:
+                continue
+            yield one * count, {"adjacency": adjacency, "observer": observer}
+
+
+EVERY = list(settings())
+
+
+def test_there_are_many_settings():
+    assert len(EVERY) > 200
+
+
+@pytest.mark.parametrize("part", range(4))
+def test_no_two_certificates_cross(part):
+    """Every upper end above every lower end, also at a larger delta."""
+    for run, facts in EVERY[part::40]:
+        deltas = (0.0, 1e-9, 0.02)
+        found = [
+            [
+                fp.epsilon(run, delta=d, accountant=name, tolerance=0.01, deadline=0.2, **facts)
+                for name in ACCOUNTANTS
+            ]
+            for d in deltas
+        ]
+        for tight, loose in ((i, j) for i in range(3) for j in range(i, 3)):
+            upper = min(bound.upper for bound in found[tight])
+            lower = max(bound.lower for bound in found[loose])
+            assert lower <= upper, (run, facts, deltas[tight], deltas[loose])

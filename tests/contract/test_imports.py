@@ -1,0 +1,427 @@
+"""Records of other programs: what is read, what is asked for, what is refused, what is found."""
+
+import json
+import math
+import random
+import re
+import time
+import tracemalloc
+import zipfile
+from pathlib import Path
+
+import dp_accounting as dpa
+import pytest
+
+import fedprivacy as fp
+from fedprivacy.audit import imports
+from fedprivacy.audit.imports import content, statement
+from fedprivacy.errors import ConversionError, FedPrivacyError
+
+RECORDS = Path(__file__).parent / "records"
+SAID = json.loads((RECORDS / "said.json").read_text())
+TINY = 1 / 48000
+
+
+def cut(value, digits):
+    """A number as somebody prints it."""
+    return float(f"{value:.{digits}f}")
+
+
+# Each fault with its right twin: the same record, and the claim that it bears.
+FAULTS = {
+    "central limit": (
+        ("opacus_gdp.json", (cut(SAID["opacus_gdp"], 2), TINY)),
+        {"adjacency": "add_remove", "sampling": "poisson"},
+        "central limit theorem",
+        ("opacus_rdp.json", (SAID["opacus_rdp"], TINY), {}),
+    ),
+    "batches shuffled, accounted as Poisson": (
+        ("opacus_rdp.json", (cut(SAID["opacus_rdp"], 2), TINY)),
+        {"adjacency": "zero_out", "sampling": "shuffled"},
+        "1 round",
+        ("opacus_rdp.json", (cut(SAID["opacus_rdp"], 2), TINY), {"sampling": "poisson"}),
+    ),
+    "sensitivity C where it is 2 C": (
+        ("flower.json", (cut(SAID["flower"], 4), 7e-5)),
+        {},
+        "move a sum of clipped vectors by up to 2 C",
+        ("flower.json", (3.49, 7e-5), {}),
+    ),
+    "fixed size accounted as Poisson": (
+        ("fixed.csv", (0.6303, 7e-5)),
+        {"adjacency": "add_remove"},
+        "Poisson sampling at the same rate",
+        ("fixed.csv", (3.2133, 7e-5), {}),
+    ),
+    "an estimate in place of an upper end": (
+        ("event.json", (4.17, 1e-5)),
+        {"adjacency": "add_remove"},
+        "An estimate, or a number rounded down",
+        ("event.json", (SAID["event"], 1e-5), {}),
+    ),
+}
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_a_fault_is_found_and_named_and_its_twin_holds(fault):
+    (name, claim), facts, words, (twin, right, others) = FAULTS[fault]
+    found = fp.audit(RECORDS / name, claim=claim, **facts)
+    assert found.verdict == "FAILS", found
+    assert words in str(found) or fault.startswith("batches")
+    fine = fp.audit(RECORDS / twin, claim=right, **{**facts, **others})
+    assert fine.verdict == "HOLDS", fine
+
+
+def test_a_shuffled_pass_accounted_as_poisson_is_named(tmp_path):
+    """An MNIST example of DP-SGD: 468 batches an epoch, z = 1.1, five epochs."""
+    path = tmp_path / "log.csv"
+    lines = ["round,noise_multiplier,sampling,rounds_per_epoch"]
+    path.write_text("\n".join([*lines, *(f"{i},1.1,shuffled,468" for i in range(5 * 468))]))
+    found = fp.audit(path, claim=(0.4315, 1e-5), adjacency="zero_out")
+    assert found.verdict == "FAILS" and found.bound.lower > 10.19
+    assert "is the number of Poisson sampling at the same rate" in found.reasons[1]
+    assert fp.audit(path, claim=(10.2, 1e-5), adjacency="zero_out").verdict == "HOLDS"
+
+
+def test_the_gaussian_limit_of_a_published_thread():
+    facts = {"adjacency": "add_remove", "sampling": "poisson"}
+    found = fp.audit(RECORDS / "opacus_gdp.json", claim=(1.83, TINY), **facts)
+    assert found.verdict == "FAILS" and 1.9608 < found.bound.lower <= found.bound.upper < 1.9609
+    assert "central limit theorem" in found.reasons[1]
+
+
+@pytest.mark.parametrize(
+    ("adjacency", "verdict"), [("zero_out", "HOLDS"), ("replace_one", "FAILS")]
+)
+def test_at_most_ten(adjacency, verdict):
+    found = fp.audit(fp.Gaussian(noise_multiplier=2.4) * 20, claim=(10, 1e-5), adjacency=adjacency)
+    assert found.verdict == verdict
+    if verdict == "FAILS":
+        assert found.bound.lower > 22.17 and "zero_out (9.16598)" in found.reasons[1]
+    else:
+        assert found.bound.upper < 9.166
+
+
+def test_a_sensitivity_that_is_not_the_clip_norm(tmp_path):
+    """A filter that clips to 1 and calibrates its noise for a sensitivity of 1e-4."""
+    path = tmp_path / "filter.toml"
+    std = 1e-4 * math.sqrt(2 * math.log(1.25 / 1e-5)) / 10
+    text = f"noise_std = {std!r}\nclip_norm = 1\nrounds = 1\nsampling = 'everyone'\n"
+    path.write_text(
+        text + "sensitivity = 1e-4\nadjacency = 'zero_out'\nepsilon = 10\ndelta = 1e-5\n"
+    )
+    found = fp.audit(path)
+    assert found.verdict == "FAILS" and found.bound.lower >= 1e7
+    assert "a sensitivity of 0.0001 clip norms" in found.reasons[1]
+    right = text.replace(repr(std), "0.7")
+    path.write_text(right + "adjacency = 'zero_out'\nepsilon = 10\ndelta = 1e-5\n")
+    assert fp.audit(path).verdict == "HOLDS"
+
+
+def test_flowers_account_of_replacement():
+    found = fp.audit(RECORDS / "flower.json", claim=(1.4705, 7e-5))
+    bound = found.bound
+    assert found.verdict == "FAILS" and found.facts == ("client", "replace_one", "aggregate")
+    assert bound.lower > 3.213 and bound.upper < 3.488
+
+
+def test_three_ways_of_writing_an_event_are_one():
+    event = dpa.SelfComposedDpEvent(dpa.PoissonSampledDpEvent(0.1, dpa.GaussianDpEvent(1.0)), 30)
+    ours = {
+        "type": "SelfComposedDpEvent",
+        "event": {
+            "type": "PoissonSampledDpEvent",
+            "sampling_probability": 0.1,
+            "event": {"type": "GaussianDpEvent", "noise_multiplier": 1.0},
+        },
+        "count": 30,
+    }
+    facts = {"claim": (5.0, 1e-5), "adjacency": "add_remove"}
+    sources = (event, ours, RECORDS / "event.json", RECORDS / "event_list.json")
+    assert len({fp.audit(each, **facts).bound.upper for each in sources}) == 1
+    assert fp.audit(event, **facts).verdict == "HOLDS"
+
+
+def test_a_checkpoint_holds_its_accountants_history():
+    pytest.importorskip("torch")
+    facts = {"claim": (9.0, 1e-5), "adjacency": "add_remove", "sampling": "poisson"}
+    found = fp.audit(RECORDS / "opacus.pt", **facts)
+    run = fp.Gaussian(noise_multiplier=3.0, unit="record").sampled(fp.Poisson(0.2)) * 5
+    assert found.run == run and found.rounds == 5
+
+
+def test_pickles_and_packed_archives_are_refused(tmp_path):
+    import pickle
+
+    (tmp_path / "a.pkl").write_bytes(pickle.dumps({"history": [(1.0, 0.1, 1)]}))
+    with pytest.raises(ConversionError, match="pickle"):
+        fp.audit(tmp_path / "a.pkl")
+    with zipfile.ZipFile(tmp_path / "b.pt", "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("b/data.pkl", b"0" * 2**20)
+    with pytest.raises(ConversionError, match="compressed"):
+        fp.audit(tmp_path / "b.pt")
+
+
+def test_a_checkpoint_that_runs_a_program_is_refused(tmp_path):
+    torch = pytest.importorskip("torch")
+
+    class Evil:
+        def __reduce__(self):
+            return (open, (str(tmp_path / "made"), "w"))
+
+    torch.save({"history": [(1.0, 0.1, 1)], "mechanism": Evil()}, tmp_path / "evil.pt")
+    with pytest.raises(ConversionError):
+        fp.audit(tmp_path / "evil.pt", claim=(1.0, 1e-5), adjacency="zero_out")
+    assert not (tmp_path / "made").exists()
+
+
+@pytest.mark.parametrize(
+    ("name", "given", "asked"),
+    [
+        ("opacus_rdp.json", {"adjacency": "zero_out", "claim": (1, 1e-5)}, "sampling"),
+        ("opacus_rdp.json", {"sampling": "poisson", "claim": (1, 1e-5)}, "adjacency"),
+        ("opacus_rdp.json", {"sampling": "poisson", "adjacency": "zero_out"}, "claim"),
+        (
+            "opacus_rdp.json",
+            {"sampling": "fixed", "adjacency": "zero_out", "claim": (1, 1e-5)},
+            "population",
+        ),
+        ("event.json", {"claim": (1, 1e-5)}, "adjacency"),
+        ("flower.json", {}, "claim"),
+        ("flower.json", {"claim": (1, 1e-5), "sampling": "poisson"}, "sampling_probability"),
+        ("fixed.csv", {"claim": (1, 1e-5)}, "adjacency"),
+    ],
+)
+def test_what_a_format_does_not_hold_is_asked_for(name, given, asked):
+    with pytest.raises(fp.ParameterError, match=rf"^{asked} must"):
+        fp.audit(RECORDS / name, **given)
+
+
+def test_an_imported_record_says_so_and_never_speaks_of_our_seed_or_version(tmp_path):
+    facts = {"claim": (9.0, TINY), "adjacency": "add_remove", "sampling": "poisson"}
+    found = fp.audit(RECORDS / "opacus_rdp.json", auditor="A. Uditor", **facts)
+    recorded, stated = found.facts_recorded, found.stated
+    assert found.statement == "HOLDS, on the word of an imported record"
+    assert "not recorded by fedprivacy" in recorded["source"]
+    assert recorded["SHA-256 of the source"] == content.digest(RECORDS / "opacus_rdp.json")
+    assert recorded["imported by"] == "A. Uditor" and recorded["imported"]
+    assert set(stated) == {"adjacency", "sampling", "claim"}
+    assert "seed policy" not in recorded and "versions" not in recorded
+    page = fp.report(found, tmp_path / "a.html", subject="a network").read_text()
+    for told in ("A. Uditor", found.origin.sha256, "a network", "stated by the user, not recorded"):
+        assert told in page
+    assert "operating system" not in page
+
+
+def test_a_statement_against_the_record_cannot_hold():
+    facts = {"claim": (500.0, 7e-5), "adjacency": "zero_out"}
+    assert fp.audit(RECORDS / "fixed.csv", **facts).verdict == "HOLDS"
+    for sampling in (fp.Poisson(0.001), "everyone"):
+        found = fp.audit(RECORDS / "fixed.csv", sampling=sampling, **facts)
+        assert found.verdict == "CANNOT BE CERTIFIED"
+        assert "in the record" in str(found) and "against the record" in found.statement
+    rare = fp.FixedSize(1, population=10**6)
+    found = fp.audit(
+        RECORDS / "opacus_rdp.json", sampling=rare, claim=(9, 1e-5), adjacency="zero_out"
+    )
+    assert found.verdict == "CANNOT BE CERTIFIED" and "a share of 0.2" in str(found)
+
+
+def test_missing_rounds_cannot_hold(tmp_path):
+    lines = (RECORDS / "fixed.csv").read_text().splitlines()
+    path = tmp_path / "a.csv"
+    path.write_text("\n".join(lines[:50] + lines[60:]))
+    facts = {"adjacency": "zero_out"}
+    found = fp.audit(path, claim=(50.0, 7e-5), **facts)
+    assert found.verdict == "CANNOT BE CERTIFIED" and "rounds are missing" in found.statement
+    assert fp.audit(path, claim=(0.01, 7e-5), **facts).verdict == "FAILS"
+    path.write_text("\n".join(lines[:50] + lines[40:]))
+    with pytest.raises(ConversionError, match="numbers must rise"):
+        fp.audit(path, claim=(50.0, 7e-5), **facts)
+
+
+def test_a_pass_that_is_not_whole_counts_up_for_upper_ends_and_down_for_lower(tmp_path):
+    path = tmp_path / "a.csv"
+    path.write_text("\n".join(["round,noise_multiplier", *(f"{i},2.0" for i in range(25))]))
+    facts = {"adjacency": "zero_out", "sampling": fp.Shuffled(10), "claim": (9.0, 1e-5)}
+    found = fp.audit(path, **facts).bound
+    low, high = (
+        fp.epsilon(fp.Gaussian(noise_multiplier=2.0) * n, delta=1e-5, adjacency="zero_out")
+        for n in (2, 3)
+    )
+    assert found.lower == pytest.approx(low.lower, abs=1e-3)
+    assert found.upper == pytest.approx(high.upper, abs=1e-3)
+    path.write_text(path.read_text().replace("7,2.0", "7,4.0"))
+    mixed = fp.audit(path, **facts)
+    assert sum(count for _, count in mixed.run.sequence()) == 4 + 2
+    assert mixed.bound.upper > found.upper and mixed.bound.lower < found.lower
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "hello",
+        "{",
+        '{"hello": 1}',
+        "[1, 2]",
+        '{"history": [[NaN, 0.1, 1]]}',
+        '{"history": [[Infinity, 0.1, 1]]}',
+        '{"history": [[1e999, 0.1, 1]]}',
+        '{"history": [[0, 0.1, 1]]}',
+        '{"history": [[1.0, 0.1, 0]]}',
+        '{"history": [[1.0, 0.1, 1.5]]}',
+        '{"history": [[true, 0.1, 1]]}',
+        '{"history": []}',
+        '{"history": [[1.0, 0.1, 1]], "mechanism": "rdp", "more": 1}',
+        '{"noise_multiplier": 1.0}',
+        '{"noise_multiplier": 1.0, "rounds": 1, "sigma": 2}',
+        '{"noise_multiplier": 1.0, "noise_std": 3.0, "clip_norm": 1.0, "rounds": 1}',
+        '{"noise_std": 3.0, "rounds": 1}',
+        '{"type": "SystemDpEvent", "command": "rm"}',
+        '["dp_accounting.dp_event", "GaussianDpEvent"]',
+        '["os", "system", "true"]',
+        "noise_multiplier = nan\nrounds = 1",
+        "noise_multiplier = inf\nrounds = 1",
+        "round,noise_multiplier\n1,nan",
+        "round,noise_multiplier\n1,inf",
+        "round,noise_multiplier\n1,-1",
+        "round,noise_multiplier\n1",
+        "round,noise_multiplier,round\n1,1,1",
+        'round,noise_multiplier\n1,"1',
+        '{"round": 1, "noise_multiplier": 1e400}',
+    ],
+)
+def test_what_is_no_record_is_refused_with_an_error_of_ours(tmp_path, text):
+    path = tmp_path / "a"
+    path.write_text(text)
+    with pytest.raises(FedPrivacyError) as caught:
+        fp.audit(path, claim=(1.0, 1e-5), adjacency="zero_out", sampling="poisson")
+    assert len(str(caught.value)) < 700
+
+
+DEEP = 10**5
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "[" * DEEP,
+        '{"a":' * DEEP,
+        '{"type": "SelfComposedDpEvent", "event": ' * DEEP,
+        "noise_multiplier = " + "[" * DEEP,
+        '{"round": 1, "noise_multiplier": ' + "[" * 1000,
+    ],
+)
+def test_deep_nesting_is_refused(tmp_path, text):
+    path = tmp_path / "a"
+    path.write_text(text)
+    with pytest.raises(FedPrivacyError):
+        fp.audit(path, claim=(1.0, 1e-5), adjacency="zero_out", sampling="poisson")
+
+
+@pytest.mark.parametrize("start", ["round,noise_multiplier\n1,", '{"history": [[1.0, ', "{", ""])
+def test_a_line_of_a_gigabyte_is_refused_in_bounded_memory(tmp_path, start):
+    path = tmp_path / "a"
+    path.write_text(start)
+    with open(path, "r+b") as file:
+        file.truncate(2**30)  # a hole: a gigabyte of zeros that takes no room on disk
+    began = time.perf_counter()
+    tracemalloc.start()
+    try:
+        with pytest.raises(FedPrivacyError):
+            imports.read(path)
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert peak < 3 * content.MAX_WHOLE and time.perf_counter() - began < 60
+
+
+def test_the_schema_that_is_shipped_is_the_codes():
+    file = Path(statement.__file__).with_name("statement.schema.json")
+    assert json.loads(file.read_text()) == statement.schema()
+    assert set(statement.schema()["$defs"]["Statement"]["properties"]) == set(
+        statement.Statement.__struct_fields__
+    )
+
+
+SMALL = (1e-9, 1e-12)
+"""A claim that not one round of any mutated record below can keep."""
+
+
+def mutated(text, random):
+    """Change a text in a few places, without writing a digit or an exponent that was not there."""
+    for _ in range(random.randint(1, 3)):
+        a = random.randrange(len(text) + 1)
+        b = min(len(text), a + random.choice([1, 1, 2, 5, 40]))
+        kind = random.randrange(5)
+        if kind == 0:
+            text = text[:a] + text[b:]
+        elif kind == 1:
+            text = text[:b] + text[a:b] + text[b:]
+        elif kind == 2:
+            text = text[:a] + random.choice('{}[],:"\n =#abcx\x00\ufffd') + text[a:]
+        elif kind == 3:
+            text = text[:a]
+        else:
+            c = random.randrange(len(text) + 1)
+            text = text[:a] + text[c : c + 20] + text[b:]
+    return text
+
+
+@pytest.mark.parametrize(
+    "name", ["opacus_rdp.json", "flower.json", "event.json", "event_list.json", "fixed.csv", "toml"]
+)
+def test_mutated_records_raise_our_errors_and_never_read_as_less_than_one_round(name, tmp_path):
+    """400 of each: no traceback, no hang; whatever is still read has noise and rounds.
+
+    A record that is read must price at least one whole round with the noise that it states, so
+    that a claim which one quiet round breaks can never hold.
+    """
+    text = (
+        "noise_multiplier = 1.4\nrounds = 180\nsampling = 'fixed'\ncohort = 100\n"
+        "population = 6000\nadjacency = 'zero_out'\n"
+        if name == "toml"
+        else "\n".join((RECORDS / name).read_text().splitlines()[:30])
+    )
+    chance = random.Random(7)
+    path = tmp_path / "a"
+    read = 0
+    for _ in range(400):
+        path.write_text(mutated(text, chance), encoding="utf-8", errors="replace")
+        began = time.process_time()
+        try:
+            record = imports.read(path)
+            facts = {"sampling": None if name != "opacus_rdp.json" else "poisson"}
+            if name.startswith("event"):
+                facts = {}
+            made = imports.assemble(record, imports.Stated(**facts))
+        except FedPrivacyError:
+            continue
+        finally:
+            assert time.process_time() - began < 2.0
+        read += 1
+        parts = made.run.sequence()
+        assert parts and all(count >= 1 for _, count in parts)
+        quietest = max(
+            float(number)
+            for number in [*re.findall(r"[0-9.]+(?:e[-+]?\d+)?", path.read_text()), "1"]
+            if number.strip(".") and number.count(".") < 2
+        )
+        for part, _ in parts:
+            inner = getattr(part, "inner", part)
+            assert 0 < inner.sum_multiplier <= quietest
+        if read % 25 == 1:
+            assert fp.audit(record, **asked(name)).verdict != "HOLDS"
+    assert read > 0 and fp.audit(path_of(name, text, tmp_path), **asked(name)).verdict == "FAILS"
+
+
+def path_of(name, text, folder):
+    path = folder / f"whole-{name}"
+    path.write_text(text)
+    return path
+
+
+def asked(name):
+    given = {"claim": SMALL, "adjacency": "zero_out"}
+    return given | ({"sampling": "poisson"} if name == "opacus_rdp.json" else {})

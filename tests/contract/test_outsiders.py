@@ -1,0 +1,120 @@
+"""A mechanism and a scheme that somebody else wrote, wherever ours may stand."""
+
+import json
+import math
+from dataclasses import dataclass
+
+import numpy as np
+import pytest
+
+import fedprivacy as fp
+from fedprivacy.accountants import PldAccountant
+from fedprivacy.errors import LedgerError
+from fedprivacy.ledger import REGISTRY
+from fedprivacy.loss import Gdp
+from fedprivacy.mechanisms import Mechanism
+from fedprivacy.privacy_loss import PrivacyLoss
+from fedprivacy.records import KINDS, recorded
+
+ASK = {"adjacency": "zero_out"}
+
+
+@recorded
+@dataclass(frozen=True)
+class Coin(Mechanism):
+    """Loses what a Gaussian of a given mu does."""
+
+    mu: float
+
+    protects = "client"
+    zeroed_is_absent = True
+    zeroing_replaces = True
+
+    def _loss(self, facts):
+        return PrivacyLoss(Gdp(self.mu), facts, None, ("a coin",))
+
+
+@recorded
+@dataclass(frozen=True)
+class HalfThere:
+    """Draws every unit with probability 1/2; who takes part is seen."""
+
+    rate = 0.5
+    apart = True
+
+    def amplify(self, inner, adjacency, observer):
+        return self.group(inner.privacy_loss(adjacency, observer))
+
+    def group(self, inner):
+        return fp.Poisson(0.5).group(inner)
+
+    def visible(self, inner, side=None):
+        return fp.Poisson(0.5).visible(inner)
+
+    def draw(self, population, generator):
+        return np.flatnonzero(generator.random(population) < 0.5)
+
+
+RUN = Coin(0.5).sampled(HalfThere()) * 3
+
+
+def test_every_question_takes_them():
+    bound = fp.epsilon(RUN, delta=1e-3, **ASK)
+    assert 0.0 < bound.upper < fp.epsilon(Coin(0.5) * 3, delta=1e-3, **ASK).upper
+    assert fp.epsilon(RUN, delta=1e-3, **ASK, accountant="rdp").upper >= bound.resolution[0]
+    assert fp.delta(RUN, epsilon=bound.upper, **ASK).upper == pytest.approx(1e-3, rel=0.1)
+    found = fp.calibrate(
+        lambda mu: Coin(mu).sampled(HalfThere()), epsilon=1.0, delta=1e-3, **ASK, domain=(0.1, 4.0)
+    )
+    assert found.bound.upper <= 1.0
+    risk = fp.attack_risk(RUN, **ASK, fpr=[0.01])
+    assert 0.0 < risk.mu.upper <= 0.5 * math.sqrt(3.0) * (1.0 + 1e-9)
+    budget = fp.Budget(bound.upper, 1e-3, **ASK)
+    assert budget.keeps(RUN.sequence()) and not budget.allows(RUN.sequence()[0][0])
+    assert fp.audit(RUN, claim=(bound.upper, 1e-3), **ASK).verdict == "HOLDS"
+
+
+def test_files_take_them(tmp_path):
+    path = tmp_path / "a.ledger"
+    claim = (fp.epsilon(RUN, delta=1e-3, **ASK).upper, 1e-3)
+    with fp.Ledger.create(path, unit="client", **ASK, claim=claim, plan=RUN) as ledger:
+        for _ in range(3):
+            number = ledger.intent(RUN.parts[0][0], clip_norm=1.0, noise_std=1.0)
+            ledger.done(number, cohort=5, arrived=5, refused=0, noise_std=1.0)
+        ledger.close()
+    read = fp.Ledger.open(path)
+    assert read.plan == RUN and read.rounds[0].mechanism == RUN.parts[0][0]
+    found = fp.audit(path)
+    assert found.verdict == "HOLDS"
+    assert "Coin" in fp.report(found, tmp_path / "a.html").read_text()
+    assert fp.pareto([("a", path, {"error": 1.0})], delta=1e-3).settings
+    account = PldAccountant().compose(Coin(0.5).privacy_loss("zero_out"), 2)
+    saved = json.loads(json.dumps(account.state()))
+    again = PldAccountant()
+    again.restore(saved)
+    assert again.epsilon(1e-3).upper == account.epsilon(1e-3).upper
+
+
+def test_what_was_not_declared_is_not_read(tmp_path):
+    @dataclass(frozen=True)
+    class Undeclared(Mechanism):
+        protects = None
+
+        def _loss(self, facts):
+            raise AssertionError
+
+    ledger = fp.Ledger.create(tmp_path / "a", unit="client", **ASK)
+    with ledger, pytest.raises(LedgerError, match="unknown type 'Undeclared'"):
+        ledger.intent(Undeclared(), clip_norm=1.0, noise_std=1.0)
+    with pytest.raises(fp.errors.FedPrivacyError):
+        fp.audit({"type": "Undeclared", "version": 1, "fields": {}}, claim=(1.0, 1e-5), **ASK)
+
+
+def test_names_are_given_once_and_to_frozen_dataclasses():
+    with pytest.raises(fp.ParameterError, match="frozen dataclass"):
+        recorded(type("Loose", (), {}))
+    with pytest.raises(fp.ParameterError, match=r"fedprivacy\.mechanisms\.gaussian"):
+        recorded(dataclass(frozen=True)(type("Gaussian", (), {})))
+    assert KINDS["Gaussian"] is fp.Gaussian
+    assert recorded(Coin) is Coin and REGISTRY["Coin"] is Coin
+    assert "Gdp" not in REGISTRY and "Gdp" in KINDS

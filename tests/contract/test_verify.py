@@ -1,0 +1,239 @@
+"""Conformance by replay: what is as stated passes, each fault is named; seeds are fixed."""
+
+import math
+
+import numpy as np
+import pytest
+
+import fedprivacy as fp
+from fedprivacy.audit.verify import coin_p_value, shape_p_value
+
+SHARES = {"noise_multiplier": 1.0, "clip_norm": 2.0, "kept": 5, "dimension": 12, "cohort": 6}
+RELEASE = [
+    fp.Gaussian(noise_multiplier=2.0, clip_norm=0.3),
+    fp.Laplace(noise_multiplier=2.0, clip_norm=3.0),
+    fp.SparsifiedPerturbation(**SHARES),
+    fp.SparsifiedPerturbation(**SHARES, topped_up=True),
+    fp.SparsifiedPerturbation(**{**SHARES, "kept": 12}, sparsifier="top_k"),
+]
+STEPS = {"batch_fraction": 1.0, "gradient_sensitivity": 2.0, "weight": 0.1, "step_size": 0.1}
+UPLOAD = [
+    fp.FederatedLangevin(temperature=1.0, correlation=0.2, **STEPS),
+    fp.FederatedHamiltonian(leapfrog_steps=1, correlation=0.2, **STEPS),
+    fp.NoisyGradientDescent(step_size=0.1, noise_std=1.0, sensitivity=1.0, steps=1),
+]
+
+
+def seeded(seed=0):
+    return np.random.default_rng(seed)
+
+
+@pytest.mark.parametrize("mechanism", [*RELEASE, *UPLOAD], ids=lambda one: type(one).__name__)
+def test_every_mechanism_releases_what_is_certified_of_it(mechanism):
+    """A sound mechanism would fail with probability 10^-3; the seed is fixed."""
+    found = fp.verify(mechanism, generator=seeded())
+    assert found.passed, found
+    assert found.error_rate == 1e-3
+    names = [one.name for one in found.findings]
+    assert names.count("movement") == (0 if mechanism in UPLOAD else 3 - (names.count("scale") < 2))
+
+
+# ---- a release of one's own, and its faults
+
+CLIP, STD = 1.0, 2.0
+
+
+def clip(updates, limit=CLIP):
+    return updates / np.maximum(np.linalg.norm(updates, axis=1, keepdims=True) / limit, 1.0)
+
+
+def gaussian(updates, generator, std=STD):
+    return clip(updates).sum(axis=0) + generator.normal(0.0, std, updates.shape[1])
+
+
+def two_rounds(updates, generator, reuse=False):
+    first = generator.normal(0.0, STD, updates.shape[1])
+    second = first if reuse else generator.normal(0.0, STD, updates.shape[1])
+    return clip(updates).sum(axis=0) + np.stack([first, second])
+
+
+def alternating(updates, generator):
+    """Draw sizes once for all coordinates: every sign is fair, every coordinate normal."""
+    size = abs(generator.normal(0.0, STD))
+    signs = generator.integers(0, 2, updates.shape[1]) * 2 - 1
+    return clip(updates).sum(axis=0) + size * signs
+
+
+def laplace(updates, generator):
+    return clip(updates).sum(axis=0) + generator.laplace(0.0, STD / math.sqrt(2.0), 12)
+
+
+def by_layer(updates, generator):
+    parts = [clip(part) for part in np.split(updates, 3, axis=1)]
+    return np.hstack(parts).sum(axis=0) + generator.normal(0.0, STD, 12)
+
+
+def dependent(updates, generator):
+    total = clip(updates).sum(axis=0)
+    return total + generator.normal(0.0, STD, 12) * (1.0 + 0.5 * (len(updates) > 3))
+
+
+def weighted(updates, generator):
+    """Norms add up to C, but not vectors: two halves weigh more than a whole."""
+    sizes = np.linalg.norm(updates, axis=1, keepdims=True)
+    scaled = clip(updates) * np.minimum(1.0, 1.0 / np.maximum(sizes, 1e-12)) ** 0.5
+    return scaled.sum(axis=0) + np.sign(updates[0]) * 1e-2 + generator.normal(0.0, STD, 12)
+
+
+FAULTS = {
+    "movement": [
+        lambda u, g: u.sum(axis=0) + g.normal(0.0, STD, 12),
+        lambda u, g: clip(u, 2.0).sum(axis=0) + g.normal(0.0, STD, 12),
+        lambda u, g: clip(u).clip(-0.9, 0.9).sum(axis=0) * 1.2 + g.normal(0.0, STD, 12),
+        by_layer,
+    ],
+    "scale": [lambda u, g: gaussian(u, g, 0.95 * STD), dependent],
+    "shape": [laplace],
+    "coordinates": [
+        lambda u, g: clip(u).sum(axis=0) + g.normal(0.0, STD),
+        alternating,
+    ],
+    "rounds": [lambda u, g: two_rounds(u, g, reuse=True)],
+    "fresh noise": [lambda u, g: gaussian(u, seeded(7))],
+    "replay": [lambda u, g: gaussian(u, np.random.default_rng())],
+    "equal sums": [weighted],
+}
+
+
+@pytest.mark.parametrize("right", [gaussian, two_rounds])
+def test_what_is_as_stated_passes(right):
+    found = fp.verify(right, clip_norm=CLIP, noise_std=STD, generator=seeded(1))
+    assert found.passed and found.failures == (), found
+
+
+@pytest.mark.parametrize("name, wrong", [(name, f) for name in FAULTS for f in FAULTS[name]])
+def test_each_fault_is_named(name, wrong):
+    settings = {"clip_norm": CLIP, "noise_std": STD, "pairs": 200, "draws": 400}
+    found = fp.verify(wrong, **settings, generator=seeded(2))
+    assert not found.passed and name in found.failures, found
+    assert f"FAIL {name}" in str(found)
+
+
+def test_held_noise_that_does_not_line_up_is_judged_by_means():
+    def shuffled(updates, generator):
+        generator.random(int(1e3 * abs(updates).sum()) % 7)
+        return gaussian(updates, generator)
+
+    def moved(updates, generator):
+        generator.random(int(1e3 * abs(updates).sum()) % 7)
+        return clip(updates, 3.0).sum(axis=0) + generator.normal(0.0, 0.2, 12)
+
+    settings = {"clip_norm": CLIP, "pairs": 50, "generator": seeded(3)}
+    found = fp.verify(shuffled, noise_std=STD, **settings)
+    assert found.passed and "by means" in str(found)
+    found = fp.verify(moved, noise_std=0.2, **settings)
+    assert "movement" in found.failures and "by means" in str(found)
+
+
+def test_an_average_over_those_who_came_is_accused_and_over_a_public_number_is_not():
+    def average(updates, generator, fixed=None):
+        return gaussian(updates, generator) / (fixed or len(updates))
+
+    settings = {"clip_norm": CLIP / 4, "noise_std": STD / 4, "generator": seeded(4)}
+    assert "scale" in fp.verify(average, **settings).failures
+    assert fp.verify(lambda u, g: average(u, g, 4), **settings).passed
+    assert fp.verify(average, **settings, adjacency="zero_out").passed
+
+
+def test_error_rates_of_the_parts():
+    rng = seeded(5)
+    ps = [shape_p_value(rng.random(50), lambda x: x) for _ in range(400)]
+    assert sum(p <= 0.2 for p in ps) <= 115  # 80 expected at most; 10^-5 of Binomial(400, 0.2)
+    assert coin_p_value(50, 100) == 1.0 and coin_p_value(0, 0) == 1.0
+    assert coin_p_value(100, 100) == pytest.approx(2.0**-99)
+    assert coin_p_value(0, 10) == coin_p_value(10, 10) == pytest.approx(2.0**-9)
+
+
+# ---- a loop
+
+
+def loop_as_release(torch, factor=1.0):
+    """A round of federated averaging on a linear model: a record is its client's gradient."""
+    from fedprivacy.training import FederatedAveraging, FederatedData
+
+    step = fp.Gaussian(noise_multiplier=2.0, clip_norm=1.0, unit="client")
+
+    class Zero(torch.nn.Linear):
+        def reset_parameters(self):
+            torch.nn.init.zeros_(self.weight)
+
+    def release(updates, generator):
+        records = torch.as_tensor(updates, dtype=torch.float32)
+        labels = torch.zeros(len(records), dtype=torch.int64)
+        data = FederatedData(
+            name="one record a client",
+            features=records,
+            labels=labels,
+            test_features=records[:1],
+            test_labels=labels[:1],
+            clients=tuple(np.array([row]) for row in range(len(records))),
+            num_classes=2,
+        )
+        loop = FederatedAveraging(
+            model=lambda: Zero(updates.shape[1], 2, bias=False),
+            scheme=fp.Everyone(),
+            perturbation=step,
+            local_steps=1,
+            learning_rate=factor,
+            expected_cohort=4,
+            seed=int(generator.integers(2**31)),
+            device="cpu",
+        )
+        state, _ = loop.step(loop.init(), data)
+        return 4.0 * state.parameters.numpy()
+
+    return release
+
+
+def test_a_round_of_federated_averaging():
+    torch = pytest.importorskip("torch")
+    release = loop_as_release(torch)
+    few = {"noise_std": 2.0, "pairs": 3, "draws": 20, "adjacency": "replace_one"}
+    found = fp.verify(release, clip_norm=1.0, generator=seeded(6), **few)
+    assert found.passed, found
+    assert fp.verify(release, clip_norm=0.5, generator=seeded(6), **few).failures == ("movement",)
+
+
+@pytest.mark.slow
+def test_a_round_of_federated_averaging_on_500_pairs():
+    torch = pytest.importorskip("torch")
+    release = loop_as_release(torch)
+    found = fp.verify(release, clip_norm=1.0, noise_std=2.0, generator=seeded(7))
+    assert found.passed, found
+
+
+# ---- refusals
+
+
+@pytest.mark.parametrize(
+    "release, change, name",
+    [
+        (3, {}, "release"),
+        (fp.RandomizedResponse(chance=0.5, answers=2), {}, "release"),
+        (gaussian, {"clip_norm": None}, "clip_norm"),
+        (gaussian, {"noise_std": -1.0}, "noise_std"),
+        (gaussian, {"shape": "uniform"}, "shape"),
+        (gaussian, {"units": 1}, "units"),
+        (gaussian, {"pairs": 0}, "pairs"),
+        (gaussian, {"draws": 19}, "draws"),
+        (gaussian, {"level": 0.0}, "level"),
+        (gaussian, {"adjacency": "any"}, "adjacency"),
+        (RELEASE[2], {"adjacency": "add_remove"}, "adjacency"),
+        (lambda u, g: np.full(3, np.nan), {}, "release's result"),
+        (lambda u, g: np.zeros((2, 2, 2)), {}, "release's result"),
+    ],
+)
+def test_what_is_refused(release, change, name):
+    settings = {"clip_norm": CLIP, "noise_std": STD, "generator": seeded()}
+    with pytest.raises(fp.ParameterError, match=f"^{name} must"):
+        fp.verify(release, **{**settings, **change})
