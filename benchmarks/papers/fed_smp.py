@@ -482,13 +482,13 @@ def begun(dataset: str, data_dir: str | None) -> Iterator[Setting]:
 
 
 def collect(dataset: str, data_dir: str | None) -> None:
-    """Put the runs that have progress, finished or not, among the results that are there."""
+    """Put the runs that have progress, finished or some rounds old, among the results."""
     target = HERE / "results" / f"{prefix(dataset).rstrip('-')}.json"
     there = json.loads(target.read_text())["runs"] if target.exists() else []
     known = {key(one): one for one in there}
     for setting in begun(dataset, data_dir):
         found = record(setting)
-        if found["rounds_done"]:
+        if found["finished"] or found["rounds_done"] >= EVERY:
             known[key(found)] = found
             keep_ledger(setting)
     runs = [known[name] for name in sorted(known)]

@@ -22,12 +22,7 @@ from ..mechanisms.noise import private_generator
 from ..questions.epsilon import epsilon
 from ..relations import Adjacency, Observer
 from .canaries import client_canaries, is_loop, loop_mechanism
-from .guessing import (
-    THEOREM_GUESSES,
-    THEOREM_RATES,
-    refuted,
-    refuted_by_rates,
-)
+from .guessing import THEOREM_GUESSES, THEOREM_RATES, refuted, refuted_by_rates
 
 Array = NDArray[np.float64]
 Coins = NDArray[np.bool_]

@@ -21,9 +21,7 @@ from numpy.typing import NDArray
 from scipy.special import ndtr, ndtri
 
 from ..accountants.pld import delta_interval
-from ..loss import (
-    Curve,
-)
+from ..loss import Curve
 
 Array = NDArray[np.float64]
 
