@@ -279,7 +279,7 @@ def _all_nodes(show: Show, tilt: float, fine: float) -> list[tuple[Nodes, int]] 
     return None if any(at is None for at, _ in found) else found
 
 
-_EACH_ROUND = 2.0**-48
+_EACH_ROUND = 2.0**-46
 """Relative error of a power of a sum that is right to a few units in the last place, a round."""
 
 

@@ -366,7 +366,7 @@ def _orbit(matrix: Array, start: Array, length: int) -> Array:
 
 
 def _mu(run: PrivateSplitting, rounds: _Rounds, signs: Array | float, seen: Seen) -> float:
-    """Return mu of a pattern of signs, shape (rounds, local_steps)."""
+    """Return mu of a pattern of signs, shape (rounds, local_steps); 0 where variances underflow."""
     powers = _powers(rounds.slope, run.local_steps)
     every = np.broadcast_to(np.asarray(signs, float), (run.rounds, run.local_steps))
     shifts = run.step_size * run.sensitivity * (every @ powers)
@@ -374,10 +374,12 @@ def _mu(run: PrivateSplitting, rounds: _Rounds, signs: Array | float, seen: Seen
     if seen is Seen.SERVER:
         variances = np.full(run.rounds, variance)
         variances[0] += (rounds.keep * run.start_std) ** 2
+        if float(variances.min()) < LEAST:
+            return 0.0
         return math.sqrt(float((shifts**2 / variances).sum()))
     total = variance * float(rounds.responses @ rounds.responses)
     total += (rounds.start * run.start_std) ** 2
-    return abs(float(shifts @ rounds.responses)) / math.sqrt(total)
+    return abs(float(shifts @ rounds.responses)) / math.sqrt(total) if total >= LEAST else 0.0
 
 
 def _prefix(run: PrivateSplitting, seen: Seen) -> PrivateSplitting:
