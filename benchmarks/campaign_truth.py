@@ -279,6 +279,8 @@ def _all_nodes(show: Show, tilt: float, fine: float) -> list[tuple[Nodes, int]] 
     return None if any(at is None for at, _ in found) else found
 
 
+_MESHES = 1e-8
+"""Relative error that two meshes may share."""
 _EACH_ROUND = 2.0**-46
 """Relative error of a power of a sum that is right to a few units in the last place, a round."""
 
@@ -293,7 +295,7 @@ def _fourier(show: Show, epsilon: float) -> Ends | None:
         return None
     (first, _), (second, floor) = values
     rounds = sum(n for _, n in show.rounds)
-    error = 4.0 * abs(first - second) + floor + second * _EACH_ROUND * rounds
+    error = 4.0 * abs(first - second) + floor + second * (_MESHES + _EACH_ROUND * rounds)
     if not error < 1e-3 * second:
         return None
     return second - error, second + error
