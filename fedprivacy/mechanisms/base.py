@@ -10,6 +10,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
+from typing import Self
 
 from ..errors import UnsupportedCombination, integer, member, refuse
 from ..privacy_loss import PrivacyLoss, check_listed, compose_losses, merge_units
@@ -263,13 +264,38 @@ def _check_kind(scheme: object) -> None:
         refuse("scheme", scheme, "be a sampling scheme", "pass Poisson(0.01), for instance")
 
 
-@recorded
 @dataclass(frozen=True)
-class SampledMechanism(Mechanism):
-    """A mechanism run on sampled units; made by ``sampled``."""
+class _Drawn(Mechanism):
+    """A mechanism around another that a scheme draws for; its noise is the inner one's."""
 
     inner: Mechanism
     scheme: Scheme
+
+    def noise_ratios(self, clip_norm: float) -> frozenset[float]:
+        """Return the inner mechanism's."""
+        return self.inner.noise_ratios(clip_norm)
+
+    def rescaled(self, fraction: float) -> Self | None:
+        """Return it with the fraction of the inner mechanism's noise."""
+        inner = self.inner.rescaled(fraction)
+        return None if inner is None else replace(self, inner=inner)
+
+    def single_uploads(self) -> Self | None:
+        """Return the inner mechanism's, drawn alike."""
+        inner = self.inner.single_uploads()
+        return None if inner is None else replace(self, inner=inner)
+
+    def unlike(self, *, shares: int, noise_ratio: float) -> str:
+        """Return what the inner mechanism says, unless a client may send several shares."""
+        if getattr(self.scheme, "repeats", False):
+            return ""
+        return self.inner.unlike(shares=shares, noise_ratio=noise_ratio)
+
+
+@recorded
+@dataclass(frozen=True)
+class SampledMechanism(_Drawn):
+    """A mechanism run on sampled units; made by ``sampled``."""
 
     def __post_init__(self) -> None:
         _check_kind(self.scheme)
@@ -290,26 +316,6 @@ class SampledMechanism(Mechanism):
         """True: this is where they are sampled."""
         return True
 
-    def noise_ratios(self, clip_norm: float) -> frozenset[float]:
-        """Return the inner mechanism's."""
-        return self.inner.noise_ratios(clip_norm)
-
-    def rescaled(self, fraction: float) -> SampledMechanism | None:
-        """Return it with the fraction of the inner mechanism's noise."""
-        inner = self.inner.rescaled(fraction)
-        return None if inner is None else replace(self, inner=inner)
-
-    def single_uploads(self) -> SampledMechanism | None:
-        """Return the inner mechanism's, drawn alike."""
-        inner = self.inner.single_uploads()
-        return None if inner is None else replace(self, inner=inner)
-
-    def unlike(self, *, shares: int, noise_ratio: float) -> str:
-        """Return what the inner mechanism says, unless a client may send several shares."""
-        if getattr(self.scheme, "repeats", False):
-            return ""
-        return self.inner.unlike(shares=shares, noise_ratio=noise_ratio)
-
     def _loss(self, facts: Facts) -> PrivacyLoss:
         as_stated = self.scheme.amplify(self.inner, facts.adjacency, facts.observer)
         worst = self.inner.worst_scheme(self.scheme)
@@ -327,15 +333,12 @@ class SampledMechanism(Mechanism):
 
 @recorded
 @dataclass(frozen=True)
-class CohortMechanism(Mechanism):
+class CohortMechanism(_Drawn):
     """A mechanism run inside a client that may be drawn; made by ``in_cohort``.
 
     T4 compares rounds with the same cohort, as it is when a record changes. A client that comes or
     goes changes who else is drawn, and is on the list of participants or is not.
     """
-
-    inner: Mechanism
-    scheme: Scheme
 
     def __post_init__(self) -> None:
         _check_kind(self.scheme)
@@ -359,26 +362,6 @@ class CohortMechanism(Mechanism):
     def samples_its_unit(self) -> bool:
         """True: the units inside a client cannot be sampled again from outside."""
         return True
-
-    def noise_ratios(self, clip_norm: float) -> frozenset[float]:
-        """Return the inner mechanism's."""
-        return self.inner.noise_ratios(clip_norm)
-
-    def rescaled(self, fraction: float) -> CohortMechanism | None:
-        """Return it with the fraction of the inner mechanism's noise."""
-        inner = self.inner.rescaled(fraction)
-        return None if inner is None else replace(self, inner=inner)
-
-    def single_uploads(self) -> CohortMechanism | None:
-        """Return the inner mechanism's, drawn alike."""
-        inner = self.inner.single_uploads()
-        return None if inner is None else replace(self, inner=inner)
-
-    def unlike(self, *, shares: int, noise_ratio: float) -> str:
-        """Return what the inner mechanism says, unless a client may send several shares."""
-        if getattr(self.scheme, "repeats", False):
-            return ""
-        return self.inner.unlike(shares=shares, noise_ratio=noise_ratio)
 
     def _loss(self, facts: Facts) -> PrivacyLoss:
         inner = self.inner.privacy_loss(facts.adjacency, facts.observer)
