@@ -9,9 +9,9 @@ from itertools import product
 from typing import Any
 
 from ...errors import integer, member, non_negative, open_unit, positive, refuse
+from ...theory.gaussian import epsilon as gaussian_epsilon
 from ...theory.splitting_privacy import PrivateSplitting, Seen, final_models_mu, rounds_mu
 from .bounds import asymptotic_error, convergence, local_noise
-from .law import gaussian_epsilon
 
 
 @dataclass(frozen=True, kw_only=True)
