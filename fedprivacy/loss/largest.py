@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from .moments.gaussian_rules import log_sum, log_sum_error
+from .moments.mixtures import log_sum, log_sum_error
 from .pairs.allocation import Allocated
 from .pairs.combined import Composed, Fold, Mix, Sampled
 from .pairs.curve import Curve, Swapped

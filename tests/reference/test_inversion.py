@@ -13,8 +13,9 @@ from mpmath import mpf
 from test_stacks import side_by_side
 
 from fedprivacy.loss import Composed, Fold, GaussianMix, Gdp, Mix, Sampled, Side
-from fedprivacy.loss.moments.gaussian_rules import legendre, log_sum, log_sum_error
+from fedprivacy.loss.moments.gaussian_rules import legendre
 from fedprivacy.loss.moments.line import Line, NoSpectrum
+from fedprivacy.loss.moments.mixtures import log_sum, log_sum_error
 from fedprivacy.loss.moments.spectrum import uniform_envelope
 from fedprivacy.loss.moments.stacks import Bundle
 from fedprivacy.loss.pairs.curve import Swapped

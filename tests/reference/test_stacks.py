@@ -10,8 +10,9 @@ import pytest
 from mpmath import mpf
 
 from fedprivacy.loss import Composed, GaussianMix, Gdp, Sampled
-from fedprivacy.loss.moments.gaussian_rules import GaussianPair, log_sum, rounding
+from fedprivacy.loss.moments.gaussian_rules import GaussianPair
 from fedprivacy.loss.moments.line import Line
+from fedprivacy.loss.moments.mixtures import log_sum, rounding
 from fedprivacy.loss.moments.spectrum import Near, Spectrum
 from fedprivacy.loss.moments.stacks import Bundle, Stack
 from fedprivacy.loss.profiles import inversion

@@ -18,7 +18,6 @@ from numpy.typing import NDArray
 from .gaussian_rules import (
     CHEAP_NODES,
     DEPTH,
-    Columns,
     Ends,
     GaussianPair,
     Weighed,
@@ -28,6 +27,7 @@ from .gaussian_rules import (
     trapezoid_error,
 )
 from .line import Array, Line, PerRow
+from .mixtures import Columns
 from .spectrum import Cumulants, Decay, Moments, Spectrum
 
 Rows = NDArray[np.intp]

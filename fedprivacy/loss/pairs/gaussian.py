@@ -11,8 +11,9 @@ import numpy as np
 from scipy.special import log_ndtr
 
 from ...records import recorded
-from ..moments.gaussian_rules import GaussianPair, Mixture, log_sum, posterior_mean
+from ..moments.gaussian_rules import GaussianPair
 from ..moments.line import Complex, Line
+from ..moments.mixtures import Mixture, log_sum, posterior_mean
 from ..moments.spectrum import Cumulants, Decay, Near, Spectrum, log_total
 from ..rounding import FEW, UNIT
 from .curve import TAIL_MASS, Curve, Labelled

@@ -29,9 +29,10 @@ from typing import NamedTuple
 import numpy as np
 from scipy.special import ndtr
 
-from ..moments.gaussian_rules import GaussianPair, Mixture, log_sum
+from ..moments.gaussian_rules import GaussianPair
 from ..moments.legendre import legendre
 from ..moments.line import Array, Line, NoSpectrum
+from ..moments.mixtures import Mixture, log_sum
 from ..moments.pieces import Part, Piece
 from ..moments.spectrum import (
     Cumulants,
