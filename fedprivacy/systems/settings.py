@@ -16,8 +16,11 @@ import numpy as np
 
 from ..errors import (
     closed_unit,
+    count,
     integer,
     listed,
+    moderate,
+    moderate_or_zero,
     non_negative,
     open_unit,
     positive,
@@ -54,6 +57,9 @@ def _whole(at_least: int) -> Callable[..., int]:
 
 COUNT = Rule("a whole number of at least 1", _whole(1), int)
 WHOLE = Rule("a whole number of at least 0", _whole(0), int)
+SIZE = Rule("a whole number from 1 to 1e15", count, int)
+MODERATE = Rule("from 1e-50 to 1e50", moderate)
+MODERATE_OR_ZERO = Rule("0, or from 1e-50 to 1e50", moderate_or_zero)
 POSITIVE = Rule("above 0", positive)
 NON_NEGATIVE = Rule("at least 0", non_negative)
 SHARE = Rule("in (0, 1]", share)
