@@ -63,6 +63,7 @@ TRAINS = {
     "systems/fed_plt/agents",
     "systems/fed_plt/proximal",
     "systems/fed_plt/solvers",
+    "runs/averaging_job",
     "runs/demo",
     "runs/experiment",
     "runs/jobs",
