@@ -91,18 +91,19 @@ LAZY = {
 """Slow to import: inside functions only, except where the whole part needs them."""
 
 HOMES = {
-    "torch": TRAINS | {"audit/imports/opacus"},
+    "torch": TRAINS | {"audit/imports/opacus", "integrations/opacus"},
     "sklearn": {"training"},
     "arviz_stats": {"training"},
     "dp_accounting": {"integrations"},
     "joblib": {"audit/attacks"},
-    "opacus": {"integrations/peers"},
+    "opacus": {"integrations/opacus", "integrations/peers"},
     "prv_accountant": {"integrations/peers"},
 }
 """Where a heavy package may be imported at all."""
 
 SLOW_PARTS = {
-    "torch": TRAINS,
+    "torch": TRAINS | {"integrations/opacus"},
+    "opacus": {"integrations/opacus"},
     "sklearn": {"training"},
     "rich": {"runs/progress"},
     "dp_accounting": {"integrations"},
