@@ -29,7 +29,8 @@ from ..systems.fed_plt.loop import FederatedSplitting, SplittingState
 from ..systems.fed_plt.solvers import LocalSolver
 from ..training.chains import ChainState, Sampling
 from ..training.data import FederatedData
-from ..training.posterior import Posterior, SoftmaxRegression
+from ..training.likelihoods import SoftmaxRegression
+from ..training.posterior import Posterior
 from ..training.predictive import predictive, score
 from ..training.rounds import Loop
 from .presets import LOOP_SETTINGS, METHODS, NOT_PRIVATE, PRIVATE, Preset, preset_for
@@ -240,7 +241,7 @@ class AveragingJob:
         known["denominator"] = loop.expected_cohort or loop.perturbation.cohort
         if self.method == "fed-smp-top-k":
             known["public records"] = len(self.source.public()[1])
-        return known | {"classes": self.source.num_classes}
+        return known | {"classes": self.source.classes}
 
     def _check_declared(self) -> None:
         """Refuse what follows the number of clients, in which add_remove neighbours differ."""
@@ -298,7 +299,7 @@ class _RecordJob(ABC):
             refuse("adjacency", str(adjacency), rule)
         sizes = sorted(map(len, self.source.clients))
         each = str(sizes[0]) if sizes[0] == sizes[-1] else f"{sizes[0]} to {sizes[-1]}"
-        return self.settings | {"records of a client": each, "classes": self.source.num_classes}
+        return self.settings | {"records of a client": each, "classes": self.source.classes}
 
     @property
     @abstractmethod
@@ -351,7 +352,7 @@ class SamplingJob(_RecordJob):
     @cached_property
     def model(self) -> SoftmaxRegression:
         """The likelihood."""
-        return SoftmaxRegression(self.source.features[0].numel(), self.source.num_classes)
+        return SoftmaxRegression(self.source.features[0].numel(), self.source.classes)
 
     @cached_property
     def data(self) -> Posterior:

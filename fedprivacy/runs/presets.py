@@ -172,14 +172,14 @@ def preset_for(data: FederatedData, model: ModelFactory | None = None) -> Preset
         model: builds a module for them.
     """
     features, clients = data.test_features[0].numel(), data.population
-    settings: dict[str, Any] = {"model": model or logistic(features, data.num_classes)}
+    settings: dict[str, Any] = {"model": model or logistic(features, data.classes)}
     settings |= {"scheme": Poisson(min(1.0, 100 / clients)), "local_epochs": 1}
     rounds, clip_norm = 50, 1.0
     if model is None and data.name == "digits":
         settings["learning_rate"] = 2.0
         rounds, clip_norm = 40, 3.0
     if model is None and data.name == "fashion-mnist":
-        settings |= {"model": mlp(features, data.num_classes, hidden=(32,))}
+        settings |= {"model": mlp(features, data.classes, hidden=(32,))}
         settings |= {"scheme": Poisson(min(1.0, 200 / clients))}
         settings |= {"local_steps": 4, "local_epochs": None}
         settings |= {"learning_rate": 0.2, "server_learning_rate": 2.0}
