@@ -3,6 +3,7 @@
 from .base import DenseFactor, Factor, Recurrence, ToeplitzFactor
 from .dense import Matrix
 from .interval import Interval
+from .optimise import load, optimised, optimised_matrix, save
 from .participation import (
     FixedEpochs,
     MinimumSeparation,
@@ -10,19 +11,21 @@ from .participation import (
     SingleParticipation,
 )
 from .toeplitz import (
-    BandedInverse,
     Banded,
+    BandedInverse,
     BufferedToeplitz,
     Identity,
     SquareRootToeplitz,
 )
 from .tree import Tree
+from .workload import Errors, Workload, errors, rates
 
 __all__ = [
     "Banded",
     "BandedInverse",
     "BufferedToeplitz",
     "DenseFactor",
+    "Errors",
     "Factor",
     "FixedEpochs",
     "Identity",
@@ -35,4 +38,11 @@ __all__ = [
     "SquareRootToeplitz",
     "ToeplitzFactor",
     "Tree",
+    "Workload",
+    "errors",
+    "load",
+    "optimised",
+    "optimised_matrix",
+    "rates",
+    "save",
 ]

@@ -68,7 +68,7 @@ class Matrix(DenseFactor):
 
     def noise_matrix(self, rounds: int) -> Array:
         """Return C^-1."""
-        return np.linalg.inv(self.matrix(rounds))
+        return np.asarray(np.linalg.inv(self.matrix(rounds)), dtype=np.float64)
 
     def slots(self, rounds: int) -> int:
         """Return all rounds but one."""
