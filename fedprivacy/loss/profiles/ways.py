@@ -1,8 +1,9 @@
 """The ways to a number of one orientation, tried in the order of what they cost.
 
-What is asked of one orientation of a curve is ``EpsilonAt`` a delta or ``DeltaAt`` an epsilon. A ``Way`` says whether it can serve a question, what it will cost, and answers an
-interval; all intervals hold, so their intersection does, and the first that is narrow enough ends
-the search. A new way is a class with these three methods and its line in ``WAYS``.
+What is asked of one orientation of a curve is ``EpsilonAt`` a delta or ``DeltaAt`` an epsilon. A
+``Way`` says whether it can serve a question, what it will cost, and answers an interval; all
+intervals hold, so their intersection does, and the first that is narrow enough ends the search. A
+new way is a class with these three methods and its line in ``WAYS``.
 """
 
 from __future__ import annotations
