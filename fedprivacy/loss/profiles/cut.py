@@ -108,10 +108,17 @@ def _trim(curve: Curve, allowed: float) -> Trimmed:
     if isinstance(curve, Sampled) and isinstance(curve.inner, Mix):
         inner = _trim(curve.inner, allowed)
         return Trimmed(Sampled(inner.curve, curve.q), inner.slack)
-    if isinstance(curve, Fold) and curve.up == curve.down:
-        half = _trim(curve.up, allowed) if isinstance(curve.up, Sampled) else Trimmed(curve, 0.0)
-        return Trimmed(Fold(half.curve, half.curve), half.slack) if half.slack else half
+    if isinstance(curve, Fold) and _labels(curve.up) == _labels(curve.down) != []:
+        # A fold of mixtures over one label is the mixture of the labels' folds.
+        up, down = _trim(curve.up, allowed), _trim(curve.down, allowed)
+        return Trimmed(Fold(up.curve, down.curve), up.slack) if up.slack else Trimmed(curve, 0.0)
     return Trimmed(curve, 0.0)
+
+
+def _labels(curve: Curve) -> list[float]:
+    """Return the weights of the labels that everybody sees, if any."""
+    mixed = curve.inner if isinstance(curve, Sampled) else curve
+    return [weight for weight, _ in mixed.parts] if isinstance(mixed, Mix) else []
 
 
 def _moved(weights: list[float], allowed: float) -> tuple[list[float], float]:

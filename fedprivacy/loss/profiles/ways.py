@@ -24,8 +24,9 @@ from ..pairs.lattice import MAX_POINTS, Side, TooLarge
 from . import cut, direct, inversion
 from .convolution import Composition
 
-SLACK = 1e-7
-"""By which share of delta the profile may be off through what is trimmed."""
+SLACK = 1e-2
+"""By which share of delta, times the tolerance, the profile may be off through what is trimmed: log
+delta falls by more than a tenth for every unit of epsilon, but where epsilon is large itself."""
 _COARSE = "the asked tolerance would need a lattice of more than 2 million points"
 _LATE = "the deadline was near before the asked tolerance was reached"
 _STUCK = "the asked tolerance was not reached by refining"
@@ -88,7 +89,7 @@ class EpsilonAt(_Asked):
         cls, curve: Curve, delta: float, tolerance: float, deadline: float | None, floor: float
     ) -> EpsilonAt:
         """Return the question, the curve trimmed."""
-        trimmed, slack = cut.trim(curve, SLACK * delta)
+        trimmed, slack = cut.trim(curve, SLACK * min(tolerance, 1.0) * delta)
         return cls(trimmed, tolerance, deadline, floor, delta, slack, curve)
 
     @property
