@@ -91,9 +91,10 @@ class Spectrum:
         return float(self.log_size) + math.log(self.atom) if self.atom > 0 else -math.inf
 
     @property
-    def log_moment(self) -> float:
+    def log_moment(self) -> PerRow:
         """Return an upper bound on log A(tilt)."""
-        return float(self.log_size) + math.log(abs(self.values[0]) + self.error[0])
+        size = np.abs(self.values[..., :1]) + self.error[..., :1]
+        return _per_row(self.log_size + np.log(size))
 
     def level(self, heights: Array) -> Decay:
         """Return the bound that needs no looking: |E_P e^{s L}| is at most E_P e^{tilt L}."""

@@ -109,7 +109,7 @@ class Curve(ABC):
         if order < 0:
             return self.swap().quadrature_moment(1.0 - order)
         try:
-            return self.spectrum(Line(order - 1.0, 0.0, 1)).log_moment
+            return float(self.spectrum(Line(order - 1.0, 0.0, 1)).log_moment)
         except NoSpectrum:
             return math.inf
 
