@@ -111,6 +111,25 @@ class Cumulants(NamedTuple):
     variance: PerRow
 
 
+class Leaf(Protocol):
+    """A pair of laws of which a label may tell; what a round shows has moments made of theirs."""
+
+    def swap(self) -> Leaf:
+        """Return the pair (Q, P)."""
+
+    def sampled(self, q: float) -> Leaf:
+        """Return ((1 - q) Q + q P, Q)."""
+
+    def rule(self, tilt: float, height: float, weight: float = 1.0) -> Rule:
+        """Return nodes and weights that serve heights up to the given one."""
+
+    def cumulants(self, tilt: float) -> Cumulants:
+        """Return the log-moment at a tilt and two derivatives, to a few digits."""
+
+    def lost(self, at: Spectrum, heights: Array) -> Array:
+        """Return by how much moments at and above each height stay below that at height 0."""
+
+
 class Moments(Protocol):
     """What has moments E e^{s L} on vertical lines: a curve, or a part of what it may show."""
 
@@ -406,3 +425,24 @@ def uniform_envelope(x: Array) -> Array:
     safe = np.maximum(x, 1e-9)
     first = np.where(safe < math.pi, np.sin(np.minimum(safe, math.pi)) / safe, 0.0)
     return np.minimum(np.maximum(first, np.minimum(0.2173, 1.0 / safe)) + FEW, 1.0)
+
+
+def panel_factor(radius: float, rho: float) -> float:
+    """Return the log of what a Gauss-Legendre panel errs by, over the integrand and rho^-2n.
+
+    The integrand is at most 1 on the ellipse with foci at the panel's ends and half axes that add
+    up to rho times its radius (Trefethen 2008, Theorem 4.5).
+    """
+    return math.log(64.0 / 15.0 * radius / (1.0 - rho**-2))
+
+
+def node_count(at_least: float) -> int:
+    """Return one of few counts of nodes a panel, so that rules can be kept.
+
+    Raises:
+        NoSpectrum: too many are needed.
+    """
+    for count in (12, 16, 24, 32, 48, 64, 96, 128, 192):
+        if at_least <= count:
+            return count
+    raise NoSpectrum

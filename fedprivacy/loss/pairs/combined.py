@@ -13,9 +13,8 @@ from scipy.special import gammaln, logsumexp
 
 from ...records import recorded
 from ..moments import spectrum as spectra
-from ..moments.gaussian_rules import GaussianPair
 from ..moments.line import Line, NoSpectrum
-from ..moments.pieces import Part, Piece
+from ..moments.pieces import Part, above
 from ..moments.spectrum import Cumulants, Decay, Spectrum
 from ..moments.stacks import Bundle
 from ..profiles.convolution import Composition
@@ -78,7 +77,7 @@ class Sampled(Curve):
 
     def pairs(self) -> Labelled:
         """Return the sampled pairs: the label has the same law with and without the unit."""
-        return tuple((weight, _sampled_pair(pair, self.q)) for weight, pair in self.inner.pairs())
+        return tuple((weight, pair.sampled(self.q)) for weight, pair in self.inner.pairs())
 
     def log_moment(self, order: float) -> float:
         """Return log E_Q (1 - q + q e^L)^order.
@@ -99,16 +98,6 @@ class Sampled(Curve):
         if share == 0.0:
             return at_below
         return (1 - share) * at_below + share * _binomial_moment(self.inner, self.q, below + 1)
-
-
-@functools.lru_cache(maxsize=4096)
-def _sampled_pair(pair: GaussianPair, q: float) -> GaussianPair:
-    """Return ((1 - q) Q + q P, Q), equal means merged."""
-    weights: dict[float, float] = {}
-    for share, mixture in ((1.0 - q, pair.q), (q, pair.p)):
-        for weight, mean in mixture:
-            weights[mean] = weights.get(mean, 0.0) + share * weight
-    return GaussianPair(tuple((w, mean) for mean, w in weights.items()), pair.q)
 
 
 def _inner_loss(loss: Array, q: float) -> Array:
@@ -199,10 +188,9 @@ class Fold(Curve):
     @functools.cached_property
     def part(self) -> Part:
         """All outcomes: half lines with loss above 0, others below 0; the rest is at loss 0."""
-        up = [(w, *pair.oriented()) for w, pair in self.up.pairs()]
-        down = [(w, *pair.oriented()) for w, pair in self.down.pairs()]
-        pieces = [Piece(w, pair, start) for w, pair, start in up]
-        pieces += [Piece(w, pair.swap(), start, most=0.0) for w, pair, start in down]
+        pieces = [above(w, pair) for w, pair in self.up.pairs()]
+        # Below, what is seen of Q where P is rarer: losses of at most 0.
+        pieces += [above(w, pair).swap() for w, pair in self.down.pairs()]
         atom = 1.0 - sum(piece.mass for piece in pieces)
         if atom < -FEW:
             raise NoSpectrum

@@ -9,10 +9,11 @@ import numpy as np
 from scipy.special import logsumexp, ndtri
 
 from ...records import recorded
-from ..moments.line import Complex, Line
+from ..moments.laplace_rules import LaplaceMix
+from ..moments.line import Complex, Line, NoSpectrum
 from ..moments.spectrum import Cumulants, Decay, Near, Spectrum
 from ..rounding import FEW, UNIT
-from .curve import Curve
+from .curve import Curve, Labelled
 from .lattice import Array, Side, Tails
 
 
@@ -61,6 +62,12 @@ class LaplacePair(Curve):
         total = logsumexp([(a - 1) * self.shift, -a * self.shift], b=weights)
         return max(float(total), 0.0) + 4e-16 * (1.0 + a * self.shift)
 
+    def pairs(self) -> Labelled:
+        """Return the pair, of which samples are made."""
+        if self.shift == 0.0:
+            raise NoSpectrum
+        return ((1.0, LaplaceMix(self.shift, 1.0, 0.0)),)
+
     def spectrum(self, line: Line) -> Spectrum:
         """Return (a e^{z s} + z e^{-a s}) / (a + z) at z on the line, a = 1 + z.
 
@@ -68,10 +75,12 @@ class LaplacePair(Curve):
         and their exponents' rounding is counted.
         """
         z, s, heights = line.points(), self.shift, line.heights()
+        if not line.tilt * s < 600.0:
+            raise NoSpectrum
         rise, fall = _expm1(z * s), _expm1(-(1.0 + z) * s)
         near = ((1.0 + z) * rise + z * fall) / (1.0 + 2.0 * z)
         size = (np.abs(1.0 + z) * np.abs(rise) + np.abs(z) * np.abs(fall)) / np.abs(1.0 + 2.0 * z)
-        turned = (line.tilt + heights) * s * (np.abs(rise) + np.abs(fall) + 2.0)
+        turned = (1.0 + line.tilt + heights) * s * (np.abs(rise) + np.abs(fall) + 2.0)
         error = UNIT * (24.0 * size + 8.0 * turned)
         log_size = math.log1p(near[0].real)
         share = 1.0 / (1.0 + near[0].real)

@@ -279,12 +279,12 @@ def cut_round(curve: Curve, loss: float) -> Cut:
     The outcomes may be divided anyhow: the cut need not be at that loss exactly.
     """
     try:
-        part = curve.part if isinstance(curve, Fold) else _everything(curve)
+        pieces, atom = _everything(curve)
     except NoSpectrum:
         return Cut(curve, None, 0.0)
     calm: list[Piece] = []
     jumps: list[Piece] = []
-    for piece in part.pieces:
+    for piece in pieces:
         start, stop = _crossings(piece, loss)
         if start > -math.inf:
             jumps.append(replace(piece, stop=start, most=math.inf))
@@ -297,14 +297,30 @@ def cut_round(curve: Curve, loss: float) -> Cut:
     if mass == 0.0:
         return Cut(curve, None, 0.0)
     return Cut(
-        Part(tuple(calm), part.atom, missing=mass),
+        Part(tuple(calm), atom, missing=mass),
         Part(tuple(jumps), missing=1.0 - mass, rare=True),
         mass * (1.0 + 1e-12),
     )
 
 
-def _everything(curve: Curve) -> Part:
-    return Part(tuple(Piece(weight, pair) for weight, pair in curve.pairs()))
+def _everything(curve: Curve) -> tuple[list[Piece], float]:
+    """Return all outcomes, and the mass at loss 0 beside them; Gaussian pairs only are cut.
+
+    Raises:
+        NoSpectrum: there are others.
+    """
+    part = curve.part if isinstance(curve, Fold) else None
+    each = (
+        part.pieces
+        if part
+        else [
+            Piece(weight, pair) for weight, pair in curve.pairs() if isinstance(pair, GaussianPair)
+        ]
+    )
+    pieces = [piece for piece in each if isinstance(piece, Piece)]
+    if not pieces or len(pieces) < len(part.pieces if part else curve.pairs()):
+        raise NoSpectrum
+    return pieces, part.atom if part else 0.0
 
 
 def _crossings(piece: Piece, loss: float) -> tuple[float, float]:
