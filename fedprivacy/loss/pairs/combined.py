@@ -251,6 +251,11 @@ class Mix(Curve):
         """Whether all parts are."""
         return all(curve.amplifiable for _, curve in self.parts)
 
+    @property
+    def mesh(self) -> float:
+        """The parts' common one."""
+        return lattices.common_mesh([part.mesh for _, part in self.parts])
+
     def cover(self) -> float:
         """Return the worst label's."""
         return max(part.cover() for _, part in self.parts)
@@ -326,6 +331,11 @@ class Composed(Curve):
     def count(self) -> int:
         """How many rounds are composed."""
         return sum(count for _, count in self.parts)
+
+    @property
+    def mesh(self) -> float:
+        """The parts' common one."""
+        return lattices.common_mesh([part.mesh for part, _ in self.parts])
 
     def cover(self) -> float:
         """Return the root of the sum of squares."""

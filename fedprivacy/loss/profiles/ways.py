@@ -292,17 +292,17 @@ class Lattices:
     seconds: float
 
     def serves(self, question: Question) -> bool:
-        """Return whether the curve is composed of few enough rounds."""
-        return isinstance(question.curve, Composed) and question.curve.count <= self.rounds
+        """Return whether the curve is composed of few enough rounds, or lies on a lattice."""
+        curve = question.curve
+        return isinstance(curve, Composed) and (curve.count <= self.rounds or _exact(curve))
 
     def cost(self, question: Question) -> float:
-        """Return what lattices of so many points take."""
-        return self.seconds
+        """Return what lattices of so many points take; less than anything where one is exact."""
+        return 1e-3 if _exact(question.curve) else self.seconds
 
     def answer(self, question: Question) -> Interval:
         """Refine until the interval is narrow enough, has too many points or is late."""
-        started, step = time.monotonic(), _FIRST * self._likely(question)
-        step = min(step, _LARGEST_STEP)
+        started, step = time.monotonic(), self._first(question)
         best, best_step, floor, reason = _NOTHING, step, 0.0, ""
         too_wide = math.inf
         for _ in range(_ATTEMPTS):
@@ -331,10 +331,23 @@ class Lattices:
         return best._replace(reason=reason or _STUCK)
 
     @staticmethod
-    def _likely(question: Question) -> float:
-        """Return the step whose rounding, of order step^2 a round, adds up to the tolerance."""
-        assert isinstance(question.curve, Composed)
-        return math.sqrt(question.tolerance / (4.0 * question.curve.count))
+    def _first(question: Question) -> float:
+        """Return the first step: one that needs no rounding, or else a coarse one.
+
+        Rounding is of order step^2 a round, which adds up to the tolerance.
+        """
+        curve = question.curve
+        assert isinstance(curve, Composed)
+        if _exact(curve):
+            return curve.mesh
+        likely = math.sqrt(question.tolerance / (4.0 * curve.count))
+        return min(_FIRST * likely, _LARGEST_STEP)
+
+
+def _exact(curve: Curve) -> bool:
+    """Return whether all losses of a run that is not too long are multiples of one step."""
+    short = isinstance(curve, Composed) and curve.count <= SMALL
+    return short and 0.0 < curve.mesh < math.inf
 
 
 def _ratio(too_wide: float, stuck: bool) -> float:
