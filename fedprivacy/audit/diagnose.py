@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any
 
+from ..bound import Bound
 from ..errors import FedPrivacyError
 from ..mechanisms import Gaussian, Mechanism, Run, SampledMechanism
 from ..questions.epsilon import epsilon as certified
@@ -45,7 +46,7 @@ class Wrong:
 
 
 def failing_assumptions(
-    run: Mechanism, facts: Facts, claim: float, delta: float, sensitivity: float | None = None
+    run: Mechanism, facts: Facts, claim: float, found: Bound, sensitivity: float | None = None
 ) -> tuple[str, ...]:
     """Return sentences that name what a claim that is not met seems to take for granted.
 
@@ -53,24 +54,24 @@ def failing_assumptions(
         run: what was accounted.
         facts: what the claim is about.
         claim: the claimed epsilon.
-        delta: at this delta.
+        found: what was certified, at the claimed delta.
         sensitivity: what the claim's own arithmetic took for the clip norm, in clip norms.
 
     Returns:
         Readings that lead to the claimed number; without one, those under which it would hold.
     """
-    if len(run.sequence()) > MAX_PARTS or claim <= 0.0 or not 0.0 < delta < 1.0:
+    if len(run.sequence()) > MAX_PARTS or claim <= 0.0 or not 0.0 < found.given < 1.0:
         return ()
     same: list[str] = []
     enough: dict[str, tuple[float, str]] = {}
-    for wrong in _readings(run, facts, claim, delta, sensitivity):
-        found = [value for value in _tried(wrong.numbers) if math.isfinite(value)]
-        near = next((value for value in found if _rounds_to(value, claim)), None)
+    for wrong in _readings(run, facts, claim, found, sensitivity):
+        values = [value for value in _tried(wrong.numbers) if math.isfinite(value)]
+        near = next((value for value in values if _rounds_to(value, claim)), None)
         if near is not None:
             same.append(f"{claim:g} is the number of {wrong.what} ({near:.6g}). {wrong.why}")
-        elif found and wrong.bound and found[0] <= claim:
-            told = f"{claim:g} would hold for {wrong.what} ({found[0]:.6g}). {wrong.why}"
-            enough.setdefault(wrong.why, (found[0], told))
+        elif values and wrong.bound and values[0] <= claim:
+            told = f"{claim:g} would hold for {wrong.what} ({values[0]:.6g}). {wrong.why}"
+            enough.setdefault(wrong.why, (values[0], told))
     if same:
         return tuple(same[:MAX_TOLD])
     # The closest first; sorted() keeps the order of equals, so that simple readings lead.
@@ -94,8 +95,10 @@ def _rounds_to(value: float, claim: float) -> bool:
 
 
 def _readings(
-    run: Mechanism, facts: Facts, claim: float, delta: float, sensitivity: float | None
+    run: Mechanism, facts: Facts, claim: float, found: Bound, sensitivity: float | None
 ) -> Iterator[Wrong]:
+    delta = found.given
+
     def ask(mechanism: Mechanism, adjacency: Adjacency, observer: Observer) -> list[float]:
         seen: dict[str, Any] = {"adjacency": adjacency, "observer": observer}
         tolerance = 1e-3 * max(claim, 1e-3)
@@ -128,7 +131,7 @@ def _readings(
             lambda: ask(run, adjacency, Observer.AGGREGATE),
         )
     yield from _of_sensitivity(run, facts, delta, sensitivity, ask)
-    yield from _of_arithmetic(run, facts, delta)
+    yield from _of_arithmetic(run, facts, found)
 
 
 _Ask = Callable[[Mechanism, Adjacency, Observer], list[float]]
@@ -171,7 +174,8 @@ def _of_sensitivity(
         )
 
 
-def _of_arithmetic(run: Mechanism, facts: Facts, delta: float) -> Iterator[Wrong]:
+def _of_arithmetic(run: Mechanism, facts: Facts, found: Bound) -> Iterator[Wrong]:
+    delta = found.given
     yield Wrong(
         "the central limit theorem for Gaussian differential privacy",
         "It is a limit, no bound: at finite numbers of rounds the truth may be more.",
@@ -203,18 +207,13 @@ def _of_arithmetic(run: Mechanism, facts: Facts, delta: float) -> Iterator[Wrong
     yield Wrong(
         "an estimate, a little too small",
         "An estimate, or a number rounded down, is no upper end.",
-        lambda: _lower(run, facts, delta),
+        lambda: [found.lower or found.upper],
         bound=False,
     )
 
 
 def _seen(facts: Facts) -> dict[str, Any]:
     return {"adjacency": facts.adjacency, "observer": facts.observer}
-
-
-def _lower(run: Mechanism, facts: Facts, delta: float) -> list[float]:
-    bound = certified(run, delta=delta, **_seen(facts))
-    return [bound.lower] if bound.lower else [bound.upper]
 
 
 def _peer(run: Mechanism, delta: float, adjacency: Adjacency) -> list[float]:

@@ -268,6 +268,11 @@ def _plot(caption: str, draw: Any, data: Any) -> dict[str, str]:
     return {"caption": caption, "svg": unique[unique.index("<svg") :]}
 
 
+def literal(name: str) -> str:
+    """Return a name as matplotlib prints it to the letter: a dollar begins no formula."""
+    return name.replace("$", r"\$")
+
+
 _NO_METADATA = ("Date", "Creator", "Format", "Type")
 _STYLES = ("-", "--", "-.", ":")
 
@@ -276,7 +281,7 @@ def _draw_accuracy(axes: Axes, runs: Mapping[str, RunRecord]) -> None:
     for index, (name, run) in enumerate(runs.items()):
         if run.accuracy:
             rounds = run.rounds or range(1, len(run.accuracy) + 1)
-            axes.plot(rounds, run.accuracy, _STYLES[index % 4], label=name)
+            axes.plot(rounds, run.accuracy, _STYLES[index % 4], label=literal(name))
     axes.set(xlabel="round", ylabel="test accuracy", ylim=(0, 1))
 
 
@@ -285,7 +290,7 @@ def _draw_epsilon(axes: Axes, audits: Mapping[str, Audit]) -> None:
 
     for index, (name, found) in enumerate(audits.items()):
         rounds, values = epsilon_by_round(found)
-        axes.plot(rounds, values, _STYLES[index % 4], label=name)
+        axes.plot(rounds, values, _STYLES[index % 4], label=literal(name))
     claims = {found.claim[0] for found in audits.values()}
     for claim in claims:
         axes.axhline(claim, color="0.4", linewidth=0.8)
@@ -336,7 +341,7 @@ def _draw_profile(axes: Axes, audits: Mapping[str, Audit]) -> None:
             observer=found.facts.observer,
             tolerance=0.1,
         )
-        line = axes.plot(curve.epsilons, curve.upper, _STYLES[index % 4], label=name)[0]
+        line = axes.plot(curve.epsilons, curve.upper, _STYLES[index % 4], label=literal(name))[0]
         axes.fill_between(
             curve.epsilons, curve.lower, curve.upper, alpha=0.2, color=line.get_color()
         )

@@ -213,6 +213,7 @@ def audit_data(found: Audit) -> dict[str, Any]:
         "recorded": found.facts_recorded,
         "stated": found.stated,
         "defects": [str(defect) for defect in found.defects],
+        "auditor_only": list(found.auditor_only),
         "source": vars(found.origin),
         "auditor": found.auditor,
         "audited": found.audited,
