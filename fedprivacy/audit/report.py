@@ -20,6 +20,7 @@ import fedprivacy
 from ..errors import refuse
 from ..ledger import free
 from ..mechanisms import Mechanism
+from ..mechanisms.base import Asked, asked_once
 from ..questions.epsilon import epsilon, profile
 from ..relations import Facts, Unit
 from .account import NOT_COUNTED, Audit
@@ -70,7 +71,20 @@ def report(
     if not target.parent.is_dir():
         refuse("path", str(target), "lie in an existing folder", f"create {target.parent} first")
     runs = _named(audit)
-    page = _template().render(
+    answers: Asked = {}
+    for run in runs.values():
+        answers |= {} if run.audit is None else run.audit.answers
+    with asked_once(answers):
+        page = _page(runs, title, subject)
+    draft = target.with_name(target.name + ".part")
+    free(target, draft)
+    draft.write_text(page, encoding="utf-8")
+    os.replace(draft, target)
+    return target
+
+
+def _page(runs: Mapping[str, RunRecord], title: str, subject: str) -> str:
+    page: str = _template().render(
         title=title,
         cover=_cover(runs, subject),
         runs=[_run_view(name, run) for name, run in runs.items()],
@@ -80,11 +94,7 @@ def report(
         not_counted=NOT_COUNTED,
         glossary=GLOSSARY,
     )
-    draft = target.with_name(target.name + ".part")
-    free(target, draft)
-    draft.write_text(page, encoding="utf-8")
-    os.replace(draft, target)
-    return target
+    return page
 
 
 def _named(audit: object) -> dict[str, RunRecord]:
@@ -304,7 +314,7 @@ def _draw_epsilon(axes: Axes, audits: Mapping[str, Audit]) -> None:
 def epsilon_by_round(found: Audit, points: int = 12) -> tuple[list[int], list[float]]:
     """Return (rounds, certified epsilons after them) at about ``points`` moments of a run."""
     assert found.run is not None
-    moments = sorted({round(r) for r in np.linspace(1, found.rounds, points)})
+    *moments, last = sorted({round(r) for r in np.linspace(1, found.rounds, points)})
     values = [
         epsilon(
             _first(found.run, count),
@@ -315,7 +325,7 @@ def epsilon_by_round(found: Audit, points: int = 12) -> tuple[list[int], list[fl
         ).upper
         for count in moments
     ]
-    return moments, values
+    return [*moments, last], [*values, found.bound.upper]
 
 
 def _first(run: Mechanism, count: int) -> Mechanism:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from array import array
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import NamedTuple
 
 from ..mechanisms import Mechanism
 
@@ -70,11 +69,8 @@ Ended = tuple[int, int, int, float, float | None] | str | None
 """``Done`` without the mask; or why the round was aborted; or None."""
 
 
-class _Kind(NamedTuple):
-    """What equal rounds have in common."""
-
-    begun: Begun
-    ended: Ended
+_Kind = tuple[Begun, Ended]
+"""What equal rounds have in common."""
 
 
 class Rounds:
@@ -115,7 +111,7 @@ class Rounds:
     def end(self, ended: Ended, mask: str | None = None) -> None:
         """Say what became of the round that was begun."""
         assert self._begun is not None
-        kind = _Kind(self._begun, ended)
+        kind = (self._begun, ended)
         number = self._kinds.get(kind)
         if number is None:
             number = self._kinds[kind] = len(self._first)
@@ -145,7 +141,7 @@ class Rounds:
 
     def _under_way(self) -> Iterator[Round]:
         if self._begun is not None:
-            yield self._round(_Kind(self._begun, None), len(self._which))
+            yield self._round((self._begun, None), len(self._which))
 
     def _round(self, kind: _Kind, index: int) -> Round:
         (mechanism, clip_norm, noise_std), ended = kind
