@@ -6,10 +6,10 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from ...errors import member, refuse
+from ...theory.gaussian import epsilon as gaussian_epsilon
 from ...theory.splitting_privacy import PrivateSplitting, Seen, final_models_mu, rounds_mu
 from ..settings import COUNT, NON_NEGATIVE, OPEN_SHARE, POSITIVE, Settings, setting
 from .bounds import asymptotic_error, convergence, local_noise
-from .law import gaussian_epsilon
 
 
 @dataclass(frozen=True, kw_only=True)
