@@ -56,6 +56,7 @@ class Evidence:
         doubts: why something else was run than what is priced; empty if nothing says so.
         divided: what sums were divided by, by whom they were drawn; None in it for a round that
             does not say. Empty where nothing is known of rounds.
+        follows: whether sums were divided by numbers that are said to follow the data.
     """
 
     run: Mechanism | None
@@ -64,6 +65,7 @@ class Evidence:
     aborted: int = 0
     doubts: tuple[str, ...] = ()
     divided: tuple[frozenset[float | None], ...] = ()
+    follows: bool = False
     _losses: dict[Facts, PrivacyLoss] = field(default_factory=dict, repr=False, compare=False)
 
     def under(self, facts: Facts) -> tuple[Evidence, tuple[Defect, ...]]:
@@ -78,6 +80,8 @@ class Evidence:
                 found.append(Defect.NO_DENOMINATOR)
             if any(len(divisors - {None}) > 1 for divisors in self.divided):
                 doubts += (_FOLLOWING,)
+            if self.follows:
+                doubts += (_SAID_TO_FOLLOW,)
         if doubts:
             found.insert(0, Defect.OTHER_COHORTS)
         return replace(self, doubts=doubts, _losses={}), tuple(found)
@@ -133,6 +137,12 @@ def divided(rounds: Iterable[Round]) -> tuple[frozenset[float | None], ...]:
 
 _FOLLOWING = (
     "sums divided by numbers that differ between rounds, which may follow the number of clients"
+)
+
+
+_SAID_TO_FOLLOW = (
+    "sums divided by numbers that are said to follow the number of units: the noise's scale tells "
+    "that number, which add_remove hides"
 )
 
 
