@@ -87,6 +87,7 @@ LAZY = {
     "matplotlib",
     "pandas",
     "dp_accounting",
+    "scipy.optimize",
     "scipy.stats",
     "joblib",
     "opacus",
