@@ -18,7 +18,7 @@ ARROWS = {
     "loss": {"errors", "records"},
     "bound": BASE,
     "privacy_loss": BASE | {"loss"},
-    "theory": {"errors"},
+    "theory": BASE,
     "sampling": BASE | {"loss", "privacy_loss", "records"},
     "mechanisms": BASE | {"sampling", "loss", "privacy_loss", "theory", "records"},
     "accountants": CORE | {"records"},
