@@ -216,7 +216,7 @@ class AveragingJob:
         known["denominator"] = loop.expected_cohort or loop.perturbation.cohort
         if loop.perturbation.sparsifier == "top_k":
             known["public records"] = len(self.source.public()[1])
-        return known | {"classes": self.source.num_classes}
+        return known | {"classes": self.source.classes}
 
     def _check_declared(self, chosen: Noisy) -> None:
         """Refuse what follows the number of clients, in which add_remove neighbours differ."""

@@ -27,8 +27,9 @@ from ..systems.fed_plt.solvers import LocalSolver
 from ..systems.settings import Settings
 from ..training.chains import ChainState, Sampling
 from ..training.data import FederatedData
+from ..training.likelihoods import SoftmaxRegression
 from ..training.models import ModelFactory
-from ..training.posterior import Posterior, SoftmaxRegression
+from ..training.posterior import Posterior
 from ..training.predictive import predictive, score
 from ..training.rounds import Loop
 from .averaging_job import AveragingJob
@@ -166,7 +167,7 @@ class _RecordJob(ABC, Generic[S]):
             refuse("adjacency", str(adjacency), rule)
         sizes = sorted(map(len, self.source.clients))
         each = str(sizes[0]) if sizes[0] == sizes[-1] else f"{sizes[0]} to {sizes[-1]}"
-        return self.settings | {"records of a client": each, "classes": self.source.num_classes}
+        return self.settings | {"records of a client": each, "classes": self.source.classes}
 
     @property
     def settings(self) -> dict[str, Any]:
@@ -206,7 +207,7 @@ class _SamplingJob(_RecordJob[S]):
     @cached_property
     def model(self) -> SoftmaxRegression:
         """The likelihood."""
-        return SoftmaxRegression(self.source.features[0].numel(), self.source.num_classes)
+        return SoftmaxRegression(self.source.features[0].numel(), self.source.classes)
 
     @cached_property
     def data(self) -> Posterior:

@@ -36,7 +36,7 @@ def preset_for(
     if model is None and data.name == "digits":
         chosen |= {"learning_rate": 2.0, "rounds": 40, "clip_norm": 3.0}
     if model is None and data.name == "fashion-mnist":
-        model = mlp(features, data.num_classes, hidden=(32,))
+        model = mlp(features, data.classes, hidden=(32,))
         chosen |= {"cohort": min(200, clients), "local_steps": 4, "local_epochs": None}
         chosen |= {"learning_rate": 0.2, "server_learning_rate": 2.0, "rounds": 60}
     # Each of these says by itself what the preset would say another way.
@@ -44,4 +44,4 @@ def preset_for(
         del chosen["cohort"]
     if {"local_steps", "local_epochs"} & set(given):
         chosen |= {"local_steps": None, "local_epochs": None}
-    return model or logistic(features, data.num_classes), {**chosen, **given}
+    return model or logistic(features, data.classes), {**chosen, **given}

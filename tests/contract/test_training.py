@@ -1062,7 +1062,7 @@ def test_models_that_leak_through_buffers_are_refused():
     def build():
         return torch.nn.Sequential(torch.nn.Linear(3, 2), torch.nn.BatchNorm1d(2))
 
-    with pytest.raises(ParameterError, match=r"no buffers, got .*running_mean.*GroupNorm"):
+    with pytest.raises(ParameterError, match=r"not mix a batch's records.*GroupNorm"):
         loop(model=build).init()
     with pytest.raises(ParameterError, match="have parameters to train"):
         loop(model=torch.nn.Flatten).init()
@@ -1092,7 +1092,7 @@ def test_ledgers_that_do_not_fit_are_refused():
         ({"clients": ()}, "clients must be a whole number of at least 1, got 0"),
         ({"labels": torch.zeros(3, dtype=torch.int64)}, "one label for every input"),
         ({"labels": torch.full((24,), 2)}, "labels must lie from 0 to 1"),
-        ({"test_labels": torch.zeros(4)}, "test_labels must be int64"),
+        ({"test_labels": torch.zeros(4)}, "test_labels must be whole numbers from 0 to 1, int64"),
         ({"features": torch.full((24, 3), NAN)}, "features must be finite"),
         ({"features": torch.zeros(24, 3, dtype=torch.int64)}, "features must be floating-point"),
         ({"public_labels": None}, "public_features, public_labels must be given together"),
