@@ -18,7 +18,7 @@ ARROWS = {
     "loss": {"errors", "records"},
     "bound": BASE,
     "privacy_loss": BASE | {"loss"},
-    "theory": {"errors"},
+    "theory": BASE,
     "factors": {"errors", "records"},
     "sampling": BASE | {"loss", "privacy_loss", "records"},
     "mechanisms": BASE | {"sampling", "loss", "privacy_loss", "theory", "records", "factors"},
@@ -115,6 +115,7 @@ SLOW_PARTS = {
     "torch": TRAINS | {"integrations/opacus"},
     "opacus": {"integrations/opacus"},
     "sklearn": {"training"},
+    "scipy.optimize": {"systems"},
     "rich": {"runs/progress"},
     "dp_accounting": {"integrations"},
 }
