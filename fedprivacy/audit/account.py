@@ -18,9 +18,9 @@ from ..questions.epsilon import accountant_named
 from ..relations import Adjacency, Facts, Observer
 from ..sampling import Scheme
 from .defects import Defect, Numbers, judged_with, qualified, qualifiers, worth
-from .diagnose import failing_assumptions
+from .diagnose import Question, failing_assumptions, overcounts
 from .imports import Origin, Stated
-from .repricing import FOLLOWING, Evidence
+from .repricing import FOLLOWING, SAID_TO_FOLLOW, Evidence
 from .sources import Reading, Source, claim_of, read_source
 
 NOT_COUNTED = (
@@ -58,6 +58,7 @@ class Audit:
         unsupported: observers for which no theorem answers, with the reason.
         facts_recorded: what else the source says of itself (seed policy, versions, notes).
         stated: what the user said and the source does not record, by name.
+        granted: what no record shows, nobody said, and is taken for granted, by name.
         defects: what is wrong with the source, or only taken on its word.
         numbers: what the bounds are worth; "void" where they certify nothing.
         origin: where the source comes from: its kind, file name and SHA-256, who imported it.
@@ -78,6 +79,7 @@ class Audit:
     unsupported: dict[str, str] = field(default_factory=dict)
     facts_recorded: dict[str, str] = field(default_factory=dict)
     stated: dict[str, str] = field(default_factory=dict)
+    granted: dict[str, str] = field(default_factory=dict)
     defects: tuple[Defect, ...] = ()
     numbers: Numbers = Numbers.CERTIFIED
     origin: Origin = field(default_factory=lambda: Origin("mechanism"))
@@ -173,6 +175,10 @@ def audit(
     observer: Observer | str | None = None,
     sampling: Scheme | str | None = None,
     population: int | None = None,
+    steps_per_round: int | None = None,
+    missing_shares: int | None = None,
+    denominator: str | None = None,
+    trials: int | None = None,
     tolerance: float = 1e-3,
     auditor: str = "",
 ) -> Audit:
@@ -187,6 +193,12 @@ def audit(
         sampling: how units were drawn, where the source does not say: "poisson", "fixed",
             "shuffled", "with-replacement", "allocation", "everyone", or a whole scheme.
         population: how many units there are, where the source does not say.
+        steps_per_round: how many noisy sums each recorded round released.
+        missing_shares: how many of a cohort's shares of the noise did not arrive.
+        denominator: what sums were divided by: "public", or "realised", a number that follows the
+            data.
+        trials: how many runs were made on these data, this one included: all are counted, as if
+            all were seen.
         tolerance: wanted width of the PLD intervals.
         auditor: who audits, for the report; who imports, where something is imported.
 
@@ -197,7 +209,17 @@ def audit(
         UnsupportedCombination: no theorem covers the run under the claim's facts.
         ContradictionError: two certificates for the run exclude each other.
     """
-    read = read_source(source, Stated(adjacency, observer, sampling, population), auditor)
+    said = Stated(
+        adjacency,
+        observer,
+        sampling,
+        population,
+        steps_per_round,
+        missing_shares,
+        denominator,
+        trials,
+    )
+    read = read_source(source, said, auditor)
     (epsilon, delta), told = claim_of(read, claim)
     facts = read.facts(adjacency, observer)
     evidence, wrong = read.evidence.under(facts)
@@ -226,6 +248,7 @@ def audit(
         unsupported=unsupported,
         facts_recorded={**read.recorded, **_imported(read.origin)},
         stated={**read.stated, **told} if read.origin.kind != "mechanism" else {},
+        granted=read.granted,
         defects=defects,
         numbers=worth(defects),
         origin=read.origin,
@@ -287,12 +310,15 @@ def _audit_fixed(
     reasons: tuple[str, ...] = (reason,)
     if evidence.doubts:
         told = "so what was done was not this run, whose numbers certify nothing of it"
-        what = FOLLOWING if FOLLOWING in evidence.doubts else str(Defect.OTHER_COHORTS)
+        tellable = [doubt for doubt in evidence.doubts if doubt in (FOLLOWING, SAID_TO_FOLLOW)]
+        what = tellable[0] if tellable else str(Defect.OTHER_COHORTS)
         reasons = (f"The record has {what}, {told}.",)
         verdict = Verdict.CANNOT_BE_CERTIFIED
-    elif verdict is not Verdict.HOLDS and evidence.run is not None:
-        found = bounds[str(facts.observer)]["pld"]
-        reasons += failing_assumptions(evidence.run, facts, epsilon, found, read.sensitivity)
+    elif evidence.run is not None:
+        found = bounds[str(facts.observer)]
+        question = Question(evidence.run, facts, epsilon, found, read.sensitivity, read.careless)
+        judged = overcounts if verdict is Verdict.HOLDS else failing_assumptions
+        reasons += judged(question)
     try:
         alone = evidence.single_uploads(facts)
         bounds |= {} if alone is None else {SINGLE: _every_accountant(alone, delta, tolerance)}

@@ -56,6 +56,7 @@ class Evidence:
         doubts: why something else was run than what is priced; empty if nothing says so.
         divided: what sums were divided by, by whom they were drawn; None in it for a round that
             does not say. Empty where nothing is known of rounds.
+        follows: whether sums were divided by numbers that are said to follow the data.
     """
 
     run: Mechanism | None
@@ -64,6 +65,7 @@ class Evidence:
     aborted: int = 0
     doubts: tuple[str, ...] = ()
     divided: tuple[frozenset[float | None], ...] = ()
+    follows: bool = False
 
     def under(self, facts: Facts) -> tuple[Evidence, tuple[Defect, ...]]:
         """Return the evidence about these facts, and what is wrong with it.
@@ -77,6 +79,8 @@ class Evidence:
                 found.append(Defect.NO_DENOMINATOR)
             if any(len(divisors - {None}) > 1 for divisors in self.divided):
                 doubts += (FOLLOWING,)
+            if self.follows:
+                doubts += (SAID_TO_FOLLOW,)
         if doubts:
             found.insert(0, Defect.OTHER_COHORTS)
         return replace(self, doubts=doubts), tuple(found)
@@ -129,6 +133,12 @@ FOLLOWING = (
     "sums divided by numbers that differ between rounds, which may follow the number of clients"
 )
 """A doubt under add_remove; it counts nothing, so that it may be told to anybody."""
+
+
+SAID_TO_FOLLOW = (
+    "sums divided by numbers that are said to follow the number of units: the noise's scale tells "
+    "that number, which add_remove hides"
+)
 
 
 def spent(rounds: Iterable[Round]) -> Spent:
@@ -290,7 +300,7 @@ def _odd_noise(rounds: Iterable[Round]) -> tuple[str, ...]:
         if r.done is None or not r.spent:
             continue
         shares = r.done.arrived + r.done.refused
-        told = r.mechanism.unlike(shares=shares, noise_ratio=r.done.noise_std / r.clip_norm)
+        told = r.mechanism.unlike(shares=shares, noise_multiplier=r.done.noise_std / r.clip_norm)
         if told:
             found.setdefault(told, []).append(r)
     return _told(found)

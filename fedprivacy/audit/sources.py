@@ -14,7 +14,7 @@ from ..mechanisms import Mechanism
 from ..relations import Adjacency, Facts, Observer, Unit
 from . import imports
 from .defects import Defect
-from .imports import Origin, Record, Stated
+from .imports import Origin, Record, Stated, Unseen
 from .imports.content import beginning
 from .repricing import Evidence, divided, doubts, spent
 
@@ -49,6 +49,8 @@ class Reading:
         rule: which rule decided whether a round fits, in words.
         defects: what is wrong with the source.
         sensitivity: what the stds of the source's noise are measured against, where that is known.
+        careless: the run as it would be without one thing that was said, by name.
+        granted: what no record shows and nobody said, by name.
     """
 
     evidence: Evidence
@@ -65,6 +67,8 @@ class Reading:
     rule: str | None = None
     defects: tuple[Defect, ...] = ()
     sensitivity: float | None = None
+    careless: dict[str, Mechanism] = field(default_factory=dict)
+    granted: dict[str, str] = field(default_factory=dict)
 
     def facts(self, adjacency: Adjacency | str | None, observer: Observer | str | None) -> Facts:
         """Return the facts that are asked about: those given, else those that the source states.
@@ -120,7 +124,7 @@ def read_source(source: Source, stated: Stated, auditor: str = "") -> Reading:
 
 
 def _nothing_to_state(stated: Stated, what: str) -> None:
-    for name in ("sampling", "population"):
+    for name in ("sampling", "population", *Unseen.__members__):
         if getattr(stated, name) is not None:
             refuse(name, str(getattr(stated, name)), "be left out", f"{what} says it itself")
 
@@ -161,6 +165,7 @@ def _of_record(record: Record, stated: Stated) -> Reading:
             run=made.run,
             certain=made.certain,
             rounds=sum(times for _, times in record.rounds) or _count(made.run),
+            follows=made.follows,
         ),
         origin=record.origin,
         unit=record.unit,
@@ -172,6 +177,8 @@ def _of_record(record: Record, stated: Stated) -> Reading:
         stated=({**record.told} if typed else {}) | stated.in_words(),
         defects=tuple(defects),
         sensitivity=record.sensitivity,
+        careless=made.careless,
+        granted=made.granted,
     )
 
 

@@ -154,14 +154,14 @@ class Mechanism(ABC):
         """
         return None
 
-    def unlike(self, *, shares: int, noise_ratio: float) -> str:
+    def unlike(self, *, shares: int, noise_multiplier: float) -> str:
         """Return what is wrong with a round's noise; empty where nothing is.
 
         Args:
             shares: how many clients sent a share of the noise.
-            noise_ratio: std of the noise in their sum over the clip norm, as recorded.
+            noise_multiplier: std of the noise in their sum over the clip norm, as recorded.
         """
-        del shares, noise_ratio
+        del shares, noise_multiplier
         return ""
 
     def privacy_loss(
@@ -305,11 +305,11 @@ class Run(Mechanism):
         """Return every part's; None where one has none."""
         return _rebuilt((part.single_uploads(), count) for part, count in self.parts)
 
-    def unlike(self, *, shares: int, noise_ratio: float) -> str:
+    def unlike(self, *, shares: int, noise_multiplier: float) -> str:
         """Return what a part that is alone says: of several, one number says nothing."""
         if len(self.parts) > 1:
             return ""
-        return self.parts[0][0].unlike(shares=shares, noise_ratio=noise_ratio)
+        return self.parts[0][0].unlike(shares=shares, noise_multiplier=noise_multiplier)
 
     def _loss(self, facts: Facts) -> PrivacyLoss:
         losses = [(part.privacy_loss(facts.adjacency, facts.observer), k) for part, k in self.parts]
@@ -362,11 +362,11 @@ class _Drawn(Mechanism):
         inner = self.inner.single_uploads()
         return None if inner is None else replace(self, inner=inner)
 
-    def unlike(self, *, shares: int, noise_ratio: float) -> str:
+    def unlike(self, *, shares: int, noise_multiplier: float) -> str:
         """Return what the inner mechanism says, unless a client may send several shares."""
         if getattr(self.scheme, "repeats", False):
             return ""
-        return self.inner.unlike(shares=shares, noise_ratio=noise_ratio)
+        return self.inner.unlike(shares=shares, noise_multiplier=noise_multiplier)
 
 
 @recorded
