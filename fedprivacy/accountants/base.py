@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Self
 
@@ -108,7 +109,7 @@ class Accountant(ABC):
         """
         target = closed_unit(delta=delta)
         loss = self.loss
-        answers = [self._capped_epsilon(one, target) for one in _kinds(loss)]
+        answers = [self._capped_epsilon(one, target) for one in kinds_of(loss)]
         return _bound("epsilon", target, loss, _worst(answers))
 
     def delta(self, epsilon: float) -> Bound:
@@ -118,8 +119,12 @@ class Accountant(ABC):
         """
         target = at_least_zero(epsilon=epsilon)
         loss = self.loss
-        answers = [self._capped_delta(one, target) for one in _kinds(loss)]
+        answers = [self._capped_delta(one, target) for one in kinds_of(loss)]
         return _bound("delta", target, loss, _worst(answers))
+
+    def foresee(self, epsilons: Sequence[float]) -> None:
+        """Prepare for ``delta`` at many epsilons: nothing to do but where work can be shared."""
+        del epsilons
 
     def _capped_epsilon(self, loss: PrivacyLoss, delta: float) -> Answer:
         """Return what the accountant finds, or the sum of the largest losses where that is less."""
@@ -184,7 +189,7 @@ class Accountant(ABC):
         return self
 
 
-def _kinds(loss: PrivacyLoss) -> list[PrivacyLoss]:
+def kinds_of(loss: PrivacyLoss) -> list[PrivacyLoss]:
     """Return the losses of which one counts, each once: one for each kind of unit that differs."""
     curves = kinds(loss.curve)
     if len(curves) == 1:
