@@ -1141,7 +1141,9 @@ def test_a_preset_runs_both_strategies_both_rates_and_full_participation():
     data = digits(clients=400)
     given = {"cohort": 20, "learning_rate": 0.5, "server_learning_rate": 1.5}
     drawn = {
-        None: Poisson(20 / 400),
+        "poisson": Poisson(20 / 400),
+        "with-replacement": WithReplacement(20, population=400),
+        "fixed": FixedSize(20, population=400),
         1: WithReplacement(20, population=400),
         2: FixedSize(20, population=400),
     }
@@ -1149,15 +1151,15 @@ def test_a_preset_runs_both_strategies_both_rates_and_full_participation():
         more = {"strategy": strategy, "local_steps": 3, "batch_size": 2}
         averaging = job("dp-fedavg", data, **given, **more).loop(1.0, 0)
         assert averaging.scheme == scheme and averaging.perturbation.cohort == 20
-        assert averaging.perturbation.topped_up == (strategy is None)
+        assert averaging.perturbation.topped_up == (strategy == "poisson")
         assert (averaging.learning_rate, averaging.server_learning_rate) == (0.5, 1.5)
         assert (averaging.optimiser.steps, averaging.optimiser.epochs) == (3, None)
         _, info = averaging.step(averaging.init(), data)
-        assert strategy is None or info.cohort == 20
-    everybody = job("fedavg", data, strategy=2, cohort=400).loop(None, None)
-    assert everybody.scheme.rate == 1.0
+        assert strategy == "poisson" or info.cohort == 20
+    for given in ({"strategy": "fixed", "cohort": 400}, {"strategy": "everyone"}):
+        assert job("fedavg", data, **given).loop(None, None).scheme.rate == 1.0
     for change, message in (
-        ({"strategy": 3}, r"strategy must be 1 \(with"),
+        ({"strategy": 3}, "strategy must be one of 'poisson', 'fixed'"),
         ({"cohort": 401}, "cohort must be at most the number of clients, 400"),
         ({"cohort": 401, "strategy": 2}, "cohort must be at most"),
         ({"cohort": 0}, "cohort must"),
