@@ -64,6 +64,7 @@ TRAINS = {
     "systems/fed_plt/agents",
     "systems/fed_plt/proximal",
     "systems/fed_plt/solvers",
+    "runs/averaging_job",
     "runs/demo",
     "runs/experiment",
     "runs/jobs",
@@ -71,6 +72,7 @@ TRAINS = {
     "runs/presets",
     "runs/sources",
     "runs/sweep",
+    "runs/watching",
 }
 """What needs torch: nothing else may import it, but for a command at the moment it runs."""
 
@@ -78,6 +80,10 @@ LAZY = {
     "torch",
     "sklearn",
     "arviz_stats",
+    "arviz_base",
+    "arviz",
+    "tensorboard",
+    "mlflow",
     "matplotlib",
     "pandas",
     "dp_accounting",
@@ -91,18 +97,22 @@ LAZY = {
 """Slow to import: inside functions only, except where the whole part needs them."""
 
 HOMES = {
-    "torch": TRAINS | {"audit/imports/opacus"},
+    "torch": TRAINS | {"audit/imports/opacus", "integrations/opacus"},
     "sklearn": {"training"},
     "arviz_stats": {"training"},
+    "arviz_base": {"training"},
+    "arviz": {"training"},
+    "mlflow": {"runs/watching"},
     "dp_accounting": {"integrations"},
     "joblib": {"audit/attacks"},
-    "opacus": {"integrations/peers"},
+    "opacus": {"integrations/opacus", "integrations/peers"},
     "prv_accountant": {"integrations/peers"},
 }
 """Where a heavy package may be imported at all."""
 
 SLOW_PARTS = {
-    "torch": TRAINS,
+    "torch": TRAINS | {"integrations/opacus"},
+    "opacus": {"integrations/opacus"},
     "sklearn": {"training"},
     "rich": {"runs/progress"},
     "dp_accounting": {"integrations"},
@@ -332,7 +342,7 @@ def source_of(path: Path) -> str:
 def test_the_standard_library_and_the_declared_packages_are_all():
     declared = {"numpy", "scipy", "dp_accounting", "msgspec", "click", "rich", "jinja2"}
     declared |= {"matplotlib", "torch", "sklearn", "arviz_stats", "joblib", "fedprivacy"}
-    declared |= {"opacus", "prv_accountant"}
+    declared |= {"opacus", "prv_accountant", "arviz_base", "arviz", "mlflow"}
     for path in files():
         tops = {name.partition(".")[0] for name in imports(path)}
         assert tops - declared - set(sys.stdlib_module_names) == set(), name_of(path)

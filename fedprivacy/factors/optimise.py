@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from scipy.optimize import minimize
 
 from ..errors import ParameterError, integer, refuse
 from ..records import Registry, decode, encode
@@ -116,6 +115,8 @@ def _least(
         return _banded_slope(numbers, rounds, gap, most, workload)
 
     with_slope = isinstance(build(start), Banded) and not workload.rates
+    from scipy.optimize import minimize  # slow to import
+
     found = minimize(
         value_and_slope if with_slope else value,
         start,
@@ -233,6 +234,8 @@ def optimised_matrix(
     closed /= np.linalg.norm(closed, axis=0)
     start = (closed.T @ closed)[rows, columns]
     options = {"maxiter": _ITERATIONS, "maxfun": 10_000}
+    from scipy.optimize import minimize  # slow to import
+
     found = minimize(
         value_and_slope,
         start,

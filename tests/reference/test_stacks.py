@@ -186,8 +186,8 @@ def test_six_rare_rounds_are_known_as_closely_as_three(maker, rounds, delta):
     three = [(maker(z, q), 2 * rounds) for z, q in LEAVES]
     six = [(maker(z * (1 + k * 1e-14), q), rounds) for z, q in LEAVES for k in range(2)]
     assert len({curve for curve, _ in six}) == 6
-    low, high = inversion.epsilon_interval(Composed(tuple(three)), delta, 1e-7, False)
-    least, most = inversion.epsilon_interval(Composed(tuple(six)), delta, 1e-7, False)
+    low, high = inversion.epsilon_interval(Composed(tuple(three)), delta, 1e-7)
+    least, most = inversion.epsilon_interval(Composed(tuple(six)), delta, 1e-7)
     assert most - least <= 2.0 * (high - low) + 1e-12
     assert low <= 0.5 * (least + most) <= high
     assert least <= 0.5 * (low + high) <= most
@@ -197,5 +197,5 @@ def test_a_run_of_many_rare_rounds_is_known_closely():
     """It was known to a hundredth of itself."""
     leaves = [(0.6, 1e-5), (0.8, 2e-5), (1.0, 3e-5), (0.7, 5e-5), (1.2, 8e-5), (0.9, 1e-4)]
     run = Composed(tuple((sampled(z, q), 2_000_000) for z, q in leaves))
-    low, high = inversion.epsilon_interval(run, 1e-9, 1e-6, False)
+    low, high = inversion.epsilon_interval(run, 1e-9, 1e-6)
     assert high - low < 1e-4
