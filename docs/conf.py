@@ -23,7 +23,7 @@ myst_heading_anchors = 3
 autodoc_typehints = "description"
 autodoc_typehints_description_target = "documented"
 autodoc_member_order = "bysource"
-autodoc_mock_imports: list[str] = []
+autodoc_mock_imports = ["opacus"]
 napoleon_use_ivar = True
 napoleon_use_rtype = False
 

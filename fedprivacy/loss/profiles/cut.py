@@ -29,9 +29,10 @@ from typing import NamedTuple
 import numpy as np
 from scipy.special import ndtr
 
-from ..moments.gaussian_rules import GaussianPair, Mixture, log_sum
+from ..moments.gaussian_rules import GaussianPair
 from ..moments.legendre import legendre
-from ..moments.line import UNIT, Array, Line, NoSpectrum
+from ..moments.line import Array, Line, NoSpectrum
+from ..moments.mixtures import Mixture, log_sum
 from ..moments.pieces import Part, Piece
 from ..moments.spectrum import (
     Cumulants,
@@ -45,6 +46,7 @@ from ..moments.spectrum import (
 from ..pairs.combined import Composed, Fold, Mix, Sampled, compose
 from ..pairs.curve import Curve
 from ..pairs.gaussian import GaussianMix, Gdp
+from ..rounding import UNIT
 from .inversion import Chernoff, Inverted, chernoff, close_in, invert_moments
 
 _DEPTH = 12.0

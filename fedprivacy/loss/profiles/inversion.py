@@ -21,9 +21,10 @@ from typing import NamedTuple, Protocol
 
 import numpy as np
 
-from ..moments.line import UNIT, Array, Line, NoSpectrum
+from ..moments.line import Array, Line, NoSpectrum
 from ..moments.spectrum import Cumulants, Decay, Moments, Spectrum
 from ..pairs.curve import Curve
+from ..rounding import UNIT
 
 _DEPTH = 27.0
 """Images and heights left out are wanted below about exp(-27) = 2e-12 of the answer."""
