@@ -103,9 +103,9 @@ dist: $(BIN)/pip
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c $(PINS) 'build>=1.2'
 	$(BIN)/python -m build --outdir dist .
 	@"$(PYTHON)" -m venv build/plain && "$(PYTHON)" -m venv build/torch
-	@build/plain/bin/pip install --quiet --disable-pip-version-check -c $(PINS) dist/*.whl
+	@build/plain/bin/python -I -m pip install --quiet --disable-pip-version-check -c $(PINS) dist/*.whl
 	cd build/plain && bin/python -I ../../tests/smoke.py
-	@build/torch/bin/pip install --quiet --disable-pip-version-check -c $(PINS) \
+	@build/torch/bin/python -I -m pip install --quiet --disable-pip-version-check -c $(PINS) \
 		"fedprivacy[train] @ file://$$(ls $(CURDIR)/dist/*.tar.gz)"
 	cd build/torch && $(ONE_THREAD) bin/python -I ../../tests/smoke.py --train
 	@echo "dist/ holds what was tried"

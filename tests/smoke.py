@@ -43,8 +43,8 @@ def accounts() -> None:
 
 def trains() -> None:
     """Train, on the command line and in Python."""
-    said = command("train", "--method", "dp-fedavg", "--clients", "50", "--rounds", "3",
-                   "--epsilon", "8", "--delta", "1e-3", "--ledger", "run.ledger", "--json")  # fmt: skip
+    asked = ["--method", "dp-fedavg", "--clients", "50", "--rounds", "3", "--epsilon", "8"]
+    said = command("train", *asked, "--delta", "1e-3", "--ledger", "run.ledger", "--json")
     assert json.loads(said)["audit"]["verdict"] == "HOLDS", said
     assert fp.audit("run.ledger").verdict == "HOLDS"
 

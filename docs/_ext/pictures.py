@@ -89,42 +89,47 @@ def _arrow(axes: Axes, start: tuple[float, float], end: tuple[float, float], **l
 @picture(
     "Certified intervals of two runs beside the numbers that other accountants give: most are a "
     "little larger, two are below what an attack attains",
-    height=3.2,
+    5.6,
+    3.9,
 )
 def front(axes: Axes) -> None:
     """Our interval and everybody's points, of two runs that differ in how cohorts are drawn."""
-    step = fp.Gaussian(noise_multiplier=1.4)
+    step, rows = fp.Gaussian(noise_multiplier=1.4), []
     runs = {
-        "100 of 6,000 by chance\n(Poisson, add_remove)": (fp.Poisson(1 / 60), "add_remove"),
-        "exactly 100 of 6,000\n(replace_one)": (fp.FixedSize(100, population=6000), "replace_one"),
+        "cohorts by chance (Poisson), add_remove": (fp.Poisson(1 / 60), "add_remove"),
+        "exactly 100 of 6,000, replace_one": (fp.FixedSize(100, population=6000), "replace_one"),
     }
-    for place, (scheme, adjacency) in enumerate(runs.values()):
+    for told, (scheme, adjacency) in runs.items():
         found = fp.crosscheck(step.sampled(scheme) * 180, delta=7e-5, adjacency=adjacency)
         bound = next(iter(found.bounds.values()))
-        middle = 1 - place
-        axes.plot([bound.lower, bound.upper], [middle] * 2, color=US, linewidth=7)
-        told = f"certified [{bound.lower:.3f}, {bound.upper:.3f}]"
-        axes.annotate(told, (bound.upper, middle), (0, 13), textcoords="offset points", color=US)
-        _points(axes, [row for row in found.rows if not row.who.startswith("ours")], middle)
-    axes.set(yticks=[1, 0], xlim=(0, 4.4), ylim=(-0.75, 1.6))
-    axes.set_yticklabels(runs)
+        rows.append((told, None, INK))
+        rows.append((f"certified  [{bound.lower:.3f}, {bound.upper:.3f}]", bound, US))
+        others = [row for row in found.rows if row.epsilon is not None and "ours" not in row.who]
+        for row in sorted(others, key=lambda row: row.epsilon):
+            wrong = row.standing == "wrong"
+            word = "  too small" if wrong else ""
+            rows.append((f"{row.who}  {row.epsilon:.3f}{word}", row, BAD if wrong else OTHERS))
+    for place, (told, shown, colour) in enumerate(rows):
+        _row(axes, -place, told, shown, colour)
+    axes.set(yticks=[], xlim=(0, 4.0), ylim=(-len(rows), 0.6))
     axes.set_xlabel("epsilon at delta = 7e-5: 180 rounds, noise multiplier 1.4")
     axes.spines[["top", "right", "left"]].set_visible(False)
-    axes.tick_params(axis="y", length=0)
 
 
-def _points(axes: Axes, rows: list[Any], middle: float) -> None:
-    known = sorted((row for row in rows if row.epsilon is not None), key=lambda row: row.epsilon)
-    for number, row in enumerate(known):
-        wrong = row.standing == "wrong"
-        colour = BAD if wrong else OTHERS
-        axes.plot(row.epsilon, middle, "o", color=colour, markersize=5)
-        told = f"{row.who}: {row.epsilon:.3f}" + (" (too small)" if wrong else "")
-        down = -16 - 12 * number
-        axes.annotate(
-            told, (row.epsilon, middle), (12, down), textcoords="offset points", color=colour,
-            fontsize=8, arrowprops={"arrowstyle": "-", "color": PALE, "linewidth": 0.5},
-        )  # fmt: skip
+def _row(axes: Axes, y: int, told: str, shown: Any, colour: str) -> None:
+    """Draw a heading, a certified interval or somebody's point."""
+    if shown is None:
+        axes.text(0.0, y, told, va="center", fontweight="bold", color=colour)
+        return
+    if hasattr(shown, "who"):
+        end = shown.epsilon
+        axes.plot(end, y, "o", color=colour, markersize=5)
+    else:
+        end = shown.upper
+        axes.plot([shown.lower - 0.012, end + 0.012], [y] * 2, color=colour, linewidth=9)
+    right = end < 2.0
+    x = end + 0.09 if right else shown.lower - 0.09
+    axes.text(x, y, told, va="center", ha="left" if right else "right", color=colour, fontsize=9)
 
 
 @picture("A record is one dot of a client; a client is the whole circle of its dots")
