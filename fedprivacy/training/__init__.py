@@ -21,9 +21,10 @@ from .checkpoint import TrainingResult, load, save, train
 from .data import FederatedData, digits, federate, partition_by_label, partition_iid
 from .datasets import load_named
 from .fashion import fashion_mnist
+from .gaussian import GaussianPosterior
 from .models import cnn, colour_cnn, logistic, lstm, mlp
 from .optimise import FlatModel, LocalSGD
-from .posterior import GaussianPosterior, Likelihood, Posterior, SoftmaxRegression, classifier
+from .posterior import Likelihood, Posterior, SoftmaxRegression, classifier
 from .predictive import Diagnostics, Scores, diagnose, fitted_w2, gaussian_fit, predictive, score
 from .released import released, save_model
 from .rounds import Loop, RoundInfo
