@@ -94,6 +94,7 @@ LAZY = {
     "prv_accountant",
     "rich",
     "jinja2",
+    "ssl",
 }
 """Slow to import: inside functions only, except where the whole part needs them."""
 
