@@ -249,7 +249,7 @@ def _bound(quantity: str, given: float, loss: PrivacyLoss, answer: Answer) -> Bo
         witness=loss.witness.datasets if loss.witness and answer.attained > 0 else None,
         method=answer.method,
         theorems=loss.theorems,
-        assumptions=loss.assumptions,
+        assumptions=loss.assumed,
         facts=loss.facts,
         reason=answer.reason,
     )
@@ -265,6 +265,7 @@ def _encode(loss: PrivacyLoss) -> dict[str, Any]:
         and {"curve": encode(witness.curve, CURVES), "datasets": witness.datasets},
         "theorems": list(loss.theorems),
         "assumptions": list(loss.assumptions),
+        "public": [[name, list(values)] for name, values in loss.public],
     }
 
 
@@ -285,6 +286,7 @@ def _decode(data: dict[str, Any]) -> PrivacyLoss:
             witness and Witness(decode(witness["curve"], CURVES), str(witness["datasets"])),
             tuple(map(str, data["theorems"])),
             tuple(map(str, data["assumptions"])),
+            tuple((str(n), tuple(map(str, values))) for n, values in data.get("public", ())),
         )
     except (KeyError, TypeError, ValueError) as problem:
         raise LedgerError(f"accountant state is not readable: {problem}") from problem
