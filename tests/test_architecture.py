@@ -87,6 +87,7 @@ LAZY = {
     "matplotlib",
     "pandas",
     "dp_accounting",
+    "scipy.optimize",
     "scipy.stats",
     "joblib",
     "opacus",
@@ -114,6 +115,7 @@ SLOW_PARTS = {
     "torch": TRAINS | {"integrations/opacus"},
     "opacus": {"integrations/opacus"},
     "sklearn": {"training"},
+    "scipy.optimize": {"systems"},
     "rich": {"runs/progress"},
     "dp_accounting": {"integrations"},
 }

@@ -29,6 +29,7 @@ class Certified:
     adjacency: str
     observer: str
     reason: str
+    qualified: list[str]
 
 
 @dataclass(frozen=True)
@@ -195,6 +196,8 @@ class Judged:
     unsupported: dict[str, str]
     recorded: dict[str, str]
     stated: dict[str, str]
+    granted: dict[str, str]
+    auditor_only: list[str]
     defects: list[str]
     source: dict[str, Any]
     auditor: str

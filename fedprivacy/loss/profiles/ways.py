@@ -1,9 +1,9 @@
 """The ways to a number of one orientation, tried in the order of what they cost.
 
-A ``Question`` is what is asked of one orientation of a curve: ``EpsilonAt`` a delta or ``DeltaAt``
-an epsilon. A ``Way`` says whether it can serve a question, what it will cost, and answers an
-interval; all intervals hold, so their intersection does, and the first that is narrow enough ends
-the search. A new way is a class with these three methods and its line in ``WAYS``.
+What is asked of one orientation of a curve is ``EpsilonAt`` a delta or ``DeltaAt`` an epsilon. A
+``Way`` says whether it can serve a question, what it will cost, and answers an interval; all
+intervals hold, so their intersection does, and the first that is narrow enough ends the search. A
+new way is a class with these three methods and its line in ``WAYS``.
 """
 
 from __future__ import annotations
@@ -11,7 +11,6 @@ from __future__ import annotations
 import functools
 import math
 import time
-from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
@@ -21,12 +20,13 @@ import numpy as np
 from ..moments.line import NoSpectrum
 from ..pairs.combined import Composed
 from ..pairs.curve import Curve
-from ..pairs.lattice import MAX_POINTS, Side, TooLarge
+from ..pairs.lattice import MAX_POINTS, Array, Side, TooLarge
 from . import cut, direct, inversion
 from .convolution import Composition
 
-SLACK = 1e-7
-"""By which share of delta the profile may be off through what is trimmed."""
+SLACK = 1e-2
+"""By which share of delta, times the tolerance, the profile may be off through what is trimmed: log
+delta falls by more than a tenth for every unit of epsilon, but where epsilon is large itself."""
 _COARSE = "the asked tolerance would need a lattice of more than 2 million points"
 _LATE = "the deadline was near before the asked tolerance was reached"
 _STUCK = "the asked tolerance was not reached by refining"
@@ -55,7 +55,8 @@ class Interval(NamedTuple):
         return self._replace(low=low, high=math.inf if math.isnan(self.high) else self.high)
 
 
-class Question(ABC):
+@dataclass(frozen=True)
+class _Asked:
     """What is asked of one orientation.
 
     Args:
@@ -70,55 +71,15 @@ class Question(ABC):
     deadline: float | None
     floor: float
 
-    @property
-    @abstractmethod
-    def scale(self) -> float:
-        """A number not far above the delta in question: it says which tails can be left out."""
-
-    @property
-    @abstractmethod
-    def below_floor(self) -> bool:
-        """Whether it is cheaply seen that the number is below the floor."""
-
-    @abstractmethod
-    def inverted(self) -> tuple[float, float]:
-        """Return what the moments on one line say; see ``inversion``."""
-
-    @abstractmethod
-    def cut(self) -> tuple[float, float]:
-        """Return what the moments of cut rounds say; see ``cut``."""
-
-    @abstractmethod
-    def read(self, side: Side) -> float:
-        """Return one end from the curve's tails; see ``direct``."""
-
-    @abstractmethod
-    def on(self, composition: Composition) -> float:
-        """Return one end from a composed lattice; see ``convolution``."""
-
-    @abstractmethod
-    def excess(self, found: Interval) -> float:
-        """Return the width of an interval in units of the tolerance."""
-
-    def met_by(self, found: Interval) -> bool:
-        """Return whether an interval is as narrow as was asked, or does not matter."""
-        if found.high <= self.floor:
-            return True
-        return math.isfinite(found.high) and self.excess(found) <= 1.0
-
 
 @dataclass(frozen=True)
-class EpsilonAt(Question):
+class EpsilonAt(_Asked):
     """Epsilon at a delta in (0, 1); the tolerance is absolute.
 
     What is rarer than delta by far is left out, so that the profile that is asked is off by
     ``slack``; ``whole`` is the curve with everything.
     """
 
-    curve: Curve
-    tolerance: float
-    deadline: float | None
-    floor: float
     delta: float
     slack: float
     whole: Curve
@@ -128,17 +89,17 @@ class EpsilonAt(Question):
         cls, curve: Curve, delta: float, tolerance: float, deadline: float | None, floor: float
     ) -> EpsilonAt:
         """Return the question, the curve trimmed."""
-        trimmed, slack = cut.trim(curve, SLACK * delta)
+        trimmed, slack = cut.trim(curve, SLACK * min(tolerance, 1.0) * delta)
         return cls(trimmed, tolerance, deadline, floor, delta, slack, curve)
 
     @property
     def scale(self) -> float:
-        """Delta itself."""
+        """A number not far above delta: it says which tails can be left out. Here delta itself."""
         return self.delta
 
     @property
     def below_floor(self) -> bool:
-        """Whether delta suffices at the floor."""
+        """Whether it is cheaply seen that delta suffices at the floor."""
         least = self.delta - self.slack
         return self.floor > 0 and _holds(self.curve, least, self.floor)
 
@@ -160,18 +121,14 @@ class EpsilonAt(Question):
         return composition.epsilon(self.delta - self.slack if up else self.delta + self.slack)
 
     def excess(self, found: Interval) -> float:
-        """Return the width over the tolerance."""
+        """Return the width in units of the tolerance."""
         return (found.high - found.low) / self.tolerance
 
 
 @dataclass(frozen=True)
-class DeltaAt(Question):
+class DeltaAt(_Asked):
     """Delta at an epsilon of at least 0; the tolerance is relative."""
 
-    curve: Curve
-    tolerance: float
-    deadline: float | None
-    floor: float
     epsilon: float
 
     @functools.cached_property
@@ -209,6 +166,16 @@ class DeltaAt(Question):
         return (found.high - found.low) / (self.tolerance * found.high)
 
 
+Question = EpsilonAt | DeltaAt
+
+
+def _met(question: Question, found: Interval) -> bool:
+    """Return whether an interval is as narrow as was asked, or does not matter."""
+    if found.high <= question.floor:
+        return True
+    return math.isfinite(found.high) and question.excess(found) <= 1.0
+
+
 def _holds(curve: Curve, delta: float, epsilon: float) -> bool:
     return isinstance(curve, Composed) and inversion.at_most(curve, delta, epsilon)
 
@@ -229,6 +196,8 @@ class Way(Protocol):
 class Reading:
     """Both ends straight from the curve's tails: all there is to do where these are exact."""
 
+    method = "PLD, one curve's tails"
+
     def serves(self, question: Question) -> bool:
         """Return True but for compositions, whose tails are those of a coarse lattice."""
         return not isinstance(question.curve, Composed)
@@ -239,7 +208,7 @@ class Reading:
 
     def answer(self, question: Question) -> Interval:
         """Return what the tails say on either side."""
-        return Interval(question.read(Side.DOWN), question.read(Side.UP), "PLD, one curve's tails")
+        return Interval(question.read(Side.DOWN), question.read(Side.UP), self.method)
 
 
 class Inverting:
@@ -346,7 +315,7 @@ class Lattices:
                 continue
             best, best_step = found.meet(best), step
             before, too_wide = too_wide, question.excess(best)
-            if question.met_by(best):
+            if _met(question, best):
                 return best._replace(reason="")
             if _late(question.deadline, started, begun):
                 reason = _LATE
@@ -414,7 +383,37 @@ def interval(question: Question) -> Interval:
     for way in sorted(serving, key=lambda way: way.cost(question)):
         answer = way.answer(question)
         found = answer if found is None else answer.meet(found)
-        if question.met_by(found) or question.curve.exact:
+        if _met(question, found) or question.curve.exact:
             break
     assert found is not None
-    return (found._replace(reason="") if question.met_by(found) else found).numbers()
+    return (found._replace(reason="") if _met(question, found) else found).numbers()
+
+
+def deltas(curve: Curve, epsilons: Array, tolerance: float) -> dict[float, Interval]:
+    """Return delta's intervals at many epsilons, where neighbours can share their work.
+
+    One line serves the epsilons about its centre; the others get lines of their own, half way
+    between. What is missing in the answer is to be asked alone.
+    """
+    at = np.unique(epsilons)
+    if curve.exact:
+        low, high = (direct.delta(curve, at, side) for side in (Side.DOWN, Side.UP))
+        ends = zip(at.tolist(), low.tolist(), high.tolist(), strict=True)
+        return {x: Interval(a, b, Reading.method).numbers() for x, a, b in ends}
+    found: dict[float, Interval] = {}
+    stretches = [at]
+    while stretches:
+        part = stretches.pop()
+        middle = len(part) // 2
+        try:
+            low, high = inversion.inverted_at(curve, float(part[middle])).bounds(part)
+        except NoSpectrum:
+            continue
+        high = np.minimum(high, 1.0)
+        met = (high - low <= tolerance * high) | (high <= 1e-300)
+        ends = zip(part[met].tolist(), low[met].tolist(), high[met].tolist(), strict=True)
+        found |= {x: Interval(a, b, _INVERTED) for x, a, b in ends}
+        if met[middle]:
+            sides = (part[:middle][~met[:middle]], part[middle:][~met[middle:]])
+            stretches += [side for side in sides if len(side)]
+    return found

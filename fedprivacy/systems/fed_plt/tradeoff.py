@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from ...errors import refuse
 from ...relations import Observer
+from ...theory.gaussian import epsilon as gaussian_epsilon
 from ...theory.splitting_privacy import (
     PrivateSplitting,
     final_models_mu,
@@ -15,7 +16,6 @@ from ...theory.splitting_privacy import (
 )
 from ..settings import COUNT, NON_NEGATIVE, OPEN_SHARE, POSITIVE, Settings, setting
 from .bounds import asymptotic_error, convergence, local_noise
-from .law import gaussian_epsilon
 
 
 @dataclass(frozen=True, kw_only=True)
