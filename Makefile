@@ -2,7 +2,7 @@
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo test test-slow check docs format benchmarks campaign repro-check clean
+.PHONY: help demo examples test test-slow check docs dist format benchmarks campaign repro-check clean
 
 VENV := .venv
 BIN := $(VENV)/bin
@@ -19,6 +19,7 @@ ONE_THREAD := OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 MKL_NUM_THREADS=1
 
 help:
 	@echo "make demo       install, then train, account and audit on real data; writes demo-report.html"
+	@echo "make examples   run every script of examples/ and compare what it prints (under 5 minutes)"
 	@echo "make test       install, then run the test suite (under 5 minutes on 2 cores)"
 	@echo "make test-slow  the statistical tests and other long ones"
 	@echo "make check      formatter, linter, strict type checker, docs build without warnings"
@@ -59,6 +60,9 @@ $(VENV)/.has-benchmarks: pyproject.toml $(PINS) | $(BIN)/pip
 
 demo: $(VENV)/.has-train
 	@$(BIN)/fedprivacy demo
+
+examples: $(VENV)/.has-test $(VENV)/.has-check
+	$(ONE_THREAD) $(BIN)/python -m pytest -v tests/test_examples.py
 
 test: $(VENV)/.has-test
 	$(ONE_THREAD) $(BIN)/python -m pytest -n 2 -m "not slow"

@@ -11,15 +11,16 @@ from ..accountants import ACCOUNTANTS
 from ..bound import Bound, Verdict
 from ..errors import UnsupportedCombination, closed_unit, contradict
 from ..mechanisms import Mechanism
+from ..mechanisms.base import Asked, asked_once
 from ..privacy_loss import PrivacyLoss
 from ..questions.budget import Budget
 from ..questions.epsilon import accountant_named
 from ..relations import Adjacency, Facts, Observer
 from ..sampling import Scheme
-from .defects import Defect, Numbers, judged_with, qualified, worth
+from .defects import Defect, Numbers, judged_with, qualified, qualifiers, worth
 from .diagnose import Question, failing_assumptions, overcounts
 from .imports import Origin, Stated
-from .repricing import Evidence
+from .repricing import FOLLOWING, SAID_TO_FOLLOW, Evidence
 from .sources import Reading, Source, claim_of, read_source
 
 NOT_COUNTED = (
@@ -61,6 +62,9 @@ class Audit:
         defects: what is wrong with the source, or only taken on its word.
         numbers: what the bounds are worth; "void" where they certify nothing.
         origin: where the source comes from: its kind, file name and SHA-256, who imported it.
+        auditor_only: sentences on cohorts, refused contributions and aborted rounds as they were
+            recorded. No epsilon is about them: no page says them, and they are not to be handed on.
+        answers: the losses that were asked for, for a page that asks again.
         auditor: who audited; empty where nobody said.
         audited: when, ISO 8601, UTC.
     """
@@ -79,6 +83,8 @@ class Audit:
     defects: tuple[Defect, ...] = ()
     numbers: Numbers = Numbers.CERTIFIED
     origin: Origin = field(default_factory=lambda: Origin("mechanism"))
+    auditor_only: tuple[str, ...] = ()
+    answers: Asked = field(default_factory=dict, repr=False, compare=False)
     auditor: str = ""
     audited: str = ""
 
@@ -108,7 +114,8 @@ class Audit:
             f"{self.statement}: epsilon = {epsilon:g} at delta = {delta:g} "
             f"({unit}, {self.facts.adjacency}, {self.facts.observer}; {rounds}; {self.origin.kind})"
         )
-        return "\n".join([head, *(f"  {reason}" for reason in self.reasons)])
+        private = (f"  for the auditor alone: {told}" for told in self.auditor_only)
+        return "\n".join([head, *(f"  {reason}" for reason in self.reasons), *private])
 
 
 def account(
@@ -123,6 +130,9 @@ def account(
     population: int | None = None,
 ) -> Bound:
     """Return the certified epsilon of what a source spent.
+
+    A ledger without its end, one with a fixed seed, a record that was imported: the Bound says so
+    in ``qualified`` and wherever it is printed.
 
     Args:
         source: see ``audit``.
@@ -148,12 +158,13 @@ def account(
             "audit it against the budget that its filter kept"
         )
     facts = read.facts(adjacency, observer)
-    evidence, _ = read.evidence.under(facts)
+    evidence, wrong = read.evidence.under(facts)
     if evidence.doubts:
         told = "; ".join(evidence.doubts)
         raise UnsupportedCombination(f"{told}: what was done was not this run")
     loss = evidence.loss(facts)
-    return accountant_named(accountant, tolerance).compose(loss).epsilon(target)
+    bound = accountant_named(accountant, tolerance).compose(loss).epsilon(target)
+    return replace(bound, qualified=qualifiers((*wrong, *read.defects)))
 
 
 def audit(
@@ -213,12 +224,19 @@ def audit(
     facts = read.facts(adjacency, observer)
     evidence, wrong = read.evidence.under(facts)
     judge = _audit_adaptive if read.adaptive else _audit_fixed
-    found = judge(read, evidence, facts, epsilon, delta, tolerance)
-    verdict, reasons, bounds, unsupported, more = found
+    answers: Asked = {}
+    with asked_once(answers):
+        findings = judge(read, evidence, facts, epsilon, delta, tolerance)
+    verdict, reasons, bounds, unsupported, more = findings
     defects = (*wrong, *more, *read.defects)
     final, changed = judged_with(verdict, defects)
     if final is not verdict and reasons:
         reasons = (*changed, *reasons)
+    worded = qualifiers(defects)
+    bounds = {
+        seen_by: {name: replace(bound, qualified=worded) for name, bound in found.items()}
+        for seen_by, found in bounds.items()
+    }
     return Audit(
         verdict=final,
         reasons=(*reasons, *read.notes),
@@ -234,6 +252,8 @@ def audit(
         defects=defects,
         numbers=worth(defects),
         origin=read.origin,
+        auditor_only=(*evidence.doubts, *read.private),
+        answers=answers,
         auditor=auditor,
         audited=datetime.now(UTC).isoformat(timespec="seconds"),
     )
@@ -289,11 +309,14 @@ def _audit_fixed(
     verdict, reason = _judge(bounds[str(facts.observer)], more, epsilon, delta)
     reasons: tuple[str, ...] = (reason,)
     if evidence.doubts:
-        told = "what was done was not this run, whose numbers certify nothing of it"
-        reasons = (f"{'; '.join(evidence.doubts)}: {told}.",)
+        told = "so what was done was not this run, whose numbers certify nothing of it"
+        told_to_all = [doubt for doubt in (FOLLOWING, SAID_TO_FOLLOW) if doubt in evidence.doubts]
+        what = told_to_all[0] if told_to_all else str(Defect.OTHER_COHORTS)
+        reasons = (f"The record has {what}, {told}.",)
         verdict = Verdict.CANNOT_BE_CERTIFIED
     elif evidence.run is not None:
-        question = Question(evidence.run, facts, epsilon, delta, read.sensitivity, read.careless)
+        found = bounds[str(facts.observer)]["pld"]
+        question = Question(evidence.run, facts, epsilon, found, read.sensitivity, read.careless)
         judged = overcounts if verdict is Verdict.HOLDS else failing_assumptions
         reasons += judged(question)
     try:
@@ -354,7 +377,7 @@ def _kept_by_filter(
             "outputs might have spent it all"
         )
     if evidence.doubts:
-        return "; ".join(evidence.doubts)
+        return f"the record has {Defect.OTHER_COHORTS}"
     if evidence.run is not None and not budget.keeps(evidence.run.sequence()):
         return "the sum of the rounds' Renyi divergences exceeds what the budget permits"
     return ""

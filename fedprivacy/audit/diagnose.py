@@ -12,6 +12,7 @@ from decimal import Decimal
 from functools import partial
 from typing import Any
 
+from ..bound import Bound
 from ..errors import FedPrivacyError
 from ..mechanisms import Gaussian, Mechanism, Run, SampledMechanism
 from ..questions.epsilon import epsilon as certified
@@ -56,7 +57,7 @@ class Question:
         run: what was accounted.
         facts: what the claim is about.
         claim: the claimed epsilon.
-        delta: at this delta.
+        found: what was certified, at the claimed delta.
         sensitivity: what the claim's own arithmetic took for the clip norm, in clip norms.
         careless: the run as it would be without one thing that was said of it, by name.
     """
@@ -64,9 +65,14 @@ class Question:
     run: Mechanism
     facts: Facts
     claim: float
-    delta: float
+    found: Bound
     sensitivity: float | None = None
     careless: Mapping[str, Mechanism] = field(default_factory=dict)
+
+    @property
+    def delta(self) -> float:
+        """Where epsilon is claimed."""
+        return self.found.given
 
     @property
     def can_be_read(self) -> bool:
@@ -104,13 +110,13 @@ def failing_assumptions(asked: Question) -> tuple[str, ...]:
     same: list[str] = []
     enough: dict[str, tuple[float, str]] = {}
     for wrong in _readings(asked):
-        found = [value for value in _tried(wrong.numbers) if math.isfinite(value)]
-        near = next((value for value in found if _rounds_to(value, claim)), None)
+        values = [value for value in _tried(wrong.numbers) if math.isfinite(value)]
+        near = next((value for value in values if _rounds_to(value, claim)), None)
         if near is not None:
             same.append(f"{claim:g} is the number of {wrong.what} ({near:.6g}). {wrong.why}")
-        elif found and wrong.bound and found[0] <= claim:
-            told = f"{claim:g} would hold for {wrong.what} ({found[0]:.6g}). {wrong.why}"
-            enough.setdefault(wrong.why, (found[0], told))
+        elif values and wrong.bound and values[0] <= claim:
+            told = f"{claim:g} would hold for {wrong.what} ({values[0]:.6g}). {wrong.why}"
+            enough.setdefault(wrong.why, (values[0], told))
     if same:
         return tuple(same[:MAX_TOLD])
     # The closest first; sorted() keeps the order of equals, so that simple readings lead.
@@ -251,7 +257,7 @@ def _of_arithmetic(asked: Question) -> Iterator[Wrong]:
     yield Wrong(
         "an estimate, a little too small",
         "An estimate, or a number rounded down, is no upper end.",
-        lambda: _lower(run, facts, delta),
+        lambda: [asked.found.lower or asked.found.upper],
         bound=False,
     )
 
@@ -315,15 +321,6 @@ def _nearest(number: Callable[[int], float], counts: list[int], claim: float) ->
         found.append(number(counts[middle]))
         low, high = (middle + 1, high) if found[-1] < claim else (low, middle - 1)
     return min(found, key=lambda value: abs(value - claim))
-
-
-def _seen(facts: Facts) -> dict[str, Any]:
-    return {"adjacency": facts.adjacency, "observer": facts.observer}
-
-
-def _lower(run: Mechanism, facts: Facts, delta: float) -> list[float]:
-    bound = certified(run, delta=delta, **_seen(facts))
-    return [bound.lower] if bound.lower else [bound.upper]
 
 
 def _peer(asked: Question, run: Mechanism) -> list[float]:

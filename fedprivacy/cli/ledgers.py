@@ -231,6 +231,7 @@ def audit_data(found: Audit) -> dict[str, Any]:
         "stated": found.stated,
         "granted": found.granted,
         "defects": [str(defect) for defect in found.defects],
+        "auditor_only": list(found.auditor_only),
         "source": vars(found.origin),
         "auditor": found.auditor,
         "audited": found.audited,

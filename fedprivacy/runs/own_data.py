@@ -197,7 +197,7 @@ def check_model(model: ModelFactory, data: FederatedData) -> None:
             one number for each class.
     """
     features, labels = data.test_features[:3].clone(), data.test_labels[:3]
-    shape, wanted = tuple(features.shape[1:]), (len(features), data.num_classes)
+    shape, wanted = tuple(features.shape[1:]), (len(features), data.classes)
     owners = [np.arange(len(labels))] * 2
     with torch.random.fork_rng(devices=[]):
         try:
@@ -214,7 +214,7 @@ def check_model(model: ModelFactory, data: FederatedData) -> None:
                 outputs = flat.module(features.clone())
             if not isinstance(outputs, Tensor) or tuple(outputs.shape) != wanted:
                 got = tuple(outputs.shape) if isinstance(outputs, Tensor) else type(outputs)
-                refuse("model's output", got, f"have shape (records, {data.num_classes} classes)")
+                refuse("model's output", got, f"have shape (records, {data.classes} classes)")
             flat.updates(flat.flatten(), (features, labels), plan, 0.1)
             flat.evaluate(flat.flatten(), features, labels)
         except ParameterError:

@@ -12,7 +12,7 @@ import pytest
 
 from fedprivacy.errors import MODERATE, ParameterError
 from fedprivacy.systems.averaging.bounds import recommended_steps, rounds_needed, two_sided_bound
-from fedprivacy.systems.fed_smp.bounds import fed_smp_bound, preferred_kept
+from fedprivacy.systems.fed_smp.bounds import SmpSetting, fed_smp_bound, preferred_kept
 
 KINDS = ["everyone", "with_replacement", "without_replacement"]
 
@@ -249,7 +249,7 @@ SMP = {
 
 
 def test_fed_smp_word_by_word():
-    bound = fed_smp_bound(**SMP)
+    bound = fed_smp_bound(SmpSetting(**SMP))
     k, d, r, tau, t, smooth, e0, zeta, _, kappa, eta, sigma, clip = SMP.values()
     phi = d / k - 1
     start = 8 * e0 / (t * eta * tau) + 8 * eta * tau * smooth * (3 * kappa + 2 * zeta)
@@ -264,7 +264,7 @@ def test_fed_smp_word_by_word():
 def test_fed_smp_top_k_word_by_word():
     top = {**SMP, "kept": 70, "sparsifier": "top_k"}
     sparse = (8 * 4e-3 * 2 * (2 * 0.5 + 1) + 4 * 1.0 / (1 / 3)) * 0.3
-    assert fed_smp_bound(**top).term("sparsification") == pytest.approx(sparse)
+    assert fed_smp_bound(SmpSetting(**top)).term("sparsification") == pytest.approx(sparse)
 
 
 def mean_gradient_of_rand_k(s, n, a, start):
@@ -308,7 +308,7 @@ def test_fed_smp_contains_exact_iterates():
             "noise_multiplier": float(draw.choice([0.0, 1.0])),
             "clip_norm": float(draw.choice([0.1, 1.0])),
         }
-        assert mean_gradient_of_rand_k(s, n, a, start) <= fed_smp_bound(**s).value
+        assert mean_gradient_of_rand_k(s, n, a, start) <= fed_smp_bound(SmpSetting(**s)).value
 
 
 def top_k_descent(d, k, rounds, eta):
@@ -348,13 +348,13 @@ def test_top_k_needs_the_hypothesis_that_is_not_printed():
     truth = top_k_descent(d, k, rounds, eta)
     assert truth > 4 * printed
     with pytest.raises(ParameterError, match="kept must be at least 67"):
-        fed_smp_bound(**quiet(d, k, rounds, eta))
+        fed_smp_bound(SmpSetting(**quiet(d, k, rounds, eta)))
 
 
 @pytest.mark.parametrize(("k", "rounds"), [(67, 50), (67, 1000), (80, 300), (100, 300)])
 def test_top_k_within_its_hypotheses(k, rounds):
     eta = 1 / (24 * (2 - k / 100))
-    bound = fed_smp_bound(**quiet(100, k, rounds, eta))
+    bound = fed_smp_bound(SmpSetting(**quiet(100, k, rounds, eta)))
     assert top_k_descent(100, k, rounds, eta) <= bound.value
 
 
@@ -376,17 +376,20 @@ def test_the_preferred_k_is_the_best_of_all_that_are_allowed(sparsifier, noise, 
         clip = 0.5 * (100 / k if (free, sparsifier) == ("update_norm", "rand_k") else 1.0)
         setting = {**choice, free: 0.5, "clip_norm": clip}
         try:
-            values[k] = fed_smp_bound(**setting, kept=k, rounds=1, gap=0.0).value
+            values[k] = fed_smp_bound(SmpSetting(**setting, kept=k, rounds=1, gap=0.0)).value
         except ParameterError:
             continue
-    found = preferred_kept(**choice)
+    found = preferred_kept(SmpSetting(**choice))
     assert values[found] <= min(values.values()) * (1 + 1e-12)
     if (free, sparsifier) == ("update_norm", "rand_k"):
         assert found == 100
 
 
 def test_more_noise_never_asks_for_more_coordinates():
-    ks = [preferred_kept(**{**CHOICE, "noise_multiplier": z}) for z in np.geomspace(0.01, 10, 30)]
+    ks = [
+        preferred_kept(SmpSetting(**{**CHOICE, "noise_multiplier": z}))
+        for z in np.geomspace(0.01, 10, 30)
+    ]
     assert ks == sorted(ks, reverse=True) and len(set(ks)) > 5
 
 
@@ -411,13 +414,13 @@ def test_more_noise_never_asks_for_more_coordinates():
 )
 def test_fed_smp_refuses(change, words):
     with pytest.raises(ParameterError, match=words):
-        fed_smp_bound(**{**SMP, **change})
+        fed_smp_bound(SmpSetting(**{**SMP, **change}))
 
 
 @pytest.mark.parametrize("given", [{}, {"clip_norm": 1.0, "update_norm": 1.0}])
 def test_the_preferred_k_needs_one_norm(given):
     with pytest.raises(ParameterError, match="clip_norm"):
-        preferred_kept(**without(CHOICE, "clip_norm"), **given)
+        preferred_kept(SmpSetting(**without(CHOICE, "clip_norm"), **given))
 
 
 @pytest.mark.parametrize(

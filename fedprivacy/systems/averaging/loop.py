@@ -32,7 +32,7 @@ from ...sampling import (
 )
 from ...training.data import FederatedData
 from ...training.models import ModelFactory
-from ...training.optimise import FlatModel, LocalSGD, checked_rates, default_device
+from ...training.optimise import FlatModel, LocalSGD, Loss, checked_rates, default_device
 from ...training.rounds import (
     Aborted,
     Books,
@@ -76,8 +76,8 @@ class FederatedAveraging:
     never by the realised size. A client drawn s times counts s times.
 
     Args:
-        model: builds the module, of single precision and without buffers. Parameters that are not
-            trained must be the same whenever it is built.
+        model: builds the module, of single precision and without running statistics. Parameters
+            that are not trained, and buffers, must be the same whenever it is built.
         scheme: draws the clients of a round.
         perturbation: clips and perturbs; None for no privacy.
         sparsification: which coordinates travel, without noise and without clipping (FedAvg-rand-k
@@ -90,6 +90,9 @@ class FederatedAveraging:
         momentum: local, from rest in every round.
         learning_rate_decay: factor on the local learning rate after every round, in (0, 1].
         server_learning_rate: factor on the averaged update.
+        loss: takes the model's outputs and a batch's targets, returns their mean loss: for
+            regression ``nn.MSELoss()``, or any other that torch can differentiate. None for
+            cross-entropy of classes. It does not enter the account: updates are clipped.
         expected_cohort: public denominator of the private average; None for the cohort that
             ``SparsifiedPerturbation`` declares, else the draws of ``WithReplacement``, else
             sampling rate times number of clients.
@@ -116,6 +119,7 @@ class FederatedAveraging:
     momentum: float = 0.0
     learning_rate_decay: float = 1.0
     server_learning_rate: float = 1.0
+    loss: Loss | None = None
     expected_cohort: int | None = None
     seed: int | None = None
     device: str = field(default_factory=default_device)
@@ -190,7 +194,12 @@ class FederatedAveraging:
         for one, other in zip(fresh.frozen, self.flat.frozen, strict=True):
             if not torch.equal(one, other):
                 rule = "be the same whenever the model is built"
-                refuse("model's frozen parameters", "new ones", rule, "load them from a file")
+                refuse(
+                    "model's frozen parameters and buffers",
+                    "new ones",
+                    rule,
+                    "load them from a file",
+                )
         return State(0, fresh.flatten(), float(self.learning_rate))
 
     def step(
@@ -240,14 +249,22 @@ class FederatedAveraging:
         )
 
     def evaluate(self, state: State, data: FederatedData) -> tuple[float, float]:
-        """Return (accuracy, mean cross-entropy) on the test set."""
+        """Return (accuracy, mean loss) on the test set.
+
+        The loss is cross-entropy, or the one that was given; accuracy is NaN then.
+
+        Raises:
+            ParameterError: the data have no test set.
+        """
+        if not len(data.test_labels):
+            refuse("test_features", "none", "be given to evaluate a model", "set records aside")
         features, labels = data.test_features.to(self.device), data.test_labels.to(self.device)
         return self.flat.evaluate(state.parameters, features, labels)
 
     def _fresh_model(self) -> FlatModel:
         """Build the module with this run's randomness, not torch's global one."""
         with _own_randomness(self._generator("model", 0)):
-            return FlatModel(self.model(), torch.device(self.device))
+            return FlatModel(self.model(), torch.device(self.device), self.loss)
 
     def _check(
         self,
@@ -268,10 +285,18 @@ class FederatedAveraging:
         check_room(_largest(self.scheme, data.population), self.perturbation)
         if data.features.dtype != torch.float32:
             refuse("features", data.features.dtype, "be torch.float32", "pass features.float()")
-        self.flat.check_outputs(data.test_features, data.num_classes)
+        self._check_model(data)
         travels = self._travels
         if travels.sparsifier is Sparsifier.TOP_K and travels.kept < travels.dimension:
             data.public()
+
+    def _check_model(self, data: FederatedData) -> None:
+        """Try the model on test records, or on zeros where there are none: on nobody's."""
+        classes = data.classes if self.loss is None else None
+        few = min(2, len(data.test_labels))
+        zeros = (part.new_zeros((2, *part.shape[1:])) for part in (data.features, data.labels))
+        inputs, targets = (data.test_features[:few], data.test_labels[:few]) if few else zeros
+        self.flat.check_outputs(inputs, targets, classes)
 
     def _collect(
         self, state: State, data: FederatedData, dropout: Dropout | None
