@@ -282,7 +282,7 @@ def brackets(
     curve: Curve, delta: float, tolerance: float
 ) -> Iterator[tuple[str, Callable[[], Any]]]:
     """Name and call of everything that brackets one orientation's epsilon."""
-    trimmed, slack = cut.trim(curve, ways.SLACK * delta)
+    trimmed, slack = cut.trim(curve, ways.SLACK * tolerance * delta)
     yield "inversion", lambda: inversion.epsilon_interval(trimmed, delta, tolerance, slack)
     whole = ways.EpsilonAt.of(curve, delta, tolerance, _DEADLINE, 0.0)
     yield "whole", lambda: ways.interval(whole)[:2]

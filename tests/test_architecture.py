@@ -18,7 +18,7 @@ ARROWS = {
     "loss": {"errors", "records"},
     "bound": BASE,
     "privacy_loss": BASE | {"loss"},
-    "theory": {"errors"},
+    "theory": BASE,
     "factors": {"errors", "records"},
     "sampling": BASE | {"loss", "privacy_loss", "records"},
     "mechanisms": BASE | {"sampling", "loss", "privacy_loss", "theory", "records", "factors"},
@@ -88,12 +88,14 @@ LAZY = {
     "matplotlib",
     "pandas",
     "dp_accounting",
+    "scipy.optimize",
     "scipy.stats",
     "joblib",
     "opacus",
     "prv_accountant",
     "rich",
     "jinja2",
+    "ssl",
 }
 """Slow to import: inside functions only, except where the whole part needs them."""
 
@@ -115,6 +117,7 @@ SLOW_PARTS = {
     "torch": TRAINS | {"integrations/opacus"},
     "opacus": {"integrations/opacus"},
     "sklearn": {"training"},
+    "scipy.optimize": {"systems"},
     "rich": {"runs/progress"},
     "dp_accounting": {"integrations"},
 }

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Self
 
@@ -108,7 +109,7 @@ class Accountant(ABC):
         """
         target = closed_unit(delta=delta)
         loss = self.loss
-        answers = [self._capped_epsilon(one, target) for one in _kinds(loss)]
+        answers = [self._capped_epsilon(one, target) for one in kinds_of(loss)]
         return _bound("epsilon", target, loss, _worst(answers))
 
     def delta(self, epsilon: float) -> Bound:
@@ -118,8 +119,12 @@ class Accountant(ABC):
         """
         target = at_least_zero(epsilon=epsilon)
         loss = self.loss
-        answers = [self._capped_delta(one, target) for one in _kinds(loss)]
+        answers = [self._capped_delta(one, target) for one in kinds_of(loss)]
         return _bound("delta", target, loss, _worst(answers))
+
+    def foresee(self, epsilons: Sequence[float]) -> None:
+        """Prepare for ``delta`` at many epsilons: nothing to do but where work can be shared."""
+        del epsilons
 
     def _capped_epsilon(self, loss: PrivacyLoss, delta: float) -> Answer:
         """Return what the accountant finds, or the sum of the largest losses where that is less."""
@@ -184,7 +189,7 @@ class Accountant(ABC):
         return self
 
 
-def _kinds(loss: PrivacyLoss) -> list[PrivacyLoss]:
+def kinds_of(loss: PrivacyLoss) -> list[PrivacyLoss]:
     """Return the losses of which one counts, each once: one for each kind of unit that differs."""
     curves = kinds(loss.curve)
     if len(curves) == 1:
@@ -238,7 +243,7 @@ def _bound(quantity: str, given: float, loss: PrivacyLoss, answer: Answer) -> Bo
         witness=loss.witness.datasets if loss.witness and answer.attained > 0 else None,
         method=answer.method,
         theorems=loss.theorems,
-        assumptions=loss.assumptions,
+        assumptions=loss.assumed,
         facts=loss.facts,
         reason=answer.reason,
     )
@@ -254,6 +259,7 @@ def _encode(loss: PrivacyLoss) -> dict[str, Any]:
         and {"curve": encode(witness.curve, CURVES), "datasets": witness.datasets},
         "theorems": list(loss.theorems),
         "assumptions": list(loss.assumptions),
+        "public": [[name, list(values)] for name, values in loss.public],
     }
 
 
@@ -274,6 +280,7 @@ def _decode(data: dict[str, Any]) -> PrivacyLoss:
             witness and Witness(decode(witness["curve"], CURVES), str(witness["datasets"])),
             tuple(map(str, data["theorems"])),
             tuple(map(str, data["assumptions"])),
+            tuple((str(n), tuple(map(str, values))) for n, values in data.get("public", ())),
         )
     except (KeyError, TypeError, ValueError) as problem:
         raise LedgerError(f"accountant state is not readable: {problem}") from problem

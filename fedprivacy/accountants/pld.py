@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import ClassVar
 
+import numpy as np
+
 from ..loss import Curve
-from ..loss.profiles.ways import DeltaAt, EpsilonAt, Interval, interval
+from ..loss.profiles.ways import DeltaAt, EpsilonAt, Interval, deltas, interval
 from ..privacy_loss import PrivacyLoss
-from .base import Accountant, Answer, orientations
+from .base import Accountant, Answer, kinds_of, orientations
 
 _ATTAINED = 1e-3
 """How far below its supremum, of itself, an attained pair's own number may be found."""
@@ -32,6 +34,20 @@ class PldAccountant(Accountant):
 
     name: ClassVar[str] = "pld"
 
+    def __init__(self, *, tolerance: float = 1e-3, deadline: float | None = None) -> None:
+        super().__init__(tolerance=tolerance, deadline=deadline)
+        self._foreseen: dict[Curve, dict[float, Interval]] = {}
+
+    def foresee(self, epsilons: Sequence[float]) -> None:
+        """Learn delta at many epsilons of the curves of everything composed, sharing work."""
+        at = np.array(epsilons, dtype=np.float64)
+        at = at[np.isfinite(at)]
+        self._foreseen = {}
+        for loss in kinds_of(self.loss):
+            curves = [loss.curve] + ([loss.witness.curve] if loss.witness else [])
+            for one in {one: None for curve in curves for one in orientations(curve)}:
+                self._foreseen[one] = deltas(one, at, self.tolerance)
+
     def _epsilon(self, loss: PrivacyLoss, delta: float) -> Answer:
         def ask(curve: Curve, floor: float, tolerance: float) -> Interval:
             return interval(EpsilonAt.of(curve, delta, tolerance, self.deadline, floor))
@@ -40,7 +56,8 @@ class PldAccountant(Accountant):
 
     def _delta(self, loss: PrivacyLoss, epsilon: float) -> Answer:
         def ask(curve: Curve, floor: float, tolerance: float) -> Interval:
-            return interval(DeltaAt(curve, tolerance, self.deadline, floor, epsilon))
+            known = self._foreseen.get(curve, {}).get(epsilon)
+            return known or interval(DeltaAt(curve, tolerance, self.deadline, floor, epsilon))
 
         return _answer(loss, ask, self.tolerance, relative=True)
 

@@ -337,12 +337,12 @@ def _audit_fixed(
     reasons: tuple[str, ...] = (reason,)
     if evidence.doubts:
         told = "so what was done was not this run, whose numbers certify nothing of it"
-        told_to_all = [doubt for doubt in (FOLLOWING, SAID_TO_FOLLOW) if doubt in evidence.doubts]
-        what = told_to_all[0] if told_to_all else str(Defect.OTHER_COHORTS)
+        tellable = [doubt for doubt in evidence.doubts if doubt in (FOLLOWING, SAID_TO_FOLLOW)]
+        what = tellable[0] if tellable else str(Defect.OTHER_COHORTS)
         reasons = (f"The record has {what}, {told}.",)
         verdict = Verdict.CANNOT_BE_CERTIFIED
     elif evidence.run is not None:
-        found = bounds[str(facts.observer)]["pld"]
+        found = bounds[str(facts.observer)]
         question = Question(evidence.run, facts, epsilon, found, read.sensitivity, read.careless)
         judged = overcounts if verdict is Verdict.HOLDS else failing_assumptions
         reasons += judged(question)

@@ -57,7 +57,7 @@ class Question:
         run: what was accounted.
         facts: what the claim is about.
         claim: the claimed epsilon.
-        found: what was certified, at the claimed delta.
+        found: what was certified at the claimed delta, by accountant.
         sensitivity: what the claim's own arithmetic took for the clip norm, in clip norms.
         careless: the run as it would be without one thing that was said of it, by name.
     """
@@ -65,14 +65,14 @@ class Question:
     run: Mechanism
     facts: Facts
     claim: float
-    found: Bound
+    found: Mapping[str, Bound]
     sensitivity: float | None = None
     careless: Mapping[str, Mechanism] = field(default_factory=dict)
 
     @property
     def delta(self) -> float:
-        """Where epsilon is claimed."""
-        return self.found.given
+        """At which the claim is made."""
+        return self.found["pld"].given
 
     @property
     def can_be_read(self) -> bool:
@@ -128,7 +128,8 @@ def overcounts(asked: Question) -> tuple[str, ...]:
     """Return a sentence where a claim that holds is a whole multiple of what was spent."""
     if not asked.can_be_read:
         return ()
-    for value in (*_tried(lambda: asked.ask(asked.run)), *_tried(lambda: _peer(asked, asked.run))):
+    own = [bound.upper for bound in asked.found.values()]
+    for value in (*own, *_tried(lambda: _peer(asked, asked.run))):
         times = round(asked.claim / value) if 0.0 < value < math.inf else 0
         if 2 <= times <= MAX_TIMES and abs(asked.claim / value - times) <= 1e-3 * times:
             return (
@@ -257,7 +258,7 @@ def _of_arithmetic(asked: Question) -> Iterator[Wrong]:
     yield Wrong(
         "an estimate, a little too small",
         "An estimate, or a number rounded down, is no upper end.",
-        lambda: [asked.found.lower or asked.found.upper],
+        lambda: [asked.found["pld"].lower or asked.found["pld"].upper],
         bound=False,
     )
 
@@ -321,6 +322,10 @@ def _nearest(number: Callable[[int], float], counts: list[int], claim: float) ->
         found.append(number(counts[middle]))
         low, high = (middle + 1, high) if found[-1] < claim else (low, middle - 1)
     return min(found, key=lambda value: abs(value - claim))
+
+
+def _seen(facts: Facts) -> dict[str, Any]:
+    return {"adjacency": facts.adjacency, "observer": facts.observer}
 
 
 def _peer(asked: Question, run: Mechanism) -> list[float]:

@@ -300,7 +300,7 @@ def _odd_noise(rounds: Iterable[Round]) -> tuple[str, ...]:
         if r.done is None or not r.spent:
             continue
         shares = r.done.arrived + r.done.refused
-        told = r.mechanism.unlike(shares=shares, noise_ratio=r.done.noise_std / r.clip_norm)
+        told = r.mechanism.unlike(shares=shares, noise_multiplier=r.done.noise_std / r.clip_norm)
         if told:
             found.setdefault(told, []).append(r)
     return _told(found)

@@ -76,7 +76,7 @@ def sweep(
         grid=grid,
         folder=folder,
         epsilon=epsilon,
-        **({} if delta is None else {"delta": delta}),
+        delta=delta,  # type: ignore[arg-type]  # None: by the number of units
         adjacency=adjacency,
         observer=observer,
         seed=seed,

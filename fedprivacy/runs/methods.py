@@ -25,14 +25,21 @@ from ..systems.settings import (
     setting,
 )
 
+STRATEGIES = ("poisson", "fixed", "with-replacement", "everyone")
+"""How a round's clients can be drawn, named as ``fedprivacy audit --sampling`` names it."""
 
-def _strategy(*, strategy: object) -> int:
-    if strategy not in (1, 2):
-        refuse("strategy", strategy, "be 1 (with replacement), 2 (without) or None")
-    return int(str(strategy).removesuffix(".0"))
+_NUMBERED = {"1": "with-replacement", "2": "fixed"}
+"""The numbers that two-sided FedAvg's paper gives two of them."""
 
 
-STRATEGY = Rule("1 (with replacement) or 2 (without)", _strategy)
+def _strategy(*, strategy: object) -> str:
+    name = str(strategy).strip().removesuffix(".0")
+    if _NUMBERED.get(name, name) not in STRATEGIES:
+        refuse("strategy", strategy, f"be one of {listed(STRATEGIES)}")
+    return _NUMBERED.get(name, name)
+
+
+STRATEGY = Rule(f"one of {', '.join(STRATEGIES)}", _strategy, str)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,9 +50,7 @@ class Averaging(Settings):
     cohort: int | None = setting(
         COUNT, "clients of a round, on average where their number varies", default=None
     )
-    strategy: int | None = setting(
-        STRATEGY, "how a cohort of a fixed size is drawn; left open: Poisson", default=None
-    )
+    strategy: str = setting(STRATEGY, "how a round's clients are drawn", default="poisson")
     sampling_probability: float | None = setting(
         SHARE,
         "of Poisson sampling, a public number that does not follow the number of clients, as "

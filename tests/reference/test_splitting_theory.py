@@ -258,16 +258,16 @@ GRID = SplittingSetting.grid(AXES)
 
 
 def test_the_trade_off_s_parts():
-    for seen in ("server", "final"):
-        found = list(trade_off(PROBLEM, GRID, seen=seen))
+    for observer in ("server", "final"):
+        found = list(trade_off(PROBLEM, GRID, observer=observer))
         assert 12 <= len(found) <= 36
         for each in found:
             run = each.run
             assert each.remaining <= 1e-4
             assert each.time == (run.local_steps + 10.0) * run.rounds
-            limits = [rounds_mu(run)] + ([final_models_mu(run)] if seen == "final" else [])
+            limits = [rounds_mu(run)] + ([final_models_mu(run)] if observer == "final" else [])
             assert each.mu == min(limits)
-            again = predict(run, PROBLEM, seen=seen)
+            again = predict(run, PROBLEM, observer=observer)
             assert again == each
         pairs = zip(found[::2], found[1::2], strict=True)
         for quiet, noisy in pairs:  # tau four times as large

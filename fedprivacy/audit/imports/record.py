@@ -426,7 +426,7 @@ def _per_epoch(rounds: Rounds) -> int:
     share = rounds.rate
     if share is None and rounds.cohort is not None and rounds.population is not None:
         share = rounds.cohort / rounds.population
-    length = None if share is None else 1.0 / probability(sampling_rate=share)
+    length = None if share is None else 1.0 / probability(sampling_probability=share)
     if length is None or abs(length - round(length)) > 1e-6 * length:
         way_out = "pass sampling=fp.Shuffled(rounds_per_epoch=...), for instance"
         refuse("rounds_per_epoch", length, "be a whole number", way_out)

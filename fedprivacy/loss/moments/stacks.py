@@ -94,6 +94,19 @@ class Bundle:
             found.append((at, stack.cumulants(tilt), self._counts[at]))
         return found
 
+    def log_moments(self, tilt: float) -> tuple[list[tuple[int, float]], list[float]]:
+        """Return (number, count) of rounds that stand alone; the others' log-moments, times count.
+
+        Raises:
+            NoSpectrum: some pair's would need too many nodes.
+        """
+        sums: list[float] = []
+        for at, stack in self._stacks:
+            for rows, spectrum in stack.spectra(Line(tilt, 0.0, 1)):
+                counts = self._counts[at[rows]]
+                sums.extend((counts * np.ravel(spectrum.log_moment)).tolist())
+        return [(k, count) for k, _, count in self._single], sums
+
     def level(self, tilt: float, heights: Array) -> list[tuple[Decay, PerRow]]:
         """Return bounds of all rounds that hold without looking at the heights."""
         at_tilt = self.spectra(Line(tilt, 0.0, 1))

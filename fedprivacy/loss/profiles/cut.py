@@ -108,10 +108,17 @@ def _trim(curve: Curve, allowed: float) -> Trimmed:
     if isinstance(curve, Sampled) and isinstance(curve.inner, Mix):
         inner = _trim(curve.inner, allowed)
         return Trimmed(Sampled(inner.curve, curve.q), inner.slack)
-    if isinstance(curve, Fold) and curve.up == curve.down:
-        half = _trim(curve.up, allowed) if isinstance(curve.up, Sampled) else Trimmed(curve, 0.0)
-        return Trimmed(Fold(half.curve, half.curve), half.slack) if half.slack else half
+    if isinstance(curve, Fold) and _labels(curve.up) == _labels(curve.down) != []:
+        # A fold of mixtures over one label is the mixture of the labels' folds.
+        up, down = _trim(curve.up, allowed), _trim(curve.down, allowed)
+        return Trimmed(Fold(up.curve, down.curve), up.slack) if up.slack else Trimmed(curve, 0.0)
     return Trimmed(curve, 0.0)
+
+
+def _labels(curve: Curve) -> list[float]:
+    """Return the weights of the labels that everybody sees, if any."""
+    mixed = curve.inner if isinstance(curve, Sampled) else curve
+    return [weight for weight, _ in mixed.parts] if isinstance(mixed, Mix) else []
 
 
 def _moved(weights: list[float], allowed: float) -> tuple[list[float], float]:
@@ -272,12 +279,12 @@ def cut_round(curve: Curve, loss: float) -> Cut:
     The outcomes may be divided anyhow: the cut need not be at that loss exactly.
     """
     try:
-        part = curve.part if isinstance(curve, Fold) else _everything(curve)
+        pieces, atom = _everything(curve)
     except NoSpectrum:
         return Cut(curve, None, 0.0)
     calm: list[Piece] = []
     jumps: list[Piece] = []
-    for piece in part.pieces:
+    for piece in pieces:
         start, stop = _crossings(piece, loss)
         if start > -math.inf:
             jumps.append(replace(piece, stop=start, most=math.inf))
@@ -290,14 +297,30 @@ def cut_round(curve: Curve, loss: float) -> Cut:
     if mass == 0.0:
         return Cut(curve, None, 0.0)
     return Cut(
-        Part(tuple(calm), part.atom, missing=mass),
+        Part(tuple(calm), atom, missing=mass),
         Part(tuple(jumps), missing=1.0 - mass, rare=True),
         mass * (1.0 + 1e-12),
     )
 
 
-def _everything(curve: Curve) -> Part:
-    return Part(tuple(Piece(weight, pair) for weight, pair in curve.pairs()))
+def _everything(curve: Curve) -> tuple[list[Piece], float]:
+    """Return all outcomes, and the mass at loss 0 beside them; Gaussian pairs only are cut.
+
+    Raises:
+        NoSpectrum: there are others.
+    """
+    part = curve.part if isinstance(curve, Fold) else None
+    each = (
+        part.pieces
+        if part
+        else [
+            Piece(weight, pair) for weight, pair in curve.pairs() if isinstance(pair, GaussianPair)
+        ]
+    )
+    pieces = [piece for piece in each if isinstance(piece, Piece)]
+    if not pieces or len(pieces) < len(part.pieces if part else curve.pairs()):
+        raise NoSpectrum
+    return pieces, part.atom if part else 0.0
 
 
 def _crossings(piece: Piece, loss: float) -> tuple[float, float]:

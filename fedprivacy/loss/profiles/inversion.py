@@ -247,8 +247,8 @@ def _first_small(heights: Array, decay: Decay, log_target: float) -> tuple[float
     return float(heights[small[0]]), float(decay.log_rest[small[0]])
 
 
-def delta_interval(curve: Curve, epsilon: float) -> tuple[float, float]:
-    """Return certified (low, high) of the profile of one orientation at an epsilon of at least 0.
+def inverted_at(curve: Curve, epsilon: float) -> Inversion:
+    """Return the inversion for a profile at an epsilon of at least 0 and about it.
 
     Raises:
         NoSpectrum: the method does not reach this curve.
@@ -260,7 +260,16 @@ def delta_interval(curve: Curve, epsilon: float) -> tuple[float, float]:
         if guess > 1.2 * log_delta - 1.0:
             break
         log_delta = guess
-    low, high = invert(curve, epsilon, guess).bounds(np.array([epsilon]))
+    return invert(curve, epsilon, guess)
+
+
+def delta_interval(curve: Curve, epsilon: float) -> tuple[float, float]:
+    """Return certified (low, high) of the profile of one orientation at an epsilon of at least 0.
+
+    Raises:
+        NoSpectrum: the method does not reach this curve.
+    """
+    low, high = inverted_at(curve, epsilon).bounds(np.array([epsilon]))
     return float(low[0]), min(1.0, float(high[0]))
 
 
@@ -387,7 +396,7 @@ def _bounded(curve: Curve, tilt: float, delta: float, epsilon: float) -> bool:
     if not 0.0 < tilt < 1e12:
         return False
     try:
-        log_delta = curve.spectrum(Line(tilt, 0.0, 1)).log_moment - tilt * epsilon
+        log_delta = float(curve.spectrum(Line(tilt, 0.0, 1)).log_moment) - tilt * epsilon
     except NoSpectrum:
         return False
     log_delta -= math.log1p(tilt) + tilt * math.log1p(1.0 / tilt)

@@ -20,12 +20,13 @@ import numpy as np
 from ..moments.line import NoSpectrum
 from ..pairs.combined import Composed
 from ..pairs.curve import Curve
-from ..pairs.lattice import MAX_POINTS, Side, TooLarge
+from ..pairs.lattice import MAX_POINTS, Array, Side, TooLarge
 from . import cut, direct, inversion
 from .convolution import Composition
 
-SLACK = 1e-7
-"""By which share of delta the profile may be off through what is trimmed."""
+SLACK = 1e-2
+"""By which share of delta, times the tolerance, the profile may be off through what is trimmed: log
+delta falls by more than a tenth for every unit of epsilon, but where epsilon is large itself."""
 _COARSE = "the asked tolerance would need a lattice of more than 2 million points"
 _LATE = "the deadline was near before the asked tolerance was reached"
 _STUCK = "the asked tolerance was not reached by refining"
@@ -88,7 +89,7 @@ class EpsilonAt(_Asked):
         cls, curve: Curve, delta: float, tolerance: float, deadline: float | None, floor: float
     ) -> EpsilonAt:
         """Return the question, the curve trimmed."""
-        trimmed, slack = cut.trim(curve, SLACK * delta)
+        trimmed, slack = cut.trim(curve, SLACK * min(tolerance, 1.0) * delta)
         return cls(trimmed, tolerance, deadline, floor, delta, slack, curve)
 
     @property
@@ -195,6 +196,8 @@ class Way(Protocol):
 class Reading:
     """Both ends straight from the curve's tails: all there is to do where these are exact."""
 
+    method = "PLD, one curve's tails"
+
     def serves(self, question: Question) -> bool:
         """Return True but for compositions, whose tails are those of a coarse lattice."""
         return not isinstance(question.curve, Composed)
@@ -205,7 +208,7 @@ class Reading:
 
     def answer(self, question: Question) -> Interval:
         """Return what the tails say on either side."""
-        return Interval(question.read(Side.DOWN), question.read(Side.UP), "PLD, one curve's tails")
+        return Interval(question.read(Side.DOWN), question.read(Side.UP), self.method)
 
 
 class Inverting:
@@ -384,3 +387,33 @@ def interval(question: Question) -> Interval:
             break
     assert found is not None
     return (found._replace(reason="") if _met(question, found) else found).numbers()
+
+
+def deltas(curve: Curve, epsilons: Array, tolerance: float) -> dict[float, Interval]:
+    """Return delta's intervals at many epsilons, where neighbours can share their work.
+
+    One line serves the epsilons about its centre; the others get lines of their own, half way
+    between. What is missing in the answer is to be asked alone.
+    """
+    at = np.unique(epsilons)
+    if curve.exact:
+        low, high = (direct.delta(curve, at, side) for side in (Side.DOWN, Side.UP))
+        ends = zip(at.tolist(), low.tolist(), high.tolist(), strict=True)
+        return {x: Interval(a, b, Reading.method).numbers() for x, a, b in ends}
+    found: dict[float, Interval] = {}
+    stretches = [at]
+    while stretches:
+        part = stretches.pop()
+        middle = len(part) // 2
+        try:
+            low, high = inversion.inverted_at(curve, float(part[middle])).bounds(part)
+        except NoSpectrum:
+            continue
+        high = np.minimum(high, 1.0)
+        met = (high - low <= tolerance * high) | (high <= 1e-300)
+        ends = zip(part[met].tolist(), low[met].tolist(), high[met].tolist(), strict=True)
+        found |= {x: Interval(a, b, _INVERTED) for x, a, b in ends}
+        if met[middle]:
+            sides = (part[:middle][~met[:middle]], part[middle:][~met[middle:]])
+            stretches += [side for side in sides if len(side)]
+    return found

@@ -225,7 +225,7 @@ class _Problem:
             step_size=one.step_size,
             local_steps=one.local_steps,
             correlation=one.correlation,
-            heat=one.temperature,
+            temperature=one.temperature,
             gradient_covariance=self._batch_noise(sizes),
         )
         low, high = (
@@ -304,7 +304,7 @@ def _client(
     contracts = fraction == 1.0 and chain.step_size * high < 2.0
     return FederatedLangevin(
         step_size=chain.step_size,
-        temperature=chain.heat,
+        temperature=chain.temperature,
         correlation=chain.correlation,
         weight=share,
         batch_fraction=fraction,

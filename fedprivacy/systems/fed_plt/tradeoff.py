@@ -5,9 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-from ...errors import member, refuse
+from ...errors import refuse
+from ...relations import Observer
 from ...theory.gaussian import epsilon as gaussian_epsilon
-from ...theory.splitting_privacy import PrivateSplitting, Seen, final_models_mu, rounds_mu
+from ...theory.splitting_privacy import (
+    PrivateSplitting,
+    final_models_mu,
+    rounds_mu,
+    server_or_final,
+)
 from ..settings import COUNT, NON_NEGATIVE, OPEN_SHARE, POSITIVE, Settings, setting
 from .bounds import asymptotic_error, convergence, local_noise
 
@@ -81,19 +87,19 @@ class Prediction:
 
 
 def predict(
-    run: PrivateSplitting, problem: SplittingProblem, *, seen: Seen | str = Seen.SERVER
+    run: PrivateSplitting, problem: SplittingProblem, *, observer: Observer | str = Observer.SERVER
 ) -> Prediction:
     """Return what a setting costs (Proposition 1, Corollary 1, T6).
 
     Args:
         run: the setting.
         problem: its costs and its size.
-        seen: whose mu: "server", or "final" for the models after the last round alone.
+        observer: whose mu: "server", or "final" for the models after the last round alone.
 
     Raises:
         ParameterError: a setting that need not converge, or no such view.
     """
-    view = member(Seen, seen=seen)
+    view = server_or_final(observer)
     shape = {name: getattr(run, name) for name in ("strong_convexity", "smoothness", "penalty")}
     rate = convergence(**shape, local_steps=run.local_steps, step_size=run.step_size)
     noise = local_noise(
@@ -103,7 +109,7 @@ def predict(
         step_size=run.step_size,
         coordinates=problem.coordinates,
     )
-    mu = rounds_mu(run) if view is Seen.SERVER else min(rounds_mu(run), final_models_mu(run))
+    mu = rounds_mu(run) if view is Observer.SERVER else min(rounds_mu(run), final_models_mu(run))
     return Prediction(
         run=run,
         time=(run.local_steps * problem.gradient_cost + problem.round_cost) * run.rounds,
@@ -117,14 +123,14 @@ def trade_off(
     problem: SplittingProblem,
     settings: Iterable[SplittingSetting],
     *,
-    seen: Seen | str = Seen.SERVER,
+    observer: Observer | str = Observer.SERVER,
 ) -> Iterator[Prediction]:
     """Yield a prediction for every stable setting of several.
 
     Args:
         problem: what they share.
         settings: such as ``SplittingSetting.grid`` makes.
-        seen: "server" or "final".
+        observer: "server" or "final".
 
     Raises:
         ParameterError: no stable setting among them, or no such view.
@@ -135,7 +141,7 @@ def trade_off(
         run = _run(problem, one)
         if run is not None:
             stable = True
-            yield predict(run, problem, seen=seen)
+            yield predict(run, problem, observer=observer)
     if not stable:
         refuse("local_steps", most, "reach the boundary of stability", "see fewest_local_steps")
 
