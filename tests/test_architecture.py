@@ -27,7 +27,8 @@ ARROWS = {
     "version": set(),
     "ledger": BASE | {"mechanisms", "sampling", "records", "version", "factors"},
     "audit": CORE
-    | {"ledger", "questions", "accountants", "mechanisms", "sampling", "integrations"},
+    | {"ledger", "questions", "accountants", "mechanisms", "sampling", "integrations"}
+    | {"version"},
     "training": BASE | {"mechanisms", "sampling", "ledger", "theory", "factors"},
     "systems": BASE
     | {"bound", "mechanisms", "sampling", "ledger", "theory", "questions", "training"},
