@@ -49,7 +49,7 @@ FACES = {"training/__init__.py": {"systems"}, "theory/__init__.py": {"systems"}}
 SYSTEM_FILES = {"__init__", "loop", "law", "bounds", "claim", "grid"}
 """What a system's room may hold; FURTHER are a loop's own parts."""
 FURTHER = {
-    "averaging": {"collect", "upload"},
+    "averaging": {"collect", "upload", "rows", "state"},
     "fed_smp": {"moments"},
     "fed_plt": {"agents", "proximal", "solvers", "tradeoff"},
 }
@@ -59,6 +59,8 @@ TRAINS = {
     "systems/averaging/loop",
     "systems/averaging/collect",
     "systems/averaging/upload",
+    "systems/averaging/rows",
+    "systems/averaging/state",
     "systems/fa_ld/loop",
     "systems/fa_hmc/loop",
     "systems/fed_plt/loop",
