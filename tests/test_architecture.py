@@ -18,16 +18,17 @@ ARROWS = {
     "loss": {"errors", "records"},
     "bound": BASE,
     "privacy_loss": BASE | {"loss"},
-    "theory": {"errors"},
+    "theory": BASE,
+    "factors": {"errors", "records"},
     "sampling": BASE | {"loss", "privacy_loss", "records"},
-    "mechanisms": BASE | {"sampling", "loss", "privacy_loss", "theory", "records"},
+    "mechanisms": BASE | {"sampling", "loss", "privacy_loss", "theory", "records", "factors"},
     "accountants": CORE | {"records"},
     "questions": CORE | {"accountants", "mechanisms"},
     "version": set(),
-    "ledger": BASE | {"mechanisms", "sampling", "records", "version"},
+    "ledger": BASE | {"mechanisms", "sampling", "records", "version", "factors"},
     "audit": CORE
     | {"ledger", "questions", "accountants", "mechanisms", "sampling", "integrations"},
-    "training": BASE | {"mechanisms", "sampling", "ledger", "theory"},
+    "training": BASE | {"mechanisms", "sampling", "ledger", "theory", "factors"},
     "systems": BASE
     | {"bound", "mechanisms", "sampling", "ledger", "theory", "questions", "training"},
     "published": {"questions", "systems"},
@@ -63,6 +64,7 @@ TRAINS = {
     "systems/fed_plt/agents",
     "systems/fed_plt/proximal",
     "systems/fed_plt/solvers",
+    "runs/averaging_job",
     "runs/demo",
     "runs/experiment",
     "runs/jobs",
@@ -85,6 +87,7 @@ LAZY = {
     "matplotlib",
     "pandas",
     "dp_accounting",
+    "scipy.optimize",
     "scipy.stats",
     "joblib",
     "opacus",
@@ -95,7 +98,7 @@ LAZY = {
 """Slow to import: inside functions only, except where the whole part needs them."""
 
 HOMES = {
-    "torch": TRAINS | {"audit/imports/opacus"},
+    "torch": TRAINS | {"audit/imports/opacus", "integrations/opacus"},
     "sklearn": {"training"},
     "arviz_stats": {"training"},
     "arviz_base": {"training"},
@@ -103,14 +106,16 @@ HOMES = {
     "mlflow": {"runs/watching"},
     "dp_accounting": {"integrations"},
     "joblib": {"audit/attacks"},
-    "opacus": {"integrations/peers"},
+    "opacus": {"integrations/opacus", "integrations/peers"},
     "prv_accountant": {"integrations/peers"},
 }
 """Where a heavy package may be imported at all."""
 
 SLOW_PARTS = {
-    "torch": TRAINS,
+    "torch": TRAINS | {"integrations/opacus"},
+    "opacus": {"integrations/opacus"},
     "sklearn": {"training"},
+    "scipy.optimize": {"systems"},
     "rich": {"runs/progress"},
     "dp_accounting": {"integrations"},
 }

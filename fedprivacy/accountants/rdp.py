@@ -10,6 +10,7 @@ from typing import ClassVar
 from ..loss import Curve
 from ..loss.profiles.convolution import golden
 from ..loss.profiles.direct import TINY
+from ..loss.rounding import FEW
 from ..privacy_loss import PrivacyLoss
 from .base import Accountant, Answer, orientations
 
@@ -41,7 +42,7 @@ class RdpAccountant(Accountant):
 
         value, order = _worse_orientation(loss.curve, at)
         return Answer(
-            max(math.exp(min(value, 0.0)) * (1.0 + 1e-15), TINY), method=f"RDP, order {order:.5g}"
+            max(math.exp(min(value, 0.0)) * (1.0 + FEW), TINY), method=f"RDP, order {order:.5g}"
         )
 
 
@@ -49,7 +50,7 @@ def _sum_up(terms: tuple[float, ...]) -> float:
     """Return a sum of terms that are right to a few units, rounded up; inf for no number."""
     if not all(map(math.isfinite, terms)):
         return math.inf
-    return math.fsum(terms) + 1e-15 * math.fsum(map(abs, terms))
+    return math.fsum(terms) + FEW * math.fsum(map(abs, terms))
 
 
 def _worse_orientation(curve: Curve, at: Callable[[Curve, float], float]) -> tuple[float, float]:

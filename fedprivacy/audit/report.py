@@ -20,6 +20,7 @@ import fedprivacy
 from ..errors import refuse
 from ..ledger import free
 from ..mechanisms import Mechanism
+from ..mechanisms.base import Asked, asked_once
 from ..questions.epsilon import epsilon, profile
 from ..relations import Facts, Unit
 from .account import NOT_COUNTED, Audit
@@ -70,7 +71,20 @@ def report(
     if not target.parent.is_dir():
         refuse("path", str(target), "lie in an existing folder", f"create {target.parent} first")
     runs = _named(audit)
-    page = _template().render(
+    answers: Asked = {}
+    for run in runs.values():
+        answers |= {} if run.audit is None else run.audit.answers
+    with asked_once(answers):
+        page = _page(runs, title, subject)
+    draft = target.with_name(target.name + ".part")
+    free(target, draft)
+    draft.write_text(page, encoding="utf-8")
+    os.replace(draft, target)
+    return target
+
+
+def _page(runs: Mapping[str, RunRecord], title: str, subject: str) -> str:
+    page: str = _template().render(
         title=title,
         cover=_cover(runs, subject),
         runs=[_run_view(name, run) for name, run in runs.items()],
@@ -80,11 +94,7 @@ def report(
         not_counted=NOT_COUNTED,
         glossary=GLOSSARY,
     )
-    draft = target.with_name(target.name + ".part")
-    free(target, draft)
-    draft.write_text(page, encoding="utf-8")
-    os.replace(draft, target)
-    return target
+    return page
 
 
 def _named(audit: object) -> dict[str, RunRecord]:
@@ -268,6 +278,11 @@ def _plot(caption: str, draw: Any, data: Any) -> dict[str, str]:
     return {"caption": caption, "svg": unique[unique.index("<svg") :]}
 
 
+def literal(name: str) -> str:
+    """Return a name as matplotlib prints it to the letter: a dollar begins no formula."""
+    return name.replace("$", r"\$")
+
+
 _NO_METADATA = ("Date", "Creator", "Format", "Type")
 _STYLES = ("-", "--", "-.", ":")
 
@@ -276,7 +291,7 @@ def _draw_accuracy(axes: Axes, runs: Mapping[str, RunRecord]) -> None:
     for index, (name, run) in enumerate(runs.items()):
         if run.accuracy:
             rounds = run.rounds or range(1, len(run.accuracy) + 1)
-            axes.plot(rounds, run.accuracy, _STYLES[index % 4], label=name)
+            axes.plot(rounds, run.accuracy, _STYLES[index % 4], label=literal(name))
     axes.set(xlabel="round", ylabel="test accuracy", ylim=(0, 1))
 
 
@@ -285,7 +300,7 @@ def _draw_epsilon(axes: Axes, audits: Mapping[str, Audit]) -> None:
 
     for index, (name, found) in enumerate(audits.items()):
         rounds, values = epsilon_by_round(found)
-        axes.plot(rounds, values, _STYLES[index % 4], label=name)
+        axes.plot(rounds, values, _STYLES[index % 4], label=literal(name))
     claims = {found.claim[0] for found in audits.values()}
     for claim in claims:
         axes.axhline(claim, color="0.4", linewidth=0.8)
@@ -299,7 +314,7 @@ def _draw_epsilon(axes: Axes, audits: Mapping[str, Audit]) -> None:
 def epsilon_by_round(found: Audit, points: int = 12) -> tuple[list[int], list[float]]:
     """Return (rounds, certified epsilons after them) at about ``points`` moments of a run."""
     assert found.run is not None
-    moments = sorted({round(r) for r in np.linspace(1, found.rounds, points)})
+    *moments, last = sorted({round(r) for r in np.linspace(1, found.rounds, points)})
     values = [
         epsilon(
             _first(found.run, count),
@@ -310,7 +325,7 @@ def epsilon_by_round(found: Audit, points: int = 12) -> tuple[list[int], list[fl
         ).upper
         for count in moments
     ]
-    return moments, values
+    return [*moments, last], [*values, found.bound.upper]
 
 
 def _first(run: Mechanism, count: int) -> Mechanism:
@@ -336,7 +351,7 @@ def _draw_profile(axes: Axes, audits: Mapping[str, Audit]) -> None:
             observer=found.facts.observer,
             tolerance=0.1,
         )
-        line = axes.plot(curve.epsilons, curve.upper, _STYLES[index % 4], label=name)[0]
+        line = axes.plot(curve.epsilons, curve.upper, _STYLES[index % 4], label=literal(name))[0]
         axes.fill_between(
             curve.epsilons, curve.lower, curve.upper, alpha=0.2, color=line.get_color()
         )

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Hashable, Iterable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 
 from ..errors import LedgerError, ParameterError, UnsupportedCombination
 from ..ledger import Round
@@ -56,6 +56,7 @@ class Evidence:
         doubts: why something else was run than what is priced; empty if nothing says so.
         divided: what sums were divided by, by whom they were drawn; None in it for a round that
             does not say. Empty where nothing is known of rounds.
+        follows: whether sums were divided by numbers that are said to follow the data.
     """
 
     run: Mechanism | None
@@ -64,7 +65,7 @@ class Evidence:
     aborted: int = 0
     doubts: tuple[str, ...] = ()
     divided: tuple[frozenset[float | None], ...] = ()
-    _losses: dict[Facts, PrivacyLoss] = field(default_factory=dict, repr=False, compare=False)
+    follows: bool = False
 
     def under(self, facts: Facts) -> tuple[Evidence, tuple[Defect, ...]]:
         """Return the evidence about these facts, and what is wrong with it.
@@ -77,18 +78,15 @@ class Evidence:
             if any(None in divisors for divisors in self.divided):
                 found.append(Defect.NO_DENOMINATOR)
             if any(len(divisors - {None}) > 1 for divisors in self.divided):
-                doubts += (_FOLLOWING,)
+                doubts += (FOLLOWING,)
+            if self.follows:
+                doubts += (SAID_TO_FOLLOW,)
         if doubts:
             found.insert(0, Defect.OTHER_COHORTS)
-        return replace(self, doubts=doubts, _losses={}), tuple(found)
+        return replace(self, doubts=doubts), tuple(found)
 
     def loss(self, facts: Facts) -> PrivacyLoss:
         """Return the loss of the run, attained by what surely ran."""
-        if facts not in self._losses:
-            self._losses[facts] = self._loss(facts)
-        return self._losses[facts]
-
-    def _loss(self, facts: Facts) -> PrivacyLoss:
         if self.run is None:
             return PrivacyLoss(IDENTITY, facts, theorems=("nothing was released",))
         loss = self.run.privacy_loss(facts.adjacency, facts.observer).under(facts)
@@ -131,8 +129,15 @@ def divided(rounds: Iterable[Round]) -> tuple[frozenset[float | None], ...]:
     return tuple(frozenset(divisors) for divisors in found.values())
 
 
-_FOLLOWING = (
+FOLLOWING = (
     "sums divided by numbers that differ between rounds, which may follow the number of clients"
+)
+"""A doubt under add_remove; it counts nothing, so that it may be told to anybody."""
+
+
+SAID_TO_FOLLOW = (
+    "sums divided by numbers that are said to follow the number of units: the noise's scale tells "
+    "that number, which add_remove hides"
 )
 
 
@@ -256,7 +261,7 @@ def _groups(rounds: Iterable[Round]) -> list[_Group]:
         if r.spent:
             key = (id(r.mechanism), r.clip_norm, r.noise_std, r.noise_used, _released(r))
             first.setdefault(key, r)
-            counts[key] += 1
+            counts[key] += r.times
     return [_group(r, counts[key]) for key, r in first.items()]
 
 
@@ -290,33 +295,37 @@ def doubts(rounds: Sequence[Round]) -> tuple[str, ...]:
 
 
 def _odd_noise(rounds: Iterable[Round]) -> tuple[str, ...]:
-    found: dict[str, list[int]] = {}
+    found: dict[str, list[Round]] = {}
     for r in rounds:
         if r.done is None or not r.spent:
             continue
         shares = r.done.arrived + r.done.refused
-        told = r.mechanism.unlike(shares=shares, noise_ratio=r.done.noise_std / r.clip_norm)
+        told = r.mechanism.unlike(shares=shares, noise_multiplier=r.done.noise_std / r.clip_norm)
         if told:
-            found.setdefault(told, []).append(r.index)
+            found.setdefault(told, []).append(r)
     return _told(found)
 
 
 def _odd_cohorts(rounds: Iterable[Round]) -> tuple[str, ...]:
-    drawn: dict[Scheme, dict[int, list[int]]] = {}
+    drawn: dict[Scheme, dict[int, list[Round]]] = {}
     for r in rounds:
         if r.done is not None and isinstance(r.mechanism, SampledMechanism):
             by_size = drawn.setdefault(r.mechanism.scheme, {})
-            by_size.setdefault(r.done.cohort, []).append(r.index)
-    found: dict[str, list[int]] = {}
+            by_size.setdefault(r.done.cohort, []).append(r)
+    found: dict[str, list[Round]] = {}
     for scheme, by_size in drawn.items():
-        counts = {size: len(which) for size, which in by_size.items()}
+        counts = {size: _count(which) for size, which in by_size.items()}
         for told, odd in unlikely(scheme, counts, FALSE_DOUBT / len(drawn)):
-            found.setdefault(told, []).extend(i for size in odd for i in by_size[size])
+            found.setdefault(told, []).extend(r for size in odd for r in by_size[size])
     return _told(found)
 
 
-def _told(found: dict[str, list[int]]) -> tuple[str, ...]:
+def _told(found: dict[str, list[Round]]) -> tuple[str, ...]:
     return tuple(
-        f"{len(which)} round(s), the first of them {min(which)}, had {told}"
+        f"{_count(which)} round(s), the first of them {min(r.index for r in which)}, had {told}"
         for told, which in found.items()
     )
+
+
+def _count(rounds: Iterable[Round]) -> int:
+    return sum(r.times for r in rounds)

@@ -13,8 +13,9 @@ from ..errors import UnsupportedCombination
 from ..mechanisms import Mechanism
 from ..mechanisms.base import SampledMechanism
 from ..relations import Adjacency, Observer
+from ..runs.described import SampledRun
 from ..sampling import TABLE
-from .options import as_json, cli, noise_option, run_of, run_options, say, show, threat_options
+from .options import as_json, cli, run_options, say, show, threat_options
 
 VIEWS = (Observer.AGGREGATE, Observer.SERVER)
 RATES = (0.01, 0.001)
@@ -37,7 +38,6 @@ CLAIMS = {
 
 @cli.command()
 @click.option("--delta", type=float, required=True, help="Ask for epsilon at this delta.")
-@noise_option
 @run_options
 @threat_options
 @as_json
@@ -61,7 +61,7 @@ def explain(
     """  # noqa: D301
     from ..questions.risk import attack_risk
 
-    whole = run_of(unit=unit, **run)
+    whole = SampledRun.of(run).run(unit)
     risk = attack_risk(whole, adjacency=adjacency, observer=observer, fpr=RATES)
     bounds, unsupported = _views(whole, delta, adjacency)
     data = {

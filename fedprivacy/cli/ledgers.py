@@ -67,6 +67,20 @@ judge_options = options(
     click.option(
         "--unit", type=click.Choice(["client", "record"]), help="With --noise-multiplier."
     ),
+    click.option(
+        "--steps-per-round", type=int, help="How many noisy sums each recorded round released."
+    ),
+    click.option(
+        "--missing-shares",
+        type=int,
+        help="How many of a cohort's shares of the noise were missing.",
+    ),
+    click.option(
+        "--denominator",
+        type=click.Choice(["public", "realised"]),
+        help="What sums were divided by: a public number, or one that follows the data.",
+    ),
+    click.option("--trials", type=int, help="How many runs were made on these data."),
     click.option("--auditor", default="", help="Who audits.  [default: the login name]"),
     click.option(
         "--strict", is_flag=True, help="Exit with 0 for HOLDS, 3 for FAILS, 4 for neither."
@@ -99,8 +113,11 @@ def _judged(
 ) -> Audit:
     """Return the audit of a file, or of parameters that stand in its place."""
     from ..audit import audit
+    from ..audit.imports import Unseen
 
-    facts = {name: given[name] for name in ("adjacency", "observer", "auditor")}
+    facts = {
+        name: given[name] for name in ("adjacency", "observer", "auditor", *Unseen.__members__)
+    }
     wanted = _claim(claim, epsilon, delta)
     if source is None:
         return audit(_record(given), claim=wanted, **facts)
@@ -212,7 +229,9 @@ def audit_data(found: Audit) -> dict[str, Any]:
         "unsupported": found.unsupported,
         "recorded": found.facts_recorded,
         "stated": found.stated,
+        "granted": found.granted,
         "defects": [str(defect) for defect in found.defects],
+        "auditor_only": list(found.auditor_only),
         "source": vars(found.origin),
         "auditor": found.auditor,
         "audited": found.audited,
@@ -238,6 +257,9 @@ def show_audit(found: Audit) -> None:
     if found.stated:
         told = ", ".join(f"{name} = {value}" for name, value in found.stated.items())
         console.print(f"  stated by the user, not recorded: {told}", markup=False, soft_wrap=True)
+    for name, value in found.granted.items():
+        option = f"--{name.replace('_', '-')}"
+        console.print(f"  taken for granted: {value} ({option})", markup=False, soft_wrap=True)
 
 
 def _table(found: Audit) -> Any:

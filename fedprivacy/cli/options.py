@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable
+from dataclasses import MISSING
+from pathlib import Path
 from typing import Any, TypeVar
 
 import click
@@ -11,8 +13,8 @@ import click
 from .. import __version__
 from ..bound import Bound
 from ..errors import refuse
-from ..mechanisms import Gaussian, Mechanism
-from ..sampling import Everyone, FixedSize, Poisson, Scheme, TruncatedPoisson
+from ..runs.described import SampledRun
+from ..systems.settings import Setting
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -81,83 +83,42 @@ facts_options = options(
 deadline_option = click.option(
     "--deadline", type=float, help="Seconds after which no finer attempt is begun."
 )
-noise_option = click.option(
-    "--noise-multiplier",
-    type=float,
-    help="Std of the noise on the sum, over the clip norm of one unit.",
-)
-run_options = options(
-    click.option("--rounds", type=int, help="How many rounds are run.  [default: 1]"),
-    click.option(
-        "--sampling-probability",
-        type=float,
-        help="Each unit takes part in a round with this probability (Poisson sampling).",
-    ),
-    click.option("--cohort", type=int, help="This many units take part in every round ..."),
-    click.option("--population", type=int, help="... drawn afresh from this many."),
-    click.option(
-        "--largest-cohort",
-        type=int,
-        help="Of more than this many drawn by Poisson sampling from the population, a random "
-        "choice of this many takes part (truncated Poisson sampling).",
-    ),
+picture_option = click.option(
+    "--output", type=click.Path(path_type=Path), help="Write a plot to this file."
 )
 
 
-def _scheme(
-    probability: float | None, cohort: int | None, population: int | None, largest: int | None
-) -> Scheme:
-    if largest is not None:
-        return _truncated(probability, cohort, population, largest)
-    if probability is not None:
-        if cohort is not None or population is not None:
-            rule = "stand alone, without --cohort and --population"
-            refuse("--sampling-probability", probability, rule, "or give --largest-cohort")
-        return Poisson(probability)
-    if cohort is None and population is None:
-        return Everyone()
-    if cohort is None or population is None:
-        refuse("--cohort and --population", (cohort, population), "be given together")
-    return FixedSize(cohort, population=population)
+def setting_option(one: Setting, *, several: bool = False) -> Callable[[F], F]:
+    """Return the option that gives a setting; ``several``: values with commas between, as text."""
+    default = "" if one.default in (None, MISSING) else f"  [default: {one.default}]"
+    kind = str if several else one.rule.kind
+    name = f"--{one.name.replace('_', '-')}"
+    return click.option(
+        name, type=kind, help=one.help + default, metavar="VALUES" if several else None
+    )
 
 
-def _truncated(
-    probability: float | None, cohort: int | None, population: int | None, largest: int
-) -> Scheme:
-    if probability is None or population is None or cohort is not None:
-        rule = "be given with --sampling-probability and --population, without --cohort"
-        refuse("--largest-cohort", largest, rule)
-    return TruncatedPoisson(probability, population=population, largest=largest)
+noise_option = setting_option(SampledRun.known()["noise_multiplier"])
+run_options = options(*(setting_option(each) for each in SampledRun.known().values()))
+"""What describes a run of a sampled Gaussian; ``SampledRun.of`` takes it."""
 
 
-def run_of(
-    noise_multiplier: float | None,
-    unit: str | None,
-    rounds: int | None,
-    sampling_probability: float | None,
-    cohort: int | None,
-    population: int | None,
-    largest_cohort: int | None,
-) -> Mechanism:
-    """Return the run that the options describe.
+def named_texts(chosen: Iterable[str]) -> dict[str, str]:
+    """Return the NAME=VALUES of --set by name, spelled with underscores.
 
     Raises:
-        ParameterError: options that are missing, or that do not go together.
+        ParameterError: no such text, or a name that is given twice.
     """
-    if noise_multiplier is None:
-        refuse("--noise-multiplier", None, "be given")
-    scheme = _scheme(sampling_probability, cohort, population, largest_cohort)
-    one = Gaussian(noise_multiplier=noise_multiplier, unit=unit).sampled(scheme)
-    return one * (1 if rounds is None else rounds)
-
-
-def once_each(pairs: Iterable[tuple[str, Any]]) -> dict[str, Any]:
-    """Return (name, value) pairs as a dict; a name that is given twice is refused."""
-    found: dict[str, Any] = {}
-    for name, value in pairs:
-        if name in found:
-            refuse("--set", name, "be given once", "several values go with commas, where they may")
-        found[name] = value
+    found: dict[str, str] = {}
+    for text in chosen:
+        name, equals, values = text.partition("=")
+        key = name.strip().replace("-", "_")
+        if not equals:
+            refuse("--set", text, "be NAME=VALUE, or NAME=VALUES with commas between")
+        if key in found:
+            way_out = "several values go with commas, where they may"
+            refuse("--set", key, "be given once", way_out)
+        found[key] = values
     return found
 
 

@@ -7,14 +7,16 @@ from typing import Any
 
 import click
 
-from .options import as_json, cli, once_each, say, show
-from .train import begins, data_options, values_of
+from ..runs.methods import METHODS, names
+from ..systems.settings import read
+from .options import as_json, cli, named_texts, picture_option, say, show
+from .train import begins, data_options
 
 
 @cli.command()
 @click.option(
     "--method",
-    type=click.Choice(["dp-fedavg", "fed-smp-top-k", "fed-smp-rand-k"]),
+    type=click.Choice(names(private=True)),
     default="dp-fedavg",
     show_default=True,
     help="What to train with.",
@@ -36,7 +38,7 @@ from .train import begins, data_options, values_of
     show_default=True,
     help="Where ledgers and checkpoints are kept; a sweep that was stopped goes on from there.",
 )
-@click.option("--output", type=click.Path(path_type=Path), help="Write a plot to this file.")
+@picture_option
 @click.option("--seed", type=int, help="Make the runs reproducible; they are then not private.")
 @as_json
 def sweep(
@@ -66,13 +68,16 @@ def sweep(
     from ..runs.progress import Steps
     from ..runs.sweep import Sweep
 
+    texts = named_texts(chosen)
+    METHODS[method].check_names(texts)
+    grid = read(METHODS[method].known, texts)
     whole = Sweep(
         method=method,
-        grid=once_each(map(values_of, chosen)),
+        grid=grid,
         folder=folder,
         epsilon=epsilon,
         **({} if delta is None else {"delta": delta}),
-        adjacency=adjacency or "zero_out",
+        adjacency=adjacency,
         observer=observer,
         seed=seed,
         source={name: value for name, value in source.items() if value is not None},
@@ -81,7 +86,7 @@ def sweep(
     if output is not None:
         check_picture(output)
     unsaid = {"delta": delta, "adjacency": adjacency}
-    click.echo(begins(whole, [name for name, value in unsaid.items() if value is None]), err=True)
+    say(begins(whole, [name for name, value in unsaid.items() if value is None]), err=True)
     with Steps() as steps:
         trained = []
         for label in whole.labels:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -11,25 +10,14 @@ import click
 
 from ..errors import refuse
 from ..ledger import Ledger
+from ..runs.methods import COMPARED, METHODS, Method, names
+from ..systems.settings import read, single
 from .ledgers import audit_data, show_audit
-from .options import ADJACENCIES, OBSERVERS, as_json, cli, once_each, options, show
+from .options import ADJACENCIES, OBSERVERS, as_json, cli, named_texts, options, say, show
 
 if TYPE_CHECKING:
     from ..runs.experiment import Experiment, TrainedRun
     from ..runs.sweep import Sweep
-
-METHODS = [
-    "fedavg",
-    "fedavg-top-k",
-    "fedavg-rand-k",
-    "dp-fedavg",
-    "fed-smp-top-k",
-    "fed-smp-rand-k",
-    "fa-ld",
-    "fa-hmc",
-    "fed-plt",
-]
-"""Those of ``training.jobs``, which is imported only when a command trains."""
 
 data_options = options(
     click.option(
@@ -88,7 +76,7 @@ data_options = options(
 @cli.command()
 @click.option(
     "--method",
-    type=click.Choice(METHODS),
+    type=click.Choice(names(private=False)),
     default="fed-smp-top-k",
     show_default=True,
     help="What to train with.  The unit is a client, with fa-ld, fa-hmc and fed-plt a record.",
@@ -192,28 +180,29 @@ def train(
         "absent": absent,
         "colluding": colluding,
     }
-    task = job(method, data, **_settings(given, chosen))
+    task = job(method, data, **_settings(METHODS[method], given, chosen))
     if task.knob is None and ledger is not None:
         refuse("--ledger", str(ledger), f"be left out: {method} is not private")
     path = ledger or Path(f"{method}.ledger")
     chosen_for_them = _as_begun(budget, path) if task.knob is not None else []
     experiment = Experiment(job=task, **budget)
     if task.knob is not None:
-        click.echo(begins(experiment, chosen_for_them), err=True)
+        say(begins(experiment, chosen_for_them), err=True)
     record = _trained(experiment, method, path, checkpoint, output)
     files = {"ledger": path, "checkpoint": checkpoint}
     result = _result(method, experiment, record, path)
     show(result, as_json, lambda: _tell(result, experiment, record, files))
 
 
-def _settings(given: dict[str, Any], chosen: tuple[str, ...]) -> dict[str, Any]:
+def _settings(method: Method, given: dict[str, Any], chosen: tuple[str, ...]) -> dict[str, Any]:
     """Return the options that were given and the settings of --set, none of them twice."""
     options = {name: value for name, value in given.items() if value is not None}
-    settings = once_each(map(_setting, chosen))
-    for name in settings:
+    texts = named_texts(chosen)
+    for name in texts:
         if name in (*options, "method", "data", "data_dir", "model"):
             refuse("--set", name, "be a setting that no option gives", "leave one of the two out")
-    return options | settings
+    method.check_names(texts)
+    return options | single(read(method.known, texts))
 
 
 def _trained(
@@ -224,7 +213,6 @@ def _trained(
     output: Path | None,
 ) -> TrainedRun:
     """Calibrate where that is left to do, and train, with a bar over the rounds."""
-    from ..runs.jobs import TITLES
     from ..runs.progress import Steps
 
     task = experiment.job
@@ -233,7 +221,7 @@ def _trained(
             experiment.check_places(ledger, checkpoint, output)
             with steps.step(f"calibrating {task.knob}"):
                 _ = experiment.calibration
-        with steps.rounds(f"training {TITLES[method]}", task.rounds) as tick:
+        with steps.rounds(f"training {METHODS[method].title}", task.rounds) as tick:
             return experiment.run(
                 ledger_path=ledger, checkpoint=checkpoint, output=output, on_round=tick
             )
@@ -271,23 +259,21 @@ def _tell(
     files: dict[str, Path | None],
 ) -> None:
     """Print the same for a person."""
-    from ..runs.jobs import TITLES
-
     task = experiment.job
     told = ", ".join(f"{name} {value:.4g}" for name, value in record.scores.items())
     sent = f"{(record.upload_bytes or 0) / 1e6:.2f} MB uploaded by all"
     if task.upload_per_client is not None:
         sent += f", {task.upload_per_client:.4g} MB a client by the count 32 k T r / n bits"
-    click.echo(f"{TITLES[result['method']]}: {told}; {sent}")
-    click.echo("  " + ", ".join(f"{name} {value}" for name, value in experiment.settings.items()))
+    say(f"{METHODS[result['method']].title}: {told}; {sent}")
+    say("  " + ", ".join(f"{name} {value}" for name, value in experiment.settings.items()))
     for note in (*result["notes"], record.rests_on):
         if note:
-            click.echo(f"  {note}")
+            say(f"  {note}")
     if record.audit is not None:
-        click.echo(f"{task.knob} = {result['level']:.6g}, recorded in {files['ledger']}")
+        say(f"{task.knob} = {result['level']:.6g}, recorded in {files['ledger']}")
         show_audit(record.audit)
         for line in _private_lines(record, **files):
-            click.echo(line)
+            say(line)
 
 
 def _as_begun(budget: dict[str, Any], path: Path) -> list[str]:
@@ -342,27 +328,6 @@ def _cautions(experiment: Experiment) -> list[str]:
     ]
 
 
-def _setting(text: str) -> tuple[str, Any]:
-    """Return (name, value) of NAME=VALUE."""
-    name, values = values_of(text)
-    if len(values) != 1:
-        refuse("--set", text, "be NAME=VALUE with a number", "such as --set local_steps=20")
-    return name, values[0]
-
-
-def values_of(text: str) -> tuple[str, list[Any]]:
-    """Return (name, values) of NAME=VALUE,VALUE."""
-    name, equals, values = text.partition("=")
-    try:
-        numbers = json.loads(f"[{values}]")
-    except ValueError:
-        numbers = []
-    right = [n for n in numbers if isinstance(n, int | float) and not isinstance(n, bool)]
-    if not equals or not numbers or len(right) < len(numbers):
-        refuse("--set", text, "be NAME=VALUE with a number", "such as --set local_steps=20")
-    return name.strip().replace("-", "_"), right
-
-
 @cli.command()
 @data_options
 @click.option(
@@ -398,22 +363,18 @@ def demo(
     """
     from ..runs.demo import run_demo, table
     from ..runs.experiment import Experiment
-    from ..runs.jobs import AveragingJob
-    from ..runs.presets import COMPARED, preset_for
-    from ..runs.sources import load_data, model_for
+    from ..runs.jobs import job
+    from ..runs.sources import load_data
 
     records = load_data(
         data, data_dir=data_dir, clients=clients, classes_per_client=classes_per_client
     )
-    preset = preset_for(records, model_for(model, records))
-    if rounds is not None:
-        preset = preset.changed(rounds=rounds)
     experiments = {
-        method: Experiment(job=AveragingJob(preset=preset, method=method), **budget)
+        method: Experiment(job=job(method, records, model=model, rounds=rounds), **budget)
         for method in COMPARED
     }
     chosen = [name for name in ("delta", "adjacency") if budget[name] is None]
     private = next(e for e in experiments.values() if e.job.knob is not None)
-    click.echo(begins(private, chosen), err=True)
+    say(begins(private, chosen), err=True)
     outcome = run_demo(experiments, output, ledgers)
     show(outcome.to_dict(), as_json, lambda: table(outcome))

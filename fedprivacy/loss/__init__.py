@@ -6,7 +6,8 @@ from .pairs.any_of import AnyOf, compose, kinds
 from .pairs.combined import Composed, Fold, Mix, Sampled
 from .pairs.curve import Curve, Swapped
 from .pairs.discrete import Atoms
-from .pairs.gaussian import IDENTITY, GaussianMix, Gdp, LaplacePair
+from .pairs.gaussian import IDENTITY, GaussianMix, Gdp
+from .pairs.laplace import LaplacePair
 from .pairs.lattice import Side, Tails
 from .pairs.stated import RenyiLine, RenyiPoints, stated_pair
 

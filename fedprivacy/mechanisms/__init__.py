@@ -1,6 +1,7 @@
 """Mechanisms: frozen values whose privacy loss is known."""
 
 from .base import CohortMechanism, Mechanism, Run, SampledMechanism
+from .correlated import CorrelatedNoise, CorrelatedRow
 from .discrete import DiscreteLaplace, RandomizedResponse
 from .gaussian import Gaussian
 from .gradient_descent import NoisyGradientDescent
@@ -18,6 +19,8 @@ __all__ = [
     "ApproximateDp",
     "CohortMechanism",
     "ConcentratedDp",
+    "CorrelatedNoise",
+    "CorrelatedRow",
     "DiscreteLaplace",
     "FederatedHamiltonian",
     "FederatedLangevin",

@@ -8,7 +8,9 @@ the clients that hold them; ``m * count`` repeats and ``a + b`` runs both.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass, replace
 from typing import Self
 
@@ -20,6 +22,26 @@ from ..sampling import Scheme
 
 ROUNDING = 1e-9
 """Relative shortfall of a noise std that counts as rounding."""
+
+Asked = dict[tuple["Mechanism", Facts], PrivacyLoss]
+"""What mechanisms answered."""
+
+_ASKED: ContextVar[Asked | None] = ContextVar("asked", default=None)
+
+
+@contextmanager
+def asked_once(answers: Asked) -> Iterator[None]:
+    """Within the block, ask equal frozen mechanisms for one loss once; ``answers`` keeps it.
+
+    An audit asks the same run for many numbers, and a scheme asks the same mechanism for several
+    rows. Outside of such a block nothing is remembered.
+    """
+    before = _ASKED.set(answers)
+    try:
+        yield
+    finally:
+        _ASKED.reset(before)
+
 
 _UNLISTED = "the unit is a record (a client's membership would show in the list of participants)"
 
@@ -105,14 +127,14 @@ class Mechanism(ABC):
         """
         return None
 
-    def unlike(self, *, shares: int, noise_ratio: float) -> str:
+    def unlike(self, *, shares: int, noise_multiplier: float) -> str:
         """Return what is wrong with a round's noise; empty where nothing is.
 
         Args:
             shares: how many clients sent a share of the noise.
-            noise_ratio: std of the noise in their sum over the clip norm, as recorded.
+            noise_multiplier: std of the noise in their sum over the clip norm, as recorded.
         """
-        del shares, noise_ratio
+        del shares, noise_multiplier
         return ""
 
     def privacy_loss(
@@ -135,6 +157,15 @@ class Mechanism(ABC):
             member(Adjacency, adjacency=adjacency),
             member(Observer, observer=observer),
         )
+        answers = _ASKED.get()
+        parameters = getattr(self, "__dataclass_params__", None)
+        if answers is None or parameters is None or not parameters.frozen:
+            return self._loss_of(facts)
+        if (self, facts) not in answers:
+            answers[self, facts] = self._loss_of(facts)
+        return answers[self, facts]
+
+    def _loss_of(self, facts: Facts) -> PrivacyLoss:
         if facts.observer is Observer.FINAL:
             return self._loss(facts._replace(observer=Observer.AGGREGATE)).seen_at_the_end()
         loss = self._loss(facts)
@@ -234,11 +265,11 @@ class Run(Mechanism):
         """Return every part's; None where one has none."""
         return _rebuilt((part.single_uploads(), count) for part, count in self.parts)
 
-    def unlike(self, *, shares: int, noise_ratio: float) -> str:
+    def unlike(self, *, shares: int, noise_multiplier: float) -> str:
         """Return what a part that is alone says: of several, one number says nothing."""
         if len(self.parts) > 1:
             return ""
-        return self.parts[0][0].unlike(shares=shares, noise_ratio=noise_ratio)
+        return self.parts[0][0].unlike(shares=shares, noise_multiplier=noise_multiplier)
 
     def _loss(self, facts: Facts) -> PrivacyLoss:
         losses = [(part.privacy_loss(facts.adjacency, facts.observer), k) for part, k in self.parts]
@@ -285,11 +316,11 @@ class _Drawn(Mechanism):
         inner = self.inner.single_uploads()
         return None if inner is None else replace(self, inner=inner)
 
-    def unlike(self, *, shares: int, noise_ratio: float) -> str:
+    def unlike(self, *, shares: int, noise_multiplier: float) -> str:
         """Return what the inner mechanism says, unless a client may send several shares."""
         if getattr(self.scheme, "repeats", False):
             return ""
-        return self.inner.unlike(shares=shares, noise_ratio=noise_ratio)
+        return self.inner.unlike(shares=shares, noise_multiplier=noise_multiplier)
 
 
 @recorded

@@ -304,14 +304,14 @@ class SparsifiedPerturbation(Perturbation):
         multiplier = self.noise_multiplier * math.sqrt(counts) / self.sum_multiplier
         return replace(self, noise_multiplier=multiplier)
 
-    def unlike(self, *, shares: int, noise_ratio: float) -> str:
+    def unlike(self, *, shares: int, noise_multiplier: float) -> str:
         """Return what is wrong with more noise than the shares that arrived have."""
         most = self.noise_multiplier * math.sqrt(shares / self.cohort)
-        if self.topped_up or noise_ratio <= most * (1.0 + ROUNDING):
+        if self.topped_up or noise_multiplier <= most * (1.0 + ROUNDING):
             return ""
         return (
-            f"noise of {noise_ratio:.6g} clip norms, where {shares} of {self.cohort} shares make "
-            f"{most:.6g}"
+            f"noise of {noise_multiplier:.6g} clip norms, where {shares} of {self.cohort} shares "
+            f"make {most:.6g}"
         )
 
     def single_uploads(self) -> Gaussian:

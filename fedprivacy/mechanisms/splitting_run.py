@@ -15,7 +15,6 @@ from ..relations import Adjacency, Facts, Observer, Unit
 from ..theory.splitting_privacy import (
     Attained,
     PrivateSplitting,
-    Seen,
     attained,
     final_models_mu,
     rounds_mu,
@@ -108,7 +107,7 @@ class SplittingRun(Mechanism):
         whole = self._loss(facts)
         if facts.observer is not Observer.FINAL:
             return whole
-        shown = self._shown(Seen.FINAL)
+        shown = self._shown(Observer.FINAL)
         mu = final_models_mu(self._setting)
         if mu >= rounds_mu(self._setting):
             return replace(whole.seen_at_the_end(), witness=shown)
@@ -123,23 +122,23 @@ class SplittingRun(Mechanism):
         return replace(
             loss,
             facts=facts,
-            witness=self._shown(Seen.SERVER),
+            witness=self._shown(Observer.SERVER),
             assumptions=(*loss.assumptions, EVERYBODY),
         )
 
-    def _shown(self, seen: Seen) -> Witness | None:
+    def _shown(self, observer: Observer) -> Witness | None:
         """Return the pair that is known to be attained by these dynamics, start included.
 
         Data may lie as far away as one likes, and then what is lost to iterates in the wrong place
         is as little as one likes: a supremum.
         """
-        found = _attained(self._setting, seen)
+        found = _attained(self._setting, observer)
         known = Gdp(math.sqrt(self.rounds) * self.round.quadratic.mu)
-        if seen is Seen.SERVER and known.mu >= found.mu:
+        if observer is Observer.SERVER and known.mu >= found.mu:
             return Witness(known, QUADRATIC)
         return Witness(Gdp(found.mu), found.witness + START) if found.mu > 0.0 else None
 
 
 @functools.lru_cache(maxsize=64)
-def _attained(setting: PrivateSplitting, seen: Seen) -> Attained:
-    return attained(setting, seen, 1e-15)
+def _attained(setting: PrivateSplitting, observer: Observer) -> Attained:
+    return attained(setting, observer, 1e-15)

@@ -53,8 +53,14 @@ class TrainedRun(RunRecord):
         return f"taken to be public, since the release depends on it: {told}" if told else ""
 
 
-def default_delta(units: int) -> float:
-    """Return n^-1.1, rounded down to two digits, for n units: below 1/n, and never above 0.1."""
+def default_delta(units: int, adjacency: Adjacency | str) -> float:
+    """Return n^-1.1, rounded down to two digits, for n units: below 1/n, and never above 0.1.
+
+    Raises:
+        ParameterError: add_remove neighbours differ in n.
+    """
+    if adjacency == Adjacency.ADD_REMOVE:
+        refuse("delta", None, "be given for add_remove: n^-1.1 would tell how many there are")
     known = Context(prec=2, rounding=ROUND_FLOOR).create_decimal_from_float(units**-1.1)
     return min(float(known), 0.1)
 
@@ -77,7 +83,7 @@ class Experiment:
     job: Job
     epsilon: float
     delta: float = None  # type: ignore[assignment]  # a number after __post_init__
-    adjacency: Adjacency | str | None = None
+    adjacency: Adjacency | str = None  # type: ignore[assignment]  # likewise
     observer: Observer | str = Observer.AGGREGATE
     level: float | None = None
     seed: int | None = None
@@ -89,10 +95,7 @@ class Experiment:
             object.__setattr__(self, "adjacency", self.job.adjacency)
         _ = self.public
         if self.delta is None:
-            if self.adjacency == Adjacency.ADD_REMOVE:
-                rule = "be given for add_remove: n^-1.1 would tell the number of clients"
-                refuse("delta", None, rule)
-            object.__setattr__(self, "delta", default_delta(self.job.units))
+            object.__setattr__(self, "delta", default_delta(self.job.units, self.adjacency))
         if self.level is not None:
             level = positive(**{self.job.knob or "level": self.level})
             object.__setattr__(self, "level", level)
@@ -100,19 +103,16 @@ class Experiment:
     @cached_property
     def calibration(self) -> Calibration:
         """The value of the knob that just meets the budget."""
-        assert self.adjacency is not None
-        return calibrate(
-            self.job.run,
-            epsilon=self.epsilon,
-            delta=self.delta,
-            adjacency=self.adjacency,
-            observer=self.observer,
-        )
+        return calibrate(self.job.run, epsilon=self.epsilon, **self._threat)
+
+    @property
+    def _threat(self) -> dict[str, Any]:
+        """Delta, adjacency and observer, as every question takes them."""
+        return {"delta": self.delta, "adjacency": self.adjacency, "observer": self.observer}
 
     @cached_property
     def public(self) -> dict[str, Any]:
         """The numbers that the release depends on and that are taken to be public, by name."""
-        assert self.adjacency is not None
         return self.job.public(self.adjacency)
 
     @cached_property
@@ -124,10 +124,7 @@ class Experiment:
     @property
     def units(self) -> float:
         """How many units there are; under add_remove as many as was declared."""
-        if self.adjacency != Adjacency.ADD_REMOVE or self.job.knob is None:
-            return self.job.units
-        preset = self.job.preset  # type: ignore[attr-defined]
-        return float(self.public["denominator"] / preset.sampling_probability)
+        return self.job.declared_units(self.adjacency)
 
     @property
     def setting(self) -> float | None:
@@ -257,20 +254,14 @@ class Experiment:
     def _description(self, loop: Any) -> str:
         """Return what is trained, but for the number of rounds: that may be raised."""
         settings = {name: value for name, value in self.settings.items() if name != "rounds"}
-        method = getattr(self.job, "method", type(self.job).__name__)
+        method = self.job.method.name
         model = repr(loop.flat.module) if hasattr(loop, "flat") else ""
         model = re.sub(r" at 0x[0-9a-f]+", "", model)
         return json.dumps({"method": method, "settings": settings, "model": model})
 
     @property
     def _budget(self) -> Budget:
-        assert self.adjacency is not None
-        return Budget(
-            epsilon=self.epsilon,
-            delta=self.delta,
-            adjacency=self.adjacency,
-            observer=self.observer,
-        )
+        return Budget(epsilon=self.epsilon, **self._threat)
 
     def _level(self, path: Path, checkpoint: Path | None) -> float:
         """Return the level of this run: that of the ledger that is there, if there is one."""
@@ -299,7 +290,6 @@ class Experiment:
         return known
 
     def _new_ledger(self, path: Path, plan: Mechanism, level: float) -> Ledger:
-        assert self.adjacency is not None
         described = {str(self.job.knob): level, "settings": self.settings}
         return Ledger.create(
             path,
@@ -316,7 +306,6 @@ class Experiment:
 
     def _check_same(self, ledger: Ledger, plan: Mechanism) -> None:
         """Raise ParameterError unless a run is that of a ledger that is there."""
-        assert self.adjacency is not None
         pairs = {
             "epsilon, delta": (ledger.claim, (self.epsilon, self.delta)),
             "adjacency": (str(ledger.facts.adjacency), str(self.adjacency)),
@@ -339,8 +328,7 @@ class Experiment:
         """Raise BudgetExhausted before anything is spent on a run that does not fit."""
         if self.level is None or self._budget.allows(plan):
             return
-        assert self.adjacency is not None
-        whole = epsilon(plan, delta=self.delta, adjacency=self.adjacency, observer=self.observer)
+        whole = epsilon(plan, **self._threat)
         raise BudgetExhausted(
             f"{self.job.rounds} rounds at {self.job.knob} = {level:g} cost epsilon = "
             f"{whole.ends(5)[1]}, more than {self.epsilon:g}; leave {self.job.knob} out to have it "

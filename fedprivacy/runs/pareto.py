@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..audit.account import account
+from ..audit.report import literal
 from ..bound import Bound, shown
 from ..errors import (
     UnsupportedCombination,
@@ -76,6 +77,11 @@ class Setting:
     def epsilon(self) -> float:
         """The certified epsilon that may be published; inf where there is none."""
         return math.inf if self.bound is None else self.bound.upper
+
+    @property
+    def depends(self) -> str:
+        """What the epsilon depends on beside the run, such as a seed that nobody knows."""
+        return "" if self.bound is None else ", ".join(self.bound.qualified)
 
     @property
     def name(self) -> str:
@@ -182,6 +188,9 @@ class Pareto:
         for reason in reasons:
             names = "; ".join(s.name for s in self.refused if s.refused == reason)
             lines.append(f"refused: {names}: {reason}")
+        for words in dict.fromkeys(s.depends for s in taking if s.depends):
+            names = "; ".join(s.name for s in taking if s.depends == words)
+            lines.append(f"not as it stands: {names}: {words}")
         where = f"epsilon at delta = {self.delta:g} ({self.adjacency}, {self.observer}), rounded up"
         return "\n".join([f"{where}; * is on the front", *lines, *self._budget_lines()])
 
@@ -220,7 +229,7 @@ class Pareto:
         handles, words = panels[0].get_legend_handles_labels()
         for number, setting in enumerate(named, start=1):
             handles.append(Line2D([], [], linestyle="none"))
-            words.append(f"{number}: {setting.name}")
+            words.append(literal(f"{number}: {setting.name}"))
         figure.legend(handles, words, loc="outside lower left", frameon=False, fontsize=8)
         free(path)
         figure.savefig(path, dpi=150)
@@ -472,7 +481,7 @@ def _draw(axes: Axes, found: Pareto, name: str, named: tuple[Setting, ...]) -> N
     axes.margins(0.12)
     axes.set(
         xlabel=f"epsilon at delta = {found.delta:g} ({found.adjacency}, {found.observer})",
-        ylabel=name,
+        ylabel=literal(name),
     )
     axes.grid(alpha=0.25)
     axes.spines[["top", "right"]].set_visible(False)

@@ -19,15 +19,15 @@ from typing import Any
 
 from ..audit.repricing import run_of, spent
 from ..bound import Bound
-from ..errors import ParameterError, listed, refuse
+from ..errors import ParameterError, refuse
 from ..ledger import Ledger, free
 from ..mechanisms.base import Mechanism, Run
 from ..questions.epsilon import epsilon as epsilon_of
 from ..relations import Adjacency, Observer
 from .experiment import Experiment, OnRound, default_delta
-from .jobs import TITLES, Job, job
+from .jobs import Job, job
+from .methods import method_named, names
 from .pareto import DIGITS, Pareto, in_words, pareto
-from .presets import NOT_PRIVATE
 
 NOTE = "sweep.json"
 """What a folder's runs have in common."""
@@ -49,9 +49,9 @@ class Sweep:
     from there, and a setting that was trained is not trained again.
 
     Args:
-        method: any private one of ``training.jobs.TITLES``.
+        method: any private one of ``methods.METHODS``.
         grid: name -> values: the method's knob (``noise_multiplier`` for DP-FedAvg and Fed-SMP),
-            ``rounds``, ``cohort``, ``kept_fraction`` or any other setting of ``training.jobs.job``.
+            ``rounds``, ``cohort``, ``kept_fraction`` or any other setting of the method.
             Where the knob is not in it, it is calibrated for every setting to (epsilon, delta).
         folder: where the runs are kept; made if it is not there.
         delta: of every ledger's claim; None for ``default_delta``, which add_remove does not take.
@@ -59,7 +59,7 @@ class Sweep:
         adjacency: how neighbouring data sets differ; None for the method's own.
         observer: who looks.
         seed: None for randomness from the operating system, as privacy needs.
-        source: what else ``training.jobs.job`` takes: ``data``, ``model``, ``clients``, and
+        source: what else ``jobs.job`` takes: ``data``, ``model``, ``clients``, and
             settings that are the same for all.
 
     Raises:
@@ -78,9 +78,7 @@ class Sweep:
     source: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        private = [name for name in TITLES if name not in NOT_PRIVATE]
-        if self.method not in private:
-            refuse("method", self.method, f"be one of {listed(private)}")
+        method_named(self.method, names(private=True))
         object.__setattr__(self, "folder", Path(self.folder))
         for name, values in self.grid.items():
             if name in ("clients", "classes_per_client", "data", "data_dir"):
@@ -90,11 +88,8 @@ class Sweep:
                 refuse(name, values, "be a list of at least one value")
             if len(set(values)) < len(values):
                 refuse(name, values, "name no value twice")
-        if self.delta is not None:
-            return
-        if self._adjacency == Adjacency.ADD_REMOVE:
-            refuse("delta", None, "be given for add_remove: n^-1.1 would tell how many there are")
-        object.__setattr__(self, "delta", default_delta(self.job.units))
+        if self.delta is None:
+            object.__setattr__(self, "delta", default_delta(self.job.units, self._adjacency))
 
     @property
     def labels(self) -> list[dict[str, Any]]:
@@ -127,8 +122,7 @@ class Sweep:
             ParameterError: see the class.
         """
         task, level = self._task(label)
-        facts: dict[str, Any] = {"adjacency": self._adjacency, "observer": self.observer}
-        facts["delta"] = self.delta
+        facts = self._threat
         if level is not None:
             begun = self._ledger(label)
             known = Ledger.open(begun).claim if begun.exists() else None
@@ -209,10 +203,8 @@ class Sweep:
         return pareto(
             trained,
             maximise="accuracy",
-            delta=self.delta,
             epsilon=self.epsilon,
-            adjacency=self._adjacency,
-            observer=self.observer,
+            **self._threat,
             digits=DIGITS if self.knob in self.grid else _CALIBRATED_DIGITS,
         )
 
@@ -222,14 +214,18 @@ class Sweep:
         Whoever picks the best of several private runs on the same data has seen all of them.
         """
         ledgers = [Ledger.open(path) for path in sorted(self.folder.glob("*.ledger"))]
-        facts: dict[str, Any] = {"adjacency": self._adjacency, "observer": self.observer}
         runs = (run_of(one.rounds) for one in ledgers)
-        upper = epsilon_of(_sequence(runs), delta=self.delta, **facts)
+        upper = epsilon_of(_sequence(runs), **self._threat)
         known = [run for one in ledgers if (run := spent(one.rounds).certain) is not None]
         if not known:
             return replace(upper, lower=0.0, witness=None)
-        lower = epsilon_of(_sequence(known), delta=self.delta, **facts)
+        lower = epsilon_of(_sequence(known), **self._threat)
         return replace(upper, lower=min(lower.lower, upper.lower), witness=lower.witness)
+
+    @property
+    def _threat(self) -> dict[str, Any]:
+        """Delta, adjacency and observer, as every question takes them."""
+        return {"delta": self.delta, "adjacency": self._adjacency, "observer": self.observer}
 
     @property
     def _adjacency(self) -> Adjacency | str:

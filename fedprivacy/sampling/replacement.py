@@ -11,6 +11,7 @@ import numpy as np
 
 from ..errors import UnsupportedCombination, integer, probability, refuse
 from ..loss import IDENTITY, Curve, Fold, GaussianMix, Gdp, Mix, Side, compose
+from ..loss.rounding import FEW
 from ..records import recorded
 from ..relations import Observer
 from .binomial import Law
@@ -216,7 +217,7 @@ class WithReplacement(TableScheme):
         terms = [math.lgamma(n + 1.0) for n in (population, size, population - size)]
         error = 1e-12 * math.fsum(map(abs, terms))
         share = self.draws * math.log(size / population)
-        return terms[0] - terms[1] - terms[2] + share * (1.0 - 1e-12) + 1e-15 * self.draws + error
+        return terms[0] - terms[1] - terms[2] + share * (1.0 - 1e-12) + FEW * self.draws + error
 
     def draw(self, population: int, generator: np.random.Generator) -> Indices:
         """Return the participants, sorted, one entry for each draw.

@@ -232,7 +232,11 @@ SMALL = fp.Gaussian(noise_multiplier=2.0, unit="client")
 def test_cohorts_that_the_scheme_does_not_draw_certify_nothing(tmp_path, scheme, cohort):
     found = judged(tmp_path / "a", SMALL.sampled(scheme), [(10, 2.0), (cohort, 2.0)], (9.0, 1e-4))
     assert found.verdict == "CANNOT BE CERTIFIED"
-    assert f"1 round(s), the first of them 1, had {cohort} participants" in found.reasons[0]
+    told = f"1 round(s), the first of them 1, had {cohort} participants"
+    assert told in found.auditor_only[0] and "cohorts" in found.reasons[0]
+    assert told not in "".join(found.reasons) and told in str(found)
+    page = fp.report(found, tmp_path / "a.html").read_text()
+    assert "participants where" not in page
     with pytest.raises(fp.UnsupportedCombination, match="participants where the scheme draws"):
         fp.account(tmp_path / "a", delta=1e-4)
     fine = judged(tmp_path / "b", SMALL.sampled(scheme), [(10, 2.0)] * 2, (9.0, 1e-4))

@@ -9,7 +9,8 @@ import fedprivacy as fp
 from fedprivacy.cli import main
 from fedprivacy.errors import LedgerError, ParameterError
 from fedprivacy.runs.experiment import Experiment
-from fedprivacy.runs.jobs import TITLES, job
+from fedprivacy.runs.jobs import job
+from fedprivacy.runs.methods import METHODS
 
 WITHOUT_N = ["--adjacency", "add_remove", "--delta", "1e-3"]
 DECLARED = ["--set", "sampling_probability=0.25", "--set", "expected_cohort=100"]
@@ -52,7 +53,7 @@ def test_a_record_level_method_keeps_its_budget_and_leaves_a_ledger(method, tmp_
     assert 0.1 < record.scores["accuracy"] <= 1.0
 
 
-@pytest.mark.parametrize("method", list(TITLES))
+@pytest.mark.parametrize("method", list(METHODS))
 def test_every_method_has_its_scores_and_its_knob(method):
     task = job(method, rounds=2)
     loop = task.loop(None if task.knob is None else 0.01, seed=0)
@@ -90,12 +91,18 @@ def test_the_command_line_trains_a_sampler(tmp_path, capsys):
 @pytest.mark.parametrize(
     ("words", "told"),
     [
-        (["--method", "fed-plt", "--set", "speed=3"], "setting must be one of 'rounds'"),
+        (
+            ["--method", "fed-plt", "--set", "speed=3"],
+            "setting must be one of 'noise_scale', 'rounds'",
+        ),
         (["--method", "fed-plt", "--set", "penalty"], "--set must be NAME=VALUE"),
         (["--method", "fed-plt", "--set", "penalty=-1"], "penalty must be"),
         (["--method", "fa-ld", "--set", "step_size=1"], "it is FA-LD's knob"),
         (["--method", "fa-ld", "--level", "0"], "step_size must be"),
-        (["--method", "fa-hmc", "--kept", "0.5"], "setting must be one of 'rounds'"),
+        (
+            ["--method", "fa-hmc", "--kept", "0.5"],
+            "kept_fraction must be left out: fa-hmc does not",
+        ),
         (["--method", "fa-ld", "--adjacency", "add_remove"], "replace_one"),
         (["--method", "fa-ld", "--rounds", "0"], "rounds must be"),
     ],
@@ -133,7 +140,7 @@ def test_the_command_line_says_what_a_reader_must_know(words, told, tmp_path, mo
         (["--method", "fedavg", "--level", "2"], "level must be left out"),
         (["--method", "dp-fedavg", "--kept", "0.1"], "kept_fraction must be left out"),
         (["--method", "fed-smp-rand-k", "--kept", "0"], "kept_fraction must"),
-        (["--method", "fed-smp-rand-k", "--kept", "1.5"], "kept_fraction must be in (0, 1]"),
+        (["--method", "fed-smp-rand-k", "--kept", "1.5"], "kept_fraction must be a probability"),
         (["--method", "dp-fedavg", "--set", "data=1"], "be a setting that no option gives"),
         (["--method", "dp-fedavg", "--rounds", "1", "--set", "rounds=2"], "no option gives"),
         (["--method", "dp-fedavg", "--set", "self=2"], "setting must be one of"),

@@ -13,10 +13,11 @@ from typing import NamedTuple
 
 import numpy as np
 
+from ..rounding import UNIT
 from . import spectrum as spectra
-from .gaussian_rules import DEPTH, MAX_NODES, GaussianPair, between
+from .gaussian_rules import DEPTH, MAX_NODES, GaussianPair, Weighed, between
 from .legendre import legendre
-from .line import UNIT, Array, Line, NoSpectrum
+from .line import Array, Line, NoSpectrum
 from .spectrum import Cumulants, Decay, Rule, Spectrum, log_total
 
 _LOG_OFF_ATOM = -34.5
@@ -140,9 +141,9 @@ class Piece:
         log_width = np.tile(np.log(best.radius * widths), len(best.middle))
         errors = [best.log_error, interval.log_outside, *self._log_edges(tilt)]
         log_error = float(log_total(np.array(errors)))
-        weight = self.weight if best.plain else 0.0
         displaced = 4.0 * UNIT * (interval.high - interval.low)
-        return self.pair.rule_at(y, log_width, tilt, log_error, weight, displaced)
+        weighed = Weighed.at(self.pair.p, self.pair.q, y, log_width, tilt)
+        return weighed.rule(log_error, best.plain and weighed.near(self.weight), displaced)
 
     def _interval(self, asked: _Asked) -> _Interval:
         """Return where the piece is integrated: for itself, and for P's mass as well."""
@@ -215,7 +216,7 @@ class Piece:
             needed = self.pair.log_top(low, high, asked.tilt)
             if asked.height > 0.0:
                 needed = needed + asked.height * self.pair.phase(d, low, high)
-            needed = needed + self.pair.log_growth(d, asked.tilt)
+            needed = needed + self.pair.ends.log_growth(d, asked.tilt)
             if plain:
                 needed = np.maximum(needed, self.pair.log_top(low, high, 0.0) + 0.5 * d * d)
             factor = float(np.max(needed)) + math.log(64.0 / 15.0 * radius / (1.0 - rho**-2))
@@ -277,7 +278,7 @@ class Part:
         rules = [piece.rule(line.tilt, line.top, near, whole, size) for piece in self.pieces]
         found = [(math.log(p.weight), rule) for p, rule in zip(self.pieces, rules, strict=True)]
         wobbles = [rule.wobble + 4.0 * UNIT * abs(log_weight) for log_weight, rule in found]
-        errors = [log_weight + rule.log_error for log_weight, rule in found]
+        errors = [log_weight + float(np.max(rule.log_error)) for log_weight, rule in found]
         plain = [rule.log_plain + w for w, rule in found if rule.log_plain is not None]
         near = len(plain) == len(found)
         if not near and not self.rare:

@@ -16,6 +16,7 @@ import numpy as np
 from scipy.special import gammaln, log_ndtr, logsumexp, xlogy
 
 from ...records import recorded
+from ..rounding import FEW
 from .averages import average_law
 from .curve import TAIL_MASS, Curve
 from .gaussian import Gdp
@@ -31,7 +32,6 @@ _MAX_ORDER = 512
 """The largest order whose moment is summed."""
 _SLOPES = np.geomspace(1e-3, 1e9, 400)
 """Parameters of Chernoff's bound."""
-_ULP = 1.2e-16
 
 
 @recorded
@@ -148,12 +148,12 @@ class Allocated(Curve):
         moments, below = _whole_moments(self.mu, self.rounds), math.floor(order)
         share = order - below
         chord = (1.0 - share) * moments[below] + share * moments[below + 1]
-        return min(known, float(chord) * (1.0 + 1e-15))
+        return min(known, float(chord) * (1.0 + FEW))
 
     def _numeric_moment(self, order: float) -> float:
         """Bound the moment by that of the law above, its power continued by tangents."""
         atoms = replace(self, swapped=False)._atoms(Side.UP)
-        slack = abs(order) * (atoms.shift + 1e-15) + 1e-13
+        slack = abs(order) * (atoms.shift + FEW) + 1e-13
         inside = float(logsumexp(order * atoms.loss, b=atoms.q))
         end = float(atoms.loss[-1 if order > 0 else 0])
         if order > 0:
@@ -206,7 +206,7 @@ def _combined(one: Array, two: Array, share: float) -> Array:
     terms += one[0][left] + two[0][np.abs(right)]
     moments = logsumexp(np.where(right >= 0, terms, -np.inf), axis=1)
     size = 8.0 + 4.0 * gammaln(orders + 1.0) + orders * abs(math.log(min(share, 1.0 - share)))
-    error = one[1] + two[1] + 1e-15 * (size + np.maximum(one[0], two[0]))
+    error = one[1] + two[1] + FEW * (size + np.maximum(one[0], two[0]))
     moments[:2], error[:2] = 0.0, 0.0
     return np.array([moments, error])
 
@@ -216,7 +216,7 @@ def _whole_moments(mu: float, rounds: int) -> Array:
     """Return log E X^k for k = 0 ... ``_MAX_ORDER``, rounded up."""
     orders = np.arange(_MAX_ORDER + 1.0)
     exact = orders * (orders - 1.0) * mu * mu / 2
-    single = np.array([exact, 1e-15 * exact])
+    single = np.array([exact, FEW * exact])
     found, count = single, 1
     for bit in bin(rounds)[3:]:
         found, count = _combined(found, found, 0.5), 2 * count
@@ -235,8 +235,8 @@ def _rounded(mu: float, rounds: int, side: Side, finer: int = 1) -> DiscreteLaw:
     order = np.argsort(loss)
     loss, mass = loss[order], mass[order]
     size = float(np.max(np.abs(loss)))
-    slack = math.expm1(law.error) + 1e-15 * (8.0 + size)
+    slack = math.expm1(law.error) + FEW * (8.0 + size)
     mass = mass * (1.0 + slack if side is Side.UP else 1.0 - slack)
     raised = 1.0 + 2.0 * slack if side is Side.UP else 0.0
-    ends = (law.infinite * raised, law.zero * raised, law.shift + 1e-15 * (2.0 + size))
+    ends = (law.infinite * raised, law.zero * raised, law.shift + FEW * (2.0 + size))
     return DiscreteLaw(loss, mass * np.exp(loss), mass, *ends, law.cell, side)

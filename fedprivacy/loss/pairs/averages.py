@@ -27,13 +27,13 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import ndtr, ndtri
 
+from ..rounding import FEW, UNIT
 from .lattice import Array, Side
 
 Places = NDArray[np.int64]
 
 _REVEALED = 1e-25
 """About how much of the mass and of the mean is revealed (UP) or dropped (DOWN) in all."""
-_ULP = 1.2e-16
 _SINGLE_ERROR = 1e-12
 """Relative error of the masses of one rounded log-normal."""
 _NODES, _WEIGHTS = np.polynomial.legendre.leggauss(8)
@@ -61,7 +61,7 @@ class Law:
     """UP: P-mass at an infinite ratio."""
     error: float = _SINGLE_ERROR
     """Masses are right up to a factor exp(error)."""
-    shift: float = 1e-15
+    shift: float = FEW
     """Outcomes are right up to a factor exp(shift)."""
 
     @property
@@ -100,7 +100,7 @@ class Law:
 
     def after(self, one: Law, count: int, cell: float, lost: _Lost, made: _Made) -> Law:
         """Return the law of an average of this and another, what is revealed and errors added."""
-        sums = 4.0 * _ULP * (len(self.mass) + len(one.mass) + 8)
+        sums = 4.0 * UNIT * (len(self.mass) + len(one.mass) + 8)
         reach = float(max(np.abs(law.positions()[[0, -1]]).max() for law in (self, one)))
         return replace(
             self,
@@ -113,7 +113,7 @@ class Law:
             infinite=max(self.infinite, one.infinite) + self.zero + one.zero + lost.p,
             error=self.error + one.error + sums,
             shift=max(self.shift, one.shift)
-            + 4.0 * _ULP * (20.0 + 2.0 * reach)
+            + 4.0 * UNIT * (20.0 + 2.0 * reach)
             + sums * (cell + self.drift() + one.drift()),
         ).trimmed()
 

@@ -18,6 +18,7 @@ from ..moments.pieces import Part, Piece
 from ..moments.spectrum import Cumulants, Decay, Spectrum
 from ..moments.stacks import Bundle
 from ..profiles.convolution import Composition
+from ..rounding import FEW
 from . import lattice as lattices
 from .curve import TAIL_MASS, Curve, Labelled
 from .gaussian import IDENTITY, Gdp
@@ -202,7 +203,7 @@ class Fold(Curve):
         pieces = [Piece(w, pair, start) for w, pair, start in up]
         pieces += [Piece(w, pair.swap(), start, most=0.0) for w, pair, start in down]
         atom = 1.0 - sum(piece.mass for piece in pieces)
-        if atom < -1e-15:
+        if atom < -FEW:
             raise NoSpectrum
         return Part(tuple(pieces), max(atom, 0.0))
 
@@ -282,7 +283,7 @@ class Mix(Curve):
     def log_moment(self, order: float) -> float:
         """Return log of the weighted sum of the parts' moments."""
         terms = [curve.log_moment(order) for _, curve in self.parts]
-        return float(logsumexp(terms, b=[weight for weight, _ in self.parts])) + 1e-15
+        return float(logsumexp(terms, b=[weight for weight, _ in self.parts])) + FEW
 
     def pairs(self) -> Labelled:
         """Return the parts' pairs, each with both labels."""
@@ -353,44 +354,41 @@ class Composed(Curve):
 
     def spectrum(self, line: Line) -> Spectrum:
         """Return the product of the parts'."""
-        found = self._bundle.spectra(line)
-        return spectra.power([(at, n) for at, (_, n) in zip(found, self.parts, strict=True)])
+        return spectra.power([(some.spectrum, some.count) for some in self._bundle.spectra(line)])
 
     @functools.cached_property
     def _bundle(self) -> Bundle:
-        return Bundle([curve for curve, _ in self.parts])
+        return Bundle(self.parts)
 
     @functools.cached_property
-    def _typical_bundle(self) -> Bundle:
-        return Bundle([curve for curve, _ in self._typical])
+    def _typical(self) -> tuple[Bundle, Composed, Bundle | None]:
+        """Return parts and counts that stand for all, the same as a curve, and all other parts.
 
-    @functools.cached_property
-    def _typical(self) -> tuple[tuple[Curve, float], ...]:
-        """Return parts and counts that stand for all: the strongest, and some of the others."""
+        The strongest, and some of the others.
+        """
         if len(self.parts) <= 2 * _FEW:
-            return tuple((curve, float(count)) for curve, count in self.parts)
-        strength = [(at.value, k) for k, at in enumerate(self._bundle.cumulants(1.0))]
-        ordered = [self.parts[k] for _, k in sorted(strength, reverse=True)]
+            return self._bundle, self, None
+        strength = np.empty(len(self.parts))
+        for at, found, _ in self._bundle.cumulants(1.0):
+            strength[at] = found.value
+        ordered = [self.parts[k] for k in np.argsort(-strength, kind="stable")]
         strong, rest = ordered[:_FEW], ordered[_FEW:]
-        chosen = rest[:: -(-len(rest) // _FEW)]
+        each = -(-len(rest) // _FEW)
+        chosen, others = rest[::each], [part for k, part in enumerate(rest) if k % each]
         share = sum(count for _, count in rest) / sum(count for _, count in chosen)
         few = [(curve, count * share) for curve, count in chosen]
-        return tuple([(curve, float(count)) for curve, count in strong] + few)
+        return Bundle([*strong, *few]), Composed((*strong, *chosen)), Bundle(others)
 
     def cumulants(self, tilt: float) -> Cumulants:
         """Return the sums of the parts'; of many parts, those of some."""
-        each = zip(self._typical_bundle.cumulants(tilt), self._typical, strict=True)
-        return spectra.power_cumulants([(part, count) for part, (_, count) in each])
+        found = self._typical[0].cumulants(tilt)
+        return spectra.power_cumulants([(part, count) for _, part, count in found])
 
     def decay(self, tilt: float, heights: Array, fine: bool = False) -> Decay:
         """Return the product of the parts' bounds; of many parts, only some fall off."""
-        falling = {curve for curve, _ in self._typical}
-        found = [(c.decay(tilt, heights, fine), n) for c, n in self.parts if c in falling]
-        if len(found) < len(self.parts):
-            at = self._bundle.spectra(Line(tilt, 0.0, 1))
-            each = zip(at, self.parts, strict=True)
-            found += [(here.level(heights), n) for here, (c, n) in each if c not in falling]
-        return spectra.power_decay(found)
+        _, falling, others = self._typical
+        found = [(curve.decay(tilt, heights, fine), n) for curve, n in falling.parts]
+        return spectra.power_decay(found + (others.level(tilt, heights) if others else []))
 
     def swap(self) -> Curve:
         """Return the composition of the swapped parts."""

@@ -83,6 +83,16 @@ class Curve(ABC):
         """
         raise NoSpectrum
 
+    def lone_pair(self) -> GaussianPair | None:
+        """Return the Gaussian pair that the curve is, if it is one and has no better moments."""
+        if type(self).spectrum is not Curve.spectrum:
+            return None
+        try:
+            labelled = self.pairs()
+        except NoSpectrum:
+            return None
+        return labelled[0][1] if len(labelled) == 1 and labelled[0][0] == 1.0 else None
+
     def spectrum(self, line: Line) -> Spectrum:
         """Return E_P e^{s L} at the points s of a line with a positive tilt.
 

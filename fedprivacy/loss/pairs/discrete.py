@@ -11,8 +11,9 @@ import numpy as np
 from scipy.special import logsumexp
 
 from ...records import recorded
-from ..moments.line import UNIT, Line, NoSpectrum
+from ..moments.line import Line, NoSpectrum
 from ..moments.spectrum import Cumulants, Decay, Rule, Spectrum
+from ..rounding import FEW, UNIT
 from .curve import TAIL_MASS, Curve
 from .lattice import Array, Lattice, Side, Tails
 from .laws import DiscreteLaw, merged, split
@@ -100,7 +101,7 @@ class Atoms(Curve):
         if not len(p):
             return -math.inf
         exponent = (order - 1.0) * loss + np.log(p)
-        rounding = 1e-15 * (8.0 + float(np.max(np.abs(exponent))))
+        rounding = FEW * (8.0 + float(np.max(np.abs(exponent))))
         return float(logsumexp(exponent)) + rounding
 
     def lattice(self, step: float, side: Side, tail_mass: float = TAIL_MASS) -> Lattice:
@@ -113,7 +114,7 @@ class Atoms(Curve):
             rounded = split(law, step, min(tail_mass, TAIL_MASS)) if len(law.p) else _empty(step)
             return rounded if len(law.p) else replace(rounded, infinite=law.p_infinite)
         rounded = merged(law, step, min(tail_mass, TAIL_MASS)) if len(law.p) else _empty(step)
-        return replace(rounded, infinite=law.p_infinite * (1.0 - 1e-15))
+        return replace(rounded, infinite=law.p_infinite * (1.0 - FEW))
 
     def _rule(self, tilt: float) -> Rule:
         """Return the points as nodes; a point of loss 0 is a constant beside them.

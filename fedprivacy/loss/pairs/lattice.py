@@ -28,6 +28,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from ..rounding import FEW
+
 Array = NDArray[np.float64]
 
 MAX_POINTS = 1 << 21
@@ -99,7 +101,7 @@ def add(lattices: list[Lattice]) -> Lattice:
 def _rounding(log_mass: Array) -> Array:
     """Bound the rounding error of exp(log_mass) when log_mass is right to a few ulps."""
     size = np.abs(np.maximum(log_mass, -745.0))
-    return 1e-15 * (8.0 + size) * np.exp(log_mass)
+    return FEW * (8.0 + size) * np.exp(log_mass)
 
 
 def support(tails: Callable[[Array], Tails], step: float, tail_mass: float) -> tuple[int, int]:

@@ -7,10 +7,17 @@ below and above the cut,
     A^T = sum over j of C(T, j) A_0^{T-j} A_1^j,
 
 each term has a tilt of its own, and the profile is the sum of theirs. See docs/theory/jumps.md.
+
+Jumps that are rarer than delta by far are left out before (``trim``). One round in a billion with a
+hundredfold shift makes every moment huge, and says nothing about delta = 1e-5. Moving its mass m to
+the likeliest component changes P, or the law of a label that both data sets share, by at most m in
+total variation; T rounds by at most T m. A profile H_a(P, Q) is 1-Lipschitz in P, and in the law of
+the shared label, so it moves by at most T m, either way.
 """
 
 from __future__ import annotations
 
+import functools
 import itertools
 import math
 import sys
@@ -20,9 +27,12 @@ from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import numpy as np
+from scipy.special import ndtr
 
-from ..moments.gaussian_rules import GaussianPair, log_sum
-from ..moments.line import UNIT, Array, Line, NoSpectrum
+from ..moments.gaussian_rules import GaussianPair
+from ..moments.legendre import legendre
+from ..moments.line import Array, Line, NoSpectrum
+from ..moments.mixtures import Mixture, log_sum
 from ..moments.pieces import Part, Piece
 from ..moments.spectrum import (
     Cumulants,
@@ -33,11 +43,11 @@ from ..moments.spectrum import (
     power_cumulants,
     power_decay,
 )
-from ..pairs.combined import Composed, Fold
+from ..pairs.combined import Composed, Fold, Mix, Sampled, compose
 from ..pairs.curve import Curve
-from ..pairs.gaussian import Gdp
-from .inversion import Chernoff, Inverted, Smoothed, chernoff, close_in, invert_moments, smoothing
-from .trimming import trim
+from ..pairs.gaussian import GaussianMix, Gdp
+from ..rounding import UNIT
+from .inversion import Chernoff, Inverted, chernoff, close_in, invert_moments
 
 _DEPTH = 12.0
 """What is left out is wanted below about exp(-12) = 6e-6 of the answer."""
@@ -55,8 +65,66 @@ _STEEPEST = 2.0
 _MOST_STD = 0.4
 _REACH = 60.0
 """Of the grid on which cuts are looked for, beyond all means."""
+_HATS = 8
+_SQRT_2PI = math.sqrt(2.0 * math.pi)
 _FARTHEST = 1e6
 """How large means may be, in standard deviations."""
+
+
+class Trimmed(NamedTuple):
+    """A curve and by how much its profile may be off, at every epsilon of at least 0."""
+
+    curve: Curve
+    slack: float
+
+
+def trim(curve: Curve, allowed: float) -> Trimmed:
+    """Return a curve without its rarest components, their mass moved to the likeliest one.
+
+    Args:
+        curve: one orientation.
+        allowed: how much the profile may be off.
+    """
+    if not isinstance(curve, Composed):
+        return Trimmed(curve, 0.0)
+    share = allowed / curve.count
+    found = [(_trim(part, share), count) for part, count in curve.parts]
+    slack = sum(count * part.slack for part, count in found) * (1.0 + 1e-12)
+    if slack == 0.0:
+        return Trimmed(curve, 0.0)
+    return Trimmed(compose((part.curve, count) for part, count in found), slack)
+
+
+def _trim(curve: Curve, allowed: float) -> Trimmed:
+    """Return one round's curve, trimmed where that is understood."""
+    if isinstance(curve, GaussianMix):
+        weights, moved = _moved([weight for weight, _ in curve.p], allowed)
+        p: Mixture = tuple((w, m) for w, (_, m) in zip(weights, curve.p, strict=True) if w > 0)
+        return Trimmed(GaussianMix(curve.std, p, curve.q), moved) if moved else Trimmed(curve, 0.0)
+    if isinstance(curve, Mix):
+        weights, moved = _moved([weight for weight, _ in curve.parts], allowed)
+        parts = zip(weights, curve.parts, strict=True)
+        return Trimmed(Mix(tuple((w, part) for w, (_, part) in parts if w > 0)), moved)
+    if isinstance(curve, Sampled) and isinstance(curve.inner, Mix):
+        inner = _trim(curve.inner, allowed)
+        return Trimmed(Sampled(inner.curve, curve.q), inner.slack)
+    if isinstance(curve, Fold) and curve.up == curve.down:
+        half = _trim(curve.up, allowed) if isinstance(curve.up, Sampled) else Trimmed(curve, 0.0)
+        return Trimmed(Fold(half.curve, half.curve), half.slack) if half.slack else half
+    return Trimmed(curve, 0.0)
+
+
+def _moved(weights: list[float], allowed: float) -> tuple[list[float], float]:
+    """Return the weights with the rarest given to the largest, and how much was, rounded up."""
+    kept, moved = list(weights), 0.0
+    largest = weights.index(max(weights))
+    for k in sorted(range(len(weights)), key=weights.__getitem__):
+        if k == largest or (moved + weights[k]) * (1.0 + 1e-12) > allowed:
+            break
+        moved += weights[k]
+        kept[k] = 0.0
+    kept[largest] += moved
+    return kept, moved * (1.0 + 1e-12)
 
 
 class Cut(NamedTuple):
@@ -140,6 +208,62 @@ class Sum:
         """Return the sum of the inverted terms and minus its slope at x."""
         found = [one.value_and_fall(x) for one in self.inverted]
         return sum(value for value, _ in found), sum(fall for _, fall in found)
+
+
+@dataclass(frozen=True, eq=False)
+class Smoothed:
+    """delta of a curve from that of its composition with N(std, 1) against N(0, 1).
+
+    Composing raises delta, so the upper end stays. The smoothed profile is an average of delta at
+    x - U, U being N(std^2/2, std^2). Delta is convex in e^x, so at most the polyline through upper
+    ends at x + j gap for j != 0 and delta(x) itself at j = 0; solve for the latter.
+    """
+
+    inversion: Inverted
+    std: float
+
+    def bounds(self, x: Array) -> tuple[Array, Array]:
+        """Return certified (low, high) of delta at each x."""
+        shares, beyond = _hat_shares(self.std)
+        steps = 2.0 * self.std * np.arange(-_HATS, _HATS + 1)
+        points = np.add.outer(steps, x)
+        points -= 4 * UNIT * np.add.outer(np.abs(steps), np.abs(x))  # delta falls
+        points[_HATS] = x
+        low, high = self.inversion.bounds(points)
+        others = shares[:, None] * np.minimum(high, 1.0)
+        others[_HATS] = 0.0
+        around = others.sum(axis=0) + beyond
+        least = (low[_HATS] * (1 - 1e-12) - around * (1 + 1e-12)) / (shares[_HATS] * (1 + 1e-12))
+        return np.maximum(least, 0.0), high[_HATS]
+
+    def value_and_fall(self, x: float) -> tuple[float, float]:
+        """Return the smoothed delta and minus its slope at x, errors and all."""
+        return self.inversion.value_and_fall(x)
+
+
+@functools.lru_cache(maxsize=64)
+def _hat_shares(std: float) -> tuple[Array, float]:
+    """Return (expected shares of the polyline's nodes, probability of the rest).
+
+    The point is Y = -U; between the nodes j gap and (j + 1) gap the share of the right one is
+    (e^{Y - j gap} - 1) / (e^gap - 1). Each expectation is a Gauss-Legendre sum of positive terms,
+    cell by cell in units of std, where the integrand is entire.
+    """
+    at, weight = legendre(32)
+    gap = 2.0 * std
+    inside = np.arange(-_HATS, _HATS)[:, None]
+    z = 2.0 * inside + 1.0 + at
+    density = weight * np.exp(-0.5 * (z + 0.5 * std) ** 2) / _SQRT_2PI
+    right = np.expm1(std * (1.0 + at)) / math.expm1(gap)
+    shares = np.zeros(2 * _HATS + 1)
+    shares[1:] += (density * right).sum(axis=1)
+    shares[:-1] += (density * (1.0 - right)).sum(axis=1)
+    return shares, 2.0 * float(ndtr(0.5 * std - 2.0 * _HATS)) + 1e-50
+
+
+def smoothing(tolerance: float, slope: float) -> float:
+    """Return how much to smooth a delta like e^{-slope x} to move it by a relative tolerance."""
+    return math.sqrt(min(tolerance, 0.1) / 8.0) / slope
 
 
 def cut_round(curve: Curve, loss: float) -> Cut:
