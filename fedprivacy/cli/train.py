@@ -46,7 +46,10 @@ data_options = options(
     ),
     click.option(
         "--model",
-        help="logistic, mlp, cnn, or FILE.py:NAME of a function that builds a torch module.  "
+        "--posterior",
+        "model",
+        help="logistic, mlp, cnn, or FILE.py:NAME of a function that builds a torch module; with "
+        "fa-ld and fa-hmc FILE.py:NAME of a Posterior, which holds its own data.  "
         "[default: one that goes with the data]",
     ),
     click.option("--rounds", type=int, help="How many rounds.  [default: the data set's own]"),
