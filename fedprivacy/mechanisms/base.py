@@ -105,6 +105,14 @@ class Mechanism(ABC):
         """
         return None
 
+    def as_event(self) -> object | None:
+        """Return dp-accounting's event for a mechanism of your own; None where there is none.
+
+        It must say exactly what the mechanism does; ours are known to ``to_event`` by themselves. A
+        scheme of your own says by ``as_event(inner)`` what it makes of the event of one.
+        """
+        return None
+
     def unlike(self, *, shares: int, noise_ratio: float) -> str:
         """Return what is wrong with a round's noise; empty where nothing is.
 
@@ -234,6 +242,14 @@ class Run(Mechanism):
         """Return every part's; None where one has none."""
         return _rebuilt((part.single_uploads(), count) for part, count in self.parts)
 
+    def as_event(self) -> object | None:
+        """Return dp-accounting's event for a mechanism of your own; None where there is none.
+
+        It must say exactly what the mechanism does; ours are known to ``to_event`` by themselves. A
+        scheme of your own says by ``as_event(inner)`` what it makes of the event of one.
+        """
+        return None
+
     def unlike(self, *, shares: int, noise_ratio: float) -> str:
         """Return what a part that is alone says: of several, one number says nothing."""
         if len(self.parts) > 1:
@@ -284,6 +300,14 @@ class _Drawn(Mechanism):
         """Return the inner mechanism's, drawn alike."""
         inner = self.inner.single_uploads()
         return None if inner is None else replace(self, inner=inner)
+
+    def as_event(self) -> object | None:
+        """Return dp-accounting's event for a mechanism of your own; None where there is none.
+
+        It must say exactly what the mechanism does; ours are known to ``to_event`` by themselves. A
+        scheme of your own says by ``as_event(inner)`` what it makes of the event of one.
+        """
+        return None
 
     def unlike(self, *, shares: int, noise_ratio: float) -> str:
         """Return what the inner mechanism says, unless a client may send several shares."""
