@@ -10,10 +10,10 @@ import sys
 import click
 
 from ..errors import FedPrivacyError
-from . import ask, explain, ledgers, pareto, sweep, train
+from . import ask, certificates, explain, ledgers, pareto, sweep, train
 from .options import cli, say
 
-__all__ = ["ask", "cli", "explain", "ledgers", "main", "pareto", "sweep", "train"]
+__all__ = ["ask", "certificates", "cli", "explain", "ledgers", "main", "pareto", "sweep", "train"]
 
 
 def main(arguments: list[str] | None = None) -> None:
