@@ -334,9 +334,11 @@ class Lattices:
                 return best._replace(reason="")
             if clock.left() < _GROWTH * (time.monotonic() - begun):
                 return best._replace(reason=_LATE)
+            # A small lattice is refined even where the last step hardly helped: that may be chance.
             stuck = too_wide > _HELPED * before and math.isfinite(before)
             if stuck and points > SMALL:
                 break
+            # How long the next window is follows from this one's: none is begun that is too long.
             finest = _ROOM * step * points / self.points
             step = max(step * _ratio(too_wide, stuck), finest, 1.01 * floor)
             if step > _SAME * best_step:
@@ -409,7 +411,10 @@ def interval(question: Question) -> Interval:
     if found.reason == _LATE and math.isinf(found.high):
         with clock.within(None):
             high, order = question.bounded()
-        found = found._replace(high=high, method=f"RDP, order {order:.5g}")
+        # Of a stated Renyi guarantee moments and tails are not of one pair: its own number is not
+        # bracketed then, and only the upper end is left.
+        low = found.low if found.low <= high else 0.0
+        found = found._replace(low=low, high=high, method=f"RDP, order {order:.5g}")
     return found
 
 
