@@ -168,8 +168,8 @@ class GaussianPair:
         Raises:
             NoSpectrum: it would need too many nodes.
         """
-        # The trapezoid rule errs like e^{-2 pi d / mesh} times the integral over Im y = d (Trefethen
-        # and Weideman 2014, Theorem 5.1): each strip allows a mesh, the best one counts.
+        # The trapezoid rule errs like e^{-2 pi d / mesh} times the integral over Im y = d
+        # (Trefethen and Weideman 2014, Theorem 5.1): each strip allows a mesh, the best counts.
         low, high, log_outside = self._trimmed(tilt)
         log_strip, log_size = self._strip(tilt, height, (low, high), log_outside)
         mesh = float(finest_mesh(self.ends, log_strip - log_size)[0])
