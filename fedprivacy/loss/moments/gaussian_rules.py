@@ -54,6 +54,11 @@ class Ends:
     least_q: PerRow
     most_q: PerRow
 
+    @property
+    def all(self) -> tuple[PerRow, ...]:
+        """The four."""
+        return self.least_p, self.most_p, self.least_q, self.most_q
+
     @functools.cached_property
     def spread(self) -> PerRow:
         """The largest difference of two means."""

@@ -8,6 +8,7 @@ new way is a class with these three methods and its line in ``WAYS``.
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import math
 import time
@@ -409,7 +410,8 @@ def interval(question: Question) -> Interval:
         found = _tried(question)
     found = (found._replace(reason="") if _met(question, found) else found).numbers()
     if found.reason == _LATE and math.isinf(found.high):
-        with clock.within(None):
+        high, order = math.inf, math.nan
+        with clock.within(None), contextlib.suppress(NoSpectrum, OverflowError):
             high, order = question.bounded()
         # Of a stated Renyi guarantee moments and tails are not of one pair: its own number is not
         # bracketed then, and only the upper end is left.
