@@ -378,8 +378,8 @@ class SampledMechanism(_Drawn):
         _check_kind(self.scheme)
         if self.inner.samples_its_unit:
             raise UnsupportedCombination(
-                "the unit was already sampled inside this mechanism; use .in_cohort(scheme) to "
-                "sample the clients that hold it"
+                f"the unit was already sampled inside this mechanism, got {self.scheme}; use "
+                ".in_cohort(scheme) to sample the clients that hold it"
             )
         self.inner.check_scheme(self.scheme)
 
@@ -401,8 +401,8 @@ class SampledMechanism(_Drawn):
         if facts.adjacency is Adjacency.ADD_REMOVE:
             raise UnsupportedCombination(
                 "how often clients that are away, or known, are drawn tells how many others there "
-                "are, so no theorem covers add_remove with absent; account for zero_out or "
-                "replace_one, or top the noise up"
+                f"are, so no theorem covers add_remove with absent, got {self.scheme}; account for "
+                "zero_out or replace_one, or top the noise up"
             )
         loss = worst.amplify(self.inner, facts.adjacency, facts.observer)
         return replace(loss, witness=as_stated.witness)
@@ -422,12 +422,13 @@ class CohortMechanism(_Drawn):
         if self.inner.protects is Unit.CLIENT:
             raise UnsupportedCombination(
                 "in_cohort draws the clients that hold the unit, and this mechanism's unit is a "
-                "client itself; use .sampled(scheme), or unit='record'"
+                f"client itself, got {self.scheme}; use .sampled(scheme), or unit='record'"
             )
         self.inner.check_scheme(self.scheme)
         if self.inner.worst_scheme(self.scheme) != self.scheme:
             raise UnsupportedCombination(
-                "no theorem covers units that are known to be away inside a cohort; use .sampled"
+                "no theorem covers units that are known to be away inside a cohort, got "
+                f"{self.scheme}; use .sampled"
             )
 
     @property

@@ -115,14 +115,15 @@ class RandomizedResponse(_Unit):
         if type(scheme) is not Everyone:
             raise UnsupportedCombination(
                 "whoever is not drawn gives no answer, and that is seen: randomised response is "
-                "not amplified by sampling; account for it unsampled"
+                f"not amplified by sampling, got {scheme}; account for it unsampled"
             )
 
     def _loss(self, facts: Facts) -> PrivacyLoss:
         if facts.adjacency is Adjacency.ADD_REMOVE:
             raise UnsupportedCombination(
                 "RandomizedResponse gives one answer of every unit, and the number of answers "
-                "tells whether a unit is there; account for replace_one or zero_out"
+                f"tells whether a unit is there, got {facts.adjacency}; account for replace_one or "
+                "zero_out"
             )
         told, each, k = 1.0 - self.chance, self.chance / self.answers, self.answers
         largest = math.log1p(self._odds(facts.adjacency))

@@ -122,7 +122,11 @@ class NoisyGradientDescent(Upload):
             UnsupportedCombination: no convexity is given.
         """
         if self._convexity is None:
-            raise UnsupportedCombination("strong_convexity and smoothness are not given")
+            given = (self.strong_convexity, self.smoothness)
+            raise UnsupportedCombination(
+                f"strong_convexity and smoothness are not given, got {given}; without them nothing "
+                "contracts, and the steps are composed"
+            )
         return contracted(self.step_multiplier, self.steps, self.step_size, self._convexity)[1]
 
     def _replaced(self, facts: Facts) -> PrivacyLoss:

@@ -88,7 +88,8 @@ class MixtureOfGaussians(Mechanism):
         if facts.adjacency is Adjacency.REPLACE_ONE:
             raise UnsupportedCombination(
                 "MixtureOfGaussians says how a unit that is there moves the sum, not how two "
-                "units' moves are directed; account for add_remove or zero_out"
+                f"units' moves are directed, got {facts.adjacency}; account for add_remove or "
+                "zero_out"
             )
         theorem = "mixture of Gaussians: the pair is the mechanism's; larger moves lose more (T9)"
         assumption = "the laws with and without the unit lose no more than the stated pair"

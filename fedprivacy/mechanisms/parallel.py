@@ -113,8 +113,9 @@ class Parallel(Mechanism):
         if facts.adjacency is Adjacency.ADD_REMOVE:
             raise UnsupportedCombination(
                 "kinds that are sampled by one and the same scheme may share a draw, and where a "
-                "unit is not there its slot goes to another kind; account for zero_out or "
-                "replace_one, or draw each kind by itself (Poisson, or cohorts of its own)"
+                f"unit is not there its slot goes to another kind, got {hidden[0]}; account for "
+                "zero_out or replace_one, or draw each kind by itself (Poisson, or cohorts of its "
+                "own)"
             )
         loss = one.privacy_loss(facts.adjacency, Observer.SERVER)
         theorems = (ONE_DRAW, *loss.theorems)
