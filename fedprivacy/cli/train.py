@@ -71,8 +71,11 @@ data_options = options(
     ),
     click.option(
         "--model",
+        "--posterior",
+        "model",
         panel=DATA,
-        help="logistic, mlp, cnn, or FILE.py:NAME of a function that builds a torch module.  "
+        help="logistic, mlp, cnn, or FILE.py:NAME of a function that builds a torch module; with "
+        "fa-ld and fa-hmc FILE.py:NAME of a Posterior, which holds its own data.  "
         "[default: one that goes with the data]",
     ),
     click.option(

@@ -18,7 +18,7 @@ from statistics import fmean, stdev
 from typing import TYPE_CHECKING, Any
 
 from ..audit.account import account
-from ..audit.report import literal
+from ..audit.plots import literal
 from ..bound import Bound, shown
 from ..errors import (
     UnsupportedCombination,

@@ -323,7 +323,9 @@ def _alone(value: Any) -> Any:
 
 def _fits(value: object, like: object) -> bool:
     if isinstance(value, Tensor) and isinstance(like, Tensor):
-        return value.shape == like.shape and value.dtype == like.dtype
+        # An empty row of a fresh state is one whose length the data decide.
+        grows = like.shape == (0,) and value.dim() == 1
+        return (grows or value.shape == like.shape) and value.dtype == like.dtype
     if isinstance(value, float) and not math.isfinite(value):
         return False
     return type(value) is type(like)

@@ -19,7 +19,13 @@ import fedprivacy
 from fedprivacy.audit.repricing import run_of
 from fedprivacy.errors import BudgetExhausted, ParameterError, UnsupportedCombination
 from fedprivacy.ledger import Ledger
-from fedprivacy.mechanisms import Gaussian, Sparsification, SparsifiedPerturbation, rounded
+from fedprivacy.mechanisms import (
+    Gaussian,
+    Sparsification,
+    SparsifiedPerturbation,
+    deviates,
+    rounded,
+)
 from fedprivacy.runs.jobs import job
 from fedprivacy.runs.methods import METHODS
 from fedprivacy.sampling import Everyone, FixedSize, Poisson, WithReplacement
@@ -479,7 +485,7 @@ def test_without_a_seed_the_noise_comes_from_the_operating_system(monkeypatch):
         return bytes(count)
 
     monkeypatch.setattr("fedprivacy.training.rounds.private_generator", counted)
-    monkeypatch.setattr(rounded.os, "urandom", bits)
+    monkeypatch.setattr(deviates.os, "urandom", bits)
     averaging = loop(fed_smp(), seed=None)
     with pytest.raises(ParameterError, match="bits must be random"):
         averaging.step(averaging.init(), small())
