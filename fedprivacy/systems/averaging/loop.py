@@ -164,22 +164,15 @@ class FederatedAveraging:
         if self.sparsification is not None:
             rule = "be None with a perturbation"
             refuse("sparsification", "given", rule, "use SparsifiedPerturbation, which sparsifies")
-<<<<<<< HEAD
         if not isinstance(perturbation, Perturbation):
             refuse(
                 "perturbation",
                 type(perturbation).__name__,
                 "be Gaussian, SparsifiedPerturbation or None",
             )
+        self._check_correlated()
         if perturbation.protects is not Unit.CLIENT:
             unit = perturbation.protects
-=======
-        if not isinstance(self.perturbation, Perturbation):
-            refuse("perturbation", kind, "be Gaussian, SparsifiedPerturbation or None")
-        self._check_correlated()
-        if self.perturbation.protects is not Unit.CLIENT:
-            unit = self.perturbation.protects
->>>>>>> main
             refuse("perturbation.unit", unit, "be 'client'", "pass unit='client'")
         clip_norm = perturbation.clip_norm
         multiplier = perturbation.full_noise_std / clip_norm
