@@ -23,7 +23,7 @@ from ..privacy_loss import (
     merge_units,
     merged,
 )
-from ..records import plain_fields, recorded
+from ..registry import plain_fields, registered
 from ..relations import Adjacency, Facts, Observer, Unit
 from ..sampling import Scheme
 
@@ -241,7 +241,7 @@ class Mechanism(ABC):
         return ((self, 1),)
 
 
-@recorded
+@registered
 @dataclass(frozen=True)
 class Run(Mechanism):
     """Mechanisms in sequence, each ``count`` times; made by ``*`` and ``+``."""
@@ -369,7 +369,7 @@ class _Drawn(Mechanism):
         return self.inner.unlike(shares=shares, noise_multiplier=noise_multiplier)
 
 
-@recorded
+@registered
 @dataclass(frozen=True)
 class SampledMechanism(_Drawn):
     """A mechanism run on sampled units; made by ``sampled``."""
@@ -408,7 +408,7 @@ class SampledMechanism(_Drawn):
         return replace(loss, witness=as_stated.witness)
 
 
-@recorded
+@registered
 @dataclass(frozen=True)
 class CohortMechanism(_Drawn):
     """A mechanism run inside a client that may be drawn; made by ``in_cohort``.

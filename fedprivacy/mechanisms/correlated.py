@@ -18,7 +18,7 @@ from ..factors import (
 )
 from ..loss import IDENTITY, Curve, Gdp
 from ..privacy_loss import PrivacyLoss, Witness
-from ..records import recorded
+from ..registry import registered
 from ..relations import Adjacency, Facts, Observer, Unit
 from ..sampling import Poisson, RandomAllocation, Scheme
 from . import places
@@ -37,7 +37,7 @@ _SECRET = "the memory of the noise is kept secret, and no row of it is released 
 _WITNESS = "a unit sends C u or -C u in the rounds of its largest pattern, every other sends 0"
 
 
-@recorded
+@registered
 @dataclass(frozen=True, kw_only=True)
 class CorrelatedNoise(NoisySum):
     """The sums of ``rounds`` rounds plus the rows of C^-1 z: DP-FTRL, matrix factorisation.
@@ -186,7 +186,7 @@ def _sensitivity(factor: Factor, rounds: int, participation: Participation) -> I
     return factor.sensitivity(rounds, participation)
 
 
-@recorded
+@registered
 @dataclass(frozen=True, kw_only=True)
 class CorrelatedRow(Mechanism):
     """One round of a run with correlated noise, as a ledger names it.
@@ -275,7 +275,7 @@ _UNHIDDEN = "no amplification: joint convexity over the unit's rounds"
 _ALONG = "a unit sends C u in its rounds, every other sends 0; seen along the sum of all means"
 
 
-@recorded
+@registered
 @dataclass(frozen=True)
 class SampledNoise(Mechanism):
     """A whole run of correlated noise whose rounds a unit is drawn for in secret.

@@ -12,7 +12,7 @@ import numpy as np
 from ..errors import UnsupportedCombination, integer, member, positive, probability, refuse
 from ..loss import IDENTITY, Atoms, Curve
 from ..privacy_loss import PrivacyLoss, Witness
-from ..records import recorded
+from ..registry import registered
 from ..relations import Adjacency, Facts, Unit
 from ..sampling import Everyone, Scheme
 from .base import Mechanism
@@ -74,7 +74,7 @@ class _Unit(Mechanism):
         return None if self.unit is None else Unit(self.unit)
 
 
-@recorded
+@registered
 @dataclass(frozen=True, kw_only=True)
 class RandomizedResponse(_Unit):
     """Every unit gives one of k answers: its own, or by chance one drawn uniformly from all k.
@@ -158,7 +158,7 @@ class RandomizedResponse(_Unit):
         return np.where(generator.random(given.shape) < self.chance, drawn, given)
 
 
-@recorded
+@registered
 @dataclass(frozen=True, kw_only=True)
 class DiscreteLaplace(_Unit):
     """A sum of vectors of whole numbers, plus discrete Laplace noise on every coordinate.

@@ -10,7 +10,7 @@ from typing import ClassVar
 from ..errors import UnsupportedCombination, integer, positive
 from ..loss import Gdp
 from ..privacy_loss import PrivacyLoss, Witness
-from ..records import recorded
+from ..registry import registered
 from ..relations import Facts
 from .base import ROUNDING
 from .upload import (
@@ -38,7 +38,7 @@ CONSTANT = (
 )
 
 
-@recorded
+@registered
 @dataclass(frozen=True, kw_only=True)
 class NoisyGradientDescent(Upload):
     """One local solve x <- x - step_size gradient + N(0, noise_std^2), ``steps`` times.

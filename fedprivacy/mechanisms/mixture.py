@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from ..errors import UnsupportedCombination, member, non_negative, positive, refuse
 from ..loss import Curve, GaussianMix, Gdp
 from ..privacy_loss import PrivacyLoss, Witness
-from ..records import recorded
+from ..registry import registered
 from ..relations import Adjacency, Facts, Unit
 from .base import Mechanism
 
@@ -16,7 +16,7 @@ MAX_MOVES = 200
 """Most different moves."""
 
 
-@recorded
+@registered
 @dataclass(frozen=True, kw_only=True)
 class MixtureOfGaussians(Mechanism):
     """N(0, s^2) without the unit, sum_i p_i N(c_i, s^2) with it: a move drawn in secret.

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from ..errors import UnsupportedCombination, integer, member, positive, refuse
 from ..privacy_loss import PrivacyLoss
-from ..records import plain_fields, recorded
+from ..registry import plain_fields, registered
 from ..relations import Adjacency, Facts, Unit
 from ..sampling import Everyone, FixedSize, Scheme, Shuffled, WithReplacement
 from .base import ROUNDING
@@ -136,7 +136,7 @@ _TOPPED_UP = (
 )
 
 
-@recorded
+@registered
 @dataclass(frozen=True, kw_only=True)
 class SparsifiedPerturbation(Perturbation):
     """One round of Fed-SMP, seen through secure aggregation; the unit is a client.

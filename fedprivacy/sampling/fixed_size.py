@@ -10,7 +10,7 @@ import numpy as np
 
 from ..errors import UnsupportedCombination, integer, refuse
 from ..loss import Fold, GaussianMix, Gdp, Sampled
-from ..records import recorded
+from ..registry import registered
 from ..relations import Adjacency, Observer
 from .pairs import (
     ADD,
@@ -81,7 +81,7 @@ _ROWS: Rows = {
 }
 
 
-@recorded
+@registered
 @dataclass(frozen=True)
 class FixedSize(TableScheme):
     """A fixed number of units is drawn uniformly without replacement, afresh in every round.

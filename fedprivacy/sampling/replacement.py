@@ -12,7 +12,7 @@ import numpy as np
 from ..errors import UnsupportedCombination, integer, probability, refuse
 from ..loss import IDENTITY, Curve, Fold, GaussianMix, Gdp, Mix, Side, compose
 from ..loss.rounding import FEW
-from ..records import plain_fields, recorded
+from ..registry import plain_fields, registered
 from ..relations import Adjacency, Observer
 from .binomial import Law
 from .binomial import law as binomial_law
@@ -141,7 +141,7 @@ _ROWS: Rows = {
 }
 
 
-@recorded
+@registered
 @dataclass(frozen=True)
 class WithReplacement(TableScheme):
     """``draws`` units are drawn one after the other, each time from everybody; repeats count.

@@ -14,12 +14,12 @@ from fedprivacy.ledger import REGISTRY
 from fedprivacy.loss import Gdp
 from fedprivacy.mechanisms import Mechanism
 from fedprivacy.privacy_loss import PrivacyLoss
-from fedprivacy.records import KINDS, recorded
+from fedprivacy.registry import KINDS, registered
 
 ASK = {"adjacency": "zero_out"}
 
 
-@recorded
+@registered
 @dataclass(frozen=True)
 class Coin(Mechanism):
     """Loses what a Gaussian of a given mu does."""
@@ -34,7 +34,7 @@ class Coin(Mechanism):
         return PrivacyLoss(Gdp(self.mu), facts, None, ("a coin",))
 
 
-@recorded
+@registered
 @dataclass(frozen=True)
 class HalfThere:
     """Draws every unit with probability 1/2; who takes part is seen."""
@@ -112,9 +112,9 @@ def test_what_was_not_declared_is_not_read(tmp_path):
 
 def test_names_are_given_once_and_to_frozen_dataclasses():
     with pytest.raises(fp.ParameterError, match="frozen dataclass"):
-        recorded(type("Loose", (), {}))
+        registered(type("Loose", (), {}))
     with pytest.raises(fp.ParameterError, match=r"fedprivacy\.mechanisms\.gaussian"):
-        recorded(dataclass(frozen=True)(type("Gaussian", (), {})))
+        registered(dataclass(frozen=True)(type("Gaussian", (), {})))
     assert KINDS["Gaussian"] is fp.Gaussian
-    assert recorded(Coin) is Coin and REGISTRY["Coin"] is Coin
+    assert registered(Coin) is Coin and REGISTRY["Coin"] is Coin
     assert "Gdp" not in REGISTRY and "Gdp" in KINDS
