@@ -111,5 +111,6 @@ def is_hooked(module: nn.Module) -> bool:
 def _plain(module: nn.Module, layers: list[nn.Linear]) -> bool:
     """Return whether a module's parameters are its layers', of single precision and trained."""
     wanted = [part for layer in layers for part in (layer.weight, layer.bias)]
-    trained = all(part.requires_grad and part.dtype == torch.float32 for part in wanted)
-    return trained and list(map(id, module.parameters())) == list(map(id, wanted))
+    if list(map(id, module.parameters())) != list(map(id, wanted)):
+        return False
+    return all(part.requires_grad and part.dtype == torch.float32 for part in wanted)
