@@ -30,7 +30,7 @@ from ...sampling import (
     WithReplacement,
     expected_size,
 )
-from ...sampling.scheme import check_floor
+from ...sampling.scheme import among
 from ...training.data import FederatedData
 from ...training.models import ModelFactory
 from ...training.optimise import FlatModel, LocalSGD, Loss, checked_rates, default_device
@@ -280,11 +280,7 @@ class FederatedAveraging:
             refuse("state.parameters", shape, f"have shape ({self.flat.dimension},)")
         check_ledger(ledger, self.round_mechanism, self.seed)
         check_denominator(self._declared, ledger, budget)
-        population = getattr(self.scheme, "population", None)
-        if isinstance(self.scheme, FixedSize | WithReplacement):
-            check_floor(data.population, population)
-        elif population not in (None, data.population):
-            refuse("population", data.population, f"equal the scheme's population = {population}")
+        among(self.scheme, data.population)
         check_room(_largest(self.scheme, data.population), self.perturbation)
         if data.features.dtype != torch.float32:
             refuse("features", data.features.dtype, "be torch.float32", "pass features.float()")
@@ -305,7 +301,8 @@ class FederatedAveraging:
         self, state: State, data: FederatedData, dropout: Dropout | None
     ) -> Collected | Aborted[State]:
         mask = self._mask(state, data)
-        cohort = self.scheme.draw(data.population, self._generator("cohort", state.round))
+        scheme = among(self.scheme, data.population)
+        cohort = scheme.draw(data.population, self._generator("cohort", state.round))
         running = Collected(cohort, self._travels, mask, self.perturbation, self.device)
         missing = set() if dropout is None else set(map(int, dropout(cohort)))
         answering = [client for client in running.turns if client not in missing]
