@@ -70,9 +70,14 @@ class Question:
     careless: Mapping[str, Mechanism] = field(default_factory=dict)
 
     @property
+    def bound(self) -> Bound:
+        """The first accountant's."""
+        return next(iter(self.found.values()))
+
+    @property
     def delta(self) -> float:
         """At which the claim is made."""
-        return self.found["pld"].given
+        return self.bound.given
 
     @property
     def can_be_read(self) -> bool:
@@ -258,7 +263,7 @@ def _of_arithmetic(asked: Question) -> Iterator[Wrong]:
     yield Wrong(
         "an estimate, a little too small",
         "An estimate, or a number rounded down, is no upper end.",
-        lambda: [asked.found["pld"].lower or asked.found["pld"].upper],
+        lambda: [asked.bound.lower or asked.bound.upper],
         bound=False,
     )
 
