@@ -324,10 +324,6 @@ def _nearest(number: Callable[[int], float], counts: list[int], claim: float) ->
     return min(found, key=lambda value: abs(value - claim))
 
 
-def _seen(facts: Facts) -> dict[str, Any]:
-    return {"adjacency": facts.adjacency, "observer": facts.observer}
-
-
 def _peer(asked: Question, run: Mechanism) -> list[float]:
     from ..integrations.event_json import peer_epsilon
 
