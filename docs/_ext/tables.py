@@ -5,8 +5,10 @@ from __future__ import annotations
 import ast
 import re
 import sys
+from collections.abc import Callable
 from itertools import product
 from pathlib import Path
+from typing import Any
 
 import fedprivacy as fp
 from fedprivacy import sampling
@@ -71,25 +73,59 @@ ROUNDS = 20
 DELTA = 1e-5
 
 
+RULES = {
+    "MinimumSeparation(5)": fp.MinimumSeparation(5),
+    "FixedEpochs(10)": fp.FixedEpochs(10),
+    "SingleParticipation()": fp.SingleParticipation(),
+    "SingleParticipation(apart=True)": fp.SingleParticipation(apart=True),
+}
+"""What may be known of participation without any draw."""
+
+Make = Callable[[Any], fp.Mechanism]
+
+
 def matrix() -> str:
     """Return what is answered and what is refused, scheme by adjacency by observer."""
     lines = [
-        "| scheme | adjacency | observer | noise drawn anew in every round |",
-        "|---|---|---|---|",
+        "| who takes part | adjacency | observer | noise drawn anew | noise correlated |",
+        "|---|---|---|---|---|",
     ]
-    for (name, scheme), adjacency, observer in product(SCHEMES.items(), Adjacency, Observer):
-        told = answer(scheme, adjacency, observer)
-        lines.append(f"| `{name}` | {adjacency} | {observer} | {told} |")
+    for (name, scheme), *ask in product(SCHEMES.items(), Adjacency, Observer):
+        told = f"{answer(independent, scheme, *ask)} | {answer(correlated, scheme, *ask)}"
+        lines.append(f"| `{name}` | {ask[0]} | {ask[1]} | {told} |")
+    for (name, rule), *ask in product(RULES.items(), Adjacency, Observer):
+        lines.append(f"| `{name}` | {ask[0]} | {ask[1]} | - | {answer(tied, rule, *ask)} |")
     return "\n".join(lines) + "\n"
 
 
-def answer(scheme: object, adjacency: Adjacency, observer: Observer) -> str:
-    """Return the interval of 20 rounds and the ratio of its ends, or why there is none."""
+def independent(scheme: Any) -> fp.Mechanism:
+    """Return 20 rounds whose noise is drawn anew."""
     epoch = isinstance(scheme, fp.Shuffled | fp.RandomAllocation)
-    step = fp.Gaussian(noise_multiplier=2.0)
-    run = step.sampled(scheme) * (ROUNDS // 10 if epoch else ROUNDS)  # type: ignore[arg-type]
+    return fp.Gaussian(noise_multiplier=2.0).sampled(scheme) * (ROUNDS // 10 if epoch else ROUNDS)
+
+
+def tied(rule: Any) -> fp.Mechanism:
+    """Return 20 rounds whose noise is correlated."""
+    factor = fp.factors.SquareRootToeplitz()
+    return fp.CorrelatedNoise(
+        factor=factor, noise_multiplier=2.0, rounds=ROUNDS, participation=rule
+    )
+
+
+def correlated(scheme: Any) -> fp.Mechanism:
+    """Return 20 such rounds; what a scheme says of how often a unit takes part is a rule."""
+    if isinstance(scheme, fp.Everyone):
+        return tied(fp.MinimumSeparation(1))
+    if isinstance(scheme, fp.Shuffled):
+        return tied(fp.MinimumSeparation(1, at_most=ROUNDS // 10))
+    return tied(fp.MinimumSeparation(1)).sampled(scheme)
+
+
+def answer(make: Make, who: Any, adjacency: Adjacency, observer: Observer) -> str:
+    """Return the interval of 20 rounds and the ratio of its ends, or why there is none."""
+    ask: dict[str, Any] = {"adjacency": adjacency, "observer": observer, "tolerance": 0.02}
     try:
-        found = fp.epsilon(run, delta=DELTA, adjacency=adjacency, observer=observer, tolerance=0.02)
+        found = fp.epsilon(make(who), delta=DELTA, **ask)
     except FedPrivacyError as refusal:
         return "refused: " + str(refusal).partition("; ")[0].replace("|", "\\|")
     lower, upper = found.ends(4)

@@ -11,6 +11,7 @@ from typing import Any, ClassVar, Self
 from ..bound import Bound
 from ..errors import LedgerError, at_least_zero, closed_unit, contradict, integer, positive, refuse
 from ..loss import Curve, Largest, kinds, largest
+from ..loss.clock import within
 from ..privacy_loss import PrivacyLoss, Witness, compose_losses, merge_facts
 from ..records import Registry, decode, encode
 from ..relations import Adjacency, Facts, Observer, Unit
@@ -60,11 +61,14 @@ class Accountant(ABC):
 
     Args:
         tolerance: wanted width of ``Bound.resolution``: absolute for epsilon, relative for delta.
-        deadline: seconds after which no costlier attempt at the tolerance is begun; the bound then
-            says so. None: no limit.
+        deadline: seconds for an answer, which then may be wider and says so; None: no limit. What
+            "pld" has not found by then is bounded by Renyi divergences; "rdp" and "advanced" know
+            no shorter way.
     """
 
     name: ClassVar[str]
+    interruptible: ClassVar[bool] = False
+    """Whether there is an answer when time is up."""
 
     def __init__(self, *, tolerance: float = 1e-3, deadline: float | None = None) -> None:
         self.tolerance = positive(tolerance=tolerance)
@@ -109,7 +113,8 @@ class Accountant(ABC):
         """
         target = closed_unit(delta=delta)
         loss = self.loss
-        answers = [self._capped_epsilon(one, target) for one in kinds_of(loss)]
+        with within(self.deadline if self.interruptible else None):
+            answers = [self._capped_epsilon(one, target) for one in kinds_of(loss)]
         return _bound("epsilon", target, loss, _worst(answers))
 
     def delta(self, epsilon: float) -> Bound:
@@ -119,7 +124,8 @@ class Accountant(ABC):
         """
         target = at_least_zero(epsilon=epsilon)
         loss = self.loss
-        answers = [self._capped_delta(one, target) for one in kinds_of(loss)]
+        with within(self.deadline if self.interruptible else None):
+            answers = [self._capped_delta(one, target) for one in kinds_of(loss)]
         return _bound("delta", target, loss, _worst(answers))
 
     def foresee(self, epsilons: Sequence[float]) -> None:

@@ -8,6 +8,7 @@ from typing import ClassVar
 import numpy as np
 
 from ..loss import Curve
+from ..loss.clock import left, within
 from ..loss.profiles.ways import DeltaAt, EpsilonAt, Interval, deltas, interval
 from ..privacy_loss import PrivacyLoss
 from .base import Accountant, Answer, kinds_of, orientations
@@ -33,6 +34,7 @@ class PldAccountant(Accountant):
     """
 
     name: ClassVar[str] = "pld"
+    interruptible: ClassVar[bool] = True
 
     def __init__(self, *, tolerance: float = 1e-3, deadline: float | None = None) -> None:
         super().__init__(tolerance=tolerance, deadline=deadline)
@@ -46,31 +48,32 @@ class PldAccountant(Accountant):
         for loss in kinds_of(self.loss):
             curves = [loss.curve] + ([loss.witness.curve] if loss.witness else [])
             for one in {one: None for curve in curves for one in orientations(curve)}:
-                self._foreseen[one] = deltas(one, at, self.tolerance)
+                with within(self.deadline):
+                    self._foreseen[one] = deltas(one, at, self.tolerance)
 
     def _epsilon(self, loss: PrivacyLoss, delta: float) -> Answer:
         def ask(curve: Curve, floor: float, tolerance: float) -> Interval:
-            return interval(EpsilonAt.of(curve, delta, tolerance, self.deadline, floor))
+            return interval(EpsilonAt.of(curve, delta, tolerance, floor))
 
         return _answer(loss, ask, self.tolerance, relative=False)
 
     def _delta(self, loss: PrivacyLoss, epsilon: float) -> Answer:
         def ask(curve: Curve, floor: float, tolerance: float) -> Interval:
             known = self._foreseen.get(curve, {}).get(epsilon)
-            return known or interval(DeltaAt(curve, tolerance, self.deadline, floor, epsilon))
+            return known or interval(DeltaAt(curve, tolerance, floor, epsilon))
 
         return _answer(loss, ask, self.tolerance, relative=True)
 
 
 def epsilon_interval(curve: Curve, delta: float, tolerance: float = 1e-3) -> tuple[float, float]:
     """Return certified (low, high) of epsilon at a delta for this one orientation of a curve."""
-    found = interval(EpsilonAt.of(curve, delta, tolerance, None, 0.0))
+    found = interval(EpsilonAt.of(curve, delta, tolerance, 0.0))
     return found.low, found.high
 
 
 def delta_interval(curve: Curve, epsilon: float, tolerance: float = 1e-3) -> tuple[float, float]:
     """Return certified (low, high) of delta at an epsilon >= 0 for this one orientation."""
-    found = interval(DeltaAt(curve, tolerance, None, 0.0, epsilon))
+    found = interval(DeltaAt(curve, tolerance, 0.0, epsilon))
     return found.low, min(found.high, 1.0)
 
 
@@ -84,7 +87,9 @@ def _answer(loss: PrivacyLoss, ask: _Ask, tolerance: float, relative: bool) -> A
     attained = 0.0
     if loss.witness is not None:
         attained = worst.low
-        if loss.witness.curve != loss.curve:
+        if loss.witness.curve != loss.curve and left() <= 0.0:
+            attained = 0.0
+        elif loss.witness.curve != loss.curve:
             wanted = tolerance if relative else max(tolerance, _ATTAINED * worst.low)
             attained = _worst(loss.witness.curve, ask, wanted).low
     return Answer(worst.high, max(worst.low, attained), attained, worst.method, worst.reason)

@@ -154,6 +154,14 @@ class Mechanism(ABC):
         """
         return None
 
+    def as_event(self) -> object | None:
+        """Return dp-accounting's event for a mechanism of your own; None where there is none.
+
+        It must say exactly what the mechanism does; ours are known to ``to_event`` by themselves. A
+        scheme of your own says by ``as_event(inner)`` what it makes of the event of one.
+        """
+        return None
+
     def unlike(self, *, shares: int, noise_multiplier: float) -> str:
         """Return what is wrong with a round's noise; empty where nothing is.
 

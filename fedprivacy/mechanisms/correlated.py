@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import lru_cache
 from typing import Any, NoReturn
 
 from ..errors import UnsupportedCombination, integer, refuse
@@ -75,10 +75,24 @@ class CorrelatedNoise(NoisySum):
         self.factor.check(self.rounds, self.participation)
         _ = self.sensitivity
 
-    @cached_property
+    @property
     def sensitivity(self) -> Interval:
         """Certified (lower, upper) of what a unit moves C x by, at clip norm 1 (not replaced)."""
-        return self.factor.sensitivity(self.rounds, self.participation)
+        return _sensitivity(self.factor, self.rounds, self.participation)
+
+    def leading(self, rows: int) -> CorrelatedNoise:
+        """Return the run of the first ``rows`` rounds, with the same noise in them."""
+        return replace(self, factor=self.factor.leading(rows, self.rounds), rounds=rows)
+
+    def with_gaps(self, separation: int, at_most: int) -> CorrelatedNoise:
+        """Return the run for units that come again sooner, or more often.
+
+        Raises:
+            ParameterError: the factor cannot serve them.
+        """
+        apart = self.participation.apart
+        rule = MinimumSeparation(separation, at_most=at_most, apart=apart)
+        return replace(self, participation=rule)
 
     @property
     def zeroing_replaces(self) -> bool:
@@ -143,9 +157,13 @@ class CorrelatedNoise(NoisySum):
         """
         return SampledNoise(self, scheme)
 
-    def row(self, number: int) -> CorrelatedRow:
-        """Return one round of the run, for a ledger."""
-        return CorrelatedRow(run=self, row=number)
+    def row(
+        self, number: int, *, separation: int | None = None, participations: int | None = None
+    ) -> CorrelatedRow:
+        """Return one round of the run, for a ledger; see ``CorrelatedRow``."""
+        return CorrelatedRow(
+            run=self, row=number, separation=separation, participations=participations
+        )
 
     def _loss(self, facts: Facts) -> PrivacyLoss:
         if facts.adjacency is Adjacency.ADD_REMOVE and not self.participation.apart:
@@ -163,17 +181,27 @@ class CorrelatedNoise(NoisySum):
         return PrivacyLoss(Gdp(upper), facts, witness, _THEOREMS, tuple(assumptions))
 
 
+@lru_cache(maxsize=64)
+def _sensitivity(factor: Factor, rounds: int, participation: Participation) -> Interval:
+    return factor.sensitivity(rounds, participation)
+
+
 @recorded
 @dataclass(frozen=True, kw_only=True)
 class CorrelatedRow(Mechanism):
     """One round of a run with correlated noise, as a ledger names it.
 
     Rows have no loss of their own that adds up, so row 0 pays for the whole run and the others for
-    nothing; an audit looks that rows begin at 0 and that none comes twice.
+    nothing. An audit prices whatever rows there are as the whole run, for the participation that
+    they record, and looks that none comes twice.
 
     Args:
         run: the whole run.
         row: which row of its factor, from 0.
+        separation: the fewest rounds since anybody who is drawn was drawn before; None where
+            nobody was, or where it is not known.
+        participations: how often anybody who is drawn was drawn so far, this round included; None
+            where it is not known.
 
     Raises:
         ParameterError: no such row.
@@ -181,14 +209,26 @@ class CorrelatedRow(Mechanism):
 
     run: CorrelatedNoise
     row: int
+    separation: int | None = None
+    participations: int | None = None
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "row", integer(0, row=self.row))
+        for name in ("separation", "participations"):
+            if getattr(self, name) is not None:
+                integer(int(name == "separation"), **{name: getattr(self, name)})
         if not isinstance(self.run, CorrelatedNoise):
             refuse("run", type(self.run).__name__, "be a CorrelatedNoise")
         if self.row >= self.run.rounds:
             rule = f"be below rounds = {self.run.rounds}: the factor has no more rows"
             refuse("row", self.row, rule, "begin another run, which is accounted beside this one")
+
+    @property
+    def kept(self) -> bool:
+        """Whether what is recorded of who was drawn keeps the run's rule of participation."""
+        rule, rounds = self.run.participation, self.run.rounds
+        soon = self.separation is not None and self.separation < rule.gap(rounds)
+        return not soon and (self.participations or 0) <= rule.most(rounds)
 
     @property
     def protects(self) -> Unit | None:
@@ -210,11 +250,15 @@ class CorrelatedRow(Mechanism):
         return None if run is None else replace(self, run=run, row=0)
 
     def _loss(self, facts: Facts) -> PrivacyLoss:
+        if not self.kept:
+            told = f"a unit came after {self.separation} rounds, or {self.participations} times"
+            raise UnsupportedCombination(f"{told}: more than {self.run.participation} lets it")
         whole = self.run.privacy_loss(facts.adjacency, facts.observer)
+        whole = replace(whole, witness=None)  # of a whole run, of which this may be all
         if not self.row:
             return whole
         paid = "row 0 of this run is accounted too: it pays for every row"
-        return replace(whole, curve=IDENTITY, witness=None, assumptions=(*whole.assumptions, paid))
+        return replace(whole, curve=IDENTITY, assumptions=(*whole.assumptions, paid))
 
 
 _SERVES = (

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import math
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
@@ -406,7 +407,7 @@ class _Scores:
         short = f"{state.round} of {planned} rounds: the budget was spent on more than the model "
         short += "shows, since the run was interrupted after a release"
         return TrainedRun(
-            accuracy=tuple(found["accuracy"] for found in self.found),
+            accuracy=tuple(found.get("accuracy", math.nan) for found in self.found),
             rounds=tuple(self.rounds),
             upload_bytes=done.upload_bytes if expected is None else expected,
             scores=dict(self.found[-1]),

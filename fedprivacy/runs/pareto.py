@@ -33,6 +33,7 @@ from ..ledger import Ledger, free
 from ..questions.epsilon import Accountable
 from ..questions.epsilon import epsilon as epsilon_of
 from ..relations import Adjacency, Observer
+from .pictures import check_picture
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -249,17 +250,6 @@ class Pareto:
     def _drawn(self, name: str) -> list[float]:
         """Return a cost of every setting that takes part."""
         return [setting.cost(name) for setting in self.settings if not setting.refused]
-
-
-def check_picture(path: str | PathLike[str]) -> None:
-    """Raise ParameterError unless a picture can be written there, before much is done for it."""
-    from matplotlib.backend_bases import FigureCanvasBase
-
-    kinds = FigureCanvasBase.get_supported_filetypes()
-    if Path(path).suffix.removeprefix(".") not in kinds:
-        refuse("path", str(path), f"end in one of {listed(kinds)}")
-    if not Path(path).absolute().parent.is_dir():
-        refuse("path", str(path), "be in a folder that is there")
 
 
 def pareto(

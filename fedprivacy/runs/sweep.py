@@ -61,7 +61,8 @@ class Sweep:
         seed: None for randomness from the operating system, as privacy needs.
         seeds: how often every setting is run; means are compared, so that the best is not the
             luckiest. Every repeat leaves a ledger of its own and counts in ``together``.
-        dropout_rate: see ``Experiment``.
+        dropout_rate: see ``Experiment``, as for the next.
+        threads: of the processor.
         source: what else ``jobs.job`` takes: ``data``, ``model``, ``clients``, and
             settings that are the same for all.
 
@@ -80,6 +81,7 @@ class Sweep:
     seed: int | None = None
     seeds: int = 1
     dropout_rate: float = 0.0
+    threads: int | None = None
     source: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -128,7 +130,7 @@ class Sweep:
             ParameterError: see the class.
         """
         task, level = self._task(label)
-        how = self._threat | {"dropout_rate": self.dropout_rate}
+        how = self._threat | {"dropout_rate": self.dropout_rate, "threads": self.threads}
         how |= {"job": task, "seed": self._seed(_name(label, repeat))}
         if level is not None:
             begun = self._ledger(label, repeat)

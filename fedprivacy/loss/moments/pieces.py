@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from ..clock import tick
 from ..rounding import UNIT
 from . import spectrum as spectra
 from .gaussian_rules import DEPTH, MAX_NODES, GaussianPair, Weighed, between
@@ -131,6 +132,7 @@ class Piece:
         Raises:
             NoSpectrum: it would need too many nodes.
         """
+        tick()
         asked = _Asked(tilt, height, near, whole, log_size - math.log(self.weight))
         interval = self._interval(asked)
         best: _Plan | None = None

@@ -15,6 +15,7 @@ from typing import NamedTuple, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from ..clock import tick
 from .gaussian_rules import (
     CHEAP_NODES,
     DEPTH,
@@ -151,6 +152,7 @@ class Stack:
             yield np.array([k]), spectrum
         log_error = np.logaddexp(trapezoid_error(0.0), -DEPTH)
         for rows in _blocks(plan):
+            tick()
             weighed = self._weighed(plan, rows, line.tilt)
             near = (plan.serves_p[rows] & weighed.near())[:, 0]
             for chosen in (np.flatnonzero(near), np.flatnonzero(~near)):

@@ -12,6 +12,7 @@ import numpy as np
 from scipy.special import gammaln, logsumexp
 
 from ...records import recorded
+from ..clock import tick
 from ..moments import spectrum as spectra
 from ..moments.line import Line, NoSpectrum
 from ..moments.pieces import Part, above
@@ -251,6 +252,11 @@ class Mix(Curve):
         """Whether all parts are."""
         return all(curve.amplifiable for _, curve in self.parts)
 
+    @property
+    def mesh(self) -> float:
+        """The parts' common one."""
+        return lattices.common_mesh([part.mesh for _, part in self.parts])
+
     def cover(self) -> float:
         """Return the worst label's."""
         return max(part.cover() for _, part in self.parts)
@@ -327,6 +333,11 @@ class Composed(Curve):
         """How many rounds are composed."""
         return sum(count for _, count in self.parts)
 
+    @property
+    def mesh(self) -> float:
+        """The parts' common one."""
+        return lattices.common_mesh([part.mesh for part, _ in self.parts])
+
     def cover(self) -> float:
         """Return the root of the sum of squares."""
         return math.hypot(*(math.sqrt(n) * part.cover() for part, n in self.parts))
@@ -394,8 +405,10 @@ class Composed(Curve):
 
     def composition(self, step: float, side: Side, tail_mass: float = TAIL_MASS) -> Composition:
         """Return the convolution of the parts' lattices of the given step."""
-        share = tail_mass / self.count
-        parts = [(curve.lattice(step, side, share), count) for curve, count in self.parts]
+        share, parts = tail_mass / self.count, []
+        for curve, count in self.parts:
+            tick()
+            parts.append((curve.lattice(step, side, share), count))
         return Composition(parts, side)
 
 

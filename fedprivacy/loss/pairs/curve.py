@@ -55,6 +55,11 @@ class Curve(ABC):
         """
         return self.exact
 
+    @property
+    def mesh(self) -> float:
+        """A step of which all losses are multiples; inf where all are 0, 0 where there is none."""
+        return 0.0
+
     def cover(self) -> float:
         """Return a mu such that N(mu, 1) against N(0, 1) dominates the curve, or inf."""
         return math.inf
@@ -155,6 +160,11 @@ class Swapped(Curve):
     def exact(self) -> bool:
         """Whether the curve's tails are."""
         return self.curve.exact
+
+    @property
+    def mesh(self) -> float:
+        """The curve's."""
+        return self.curve.mesh
 
     def cover(self) -> float:
         """Return the curve's: Gaussian pairs are symmetric."""

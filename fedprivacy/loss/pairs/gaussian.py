@@ -41,6 +41,11 @@ class Gdp(Curve):
         """The reflection y -> mu - y swaps the pair."""
         return True
 
+    @property
+    def mesh(self) -> float:
+        """Any, without a loss."""
+        return math.inf if self.mu == 0.0 else 0.0
+
     def cover(self) -> float:
         """Return mu."""
         return self.mu

@@ -21,6 +21,8 @@ from typing import NamedTuple, Protocol
 
 import numpy as np
 
+from .. import clock
+from ..clock import LateError
 from ..moments.line import Array, Line, NoSpectrum
 from ..moments.spectrum import Cumulants, Decay, Moments, Spectrum
 from ..pairs.curve import Curve
@@ -306,7 +308,6 @@ def close_in(
     delta: float,
     tolerance: float,
     slack: float,
-    deadline: float | None = None,
 ) -> tuple[float, float]:
     """Return certified (low, high) of the epsilon at a delta, inverting here and there.
 
@@ -317,7 +318,6 @@ def close_in(
         delta: in (0, 1).
         tolerance: wanted width.
         slack: by how much the wanted profile may differ from the inverted one.
-        deadline: seconds; no inversion is begun that would likely end later.
 
     Raises:
         NoSpectrum: the first inversion fails.
@@ -325,12 +325,11 @@ def close_in(
     x, slope = start
     best, started = (0.0, math.inf), time.monotonic()
     for again in range(_TRIES):
-        passed = time.monotonic() - started
-        if deadline is not None and again and passed * (again + 1) / again > deadline:
+        if again and clock.left() < (time.monotonic() - started) / again:
             break
         try:
             inverted = near(x, slope)
-        except NoSpectrum:
+        except (NoSpectrum, LateError):
             if again:
                 break
             raise
