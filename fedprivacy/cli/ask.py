@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import rich_click as click
@@ -10,6 +11,7 @@ from ..errors import refuse
 from ..runs.described import SampledRun
 from .options import (
     as_json,
+    certificate_option,
     cli,
     deadline_option,
     facts_options,
@@ -17,6 +19,7 @@ from .options import (
     say,
     show,
     show_bound,
+    write_certificate,
 )
 
 
@@ -25,6 +28,7 @@ from .options import (
 @run_options
 @facts_options
 @deadline_option
+@certificate_option
 @as_json
 def epsilon(
     delta: float,
@@ -34,6 +38,7 @@ def epsilon(
     accountant: str,
     tolerance: float,
     deadline: float | None,
+    certificate: Path | None,
     as_json: bool,
     **run: Any,
 ) -> None:
@@ -55,6 +60,7 @@ def epsilon(
         tolerance=tolerance,
         deadline=deadline,
     )
+    write_certificate(bound, certificate)
     show(bound.to_dict(), as_json, lambda: show_bound(bound))
 
 
@@ -63,6 +69,7 @@ def epsilon(
 @run_options
 @facts_options
 @deadline_option
+@certificate_option
 @as_json
 def delta(
     epsilon: float,
@@ -72,6 +79,7 @@ def delta(
     accountant: str,
     tolerance: float,
     deadline: float | None,
+    certificate: Path | None,
     as_json: bool,
     **run: Any,
 ) -> None:
@@ -93,6 +101,7 @@ def delta(
         tolerance=tolerance,
         deadline=deadline,
     )
+    write_certificate(bound, certificate)
     show(bound.to_dict(), as_json, lambda: show_bound(bound))
 
 

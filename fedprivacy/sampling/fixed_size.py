@@ -44,9 +44,9 @@ from .scheme import (
 def _add_remove(inner: Lossy, scheme: Scheme, observer: Observer) -> Pair:
     if scheme.rate == 1.0:
         raise UnsupportedCombination(
-            "a cohort of the whole population cannot be filled by a data set of one unit less, so "
-            "FixedSize has no add_remove there; these work: zero_out, replace_one, a size below "
-            "the population, and Everyone() where all that are there take part"
+            f"a cohort of the whole population ({scheme}) cannot be filled by a data set of one "
+            "unit less, so FixedSize has no add_remove there; these work: zero_out, replace_one, a "
+            "size below the population, and Everyone() where all that are there take part"
         )
     return sampled_pair(inner.privacy_loss(SWAP, observer), scheme.rate)
 

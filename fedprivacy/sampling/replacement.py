@@ -53,7 +53,7 @@ def _multiplier(inner: Lossy) -> float:
     if inner.sum_multiplier is None:
         raise UnsupportedCombination(
             "WithReplacement has theorems for one Gaussian sum of clipped contributions only; "
-            "use Poisson or FixedSize for this mechanism"
+            f"use Poisson or FixedSize for this mechanism ({type(inner).__name__})"
         )
     return inner.sum_multiplier
 
@@ -66,8 +66,8 @@ def _against_none(z: float, moves: float, law: Law) -> Curve:
 def _add_remove(inner: Lossy, scheme: WithReplacement, observer: Observer) -> Pair:
     if scheme.chance == 1.0:
         raise UnsupportedCombination(
-            "WithReplacement has nobody to draw but this unit (population or probability = 1), so "
-            "without it there is no round; account for zero_out"
+            f"WithReplacement has nobody to draw but this unit ({scheme.population = }, "
+            f"{scheme.probability = }), so without it there is no round; account for zero_out"
         )
     z = _multiplier(inner)
     up, down = (_against_none(z, 2.0, scheme.law(side)) for side in (Side.UP, Side.DOWN))

@@ -190,7 +190,7 @@ def test_audit_and_report_of_a_ledger(capsys, tmp_path):
     assert set(found["bounds"]["aggregate"]) == {"pld", "rdp", "advanced"}
     code, out, _ = answer(capsys, "report", str(path))
     page = (tmp_path / "run.html").read_text()
-    assert code == 0 and "HOLDS" in page and page.count("<svg") == 2, out
+    assert code == 0 and "HOLDS" in page and page.count("<svg") == 3, out
     assert not re.search(r"(src|href)=.?https?:|url\(https?:|@import|<script", page)
     assert "Not counted" in page
 
