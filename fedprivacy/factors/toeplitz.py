@@ -137,7 +137,9 @@ class Banded(ToeplitzFactor):
     def recurrence(self, row: int, rounds: int) -> Recurrence:
         """Return the window of the noise of ``bands - 1`` rounds."""
         column = self.column()
-        return Recurrence(-column[1 : self.slots(rounds) + 1] / column[0], diagonal=column[0])
+        return Recurrence(
+            -column[1 : self.slots(rounds) + 1] / column[0], diagonal=float(column[0])
+        )
 
 
 @recorded

@@ -33,7 +33,8 @@ from ..training.posterior import Posterior
 from ..training.predictive import predictive, score
 from ..training.rounds import Loop
 from .averaging_job import AveragingJob
-from .methods import Hamiltonian, Langevin, Method, Splitting, method_named
+from .correlated_job import CorrelatedJob
+from .methods import DpFtrl, Hamiltonian, Langevin, Method, Splitting, method_named
 from .sources import DATA, load_data, model_for
 
 AGENTS = 10
@@ -314,11 +315,12 @@ def _parities(labels: Tensor) -> Tensor:
 
 
 _JOBS: dict[type[Settings], Any] = {
+    DpFtrl: CorrelatedJob,
     Langevin: LangevinJob,
     Hamiltonian: HamiltonianJob,
     Splitting: SplittingJob,
 }
-"""Settings -> the job that they are of; every other method averages."""
+"""Settings -> the job that they are of; every other method averages with independent noise."""
 
 
 def job(
@@ -352,10 +354,11 @@ def job(
     given = {name: value for name, value in settings.items() if value is not None}
     chosen.of(given)
     kind = _JOBS.get(chosen.settings, AveragingJob)
-    if model is not None and kind is not AveragingJob:
+    averages = issubclass(kind, AveragingJob)
+    if model is not None and not averages:
         rule = "be left out: this method has a model of its own"
         refuse("model", model, rule, "from Python, Posterior and FederatedSplitting take others")
-    if clients is None and kind is not AveragingJob and isinstance(data, str) and data in DATA:
+    if clients is None and not averages and isinstance(data, str) and data in DATA:
         clients = AGENTS
     records = load_data(
         data, data_dir=data_dir, clients=clients, classes_per_client=classes_per_client
