@@ -24,7 +24,7 @@ from fedprivacy.runs.jobs import job
 KEPT = Path(__file__).parent / "results" / "correlated.json"
 EPSILONS, DELTA = (8.0, 2.0), 1e-4
 SETTINGS = {
-    "independent, drawn afresh": ("dp-fedavg", {"strategy": 2}),
+    "independent, drawn afresh": ("dp-fedavg", {"strategy": "fixed"}),
     "independent, separated": ("dp-ftrl", {"bands": 1}),
     "tree": ("dp-ftrl", {"buffers": 0}),
     "banded": ("dp-ftrl", {"bands": 0}),
@@ -33,7 +33,7 @@ SETTINGS = {
 """Name -> method and settings; bands 0 stands for as many as the separation."""
 
 
-def settings_of(name: str, rounds: int, cohort: int) -> tuple[str, dict[str, int]]:
+def settings_of(name: str, rounds: int, cohort: int) -> tuple[str, dict[str, int | str]]:
     """Return a setting's method and settings."""
     method, given = SETTINGS[name]
     found = {**given, "rounds": rounds, "cohort": cohort}

@@ -11,7 +11,7 @@ from ..errors import positive, refuse
 from ..factors import Banded, BufferedToeplitz, Factor, MinimumSeparation, Tree, Workload
 from ..mechanisms import CorrelatedNoise
 from ..relations import Adjacency, Unit
-from ..sampling import FixedSize, Poisson, Scheme
+from ..sampling import Everyone, FixedSize, Poisson, Scheme
 from ..systems.averaging.loop import FederatedAveraging
 from .averaging_job import AveragingJob
 from .methods import DpFtrl
@@ -40,10 +40,13 @@ class CorrelatedJob(AveragingJob):
     def scheme(self) -> Scheme:
         """How clients are drawn from those that may come."""
         chosen = self.own
-        if chosen.strategy == 1:
-            refuse("strategy", 1, "be 2, or left out: a client takes part once in a round")
         if chosen.sampling_probability is not None:
             return Poisson(chosen.sampling_probability)
+        if chosen.strategy == "everyone":
+            return Everyone()
+        if chosen.strategy != "fixed":
+            rule = "be 'fixed' or 'everyone': clients that may come are drawn once a round"
+            refuse("strategy", chosen.strategy, rule, "or pass sampling_probability for Poisson")
         assert chosen.cohort is not None
         if chosen.cohort > self.units:
             refuse("cohort", chosen.cohort, f"be at most the number of clients, {self.units}")
@@ -55,12 +58,12 @@ class CorrelatedJob(AveragingJob):
         most = 1
         if isinstance(self.scheme, FixedSize):
             most = max(1, self.units // self.scheme.size)
-        elif self.own.separation is None:
+        elif isinstance(self.scheme, Poisson) and self.own.separation is None:
             rule = "be given with sampling_probability"
             refuse("separation", None, rule, "how many rounds must a client stay away?")
         separation = self.own.separation or most
-        if isinstance(self.scheme, FixedSize) and separation > most:
-            rule = f"be at most {most}: later there are not {self.scheme.size} clients to draw"
+        if not isinstance(self.scheme, Poisson) and separation > most:
+            rule = f"be at most {most}: later there are not enough clients for a cohort"
             refuse("separation", separation, rule, "lower cohort or separation")
         return MinimumSeparation(separation, at_most=self.own.at_most)
 

@@ -427,7 +427,7 @@ def test_a_resumed_method_goes_on(tmp_path):
     [
         ({"separation": 5}, "at most 4"),
         ({"bands": 5}, "at most the separation 4"),
-        ({"strategy": 1}, "left out"),
+        ({"strategy": "poisson"}, "or pass sampling_probability"),
         ({"cohort": 401}, "number of clients"),
         ({"sampling_probability": 0.1}, "stay away"),
         ({"server_momentum": 1.0}, "below 1"),

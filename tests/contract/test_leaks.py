@@ -7,6 +7,7 @@ import os
 import re
 import stat
 import warnings
+import zipfile
 from dataclasses import fields, replace
 from pathlib import Path
 
@@ -196,6 +197,19 @@ def test_a_bare_pickle_is_refused_without_torch_s_warnings(tmp_path):
             with pytest.raises(ParameterError, match=r"readable fedprivacy|have format"):
                 Checkpoint.read(tmp_path / name)
         assert not told
+
+
+def test_a_checkpoint_that_is_packed_is_refused_before_it_is_read(tmp_path):
+    """1 MB that unpacks to 1 GB: torch reads packed files, and writes none."""
+    state = train(loop(), data(), rounds=1, checkpoint=tmp_path / "whole.pt").state
+    with zipfile.ZipFile(tmp_path / "whole.pt") as whole:
+        members = {name: whole.read(name) for name in whole.namelist()}
+    with zipfile.ZipFile(tmp_path / "run.pt", "w", zipfile.ZIP_DEFLATED) as packed:
+        for name, content in members.items():
+            packed.writestr(name, content)
+    assert Checkpoint.read(tmp_path / "whole.pt").state(state).round == 1
+    with pytest.raises(ParameterError, match="readable fedprivacy checkpoint"):
+        Checkpoint.read(tmp_path / "run.pt")
 
 
 def test_a_full_disk_names_the_file_and_leaves_the_old_one(tmp_path, monkeypatch):

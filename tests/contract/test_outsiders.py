@@ -6,15 +6,21 @@ from dataclasses import dataclass
 
 import numpy as np
 import pytest
+from dp_accounting import dp_event
 
 import fedprivacy as fp
 from fedprivacy.accountants import PldAccountant
 from fedprivacy.errors import LedgerError
+from fedprivacy.integrations.dp_accounting import to_event
 from fedprivacy.ledger import REGISTRY
 from fedprivacy.loss import Gdp
-from fedprivacy.mechanisms import Mechanism
+from fedprivacy.mechanisms import Mechanism, Perturbation
+from fedprivacy.mechanisms.rounded import noise_like
 from fedprivacy.privacy_loss import PrivacyLoss
 from fedprivacy.records import KINDS, recorded
+from fedprivacy.training import FederatedAveraging, logistic, save_model, train
+
+from .test_training import small
 
 ASK = {"adjacency": "zero_out"}
 
@@ -32,6 +38,9 @@ class Coin(Mechanism):
 
     def _loss(self, facts):
         return PrivacyLoss(Gdp(self.mu), facts, None, ("a coin",))
+
+    def as_event(self):
+        return dp_event.GaussianDpEvent(1.0 / self.mu)
 
 
 @recorded
@@ -53,6 +62,36 @@ class HalfThere:
 
     def draw(self, population, generator):
         return np.flatnonzero(generator.random(population) < 0.5)
+
+    def as_event(self, inner):
+        return dp_event.PoissonSampledDpEvent(0.5, inner)
+
+
+@recorded
+@dataclass(frozen=True)
+class Loud(Perturbation):
+    """Clips to 1/2 and adds noise of std 3: what a loop runs, written from scratch."""
+
+    std: float = 3.0
+
+    clip_norm = 0.5
+    protects = fp.Unit.CLIENT
+    zeroed_is_absent = True
+    zeroing_replaces = True
+
+    @property
+    def full_noise_std(self):
+        return self.std
+
+    def contribution(self, update, mask=None):
+        assert mask is None
+        return self.gridded(update)
+
+    def noise(self, like, generator=None, *, shares=None):
+        return noise_like(like, std=self.std, grid=self.grid, generator=generator), self.std
+
+    def _loss(self, facts):
+        return PrivacyLoss(Gdp(0.5 / self.std), facts, None, ("a loud one",))
 
 
 RUN = Coin(0.5).sampled(HalfThere()) * 3
@@ -93,6 +132,48 @@ def test_files_take_them(tmp_path):
     again = PldAccountant()
     again.restore(saved)
     assert again.epsilon(1e-3).upper == account.epsilon(1e-3).upper
+
+
+def test_another_library_is_told_what_they_say():
+    event = to_event(RUN, **ASK)
+    assert event == dp_event.SelfComposedDpEvent(
+        dp_event.PoissonSampledDpEvent(0.5, dp_event.GaussianDpEvent(2.0)), 3
+    )
+    with pytest.raises(fp.errors.ConversionError, match="what Loud does"):
+        to_event(Loud(), **ASK)
+
+
+def test_a_loop_trains_with_them(tmp_path):
+    """Cohorts that the foreign scheme draws, noise that the foreign mechanism draws and prices."""
+    path, scheme = tmp_path / "run.ledger", HalfThere()
+    loop = FederatedAveraging(
+        model=logistic(3, 2), scheme=scheme, perturbation=Loud(), local_steps=1, expected_cohort=3
+    )
+    assert loop.round_mechanism == Loud().sampled(scheme)
+    plan = loop.round_mechanism * 4
+    claim = (fp.epsilon(plan, delta=1e-3, **ASK).upper, 1e-3)
+    sizes = []
+    with fp.Ledger.create(path, unit="client", **ASK, claim=claim, plan=plan) as ledger:
+        budget = fp.Budget(*claim, **ASK)
+        result = train(
+            loop,
+            small(),
+            rounds=4,
+            ledger=ledger,
+            budget=budget,
+            checkpoint=tmp_path / "run.pt",
+            on_round=lambda _, info: sizes.append(info.cohort),
+        )
+        assert not budget.allows(loop.round_mechanism)
+        ledger.close()
+    read = fp.Ledger.open(path)
+    assert [one.done.noise_std for one in read.rounds] == [3.0] * 4
+    assert [one.done.denominator for one in read.rounds] == [3] * 4
+    assert [one.done.cohort for one in read.rounds] == sizes
+    assert fp.audit(path).verdict == "HOLDS"
+    assert save_model(tmp_path / "model.pt", loop, result.state).exists()
+    moved = (result.state.parameters - loop.init().parameters).norm() * 3.0 / math.sqrt(4 * 8)
+    assert 0.2 < float(moved) < 10.0  # about the std; beyond with probability below 1e-8
 
 
 def test_what_was_not_declared_is_not_read(tmp_path):

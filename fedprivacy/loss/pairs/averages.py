@@ -27,6 +27,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import ndtr, ndtri
 
+from ..clock import tick
 from ..rounding import FEW, UNIT
 from .lattice import Array, Side
 
@@ -251,6 +252,7 @@ def doubled(law: Law, cell: float) -> Law:
     bulk, lost = _bulk(law)
     own = [law.mass[:bulk], law.excess[:bulk]]
     for run in _runs(law, cell):
+        tick()
         left = min(size - run.start, bulk + run.stop - run.start - 1)
         begin = ratio * run.start + run.target + room
         into = slice(begin, begin + ratio * (left - 1) + 1, ratio)
@@ -322,6 +324,7 @@ def joined(law: Law, one: Law) -> Law:
     made = _Made(first, np.zeros(length), np.zeros(length))
     own = np.arange(law.first - first, law.first - first + size)
     for j in range(len(one.mass)):
+        tick()
         at = law.first - ratio * (one.first + j) - gaps.least
         part = slice(at, at + size)
         index = gaps.place[part] + own

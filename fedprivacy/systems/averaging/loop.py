@@ -39,6 +39,7 @@ from ...sampling import (
     WithReplacement,
     expected_size,
 )
+from ...sampling.scheme import check_floor
 from ...training.data import FederatedData
 from ...training.models import ModelFactory
 from ...training.optimise import FlatModel, LocalSGD, Loss, checked_rates, default_device
@@ -396,8 +397,10 @@ class FederatedAveraging:
             refuse("state.parameters", shape, f"have shape ({self.flat.dimension},)")
         check_ledger(ledger, self.round_mechanism, self.seed)
         check_denominator(self._declared, ledger, budget)
-        population = getattr(self.scheme, "population", data.population)
-        if population != data.population:
+        population = getattr(self.scheme, "population", None)
+        if isinstance(self.scheme, FixedSize | WithReplacement):
+            check_floor(data.population, population)
+        elif population not in (None, data.population):
             refuse("population", data.population, f"equal the scheme's population = {population}")
         check_room(_largest(self.scheme, data.population), self.perturbation)
         if data.features.dtype != torch.float32:
@@ -532,6 +535,8 @@ def contributions(scheme: Scheme, population: int) -> int:
     """Return how many contributions a round has, on average where their number varies."""
     if isinstance(scheme, WithReplacement):
         return scheme.draws
+    if isinstance(scheme, FixedSize):
+        return scheme.size
     return expected_size(scheme, population)
 
 
