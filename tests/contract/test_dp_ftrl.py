@@ -442,3 +442,13 @@ def test_a_tree_is_trained_with_no_buffers():
     assert job("dp-ftrl", rounds=4, buffers=0).factor == factors.Tree()
     with pytest.raises(ParameterError, match="when a client leaves"):
         job("dp-ftrl", rounds=4).public("add_remove")
+
+
+def test_a_report_tells_of_the_rows(tmp_path):
+    noise, path = noise_of(), tmp_path / "run"
+    with ledger_of(path, noise, seed_policy="operating system") as ledger:
+        train(loop_of(noise, seed=None), DATA, rounds=3, ledger=ledger)
+        ledger.close()
+    page = tmp_path / "report.html"
+    fp.report(fp.audit(path, claim=(100.0, 1e-5)), page)
+    assert "CorrelatedNoise" in page.read_text()
