@@ -50,6 +50,9 @@ _SINGLE = 1e-30, 1e30
 STEP_GRID = 1.0 / (1 << 20)
 """Spacing of a sampler's step, in its stds: as fine as doubles decide it at full speed."""
 
+HIDDEN_GRID = 1.0 / (1 << 24)
+"""The same for steps that are accounted together: their rounding is paid for in noise."""
+
 SHORT = 1 << 13
 """Numbers whose scalar product is faster than a search, and is not given to several threads."""
 
@@ -264,29 +267,30 @@ def drawn_ahead(generator: Any, numbers: int) -> Deviates:
     return Deviates(NORMAL, bits_of(generator), numbers)
 
 
-def noisy_scaled(total: Any, *, stds: Any, deviates: Deviates) -> Any:
+def noisy_scaled(total: Any, *, stds: Any, deviates: Deviates, grid: float = STEP_GRID) -> Any:
     """Return total + stds Z where stds differ: stds times the rounding of total / stds + Z.
 
     Multiplying by public stds is a function of a release. What the division rounds, 2^-53 of an
-    entry, belongs to the total. The grid is ``STEP_GRID`` of each std.
+    entry, belongs to the total.
 
     Args:
         total: numpy array or torch tensor.
         stds: above 0; an array that broadcasts to the total's shape.
         deviates: from ``drawn_ahead``.
+        grid: spacing in each std, a power of two.
 
     Returns:
-        doubles, shape and device of ``total``; NaN for an entry that is not finite or above 2^32
-        stds, which a chain has to be stopped for.
+        doubles, shape and device of ``total``; NaN for an entry that is not finite or above 2^52
+        spacings, which a chain has to be stopped for.
     """
-    spacings = stds * STEP_GRID
+    spacings = stds * grid
     points = numbers(total) / spacings
     flat = points.reshape(-1)
     lost = None
     if not _all_small(flat):
         lost = ~(np.abs(flat) <= LARGEST)
         flat[lost] = 0.0
-    noisy = deviates.rounded(flat, flat.size, 1.0 / STEP_GRID)
+    noisy = deviates.rounded(flat, flat.size, 1.0 / grid)
     if lost is not None:
         noisy[lost] = np.nan
     noisy = noisy.reshape(points.shape)
