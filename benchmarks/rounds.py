@@ -73,9 +73,9 @@ def averaging(model, clients, private, ratio=1.0, at_work=True):
 def gaussian(kind, chains, clients, dimension, private, **options):
     """Rounds of a sampler on a target in closed form."""
     import numpy as np
-    from fedprivacy.theory.langevin import GaussianTarget
 
     from fedprivacy import training
+    from fedprivacy.theory.langevin import GaussianTarget
 
     centres = np.random.default_rng(0).normal(size=(clients, dimension))
     hessians = np.repeat(2.0 * np.eye(dimension)[None], clients, axis=0)

@@ -7,7 +7,7 @@
     fp.epsilon(run, delta=1e-5, adjacency="add_remove")
 """
 
-from . import accountants, errors, published
+from . import accountants, errors, factors, published
 from .audit import (
     Attack,
     Audit,
@@ -22,10 +22,12 @@ from .audit import (
 )
 from .bound import Bound, Verdict
 from .errors import ParameterError, UnsupportedCombination
+from .factors import FixedEpochs, MinimumSeparation, SingleParticipation
 from .ledger import Ledger
 from .mechanisms import (
     ApproximateDp,
     ConcentratedDp,
+    CorrelatedNoise,
     DiscreteLaplace,
     FederatedHamiltonian,
     FederatedLangevin,
@@ -70,17 +72,20 @@ __all__ = [
     "Calibration",
     "ConcentratedDp",
     "Conformance",
+    "CorrelatedNoise",
     "Crosscheck",
     "DiscreteLaplace",
     "Everyone",
     "FederatedHamiltonian",
     "FederatedLangevin",
+    "FixedEpochs",
     "FixedSize",
     "Gaussian",
     "GaussianDp",
     "Laplace",
     "Ledger",
     "Mechanism",
+    "MinimumSeparation",
     "MixtureOfGaussians",
     "NoisyGradientDescent",
     "Observer",
@@ -94,6 +99,7 @@ __all__ = [
     "RandomizedResponse",
     "RenyiDp",
     "Shuffled",
+    "SingleParticipation",
     "SparsifiedPerturbation",
     "SplittingRun",
     "TradeoffCurve",
@@ -113,6 +119,7 @@ __all__ = [
     "delta",
     "epsilon",
     "errors",
+    "factors",
     "pareto",
     "profile",
     "published",

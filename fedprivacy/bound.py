@@ -37,6 +37,8 @@ class Bound:
         assumptions: what must be true of the run and no arithmetic can check.
         facts: unit, adjacency and observer that the number is about.
         reason: why the interval is wider than asked; empty where it is not.
+        qualified: what is wrong with the record that the number is about, or taken on its word:
+            that the seed was fixed, for instance. Shown wherever the number is.
     """
 
     quantity: str
@@ -50,6 +52,7 @@ class Bound:
     assumptions: tuple[str, ...]
     facts: Facts
     reason: str = ""
+    qualified: tuple[str, ...] = ()
 
     @property
     def unit(self) -> Unit | None:
@@ -100,6 +103,7 @@ class Bound:
             "adjacency": str(self.adjacency),
             "observer": str(self.observer),
             "reason": self.reason,
+            "qualified": list(self.qualified),
         }
 
     def __str__(self) -> str:
@@ -109,6 +113,7 @@ class Bound:
         return (
             f"{self.quantity} in [{lower}, {upper}] at {at} = {self.given:g} "
             f"({unit}{self.adjacency}, {self.observer}; {self.method})"
+            + "".join(f", {words}" for words in self.qualified)
         )
 
 

@@ -382,8 +382,16 @@ def settled(setting: Setting) -> None:
 
 
 def work(rounds: int, inputs: str) -> None:
-    """Work through ``PLAN``; a run that fails is told and left."""
+    """Work through ``PLAN`` but for what the results have; a run that fails is told and left."""
+    there = json.loads((HERE / "results" / "fed_smp.json").read_text())["runs"]
+    done = {
+        (one["run"], one["seed"])
+        for one in there
+        if one["finished"] and (one["rounds_planned"], one["inputs"]) == (rounds, inputs)
+    }
     for label, seed in PLAN:
+        if (label, seed) in done:
+            continue
         try:
             run(setting_of(label, seed, rounds, inputs=inputs))
         except Exception:

@@ -10,6 +10,7 @@ import numpy as np
 
 from ..loss import Composed, Curve, Side
 from ..loss.profiles import direct
+from ..loss.rounding import FEW
 from ..privacy_loss import PrivacyLoss
 from .base import Accountant, Answer, orientations
 from .responses import MAX_EPSILON, MAX_TIMES, Responses
@@ -74,7 +75,7 @@ def _has_nested(parts: Sequence[tuple[Curve, int]]) -> bool:
 def _best_split(parts: Sequence[tuple[Curve, int]], delta: float) -> tuple[float, str]:
     """Return (epsilon, rule) of the best rule over all shares of delta spent inside the rounds."""
     rounds = sum(count for _, count in parts)
-    best = basic(_points(parts, delta / rounds * (1 - 1e-15))), "basic"
+    best = basic(_points(parts, delta / rounds * (1 - FEW))), "basic"
     if rounds == 1:
         return best
     tried = [(_with_share(parts, delta, rounds, share), share) for share in _SHARES]
@@ -88,7 +89,7 @@ def _best_split(parts: Sequence[tuple[Curve, int]], delta: float) -> tuple[float
 def _rule_for(parts: Sequence[tuple[Curve, int]], delta: float, epsilon: float) -> str:
     """Return a rule by which (epsilon, delta) holds, for some share; empty where none does."""
     rounds = sum(count for _, count in parts)
-    if basic(_points(parts, delta / rounds * (1 - 1e-15))) <= epsilon:
+    if basic(_points(parts, delta / rounds * (1 - FEW))) <= epsilon:
         return "basic"
     if rounds == 1:
         return ""

@@ -19,6 +19,7 @@ from typing import NamedTuple
 import numpy as np
 
 from ..loss.pairs.lattice import Array
+from ..loss.rounding import FEW
 
 MAX_EPSILON = 300.0
 """Of one response."""
@@ -59,7 +60,7 @@ class Responses(NamedTuple):
         times, expected = float(self.times), self.times * self.lie
         some = np.maximum(lies, 1.0)
         off = some - expected
-        off = np.sign(off) * np.maximum(np.abs(off) - 1e-15 * (expected + some), 0.0)
+        off = np.sign(off) * np.maximum(np.abs(off) - FEW * (expected + some), 0.0)
         truths = times * (1.0 - self.lie)
         depth = expected * _entropy(off / expected) + truths * _entropy(-off / truths)
         rest = np.maximum(times - some, 1.0)

@@ -11,15 +11,17 @@ from ..accountants import ACCOUNTANTS
 from ..bound import Bound, Verdict
 from ..errors import UnsupportedCombination, closed_unit, contradict
 from ..mechanisms import Mechanism
+from ..mechanisms.base import Asked, asked_once
 from ..privacy_loss import PrivacyLoss
 from ..questions.budget import Budget
 from ..questions.epsilon import accountant_named
 from ..relations import Adjacency, Facts, Observer
 from ..sampling import Scheme
-from .defects import Defect, Numbers, judged_with, qualified, worth
-from .diagnose import failing_assumptions
+from ..version import VERSION
+from .defects import Defect, Numbers, judged_with, qualified, qualifiers, worth
+from .diagnose import Question, failing_assumptions, overcounts
 from .imports import Origin, Stated
-from .repricing import Evidence
+from .repricing import FOLLOWING, SAID_TO_FOLLOW, Evidence
 from .sources import Reading, Source, claim_of, read_source
 
 NOT_COUNTED = (
@@ -57,9 +59,13 @@ class Audit:
         unsupported: observers for which no theorem answers, with the reason.
         facts_recorded: what else the source says of itself (seed policy, versions, notes).
         stated: what the user said and the source does not record, by name.
+        granted: what no record shows, nobody said, and is taken for granted, by name.
         defects: what is wrong with the source, or only taken on its word.
         numbers: what the bounds are worth; "void" where they certify nothing.
         origin: where the source comes from: its kind, file name and SHA-256, who imported it.
+        auditor_only: sentences on cohorts, refused contributions and aborted rounds as they were
+            recorded. No epsilon is about them: no page says them, and they are not to be handed on.
+        answers: the losses that were asked for, for a page that asks again.
         auditor: who audited; empty where nobody said.
         audited: when, ISO 8601, UTC.
     """
@@ -74,9 +80,12 @@ class Audit:
     unsupported: dict[str, str] = field(default_factory=dict)
     facts_recorded: dict[str, str] = field(default_factory=dict)
     stated: dict[str, str] = field(default_factory=dict)
+    granted: dict[str, str] = field(default_factory=dict)
     defects: tuple[Defect, ...] = ()
     numbers: Numbers = Numbers.CERTIFIED
     origin: Origin = field(default_factory=lambda: Origin("mechanism"))
+    auditor_only: tuple[str, ...] = ()
+    answers: Asked = field(default_factory=dict, repr=False, compare=False)
     auditor: str = ""
     audited: str = ""
 
@@ -98,6 +107,32 @@ class Audit:
         """The verdict with what it depends on, as it is to be shown."""
         return qualified(self.verdict, self.defects)
 
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain JSON values; bounds that certify nothing are ``void_bounds``."""
+        bounds = {o: {n: b.to_dict() for n, b in bs.items()} for o, bs in self.bounds.items()}
+        unit, adjacency, observer = self.facts
+        return {
+            "verdict": str(self.verdict),
+            "statement": self.statement,
+            "claim": {"epsilon": self.claim[0], "delta": self.claim[1]},
+            "unit": None if unit is None else str(unit),
+            "adjacency": str(adjacency),
+            "observer": str(observer),
+            "reasons": list(self.reasons),
+            "rounds": self.rounds,
+            "numbers": str(self.numbers),
+            "void_bounds" if self.void else "bounds": bounds,
+            "unsupported": self.unsupported,
+            "recorded": self.facts_recorded,
+            "stated": self.stated,
+            "granted": self.granted,
+            "defects": [str(defect) for defect in self.defects],
+            "source": vars(self.origin),
+            "auditor": self.auditor,
+            "audited": self.audited,
+            "version": VERSION,
+        }
+
     def __str__(self) -> str:
         epsilon, delta = self.claim
         unit = f"{self.facts.unit} level" if self.facts.unit else "unit not stated"
@@ -106,7 +141,8 @@ class Audit:
             f"{self.statement}: epsilon = {epsilon:g} at delta = {delta:g} "
             f"({unit}, {self.facts.adjacency}, {self.facts.observer}; {rounds}; {self.origin.kind})"
         )
-        return "\n".join([head, *(f"  {reason}" for reason in self.reasons)])
+        private = (f"  for the auditor alone: {told}" for told in self.auditor_only)
+        return "\n".join([head, *(f"  {reason}" for reason in self.reasons), *private])
 
 
 def account(
@@ -121,6 +157,9 @@ def account(
     population: int | None = None,
 ) -> Bound:
     """Return the certified epsilon of what a source spent.
+
+    A ledger without its end, one with a fixed seed, a record that was imported: the Bound says so
+    in ``qualified`` and wherever it is printed.
 
     Args:
         source: see ``audit``.
@@ -146,12 +185,13 @@ def account(
             "audit it against the budget that its filter kept"
         )
     facts = read.facts(adjacency, observer)
-    evidence, _ = read.evidence.under(facts)
+    evidence, wrong = read.evidence.under(facts)
     if evidence.doubts:
         told = "; ".join(evidence.doubts)
         raise UnsupportedCombination(f"{told}: what was done was not this run")
     loss = evidence.loss(facts)
-    return accountant_named(accountant, tolerance).compose(loss).epsilon(target)
+    bound = accountant_named(accountant, tolerance).compose(loss).epsilon(target)
+    return replace(bound, qualified=qualifiers((*wrong, *read.defects)))
 
 
 def audit(
@@ -162,6 +202,10 @@ def audit(
     observer: Observer | str | None = None,
     sampling: Scheme | str | None = None,
     population: int | None = None,
+    steps_per_round: int | None = None,
+    missing_shares: int | None = None,
+    denominator: str | None = None,
+    trials: int | None = None,
     tolerance: float = 1e-3,
     auditor: str = "",
 ) -> Audit:
@@ -176,6 +220,12 @@ def audit(
         sampling: how units were drawn, where the source does not say: "poisson", "fixed",
             "shuffled", "with-replacement", "allocation", "everyone", or a whole scheme.
         population: how many units there are, where the source does not say.
+        steps_per_round: how many noisy sums each recorded round released.
+        missing_shares: how many of a cohort's shares of the noise did not arrive.
+        denominator: what sums were divided by: "public", or "realised", a number that follows the
+            data.
+        trials: how many runs were made on these data, this one included: all are counted, as if
+            all were seen.
         tolerance: wanted width of the PLD intervals.
         auditor: who audits, for the report; who imports, where something is imported.
 
@@ -186,17 +236,34 @@ def audit(
         UnsupportedCombination: no theorem covers the run under the claim's facts.
         ContradictionError: two certificates for the run exclude each other.
     """
-    read = read_source(source, Stated(adjacency, observer, sampling, population), auditor)
+    said = Stated(
+        adjacency,
+        observer,
+        sampling,
+        population,
+        steps_per_round,
+        missing_shares,
+        denominator,
+        trials,
+    )
+    read = read_source(source, said, auditor)
     (epsilon, delta), told = claim_of(read, claim)
     facts = read.facts(adjacency, observer)
     evidence, wrong = read.evidence.under(facts)
     judge = _audit_adaptive if read.adaptive else _audit_fixed
-    found = judge(read, evidence, facts, epsilon, delta, tolerance)
-    verdict, reasons, bounds, unsupported, more = found
+    answers: Asked = {}
+    with asked_once(answers):
+        findings = judge(read, evidence, facts, epsilon, delta, tolerance)
+    verdict, reasons, bounds, unsupported, more = findings
     defects = (*wrong, *more, *read.defects)
     final, changed = judged_with(verdict, defects)
     if final is not verdict and reasons:
         reasons = (*changed, *reasons)
+    worded = qualifiers(defects)
+    bounds = {
+        seen_by: {name: replace(bound, qualified=worded) for name, bound in found.items()}
+        for seen_by, found in bounds.items()
+    }
     return Audit(
         verdict=final,
         reasons=(*reasons, *read.notes),
@@ -208,9 +275,12 @@ def audit(
         unsupported=unsupported,
         facts_recorded={**read.recorded, **_imported(read.origin)},
         stated={**read.stated, **told} if read.origin.kind != "mechanism" else {},
+        granted=read.granted,
         defects=defects,
         numbers=worth(defects),
         origin=read.origin,
+        auditor_only=(*evidence.doubts, *read.private),
+        answers=answers,
         auditor=auditor,
         audited=datetime.now(UTC).isoformat(timespec="seconds"),
     )
@@ -266,11 +336,16 @@ def _audit_fixed(
     verdict, reason = _judge(bounds[str(facts.observer)], more, epsilon, delta)
     reasons: tuple[str, ...] = (reason,)
     if evidence.doubts:
-        told = "what was done was not this run, whose numbers certify nothing of it"
-        reasons = (f"{'; '.join(evidence.doubts)}: {told}.",)
+        told = "so what was done was not this run, whose numbers certify nothing of it"
+        tellable = [doubt for doubt in evidence.doubts if doubt in (FOLLOWING, SAID_TO_FOLLOW)]
+        what = tellable[0] if tellable else str(Defect.OTHER_COHORTS)
+        reasons = (f"The record has {what}, {told}.",)
         verdict = Verdict.CANNOT_BE_CERTIFIED
-    elif verdict is not Verdict.HOLDS and evidence.run is not None:
-        reasons += failing_assumptions(evidence.run, facts, epsilon, delta, read.sensitivity)
+    elif evidence.run is not None:
+        found = bounds[str(facts.observer)]
+        question = Question(evidence.run, facts, epsilon, found, read.sensitivity, read.careless)
+        judged = overcounts if verdict is Verdict.HOLDS else failing_assumptions
+        reasons += judged(question)
     try:
         alone = evidence.single_uploads(facts)
         bounds |= {} if alone is None else {SINGLE: _every_accountant(alone, delta, tolerance)}
@@ -329,7 +404,7 @@ def _kept_by_filter(
             "outputs might have spent it all"
         )
     if evidence.doubts:
-        return "; ".join(evidence.doubts)
+        return f"the record has {Defect.OTHER_COHORTS}"
     if evidence.run is not None and not budget.keeps(evidence.run.sequence()):
         return "the sum of the rounds' Renyi divergences exceeds what the budget permits"
     return ""

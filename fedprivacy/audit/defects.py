@@ -54,7 +54,6 @@ class Defect(StrEnum):
     STATED = "parameters that were only stated"
     UNCONFIRMED = "rounds begun and never confirmed"
     LESS_NOISE = "less noise than was priced"
-    REFUSED = "contributions that were refused"
     ABORTED = "rounds that were aborted"
     HALF_A_LINE = "a half-written line"
 
@@ -135,9 +134,6 @@ EFFECTS: dict[Defect, Effect] = {
     Defect.LESS_NOISE: Effect(
         _HOLDS, _FAILS, Numbers.CERTIFIED, "", "the round is priced by the noise that it had"
     ),
-    Defect.REFUSED: Effect(
-        _HOLDS, _FAILS, Numbers.CERTIFIED, "", "they were left out of the sums, as zeros are"
-    ),
     Defect.ABORTED: Effect(
         _HOLDS,
         _FAILS,
@@ -172,10 +168,14 @@ def worth(defects: Iterable[Defect]) -> Numbers:
     return max(found, key=order.index, default=Numbers.CERTIFIED)
 
 
+def qualifiers(defects: Iterable[Defect]) -> tuple[str, ...]:
+    """Return what a verdict and a number depend on, wherever they are shown."""
+    return tuple(EFFECTS[defect].qualifies for defect in defects if EFFECTS[defect].qualifies)
+
+
 def qualified(verdict: Verdict, defects: Iterable[Defect]) -> str:
     """Return a verdict as it is shown: with what it depends on."""
-    added = [EFFECTS[defect].qualifies for defect in defects if EFFECTS[defect].qualifies]
-    return ", ".join([str(verdict), *added])
+    return ", ".join([str(verdict), *qualifiers(defects)])
 
 
 def table() -> str:

@@ -6,11 +6,13 @@ A remark beside a verdict, never a part of it: it names the assumption that woul
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
 from decimal import Decimal
+from functools import partial
 from typing import Any
 
+from ..bound import Bound
 from ..errors import FedPrivacyError
 from ..mechanisms import Gaussian, Mechanism, Run, SampledMechanism
 from ..questions.epsilon import epsilon as certified
@@ -22,6 +24,9 @@ MAX_PARTS = 20
 
 MAX_TOLD = 2
 """How many readings are told."""
+
+MAX_TIMES = 20
+"""Larger multiples are not looked for: near enough to one of them is every number."""
 
 _NEAR = 0.02
 """A number farther from the claim than this share of it does not reproduce it."""
@@ -44,38 +49,94 @@ class Wrong:
     bound: bool = True
 
 
-def failing_assumptions(
-    run: Mechanism, facts: Facts, claim: float, delta: float, sensitivity: float | None = None
-) -> tuple[str, ...]:
-    """Return sentences that name what a claim that is not met seems to take for granted.
+@dataclass(frozen=True)
+class Question:
+    """A claim about a run, to be explained.
 
-    Args:
+    Attributes:
         run: what was accounted.
         facts: what the claim is about.
         claim: the claimed epsilon.
-        delta: at this delta.
+        found: what was certified at the claimed delta, by accountant.
         sensitivity: what the claim's own arithmetic took for the clip norm, in clip norms.
+        careless: the run as it would be without one thing that was said of it, by name.
+    """
+
+    run: Mechanism
+    facts: Facts
+    claim: float
+    found: Mapping[str, Bound]
+    sensitivity: float | None = None
+    careless: Mapping[str, Mechanism] = field(default_factory=dict)
+
+    @property
+    def delta(self) -> float:
+        """At which the claim is made."""
+        return self.found["pld"].given
+
+    @property
+    def can_be_read(self) -> bool:
+        """Whether readings are tried: each costs an account."""
+        short = len(self.run.sequence()) <= MAX_PARTS
+        return short and self.claim > 0.0 and 0.0 < self.delta < 1.0
+
+    def ask(
+        self,
+        run: Mechanism,
+        adjacency: Adjacency | None = None,
+        observer: Observer | None = None,
+    ) -> list[float]:
+        """Return upper ends of another run, or under other facts, by PLD and by RDP."""
+        seen: dict[str, Any] = {
+            "adjacency": adjacency or self.facts.adjacency,
+            "observer": observer or self.facts.observer,
+        }
+        tolerance = 1e-3 * max(self.claim, 1e-3)
+        return [
+            certified(run, delta=self.delta, tolerance=tolerance, **seen).upper,
+            certified(run, delta=self.delta, accountant="rdp", **seen).upper,
+        ]
+
+
+def failing_assumptions(asked: Question) -> tuple[str, ...]:
+    """Return sentences that name what a claim that is not met seems to take for granted.
 
     Returns:
         Readings that lead to the claimed number; without one, those under which it would hold.
     """
-    if len(run.sequence()) > MAX_PARTS or claim <= 0.0 or not 0.0 < delta < 1.0:
+    if not asked.can_be_read:
         return ()
+    claim = asked.claim
     same: list[str] = []
     enough: dict[str, tuple[float, str]] = {}
-    for wrong in _readings(run, facts, claim, delta, sensitivity):
-        found = [value for value in _tried(wrong.numbers) if math.isfinite(value)]
-        near = next((value for value in found if _rounds_to(value, claim)), None)
+    for wrong in _readings(asked):
+        values = [value for value in _tried(wrong.numbers) if math.isfinite(value)]
+        near = next((value for value in values if _rounds_to(value, claim)), None)
         if near is not None:
             same.append(f"{claim:g} is the number of {wrong.what} ({near:.6g}). {wrong.why}")
-        elif found and wrong.bound and found[0] <= claim:
-            told = f"{claim:g} would hold for {wrong.what} ({found[0]:.6g}). {wrong.why}"
-            enough.setdefault(wrong.why, (found[0], told))
+        elif values and wrong.bound and values[0] <= claim:
+            told = f"{claim:g} would hold for {wrong.what} ({values[0]:.6g}). {wrong.why}"
+            enough.setdefault(wrong.why, (values[0], told))
     if same:
         return tuple(same[:MAX_TOLD])
     # The closest first; sorted() keeps the order of equals, so that simple readings lead.
     closest = sorted(enough.values(), key=lambda pair: -pair[0])
     return tuple(told for _, told in closest[:MAX_TOLD])
+
+
+def overcounts(asked: Question) -> tuple[str, ...]:
+    """Return a sentence where a claim that holds is a whole multiple of what was spent."""
+    if not asked.can_be_read:
+        return ()
+    own = [bound.upper for bound in asked.found.values()]
+    for value in (*own, *_tried(lambda: _peer(asked, asked.run))):
+        times = round(asked.claim / value) if 0.0 < value < math.inf else 0
+        if 2 <= times <= MAX_TIMES and abs(asked.claim / value - times) <= 1e-3 * times:
+            return (
+                f"{asked.claim:g} is {times} times the number of this run ({value:.6g}). Epsilons "
+                "of clients whose data are disjoint are not added: the largest counts.",
+            )
+    return ()
 
 
 def _tried(numbers: Callable[[], list[float]]) -> list[float]:
@@ -93,45 +154,54 @@ def _rounds_to(value: float, claim: float) -> bool:
     return abs(value - claim) <= min(within, _NEAR * claim)
 
 
-def _readings(
-    run: Mechanism, facts: Facts, claim: float, delta: float, sensitivity: float | None
-) -> Iterator[Wrong]:
-    def ask(mechanism: Mechanism, adjacency: Adjacency, observer: Observer) -> list[float]:
-        seen: dict[str, Any] = {"adjacency": adjacency, "observer": observer}
-        tolerance = 1e-3 * max(claim, 1e-3)
-        return [
-            certified(mechanism, delta=delta, tolerance=tolerance, **seen).upper,
-            certified(mechanism, delta=delta, accountant="rdp", **seen).upper,
-        ]
-
-    adjacency, observer = facts.adjacency, facts.observer
-    drawn = _changed(run, _as_poisson)
-    kinder = _KINDER[adjacency]
-    for other, why in kinder:
-        yield Wrong(f"adjacency {other}", why, lambda o=other: ask(run, o, observer))  # type: ignore[misc]
-    if drawn is not None:
-        yield Wrong(
-            "Poisson sampling at the same rate",
-            _DRAWN,
-            lambda: ask(drawn, adjacency, observer),
-        )
-        for other, why in kinder:
-            yield Wrong(
-                f"Poisson sampling at the same rate and adjacency {other}",
-                f"{_DRAWN} {why}",
-                lambda o=other: ask(drawn, o, observer),  # type: ignore[misc]
-            )
-    if observer is Observer.SERVER:
+def _readings(asked: Question) -> Iterator[Wrong]:
+    """Yield every wrong reading, the likeliest first."""
+    for name, run in asked.careless.items():
+        yield Wrong(*_CARELESS[name], lambda r=run: [*asked.ask(r), *_peer(asked, r)])  # type: ignore[misc]
+    yield from _of_relation(asked)
+    if asked.facts.observer is Observer.SERVER:
         yield Wrong(
             "an observer who does not see who took part",
             "Sampling hides a unit only from those who are not told who was drawn.",
-            lambda: ask(run, adjacency, Observer.AGGREGATE),
+            lambda: asked.ask(asked.run, observer=Observer.AGGREGATE),
         )
-    yield from _of_sensitivity(run, facts, delta, sensitivity, ask)
-    yield from _of_arithmetic(run, facts, delta)
+    yield from _of_sensitivity(asked)
+    yield from _of_arithmetic(asked)
+    yield from _of_counting(asked)
 
 
-_Ask = Callable[[Mechanism, Adjacency, Observer], list[float]]
+_CARELESS = {
+    "steps_per_round": (
+        "one noisy sum a round, local steps counted once",
+        "Every noisy sum that is released counts, not every round.",
+    ),
+    "missing_shares": (
+        "all shares of the noise",
+        "Noise of clients that do not answer is not in the sum.",
+    ),
+    "trials": (
+        "one run of those that were tried",
+        "All runs on the same data count, the ones that were thrown away too.",
+    ),
+}
+
+
+def _of_relation(asked: Question) -> Iterator[Wrong]:
+    """Yield readings under another adjacency, or with Poisson sampling."""
+    drawn = _changed(asked.run, _as_poisson)
+    kinder = _KINDER[asked.facts.adjacency]
+    for other, why in kinder:
+        yield Wrong(f"adjacency {other}", why, partial(asked.ask, asked.run, other))
+    if drawn is None:
+        return
+    yield Wrong("Poisson sampling at the same rate", _DRAWN, partial(asked.ask, drawn))
+    for other, why in kinder:
+        yield Wrong(
+            f"Poisson sampling at the same rate and adjacency {other}",
+            f"{_DRAWN} {why}",
+            partial(asked.ask, drawn, other),
+        )
+
 
 _TWICE = "Data that are exchanged move a sum of clipped vectors by up to 2 C, not by C."
 _KINDER: dict[Adjacency, tuple[tuple[Adjacency, str], ...]] = {
@@ -147,31 +217,24 @@ _KINDER: dict[Adjacency, tuple[tuple[Adjacency, str], ...]] = {
 _DRAWN = "Amplification by Poisson sampling holds for independent draws only, not for these."
 
 
-def _of_sensitivity(
-    run: Mechanism, facts: Facts, delta: float, sensitivity: float | None, ask: _Ask
-) -> Iterator[Wrong]:
-    if facts.adjacency is Adjacency.REPLACE_ONE:
-        doubled = _changed(run, _louder(2.0))
+def _of_sensitivity(asked: Question) -> Iterator[Wrong]:
+    if asked.facts.adjacency is Adjacency.REPLACE_ONE:
+        doubled = _changed(asked.run, _louder(2.0))
         if doubled is not None:
-            yield Wrong(
-                "a sum that moves by C when a unit is replaced",
-                _TWICE,
-                lambda: ask(doubled, facts.adjacency, facts.observer),
-            )
-    smaller = None if sensitivity is None else _changed(run, _louder(1.0 / sensitivity))
+            what = "a sum that moves by C when a unit is replaced"
+            yield Wrong(what, _TWICE, partial(asked.ask, doubled))
+    taken = asked.sensitivity
+    smaller = None if taken is None else _changed(asked.run, _louder(1.0 / taken))
     if smaller is not None:
-        what = f"a sensitivity of {sensitivity:g} clip norms"
+        what = f"a sensitivity of {taken:g} clip norms"
         why = "What is clipped to C moves the sum by up to C, whatever it is taken for."
-        yield Wrong(what, why, lambda: ask(smaller, facts.adjacency, facts.observer))
-        yield Wrong(
-            f"{what} and the classical formula",
-            why,
-            lambda: _classical(smaller, delta),
-            bound=False,
-        )
+        yield Wrong(what, why, partial(asked.ask, smaller))
+        formula = partial(_classical, smaller, asked.delta)
+        yield Wrong(f"{what} and the classical formula", why, formula, bound=False)
 
 
-def _of_arithmetic(run: Mechanism, facts: Facts, delta: float) -> Iterator[Wrong]:
+def _of_arithmetic(asked: Question) -> Iterator[Wrong]:
+    run, facts, delta = asked.run, asked.facts, asked.delta
     yield Wrong(
         "the central limit theorem for Gaussian differential privacy",
         "It is a limit, no bound: at finite numbers of rounds the truth may be more.",
@@ -183,7 +246,7 @@ def _of_arithmetic(run: Mechanism, facts: Facts, delta: float) -> Iterator[Wrong
         _TWICE
         if facts.adjacency is Adjacency.REPLACE_ONE
         else "Its account is of another run than this one.",
-        lambda: _peer(run, delta, facts.adjacency),
+        lambda: _peer(asked, run),
         bound=False,
     )
     yield Wrong(
@@ -192,35 +255,83 @@ def _of_arithmetic(run: Mechanism, facts: Facts, delta: float) -> Iterator[Wrong
         lambda: _classical(run, delta),
         bound=False,
     )
-    if sum(count for _, count in run.sequence()) > 1:
-        (first, _), *_ = run.sequence()
-        yield Wrong(
-            "one round",
-            "Every round adds to what is spent.",
-            lambda: [certified(first, delta=delta, **_seen(facts)).upper],
-            bound=False,
-        )
     yield Wrong(
         "an estimate, a little too small",
         "An estimate, or a number rounded down, is no upper end.",
-        lambda: _lower(run, facts, delta),
+        lambda: [asked.found["pld"].lower or asked.found["pld"].upper],
         bound=False,
     )
+
+
+def _of_counting(asked: Question) -> Iterator[Wrong]:
+    """Yield readings with fewer rounds: one, a share of them, or each epoch's last one left out."""
+    (first, rounds), *more = asked.run.sequence()
+    total = rounds + sum(count for _, count in more)
+    if total == 1:
+        return
+    yield Wrong(
+        "one round",
+        "Every round adds to what is spent.",
+        lambda: asked.ask(first)[:1],
+        bound=False,
+    )
+    if more:
+        return
+    yield Wrong(
+        "an epoch's steps rounded down",
+        "A last batch that is not full is a step, too: steps are rounded up.",
+        lambda: _near(asked, first, [total - n for n in _lost(first, total)]),
+        bound=False,
+    )
+    fewer = [total // n for n in range(2, MAX_TIMES + 1) if total % n == 0]
+    yield Wrong(
+        "several noisy sums counted as one",
+        "Every noisy sum that is released counts, local steps too.",
+        lambda: _near(asked, first, fewer),
+        bound=False,
+    )
+
+
+def _lost(step: Mechanism, total: int) -> list[int]:
+    """Return how many of the steps may have been lost by rounding: one, or one an epoch."""
+    scheme = step.scheme if isinstance(step, SampledMechanism) else None
+    if scheme is None or hasattr(scheme, "rounds_per_epoch") or not 0.0 < scheme.rate < 1.0:
+        return []
+    each = math.ceil(1.0 / scheme.rate - 1e-9)
+    if abs(each * scheme.rate - 1.0) <= 1e-9:
+        return []
+    return sorted({1, total // each} if total > total // each > 0 else {1})
+
+
+def _near(asked: Question, step: Mechanism, counts: list[int]) -> list[float]:
+    """Return, by each accountant, the number of the count of steps that is nearest to the claim."""
+    ways: list[Callable[[int], float]] = [
+        lambda n: asked.ask(step * n)[0],
+        lambda n: asked.ask(step * n)[1],
+        lambda n: (*_peer(asked, step * n), math.inf)[0],
+    ]
+    return [_nearest(number, counts, asked.claim) for number in ways]
+
+
+def _nearest(number: Callable[[int], float], counts: list[int], claim: float) -> float:
+    """Return the number, which rises with the count, that is nearest to the claim; inf for none."""
+    found = [math.inf]
+    low, high, counts = 0, len(counts) - 1, sorted(counts)
+    while low <= high:
+        middle = (low + high) // 2
+        found.append(number(counts[middle]))
+        low, high = (middle + 1, high) if found[-1] < claim else (low, middle - 1)
+    return min(found, key=lambda value: abs(value - claim))
 
 
 def _seen(facts: Facts) -> dict[str, Any]:
     return {"adjacency": facts.adjacency, "observer": facts.observer}
 
 
-def _lower(run: Mechanism, facts: Facts, delta: float) -> list[float]:
-    bound = certified(run, delta=delta, **_seen(facts))
-    return [bound.lower] if bound.lower else [bound.upper]
-
-
-def _peer(run: Mechanism, delta: float, adjacency: Adjacency) -> list[float]:
+def _peer(asked: Question, run: Mechanism) -> list[float]:
     from ..integrations.event_json import peer_epsilon
 
-    value = peer_epsilon(run, delta, adjacency)
+    value = peer_epsilon(run, asked.delta, asked.facts.adjacency)
     return [] if value is None else [value]
 
 

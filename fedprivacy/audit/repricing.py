@@ -7,12 +7,12 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Hashable, Iterable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 
 from ..errors import LedgerError, ParameterError, UnsupportedCombination
 from ..ledger import Round
 from ..loss import IDENTITY
-from ..mechanisms import Mechanism, Run, SampledMechanism
+from ..mechanisms import CorrelatedNoise, CorrelatedRow, Mechanism, Run, SampledMechanism
 from ..mechanisms.base import ROUNDING
 from ..privacy_loss import PrivacyLoss, Witness
 from ..relations import Adjacency, Facts, Observer
@@ -56,6 +56,7 @@ class Evidence:
         doubts: why something else was run than what is priced; empty if nothing says so.
         divided: what sums were divided by, by whom they were drawn; None in it for a round that
             does not say. Empty where nothing is known of rounds.
+        follows: whether sums were divided by numbers that are said to follow the data.
     """
 
     run: Mechanism | None
@@ -64,7 +65,7 @@ class Evidence:
     aborted: int = 0
     doubts: tuple[str, ...] = ()
     divided: tuple[frozenset[float | None], ...] = ()
-    _losses: dict[Facts, PrivacyLoss] = field(default_factory=dict, repr=False, compare=False)
+    follows: bool = False
 
     def under(self, facts: Facts) -> tuple[Evidence, tuple[Defect, ...]]:
         """Return the evidence about these facts, and what is wrong with it.
@@ -77,18 +78,15 @@ class Evidence:
             if any(None in divisors for divisors in self.divided):
                 found.append(Defect.NO_DENOMINATOR)
             if any(len(divisors - {None}) > 1 for divisors in self.divided):
-                doubts += (_FOLLOWING,)
+                doubts += (FOLLOWING,)
+            if self.follows:
+                doubts += (SAID_TO_FOLLOW,)
         if doubts:
             found.insert(0, Defect.OTHER_COHORTS)
-        return replace(self, doubts=doubts, _losses={}), tuple(found)
+        return replace(self, doubts=doubts), tuple(found)
 
     def loss(self, facts: Facts) -> PrivacyLoss:
         """Return the loss of the run, attained by what surely ran."""
-        if facts not in self._losses:
-            self._losses[facts] = self._loss(facts)
-        return self._losses[facts]
-
-    def _loss(self, facts: Facts) -> PrivacyLoss:
         if self.run is None:
             return PrivacyLoss(IDENTITY, facts, theorems=("nothing was released",))
         loss = self.run.privacy_loss(facts.adjacency, facts.observer).under(facts)
@@ -131,8 +129,15 @@ def divided(rounds: Iterable[Round]) -> tuple[frozenset[float | None], ...]:
     return tuple(frozenset(divisors) for divisors in found.values())
 
 
-_FOLLOWING = (
+FOLLOWING = (
     "sums divided by numbers that differ between rounds, which may follow the number of clients"
+)
+"""A doubt under add_remove; it counts nothing, so that it may be told to anybody."""
+
+
+SAID_TO_FOLLOW = (
+    "sums divided by numbers that are said to follow the number of units: the noise's scale tells "
+    "that number, which add_remove hides"
 )
 
 
@@ -143,7 +148,9 @@ def spent(rounds: Iterable[Round]) -> Spent:
         UnsupportedCombination: a round had less noise than planned, and what that is cannot be
             said.
     """
-    groups = _groups(rounds)
+    held = list(rounds)
+    groups = _groups(r for r in held if not isinstance(r.mechanism, CorrelatedRow))
+    groups += _correlated(r for r in held if isinstance(r.mechanism, CorrelatedRow))
     notes = tuple(group.note for group in groups if group.note)
     nothing = [group.note for group in groups if group.actual is None]
     actual = [(group.actual, group.count) for group in groups if group.actual is not None]
@@ -256,8 +263,49 @@ def _groups(rounds: Iterable[Round]) -> list[_Group]:
         if r.spent:
             key = (id(r.mechanism), r.clip_norm, r.noise_std, r.noise_used, _released(r))
             first.setdefault(key, r)
-            counts[key] += 1
+            counts[key] += r.times
     return [_group(r, counts[key]) for key, r in first.items()]
+
+
+def _correlated(rounds: Iterable[Round]) -> list[_Group]:
+    """Return runs of correlated noise: any row of one is priced as the whole of it.
+
+    All rows have the noise of the one that had least, and units came as soon and as often as any
+    row says. What surely ran are the first rows, as far as each was confirmed.
+    """
+    runs: dict[CorrelatedNoise, list[tuple[Round, CorrelatedRow]]] = {}
+    for r in rounds:
+        assert isinstance(r.mechanism, CorrelatedRow)
+        if r.spent:
+            runs.setdefault(r.mechanism.run, []).append((r, r.mechanism))
+    return [_whole_run(run, held) for run, held in runs.items()]
+
+
+def _whole_run(run: CorrelatedNoise, held: list[tuple[Round, CorrelatedRow]]) -> _Group:
+    told, rule = [], run.participation
+    soonest = min((row.separation for _, row in held if row.separation), default=run.rounds)
+    most = max((row.participations or 0 for _, row in held), default=0)
+    priced: CorrelatedNoise | None = run
+    if not all(row.kept for _, row in held):
+        gap, times = min(soonest, rule.gap(run.rounds)), max(most, rule.most(run.rounds))
+        told.append(f"somebody came after {soonest} rounds, or {most} times; it is priced by that")
+        priced = _came_sooner(run, gap, times)
+    ratio = min(r.noise_used / r.clip_norm for r, _ in held)
+    if ratio < run.noise_multiplier * (1.0 - ROUNDING):
+        told.append(f"a row had noise of {ratio:.6g} of the clip norm; all are priced by that")
+        priced = None if priced is None else priced.rescaled(ratio / run.noise_multiplier)
+    sure = {row.row for r, row in held if _released(r)}
+    first = next(i for i in range(len(sure) + 1) if i not in sure)
+    certain = run.leading(first) if first and not told else None
+    which = f"{len(held)} rows of correlated noise: " if told else ""
+    return _Group(priced, certain, 1, which + "; ".join(told))
+
+
+def _came_sooner(run: CorrelatedNoise, gap: int, times: int) -> CorrelatedNoise:
+    try:
+        return run.with_gaps(gap, times)
+    except ParameterError as problem:
+        raise UnsupportedCombination(f"clients came sooner than planned: {problem}") from problem
 
 
 def _released(r: Round) -> bool:
@@ -286,37 +334,55 @@ def doubts(rounds: Sequence[Round]) -> tuple[str, ...]:
     A doubt is certain, or about what happens with a probability of at most ``FALSE_DOUBT`` in a
     whole ledger.
     """
-    return (*_odd_noise(rounds), *_odd_cohorts(rounds))
+    return (*_odd_noise(rounds), *_odd_cohorts(rounds), *_odd_rows(rounds))
+
+
+def _odd_rows(rounds: Iterable[Round]) -> tuple[str, ...]:
+    """Return rows of correlated noise that do not follow those before: one may be there twice."""
+    found: dict[str, list[Round]] = {}
+    last: dict[CorrelatedNoise, int] = {}
+    for r in rounds:
+        if isinstance(r.mechanism, CorrelatedRow) and r.spent:
+            before = last.get(r.mechanism.run, -1)
+            if r.mechanism.row <= before or r.times > 1:
+                told = "a row of correlated noise that may have been released before"
+                found.setdefault(told, []).append(r)
+            last[r.mechanism.run] = max(before, r.mechanism.row)
+    return _told(found)
 
 
 def _odd_noise(rounds: Iterable[Round]) -> tuple[str, ...]:
-    found: dict[str, list[int]] = {}
+    found: dict[str, list[Round]] = {}
     for r in rounds:
         if r.done is None or not r.spent:
             continue
         shares = r.done.arrived + r.done.refused
-        told = r.mechanism.unlike(shares=shares, noise_ratio=r.done.noise_std / r.clip_norm)
+        told = r.mechanism.unlike(shares=shares, noise_multiplier=r.done.noise_std / r.clip_norm)
         if told:
-            found.setdefault(told, []).append(r.index)
+            found.setdefault(told, []).append(r)
     return _told(found)
 
 
 def _odd_cohorts(rounds: Iterable[Round]) -> tuple[str, ...]:
-    drawn: dict[Scheme, dict[int, list[int]]] = {}
+    drawn: dict[Scheme, dict[int, list[Round]]] = {}
     for r in rounds:
         if r.done is not None and isinstance(r.mechanism, SampledMechanism):
             by_size = drawn.setdefault(r.mechanism.scheme, {})
-            by_size.setdefault(r.done.cohort, []).append(r.index)
-    found: dict[str, list[int]] = {}
+            by_size.setdefault(r.done.cohort, []).append(r)
+    found: dict[str, list[Round]] = {}
     for scheme, by_size in drawn.items():
-        counts = {size: len(which) for size, which in by_size.items()}
+        counts = {size: _count(which) for size, which in by_size.items()}
         for told, odd in unlikely(scheme, counts, FALSE_DOUBT / len(drawn)):
-            found.setdefault(told, []).extend(i for size in odd for i in by_size[size])
+            found.setdefault(told, []).extend(r for size in odd for r in by_size[size])
     return _told(found)
 
 
-def _told(found: dict[str, list[int]]) -> tuple[str, ...]:
+def _told(found: dict[str, list[Round]]) -> tuple[str, ...]:
     return tuple(
-        f"{len(which)} round(s), the first of them {min(which)}, had {told}"
+        f"{_count(which)} round(s), the first of them {min(r.index for r in which)}, had {told}"
         for told, which in found.items()
     )
+
+
+def _count(rounds: Iterable[Round]) -> int:
+    return sum(r.times for r in rounds)

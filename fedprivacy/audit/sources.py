@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from os import PathLike
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
 from ..errors import ConversionError, LedgerError, closed_unit, member, non_negative, refuse
-from ..ledger import Ledger
+from ..ledger import Ledger, Round
 from ..mechanisms import Mechanism
 from ..relations import Adjacency, Facts, Observer, Unit
 from . import imports
 from .defects import Defect
-from .imports import Origin, Record, Stated
-from .imports.content import beginning, digest
+from .imports import Origin, Record, Stated, Unseen
+from .imports.content import beginning
 from .repricing import Evidence, divided, doubts, spent
 
 PARAMETERS = "parameters, as they were stated"
@@ -42,12 +42,15 @@ class Reading:
     Attributes:
         evidence: what is known of the run.
         notes: sentences about the record.
+        private: what the record says of its cohorts, for the auditor alone.
         recorded: what else the source says of itself, by name.
         stated: what only the user said, by name.
         adaptive: whether the schedule depended on outputs.
         rule: which rule decided whether a round fits, in words.
         defects: what is wrong with the source.
         sensitivity: what the stds of the source's noise are measured against, where that is known.
+        careless: the run as it would be without one thing that was said, by name.
+        granted: what no record shows and nobody said, by name.
     """
 
     evidence: Evidence
@@ -57,12 +60,15 @@ class Reading:
     observer: Observer | None = None
     claim: tuple[float, float] | None = None
     notes: tuple[str, ...] = ()
+    private: tuple[str, ...] = ()
     recorded: dict[str, str] = field(default_factory=dict)
     stated: dict[str, str] = field(default_factory=dict)
     adaptive: bool = False
     rule: str | None = None
     defects: tuple[Defect, ...] = ()
     sensitivity: float | None = None
+    careless: dict[str, Mechanism] = field(default_factory=dict)
+    granted: dict[str, str] = field(default_factory=dict)
 
     def facts(self, adjacency: Adjacency | str | None, observer: Observer | str | None) -> Facts:
         """Return the facts that are asked about: those given, else those that the source states.
@@ -118,7 +124,7 @@ def read_source(source: Source, stated: Stated, auditor: str = "") -> Reading:
 
 
 def _nothing_to_state(stated: Stated, what: str) -> None:
-    for name in ("sampling", "population"):
+    for name in ("sampling", "population", *Unseen.__members__):
         if getattr(stated, name) is not None:
             refuse(name, str(getattr(stated, name)), "be left out", f"{what} says it itself")
 
@@ -159,6 +165,7 @@ def _of_record(record: Record, stated: Stated) -> Reading:
             run=made.run,
             certain=made.certain,
             rounds=sum(times for _, times in record.rounds) or _count(made.run),
+            follows=made.follows,
         ),
         origin=record.origin,
         unit=record.unit,
@@ -170,23 +177,25 @@ def _of_record(record: Record, stated: Stated) -> Reading:
         stated=({**record.told} if typed else {}) | stated.in_words(),
         defects=tuple(defects),
         sensitivity=record.sensitivity,
+        careless=made.careless,
+        granted=made.granted,
     )
 
 
 def _of_ledger(ledger: Ledger) -> Reading:
-    rounds = ledger.rounds
+    rounds = ledger.alike
     found = spent(rounds)
     if found.noiseless:
         raise LedgerError(f"{ledger.path} has no epsilon: {found.noiseless}")
     evidence = Evidence(
         run=found.run,
         certain=found.certain,
-        rounds=ledger.spent_rounds,
-        aborted=len(rounds) - ledger.spent_rounds,
+        rounds=sum(r.times for r in rounds if r.spent),
+        aborted=sum(r.times for r in rounds if not r.spent),
         doubts=doubts(rounds),
         divided=divided(rounds),
     )
-    notes, defects = _of_its_lines(ledger, found.notes)
+    notes, private, defects = _of_its_lines(ledger, rounds, found.notes)
     recorded = {
         "seed policy": ledger.seed_statement,
         "schedule": f"{ledger.schedule}; {ledger.budget_rule or 'no budget rule recorded'}",
@@ -195,10 +204,11 @@ def _of_ledger(ledger: Ledger) -> Reading:
     }
     return Reading(
         evidence,
-        origin=Origin("fedprivacy ledger", ledger.path.name, digest(ledger.path)),
+        origin=Origin("fedprivacy ledger", ledger.path.name, ledger.digest),
         **ledger.facts._asdict(),
         claim=ledger.claim,
         notes=notes,
+        private=private,
         recorded=recorded,
         adaptive=ledger.schedule == "adaptive",
         rule=ledger.budget_rule,
@@ -207,13 +217,16 @@ def _of_ledger(ledger: Ledger) -> Reading:
 
 
 def _of_its_lines(
-    ledger: Ledger, less: tuple[str, ...]
-) -> tuple[tuple[str, ...], tuple[Defect, ...]]:
-    """Return the sentences about a ledger that a reader must know, and its defects."""
-    rounds = ledger.rounds
-    dangling = sum(1 for r in rounds if r.spent and r.done is None)
-    refused = sum(r.done.refused for r in rounds if r.done is not None)
-    aborted = sum(1 for r in rounds if not r.spent)
+    ledger: Ledger, rounds: Sequence[Round], less: tuple[str, ...]
+) -> tuple[tuple[str, ...], tuple[str, ...], tuple[Defect, ...]]:
+    """Return sentences that a reader must know, those for the auditor alone, and the defects.
+
+    How many contributions were refused is one client's data, and how many rounds died or found too
+    few may be: no such count is in what is handed over (docs/ledger.md).
+    """
+    dangling = sum(r.times for r in rounds if r.spent and r.done is None)
+    refused = sum(r.times * r.done.refused for r in rounds if r.done is not None)
+    aborted = sum(r.times for r in rounds if not r.spent)
     found = (
         (Defect.LESS_NOISE, bool(less), ""),
         (
@@ -231,23 +244,25 @@ def _of_its_lines(
         (
             Defect.UNCONFIRMED,
             dangling > 0,
-            f"{dangling} round(s) were begun and never confirmed; they count as spent.",
-        ),
-        (
-            Defect.REFUSED,
-            refused > 0,
-            f"{refused} contribution(s) were refused and left out of the sums.",
+            "Rounds were begun and never confirmed; they count as spent.",
         ),
         (
             Defect.ABORTED,
             aborted > 0,
-            f"{aborted} round(s) were aborted, released nothing and do not count. Where cohorts "
-            "amplify, this holds if those who did not answer were not always the same; if some "
-            "were away for good, the mechanism must say so (absent).",
+            "Rounds were aborted, released nothing and do not count. Where cohorts amplify, this "
+            "holds if those who did not answer were not always the same; if some were away for "
+            "good, the mechanism must say so (absent).",
         ),
     )
+    counts = (
+        (dangling, "round(s) were begun and never confirmed"),
+        (aborted, "round(s) were aborted"),
+        (refused, "contribution(s) were refused and left out of the sums, as zeros are"),
+    )
     told = [sentence for _, applies, sentence in found if applies and sentence]
-    return (*ledger.notes, *less, *told), tuple(defect for defect, applies, _ in found if applies)
+    private = tuple(f"{count} {what}." for count, what in counts if count)
+    defects = tuple(defect for defect, applies, _ in found if applies)
+    return (*ledger.notes, *less, *told), private, defects
 
 
 def _count(run: Mechanism) -> int:

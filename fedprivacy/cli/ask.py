@@ -4,16 +4,15 @@ from __future__ import annotations
 
 from typing import Any
 
-import click
+import rich_click as click
 
 from ..errors import refuse
+from ..runs.described import SampledRun
 from .options import (
     as_json,
     cli,
     deadline_option,
     facts_options,
-    noise_option,
-    run_of,
     run_options,
     say,
     show,
@@ -23,7 +22,6 @@ from .options import (
 
 @cli.command()
 @click.option("--delta", type=float, required=True, help="Ask for epsilon at this delta.")
-@noise_option
 @run_options
 @facts_options
 @deadline_option
@@ -49,7 +47,7 @@ def epsilon(
     from ..questions.epsilon import epsilon as ask
 
     bound = ask(
-        run_of(unit=unit, **run),
+        SampledRun.of(run).run(unit),
         delta=delta,
         adjacency=adjacency,
         observer=observer,
@@ -62,7 +60,6 @@ def epsilon(
 
 @cli.command()
 @click.option("--epsilon", type=float, required=True, help="Ask for delta at this epsilon.")
-@noise_option
 @run_options
 @facts_options
 @deadline_option
@@ -88,7 +85,7 @@ def delta(
     from ..questions.epsilon import delta as ask
 
     bound = ask(
-        run_of(unit=unit, **run),
+        SampledRun.of(run).run(unit),
         epsilon=epsilon,
         adjacency=adjacency,
         observer=observer,
@@ -118,7 +115,6 @@ SOLVABLE = {
     show_default=True,
     help="Which parameter to find; give all the others.",
 )
-@noise_option
 @run_options
 @facts_options
 @as_json
@@ -149,7 +145,7 @@ def calibrate(
     if run[name] is not None:
         refuse(f"--{solve_for}", run[name], "be left out", "it is what --solve-for looks for")
     found = solve(
-        lambda value: run_of(unit=unit, **{**run, name: value}),
+        lambda value: SampledRun.of({**run, name: value}).run(unit),
         epsilon=epsilon,
         delta=delta,
         adjacency=adjacency,

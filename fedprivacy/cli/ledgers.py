@@ -5,9 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import click
+import rich_click as click
 
-from .. import __version__
 from ..bound import Verdict
 from ..errors import integer, refuse
 from ..relations import Unit
@@ -67,6 +66,20 @@ judge_options = options(
     click.option(
         "--unit", type=click.Choice(["client", "record"]), help="With --noise-multiplier."
     ),
+    click.option(
+        "--steps-per-round", type=int, help="How many noisy sums each recorded round released."
+    ),
+    click.option(
+        "--missing-shares",
+        type=int,
+        help="How many of a cohort's shares of the noise were missing.",
+    ),
+    click.option(
+        "--denominator",
+        type=click.Choice(["public", "realised"]),
+        help="What sums were divided by: a public number, or one that follows the data.",
+    ),
+    click.option("--trials", type=int, help="How many runs were made on these data."),
     click.option("--auditor", default="", help="Who audits.  [default: the login name]"),
     click.option(
         "--strict", is_flag=True, help="Exit with 0 for HOLDS, 3 for FAILS, 4 for neither."
@@ -99,8 +112,11 @@ def _judged(
 ) -> Audit:
     """Return the audit of a file, or of parameters that stand in its place."""
     from ..audit import audit
+    from ..audit.imports import Unseen
 
-    facts = {name: given[name] for name in ("adjacency", "observer", "auditor")}
+    facts = {
+        name: given[name] for name in ("adjacency", "observer", "auditor", *Unseen.__members__)
+    }
     wanted = _claim(claim, epsilon, delta)
     if source is None:
         return audit(_record(given), claim=wanted, **facts)
@@ -195,29 +211,8 @@ def audit(as_json: bool, strict: bool, **given: Any) -> int:
 
 
 def audit_data(found: Audit) -> dict[str, Any]:
-    """Return an audit as plain JSON values; bounds that certify nothing are ``void_bounds``."""
-    bounds = {o: {n: b.to_dict() for n, b in bs.items()} for o, bs in found.bounds.items()}
-    unit, adjacency, observer = found.facts
-    return {
-        "verdict": str(found.verdict),
-        "statement": found.statement,
-        "claim": {"epsilon": found.claim[0], "delta": found.claim[1]},
-        "unit": None if unit is None else str(unit),
-        "adjacency": str(adjacency),
-        "observer": str(observer),
-        "reasons": list(found.reasons),
-        "rounds": found.rounds,
-        "numbers": str(found.numbers),
-        "void_bounds" if found.void else "bounds": bounds,
-        "unsupported": found.unsupported,
-        "recorded": found.facts_recorded,
-        "stated": found.stated,
-        "defects": [str(defect) for defect in found.defects],
-        "source": vars(found.origin),
-        "auditor": found.auditor,
-        "audited": found.audited,
-        "version": __version__,
-    }
+    """Return an audit as plain JSON values, for the auditor."""
+    return {**found.to_dict(), "auditor_only": list(found.auditor_only)}
 
 
 def show_audit(found: Audit) -> None:
@@ -238,6 +233,9 @@ def show_audit(found: Audit) -> None:
     if found.stated:
         told = ", ".join(f"{name} = {value}" for name, value in found.stated.items())
         console.print(f"  stated by the user, not recorded: {told}", markup=False, soft_wrap=True)
+    for name, value in found.granted.items():
+        option = f"--{name.replace('_', '-')}"
+        console.print(f"  taken for granted: {value} ({option})", markup=False, soft_wrap=True)
 
 
 def _table(found: Audit) -> Any:
@@ -262,13 +260,27 @@ def _table(found: Audit) -> Any:
     help="Where to write the page.  [default: the file's name with .html]",
 )
 @click.option("--subject", default="", help="What the page is about, in words.")
+@click.option(
+    "--deployment",
+    type=click.Path(path_type=Path),
+    help="For --output X.yaml: a TOML file of what the registry of deployments asks for.",
+)
 @as_json
-def report(as_json: bool, strict: bool, output: Path | None, subject: str, **given: Any) -> int:
+def report(
+    as_json: bool,
+    strict: bool,
+    output: Path | None,
+    subject: str,
+    deployment: Path | None,
+    **given: Any,
+) -> int:
     """Write the audit of a run as one self-contained HTML page.
 
-    FILE and the options are those of "fedprivacy audit".
+    FILE and the options are those of "fedprivacy audit". An output that ends in .md, .json or .yaml
+    is the same in Markdown, plain values, or an entry for the registry of deployments.
     """
     from ..audit import report as write
+    from ..audit.imports.content import MAX_TOML, toml_of, whole
     from ..ledger import free
 
     found = _judged(**given)
@@ -277,7 +289,8 @@ def report(as_json: bool, strict: bool, output: Path | None, subject: str, **giv
     title = f"Privacy of {subject or source.name}"
     target = output or source.with_suffix(".html")
     free(target, besides=[source])
-    path = write({name: found}, target, title=title, subject=subject)
+    said = None if deployment is None else toml_of(whole(deployment, MAX_TOML), deployment.name)
+    path = write({name: found}, target, title=title, subject=subject, deployment=said)
     data = {**audit_data(found), "report": str(path)}
     show(data, as_json, lambda: say(f"{found.statement}: {path}"))
     return EXIT_CODES[found.verdict] if strict else 0

@@ -5,16 +5,19 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-import click
+import rich_click as click
 
-from .options import as_json, cli, once_each, say, show
-from .train import begins, data_options, values_of
+from ..runs.methods import METHODS, names
+from ..systems.settings import read
+from .options import as_json, cli, named_texts, picture_option, say, show, told_settings
+from .train import begins, data_options, seed_option
 
 
+@told_settings
 @cli.command()
 @click.option(
     "--method",
-    type=click.Choice(["dp-fedavg", "fed-smp-top-k", "fed-smp-rand-k"]),
+    type=click.Choice(names(private=True)),
     default="dp-fedavg",
     show_default=True,
     help="What to train with.",
@@ -27,7 +30,7 @@ from .train import begins, data_options, values_of
     metavar="NAME=VALUES",
     help="Values to try, with commas between, such as noise_multiplier=1,2 or cohort=50,100; "
     "repeat for more. Without noise_multiplier the noise is calibrated to the budget for every "
-    "setting. An unknown name is answered with those that there are.",
+    "setting. The names are those above.",
 )
 @click.option(
     "--folder",
@@ -36,8 +39,15 @@ from .train import begins, data_options, values_of
     show_default=True,
     help="Where ledgers and checkpoints are kept; a sweep that was stopped goes on from there.",
 )
-@click.option("--output", type=click.Path(path_type=Path), help="Write a plot to this file.")
-@click.option("--seed", type=int, help="Make the runs reproducible; they are then not private.")
+@picture_option
+@seed_option
+@click.option(
+    "--seeds",
+    type=int,
+    default=1,
+    show_default=True,
+    help="Run every setting so often; means are compared, with their spread.",
+)
 @as_json
 def sweep(
     method: str,
@@ -49,6 +59,9 @@ def sweep(
     observer: str,
     output: Path | None,
     seed: int | None,
+    seeds: int,
+    dropout_rate: float,
+    threads: int | None,
     as_json: bool,
     **source: Any,
 ) -> None:
@@ -62,31 +75,37 @@ def sweep(
       fedprivacy sweep --method fed-smp-rand-k --epsilon 8 --delta 1e-3 \\
           --set cohort=50,100 --set rounds=20,40 --set kept_fraction=0.1,0.4
     """  # noqa: D301
-    from ..runs.pareto import check_picture
+    from ..runs.pictures import check_picture
     from ..runs.progress import Steps
     from ..runs.sweep import Sweep
 
+    texts = named_texts(chosen)
+    METHODS[method].check_names(texts)
+    grid = read(METHODS[method].known, texts)
     whole = Sweep(
         method=method,
-        grid=once_each(map(values_of, chosen)),
+        grid=grid,
         folder=folder,
         epsilon=epsilon,
-        **({} if delta is None else {"delta": delta}),
-        adjacency=adjacency or "zero_out",
+        delta=delta,  # type: ignore[arg-type]  # None: by the number of units
+        adjacency=adjacency,
         observer=observer,
         seed=seed,
+        seeds=seeds,
+        dropout_rate=dropout_rate,
+        threads=threads,
         source={name: value for name, value in source.items() if value is not None},
     )
     whole.check()
     if output is not None:
         check_picture(output)
     unsaid = {"delta": delta, "adjacency": adjacency}
-    click.echo(begins(whole, [name for name, value in unsaid.items() if value is None]), err=True)
+    say(begins(whole, [name for name, value in unsaid.items() if value is None]), err=True)
     with Steps() as steps:
         trained = []
         for label in whole.labels:
             told = ", ".join(f"{name} {value}" for name, value in label.items()) or method
-            with steps.rounds(told, whole.experiment(label).job.rounds) as tick:
+            with steps.rounds(told, whole.experiment(label).job.rounds * seeds) as tick:
                 trained.append((label, whole.train(label, tick)))
     whole.write(trained)
     found = whole.compare(trained)

@@ -2,38 +2,48 @@
 
 from __future__ import annotations
 
-import json
 import math
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import click
+import rich_click as click
 
 from ..errors import refuse
 from ..ledger import Ledger
+from ..runs.methods import COMPARED, METHODS, FedSmp, Method, names
+from ..systems.settings import read, single
 from .ledgers import audit_data, show_audit
-from .options import ADJACENCIES, OBSERVERS, as_json, cli, once_each, options, show
+from .options import (
+    ADJACENCIES,
+    OBSERVERS,
+    OUTPUT,
+    as_json,
+    cli,
+    named_texts,
+    options,
+    say,
+    setting_option,
+    show,
+    told_settings,
+)
 
 if TYPE_CHECKING:
     from ..runs.experiment import Experiment, TrainedRun
     from ..runs.sweep import Sweep
 
-METHODS = [
-    "fedavg",
-    "fedavg-top-k",
-    "fedavg-rand-k",
-    "dp-fedavg",
-    "fed-smp-top-k",
-    "fed-smp-rand-k",
-    "fa-ld",
-    "fa-hmc",
-    "fed-plt",
-]
-"""Those of ``training.jobs``, which is imported only when a command trains."""
+DATA, METHOD, BUDGET = "The data", "The method", "The budget"
+"""Groups of options."""
 
+NAMED = ("clip_norm", "missing", "absent", "colluding")
+"""Settings of the methods that have options of their own; --set gives the others."""
+
+seed_option = click.option(
+    "--seed", type=int, panel=METHOD, help="Make runs reproducible; they are then not private."
+)
 data_options = options(
     click.option(
         "--data",
+        panel=DATA,
         default="digits",
         show_default=True,
         help="digits (comes with scikit-learn), fashion-mnist (looked for on disk), or a file "
@@ -42,42 +52,78 @@ data_options = options(
     ),
     click.option(
         "--data-dir",
+        panel=DATA,
         type=click.Path(path_type=Path),
         help="Folder with Fashion-MNIST's IDX files.  [default: where Debian's package "
         "dataset-fashion-mnist puts them]",
     ),
     click.option(
         "--clients",
+        panel=DATA,
         type=int,
         help="How many share the records.  [default: 400 or 6000, 10 where the unit is a record]",
     ),
     click.option(
         "--classes-per-client",
+        panel=DATA,
         type=int,
         help="How many classes a client's records are of.  [default: all]",
     ),
     click.option(
         "--model",
-        help="logistic, mlp, cnn, or FILE.py:NAME of a function that builds a torch module.  "
+        "--posterior",
+        "model",
+        panel=DATA,
+        help="logistic, mlp, cnn, or FILE.py:NAME of a function that builds a torch module; with "
+        "fa-ld and fa-hmc FILE.py:NAME of a Posterior, which holds its own data.  "
         "[default: one that goes with the data]",
     ),
-    click.option("--rounds", type=int, help="How many rounds.  [default: the data set's own]"),
-    click.option("--epsilon", type=float, default=8.0, show_default=True, help="The budget."),
+    click.option(
+        "--rounds",
+        type=int,
+        panel=METHOD,
+        help="How many rounds.  [default: the data set's own]",
+    ),
+    click.option(
+        "--epsilon",
+        type=float,
+        default=8.0,
+        show_default=True,
+        panel=BUDGET,
+        help="The budget.",
+    ),
     click.option(
         "--delta",
         type=float,
+        panel=BUDGET,
         help="The budget.  [default: n^-1.1 for n units, rounded down to two digits; it must be "
         "given for add_remove]",
     ),
     click.option(
         "--adjacency",
         type=ADJACENCIES,
+        panel=BUDGET,
         help="How neighbouring data sets differ.  [default: zero_out where the unit is a client, "
         "replace_one where it is a record]",
     ),
     click.option(
+        "--dropout-rate",
+        type=float,
+        default=0.0,
+        panel=METHOD,
+        help="Simulate that each client of a cohort fails to answer with this chance; --missing "
+        "is what is priced.  [default: 0]",
+    ),
+    click.option(
+        "--threads",
+        type=int,
+        panel=METHOD,
+        help="Of the processor.  [default: 1 where the model is small]",
+    ),
+    click.option(
         "--observer",
         type=OBSERVERS,
+        panel=BUDGET,
         default="aggregate",
         show_default=True,
         help="Who looks: at every release, at who took part too, or at the last release only.",
@@ -85,10 +131,12 @@ data_options = options(
 )
 
 
+@told_settings
 @cli.command()
 @click.option(
     "--method",
-    type=click.Choice(METHODS),
+    panel=METHOD,
+    type=click.Choice(names(private=False)),
     default="fed-smp-top-k",
     show_default=True,
     help="What to train with.  The unit is a client, with fa-ld, fa-hmc and fed-plt a record.",
@@ -102,50 +150,43 @@ data_options = options(
     help="What pays for privacy: the noise multiplier; fa-ld's step size; fa-hmc's noise on "
     "gradients; fed-plt's noise scale.  [default: calibrated from the budget]",
 )
-@click.option("--clip-norm", type=float, help="Norm that a unit's contribution is clipped to.")
-@click.option("--kept", type=float, help="Share of the coordinates that Fed-SMP keeps, in (0, 1].")
+@options(*(setting_option(FedSmp.known()[name], panel=METHOD) for name in NAMED))
 @click.option(
-    "--missing",
-    type=int,
-    help="How many clients of a cohort may fail to answer.  [default: 0]",
-)
-@click.option(
-    "--absent",
-    type=int,
-    help="How many of all clients may be away for good.  [default: 0]",
-)
-@click.option(
-    "--colluding",
-    type=int,
-    help="How many clients' shares of the noise whoever looks may know.  [default: 0]",
+    "--kept",
+    type=float,
+    panel=METHOD,
+    help="Share of the coordinates that Fed-SMP keeps, in (0, 1].  [default: 0.4]",
 )
 @click.option(
     "--set",
     "chosen",
+    panel=METHOD,
     multiple=True,
     metavar="NAME=VALUE",
-    help="Another setting of the method, such as local_steps=20, or strategy=1 or 2 for cohorts "
-    "drawn with or without replacement; add_remove needs sampling_probability and "
-    "expected_cohort. Repeat for more; an unknown name is answered with those that there are.",
+    help="Another setting of the method, such as local_steps=20 or strategy=fixed: those above. "
+    "add_remove needs sampling_probability and expected_cohort. Repeat for more.",
 )
 @click.option(
     "--ledger",
+    panel=OUTPUT,
     type=click.Path(path_type=Path),
     help="Where a private run is recorded.  [default: METHOD.ledger]",
 )
 @click.option(
     "--checkpoint",
+    panel=OUTPUT,
     type=click.Path(path_type=Path),
     help="File to save progress in, and to resume from where it exists. It is private, and so is "
     "the file LEDGER.private that goes with it.",
 )
 @click.option(
     "--output",
+    panel=OUTPUT,
     type=click.Path(path_type=Path),
     help="File for the trained model alone, to hand over: a state dict, fa-ld's and fa-hmc's draws "
     "or fed-plt's models; torch.load reads it.",
 )
-@click.option("--seed", type=int, help="Make the run reproducible; it is then not private.")
+@seed_option
 @as_json
 def train(
     method: str,
@@ -155,17 +196,13 @@ def train(
     classes_per_client: int | None,
     model: str | None,
     rounds: int | None,
-    clip_norm: float | None,
     kept: float | None,
-    missing: int | None,
-    absent: int | None,
-    colluding: int | None,
     chosen: tuple[str, ...],
     ledger: Path | None,
     checkpoint: Path | None,
     output: Path | None,
     as_json: bool,
-    **budget: Any,
+    **rest: Any,
 ) -> None:
     """Train within a privacy budget, leave a ledger, and audit it.
 
@@ -186,34 +223,33 @@ def train(
         "classes_per_client": classes_per_client,
         "model": model,
         "rounds": rounds,
-        "clip_norm": clip_norm,
         "kept_fraction": kept,
-        "missing": missing,
-        "absent": absent,
-        "colluding": colluding,
+        **{name: rest.pop(name) for name in NAMED},
     }
-    task = job(method, data, **_settings(given, chosen))
+    budget = rest
+    task = job(method, data, **_settings(METHODS[method], given, chosen))
     if task.knob is None and ledger is not None:
         refuse("--ledger", str(ledger), f"be left out: {method} is not private")
     path = ledger or Path(f"{method}.ledger")
     chosen_for_them = _as_begun(budget, path) if task.knob is not None else []
     experiment = Experiment(job=task, **budget)
     if task.knob is not None:
-        click.echo(begins(experiment, chosen_for_them), err=True)
+        say(begins(experiment, chosen_for_them), err=True)
     record = _trained(experiment, method, path, checkpoint, output)
     files = {"ledger": path, "checkpoint": checkpoint}
     result = _result(method, experiment, record, path)
     show(result, as_json, lambda: _tell(result, experiment, record, files))
 
 
-def _settings(given: dict[str, Any], chosen: tuple[str, ...]) -> dict[str, Any]:
+def _settings(method: Method, given: dict[str, Any], chosen: tuple[str, ...]) -> dict[str, Any]:
     """Return the options that were given and the settings of --set, none of them twice."""
     options = {name: value for name, value in given.items() if value is not None}
-    settings = once_each(map(_setting, chosen))
-    for name in settings:
+    texts = named_texts(chosen)
+    for name in texts:
         if name in (*options, "method", "data", "data_dir", "model"):
             refuse("--set", name, "be a setting that no option gives", "leave one of the two out")
-    return options | settings
+    method.check_names(texts)
+    return options | single(read(method.known, texts))
 
 
 def _trained(
@@ -224,7 +260,6 @@ def _trained(
     output: Path | None,
 ) -> TrainedRun:
     """Calibrate where that is left to do, and train, with a bar over the rounds."""
-    from ..runs.jobs import TITLES
     from ..runs.progress import Steps
 
     task = experiment.job
@@ -233,7 +268,7 @@ def _trained(
             experiment.check_places(ledger, checkpoint, output)
             with steps.step(f"calibrating {task.knob}"):
                 _ = experiment.calibration
-        with steps.rounds(f"training {TITLES[method]}", task.rounds) as tick:
+        with steps.rounds(f"training {METHODS[method].title}", task.rounds) as tick:
             return experiment.run(
                 ledger_path=ledger, checkpoint=checkpoint, output=output, on_round=tick
             )
@@ -271,23 +306,21 @@ def _tell(
     files: dict[str, Path | None],
 ) -> None:
     """Print the same for a person."""
-    from ..runs.jobs import TITLES
-
     task = experiment.job
     told = ", ".join(f"{name} {value:.4g}" for name, value in record.scores.items())
     sent = f"{(record.upload_bytes or 0) / 1e6:.2f} MB uploaded by all"
     if task.upload_per_client is not None:
         sent += f", {task.upload_per_client:.4g} MB a client by the count 32 k T r / n bits"
-    click.echo(f"{TITLES[result['method']]}: {told}; {sent}")
-    click.echo("  " + ", ".join(f"{name} {value}" for name, value in experiment.settings.items()))
+    say(f"{METHODS[result['method']].title}: {told}; {sent}")
+    say("  " + ", ".join(f"{name} {value}" for name, value in experiment.settings.items()))
     for note in (*result["notes"], record.rests_on):
         if note:
-            click.echo(f"  {note}")
+            say(f"  {note}")
     if record.audit is not None:
-        click.echo(f"{task.knob} = {result['level']:.6g}, recorded in {files['ledger']}")
+        say(f"{task.knob} = {result['level']:.6g}, recorded in {files['ledger']}")
         show_audit(record.audit)
         for line in _private_lines(record, **files):
-            click.echo(line)
+            say(line)
 
 
 def _as_begun(budget: dict[str, Any], path: Path) -> list[str]:
@@ -342,31 +375,11 @@ def _cautions(experiment: Experiment) -> list[str]:
     ]
 
 
-def _setting(text: str) -> tuple[str, Any]:
-    """Return (name, value) of NAME=VALUE."""
-    name, values = values_of(text)
-    if len(values) != 1:
-        refuse("--set", text, "be NAME=VALUE with a number", "such as --set local_steps=20")
-    return name, values[0]
-
-
-def values_of(text: str) -> tuple[str, list[Any]]:
-    """Return (name, values) of NAME=VALUE,VALUE."""
-    name, equals, values = text.partition("=")
-    try:
-        numbers = json.loads(f"[{values}]")
-    except ValueError:
-        numbers = []
-    right = [n for n in numbers if isinstance(n, int | float) and not isinstance(n, bool)]
-    if not equals or not numbers or len(right) < len(numbers):
-        refuse("--set", text, "be NAME=VALUE with a number", "such as --set local_steps=20")
-    return name.strip().replace("-", "_"), right
-
-
 @cli.command()
 @data_options
 @click.option(
     "--output",
+    panel=OUTPUT,
     type=click.Path(path_type=Path),
     default=Path("demo-report.html"),
     show_default=True,
@@ -374,10 +387,11 @@ def values_of(text: str) -> tuple[str, list[Any]]:
 )
 @click.option(
     "--ledgers",
+    panel=OUTPUT,
     type=click.Path(path_type=Path),
     help="Folder for the ledgers.  [default: beside the page, a new folder for each demo]",
 )
-@click.option("--seed", type=int, help="Make the runs reproducible; they are then not private.")
+@seed_option
 @as_json
 def demo(
     data: str,
@@ -398,22 +412,18 @@ def demo(
     """
     from ..runs.demo import run_demo, table
     from ..runs.experiment import Experiment
-    from ..runs.jobs import AveragingJob
-    from ..runs.presets import COMPARED, preset_for
-    from ..runs.sources import load_data, model_for
+    from ..runs.jobs import job
+    from ..runs.sources import load_data
 
     records = load_data(
         data, data_dir=data_dir, clients=clients, classes_per_client=classes_per_client
     )
-    preset = preset_for(records, model_for(model, records))
-    if rounds is not None:
-        preset = preset.changed(rounds=rounds)
     experiments = {
-        method: Experiment(job=AveragingJob(preset=preset, method=method), **budget)
+        method: Experiment(job=job(method, records, model=model, rounds=rounds), **budget)
         for method in COMPARED
     }
     chosen = [name for name in ("delta", "adjacency") if budget[name] is None]
     private = next(e for e in experiments.values() if e.job.knob is not None)
-    click.echo(begins(private, chosen), err=True)
+    say(begins(private, chosen), err=True)
     outcome = run_demo(experiments, output, ledgers)
     show(outcome.to_dict(), as_json, lambda: table(outcome))

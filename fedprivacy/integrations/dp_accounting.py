@@ -29,6 +29,7 @@ from ..mechanisms import (
     ApproximateDp,
     CohortMechanism,
     ConcentratedDp,
+    CorrelatedNoise,
     DiscreteLaplace,
     Gaussian,
     Laplace,
@@ -145,6 +146,11 @@ def _gaussian_event(run: Gaussian) -> dpa.DpEvent:
     return dpa.GaussianDpEvent(run.noise_multiplier)
 
 
+def _correlated_event(run: CorrelatedNoise) -> dpa.DpEvent:
+    """One Gaussian sum: the whole run's, its sensitivity rounded up."""
+    return dpa.GaussianDpEvent(run.noise_multiplier / run.sensitivity.upper)
+
+
 def _laplace_event(run: Laplace) -> dpa.DpEvent:
     return dpa.LaplaceDpEvent(run.noise_multiplier)
 
@@ -241,6 +247,7 @@ def _cohort_event(run: CohortMechanism) -> dpa.DpEvent:
 
 
 _WRITERS: dict[type[Mechanism], Callable[[Any], dpa.DpEvent]] = {
+    CorrelatedNoise: _correlated_event,
     Gaussian: _gaussian_event,
     Laplace: _laplace_event,
     RandomizedResponse: _response_event,

@@ -18,8 +18,8 @@ or executed by name. Files are locked with ``fcntl``, so writing needs a POSIX s
 """
 
 from .files import free
-from .history import Done, Round
 from .ledger import Ledger
 from .lines import REGISTRY, Schedule, SeedPolicy
+from .rounds import Done, Round
 
 __all__ = ["REGISTRY", "Done", "Ledger", "Round", "Schedule", "SeedPolicy", "free"]

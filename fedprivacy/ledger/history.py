@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+import itertools
+from collections.abc import Iterator
+from hashlib import sha256
 from pathlib import Path
 from typing import BinaryIO, NoReturn
 
@@ -12,6 +14,7 @@ from ..errors import DamagedLedger, FedPrivacyError, ForeignLedger, LedgerError
 from ..mechanisms import Mechanism
 from .files import explained
 from .lines import (
+    CHECK,
     DECODER,
     FORMAT,
     MAGIC,
@@ -28,58 +31,7 @@ from .lines import (
     check_unit,
     decoded,
 )
-
-
-@dataclass(frozen=True, slots=True)
-class Done:
-    """What a round really did.
-
-    Attributes:
-        cohort: number of participants drawn.
-        arrived: number of contributions in the sum.
-        refused: number of contributions left out, such as non-finite ones.
-        noise_std: std of the noise in the sum, colluders' shares included.
-        denominator: what the noisy sum was divided by; None where that was not recorded.
-        mask: fingerprint of the coordinates that travelled; None where all did, or not recorded.
-    """
-
-    cohort: int
-    arrived: int
-    refused: int
-    noise_std: float
-    denominator: float | None = None
-    mask: str | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Round:
-    """One recorded round.
-
-    Attributes:
-        index: its number, from 0.
-        mechanism: the round's mechanism as priced.
-        clip_norm: norm that contributions were clipped to.
-        noise_std: planned std of the noise in the sum.
-        done: what happened; None if that was never confirmed.
-        aborted: why nothing was released; None if something was, or may have been.
-    """
-
-    index: int
-    mechanism: Mechanism
-    clip_norm: float
-    noise_std: float
-    done: Done | None = None
-    aborted: str | None = None
-
-    @property
-    def spent(self) -> bool:
-        """Whether the round counts: everything does that was not aborted."""
-        return self.aborted is None
-
-    @property
-    def noise_used(self) -> float:
-        """Std of the noise really used, as far as recorded."""
-        return self.noise_std if self.done is None else self.done.noise_std
+from .rounds import Rounds
 
 
 class _Probe(msgspec.Struct):
@@ -89,22 +41,34 @@ class _Probe(msgspec.Struct):
     schema: int
 
 
-@dataclass
 class History:
-    """What the lines so far amount to; keeps the order rules, for reading and writing alike."""
+    """What the lines so far amount to; keeps the order rules, for reading and writing alike.
 
-    header: HeaderLine | None = None
-    plan: Mechanism | None = None
-    rounds: list[Round] = field(default_factory=list)
-    closed: bool = False
-    notes: list[str] = field(default_factory=list)
-    check: str = ""
-    checks: list[str] = field(default_factory=list)
-    """The checksum of every line so far."""
-    size: int = 0
-    lines: int = 0
-    torn: bytes = b""
-    mechanisms: dict[bytes, Mechanism] = field(default_factory=dict)
+    Attributes:
+        header: the first line; None before it.
+        plan: the whole run as planned, if given.
+        rounds: every round begun.
+        closed: whether the run is complete.
+        notes: sentences on repairs and on what was left out.
+        check: checksum of the last line.
+        size: bytes of all whole lines.
+        lines: how many there are.
+        torn: the half-written line behind them.
+        whole: SHA-256 of all whole lines.
+    """
+
+    def __init__(self) -> None:
+        self.header: HeaderLine | None = None
+        self.plan: Mechanism | None = None
+        self.rounds = Rounds()
+        self.closed = False
+        self.notes: list[str] = []
+        self.check = ""
+        self.size = 0
+        self.lines = 0
+        self.torn = b""
+        self._mechanisms: dict[bytes, int] = {}
+        self.whole = sha256()
 
     def misplaced(self, event: Event) -> str:
         """Return why an event cannot come next, empty if it can."""
@@ -113,49 +77,30 @@ class History:
             return "" if first else "the header must be the first line, and only that"
         if self.closed:
             return "the ledger is closed, nothing may follow"
-        count = len(self.rounds)
-        match event:
-            case IntentLine() if event.round != count:
-                return f"round {event.round} cannot begin now; the next round is {count}"
-            case DoneLine() | AbortLine() if not self._is_open(event.round):
-                return f"round {event.round} is not the one under way ({self._under_way()})"
-            case CloseLine() if event.rounds != count:
-                return f"it closes {event.rounds} rounds, but {count} were begun"
+        if isinstance(event, IntentLine) and event.round != (count := len(self.rounds)):
+            return f"round {event.round} cannot begin now; the next round is {count}"
+        if isinstance(event, DoneLine | AbortLine) and event.round != self.rounds.open:
+            now = self.rounds.open
+            told = "there is none; begin with intent" if now is None else f"that is round {now}"
+            return f"round {event.round} is not the one under way ({told})"
+        if isinstance(event, CloseLine) and event.rounds != (count := len(self.rounds)):
+            return f"it closes {event.rounds} rounds, but {count} were begun"
         return ""
-
-    def _is_open(self, index: int) -> bool:
-        last = self.rounds[-1] if self.rounds else None
-        if last is None or last.index != index:
-            return False
-        return last.done is None and last.aborted is None
-
-    def _under_way(self) -> str:
-        last = len(self.rounds) - 1
-        return (
-            f"that is round {last}" if self._is_open(last) else "there is none; begin with intent"
-        )
 
     def take(self, event: Event) -> None:
         """Add an event that is not misplaced."""
         match event:
+            case IntentLine():
+                number = self._known(event.mechanism)
+                self.rounds.begin(number, event.clip_norm, event.noise_std)
+            case DoneLine():
+                counted = (event.cohort, event.arrived, event.refused)
+                self.rounds.end((*counted, event.noise_std, event.denominator), event.mask)
+            case AbortLine():
+                self.rounds.end(event.reason)
             case HeaderLine():
                 self.header = event
                 self.plan = self._priced(event.plan) if bytes(event.plan) != b"null" else None
-            case IntentLine():
-                priced = self._priced(event.mechanism)
-                self.rounds.append(Round(event.round, priced, event.clip_norm, event.noise_std))
-            case DoneLine():
-                done = Done(
-                    event.cohort,
-                    event.arrived,
-                    event.refused,
-                    event.noise_std,
-                    event.denominator,
-                    event.mask,
-                )
-                self.rounds[-1] = replace(self.rounds[-1], done=done)
-            case AbortLine():
-                self.rounds[-1] = replace(self.rounds[-1], aborted=event.reason)
             case RepairLine():
                 self.notes.append(
                     f"before line {self.lines + 1} a half-written line of {event.cut} bytes was "
@@ -164,18 +109,30 @@ class History:
             case CloseLine():
                 self.closed = True
 
-    def _priced(self, raw: msgspec.Raw) -> Mechanism:
+    def _known(self, raw: msgspec.Raw) -> int:
         text = bytes(raw)
-        if text not in self.mechanisms:
-            mechanism = decoded(text)
-            check_unit("mechanism", mechanism, self.header.unit if self.header else None)
-            self.mechanisms[text] = mechanism
-        return self.mechanisms[text]
+        number = self._mechanisms.get(text)
+        if number is None:
+            number = self._mechanisms[text] = self.rounds.known(self._priced(raw))
+        return number
 
-    def advance(self, line: bytes, check: str) -> None:
-        """Move the end of the chain past a line."""
-        self.checks.append(check)
-        self.check, self.size, self.lines = check, self.size + len(line), self.lines + 1
+    def _priced(self, raw: msgspec.Raw) -> Mechanism:
+        mechanism = decoded(bytes(raw))
+        check_unit("mechanism", mechanism, self.header.unit if self.header else None)
+        return mechanism
+
+    def advance(self, size: int, check: str) -> None:
+        """Move the end of the chain past a line of so many bytes."""
+        self.check = check
+        self.size += size
+        self.lines += 1
+
+    @property
+    def digest(self) -> str:
+        """SHA-256 of the file, a half-written line included, in hexadecimal."""
+        whole = self.whole.copy()
+        whole.update(self.torn)
+        return whole.hexdigest()
 
 
 def read(path: Path) -> History:
@@ -193,20 +150,61 @@ def read(path: Path) -> History:
             return _read_lines(file, path)
 
 
+def passes(path: Path, place: tuple[int, str], most: int) -> bool:
+    """Return whether the file of a ledger was at a place: how many lines, the last one's checksum.
+
+    Args:
+        path: a file that was read and found whole.
+        place: of this ledger or of another one.
+        most: how many lines it has.
+
+    Raises:
+        LedgerError: the file cannot be read.
+    """
+    lines, check = place
+    if not 0 < lines <= most:
+        return False
+    with explained(path, "read it"), open(path, "rb") as file:
+        line = next(itertools.islice(file, lines - 1, None), b"")
+    return line.endswith(CHECK + check.encode() + b'"}\n')
+
+
 def _read_lines(file: BinaryIO, path: Path) -> History:
     history = History()
-    for line in iter(lambda: file.readline(MAX_LINE), b""):
+    for line in _lines_of(file, history):
         if not history.lines:
             _recognise(line, path)
         if line.endswith(b"\n"):
             _read_line(history, line, path)
-        elif len(line) == MAX_LINE:
+        elif len(line) >= MAX_LINE:
             _damaged(path, history, "it is too long")
         else:
             _leave_out(history, line)
     if not history.lines:
         raise ForeignLedger(f"{path} is empty, not a ledger; {_begin_anew(path)}")
     return history
+
+
+def _lines_of(file: BinaryIO, history: History) -> Iterator[bytes]:
+    """Yield lines with their ends; the last has none if it is half written or too long.
+
+    Block by block, which is faster than line by line where lines are short.
+    """
+    rest = b""
+    while block := file.read(_BLOCK):
+        cut = block.rfind(b"\n") + 1
+        text, rest = (rest + block[:cut], block[cut:]) if cut else (b"", rest + block)
+        history.whole.update(text)
+        for line in text.split(b"\n")[:-1]:
+            yield line + b"\n"
+        if len(rest) >= MAX_LINE:
+            break
+    if rest:
+        yield rest
+
+
+_BLOCK = 2**20
+"""How much of a file is read at once, in bytes."""
 
 
 def _recognise(line: bytes, path: Path) -> None:
@@ -249,7 +247,7 @@ def _read_line(history: History, line: bytes, path: Path) -> None:
         ) from error
     if problem:
         _damaged(path, history, problem)
-    history.advance(line, check)
+    history.advance(len(line), check)
 
 
 def _damaged(path: Path, history: History, what: str) -> NoReturn:

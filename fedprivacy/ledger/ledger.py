@@ -18,7 +18,7 @@ from ..mechanisms import Mechanism
 from ..relations import Adjacency, Facts, Observer, Unit
 from ..version import VERSION
 from .files import born, estranged, explained, lock, sync_folder, write_all
-from .history import History, Round, read
+from .history import History, passes, read
 from .lines import (
     FORMAT,
     SCHEMA,
@@ -34,6 +34,7 @@ from .lines import (
     encoded,
     line_of,
 )
+from .rounds import Round
 
 _RESUME = "release it and use Ledger.open(path, resume=True)"
 
@@ -323,7 +324,8 @@ class Ledger:
             self._why_not = "an earlier write was interrupted"
             raise
         self._history.take(event)
-        self._history.advance(line, check)
+        self._history.advance(len(line), check)
+        self._history.whole.update(line)
 
     # Reading
 
@@ -348,8 +350,7 @@ class Ledger:
         Args:
             place: of this ledger or another one; no two ledgers share one.
         """
-        lines, check = place
-        return 0 < lines <= len(self._history.checks) and self._history.checks[lines - 1] == check
+        return place == self.place or passes(self.path, place, self._history.lines)
 
     @property
     def facts(self) -> Facts:
@@ -415,13 +416,23 @@ class Ledger:
 
     @property
     def rounds(self) -> tuple[Round, ...]:
-        """Every round begun, in order."""
+        """Every round begun, in order, each an object: of a million, half a gigabyte."""
         return tuple(self._history.rounds)
+
+    @property
+    def alike(self) -> tuple[Round, ...]:
+        """Every round begun, those together that are equal but for their numbers and masks."""
+        return tuple(self._history.rounds.alike())
 
     @property
     def spent_rounds(self) -> int:
         """How many rounds count."""
-        return sum(r.spent for r in self._history.rounds)
+        return sum(r.times for r in self.alike if r.spent)
+
+    @property
+    def digest(self) -> str:
+        """SHA-256 of the file as it was read or written, in hexadecimal."""
+        return self._history.digest
 
     @property
     def notes(self) -> tuple[str, ...]:

@@ -9,6 +9,7 @@ from typing import Annotated
 import msgspec
 
 from ..errors import LedgerError, refuse
+from ..factors import Factor, Participation
 from ..mechanisms import Mechanism
 from ..records import Registry, decode, encode
 from ..relations import Adjacency, Observer, Unit
@@ -18,7 +19,8 @@ SCHEMA = 1
 MAX_LINE = 16 * 2**20
 """Longest line in bytes."""
 
-REGISTRY = Registry(lambda kind: issubclass(kind, Mechanism) or hasattr(kind, "amplify"))
+_KINDS = (Mechanism, Factor, Participation)
+REGISTRY = Registry(lambda kind: issubclass(kind, _KINDS) or hasattr(kind, "amplify"))
 """Every record type that a ledger may hold."""
 
 BEGINNING = f'{{"kind":"header","format":"{FORMAT}",'.encode()

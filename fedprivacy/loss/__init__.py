@@ -6,8 +6,10 @@ from .pairs.any_of import AnyOf, compose, kinds
 from .pairs.combined import Composed, Fold, Mix, Sampled
 from .pairs.curve import Curve, Swapped
 from .pairs.discrete import Atoms
-from .pairs.gaussian import IDENTITY, GaussianMix, Gdp, LaplacePair
+from .pairs.gaussian import IDENTITY, GaussianMix, Gdp
+from .pairs.laplace import LaplacePair
 from .pairs.lattice import Side, Tails
+from .pairs.nested import Nested, rough_epsilon, scale
 from .pairs.stated import RenyiLine, RenyiPoints, stated_pair
 
 __all__ = [
@@ -23,6 +25,7 @@ __all__ = [
     "LaplacePair",
     "Largest",
     "Mix",
+    "Nested",
     "RenyiLine",
     "RenyiPoints",
     "Sampled",
@@ -32,5 +35,7 @@ __all__ = [
     "compose",
     "kinds",
     "largest",
+    "rough_epsilon",
+    "scale",
     "stated_pair",
 ]

@@ -14,14 +14,15 @@ from typing import NamedTuple
 
 import numpy as np
 
-from .moments.gaussian_rules import log_sum, log_sum_error
+from .moments.mixtures import log_sum, log_sum_error
 from .pairs.allocation import Allocated
 from .pairs.combined import Composed, Fold, Mix, Sampled
 from .pairs.curve import Curve, Swapped
 from .pairs.discrete import Atoms
-from .pairs.gaussian import GaussianMix, Gdp, LaplacePair
+from .pairs.gaussian import GaussianMix, Gdp
+from .pairs.laplace import LaplacePair
+from .rounding import FEW
 
-_ULP = 1e-15
 _EXPONENT = 700.0
 """Up to it exp does not overflow."""
 
@@ -209,7 +210,7 @@ def _(curve: GaussianMix) -> Largest:
     y, _, lowest = curve._table
     around = y[max(lowest - 2, 0) : lowest + 3]
     fine = np.linspace(around[0], around[-1], 4001)
-    pair = curve.pairs()[0][1]
+    pair = curve.pair
     loss = log_sum(pair.p, fine) - log_sum(pair.q, fine)
     error = log_sum_error(pair.p, fine) + log_sum_error(pair.q, fine)
     sag = (pair.spread * (fine[1] - fine[0])) ** 2 / 32.0
@@ -219,9 +220,9 @@ def _(curve: GaussianMix) -> Largest:
 
 def _less(value: float) -> float:
     """Return a number of a few roundings, lowered by more."""
-    return value - _ULP * abs(value) if math.isfinite(value) else value
+    return value - FEW * abs(value) if math.isfinite(value) else value
 
 
 def _more(value: float) -> float:
     """Return a number of a few roundings, raised by more."""
-    return value + _ULP * abs(value) if math.isfinite(value) else value
+    return value + FEW * abs(value) if math.isfinite(value) else value

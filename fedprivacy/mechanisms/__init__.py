@@ -1,6 +1,7 @@
 """Mechanisms: frozen values whose privacy loss is known."""
 
 from .base import CohortMechanism, Mechanism, Run, SampledMechanism
+from .correlated import CorrelatedNoise, CorrelatedRow, SampledNoise
 from .discrete import DiscreteLaplace, RandomizedResponse
 from .gaussian import Gaussian
 from .gradient_descent import NoisyGradientDescent
@@ -18,6 +19,8 @@ __all__ = [
     "ApproximateDp",
     "CohortMechanism",
     "ConcentratedDp",
+    "CorrelatedNoise",
+    "CorrelatedRow",
     "DiscreteLaplace",
     "FederatedHamiltonian",
     "FederatedLangevin",
@@ -33,6 +36,7 @@ __all__ = [
     "RenyiDp",
     "Run",
     "SampledMechanism",
+    "SampledNoise",
     "Sparsification",
     "SparsifiedPerturbation",
     "Sparsifier",

@@ -8,18 +8,47 @@ the clients that hold them; ``m * count`` repeats and ``a + b`` runs both.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass, replace
-from typing import Self
+from typing import ClassVar, Self
 
 from ..errors import UnsupportedCombination, integer, member, refuse
-from ..privacy_loss import PrivacyLoss, check_listed, compose_losses, merge_units
-from ..records import recorded
+from ..privacy_loss import (
+    PrivacyLoss,
+    check_listed,
+    compose_losses,
+    in_words,
+    merge_units,
+    merged,
+)
+from ..records import plain_fields, recorded
 from ..relations import Adjacency, Facts, Observer, Unit
 from ..sampling import Scheme
 
 ROUNDING = 1e-9
 """Relative shortfall of a noise std that counts as rounding."""
+
+Asked = dict[tuple["Mechanism", Facts], PrivacyLoss]
+"""What mechanisms answered."""
+
+_ASKED: ContextVar[Asked | None] = ContextVar("asked", default=None)
+
+
+@contextmanager
+def asked_once(answers: Asked) -> Iterator[None]:
+    """Within the block, ask equal frozen mechanisms for one loss once; ``answers`` keeps it.
+
+    An audit asks the same run for many numbers, and a scheme asks the same mechanism for several
+    rows. Outside of such a block nothing is remembered.
+    """
+    before = _ASKED.set(answers)
+    try:
+        yield
+    finally:
+        _ASKED.reset(before)
+
 
 _UNLISTED = "the unit is a record (a client's membership would show in the list of participants)"
 
@@ -62,6 +91,26 @@ class Mechanism(ABC):
     @abstractmethod
     def _loss(self, facts: Facts) -> PrivacyLoss:
         """Return the loss under validated facts."""
+
+    depends_on: ClassVar[tuple[str, ...]] = ()
+    """Public numbers that no field holds, in words."""
+
+    def public(self, adjacency: Adjacency) -> dict[str, object]:
+        """Return the numbers that a release, or its law, shows or depends on beside the data.
+
+        Every Bound's assumptions name them: whoever does not hold them to be public knowledge, the
+        same for neighbouring data sets, has no guarantee. Unless a mechanism says otherwise they
+        are its fields and ``depends_on``.
+
+        Args:
+            adjacency: how neighbouring data sets differ; numbers that may differ between
+                neighbours are not public.
+
+        Returns:
+            By name; None for a number that is not known here.
+        """
+        del adjacency
+        return plain_fields(self) | dict.fromkeys(self.depends_on)
 
     def check_scheme(self, scheme: Scheme) -> None:  # noqa: B027
         """Raise if the mechanism's noise does not hold under ``scheme``."""
@@ -113,14 +162,14 @@ class Mechanism(ABC):
         """
         return None
 
-    def unlike(self, *, shares: int, noise_ratio: float) -> str:
+    def unlike(self, *, shares: int, noise_multiplier: float) -> str:
         """Return what is wrong with a round's noise; empty where nothing is.
 
         Args:
             shares: how many clients sent a share of the noise.
-            noise_ratio: std of the noise in their sum over the clip norm, as recorded.
+            noise_multiplier: std of the noise in their sum over the clip norm, as recorded.
         """
-        del shares, noise_ratio
+        del shares, noise_multiplier
         return ""
 
     def privacy_loss(
@@ -143,13 +192,30 @@ class Mechanism(ABC):
             member(Adjacency, adjacency=adjacency),
             member(Observer, observer=observer),
         )
+        answers = _ASKED.get()
+        parameters = getattr(self, "__dataclass_params__", None)
+        if answers is None or parameters is None or not parameters.frozen:
+            return self._loss_of(facts)
+        if (self, facts) not in answers:
+            answers[self, facts] = self._loss_of(facts)
+        return answers[self, facts]
+
+    def _loss_of(self, facts: Facts) -> PrivacyLoss:
         if facts.observer is Observer.FINAL:
-            return self._loss(facts._replace(observer=Observer.AGGREGATE)).seen_at_the_end()
-        loss = self._loss(facts)
+            loss = self._loss(facts._replace(observer=Observer.AGGREGATE)).seen_at_the_end()
+            return self._with_public(loss)
+        loss = self._with_public(self._loss(facts))
         check_listed(facts)
         if facts[1:] != (Adjacency.ADD_REMOVE, Observer.SERVER) or facts.unit is not None:
             return loss
         return replace(loss, assumptions=(*loss.assumptions, _UNLISTED))
+
+    def _with_public(self, loss: PrivacyLoss) -> PrivacyLoss:
+        """Return the loss with the public numbers of this mechanism beside those it has."""
+        own = self.public(loss.facts.adjacency)
+        if loss.facts.adjacency is not Adjacency.ADD_REMOVE and "population" not in own:
+            own = own | {f"number of {loss.facts.unit or 'unit'}s": None}
+        return replace(loss, public=merged([loss.public, in_words(own)]))
 
     def sampled(self, scheme: Scheme) -> SampledMechanism:
         """Return the mechanism run on the units that ``scheme`` draws."""
@@ -220,6 +286,11 @@ class Run(Mechanism):
         """Whether any part samples its units."""
         return any(part.samples_its_unit for part, _ in self.parts)
 
+    def public(self, adjacency: Adjacency) -> dict[str, object]:
+        """Return nothing: the parts' losses have theirs."""
+        del adjacency
+        return {}
+
     def check_scheme(self, scheme: Scheme) -> None:
         """Ask every part."""
         for part, _ in self.parts:
@@ -242,19 +313,11 @@ class Run(Mechanism):
         """Return every part's; None where one has none."""
         return _rebuilt((part.single_uploads(), count) for part, count in self.parts)
 
-    def as_event(self) -> object | None:
-        """Return dp-accounting's event for a mechanism of your own; None where there is none.
-
-        It must say exactly what the mechanism does; ours are known to ``to_event`` by themselves. A
-        scheme of your own says by ``as_event(inner)`` what it makes of the event of one.
-        """
-        return None
-
-    def unlike(self, *, shares: int, noise_ratio: float) -> str:
+    def unlike(self, *, shares: int, noise_multiplier: float) -> str:
         """Return what a part that is alone says: of several, one number says nothing."""
         if len(self.parts) > 1:
             return ""
-        return self.parts[0][0].unlike(shares=shares, noise_ratio=noise_ratio)
+        return self.parts[0][0].unlike(shares=shares, noise_multiplier=noise_multiplier)
 
     def _loss(self, facts: Facts) -> PrivacyLoss:
         losses = [(part.privacy_loss(facts.adjacency, facts.observer), k) for part, k in self.parts]
@@ -287,6 +350,12 @@ class _Drawn(Mechanism):
     inner: Mechanism
     scheme: Scheme
 
+    def public(self, adjacency: Adjacency) -> dict[str, object]:
+        """Return the scheme's and the inner mechanism's."""
+        asked = getattr(self.scheme, "public", None)
+        own = plain_fields(self.scheme) if asked is None else asked(adjacency)
+        return {**self.inner.public(adjacency), **own}
+
     def noise_ratios(self, clip_norm: float) -> frozenset[float]:
         """Return the inner mechanism's."""
         return self.inner.noise_ratios(clip_norm)
@@ -301,19 +370,11 @@ class _Drawn(Mechanism):
         inner = self.inner.single_uploads()
         return None if inner is None else replace(self, inner=inner)
 
-    def as_event(self) -> object | None:
-        """Return dp-accounting's event for a mechanism of your own; None where there is none.
-
-        It must say exactly what the mechanism does; ours are known to ``to_event`` by themselves. A
-        scheme of your own says by ``as_event(inner)`` what it makes of the event of one.
-        """
-        return None
-
-    def unlike(self, *, shares: int, noise_ratio: float) -> str:
+    def unlike(self, *, shares: int, noise_multiplier: float) -> str:
         """Return what the inner mechanism says, unless a client may send several shares."""
         if getattr(self.scheme, "repeats", False):
             return ""
-        return self.inner.unlike(shares=shares, noise_ratio=noise_ratio)
+        return self.inner.unlike(shares=shares, noise_multiplier=noise_multiplier)
 
 
 @recorded

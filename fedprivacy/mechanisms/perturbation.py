@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from abc import abstractmethod
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from .base import Mechanism
 from .rounded import grid_for, on_grid, room
@@ -26,6 +26,11 @@ class Perturbation(Mechanism):
     ideal noise (docs/theory/rounding.md). A mechanism of your own that has these methods trains in
     ``FederatedAveraging``.
     """
+
+    depends_on: ClassVar[tuple[str, ...]] = (
+        "dimension of what is released (of a model: its layers and number of classes)",
+        "denominator of the sum",
+    )
 
     clip_norm: float
     """Norm that a contribution is clipped to."""

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from ..errors import UnsupportedCombination, integer, member, positive, refuse
 from ..privacy_loss import PrivacyLoss
-from ..records import recorded
+from ..records import plain_fields, recorded
 from ..relations import Adjacency, Facts, Unit
 from ..sampling import Everyone, FixedSize, Scheme, Shuffled, WithReplacement
 from .base import ROUNDING
@@ -214,6 +214,13 @@ class SparsifiedPerturbation(Perturbation):
         """A client."""
         return Unit.CLIENT
 
+    def public(self, adjacency: Adjacency) -> dict[str, object]:
+        """Return the fields, and what the model, the average and a mask of top_k rest on."""
+        mask = self.sparsifier is Sparsifier.TOP_K and self.kept < self.dimension
+        more = ("public records that masks are made of",) if mask else ()
+        words = ("number of classes of the model", "denominator of the sum", *more)
+        return plain_fields(self) | dict.fromkeys(words)
+
     @cached_property
     def sparsification(self) -> Sparsification:
         """Which coordinates travel, and how they are scaled."""
@@ -304,14 +311,14 @@ class SparsifiedPerturbation(Perturbation):
         multiplier = self.noise_multiplier * math.sqrt(counts) / self.sum_multiplier
         return replace(self, noise_multiplier=multiplier)
 
-    def unlike(self, *, shares: int, noise_ratio: float) -> str:
+    def unlike(self, *, shares: int, noise_multiplier: float) -> str:
         """Return what is wrong with more noise than the shares that arrived have."""
         most = self.noise_multiplier * math.sqrt(shares / self.cohort)
-        if self.topped_up or noise_ratio <= most * (1.0 + ROUNDING):
+        if self.topped_up or noise_multiplier <= most * (1.0 + ROUNDING):
             return ""
         return (
-            f"noise of {noise_ratio:.6g} clip norms, where {shares} of {self.cohort} shares make "
-            f"{most:.6g}"
+            f"noise of {noise_multiplier:.6g} clip norms, where {shares} of {self.cohort} shares "
+            f"make {most:.6g}"
         )
 
     def single_uploads(self) -> Gaussian:

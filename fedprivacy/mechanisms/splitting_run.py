@@ -6,6 +6,7 @@ import functools
 import math
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
+from typing import ClassVar
 
 from ..errors import member
 from ..loss import Gdp
@@ -15,13 +16,12 @@ from ..relations import Adjacency, Facts, Observer, Unit
 from ..theory.splitting_privacy import (
     Attained,
     PrivateSplitting,
-    Seen,
     attained,
     final_models_mu,
     rounds_mu,
 )
 from .base import Mechanism
-from .gradient_descent import NoisyGradientDescent
+from .gradient_descent import DEPENDS_ON, NoisyGradientDescent
 from .upload import OWN_SENSITIVITY, QUADRATIC, SENSITIVE, replacing_only
 
 ONLY_MODELS = (
@@ -54,6 +54,8 @@ class SplittingRun(Mechanism):
     Raises:
         ParameterError: a value out of its range.
     """
+
+    depends_on: ClassVar[tuple[str, ...]] = DEPENDS_ON
 
     step_size: float
     noise_scale: float
@@ -105,10 +107,13 @@ class SplittingRun(Mechanism):
             member(Adjacency, adjacency=adjacency),
             member(Observer, observer=observer),
         )
+        return self._with_public(self._seen_by(facts))
+
+    def _seen_by(self, facts: Facts) -> PrivacyLoss:
         whole = self._loss(facts)
         if facts.observer is not Observer.FINAL:
             return whole
-        shown = self._shown(Seen.FINAL)
+        shown = self._shown(Observer.FINAL)
         mu = final_models_mu(self._setting)
         if mu >= rounds_mu(self._setting):
             return replace(whole.seen_at_the_end(), witness=shown)
@@ -123,23 +128,23 @@ class SplittingRun(Mechanism):
         return replace(
             loss,
             facts=facts,
-            witness=self._shown(Seen.SERVER),
+            witness=self._shown(Observer.SERVER),
             assumptions=(*loss.assumptions, EVERYBODY),
         )
 
-    def _shown(self, seen: Seen) -> Witness | None:
+    def _shown(self, observer: Observer) -> Witness | None:
         """Return the pair that is known to be attained by these dynamics, start included.
 
         Data may lie as far away as one likes, and then what is lost to iterates in the wrong place
         is as little as one likes: a supremum.
         """
-        found = _attained(self._setting, seen)
+        found = _attained(self._setting, observer)
         known = Gdp(math.sqrt(self.rounds) * self.round.quadratic.mu)
-        if seen is Seen.SERVER and known.mu >= found.mu:
+        if observer is Observer.SERVER and known.mu >= found.mu:
             return Witness(known, QUADRATIC)
         return Witness(Gdp(found.mu), found.witness + START) if found.mu > 0.0 else None
 
 
 @functools.lru_cache(maxsize=64)
-def _attained(setting: PrivateSplitting, seen: Seen) -> Attained:
-    return attained(setting, seen, 1e-15)
+def _attained(setting: PrivateSplitting, observer: Observer) -> Attained:
+    return attained(setting, observer, 1e-15)

@@ -74,6 +74,12 @@ class _Question:
         known = [self.seen.get((value, tolerance)) for tolerance in self.tolerances]
         return min((bound.upper for bound in known if bound is not None), default=math.inf)
 
+    def apart(self, value: float, other: float) -> bool:
+        """Return whether the coarse intervals at two accepted values do not overlap."""
+        one, two = (self.bound(each, self.tolerances[0]) for each in (value, other))
+        assert one is not None and two is not None
+        return one.upper < two.resolution[0] or two.upper < one.resolution[0]
+
     def fits(self, value: float) -> bool:
         """Return whether the value is admissible and within the budget."""
         for tolerance in self.tolerances:
@@ -179,15 +185,26 @@ def _start(question: _Question, integer: bool) -> float:
 
 
 def _direction(question: _Question, start: float, integer: bool) -> bool:
-    """Return whether epsilon rises with the value."""
+    """Return whether epsilon rises with the value.
+
+    Intervals that lie apart decide. Coarse ones that overlap say little: their upper ends may come
+    in the wrong order, and count only where nothing else is found.
+    """
     here = question.upper(start)
     assert here is not None
     factors = [2.0, 16.0, 256.0, 1.5, 1.1] + ([] if integer else [0.5, 1 / 16, 1 / 256, 0.9])
+    unclear: bool | None = None
     for factor in factors:
         value = float(round(start * factor)) if integer else start * factor
         there = question.upper(value)
-        if value != start and there is not None and there != here:
-            return (there > here) == (value > start)
+        if value == start or there is None or there == here:
+            continue
+        rising = (there > here) == (value > start)
+        if question.apart(start, value):
+            return rising
+        unclear = rising if unclear is None else unclear
+    if unclear is not None:
+        return unclear
     if here <= question.epsilon and math.isfinite(question.domain[1]):
         return True
     if math.isinf(here):

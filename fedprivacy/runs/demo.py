@@ -10,7 +10,7 @@ from ..audit import report
 from ..audit.words import guarantee
 from ..errors import refuse
 from .experiment import Experiment, TrainedRun
-from .jobs import TITLES
+from .methods import METHODS
 from .progress import Steps
 
 
@@ -79,11 +79,11 @@ def run_demo(
         with steps.step("calibrating the noise"):
             experiments = _at_one_level(experiments)
         for method, experiment in experiments.items():
-            with steps.rounds(f"training {TITLES[method]}", experiment.job.rounds) as tick:
+            with steps.rounds(f"training {METHODS[method].title}", experiment.job.rounds) as tick:
                 path = folder / f"{method}.ledger"
                 records[method] = experiment.run(ledger_path=path, on_round=tick)
         with steps.step("writing the report"):
-            named = {TITLES[method]: _shown(record) for method, record in records.items()}
+            named = {METHODS[method].title: _shown(record) for method, record in records.items()}
             data = next(iter(experiments.values())).job.data.name
             page = report(named, output, title=f"Private federated learning on {data}")
     return DemoOutcome(experiments, records, page, folder)
@@ -139,7 +139,7 @@ def table(outcome: DemoOutcome) -> None:
         if found is not None and not found.void:
             interval = f"[{', '.join(found.bound.ends(5))}]"
         rows.add_row(
-            TITLES[method],
+            METHODS[method].title,
             f"{100 * record.accuracy[-1]:.1f} %",
             f"{(record.upload_bytes or 0) / 1e6:.2f} MB",
             interval.replace("[", r"\["),

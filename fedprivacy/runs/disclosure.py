@@ -137,10 +137,21 @@ TABLE: tuple[Shown, ...] = (
         ),
     ),
     Shown(
-        "audit's sentences on refused, aborted and unconfirmed rounds",
-        "`audit`, report, JSON",
+        "what an audit found in the `done` and `abort` lines: how many updates were refused, how "
+        "many rounds were aborted or never confirmed, which cohorts no scheme draws",
+        '`audit` marks them (text: "for the auditor alone"; JSON: `auditor_only`)',
         Standing.AUDITOR,
-        "counts from the `done` lines: read them before a page goes to the public",
+        "counts that no epsilon is about. No page has them; JSON that is handed on goes without "
+        "that key",
+        _names("audit", "auditor_only"),
+    ),
+    Shown(
+        "an audit's reasons and what is wrong with the record",
+        "`audit`, report, JSON",
+        Standing.PUBLIC,
+        "no counts of contributions: whether rounds were aborted or never confirmed, and noise "
+        "that was less than planned, tell who answered and what crashed, which is assumed to "
+        "depend on nobody's data; a refused update changes nothing in them",
         _names("audit", "reasons", "defects"),
     ),
     Shown(

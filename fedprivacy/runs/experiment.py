@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import json
+import math
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
@@ -11,8 +13,10 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from ..audit import RunRecord, audit
-from ..errors import BudgetExhausted, LedgerError, integer, positive, refuse
+from ..errors import BudgetExhausted, LedgerError, closed_unit, integer, positive, refuse
 from ..ledger import Ledger
 from ..mechanisms import Mechanism
 from ..questions.budget import Budget
@@ -53,8 +57,14 @@ class TrainedRun(RunRecord):
         return f"taken to be public, since the release depends on it: {told}" if told else ""
 
 
-def default_delta(units: int) -> float:
-    """Return n^-1.1, rounded down to two digits, for n units: below 1/n, and never above 0.1."""
+def default_delta(units: int, adjacency: Adjacency | str) -> float:
+    """Return n^-1.1, rounded down to two digits, for n units: below 1/n, and never above 0.1.
+
+    Raises:
+        ParameterError: add_remove neighbours differ in n.
+    """
+    if adjacency == Adjacency.ADD_REMOVE:
+        refuse("delta", None, "be given for add_remove: n^-1.1 would tell how many there are")
     known = Context(prec=2, rounding=ROUND_FLOOR).create_decimal_from_float(units**-1.1)
     return min(float(known), 0.1)
 
@@ -72,27 +82,31 @@ class Experiment:
         level: value of the job's knob; None to calibrate it from the budget.
         seed: None for randomness from the operating system, as privacy needs.
         evaluate_every: rounds between two evaluations on the test set.
+        dropout_rate: chance, in [0, 1), that a client of a cohort does not answer, drawn for every
+            round; simulated, where ``missing`` of the job is what is priced.
+        threads: of processor, in training; None for one where the model is small.
     """
 
     job: Job
     epsilon: float
     delta: float = None  # type: ignore[assignment]  # a number after __post_init__
-    adjacency: Adjacency | str | None = None
+    adjacency: Adjacency | str = None  # type: ignore[assignment]  # likewise
     observer: Observer | str = Observer.AGGREGATE
     level: float | None = None
     seed: int | None = None
     evaluate_every: int = 1
+    dropout_rate: float = 0.0
+    threads: int | None = None
 
     def __post_init__(self) -> None:
         integer(1, evaluate_every=self.evaluate_every)
+        if closed_unit(dropout_rate=self.dropout_rate) == 1.0:
+            refuse("dropout_rate", self.dropout_rate, "be below 1", "else nobody ever answers")
         if self.adjacency is None:
             object.__setattr__(self, "adjacency", self.job.adjacency)
         _ = self.public
         if self.delta is None:
-            if self.adjacency == Adjacency.ADD_REMOVE:
-                rule = "be given for add_remove: n^-1.1 would tell the number of clients"
-                refuse("delta", None, rule)
-            object.__setattr__(self, "delta", default_delta(self.job.units))
+            object.__setattr__(self, "delta", default_delta(self.job.units, self.adjacency))
         if self.level is not None:
             level = positive(**{self.job.knob or "level": self.level})
             object.__setattr__(self, "level", level)
@@ -100,34 +114,29 @@ class Experiment:
     @cached_property
     def calibration(self) -> Calibration:
         """The value of the knob that just meets the budget."""
-        assert self.adjacency is not None
-        return calibrate(
-            self.job.run,
-            epsilon=self.epsilon,
-            delta=self.delta,
-            adjacency=self.adjacency,
-            observer=self.observer,
-        )
+        return calibrate(self.job.run, epsilon=self.epsilon, **self._threat)
+
+    @property
+    def _threat(self) -> dict[str, Any]:
+        """Delta, adjacency and observer, as every question takes them."""
+        return {"delta": self.delta, "adjacency": self.adjacency, "observer": self.observer}
 
     @cached_property
     def public(self) -> dict[str, Any]:
         """The numbers that the release depends on and that are taken to be public, by name."""
-        assert self.adjacency is not None
         return self.job.public(self.adjacency)
 
     @cached_property
     def settings(self) -> dict[str, Any]:
         """What is run, by name; under add_remove without the number of units."""
         hidden = _COUNTS if self.adjacency == Adjacency.ADD_REMOVE else ()
-        return {name: value for name, value in self.job.settings.items() if name not in hidden}
+        known = {name: value for name, value in self.job.settings.items() if name not in hidden}
+        return known | ({"dropout_rate": self.dropout_rate} if self.dropout_rate else {})
 
     @property
     def units(self) -> float:
         """How many units there are; under add_remove as many as was declared."""
-        if self.adjacency != Adjacency.ADD_REMOVE or self.job.knob is None:
-            return self.job.units
-        preset = self.job.preset  # type: ignore[attr-defined]
-        return float(self.public["denominator"] / preset.sampling_probability)
+        return self.job.declared_units(self.adjacency)
 
     @property
     def setting(self) -> float | None:
@@ -194,15 +203,35 @@ class Experiment:
             refuse("level", self.level, "be left out: nothing is private here")
         loop = self.job.loop(None, self.seed)
         scores = _Scores(self, loop, on_round)
-        done = train(
-            loop,
-            self.job.data,
-            rounds=self.job.rounds,
-            checkpoint=checkpoint,
-            on_round=scores,
-            description=self._description(loop),
-        )
+        done = train(loop, self.job.data, on_round=scores, **self._course(loop, checkpoint))
         return scores.record(done, output)
+
+    def _course(self, loop: Any, checkpoint: Path | None) -> dict[str, Any]:
+        """Return what every training run of this experiment is told."""
+        return {
+            "rounds": self.job.rounds,
+            "checkpoint": checkpoint,
+            "dropout": self._dropout(checkpoint) if self.dropout_rate else None,
+            "threads": self.threads,
+            "description": self._description(loop),
+        }
+
+    def _dropout(self, checkpoint: Path | None) -> Callable[[Any], set[int]]:
+        """Return what draws who of a cohort does not answer.
+
+        A seeded run draws by the number of the round, so it loses the same clients in a round that
+        is run again after a crash.
+        """
+        begun = checkpoint is not None and checkpoint.exists()
+        behind = Checkpoint.read(checkpoint).content["round"] if begun and checkpoint else 0
+        rounds = itertools.count(behind)
+
+        def lost(cohort: Any) -> set[int]:
+            seed = None if self.seed is None else [self.seed, next(rounds)]
+            gone = np.random.default_rng(seed).random(len(cohort)) < self.dropout_rate
+            return {int(client) for client, away in zip(cohort, gone, strict=True) if away}
+
+        return lost
 
     def _train_privately(
         self, path: Path, checkpoint: Path | None, output: Path | None, on_round: OnRound | None
@@ -238,12 +267,10 @@ class Experiment:
             return train(
                 loop,
                 self.job.data,
-                rounds=self.job.rounds,
                 ledger=ledger,
                 budget=self._budget,
-                checkpoint=checkpoint,
                 on_round=on_round,
-                description=self._description(loop),
+                **self._course(loop, checkpoint),
             )
         except BudgetExhausted:
             if not before or checkpoint is None:
@@ -257,20 +284,14 @@ class Experiment:
     def _description(self, loop: Any) -> str:
         """Return what is trained, but for the number of rounds: that may be raised."""
         settings = {name: value for name, value in self.settings.items() if name != "rounds"}
-        method = getattr(self.job, "method", type(self.job).__name__)
+        method = self.job.method.name
         model = repr(loop.flat.module) if hasattr(loop, "flat") else ""
         model = re.sub(r" at 0x[0-9a-f]+", "", model)
         return json.dumps({"method": method, "settings": settings, "model": model})
 
     @property
     def _budget(self) -> Budget:
-        assert self.adjacency is not None
-        return Budget(
-            epsilon=self.epsilon,
-            delta=self.delta,
-            adjacency=self.adjacency,
-            observer=self.observer,
-        )
+        return Budget(epsilon=self.epsilon, **self._threat)
 
     def _level(self, path: Path, checkpoint: Path | None) -> float:
         """Return the level of this run: that of the ledger that is there, if there is one."""
@@ -299,7 +320,6 @@ class Experiment:
         return known
 
     def _new_ledger(self, path: Path, plan: Mechanism, level: float) -> Ledger:
-        assert self.adjacency is not None
         described = {str(self.job.knob): level, "settings": self.settings}
         return Ledger.create(
             path,
@@ -316,7 +336,6 @@ class Experiment:
 
     def _check_same(self, ledger: Ledger, plan: Mechanism) -> None:
         """Raise ParameterError unless a run is that of a ledger that is there."""
-        assert self.adjacency is not None
         pairs = {
             "epsilon, delta": (ledger.claim, (self.epsilon, self.delta)),
             "adjacency": (str(ledger.facts.adjacency), str(self.adjacency)),
@@ -339,8 +358,7 @@ class Experiment:
         """Raise BudgetExhausted before anything is spent on a run that does not fit."""
         if self.level is None or self._budget.allows(plan):
             return
-        assert self.adjacency is not None
-        whole = epsilon(plan, delta=self.delta, adjacency=self.adjacency, observer=self.observer)
+        whole = epsilon(plan, **self._threat)
         raise BudgetExhausted(
             f"{self.job.rounds} rounds at {self.job.knob} = {level:g} cost epsilon = "
             f"{whole.ends(5)[1]}, more than {self.epsilon:g}; leave {self.job.knob} out to have it "
@@ -389,7 +407,7 @@ class _Scores:
         short = f"{state.round} of {planned} rounds: the budget was spent on more than the model "
         short += "shows, since the run was interrupted after a release"
         return TrainedRun(
-            accuracy=tuple(found["accuracy"] for found in self.found),
+            accuracy=tuple(found.get("accuracy", math.nan) for found in self.found),
             rounds=tuple(self.rounds),
             upload_bytes=done.upload_bytes if expected is None else expected,
             scores=dict(self.found[-1]),

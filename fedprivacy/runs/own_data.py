@@ -19,6 +19,7 @@ from ..errors import ParameterError, refuse
 from ..training.data import FederatedData, Indices, partition_by_label, partition_iid
 from ..training.models import ModelFactory
 from ..training.optimise import FlatModel, LocalSGD
+from ..training.posterior import Posterior
 
 NEEDED = ("features", "labels", "test_features", "test_labels")
 OPTIONAL = ("clients", "public_features", "public_labels")
@@ -165,22 +166,53 @@ def model_at(place: str) -> ModelFactory:
     Raises:
         ParameterError: nothing there, or it cannot be called.
     """
+    found = _found("model", place)
+    if not callable(found) or isinstance(found, nn.Module):
+        source, _, name = place.rpartition(":")
+        rule = f"name a function in {source} that builds the module"
+        refuse("model", place, rule, f"there is {'no' if found is None else 'another'} {name!r}")
+    return found
+
+
+def posterior_at(place: str) -> Posterior:
+    """Return the user's own posterior.
+
+    Args:
+        place: as for ``model_at``; NAME is a ``Posterior``, or a function without arguments that
+            returns one.
+
+    Raises:
+        ParameterError: nothing there, or it is none.
+    """
+    found = _found("posterior", place)
+    if callable(found):
+        try:
+            found = found()
+        except ParameterError:
+            raise
+        except (Exception, SystemExit) as error:
+            reason = f"{type(error).__name__}: {_first_line(error)}"
+            refuse("posterior", place, f"be a function that runs ({reason})")
+    if not isinstance(found, Posterior):
+        way_out = "training.Posterior.of(log_likelihood, clients=[...], dimension=...)"
+        refuse("posterior", type(found).__name__, "be a Posterior", way_out)
+    return found
+
+
+def _found(what: str, place: str) -> object:
+    """Run the code at a place and return what has the name there; None if nothing has."""
     source, _, name = place.rpartition(":")
     if not source or not name.isidentifier():
-        refuse("model", place, "be FILE.py:NAME or package.module:NAME")
+        refuse(what, place, "be FILE.py:NAME or package.module:NAME")
     with torch.random.fork_rng(devices=[]):
         try:
             module = _run(Path(source)) if source.endswith(".py") else _imported(source)
         except FileNotFoundError:
-            refuse("model", place, "name a file that is there")
+            refuse(what, place, "name a file that is there")
         except (Exception, SystemExit) as error:
             reason = f"{type(error).__name__}: {_first_line(error)}"
-            refuse("model", place, f"be code that runs ({reason})")
-    found = getattr(module, name, None)
-    if not callable(found) or isinstance(found, nn.Module):
-        rule = f"name a function in {source} that builds the module"
-        refuse("model", place, rule, f"there is {'no' if found is None else 'another'} {name!r}")
-    return found  # type: ignore[no-any-return]
+            refuse(what, place, f"be code that runs ({reason})")
+    return getattr(module, name, None)
 
 
 def _run(path: Path) -> ModuleType:
@@ -218,7 +250,7 @@ def check_model(model: ModelFactory, data: FederatedData) -> None:
             one number for each class.
     """
     features, labels = data.test_features[:3].clone(), data.test_labels[:3]
-    shape, wanted = tuple(features.shape[1:]), (len(features), data.num_classes)
+    shape, wanted = tuple(features.shape[1:]), (len(features), data.classes)
     owners = [np.arange(len(labels))] * 2
     with torch.random.fork_rng(devices=[]):
         try:
@@ -235,7 +267,7 @@ def check_model(model: ModelFactory, data: FederatedData) -> None:
                 outputs = flat.module(features.clone())
             if not isinstance(outputs, Tensor) or tuple(outputs.shape) != wanted:
                 got = tuple(outputs.shape) if isinstance(outputs, Tensor) else type(outputs)
-                refuse("model's output", got, f"have shape (records, {data.num_classes} classes)")
+                refuse("model's output", got, f"have shape (records, {data.classes} classes)")
             flat.updates(flat.flatten(), (features, labels), plan, 0.1)
             flat.evaluate(flat.flatten(), features, labels)
         except ParameterError:

@@ -19,21 +19,21 @@ from typing import Any
 
 from ..audit.repricing import run_of, spent
 from ..bound import Bound
-from ..errors import ParameterError, listed, refuse
+from ..errors import ParameterError, integer, refuse
 from ..ledger import Ledger, free
 from ..mechanisms.base import Mechanism, Run
 from ..questions.epsilon import epsilon as epsilon_of
 from ..relations import Adjacency, Observer
 from .experiment import Experiment, OnRound, default_delta
-from .jobs import TITLES, Job, job
-from .pareto import DIGITS, Pareto, in_words, pareto
-from .presets import NOT_PRIVATE
+from .jobs import Job, job
+from .methods import method_named, names
+from .pareto import DIGITS, Pareto, Value, in_words, pareto
 
 NOTE = "sweep.json"
 """What a folder's runs have in common."""
 
-Trained = tuple[Path, dict[str, float]]
-"""A setting's ledger and its costs by name, as ``fp.pareto`` takes them."""
+Trained = tuple[Path, dict[str, Value]]
+"""A setting's ledger, the first of its repeats, and its costs, as ``fp.pareto`` takes them."""
 
 _CALIBRATED_DIGITS = 2
 
@@ -49,9 +49,9 @@ class Sweep:
     from there, and a setting that was trained is not trained again.
 
     Args:
-        method: any private one of ``training.jobs.TITLES``.
+        method: any private one of ``methods.METHODS``.
         grid: name -> values: the method's knob (``noise_multiplier`` for DP-FedAvg and Fed-SMP),
-            ``rounds``, ``cohort``, ``kept_fraction`` or any other setting of ``training.jobs.job``.
+            ``rounds``, ``cohort``, ``kept_fraction`` or any other setting of the method.
             Where the knob is not in it, it is calibrated for every setting to (epsilon, delta).
         folder: where the runs are kept; made if it is not there.
         delta: of every ledger's claim; None for ``default_delta``, which add_remove does not take.
@@ -59,7 +59,11 @@ class Sweep:
         adjacency: how neighbouring data sets differ; None for the method's own.
         observer: who looks.
         seed: None for randomness from the operating system, as privacy needs.
-        source: what else ``training.jobs.job`` takes: ``data``, ``model``, ``clients``, and
+        seeds: how often every setting is run; means are compared, so that the best is not the
+            luckiest. Every repeat leaves a ledger of its own and counts in ``together``.
+        dropout_rate: see ``Experiment``, as for the next.
+        threads: of the processor.
+        source: what else ``jobs.job`` takes: ``data``, ``model``, ``clients``, and
             settings that are the same for all.
 
     Raises:
@@ -75,13 +79,15 @@ class Sweep:
     adjacency: Adjacency | str | None = None
     observer: Observer | str = Observer.AGGREGATE
     seed: int | None = None
+    seeds: int = 1
+    dropout_rate: float = 0.0
+    threads: int | None = None
     source: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        private = [name for name in TITLES if name not in NOT_PRIVATE]
-        if self.method not in private:
-            refuse("method", self.method, f"be one of {listed(private)}")
+        method_named(self.method, names(private=True))
         object.__setattr__(self, "folder", Path(self.folder))
+        integer(1, seeds=self.seeds)
         for name, values in self.grid.items():
             if name in ("clients", "classes_per_client", "data", "data_dir"):
                 way_out = "runs on other partitions protect other units; sweep each by itself"
@@ -90,11 +96,8 @@ class Sweep:
                 refuse(name, values, "be a list of at least one value")
             if len(set(values)) < len(values):
                 refuse(name, values, "name no value twice")
-        if self.delta is not None:
-            return
-        if self._adjacency == Adjacency.ADD_REMOVE:
-            refuse("delta", None, "be given for add_remove: n^-1.1 would tell how many there are")
-        object.__setattr__(self, "delta", default_delta(self.job.units))
+        if self.delta is None:
+            object.__setattr__(self, "delta", default_delta(self.job.units, self._adjacency))
 
     @property
     def labels(self) -> list[dict[str, Any]]:
@@ -120,23 +123,23 @@ class Sweep:
         level = settings.pop(self.knob, None)
         return job(self.method, **settings), level
 
-    def experiment(self, label: Mapping[str, Any]) -> Experiment:
-        """Return one setting as a job with its budget.
+    def experiment(self, label: Mapping[str, Any], repeat: int = 0) -> Experiment:
+        """Return one repeat of a setting as a job with its budget.
 
         Raises:
             ParameterError: see the class.
         """
         task, level = self._task(label)
-        facts: dict[str, Any] = {"adjacency": self._adjacency, "observer": self.observer}
-        facts["delta"] = self.delta
+        how = self._threat | {"dropout_rate": self.dropout_rate, "threads": self.threads}
+        how |= {"job": task, "seed": self._seed(_name(label, repeat))}
         if level is not None:
-            begun = self._ledger(label)
+            begun = self._ledger(label, repeat)
             known = Ledger.open(begun).claim if begun.exists() else None
-            own = known[0] if known else epsilon_of(task.run(level), **facts).upper * SLACK
-            return Experiment(job=task, epsilon=own, level=level, seed=self._seed(label), **facts)
+            own = known[0] if known else epsilon_of(task.run(level), **self._threat).upper * SLACK
+            return Experiment(epsilon=own, level=level, **how)
         if self.epsilon is None:
             refuse("epsilon", None, "be given", f"or values of {self.knob}")
-        return Experiment(job=task, epsilon=self.epsilon, seed=self._seed(label), **facts)
+        return Experiment(epsilon=self.epsilon, **how)
 
     def check(self) -> None:
         """Build every setting's loop, so that what does not fit is told before anything is trained.
@@ -150,10 +153,10 @@ class Sweep:
             task.public(self._adjacency)
 
     def train(self, label: Mapping[str, Any], on_round: OnRound | None = None) -> Trained:
-        """Train one setting, or go on with it; return its ledger and its costs.
+        """Train one setting as often as asked, or go on with it; return its ledger and its costs.
 
         The costs are "accuracy" on the test set, and for averaging "MB", what a client sends in the
-        whole run on average, four bytes a number.
+        whole run on average, four bytes a number; of several repeats a number each.
 
         Args:
             label: the setting's parameters.
@@ -162,21 +165,30 @@ class Sweep:
         Raises:
             ParameterError: see the class.
         """
-        experiment = self.experiment(label)
+        each = [self._once(label, repeat, on_round) for repeat in range(self.seeds)]
+        if self.seeds == 1:
+            return self._ledger(label, 0), dict(each[0])
+        return self._ledger(label, 0), {name: [one[name] for one in each] for name in each[0]}
+
+    def _once(
+        self, label: Mapping[str, Any], repeat: int, on_round: OnRound | None
+    ) -> dict[str, float]:
+        """Train one repeat of a setting; return its costs."""
+        experiment = self.experiment(label, repeat)
         # Refuses what does not fit while the folder is not yet made.
         experiment.job.loop(experiment.setting, experiment.seed)
         self._open_folder()
-        ledger = self._ledger(label)
-        checkpoint = ledger.with_name(f"{_name(label)}.pt")
-        record = experiment.run(ledger_path=ledger, checkpoint=checkpoint, on_round=on_round)
-        costs = {"accuracy": record.scores["accuracy"]}
+        ledger = self._ledger(label, repeat)
+        checkpoint = ledger.with_name(f"{_name(label, repeat)}.pt")
+        run = experiment.run(ledger_path=ledger, checkpoint=checkpoint, on_round=on_round)
+        costs = {"accuracy": run.scores["accuracy"]}
         if experiment.job.upload_per_client is not None:
-            share = record.rounds[-1] / experiment.job.rounds
+            share = run.rounds[-1] / experiment.job.rounds
             costs["MB"] = experiment.job.upload_per_client * share
-        return ledger, costs
+        return costs
 
-    def _ledger(self, label: Mapping[str, Any]) -> Path:
-        return self.folder / f"{_name(label)}.ledger"
+    def _ledger(self, label: Mapping[str, Any], repeat: int) -> Path:
+        return self.folder / f"{_name(label, repeat)}.ledger"
 
     def write(self, trained: Iterable[tuple[Mapping[str, Any], Trained]]) -> Path:
         """Write the settings as a file for ``fedprivacy pareto``, beside those that it holds.
@@ -186,7 +198,7 @@ class Sweep:
         """
         path, text = self.folder / "runs.csv", io.StringIO()
         rows: list[dict[str, Any]] = [
-            {"label": in_words(label) or "run", "ledger": ledger.name, **costs}
+            {"label": in_words(label) or "run", "ledger": ledger.name, **_cells(costs)}
             for label, (ledger, costs) in trained
         ]
         mine = {row["ledger"] for row in rows}
@@ -209,10 +221,8 @@ class Sweep:
         return pareto(
             trained,
             maximise="accuracy",
-            delta=self.delta,
             epsilon=self.epsilon,
-            adjacency=self._adjacency,
-            observer=self.observer,
+            **self._threat,
             digits=DIGITS if self.knob in self.grid else _CALIBRATED_DIGITS,
         )
 
@@ -222,24 +232,28 @@ class Sweep:
         Whoever picks the best of several private runs on the same data has seen all of them.
         """
         ledgers = [Ledger.open(path) for path in sorted(self.folder.glob("*.ledger"))]
-        facts: dict[str, Any] = {"adjacency": self._adjacency, "observer": self.observer}
         runs = (run_of(one.rounds) for one in ledgers)
-        upper = epsilon_of(_sequence(runs), delta=self.delta, **facts)
+        upper = epsilon_of(_sequence(runs), **self._threat)
         known = [run for one in ledgers if (run := spent(one.rounds).certain) is not None]
         if not known:
             return replace(upper, lower=0.0, witness=None)
-        lower = epsilon_of(_sequence(known), delta=self.delta, **facts)
+        lower = epsilon_of(_sequence(known), **self._threat)
         return replace(upper, lower=min(lower.lower, upper.lower), witness=lower.witness)
+
+    @property
+    def _threat(self) -> dict[str, Any]:
+        """Delta, adjacency and observer, as every question takes them."""
+        return {"delta": self.delta, "adjacency": self._adjacency, "observer": self.observer}
 
     @property
     def _adjacency(self) -> Adjacency | str:
         return self.adjacency or self.job.adjacency
 
-    def _seed(self, label: Mapping[str, Any]) -> int | None:
-        """Return a setting's own seed: two runs with the same noise would give each other away."""
+    def _seed(self, name: str) -> int | None:
+        """Return a run's own seed: two runs with the same noise would give each other away."""
         if self.seed is None:
             return None
-        text = f"{self.seed} {_name(label)}".encode()
+        text = f"{self.seed} {name}".encode()
         return int.from_bytes(hashlib.blake2b(text, digest_size=6).digest())
 
     def _open_folder(self) -> None:
@@ -289,9 +303,19 @@ def _replaced(path: Path, text: str) -> Path:
     return path
 
 
-def _name(label: Mapping[str, Any]) -> str:
-    """Return what a setting's files are called."""
-    return ",".join(f"{name}={value}" for name, value in label.items()).replace("/", "_") or "run"
+def _name(label: Mapping[str, Any], repeat: int) -> str:
+    """Return what the files of a setting's repeat are called."""
+    parts = [f"{name}={value}" for name, value in label.items()]
+    parts += [f"repeat={repeat + 1}"] if repeat else []
+    return ",".join(parts).replace("/", "_") or "run"
+
+
+def _cells(costs: Mapping[str, Value]) -> dict[str, Any]:
+    """Return costs as a file's cells, several values with semicolons between."""
+    return {
+        name: ";".join(map(str, value)) if isinstance(value, Sequence) else value
+        for name, value in costs.items()
+    }
 
 
 def _plain(value: Any) -> Any:

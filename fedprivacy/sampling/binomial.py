@@ -20,10 +20,10 @@ import numpy as np
 from scipy.special import gammaln
 
 from ..loss import Side
+from ..loss.rounding import UNIT
 
 Interval = tuple[float, float]
 
-_ULP = 2.3e-16
 _TINY = 1e-300
 _MAX_TERMS = 1 << 20
 _DIGITS = Context(prec=40, Emin=MIN_EMIN, Emax=MAX_EMAX)
@@ -40,7 +40,7 @@ ALWAYS: Interval = (0.0, 0.0)
 def add(*terms: Interval) -> Interval:
     """Return the sum of intervals, widened by its rounding."""
     low, high = (math.fsum(ends) for ends in zip(*terms, strict=True))
-    return widened((low, high), 2 * _ULP)
+    return widened((low, high), 4 * UNIT)
 
 
 def widened(interval: Interval, relative: float) -> Interval:
@@ -51,7 +51,7 @@ def widened(interval: Interval, relative: float) -> Interval:
 
 def log_share(part: int, whole: int) -> Interval:
     """Return log(part / whole)."""
-    return widened((math.log(part / whole),) * 2, 4 * _ULP) if part < whole else ALWAYS
+    return widened((math.log(part / whole),) * 2, 8 * UNIT) if part < whole else ALWAYS
 
 
 def log_mass(trials: int, probability: float, successes: int) -> Interval:
@@ -66,7 +66,7 @@ def log_mass(trials: int, probability: float, successes: int) -> Interval:
         successes * math.log(probability),
         failures * math.log1p(-probability),
     )
-    error = 8 * _ULP * math.fsum(map(abs, terms)) + 8 * _ULP
+    error = 16 * UNIT * math.fsum(map(abs, terms)) + 16 * UNIT
     total = math.fsum(terms)
     return total - error, min(total + error, 0.0)
 
@@ -103,10 +103,10 @@ def log_below(trials: int, probability: float, successes: int) -> Interval:
 
 def complement(log_probability: Interval) -> Interval:
     """Return log(1 - p) of log p."""
-    low = math.exp(log_probability[0]) * (1.0 - 4 * _ULP)
-    high = math.exp(log_probability[1]) * (1.0 + 4 * _ULP) + _TINY
+    low = math.exp(log_probability[0]) * (1.0 - 8 * UNIT)
+    high = math.exp(log_probability[1]) * (1.0 + 8 * UNIT) + _TINY
     least = math.log1p(-high) if high < 1.0 else -math.inf
-    return widened((least, math.log1p(-low)), 4 * _ULP)
+    return widened((least, math.log1p(-low)), 8 * UNIT)
 
 
 def _log_series(many: int, few: int, odds: float) -> Interval:
@@ -123,7 +123,7 @@ def _log_series(many: int, few: int, odds: float) -> Interval:
     total = 1.0 + float(np.sum(products))
     following = float(ratios[-1])
     cut = float(products[-1]) * following / (1.0 - following) if following < 1.0 else math.inf
-    error = 8 * _ULP * (terms + 4)
+    error = 16 * UNIT * (terms + 4)
     return math.log(total * (1 - error)), math.log((total + cut) * (1 + error))
 
 

@@ -11,8 +11,9 @@ import numpy as np
 
 from ..errors import UnsupportedCombination, integer, probability, refuse
 from ..loss import IDENTITY, Curve, Fold, GaussianMix, Gdp, Mix, Side, compose
-from ..records import recorded
-from ..relations import Observer
+from ..loss.rounding import FEW
+from ..records import plain_fields, recorded
+from ..relations import Adjacency, Observer
 from .binomial import Law
 from .binomial import law as binomial_law
 from .pairs import (
@@ -29,6 +30,7 @@ from .pairs import (
     sampled,
 )
 from .scheme import (
+    FLOOR,
     VISIBLE,
     Builder,
     Cell,
@@ -40,6 +42,7 @@ from .scheme import (
     TableScheme,
     at_least_once,
     beyond,
+    check_floor,
 )
 
 _FAR = 30.0
@@ -147,7 +150,8 @@ class WithReplacement(TableScheme):
 
     Args:
         draws: how many draws a round has, at least 1.
-        population: how many units there are, drawn uniformly; or
+        population: how many units there are, drawn uniformly, or a public number that no data set
+            falls short of, see ``FixedSize``; or
         probability: the unit's probability in one draw, in (0, 1]. Exactly one of the two.
     """
 
@@ -179,6 +183,13 @@ class WithReplacement(TableScheme):
     def rate(self) -> float:
         """Probability that a given unit is drawn at least once."""
         return at_least_once(self.draws, self.chance)
+
+    def public(self, adjacency: Adjacency) -> dict[str, object]:
+        """Return draws and population, or probability; under add_remove population is a floor."""
+        found = plain_fields(self)
+        if adjacency is Adjacency.ADD_REMOVE and "population" in found:
+            found[FLOOR] = found.pop("population")
+        return found
 
     def law(self, side: Side = Side.UP) -> Law:
         """Return (probability, number of times a given unit is drawn), see ``binomial.law``.
@@ -216,14 +227,14 @@ class WithReplacement(TableScheme):
         terms = [math.lgamma(n + 1.0) for n in (population, size, population - size)]
         error = 1e-12 * math.fsum(map(abs, terms))
         share = self.draws * math.log(size / population)
-        return terms[0] - terms[1] - terms[2] + share * (1.0 - 1e-12) + 1e-15 * self.draws + error
+        return terms[0] - terms[1] - terms[2] + share * (1.0 - 1e-12) + FEW * self.draws + error
 
     def draw(self, population: int, generator: np.random.Generator) -> Indices:
         """Return the participants, sorted, one entry for each draw.
 
         Raises:
-            ParameterError: there are not ``self.population`` units, or only a probability is known.
+            ParameterError: there are fewer than ``self.population`` units, or only a probability is
+                known.
         """
-        if population != self.population:
-            refuse("population", population, f"equal the scheme's population = {self.population}")
+        check_floor(population, self.population)
         return np.sort(generator.integers(population, size=self.draws))

@@ -12,6 +12,7 @@ import numpy as np
 
 from ..errors import integer, probability, refuse
 from ..loss import IDENTITY, Curve, Fold, Gdp, Mix, Side, compose
+from ..loss.rounding import FEW
 from ..records import recorded
 from ..relations import Adjacency, Observer
 from .binomial import (
@@ -47,7 +48,7 @@ from .scheme import VISIBLE, Builder, Cell, Indices, Lossy, Odd, Pair, Rows, Tab
 
 _RARE = 1e-300
 """Labels rarer than this are taken for this likely."""
-_UP = 1.0 + 1e-15
+_UP = 1.0 + FEW
 
 
 def _unless_it_never_truncates(adjacency: Adjacency, build: Builder) -> Builder:
@@ -296,7 +297,7 @@ class TruncatedPoisson(TableScheme):
 
 
 def _log_not(chance: float) -> Interval:
-    return widened((math.log1p(-chance),) * 2, 1e-15)
+    return widened((math.log1p(-chance),) * 2, FEW)
 
 
 def _chance(takes: Interval, leaves: Interval) -> float:

@@ -1,17 +1,231 @@
-"""What the systems' grids of settings share."""
+"""Settings as values: the fields of a dataclass, each with its unit, its rule and its help.
+
+A method, a problem or a point of a grid declares its settings once, by ``setting``. The checks, the
+command line (``--set``, ``--help``), sweeps, grids and the tables of the documentation read them
+from there.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+import itertools
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import MISSING, dataclass, field, fields, replace
+from typing import Any, Self
 
 import numpy as np
 
-from ..errors import refuse
+from ..errors import (
+    closed_unit,
+    count,
+    integer,
+    listed,
+    moderate,
+    moderate_or_zero,
+    non_negative,
+    open_unit,
+    positive,
+    refuse,
+)
+from ..errors import probability as share
 from ..mechanisms import Mechanism
 
-Settings = list[tuple[dict[str, Any], tuple[Mechanism, dict[str, float]]]]
+Priced = list[tuple[dict[str, Any], tuple[Mechanism, dict[str, float]]]]
 """(parameters, (run, costs by name)) of each setting, as ``fp.pareto`` takes them."""
+
+Axis = float | None | Sequence[float | None]
+"""What an axis of a grid may be: one value, or several."""
+
+
+@dataclass(frozen=True)
+class Rule:
+    """What a value must be.
+
+    Args:
+        words: after "must be".
+        check: takes one ``name=value`` and returns the value, or raises ParameterError.
+        kind: int, float or str.
+    """
+
+    words: str
+    check: Callable[..., Any]
+    kind: type = float
+
+
+def _whole(at_least: int) -> Callable[..., int]:
+    return lambda **named: integer(at_least, **named)
+
+
+COUNT = Rule("a whole number of at least 1", _whole(1), int)
+WHOLE = Rule("a whole number of at least 0", _whole(0), int)
+SIZE = Rule("a whole number from 1 to 1e15", count, int)
+MODERATE = Rule("from 1e-50 to 1e50", moderate)
+MODERATE_OR_ZERO = Rule("0, or from 1e-50 to 1e50", moderate_or_zero)
+POSITIVE = Rule("above 0", positive)
+NON_NEGATIVE = Rule("at least 0", non_negative)
+SHARE = Rule("in (0, 1]", share)
+OPEN_SHARE = Rule("strictly between 0 and 1", open_unit)
+CLOSED_SHARE = Rule("in [0, 1]", closed_unit)
+
+
+def setting(rule: Rule, told: str, *, default: Any = MISSING, unit: str = "") -> Any:
+    """Return a dataclass field that declares a setting.
+
+    Args:
+        rule: what its value must be.
+        told: help, in a few words.
+        default: None where it may be left open.
+        unit: of the value.
+    """
+    held = {"rule": rule, "help": told, "unit": unit}
+    return field(metadata=held) if default is MISSING else field(default=default, metadata=held)
+
+
+@dataclass(frozen=True)
+class Setting:
+    """One setting, as people are told of it.
+
+    Args:
+        name: as in ``--set NAME=VALUE``.
+        rule: what its value must be.
+        help: what it is.
+        unit: of its value, empty for plain numbers.
+        default: MISSING where there is none, None where it may be left open.
+    """
+
+    name: str
+    rule: Rule
+    help: str
+    unit: str
+    default: Any
+
+    def checked(self, value: Any) -> Any:
+        """Return a value that keeps the rule.
+
+        Raises:
+            ParameterError: it does not.
+        """
+        if value is None and self.default is None:
+            return None
+        return self.rule.check(**{self.name: value})
+
+    def read(self, text: str) -> Any:
+        """Return the value of a text; "all" and "none" are None where it may be left open.
+
+        Raises:
+            ParameterError: no number, or one that breaks the rule.
+        """
+        if self.default is None and text.strip() in ("all", "none"):
+            return None
+        if self.rule.kind is str:
+            return self.checked(text)
+        try:
+            # int first: a large whole number would lose digits as a float.
+            value = int(text) if text.strip().lstrip("+-").isdigit() else float(text)
+        except ValueError:
+            refuse(self.name, text, f"be {self.rule.words}", "pass a number")
+        return self.checked(value)
+
+    def __str__(self) -> str:
+        unit = f" {self.unit}" if self.unit else ""
+        shown = "" if self.default in (None, MISSING) else f", {self.default}{unit} by default"
+        return f"{self.help}; {self.rule.words}{shown}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Settings:
+    """Base of all: checks every field by its rule when it is made."""
+
+    def __post_init__(self) -> None:
+        for name, known in self.known().items():
+            object.__setattr__(self, name, known.checked(getattr(self, name)))
+
+    @classmethod
+    def known(cls) -> dict[str, Setting]:
+        """Return every setting by its name."""
+        return {
+            each.name: Setting(
+                each.name,
+                each.metadata["rule"],
+                each.metadata["help"],
+                each.metadata["unit"],
+                each.default,
+            )
+            for each in fields(cls)
+            if "rule" in each.metadata
+        }
+
+    @classmethod
+    def of(cls, given: Mapping[str, Any]) -> Self:
+        """Return the settings with some given by name, the rest by default.
+
+        Raises:
+            ParameterError: an unknown name, a value that breaks its rule, or one that is needed.
+        """
+        check_names(cls.known(), given)
+        for name, known in cls.known().items():
+            if known.default is MISSING and name not in given:
+                refuse(name, None, f"be {known.rule.words}", "give it: it has no default")
+        return cls(**given)
+
+    @classmethod
+    def grid(cls, axes: Mapping[str, Any]) -> list[Self]:
+        """Return every combination of the values of some axes, the first changing slowest.
+
+        Raises:
+            ParameterError: see ``of``; or an axis without values.
+        """
+        check_names(cls.known(), axes)
+        ordered = {name: axis(name, axes[name]) for name in cls.known() if name in axes}
+        points = itertools.product(*ordered.values())
+        return [cls.of(dict(zip(ordered, values, strict=True))) for values in points]
+
+    def changed(self, given: Mapping[str, Any]) -> Self:
+        """Return the settings with some changed.
+
+        Raises:
+            ParameterError: see ``of``.
+        """
+        check_names(self.known(), given)
+        return replace(self, **given)
+
+    def values(self) -> dict[str, Any]:
+        """Return every setting's value by name."""
+        return {name: getattr(self, name) for name in self.known()}
+
+
+def check_names(known: Mapping[str, Setting], names: Iterable[str]) -> None:
+    """Refuse a name that is none of some settings.
+
+    Raises:
+        ParameterError: as said.
+    """
+    for name in names:
+        if name not in known:
+            refuse("setting", name, f"be one of {listed(known)}")
+
+
+def read(known: Mapping[str, Setting], texts: Mapping[str, str]) -> dict[str, list[Any]]:
+    """Return the values of texts, in each several with commas between.
+
+    Raises:
+        ParameterError: an unknown name, no number, or one that breaks its rule.
+    """
+    check_names(known, texts)
+    return {
+        name: [known[name].read(part) for part in text.split(",")] for name, text in texts.items()
+    }
+
+
+def single(values: Mapping[str, Sequence[Any]]) -> dict[str, Any]:
+    """Return the one value of every name.
+
+    Raises:
+        ParameterError: several of one name.
+    """
+    for name, found in values.items():
+        if len(found) != 1:
+            refuse(name, list(found), "be one value")
+    return {name: found[0] for name, found in values.items()}
 
 
 def axis(name: str, values: Any) -> list[Any]:
@@ -21,3 +235,13 @@ def axis(name: str, values: Any) -> list[Any]:
     if len(values) == 0:
         refuse(name, values, "hold at least one value")
     return list(values)
+
+
+def table(*kinds: type[Settings]) -> str:
+    """Return settings as rows of a Markdown table, each name once."""
+    known = {name: each for kind in kinds for name, each in kind.known().items()}
+    rows = ["| setting | what it is | rule | default |", "|---|---|---|---|"]
+    for name, each in known.items():
+        shown = "" if each.default in (None, MISSING) else f"{each.default} {each.unit}".strip()
+        rows.append(f"| `{name}` | {each.help} | {each.rule.words} | {shown} |")
+    return "\n".join(rows)

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from scipy.linalg import solve_discrete_lyapunov
 from scipy.special import gammaln, log_ndtr
 
-from ..errors import integer, non_negative, open_unit, positive, refuse
+from ..errors import integer, non_negative, open_unit, refuse
 
 Array = NDArray[np.float64]
 
@@ -209,11 +209,6 @@ def gdp(difference: object, covariance: object) -> float:
     return float(np.sqrt(np.sum(along[~silent] ** 2 / values[~silent])))
 
 
-def renyi(mu: float, order: float) -> float:
-    """Return the Renyi divergence of N(mu, 1) from N(0, 1): order mu^2 / 2, order above 0."""
-    return positive(order=order) * mu * mu / 2.0
-
-
 def delta(mu: float, epsilon: float) -> float:
     """Return N(mu, 1) against N(0, 1)'s delta at an epsilon, a closed form.
 
@@ -234,7 +229,7 @@ def delta(mu: float, epsilon: float) -> float:
 def epsilon(mu: float, delta_at: float) -> float:
     """Return the epsilon at which N(mu, 1) against N(0, 1) has the delta ``delta_at``.
 
-    Bisection to the last bit, the end above is returned.
+    Bisection to the last bit, the end above is returned; 0 for a mu of 0.
     """
     wanted = open_unit(delta_at=delta_at)
     if mu == math.inf:

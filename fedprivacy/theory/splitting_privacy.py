@@ -9,14 +9,14 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
-from enum import StrEnum
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.special import ndtri_exp
 
-from ..errors import integer, member, open_unit, positive, refuse
+from ..errors import integer, open_unit, positive, refuse
+from ..relations import Observer
 from .hidden_state import contraction_gap, hidden_state_factor
 
 Array = NDArray[np.float64]
@@ -44,13 +44,18 @@ LONGEST = 100_000
 shift, most rounds and most local steps of one."""
 
 
-class Seen(StrEnum):
-    """Who looks at a run of Fed-PLT."""
+def server_or_final(observer: Observer | str) -> Observer:
+    """Return who looks at a run of Fed-PLT.
 
-    SERVER = "server"
-    """The coordinator: every z_i,k."""
-    FINAL = "final"
-    """Everybody's models x_i,K after the last round, and nothing else."""
+    ``server`` is the coordinator, who sees every z_i,k; ``final`` sees everybody's models x_i,K
+    after the last round, and nothing else.
+
+    Raises:
+        ParameterError: anybody else: the coordinator gets the uploads one by one, not their sum.
+    """
+    if observer not in (Observer.SERVER, Observer.FINAL):
+        refuse("observer", str(observer), "be one of 'server' or 'final'")
+    return Observer(observer)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -268,7 +273,7 @@ CLIPPED = (
 )
 
 
-def attained(of: PrivateSplitting, seen: Seen | str, error: float) -> Attained:
+def attained(of: PrivateSplitting, observer: Observer | str, error: float) -> Attained:
     """Return the best lower end known for Fed-PLT with the start N(0, 2 tau^2 / l), secret.
 
     One agent and h = 0. D has a quadratic; D' adds to it a loss whose gradient is g or -g wherever
@@ -278,7 +283,7 @@ def attained(of: PrivateSplitting, seen: Seen | str, error: float) -> Attained:
 
     Args:
         of: the run.
-        seen: "server" or "final".
+        observer: "server" or "final".
         error: total variation that may be lost to iterates in the wrong place, in (0, 1).
 
     Returns:
@@ -287,7 +292,7 @@ def attained(of: PrivateSplitting, seen: Seen | str, error: float) -> Attained:
     Raises:
         ParameterError: an unknown view, or ``error`` outside (0, 1).
     """
-    view, wrong = member(Seen, seen=seen), open_unit(error=error)
+    view, wrong = server_or_final(observer), open_unit(error=error)
     of = _prefix(of, view)
     low, high = of.strong_convexity, of.smoothness
     found = [_quadratic(of, curvature, view) for curvature in {low, high}]
@@ -302,7 +307,7 @@ def attained(of: PrivateSplitting, seen: Seen | str, error: float) -> Attained:
     return max(found, key=lambda each: each.mu)
 
 
-def clipped_attained(of: PrivateSplitting, seen: Seen | str) -> Attained:
+def clipped_attained(of: PrivateSplitting, observer: Observer | str) -> Attained:
     """Return the lower end for clipped gradients: far from the optimum they are constant.
 
     The local step then is w <- w - gamma (w - v) / rho with a drift of g: no contraction but the
@@ -311,7 +316,7 @@ def clipped_attained(of: PrivateSplitting, seen: Seen | str) -> Attained:
     Raises:
         ParameterError: an unknown view.
     """
-    view = member(Seen, seen=seen)
+    view = server_or_final(observer)
     found = _quadratic(_prefix(of, view), 0.0, view)
     return Attained(mu=found.mu, error=0.0, curvature=0.0, distance=math.inf, witness=CLIPPED)
 
@@ -365,13 +370,13 @@ def _orbit(matrix: Array, start: Array, length: int) -> Array:
     return found[:length]
 
 
-def _mu(run: PrivateSplitting, rounds: _Rounds, signs: Array | float, seen: Seen) -> float:
+def _mu(run: PrivateSplitting, rounds: _Rounds, signs: Array | float, observer: Observer) -> float:
     """Return mu of a pattern of signs, shape (rounds, local_steps); 0 where variances underflow."""
     powers = _powers(rounds.slope, run.local_steps)
     every = np.broadcast_to(np.asarray(signs, float), (run.rounds, run.local_steps))
     shifts = run.step_size * run.sensitivity * (every @ powers)
     variance = run.noise_std**2 * float(powers @ powers)
-    if seen is Seen.SERVER:
+    if observer is Observer.SERVER:
         variances = np.full(run.rounds, variance)
         variances[0] += (rounds.keep * run.start_std) ** 2
         if float(variances.min()) < LEAST:
@@ -382,16 +387,16 @@ def _mu(run: PrivateSplitting, rounds: _Rounds, signs: Array | float, seen: Seen
     return abs(float(shifts @ rounds.responses)) / math.sqrt(total) if total >= LEAST else 0.0
 
 
-def _prefix(run: PrivateSplitting, seen: Seen) -> PrivateSplitting:
+def _prefix(run: PrivateSplitting, observer: Observer) -> PrivateSplitting:
     """Return as many rounds as are worth computing: the coordinator sees the first ones too."""
-    return replace(run, rounds=min(run.rounds, LONGEST)) if seen is Seen.SERVER else run
+    return replace(run, rounds=min(run.rounds, LONGEST)) if observer is Observer.SERVER else run
 
 
-def _quadratic(run: PrivateSplitting, curvature: float, seen: Seen) -> Attained:
+def _quadratic(run: PrivateSplitting, curvature: float, observer: Observer) -> Attained:
     """Return the lower end of a constant shift."""
     if max(run.rounds, run.local_steps) > LONGEST:
         return Attained(mu=0.0, error=0.0, curvature=curvature, distance=0.0, witness=TOO_LONG)
-    mu = _mu(run, _Rounds.of(run, curvature), 1.0, seen)
+    mu = _mu(run, _Rounds.of(run, curvature), 1.0, observer)
     return Attained(
         mu=mu * (1.0 - SLACK),
         error=0.0,
@@ -401,10 +406,12 @@ def _quadratic(run: PrivateSplitting, curvature: float, seen: Seen) -> Attained:
     )
 
 
-def _following(run: PrivateSplitting, curvature: float, seen: Seen, error: float) -> list[Attained]:
+def _following(
+    run: PrivateSplitting, curvature: float, observer: Observer, error: float
+) -> list[Attained]:
     """Return lower ends of losses that follow the iterates, one for each start direction."""
     rounds = _Rounds.of(run, curvature)
-    weights = rounds.responses if seen is Seen.FINAL else np.ones(run.rounds)
+    weights = rounds.responses if observer is Observer.FINAL else np.ones(run.rounds)
     wanted = weights[:, None] * _powers(rounds.slope, run.local_steps)
     found = []
     for start in _starts(rounds, run.rounds):
@@ -415,7 +422,7 @@ def _following(run: PrivateSplitting, curvature: float, seen: Seen, error: float
         if math.isfinite(far):
             found.append(
                 Attained(
-                    mu=_mu(run, rounds, signs, seen) * (1.0 - SLACK),
+                    mu=_mu(run, rounds, signs, observer) * (1.0 - SLACK),
                     error=error,
                     curvature=curvature,
                     distance=far,

@@ -20,12 +20,21 @@ from .chains import ChainState
 from .checkpoint import TrainingResult, load, save, train
 from .data import FederatedData, digits, federate, partition_by_label, partition_iid
 from .datasets import load_named
+from .diagnostics import (
+    Clipping,
+    Diagnostics,
+    FlattenedPosterior,
+    clipping,
+    diagnose,
+    inference_data,
+)
 from .fashion import fashion_mnist
 from .gaussian import GaussianPosterior
+from .likelihoods import Likelihood, SoftmaxRegression, classifier
 from .models import cnn, colour_cnn, logistic, lstm, mlp
 from .optimise import FlatModel, LocalSGD
-from .posterior import Likelihood, Posterior, SoftmaxRegression, classifier
-from .predictive import Diagnostics, Scores, diagnose, fitted_w2, gaussian_fit, predictive, score
+from .posterior import Posterior
+from .predictive import Scores, fitted_w2, gaussian_fit, predictive, score
 from .released import released, save_model
 from .rounds import Loop, RoundInfo
 
@@ -68,12 +77,14 @@ __all__ = [
     "AgentData",
     "AgentLoss",
     "ChainState",
+    "Clipping",
     "Collected",
     "Diagnostics",
     "FederatedAveraging",
     "FederatedData",
     "FederatedSplitting",
     "FlatModel",
+    "FlattenedPosterior",
     "GaussianPosterior",
     "HamiltonianSampling",
     "LangevinSampling",
@@ -92,6 +103,7 @@ __all__ = [
     "State",
     "TrainingResult",
     "classifier",
+    "clipping",
     "cnn",
     "colour_cnn",
     "diagnose",
@@ -100,6 +112,7 @@ __all__ = [
     "federate",
     "fitted_w2",
     "gaussian_fit",
+    "inference_data",
     "load",
     "load_named",
     "logistic",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 import torch
@@ -15,43 +15,54 @@ from ..errors import ParameterError, integer, refuse
 Indices = NDArray[np.int64]
 
 
+def _none() -> Tensor:
+    """Return what stands for tensors that were left out."""
+    return torch.empty(0)
+
+
 @dataclass(frozen=True, kw_only=True, eq=False)
 class FederatedData:
     """A data set whose records belong to clients.
 
     The records are kept once; a client is a list of row numbers.
 
+    Targets may be anything: numbers of classes, real responses, several columns a record, or none.
+
     Args:
         name: what to call it in a report.
         features: inputs, first axis the records; float, finite.
-        labels: classes, shape (records,), int64, from 0 to ``num_classes - 1``.
+        labels: targets, first axis the records, finite: classes, int64, shape (records,), from 0 to
+            ``num_classes - 1`` where that is given; left out where records have none.
         clients: row numbers of each client, none empty; a row belongs to one client, once.
-        test_features: inputs of the test set.
-        test_labels: labels of the test set.
-        num_classes: number of classes.
+        test_features: inputs of the test set; left out where there is none.
+        test_labels: targets of the test set.
+        num_classes: number of classes; None where targets are no classes, or where the largest of
+            them (a public number then) tells how many there are.
         public_features: inputs that belong to no client (for the mask of top_k), or None.
-        public_labels: their labels, or None.
+        public_labels: their targets, or None.
 
     Raises:
         ParameterError: shapes that do not agree, a client without records, a row number out of
             range, an input that is not finite, a label that is not a class.
     """
 
-    name: str
+    name: str = "data"
     features: Tensor
-    labels: Tensor
+    labels: Tensor = field(default_factory=_none)
     clients: tuple[Indices, ...]
-    test_features: Tensor
-    test_labels: Tensor
-    num_classes: int
+    test_features: Tensor = field(default_factory=_none)
+    test_labels: Tensor = field(default_factory=_none)
+    num_classes: int | None = None
     public_features: Tensor | None = None
     public_labels: Tensor | None = None
 
     def __post_init__(self) -> None:
-        integer(2, num_classes=self.num_classes)
+        if self.num_classes is not None:
+            integer(2, num_classes=self.num_classes)
         clients = _row_numbers(self.clients)
         object.__setattr__(self, "clients", clients)
         integer(1, clients=len(clients))
+        self._fill()
         for part in ("", "test_", "public_"):
             _check_records(self, part)
         inputs = [self.features, self.test_features, self.public_features]
@@ -61,6 +72,36 @@ class FederatedData:
         for number, rows in enumerate(clients):
             _check_client(number, rows, len(self.labels))
         _check_owners(np.concatenate(clients))
+
+    def _fill(self) -> None:
+        """Put tensors without columns, or without records, in the place of what was left out."""
+        given = {"features": self.features, "labels": self.labels}
+        for name, values in given.items():
+            if not isinstance(values, Tensor):
+                refuse(name, type(values).__name__, "be a tensor", "torch.as_tensor(...)")
+        if _is_left_out(self.labels) and len(self.features):
+            object.__setattr__(self, "labels", self.features.new_empty((len(self.features), 0)))
+        for name in given:
+            if _is_left_out(getattr(self, f"test_{name}")):
+                object.__setattr__(self, f"test_{name}", getattr(self, name)[:0])
+
+    @property
+    def classes(self) -> int:
+        """Number of classes: ``num_classes``, or what the labels of all parts say together.
+
+        Raises:
+            ParameterError: the targets are no classes.
+        """
+        if self.num_classes is not None:
+            return self.num_classes
+        parts = [self.labels, self.test_labels, self.public_labels]
+        known = [part for part in parts if part is not None and len(part)]
+        if any(part.dtype != torch.int64 or part.dim() != 1 for part in known):
+            told = f"{self.labels.dtype} of shape {tuple(self.labels.shape)}"
+            refuse("labels", told, "be numbers of classes for cross-entropy", _OTHER_LOSS)
+        if min(int(part.min()) for part in known) < 0:
+            refuse("labels", "one below 0", "be numbers of classes from 0", _OTHER_LOSS)
+        return max(2, 1 + max(int(part.max()) for part in known))
 
     @property
     def population(self) -> int:
@@ -88,6 +129,13 @@ class FederatedData:
         return self.public_features, self.public_labels
 
 
+_OTHER_LOSS = "number the classes from 0; for other targets pass a loss, such as nn.MSELoss()"
+
+
+def _is_left_out(values: object) -> bool:
+    return isinstance(values, Tensor) and values.shape == (0,)
+
+
 def _check_records(data: FederatedData, part: str) -> None:
     features, labels = getattr(data, f"{part}features"), getattr(data, f"{part}labels")
     if part == "public_" and features is None and labels is None:
@@ -98,23 +146,39 @@ def _check_records(data: FederatedData, part: str) -> None:
         if not isinstance(values, Tensor):
             refuse(name, type(values).__name__, "be a tensor", "torch.as_tensor(...)")
     shapes = tuple(features.shape), tuple(labels.shape)
-    if shapes[0][:1] != shapes[1]:
+    if not shapes[0] or not shapes[1] or shapes[0][0] != shapes[1][0]:
         refuse(f"{part}features, {part}labels", shapes, "have one label for every input")
-    integer(1, **{f"{part}records": len(labels)})
-    _check_values(f"{part}features", features, f"{part}labels", labels, data.num_classes)
+    integer(0 if part == "test_" else 1, **{f"{part}records": len(labels)})
+    if shapes[1][1:] != tuple(data.labels.shape[1:]):
+        rule = f"have the shape of the other labels a record, {tuple(data.labels.shape[1:])}"
+        refuse(f"{part}labels", shapes[1][1:], rule)
+    if data.num_classes is not None and len(labels):
+        _check_classes(f"{part}labels", labels, data.num_classes)
+    _check_finite(f"{part}labels", labels)
+    if not features.is_floating_point():
+        way_out = f"pass {part}features.to(torch.float32)"
+        refuse(f"{part}features", features.dtype, "be floating-point numbers", way_out)
+    _check_finite(f"{part}features", features)
 
 
-def _check_values(inputs: str, features: Tensor, truth: str, labels: Tensor, classes: int) -> None:
-    if labels.dtype != torch.int64:
-        refuse(truth, labels.dtype, "be int64", "pass labels.long()")
+def _check_classes(name: str, labels: Tensor, classes: int) -> None:
+    """Refuse what are no numbers of classes; advice must not cut the fractions off a response."""
+    rule = f"be whole numbers from 0 to {classes - 1}, int64, one for each record"
+    way_out = "leave num_classes out: targets may then be anything"
+    if labels.is_floating_point() and labels.dim() == 1 and bool((labels == labels.round()).all()):
+        way_out = f"pass {name}.to(torch.int64) if these are classes, else leave num_classes out"
+    if labels.dtype != torch.int64 or labels.dim() != 1:
+        refuse(name, f"{labels.dtype} of shape {tuple(labels.shape)}", rule, way_out)
     low, high = int(labels.min()), int(labels.max())
     if low < 0 or high >= classes:
-        refuse(truth, (low, high), f"lie from 0 to {classes - 1}")
-    if not features.is_floating_point():
-        refuse(inputs, features.dtype, "be floating-point numbers")
-    extremes = torch.stack(torch.aminmax(features)) if features.numel() else features
-    if not bool(torch.isfinite(extremes).all()):
-        refuse(inputs, "a non-finite entry", "be finite")
+        refuse(name, (low, high), f"lie from 0 to {classes - 1}", way_out)
+
+
+def _check_finite(name: str, values: Tensor) -> None:
+    if not values.numel() or not values.is_floating_point():
+        return
+    if not bool(torch.isfinite(torch.stack(torch.aminmax(values))).all()):
+        refuse(name, "a non-finite entry", "be finite")
 
 
 def _row_numbers(clients: object) -> tuple[Indices, ...]:
@@ -257,7 +321,7 @@ def federate(
     *,
     clients: int,
     classes_per_client: int | None = None,
-    num_classes: int = 10,
+    num_classes: int | None = 10,
     seed: int = 0,
 ) -> FederatedData:
     """Split ``train`` among clients.
@@ -269,7 +333,7 @@ def federate(
         public: (inputs, labels) that belong to no client; None or empty for none.
         clients: number of clients.
         classes_per_client: None for an even split, else see ``partition_by_label``.
-        num_classes: number of classes.
+        num_classes: number of classes; None where the labels are none.
         seed: of the split, which is public.
 
     Raises:

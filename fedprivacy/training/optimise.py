@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any, NoReturn
 
 import numpy as np
 import torch
@@ -18,6 +19,9 @@ from .dense import DenseNetwork
 from .outer import FactoredLayers, is_known
 
 Indices = NDArray[np.int64]
+
+Loss = Callable[[Tensor, Tensor], Tensor]
+"""(outputs of the model, targets) -> mean over the records of a batch, a number."""
 
 CLIENTS_AT_ONCE = 64
 ALIGNED = 16
@@ -129,16 +133,18 @@ class FlatModel:
     flat vector stays that of ``module.parameters()``.
 
     Args:
-        module: any module without buffers, all parameters of one precision, single or double. It is
-            copied: what a caller does to its own, or trained it to before, has no effect.
+        module: any module, all parameters of one precision, single or double. It is copied: what a
+            caller does to its own, or trained it to before, has no effect. Buffers must be
+            constants, such as position numbers or a causal mask.
         device: where it computes.
+        loss: what is trained, see ``Loss``; None for cross-entropy of classes.
 
     Raises:
-        ParameterError: the module has buffers, no parameters or such of another precision, or
-            mixes records as BatchNorm does.
+        ParameterError: the module keeps running statistics, has no parameters or such of another
+            precision, or mixes records as BatchNorm does.
     """
 
-    def __init__(self, module: nn.Module, device: torch.device) -> None:
+    def __init__(self, module: nn.Module, device: torch.device, loss: Loss | None = None) -> None:
         try:
             module = copy.deepcopy(module)
         except (RuntimeError, TypeError, ValueError) as error:
@@ -149,7 +155,8 @@ class FlatModel:
         if not self.trained:
             refuse("model", type(module).__name__, "have parameters to train")
         self.dimension = sum(shape.numel() for shape in self.shapes.values())
-        self.dense = DenseNetwork.of(self.module)
+        self.loss = loss
+        self.dense = DenseNetwork.of(self.module) if loss is None else None
         self._pristine = None if is_known(self.module) else copy.deepcopy(self.module)
         self._checked: tuple[int, ...] | None = None
 
@@ -160,7 +167,8 @@ class FlatModel:
         named = {n: p for n, p in self.module.named_parameters() if p.requires_grad}
         self.shapes = {name: parameter.shape for name, parameter in named.items()}
         self.trained = list(named.values())
-        self.frozen = [p for p in self.module.parameters() if not p.requires_grad]
+        fixed = [p for p in self.module.parameters() if not p.requires_grad]
+        self.frozen: list[Tensor] = [*fixed, *self.module.buffers()]
 
     @property
     def clients_at_once(self) -> int:
@@ -190,6 +198,12 @@ class FlatModel:
         for parameter, part in zip(self.trained, self.split(flat), strict=True):
             parameter.copy_(part)
 
+    def whole(self, parameters: Tensor) -> dict[str, Tensor]:
+        """Return the state dict of a fresh module with these parameters, flat, shape (d,)."""
+        self._renew()
+        self.load(parameters)
+        return self.module.state_dict()
+
     def logits(self, parameters: Tensor, features: Tensor) -> Tensor:
         """Return the module's output for inputs of shape (records, ...), shape (records, classes).
 
@@ -198,6 +212,7 @@ class FlatModel:
             features: the inputs.
         """
         named = dict(zip(self.shapes, self.split(parameters), strict=True))
+        named |= {name: buffer.clone() for name, buffer in self.module.named_buffers()}
         result = torch.func.functional_call(self.module, named, (features,))
         return torch.as_tensor(result)
 
@@ -226,34 +241,62 @@ class FlatModel:
         parts = map(schedule.alone, range(schedule.rows.shape[1]))
         return torch.cat([self._alone(start, records, part, *facts) for part in parts])
 
-    def check_outputs(self, inputs: Tensor, classes: int) -> None:
-        """Check the model, once, on inputs that are nobody's.
+    def check_outputs(self, inputs: Tensor, targets: Tensor, classes: int | None) -> None:
+        """Check the model, once, on records that are nobody's.
 
         Args:
             inputs: some records', shape (records, ...).
-            classes: how many outputs there must be at least.
+            targets: theirs.
+            classes: how many outputs there must be at least; None with a loss of the caller's.
 
         Raises:
-            ParameterError: the model cannot be called on them, or has too few outputs.
+            ParameterError: the model cannot be called on them, has too few outputs or buffers that
+                training changes, or the loss is no number that can be differentiated.
         """
-        facts = (*inputs.shape[1:], classes)
+        facts = (*inputs.shape[1:], *targets.shape[1:], classes or 0)
         if self._checked == facts:
             return
         self._renew()
-        inputs = inputs[:2].to(self.device)
-        wanted = f"return shape (records, {classes} classes or more)"
+        inputs, targets = inputs[:2].to(self.device), targets[:2].to(self.device)
+        before = {name: values.clone() for name, values in self.module.named_buffers()}
+        outputs = self._tried(inputs)
+        for name, values in self.module.named_buffers():
+            if not torch.equal(before[name], values):
+                _refuse_statistics(name)
+        if classes is not None:
+            self._check_scores(outputs, len(inputs), classes)
+        elif self.loss is not None:
+            self._check_loss(outputs, targets)
+        self._checked = facts
+
+    def _tried(self, inputs: Tensor) -> object:
         try:
-            with torch.no_grad(), torch.random.fork_rng(devices=[]):
+            with torch.random.fork_rng(devices=[]):
                 outputs: object = self.module(inputs.clone())
         except Exception as error:
             told = f"be called on inputs of shape {tuple(inputs.shape)} ({error})"
             refuse("model", type(self.module).__name__, told)
+        return outputs
+
+    def _check_scores(self, outputs: object, records: int, classes: int) -> None:
+        wanted = f"return shape (records, {classes} classes or more)"
         if not isinstance(outputs, Tensor):
             refuse("model's output", type(outputs).__name__, wanted)
         shape = tuple(outputs.shape)
-        if len(shape) != 2 or shape[0] != len(inputs) or shape[1] < classes:
-            refuse("model's output", shape, wanted)
-        self._checked = facts
+        if len(shape) != 2 or shape[0] != records or shape[1] < classes:
+            refuse("model's output", shape, wanted, "pass a loss for outputs of another kind")
+
+    def _check_loss(self, outputs: Any, targets: Tensor) -> None:
+        assert self.loss is not None
+        rule = "return one number that torch can differentiate, the mean over a batch"
+        try:
+            found: object = self.loss(outputs, targets)
+        except Exception as error:
+            told = f"{type(error).__name__}: {error}"
+            refuse("loss", told, rule, f"targets have shape {tuple(targets.shape)}")
+        if not isinstance(found, Tensor) or found.dim() or not found.requires_grad:
+            told = str(tuple(found.shape)) if isinstance(found, Tensor) else type(found).__name__
+            refuse("loss", told, rule, "such as nn.MSELoss()")
 
     def _renew(self) -> None:
         """Take a fresh copy of a module that may remember what it saw, in whatever way."""
@@ -310,11 +353,16 @@ class FlatModel:
         batches = self._batches(records, schedule.rows[:, 0])
         for size, (inputs, labels) in zip(schedule.sizes, batches, strict=True):
             optimiser.zero_grad()
-            loss = functional.cross_entropy(model(inputs[:size]), labels[:size])
+            loss = self._mean_loss(model(inputs[:size]), labels[:size])
             torch.autograd.backward(loss)
             optimiser.step()
         optimiser.zero_grad()
         return self._lost(start, model).unsqueeze(0)
+
+    def _mean_loss(self, outputs: Any, targets: Tensor) -> Tensor:
+        if self.loss is not None:
+            return self.loss(outputs, targets)
+        return functional.cross_entropy(outputs, targets)
 
     @torch.no_grad()
     def _lost(self, start: Tensor, model: FactoredLayers) -> Tensor:
@@ -347,17 +395,22 @@ class FlatModel:
 
     @torch.no_grad()
     def evaluate(self, parameters: Tensor, features: Tensor, labels: Tensor) -> tuple[float, float]:
-        """Return (accuracy, mean cross-entropy) of flat ``parameters`` on a data set."""
+        """Return (accuracy, mean loss) of flat ``parameters`` on a data set.
+
+        Accuracy is NaN with a loss of the caller's: what is right is not known then.
+        """
         self._renew()
         self.module.eval()
         self.load(parameters)
         right, loss = 0.0, 0.0
         parts = (torch.split(every, EVALUATED_AT_ONCE) for every in (features, labels))
         for part, truth in zip(*parts, strict=True):
-            logits = self.module(part.clone())
-            right += float((logits.argmax(1) == truth).sum())
-            loss += float(functional.cross_entropy(logits, truth, reduction="sum"))
-        return right / len(labels), loss / len(labels)
+            outputs = self.module(part.clone())
+            if self.loss is None:
+                right += float((outputs.argmax(1) == truth).sum())
+            loss += len(truth) * float(self._mean_loss(outputs, truth))
+        count = len(labels) or math.nan
+        return (right if self.loss is None else math.nan) / count, loss / count
 
 
 def _check_layers(module: nn.Module) -> None:
@@ -368,20 +421,29 @@ def _check_layers(module: nn.Module) -> None:
     empty = [name for name, p in module.named_parameters() if p.is_meta]
     if empty:
         refuse("model", empty[0], "hold numbers (not be on the meta device)", "build it on the cpu")
-    buffers = [name for name, _ in module.named_buffers()]
-    if buffers:
-        refuse(
-            "model",
-            buffers,
-            "have no buffers",
-            "they learn from private data outside the clipped update; use GroupNorm",
-        )
     mixing = [name for name, m in module.named_modules() if isinstance(m, _MIXING)]
     if mixing:
         refuse("model", mixing[0], "not mix a batch's records", "use GroupNorm for BatchNorm")
+    counted = [
+        name
+        for name, m in module.named_modules()
+        if isinstance(m, nn.modules.batchnorm._NormBase) and m.track_running_stats
+    ]
+    if counted:
+        _refuse_statistics(counted[0])
     kinds = {parameter.dtype for parameter in module.parameters()}
     if len(kinds) > 1 or not kinds <= {torch.float32, torch.float64}:
         refuse("model's precision", sorted(map(str, kinds)), "be torch.float32 throughout")
+
+
+def _refuse_statistics(name: str) -> NoReturn:
+    refuse(
+        "model",
+        name,
+        "keep no running statistics",
+        "they learn from private data outside the clipped update; use GroupNorm, or "
+        "track_running_stats=False. Buffers that training does not change are welcome",
+    )
 
 
 _MIXING = (nn.modules.batchnorm._BatchNorm,)

@@ -3,34 +3,25 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Protocol
 
 import numpy as np
 import torch
-import torch.nn.functional as functional
 from numpy.typing import NDArray
 from torch import Tensor
 
 from ..errors import integer, non_negative, positive, refuse
 from .data import FederatedData
-from .models import ModelFactory
-from .optimise import FlatModel
+from .likelihoods import Likelihood, LogLikelihood, Model
 
 Array = NDArray[np.float64]
 Indices = NDArray[np.int64]
 
 WORKSPACE = 2**25
 """Numbers held at once for records' inputs, or for their gradients where each is clipped."""
-
-MARGIN = 1.0 - 1e-5
-"""Clipped gradients stay this much inside the ball: norms are rounded to single precision."""
-
-
-_RECORDS, _BLOCK = 512, 1 << 16
-"""Records of a seat, and numbers of several, that are taken to double precision at once."""
 
 
 class Local(Protocol):
@@ -110,180 +101,6 @@ def checked_shares(weights: Any, clients: int) -> Array:
     return shares
 
 
-class Model(Protocol):
-    """A likelihood of records, as samplers want it."""
-
-    @property
-    def dimension(self) -> int:
-        """Number of parameters d."""
-
-    def gradient_sums(
-        self, points: Tensor, features: Tensor, labels: Tensor, mask: Tensor, clip: float | None
-    ) -> Tensor:
-        """Return sums of the records' gradients of minus the log-likelihood, shape (seats, d).
-
-        Clipped gradients are added up in double precision: replacing one moves their sum by no
-        more than twice the clip norm, rounding included, up to 100,000 records (n^2 2^-53 and the
-        rounding of norms are within ``MARGIN``).
-
-        Args:
-            points: parameters of each seat, shape (seats, d).
-            features: shape (seats, records, ...).
-            labels: shape (seats, records).
-            mask: 1 for a record, 0 for padding, shape (seats, records).
-            clip: norm that each record's gradient is clipped to; None for no clipping.
-        """
-
-
-LogLikelihood = Callable[[Tensor, Tensor, Tensor], Tensor]
-"""(parameters (d,), features (records, ...), labels (records,)) -> shape (records,)."""
-
-
-@dataclass(frozen=True, eq=False)
-class Likelihood:
-    """Any log-likelihood per record that torch can differentiate.
-
-    Gradients of records are taken one by one (vectorised) where they are to be clipped, which
-    holds ``records x d`` numbers.
-
-    Args:
-        function: (parameters, features, labels) -> log-likelihood of each record; a record's must
-            depend on that record only.
-        dimension: number of parameters d.
-    """
-
-    function: LogLikelihood
-    dimension: int
-
-    def __post_init__(self) -> None:
-        integer(1, dimension=self.dimension)
-
-    def gradient_sums(
-        self, points: Tensor, features: Tensor, labels: Tensor, mask: Tensor, clip: float | None
-    ) -> Tensor:
-        """See ``Model``."""
-        if clip is None:
-            total = torch.vmap(torch.func.grad(self._total))
-            return torch.as_tensor(total(points, features, labels, mask))
-        one = torch.vmap(torch.func.grad(self._single), in_dims=(None, 0, 0))
-        each = torch.vmap(one)(points, features, labels)
-        factor = clip_factor(torch.linalg.vector_norm(each, dim=-1), clip) * mask
-        kept = torch.where(factor[..., None] > 0.0, each, 0.0)
-        return _summed(factor[..., None], kept)[:, 0]
-
-    def _total(self, point: Tensor, features: Tensor, labels: Tensor, mask: Tensor) -> Tensor:
-        return -(self.function(point, features, labels) * mask).sum()
-
-    def _single(self, point: Tensor, features: Tensor, label: Tensor) -> Tensor:
-        return -self.function(point, features[None], label[None])[0]
-
-
-def classifier(model: ModelFactory, *, device: str = "cpu") -> NetworkLikelihood:
-    """Return the likelihood of a torch module's classes: softmax of its output."""
-    return NetworkLikelihood(FlatModel(model(), torch.device(device)))
-
-
-class NetworkLikelihood(Likelihood):
-    """A module as a likelihood; made by ``classifier``."""
-
-    def __init__(self, flat: FlatModel) -> None:
-        """See ``classifier``."""
-        super().__init__(self._log_likelihood, flat.dimension)
-        object.__setattr__(self, "flat", flat)
-
-    def logits(self, parameters: Tensor, features: Tensor) -> Tensor:
-        """Return the module's output, shape (records, classes)."""
-        flat: FlatModel = self.flat  # type: ignore[attr-defined]
-        return flat.logits(parameters, features)
-
-    def _log_likelihood(self, parameters: Tensor, features: Tensor, labels: Tensor) -> Tensor:
-        return -functional.cross_entropy(
-            self.logits(parameters, features), labels, reduction="none"
-        )
-
-
-def clip_factor(norms: Tensor, clip: float) -> Tensor:
-    """Return what clips a gradient of each norm; 0 for one that is not finite, or nearly so.
-
-    A record that overflows counts as none: a run that stopped at it would tell about it. So does
-    one whose factor is too small to have all its digits.
-    """
-    factor = (MARGIN * clip / norms).clamp(max=1.0)
-    exact = torch.isfinite(norms) & (factor >= torch.finfo(norms.dtype).tiny)
-    return torch.where(exact, factor, 0.0)
-
-
-def _summed(left: Tensor, right: Tensor) -> Tensor:
-    """Return left' right of each seat in double precision, block by block: what fits a cache.
-
-    Args:
-        left: shape (seats, records, a).
-        right: shape (seats, records, b).
-    """
-    seats, records, wide = len(left), left.shape[1], left.shape[2] + right.shape[2]
-    total = left.new_zeros((seats, left.shape[2], right.shape[2]), dtype=torch.float64)
-    few = max(1, _BLOCK // max(1, wide * min(records, _RECORDS)))
-    for seat in range(0, seats, few):
-        here = slice(seat, seat + few)
-        for at in range(0, records, _RECORDS):
-            some = slice(at, at + _RECORDS)
-            part = left[here, some].double().transpose(1, 2)
-            total[here].baddbmm_(part, right[here, some].double())
-    return total
-
-
-@dataclass(frozen=True)
-class SoftmaxRegression:
-    """Multinomial logistic regression with an intercept; records' gradients in closed form.
-
-    Parameters are the flat weights, shape (classes, features), then the intercepts: those of
-    ``models.logistic``. A record's gradient is (probabilities - label) times (inputs, 1), so its
-    norm is the product of the two norms, and clipping takes no gradient of its own.
-
-    Args:
-        features: length of one flattened input.
-        classes: number of classes.
-    """
-
-    features: int
-    classes: int
-
-    def __post_init__(self) -> None:
-        integer(1, features=self.features)
-        integer(2, classes=self.classes)
-
-    @property
-    def dimension(self) -> int:
-        """(features + 1) x classes."""
-        return (self.features + 1) * self.classes
-
-    def logits(self, parameters: Tensor, features: Tensor) -> Tensor:
-        """Return the scores, shape (..., records, classes), for parameters of shape (..., d)."""
-        weights = parameters[..., : self.features * self.classes]
-        weights = weights.reshape(*parameters.shape[:-1], self.classes, self.features)
-        intercepts = parameters[..., self.features * self.classes :]
-        return torch.as_tensor(features @ weights.transpose(-1, -2) + intercepts[..., None, :])
-
-    def gradient_sums(
-        self, points: Tensor, features: Tensor, labels: Tensor, mask: Tensor, clip: float | None
-    ) -> Tensor:
-        """See ``Model``."""
-        inputs = features.flatten(2)
-        apart = self.logits(points, inputs).softmax(-1)
-        less_one = apart.new_full((1, 1, 1), -1.0).expand(*labels.shape, 1)
-        apart.scatter_add_(-1, labels[..., None], less_one)
-        factor = mask
-        if clip is not None:
-            long = torch.linalg.vector_norm(inputs, dim=-1).square().add(1.0).sqrt()
-            factor = mask * clip_factor(torch.linalg.vector_norm(apart, dim=-1) * long, clip)
-        apart = torch.where(factor[..., None] > 0.0, apart * factor[..., None], 0.0)
-        if clip is None:
-            slopes, totals = apart.transpose(-1, -2) @ inputs, apart.sum(1)
-        else:
-            slopes, totals = _summed(apart, inputs), apart.double().sum(1)
-        return torch.cat([slopes.flatten(1), totals], dim=1)
-
-
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Posterior:
     """Records' likelihood and a Gaussian prior, split over clients.
@@ -327,6 +144,50 @@ class Posterior:
                 positive(**{name: getattr(self, name)})
         _ = self.shares
 
+    @classmethod
+    def of(
+        cls,
+        log_likelihood: Callable[..., Tensor],
+        *,
+        clients: Sequence[Any],
+        dimension: int,
+        prior_precision: float = 1.0,
+        clip_norm: float | None = None,
+        own_sensitivity: float | None = None,
+        weights: Any = None,
+    ) -> Posterior:
+        """Return a posterior of any likelihood and of any records.
+
+        Args:
+            log_likelihood: takes parameters, shape (dimension,), inputs, shape (records, ...), and
+                targets, shape (records, ...); returns the log-likelihood of each record, shape
+                (records,). Without targets it takes the first two.
+            clients: (inputs, targets) of each, arrays or tensors, or the inputs alone; first axis
+                the records.
+            dimension: number of parameters.
+            prior_precision: see ``Posterior``, as for the next three.
+            clip_norm: of records' gradients.
+            own_sensitivity: of the likelihood.
+            weights: of the clients.
+
+        Raises:
+            ParameterError: clients whose records do not agree, or a function that does not return
+                one number a record or cannot be differentiated.
+        """
+        pairs = len(clients) > 0 and isinstance(clients[0], tuple | list)
+        data = _federated(clients if pairs else [(inputs, None) for inputs in clients])
+        likelihood = log_likelihood if pairs else _without_targets(log_likelihood)
+        model = Likelihood(likelihood, dimension)
+        model.check(data.features, data.labels)
+        return cls(
+            model=model,
+            data=data,
+            prior_precision=prior_precision,
+            clip_norm=clip_norm,
+            own_sensitivity=own_sensitivity,
+            weights=weights,
+        )
+
     @cached_property
     def counts(self) -> Indices:
         """How many records each client has, shape (N,)."""
@@ -364,6 +225,25 @@ class Posterior:
         """Return the clients at work."""
         everyone = np.broadcast_to(clients, (len(starts), clients.shape[1]))
         return RecordsLocal(self, everyone, starts, fraction, generator)
+
+
+def _federated(clients: Sequence[tuple[Any, Any]]) -> FederatedData:
+    """Return clients' (inputs, targets) as one data set."""
+    integer(1, clients=len(clients))
+    parts = [[torch.as_tensor(each) for each in one if each is not None] for one in clients]
+    for number, part in enumerate(parts):
+        if len(part) != len(parts[0]) or len({len(values) for values in part}) != 1:
+            shapes = [tuple(values.shape) for values in part]
+            refuse(f"clients[{number}]", shapes, "have one target for every input")
+    ends = np.cumsum([len(part[0]) for part in parts])
+    rows = tuple(np.arange(end - len(part[0]), end) for end, part in zip(ends, parts, strict=True))
+    features, *targets = (torch.cat(column) for column in zip(*parts, strict=True))
+    labels = targets[0] if targets else features.new_empty((len(features), 0))
+    return FederatedData(clients=rows, features=features, labels=labels)
+
+
+def _without_targets(function: Callable[[Tensor, Tensor], Tensor]) -> LogLikelihood:
+    return lambda parameters, inputs, _: function(parameters, inputs)
 
 
 class RecordsLocal:

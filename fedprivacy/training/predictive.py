@@ -1,8 +1,7 @@
-"""What samples say: calibrated predictions, distance to a Gaussian target, diagnostics."""
+"""What samples say: calibrated predictions, and their distance to a Gaussian target."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -11,8 +10,8 @@ import torch
 import torch.nn.functional as functional
 from torch import Tensor
 
-from ..errors import ParameterError, integer, refuse
-from ..theory.gaussian import Array, Normal, w2
+from ..errors import integer, refuse
+from ..theory.gaussian import Normal, w2
 
 Logits = Callable[[Tensor, Tensor], Tensor]
 """(parameters (d,), features (records, ...)) -> scores (records, classes)."""
@@ -115,52 +114,3 @@ def fitted_w2(draws: Tensor, law: Normal) -> float:
         law: a Gaussian target's ``law``.
     """
     return float(w2(gaussian_fit(draws), law))
-
-
-@dataclass(frozen=True)
-class Diagnostics:
-    """How well chains mixed, by ArviZ.
-
-    Args:
-        r_hat: rank-normalised split R-hat of each coordinate, shape (d,).
-        bulk_ess: effective sample size of the bulk of each coordinate, shape (d,).
-        tail_ess: of its tails.
-    """
-
-    r_hat: Array
-    bulk_ess: Array
-    tail_ess: Array
-
-    @property
-    def worst(self) -> tuple[float, float]:
-        """The largest R-hat and the smallest effective sample size of any coordinate."""
-        sizes = np.minimum(self.bulk_ess, self.tail_ess)
-        return float(np.max(self.r_hat)), float(np.min(sizes))
-
-
-def diagnose(draws: Tensor) -> Diagnostics:
-    """Return split R-hat and effective sample sizes.
-
-    Args:
-        draws: of every chain, shape (chains, draws, d), at least 2 chains of 4 draws.
-
-    Raises:
-        ParameterError: too few draws, draws that are not finite, or ArviZ is not installed.
-    """
-    try:
-        from arviz_stats.base import array_stats
-    except ImportError as error:
-        raise ParameterError(
-            "diagnostics need ArviZ, which is not installed; pip install 'fedprivacy[train]'"
-        ) from error
-    values = draws.double().cpu().numpy()
-    if values.ndim != 3 or values.shape[0] < 2 or values.shape[1] < 4:
-        refuse("draws", values.shape, "have shape (chains, draws, d), at least 2 chains of 4")
-    if not math.isfinite(float(np.sum(np.abs(values)))):
-        refuse("draws", "an entry that is not finite", "be finite", "run all rounds first")
-    axes = {"chain_axis": 0, "draw_axis": 1}
-    return Diagnostics(
-        r_hat=np.asarray(array_stats.rhat(values, **axes)),
-        bulk_ess=np.asarray(array_stats.ess(values, method="bulk", **axes)),
-        tail_ess=np.asarray(array_stats.ess(values, method="tail", prob=(0.05, 0.95), **axes)),
-    )

@@ -39,8 +39,7 @@ def released(loop: Any, state: Any) -> dict[str, Tensor]:
     elif hasattr(state, "models"):
         found = {"models": state.models}
     elif hasattr(loop, "flat") and hasattr(state, "parameters"):
-        loop.flat.load(state.parameters)
-        found = loop.flat.module.state_dict()
+        found = loop.flat.whole(state.parameters)
     else:
         way_out = "write what its account covers with torch.save"
         refuse("loop", type(loop).__name__, "be one of fedprivacy's own", way_out)

@@ -12,7 +12,7 @@ import pytest
 import fedprivacy as fp
 from fedprivacy.audit import RunRecord
 from fedprivacy.audit.defects import EFFECTS, Defect, judged_with, table, worth
-from fedprivacy.audit.report import epsilon_by_round
+from fedprivacy.audit.plots import epsilon_by_round
 from fedprivacy.audit.words import RATES, _attack, described, in_words
 
 from .test_cli import ledger_of
@@ -162,7 +162,7 @@ def test_a_report_escapes_what_it_prints_and_replaces_whole(tmp_path):
     runs = {"<b>x</b>": RunRecord(audit=found, accuracy=(0.1, 0.5), upload_bytes=10)}
     assert fp.report(runs, page) == page
     text = page.read_text()
-    assert "<b>x</b>" not in text.replace("&lt;b&gt;", "") and text.count("<svg") == 3
+    assert "<b>x</b>" not in text.replace("&lt;b&gt;", "") and text.count("<svg") == 4
     assert [p.name for p in tmp_path.iterdir()] == ["page.html"]
 
 
@@ -232,7 +232,11 @@ SMALL = fp.Gaussian(noise_multiplier=2.0, unit="client")
 def test_cohorts_that_the_scheme_does_not_draw_certify_nothing(tmp_path, scheme, cohort):
     found = judged(tmp_path / "a", SMALL.sampled(scheme), [(10, 2.0), (cohort, 2.0)], (9.0, 1e-4))
     assert found.verdict == "CANNOT BE CERTIFIED"
-    assert f"1 round(s), the first of them 1, had {cohort} participants" in found.reasons[0]
+    told = f"1 round(s), the first of them 1, had {cohort} participants"
+    assert told in found.auditor_only[0] and "cohorts" in found.reasons[0]
+    assert told not in "".join(found.reasons) and told in str(found)
+    page = fp.report(found, tmp_path / "a.html").read_text()
+    assert "participants where" not in page
     with pytest.raises(fp.UnsupportedCombination, match="participants where the scheme draws"):
         fp.account(tmp_path / "a", delta=1e-4)
     fine = judged(tmp_path / "b", SMALL.sampled(scheme), [(10, 2.0)] * 2, (9.0, 1e-4))
@@ -361,7 +365,7 @@ def test_numbers_that_certify_nothing_are_shown_nowhere(tmp_path):
     for number in numbers - {"0"}:
         assert number not in shown
     assert "<svg" not in page and 'class="words"' not in page and "holds whatever" not in page
-    assert fp.report(SURE, tmp_path / "b.html").read_text().count("<svg") == 2
+    assert fp.report(SURE, tmp_path / "b.html").read_text().count("<svg") == 3
 
 
 def test_void_numbers_are_void_in_json_and_in_text(tmp_path, capsys):

@@ -170,3 +170,15 @@ def test_an_unbounded_parameter_is_told_to_be_bounded():
 def test_a_run_that_refuses_every_value_says_why():
     with pytest.raises(ImpossibleBudget, match="last refusal: probability must"):
         fp.calibrate(lambda s: fp.Gaussian(noise_multiplier=s).sampled(fp.Poisson(2.0)), **ASK)
+
+
+def test_a_search_that_starts_far_below_the_budget_finds_the_last_cohort():
+    """Coarse intervals overlap there; their upper ends do not say which way epsilon goes."""
+
+    def run(cohort):
+        return fp.Gaussian(noise_multiplier=1.4).sampled(fp.Poisson(cohort / 6000)) * 180
+
+    ask = {"epsilon": 1.0, "delta": 1e-5, "adjacency": "add_remove"}
+    found = fp.calibrate(run, integer=True, domain=(1, 6000), **ask)
+    assert found.value == 129 and found.bound.upper <= 1.0
+    assert fp.epsilon(run(130), delta=1e-5, adjacency="add_remove").lower > 1.0

@@ -57,6 +57,30 @@ FAULTS = {
         "Poisson sampling at the same rate",
         ("fixed.csv", (3.2133, 7e-5), {}),
     ),
+    "local steps counted once": (
+        ("opacus_rounds.json", (SAID["opacus_rounds"], 1e-5)),
+        {"adjacency": "add_remove", "sampling": "poisson", "steps_per_round": 10},
+        "local steps counted once",
+        ("opacus_steps.json", (SAID["opacus_steps"], 1e-5), {"steps_per_round": 1}),
+    ),
+    "noise of clients that did not answer": (
+        ("flower_shares.json", (SAID["flower_shares"], 1e-5)),
+        {"missing_shares": 20},
+        "all shares of the noise",
+        ("flower_shares.json", (SAID["flower_shares"], 1e-5), {"missing_shares": 0}),
+    ),
+    "steps rounded down": (
+        ("event_ceiling.json", (SAID["event_floor"], 1e-5)),
+        {"adjacency": "add_remove"},
+        "an epoch's steps rounded down",
+        ("event_ceiling.json", (SAID["event_ceiling"], 1e-5), {}),
+    ),
+    "local steps of a record that has them all": (
+        ("opacus_steps.json", (SAID["opacus_rounds"], 1e-5)),
+        {"adjacency": "add_remove", "sampling": "poisson"},
+        "several noisy sums counted as one",
+        ("opacus_steps.json", (SAID["opacus_steps"], 1e-5), {}),
+    ),
     "an estimate in place of an upper end": (
         ("event.json", (4.17, 1e-5)),
         {"adjacency": "add_remove"},
@@ -74,6 +98,98 @@ def test_a_fault_is_found_and_named_and_its_twin_holds(fault):
     assert words in str(found) or fault.startswith("batches")
     fine = fp.audit(RECORDS / twin, claim=right, **{**facts, **others})
     assert fine.verdict == "HOLDS", fine
+
+
+OPACUS = {"adjacency": "add_remove", "sampling": "poisson"}
+
+
+def test_runs_that_were_tried_count_for_upper_ends():
+    claim = (SAID["opacus_rdp"], TINY)
+    found = fp.audit(RECORDS / "opacus_rdp.json", claim=claim, trials=20, **OPACUS)
+    assert found.verdict == "CANNOT BE CERTIFIED"
+    assert "one run of those that were tried" in found.reasons[1]
+    run = fp.Gaussian(noise_multiplier=3.0).sampled(fp.Poisson(0.2))
+    whole = fp.epsilon(run * 1000, delta=TINY, adjacency="add_remove")
+    one = fp.epsilon(run * 50, delta=TINY, adjacency="add_remove")
+    assert found.bound.upper == whole.upper and found.bound.lower <= one.upper
+    assert fp.audit(RECORDS / "opacus_rdp.json", claim=claim, trials=1, **OPACUS).verdict == "HOLDS"
+
+
+def test_a_denominator_that_follows_the_data_certifies_nothing_under_add_remove():
+    claim = (SAID["opacus_rdp"], TINY)
+    path = RECORDS / "opacus_rdp.json"
+    found = fp.audit(path, claim=claim, denominator="realised", **OPACUS)
+    assert found.verdict == "CANNOT BE CERTIFIED" and found.void
+    assert "follow the number of units" in found.reasons[0]
+    right = (
+        {"denominator": "public", **OPACUS},
+        {"denominator": "realised", **OPACUS, "adjacency": "zero_out"},
+    )
+    for facts in right:
+        assert fp.audit(path, claim=claim, **facts).verdict == "HOLDS"
+
+
+def test_epsilons_added_over_disjoint_clients_are_told():
+    sums = (7 * SAID["opacus_rdp"], TINY)
+    found = fp.audit(RECORDS / "opacus_rdp.json", claim=sums, **OPACUS)
+    assert found.verdict == "HOLDS" and "is 7 times the number of this run" in found.reasons[1]
+    fine = fp.audit(RECORDS / "opacus_rdp.json", claim=(SAID["opacus_rdp"], TINY), **OPACUS)
+    assert fine.verdict == "HOLDS" and len(fine.reasons) == 1
+
+
+def test_what_no_record_shows_is_asked_for_and_told_when_nobody_answers():
+    path, claim = RECORDS / "opacus_rdp.json", (9.0, TINY)
+    found = fp.audit(path, claim=claim, **OPACUS)
+    assert set(found.granted) == {"steps_per_round", "missing_shares", "denominator", "trials"}
+    found = fp.audit(path, claim=claim, trials=1, denominator="public", **OPACUS)
+    assert set(found.granted) == {"steps_per_round", "missing_shares"}
+    assert found.stated["trials"] == "1" and found.stated["denominator"] == "public"
+    for wrong in ({"trials": 0}, {"denominator": "none"}, {"missing_shares": 3}):
+        with pytest.raises(fp.ParameterError, match=next(iter(wrong)) + r"|cohort"):
+            fp.audit(path, claim=claim, **wrong, **OPACUS)
+    with pytest.raises(fp.ParameterError, match="trials"):
+        fp.audit(fp.Gaussian(noise_multiplier=1.0), claim=claim, adjacency="zero_out", trials=3)
+
+
+def test_a_table_and_a_statement_hold_what_no_accountant_does(tmp_path):
+    path = tmp_path / "a.csv"
+    head = "round,noise_multiplier,cohort,population,sampling,steps_per_round,missing_shares"
+    path.write_text("\n".join([head, "1,4.0,50,50,everyone,2,0", "2,4.0,50,50,everyone,2,30"]))
+    found = fp.audit(path, claim=(3.0, 1e-5), adjacency="zero_out")
+    step, quiet = (fp.Gaussian(noise_multiplier=z) for z in (4.0, 4.0 * math.sqrt(0.4)))
+    wanted = fp.epsilon(step * 2 + quiet * 2, delta=1e-5, adjacency="zero_out")
+    assert found.bound.upper == pytest.approx(wanted.upper, abs=1e-9)
+    assert set(found.granted) == {"denominator", "trials"}
+    path = tmp_path / "a.toml"
+    path.write_text(
+        "noise_multiplier = 4.0\nrounds = 3\nsampling = 'everyone'\nadjacency = 'add_remove'\n"
+        "epsilon = 2.0\ndelta = 1e-5\ntrials = 5\ndenominator = 'realised'\n"
+    )
+    assert fp.audit(path).void
+    kinder = fp.audit(path, denominator="public", trials=1)
+    assert kinder.verdict == "FAILS" or kinder.bound.upper > 0
+    text = path.read_text().replace("realised", "public")
+    path.write_text(text.replace("trials = 5", "trials = 1\nsteps_per_round = 5"))
+    five = fp.epsilon(step * 15, delta=1e-5, adjacency="add_remove")
+    assert fp.audit(path).bound.upper == five.upper
+
+
+def test_rounds_that_hold_steps_count_whole_in_a_pass_that_is_not(tmp_path):
+    """Five rounds of a pass of ten, four noisy sums each: a unit is in one of the rounds."""
+    path = tmp_path / "a.toml"
+    path.write_text(
+        "noise_multiplier = 2.0\nrounds = 5\nsampling = 'shuffled'\nrounds_per_epoch = 10\n"
+        "steps_per_round = 4\nadjacency = 'zero_out'\nepsilon = 9.0\ndelta = 1e-5\n"
+    )
+    four = fp.epsilon(fp.Gaussian(noise_multiplier=2.0) * 4, delta=1e-5, adjacency="zero_out")
+    assert fp.audit(path, observer="server").bound.upper == pytest.approx(four.upper, abs=1e-9)
+
+
+def test_a_history_alone_is_read(tmp_path):
+    path = tmp_path / "a.json"
+    path.write_text("[[3.0, 0.2, 50]]")
+    found = fp.audit(path, claim=(SAID["opacus_rdp"], TINY), **OPACUS)
+    assert found.verdict == "HOLDS" and found.origin.kind == "Opacus accountant state"
 
 
 def test_a_shuffled_pass_accounted_as_poisson_is_named(tmp_path):

@@ -4,12 +4,14 @@ import json
 import math
 
 import pytest
+import torch
 
 import fedprivacy as fp
 from fedprivacy.cli import main
 from fedprivacy.errors import LedgerError, ParameterError
 from fedprivacy.runs.experiment import Experiment
-from fedprivacy.runs.jobs import TITLES, job
+from fedprivacy.runs.jobs import job
+from fedprivacy.runs.methods import METHODS
 
 WITHOUT_N = ["--adjacency", "add_remove", "--delta", "1e-3"]
 DECLARED = ["--set", "sampling_probability=0.25", "--set", "expected_cohort=100"]
@@ -52,7 +54,7 @@ def test_a_record_level_method_keeps_its_budget_and_leaves_a_ledger(method, tmp_
     assert 0.1 < record.scores["accuracy"] <= 1.0
 
 
-@pytest.mark.parametrize("method", list(TITLES))
+@pytest.mark.parametrize("method", list(METHODS))
 def test_every_method_has_its_scores_and_its_knob(method):
     task = job(method, rounds=2)
     loop = task.loop(None if task.knob is None else 0.01, seed=0)
@@ -90,12 +92,18 @@ def test_the_command_line_trains_a_sampler(tmp_path, capsys):
 @pytest.mark.parametrize(
     ("words", "told"),
     [
-        (["--method", "fed-plt", "--set", "speed=3"], "setting must be one of 'rounds'"),
+        (
+            ["--method", "fed-plt", "--set", "speed=3"],
+            "setting must be one of 'noise_scale', 'rounds'",
+        ),
         (["--method", "fed-plt", "--set", "penalty"], "--set must be NAME=VALUE"),
         (["--method", "fed-plt", "--set", "penalty=-1"], "penalty must be"),
         (["--method", "fa-ld", "--set", "step_size=1"], "it is FA-LD's knob"),
         (["--method", "fa-ld", "--level", "0"], "step_size must be"),
-        (["--method", "fa-hmc", "--kept", "0.5"], "setting must be one of 'rounds'"),
+        (
+            ["--method", "fa-hmc", "--kept", "0.5"],
+            "kept_fraction must be left out: fa-hmc does not",
+        ),
         (["--method", "fa-ld", "--adjacency", "add_remove"], "replace_one"),
         (["--method", "fa-ld", "--rounds", "0"], "rounds must be"),
     ],
@@ -133,7 +141,7 @@ def test_the_command_line_says_what_a_reader_must_know(words, told, tmp_path, mo
         (["--method", "fedavg", "--level", "2"], "level must be left out"),
         (["--method", "dp-fedavg", "--kept", "0.1"], "kept_fraction must be left out"),
         (["--method", "fed-smp-rand-k", "--kept", "0"], "kept_fraction must"),
-        (["--method", "fed-smp-rand-k", "--kept", "1.5"], "kept_fraction must be in (0, 1]"),
+        (["--method", "fed-smp-rand-k", "--kept", "1.5"], "kept_fraction must be a probability"),
         (["--method", "dp-fedavg", "--set", "data=1"], "be a setting that no option gives"),
         (["--method", "dp-fedavg", "--rounds", "1", "--set", "rounds=2"], "no option gives"),
         (["--method", "dp-fedavg", "--set", "self=2"], "setting must be one of"),
@@ -213,3 +221,19 @@ def test_a_ledger_that_is_there_is_not_written_to(tmp_path):
     with pytest.raises(LedgerError, match="exists already"):
         experiment.run(ledger_path=path)
     assert path.read_bytes() == before
+
+
+@pytest.mark.parametrize(("asked", "taken"), [(None, 1), (3, 3)])
+def test_a_small_model_trains_on_one_thread_unless_told_otherwise(asked, taken, monkeypatch):
+    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
+    before, used = torch.get_num_threads(), []
+    torch.set_num_threads(4)
+    try:
+        task = Experiment(job=job("fedavg", rounds=2), epsilon=1.0, delta=1e-5, threads=asked)
+        task.run(on_round=lambda state, info: used.append(torch.get_num_threads()))
+        assert used == [taken] * 2 and torch.get_num_threads() == 4
+        monkeypatch.setenv("OMP_NUM_THREADS", "2")
+        task.run(on_round=lambda state, info: used.append(torch.get_num_threads()))
+        assert used[2:] == [asked or 4] * 2, "the environment's word stands"
+    finally:
+        torch.set_num_threads(before)

@@ -643,8 +643,9 @@ def test_an_audit_says_what_aborted_rounds_assume(path):
                 ledger.done(number, cohort=100, arrived=arrived, refused=0, noise_std=std)
         ledger.close()
     assert run_of(fp.Ledger.open(path).rounds).parts[0][0].inner.absent == 40
-    told = fp.audit(path).reasons
-    assert any("1 round(s) were aborted" in words and "absent" in words for words in told)
+    found = fp.audit(path)
+    assert any("were aborted" in words and "absent" in words for words in found.reasons)
+    assert found.auditor_only == ("1 round(s) were aborted.",)
 
 
 def test_a_round_without_noise_has_no_epsilon(path):

@@ -302,12 +302,12 @@ def test_a_grid(capsys):
     [
         ("", [], "at least one setting"),
         ("label,noise_multiplier\na,1\n", [], "row 1 must have a cost"),
-        ("label,noise_multiplier,x\na,one,1\n", [], "noise_multiplier in row 1"),
+        ("label,noise_multiplier,x\na,one,1\n", [], "row 1: noise_multiplier must be above 0"),
         ("label,noise_multiplier,x\na,1,one\n", [], "x of 'a' must be a number"),
         ("label,noise_multiplier,x\na,1,1\nb,1,\n", [], "row 2 must have a cost"),
         ("label,ledger,rounds,x\na,gone,1,1\n", [], "left out beside a ledger"),
         ("label,ledger,x\na,gone,1\n", [], "gone"),
-        ("label,x\na,1\n", [], "--noise-multiplier must be given"),
+        ("label,x\na,1\n", [], "noise_multiplier must be above 0, got None"),
         ("label,noise_multiplier,x\na,1,1,7\n", [], "number"),
         ("label,noise_multiplier,x\na,1,1\n", ["--maximise", "y"], "maximise"),
         ("label,noise_multiplier,x\na,1,1\n", ["--rounds", "3"], "stand alone"),
@@ -327,7 +327,7 @@ def test_a_bad_file_is_one_line_and_exit_code_2(tmp_path, capsys, content, argum
     ("arguments", "words"),
     [
         ([], "SETTINGS must be given"),
-        (["--noise-multiplier", "1,b"], "numbers with commas"),
+        (["--noise-multiplier", "1,b"], "noise_multiplier must be above 0, got 'b'"),
         (["--noise-multiplier", "1", "--cohort", "3"], "together"),
         (["--noise-multiplier", "1,1"], "labels that differ"),
         (["nothing.csv"], "nothing.csv"),

@@ -11,7 +11,7 @@ import fedprivacy as fp
 from fedprivacy.bound import Verdict
 from fedprivacy.errors import ParameterError
 from fedprivacy.mechanisms import FederatedLangevin
-from fedprivacy.systems.fa_ld.claim import fa_ld_theorem_6_1, theorem_6_1_repaired
+from fedprivacy.systems.fa_ld.claim import TheoremSetting, fa_ld_theorem_6_1, theorem_6_1_repaired
 
 
 def limit(setting):
@@ -144,8 +144,10 @@ def test_published_against_tight(given, found):
         run = upload.in_cohort(fp.FixedSize(s, population=n)) * (t // k)
         bound = fp.epsilon(run, delta=claim.delta, adjacency="replace_one")
         assert bound.lower == pytest.approx(attained, abs=2e-3)
-    assert theorem_6_1_repaired(**setting)[0] == pytest.approx(repaired, rel=1e-6)
-    assert theorem_6_1_repaired(**setting)[1] == claim.delta
+    assert theorem_6_1_repaired(TheoremSetting(**setting)) == (
+        pytest.approx(repaired, rel=1e-6),
+        claim.delta,
+    )
 
 
 # Scheme I.

@@ -32,7 +32,7 @@ def lemma_3_epsilon(setting, sensitivity, conversion):
     for order in LEMMA_3_ORDERS:
         one = lemma_3_divergence(
             order=order,
-            sampling_rate=rate,
+            sampling_probability=rate,
             noise_multiplier=setting["noise_multiplier"],
             sensitivity=sensitivity,
         )
@@ -80,7 +80,7 @@ def test_the_sum_term_by_term(order, rate, sigma):
     total = 1 + rate**2 * math.comb(order, 2) * second
     for j in range(3, order + 1):
         total += rate**j * math.comb(order, j) * 2 * math.exp((j - 1) * rho(j))
-    found = lemma_3_divergence(order=order, sampling_rate=rate, noise_multiplier=sigma)
+    found = lemma_3_divergence(order=order, sampling_probability=rate, noise_multiplier=sigma)
     assert found == pytest.approx(math.log(total) / (order - 1), rel=1e-12, abs=1e-15)
 
 
@@ -90,7 +90,7 @@ def test_the_sum_bounds_the_divergence_of_a_cohort_of_fixed_size(order, sigma):
     step = fp.Gaussian(noise_multiplier=sigma, unit="client")
     fixed = step.sampled(fp.FixedSize(100, population=6000))
     exact = fixed.privacy_loss("add_remove").curve.log_moment(order) / (order - 1)
-    known = {"order": order, "sampling_rate": 1 / 60, "noise_multiplier": sigma}
+    known = {"order": order, "sampling_probability": 1 / 60, "noise_multiplier": sigma}
     assert exact <= lemma_3_divergence(**known, sensitivity=2)
     assert sigma > 2.0 or exact > lemma_3_divergence(**known)
 
@@ -186,8 +186,8 @@ def test_bad_settings_are_refused(judge, change):
         (lemma_3_divergence, {"order": 1}),
         (lemma_3_divergence, {"order": 2.5}),
         (lemma_3_divergence, {"order": 10_001}),
-        (lemma_3_divergence, {"sampling_rate": 1.1}),
-        (lemma_3_divergence, {"sampling_rate": 0.0}),
+        (lemma_3_divergence, {"sampling_probability": 1.1}),
+        (lemma_3_divergence, {"sampling_probability": 0.0}),
         (lemma_3_divergence, {"sensitivity": -1.0}),
         (converted_epsilon, {"order": 1.0}),
         (converted_epsilon, {"order": math.inf}),
@@ -196,7 +196,7 @@ def test_bad_settings_are_refused(judge, change):
     ],
 )
 def test_bad_values_are_refused(call, change):
-    good = {"order": 2, "sampling_rate": 0.1, "noise_multiplier": 1.0}
+    good = {"order": 2, "sampling_probability": 0.1, "noise_multiplier": 1.0}
     if call is converted_epsilon:
         good = {"order": 2.0, "divergence": 1.0, "delta": 1e-5}
     with pytest.raises(ParameterError, match=next(iter(change))):

@@ -299,8 +299,8 @@ def test_more_noise_than_the_shares_that_came_is_doubted(tmp_path, topped_up):
         assert found.verdict == "HOLDS"
     else:
         assert found.verdict == "CANNOT BE CERTIFIED"
-        assert "1 round(s), the first of them 2" in found.reasons[1] + found.reasons[0]
-        assert "3 of 10 shares" in found.reasons[1] + found.reasons[0]
+        assert "1 round(s), the first of them 2" in found.auditor_only[0]
+        assert "3 of 10 shares" in found.auditor_only[0]
 
 
 # Denominators

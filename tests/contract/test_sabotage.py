@@ -34,8 +34,8 @@ from fedprivacy.training import (
     Posterior,
     SoftmaxRegression,
     chains,
+    likelihoods,
     logistic,
-    posterior,
 )
 
 from .test_samplers import records
@@ -284,13 +284,13 @@ def the_same_noise(patch):
 
 
 def twice_the_clip_norm(patch):
-    real, factor = rounded.on_grid, posterior.clip_factor
+    real, factor = rounded.on_grid, likelihoods.clip_factor
     patch.setattr(
         perturbation,
         "on_grid",
         lambda value, clip_norm, grid: real(value, clip_norm=2.0 * clip_norm, grid=grid),
     )
-    patch.setattr(posterior, "clip_factor", lambda norms, clip: factor(norms, 2.0 * clip))
+    patch.setattr(likelihoods, "clip_factor", lambda norms, clip: factor(norms, 2.0 * clip))
     inside = solvers.LocalProblem._clip
     patch.setattr(solvers.LocalProblem, "_clip", lambda self, solver: 2.0 * inside(self, solver))
 

@@ -563,8 +563,11 @@ def test_diagnostics_see_a_chain_that_is_elsewhere():
     draws[0, :, 1] += 3.0
     bad = diagnose(draws)
     assert bad.r_hat[0] < 1.02 < 1.2 < bad.r_hat[1] and bad.bulk_ess[1] < 50
-    for shape in ((200, 2), (1, 200, 2), (4, 3, 2)):
-        with pytest.raises(ParameterError, match="at least 2 chains"):
+    assert "have mixed" in str(good) and "do not use these draws: R-hat is 1." in str(bad)
+    alone = diagnose(draws[1:2])
+    assert alone.worst[0] < 1.05 and alone.worst[1] > 40
+    for shape in ((200, 2), (1, 7, 2), (4, 3, 2)):
+        with pytest.raises(ParameterError, match="at least 4 draws a chain, 8 of a single one"):
             diagnose(torch.zeros(shape))
     with pytest.raises(ParameterError, match="finite"):
         diagnose(draws * math.nan)

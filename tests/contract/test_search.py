@@ -14,6 +14,7 @@ from fedprivacy.systems.fa_ld.grid import MeanProblem, langevin_settings
 from fedprivacy.systems.fa_ld.law import GaussianTarget, LangevinChain, transcript_gdp
 from fedprivacy.systems.fed_plt.grid import splitting_settings
 from fedprivacy.systems.fed_plt.law import QuadraticSplitting, View
+from fedprivacy.systems.fed_plt.tradeoff import SplittingProblem
 from fedprivacy.theory.gaussian import delta as gaussian_delta
 from fedprivacy.theory.gaussian import epsilon as gaussian_epsilon
 from fedprivacy.theory.gaussian import visited_delta
@@ -350,11 +351,8 @@ def test_the_same_run_as_the_training_loops():
     assert costs["w2"] < costs["w2_at_most"]
 
 
+SPLIT = SplittingProblem(sensitivity=0.02, strong_convexity=0.5, smoothness=2.0, coordinates=100)
 GRID = {
-    "sensitivity": 0.02,
-    "strong_convexity": 0.5,
-    "smoothness": 2.0,
-    "coordinates": 100,
     "penalty": [0.5, 1.0],
     "local_steps": [1, 5, 20],
     "noise_scale": [0.03, 0.3],
@@ -363,7 +361,7 @@ GRID = {
 
 @pytest.mark.parametrize("observer", ["aggregate", "server", "final"])
 def test_fed_plts_epsilon_is_that_of_the_proved_mu(observer):
-    settings = splitting_settings(**GRID)
+    settings = splitting_settings(SPLIT, **GRID)
     assert {label["local_steps"] for label, _ in settings} == {5, 20}  # 1 is not stable
     for label, (run, costs) in settings:
         proved = PrivateSplitting(sensitivity=0.02, strong_convexity=0.5, smoothness=2.0, **label)
@@ -377,7 +375,7 @@ def test_fed_plts_epsilon_is_that_of_the_proved_mu(observer):
 
 
 def test_fed_plts_epsilon_contains_exact_transcripts():
-    for label, (run, _) in splitting_settings(**GRID):
+    for label, (run, _) in splitting_settings(SPLIT, **GRID):
         upper = fp.epsilon(run, **ASK).upper
         for curvature in (0.5, 1.0, 2.0):
             law = QuadraticSplitting(
@@ -395,7 +393,7 @@ def test_fed_plts_epsilon_contains_exact_transcripts():
 def test_fed_plts_error_grows_with_the_noise_in_proportion():
     costs = {
         (label["penalty"], label["local_steps"], label["noise_scale"]): costs
-        for label, (_, costs) in splitting_settings(**GRID)
+        for label, (_, costs) in splitting_settings(SPLIT, **GRID)
     }
     for penalty, steps in ((0.5, 5), (0.5, 20), (1.0, 5), (1.0, 20)):
         if (penalty, steps, 0.03) in costs:
@@ -504,11 +502,11 @@ def test_the_command_for_fed_plt(capsys):
     )
     assert code == 0, err
     found = json.loads(out)
+    problem = SplittingProblem(
+        sensitivity=0.04, strong_convexity=0.5, smoothness=1.5, coordinates=100
+    )
     settings = splitting_settings(
-        sensitivity=0.04,
-        strong_convexity=0.5,
-        smoothness=1.5,
-        coordinates=100,
+        problem,
         penalty=[0.3, 1.0, 3.0],
         step_share=[0.25, 0.5, 0.75],
         local_steps=[5, 10, 20],
@@ -521,16 +519,16 @@ def test_the_command_for_fed_plt(capsys):
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["--method", "fa-ld", "--set", "penalty=1"], "--set must be one of 'step_size'"),
-        (["--method", "fed-plt", "--set", "cohort=1"], "--set must be one of 'penalty'"),
-        (["--method", "fa-ld", "--set", "local_steps=1,x"], "whole numbers with commas"),
+        (["--method", "fa-ld", "--set", "penalty=1"], "setting must be one of 'clients'"),
+        (["--method", "fed-plt", "--set", "cohort=1"], "setting must be one of 'agents'"),
+        (["--method", "fa-ld", "--set", "local_steps=1,x"], "local_steps must be a whole number"),
         (["--method", "fa-ld", "--set", "clients=1,2"], "be one value"),
         (["--method", "fa-ld", "--set", "local_steps"], "NAME=VALUES"),
         (["--method", "fa-ld", "--set", "step_size=-1"], "step_size must"),
         (["--method", "fa-ld", "--set", "spread=2"], "spread must"),
         (["--method", "fa-ld", "--cost", "noise"], "stand without"),
         (["--method", "fa-ld", "--unit", "client"], "stand without"),
-        (["--method", "fa-ld", "--noise-multiplier", "1"], "--set must be one of"),
+        (["--method", "fa-ld", "--noise-multiplier", "1"], "setting must be one of"),
         (["--method", "fa-ld", "runs.csv"], "stand without"),
         (["--method", "fed-plt", "--set", "feature_bound=0"], "feature_bound must"),
         (["--method", "fed-plt", "--set", "local_steps=1", "--set", "penalty=9"], "stability"),

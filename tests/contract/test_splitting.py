@@ -19,7 +19,8 @@ from fedprivacy.ledger import Ledger
 from fedprivacy.mechanisms import CohortMechanism, NoisyGradientDescent, Parallel
 from fedprivacy.systems.fed_plt import proximal
 from fedprivacy.systems.fed_plt.bounds import find_parameters
-from fedprivacy.systems.fed_plt.law import QuadraticSplitting, gaussian_epsilon
+from fedprivacy.systems.fed_plt.law import QuadraticSplitting
+from fedprivacy.theory.gaussian import epsilon as gaussian_epsilon
 from fedprivacy.theory.hidden_state import contraction_gap
 from fedprivacy.training import (
     AgentData,

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from fedprivacy.mechanisms.rounded import grid_for, on_grid
-from fedprivacy.training.posterior import clip_factor
+from fedprivacy.training.likelihoods import clip_factor
 
 LIMITS = [1e-6, 1e-3, 1.0, 1e3]
 SIZES = [10.0**k for k in range(-38, 39, 2)] + [3e38, 1e34, 1e35]

@@ -1,6 +1,6 @@
 """The convergence theorems of FedAvg and Fed-SMP, against problems whose iterates are exact.
 
-Every worker's loss is L/2 |x - a_i|^2, so the second moments of the iterates obey recursions that
+Every client's loss is L/2 |x - a_i|^2, so the second moments of the iterates obey recursions that
 need no sampling: bounds are tested by containment.
 """
 
@@ -12,7 +12,7 @@ import pytest
 
 from fedprivacy.errors import MODERATE, ParameterError
 from fedprivacy.systems.averaging.bounds import recommended_steps, rounds_needed, two_sided_bound
-from fedprivacy.systems.fed_smp.bounds import fed_smp_bound, preferred_kept
+from fedprivacy.systems.fed_smp.bounds import SmpSetting, fed_smp_bound, preferred_kept
 
 KINDS = ["everyone", "with_replacement", "without_replacement"]
 
@@ -23,7 +23,7 @@ def variance_of_mean(kind, m, n):
 
 
 def variance_of_noise(kind, m, n):
-    """Return the variance of a mean of the drawn workers' unit noises, copies counted."""
+    """Return the variance of a mean of the drawn clients' unit noises, copies counted."""
     repeats = 1 + (n - 1) / m if kind == "with_replacement" else 1.0
     return repeats / n
 
@@ -31,7 +31,7 @@ def variance_of_noise(kind, m, n):
 def smallest_gradient(s, kind, m, n, a, start):
     """Return min over t < T of E |grad f(x_t)|^2 of two-sided FedAvg, exactly."""
     smooth, k, local, server = (
-        s[key] for key in ("smoothness", "local_steps", "local_step", "server_step")
+        s[key] for key in ("smoothness", "local_steps", "learning_rate", "server_learning_rate")
     )
     shrink = 1 - local * smooth
     pull = 1 - shrink**k
@@ -68,8 +68,8 @@ def averaging_settings(count):
                 "local_steps": k,
                 "rounds": int(draw.integers(1, 300)),
                 "gradient_variance": float(draw.choice([0.0, 1.0, 9.0])),
-                "local_step": reach / (8 * smooth * k) * (0.3 if kind != "everyone" else 1.0),
-                "server_step": float(10 ** draw.uniform(-1, 0.5)),
+                "learning_rate": reach / (8 * smooth * k) * (0.3 if kind != "everyone" else 1.0),
+                "server_learning_rate": float(10 ** draw.uniform(-1, 0.5)),
                 "noise_std": float(draw.choice([0.0, 2.0])),
             },
         )
@@ -81,7 +81,7 @@ def test_two_sided_bounds_contain_exact_iterates():
         try:
             bound = two_sided_bound(
                 **s,
-                workers=m,
+                clients=m,
                 participation=kind,
                 cohort=None if kind == "everyone" else n,
                 dimension=1,
@@ -98,15 +98,15 @@ def test_two_sided_bounds_contain_exact_iterates():
 
 
 BASE = {
-    "workers": 100,
+    "clients": 100,
     "local_steps": 5,
     "rounds": 2000,
     "smoothness": 2.0,
     "gap": 3.0,
     "gradient_variance": 4.0,
     "heterogeneity": 1.5,
-    "local_step": 1 / 200,
-    "server_step": 2.0,
+    "learning_rate": 1 / 200,
+    "server_learning_rate": 2.0,
 }
 
 
@@ -140,7 +140,7 @@ def test_everyone_drawn_without_replacement_is_everyone():
 
 
 def test_a_step_of_the_printed_proof_is_false():
-    """(a5): one worker, two local steps on -L x^2 / 2, noise of two signs: the cross term stays."""
+    """(a5): one client, two local steps on -L x^2 / 2, noise of two signs: the cross term stays."""
     smooth, eta, sigma = 1.0, 1 / 16, 3.0
     total = noise = drift = 0.0
     for first, second in itertools.product((-sigma, sigma), repeat=2):
@@ -155,7 +155,7 @@ def test_a_step_of_the_printed_proof_is_false():
 
 
 def test_a_worker_drawn_twice_is_noisier_than_printed():
-    """(b2): the mean over two draws from two workers that each have one noisy update."""
+    """(b2): the mean over two draws from two clients that each have one noisy update."""
     values = [
         (noises[i] + noises[j]) ** 2 / 4
         for noises in itertools.product((-1.0, 1.0), repeat=2)
@@ -175,8 +175,8 @@ def test_the_printed_condition_of_theorem_2_admits_no_constant():
         **BASE,
         "local_steps": k,
         "smoothness": 1.0,
-        "local_step": local,
-        "server_step": product / local,
+        "learning_rate": local,
+        "server_learning_rate": product / local,
         "participation": KINDS[1],
         "cohort": n,
     }
@@ -190,10 +190,12 @@ def test_the_printed_condition_of_theorem_2_admits_no_constant():
 def test_the_corollaries_rates(kind, n, slope):
     values = []
     for rounds in (10**6, 10**8):
-        steps = recommended_steps(
-            local_steps=5, rounds=rounds, smoothness=2.0, participants=n or 100
-        )
-        changed = {"rounds": rounds, "local_step": steps.local, "server_step": steps.server}
+        steps = recommended_steps(local_steps=5, rounds=rounds, smoothness=2.0, cohort=n or 100)
+        changed = {
+            "rounds": rounds,
+            "learning_rate": steps.local,
+            "server_learning_rate": steps.server,
+        }
         values.append(two_sided_bound(**{**BASE, **changed}, participation=kind, cohort=n).value)
     fall = math.log(values[0] / values[1]) / math.log(100)
     assert fall == pytest.approx(slope, abs=0.03)
@@ -204,13 +206,13 @@ def test_the_corollaries_rates(kind, n, slope):
 def test_rounds_needed_is_where_the_recommended_steps_begin(kind, n, as_printed):
     m, k = 40, 6
     first = rounds_needed(
-        workers=m, local_steps=k, participation=kind, cohort=n, as_printed=as_printed
+        clients=m, local_steps=k, participation=kind, cohort=n, as_printed=as_printed
     )
     admitted = []
     for rounds in (first - 1, first):
-        steps = recommended_steps(local_steps=k, rounds=rounds, smoothness=2.0, participants=n or m)
-        changed = {"workers": m, "local_steps": k, "rounds": rounds}
-        changed |= {"local_step": steps.local, "server_step": steps.server}
+        steps = recommended_steps(local_steps=k, rounds=rounds, smoothness=2.0, cohort=n or m)
+        changed = {"clients": m, "local_steps": k, "rounds": rounds}
+        changed |= {"learning_rate": steps.local, "server_learning_rate": steps.server}
         try:
             two_sided_bound(
                 **{**BASE, **changed}, participation=kind, cohort=n, as_printed=as_printed
@@ -249,7 +251,7 @@ SMP = {
 
 
 def test_fed_smp_word_by_word():
-    bound = fed_smp_bound(**SMP)
+    bound = fed_smp_bound(SmpSetting(**SMP))
     k, d, r, tau, t, smooth, e0, zeta, _, kappa, eta, sigma, clip = SMP.values()
     phi = d / k - 1
     start = 8 * e0 / (t * eta * tau) + 8 * eta * tau * smooth * (3 * kappa + 2 * zeta)
@@ -264,7 +266,7 @@ def test_fed_smp_word_by_word():
 def test_fed_smp_top_k_word_by_word():
     top = {**SMP, "kept": 70, "sparsifier": "top_k"}
     sparse = (8 * 4e-3 * 2 * (2 * 0.5 + 1) + 4 * 1.0 / (1 / 3)) * 0.3
-    assert fed_smp_bound(**top).term("sparsification") == pytest.approx(sparse)
+    assert fed_smp_bound(SmpSetting(**top)).term("sparsification") == pytest.approx(sparse)
 
 
 def mean_gradient_of_rand_k(s, n, a, start):
@@ -308,7 +310,7 @@ def test_fed_smp_contains_exact_iterates():
             "noise_multiplier": float(draw.choice([0.0, 1.0])),
             "clip_norm": float(draw.choice([0.1, 1.0])),
         }
-        assert mean_gradient_of_rand_k(s, n, a, start) <= fed_smp_bound(**s).value
+        assert mean_gradient_of_rand_k(s, n, a, start) <= fed_smp_bound(SmpSetting(**s)).value
 
 
 def top_k_descent(d, k, rounds, eta):
@@ -348,13 +350,13 @@ def test_top_k_needs_the_hypothesis_that_is_not_printed():
     truth = top_k_descent(d, k, rounds, eta)
     assert truth > 4 * printed
     with pytest.raises(ParameterError, match="kept must be at least 67"):
-        fed_smp_bound(**quiet(d, k, rounds, eta))
+        fed_smp_bound(SmpSetting(**quiet(d, k, rounds, eta)))
 
 
 @pytest.mark.parametrize(("k", "rounds"), [(67, 50), (67, 1000), (80, 300), (100, 300)])
 def test_top_k_within_its_hypotheses(k, rounds):
     eta = 1 / (24 * (2 - k / 100))
-    bound = fed_smp_bound(**quiet(100, k, rounds, eta))
+    bound = fed_smp_bound(SmpSetting(**quiet(100, k, rounds, eta)))
     assert top_k_descent(100, k, rounds, eta) <= bound.value
 
 
@@ -376,17 +378,20 @@ def test_the_preferred_k_is_the_best_of_all_that_are_allowed(sparsifier, noise, 
         clip = 0.5 * (100 / k if (free, sparsifier) == ("update_norm", "rand_k") else 1.0)
         setting = {**choice, free: 0.5, "clip_norm": clip}
         try:
-            values[k] = fed_smp_bound(**setting, kept=k, rounds=1, gap=0.0).value
+            values[k] = fed_smp_bound(SmpSetting(**setting, kept=k, rounds=1, gap=0.0)).value
         except ParameterError:
             continue
-    found = preferred_kept(**choice)
+    found = preferred_kept(SmpSetting(**choice))
     assert values[found] <= min(values.values()) * (1 + 1e-12)
     if (free, sparsifier) == ("update_norm", "rand_k"):
         assert found == 100
 
 
 def test_more_noise_never_asks_for_more_coordinates():
-    ks = [preferred_kept(**{**CHOICE, "noise_multiplier": z}) for z in np.geomspace(0.01, 10, 30)]
+    ks = [
+        preferred_kept(SmpSetting(**{**CHOICE, "noise_multiplier": z}))
+        for z in np.geomspace(0.01, 10, 30)
+    ]
     assert ks == sorted(ks, reverse=True) and len(set(ks)) > 5
 
 
@@ -411,28 +416,31 @@ def test_more_noise_never_asks_for_more_coordinates():
 )
 def test_fed_smp_refuses(change, words):
     with pytest.raises(ParameterError, match=words):
-        fed_smp_bound(**{**SMP, **change})
+        fed_smp_bound(SmpSetting(**{**SMP, **change}))
 
 
 @pytest.mark.parametrize("given", [{}, {"clip_norm": 1.0, "update_norm": 1.0}])
 def test_the_preferred_k_needs_one_norm(given):
     with pytest.raises(ParameterError, match="clip_norm"):
-        preferred_kept(**without(CHOICE, "clip_norm"), **given)
+        preferred_kept(SmpSetting(**without(CHOICE, "clip_norm"), **given))
 
 
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        ({"local_step": 1.0}, "be at most 1/8"),
-        ({"server_step": 50.0}, "server_step"),
+        ({"learning_rate": 1.0}, "be at most 1/8"),
+        ({"server_learning_rate": 50.0}, "server_learning_rate"),
         ({"cohort": 3}, "left out"),
-        ({"participation": "without_replacement", "cohort": 101}, "at most workers"),
+        ({"participation": "without_replacement", "cohort": 101}, "at most clients"),
         ({"participation": "with_replacement"}, "cohort"),
         ({"participation": "nobody"}, "participation"),
         ({"noise_std": 1.0}, "dimension"),
         ({"heterogeneity": -1.0}, "heterogeneity"),
         ({"rounds": 0}, "rounds"),
-        ({"server_step": 1e299, "local_step": 1e-300}, "local_step must be a number from 1e-50"),
+        (
+            {"server_learning_rate": 1e299, "learning_rate": 1e-300},
+            "learning_rate must be a number from 1e-50",
+        ),
         ({"noise_std": 1e160, "dimension": 1}, "noise_std must be 0 or a number from"),
         ({"noise_std": 1e-170, "dimension": 1}, "noise_std must be 0 or a number from"),
     ],
@@ -444,21 +452,21 @@ def test_two_sided_averaging_refuses(change, words):
 
 def test_one_worker_at_a_time_is_excluded_by_a_misprint_only():
     one = {"participation": "with_replacement", "cohort": 1}
-    slow = {**BASE, "local_step": 1e-4, "server_step": 1.0}
+    slow = {**BASE, "learning_rate": 1e-4, "server_learning_rate": 1.0}
     assert two_sided_bound(**slow, **one).value > 0
-    with pytest.raises(ParameterError, match="server_step"):
+    with pytest.raises(ParameterError, match="server_learning_rate"):
         two_sided_bound(**slow, **one, as_printed=True)
 
 
 def test_the_ends_of_the_range_neither_overflow_nor_vanish():
     small, large = MODERATE
     for noise, server in ((small, small), (large, large)):
-        steps = {"local_step": small, "server_step": server, "smoothness": small}
+        steps = {"learning_rate": small, "server_learning_rate": server, "smoothness": small}
         found = two_sided_bound(**{**BASE, **steps}, noise_std=noise, dimension=10**15)
         assert 0.0 < found.term("privacy noise") < math.inf
-    for name in ("smoothness", "participants"):
-        ask = {"local_steps": 1, "rounds": 10**15, "smoothness": 1.0, "participants": 1}
+    for name in ("smoothness", "cohort"):
+        ask = {"local_steps": 1, "rounds": 10**15, "smoothness": 1.0, "cohort": 1}
         steps = recommended_steps(**ask | {name: large if name == "smoothness" else 10**15})
         assert 0.0 < steps.local < math.inf and 0.0 < steps.server < math.inf
     with pytest.raises(ParameterError, match="smoothness"):
-        recommended_steps(local_steps=1, rounds=1, smoothness=5e-324, participants=1)
+        recommended_steps(local_steps=1, rounds=1, smoothness=5e-324, cohort=1)

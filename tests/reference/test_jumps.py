@@ -13,9 +13,10 @@ from scipy.stats import binom
 
 from fedprivacy.loss import Fold, GaussianMix, Gdp, Mix, Sampled, Side
 from fedprivacy.loss.moments import line as lines
-from fedprivacy.loss.moments.line import UNIT, Line, NoSpectrum
+from fedprivacy.loss.moments.line import Line, NoSpectrum
 from fedprivacy.loss.pairs.combined import Composed, compose
 from fedprivacy.loss.profiles import cut as jumps
+from fedprivacy.loss.rounding import UNIT
 
 wide, complex_wide = np.longdouble, np.clongdouble
 
@@ -357,7 +358,7 @@ def check_lattice(rng):
     parts = [(leaf(rng, 0.4), int(log_uniform(rng, 1, 1e5))) for _ in range(rng.choice([1, 1, 2]))]
     run, delta = compose(parts), log_uniform(rng, 1e-14, 1e-3)
     try:
-        low, high = jumps.epsilon_interval(run, delta, 1e-3, 10.0)
+        low, high = jumps.epsilon_interval(run, delta, 1e-3)
     except NoSpectrum:
         return 0
     if not high > 1e-6:

@@ -18,7 +18,12 @@ from fedprivacy.systems.fed_plt.bounds import (
     participation_rate,
     splitting_contraction,
 )
-from fedprivacy.systems.fed_plt.tradeoff import predict, trade_off
+from fedprivacy.systems.fed_plt.tradeoff import (
+    SplittingProblem,
+    SplittingSetting,
+    predict,
+    trade_off,
+)
 from fedprivacy.theory.splitting_privacy import final_models_mu, rounds_mu
 
 
@@ -240,32 +245,29 @@ def test_lemma_three():
         assert zeta == pytest.approx(reflections.max(), rel=1e-12)
 
 
-GRID = dict(
-    sensitivity=0.1,
-    strong_convexity=1.0,
-    smoothness=1.3,
-    gradient_cost=1.0,
-    round_cost=10.0,
-    coordinates=50,
-    penalties=(0.5, 1.0, 2.0),
-    step_shares=(0.1, 0.4),
-    local_steps=(1, 20, 60),
-    noise_scales=(0.05, 0.2),
-    accuracy=1e-4,
+PROBLEM = SplittingProblem(
+    sensitivity=0.1, strong_convexity=1.0, smoothness=1.3, coordinates=50, accuracy=1e-4
 )
+AXES = dict(
+    penalty=(0.5, 1.0, 2.0),
+    step_share=(0.1, 0.4),
+    local_steps=(1, 20, 60),
+    noise_scale=(0.05, 0.2),
+)
+GRID = SplittingSetting.grid(AXES)
 
 
 def test_the_trade_off_s_parts():
-    for seen in ("server", "final"):
-        found = list(trade_off(**GRID, seen=seen))
+    for observer in ("server", "final"):
+        found = list(trade_off(PROBLEM, GRID, observer=observer))
         assert 12 <= len(found) <= 36
         for each in found:
             run = each.run
             assert each.remaining <= 1e-4
             assert each.time == (run.local_steps + 10.0) * run.rounds
-            limits = [rounds_mu(run)] + ([final_models_mu(run)] if seen == "final" else [])
+            limits = [rounds_mu(run)] + ([final_models_mu(run)] if observer == "final" else [])
             assert each.mu == min(limits)
-            again = predict(run, gradient_cost=1.0, round_cost=10.0, coordinates=50, seen=seen)
+            again = predict(run, PROBLEM, observer=observer)
             assert again == each
         pairs = zip(found[::2], found[1::2], strict=True)
         for quiet, noisy in pairs:  # tau four times as large
@@ -276,7 +278,7 @@ def test_the_trade_off_s_parts():
 
 def test_the_trade_off_goes_into_the_toolkit_s_front():
     settings = {}
-    for each in trade_off(**GRID):
+    for each in trade_off(PROBLEM, GRID):
         run = each.run
         upload = fp.NoisyGradientDescent(
             step_size=run.step_size,
@@ -296,7 +298,8 @@ def test_the_trade_off_goes_into_the_toolkit_s_front():
 
 def test_a_grid_without_a_stable_setting_is_refused():
     with pytest.raises(ParameterError, match="local_steps must reach the boundary of stability"):
-        list(trade_off(**GRID | {"local_steps": (1,), "step_shares": (0.01,)}))
+        few = SplittingSetting.grid(AXES | {"local_steps": 1, "step_share": 0.01})
+        list(trade_off(PROBLEM, few))
 
 
 BASE = dict(strong_convexity=1.0, smoothness=2.0, penalty=1.0)

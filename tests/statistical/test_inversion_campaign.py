@@ -7,7 +7,7 @@ import pytest
 
 import fedprivacy as fp
 from fedprivacy.accountants import PldAccountant
-from fedprivacy.loss import Composed, Fold, GaussianMix, Gdp, Mix, Sampled, Side
+from fedprivacy.loss import Composed, Fold, GaussianMix, Gdp, Mix, Sampled, Side, compose
 from fedprivacy.loss.moments.line import NoSpectrum
 from fedprivacy.loss.pairs.lattice import TooLarge
 from fedprivacy.loss.profiles import cut as jumps
@@ -55,7 +55,7 @@ def interval(kind, z, q, rounds, delta, turned):
     curve = leaf(kind, z, q)
     curve = Composed(((curve.swap() if turned else curve, rounds),))
     try:
-        low, high = inversion.epsilon_interval(curve, delta, 1e-3, False)
+        low, high = inversion.epsilon_interval(curve, delta, 1e-3)
     except NoSpectrum:
         return 0.0, math.inf
     assert 0.0 <= low <= high
@@ -88,13 +88,13 @@ def test_there_and_back(batch):
         curve = curve.swap() if turned else curve
         one = Composed(((curve, rounds),))
         try:
-            low, high = inversion.epsilon_interval(one, delta, 1e-3, False)
+            low, high = inversion.epsilon_interval(one, delta, 1e-3)
             if math.isfinite(high):
-                assert inversion.delta_interval(one, high, 1e-3, False)[0] <= delta
-            assert low == 0.0 or inversion.delta_interval(one, low, 1e-3, False)[1] >= delta
+                assert inversion.delta_interval(one, high)[0] <= delta
+            assert low == 0.0 or inversion.delta_interval(one, low)[1] >= delta
             first = max(rounds // 3, 1)
             split = Composed(((curve, first), (curve, rounds - first)))
-            again = inversion.epsilon_interval(split, delta, 1e-3, False)
+            again = inversion.epsilon_interval(split, delta, 1e-3)
         except NoSpectrum:
             continue
         assert again[0] <= high and low <= again[1]
@@ -110,8 +110,8 @@ def test_smoothed_ends_hold_sharp_ones(seed):
     curve = Composed(((curve.swap() if turned else curve, rounds),))
     std = min(10 ** random.Random(seed).uniform(-4, -1.5) * low, 0.4)  # what the engine may use
     try:
-        smooth = inversion.compose([(curve, 1), (Gdp(std), 1)])
-        smoothed = inversion.Smoothed(inversion._invert(smooth, low, math.log(delta)), std)
+        smooth = compose([(curve, 1), (Gdp(std), 1)])
+        smoothed = jumps.Smoothed(inversion.invert(smooth, low, math.log(delta)), std)
     except NoSpectrum:
         return
     ends = inversion._around(smoothed, delta, low, 0.0)
@@ -126,7 +126,7 @@ def test_lattices_agree(seed):
     curve = leaf(rng.choice(KINDS), z, q)
     curve = Composed(((curve.swap() if rng.random() < 0.5 else curve, rounds),))
     try:
-        low, high = inversion.epsilon_interval(curve, delta, 1e-3, True)
+        low, high = inversion.epsilon_interval(curve, delta, 1e-3)
         step = max(low, 0.05) / 400
         below = curve.composition(step, Side.DOWN, 1e-7 * delta).epsilon(delta)
         above = curve.composition(step, Side.UP, 1e-7 * delta).epsilon(delta)

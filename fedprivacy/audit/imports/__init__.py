@@ -15,16 +15,28 @@ from ...errors import ConversionError
 from ...ledger.lines import FORMAT
 from . import events, flower, opacus, statement, table
 from .content import beginning, digest, json_of, toml_of, whole
-from .record import Assembled, Origin, Record, Rounds, Sampling, Stated, assemble
+from .record import (
+    Assembled,
+    Denominator,
+    Origin,
+    Record,
+    Rounds,
+    Sampling,
+    Stated,
+    Unseen,
+    assemble,
+)
 
 __all__ = [
     "FORMATS",
     "Assembled",
+    "Denominator",
     "Origin",
     "Record",
     "Rounds",
     "Sampling",
     "Stated",
+    "Unseen",
     "assemble",
     "is_ledger",
     "read",

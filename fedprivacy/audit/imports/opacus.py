@@ -37,7 +37,9 @@ class State(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 def recognises(data: Any) -> bool:
-    """Return whether plain values are such a state, or a checkpoint that holds one."""
+    """Return whether plain values are such a state, its history, or a checkpoint that holds one."""
+    if isinstance(data, list):
+        return bool(data) and all(isinstance(each, list) and len(each) == 3 for each in data)
     return isinstance(data, dict) and ("history" in data or INSIDE in data)
 
 
@@ -47,7 +49,8 @@ def read(data: Any, origin: Origin) -> Record:
     Raises:
         ConversionError: it is not one, or holds no steps.
     """
-    state = as_type(data.get(INSIDE, data), State, origin.name or KIND)
+    whole = {"history": data} if isinstance(data, list) else data
+    state = as_type(whole.get(INSIDE, whole), State, origin.name or KIND)
     if not state.history:
         unreadable(origin.name or KIND, "its history is empty: no step was recorded")
     counts: dict[Rounds, int] = {}

@@ -36,6 +36,24 @@ class Sampling(StrEnum):
     EVERYONE = "everyone"
 
 
+class Denominator(StrEnum):
+    """What noisy sums were divided by."""
+
+    PUBLIC = "public"
+    """A number that does not follow the data."""
+    REALISED = "realised"
+    """The number of units that came, or another that follows them."""
+
+
+class Unseen(StrEnum):
+    """What no record of another program shows: what is taken for granted unless it is stated."""
+
+    steps_per_round = "each recorded round released one noisy sum"
+    missing_shares = "all of the noise arrived"
+    denominator = "sums were divided by numbers that do not follow the data"
+    trials = "this run was the only one on its data"
+
+
 @dataclass(frozen=True)
 class Origin:
     """Where what was audited comes from.
@@ -77,12 +95,20 @@ class Stated:
         observer: who looks.
         sampling: a name from ``Sampling``, or a whole scheme.
         population: how many units there are.
+        steps_per_round: how many noisy sums each recorded round released.
+        missing_shares: how many of a cohort's shares of the noise did not arrive.
+        denominator: a name from ``Denominator``.
+        trials: how many runs were made on these data, this one included.
     """
 
     adjacency: Adjacency | str | None = None
     observer: Observer | str | None = None
     sampling: Sampling | Scheme | str | None = None
     population: int | None = None
+    steps_per_round: int | None = None
+    missing_shares: int | None = None
+    denominator: Denominator | str | None = None
+    trials: int | None = None
 
     def in_words(self) -> dict[str, str]:
         """Return what was said, by name."""
@@ -100,6 +126,8 @@ class Rounds:
         cohort: how many took part.
         population: how many there are.
         per_epoch: how many rounds an epoch has.
+        steps_per_round: how many noisy sums a round released.
+        missing_shares: how many of the cohort's shares of the noise did not arrive.
     """
 
     noise_multiplier: float
@@ -108,6 +136,8 @@ class Rounds:
     cohort: int | None = None
     population: int | None = None
     per_epoch: int | None = None
+    steps_per_round: int | None = None
+    missing_shares: int | None = None
 
 
 @dataclass(frozen=True)
@@ -125,6 +155,8 @@ class Record:
         missing: sentences about rounds that should be there and are not.
         sensitivity: what the claim's own arithmetic took for the clip norm, in clip norms.
         run: gives the whole run under an adjacency, where the format describes one, not rounds.
+        denominator: what sums were divided by, where the format says.
+        trials: how many runs were made on these data, where the format says.
     """
 
     origin: Origin
@@ -137,6 +169,8 @@ class Record:
     missing: tuple[str, ...] = ()
     sensitivity: float | None = None
     run: Callable[[Adjacency | str | None], Mechanism] | None = None
+    denominator: Denominator | None = None
+    trials: int | None = None
 
 
 @dataclass(frozen=True)
@@ -147,11 +181,17 @@ class Assembled:
         run: what is priced, for upper ends.
         certain: what surely ran, for lower ends; None if nothing.
         contradictions: sentences about statements that the record denies.
+        follows: whether sums were divided by numbers that follow the data.
+        careless: the run as it would be without what was said of ``Unseen``, by name.
+        granted: what of ``Unseen`` neither the record nor the user said, by name.
     """
 
     run: Mechanism
     certain: Mechanism | None
     contradictions: tuple[str, ...] = ()
+    follows: bool = False
+    careless: dict[str, Mechanism] = field(default_factory=dict)
+    granted: dict[str, str] = field(default_factory=dict)
 
 
 def assemble(record: Record, stated: Stated) -> Assembled:
@@ -160,25 +200,73 @@ def assemble(record: Record, stated: Stated) -> Assembled:
     Raises:
         ParameterError: a fact is neither recorded nor stated, or breaks its rule.
     """
-    if record.run is not None:
-        if stated.sampling is not None or stated.population is not None:
-            given = stated.sampling if stated.sampling is not None else stated.population
-            way_out = f"a {record.origin.kind} says how units were drawn"
-            refuse("sampling, population", str(given), "be left out", way_out)
-        adjacency = record.adjacency if stated.adjacency is None else stated.adjacency
-        run = record.run(adjacency)
-        return Assembled(run, run)
+    said = {one.name: _said(record, stated, one.name) for one in Unseen}
+    build = _described if record.run is not None else _of_rounds
+    run, certain, denied = build(record, stated, frozenset())
+    careless = {
+        name: build(record, stated, frozenset({name}))[0]
+        for name, value in said.items()
+        if value is not None and name != "denominator"
+    }
+    return Assembled(
+        run,
+        certain,
+        tuple(denied),
+        follows=said["denominator"] is Denominator.REALISED,
+        careless={name: other for name, other in careless.items() if other != run},
+        granted={name: str(Unseen[name]) for name, value in said.items() if value is None},
+    )
+
+
+_Built = tuple[Mechanism, Mechanism | None, list[str]]
+"""What is priced, what surely ran, and what the record denies."""
+
+
+def _said(record: Record, stated: Stated, name: str) -> object:
+    """Return what was said of something unseen: by the user, else by the record; else None."""
+    given = getattr(stated, name)
+    if given is not None:
+        return member(Denominator, denominator=given) if name == "denominator" else given
+    if hasattr(record, name):
+        return getattr(record, name)
+    return next(
+        (v for rounds, _ in record.rounds if (v := getattr(rounds, name)) is not None), None
+    )
+
+
+def _times(record: Record, stated: Stated, name: str, without: frozenset[str]) -> int:
+    found = None if name in without else _said(record, stated, name)
+    return 1 if found is None else integer(1, **{name: found})
+
+
+def _described(record: Record, stated: Stated, without: frozenset[str]) -> _Built:
+    """Return the run of a record that describes a whole one."""
+    for name in ("sampling", "population", "missing_shares"):
+        if getattr(stated, name) is not None:
+            way_out = f"a {record.origin.kind} says how units were drawn, and their noise"
+            refuse(name, str(getattr(stated, name)), "be left out", way_out)
+    assert record.run is not None
+    adjacency = record.adjacency if stated.adjacency is None else stated.adjacency
+    run = record.run(adjacency) * _times(record, stated, "steps_per_round", without)
+    return run * _times(record, stated, "trials", without), run, []
+
+
+def _of_rounds(record: Record, stated: Stated, without: frozenset[str]) -> _Built:
     denied: dict[str, None] = {}
     groups = []
     for rounds, times in record.rounds:
         completed, contradictions = _completed(rounds, stated)
+        completed = replace(completed, **dict.fromkeys(without & _BY_ROUND))  # type: ignore[arg-type]
         denied |= dict.fromkeys(contradictions)
         groups.append((completed, times))
     parts = [_part(rounds, stated, times, record.unit, len(groups)) for rounds, times in groups]
     whole = _in_sequence((upper, most) for upper, most, _ in parts)
     certain = _in_sequence((upper, least) for upper, _, least in parts)
     assert whole is not None
-    return Assembled(whole, certain, tuple(denied))
+    return whole * _times(record, stated, "trials", without), certain, list(denied)
+
+
+_BY_ROUND = {"steps_per_round", "missing_shares"}
 
 
 def _in_sequence(parts: Iterable[tuple[Mechanism, int]]) -> Mechanism | None:
@@ -194,6 +282,10 @@ def _completed(rounds: Rounds, stated: Stated) -> tuple[Rounds, list[str]]:
     given: dict[str, Sampling | int] = {}
     if stated.population is not None:
         given["population"] = integer(1, population=stated.population)
+    if stated.steps_per_round is not None:
+        given["steps_per_round"] = integer(1, steps_per_round=stated.steps_per_round)
+    if stated.missing_shares is not None:
+        given["missing_shares"] = integer(0, missing_shares=stated.missing_shares)
     scheme = stated.sampling if isinstance(stated.sampling, TableScheme) else None
     if scheme is not None:
         given |= _facts_of(scheme)
@@ -252,17 +344,32 @@ def _part(
         "a round without noise has no epsilon at all", noise_multiplier=rounds.noise_multiplier
     )
     scheme = stated.sampling if isinstance(stated.sampling, TableScheme) else _scheme(rounds)
-    one = Gaussian(noise_multiplier=noise, unit=unit).sampled(scheme)
+    one = Gaussian(noise_multiplier=noise * _arrived(rounds), unit=unit).sampled(scheme)
+    steps = rounds.steps_per_round or 1
     per_epoch = getattr(scheme, "rounds_per_epoch", None)
     if per_epoch is None:
-        return one, times, times
+        return one, steps * times, steps * times
     # A group that does not fill whole epochs may begin and end within one: where there are others
     # beside it, a unit may be in one round more of it, or in one less.
     whole, rest = divmod(times, per_epoch)
     if not rest:
-        return one, whole, whole
+        return one, steps * whole, steps * whole
     alone = groups == 1
-    return one, whole + (1 if alone else 2), whole if alone else max(0, whole - 1)
+    most, least = whole + (1 if alone else 2), whole if alone else max(0, whole - 1)
+    return one, steps * most, steps * least
+
+
+def _arrived(rounds: Rounds) -> float:
+    """Return which fraction of the noise's std arrived, each of a cohort having drawn a share."""
+    if not rounds.missing_shares:
+        return 1.0
+    if rounds.cohort is None:
+        way_out = "pass sampling=fp.FixedSize(cohort, population=...), or record cohort"
+        refuse("cohort", None, "be known with missing_shares", way_out)
+    if rounds.missing_shares >= rounds.cohort:
+        rule = f"be less than the cohort of {rounds.cohort}"
+        refuse("missing_shares", rounds.missing_shares, rule, "no noise is left otherwise")
+    return math.sqrt((rounds.cohort - rounds.missing_shares) / rounds.cohort)
 
 
 def _scheme(rounds: Rounds) -> Scheme:
@@ -319,7 +426,7 @@ def _per_epoch(rounds: Rounds) -> int:
     share = rounds.rate
     if share is None and rounds.cohort is not None and rounds.population is not None:
         share = rounds.cohort / rounds.population
-    length = None if share is None else 1.0 / probability(sampling_rate=share)
+    length = None if share is None else 1.0 / probability(sampling_probability=share)
     if length is None or abs(length - round(length)) > 1e-6 * length:
         way_out = "pass sampling=fp.Shuffled(rounds_per_epoch=...), for instance"
         refuse("rounds_per_epoch", length, "be a whole number", way_out)

@@ -11,7 +11,7 @@ import msgspec
 
 from ...relations import Adjacency, Observer, Unit
 from .content import as_type, unreadable
-from .record import Origin, Record, Rounds, Sampling, multiplier_of
+from .record import Denominator, Origin, Record, Rounds, Sampling, multiplier_of
 
 KIND = "statement of parameters"
 
@@ -52,6 +52,16 @@ class Statement(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     cohort: _says(_Count, "how many units take part in a round") = None  # type: ignore[valid-type]
     population: _says(_Count, "how many units there are") = None  # type: ignore[valid-type]
     rounds_per_epoch: _says(_Count, "rounds in an epoch") = None  # type: ignore[valid-type]
+    steps_per_round: _says(  # type: ignore[valid-type]
+        _Count, "how many noisy sums each round released"
+    ) = None
+    missing_shares: _says(  # type: ignore[valid-type]
+        _Count, "how many of the cohort's shares of the noise did not arrive"
+    ) = None
+    denominator: _says(  # type: ignore[valid-type]
+        Denominator, "what noisy sums were divided by"
+    ) = None
+    trials: _says(_Count, "how many runs were made on these data") = None  # type: ignore[valid-type]
     unit: _says(Unit, "whose data is one unit") = None  # type: ignore[valid-type]
     adjacency: _says(  # type: ignore[valid-type]
         Adjacency, "how neighbouring data sets differ"
@@ -97,6 +107,8 @@ def read(data: Any, origin: Origin) -> Record:
         said.cohort,
         said.population,
         said.rounds_per_epoch,
+        said.steps_per_round,
+        said.missing_shares,
     )
     return Record(
         origin,
@@ -107,6 +119,8 @@ def read(data: Any, origin: Origin) -> Record:
         claim=None if said.epsilon is None else (said.epsilon, said.delta),
         told={} if said.description is None else {"description": said.description[:500]},
         sensitivity=_in_clip_norms(said),
+        denominator=said.denominator,
+        trials=said.trials,
     )
 
 

@@ -2,7 +2,8 @@
 
 Columns: ``round`` (numbers that rise by one), ``noise_multiplier`` or ``noise_std`` (of the noise
 in the sum) with ``clip_norm``, and as far as known ``cohort``, ``population``, ``sampling``,
-``sampling_probability`` and ``rounds_per_epoch``. Empty cells are not known. Read line by line.
+``sampling_probability``, ``rounds_per_epoch``, ``steps_per_round`` and ``missing_shares``. Empty
+cells are not known. Read line by line.
 """
 
 from __future__ import annotations
@@ -41,6 +42,8 @@ class Row(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     sampling: Sampling | None = None
     sampling_probability: _Rate | None = None
     rounds_per_epoch: _Size | None = None
+    steps_per_round: _Size | None = None
+    missing_shares: _Count | None = None
 
 
 COLUMNS = Row.__struct_fields__
@@ -134,4 +137,6 @@ def _rounds(row: Row, where: str) -> Rounds:
         row.cohort,
         row.population,
         row.rounds_per_epoch,
+        row.steps_per_round,
+        row.missing_shares,
     )

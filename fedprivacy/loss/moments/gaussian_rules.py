@@ -20,15 +20,19 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import ndtr
 
+from ..rounding import FEW
 from .legendre import legendre
-from .line import UNIT, Array, NoSpectrum
+from .line import Array, NoSpectrum, PerRow
+from .mixtures import (
+    Columns,
+    Mixture,
+    log_sum,
+    log_sum_error,
+    posterior_mean,
+    posterior_mean_error,
+    rounding,
+)
 from .spectrum import Cumulants, Rule, Spectrum, log_total, uniform_envelope
-
-Mixture = tuple[tuple[float, float], ...]
-"""Components (weight, mean) of a Gaussian mixture with a common standard deviation."""
-
-Columns = tuple[tuple[Array, Array], ...]
-"""Components of many mixtures at once: weights and means of shape ``(mixtures, 1)``."""
 
 DEPTH = 40.0
 """Each rule errs by at most a few exp(-40) = 4e-18."""
@@ -39,6 +43,51 @@ _LOG_FEW = -2.3
 """The same where a moment counts with the weight of a label, log(0.1)."""
 CHEAP_NODES = 400
 """Up to so many nodes no better bound on the turns is looked for."""
+
+
+@dataclass(frozen=True, eq=False)
+class Ends:
+    """Least and largest means of P and of Q: floats, or columns of shape (rows, 1)."""
+
+    least_p: PerRow
+    most_p: PerRow
+    least_q: PerRow
+    most_q: PerRow
+
+    @functools.cached_property
+    def spread(self) -> PerRow:
+        """The largest difference of two means."""
+        return np.maximum(self.most_p, self.most_q) - np.minimum(self.least_p, self.least_q)
+
+    @functools.cached_property
+    def strips(self) -> Array:
+        """Distances from the real line at which the rule's error is looked at."""
+        return np.asarray(_SHARES * np.minimum(math.pi / np.maximum(self.spread, 0.2), 12.0))
+
+    def span(self, tilt: float, depth: float) -> tuple[PerRow, PerRow]:
+        """Return an interval outside which the integrand adds up to at most e^-depth.
+
+        ``P^{1+s} Q^{-s}`` is jointly convex, so at most the weighted sum over all (a, b) of
+        ``e^{t (t-1) (a-b)^2/2} phi(y - t a - (1 - t) b)``, t = 1 + tilt.
+        """
+        t = 1.0 + tilt
+        radius = (t * tilt * self.spread**2 + 2.0 * depth) ** 0.5
+        low = t * self.least_p + (1.0 - t) * self.most_q
+        return low - radius, t * self.most_p + (1.0 - t) * self.least_q + radius
+
+    def log_growth(self, d: Array | float, tilt: float) -> Array:
+        """Return the log of how much larger the integrand can be at Im y = d, turns apart."""
+        half = 0.5 * (self.most_q - self.least_q)
+        return np.asarray(0.5 * d * d - tilt * np.log(np.cos(np.minimum(d * half, 1.57))))
+
+    def log_strip(self, tilt: float, height: float) -> Array:
+        """Return the log of the integral of |integrand| on each strip, every turn the largest."""
+        d = self.strips
+        return np.asarray(self.log_growth(d, tilt) + height * d * self.spread)
+
+    def serves_p(self, low: PerRow, high: PerRow) -> PerRow:
+        """Return whether P's own mass outside an interval is below e^-DEPTH."""
+        return (low <= self.least_p - _RADIUS) & (high >= self.most_p + _RADIUS)
 
 
 @dataclass(frozen=True)
@@ -52,15 +101,24 @@ class GaussianPair:
         """Return the pair (Q, P)."""
         return GaussianPair(self.q, self.p)
 
+    def sampled(self, q: float) -> GaussianPair:
+        """Return ((1 - q) Q + q P, Q), equal means merged."""
+        return _sampled(self, q)
+
     def mirrored(self) -> GaussianPair:
         """Return the pair of -y."""
         return GaussianPair(tuple((w, -m) for w, m in self.p), tuple((w, -m) for w, m in self.q))
 
     @functools.cached_property
+    def ends(self) -> Ends:
+        """The least and largest means."""
+        a, b = [mean for _, mean in self.p], [mean for _, mean in self.q]
+        return Ends(min(a), max(a), min(b), max(b))
+
+    @functools.cached_property
     def spread(self) -> float:
         """The largest difference of two means."""
-        means = [mean for _, mean in self.p + self.q]
-        return max(means) - min(means)
+        return float(self.ends.spread)
 
     @functools.cached_property
     def reach(self) -> float:
@@ -81,7 +139,7 @@ class GaussianPair:
             for weight, mean in mixture:
                 net[mean] = net.get(mean, 0.0) + sign * weight
         ends = sorted((mean, weight) for mean, weight in net.items() if weight != 0.0)
-        if len(ends) != 2 or not abs(ends[0][1] + ends[1][1]) < 1e-15:
+        if len(ends) != 2 or not abs(ends[0][1] + ends[1][1]) < FEW:
             raise NoSpectrum
         (a, low), (b, _) = ends
         if low > 0:
@@ -111,19 +169,16 @@ class GaussianPair:
             NoSpectrum: it would need too many nodes.
         """
         low, high, log_outside = self._trimmed(tilt)
-        d = np.linspace(0.02, 0.98, 25) * min(math.pi / max(self.spread, 0.2), 12.0)
-        log_strip, log_size = self._strip(d, tilt, height, (low, high), log_outside)
-        meshes = 2.0 * math.pi * d / (DEPTH + log_strip - log_size)
-        mesh = float(np.max(meshes))
+        log_strip, log_size = self._strip(tilt, height, (low, high), log_outside)
+        mesh = float(finest_mesh(self.ends, log_strip - log_size)[0])
         if not (high - low) / mesh < MAX_NODES:
             raise NoSpectrum
-        mesh = float(np.float32((1.0 - 1.2e-7) * mesh))  # of 24 digits: its multiples are exact
+        mesh = float(exact_mesh(mesh))
         y = mesh * np.arange(math.floor(low / mesh), math.ceil(high / mesh) + 1, dtype=np.float64)
-        log_error = float(np.logaddexp(np.logaddexp(log_size, 0.0) - DEPTH + 1.0, log_outside))
-        means, radius = [mean for _, mean in self.p], math.sqrt(2.0 * (DEPTH + 1.0))
-        plain = low <= min(means) - radius and high >= max(means) + radius
-        log_widths = np.full(len(y), math.log(mesh))
-        return self.rule_at(y, log_widths, tilt, log_error, weight if plain else 0.0)
+        log_error = np.logaddexp(trapezoid_error(log_size), log_outside)
+        weighed = Weighed.at(self.p, self.q, y, math.log(mesh), tilt)
+        near = self.ends.serves_p(low, high) and weighed.near(weight)
+        return weighed.rule(log_error, near)
 
     def _narrowed(self, tilt: float, low: float, high: float) -> tuple[float, float]:
         """Return the part of an interval that counts, as 256 points show it; not certified.
@@ -155,16 +210,16 @@ class GaussianPair:
         return float(edges[heavy[0]]), float(edges[heavy[-1] + 1]), outside
 
     def _strip(
-        self, d: Array, tilt: float, height: float, inside: tuple[float, float], log_outside: float
+        self, tilt: float, height: float, inside: tuple[float, float], log_outside: float
     ) -> tuple[Array, float]:
         """Return logs of the integral of |integrand| on the lines Im y = d, and of that for d = 0.
 
         The first is an upper bound, the second a guess. Where the height is small both are in units
         of A(tilt).
         """
-        low, high = inside
-        simple = self.log_growth(d, tilt) + height * d * self.spread
-        if (high - low) * np.min((DEPTH + simple) / d) < 2.0 * math.pi * CHEAP_NODES:
+        (low, high), d = inside, self.ends.strips
+        simple = self.ends.log_strip(tilt, height)
+        if high - low < CHEAP_NODES * finest_mesh(self.ends, simple):
             return simple, 0.0
         if math.ceil(4.0 * (high - low)) > MAX_NODES // 4:
             raise NoSpectrum
@@ -175,7 +230,8 @@ class GaussianPair:
         log_strip = np.logaddexp(log_strip, np.max(log_top) - 100.0 + height * d * self.spread)
         ends = self.phase(d[:, None], np.array([-_FAR, high]), np.array([low, _FAR]))
         log_strip = np.logaddexp(log_strip, log_outside + height * np.max(ends, axis=1))
-        return self.log_growth(d, tilt) + log_strip, max(float(log_total(log_top)) - 1.0, 0.0)
+        growth = self.ends.log_growth(d, tilt)
+        return growth + log_strip, max(float(log_total(log_top)) - 1.0, 0.0)
 
     def phase(self, d: Array | float, low: Array, high: Array) -> Array:
         """Return how far arg S_P - arg S_Q can turn on each interval, at imaginary parts up to d.
@@ -208,75 +264,14 @@ class GaussianPair:
         radius = 0.5 * (high - low) / count
         at, share = legendre(12) if half else _MIDPOINT
         y = (low + radius * (2 * np.arange(count)[:, None] + 1.0 + at)).ravel()
-        exponent, loss = self._exponent(y, tilt)
-        top = float(exponent.max())
-        weights = np.exp(exponent - top) * np.tile(share, count)
-        total = float(weights.sum())
-        mean = float(weights @ loss) / total
-        variance = float(weights @ (loss * loss)) / total - mean * mean
-        return Cumulants(top + math.log(total * radius) - 0.5 * LOG_2PI, mean, variance)
-
-    def rule_at(
-        self,
-        y: Array,
-        log_width: Array,
-        tilt: float,
-        log_error: float,
-        weight: float,
-        displaced: float = 0.0,
-    ) -> Rule:
-        """Return the rule with nodes y, leaving out those that hardly count.
-
-        Args:
-            y: shape ``(nodes,)``.
-            log_width: logs of the nodes' weights, but for the integrand.
-            tilt: real part of s.
-            log_error: log of the rule's error.
-            weight: above 0 the nodes serve P's own mass, too, which is kept where the moment is
-                near 1, or small with the weight of the pair's label.
-            displaced: how far a node may be from where it is meant, beside a few units of y.
-        """
-        log_p, log_q = log_sum(self.p, y), log_sum(self.q, y)
-        log_plain = log_width - 0.5 * (y * y + LOG_2PI) + log_p
-        log_weight = log_plain + tilt * (log_p - log_q)
-        size = float(log_total(log_weight))
-        plain = weight > 0 and (size < _NEAR_ONE or size + math.log(weight) < _LOG_FEW)
-        counts = np.maximum(log_weight, log_plain) if plain else log_weight
-        top = float(np.max(counts, initial=-np.inf))
-        keep = counts > top - 45.0
-        y, log_p, log_q = y[keep], log_p[keep], log_q[keep]
-        loss = log_p - log_q
-        wobble, slip = rounding(self.p, self.q, y, tilt, log_p, log_q)
-        if displaced:
-            mean_p, slope = posterior_mean(self.p, y), np.abs(self.slope(y))
-            wobble = wobble + displaced * (np.abs(y) + np.abs(mean_p) + tilt * slope)
-            slip = slip + displaced * slope
-        nodes = math.log(max(len(keep), 1))
-        left_out = top - 45.0 + nodes + (math.log(2.0) if plain else 0.0)
-        own = float(log_total(counts)) + 1.0 - DEPTH
-        log_error = float(log_total(np.array([log_error, left_out, own])))
-        if not plain:
-            return Rule(log_weight[keep], loss, wobble, slip, log_error)
-        log_error = float(np.logaddexp(log_error, 1.5 - DEPTH))
-        return Rule(log_weight[keep], loss, wobble, slip, log_error, 0.0, log_plain[keep])
-
-    def log_growth(self, d: Array | float, tilt: float) -> Array:
-        """Return the log of how much larger the integrand can be at Im y = d, turns apart."""
-        b = [mean for _, mean in self.q]
-        half = 0.5 * (max(b) - min(b))
-        return np.asarray(0.5 * d * d - tilt * np.log(np.cos(np.minimum(d * half, 1.57))))
+        log_width = math.log(radius) + np.log(np.tile(share, count))
+        found = Weighed.at(self.p, self.q, y, log_width, tilt).cumulants()
+        return Cumulants(*(float(column[0]) for column in found))
 
     def span(self, tilt: float, depth: float = DEPTH + 1.0) -> tuple[float, float]:
-        """Return an interval outside which the integrand adds up to at most e^-depth.
-
-        ``P^{1+s} Q^{-s}`` is jointly convex, so at most the weighted sum over all (a, b) of
-        ``e^{t (t-1) (a-b)^2/2} phi(y - t a - (1 - t) b)``, t = 1 + tilt.
-        """
-        t = 1.0 + tilt
-        a, b = [m for _, m in self.p], [m for _, m in self.q]
-        centres = [t * x + (1.0 - t) * y for x in a for y in b]
-        radius = math.sqrt(t * tilt * self.spread**2 + 2.0 * depth)
-        return min(centres) - radius, max(centres) + radius
+        """Return an interval outside which the integrand adds up to at most e^-depth."""
+        low, high = self.ends.span(tilt, depth)
+        return float(low), float(high)
 
     def log_top(self, low: Array, high: Array, tilt: float) -> Array:
         """Return an upper bound on the log of the integrand on each interval.
@@ -290,10 +285,6 @@ class GaussianPair:
         height = (1 + tilt) * 0.5 * (at_low + at_high) - tilt * log_sum(self.q, middle)
         top = np.clip(slope, low, high)
         return np.asarray(height + slope * (top - middle) - 0.5 * (top * top + LOG_2PI))
-
-    def slope(self, y: Array) -> Array:
-        """Return the derivative of the loss, a difference of means given y."""
-        return posterior_mean(self.p, y) - posterior_mean(self.q, y)
 
     def mass(self, start: float, stop: float) -> float:
         """Return the mass of P between two points; exact to a few units where one is infinite."""
@@ -338,6 +329,135 @@ class GaussianPair:
         return float(heavy[0]), float(heavy[-1])
 
 
+def finest_mesh(ends: Ends, log_strip: Array) -> PerRow:
+    """Return the largest mesh that any strip allows, its integrals in units of the wanted size."""
+    return np.max(2.0 * math.pi * ends.strips / (DEPTH + log_strip), axis=-1, keepdims=True)
+
+
+def exact_mesh(mesh: PerRow) -> PerRow:
+    """Return a mesh that is a little smaller and has 24 digits: its multiples are exact."""
+    return np.asarray((1.0 - 1.2e-7) * mesh).astype(np.float32).astype(np.float64)
+
+
+def trapezoid_error(log_size: PerRow) -> PerRow:
+    """Return the log of the trapezoid rule's error, on the mesh that is asked for."""
+    return np.logaddexp(log_size, 0.0) - DEPTH + 1.0
+
+
+class Weighed(NamedTuple):
+    """Nodes of a rule with their weights; one row for a pair, or as many as pairs are given.
+
+    Args:
+        p: P's components.
+        q: Q's components.
+        y: the nodes, shape ``(..., nodes)``.
+        tilt: real part of s.
+        log_p: log S_P there.
+        log_q: log S_Q there.
+        log_plain: logs of the weights of P's own mass.
+        log_weight: logs of the tilted weights.
+        log_size: log of their sum, a column.
+    """
+
+    p: Mixture | Columns
+    q: Mixture | Columns
+    y: Array
+    tilt: float
+    log_p: Array
+    log_q: Array
+    log_plain: Array
+    log_weight: Array
+    log_size: Array
+
+    @classmethod
+    def at(
+        cls,
+        p: Mixture | Columns,
+        q: Mixture | Columns,
+        y: Array,
+        log_width: Array | float,
+        tilt: float,
+    ) -> Weighed:
+        """Weigh nodes; ``log_width`` are the logs of their weights but for the integrand."""
+        log_p, log_q = log_sum(p, y), log_sum(q, y)
+        log_plain = log_width - 0.5 * (y * y + LOG_2PI) + log_p
+        log_weight = log_plain + tilt * (log_p - log_q)
+        return cls(p, q, y, tilt, log_p, log_q, log_plain, log_weight, _row_total(log_weight))
+
+    def near(self, weight: float = 1.0) -> PerRow:
+        """Return whether the moment is near 1, or small with the weight of the pair's label.
+
+        Then P's own mass is kept, and what the moment exceeds it by has its own digits.
+        """
+        return (self.log_size < _NEAR_ONE) | (self.log_size + math.log(weight) < _LOG_FEW)
+
+    def rows(self, chosen: NDArray[np.intp]) -> Weighed:
+        """Return some of the rows."""
+        p, q = (chosen_rows(side, chosen) for side in (self.p, self.q))
+        columns = (column[chosen] for column in self[4:])
+        return Weighed(p, q, self.y[chosen], self.tilt, *columns)
+
+    def cumulants(self) -> tuple[Array, Array, Array]:
+        """Return each row's log-moment and its two derivatives, as columns."""
+        loss = self.log_p - self.log_q
+        share = np.exp(self.log_weight - self.log_size)
+        mean = (share * loss).sum(axis=-1, keepdims=True)
+        square = (share * loss * loss).sum(axis=-1, keepdims=True)
+        return self.log_size, mean, square - mean * mean
+
+    def rule(self, log_error: PerRow, near: bool, displaced: float = 0.0) -> Rule:
+        """Return the rule, leaving out nodes that hardly count in any row.
+
+        Args:
+            log_error: log of the rule's error.
+            near: whether the nodes serve P's own mass, too.
+            displaced: how far a node may be from where it is meant, beside a few units of y.
+        """
+        counts = np.maximum(self.log_weight, self.log_plain) if near else self.log_weight
+        top = counts.max(axis=-1, keepdims=True, initial=-np.inf)
+        keep = counts > top - _LEFT_OUT
+        keep = keep if keep.ndim == 1 else keep.any(axis=0)
+        y, log_p, log_q, log_weight, log_plain = (
+            column[..., keep]
+            for column in (self.y, self.log_p, self.log_q, self.log_weight, self.log_plain)
+        )
+        wobble, slip = rounding(self.p, self.q, y, self.tilt, log_p, log_q)
+        if displaced:
+            mean_p = posterior_mean(self.p, y)
+            slope = np.abs(mean_p - posterior_mean(self.q, y))
+            wobble = wobble + displaced * (np.abs(y) + np.abs(mean_p) + self.tilt * slope)
+            slip = slip + displaced * slope
+        # The nodes that are left out count for P's mass and for the moment.
+        left_out = top - _LEFT_OUT + math.log(max(len(keep), 1)) + (math.log(2.0) if near else 0.0)
+        own = (_row_total(counts) if near else self.log_size) + 1.0 - DEPTH
+        log_error = np.logaddexp(np.logaddexp(log_error, left_out), own)
+        if not near:
+            return Rule(log_weight, log_p - log_q, wobble, slip, log_error)
+        log_error = np.logaddexp(log_error, 1.5 - DEPTH)
+        return Rule(log_weight, log_p - log_q, wobble, slip, log_error, 0.0, log_plain)
+
+
+def chosen_rows(mixture: Mixture | Columns, chosen: NDArray[np.intp]) -> Columns:
+    """Return some rows of columns."""
+    return tuple((np.asarray(w)[chosen], np.asarray(m)[chosen]) for w, m in mixture)
+
+
+def _row_total(logs: Array) -> Array:
+    """Return the log of the sum of exponentials of each row, as a column."""
+    top = logs.max(axis=-1, keepdims=True, initial=-1e300)
+    with np.errstate(divide="ignore"):
+        return np.asarray(top + np.log(np.exp(logs - top).sum(axis=-1, keepdims=True)))
+
+
+@functools.lru_cache(maxsize=4096)
+def _sampled(pair: GaussianPair, q: float) -> GaussianPair:
+    weights: dict[float, float] = {}
+    for share, mixture in ((1.0 - q, pair.q), (q, pair.p)):
+        for weight, mean in mixture:
+            weights[mean] = weights.get(mean, 0.0) + share * weight
+    return GaussianPair(tuple((w, mean) for mean, w in weights.items()), pair.q)
+
+
 def between(start: float, stop: float, low: float, high: float) -> tuple[float, float]:
     """Return the part of (low, high) between start and stop; a unit of the latter if there is none.
 
@@ -354,6 +474,12 @@ def between(start: float, stop: float, low: float, high: float) -> tuple[float, 
 LOG_2PI = math.log(2.0 * math.pi)
 _MIDPOINT = np.zeros(1), np.full(1, 2.0)
 _FAR = 1e150
+_SHARES = np.linspace(0.02, 0.98, 25)
+"""Of the strip in which the integrand is analytic: the best of so many is taken."""
+_RADIUS = math.sqrt(2.0 * (DEPTH + 1.0))
+"""So far from its means a Gaussian's mass is below e^-DEPTH."""
+_LEFT_OUT = 45.0
+"""Nodes that count e^-45 times as much as the largest are left out, and counted as an error."""
 
 
 class _Edges(NamedTuple):
@@ -407,86 +533,3 @@ def _slabs(height: Array, width: Array) -> tuple[Array, Array]:
             stack.append((left, level))
         at += step
     return np.array(mass), np.array(wide)
-
-
-def rounding(
-    p: Mixture | Columns, q: Mixture | Columns, y: Array, tilt: float, log_p: Array, log_q: Array
-) -> tuple[Array, Array]:
-    """Return (relative error of each node's weight, absolute error of its loss)."""
-    off_p, off_q = log_sum_error(p, y), log_sum_error(q, y)
-    powers = (1 + tilt) * np.abs(log_p) + tilt * np.abs(log_q)
-    wobble = UNIT * (16.0 + 8.0 * y * y + 4.0 * powers) + (1 + tilt) * off_p + tilt * off_q
-    return wobble, off_p + off_q + 2 * UNIT * np.abs(log_p - log_q)
-
-
-def log_sum(mixture: Mixture | Columns, y: Array) -> Array:
-    """Return log sum_i w_i e^{m_i y - m_i^2 / 2}, precise where it is near 0 too."""
-    powers = [mean * y - 0.5 * mean * mean for _, mean in mixture]
-    if len(mixture) == 1:
-        return np.asarray(powers[0] + np.log(mixture[0][0]))
-    top = functools.reduce(np.maximum, powers)
-    small = _small(mixture, powers)
-    large = sum(w * np.exp(e - top) for (w, _), e in zip(mixture, powers, strict=True))
-    near = _near(top, small)
-    return np.asarray(np.where(near, np.log1p(np.where(near, small, 0.0)), top + np.log(large)))
-
-
-def _small(mixture: Mixture | Columns, powers: list[Array]) -> Array:
-    """Return the sum less 1, the weights adding up to 1; right only where all powers are small."""
-    terms = [w * np.expm1(np.minimum(e, 30.0)) for (w, _), e in zip(mixture, powers, strict=True)]
-    return np.asarray(functools.reduce(np.add, terms))
-
-
-def _near(top: Array, small: Array) -> NDArray[np.bool_]:
-    """Return where the logarithm is taken as ``log1p``: nothing cancels there."""
-    return np.asarray((top <= 30.0) & (np.abs(small) < 0.5))
-
-
-def log_sum_error(mixture: Mixture | Columns, y: Array) -> Array:
-    """Return how far ``log_sum`` may be off, weights and means and y being off by a unit each.
-
-    Term by term: a power errs by 6 units of its two summands, ``expm1`` and the product with the
-    weight by 4 units of themselves, the sum by a unit a term.
-    """
-    powers = [mean * y - 0.5 * mean * mean for _, mean in mixture]
-    sizes = [np.abs(mean * y) + mean * mean for _, mean in mixture]
-    if len(mixture) == 1:
-        log_weight = np.abs(np.log(mixture[0][0]))
-        return np.asarray(UNIT * (8.0 * sizes[0] + 4.0 * log_weight))
-    top = functools.reduce(np.maximum, powers)
-    shares = [w * np.exp(e - top) for (w, _), e in zip(mixture, powers, strict=True)]
-    large = functools.reduce(np.add, shares)
-    through_powers = 6.0 * functools.reduce(
-        np.add, [share / large * size for share, size in zip(shares, sizes, strict=True)]
-    )
-    value = log_sum(mixture, y)
-    far = 8.0 + len(mixture) + 2.0 * (np.abs(top) + np.abs(np.log(large)))
-    terms = [
-        w * np.abs(np.expm1(np.minimum(e, 30.0))) for (w, _), e in zip(mixture, powers, strict=True)
-    ]
-    close = 2.0 * (4.0 + len(mixture)) * functools.reduce(np.add, terms) + 2.0 * np.abs(value)
-    near = _near(top, _small(mixture, powers))
-    return np.asarray(UNIT * (through_powers + np.where(near, close, far)))
-
-
-def posterior_mean_error(mixture: Mixture, y: Array) -> Array:
-    """Return how far ``posterior_mean`` may be off, weights and means and y by a unit each."""
-    powers = [math.log(w) + mean * y - 0.5 * mean * mean for w, mean in mixture]
-    sizes = [abs(math.log(w)) + np.abs(mean * y) + mean * mean for w, mean in mixture]
-    top = functools.reduce(np.maximum, powers)
-    shares = [np.exp(power - top) for power in powers]
-    total = functools.reduce(np.add, shares)
-    absolute = sum(abs(mean) * share for (_, mean), share in zip(mixture, shares, strict=True))
-    most = functools.reduce(np.maximum, sizes)
-    return np.asarray(UNIT * (8.0 + 2 * len(mixture) + 12.0 * most) * absolute / total)
-
-
-def posterior_mean(mixture: Mixture, y: Array) -> Array:
-    """Return the derivative of ``log_sum``: the mean of the means given y; increasing in y."""
-    if len(mixture) == 1:
-        return np.full_like(y, mixture[0][1])
-    powers = [math.log(w) + mean * y - 0.5 * mean * mean for w, mean in mixture]
-    top = functools.reduce(np.maximum, powers)
-    shares = [np.exp(power - top) for power in powers]
-    weighted = sum(mean * share for (_, mean), share in zip(mixture, shares, strict=True))
-    return np.asarray(weighted / functools.reduce(np.add, shares))

@@ -9,16 +9,20 @@ do. See docs/theory/inversion.md.
 from __future__ import annotations
 
 import math
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from ..clock import tick
+from ..rounding import UNIT
+
 Array = NDArray[np.float64]
 Complex = NDArray[np.complex128]
 
-UNIT = 1.2e-16
-"""The unit round-off, rounded up."""
+PerRow = Any
+"""A float, or a column of shape (rows, 1) where several laws stand side by side."""
+
 
 _DIRECT = 1 << 22
 """Up to so many (height, node) products are taken one by one."""
@@ -70,68 +74,90 @@ def transform(weights: Array, loss: Array, line: Line) -> tuple[Complex, float]:
     The rounding is in units of the sum of the weights, which are not negative; that of v loss_j is
     not in it (at most 6 units of v loss_j).
 
+    Args:
+        weights: shape ``(..., nodes)``, a row a law.
+        loss: of the same shape.
+        line: the heights.
+
     Raises:
         NoSpectrum: there are too many nodes or heights.
     """
     if line.size == 1:
-        return np.array([complex(weights.sum())]), summing(len(loss))
-    if line.size * len(loss) > _DIRECT:
-        bins = _Bins(weights, loss, line)
-        return bins.first(False) + bins.rest(), bins.units
-    width = math.isqrt(line.size - 1) + 1
-    rows = -(-line.size // width)
-    total = np.zeros((rows, width), dtype=np.complex128)
-    for begin in range(0, len(loss), _BLOCK):
-        part = slice(begin, begin + _BLOCK)
-        turn = line.spacing * loss[part]
-        coarse = _phase(np.multiply.outer(width * np.arange(rows), turn)) * weights[part]
-        total += coarse @ _phase(np.multiply.outer(np.arange(width), turn)).T
-    return total.ravel()[: line.size], summing(len(loss))
+        return np.asarray(weights.sum(axis=-1, keepdims=True) + 0j), summing(loss.shape[-1])
+    if _too_many(loss, line):
+        bins = [_Bins(w, at, line) for w, at in _rows(weights, loss)]
+        found = np.stack([one.first(False) + one.rest() for one in bins])
+        return found.reshape(*loss.shape[:-1], line.size), max(one.units for one in bins)
+    return _by_parts(weights, loss, line, less=False), summing(loss.shape[-1])
 
 
 def turned(weights: Array, loss: Array, line: Line) -> tuple[Complex, Array]:
     """Return sum_j weights_j (e^{i v loss_j} - 1) at every height v, and its rounding.
 
     Nothing cancels: a node counts in the rounding with its weight times min(8, 2 v |loss|) at most.
+    Arguments are those of ``transform``.
 
     Raises:
         NoSpectrum: there are too many nodes or heights.
     """
-    heights = line.heights()
+    shape, heights = (*loss.shape[:-1], line.size), line.heights()
     if line.size == 1:
-        return np.zeros(1, dtype=np.complex128), np.zeros(1)
-    if line.size * len(loss) > _DIRECT:
-        bins = _Bins(weights, loss, line)
-        return bins.first(True) + bins.rest(), bins.units * bins.sizes(heights)
+        return np.zeros(shape, dtype=np.complex128), np.zeros(shape)
+    if _too_many(loss, line):
+        bins = [_Bins(w, at, line) for w, at in _rows(weights, loss)]
+        found = np.stack([one.first(True) + one.rest() for one in bins])
+        off = np.stack([one.units * one.sizes(heights) for one in bins])
+        return found.reshape(shape), off.reshape(shape)
+    size, reach = (np.sum(weights * x, axis=-1, keepdims=True) for x in (8.0, 2.0 * np.abs(loss)))
+    most = np.minimum(size, reach * heights)
+    return _by_parts(weights, loss, line, less=True), summing(loss.shape[-1]) * most
+
+
+def _too_many(loss: Array, line: Line) -> bool:
+    return bool(line.size * loss.shape[-1] > _DIRECT)
+
+
+def _rows(weights: Array, loss: Array) -> list[tuple[Array, Array]]:
+    nodes = loss.shape[-1]
+    return list(zip(weights.reshape(-1, nodes), loss.reshape(-1, nodes), strict=True))
+
+
+def _by_parts(weights: Array, loss: Array, line: Line, less: bool) -> Complex:
+    """Return sum_j weights_j (e^{i v loss_j} - less) at every height v.
+
+    A height is k width + l, so that size phases a node become 2 sqrt(size) and a product of
+    matrices. With F and G what the phases of the parts exceed 1 by, the terms are (1 + F) (1 + G),
+    or F (1 + G) + G, in which nothing cancels.
+    """
     width = math.isqrt(line.size - 1) + 1
-    rows = -(-line.size // width)
-    total = np.zeros((rows, width), dtype=np.complex128)
-    for begin in range(0, len(loss), _BLOCK):
-        turn = line.spacing * loss[begin : begin + _BLOCK]
-        coarse = less_one(np.multiply.outer(width * np.arange(rows), turn))
-        coarse *= weights[begin : begin + _BLOCK]
-        fine = less_one(np.multiply.outer(np.arange(width), turn))
-        total += coarse @ fine.T + coarse.sum(axis=1)[:, None]
-        total += fine @ weights[begin : begin + _BLOCK]
-    most = np.minimum(8.0 * float(weights.sum()), 2.0 * float(weights @ np.abs(loss)) * heights)
-    return total.ravel()[: line.size], summing(len(loss)) * most
+    rows, some = -(-line.size // width), loss.shape[:-1]
+    total = np.zeros((*some, rows, width), dtype=np.complex128)
+    high, low = (np.arange(n, dtype=np.float64)[:, None] for n in (rows, width))
+    for begin in range(0, loss.shape[-1], _BLOCK):
+        tick()
+        turn = (line.spacing * loss[..., begin : begin + _BLOCK])[..., None, :]
+        weight = weights[..., begin : begin + _BLOCK][..., None, :]
+        coarse = _phase(width * high * turn, less)
+        coarse *= weight
+        fine = _phase(low * turn, less)
+        total += coarse @ fine.swapaxes(-1, -2)
+        if less:
+            total += coarse.sum(axis=-1, keepdims=True)
+            total += (fine @ weight.swapaxes(-1, -2)).swapaxes(-1, -2)
+    return total.reshape(*some, -1)[..., : line.size]
 
 
-def _phase(angle: Array) -> Complex:
-    """Return e^{i angle}; two real functions take half the time of a complex one."""
+def _phase(angle: Array, less: bool) -> Complex:
+    """Return e^{i angle} - less; two real functions take half the time of a complex one."""
     found = np.empty(angle.shape, dtype=np.complex128)
-    found.real, found.imag = np.cos(angle), np.sin(angle)
-    return found
-
-
-def less_one(angle: Array) -> Complex:
-    """Return e^{i angle} - 1; the angle is used up."""
-    found = np.empty(angle.shape, dtype=np.complex128)
-    found.imag = np.sin(angle)
-    angle *= 0.5
-    half = np.sin(angle, out=angle)
-    half *= half
-    np.multiply(half, -2.0, out=found.real)
+    np.sin(angle, out=found.imag)
+    if less:
+        angle *= 0.5
+        np.sin(angle, out=angle)
+        angle *= angle
+        np.multiply(angle, -2.0, out=found.real)
+    else:
+        np.cos(angle, out=found.real)
     return found
 
 
@@ -183,6 +209,7 @@ class _Bins:
         total = np.zeros(self._size, dtype=np.complex128)
         power, factor = self._weights, np.ones(self._size, dtype=np.complex128)
         for m in range(1, _TERMS):
+            tick()
             power = power * self._rests / m
             factor = factor * (1j * self._share)
             total += factor * self._transformed(self._summed(power))

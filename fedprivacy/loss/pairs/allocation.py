@@ -16,7 +16,8 @@ import numpy as np
 from scipy.special import gammaln, log_ndtr, logsumexp, xlogy
 
 from ...records import recorded
-from .averages import average_law
+from ..rounding import FEW
+from .averages import Law, average_law
 from .curve import TAIL_MASS, Curve
 from .gaussian import Gdp
 from .lattice import Array, Lattice, Side, Tails
@@ -31,7 +32,6 @@ _MAX_ORDER = 512
 """The largest order whose moment is summed."""
 _SLOPES = np.geomspace(1e-3, 1e9, 400)
 """Parameters of Chernoff's bound."""
-_ULP = 1.2e-16
 
 
 @recorded
@@ -101,14 +101,7 @@ class Allocated(Curve):
         if not self._within_reach and side is Side.DOWN:
             nothing = np.full(np.shape(loss), -np.inf)
             return Tails(nothing, nothing, nothing, nothing)
-        atoms = self._atoms(side)
-        moved = atoms.shift if side is Side.UP else -atoms.shift
-        above = np.searchsorted(atoms.loss + moved, loss, side="right")
-        below = np.searchsorted(atoms.loss - moved, loss, side="right")
-        sums = atoms.sums()
-        return Tails(
-            sums.p_above[above], sums.q_above[above], sums.p_below[below], sums.q_below[below]
-        )
+        return tails_of(self._atoms(side), loss)
 
     def lattice(self, step: float, side: Side, tail_mass: float = TAIL_MASS) -> Lattice:
         """Return the law's losses rounded to multiples of ``step``."""
@@ -148,12 +141,12 @@ class Allocated(Curve):
         moments, below = _whole_moments(self.mu, self.rounds), math.floor(order)
         share = order - below
         chord = (1.0 - share) * moments[below] + share * moments[below + 1]
-        return min(known, float(chord) * (1.0 + 1e-15))
+        return min(known, float(chord) * (1.0 + FEW))
 
     def _numeric_moment(self, order: float) -> float:
         """Bound the moment by that of the law above, its power continued by tangents."""
         atoms = replace(self, swapped=False)._atoms(Side.UP)
-        slack = abs(order) * (atoms.shift + 1e-15) + 1e-13
+        slack = abs(order) * (atoms.shift + FEW) + 1e-13
         inside = float(logsumexp(order * atoms.loss, b=atoms.q))
         end = float(atoms.loss[-1 if order > 0 else 0])
         if order > 0:
@@ -163,6 +156,15 @@ class Allocated(Curve):
             tangent = math.log1p(-order) + order * end + math.log(atoms.q_infinite)
             beyond = _left_moment(max(self.mu, _MU_RANGE[0]), self.rounds, order, end)
         return float(logsumexp([inside, tangent, beyond])) + slack
+
+
+def tails_of(atoms: DiscreteLaw, loss: Array) -> Tails:
+    """Return the tails of a discrete law, moved by its errors to its side."""
+    moved = atoms.shift if atoms.side is Side.UP else -atoms.shift
+    above = np.searchsorted(atoms.loss + moved, loss, side="right")
+    below = np.searchsorted(atoms.loss - moved, loss, side="right")
+    sums = atoms.sums()
+    return Tails(sums.p_above[above], sums.q_above[above], sums.p_below[below], sums.q_below[below])
 
 
 def _left_moment(mu: float, rounds: int, order: float, end: float) -> float:
@@ -206,7 +208,7 @@ def _combined(one: Array, two: Array, share: float) -> Array:
     terms += one[0][left] + two[0][np.abs(right)]
     moments = logsumexp(np.where(right >= 0, terms, -np.inf), axis=1)
     size = 8.0 + 4.0 * gammaln(orders + 1.0) + orders * abs(math.log(min(share, 1.0 - share)))
-    error = one[1] + two[1] + 1e-15 * (size + np.maximum(one[0], two[0]))
+    error = one[1] + two[1] + FEW * (size + np.maximum(one[0], two[0]))
     moments[:2], error[:2] = 0.0, 0.0
     return np.array([moments, error])
 
@@ -216,7 +218,7 @@ def _whole_moments(mu: float, rounds: int) -> Array:
     """Return log E X^k for k = 0 ... ``_MAX_ORDER``, rounded up."""
     orders = np.arange(_MAX_ORDER + 1.0)
     exact = orders * (orders - 1.0) * mu * mu / 2
-    single = np.array([exact, 1e-15 * exact])
+    single = np.array([exact, FEW * exact])
     found, count = single, 1
     for bit in bin(rounds)[3:]:
         found, count = _combined(found, found, 0.5), 2 * count
@@ -228,15 +230,20 @@ def _whole_moments(mu: float, rounds: int) -> Array:
 @functools.lru_cache(maxsize=32)
 def _rounded(mu: float, rounds: int, side: Side, finer: int = 1) -> DiscreteLaw:
     """Return the law of (present, absent) with its masses rounded to the side."""
-    law = average_law(mu, rounds, side, finer)
+    return discrete(average_law(mu, rounds, side, finer))
+
+
+def discrete(law: Law) -> DiscreteLaw:
+    """Return (present, absent) of a law of the ratio, its masses rounded to its side."""
+    side = law.side
     kept = law.mass > 0
     mass = law.mass[kept]
     loss = (law.positions() + law.origin)[kept] + np.log1p(law.excess[kept] / mass)
     order = np.argsort(loss)
     loss, mass = loss[order], mass[order]
     size = float(np.max(np.abs(loss)))
-    slack = math.expm1(law.error) + 1e-15 * (8.0 + size)
+    slack = math.expm1(law.error) + FEW * (8.0 + size)
     mass = mass * (1.0 + slack if side is Side.UP else 1.0 - slack)
     raised = 1.0 + 2.0 * slack if side is Side.UP else 0.0
-    ends = (law.infinite * raised, law.zero * raised, law.shift + 1e-15 * (2.0 + size))
+    ends = (law.infinite * raised, law.zero * raised, law.shift + FEW * (2.0 + size))
     return DiscreteLaw(loss, mass * np.exp(loss), mass, *ends, law.cell, side)

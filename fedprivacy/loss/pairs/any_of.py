@@ -96,11 +96,3 @@ def compose(parts: Iterable[tuple[Curve, int]]) -> Curve:
 
 def _composed(parts: list[tuple[Curve, int]]) -> Curve:
     return APART if any(curve == APART for curve, _ in parts) else nodes.compose(parts)
-
-
-def _of_one_kind(parts: list[tuple[Curve, int]]) -> Curve:
-    """Return the composition; after a round that shows everything the others add nothing."""
-    for curve, count in parts:
-        if count and isinstance(curve, Atoms) and curve.infinite == curve.vanishing == 1.0:
-            return curve
-    return nodes.compose(parts)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import math
 from collections.abc import Iterable
@@ -11,13 +12,14 @@ import numpy as np
 from scipy.special import gammaln, logsumexp
 
 from ...records import recorded
+from ..clock import tick
 from ..moments import spectrum as spectra
-from ..moments.gaussian_rules import GaussianPair
 from ..moments.line import Line, NoSpectrum
-from ..moments.pieces import Part, Piece
+from ..moments.pieces import Part, above
 from ..moments.spectrum import Cumulants, Decay, Spectrum
 from ..moments.stacks import Bundle
 from ..profiles.convolution import Composition
+from ..rounding import FEW
 from . import lattice as lattices
 from .curve import TAIL_MASS, Curve, Labelled
 from .gaussian import IDENTITY, Gdp
@@ -76,7 +78,7 @@ class Sampled(Curve):
 
     def pairs(self) -> Labelled:
         """Return the sampled pairs: the label has the same law with and without the unit."""
-        return tuple((weight, _sampled_pair(pair, self.q)) for weight, pair in self.inner.pairs())
+        return tuple((weight, pair.sampled(self.q)) for weight, pair in self.inner.pairs())
 
     def log_moment(self, order: float) -> float:
         """Return log E_Q (1 - q + q e^L)^order.
@@ -97,16 +99,6 @@ class Sampled(Curve):
         if share == 0.0:
             return at_below
         return (1 - share) * at_below + share * _binomial_moment(self.inner, self.q, below + 1)
-
-
-@functools.lru_cache(maxsize=4096)
-def _sampled_pair(pair: GaussianPair, q: float) -> GaussianPair:
-    """Return ((1 - q) Q + q P, Q), equal means merged."""
-    weights: dict[float, float] = {}
-    for share, mixture in ((1.0 - q, pair.q), (q, pair.p)):
-        for weight, mean in mixture:
-            weights[mean] = weights.get(mean, 0.0) + share * weight
-    return GaussianPair(tuple((w, mean) for mean, w in weights.items()), pair.q)
 
 
 def _inner_loss(loss: Array, q: float) -> Array:
@@ -197,12 +189,11 @@ class Fold(Curve):
     @functools.cached_property
     def part(self) -> Part:
         """All outcomes: half lines with loss above 0, others below 0; the rest is at loss 0."""
-        up = [(w, *pair.oriented()) for w, pair in self.up.pairs()]
-        down = [(w, *pair.oriented()) for w, pair in self.down.pairs()]
-        pieces = [Piece(w, pair, start) for w, pair, start in up]
-        pieces += [Piece(w, pair.swap(), start, most=0.0) for w, pair, start in down]
+        pieces = [above(w, pair) for w, pair in self.up.pairs()]
+        # Below, what is seen of Q where P is rarer: losses of at most 0.
+        pieces += [above(w, pair).swap() for w, pair in self.down.pairs()]
         atom = 1.0 - sum(piece.mass for piece in pieces)
-        if atom < -1e-15:
+        if atom < -FEW:
             raise NoSpectrum
         return Part(tuple(pieces), max(atom, 0.0))
 
@@ -261,6 +252,11 @@ class Mix(Curve):
         """Whether all parts are."""
         return all(curve.amplifiable for _, curve in self.parts)
 
+    @property
+    def mesh(self) -> float:
+        """The parts' common one."""
+        return lattices.common_mesh([part.mesh for _, part in self.parts])
+
     def cover(self) -> float:
         """Return the worst label's."""
         return max(part.cover() for _, part in self.parts)
@@ -282,7 +278,7 @@ class Mix(Curve):
     def log_moment(self, order: float) -> float:
         """Return log of the weighted sum of the parts' moments."""
         terms = [curve.log_moment(order) for _, curve in self.parts]
-        return float(logsumexp(terms, b=[weight for weight, _ in self.parts])) + 1e-15
+        return float(logsumexp(terms, b=[weight for weight, _ in self.parts])) + FEW
 
     def pairs(self) -> Labelled:
         """Return the parts' pairs, each with both labels."""
@@ -337,6 +333,11 @@ class Composed(Curve):
         """How many rounds are composed."""
         return sum(count for _, count in self.parts)
 
+    @property
+    def mesh(self) -> float:
+        """The parts' common one."""
+        return lattices.common_mesh([part.mesh for part, _ in self.parts])
+
     def cover(self) -> float:
         """Return the root of the sum of squares."""
         return math.hypot(*(math.sqrt(n) * part.cover() for part, n in self.parts))
@@ -348,49 +349,51 @@ class Composed(Curve):
         return Tails(p_above[index], q_above[index], p_below[index], q_below[index])
 
     def log_moment(self, order: float) -> float:
-        """Return the sum of the parts' moments."""
+        """Return the sum of the parts' moments; of many Gaussian pairs, all at once."""
+        if order > 1.0 and len(self.parts) > 1:
+            with contextlib.suppress(NoSpectrum):
+                alone, sums = self._bundle.log_moments(order - 1.0)
+                alike = [count * self.parts[k][0].log_moment(order) for k, count in alone]
+                return math.fsum(alike + sums)
         return sum(count * curve.log_moment(order) for curve, count in self.parts)
 
     def spectrum(self, line: Line) -> Spectrum:
         """Return the product of the parts'."""
-        found = self._bundle.spectra(line)
-        return spectra.power([(at, n) for at, (_, n) in zip(found, self.parts, strict=True)])
+        return spectra.power([(some.spectrum, some.count) for some in self._bundle.spectra(line)])
 
     @functools.cached_property
     def _bundle(self) -> Bundle:
-        return Bundle([curve for curve, _ in self.parts])
+        return Bundle(self.parts)
 
     @functools.cached_property
-    def _typical_bundle(self) -> Bundle:
-        return Bundle([curve for curve, _ in self._typical])
+    def _typical(self) -> tuple[Bundle, Composed, Bundle | None]:
+        """Return parts and counts that stand for all, the same as a curve, and all other parts.
 
-    @functools.cached_property
-    def _typical(self) -> tuple[tuple[Curve, float], ...]:
-        """Return parts and counts that stand for all: the strongest, and some of the others."""
+        The strongest, and some of the others.
+        """
         if len(self.parts) <= 2 * _FEW:
-            return tuple((curve, float(count)) for curve, count in self.parts)
-        strength = [(at.value, k) for k, at in enumerate(self._bundle.cumulants(1.0))]
-        ordered = [self.parts[k] for _, k in sorted(strength, reverse=True)]
+            return self._bundle, self, None
+        strength = np.empty(len(self.parts))
+        for at, found, _ in self._bundle.cumulants(1.0):
+            strength[at] = found.value
+        ordered = [self.parts[k] for k in np.argsort(-strength, kind="stable")]
         strong, rest = ordered[:_FEW], ordered[_FEW:]
-        chosen = rest[:: -(-len(rest) // _FEW)]
+        each = -(-len(rest) // _FEW)
+        chosen, others = rest[::each], [part for k, part in enumerate(rest) if k % each]
         share = sum(count for _, count in rest) / sum(count for _, count in chosen)
         few = [(curve, count * share) for curve, count in chosen]
-        return tuple([(curve, float(count)) for curve, count in strong] + few)
+        return Bundle([*strong, *few]), Composed((*strong, *chosen)), Bundle(others)
 
     def cumulants(self, tilt: float) -> Cumulants:
         """Return the sums of the parts'; of many parts, those of some."""
-        each = zip(self._typical_bundle.cumulants(tilt), self._typical, strict=True)
-        return spectra.power_cumulants([(part, count) for part, (_, count) in each])
+        found = self._typical[0].cumulants(tilt)
+        return spectra.power_cumulants([(part, count) for _, part, count in found])
 
     def decay(self, tilt: float, heights: Array, fine: bool = False) -> Decay:
         """Return the product of the parts' bounds; of many parts, only some fall off."""
-        falling = {curve for curve, _ in self._typical}
-        found = [(c.decay(tilt, heights, fine), n) for c, n in self.parts if c in falling]
-        if len(found) < len(self.parts):
-            at = self._bundle.spectra(Line(tilt, 0.0, 1))
-            each = zip(at, self.parts, strict=True)
-            found += [(here.level(heights), n) for here, (c, n) in each if c not in falling]
-        return spectra.power_decay(found)
+        _, falling, others = self._typical
+        found = [(curve.decay(tilt, heights, fine), n) for curve, n in falling.parts]
+        return spectra.power_decay(found + (others.level(tilt, heights) if others else []))
 
     def swap(self) -> Curve:
         """Return the composition of the swapped parts."""
@@ -402,8 +405,10 @@ class Composed(Curve):
 
     def composition(self, step: float, side: Side, tail_mass: float = TAIL_MASS) -> Composition:
         """Return the convolution of the parts' lattices of the given step."""
-        share = tail_mass / self.count
-        parts = [(curve.lattice(step, side, share), count) for curve, count in self.parts]
+        share, parts = tail_mass / self.count, []
+        for curve, count in self.parts:
+            tick()
+            parts.append((curve.lattice(step, side, share), count))
         return Composition(parts, side)
 
 

@@ -1,4 +1,4 @@
-"""The pairs that mechanisms start from."""
+"""Gaussian pairs: one Gaussian against another, and mixtures of one standard deviation."""
 
 from __future__ import annotations
 
@@ -8,19 +8,19 @@ import math
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.special import log_ndtr, logsumexp, ndtri
+from scipy.special import log_ndtr
 
 from ...records import recorded
-from ..moments.gaussian_rules import GaussianPair, Mixture, log_sum, posterior_mean
-from ..moments.line import UNIT, Complex, Line
+from ..moments.gaussian_rules import GaussianPair
+from ..moments.line import Complex, Line
+from ..moments.mixtures import Mixture, log_sum, posterior_mean
 from ..moments.spectrum import Cumulants, Decay, Near, Spectrum, log_total
+from ..rounding import FEW, UNIT
 from .curve import TAIL_MASS, Curve, Labelled
 from .lattice import Array, Lattice, Side, Tails
 
 _MOST_EXPONENT = 660.0
 """Products of sizes down to e^-660 are far from underflow."""
-_UP = 1e-15
-"""On a mu, for its rounding."""
 _BLOCK = 1 << 15
 """How many losses a mixture's tails are taken of at once: what fits into a cache."""
 
@@ -40,6 +40,11 @@ class Gdp(Curve):
     def symmetric(self) -> bool:
         """The reflection y -> mu - y swaps the pair."""
         return True
+
+    @property
+    def mesh(self) -> float:
+        """Any, without a loss."""
+        return math.inf if self.mu == 0.0 else 0.0
 
     def cover(self) -> float:
         """Return mu."""
@@ -115,52 +120,6 @@ IDENTITY = Gdp(0.0)
 
 @recorded
 @dataclass(frozen=True)
-class LaplacePair(Curve):
-    """Laplace(s, 1) against Laplace(0, 1): the Laplace mechanism with sensitivity / scale = s.
-
-    The loss is s or -s outside [0, s] and linear inside.
-    """
-
-    shift: float
-
-    def __post_init__(self) -> None:
-        if not self.shift >= 0.0:
-            raise ValueError(f"LaplacePair: the shift must be at least 0, got {self.shift}")
-
-    @property
-    def symmetric(self) -> bool:
-        """The reflection y -> s - y swaps the pair."""
-        return True
-
-    def cover(self) -> float:
-        """Return -2 Phi^-1(exp(-shift / 2) / 2), rounded up: exact (docs/curves.md)."""
-        exact = -2.0 * float(ndtri(0.5 * math.exp(-0.5 * self.shift)))
-        return exact * (1 + 1e-12) + _UP
-
-    def tails(self, loss: Array, side: Side = Side.UP) -> Tails:
-        """Return the exact tails; inside, P(L <= x) = exp((x - s) / 2) / 2."""
-        inside = np.clip(loss, -self.shift, self.shift)
-        p_below = (inside - self.shift) / 2 - math.log(2.0)
-        q_above = -(inside + self.shift) / 2 - math.log(2.0)
-        p_above, q_below = np.log1p(-np.exp(p_below)), np.log1p(-np.exp(q_above))
-        below, above = loss < -self.shift, loss >= self.shift
-        return Tails(
-            np.where(below, 0.0, np.where(above, -np.inf, p_above)),
-            np.where(below, 0.0, np.where(above, -np.inf, q_above)),
-            np.where(below, -np.inf, np.where(above, 0.0, p_below)),
-            np.where(below, -np.inf, np.where(above, 0.0, q_below)),
-        )
-
-    def log_moment(self, order: float) -> float:
-        """Return log[a / (2a - 1) e^{(a-1) s} + (a - 1) / (2a - 1) e^{-a s}] (Mironov 2017)."""
-        a = max(order, 1.0 - order)
-        weights = [a / (2 * a - 1), (a - 1) / (2 * a - 1)]
-        total = logsumexp([(a - 1) * self.shift, -a * self.shift], b=weights)
-        return max(float(total), 0.0) + 4e-16 * (1.0 + a * self.shift)
-
-
-@recorded
-@dataclass(frozen=True)
 class GaussianMix(Curve):
     """Two Gaussian mixtures of one standard deviation.
 
@@ -200,9 +159,14 @@ class GaussianMix(Curve):
         p = tuple((w, m / self.std) for w, m in self.p)
         return p, tuple((w, m / self.std) for w, m in self.q)
 
+    @property
+    def pair(self) -> GaussianPair:
+        """The pair, scaled to unit variance."""
+        return GaussianPair(*self._scaled())
+
     def pairs(self) -> Labelled:
         """Return the pair, scaled to unit variance."""
-        return ((1.0, GaussianPair(*self._scaled())),)
+        return ((1.0, self.pair),)
 
     def log_moment(self, order: float) -> float:
         """Return the quadrature's upper bound (see ``gaussians``)."""
@@ -319,7 +283,7 @@ class GaussianMix(Curve):
 
     def cover(self) -> float:
         """Return the largest distance of components that are coupled in their order, in stds."""
-        return _farthest(_by_mean(self.p), _by_mean(self.q)) / self.std * (1 + _UP)
+        return _farthest(_by_mean(self.p), _by_mean(self.q)) / self.std * (1 + FEW)
 
     def tails(self, loss: Array, side: Side = Side.UP) -> Tails:
         """Return the tails: {L > x} is the outside of [left, right], either end may be infinite."""

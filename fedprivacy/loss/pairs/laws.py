@@ -7,10 +7,9 @@ from typing import NamedTuple
 
 import numpy as np
 
+from ..rounding import FEW, UNIT
 from .averages import sums_from_right
 from .lattice import MAX_POINTS, Array, Lattice, Side, Tails, TooLarge
-
-_ULP = 1.2e-16
 
 
 class DiscreteLaw(NamedTuple):
@@ -43,7 +42,7 @@ class DiscreteLaw(NamedTuple):
         to the side.
         """
         sign = 1.0 if self.side is Side.UP else -1.0
-        slack = sign * (_ULP * (len(self.loss) + 8) + 1e-13)
+        slack = sign * (UNIT * (len(self.loss) + 8) + 1e-13)
         more, less, moved = 1.0 + slack, 1.0 - slack, sign * self.shift
         with np.errstate(divide="ignore"):
             return Tails(
@@ -83,7 +82,7 @@ def split(law: DiscreteLaw, step: float, tail_mass: float) -> Lattice:
     first = int(index[0])
     mass = np.bincount(index - first, p * (1.0 - share), int(index[-1]) - first + 2)
     mass[1:] += np.bincount(index - first, p * share, len(mass) - 1)
-    slack = 1.0 + _ULP * (len(p) + 8)
+    slack = 1.0 + UNIT * (len(p) + 8)
     infinite = law.p_infinite + float(law.p[part.stop :].sum()) * 1.01
     return Lattice(step, first, np.asarray(mass * slack), infinite * slack)
 
@@ -101,7 +100,7 @@ class _Group:
     def add(self, loss: float, p: float) -> float:
         """Take in what it takes to lift the group to its point; return the share left over."""
         q = p * math.exp(self.point - loss)
-        self.guard += 1e-15
+        self.guard += FEW
         short = self.q * (1.0 + 3.0 * self.guard) - self.p
         lift = p - q * (1.0 + 3.0 * self.guard)
         taken = 1.0 if lift <= short else max(short, 0.0) / lift
@@ -132,4 +131,4 @@ def merged(law: DiscreteLaw, step: float, tail_mass: float) -> Lattice:
             p, left = left * p, group.add(loss, left * p)
     mean = group.point + math.log(group.p / group.q) - 4.0 * group.guard
     mass[max(math.floor(mean / step) - first, 0)] += group.mass()
-    return Lattice(step, first, mass * (1.0 - 1e-15), 0.0)
+    return Lattice(step, first, mass * (1.0 - FEW), 0.0)

@@ -17,6 +17,7 @@ from fractions import Fraction
 import numpy as np
 
 from ...records import recorded
+from ..rounding import FEW
 from .curve import TAIL_MASS, Curve
 from .discrete import Atoms
 from .lattice import Array, Lattice, Side, Tails
@@ -153,7 +154,7 @@ class RenyiPoints(Curve):
         orders, moments = self._knots
         if order > orders[-1]:
             return math.inf
-        return float(np.interp(order, orders, moments)) * (1.0 + 1e-15)
+        return float(np.interp(order, orders, moments)) * (1.0 + FEW)
 
     def _moments(self, orders: Array) -> Array:
         return np.array([self.log_moment(float(order)) for order in orders])
@@ -217,7 +218,7 @@ class RenyiLine(RenyiPoints):
     def log_moment(self, order: float) -> float:
         """Return (a - 1) (xi + rho a), rounded up."""
         order = max(order, 1.0 - order)
-        return (order - 1.0) * (self.xi + self.rho * order) * (1.0 + 1e-15)
+        return (order - 1.0) * (self.xi + self.rho * order) * (1.0 + FEW)
 
 
 @functools.lru_cache(maxsize=64)

@@ -23,11 +23,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from ..clock import tick
 from ..pairs.lattice import LOSS_ROUNDING, MAX_POINTS, Array, Lattice, Side, TooLarge
+from ..rounding import FEW, UNIT
 
 Parts = Sequence[tuple[Lattice, int]]
 
-_FFT = 8 * 1.2e-16
+_FFT = 8 * UNIT
 _WIDE = 600.0
 """Steps whose exponential is not to be taken."""
 _NEGLIGIBLE = 42.0
@@ -115,7 +117,7 @@ class Composition:
     def infinite(self) -> float:
         """Return the probability that any round's loss is infinite, rounded to the side."""
         log_finite = sum(c * math.log1p(-min(la.infinite, 1.0 - 1e-16)) for la, c in self.parts)
-        return -math.expm1(log_finite) * (1.0 + (1e-15 if self.side is Side.UP else -1e-14))
+        return -math.expm1(log_finite) * (1.0 + (FEW if self.side is Side.UP else -1e-14))
 
     def moment(self, tilt: float) -> float:
         """Return the log moment generating function of the finite loss at ``tilt``."""
@@ -133,7 +135,7 @@ class Composition:
         epsilon = epsilon - moved if self.side is Side.UP else epsilon + moved
         finite = self._at(first, bounds, epsilon)
         if self.side is Side.DOWN:
-            return min((max(finite, 0.0) + self.infinite()) * (1.0 - 1e-15), 1.0)
+            return min((max(finite, 0.0) + self.infinite()) * (1.0 - FEW), 1.0)
         least = sys.float_info.min if self._extreme(1) > epsilon else 0.0
         return float(np.clip(finite + self.infinite(), least, 1.0))
 
@@ -164,7 +166,7 @@ class Composition:
         if self.empty:
             return math.inf if self.side is Side.UP else 0.0
         target = delta - self.infinite()
-        target *= 1.0 if self.side is Side.UP else 1.0 + 1e-15
+        target *= 1.0 if self.side is Side.UP else 1.0 + FEW
         if target <= 0:
             return math.inf
 
@@ -229,14 +231,20 @@ class Composition:
         weight_norm = math.sqrt(1.0 + 1.0 / (2.0 * max(tilt, 1e-9) * self.step))
         weight_norm = min(weight_norm, math.sqrt(len(losses)))
         slack = falling * (window.error * weight_norm + window.missing)
-        slack = slack + (1e-13 + 1.2e-16 * len(losses)) * np.abs(above)
+        slack = slack + (1e-13 + UNIT * len(losses)) * np.abs(above)
         scale = self.moment(tilt) - tilt * reference
         if up:
             return np.exp(np.maximum(np.log(profile + slack) + scale, -708.0))
         return np.exp(np.log(np.maximum(profile - slack, 0.0)) + scale)
 
     def _window(self, tilt: float) -> _Window:
-        """Convolve the tilted masses on a window that holds nearly all of them."""
+        """Convolve the tilted masses on a window that holds nearly all of them.
+
+        Raises:
+            TooLarge: the window would need too many points.
+            LateError: the time is up.
+        """
+        tick()
         here = self.moment(tilt)
         right_at, low_right = self._reach(tilt, here, 1.0)
         left_at, low_left = self._reach(tilt, here, -1.0)
@@ -282,10 +290,11 @@ class Composition:
         """Return the circular tilted convolution, its rounding error in L2 and its drift in L1."""
         log_power = np.zeros(length // 2 + 1, dtype=np.complex128)
         log_most = np.zeros(length // 2 + 1)
-        phase = np.full(length // 2 + 1, 1e-15)
+        phase = np.full(length // 2 + 1, FEW)
         moved, drift = 0, 0.0
         per_bin = _FFT * math.log2(length)
         for lattice, count in self.parts:
+            tick()
             tilted, centre, inexact = _tilted(lattice, tilt, length)
             drift += count * inexact
             moved += centre * count
@@ -318,7 +327,7 @@ class Composition:
             part = slice(window.start - start, window.start - start + len(window.mass))
             losses = self.step * np.arange(window.start, window.start + len(window.mass))
             back = np.exp(np.clip(self.moment(tilt) - tilt * losses, -745, 700))
-            rounding = 1e-15 * (8.0 + abs(self.moment(tilt)) + np.abs(tilt * losses))
+            rounding = FEW * (8.0 + abs(self.moment(tilt)) + np.abs(tilt * losses))
             error = back * (window.error + window.missing + rounding * np.abs(window.mass))
             better = error < best_error[part]
             best_mass[part] = np.where(better, window.mass * back, best_mass[part])

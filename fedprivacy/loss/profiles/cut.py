@@ -7,22 +7,32 @@ below and above the cut,
     A^T = sum over j of C(T, j) A_0^{T-j} A_1^j,
 
 each term has a tilt of its own, and the profile is the sum of theirs. See docs/theory/jumps.md.
+
+Jumps that are rarer than delta by far are left out before (``trim``). One round in a billion with a
+hundredfold shift makes every moment huge, and says nothing about delta = 1e-5. Moving its mass m to
+the likeliest component changes P, or the law of a label that both data sets share, by at most m in
+total variation; T rounds by at most T m. A profile H_a(P, Q) is 1-Lipschitz in P, and in the law of
+the shared label, so it moves by at most T m, either way.
 """
 
 from __future__ import annotations
 
+import functools
 import itertools
 import math
 import sys
-import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import numpy as np
+from scipy.special import ndtr
 
-from ..moments.gaussian_rules import GaussianPair, log_sum
-from ..moments.line import UNIT, Array, Line, NoSpectrum
+from ..clock import tick
+from ..moments.gaussian_rules import GaussianPair
+from ..moments.legendre import legendre
+from ..moments.line import Array, Line, NoSpectrum
+from ..moments.mixtures import Mixture, log_sum
 from ..moments.pieces import Part, Piece
 from ..moments.spectrum import (
     Cumulants,
@@ -33,11 +43,11 @@ from ..moments.spectrum import (
     power_cumulants,
     power_decay,
 )
-from ..pairs.combined import Composed, Fold
+from ..pairs.combined import Composed, Fold, Mix, Sampled, compose
 from ..pairs.curve import Curve
-from ..pairs.gaussian import Gdp
-from .inversion import Chernoff, Inverted, Smoothed, chernoff, close_in, invert_moments, smoothing
-from .trimming import trim
+from ..pairs.gaussian import GaussianMix, Gdp
+from ..rounding import UNIT
+from .inversion import Chernoff, Inverted, chernoff, close_in, invert_moments
 
 _DEPTH = 12.0
 """What is left out is wanted below about exp(-12) = 6e-6 of the answer."""
@@ -55,8 +65,73 @@ _STEEPEST = 2.0
 _MOST_STD = 0.4
 _REACH = 60.0
 """Of the grid on which cuts are looked for, beyond all means."""
+_HATS = 8
+_SQRT_2PI = math.sqrt(2.0 * math.pi)
 _FARTHEST = 1e6
 """How large means may be, in standard deviations."""
+
+
+class Trimmed(NamedTuple):
+    """A curve and by how much its profile may be off, at every epsilon of at least 0."""
+
+    curve: Curve
+    slack: float
+
+
+def trim(curve: Curve, allowed: float) -> Trimmed:
+    """Return a curve without its rarest components, their mass moved to the likeliest one.
+
+    Args:
+        curve: one orientation.
+        allowed: how much the profile may be off.
+    """
+    if not isinstance(curve, Composed):
+        return Trimmed(curve, 0.0)
+    share = allowed / curve.count
+    found = [(_trim(part, share), count) for part, count in curve.parts]
+    slack = sum(count * part.slack for part, count in found) * (1.0 + 1e-12)
+    if slack == 0.0:
+        return Trimmed(curve, 0.0)
+    return Trimmed(compose((part.curve, count) for part, count in found), slack)
+
+
+def _trim(curve: Curve, allowed: float) -> Trimmed:
+    """Return one round's curve, trimmed where that is understood."""
+    if isinstance(curve, GaussianMix):
+        weights, moved = _moved([weight for weight, _ in curve.p], allowed)
+        p: Mixture = tuple((w, m) for w, (_, m) in zip(weights, curve.p, strict=True) if w > 0)
+        return Trimmed(GaussianMix(curve.std, p, curve.q), moved) if moved else Trimmed(curve, 0.0)
+    if isinstance(curve, Mix):
+        weights, moved = _moved([weight for weight, _ in curve.parts], allowed)
+        parts = zip(weights, curve.parts, strict=True)
+        return Trimmed(Mix(tuple((w, part) for w, (_, part) in parts if w > 0)), moved)
+    if isinstance(curve, Sampled) and isinstance(curve.inner, Mix):
+        inner = _trim(curve.inner, allowed)
+        return Trimmed(Sampled(inner.curve, curve.q), inner.slack)
+    if isinstance(curve, Fold) and _labels(curve.up) == _labels(curve.down) != []:
+        # A fold of mixtures over one label is the mixture of the labels' folds.
+        up, down = _trim(curve.up, allowed), _trim(curve.down, allowed)
+        return Trimmed(Fold(up.curve, down.curve), up.slack) if up.slack else Trimmed(curve, 0.0)
+    return Trimmed(curve, 0.0)
+
+
+def _labels(curve: Curve) -> list[float]:
+    """Return the weights of the labels that everybody sees, if any."""
+    mixed = curve.inner if isinstance(curve, Sampled) else curve
+    return [weight for weight, _ in mixed.parts] if isinstance(mixed, Mix) else []
+
+
+def _moved(weights: list[float], allowed: float) -> tuple[list[float], float]:
+    """Return the weights with the rarest given to the largest, and how much was, rounded up."""
+    kept, moved = list(weights), 0.0
+    largest = weights.index(max(weights))
+    for k in sorted(range(len(weights)), key=weights.__getitem__):
+        if k == largest or (moved + weights[k]) * (1.0 + 1e-12) > allowed:
+            break
+        moved += weights[k]
+        kept[k] = 0.0
+    kept[largest] += moved
+    return kept, moved * (1.0 + 1e-12)
 
 
 class Cut(NamedTuple):
@@ -142,18 +217,74 @@ class Sum:
         return sum(value for value, _ in found), sum(fall for _, fall in found)
 
 
+@dataclass(frozen=True, eq=False)
+class Smoothed:
+    """delta of a curve from that of its composition with N(std, 1) against N(0, 1).
+
+    Composing raises delta, so the upper end stays. The smoothed profile is an average of delta at
+    x - U, U being N(std^2/2, std^2). Delta is convex in e^x, so at most the polyline through upper
+    ends at x + j gap for j != 0 and delta(x) itself at j = 0; solve for the latter.
+    """
+
+    inversion: Inverted
+    std: float
+
+    def bounds(self, x: Array) -> tuple[Array, Array]:
+        """Return certified (low, high) of delta at each x."""
+        shares, beyond = _hat_shares(self.std)
+        steps = 2.0 * self.std * np.arange(-_HATS, _HATS + 1)
+        points = np.add.outer(steps, x)
+        points -= 4 * UNIT * np.add.outer(np.abs(steps), np.abs(x))  # delta falls
+        points[_HATS] = x
+        low, high = self.inversion.bounds(points)
+        others = shares[:, None] * np.minimum(high, 1.0)
+        others[_HATS] = 0.0
+        around = others.sum(axis=0) + beyond
+        least = (low[_HATS] * (1 - 1e-12) - around * (1 + 1e-12)) / (shares[_HATS] * (1 + 1e-12))
+        return np.maximum(least, 0.0), high[_HATS]
+
+    def value_and_fall(self, x: float) -> tuple[float, float]:
+        """Return the smoothed delta and minus its slope at x, errors and all."""
+        return self.inversion.value_and_fall(x)
+
+
+@functools.lru_cache(maxsize=64)
+def _hat_shares(std: float) -> tuple[Array, float]:
+    """Return (expected shares of the polyline's nodes, probability of the rest).
+
+    The point is Y = -U; between the nodes j gap and (j + 1) gap the share of the right one is
+    (e^{Y - j gap} - 1) / (e^gap - 1). Each expectation is a Gauss-Legendre sum of positive terms,
+    cell by cell in units of std, where the integrand is entire.
+    """
+    at, weight = legendre(32)
+    gap = 2.0 * std
+    inside = np.arange(-_HATS, _HATS)[:, None]
+    z = 2.0 * inside + 1.0 + at
+    density = weight * np.exp(-0.5 * (z + 0.5 * std) ** 2) / _SQRT_2PI
+    right = np.expm1(std * (1.0 + at)) / math.expm1(gap)
+    shares = np.zeros(2 * _HATS + 1)
+    shares[1:] += (density * right).sum(axis=1)
+    shares[:-1] += (density * (1.0 - right)).sum(axis=1)
+    return shares, 2.0 * float(ndtr(0.5 * std - 2.0 * _HATS)) + 1e-50
+
+
+def smoothing(tolerance: float, slope: float) -> float:
+    """Return how much to smooth a delta like e^{-slope x} to move it by a relative tolerance."""
+    return math.sqrt(min(tolerance, 0.1) / 8.0) / slope
+
+
 def cut_round(curve: Curve, loss: float) -> Cut:
     """Return a round's outcomes on either side of a loss above 0; all below where not understood.
 
     The outcomes may be divided anyhow: the cut need not be at that loss exactly.
     """
     try:
-        part = curve.part if isinstance(curve, Fold) else _everything(curve)
+        pieces, atom = _everything(curve)
     except NoSpectrum:
         return Cut(curve, None, 0.0)
     calm: list[Piece] = []
     jumps: list[Piece] = []
-    for piece in part.pieces:
+    for piece in pieces:
         start, stop = _crossings(piece, loss)
         if start > -math.inf:
             jumps.append(replace(piece, stop=start, most=math.inf))
@@ -166,14 +297,30 @@ def cut_round(curve: Curve, loss: float) -> Cut:
     if mass == 0.0:
         return Cut(curve, None, 0.0)
     return Cut(
-        Part(tuple(calm), part.atom, missing=mass),
+        Part(tuple(calm), atom, missing=mass),
         Part(tuple(jumps), missing=1.0 - mass, rare=True),
         mass * (1.0 + 1e-12),
     )
 
 
-def _everything(curve: Curve) -> Part:
-    return Part(tuple(Piece(weight, pair) for weight, pair in curve.pairs()))
+def _everything(curve: Curve) -> tuple[list[Piece], float]:
+    """Return all outcomes, and the mass at loss 0 beside them; Gaussian pairs only are cut.
+
+    Raises:
+        NoSpectrum: there are others.
+    """
+    part = curve.part if isinstance(curve, Fold) else None
+    each = (
+        part.pieces
+        if part
+        else [
+            Piece(weight, pair) for weight, pair in curve.pairs() if isinstance(pair, GaussianPair)
+        ]
+    )
+    pieces = [piece for piece in each if isinstance(piece, Piece)]
+    if not pieces or len(pieces) < len(part.pieces if part else curve.pairs()):
+        raise NoSpectrum
+    return pieces, part.atom if part else 0.0
 
 
 def _crossings(piece: Piece, loss: float) -> tuple[float, float]:
@@ -300,7 +447,6 @@ def invert(
     log_delta: float,
     error: float,
     least_std: float = 0.0,
-    until: float = math.inf,
 ) -> Sum:
     """Return the profile near an epsilon above 0, cut a little beyond it.
 
@@ -310,10 +456,10 @@ def invert(
         log_delta: about the log of delta there.
         error: by about which share of delta each term may be off through smoothing.
         least_std: smoothing with less than this is not worth while.
-        until: no term is begun after this time of ``time.monotonic``.
 
     Raises:
-        NoSpectrum: the method does not reach this run, or not in time.
+        NoSpectrum: the method does not reach this run.
+        LateError: the time is up.
     """
     if not 0.0 < x < math.inf:
         raise NoSpectrum
@@ -322,8 +468,7 @@ def invert(
     inverted: list[Inverted] = []
     tails: list[tuple[float, float]] = []
     for term, log_mass in terms.counting:
-        if time.monotonic() > until:
-            raise NoSpectrum
+        tick()
         found = chernoff(term, depth)
         if found.reach < x:
             tails.append((found.tilt, term.spectrum(Line(found.tilt, 0.0, 1)).log_moment))
@@ -343,16 +488,17 @@ def _invert(term: Term, x: float, depth: float, std: float, log_mass: float) -> 
         return Smoothed(invert_moments(smooth, x, depth, _MAX_POINTS, log_mass, False), std)
 
 
-def _start(curve: Composed, log_delta: float, until: float) -> tuple[float, float]:
+def _start(curve: Composed, log_delta: float) -> tuple[float, float]:
     """Return about where delta is e^log_delta, from above, and how fast it falls there."""
     found = chernoff(curve, -log_delta)
     x, slope = min(found.reach, 1e6), found.tilt
     for _ in range(_STEPS):
+        tick()
         terms = divide(curve, _BEYOND * x, log_delta - _DEPTH)
         tails = [chernoff(t, -log_delta) for t, log_mass in terms.counting if log_mass > log_delta]
         reach = max(_sharper(tail) for tail in tails)
         slope = min(tail.tilt for tail in tails)
-        if not 0.0 < reach < 0.95 * x or time.monotonic() > until:
+        if not 0.0 < reach < 0.95 * x:
             break
         x = reach
     return x, slope
@@ -364,9 +510,7 @@ def _sharper(tail: Chernoff) -> float:
     return tail.reach - math.log1p(t) / t - math.log1p(1.0 / t)
 
 
-def epsilon_interval(
-    curve: Curve, delta: float, tolerance: float, deadline: float | None = None
-) -> tuple[float, float]:
+def epsilon_interval(curve: Curve, delta: float, tolerance: float) -> tuple[float, float]:
     """Return certified (low, high) of the epsilon at a delta: see ``inversion.epsilon_interval``.
 
     Raises:
@@ -376,14 +520,13 @@ def epsilon_interval(
     if not isinstance(run, Composed):
         raise NoSpectrum
     composed, log_delta = run, math.log(delta)
-    until = time.monotonic() + (math.inf if deadline is None else deadline)
 
     def near(x: float, slope: float) -> Inverted:
         error = 0.3 * tolerance * slope
-        return invert(composed, x, log_delta, error, 0.3 * tolerance, until)
+        return invert(composed, x, log_delta, error, 0.3 * tolerance)
 
-    start = _start(composed, log_delta, until)
-    return close_in(near, start, _LEAST_SLOPE, delta, tolerance, slack, deadline)
+    start = _start(composed, log_delta)
+    return close_in(near, start, _LEAST_SLOPE, delta, tolerance, slack)
 
 
 def delta_interval(curve: Curve, epsilon: float, tolerance: float) -> tuple[float, float]:
@@ -396,6 +539,7 @@ def delta_interval(curve: Curve, epsilon: float, tolerance: float) -> tuple[floa
         raise NoSpectrum
     guess, log_delta = 0.0, -1.0
     for _ in range(_STEPS):
+        tick()
         terms = divide(curve, _BEYOND * epsilon, log_delta - _DEPTH)
         found = [(chernoff(term, -log_delta), log_mass) for term, log_mass in terms.counting]
         tops = [min(f.here.value - f.tilt * epsilon, log_mass) for f, log_mass in found]

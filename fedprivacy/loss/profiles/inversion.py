@@ -17,25 +17,22 @@ import math
 import sys
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
 import numpy as np
-from scipy.special import ndtr
 
-from ..moments.legendre import legendre
-from ..moments.line import UNIT, Array, Line, NoSpectrum
+from .. import clock
+from ..clock import LateError
+from ..moments.line import Array, Line, NoSpectrum
 from ..moments.spectrum import Cumulants, Decay, Moments, Spectrum
-from ..pairs.combined import compose
 from ..pairs.curve import Curve
-from ..pairs.gaussian import Gdp
+from ..rounding import UNIT
 
 _DEPTH = 27.0
 """Images and heights left out are wanted below about exp(-27) = 2e-12 of the answer."""
 _MAX_POINTS = 1 << 14
 _CHEAP_POINTS = 1024
 _TRIES = 12
-_HATS = 8
 _SQRT_2PI = math.sqrt(2.0 * math.pi)
 
 
@@ -128,57 +125,6 @@ class Inversion:
         return total
 
 
-@dataclass(frozen=True, eq=False)
-class Smoothed:
-    """delta of a curve from that of its composition with N(std, 1) against N(0, 1).
-
-    Composing raises delta, so the upper end stays. The smoothed profile is an average of delta at
-    x - U, U being N(std^2/2, std^2). Delta is convex in e^x, so at most the polyline through upper
-    ends at x + j gap for j != 0 and delta(x) itself at j = 0; solve for the latter.
-    """
-
-    inversion: Inverted
-    std: float
-
-    def bounds(self, x: Array) -> tuple[Array, Array]:
-        """Return certified (low, high) of delta at each x."""
-        shares, beyond = _hat_shares(self.std)
-        steps = 2.0 * self.std * np.arange(-_HATS, _HATS + 1)
-        points = np.add.outer(steps, x)
-        points -= 4 * UNIT * np.add.outer(np.abs(steps), np.abs(x))  # delta falls
-        points[_HATS] = x
-        low, high = self.inversion.bounds(points)
-        others = shares[:, None] * np.minimum(high, 1.0)
-        others[_HATS] = 0.0
-        around = others.sum(axis=0) + beyond
-        least = (low[_HATS] * (1 - 1e-12) - around * (1 + 1e-12)) / (shares[_HATS] * (1 + 1e-12))
-        return np.maximum(least, 0.0), high[_HATS]
-
-    def value_and_fall(self, x: float) -> tuple[float, float]:
-        """Return the smoothed delta and minus its slope at x, errors and all."""
-        return self.inversion.value_and_fall(x)
-
-
-@functools.lru_cache(maxsize=64)
-def _hat_shares(std: float) -> tuple[Array, float]:
-    """Return (expected shares of the polyline's nodes, probability of the rest).
-
-    The point is Y = -U; between the nodes j gap and (j + 1) gap the share of the right one is
-    (e^{Y - j gap} - 1) / (e^gap - 1). Each expectation is a Gauss-Legendre sum of positive terms,
-    cell by cell in units of std, where the integrand is entire.
-    """
-    at, weight = legendre(32)
-    gap = 2.0 * std
-    inside = np.arange(-_HATS, _HATS)[:, None]
-    z = 2.0 * inside + 1.0 + at
-    density = weight * np.exp(-0.5 * (z + 0.5 * std) ** 2) / _SQRT_2PI
-    right = np.expm1(std * (1.0 + at)) / math.expm1(gap)
-    shares = np.zeros(2 * _HATS + 1)
-    shares[1:] += (density * right).sum(axis=1)
-    shares[:-1] += (density * (1.0 - right)).sum(axis=1)
-    return shares, 2.0 * float(ndtr(0.5 * std - 2.0 * _HATS)) + 1e-50
-
-
 class Chernoff(NamedTuple):
     """The least (log A(tilt) + depth) / tilt: losses above ``reach`` have mass e^-depth at most.
 
@@ -222,26 +168,13 @@ def _cumulants(curve: Moments, tilt: float) -> Cumulants:
         return Cumulants(math.inf, math.inf, math.inf)
 
 
-def invert(curve: Curve, x: float, log_delta: float, std: float, start: float = 1.0) -> Inverted:
+@functools.lru_cache(maxsize=8)
+def invert(curve: Curve, x: float, log_delta: float, start: float = 1.0) -> Inversion:
     """Return the inversion for epsilons near ``x``, where delta is about ``e^log_delta``.
-
-    Where the moments do not fall off fast enough the profile is smoothed with ``std``.
 
     Raises:
         NoSpectrum: the curve has none there, or too many points would be needed.
     """
-    try:
-        return _invert(curve, x, log_delta, start)
-    except NoSpectrum:
-        if not 1e-9 < std < 0.5:
-            raise
-        smooth = compose([(curve, 1), (Gdp(std), 1)])
-        return Smoothed(_invert(smooth, x, log_delta, start), std)
-
-
-@functools.lru_cache(maxsize=8)
-def _invert(curve: Curve, x: float, log_delta: float, start: float = 1.0) -> Inversion:
-    """Return the inversion without smoothing."""
     return invert_moments(curve, x, _DEPTH - log_delta, _MAX_POINTS, start=start)
 
 
@@ -316,16 +249,8 @@ def _first_small(heights: Array, decay: Decay, log_target: float) -> tuple[float
     return float(heights[small[0]]), float(decay.log_rest[small[0]])
 
 
-def delta_interval(
-    curve: Curve, epsilon: float, tolerance: float, smooth: bool
-) -> tuple[float, float]:
-    """Return certified (low, high) of the profile at an epsilon of at least 0.
-
-    Args:
-        curve: one orientation.
-        epsilon: at least 0.
-        tolerance: wanted relative width.
-        smooth: whether the profile may be smoothed where that is needed: wider and slower.
+def inverted_at(curve: Curve, epsilon: float) -> Inversion:
+    """Return the inversion for a profile at an epsilon of at least 0 and about it.
 
     Raises:
         NoSpectrum: the method does not reach this curve.
@@ -337,13 +262,21 @@ def delta_interval(
         if guess > 1.2 * log_delta - 1.0:
             break
         log_delta = guess
-    std = smoothing(tolerance, found.tilt) if smooth else 0.0
-    low, high = invert(curve, epsilon, guess, std).bounds(np.array([epsilon]))
+    return invert(curve, epsilon, guess)
+
+
+def delta_interval(curve: Curve, epsilon: float) -> tuple[float, float]:
+    """Return certified (low, high) of the profile of one orientation at an epsilon of at least 0.
+
+    Raises:
+        NoSpectrum: the method does not reach this curve.
+    """
+    low, high = inverted_at(curve, epsilon).bounds(np.array([epsilon]))
     return float(low[0]), min(1.0, float(high[0]))
 
 
 def epsilon_interval(
-    curve: Curve, delta: float, tolerance: float, smooth: bool, slack: float = 0.0
+    curve: Curve, delta: float, tolerance: float, slack: float = 0.0
 ) -> tuple[float, float]:
     """Return certified (low, high) of the epsilon at a delta.
 
@@ -351,7 +284,6 @@ def epsilon_interval(
         curve: one orientation.
         delta: in (0, 1).
         tolerance: wanted width.
-        smooth: whether the profile may be smoothed where that is needed: wider and slower.
         slack: by how much the wanted profile may differ from the curve's, at any epsilon.
 
     Raises:
@@ -363,8 +295,8 @@ def epsilon_interval(
     x = max(found.reach - math.log1p(_SQRT_2PI * found.tilt * spread) / found.tilt, 0.0)
 
     def near(x: float, slope: float) -> Inverted:
-        std = smoothing(tolerance * slope, slope) if smooth else 0.0
-        return invert(curve, x, log_delta, std, 2.0 * found.tilt)
+        del slope
+        return invert(curve, x, log_delta, 2.0 * found.tilt)
 
     return close_in(near, (x, found.tilt), found.tilt, delta, tolerance, slack)
 
@@ -376,7 +308,6 @@ def close_in(
     delta: float,
     tolerance: float,
     slack: float,
-    deadline: float | None = None,
 ) -> tuple[float, float]:
     """Return certified (low, high) of the epsilon at a delta, inverting here and there.
 
@@ -387,7 +318,6 @@ def close_in(
         delta: in (0, 1).
         tolerance: wanted width.
         slack: by how much the wanted profile may differ from the inverted one.
-        deadline: seconds; no inversion is begun that would likely end later.
 
     Raises:
         NoSpectrum: the first inversion fails.
@@ -395,12 +325,11 @@ def close_in(
     x, slope = start
     best, started = (0.0, math.inf), time.monotonic()
     for again in range(_TRIES):
-        passed = time.monotonic() - started
-        if deadline is not None and again and passed * (again + 1) / again > deadline:
+        if again and clock.left() < (time.monotonic() - started) / again:
             break
         try:
             inverted = near(x, slope)
-        except NoSpectrum:
+        except (NoSpectrum, LateError):
             if again:
                 break
             raise
@@ -466,17 +395,12 @@ def _bounded(curve: Curve, tilt: float, delta: float, epsilon: float) -> bool:
     if not 0.0 < tilt < 1e12:
         return False
     try:
-        log_delta = curve.spectrum(Line(tilt, 0.0, 1)).log_moment - tilt * epsilon
+        log_delta = float(curve.spectrum(Line(tilt, 0.0, 1)).log_moment) - tilt * epsilon
     except NoSpectrum:
         return False
     log_delta -= math.log1p(tilt) + tilt * math.log1p(1.0 / tilt)
     size = 1.0 + abs(log_delta) + 2.0 * tilt * epsilon
     return log_delta + 1e-14 * size <= math.log(delta)
-
-
-def smoothing(tolerance: float, slope: float) -> float:
-    """Return how much to smooth a delta like e^{-slope x} to move it by a relative tolerance."""
-    return math.sqrt(min(tolerance, 0.1) / 8.0) / slope
 
 
 def _around(inverted: Inverted, delta: float, start: float, slack: float) -> tuple[float, float]:

@@ -15,9 +15,9 @@ from ...errors import count, member, moderate, moderate_or_zero, refuse
 from ...theory.statement import Statement
 
 _ASSUMED = (
-    "every worker's loss has an L-Lipschitz gradient (Assumption 1)",
-    "stochastic gradients are unbiased, their noise independent between workers (Assumption 2)",
-    "stochastic gradients have at most the stated variance, and every worker's gradient lies "
+    "every client's loss has an L-Lipschitz gradient (Assumption 1)",
+    "stochastic gradients are unbiased, their noise independent between clients (Assumption 2)",
+    "stochastic gradients have at most the stated variance, and every client's gradient lies "
     "within sqrt(heterogeneity) of the mean at every iterate (Assumption 3)",
 )
 _PRIVATE = "no update is clipped; the privacy noise is independent of everything else"
@@ -28,9 +28,9 @@ class Participation(StrEnum):
 
     EVERYONE = "everyone"
     WITH_REPLACEMENT = "with_replacement"
-    """Strategy 1: n independent draws; a worker drawn twice counts its one update twice."""
+    """Strategy 1: n independent draws; a client drawn twice counts its one update twice."""
     WITHOUT_REPLACEMENT = "without_replacement"
-    """Strategy 2: n different workers."""
+    """Strategy 2: n different clients."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,17 +49,17 @@ class ConvergenceBound(Statement):
 
 
 class StepSizes(NamedTuple):
-    """The workers' step size and the server's."""
+    """The clients' step size and the server's."""
 
     local: float
     server: float
 
 
 class _Draw(NamedTuple):
-    """What the sampling of n of m workers does to the second moment of a mean of them.
+    """What the sampling of n of m clients does to the second moment of a mean of them.
 
     ``noise``: variance of the mean of unit noises. ``spread``: of the mean of unit vectors that
-    differ. ``limit``: largest server_step * local_step * K * L.
+    differ. ``limit``: largest server_learning_rate * learning_rate * K * L.
     """
 
     noise: float
@@ -69,15 +69,15 @@ class _Draw(NamedTuple):
 
 def two_sided_bound(
     *,
-    workers: int,
+    clients: int,
     local_steps: int,
     rounds: int,
     smoothness: float,
     gap: float,
     gradient_variance: float,
     heterogeneity: float,
-    local_step: float,
-    server_step: float,
+    learning_rate: float,
+    server_learning_rate: float,
     participation: Participation | str = Participation.EVERYONE,
     cohort: int | None = None,
     noise_std: float = 0.0,
@@ -92,15 +92,15 @@ def two_sided_bound(
     allows.
 
     Args:
-        workers: m.
-        local_steps: K, steps of SGD in a worker's round.
+        clients: m.
+        local_steps: K, steps of SGD in a client's round.
         rounds: T.
-        smoothness: L, the Lipschitz constant of every worker's gradient.
+        smoothness: L, the Lipschitz constant of every client's gradient.
         gap: objective at the start minus its infimum.
-        gradient_variance: sigma_L^2, variance of a worker's stochastic gradient (its norm).
-        heterogeneity: sigma_G^2, largest squared distance of a worker's gradient from the mean.
-        local_step: eta_L, at most 1 / (8 L K).
-        server_step: eta.
+        gradient_variance: sigma_L^2, variance of a client's stochastic gradient (its norm).
+        heterogeneity: sigma_G^2, largest squared distance of a client's gradient from the mean.
+        learning_rate: eta_L, at most 1 / (8 L K).
+        server_learning_rate: eta.
         participation: "everyone", "with_replacement" (strategy 1) or "without_replacement" (2).
         cohort: n, how many are drawn in a round; left out for "everyone".
         noise_std: std, in every coordinate, of the privacy noise on the sum of a round's updates.
@@ -115,9 +115,12 @@ def two_sided_bound(
         ParameterError: a value out of range, or a condition of the theorem that fails.
     """
     k, smooth = count(local_steps=local_steps), moderate(smoothness=smoothness)
-    inner, outer = moderate(local_step=local_step), moderate(server_step=server_step)
+    inner, outer = (
+        moderate(learning_rate=learning_rate),
+        moderate(server_learning_rate=server_learning_rate),
+    )
     kind = member(Participation, participation=participation)
-    m, n = _sizes(workers, cohort, kind)
+    m, n = _sizes(clients, cohort, kind)
     weight = 1.0 if as_printed else 2.0
     draw = _draw(kind, m, n, weight, as_printed)
     product = smooth * inner * outer
@@ -150,7 +153,7 @@ def two_sided_bound(
 
 
 def recommended_steps(
-    *, local_steps: int, rounds: int, smoothness: float, participants: int
+    *, local_steps: int, rounds: int, smoothness: float, cohort: int
 ) -> StepSizes:
     """Return the step sizes of Corollaries 1 and 2: 1 / (sqrt(T) K L) and sqrt(K n).
 
@@ -161,19 +164,19 @@ def recommended_steps(
         local_steps: K.
         rounds: T.
         smoothness: L.
-        participants: m if everyone takes part, else n.
+        cohort: m if everyone takes part, else n.
 
     Raises:
         ParameterError: a value out of its range.
     """
     k = count(local_steps=local_steps)
     slow = math.sqrt(count(rounds=rounds)) * k * moderate(smoothness=smoothness)
-    return StepSizes(1.0 / slow, math.sqrt(k * count(participants=participants)))
+    return StepSizes(1.0 / slow, math.sqrt(k * count(cohort=cohort)))
 
 
 def rounds_needed(
     *,
-    workers: int,
+    clients: int,
     local_steps: int,
     participation: Participation | str = Participation.EVERYONE,
     cohort: int | None = None,
@@ -186,25 +189,25 @@ def rounds_needed(
     """
     kind = member(Participation, participation=participation)
     k = count(local_steps=local_steps)
-    m, n = _sizes(workers, cohort, kind)
+    m, n = _sizes(clients, cohort, kind)
     draw = _draw(kind, m, n, 1.0 if as_printed else 2.0, as_printed)
     if not draw.limit > 0.0:
         refuse("cohort", n, "be above 1", "the printed condition excludes it")
     rounds = max(64, math.ceil(k * n / draw.limit**2))
 
     def meets(t: int) -> bool:
-        steps = recommended_steps(local_steps=k, rounds=t, smoothness=1.0, participants=n)
+        steps = recommended_steps(local_steps=k, rounds=t, smoothness=1.0, cohort=n)
         try:
             two_sided_bound(
-                workers=m,
+                clients=m,
                 local_steps=k,
                 rounds=t,
                 smoothness=1.0,
                 gap=1.0,
                 gradient_variance=0.0,
                 heterogeneity=0.0,
-                local_step=steps.local,
-                server_step=steps.server,
+                learning_rate=steps.local,
+                server_learning_rate=steps.server,
                 participation=kind,
                 cohort=None if kind is Participation.EVERYONE else n,
                 as_printed=as_printed,
@@ -228,16 +231,16 @@ def _first(meets: Callable[[int], bool], start: int) -> int:
     return high
 
 
-def _sizes(workers: int, cohort: int | None, kind: Participation) -> tuple[int, int]:
+def _sizes(clients: int, cohort: int | None, kind: Participation) -> tuple[int, int]:
     """Return (m, n)."""
-    m = count(workers=workers)
+    m = count(clients=clients)
     if kind is Participation.EVERYONE:
         if cohort is not None:
             refuse("cohort", cohort, "be left out", "everyone takes part")
         return m, m
     n = count(cohort=cohort)
     if n > m and kind is Participation.WITHOUT_REPLACEMENT:
-        refuse("cohort", n, f"be at most workers = {m}")
+        refuse("cohort", n, f"be at most clients = {m}")
     return m, n
 
 
@@ -258,15 +261,15 @@ def _check_steps(local: float, product: float, draw: _Draw, as_printed: bool) ->
     """Check the conditions on the step sizes, in units of 1 / (K L); return them in words."""
     room = 1.0 + 1e-12
     if local > room / 8.0:
-        refuse("local_step * smoothness * local_steps", local, "be at most 1/8")
+        refuse("learning_rate * smoothness * local_steps", local, "be at most 1/8")
     if product > draw.limit * room:
-        name = "server_step * local_step * smoothness * local_steps"
-        refuse(name, product, f"be at most {draw.limit:.6g}", "take a smaller server_step")
+        name = "server_learning_rate * learning_rate * smoothness * local_steps"
+        refuse(name, product, f"be at most {draw.limit:.6g}", "take a smaller server_learning_rate")
     return (
-        "local_step <= 1 / (8 L K)",
-        "no limit on server_step * local_step"
+        "learning_rate <= 1 / (8 L K)",
+        "no limit on server_learning_rate * learning_rate"
         if math.isinf(draw.limit)
-        else f"server_step * local_step <= {draw.limit:.6g} / (K L)",
+        else f"server_learning_rate * learning_rate <= {draw.limit:.6g} / (K L)",
     )
 
 

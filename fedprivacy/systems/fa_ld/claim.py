@@ -5,17 +5,26 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
 from ...bound import Bound, Verdict
-from ...errors import integer, listed, non_negative, open_unit, positive, probability, refuse
+from ...errors import closed_unit, listed, probability, refuse
 from ...mechanisms import FederatedLangevin
 from ...questions.claim import Claim, judged
 from ...questions.epsilon import epsilon as epsilon_of
 from ...relations import Adjacency
 from ...sampling import Poisson, drawn_once
+from ..settings import (
+    CLOSED_SHARE,
+    COUNT,
+    OPEN_SHARE,
+    POSITIVE,
+    SHARE,
+    Rule,
+    Settings,
+    setting,
+)
 
 _TOLERANCES = (1e-2, 1e-4, 1e-6)
 """Wanted widths relative to the claim, tried until the verdict is clear."""
@@ -33,22 +42,68 @@ _AMPLIFIED = (
 )
 
 
-@dataclass(frozen=True, kw_only=True)
-class _Setting:
-    """The arguments of the theorem, checked."""
+def _below_1(**named: object) -> float:
+    ((name, value),) = named.items()
+    number = closed_unit(**named)
+    if number == 1.0:
+        refuse(name, value, "be in [0, 1)")
+    return number
 
-    clients: int
-    cohort: int
-    local_steps: int
-    rounds: int
-    batch_fraction: float
-    correlation: float
-    temperature: float
-    gradient_sensitivity: float
-    weight: float
-    step_size: float
-    deltas: tuple[float, float, float]
-    scheme: str
+
+BELOW_1 = Rule("in [0, 1)", _below_1)
+
+
+@dataclass(frozen=True, kw_only=True)
+class TheoremSetting(Settings):
+    """The arguments of Theorem 6.1; see ``fa_ld_theorem_6_1``.
+
+    Raises:
+        ParameterError: a value out of its range, or a step size above the theorem's limit.
+    """
+
+    clients: int = setting(COUNT, "N")
+    cohort: int = setting(COUNT, "S")
+    local_steps: int = setting(COUNT, "K")
+    steps: int = setting(COUNT, "T, local steps in all, a multiple of K")
+    batch_fraction: float = setting(SHARE, "gamma")
+    correlation: float = setting(CLOSED_SHARE, "rho")
+    temperature: float = setting(POSITIVE, "tau")
+    gradient_sensitivity: float = setting(POSITIVE, "D")
+    weight: float = setting(SHARE, "min p_c, at most 1 / N")
+    step_size: float = setting(POSITIVE, "eta")
+    delta0: float = setting(OPEN_SHARE, "of one step")
+    delta1: float = setting(BELOW_1, "of K steps; 0: basic composition")
+    delta2: float = setting(BELOW_1, "of the rounds; 0: basic composition")
+    scheme: str = "II"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.steps % self.local_steps:
+            refuse("steps", self.steps, f"be a multiple of local_steps = {self.local_steps}")
+        if self.scheme not in _SCHEMES:
+            refuse("scheme", self.scheme, f"be one of {listed(_SCHEMES)}")
+        if self.scheme == "II" and self.cohort > self.clients:
+            refuse("cohort", self.cohort, f"be at most clients = {self.clients}")
+        if self.weight * self.clients > 1.0 + 1e-9:
+            refuse("weight", self.weight, f"be at most 1 / clients = {1.0 / self.clients:g}")
+        if self.step_size > self.step_limit * (1.0 + _ROUNDING):
+            rule = f"be at most {self.step_limit:.6g}, above which Theorem 6.1 says nothing"
+            way_out = (
+                f"take smaller steps, or account for {self.step_size:g} with FederatedLangevin"
+            )
+            if self.correlation == 1.0:
+                way_out = "with correlation 1 all noise is shared: no epsilon is finite"
+            refuse("step_size", self.step_size, rule, way_out)
+
+    @property
+    def rounds(self) -> int:
+        """T / K."""
+        return self.steps // self.local_steps
+
+    @property
+    def deltas(self) -> tuple[float, float, float]:
+        """The theorem's three."""
+        return self.delta0, self.delta1, self.delta2
 
     @property
     def step_limit(self) -> float:
@@ -128,19 +183,9 @@ def fa_ld_theorem_6_1(
         ParameterError: a value out of its range; a step size above the theorem's limit, where it
             says nothing; scheme I with weights that are not equal and not given.
     """
-    setting = _checked(
-        {"clients": clients, "cohort": cohort, "local_steps": local_steps, "steps": steps},
-        {
-            "temperature": temperature,
-            "gradient_sensitivity": gradient_sensitivity,
-            "step_size": step_size,
-        },
-        batch_fraction=batch_fraction,
-        correlation=correlation,
-        weight=weight,
-        deltas=(delta0, delta1, delta2),
-        scheme=scheme,
-    )
+    # All arguments but the weights are the fields of one value, which is what is passed on.
+    given = {name: value for name, value in locals().items() if name != "weights"}
+    setting = TheoremSetting(**given)
     shares = _shares(setting, weights)
     claimed, delta = _formula(setting, amplified=True)
     if delta >= 1.0:
@@ -151,100 +196,21 @@ def fa_ld_theorem_6_1(
     return judged(claimed, delta, bound, _AMPLIFIED if fails else "")
 
 
-def theorem_6_1_repaired(
-    *,
-    clients: int,
-    cohort: int,
-    local_steps: int,
-    steps: int,
-    batch_fraction: float,
-    correlation: float,
-    temperature: float,
-    gradient_sensitivity: float,
-    weight: float,
-    step_size: float,
-    delta0: float,
-    delta1: float,
-    delta2: float,
-) -> tuple[float, float]:
+def theorem_6_1_repaired(setting: TheoremSetting) -> tuple[float, float]:
     """Return Theorem 6.1's (epsilon, delta) under scheme II with its wrong step mended.
 
     A round's epsilon is that of the K local steps, not amplified; its delta keeps the factor
-    S / N (T4 at a point: q delta(epsilon) of the inner loss). The rest stands as printed. Arguments
-    and errors as in ``fa_ld_theorem_6_1``.
+    S / N (T4 at a point: q delta(epsilon) of the inner loss). The rest stands as printed.
+
+    Raises:
+        ParameterError: scheme I.
     """
-    setting = _checked(
-        {"clients": clients, "cohort": cohort, "local_steps": local_steps, "steps": steps},
-        {
-            "temperature": temperature,
-            "gradient_sensitivity": gradient_sensitivity,
-            "step_size": step_size,
-        },
-        batch_fraction=batch_fraction,
-        correlation=correlation,
-        weight=weight,
-        deltas=(delta0, delta1, delta2),
-        scheme="II",
-    )
+    if setting.scheme != "II":
+        refuse("scheme", setting.scheme, "be 'II'", "under I a client may be drawn twice")
     return _formula(setting, amplified=False)
 
 
-def _checked(
-    counts: dict[str, int],
-    sizes: dict[str, float],
-    *,
-    batch_fraction: float,
-    correlation: float,
-    weight: float,
-    deltas: tuple[float, float, float],
-    scheme: str,
-) -> _Setting:
-    whole = {name: integer(1, **{name: value}) for name, value in counts.items()}
-    real = {name: positive(**{name: value}) for name, value in sizes.items()}
-    rounds, left = divmod(whole.pop("steps"), whole["local_steps"])
-    if left or rounds == 0:
-        refuse("steps", counts["steps"], f"be a multiple of local_steps = {whole['local_steps']}")
-    if scheme not in _SCHEMES:
-        refuse("scheme", scheme, f"be one of {listed(_SCHEMES)}")
-    if scheme == "II" and whole["cohort"] > whole["clients"]:
-        refuse("cohort", whole["cohort"], f"be at most clients = {whole['clients']}")
-    if non_negative(correlation=correlation) > 1.0:
-        refuse("correlation", correlation, "be in [0, 1]")
-    if probability(weight=weight) * whole["clients"] > 1.0 + 1e-9:
-        refuse("weight", weight, f"be at most 1 / clients = {1.0 / whole['clients']:g}")
-    given: dict[str, Any] = {**whole, **real, "rounds": rounds}
-    setting = _Setting(
-        **given,
-        batch_fraction=probability(batch_fraction=batch_fraction),
-        correlation=float(correlation),
-        weight=float(weight),
-        deltas=(
-            open_unit(delta0=deltas[0]),
-            _below_1("delta1", deltas),
-            _below_1("delta2", deltas),
-        ),
-        scheme=scheme,
-    )
-    if setting.step_size > setting.step_limit * (1.0 + _ROUNDING):
-        rule = f"be at most {setting.step_limit:.6g}, above which Theorem 6.1 says nothing"
-        refuse("step_size", step := setting.step_size, rule, _way_out(step, setting))
-    return setting
-
-
-def _way_out(step_size: float, setting: _Setting) -> str:
-    if setting.correlation == 1.0:
-        return "with correlation 1 all noise is shared: no epsilon is finite"
-    return f"take smaller steps, or account for {step_size:g} with FederatedLangevin"
-
-
-def _below_1(name: str, deltas: tuple[float, float, float]) -> float:
-    value = non_negative(**{name: deltas[int(name[-1])]})
-    if value >= 1.0:
-        refuse(name, value, "be in [0, 1)")
-    return value
-
-
-def _shares(setting: _Setting, weights: Sequence[float] | None) -> list[float]:
+def _shares(setting: TheoremSetting, weights: Sequence[float] | None) -> list[float]:
     """Return the weights that have to be accounted, ascending: the smallest, or all distinct."""
     if weights is None:
         if setting.scheme == "I" and not math.isclose(setting.weight * setting.clients, 1.0):
@@ -271,7 +237,7 @@ def _composed(epsilon: float, times: int, slack: float) -> float:
     return epsilon * min(advanced, float(times))
 
 
-def _formula(setting: _Setting, *, amplified: bool) -> tuple[float, float]:
+def _formula(setting: TheoremSetting, *, amplified: bool) -> tuple[float, float]:
     """Return the theorem's epsilon and delta; without ``amplified`` its repaired form."""
     d0, d1, d2 = setting.deltas
     k, rounds, q = setting.local_steps, setting.rounds, setting.drawn
@@ -295,7 +261,7 @@ def _amplify(epsilon: float, q: float) -> float:
     return float(np.logaddexp(math.log1p(-q), math.log(q) + epsilon))
 
 
-def _redrawn_delta(setting: _Setting, epsilon: float) -> float:
+def _redrawn_delta(setting: TheoremSetting, epsilon: float) -> float:
     """Return scheme I's delta of a round: group privacy for a client drawn s times."""
     d0, d1, _ = setting.deltas
     n, draws = setting.clients, setting.cohort
@@ -315,7 +281,7 @@ def _log_expm1(x: float) -> float:
     return x + math.log(-math.expm1(-x))
 
 
-def _judge(setting: _Setting, shares: list[float], claimed: float, delta: float) -> Bound:
+def _judge(setting: TheoremSetting, shares: list[float], claimed: float, delta: float) -> Bound:
     """Return the Bound of the client that decides, the one with the largest upper end.
 
     The largest and the smallest weight are asked first: one of them mostly decides. Then clients of
@@ -330,7 +296,7 @@ def _judge(setting: _Setting, shares: list[float], claimed: float, delta: float)
     return _all(setting, shares, claimed, delta)
 
 
-def _all(setting: _Setting, shares: list[float], claimed: float, delta: float) -> Bound:
+def _all(setting: TheoremSetting, shares: list[float], claimed: float, delta: float) -> Bound:
     """Return the deciding Bound by halving the clients, ordered by weight."""
     if len(shares) == 1:
         return _bound(setting, shares[0], shares[0], claimed, delta, _TOLERANCES)
@@ -348,7 +314,7 @@ def _all(setting: _Setting, shares: list[float], claimed: float, delta: float) -
 
 
 def _bound(
-    setting: _Setting,
+    setting: TheoremSetting,
     smallest: float,
     largest: float,
     claimed: float,

@@ -2,20 +2,30 @@
 
 from __future__ import annotations
 
-import itertools
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
 import numpy as np
 
-from ...errors import ParameterError, integer, non_negative, positive, probability, refuse
+from ...errors import ParameterError, positive, refuse
 from ...mechanisms import FederatedLangevin, Mechanism, Parallel
 from ...sampling import FixedSize, drawn_once
 from ...theory.gaussian import Array, Normal, point, w2
-from ..settings import Settings, axis
+from ..settings import (
+    CLOSED_SHARE,
+    COUNT,
+    POSITIVE,
+    SHARE,
+    WHOLE,
+    Axis,
+    Priced,
+    Settings,
+    axis,
+    setting,
+)
 from .law import Averaging, GaussianTarget, LangevinChain, batch_noise
 
 ROUNDING = 1e-9
@@ -26,7 +36,7 @@ DIGITS = 10
 
 
 @dataclass(frozen=True, kw_only=True)
-class MeanProblem:
+class MeanProblem(Settings):
     """A posterior to try settings on: of a mean, from records in the unit ball.
 
     Client c's records are drawn uniformly from a ball of radius 1 - ``spread``, around a centre
@@ -34,30 +44,15 @@ class MeanProblem:
     prior is flat. So the posterior is N(mean of all records, I / (clients x records)), and the
     gradients of any two records that a client could hold differ by a constant of at most 2.
 
-    Args:
-        clients: N.
-        dimension: d.
-        records: of each client.
-        spread: how far apart the clients are, in [0, 1].
-        seed: of the records.
-
     Raises:
         ParameterError: a value out of its range.
     """
 
-    clients: int = 10
-    dimension: int = 2
-    records: int = 20
-    spread: float = 0.5
-    seed: int = 0
-
-    def __post_init__(self) -> None:
-        for name in ("clients", "dimension", "records"):
-            object.__setattr__(self, name, integer(1, **{name: getattr(self, name)}))
-        object.__setattr__(self, "seed", integer(0, seed=self.seed))
-        object.__setattr__(self, "spread", non_negative(spread=self.spread))
-        if self.spread > 1.0:
-            refuse("spread", self.spread, "be in [0, 1]")
+    clients: int = setting(COUNT, "N", default=10)
+    dimension: int = setting(COUNT, "d", default=2)
+    records: int = setting(COUNT, "of each client", default=20)
+    spread: float = setting(CLOSED_SHARE, "how far apart the clients are", default=0.5)
+    seed: int = setting(WHOLE, "of the records", default=0)
 
     @property
     def gradient_sensitivity(self) -> float:
@@ -90,21 +85,58 @@ def _directions(generator: np.random.Generator, shape: tuple[int, ...]) -> Array
     return np.asarray(drawn / np.linalg.norm(drawn, axis=-1, keepdims=True))
 
 
+@dataclass(frozen=True, kw_only=True)
+class LangevinSetting(Settings):
+    """One setting of FA-LD.
+
+    Raises:
+        ParameterError: a value out of its range.
+    """
+
+    step_size: float = setting(POSITIVE, "eta")
+    correlation: float = setting(CLOSED_SHARE, "rho; 1 has no epsilon", default=0.0)
+    local_steps: int = setting(COUNT, "K", default=1)
+    temperature: float = setting(POSITIVE, "tau", default=1.0)
+    cohort: int | None = setting(COUNT, "S; all for everybody", default=None)
+    batch_fraction: float = setting(SHARE, "gamma: ceil(gamma n_c) records are drawn", default=1.0)
+    rounds: int = setting(COUNT, "R")
+
+
+SHARES_OF_STABILITY = (0.01, 0.03, 0.1, 0.3)
+"""Step sizes to begin with, over 1 / smoothness."""
+
+
+def mean_settings(problem: MeanProblem, axes: Mapping[str, Axis]) -> Priced:
+    """Return a grid on the posterior of a mean, with usual values where none are given.
+
+    Raises:
+        ParameterError: see ``langevin_settings``.
+    """
+    smoothness = problem.target.smoothness
+    usual: dict[str, Any] = {
+        "step_size": [float(f"{each / smoothness:.3g}") for each in SHARES_OF_STABILITY],
+        "correlation": [0.0, 0.5],
+        "local_steps": [1, 5, 20],
+        "temperature": [1.0, 1.5],
+        "rounds": [10, 50],
+    }
+    return langevin_settings(
+        problem.target,
+        gradient_sensitivity=problem.gradient_sensitivity,
+        gradients=problem.gradients,
+        **{**usual, **axes},
+    )
+
+
 def langevin_settings(
     target: GaussianTarget,
     *,
     gradient_sensitivity: float | Sequence[float],
-    rounds: int | Sequence[int],
-    step_size: float | Sequence[float],
-    correlation: float | Sequence[float] = 0.0,
-    local_steps: int | Sequence[int] = 1,
-    temperature: float | Sequence[float] = 1.0,
-    cohort: int | Sequence[int | None] | None = None,
     averaging: str = "II",
-    batch_fraction: float | Sequence[float] = 1.0,
     gradients: Sequence[Array] | None = None,
     start: Array | None = None,
-) -> Settings:
+    **axes: Axis,
+) -> Priced:
     """Return every setting of a grid of FA-LD with the run that it is and what it costs.
 
     The costs are "w2", the distance of the law of the last iterate of one chain to the target at
@@ -127,17 +159,12 @@ def langevin_settings(
         target: of the chain.
         gradient_sensitivity: D, above 0, for all records that there could be; one for everybody,
             or one for each client.
-        rounds: R; as all that follow up to ``cohort``, a value or several.
-        step_size: eta.
-        correlation: rho in [0, 1]; at 1 ``fp.pareto`` refuses the setting.
-        local_steps: K.
-        temperature: tau, above 0.
-        cohort: S; None for everybody.
         averaging: "I" or "II", how cohorts are drawn and averaged.
-        batch_fraction: gamma in (0, 1], or several; ceil(gamma n_c) records are drawn.
         gradients: client by client its records' gradients at any one parameter, shape (n_c, d);
             needed for batches alone.
         start: of the chain, shape (d,); None: 0.
+        axes: of every field of ``LangevinSetting`` a value or several; ``rounds`` and ``step_size``
+            are needed.
 
     Raises:
         ParameterError: a value out of its range; batches without ``gradients``.
@@ -149,17 +176,7 @@ def langevin_settings(
         gradients=gradients,
         start=_start(target, start),
     )
-    grid = {
-        "step_size": axis("step_size", step_size),
-        "correlation": axis("correlation", correlation),
-        "local_steps": axis("local_steps", local_steps),
-        "temperature": axis("temperature", temperature),
-        "cohort": axis("cohort", cohort),
-        "batch_fraction": axis("batch_fraction", batch_fraction),
-        "rounds": [integer(1, rounds=each) for each in axis("rounds", rounds)],
-    }
-    labels = [dict(zip(grid, values, strict=True)) for values in itertools.product(*grid.values())]
-    found = [(label, *problem.setting(**label)) for label in labels]
+    found = [(one.values(), *problem.priced(one)) for one in LangevinSetting.grid(axes)]
     if all(costs["w2"] == costs["w2_at_most"] for _, _, costs in found):
         for _, _, costs in found:
             del costs["w2_at_most"]
@@ -198,32 +215,24 @@ class _Problem:
     gradients: Sequence[Array] | None
     start: Normal
 
-    def setting(
-        self,
-        *,
-        step_size: float,
-        correlation: float,
-        local_steps: int,
-        temperature: float,
-        cohort: int | None,
-        batch_fraction: float,
-        rounds: int,
-    ) -> tuple[Mechanism, dict[str, float]]:
+    def priced(self, one: LangevinSetting) -> tuple[Mechanism, dict[str, float]]:
         """Return one setting's run and costs."""
-        sizes = self._batches(probability(batch_fraction=batch_fraction))
+        sizes = self._batches(one.batch_fraction)
         chain = LangevinChain(
             target=self.target,
-            averaging="full" if cohort is None else self.averaging,
-            cohort=cohort,
-            step_size=step_size,
-            local_steps=local_steps,
-            correlation=correlation,
-            heat=temperature,
+            averaging="full" if one.cohort is None else self.averaging,
+            cohort=one.cohort,
+            step_size=one.step_size,
+            local_steps=one.local_steps,
+            correlation=one.correlation,
+            temperature=one.temperature,
             gradient_covariance=self._batch_noise(sizes),
         )
-        low, high = (float(f"{end:.{DIGITS}g}") for end in _distances(chain, self.start, rounds))
-        costs = {"w2": low, "w2_at_most": high, "rounds": float(rounds)}
-        return _round(chain, self.sensitivities, self._fractions(sizes)) * rounds, costs
+        low, high = (
+            float(f"{end:.{DIGITS}g}") for end in _distances(chain, self.start, one.rounds)
+        )
+        costs = {"w2": low, "w2_at_most": high, "rounds": float(one.rounds)}
+        return _round(chain, self.sensitivities, self._fractions(sizes)) * one.rounds, costs
 
     def _batches(self, fraction: float) -> list[int] | None:
         """Return every client's batch size, None for whole gradients."""
@@ -295,7 +304,7 @@ def _client(
     contracts = fraction == 1.0 and chain.step_size * high < 2.0
     return FederatedLangevin(
         step_size=chain.step_size,
-        temperature=chain.heat,
+        temperature=chain.temperature,
         correlation=chain.correlation,
         weight=share,
         batch_fraction=fraction,

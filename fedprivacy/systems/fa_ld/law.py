@@ -60,7 +60,7 @@ class LangevinChain(Chain):
         step_size: eta, above 0, or ``DecayingSteps``.
         local_steps: K.
         correlation: rho in [0, 1].
-        heat: temperature tau, above 0.
+        temperature: tau, above 0.
         gradient_covariance: of z, shape (N, d, d); None for exact gradients. Laws stay Gaussian
             only if z is; for batches see ``batch_noise``.
         target: see ``Chain``.
@@ -74,7 +74,7 @@ class LangevinChain(Chain):
     step_size: float | DecayingSteps
     local_steps: int = 1
     correlation: float = 0.0
-    heat: float = 1.0
+    temperature: float = 1.0
     gradient_covariance: Array | None = None
 
     def __post_init__(self) -> None:
@@ -82,18 +82,13 @@ class LangevinChain(Chain):
         if not isinstance(self.step_size, DecayingSteps):
             object.__setattr__(self, "step_size", positive(step_size=self.step_size))
         object.__setattr__(self, "local_steps", integer(1, local_steps=self.local_steps))
-        object.__setattr__(self, "heat", positive(heat=self.heat))
+        object.__setattr__(self, "temperature", positive(temperature=self.temperature))
         if non_negative(correlation=self.correlation) > 1.0:
             refuse("correlation", self.correlation, "be in [0, 1]")
         if self.gradient_covariance is None:
             return
         batch = Normal(mean=self.target.centres, covariance=self.gradient_covariance)
         object.__setattr__(self, "gradient_covariance", batch.covariance)
-
-    @property
-    def temperature(self) -> float:
-        """Temperature tau."""
-        return self.heat
 
     @property
     def homogeneous(self) -> bool:
@@ -108,8 +103,8 @@ class LangevinChain(Chain):
             left, noise, squares = _products(values, steps)
         else:
             left, noise, squares = _powers(values, self.step_size, self.local_steps)
-        shared = 2.0 * self.heat * self.correlation**2
-        private = 2.0 * self.heat * (1.0 - self.correlation) * (1.0 + self.correlation)
+        shared = 2.0 * self.temperature * self.correlation**2
+        private = 2.0 * self.temperature * (1.0 - self.correlation) * (1.0 + self.correlation)
         return LocalRound(
             target=self.target,
             contraction=left,

@@ -145,5 +145,5 @@ class LangevinSampling(Sampling):
             step_size=self.step_size,
             local_steps=self.local_steps,
             correlation=self.correlation,
-            heat=self.temperature,
+            temperature=self.temperature,
         )

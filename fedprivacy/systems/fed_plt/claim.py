@@ -6,19 +6,20 @@ import math
 from dataclasses import replace
 
 from ...bound import Bound, Verdict
-from ...errors import member, open_unit
+from ...errors import open_unit
 from ...mechanisms import Gaussian
 from ...questions.claim import Claim, judged
 from ...questions.epsilon import epsilon as epsilon_of
+from ...relations import Observer
 from ...theory.splitting_privacy import (
     LONGEST,
     Attained,
     PrivateSplitting,
-    Seen,
     attained,
     clipped_attained,
     final_models_mu,
     rounds_mu,
+    server_or_final,
     steps_mu,
 )
 
@@ -89,12 +90,12 @@ def fed_plt_proposition_4(
         local_steps=local_steps,
         rounds=rounds,
     )
-    seen, small = member(Seen, observer=observer), open_unit(delta=delta)
+    sees, small = server_or_final(observer), open_unit(delta=delta)
     slope = printed_slope(run)
     claimed = slope + 2.0 * math.sqrt(slope * -math.log(small))
-    mu, rule = _upper(run, seen, clipped)
+    mu, rule = _upper(run, sees, clipped)
     wrong = MISPLACED * min(small, 1.0 - small)
-    pair = clipped_attained(run, seen) if clipped else attained(run, seen, wrong)
+    pair = clipped_attained(run, sees) if clipped else attained(run, sees, wrong)
     bound = _between(mu, rule, pair, small, wrong)
     named = bound.verdict(claimed) is Verdict.FAILS
     long = not clipped and run.rounds * run.local_steps > LONGEST
@@ -109,12 +110,12 @@ def printed_slope(run: PrivateSplitting) -> float:
     return -scale * math.expm1(exponent)
 
 
-def _upper(run: PrivateSplitting, seen: Seen, clipped: bool) -> tuple[float, str]:
+def _upper(run: PrivateSplitting, observer: Observer, clipped: bool) -> tuple[float, str]:
     """Return a sound mu and the rule behind it."""
     if clipped:
         return steps_mu(run), f"{run.rounds * run.local_steps} clipped steps composed"
     found = [(rounds_mu(run), f"T6 and {run.rounds} rounds composed")]
-    if seen is Seen.FINAL:
+    if observer is Observer.FINAL:
         found.append((final_models_mu(run), "runs that stay close, brought together at the end"))
     return min(found)
 

@@ -2,28 +2,71 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import asdict
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
 
 from ...mechanisms import SplittingRun
-from ..settings import Settings, axis
-from .tradeoff import trade_off
+from ..settings import (
+    COUNT,
+    NON_NEGATIVE,
+    OPEN_SHARE,
+    POSITIVE,
+    Axis,
+    Priced,
+    Settings,
+    setting,
+)
+from .tradeoff import SplittingProblem, SplittingSetting, trade_off
 
 
-def splitting_settings(
-    *,
-    sensitivity: float,
-    strong_convexity: float,
-    smoothness: float,
-    coordinates: int,
-    penalty: float | Sequence[float],
-    local_steps: int | Sequence[int],
-    noise_scale: float | Sequence[float],
-    step_share: float | Sequence[float] = 0.5,
-    gradient_cost: float = 1.0,
-    round_cost: float = 10.0,
-    accuracy: float = 1e-3,
-) -> Settings:
+@dataclass(frozen=True, kw_only=True)
+class Regression(Settings):
+    """A logistic regression with features of bounded norm, and what its rounds cost.
+
+    Raises:
+        ParameterError: a value out of its range.
+    """
+
+    agents: int = setting(COUNT, "N", default=100)
+    dimension: int = setting(COUNT, "of an agent's model", default=5)
+    records: int = setting(COUNT, "of each agent", default=250)
+    regularisation: float = setting(POSITIVE, "strong convexity of every loss", default=0.5)
+    feature_bound: float = setting(POSITIVE, "largest norm of a record's features", default=2.0)
+    gradient_cost: float = setting(NON_NEGATIVE, "t_G, time of a local step", default=1.0)
+    round_cost: float = setting(NON_NEGATIVE, "t_C, time of a round's communication", default=10.0)
+    accuracy: float = setting(
+        OPEN_SHARE, "share of the start's distance that the rounds leave", default=1e-3
+    )
+
+    @property
+    def splitting(self) -> SplittingProblem:
+        """The same as the theory takes it; the logistic function's slope is at most 1/4."""
+        costs = {name: getattr(self, name) for name in ("gradient_cost", "round_cost", "accuracy")}
+        return SplittingProblem(
+            sensitivity=2.0 * self.feature_bound / self.records,
+            strong_convexity=self.regularisation,
+            smoothness=self.regularisation + 0.25 * self.feature_bound**2,
+            coordinates=self.agents * self.dimension,
+            **costs,
+        )
+
+
+def regression_settings(problem: Regression, axes: Mapping[str, Axis]) -> Priced:
+    """Return a grid on a regression, with usual values where none are given.
+
+    Raises:
+        ParameterError: see ``splitting_settings``.
+    """
+    usual: dict[str, Axis] = {
+        "penalty": [0.3, 1.0, 3.0],
+        "step_share": [0.25, 0.5, 0.75],
+        "local_steps": [5, 10, 20],
+        "noise_scale": [0.01, 0.03, 0.1, 0.3],
+    }
+    return splitting_settings(problem.splitting, **{**usual, **axes})
+
+
+def splitting_settings(problem: SplittingProblem, **axes: Axis) -> Priced:
     """Return every stable setting of a grid of Fed-PLT with its run and what it costs.
 
     The costs are "error", a bound on the root mean square distance to the fixed point that the
@@ -34,35 +77,13 @@ def splitting_settings(
     shown less.
 
     Args:
-        sensitivity: g, the largest move of an agent's gradient when one record is replaced; the
-            loss's own, not made by clipping.
-        strong_convexity: l of every f_i, above 0.
-        smoothness: L of every f_i.
-        coordinates: n N, of all agents' models together.
-        penalty: rho, a value or several; so are ``local_steps`` to ``step_share``.
-        local_steps: N_e.
-        noise_scale: tau; a local step's noise has std sqrt(2 gamma) tau.
-        step_share: gamma (L + 1 / rho) / 2, in (0, 1).
-        gradient_cost: t_G, time of a local step.
-        round_cost: t_C, time of a round's communication.
-        accuracy: in (0, 1).
+        problem: the losses, whose sensitivity is their own and not made by clipping, and the costs.
+        axes: of every field of ``SplittingSetting`` a value or several.
 
     Raises:
         ParameterError: a value out of its range, or no stable setting.
     """
-    found = trade_off(
-        sensitivity=sensitivity,
-        strong_convexity=strong_convexity,
-        smoothness=smoothness,
-        gradient_cost=gradient_cost,
-        round_cost=round_cost,
-        coordinates=coordinates,
-        penalties=axis("penalty", penalty),
-        step_shares=axis("step_share", step_share),
-        local_steps=axis("local_steps", local_steps),
-        noise_scales=axis("noise_scale", noise_scale),
-        accuracy=accuracy,
-    )
+    found = trade_off(problem, SplittingSetting.grid(axes))
     names = ("penalty", "step_size", "local_steps", "noise_scale", "rounds")
     return [
         (

@@ -17,10 +17,10 @@ from enum import StrEnum
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.optimize import brentq
-from scipy.special import log_ndtr, ndtri_exp
 
-from ...errors import integer, non_negative, open_unit, positive, refuse
+from ...errors import integer, non_negative, positive, refuse
+from ...theory.gaussian import delta as gaussian_delta
+from ...theory.gaussian import epsilon as gaussian_epsilon
 
 Array = NDArray[np.float64]
 
@@ -181,29 +181,6 @@ class QuadraticSplitting:
 def _geometric(slopes: Array, steps: int) -> Array:
     """Return the sum of a^l for l < steps, entry by entry."""
     return np.asarray((slopes[:, None] ** np.arange(steps)).sum(axis=1))
-
-
-def gaussian_delta(mu: float, epsilon: float) -> float:
-    """Return delta at an epsilon of N(mu, 1) against N(0, 1) (Balle and Wang 2018, Theorem 8)."""
-    if positive(mu=mu) == math.inf:
-        return 1.0
-    first = log_ndtr(mu / 2.0 - epsilon / mu)
-    second = epsilon + log_ndtr(-mu / 2.0 - epsilon / mu)
-    return float(max(0.0, -math.exp(first) * math.expm1(min(0.0, second - first))))
-
-
-def gaussian_epsilon(mu: float, delta: float) -> float:
-    """Return epsilon at a delta of N(mu, 1) against N(0, 1), at least 0.
-
-    delta(eps) is at most Phi(mu / 2 - eps / mu), which brackets the root.
-    """
-    wanted = open_unit(delta=delta)
-    if non_negative(mu=mu) == 0.0 or gaussian_delta(mu, 0.0) <= wanted:
-        return 0.0
-    high = mu * (mu / 2.0 - float(ndtri_exp(math.log(wanted)))) + 1e-9
-    return float(
-        brentq(lambda e: gaussian_delta(mu, e) - wanted, 0.0, high, xtol=1e-13 * high, rtol=1e-14)
-    )
 
 
 def mixed_delta(law_of: Sequence[tuple[float, float]], epsilon: float) -> float:

@@ -2,16 +2,57 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from itertools import product
-from typing import Any
 
-from ...errors import integer, member, non_negative, open_unit, positive, refuse
-from ...theory.splitting_privacy import PrivateSplitting, Seen, final_models_mu, rounds_mu
+from ...errors import refuse
+from ...relations import Observer
+from ...theory.gaussian import epsilon as gaussian_epsilon
+from ...theory.splitting_privacy import (
+    PrivateSplitting,
+    final_models_mu,
+    rounds_mu,
+    server_or_final,
+)
+from ..settings import COUNT, NON_NEGATIVE, OPEN_SHARE, POSITIVE, Settings, setting
 from .bounds import asymptotic_error, convergence, local_noise
-from .law import gaussian_epsilon
+
+
+@dataclass(frozen=True, kw_only=True)
+class SplittingProblem(Settings):
+    """What all settings of a trade-off share: the losses, and what computing and sending cost.
+
+    Raises:
+        ParameterError: a value out of its range.
+    """
+
+    sensitivity: float = setting(
+        POSITIVE, "g, the largest move of an agent's gradient when one record is replaced"
+    )
+    strong_convexity: float = setting(POSITIVE, "l of every f_i")
+    smoothness: float = setting(POSITIVE, "L of every f_i")
+    coordinates: int = setting(COUNT, "n N, of all agents' models together")
+    gradient_cost: float = setting(NON_NEGATIVE, "t_G, time of one local step", default=1.0)
+    round_cost: float = setting(
+        NON_NEGATIVE, "t_C, time of one round's communication", default=10.0
+    )
+    accuracy: float = setting(
+        OPEN_SHARE, "K is so large that this share of the start's distance is left", default=1e-3
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class SplittingSetting(Settings):
+    """One setting of private Fed-PLT.
+
+    Raises:
+        ParameterError: a value out of its range.
+    """
+
+    penalty: float = setting(POSITIVE, "rho")
+    step_share: float = setting(OPEN_SHARE, "gamma (L + 1 / rho) / 2", default=0.5)
+    local_steps: int = setting(COUNT, "N_e")
+    noise_scale: float = setting(POSITIVE, "tau; a local step's noise has std sqrt(2 gamma) tau")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,44 +87,32 @@ class Prediction:
 
 
 def predict(
-    run: PrivateSplitting,
-    *,
-    gradient_cost: float,
-    round_cost: float,
-    coordinates: int,
-    seen: Seen | str = Seen.SERVER,
+    run: PrivateSplitting, problem: SplittingProblem, *, observer: Observer | str = Observer.SERVER
 ) -> Prediction:
     """Return what a setting costs (Proposition 1, Corollary 1, T6).
 
     Args:
         run: the setting.
-        gradient_cost: t_G, time of one local step, at least 0.
-        round_cost: t_C, time of one round's communication, at least 0.
-        coordinates: n N, of all agents' models together.
-        seen: whose mu: "server", or "final" for the models after the last round alone.
+        problem: its costs and its size.
+        observer: whose mu: "server", or "final" for the models after the last round alone.
 
     Raises:
-        ParameterError: a value out of its range, or a setting that need not converge.
+        ParameterError: a setting that need not converge, or no such view.
     """
-    view, many = member(Seen, seen=seen), integer(1, coordinates=coordinates)
-    step = run.local_steps * non_negative(gradient_cost=gradient_cost)
-    shape: dict[str, Any] = {
-        "strong_convexity": run.strong_convexity,
-        "smoothness": run.smoothness,
-        "penalty": run.penalty,
-        "local_steps": run.local_steps,
-    }
-    rate = convergence(**shape, step_size=run.step_size)
+    view = server_or_final(observer)
+    shape = {name: getattr(run, name) for name in ("strong_convexity", "smoothness", "penalty")}
+    rate = convergence(**shape, local_steps=run.local_steps, step_size=run.step_size)
     noise = local_noise(
         **shape,
+        local_steps=run.local_steps,
         noise_scale=run.noise_scale,
         step_size=run.step_size,
-        coordinates=many,
+        coordinates=problem.coordinates,
     )
-    mu = rounds_mu(run) if view is Seen.SERVER else min(rounds_mu(run), final_models_mu(run))
+    mu = rounds_mu(run) if view is Observer.SERVER else min(rounds_mu(run), final_models_mu(run))
     return Prediction(
         run=run,
-        time=(step + non_negative(round_cost=round_cost)) * run.rounds,
+        time=(run.local_steps * problem.gradient_cost + problem.round_cost) * run.rounds,
         remaining=rate.remaining(run.rounds),
         error=asymptotic_error(rate, noise),
         mu=mu,
@@ -91,71 +120,46 @@ def predict(
 
 
 def trade_off(
+    problem: SplittingProblem,
+    settings: Iterable[SplittingSetting],
     *,
-    sensitivity: float,
-    strong_convexity: float,
-    smoothness: float,
-    gradient_cost: float,
-    round_cost: float,
-    coordinates: int,
-    penalties: Sequence[float],
-    step_shares: Sequence[float],
-    local_steps: Sequence[int],
-    noise_scales: Sequence[float],
-    accuracy: float = 1e-3,
-    seen: Seen | str = Seen.SERVER,
+    observer: Observer | str = Observer.SERVER,
 ) -> Iterator[Prediction]:
-    """Yield a prediction for every stable setting of a grid over (rho, gamma, N_e, tau).
+    """Yield a prediction for every stable setting of several.
 
     Args:
-        sensitivity: g, the largest move of an agent's gradient when one record is replaced.
-        strong_convexity: l of every f_i.
-        smoothness: L of every f_i.
-        gradient_cost: t_G.
-        round_cost: t_C.
-        coordinates: n N.
-        penalties: values of rho.
-        step_shares: values of gamma (L + 1 / rho) / 2, in (0, 1).
-        local_steps: values of N_e.
-        noise_scales: values of tau.
-        accuracy: K is so large that this share of the start's distance is left, in (0, 1).
-        seen: "server" or "final".
+        problem: what they share.
+        settings: such as ``SplittingSetting.grid`` makes.
+        observer: "server" or "final".
 
     Raises:
-        ParameterError: a value out of its range, or no stable setting in the grid.
+        ParameterError: no stable setting among them, or no such view.
     """
-    open_unit(accuracy=accuracy)
-    any_stable = False
-    for rho, share, steps in product(penalties, step_shares, local_steps):
-        step = open_unit(step_shares=share) * 2.0 / (smoothness + 1.0 / positive(penalty=rho))
-        rate = convergence(
-            strong_convexity=strong_convexity,
-            smoothness=smoothness,
-            penalty=rho,
-            local_steps=steps,
-            step_size=step,
-        )
-        if not rate.stable:
-            continue
-        any_stable, rounds = True, rate.rounds(accuracy)
-        for tau in noise_scales:
-            run = PrivateSplitting(
-                sensitivity=sensitivity,
-                strong_convexity=strong_convexity,
-                smoothness=smoothness,
-                penalty=rho,
-                step_size=step,
-                noise_scale=tau,
-                local_steps=steps,
-                rounds=rounds,
-            )
-            yield predict(
-                run,
-                gradient_cost=gradient_cost,
-                round_cost=round_cost,
-                coordinates=coordinates,
-                seen=seen,
-            )
-    if not any_stable:
-        most = max(local_steps, default=math.nan)
+    stable, most = False, 0
+    for one in settings:
+        most = max(most, one.local_steps)
+        run = _run(problem, one)
+        if run is not None:
+            stable = True
+            yield predict(run, problem, observer=observer)
+    if not stable:
         refuse("local_steps", most, "reach the boundary of stability", "see fewest_local_steps")
+
+
+def _run(problem: SplittingProblem, one: SplittingSetting) -> PrivateSplitting | None:
+    """Return a setting's run, with as many rounds as the accuracy takes; None if it is unstable."""
+    shape = {name: getattr(problem, name) for name in ("strong_convexity", "smoothness")}
+    shape |= {
+        "penalty": one.penalty,
+        "step_size": one.step_share * 2.0 / (problem.smoothness + 1.0 / one.penalty),
+    }
+    rate = convergence(**shape, local_steps=one.local_steps)
+    if not rate.stable:
+        return None
+    return PrivateSplitting(
+        **shape,
+        sensitivity=problem.sensitivity,
+        noise_scale=one.noise_scale,
+        local_steps=one.local_steps,
+        rounds=rate.rounds(problem.accuracy),
+    )

@@ -76,7 +76,7 @@ def converted_epsilon(
 
 
 def lemma_3_divergence(
-    *, order: int, sampling_rate: float, noise_multiplier: float, sensitivity: float = 1.0
+    *, order: int, sampling_probability: float, noise_multiplier: float, sensitivity: float = 1.0
 ) -> float:
     """Return Lemma 3's bound on one round's Rényi divergence, the sum as printed.
 
@@ -88,18 +88,18 @@ def lemma_3_divergence(
 
     Args:
         order: a, a whole number from 2 to 10,000.
-        sampling_rate: q, in (0, 1].
+        sampling_probability: q, in (0, 1].
         noise_multiplier: sigma, std of the summed noise over the clip norm.
         sensitivity: in clip norms.
 
     Raises:
         ParameterError: a value out of its range; Lemma 3 is about whole orders from 2.
     """
-    whole, rate = count(order=order), positive(sampling_rate=sampling_rate)
+    whole, rate = count(order=order), positive(sampling_probability=sampling_probability)
     if not 2 <= whole <= 10_000:
         refuse("order", order, "be a whole number from 2 to 10000")
     if rate > 1.0:
-        refuse("sampling_rate", rate, "be at most 1")
+        refuse("sampling_probability", rate, "be at most 1")
     shift = moderate(sensitivity=sensitivity) / moderate(noise_multiplier=noise_multiplier)
     unit = 0.5 * shift * shift
     least = math.log(2.0) + 2.0 * unit
@@ -144,7 +144,7 @@ def fed_smp_lemma_3(
         ParameterError: a value out of its range.
     """
     rate, scheme = sampling_rate_of(population, cohort), FixedSize(cohort, population=population)
-    known = {"sampling_rate": rate, "noise_multiplier": noise_multiplier}
+    known = {"sampling_probability": rate, "noise_multiplier": noise_multiplier}
     total = count(rounds=rounds)
 
     def divergence(order: float) -> float:

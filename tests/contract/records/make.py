@@ -13,7 +13,7 @@ from pathlib import Path
 
 import dp_accounting as dpa
 import torch
-from dp_accounting import rdp
+from dp_accounting import pld, rdp
 from flwr.serverapp import (
     GaussianPrivacyEvent,
     NeighboringRelation,
@@ -89,6 +89,32 @@ def events():
     return {"event": accountant.get_epsilon(1e-5)}
 
 
+def faults():
+    """Accounts that are wrong by how they were kept, and their right twins."""
+    said = {}
+    for name, steps in (("rounds", 30), ("steps", 300)):
+        accountant = create_accountant(mechanism="rdp")
+        for _ in range(steps):
+            accountant.step(noise_multiplier=1.5, sample_rate=0.05)
+        write(f"opacus_{name}.json", accountant.state_dict())
+        said[f"opacus_{name}"] = accountant.get_epsilon(delta=1e-5)
+    config = PrivacyConfig(
+        1e-5, 50, NeighboringRelation.ADD_OR_REMOVE_ONE, SamplingMethod.NO_AMPLIFICATION
+    )
+    accountant = RdpAccountant(config)
+    accountant.compose(GaussianPrivacyEvent(4.0, 50, 50), 20)
+    write("flower_shares.json", accountant.state_dict())
+    said["flower_shares"] = accountant.get_epsilon(1e-5)
+    for name, steps in (("floor", 10 * int(1000 / 64)), ("ceiling", 10 * -(-1000 // 64))):
+        step = dpa.PoissonSampledDpEvent(64 / 1000, dpa.GaussianDpEvent(1.2))
+        event = dpa.SelfComposedDpEvent(step, steps)
+        write(f"event_{name}.json", event.to_named_tuple())
+        accountant = pld.PLDAccountant()
+        accountant.compose(event)
+        said[f"event_{name}"] = accountant.get_epsilon(1e-5)
+    return said
+
+
 def tables():
     """A log of fixed-size rounds, and one of an epoch-wise pass, as a loop would write them."""
     with open(HERE / "fixed.csv", "w", newline="", encoding="utf-8") as file:
@@ -103,6 +129,6 @@ def tables():
 
 if __name__ == "__main__":
     warnings.simplefilter("ignore")
-    said = opacus() | flower() | events()
+    said = opacus() | flower() | events() | faults()
     tables()
     write("said.json", said)

@@ -1,0 +1,210 @@
+"""Every importer under changed files: errors of ours, in time, and no verdict for nothing.
+
+    python benchmarks/fuzz_records.py --seconds 3600 --cases 50000
+
+Each case takes one of the records of ``tests/contract/records``, changes it at random, and imports
+it as an audit does. It passes if what comes is an error of this package, or a record that prices at
+least one round with the noise that the file states; a claim that one such round breaks must not
+hold. A case takes at most two seconds of processor time. Cases are numbered: a second call goes on
+where the first stopped, and ``--only KIND:NUMBER`` shows one again.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import random
+import re
+import resource
+import tempfile
+import time
+import traceback
+import warnings
+from pathlib import Path
+from typing import Any
+
+import fedprivacy as fp
+from fedprivacy.audit import imports
+from fedprivacy.errors import FedPrivacyError
+
+HERE = Path(__file__).parent
+RECORDS = HERE.parent / "tests" / "contract" / "records"
+RESULTS = HERE / "results" / "fuzz_records.json"
+SLOW = 2.0
+"""Seconds of processor time that a case may take."""
+BLOCK = 250
+AUDITED = 40
+"""Of so many that are read, one is audited whole."""
+CLAIM = (1e-9, 1e-12)
+"""Not one quiet round keeps it: the original's verdict is FAILS."""
+MEMORY = 6 * 2**30
+
+STATEMENT = {
+    "noise_multiplier": 1.4,
+    "rounds": 180,
+    "sampling": "fixed",
+    "cohort": 100,
+    "population": 6000,
+    "missing_shares": 3,
+    "adjacency": "zero_out",
+}
+
+
+def originals() -> dict[str, bytes]:
+    """Return the file of each kind that is changed."""
+    found = {
+        name: (RECORDS / name).read_bytes()
+        for name in ("opacus_rdp.json", "opacus.pt", "flower.json", "event.json", "event_list.json")
+    }
+    for name in ("fixed.csv", "shuffled.jsonl"):
+        found[name] = b"\n".join((RECORDS / name).read_bytes().splitlines()[:30])
+    found["statement.json"] = json.dumps(STATEMENT).encode()
+    lines = (f"{name} = {value!r}" for name, value in STATEMENT.items())
+    found["statement.toml"] = "\n".join(lines).encode()
+    return found
+
+
+ODD = [
+    b"NaN",
+    b"Infinity",
+    b"-1",
+    b"1e999",
+    b"null",
+    b"true",
+    b'""',
+    b"[]",
+    b"{}",
+    b"\x00",
+    b"\xff",
+]
+SIGNS = b'{}[],:"\n =#abcx\x00'
+
+
+def changed(data: bytes, chance: random.Random) -> bytes:
+    """Return the data changed in a few places, without a new digit beside another one."""
+    for _ in range(chance.randint(1, 3)):
+        start = chance.randrange(len(data) + 1)
+        end = min(len(data), start + chance.choice([1, 1, 2, 5, 40]))
+        match chance.randrange(9):
+            case 0:
+                data = data[:start] + data[end:]
+            case 1:
+                data = data[:end] + data[start:end] + data[end:]
+            case 2:
+                data = data[:start] + bytes([chance.choice(SIGNS)]) + data[start:]
+            case 3:
+                data = data[:start]
+            case 4:
+                place = chance.randrange(len(data) + 1)
+                data = data[:start] + data[place : place + 20] + data[end:]
+            case 5:
+                data = data[:start] + chance.choice(ODD) + data[end:]
+            case 6 | 7:
+                places = [place for place, sign in enumerate(data) if chr(sign) in "0123456789"]
+                place = chance.choice(places or [0])
+                data = data[:place] + str(chance.randrange(10)).encode() + data[place + 1 :]
+            case _:
+                opening = chance.choice([b"[", b'{"a":'])
+                data = data[:start] + opening * chance.choice([3, 70, 5000]) + data[start:]
+    return data
+
+
+def facts_of(kind: str) -> dict[str, Any]:
+    """Return what is stated beside a record."""
+    facts: dict[str, Any] = {"adjacency": "zero_out"}
+    return facts | ({"sampling": "poisson"} if kind.startswith("opacus") else {})
+
+
+def tried(kind: str, number: int, data: bytes, path: Path) -> str:
+    """Return what became of a case: "refused", "read", "audited", or what is wrong with it."""
+    path.write_bytes(data)
+    began = time.process_time()
+    try:
+        record = imports.read(path)
+        made = imports.assemble(record, imports.Stated(**facts_of(kind)))
+        told = _priced(made.run, data)
+        if not told and number % AUDITED == 0:
+            found = fp.audit(record, claim=CLAIM, **facts_of(kind))
+            told = "HOLDS" if found.verdict == "HOLDS" else "audited"
+    except FedPrivacyError as error:
+        told = "refused" if len(str(error)) < 1000 else "an error of more than 1,000 characters"
+    except MemoryError:
+        told = "out of memory"
+    except Exception:
+        told = traceback.format_exc(limit=-3)
+    spent = time.process_time() - began
+    return f"{spent:.1f} seconds" if spent > SLOW and told != "audited" else told or "read"
+
+
+def _priced(run: Any, data: bytes) -> str:
+    """Return what is wrong with what a record amounts to; empty for nothing."""
+    texts = re.findall(rb"[0-9.]+(?:[eE][-+]?\d+)?", data)
+    numbers = [float(t) for t in texts if t.strip(b".eE+-") and t.count(b".") < 2]
+    quietest = max([1.0, *numbers])
+    for part, count in run.sequence():
+        noise = getattr(part, "inner", part).sum_multiplier
+        if count < 1 or noise is None or not 0.0 < noise <= quietest:
+            return f"{count} rounds of noise {noise}, where the file says at most {quietest}"
+    return ""
+
+
+def load(path: Path) -> dict[str, Any]:
+    """Return the results so far."""
+    if path.exists():
+        found: dict[str, Any] = json.loads(path.read_text())
+        return found
+    return {kind: {"cases": 0, "failures": []} for kind in originals()}
+
+
+def run(seconds: float, cases: int, path: Path) -> dict[str, Any]:
+    """Go on with every kind in turn until the time or the cases are over."""
+    results, files = load(path), originals()
+    until = time.monotonic() + seconds
+    with tempfile.TemporaryDirectory() as folder:
+        while time.monotonic() < until:
+            kind = min(results, key=lambda name: results[name]["cases"])
+            if results[kind]["cases"] >= cases:
+                break
+            _block(kind, files[kind], results[kind], Path(folder) / "record")
+            draft = path.with_suffix(".part")
+            draft.write_text(json.dumps(results, indent=1) + "\n")
+            draft.replace(path)
+    return results
+
+
+def _block(kind: str, data: bytes, result: dict[str, Any], path: Path) -> None:
+    for number in range(result["cases"], result["cases"] + BLOCK):
+        told = tried(kind, number, changed(data, random.Random(f"{kind}:{number}")), path)
+        known = told if told in ("refused", "read", "audited") else "failed"
+        result[known] = result.get(known, 0) + 1
+        if known == "failed" and len(result["failures"]) < 20:
+            result["failures"].append([number, told])
+    result["cases"] += BLOCK
+
+
+def main() -> None:
+    """Fuzz; exit with 1 if any case failed."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n", 1)[0])
+    parser.add_argument("--seconds", type=float, default=600.0)
+    parser.add_argument("--cases", type=int, default=50_000)
+    parser.add_argument("--output", type=Path, default=RESULTS)
+    parser.add_argument("--only", help="KIND:NUMBER of one case to be shown")
+    given = parser.parse_args()
+    warnings.simplefilter("ignore")
+    if given.only:
+        kind, number = given.only.rsplit(":", 1)
+        data = changed(originals()[kind], random.Random(given.only))
+        with tempfile.TemporaryDirectory() as folder:
+            print(data[:3000], tried(kind, int(number), data, Path(folder) / "record"), sep="\n")
+        return
+    resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
+    results = run(given.seconds, given.cases, given.output)
+    for kind, found in results.items():
+        print(kind, {name: value for name, value in found.items() if name != "failures"})
+        for number, told in found["failures"]:
+            print(f"  {kind}:{number}: {told}")
+    raise SystemExit(any(found["failures"] for found in results.values()))
+
+
+if __name__ == "__main__":
+    main()

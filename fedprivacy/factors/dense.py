@@ -1,0 +1,99 @@
+"""Factors that are given, or made, as whole matrices."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from ..errors import refuse
+from ..records import recorded
+from .base import DenseFactor, Recurrence, check_dense
+from .interval import Array
+from .participation import Participation
+
+
+@recorded
+@dataclass(frozen=True)
+class Matrix(DenseFactor):
+    """Any lower-triangular matrix with a positive diagonal.
+
+    Args:
+        array: shape (n, n); kept as the rows' entries up to the diagonal.
+
+    Raises:
+        ParameterError: not square, not finite, entries above the diagonal, or singular.
+    """
+
+    array: tuple[tuple[float, ...], ...]
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.array, tuple):
+            object.__setattr__(self, "array", _rows(self.array))
+        for i, row in enumerate(self.array):
+            if len(row) != i + 1:
+                refuse("array", len(row), f"have {i + 1} entries in row {i}, up to the diagonal")
+            if not np.all(np.isfinite(row)):
+                refuse("array", list(row), "be finite")
+            if not row[i] > 0.0:
+                rule = "have a diagonal above 0: a singular C has no inverse to draw noise with"
+                refuse("array", row[i], f"{rule} (row {i})")
+        if not self.array:
+            refuse("array", self.array, "have a row")
+
+    @cached_property
+    def _dense(self) -> Array:
+        size = len(self.array)
+        found = np.zeros((size, size))
+        for i, row in enumerate(self.array):
+            found[i, : i + 1] = row
+        return found
+
+    def check(self, rounds: int, participation: Participation) -> None:
+        """Refuse another number of rounds."""
+        if rounds != len(self.array):
+            refuse("rounds", rounds, f"equal the matrix's size {len(self.array)}")
+
+    def matrix(self, rounds: int) -> Array:
+        """Return C, or its first rows and columns.
+
+        Raises:
+            ParameterError: more rounds than it has.
+        """
+        if rounds > len(self.array):
+            refuse("rounds", rounds, f"be at most the matrix's size {len(self.array)}")
+        return self._dense[:rounds, :rounds]
+
+    def leading(self, rows: int, rounds: int) -> Matrix:
+        """Return the first rows and columns."""
+        return Matrix(self.array[:rows])
+
+    def noise_matrix(self, rounds: int) -> Array:
+        """Return C^-1."""
+        return np.asarray(np.linalg.inv(self.matrix(rounds)), dtype=np.float64)
+
+    def slots(self, rounds: int) -> int:
+        """Return all rounds but one."""
+        return rounds - 1
+
+    def recurrence(self, row: int, rounds: int) -> Recurrence:
+        """Return the window of all noise before, the latest first."""
+        entries = self._dense[row]
+        weights = np.zeros(rounds - 1)
+        weights[:row] = -entries[:row][::-1] / entries[row]
+        return Recurrence(weights, diagonal=float(entries[row]))
+
+
+def _rows(array: Any) -> tuple[tuple[float, ...], ...]:
+    try:
+        found = np.asarray(array, dtype=np.float64)
+    except (TypeError, ValueError):
+        refuse("array", type(array).__name__, "be numbers of shape (n, n)")
+    if found.ndim != 2 or found.shape[0] != found.shape[1]:
+        refuse("array", found.shape, "have shape (n, n)")
+    check_dense(len(found), "Matrix")
+    if np.any(np.triu(found, 1) != 0.0):
+        refuse("array", "entries above the diagonal", "be lower triangular", "use its L factor")
+    return tuple(tuple(row[: i + 1].tolist()) for i, row in enumerate(found))

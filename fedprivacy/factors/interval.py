@@ -1,0 +1,179 @@
+"""Certified sensitivities: what a unit moves the encoded sum by, in its largest pattern.
+
+C has a row for everything that is released and a column for every round. A unit adds vectors of
+norm at most 1 in the rounds S, so C X moves by sqrt(sum over i, j in S of G_ij <x_i, x_j>),
+G = C'C, whatever the vectors' dimension. With G >= 0 that is largest for equal vectors: |C 1_S|.
+With signs it is at most sqrt(sum of |G_ij|), and at least |C s| for any signs s on S. Sums of
+products are rounded outwards: ``lower <= truth <= upper``. Proofs: docs/theory/correlated_noise.md.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+Array = NDArray[np.float64]
+UNIT = 2.0**-53
+"""Relative error of one rounding."""
+
+
+class Interval(NamedTuple):
+    """Two ends that hold a number between them."""
+
+    lower: float
+    upper: float
+
+
+def outward(low_square: float, high_square: float, terms: float) -> Interval:
+    """Return square roots of two sums, moved outwards by what so many roundings may do."""
+    slack = (terms + 16.0) * UNIT
+    lower = math.sqrt(max(low_square, 0.0)) * (1.0 - 2.0 * slack)
+    return Interval(max(lower, 0.0), math.sqrt(max(high_square, 0.0)) * (1.0 + 2.0 * slack))
+
+
+def comb_square(coefficients: Array, gap: int, most: int) -> float:
+    """Return |sum of columns 0, gap, 2 gap, ...|^2 of a lower-triangular Toeplitz matrix.
+
+    Args:
+        coefficients: the first column, shape (n,).
+        gap: b.
+        most: how many columns.
+    """
+    return float(np.sum(comb(coefficients, gap, most) ** 2))
+
+
+def comb(coefficients: Array, gap: int, most: int) -> Array:
+    """Return the sum of columns 0, gap, 2 gap, ... of a lower-triangular Toeplitz matrix."""
+    rounds = len(coefficients)
+    count = min(most, -(-rounds // gap))
+    if gap * count >= rounds and count > 1:
+        padded = np.zeros(gap * count)
+        padded[:rounds] = coefficients
+        return np.cumsum(padded.reshape(count, gap), axis=0).reshape(-1)[:rounds]
+    total = coefficients.copy()
+    for j in range(1, count):
+        total[j * gap :] += coefficients[: rounds - j * gap]
+    return total
+
+
+def toeplitz(coefficients: Array, gap: int, most: int, error: float) -> Interval:
+    """Return the sensitivity of a lower-triangular Toeplitz matrix.
+
+    Decreasing and non-negative coefficients: the worst pattern is 0, b, 2 b, ... (Kalinin and
+    Lampert 2024, Theorem 2). Others are replaced by the least decreasing sequence above their
+    absolute values, from above, and from below by one pattern and by one column.
+
+    Args:
+        coefficients: the first column as computed, shape (n,).
+        gap: b, the fewest rounds between participations.
+        most: k, how many at most.
+        error: relative error of each coefficient.
+    """
+    above = np.maximum.accumulate(np.abs(coefficients)[::-1])[::-1]
+    spread = 2.0 * error / UNIT + len(coefficients) + most
+    single = float(np.sum(coefficients**2))
+    low = max(comb_square(coefficients, gap, most), single)
+    if np.any(coefficients < 0.0):
+        # Cancelling sums lose relative precision; one column, a sum of squares, does not.
+        low = single
+    return outward(low, comb_square(above, gap, most), spread)
+
+
+def disjoint(coefficients: Array, gap: int, most: int, error: float) -> Interval:
+    """Return the sensitivity where columns that a unit may have share no row: sqrt(k) of one.
+
+    Args:
+        coefficients: the first column, of at most ``gap`` bands, any signs.
+        gap: b.
+        most: k.
+        error: relative error of each coefficient.
+    """
+    rounds = len(coefficients)
+    squares = coefficients**2
+    # Later columns are shorter and the r-th participation is in round r b at the earliest.
+    total = sum(float(np.sum(squares[: rounds - j * gap])) for j in range(most))
+    return outward(total, total, 2.0 * error / UNIT + rounds + most)
+
+
+def columns(matrix: Array, gap: int, most: int, together: bool) -> Interval:
+    """Return the sensitivity of any matrix.
+
+    Fixed epochs with G >= 0 and no limit below the number of epochs: exact (Choquette-Choo,
+    McMahan, Rush and Thakurta 2023). Else the upper end is a dynamic programme's: a unit of
+    pattern S moves by sum_{i in S} sum_{j in S} |G_ij|, the inner sum is at most the best pattern
+    through i, and the outer one the best pattern of these. The lower end is the best pattern found.
+
+    Args:
+        matrix: C, shape (m, n).
+        gap: b.
+        most: k.
+        together: whether rounds are exactly ``gap`` apart, or a multiple of it.
+    """
+    gram = matrix.T @ matrix
+    loss = len(matrix) * UNIT * (np.abs(matrix).T @ np.abs(matrix))
+    high = np.abs(gram) + 2.0 * loss
+    terms = float(len(matrix) + 2 * most * most + 8)
+    classes = [np.arange(j, len(gram), gap) for j in range(gap)] if together else None
+    if classes is None:
+        upper = _best_sum(_row_sums(high, gap, most), gap, most)
+        return outward(_found(matrix, gap, most), upper, terms)
+    upper, lower = 0.0, 0.0
+    for rows in classes:
+        part = high[np.ix_(rows, rows)]
+        kept = np.sort(part, axis=1)[:, ::-1][:, :most].sum(axis=1)
+        upper = max(upper, float(np.sort(kept)[::-1][:most].sum()))
+        lower = max(lower, _signed_square(matrix[:, rows[:most]]))
+    return outward(lower, upper, terms)
+
+
+def _signed_square(chosen: Array) -> float:
+    """Return a value of |C s|^2 for signs s that are chosen one by one, for columns chosen."""
+    total = np.zeros(len(chosen))
+    size = 0.0
+    for column in chosen.T:
+        total = total + column if float(total @ column) >= 0.0 else total - column
+        size += float(np.linalg.norm(column))
+    # Rounding errors are of the size of the terms, not of what is left of them.
+    norm = float(np.linalg.norm(total)) - len(chosen.T) * UNIT * 2.0 * size
+    return max(norm, 0.0) ** 2
+
+
+def _row_sums(gram: Array, gap: int, most: int) -> Array:
+    """Return for every round i a bound on sum_j gram_ij over patterns through i."""
+    rounds = len(gram)
+    near = np.abs(np.subtract.outer(np.arange(rounds), np.arange(rounds))) < gap
+    others = np.where(near, 0.0, gram)
+    return np.diag(gram) + _best_sums(others, gap, most - 1)
+
+
+def _best_sums(weights: Array, gap: int, most: int) -> Array:
+    """Return, for every row of weights, its largest sum over a pattern of at most ``most``."""
+    count, rounds = weights.shape
+    if most <= 0:
+        return np.zeros(count)
+    best = np.zeros((rounds + 1, count))
+    for _ in range(most):
+        following = np.zeros((rounds + 1, count))
+        for i in range(1, rounds + 1):
+            taken = weights[:, i - 1] + best[max(i - gap, 0)]
+            np.maximum(following[i - 1], taken, out=following[i])
+        if np.array_equal(following, best):
+            break
+        best = following
+    return np.asarray(best[-1])
+
+
+def _best_sum(weights: Array, gap: int, most: int) -> float:
+    return float(_best_sums(weights[None, :], gap, most)[0])
+
+
+def _found(matrix: Array, gap: int, most: int) -> float:
+    """Return the largest |C s|^2 over patterns of equal steps."""
+    rounds = matrix.shape[1]
+    best = 0.0
+    for start in range(rounds if most == 1 else min(rounds, 4 * gap)):
+        best = max(best, _signed_square(matrix[:, start::gap][:, :most]))
+    return best

@@ -1,0 +1,110 @@
+"""In which rounds a unit may take part: what a sensitivity is the worst over."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from ..errors import integer, refuse
+from ..records import recorded
+
+
+class Participation:
+    """A rule that every unit's rounds keep, whatever its data are.
+
+    Args:
+        apart: whether it is known that a unit's coming or going moves nobody else to another round,
+            as where units turn up by themselves. Only then does ``add_remove`` have an answer.
+    """
+
+    together: ClassVar[bool] = False
+    """Whether a unit's rounds are an exact number of rounds apart."""
+    apart: bool
+
+    def gap(self, rounds: int) -> int:
+        """Return the fewest rounds from one participation of a unit to its next."""
+        raise NotImplementedError
+
+    def most(self, rounds: int) -> int:
+        """Return in how many of ``rounds`` rounds a unit takes part at most."""
+        raise NotImplementedError
+
+
+@dataclass(frozen=True)
+class _Spaced(Participation):
+    """Participations that keep a distance."""
+
+    separation: int
+    at_most: int | None = None
+    apart: bool = False
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "separation", integer(1, separation=self.separation))
+        if self.at_most is not None:
+            object.__setattr__(self, "at_most", integer(1, at_most=self.at_most))
+        _check_flag(self.apart)
+
+    def gap(self, rounds: int) -> int:
+        """Return the separation, or all rounds where that is less."""
+        return min(self.separation, rounds)
+
+    def most(self, rounds: int) -> int:
+        """Return ``at_most``, or less where no more have room."""
+        fitting = -(-rounds // self.separation)
+        return fitting if self.at_most is None else min(fitting, self.at_most)
+
+
+@recorded
+@dataclass(frozen=True)
+class MinimumSeparation(_Spaced):
+    """A unit takes part in any rounds that are at least ``separation`` apart.
+
+    Args:
+        separation: b: a unit of round i is away until round i + b.
+        at_most: k, how often at most in all; None for as often as the separation lets it.
+        apart: see ``Participation``.
+    """
+
+
+@recorded
+@dataclass(frozen=True)
+class FixedEpochs(_Spaced):
+    """A unit has one place in every epoch of ``separation`` rounds, the same in each.
+
+    So its rounds are some of j, j + b, j + 2 b, ... ("(k, b)-participation").
+
+    Args:
+        separation: b, rounds of an epoch.
+        at_most: k, how often at most in all; None for once an epoch.
+        apart: see ``Participation``.
+    """
+
+    together: ClassVar[bool] = True
+
+
+@recorded
+@dataclass(frozen=True)
+class SingleParticipation(Participation):
+    """A unit takes part in one round at most.
+
+    Args:
+        apart: see ``Participation``.
+    """
+
+    apart: bool = False
+
+    def __post_init__(self) -> None:
+        _check_flag(self.apart)
+
+    def gap(self, rounds: int) -> int:
+        """Return all rounds: no unit comes again."""
+        return rounds
+
+    def most(self, rounds: int) -> int:
+        """Return 1."""
+        return min(1, rounds)
+
+
+def _check_flag(apart: object) -> None:
+    if not isinstance(apart, bool):
+        refuse("apart", apart, "be True or False")

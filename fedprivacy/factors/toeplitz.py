@@ -1,0 +1,279 @@
+"""Factors that are the same in every round: Toeplitz matrices, and what streams their inverses."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from scipy.special import betainc
+
+from ..errors import integer, refuse
+from ..records import recorded
+from .base import Recurrence, ToeplitzFactor, as_numbers, inverse_series
+from .interval import UNIT, Array
+from .participation import Participation
+
+
+def root_coefficients(rounds: int) -> Array:
+    """Return the coefficients of (1 - x)^(-1/2): 1, 1/2, 3/8, ..."""
+    k = np.arange(1.0, rounds)
+    return np.cumprod(np.concatenate([[1.0], (2.0 * k - 1.0) / (2.0 * k)]))
+
+
+def inverse_root_coefficients(rounds: int) -> Array:
+    """Return the coefficients of (1 - x)^(1/2): 1, -1/2, -1/8, ..."""
+    k = np.arange(1.0, rounds)
+    return np.cumprod(np.concatenate([[1.0], (2.0 * k - 3.0) / (2.0 * k)]))
+
+
+@recorded
+@dataclass(frozen=True)
+class Identity(ToeplitzFactor):
+    """C = 1: independent noise in every round."""
+
+    def coefficients(self, rounds: int) -> Array:
+        """Return 1, 0, 0, ..."""
+        return np.concatenate([[1.0], np.zeros(rounds - 1)])
+
+    inverse = coefficients
+
+    def width(self, rounds: int) -> int:
+        """Return 1."""
+        return 1
+
+    def slots(self, rounds: int) -> int:
+        """None is needed."""
+        return 0
+
+    def recurrence(self, row: int, rounds: int) -> Recurrence:
+        """Return the empty one."""
+        return Recurrence(np.zeros(0))
+
+
+@recorded
+@dataclass(frozen=True)
+class SquareRootToeplitz(ToeplitzFactor):
+    """C = the square root of the matrix of prefix sums (Fichtenberger, Henzinger, Upadhyay 2023).
+
+    Its error is within a constant of the best. A run keeps the noise of all rounds before.
+    """
+
+    def coefficients(self, rounds: int) -> Array:
+        """Return those of (1 - x)^(-1/2)."""
+        return root_coefficients(rounds)
+
+    def inverse(self, rounds: int) -> Array:
+        """Return those of (1 - x)^(1/2)."""
+        return inverse_root_coefficients(rounds)
+
+    def slots(self, rounds: int) -> int:
+        """Return all rounds but one."""
+        return rounds - 1
+
+    def recurrence(self, row: int, rounds: int) -> Recurrence:
+        """Return the window of all noise before."""
+        return Recurrence(-root_coefficients(rounds)[1:])
+
+
+@recorded
+@dataclass(frozen=True)
+class Banded(ToeplitzFactor):
+    """C with ``bands`` diagonals (Choquette-Choo et al. 2023; Kalinin and Lampert 2024).
+
+    Args:
+        bands: p, at most the separation of a unit's rounds; its columns then share no row.
+        weights: the p numbers of a column, the first above 0, any signs; None for the first p
+            coefficients of (1 - x)^(-1/2). ``optimised`` finds better ones for a workload.
+    """
+
+    bands: int
+    weights: tuple[float, ...] | None = None
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "bands", integer(1, bands=self.bands))
+        if self.weights is None:
+            return
+        object.__setattr__(self, "weights", as_numbers(weights=self.weights))
+        if len(self.weights) != self.bands:
+            refuse("weights", len(self.weights), f"be as many as bands = {self.bands}")
+        if not self.weights[0] > 0.0:
+            refuse("weights", self.weights[0], "begin above 0", "C must have an inverse")
+
+    def check(self, rounds: int, participation: Participation) -> None:
+        """Refuse more bands than a unit stays away for: the theorem of disjoint columns fails."""
+        gap = participation.gap(rounds)
+        if self.bands > gap:
+            rule = f"be at most the separation {gap}: columns that a unit may have then share rows"
+            way_out = "use fewer bands, a larger separation, or SquareRootToeplitz"
+            refuse("bands", self.bands, rule, way_out)
+
+    def column(self) -> Array:
+        """Return the p numbers."""
+        return root_coefficients(self.bands) if self.weights is None else np.array(self.weights)
+
+    def coefficients(self, rounds: int) -> Array:
+        """Return the p numbers, and 0 behind them."""
+        found = np.zeros(rounds)
+        kept = self.column()[:rounds]
+        found[: len(kept)] = kept
+        return found
+
+    def error(self, rounds: int) -> float:
+        """None: the numbers as held are those of the matrix."""
+        return 0.0
+
+    def width(self, rounds: int) -> int:
+        """Return the bands."""
+        return min(self.bands, rounds)
+
+    def inverse(self, rounds: int) -> Array:
+        """Return 1 over the polynomial."""
+        return inverse_series(self.column(), rounds)
+
+    def slots(self, rounds: int) -> int:
+        """Return bands - 1."""
+        return min(self.bands, rounds) - 1
+
+    def recurrence(self, row: int, rounds: int) -> Recurrence:
+        """Return the window of the noise of ``bands - 1`` rounds."""
+        column = self.column()
+        return Recurrence(-column[1 : self.slots(rounds) + 1] / column[0], diagonal=column[0])
+
+
+@recorded
+@dataclass(frozen=True)
+class BandedInverse(ToeplitzFactor):
+    """C whose inverse has ``bands`` diagonals: those of (1 - x)^(1/2), cut.
+
+    The banded inverse square root of Kalinin, McKenna, Upadhyay and Lampert (2025).
+
+    Args:
+        bands: at least 1.
+    """
+
+    bands: int
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "bands", integer(1, bands=self.bands))
+
+    def coefficients(self, rounds: int) -> Array:
+        """Return 1 over the polynomial: a sum of positive terms."""
+        return inverse_series(inverse_root_coefficients(self.bands), rounds)
+
+    def error(self, rounds: int) -> float:
+        """Return a bound: every coefficient is a sum of positive products of earlier ones."""
+        return (4.0 * self.bands + rounds * (min(self.bands, rounds) + 2.0)) * UNIT
+
+    def inverse(self, rounds: int) -> Array:
+        """Return the numbers of the inverse, and 0 behind them."""
+        found = np.zeros(rounds)
+        kept = inverse_root_coefficients(self.bands)[:rounds]
+        found[: len(kept)] = kept
+        return found
+
+    def slots(self, rounds: int) -> int:
+        """Return bands - 1."""
+        return min(self.bands, rounds) - 1
+
+    def recurrence(self, row: int, rounds: int) -> Recurrence:
+        """Return the window of ``bands - 1`` draws."""
+        return Recurrence(self.inverse(rounds)[1 : self.slots(rounds) + 1], inputs=True)
+
+
+@recorded
+@dataclass(frozen=True)
+class BufferedToeplitz(ToeplitzFactor):
+    """C = 1 + sum of ``buffers`` geometric series: BLT (McMahan, Xu and Zhang 2024).
+
+    Coefficient k >= 1 is sum_j scales_j decays_j^(k - 1). A run keeps ``buffers`` vectors.
+
+    Args:
+        buffers: how many, at least 1.
+        scales: positive numbers; None for closed ones: (1 - x)^(-1/2) has the coefficients E T^k,
+            T of the arcsine law, which is cut into ``buffers`` pieces. ``optimised`` finds better
+            ones for a workload.
+        decays: in (0, 1), given if ``scales`` are.
+    """
+
+    buffers: int
+    scales: tuple[float, ...] | None = None
+    decays: tuple[float, ...] | None = None
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "buffers", integer(1, buffers=self.buffers))
+        if (self.scales is None) is not (self.decays is None):
+            refuse("scales, decays", (self.scales, self.decays), "be given together")
+        for name in ("scales", "decays"):
+            given = getattr(self, name)
+            if given is None:
+                continue
+            numbers = as_numbers(**{name: given})
+            if len(numbers) != self.buffers:
+                refuse(name, len(numbers), f"be as many as buffers = {self.buffers}")
+            if min(numbers) <= 0.0:
+                rule = "be above 0: sensitivities of BLT need decreasing coefficients"
+                refuse(name, min(numbers), rule)
+            object.__setattr__(self, name, numbers)
+        if self.decays is not None and max(self.decays) >= 1.0:
+            refuse("decays", max(self.decays), "be below 1")
+
+    def leading(self, rows: int, rounds: int) -> BufferedToeplitz:
+        """Return it with its parameters written out: closed ones depend on the rounds."""
+        scales, decays = (tuple(part.tolist()) for part in self.parameters(rounds))
+        return BufferedToeplitz(self.buffers, scales=scales, decays=decays)
+
+    def parameters(self, rounds: int) -> tuple[Array, Array]:
+        """Return (scales, decays), each of shape (buffers,)."""
+        if self.scales is None or self.decays is None:
+            return arcsine_pieces(self.buffers, rounds)
+        return np.array(self.scales), np.array(self.decays)
+
+    def coefficients(self, rounds: int) -> Array:
+        """Return 1 and the sums of geometric series."""
+        scales, decays = self.parameters(rounds)
+        powers = np.arange(rounds - 1.0)
+        found = np.zeros(rounds)
+        found[0] = 1.0
+        for scale, decay in zip(scales, decays, strict=True):
+            found[1:] += scale * decay**powers
+        return found
+
+    def error(self, rounds: int) -> float:
+        """Return a bound on powers, products and sums of positive terms."""
+        return (2.0 * self.buffers + 16.0) * UNIT
+
+    def inverse(self, rounds: int) -> Array:
+        """Return the first column of the inverse, which is of the same kind (for errors only)."""
+        scales, decays = self.parameters(rounds)
+        values, vectors = np.linalg.eig(np.diag(decays) - np.outer(np.ones(self.buffers), scales))
+        left = scales @ vectors
+        right = np.linalg.solve(vectors, np.ones(self.buffers))
+        found = np.zeros(rounds)
+        found[0] = 1.0
+        powers = np.arange(rounds - 1.0)
+        for value, weight in zip(values, left * right, strict=True):
+            found[1:] -= np.real(weight * value**powers)
+        return found
+
+    def slots(self, rounds: int) -> int:
+        """Return ``buffers``."""
+        return self.buffers
+
+    def recurrence(self, row: int, rounds: int) -> Recurrence:
+        """Return decaying sums of the noise before."""
+        scales, decays = self.parameters(rounds)
+        return Recurrence(-scales, decays)
+
+
+def arcsine_pieces(buffers: int, rounds: int) -> tuple[Array, Array]:
+    """Return (scales, decays) of a BLT near the square root, of shape (buffers,) each.
+
+    S = 1 - T has the density 1 / (pi sqrt(s (1 - s))); it is cut at places of equal ratio from
+    about 1 / rounds to 1, and every piece is put at its mean.
+    """
+    first = 1.0 / (2.0 * max(rounds, 2))
+    cuts = np.concatenate([[0.0], np.geomspace(first, 1.0, buffers + 1)[1:]])
+    mass = np.diff(betainc(0.5, 0.5, cuts))
+    mean = 0.5 * np.diff(betainc(1.5, 0.5, cuts)) / mass
+    decays = np.clip(1.0 - mean, 1e-12, 1.0 - 1e-12)
+    return mass * decays, decays

@@ -1,0 +1,111 @@
+"""What is wanted of a run, and how large the noise in it is."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+
+from ..errors import closed_unit, integer, refuse
+from .base import Factor, ToeplitzFactor, as_numbers, check_dense, lower_toeplitz
+from .interval import Array
+from .participation import Participation
+
+
+@dataclass(frozen=True)
+class Workload:
+    """The sums of rounds that a model is made of: what rounds y add up to.
+
+    x_i = sum over t <= i of rate_t u_t, with u_t the sum over j <= t of m^(t-j) y_j.
+
+    Args:
+        momentum: m of the server's heavy ball, from 0 to below 1.
+        rates: the server's learning rate in every round; () for 1 throughout: prefix sums.
+    """
+
+    momentum: float = 0.0
+    rates: tuple[float, ...] = ()
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "momentum", closed_unit(momentum=self.momentum))
+        if self.momentum == 1.0:
+            refuse("momentum", self.momentum, "be below 1")
+        if self.rates:
+            object.__setattr__(self, "rates", as_numbers(rates=self.rates))
+
+    def coefficients(self, rounds: int) -> Array:
+        """Return the first column of the matrix where rates are 1, shape (rounds,)."""
+        return np.cumsum(self.momentum ** np.arange(float(rounds)))
+
+    def matrix(self, rounds: int) -> Array:
+        """Return the matrix that makes iterates out of rounds, shape (rounds, rounds).
+
+        Raises:
+            ParameterError: it would not fit in memory, or there are not so many rates.
+        """
+        check_dense(rounds, "Workload")
+        if not self.rates:
+            return lower_toeplitz(self.coefficients(rounds))
+        if len(self.rates) != rounds:
+            refuse("rates", len(self.rates), f"be as many as rounds = {rounds}")
+        powers = lower_toeplitz(self.momentum ** np.arange(float(rounds)))
+        return np.cumsum(np.array(self.rates)[:, None] * powers, axis=0)
+
+    def of_series(self, column: Array) -> Array:
+        """Return the product with a lower-triangular Toeplitz matrix, as a first column."""
+        found = np.array(column, dtype=np.float64)
+        if self.momentum:
+            for k in range(1, len(found)):
+                found[k] += self.momentum * found[k - 1]
+        return np.cumsum(found)
+
+
+def rates(rounds: int, *, decay: float = 1.0, cooldown: int = 0) -> tuple[float, ...]:
+    """Return learning rates that are multiplied by ``decay`` and fall to 0 at the end.
+
+    Args:
+        rounds: how many.
+        decay: factor after every round, in (0, 1].
+        cooldown: over how many last rounds they fall, linearly, to 1 / (cooldown + 1).
+    """
+    count, last = integer(1, rounds=rounds), integer(0, cooldown=cooldown)
+    if not 0.0 < decay <= 1.0:
+        refuse("decay", decay, "be in (0, 1]")
+    if last > count:
+        refuse("cooldown", last, f"be at most rounds = {count}")
+    left = np.minimum(np.arange(count, 0.0, -1.0) / (last + 1.0), 1.0)
+    return tuple((decay ** np.arange(float(count)) * left).tolist())
+
+
+class Errors(NamedTuple):
+    """Std of a workload's numbers where z has the std that the sensitivity asks for, times 1."""
+
+    root_mean_square: float
+    largest: float
+
+
+def errors(
+    factor: Factor, rounds: int, participation: Participation, workload: Workload | None = None
+) -> Errors:
+    """Return the noise in a workload at noise multiplier 1 per sensitivity: mean and largest.
+
+    Args:
+        factor: C.
+        rounds: n.
+        participation: what the sensitivity, its upper end, is over.
+        workload: prefix sums unless given.
+    """
+    wanted = workload or Workload()
+    scale = factor.sensitivity(rounds, participation).upper
+    squares = _squares(factor, rounds, wanted)
+    return Errors(scale * math.sqrt(float(squares.mean())), scale * math.sqrt(squares.max()))
+
+
+def _squares(factor: Factor, rounds: int, workload: Workload) -> Array:
+    """Return the variance of every number of a workload, z of std 1."""
+    if isinstance(factor, ToeplitzFactor) and not workload.rates:
+        return np.cumsum(workload.of_series(factor.inverse(rounds)) ** 2)
+    product = workload.matrix(rounds) @ factor.noise_matrix(rounds)
+    return np.asarray(np.sum(product**2, axis=1))

@@ -1,0 +1,409 @@
+"""Opacus 1.6, live: an accountant of ours inside its engine, and its steps in our ledger.
+
+Opacus tells an accountant a noise multiplier and a rate, not how batches are drawn. So the data
+loader is looked at: what it draws is priced as what it is, or refused. The only module that imports
+opacus for more than its accountants' numbers.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any, NoReturn
+
+import torch
+from opacus.accountants import IAccountant, register_accountant
+from opacus.optimizers import DPOptimizer, DPPerLayerOptimizer
+from opacus.utils.uniform_sampler import UniformWithReplacementSampler
+from torch.utils.data import BatchSampler, DataLoader, RandomSampler, Sampler, SequentialSampler
+
+from ..bound import Bound
+from ..errors import UnsupportedCombination, integer, member, refuse
+from ..ledger import Ledger
+from ..mechanisms import Gaussian, Mechanism, Run
+from ..questions.budget import Budget
+from ..questions.epsilon import epsilon
+from ..relations import Adjacency, Observer, Unit
+from ..sampling import FixedSize, Poisson, Scheme, Shuffled, WithReplacement
+
+__all__ = ["NAME", "CertifiedAccountant", "StepBooks", "keep_books", "register", "scheme_of"]
+
+NAME = "fedprivacy"
+"""What ``PrivacyEngine(accountant=...)`` is told."""
+
+
+# ---- what a loader draws
+
+
+def scheme_of(loader: DataLoader[Any]) -> Scheme:
+    """Return how a data loader draws the batches of its steps.
+
+    Opacus's own loader draws by Poisson sampling. One that goes through its data in some order is
+    ``Shuffled``: a record is in one step of a pass, nothing is amplified. Draws with replacement,
+    and one batch of a few drawn without, are what they are.
+
+    Raises:
+        UnsupportedCombination: weights, a sampler that is not known, batches of several sizes where
+            the size counts.
+    """
+    batches: Any = loader.batch_sampler
+    size = _length(loader)
+    if isinstance(batches, UniformWithReplacementSampler):
+        if batches.num_samples != size:
+            _unpriced(f"a sampler of {batches.num_samples} records over a data set of {size}")
+        return Poisson(batches.sample_rate)
+    if type(batches) is not BatchSampler:
+        _unpriced(f"batches drawn by {type(batches).__name__}")
+    drawn = getattr(batches.sampler, "sampler", batches.sampler)
+    if isinstance(drawn, SequentialSampler):
+        return Shuffled(len(loader))
+    if not isinstance(drawn, RandomSampler):
+        _unpriced(f"records drawn by {type(drawn).__name__}")
+    return _at_random(drawn, batches, size)
+
+
+def _length(loader: DataLoader[Any]) -> int:
+    try:
+        return integer(1, records=len(loader.dataset))  # type: ignore[arg-type]
+    except TypeError:
+        _unpriced("a stream of records, whose number is not known")
+
+
+def _at_random(drawn: RandomSampler, batches: BatchSampler, size: int) -> Scheme:
+    each, total = int(batches.batch_size), int(drawn.num_samples)
+    if drawn.replacement:
+        if total % each and not batches.drop_last:
+            _unpriced(f"{total} draws in batches of {each}, the last one smaller (pass drop_last)")
+        return WithReplacement(each, population=size)
+    if total > size:
+        _unpriced(f"{total} draws without replacement from {size}, some of them twice")
+    if total < size and total <= each:
+        return FixedSize(total, population=size)
+    return Shuffled(len(batches))
+
+
+def _unpriced(what: str) -> NoReturn:
+    raise UnsupportedCombination(
+        f"the data loader has {what}: no theorem here prices its steps; let make_private draw by "
+        "Poisson sampling (poisson_sampling=True), or pass a loader with shuffle=True"
+    )
+
+
+class _Passes(Sampler[int]):
+    """Counts the passes over a data set; two at once would put a record into two steps of one."""
+
+    def __init__(self, sampler: Any) -> None:
+        self.sampler = sampler
+        self.begun = 0
+
+    def __len__(self) -> int:
+        return len(self.sampler)
+
+    def __iter__(self) -> Iterator[int]:
+        self.begun += 1
+        mine = self.begun
+        for index in self.sampler:
+            if self.begun != mine:
+                refuse("passes over the data loader", "two", "be one at a time")
+            yield index
+
+
+@dataclass
+class _Loader:
+    """A data loader that was looked at."""
+
+    scheme: Scheme
+    passes: _Passes | None = None
+
+    @classmethod
+    def looked_at(cls, loader: DataLoader[Any]) -> _Loader:
+        scheme = scheme_of(loader)
+        if not isinstance(scheme, Shuffled):
+            return cls(scheme)
+        batches: Any = loader.batch_sampler
+        if not isinstance(batches.sampler, _Passes):
+            batches.sampler = _Passes(batches.sampler)
+        return cls(scheme, batches.sampler)
+
+
+# ---- the accountant
+
+
+class CertifiedAccountant(IAccountant):  # type: ignore[misc]
+    """An accountant for ``PrivacyEngine``: certified intervals, for the loader that was looked at.
+
+    Attributes:
+        adjacency: how neighbouring data sets differ; set by ``register``.
+        history: (noise multiplier, sample rate, steps) of steps that were alike, as Opacus has it.
+    """
+
+    adjacency: Adjacency | None = None
+
+    def __init__(self) -> None:
+        self.history: list[tuple[float, float, int]] = []
+        self._loader: _Loader | None = None
+        self._passes: dict[float, int] = {}
+        self._pass = 0
+
+    def look_at(self, loader: DataLoader[Any]) -> Scheme:
+        """Learn how batches are drawn, from the loader that ``make_private`` returned.
+
+        To be called before the first step.
+
+        Raises:
+            ParameterError: steps were taken already.
+            UnsupportedCombination: see ``scheme_of``.
+        """
+        if self.history:
+            refuse("look_at", f"after {len(self)} steps", "be called before the first step")
+        self._loader = _Loader.looked_at(loader)
+        return self._loader.scheme
+
+    def step(self, *, noise_multiplier: float, sample_rate: float) -> None:
+        """Count one step; Opacus calls it."""
+        kind = (noise_multiplier, sample_rate)
+        steps = self.history.pop()[2] if self.history and self.history[-1][:2] == kind else 0
+        self.history.append((*kind, steps + 1))
+        passes = None if self._loader is None else self._loader.passes
+        if passes is not None and (passes.begun != self._pass or noise_multiplier < self._quietest):
+            self._passes[noise_multiplier] = self._passes.get(noise_multiplier, 0) + 1
+            self._pass, self._quietest = passes.begun, noise_multiplier
+
+    _quietest = math.inf
+
+    def bound(self, delta: float, observer: Observer | str = Observer.AGGREGATE) -> Bound:
+        """Return the certified epsilon of the steps so far.
+
+        Args:
+            delta: in [0, 1].
+            observer: who looks.
+
+        Raises:
+            ParameterError: no step was taken, or the loader was not looked at.
+            UnsupportedCombination: no theorem covers the run under these facts.
+        """
+        if self.adjacency is None:
+            refuse("adjacency", None, "be given", "register(adjacency='zero_out'), for instance")
+        return epsilon(self._run(), delta=delta, adjacency=self.adjacency, observer=observer)
+
+    def _run(self) -> Mechanism:
+        if not self.history:
+            refuse("history", "empty", "hold a step", "no step was taken")
+        loader = self._loader
+        if loader is None:
+            way_out = "call engine.accountant.look_at(data_loader) with what make_private returned"
+            refuse("the data loader", None, "be looked at before the first step", way_out)
+        counts = self._passes
+        if loader.passes is None:
+            rate = getattr(loader.scheme, "probability", None)
+            counts = {}
+            for noise, told, steps in self.history:
+                if rate is not None and not math.isclose(told, rate, rel_tol=1e-6):
+                    refuse("sample rate", told, f"equal the loader's, {rate}")
+                counts[noise] = counts.get(noise, 0) + steps
+        return Run(tuple((_step(z, loader.scheme), n) for z, n in counts.items()))
+
+    def get_epsilon(self, delta: float, *args: Any, **kwargs: Any) -> float:
+        """Return the certified upper end of epsilon; see ``bound``."""
+        return self.bound(delta, *args, **kwargs).upper
+
+    def __len__(self) -> int:
+        return sum(steps for _, _, steps in self.history)
+
+    @classmethod
+    def mechanism(cls) -> str:
+        """Return the name that it is registered by."""
+        return NAME
+
+
+def _step(noise_multiplier: float, scheme: Scheme) -> Mechanism:
+    return Gaussian(noise_multiplier=noise_multiplier, unit=Unit.RECORD).sampled(scheme)
+
+
+def register(*, adjacency: Adjacency | str) -> type[CertifiedAccountant]:
+    """Make ``PrivacyEngine(accountant="fedprivacy")`` work; again replaces what was registered.
+
+    Args:
+        adjacency: how neighbouring data sets differ, for every accountant made from here on.
+
+    Raises:
+        ParameterError: not an adjacency.
+    """
+
+    class Registered(CertifiedAccountant):
+        pass
+
+    Registered.adjacency = member(Adjacency, adjacency=adjacency)
+    register_accountant(NAME, Registered, force=True)
+    return Registered
+
+
+# ---- the books
+
+
+@dataclass
+class StepBooks:
+    """What stands between an optimizer of Opacus and its steps: a Budget, and a Ledger.
+
+    Before a step is released the budget is asked and the intent is on disk; after it the round is
+    confirmed. Under ``Shuffled`` a round is a whole pass. ``close`` ends the ledger.
+    """
+
+    optimizer: DPOptimizer
+    loader: _Loader
+    ledger: Ledger | None
+    budget: Budget | None
+    _steps: dict[float, Mechanism] = field(default_factory=dict)
+    _number: int | None = None
+    _pass: int = 0
+    _quietest: float = math.inf
+    _noise_std: float = 0.0
+    _released: bool = False
+    _batch: int = 0
+    _cohort: int = 0
+
+    def gathered(self, clip: Callable[[], None]) -> None:
+        """Count the records of a physical batch, then clip them."""
+        self._batch += len(self.optimizer.grad_samples[0])
+        clip()
+
+    def before(self, then: Callable[[Any], None] | None, optimizer: Any) -> None:
+        """Ask the budget and write the intent; Opacus calls it before every step.
+
+        Raises:
+            BudgetExhausted: the step does not fit; its gradients are forgotten, nothing released.
+        """
+        try:
+            self._begin()
+        except BaseException:
+            for parameter in optimizer.params:
+                parameter.grad = parameter.summed_grad = None
+            self._batch = 0
+            raise
+        if then is not None:
+            then(optimizer)
+
+    def _begin(self) -> None:
+        passes, noise = self.loader.passes, float(self.optimizer.noise_multiplier)
+        if passes is not None and passes.begun == self._pass and noise >= self._quietest:
+            return
+        if passes is None and self.optimizer.accumulated_iterations != 1:
+            times = self.optimizer.accumulated_iterations
+            refuse("batches of a step", times, "be one", "accumulate no gradients")
+        self._confirm()
+        step = self._steps.setdefault(noise, _step(noise, self.loader.scheme))
+        if self.budget is not None:
+            self.budget.spend(step)
+        if self.ledger is not None:
+            clip = float(self.optimizer.max_grad_norm)
+            self._noise_std = noise * clip
+            self._number = self.ledger.intent(step, clip_norm=clip, noise_std=self._noise_std)
+            if self.budget is not None:
+                self.budget.charges.setdefault(self.ledger.nonce, set()).add(self._number)
+        self._pass, self._quietest = (0 if passes is None else passes.begun), noise
+
+    def after(self, *_: object) -> None:
+        """Confirm a step that was released; torch calls it after every step."""
+        self._cohort, self._batch, self._released = self._cohort + self._batch, 0, True
+        if self.loader.passes is None:
+            self._confirm()
+
+    def _confirm(self) -> None:
+        """Confirm the round under way if anything of it was released; else it stays begun."""
+        if self.ledger is not None and self._number is not None and self._released:
+            self.ledger.done(
+                self._number,
+                cohort=self._cohort,
+                arrived=self._cohort,
+                refused=0,
+                noise_std=self._noise_std,
+                denominator=_denominator(self.optimizer),
+            )
+        self._number, self._cohort, self._released = None, 0, False
+
+    def close(self) -> None:
+        """Confirm what is under way and end the ledger: the run is complete."""
+        self._confirm()
+        if self.ledger is not None:
+            self.ledger.close()
+
+
+def keep_books(
+    optimizer: DPOptimizer,
+    loader: DataLoader[Any],
+    *,
+    ledger: Ledger | None = None,
+    budget: Budget | None = None,
+    expected_batch_size: int | None = None,
+) -> StepBooks:
+    """Let an optimizer of Opacus ask a budget and write a ledger at every step.
+
+    To be called once, before the first step, with what ``make_private`` returned. Every batch of
+    the loader must be stepped, an empty one too.
+
+    Args:
+        optimizer: flat clipping or clipping by layer, in one process.
+        loader: what its batches come from; see ``scheme_of``.
+        ledger: of records; written until ``StepBooks.close``.
+        budget: asked before every step; rounds that the ledger already holds are charged to it.
+        expected_batch_size: a public number that sums are divided by, in place of Opacus's, which
+            follows the number of records. Needed for ``add_remove``.
+
+    Raises:
+        ParameterError: another optimizer, a ledger of clients, an undeclared denominator, or a
+            fixed seed where the ledger says there is none.
+        UnsupportedCombination: see ``scheme_of``.
+        BudgetExhausted: what the ledger holds exceeds the budget already.
+    """
+    if type(optimizer) not in (DPOptimizer, DPPerLayerOptimizer):
+        kind, way_out = type(optimizer).__name__, "adaptive and distributed ones add other noise"
+        refuse("optimizer", kind, "be DPOptimizer or DPPerLayerOptimizer", way_out)
+    if ledger is not None and ledger.facts.unit is not Unit.RECORD:
+        refuse("ledger's unit", ledger.facts.unit, "be 'record'", "Opacus clips every record's own")
+    _check_denominator(optimizer, expected_batch_size, ledger, budget)
+    if ledger is not None and not ledger.reproducible and _seeded(optimizer):
+        way_out = "create the ledger with seed_policy='fixed', or do not seed torch"
+        refuse("ledger's seed_policy", ledger.seed_policy, "be 'fixed': torch was seeded", way_out)
+    if expected_batch_size is not None:
+        optimizer.expected_batch_size = integer(1, expected_batch_size=expected_batch_size)
+    books = StepBooks(optimizer, _Loader.looked_at(loader), ledger, budget)
+    for one in () if ledger is None or budget is None else ledger.rounds:
+        if one.spent:
+            budget.spend(one.mechanism)  # type: ignore[union-attr]
+    optimizer.attach_step_hook(partial(books.before, optimizer.step_hook))
+    optimizer.clip_and_accumulate = partial(books.gathered, optimizer.clip_and_accumulate)
+    optimizer.original_optimizer.register_step_post_hook(books.after)
+    return books
+
+
+def _check_denominator(optimizer: Any, declared: int | None, *books: Any) -> None:
+    """Refuse, under add_remove, an average over a number that follows the number of records."""
+    averages = optimizer.loss_reduction == "mean" and declared is None
+    for book in books:
+        facts = getattr(book, "facts", book)
+        if averages and getattr(facts, "adjacency", None) == Adjacency.ADD_REMOVE:
+            rule = "be declared for add_remove: the number of records is then not public"
+            way_out = "pass a public number near the batch size, or account for zero_out"
+            refuse("expected_batch_size", None, rule, way_out)
+
+
+def _denominator(optimizer: Any) -> float:
+    if optimizer.loss_reduction == "sum":
+        return 1.0
+    return float(optimizer.expected_batch_size * optimizer.accumulated_iterations)
+
+
+_CHOSEN = 2**32
+"""Seeds below it are taken to be somebody's: torch's own have 53 bits and more."""
+
+
+def _seeded(optimizer: Any) -> bool:
+    """Return whether the noise's generator has a seed that somebody seems to have chosen."""
+    if optimizer.secure_mode:
+        return False
+    if optimizer.generator is not None:
+        return bool(optimizer.generator.initial_seed() < _CHOSEN)
+    on_gpu = any(parameter.is_cuda for parameter in optimizer.params)
+    return (torch.cuda.initial_seed() if on_gpu else torch.initial_seed()) < _CHOSEN

@@ -1,0 +1,103 @@
+"""Mixtures of unit-variance Gaussians: logs of their ratios to N(0, 1), each with its error."""
+
+from __future__ import annotations
+
+import functools
+import math
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..rounding import UNIT
+from .line import Array
+
+Mixture = tuple[tuple[float, float], ...]
+"""Components (weight, mean) of a Gaussian mixture with a common standard deviation."""
+
+Columns = tuple[tuple[Array, Array], ...]
+"""Components of many mixtures at once: weights and means of shape ``(mixtures, 1)``."""
+
+
+def rounding(
+    p: Mixture | Columns, q: Mixture | Columns, y: Array, tilt: float, log_p: Array, log_q: Array
+) -> tuple[Array, Array]:
+    """Return (relative error of each node's weight, absolute error of its loss)."""
+    off_p, off_q = log_sum_error(p, y), log_sum_error(q, y)
+    powers = (1 + tilt) * np.abs(log_p) + tilt * np.abs(log_q)
+    wobble = UNIT * (16.0 + 8.0 * y * y + 4.0 * powers) + (1 + tilt) * off_p + tilt * off_q
+    return wobble, off_p + off_q + 2 * UNIT * np.abs(log_p - log_q)
+
+
+def log_sum(mixture: Mixture | Columns, y: Array) -> Array:
+    """Return log sum_i w_i e^{m_i y - m_i^2 / 2}, precise where it is near 0 too."""
+    powers = [mean * y - 0.5 * mean * mean for _, mean in mixture]
+    if len(mixture) == 1:
+        return np.asarray(powers[0] + np.log(mixture[0][0]))
+    top = functools.reduce(np.maximum, powers)
+    small = _small(mixture, powers)
+    large = sum(w * np.exp(e - top) for (w, _), e in zip(mixture, powers, strict=True))
+    near = _near(top, small)
+    return np.asarray(np.where(near, np.log1p(np.where(near, small, 0.0)), top + np.log(large)))
+
+
+def _small(mixture: Mixture | Columns, powers: list[Array]) -> Array:
+    """Return the sum less 1, the weights adding up to 1; right only where all powers are small."""
+    terms = [w * np.expm1(np.minimum(e, 30.0)) for (w, _), e in zip(mixture, powers, strict=True)]
+    return np.asarray(functools.reduce(np.add, terms))
+
+
+def _near(top: Array, small: Array) -> NDArray[np.bool_]:
+    """Return where the logarithm is taken as ``log1p``: nothing cancels there."""
+    return np.asarray((top <= 30.0) & (np.abs(small) < 0.5))
+
+
+def log_sum_error(mixture: Mixture | Columns, y: Array) -> Array:
+    """Return how far ``log_sum`` may be off, weights and means and y being off by a unit each.
+
+    Term by term: a power errs by 6 units of its two summands, ``expm1`` and the product with the
+    weight by 4 units of themselves, the sum by a unit a term.
+    """
+    powers = [mean * y - 0.5 * mean * mean for _, mean in mixture]
+    sizes = [np.abs(mean * y) + mean * mean for _, mean in mixture]
+    if len(mixture) == 1:
+        log_weight = np.abs(np.log(mixture[0][0]))
+        return np.asarray(UNIT * (8.0 * sizes[0] + 4.0 * log_weight))
+    top = functools.reduce(np.maximum, powers)
+    shares = [w * np.exp(e - top) for (w, _), e in zip(mixture, powers, strict=True)]
+    large = functools.reduce(np.add, shares)
+    through_powers = 6.0 * functools.reduce(
+        np.add, [share / large * size for share, size in zip(shares, sizes, strict=True)]
+    )
+    value = log_sum(mixture, y)
+    far = 8.0 + len(mixture) + 2.0 * (np.abs(top) + np.abs(np.log(large)))
+    terms = [
+        w * np.abs(np.expm1(np.minimum(e, 30.0))) for (w, _), e in zip(mixture, powers, strict=True)
+    ]
+    close = 2.0 * (4.0 + len(mixture)) * functools.reduce(np.add, terms) + 2.0 * np.abs(value)
+    near = _near(top, _small(mixture, powers))
+    return np.asarray(UNIT * (through_powers + np.where(near, close, far)))
+
+
+def posterior_mean_error(mixture: Mixture, y: Array) -> Array:
+    """Return how far ``posterior_mean`` may be off, weights and means and y by a unit each."""
+    powers = [math.log(w) + mean * y - 0.5 * mean * mean for w, mean in mixture]
+    sizes = [abs(math.log(w)) + np.abs(mean * y) + mean * mean for w, mean in mixture]
+    top = functools.reduce(np.maximum, powers)
+    shares = [np.exp(power - top) for power in powers]
+    total = functools.reduce(np.add, shares)
+    absolute = sum(abs(mean) * share for (_, mean), share in zip(mixture, shares, strict=True))
+    most = functools.reduce(np.maximum, sizes)
+    return np.asarray(UNIT * (8.0 + 2 * len(mixture) + 12.0 * most) * absolute / total)
+
+
+def posterior_mean(mixture: Mixture | Columns, y: Array) -> Array:
+    """Return the derivative of ``log_sum``: the mean of the means given y; increasing in y."""
+    if len(mixture) == 1:
+        return np.zeros_like(y) + mixture[0][1]
+    powers = [np.log(w) + mean * y - 0.5 * mean * mean for w, mean in mixture]
+    top = functools.reduce(np.maximum, powers)
+    shares = [np.exp(power - top) for power in powers]
+    weighted = functools.reduce(
+        np.add, [mean * share for (_, mean), share in zip(mixture, shares, strict=True)]
+    )
+    return np.asarray(weighted / functools.reduce(np.add, shares))

@@ -1,0 +1,190 @@
+"""Noise of one round after the other, correlated: the rows of C^-1 z as they are needed.
+
+Row i of the noise is e_i = m_i + std z_i / C_ii, m_i a weighted sum of a memory of earlier rows.
+``noisy_like`` rounds m_i plus ideal noise once, to the grid that contributions lie on. What doubles
+lose in m_i is another shift that data may have: it is bounded as it arises, and paid for by
+``SPARE`` more noise than is accounted; a stream that would need more stops. A tree's steps are
+exact. Proofs: docs/theory/correlated_noise.md, "What is drawn".
+
+The memory is secret: whoever has it can take the noise of past releases away.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from ..errors import refuse
+from ..factors import Factor, Recurrence, Tree
+from .noise import norm
+from .rounded import noise_like, noisy_like
+
+SPARE = 2.0**-20
+"""How much more noise is drawn than is accounted, and so what rounding may move a release by."""
+
+_UNIT = 2.0**-53
+
+
+@dataclass(frozen=True, eq=False)
+class NoiseMemory:
+    """What the next rows of the noise depend on. Secret.
+
+    Args:
+        row: the next row, from 0.
+        vectors: shape (slots, d), double precision, an array or a tensor.
+        errors: a bound on the norm of every slot's rounding error, shape (slots,).
+        drift: the sum so far of squared bounds on rounding errors of m_i, in the norm of z.
+    """
+
+    row: int
+    vectors: Any
+    errors: tuple[float, ...]
+    drift: float = 0.0
+
+
+@dataclass(frozen=True)
+class NoiseStream:
+    """Draws row after row.
+
+    Args:
+        factor: C.
+        rounds: its size.
+        std: of the independent draws z, as accounted.
+        grid: what the noise lies on.
+        reach: how far a unit may move C x, for the share of it that rounding errors may have.
+    """
+
+    factor: Factor
+    rounds: int
+    std: float
+    grid: float
+    reach: float
+
+    def begin(self, like: Any) -> NoiseMemory:
+        """Return the memory before the first row.
+
+        Args:
+            like: an array or tensor of shape (d,), whose device is taken.
+        """
+        slots = self.factor.slots(self.rounds)
+        shape = (slots, len(like))
+        vectors = (
+            np.zeros(shape) if isinstance(like, np.ndarray) else like.new_zeros(shape).double()
+        )
+        return NoiseMemory(0, vectors, (0.0,) * slots)
+
+    def draw(self, memory: NoiseMemory, generator: Any = None) -> tuple[Any, NoiseMemory]:
+        """Return the next row of the noise, shape (d,), on the grid, and the memory after it.
+
+        Args:
+            memory: of this stream; unchanged.
+            generator: see ``rounded.bits_of``; None is the only private choice.
+
+        Raises:
+            ParameterError: all rows were drawn, or roundings have used up what is spared for them.
+        """
+        if memory.row >= self.rounds:
+            rule = f"be below rounds = {self.rounds}: the factor has no more rows"
+            refuse("row", memory.row, rule, "begin another run, which is accounted beside this one")
+        if isinstance(self.factor, Tree):
+            return self._tree_row(self.factor, memory, generator)
+        step = self.factor.recurrence(memory.row, self.rounds)
+        return self._row(step, memory, generator)
+
+    @property
+    def drawn_std(self) -> float:
+        """Std that z is drawn with."""
+        return self.std * (1.0 + SPARE)
+
+    def _row(
+        self, step: Recurrence, memory: NoiseMemory, generator: Any
+    ) -> tuple[Any, NoiseMemory]:
+        mean, error = _weighted(step, memory, self.rounds)
+        drift = memory.drift + (step.diagonal * error) ** 2
+        if 2.0 * math.sqrt(drift) > SPARE * self.reach:
+            rule = "stay within what is spared for rounding"
+            refuse("rounding", 2.0 * math.sqrt(drift), rule, "use fewer rounds, bands or buffers")
+        std = self.drawn_std / step.diagonal
+        noise = noisy_like(mean, std=std, grid=self.grid, generator=generator)
+        vectors, errors = _moved(step, memory, noise, mean, error)
+        return noise, NoiseMemory(memory.row + 1, vectors, errors, drift)
+
+    def _tree_row(self, tree: Tree, memory: NoiseMemory, generator: Any) -> tuple[Any, NoiseMemory]:
+        """Draw the nodes that end in this round; slot 0 is the prefix before, then a slot a level.
+
+        A node's estimate is rounded towards minus infinity from a half up, which commutes with
+        adding what the node sums up, a multiple of the grid.
+        """
+        end, own = memory.row + 1, tree.own_weights(self.rounds)
+        vectors = _copy(memory.vectors)
+        estimate = 0.0 * vectors[0]
+        for level in range(_ending(end)):
+            fresh = noise_like(vectors[0], std=self.drawn_std, grid=self.grid, generator=generator)
+            if level:
+                below = vectors[level] + estimate
+                vectors[level] = 0.0
+                mixed = own[level] * (fresh / self.grid) + (1.0 - own[level]) * (below / self.grid)
+                fresh = _floor(mixed + 0.5) * self.grid
+            estimate = fresh
+        vectors[_ending(end)] = estimate
+        prefix = vectors[1:].sum(0)
+        noise = prefix - vectors[0]
+        vectors[0] = prefix
+        return noise, replace(memory, row=end, vectors=vectors)
+
+
+def _ending(end: int) -> int:
+    """Return how many nodes end in round ``end``, counted from 1."""
+    return (end & -end).bit_length()
+
+
+def _weighted(step: Recurrence, memory: NoiseMemory, rounds: int) -> tuple[Any, float]:
+    """Return the mean m and a bound on the norm of its error.
+
+    A sum of t products is off by at most (t + 2) units of the sum of their sizes, in any order.
+    """
+    vectors, weights = memory.vectors, step.weights
+    filled = len(weights) if step.decays is not None else min(memory.row, len(weights))
+    if not filled:
+        return vectors.sum(0) * 0.0, 0.0
+    sizes = [norm(vector) for vector in vectors[:filled]]
+    used = np.abs(weights[:filled])
+    error = float(used @ np.array(memory.errors[:filled]))
+    error += (filled + 2.0) * _UNIT * float(used @ np.array(sizes))
+    if isinstance(vectors, np.ndarray):
+        return weights[:filled] @ vectors[:filled], error * (1.0 + 1e-9)
+    factors = vectors.new_tensor(weights[:filled])
+    return factors @ vectors[:filled], error * (1.0 + 1e-9)
+
+
+def _moved(
+    step: Recurrence, memory: NoiseMemory, noise: Any, mean: Any, error: float
+) -> tuple[Any, tuple[float, ...]]:
+    """Return the memory's vectors and error bounds after a row."""
+    vectors = _copy(memory.vectors)
+    if not len(step.weights):
+        return vectors, ()
+    if step.decays is None:
+        newest = noise - mean if step.inputs else noise
+        vectors[1:] = memory.vectors[:-1]
+        vectors[0] = newest
+        first = (error + _UNIT * norm(newest)) * (1.0 + 1e-9) if step.inputs else 0.0
+        return vectors, (first, *memory.errors[:-1])
+    size, errors = norm(noise), []
+    for slot, decay in enumerate(step.decays):
+        vectors[slot] *= float(decay)
+        vectors[slot] += noise
+        lost = decay * memory.errors[slot] + 2.0 * _UNIT * (norm(vectors[slot]) + size)
+        errors.append(float(lost) * (1.0 + 1e-9))
+    return vectors, tuple(errors)
+
+
+def _copy(vectors: Any) -> Any:
+    return vectors.copy() if isinstance(vectors, np.ndarray) else vectors.clone()
+
+
+def _floor(values: Any) -> Any:
+    return np.floor(values) if isinstance(values, np.ndarray) else values.floor()

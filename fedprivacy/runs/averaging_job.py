@@ -1,0 +1,248 @@
+"""FedAvg, DP-FedAvg and Fed-SMP as tasks that a budget can be put on; see ``jobs``."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any
+
+from ..errors import positive, refuse
+from ..mechanisms import Mechanism, Sparsification, SparsifiedPerturbation
+from ..relations import Adjacency, Unit
+from ..sampling import Everyone, FixedSize, Poisson, Scheme, WithReplacement
+from ..systems.averaging.loop import FederatedAveraging, State, contributions
+from ..systems.averaging.upload import upload_size
+from ..training.data import FederatedData
+from ..training.models import ModelFactory
+from .methods import Averaging, Method, Noisy, Sparse
+from .presets import preset_for
+
+_PUBLIC = ("clients", "cohorts", "rounds", "clip_norm", "parameters", "sent")
+"""Settings of averaging that its release depends on; the others clients keep to themselves."""
+
+_LOOP = (
+    *("learning_rate", "learning_rate_decay", "server_learning_rate", "momentum"),
+    *("local_steps", "local_epochs", "batch_size", "expected_cohort"),
+)
+"""Settings of averaging that go to the loop as they are."""
+
+_AWAY = ("missing", "absent", "colluding")
+"""How many clients may not answer, or may tell; see ``methods.Noisy``."""
+
+_DECLARE = "pass public numbers: --set sampling_probability=0.1 --set expected_cohort=40"
+
+
+@dataclass(frozen=True, kw_only=True)
+class AveragingJob:
+    """FedAvg, DP-FedAvg or Fed-SMP; the unit is a client.
+
+    Args:
+        source: the clients and their records.
+        method: an averaging one.
+        model: builds the module.
+        chosen: its settings; with those of ``Noisy`` it is private, with those of ``Sparse`` a
+            share of the coordinates travels.
+
+    Raises:
+        ParameterError: settings that exclude each other, or that do not fit the data; clients that
+            may be away where cohorts vary in size and the noise is topped up.
+    """
+
+    source: FederatedData
+    method: Method
+    model: ModelFactory
+    chosen: Averaging
+    unit = Unit.CLIENT
+    adjacency = Adjacency.ZERO_OUT
+
+    @classmethod
+    def of(
+        cls,
+        method: Method,
+        source: FederatedData,
+        model: ModelFactory | None,
+        given: Mapping[str, Any],
+    ) -> AveragingJob:
+        """Return a method's job with some settings given, the others from ``preset_for``."""
+        factory, values = preset_for(source, model, given)
+        known = {name: values[name] for name in method.settings.known() if name in values}
+        chosen = method.of(known)
+        assert isinstance(chosen, Averaging)
+        job = cls(source=source, method=method, model=factory, chosen=chosen)
+        _ = job.settings
+        return job
+
+    @property
+    def knob(self) -> str | None:
+        """The noise multiplier."""
+        return self.method.knob_name
+
+    @property
+    def rounds(self) -> int:
+        """As chosen."""
+        assert self.chosen.rounds is not None
+        return self.chosen.rounds
+
+    @property
+    def data(self) -> FederatedData:
+        """The source itself."""
+        return self.source
+
+    @cached_property
+    def settings(self) -> dict[str, Any]:
+        """Those of the loop, and what is clipped and kept."""
+        loop = self.loop(None if self.knob is None else 1.0, None)
+        names = [name for name in _LOOP if getattr(loop, name) is not None]
+        found = {"clients": self.units, "cohorts": str(loop.scheme), "rounds": self.rounds}
+        if isinstance(loop.perturbation, SparsifiedPerturbation):
+            found["clip_norm"] = loop.perturbation.clip_norm
+        found |= {"parameters": loop.flat.dimension, "sent": self._kept(loop.flat.dimension)}
+        found |= {name: away for name in _AWAY if (away := getattr(self.chosen, name, 0))}
+        return found | {name: getattr(loop, name) for name in names}
+
+    @property
+    def units(self) -> int:
+        """The clients."""
+        return self.source.population
+
+    def declared_units(self, adjacency: Adjacency | str) -> float:
+        """Return how many clients there are; under add_remove as many as was declared."""
+        chance = self.chosen.sampling_probability
+        if adjacency != Adjacency.ADD_REMOVE or self.knob is None or chance is None:
+            return self.units
+        return float(self.public(adjacency)["denominator"] / chance)
+
+    @cached_property
+    def scheme(self) -> Scheme:
+        """How the clients of a round are drawn."""
+        chosen, everybody = self.chosen, self.units
+        if chosen.sampling_probability is not None:
+            named = "" if chosen.strategy == "poisson" else chosen.strategy
+            for name, value in (("cohort", chosen.cohort), ("strategy", named)):
+                if value:
+                    rule = "be left out: sampling_probability says how clients are drawn"
+                    refuse(name, value, rule)
+            return Poisson(chosen.sampling_probability)
+        if chosen.strategy == "everyone":
+            return Everyone()
+        cohort = chosen.cohort
+        assert cohort is not None
+        # Draws with replacement may be more than there are clients, within reason.
+        most = 1000 * everybody if chosen.strategy == "with-replacement" else everybody
+        if cohort > most:
+            refuse("cohort", cohort, f"be at most the number of clients, {everybody}")
+        if chosen.strategy == "with-replacement":
+            return WithReplacement(cohort, population=everybody)
+        if chosen.strategy == "fixed":
+            return FixedSize(cohort, population=everybody)
+        return Poisson(cohort / everybody)
+
+    def loop(self, level: float | None, seed: int | None) -> FederatedAveraging:
+        """Return the method's loop, with a noise multiplier where it is private."""
+        plain = self._plain
+        if seed is not None:
+            plain = replace(plain, seed=seed)
+        dimension = plain.flat.dimension
+        sparsifier = "top_k" if self.method.name.endswith("top-k") else "rand_k"
+        if sparsifier == "top_k":
+            self.source.public()
+        if isinstance(self.chosen, Noisy):
+            return replace(plain, perturbation=self._perturbation(level, dimension, sparsifier))
+        if isinstance(self.chosen, Sparse):
+            kept = self._kept(dimension)
+            travels = Sparsification(kept=kept, dimension=dimension, sparsifier=sparsifier)
+            return replace(plain, sparsification=travels)
+        return plain
+
+    @cached_property
+    def _plain(self) -> FederatedAveraging:
+        """The loop without privacy and without a seed."""
+        names = [name for name in _LOOP if hasattr(self.chosen, name)]
+        settings: dict[str, Any] = {name: getattr(self.chosen, name) for name in names}
+        return FederatedAveraging(model=self.model, scheme=self.scheme, **settings)
+
+    def _kept(self, dimension: int) -> int:
+        """Return how many coordinates travel."""
+        if not isinstance(self.chosen, Sparse):
+            return dimension
+        return max(1, round(self.chosen.kept_fraction * dimension))
+
+    def _perturbation(
+        self, level: float | None, dimension: int, sparsifier: str
+    ) -> SparsifiedPerturbation:
+        """Return what clips and perturbs; DP-FedAvg keeps every coordinate."""
+        chosen = self.chosen
+        assert isinstance(chosen, Noisy) and chosen.clip_norm is not None
+        topped_up = isinstance(self.scheme, Poisson)
+        for name in _AWAY:
+            if topped_up and getattr(chosen, name):
+                rule = "be 0 where Poisson cohorts have topped-up noise"
+                way_out = "strategy=fixed draws cohorts of a fixed size"
+                refuse(name, getattr(chosen, name), rule, way_out)
+        declared = chosen.expected_cohort if topped_up else None
+        return SparsifiedPerturbation(
+            noise_multiplier=positive(noise_multiplier=level),
+            clip_norm=chosen.clip_norm,
+            kept=self._kept(dimension),
+            dimension=dimension,
+            cohort=declared or contributions(self.scheme, self.units),
+            sparsifier=sparsifier,
+            topped_up=topped_up,
+            **{name: getattr(chosen, name) for name in _AWAY},
+        )
+
+    @property
+    def upload_per_client(self) -> float:
+        """What a client sends in the whole run on average, in MB: the paper's 32 k T r / n bits."""
+        chance = self.chosen.sampling_probability
+        if chance is None:
+            chance = contributions(self.scheme, self.units) / self.units
+        return 4e-6 * float(self.settings["sent"]) * self.rounds * chance
+
+    @property
+    def expected_bytes(self) -> int | None:
+        """Of cohorts whose size varies, or in which somebody may be twice; None of others."""
+        if not isinstance(self.chosen, Noisy) or isinstance(self.scheme, FixedSize | Everyone):
+            return None
+        members = self.chosen.expected_cohort or contributions(self.scheme, self.units)
+        return self.rounds * members * upload_size(int(self.settings["sent"]))
+
+    def public(self, adjacency: Adjacency | str) -> dict[str, Any]:
+        """Return what the noisy average and its mask depend on; see ``Job``."""
+        if not isinstance(self.chosen, Noisy):
+            return {}
+        known = {name: self.settings[name] for name in _PUBLIC}
+        if adjacency == Adjacency.ADD_REMOVE:
+            self._check_declared(self.chosen)
+            del known["clients"]
+        loop = self.loop(1.0, None)
+        assert isinstance(loop.perturbation, SparsifiedPerturbation)
+        known["denominator"] = loop.expected_cohort or loop.perturbation.cohort
+        if loop.perturbation.sparsifier == "top_k":
+            known["public records"] = len(self.source.public()[1])
+        return known | {"classes": self.source.classes}
+
+    def _check_declared(self, chosen: Noisy) -> None:
+        """Refuse what follows the number of clients, in which add_remove neighbours differ."""
+        if isinstance(self.scheme, FixedSize | WithReplacement):
+            rule = "not be drawn from the number of clients, in which add_remove neighbours differ"
+            way_out = f"{_DECLARE}, without strategy, or account for zero_out"
+            refuse("cohorts", str(self.scheme), rule, way_out)
+        declared = (self.chosen.sampling_probability, chosen.expected_cohort)
+        if None in declared:
+            rule = "be declared: add_remove neighbours differ in the number of clients, which"
+            rule += " would set them"
+            way_out = f"{_DECLARE}, or account for zero_out"
+            refuse("sampling_probability, expected_cohort", declared, rule, way_out)
+
+    def run(self, level: float) -> Mechanism:
+        """Return the run; sparsifying and the clip norm cancel out of its privacy loss."""
+        one = self.loop(level, None).round_mechanism
+        assert one is not None
+        return one * self.rounds
+
+    def scores(self, loop: FederatedAveraging, state: State) -> dict[str, float]:
+        """Return accuracy and mean cross-entropy."""
+        accuracy, loss = loop.evaluate(state, self.data)
+        return {"accuracy": accuracy, "nll": loss}

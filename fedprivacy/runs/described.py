@@ -1,0 +1,223 @@
+"""Runs that are described by a few numbers: on the command line, in a grid, in a file's row."""
+
+from __future__ import annotations
+
+import csv
+import json
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Self
+
+from ..errors import ParameterError, listed, refuse
+from ..mechanisms import Gaussian, Mechanism
+from ..sampling import Everyone, FixedSize, Poisson, Scheme, TruncatedPoisson
+from ..systems.settings import COUNT, POSITIVE, SHARE, Settings, setting
+
+Row = tuple[Any, tuple[Any, dict[str, Any]]]
+"""(label, (run or ledger's path, costs by name)), as ``fp.pareto`` takes them."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class SampledRun(Settings):
+    """Rounds of the Gaussian mechanism on sampled units."""
+
+    noise_multiplier: float = setting(
+        POSITIVE, "Std of the noise on the sum, over the clip norm of one unit."
+    )
+    sampling_probability: float | None = setting(
+        SHARE,
+        "Each unit takes part in a round with this probability (Poisson sampling).",
+        default=None,
+    )
+    cohort: int | None = setting(
+        COUNT, "This many units take part in every round ...", default=None
+    )
+    population: int | None = setting(COUNT, "... drawn afresh from this many.", default=None)
+    rounds: int = setting(COUNT, "How many rounds are run.", default=1)
+    largest_cohort: int | None = setting(
+        COUNT,
+        "Of more than this many drawn by Poisson sampling from the population, a random choice of "
+        "this many takes part (truncated Poisson sampling).",
+        default=None,
+    )
+
+    @classmethod
+    def of(cls, given: Mapping[str, Any]) -> Self:
+        """Return the run; see ``Settings.of``. None stands for what is not given."""
+        return super().of({name: value for name, value in given.items() if value is not None})
+
+    @property
+    def scheme(self) -> Scheme:
+        """How units are drawn.
+
+        Raises:
+            ParameterError: numbers that do not go together.
+        """
+        sizes = (self.cohort, self.population)
+        if self.largest_cohort is not None:
+            return self._truncated(self.largest_cohort)
+        if self.sampling_probability is not None:
+            if sizes != (None, None):
+                rule = "stand alone, without cohort and population"
+                way_out = "or give largest_cohort"
+                refuse("sampling_probability", self.sampling_probability, rule, way_out)
+            return Poisson(self.sampling_probability)
+        if self.cohort is not None and self.population is not None:
+            return FixedSize(self.cohort, population=self.population)
+        if sizes != (None, None):
+            refuse("cohort and population", sizes, "be given together")
+        return Everyone()
+
+    def _truncated(self, largest: int) -> Scheme:
+        chance, population = self.sampling_probability, self.population
+        if chance is None or population is None or self.cohort is not None:
+            rule = "be given with sampling_probability and population, without cohort"
+            refuse("largest_cohort", largest, rule)
+        return TruncatedPoisson(chance, population=population, largest=largest)
+
+    def run(self, unit: str | None = None) -> Mechanism:
+        """Return all rounds as one mechanism.
+
+        Args:
+            unit: "client" or "record"; None says neither.
+
+        Raises:
+            ParameterError: see ``scheme``.
+        """
+        one = Gaussian(noise_multiplier=self.noise_multiplier, unit=unit)
+        return one.sampled(self.scheme) * self.rounds
+
+    @property
+    def rate(self) -> float:
+        """Expected share of the units that take part in a round."""
+        if self.cohort is not None and self.population is not None:
+            return self.cohort / self.population
+        return self.sampling_probability or 1.0
+
+
+GRID_COSTS: dict[str, Callable[[SampledRun], float]] = {
+    "noise": lambda run: run.noise_multiplier / run.rate,
+    "averaged-noise": lambda run: run.noise_multiplier / (run.rate * math.sqrt(run.rounds)),
+    "uploads": lambda run: run.rate * run.rounds,
+    "rounds": lambda run: float(run.rounds),
+}
+"""Costs that a run's numbers tell by themselves."""
+
+
+def runs_of_grid(
+    axes: Mapping[str, Sequence[Any]], unit: str | None, costs: Sequence[str]
+) -> list[Row]:
+    """Return every combination of some values.
+
+    Args:
+        axes: fields of ``SampledRun`` -> their values.
+        unit: of all runs.
+        costs: of ``GRID_COSTS``.
+
+    Raises:
+        ParameterError: no such cost, or numbers that do not go together.
+    """
+    for name in costs:
+        if name not in GRID_COSTS:
+            refuse("--cost", name, f"be one of {listed(GRID_COSTS)}")
+    return [
+        (
+            {name: value for name, value in one.values().items() if name in axes},
+            (one.run(unit), {name: GRID_COSTS[name](one) for name in costs}),
+        )
+        for one in SampledRun.grid(axes)
+    ]
+
+
+def runs_of_file(path: Path, unit: str | None, costs: Sequence[str]) -> list[Row]:
+    """Return the setting in every row of a file.
+
+    Args:
+        path: CSV with a header, or a JSON list of objects. Columns: label; ledger (a path from the
+            file's folder), or fields of ``SampledRun`` and unit; every other column is a cost.
+        unit: of rows that name none.
+        costs: the columns that are costs; empty for all that do not describe a run.
+
+    Raises:
+        ParameterError: not such a file, a row without a cost, or a value that is none.
+    """
+    rows = _rows(path)
+    if not rows:
+        refuse("SETTINGS", str(path), "hold at least one setting")
+    return [
+        _FileRow(row, number, unit).setting(path.parent, costs)
+        for number, row in enumerate(rows, start=1)
+    ]
+
+
+def _rows(path: Path) -> list[dict[str, Any]]:
+    try:
+        text = path.read_text(encoding="utf-8-sig")
+        if path.suffix.lower() == ".json":
+            rows = json.loads(text)
+        else:
+            rows = list(csv.DictReader(text.splitlines(), restkey="", strict=True))
+    except (ValueError, csv.Error) as problem:
+        refuse("SETTINGS", str(path), "be CSV, or JSON with .json as its ending", str(problem))
+    if not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):
+        refuse("SETTINGS", str(path), "be a list of objects")
+    return [{k: v for k, v in row.items() if v is not None and v != ""} for row in rows]
+
+
+def _repeats(cell: Any) -> Any:
+    """Return a cell's value, or the values of several runs with semicolons between."""
+    return cell.split(";") if isinstance(cell, str) and ";" in cell else cell
+
+
+@dataclass(frozen=True)
+class _FileRow:
+    """One row of a file, without its empty cells; its number and its unit for messages."""
+
+    row: dict[str, Any]
+    number: int
+    unit: str | None
+
+    def setting(self, folder: Path, chosen: Sequence[str]) -> Row:
+        """Return the row's label, run and costs."""
+        row, costs = self.row, self._costs(chosen)
+        described = {name: self._read(name) for name in SampledRun.known() if name in row}
+        if "ledger" in row:
+            if described:
+                rule = "be left out beside a ledger"
+                refuse(f"row {self.number}", sorted(described), rule)
+            label = row.get("label", row["ledger"])
+            return str(label), (folder / str(row["ledger"]), costs)
+        unit = row.get("unit", self.unit)
+        words = described | ({"unit": row["unit"]} if "unit" in row else {})
+        words |= {name: value for name, value in self._others.items() if name not in costs}
+        told = ", ".join(f"{name} = {value}" for name, value in words.items())
+        return str(row.get("label", told)), (SampledRun.of(described).run(unit), costs)
+
+    @property
+    def _others(self) -> dict[str, Any]:
+        """The cells that describe no run."""
+        known = {"label", "ledger", "unit", *SampledRun.known()}
+        return {name: value for name, value in self.row.items() if name not in known}
+
+    def _costs(self, chosen: Sequence[str]) -> dict[str, Any]:
+        others = self._others
+        if "" in others:
+            rule = "have as many cells as the header, and a name for each: a number in every column"
+            refuse(f"row {self.number}", others[""], rule)
+        for name in chosen:
+            if name not in others and name in {"label", "ledger", "unit", *SampledRun.known()}:
+                refuse("--cost", name, "be none of the columns that describe a run")
+            if name not in others:
+                refuse("--cost", name, f"be a column with a value in row {self.number}")
+        if not others:
+            way_out = f"a column beside {listed(SampledRun.known())}"
+            refuse(f"row {self.number}", sorted(self.row), "have a cost", way_out)
+        return {name: _repeats(others[name]) for name in chosen or others}
+
+    def _read(self, name: str) -> Any:
+        try:
+            return SampledRun.known()[name].read(str(self.row[name]))
+        except ParameterError as problem:
+            raise ParameterError(f"row {self.number}: {problem}") from problem

@@ -1,0 +1,301 @@
+"""Every method that can be trained: its name, what pays for its privacy, and its settings.
+
+Nothing here needs torch, so the command line tells of methods without importing it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from textwrap import wrap
+from typing import Any
+
+from ..errors import listed, refuse
+from ..relations import Unit
+from ..systems.settings import (
+    CLOSED_SHARE,
+    COUNT,
+    NON_NEGATIVE,
+    POSITIVE,
+    SHARE,
+    WHOLE,
+    Rule,
+    Setting,
+    Settings,
+    check_names,
+    setting,
+    table,
+)
+
+STRATEGIES = ("poisson", "fixed", "with-replacement", "everyone")
+"""How a round's clients can be drawn, named as ``fedprivacy audit --sampling`` names it."""
+
+_NUMBERED = {"1": "with-replacement", "2": "fixed"}
+"""The numbers that two-sided FedAvg's paper gives two of them."""
+
+
+def _strategy(*, strategy: object) -> str:
+    name = str(strategy).strip().removesuffix(".0")
+    if _NUMBERED.get(name, name) not in STRATEGIES:
+        refuse("strategy", strategy, f"be one of {listed(STRATEGIES)}")
+    return _NUMBERED.get(name, name)
+
+
+STRATEGY = Rule(f"one of {', '.join(STRATEGIES)}", _strategy, str)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Averaging(Settings):
+    """What every averaging method takes; None leaves it to the data set."""
+
+    rounds: int | None = setting(COUNT, "how many rounds are run", default=None)
+    cohort: int | None = setting(
+        COUNT, "clients of a round, on average where their number varies", default=None
+    )
+    strategy: str = setting(STRATEGY, "how a round's clients are drawn", default="poisson")
+    sampling_probability: float | None = setting(
+        SHARE,
+        "of Poisson sampling, a public number that does not follow the number of clients, as "
+        "add_remove needs; instead of cohort",
+        default=None,
+    )
+    local_steps: int | None = setting(
+        COUNT, "mini-batch steps of a client in a round; instead of local_epochs", default=None
+    )
+    local_epochs: int | None = setting(
+        COUNT, "passes over a client's records in a round", default=None
+    )
+    batch_size: int = setting(COUNT, "records of a mini-batch", default=32)
+    learning_rate: float | None = setting(POSITIVE, "of a client, in round 1", default=None)
+    learning_rate_decay: float = setting(
+        SHARE, "factor on the learning rate after every round", default=1.0
+    )
+    momentum: float = setting(NON_NEGATIVE, "of a client, from rest in every round", default=0.0)
+    server_learning_rate: float | None = setting(
+        POSITIVE, "factor on the averaged update", default=None
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Noisy(Settings):
+    """What averaging with noise takes besides."""
+
+    clip_norm: float | None = setting(
+        POSITIVE, "norm that a client's contribution is clipped to", default=None
+    )
+    expected_cohort: int | None = setting(
+        COUNT, "public denominator of the noisy sum, as add_remove needs", default=None
+    )
+    missing: int = setting(WHOLE, "clients of a cohort that may fail to answer", default=0)
+    absent: int = setting(WHOLE, "clients of all that may be away for good", default=0)
+    colluding: int = setting(
+        WHOLE, "clients whose shares of the noise whoever looks may know", default=0
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sparse(Settings):
+    """What sparsified averaging takes besides."""
+
+    kept_fraction: float = setting(SHARE, "share of the coordinates that travel", default=0.4)
+
+
+@dataclass(frozen=True, kw_only=True)
+class SparseAveraging(Sparse, Averaging):
+    """FedAvg top-k and rand-k."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class NoisyAveraging(Noisy, Averaging):
+    """DP-FedAvg."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class FedSmp(Sparse, Noisy, Averaging):
+    """Fed-SMP."""
+
+
+CLIP = "norm that a record's gradient is clipped to"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Langevin(Settings):
+    """FA-LD, whose knob is the step size."""
+
+    rounds: int = setting(COUNT, "how many rounds are run; half of them are kept", default=50)
+    clip_norm: float = setting(POSITIVE, CLIP, default=0.5)
+    local_steps: int = setting(COUNT, "steps between two uploads", default=10)
+    correlation: float = setting(CLOSED_SHARE, "share of the noise that is common", default=0.0)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Hamiltonian(Settings):
+    """FA-HMC, whose knob is the noise on gradients."""
+
+    rounds: int = setting(COUNT, "how many rounds are run; half of them are kept", default=40)
+    clip_norm: float = setting(POSITIVE, CLIP, default=1.0)
+    local_steps: int = setting(COUNT, "leapfrog steps between two uploads", default=2)
+    step_size: float = setting(POSITIVE, "of a leapfrog step", default=0.05)
+    correlation: float = setting(
+        CLOSED_SHARE, "share of the momentum's variance that is common", default=0.0
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Splitting(Settings):
+    """Fed-PLT, whose knob is the noise scale tau."""
+
+    rounds: int = setting(COUNT, "how many rounds are run", default=40)
+    local_steps: int = setting(COUNT, "N_e, steps of an agent in a round", default=5)
+    penalty: float = setting(POSITIVE, "rho", default=3.0)
+    regularisation: float = setting(
+        NON_NEGATIVE, "strong convexity of every agent's loss", default=0.003
+    )
+    feature_bound: float = setting(
+        POSITIVE, "radius of the ball that inputs are scaled into", default=2.0
+    )
+
+
+@dataclass(frozen=True)
+class Method:
+    """A way to train.
+
+    Args:
+        name: as in ``--method``.
+        title: for people.
+        settings: the kind of its settings.
+        knob: the parameter that a budget sets; None where nothing is private.
+        unit: whose data is protected.
+    """
+
+    name: str
+    title: str
+    settings: type[Settings]
+    knob: Setting | None
+    unit: Unit
+
+    @property
+    def knob_name(self) -> str | None:
+        """The name of the knob."""
+        return None if self.knob is None else self.knob.name
+
+    @property
+    def private(self) -> bool:
+        """Whether a budget can be put on it."""
+        return self.knob is not None
+
+    @property
+    def known(self) -> dict[str, Setting]:
+        """Every setting by its name, the knob first."""
+        knob = {} if self.knob is None else {self.knob.name: self.knob}
+        return knob | self.settings.known()
+
+    def of(self, given: Mapping[str, Any]) -> Settings:
+        """Return the method's settings, some of them given.
+
+        Raises:
+            ParameterError: the knob, what only other methods use, an unknown name, or a value that
+                breaks its rule.
+        """
+        if self.knob_name in given:
+            knob = str(self.knob_name)
+            refuse(knob, given[knob], "be left out", f"it is {self.title}'s knob: give level")
+        self.check_names(given)
+        return self.settings.of(given)
+
+    def check_names(self, given: Mapping[str, Any]) -> None:
+        """Refuse what is no setting of the method.
+
+        Raises:
+            ParameterError: as said.
+        """
+        for name, value in given.items():
+            if name not in self.known and name in ALL_SETTINGS:
+                way_out = f"its settings are {listed(self.settings.known())}"
+                refuse(name, value, f"be left out: {self.name} does not use it", way_out)
+        check_names(self.known, given)
+
+
+def _knob(name: str, told: str) -> Setting:
+    return Setting(name, POSITIVE, told, "", None)
+
+
+_NOISE = _knob("noise_multiplier", "std of the noise on the sum over the clip norm")
+_CLIENTS, _RECORDS = Unit.CLIENT, Unit.RECORD
+
+METHODS = {
+    each.name: each
+    for each in (
+        Method("fedavg", "FedAvg", Averaging, None, _CLIENTS),
+        Method("fedavg-top-k", "FedAvg top-k", SparseAveraging, None, _CLIENTS),
+        Method("fedavg-rand-k", "FedAvg rand-k", SparseAveraging, None, _CLIENTS),
+        Method("dp-fedavg", "DP-FedAvg", NoisyAveraging, _NOISE, _CLIENTS),
+        Method("fed-smp-top-k", "Fed-SMP top-k", FedSmp, _NOISE, _CLIENTS),
+        Method("fed-smp-rand-k", "Fed-SMP rand-k", FedSmp, _NOISE, _CLIENTS),
+        Method("fa-ld", "FA-LD", Langevin, _knob("step_size", "size of a step"), _RECORDS),
+        Method(
+            "fa-hmc",
+            "FA-HMC",
+            Hamiltonian,
+            _knob("gradient_noise_multiplier", "std of a gradient's noise over its clip norm"),
+            _RECORDS,
+        ),
+        Method(
+            "fed-plt", "Fed-PLT", Splitting, _knob("noise_scale", "tau of a step's noise"), _RECORDS
+        ),
+    )
+}
+"""Every method by its name; the one list of them."""
+
+COMPARED = ("fedavg", "dp-fedavg", "fed-smp-top-k", "fed-smp-rand-k")
+"""What the demo sets beside each other."""
+
+ALL_SETTINGS = {name for each in METHODS.values() for name in each.settings.known()}
+"""The names of all methods' settings."""
+
+
+DECLARED = (Averaging, Noisy, Sparse, Langevin, Hamiltonian, Splitting)
+"""The classes that declare settings; the others put them together."""
+
+
+def users(kind: type[Settings]) -> list[str]:
+    """Return the methods that have the settings of a class."""
+    return [name for name, each in METHODS.items() if issubclass(each.settings, kind)]
+
+
+def settings_in_words(width: int = 78) -> str:
+    """Return every method's settings with help and rule, as lines of a terminal."""
+    lines = ["Settings of the methods (--set NAME=VALUE):"]
+    for kind in DECLARED:
+        lines += ["", *wrap(", ".join(users(kind)) + ":", width)]
+        for name, each in kind.known().items():
+            lines += wrap(f"{name}: {each}", width, initial_indent="  ", subsequent_indent="      ")
+    return "\n".join(lines)
+
+
+def tables() -> str:
+    """Return every method's settings as Markdown tables: docs/command_line.md has them."""
+    told = [f"{', '.join(f'`{u}`' for u in users(kind))}\n\n{table(kind)}" for kind in DECLARED]
+    knobs = ["| method | what is calibrated | |", "|---|---|---|"]
+    knobs += [
+        f"| `{each.name}` | `{each.knob.name}` | {each.knob.help} |"
+        for each in METHODS.values()
+        if each.knob is not None
+    ]
+    return "\n\n".join([*told, "\n".join(knobs)])
+
+
+def names(*, private: bool) -> list[str]:
+    """Return the methods' names, all or the private ones."""
+    return [name for name, each in METHODS.items() if each.private or not private]
+
+
+def method_named(name: str, known: Iterable[str] = METHODS) -> Method:
+    """Return a method.
+
+    Raises:
+        ParameterError: it is none of those known.
+    """
+    if name not in known:
+        refuse("method", name, f"be one of {listed(known)}")
+    return METHODS[name]

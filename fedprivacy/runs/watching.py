@@ -1,0 +1,185 @@
+"""What ``training.train`` tells after every round: to a CSV file, TensorBoard or MLflow.
+
+One line each, as ``on_round``::
+
+    train(loop, data, rounds=40, on_round=watching.to_csv("rounds.csv", loop, **budget))
+
+Every number that no epsilon covers has "not_covered" in its name: it is for the operator alone.
+"""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from ..errors import ParameterError, integer, non_negative
+from ..questions.epsilon import epsilon as certified
+from ..relations import Adjacency, Observer
+from ..training.rounds import RoundInfo
+
+OnRound = Callable[[Any, RoundInfo], None]
+
+_PRIVATE = ("cohort", "arrived", "refused", "upload_bytes")
+"""What the server saw and no epsilon covers."""
+
+
+class Meter:
+    """What a round adds up to, as numbers by name.
+
+    Args:
+        loop: what is trained with.
+        delta: where epsilon is meant.
+        adjacency: how neighbouring data sets differ.
+        observer: who looks.
+        epsilon: the budget; None where there is none.
+        tolerance: of the epsilon that is told.
+
+    Raises:
+        ParameterError: a budget below 0.
+    """
+
+    def __init__(
+        self,
+        loop: Any,
+        *,
+        delta: float,
+        adjacency: Adjacency | str,
+        observer: Observer | str = Observer.AGGREGATE,
+        epsilon: float | None = None,
+        tolerance: float = 1e-2,
+    ) -> None:
+        self.loop, self.budget = loop, epsilon
+        if epsilon is not None:
+            non_negative(epsilon=epsilon)
+        self._ask: dict[str, Any] = {"delta": delta, "adjacency": adjacency, "observer": observer}
+        self._ask["tolerance"] = tolerance
+        self._aborted = 0
+        self._before: torch.Tensor | None = None
+
+    def note(self, info: RoundInfo) -> None:
+        """Take note of a round; one that was aborted released nothing and costs nothing."""
+        self._aborted += info.aborted
+
+    def __call__(self, state: Any, info: RoundInfo) -> dict[str, float]:
+        """Return the numbers after a round.
+
+        ``epsilon_upper`` is certified for the rounds so far; ``released_change`` is the norm by
+        which what is released moved, a function of releases.
+        """
+        found = {"round": float(state.round)}
+        count = state.round - self._aborted
+        if self.loop.round_mechanism is not None and count:
+            run = getattr(self.loop, "run", None)
+            spent = run(count) if run is not None else self.loop.round_mechanism * count
+            found["epsilon_upper"] = certified(spent, **self._ask).upper
+            if self.budget is not None:
+                found["budget_left"] = self.budget - found["epsilon_upper"]
+        now = _released(state)
+        if self._before is not None:
+            found["released_change"] = float(torch.linalg.vector_norm(now - self._before))
+        self._before = now.clone()
+        return found | {f"not_covered_{name}": float(getattr(info, name)) for name in _PRIVATE}
+
+
+def _released(state: Any) -> torch.Tensor:
+    """Return what a state's releases come to."""
+    for name in ("parameters", "positions", "models"):
+        if hasattr(state, name):
+            return torch.as_tensor(getattr(state, name)).double()
+    return torch.zeros(1, dtype=torch.float64)
+
+
+def to_csv(path: str | Path, loop: Any, *, every: int = 1, **budget: Any) -> OnRound:
+    """Return what appends a line a round to a CSV file; a file that is there is gone on with.
+
+    Args:
+        path: the file.
+        loop: what is trained with.
+        every: rounds between two lines.
+        budget: see ``Meter``.
+
+    Raises:
+        ParameterError: see ``Meter``.
+    """
+    target = Path(path)
+    names = ("round", "epsilon_upper", "budget_left", "released_change")
+    columns = [*names, *(f"not_covered_{name}" for name in _PRIVATE)]
+
+    def write(numbers: dict[str, float], step: int) -> None:
+        del step
+        fresh = not target.exists() or not target.stat().st_size
+        with open(target, "a", newline="", encoding="utf-8") as file:
+            writer = csv.DictWriter(file, columns)
+            if fresh:
+                writer.writeheader()
+            writer.writerow(numbers)
+
+    return _told(write, Meter(loop, **budget), every)
+
+
+def to_tensorboard(folder: str | Path, loop: Any, *, every: int = 1, **budget: Any) -> OnRound:
+    """Return what writes scalars for TensorBoard, under "privacy/".
+
+    Args:
+        folder: where its event files go.
+        loop: what is trained with.
+        every: rounds between two points.
+        budget: see ``Meter``.
+
+    Raises:
+        ParameterError: see ``Meter``, or TensorBoard is not installed.
+    """
+    try:
+        from torch.utils.tensorboard import SummaryWriter
+    except ImportError as error:
+        raise _missing("TensorBoard") from error
+    writer = SummaryWriter(str(folder))
+
+    def write(numbers: dict[str, float], step: int) -> None:
+        for name, value in numbers.items():
+            writer.add_scalar(f"privacy/{name}", value, step)
+        writer.flush()
+
+    return _told(write, Meter(loop, **budget), every)
+
+
+def to_mlflow(loop: Any, *, every: int = 1, **budget: Any) -> OnRound:
+    """Return what logs metrics to MLflow's active run, under "privacy/".
+
+    Args:
+        loop: what is trained with.
+        every: rounds between two points.
+        budget: see ``Meter``.
+
+    Raises:
+        ParameterError: see ``Meter``, or MLflow is not installed.
+    """
+    try:
+        import mlflow
+    except ImportError as error:
+        raise _missing("MLflow") from error
+
+    def write(numbers: dict[str, float], step: int) -> None:
+        mlflow.log_metrics({f"privacy/{name}": v for name, v in numbers.items()}, step=step)
+
+    return _told(write, Meter(loop, **budget), every)
+
+
+def _missing(library: str) -> ParameterError:
+    way_out = "pip install 'fedprivacy[progress]'"
+    return ParameterError(f"{library} is not installed; {way_out}, or write a file with to_csv")
+
+
+def _told(write: Callable[[dict[str, float], int], None], meter: Meter, every: int) -> OnRound:
+    integer(1, every=every)
+
+    def on_round(state: Any, info: RoundInfo) -> None:
+        meter.note(info)
+        if state.round % every == 0:
+            write(meter(state, info), state.round)
+
+    return on_round

@@ -1,0 +1,236 @@
+"""Whether draws may be believed: mixing, what clipping did to them, and ArviZ's plots of them."""
+
+from __future__ import annotations
+
+import math
+import warnings
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from ..errors import ParameterError, integer, refuse
+from ..theory.gaussian import Array
+from .posterior import Posterior
+
+MIXED = 1.05
+"""R-hat above which chains have not mixed (Vehtari et al. 2021 ask for 1.01 at many draws)."""
+
+WIDER = 1.1
+"""Widening above which a warning is given."""
+
+_STEP = 1e-3
+"""Of the finite differences, in standard deviations of the draws or of the prior."""
+
+
+class FlattenedPosterior(UserWarning):
+    """Clipping has changed what is sampled from; the message says by how much."""
+
+
+@dataclass(frozen=True)
+class Clipping:
+    """What clipping records' gradients does to a posterior near a point.
+
+    Computed on the data: not covered by any epsilon, for the analyst alone.
+
+    Args:
+        share: of the records, whose gradient is clipped there, from 0 to 1.
+        widening: of a standard deviation: root of the trace of the posterior's curvature over that
+            of what the clipped gradients make of it; 1 where nothing is clipped.
+    """
+
+    share: float
+    widening: float
+
+    def __str__(self) -> str:
+        """Return it in words."""
+        return (
+            f"{self.share:.1%} of the records' gradients are clipped; expect standard deviations "
+            f"about {self.widening:.2f} times the posterior's (not covered by any epsilon)"
+        )
+
+
+@dataclass(frozen=True)
+class Diagnostics:
+    """How well chains mixed, by ArviZ, and what clipping did.
+
+    Args:
+        r_hat: rank-normalised split R-hat of each coordinate, shape (d,).
+        bulk_ess: effective sample size of the bulk of each coordinate, shape (d,).
+        tail_ess: of its tails.
+        clipping: see ``Clipping``; None where no target was given, or it clips nothing.
+    """
+
+    r_hat: Array
+    bulk_ess: Array
+    tail_ess: Array
+    clipping: Clipping | None = None
+
+    @property
+    def worst(self) -> tuple[float, float]:
+        """The largest R-hat and the smallest effective sample size of any coordinate."""
+        sizes = np.minimum(self.bulk_ess, self.tail_ess)
+        return float(np.max(self.r_hat)), float(np.min(sizes))
+
+    def __str__(self) -> str:
+        """Return in words whether the draws may be used."""
+        largest, smallest = self.worst
+        if largest > MIXED:
+            badly = int(np.sum(self.r_hat > MIXED))
+            told = f"do not use these draws: R-hat is {largest:.2f}, above {MIXED}, "
+            told += f"in {badly} of {len(self.r_hat)} coordinates: chains have not mixed; "
+            told += "run more rounds, drop more of the first ones, or take larger steps"
+        else:
+            told = f"chains have mixed: R-hat is at most {largest:.2f}"
+        told += f"; {smallest:.0f} independent draws' worth in the worst coordinate"
+        return told if self.clipping is None else f"{told}; {self.clipping}"
+
+
+def diagnose(draws: Tensor, target: Posterior | None = None) -> Diagnostics:
+    """Return split R-hat and effective sample sizes; one chain is split in two.
+
+    Args:
+        draws: of every chain, shape (chains, draws, d), at least 4 of a chain, 8 of a single one.
+        target: what was sampled from; then it is looked at what clipping does near the draws' mean.
+
+    Raises:
+        ParameterError: too few draws, draws that are not finite, or ArviZ is not installed.
+    """
+    try:
+        from arviz_stats.base import array_stats
+    except ImportError as error:
+        raise ParameterError(
+            "diagnostics need ArviZ, which is not installed; pip install 'fedprivacy[train]'"
+        ) from error
+    values = draws.double().cpu().numpy()
+    if values.ndim != 3 or not values.shape[0] or values.shape[1] < (8 if len(values) == 1 else 4):
+        rule = "have shape (chains, draws, d), at least 4 draws a chain, 8 of a single one"
+        refuse("draws", values.shape, rule)
+    if not math.isfinite(float(np.sum(np.abs(values)))):
+        refuse("draws", "an entry that is not finite", "be finite", "run all rounds first")
+    if values.shape[0] == 1:
+        half = values.shape[1] // 2
+        values = np.stack([values[0, :half], values[0, -half:]])
+    axes = {"chain_axis": 0, "draw_axis": 1}
+    found = None
+    if target is not None and target.clip_norm is not None:
+        found = clipping(target, torch.from_numpy(values).mean((0, 1)))
+    return Diagnostics(
+        r_hat=np.asarray(array_stats.rhat(values, **axes)),
+        bulk_ess=np.asarray(array_stats.ess(values, method="bulk", **axes)),
+        tail_ess=np.asarray(array_stats.ess(values, method="tail", prob=(0.05, 0.95), **axes)),
+        clipping=found,
+    )
+
+
+def clipping(target: Posterior, point: Any, *, probes: int = 16) -> Clipping:
+    """Return what clipping does to a posterior near a point, and warn where it is much.
+
+    The curvature's trace is estimated along random directions, by differences of gradients.
+
+    Args:
+        target: with a clip norm.
+        point: parameters, shape (d,), such as the mean of draws.
+        probes: number of directions; all coordinates where d is not larger.
+
+    Raises:
+        ParameterError: the target clips nothing, or a point of another shape.
+    """
+    clip = target.clip_norm
+    if clip is None:
+        refuse("clip_norm", None, "be given", "without one nothing is clipped")
+    at = torch.as_tensor(point, dtype=torch.float64)
+    if tuple(at.shape) != (target.dimension,):
+        refuse("point", tuple(at.shape), f"have shape ({target.dimension},)")
+    norms = _norms(target, at)
+    directions = _directions(target.dimension, integer(1, probes=probes))
+    step = _STEP * float(at.abs().max().clamp(min=1.0))
+    prior = target.prior_precision
+    whole, clipped = (
+        float(torch.stack([_curvature(target, at, one, step, norm) for one in directions]).mean())
+        for norm in (None, clip)
+    )
+    ratio = (max(whole, 0.0) + prior) / max(max(clipped, 0.0) + prior, 1e-300)
+    found = Clipping(float((norms > clip).double().mean()), math.sqrt(ratio))
+    if found.widening > WIDER:
+        warnings.warn(str(found), FlattenedPosterior, stacklevel=2)
+    return found
+
+
+def _directions(dimension: int, probes: int) -> Tensor:
+    """Return unit coordinates, or random signs, whose squared lengths are the mean coordinate's."""
+    if dimension <= probes:
+        return torch.eye(dimension, dtype=torch.float64)
+    signs = np.random.default_rng(0).choice([-1.0, 1.0], size=(probes, dimension))
+    return torch.from_numpy(signs) / math.sqrt(dimension)
+
+
+def _rows(target: Posterior) -> Tensor:
+    return torch.from_numpy(np.concatenate(target.data.clients))
+
+
+def _sums(target: Posterior, points: Tensor, rows: Tensor, clip: float | None) -> Tensor:
+    """Return gradient sums over rows, shape (seats, records), in double precision."""
+    features = target.data.features[rows].double()
+    labels, mask = target.data.labels[rows], torch.ones(rows.shape, dtype=torch.float64)
+    return target.model.gradient_sums(points, features, labels, mask, clip).double()
+
+
+def _norms(target: Posterior, at: Tensor, block: int = 4096) -> Tensor:
+    """Return the norm of each record's gradient."""
+    found = []
+    for rows in torch.split(_rows(target), block):
+        points = at.expand(len(rows), -1)
+        each = _sums(target, points, rows[:, None], None)
+        found.append(torch.linalg.vector_norm(each, dim=1))
+    return torch.cat(found)
+
+
+def _curvature(
+    target: Posterior, at: Tensor, direction: Tensor, step: float, clip: float | None
+) -> Tensor:
+    """Return the second derivative along a direction that the gradients show."""
+    ends = torch.stack([at + step * direction, at - step * direction])
+    rows = _rows(target).expand(2, -1)
+    plus, minus = _sums(target, ends, rows, clip)
+    return torch.dot(plus - minus, direction) / (2.0 * step)
+
+
+def inference_data(draws: Tensor, names: Sequence[str] | None = None) -> Any:
+    """Return draws as ArviZ wants them, for its trace, pair and rank plots and summaries.
+
+    A ``DataTree`` of arviz-base (ArviZ 1), or an ``InferenceData`` where ArviZ 0 is installed.
+
+    Args:
+        draws: shape (chains, draws, d).
+        names: of the d coordinates, which are variables then; None for one variable, "parameters".
+
+    Raises:
+        ParameterError: a wrong shape or number of names, or ArviZ is not installed.
+    """
+    values = draws.detach().double().cpu().numpy()
+    if values.ndim != 3:
+        refuse("draws", values.shape, "have shape (chains, draws, d)")
+    if names is not None and len(names) != values.shape[2]:
+        refuse("names", list(names), f"be {values.shape[2]} names, one for each coordinate")
+    held = {"parameters": values}
+    if names is not None:
+        held = {name: values[:, :, number] for number, name in enumerate(names)}
+    try:
+        from arviz_base import from_dict
+    except ImportError:
+        return _legacy(held)
+    return from_dict({"posterior": held})
+
+
+def _legacy(held: dict[str, Array]) -> Any:
+    try:
+        from arviz import from_dict
+    except ImportError as error:
+        raise ParameterError(
+            "inference_data needs ArviZ, which is not installed; pip install 'fedprivacy[arviz]'"
+        ) from error
+    return from_dict(posterior=held)

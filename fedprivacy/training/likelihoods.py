@@ -1,0 +1,221 @@
+"""Likelihoods of records, and sums of their clipped gradients."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Protocol
+
+import torch
+import torch.nn.functional as functional
+from torch import Tensor
+
+from ..errors import integer, refuse
+from .models import ModelFactory
+from .optimise import FlatModel
+
+MARGIN = 1.0 - 1e-5
+"""Clipped gradients stay this much inside the ball: norms are rounded to single precision."""
+
+
+_RECORDS, _BLOCK = 512, 1 << 16
+"""Records of a seat, and numbers of several, that are taken to double precision at once."""
+
+
+class Model(Protocol):
+    """A likelihood of records, as samplers want it."""
+
+    @property
+    def dimension(self) -> int:
+        """Number of parameters d."""
+
+    def gradient_sums(
+        self, points: Tensor, features: Tensor, labels: Tensor, mask: Tensor, clip: float | None
+    ) -> Tensor:
+        """Return sums of the records' gradients of minus the log-likelihood, shape (seats, d).
+
+        Clipped gradients are added up in double precision: replacing one moves their sum by no
+        more than twice the clip norm, rounding included, up to 100,000 records (n^2 2^-53 and the
+        rounding of norms are within ``MARGIN``).
+
+        Args:
+            points: parameters of each seat, shape (seats, d).
+            features: shape (seats, records, ...).
+            labels: shape (seats, records).
+            mask: 1 for a record, 0 for padding, shape (seats, records).
+            clip: norm that each record's gradient is clipped to; None for no clipping.
+        """
+
+
+LogLikelihood = Callable[[Tensor, Tensor, Tensor], Tensor]
+"""(parameters (d,), features (records, ...), labels (records,)) -> shape (records,)."""
+
+
+@dataclass(frozen=True, eq=False)
+class Likelihood:
+    """Any log-likelihood per record that torch can differentiate.
+
+    Gradients of records are taken one by one (vectorised) where they are to be clipped, which
+    holds ``records x d`` numbers.
+
+    Args:
+        function: (parameters, features, labels) -> log-likelihood of each record; a record's must
+            depend on that record only.
+        dimension: number of parameters d.
+    """
+
+    function: LogLikelihood
+    dimension: int
+
+    def __post_init__(self) -> None:
+        integer(1, dimension=self.dimension)
+
+    def gradient_sums(
+        self, points: Tensor, features: Tensor, labels: Tensor, mask: Tensor, clip: float | None
+    ) -> Tensor:
+        """See ``Model``."""
+        if clip is None:
+            total = torch.vmap(torch.func.grad(self._total))
+            return torch.as_tensor(total(points, features, labels, mask))
+        one = torch.vmap(torch.func.grad(self._single), in_dims=(None, 0, 0))
+        each = torch.vmap(one)(points, features, labels)
+        factor = clip_factor(torch.linalg.vector_norm(each, dim=-1), clip) * mask
+        kept = torch.where(factor[..., None] > 0.0, each, 0.0)
+        return _summed(factor[..., None], kept)[:, 0]
+
+    def check(self, features: Tensor, labels: Tensor) -> None:
+        """Try the function on two made-up records, zeros, of these records' shape.
+
+        Raises:
+            ParameterError: it does not return one number a record, or cannot be differentiated.
+        """
+        inputs = features.new_zeros((2, *features.shape[1:]))
+        targets = labels.new_zeros((2, *labels.shape[1:]))
+        point = features.new_zeros(self.dimension)
+        try:
+            found: object = self.function(point, inputs, targets)
+            if isinstance(found, Tensor) and found.shape == (2,):
+                mask = features.new_ones((1, 2))
+                self.gradient_sums(point[None], inputs[None], targets[None], mask, 1.0)
+        except Exception as error:
+            told = f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}"
+            way_out = "it runs under torch.vmap: no branches on values, and distributions of torch "
+            way_out += "with validate_args=False"
+            rule = "be a function of tensors that torch can differentiate"
+            refuse("log_likelihood", told, rule, way_out)
+        if not isinstance(found, Tensor) or found.shape != (2,):
+            told = str(tuple(found.shape)) if isinstance(found, Tensor) else type(found).__name__
+            way_out = "sum over the columns of a record, not over records"
+            refuse("log_likelihood", told, "return shape (2,) for two records", way_out)
+
+    def _total(self, point: Tensor, features: Tensor, labels: Tensor, mask: Tensor) -> Tensor:
+        return -(self.function(point, features, labels) * mask).sum()
+
+    def _single(self, point: Tensor, features: Tensor, label: Tensor) -> Tensor:
+        return -self.function(point, features[None], label[None])[0]
+
+
+def classifier(model: ModelFactory, *, device: str = "cpu") -> NetworkLikelihood:
+    """Return the likelihood of a torch module's classes: softmax of its output."""
+    return NetworkLikelihood(FlatModel(model(), torch.device(device)))
+
+
+class NetworkLikelihood(Likelihood):
+    """A module as a likelihood; made by ``classifier``."""
+
+    def __init__(self, flat: FlatModel) -> None:
+        """See ``classifier``."""
+        super().__init__(self._log_likelihood, flat.dimension)
+        object.__setattr__(self, "flat", flat)
+
+    def logits(self, parameters: Tensor, features: Tensor) -> Tensor:
+        """Return the module's output, shape (records, classes)."""
+        flat: FlatModel = self.flat  # type: ignore[attr-defined]
+        return flat.logits(parameters, features)
+
+    def _log_likelihood(self, parameters: Tensor, features: Tensor, labels: Tensor) -> Tensor:
+        return -functional.cross_entropy(
+            self.logits(parameters, features), labels, reduction="none"
+        )
+
+
+def clip_factor(norms: Tensor, clip: float) -> Tensor:
+    """Return what clips a gradient of each norm; 0 for one that is not finite, or nearly so.
+
+    A record that overflows counts as none: a run that stopped at it would tell about it. So does
+    one whose factor is too small to have all its digits.
+    """
+    factor = (MARGIN * clip / norms).clamp(max=1.0)
+    exact = torch.isfinite(norms) & (factor >= torch.finfo(norms.dtype).tiny)
+    return torch.where(exact, factor, 0.0)
+
+
+def _summed(left: Tensor, right: Tensor) -> Tensor:
+    """Return left' right of each seat in double precision, block by block: what fits a cache.
+
+    Args:
+        left: shape (seats, records, a).
+        right: shape (seats, records, b).
+    """
+    seats, records, wide = len(left), left.shape[1], left.shape[2] + right.shape[2]
+    total = left.new_zeros((seats, left.shape[2], right.shape[2]), dtype=torch.float64)
+    few = max(1, _BLOCK // max(1, wide * min(records, _RECORDS)))
+    for seat in range(0, seats, few):
+        here = slice(seat, seat + few)
+        for at in range(0, records, _RECORDS):
+            some = slice(at, at + _RECORDS)
+            part = left[here, some].double().transpose(1, 2)
+            total[here].baddbmm_(part, right[here, some].double())
+    return total
+
+
+@dataclass(frozen=True)
+class SoftmaxRegression:
+    """Multinomial logistic regression with an intercept; records' gradients in closed form.
+
+    Parameters are the flat weights, shape (classes, features), then the intercepts: those of
+    ``models.logistic``. A record's gradient is (probabilities - label) times (inputs, 1), so its
+    norm is the product of the two norms, and clipping takes no gradient of its own.
+
+    Args:
+        features: length of one flattened input.
+        classes: number of classes.
+    """
+
+    features: int
+    classes: int
+
+    def __post_init__(self) -> None:
+        integer(1, features=self.features)
+        integer(2, classes=self.classes)
+
+    @property
+    def dimension(self) -> int:
+        """(features + 1) x classes."""
+        return (self.features + 1) * self.classes
+
+    def logits(self, parameters: Tensor, features: Tensor) -> Tensor:
+        """Return the scores, shape (..., records, classes), for parameters of shape (..., d)."""
+        weights = parameters[..., : self.features * self.classes]
+        weights = weights.reshape(*parameters.shape[:-1], self.classes, self.features)
+        intercepts = parameters[..., self.features * self.classes :]
+        return torch.as_tensor(features @ weights.transpose(-1, -2) + intercepts[..., None, :])
+
+    def gradient_sums(
+        self, points: Tensor, features: Tensor, labels: Tensor, mask: Tensor, clip: float | None
+    ) -> Tensor:
+        """See ``Model``."""
+        inputs = features.flatten(2)
+        apart = self.logits(points, inputs).softmax(-1)
+        less_one = apart.new_full((1, 1, 1), -1.0).expand(*labels.shape, 1)
+        apart.scatter_add_(-1, labels[..., None], less_one)
+        factor = mask
+        if clip is not None:
+            long = torch.linalg.vector_norm(inputs, dim=-1).square().add(1.0).sqrt()
+            factor = mask * clip_factor(torch.linalg.vector_norm(apart, dim=-1) * long, clip)
+        apart = torch.where(factor[..., None] > 0.0, apart * factor[..., None], 0.0)
+        if clip is None:
+            slopes, totals = apart.transpose(-1, -2) @ inputs, apart.sum(1)
+        else:
+            slopes, totals = _summed(apart, inputs), apart.double().sum(1)
+        return torch.cat([slopes.flatten(1), totals], dim=1)

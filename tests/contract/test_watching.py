@@ -1,0 +1,161 @@
+"""What is told after every round, and what draws are told to be worth."""
+
+import csv
+import math
+import sys
+
+import numpy as np
+import pytest
+import torch
+
+import fedprivacy as fp
+from fedprivacy import training
+from fedprivacy.errors import ParameterError
+from fedprivacy.runs import watching
+
+BUDGET = {"delta": 1e-5, "adjacency": "zero_out", "epsilon": 5.0}
+
+
+def loop():
+    return training.FederatedAveraging(
+        model=training.logistic(64, 10),
+        scheme=fp.FixedSize(20, population=60),
+        perturbation=fp.Gaussian(noise_multiplier=4.0, clip_norm=0.3, unit="client"),
+        local_steps=1,
+        seed=0,
+    )
+
+
+@pytest.fixture(scope="module")
+def data():
+    return training.digits(clients=60)
+
+
+def test_a_line_a_round(tmp_path, data):
+    averaging, path = loop(), tmp_path / "rounds.csv"
+    tell = watching.to_csv(path, averaging, **BUDGET)
+    training.train(averaging, data, rounds=3, on_round=tell)
+    rows = list(csv.DictReader(path.read_text().splitlines()))
+    assert [float(row["round"]) for row in rows] == [1.0, 2.0, 3.0]
+    ask = {"delta": 1e-5, "adjacency": "zero_out"}
+    exact = fp.epsilon(averaging.round_mechanism * 3, **ask)
+    told = float(rows[-1]["epsilon_upper"])
+    assert exact.lower <= told <= exact.upper + 0.02
+    assert float(rows[-1]["budget_left"]) == pytest.approx(5.0 - told)
+    assert float(rows[-1]["not_covered_arrived"]) == 20.0
+    assert rows[0]["released_change"] == "" and float(rows[1]["released_change"]) > 0.0
+
+
+def test_aborted_rounds_cost_nothing(tmp_path, data):
+    averaging = loop()
+    meter = watching.Meter(averaging, **BUDGET)
+    state = averaging.init()
+    state, info = averaging.step(state, data)
+    first = (meter.note(info), meter(state, info))[1]["epsilon_upper"]
+    aborted = training.RoundInfo(
+        round=1, cohort=20, arrived=0, refused=0, aborted=True, upload_bytes=0, noise_std=0.0
+    )
+    after = training.State(2, state.parameters, state.learning_rate)
+    meter.note(aborted)
+    assert meter(after, aborted)["epsilon_upper"] == first
+
+
+def test_every_few_rounds(tmp_path, data):
+    averaging, path = loop(), tmp_path / "rounds.csv"
+    tell = watching.to_csv(path, averaging, every=2, **BUDGET)
+    training.train(averaging, data, rounds=4, on_round=tell)
+    assert len(path.read_text().splitlines()) == 3
+
+
+def test_what_is_not_installed_is_named(monkeypatch):
+    monkeypatch.setitem(sys.modules, "mlflow", None)
+    monkeypatch.setitem(sys.modules, "torch.utils.tensorboard", None)
+    with pytest.raises(ParameterError, match=r"MLflow is not installed.*progress.*to_csv"):
+        watching.to_mlflow(loop(), **BUDGET)
+    with pytest.raises(ParameterError, match="TensorBoard is not installed"):
+        watching.to_tensorboard("folder", loop(), **BUDGET)
+
+
+@pytest.mark.filterwarnings("default")
+def test_tensorboard(tmp_path, data):
+    pytest.importorskip("tensorboard")
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    averaging = loop()
+    tell = watching.to_tensorboard(tmp_path, averaging, **BUDGET)
+    training.train(averaging, data, rounds=2, on_round=tell)
+    found = EventAccumulator(str(tmp_path)).Reload()
+    assert [point.step for point in found.Scalars("privacy/epsilon_upper")] == [1, 2]
+
+
+@pytest.mark.filterwarnings("default")
+def test_mlflow(tmp_path, data, monkeypatch):
+    mlflow = pytest.importorskip("mlflow")
+    monkeypatch.setenv("MLFLOW_ALLOW_FILE_STORE", "true")
+    mlflow.set_tracking_uri(tmp_path.as_uri())
+    mlflow.set_experiment("rounds")
+    averaging = loop()
+    with mlflow.start_run() as run:
+        tell = watching.to_mlflow(averaging, **BUDGET)
+        training.train(averaging, data, rounds=2, on_round=tell)
+    told = mlflow.tracking.MlflowClient().get_metric_history(
+        run.info.run_id, "privacy/epsilon_upper"
+    )
+    assert [point.step for point in told] == [1, 2]
+
+
+def regression(scale):
+    """A posterior whose records' gradients are of size ``scale``."""
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(400, 2))
+    y = x @ np.array([1.0, -1.0]) + rng.normal(size=400) / scale
+    likelihood = lambda p, inputs, out: -0.5 * (scale * (out - inputs @ p)) ** 2  # noqa: E731
+    pairs = [(x[:200], y[:200]), (x[200:], y[200:])]
+    return training.Posterior.of(likelihood, clients=pairs, dimension=2, clip_norm=1.0)
+
+
+def test_clipping_that_flattens_is_told_with_numbers():
+    target = regression(scale=2.0)
+    with pytest.warns(training.FlattenedPosterior, match="gradients are clipped; expect"):
+        found = training.clipping(target, [1.0, -1.0])
+    assert 0.4 < found.share < 0.8 and found.widening > 1.1
+
+
+@pytest.mark.slow
+def test_the_widening_that_is_told_is_the_one_that_comes():
+    """Long chains of the clipped gradients, without private noise of their own to account for."""
+    target = regression(scale=2.0)
+    sampler = training.LangevinSampling(
+        target=target, step_size=4e-4, local_steps=20, burn_in=20, draws=200, chains=6, seed=0
+    )
+    draws = training.train(sampler, target, rounds=sampler.rounds).state.draws.reshape(-1, 2)
+    x = target.data.features.numpy()
+    exact = np.sqrt(np.diag(np.linalg.inv(4.0 * x.T @ x + np.eye(2))))
+    with pytest.warns(training.FlattenedPosterior):
+        told = training.clipping(target, draws.mean(0)).widening
+    assert (draws.std(0).numpy() / exact).mean() == pytest.approx(told, rel=0.15)
+
+
+def test_little_clipping_is_no_warning():
+    target = training.Posterior.of(
+        lambda p, x: -0.5 * ((x - p) ** 2).sum(1),
+        clients=[np.zeros((50, 2))],
+        dimension=2,
+        clip_norm=9.0,
+    )
+    assert training.clipping(target, [0.1, 0.1]) == training.Clipping(0.0, pytest.approx(1.0))
+    draws = torch.randn(2, 50, 2, dtype=torch.float64) * 0.1
+    assert "0.0% of the records" in str(training.diagnose(draws, target))
+    with pytest.raises(ParameterError, match="nothing is clipped"):
+        training.clipping(training.Posterior(model=target.model, data=target.data), [0.0, 0.0])
+
+
+def test_draws_go_to_arviz():
+    pytest.importorskip("arviz_base")
+    draws = torch.randn(2, 30, 2)
+    tree = training.inference_data(draws, ["slope", "intercept"])
+    assert tree["posterior"]["slope"].shape == (2, 30)
+    assert training.inference_data(draws)["posterior"]["parameters"].shape == (2, 30, 2)
+    with pytest.raises(ParameterError, match="be 2 names"):
+        training.inference_data(draws, ["slope"])
+    assert math.isfinite(float(tree["posterior"]["slope"].mean()))

@@ -1,0 +1,97 @@
+"""One word for one thing in public signatures: the table of CONTRIBUTING.md, held."""
+
+import ast
+import re
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+PACKAGE = ROOT / "fedprivacy"
+CODE = re.compile(r"`([^`]+)`")
+
+
+@cache
+def rows():
+    """Return (words not to use, places where they stay) of every row."""
+    text = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
+    section = text.partition("## Words in signatures")[2]
+    lines = [line.split("|")[1:-1] for line in section.splitlines() if line.startswith("| `")]
+    return [(CODE.findall(instead), CODE.findall(places)) for _, _, instead, places in lines]
+
+
+def table():
+    """Return word not to use -> places where it stays."""
+    allowed: dict[str, set[str]] = {}
+    for words, places in rows():
+        for word in words:
+            allowed.setdefault(word, set()).update(places)
+    return allowed
+
+
+def is_data(node):
+    """Return whether a class is a dataclass or the like: its fields are its signature."""
+    told = [ast.unparse(each) for each in (*node.decorator_list, *node.bases)]
+    return any(kind in each for each in told for kind in ("dataclass", "NamedTuple", "Struct"))
+
+
+def public_names(body, place):
+    """Yield (where, name) of every public parameter and field below a list of statements."""
+    for node in body:
+        if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+            inside = f"{place}:{node.name}"
+            if is_data(node):
+                held = [n.target for n in node.body if isinstance(n, ast.AnnAssign)]
+                yield from ((inside, t.id) for t in held if isinstance(t, ast.Name))
+            yield from public_names(node.body, inside)
+        if isinstance(node, ast.FunctionDef) and not re.match(r"_(?!_init__)", node.name):
+            arguments = node.args
+            every = [*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs]
+            yield from ((f"{place}:{node.name}", each.arg) for each in every)
+
+
+@cache
+def signatures():
+    return [
+        found
+        for path in sorted(PACKAGE.rglob("*.py"))
+        for found in public_names(
+            ast.parse(path.read_text(encoding="utf-8")).body,
+            str(path.relative_to(PACKAGE)).removesuffix(".py"),
+        )
+    ]
+
+
+def has_word(name, word):
+    return re.search(rf"(^|_){word}(_|$)", name) is not None
+
+
+def test_the_table_is_read_and_the_walk_sees_what_people_type():
+    assert len(table()) >= 25 and len(rows()) >= 15
+    found = set(signatures())
+    assert {name for where, name in found if where.endswith(":fa_ld_theorem_6_1")} >= {
+        "clients",
+        "local_steps",
+        "temperature",
+    }
+    assert ("mechanisms/sparsified:SparsifiedPerturbation", "clip_norm") in found
+
+
+@pytest.mark.parametrize("word", sorted(table()))
+def test_no_public_name_says_it_otherwise(word):
+    places = table()[word]
+    wrong = [
+        f"{where}({name})"
+        for where, name in signatures()
+        if has_word(name, word) and not any(where.startswith(place) for place in places)
+    ]
+    assert not wrong, f"say it as CONTRIBUTING.md does: {wrong}"
+
+
+def test_every_place_of_the_table_still_says_its_word():
+    """An exception that nothing needs any more is taken out."""
+    for words, places in rows():
+        for place in places:
+            inside = [name for where, name in signatures() if where.startswith(place)]
+            assert any(has_word(name, word) for name in inside for word in words), (words, place)
