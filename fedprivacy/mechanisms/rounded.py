@@ -51,7 +51,7 @@ _SINGLE = 1e-30, 1e30
 STEP_GRID = 1.0 / (1 << 20)
 """Spacing of a sampler's step, in its stds: as fine as doubles decide it at full speed."""
 
-HIDDEN_GRID = 1.0 / (1 << 24)
+HIDDEN_GRID = 1.0 / (1 << 22)
 """The same for steps that are accounted together: their rounding is paid for in noise."""
 
 SHORT = 1 << 13

@@ -116,7 +116,7 @@ class Upload(Mechanism):
             At least 1; 1 where steps are composed.
 
         Raises:
-            ParameterError: the noise is so large beside the sensitivity that rounding to 2^-24 of
+            ParameterError: the noise is so large beside the sensitivity that rounding to 2^-22 of
                 it moves as much as a record does.
         """
         if not self.contracts:

@@ -681,7 +681,7 @@ def test_rounding_of_hidden_steps_is_paid_for_in_noise(noise, dimension):
 
 def test_noise_that_hides_its_own_rounding_no_more_is_refused():
     mechanism = fp.FederatedLangevin(
-        step_size=(1e-9, 1e-3),
+        step_size=(1e-8, 1e-3),
         temperature=1.0,
         correlation=0.0,
         weight=1.0,
