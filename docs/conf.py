@@ -78,6 +78,23 @@ def plain_bars(app, what, name, obj, options, lines):
         lines[i] = "``".join(pieces)
 
 
+def right_way_back(app, pagename, templatename, context, doctree):
+    """Mend links from source pages: viewcode takes all objects of a file for one module's."""
+    if not pagename.startswith("_modules/"):
+        return
+    known = app.env.domains["py"].objects
+
+    def mended(found):
+        name = found[2]
+        tail = name.removeprefix("fedprivacy.")
+        right = [one for one in known if one.endswith(f".{tail}")] if name not in known else []
+        return f'{found[1]}#{right[0] if right else name}"'
+
+    back = r'(class="viewcode-back" href="[^"#]*)#([\w.]+)"'
+    context["body"] = re.sub(back, mended, context["body"])
+
+
 def setup(app):
-    """Connect the hook."""
+    """Connect the hooks."""
+    app.connect("html-page-context", right_way_back)
     app.connect("autodoc-process-docstring", plain_bars)
