@@ -64,6 +64,22 @@ def _address(kind: type) -> tuple[str, str]:
     return kind.__module__, kind.__qualname__
 
 
+def plain_fields(value: object) -> dict[str, object]:
+    """Return a dataclass's fields by name: numbers and text, None for anything else.
+
+    Left out are what has no value, and enumerated words such as a unit or an adjacency. What is no
+    dataclass has none.
+    """
+    if not is_dataclass(value):
+        return {}
+    found = {each.name: getattr(value, each.name) for each in fields(value) if each.repr}
+    return {
+        name.replace("_", " "): one if isinstance(one, int | float | str) else None
+        for name, one in found.items()
+        if one is not None and not isinstance(one, StrEnum | bool)
+    }
+
+
 class Registry(Mapping[str, type]):
     """The recorded classes of some families, by name; what is declared later is in it too.
 

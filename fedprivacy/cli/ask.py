@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-import click
+import rich_click as click
 
 from ..errors import refuse
 from ..runs.described import SampledRun

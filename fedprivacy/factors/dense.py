@@ -66,6 +66,10 @@ class Matrix(DenseFactor):
             refuse("rounds", rounds, f"be at most the matrix's size {len(self.array)}")
         return self._dense[:rounds, :rounds]
 
+    def leading(self, rows: int, rounds: int) -> Matrix:
+        """Return the first rows and columns."""
+        return Matrix(self.array[:rows])
+
     def noise_matrix(self, rounds: int) -> Array:
         """Return C^-1."""
         return np.asarray(np.linalg.inv(self.matrix(rounds)), dtype=np.float64)

@@ -217,6 +217,11 @@ class BufferedToeplitz(ToeplitzFactor):
         if self.decays is not None and max(self.decays) >= 1.0:
             refuse("decays", max(self.decays), "be below 1")
 
+    def leading(self, rows: int, rounds: int) -> BufferedToeplitz:
+        """Return it with its parameters written out: closed ones depend on the rounds."""
+        scales, decays = (tuple(part.tolist()) for part in self.parameters(rounds))
+        return BufferedToeplitz(self.buffers, scales=scales, decays=decays)
+
     def parameters(self, rounds: int) -> tuple[Array, Array]:
         """Return (scales, decays), each of shape (buffers,)."""
         if self.scales is None or self.decays is None:

@@ -12,11 +12,18 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, replace
-from typing import Self
+from typing import ClassVar, Self
 
 from ..errors import UnsupportedCombination, integer, member, refuse
-from ..privacy_loss import PrivacyLoss, check_listed, compose_losses, merge_units
-from ..records import recorded
+from ..privacy_loss import (
+    PrivacyLoss,
+    check_listed,
+    compose_losses,
+    in_words,
+    merge_units,
+    merged,
+)
+from ..records import plain_fields, recorded
 from ..relations import Adjacency, Facts, Observer, Unit
 from ..sampling import Scheme
 
@@ -84,6 +91,26 @@ class Mechanism(ABC):
     @abstractmethod
     def _loss(self, facts: Facts) -> PrivacyLoss:
         """Return the loss under validated facts."""
+
+    depends_on: ClassVar[tuple[str, ...]] = ()
+    """Public numbers that no field holds, in words."""
+
+    def public(self, adjacency: Adjacency) -> dict[str, object]:
+        """Return the numbers that a release, or its law, shows or depends on beside the data.
+
+        Every Bound's assumptions name them: whoever does not hold them to be public knowledge, the
+        same for neighbouring data sets, has no guarantee. Unless a mechanism says otherwise they
+        are its fields and ``depends_on``.
+
+        Args:
+            adjacency: how neighbouring data sets differ; numbers that may differ between
+                neighbours are not public.
+
+        Returns:
+            By name; None for a number that is not known here.
+        """
+        del adjacency
+        return plain_fields(self) | dict.fromkeys(self.depends_on)
 
     def check_scheme(self, scheme: Scheme) -> None:  # noqa: B027
         """Raise if the mechanism's noise does not hold under ``scheme``."""
@@ -167,12 +194,20 @@ class Mechanism(ABC):
 
     def _loss_of(self, facts: Facts) -> PrivacyLoss:
         if facts.observer is Observer.FINAL:
-            return self._loss(facts._replace(observer=Observer.AGGREGATE)).seen_at_the_end()
-        loss = self._loss(facts)
+            loss = self._loss(facts._replace(observer=Observer.AGGREGATE)).seen_at_the_end()
+            return self._with_public(loss)
+        loss = self._with_public(self._loss(facts))
         check_listed(facts)
         if facts[1:] != (Adjacency.ADD_REMOVE, Observer.SERVER) or facts.unit is not None:
             return loss
         return replace(loss, assumptions=(*loss.assumptions, _UNLISTED))
+
+    def _with_public(self, loss: PrivacyLoss) -> PrivacyLoss:
+        """Return the loss with the public numbers of this mechanism beside those it has."""
+        own = self.public(loss.facts.adjacency)
+        if loss.facts.adjacency is not Adjacency.ADD_REMOVE and "population" not in own:
+            own = own | {f"number of {loss.facts.unit or 'unit'}s": None}
+        return replace(loss, public=merged([loss.public, in_words(own)]))
 
     def sampled(self, scheme: Scheme) -> SampledMechanism:
         """Return the mechanism run on the units that ``scheme`` draws."""
@@ -243,6 +278,11 @@ class Run(Mechanism):
         """Whether any part samples its units."""
         return any(part.samples_its_unit for part, _ in self.parts)
 
+    def public(self, adjacency: Adjacency) -> dict[str, object]:
+        """Return nothing: the parts' losses have theirs."""
+        del adjacency
+        return {}
+
     def check_scheme(self, scheme: Scheme) -> None:
         """Ask every part."""
         for part, _ in self.parts:
@@ -301,6 +341,12 @@ class _Drawn(Mechanism):
 
     inner: Mechanism
     scheme: Scheme
+
+    def public(self, adjacency: Adjacency) -> dict[str, object]:
+        """Return the scheme's and the inner mechanism's."""
+        asked = getattr(self.scheme, "public", None)
+        own = plain_fields(self.scheme) if asked is None else asked(adjacency)
+        return {**self.inner.public(adjacency), **own}
 
     def noise_ratios(self, clip_norm: float) -> frozenset[float]:
         """Return the inner mechanism's."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import ClassVar
 
 from ..errors import UnsupportedCombination, integer, positive
 from ..loss import Gdp
@@ -23,6 +24,14 @@ from .upload import (
     finite,
     switching,
 )
+
+DEPENDS_ON = (
+    "number of agents",
+    "records of every agent (q_i)",
+    "bound of the features, or whatever the sensitivity follows from",
+    "penalty and regularisation, which convexity and smoothness follow from",
+)
+"""Public numbers of Fed-PLT that no field holds."""
 
 CONSTANT = (
     "gradients that are the same at every point and the sensitivity apart, as clipped ones are"
@@ -54,6 +63,8 @@ class NoisyGradientDescent(Upload):
     Raises:
         ParameterError: a value out of its range, or one of convexity and smoothness alone.
     """
+
+    depends_on: ClassVar[tuple[str, ...]] = DEPENDS_ON
 
     step_size: float
     noise_std: float

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from ..errors import UnsupportedCombination, refuse
 from ..loss import IDENTITY as NOTHING
 from ..loss import AnyOf, Curve
-from ..privacy_loss import PrivacyLoss, Witness, merge_facts, merge_units
+from ..privacy_loss import PrivacyLoss, Witness, merge_facts, merge_units, merged
 from ..records import recorded
 from ..relations import Adjacency, Facts, Observer, Unit
 from ..sampling import Scheme
@@ -95,7 +95,13 @@ class Parallel(Mechanism):
             _witness(losses),
             tuple(dict.fromkeys([THEOREM, *(t for loss in losses for t in loss.theorems)])),
             tuple(dict.fromkeys([APART, *(a for loss in losses for a in loss.assumptions)])),
+            merged(loss.public for loss in losses),
         )
+
+    def public(self, adjacency: Adjacency) -> dict[str, object]:
+        """Return nothing: the kinds' losses have theirs."""
+        del adjacency
+        return {}
 
     def _of_one_kind(self, k: int, facts: Facts) -> PrivacyLoss:
         """Return what one kind loses, beside the others."""

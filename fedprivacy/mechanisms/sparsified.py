@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from ..errors import UnsupportedCombination, integer, member, positive, refuse
 from ..privacy_loss import PrivacyLoss
-from ..records import recorded
+from ..records import plain_fields, recorded
 from ..relations import Adjacency, Facts, Unit
 from ..sampling import Everyone, FixedSize, Scheme, Shuffled, WithReplacement
 from .base import ROUNDING
@@ -213,6 +213,13 @@ class SparsifiedPerturbation(Perturbation):
     def protects(self) -> Unit:
         """A client."""
         return Unit.CLIENT
+
+    def public(self, adjacency: Adjacency) -> dict[str, object]:
+        """Return the fields, and what the model, the average and a mask of top_k rest on."""
+        mask = self.sparsifier is Sparsifier.TOP_K and self.kept < self.dimension
+        more = ("public records that masks are made of",) if mask else ()
+        words = ("number of classes of the model", "denominator of the sum", *more)
+        return plain_fields(self) | dict.fromkeys(words)
 
     @cached_property
     def sparsification(self) -> Sparsification:

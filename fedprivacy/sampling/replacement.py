@@ -12,8 +12,8 @@ import numpy as np
 from ..errors import UnsupportedCombination, integer, probability, refuse
 from ..loss import IDENTITY, Curve, Fold, GaussianMix, Gdp, Mix, Side, compose
 from ..loss.rounding import FEW
-from ..records import recorded
-from ..relations import Observer
+from ..records import plain_fields, recorded
+from ..relations import Adjacency, Observer
 from .binomial import Law
 from .binomial import law as binomial_law
 from .pairs import (
@@ -30,6 +30,7 @@ from .pairs import (
     sampled,
 )
 from .scheme import (
+    FLOOR,
     VISIBLE,
     Builder,
     Cell,
@@ -41,6 +42,7 @@ from .scheme import (
     TableScheme,
     at_least_once,
     beyond,
+    check_floor,
 )
 
 _FAR = 30.0
@@ -148,7 +150,8 @@ class WithReplacement(TableScheme):
 
     Args:
         draws: how many draws a round has, at least 1.
-        population: how many units there are, drawn uniformly; or
+        population: how many units there are, drawn uniformly, or a public number that no data set
+            falls short of, see ``FixedSize``; or
         probability: the unit's probability in one draw, in (0, 1]. Exactly one of the two.
     """
 
@@ -180,6 +183,13 @@ class WithReplacement(TableScheme):
     def rate(self) -> float:
         """Probability that a given unit is drawn at least once."""
         return at_least_once(self.draws, self.chance)
+
+    def public(self, adjacency: Adjacency) -> dict[str, object]:
+        """Return draws and population, or probability; under add_remove population is a floor."""
+        found = plain_fields(self)
+        if adjacency is Adjacency.ADD_REMOVE and "population" in found:
+            found[FLOOR] = found.pop("population")
+        return found
 
     def law(self, side: Side = Side.UP) -> Law:
         """Return (probability, number of times a given unit is drawn), see ``binomial.law``.
@@ -223,8 +233,8 @@ class WithReplacement(TableScheme):
         """Return the participants, sorted, one entry for each draw.
 
         Raises:
-            ParameterError: there are not ``self.population`` units, or only a probability is known.
+            ParameterError: there are fewer than ``self.population`` units, or only a probability is
+                known.
         """
-        if population != self.population:
-            refuse("population", population, f"equal the scheme's population = {self.population}")
+        check_floor(population, self.population)
         return np.sort(generator.integers(population, size=self.draws))

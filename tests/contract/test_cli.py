@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 
 import fedprivacy as fp
-from fedprivacy.cli import cli, main
+from fedprivacy.cli import main
+from fedprivacy.cli.answers import ANSWERS
 
 
 def run(*arguments, cwd=None):
@@ -159,7 +160,7 @@ def test_files_that_are_no_ledgers_are_one_line_and_code_2(capsys, tmp_path):
         assert code == 2 and out == "" and len(err.strip().splitlines()) == 1
 
 
-@pytest.mark.parametrize("command", sorted(cli.commands))
+@pytest.mark.parametrize("command", sorted(ANSWERS))
 def test_every_command_has_help_and_json(capsys, command):
     code, out, _ = answer(capsys, command, "--help")
     assert code == 0

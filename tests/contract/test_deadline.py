@@ -23,3 +23,22 @@ def test_a_deadline_stops_refining_and_says_so():
 def test_a_deadline_is_a_positive_number_of_seconds(deadline):
     with pytest.raises(ParameterError, match="deadline"):
         fp.epsilon(LAPLACE, delta=1e-6, adjacency="add_remove", deadline=deadline)
+
+
+MANY_LABELS = fp.Gaussian(noise_multiplier=1.0).sampled(fp.WithReplacement(26, probability=8e-4))
+ALLOCATED = fp.Gaussian(noise_multiplier=1.0).sampled(fp.RandomAllocation(rounds_per_epoch=601))
+
+
+@pytest.mark.parametrize("run", [MANY_LABELS * 271, ALLOCATED * 6010], ids=["labels", "allocated"])
+@pytest.mark.parametrize("ask", [fp.epsilon, fp.delta], ids=["epsilon", "delta"])
+def test_an_attempt_ends_when_the_time_is_up(run, ask):
+    """A finite upper end is there all the same; it holds what is found without a deadline."""
+    given = {"delta": 1e-9} if ask is fp.epsilon else {"epsilon": 1.0}
+    began = time.monotonic()
+    early = ask(run, adjacency="zero_out", deadline=0.02, **given)
+    assert time.monotonic() - began < 10.0
+    assert "deadline" in early.reason
+    assert early.upper < 1e3
+    later = ask(run, adjacency="zero_out", tolerance=0.01, **given)
+    assert early.upper >= later.resolution[0]
+    assert early.resolution[0] <= later.upper

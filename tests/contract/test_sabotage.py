@@ -17,6 +17,7 @@ from scipy.stats import binom, chi2
 import fedprivacy as fp
 from fedprivacy.ledger import Ledger
 from fedprivacy.mechanisms import Gaussian, SparsifiedPerturbation, perturbation, rounded
+from fedprivacy.mechanisms.deviates import Deviates
 from fedprivacy.sampling import Apart, FixedSize, Poisson, WeightedDraws
 from fedprivacy.systems.averaging.collect import Collected
 from fedprivacy.systems.averaging.loop import FederatedAveraging
@@ -251,23 +252,28 @@ def test_every_loop_releases_what_is_accounted(name):
 
 
 def no_noise(patch):
-    patch.setattr(rounded, "_sizes", lambda tail, uniforms: 0.0 * uniforms)
-    patch.setattr(rounded, "_exact", lambda *given: 0.0)
+    patch.setattr(Deviates, "rounded", lambda self, totals, *given: quietly(self, totals, *given))
+
+
+def quietly(self, totals, count, scale, unit=1.0):
+    return np.zeros(count) if totals is None else np.rint(totals / unit)
 
 
 def half_the_noise(patch):
-    real = rounded._released
-    patch.setattr(rounded, "_released", lambda t, v, s, g, b: real(t, v, 0.5 * s, g, b))
+    real = Deviates.rounded
+    patch.setattr(
+        Deviates, "rounded", lambda self, t, n, scale, *rest: real(self, t, n, 0.5 * scale, *rest)
+    )
 
 
 def the_same_noise(patch):
-    patch.setattr(rounded.os, "urandom", np.random.default_rng(0).bytes)
-    real = rounded._released
+    real = Deviates.rounded
 
-    def again(tail, total, spread, grid, bits):
-        return real(tail, total, spread, grid, np.random.default_rng(0).bytes)
+    def again(self, *given):
+        fresh = Deviates(self.tail, np.random.default_rng(0).bytes)
+        return real(fresh, *given)
 
-    patch.setattr(rounded, "_released", again)
+    patch.setattr(Deviates, "rounded", again)
 
 
 def twice_the_clip_norm(patch):
@@ -332,6 +338,10 @@ def ledger_of(path, loop, data=None, unit="record", **options):
     return Ledger.open(path)
 
 
+def half(spread):
+    return chains.Spread(0.5 * spread.stds, 0.5 * spread.least)
+
+
 @EVERY
 def test_less_noise_that_is_drawn_stands_in_the_record(name, tmp_path, monkeypatch):
     """What is written is what the mechanism says it drew, not what was planned."""
@@ -351,7 +361,7 @@ def test_less_noise_that_is_drawn_stands_in_the_record(name, tmp_path, monkeypat
         monkeypatch.setattr(
             chains.Sampling,
             "_noisy",
-            lambda self, own, stds, *rest: noisy(self, own, 0.5 * stds, *rest),
+            staticmethod(lambda own, spread, *rest: noisy(own, half(spread), *rest)),
         )
     else:
         loop, data = bench.loop(bench.zeros())

@@ -101,6 +101,10 @@ class GaussianPair:
         """Return the pair (Q, P)."""
         return GaussianPair(self.q, self.p)
 
+    def sampled(self, q: float) -> GaussianPair:
+        """Return ((1 - q) Q + q P, Q), equal means merged."""
+        return _sampled(self, q)
+
     def mirrored(self) -> GaussianPair:
         """Return the pair of -y."""
         return GaussianPair(tuple((w, -m) for w, m in self.p), tuple((w, -m) for w, m in self.q))
@@ -443,6 +447,15 @@ def _row_total(logs: Array) -> Array:
     top = logs.max(axis=-1, keepdims=True, initial=-1e300)
     with np.errstate(divide="ignore"):
         return np.asarray(top + np.log(np.exp(logs - top).sum(axis=-1, keepdims=True)))
+
+
+@functools.lru_cache(maxsize=4096)
+def _sampled(pair: GaussianPair, q: float) -> GaussianPair:
+    weights: dict[float, float] = {}
+    for share, mixture in ((1.0 - q, pair.q), (q, pair.p)):
+        for weight, mean in mixture:
+            weights[mean] = weights.get(mean, 0.0) + share * weight
+    return GaussianPair(tuple((w, mean) for mean, w in weights.items()), pair.q)
 
 
 def between(start: float, stop: float, low: float, high: float) -> tuple[float, float]:

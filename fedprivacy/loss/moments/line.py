@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from ..clock import tick
 from ..rounding import UNIT
 
 Array = NDArray[np.float64]
@@ -133,6 +134,7 @@ def _by_parts(weights: Array, loss: Array, line: Line, less: bool) -> Complex:
     total = np.zeros((*some, rows, width), dtype=np.complex128)
     high, low = (np.arange(n, dtype=np.float64)[:, None] for n in (rows, width))
     for begin in range(0, loss.shape[-1], _BLOCK):
+        tick()
         turn = (line.spacing * loss[..., begin : begin + _BLOCK])[..., None, :]
         weight = weights[..., begin : begin + _BLOCK][..., None, :]
         coarse = _phase(width * high * turn, less)
@@ -207,6 +209,7 @@ class _Bins:
         total = np.zeros(self._size, dtype=np.complex128)
         power, factor = self._weights, np.ones(self._size, dtype=np.complex128)
         for m in range(1, _TERMS):
+            tick()
             power = power * self._rests / m
             factor = factor * (1j * self._share)
             total += factor * self._transformed(self._summed(power))

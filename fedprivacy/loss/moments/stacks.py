@@ -15,6 +15,7 @@ from typing import NamedTuple, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from ..clock import tick
 from .gaussian_rules import (
     CHEAP_NODES,
     DEPTH,
@@ -94,6 +95,19 @@ class Bundle:
             found.append((at, stack.cumulants(tilt), self._counts[at]))
         return found
 
+    def log_moments(self, tilt: float) -> tuple[list[tuple[int, float]], list[float]]:
+        """Return (number, count) of rounds that stand alone; the others' log-moments, times count.
+
+        Raises:
+            NoSpectrum: some pair's would need too many nodes.
+        """
+        sums: list[float] = []
+        for at, stack in self._stacks:
+            for rows, spectrum in stack.spectra(Line(tilt, 0.0, 1)):
+                counts = self._counts[at[rows]]
+                sums.extend((counts * np.ravel(spectrum.log_moment)).tolist())
+        return [(k, count) for k, _, count in self._single], sums
+
     def level(self, tilt: float, heights: Array) -> list[tuple[Decay, PerRow]]:
         """Return bounds of all rounds that hold without looking at the heights."""
         at_tilt = self.spectra(Line(tilt, 0.0, 1))
@@ -138,6 +152,7 @@ class Stack:
             yield np.array([k]), spectrum
         log_error = np.logaddexp(trapezoid_error(0.0), -DEPTH)
         for rows in _blocks(plan):
+            tick()
             weighed = self._weighed(plan, rows, line.tilt)
             near = (plan.serves_p[rows] & weighed.near())[:, 0]
             for chosen in (np.flatnonzero(near), np.flatnonzero(~near)):

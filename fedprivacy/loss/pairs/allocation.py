@@ -17,7 +17,7 @@ from scipy.special import gammaln, log_ndtr, logsumexp, xlogy
 
 from ...records import recorded
 from ..rounding import FEW
-from .averages import average_law
+from .averages import Law, average_law
 from .curve import TAIL_MASS, Curve
 from .gaussian import Gdp
 from .lattice import Array, Lattice, Side, Tails
@@ -101,14 +101,7 @@ class Allocated(Curve):
         if not self._within_reach and side is Side.DOWN:
             nothing = np.full(np.shape(loss), -np.inf)
             return Tails(nothing, nothing, nothing, nothing)
-        atoms = self._atoms(side)
-        moved = atoms.shift if side is Side.UP else -atoms.shift
-        above = np.searchsorted(atoms.loss + moved, loss, side="right")
-        below = np.searchsorted(atoms.loss - moved, loss, side="right")
-        sums = atoms.sums()
-        return Tails(
-            sums.p_above[above], sums.q_above[above], sums.p_below[below], sums.q_below[below]
-        )
+        return tails_of(self._atoms(side), loss)
 
     def lattice(self, step: float, side: Side, tail_mass: float = TAIL_MASS) -> Lattice:
         """Return the law's losses rounded to multiples of ``step``."""
@@ -163,6 +156,15 @@ class Allocated(Curve):
             tangent = math.log1p(-order) + order * end + math.log(atoms.q_infinite)
             beyond = _left_moment(max(self.mu, _MU_RANGE[0]), self.rounds, order, end)
         return float(logsumexp([inside, tangent, beyond])) + slack
+
+
+def tails_of(atoms: DiscreteLaw, loss: Array) -> Tails:
+    """Return the tails of a discrete law, moved by its errors to its side."""
+    moved = atoms.shift if atoms.side is Side.UP else -atoms.shift
+    above = np.searchsorted(atoms.loss + moved, loss, side="right")
+    below = np.searchsorted(atoms.loss - moved, loss, side="right")
+    sums = atoms.sums()
+    return Tails(sums.p_above[above], sums.q_above[above], sums.p_below[below], sums.q_below[below])
 
 
 def _left_moment(mu: float, rounds: int, order: float, end: float) -> float:
@@ -228,7 +230,12 @@ def _whole_moments(mu: float, rounds: int) -> Array:
 @functools.lru_cache(maxsize=32)
 def _rounded(mu: float, rounds: int, side: Side, finer: int = 1) -> DiscreteLaw:
     """Return the law of (present, absent) with its masses rounded to the side."""
-    law = average_law(mu, rounds, side, finer)
+    return discrete(average_law(mu, rounds, side, finer))
+
+
+def discrete(law: Law) -> DiscreteLaw:
+    """Return (present, absent) of a law of the ratio, its masses rounded to its side."""
+    side = law.side
     kept = law.mass > 0
     mass = law.mass[kept]
     loss = (law.positions() + law.origin)[kept] + np.log1p(law.excess[kept] / mass)

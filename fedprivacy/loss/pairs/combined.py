@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import math
 from collections.abc import Iterable
@@ -11,10 +12,10 @@ import numpy as np
 from scipy.special import gammaln, logsumexp
 
 from ...records import recorded
+from ..clock import tick
 from ..moments import spectrum as spectra
-from ..moments.gaussian_rules import GaussianPair
 from ..moments.line import Line, NoSpectrum
-from ..moments.pieces import Part, Piece
+from ..moments.pieces import Part, above
 from ..moments.spectrum import Cumulants, Decay, Spectrum
 from ..moments.stacks import Bundle
 from ..profiles.convolution import Composition
@@ -77,7 +78,7 @@ class Sampled(Curve):
 
     def pairs(self) -> Labelled:
         """Return the sampled pairs: the label has the same law with and without the unit."""
-        return tuple((weight, _sampled_pair(pair, self.q)) for weight, pair in self.inner.pairs())
+        return tuple((weight, pair.sampled(self.q)) for weight, pair in self.inner.pairs())
 
     def log_moment(self, order: float) -> float:
         """Return log E_Q (1 - q + q e^L)^order.
@@ -98,16 +99,6 @@ class Sampled(Curve):
         if share == 0.0:
             return at_below
         return (1 - share) * at_below + share * _binomial_moment(self.inner, self.q, below + 1)
-
-
-@functools.lru_cache(maxsize=4096)
-def _sampled_pair(pair: GaussianPair, q: float) -> GaussianPair:
-    """Return ((1 - q) Q + q P, Q), equal means merged."""
-    weights: dict[float, float] = {}
-    for share, mixture in ((1.0 - q, pair.q), (q, pair.p)):
-        for weight, mean in mixture:
-            weights[mean] = weights.get(mean, 0.0) + share * weight
-    return GaussianPair(tuple((w, mean) for mean, w in weights.items()), pair.q)
 
 
 def _inner_loss(loss: Array, q: float) -> Array:
@@ -198,10 +189,9 @@ class Fold(Curve):
     @functools.cached_property
     def part(self) -> Part:
         """All outcomes: half lines with loss above 0, others below 0; the rest is at loss 0."""
-        up = [(w, *pair.oriented()) for w, pair in self.up.pairs()]
-        down = [(w, *pair.oriented()) for w, pair in self.down.pairs()]
-        pieces = [Piece(w, pair, start) for w, pair, start in up]
-        pieces += [Piece(w, pair.swap(), start, most=0.0) for w, pair, start in down]
+        pieces = [above(w, pair) for w, pair in self.up.pairs()]
+        # Below, what is seen of Q where P is rarer: losses of at most 0.
+        pieces += [above(w, pair).swap() for w, pair in self.down.pairs()]
         atom = 1.0 - sum(piece.mass for piece in pieces)
         if atom < -FEW:
             raise NoSpectrum
@@ -261,6 +251,11 @@ class Mix(Curve):
     def amplifiable(self) -> bool:
         """Whether all parts are."""
         return all(curve.amplifiable for _, curve in self.parts)
+
+    @property
+    def mesh(self) -> float:
+        """The parts' common one."""
+        return lattices.common_mesh([part.mesh for _, part in self.parts])
 
     def cover(self) -> float:
         """Return the worst label's."""
@@ -338,6 +333,11 @@ class Composed(Curve):
         """How many rounds are composed."""
         return sum(count for _, count in self.parts)
 
+    @property
+    def mesh(self) -> float:
+        """The parts' common one."""
+        return lattices.common_mesh([part.mesh for part, _ in self.parts])
+
     def cover(self) -> float:
         """Return the root of the sum of squares."""
         return math.hypot(*(math.sqrt(n) * part.cover() for part, n in self.parts))
@@ -349,7 +349,12 @@ class Composed(Curve):
         return Tails(p_above[index], q_above[index], p_below[index], q_below[index])
 
     def log_moment(self, order: float) -> float:
-        """Return the sum of the parts' moments."""
+        """Return the sum of the parts' moments; of many Gaussian pairs, all at once."""
+        if order > 1.0 and len(self.parts) > 1:
+            with contextlib.suppress(NoSpectrum):
+                alone, sums = self._bundle.log_moments(order - 1.0)
+                alike = [count * self.parts[k][0].log_moment(order) for k, count in alone]
+                return math.fsum(alike + sums)
         return sum(count * curve.log_moment(order) for curve, count in self.parts)
 
     def spectrum(self, line: Line) -> Spectrum:
@@ -400,8 +405,10 @@ class Composed(Curve):
 
     def composition(self, step: float, side: Side, tail_mass: float = TAIL_MASS) -> Composition:
         """Return the convolution of the parts' lattices of the given step."""
-        share = tail_mass / self.count
-        parts = [(curve.lattice(step, side, share), count) for curve, count in self.parts]
+        share, parts = tail_mass / self.count, []
+        for curve, count in self.parts:
+            tick()
+            parts.append((curve.lattice(step, side, share), count))
         return Composition(parts, side)
 
 

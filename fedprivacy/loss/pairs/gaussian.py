@@ -41,6 +41,11 @@ class Gdp(Curve):
         """The reflection y -> mu - y swaps the pair."""
         return True
 
+    @property
+    def mesh(self) -> float:
+        """Any, without a loss."""
+        return math.inf if self.mu == 0.0 else 0.0
+
     def cover(self) -> float:
         """Return mu."""
         return self.mu
@@ -154,9 +159,14 @@ class GaussianMix(Curve):
         p = tuple((w, m / self.std) for w, m in self.p)
         return p, tuple((w, m / self.std) for w, m in self.q)
 
+    @property
+    def pair(self) -> GaussianPair:
+        """The pair, scaled to unit variance."""
+        return GaussianPair(*self._scaled())
+
     def pairs(self) -> Labelled:
         """Return the pair, scaled to unit variance."""
-        return ((1.0, GaussianPair(*self._scaled())),)
+        return ((1.0, self.pair),)
 
     def log_moment(self, order: float) -> float:
         """Return the quadrature's upper bound (see ``gaussians``)."""

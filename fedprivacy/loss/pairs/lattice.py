@@ -28,7 +28,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from ..rounding import FEW
+from ..rounding import FEW, UNIT
 
 Array = NDArray[np.float64]
 
@@ -40,6 +40,21 @@ _WIDE = 600.0
 
 LOSS_ROUNDING = 1e-13
 """By how much the loss of one lattice point may be off through floating point."""
+
+
+def multiples(values: Array, step: float) -> NDArray[np.int64] | None:
+    """Return of which multiples of a step values are roundings; None if one is of none."""
+    index = np.rint(values / step)
+    # A few roundings, as those of any lattice point: ``LOSS_ROUNDING`` is far above them.
+    close = np.abs(values - index * step) <= 4.0 * UNIT * np.abs(values)
+    return index.astype(np.int64) if bool(np.all(close & (np.abs(index) < MAX_POINTS))) else None
+
+
+def common_mesh(meshes: list[float]) -> float:
+    """Return the least of several meshes if the others are multiples of it; else 0."""
+    finite = np.array([mesh for mesh in meshes if mesh < math.inf])
+    least = float(np.min(finite, initial=math.inf))
+    return least if least in (0.0, math.inf) or multiples(finite, least) is not None else 0.0
 
 
 class Side(Enum):

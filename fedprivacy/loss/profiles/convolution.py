@@ -23,6 +23,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from ..clock import tick
 from ..pairs.lattice import LOSS_ROUNDING, MAX_POINTS, Array, Lattice, Side, TooLarge
 from ..rounding import FEW, UNIT
 
@@ -237,7 +238,13 @@ class Composition:
         return np.exp(np.log(np.maximum(profile - slack, 0.0)) + scale)
 
     def _window(self, tilt: float) -> _Window:
-        """Convolve the tilted masses on a window that holds nearly all of them."""
+        """Convolve the tilted masses on a window that holds nearly all of them.
+
+        Raises:
+            TooLarge: the window would need too many points.
+            LateError: the time is up.
+        """
+        tick()
         here = self.moment(tilt)
         right_at, low_right = self._reach(tilt, here, 1.0)
         left_at, low_left = self._reach(tilt, here, -1.0)
@@ -287,6 +294,7 @@ class Composition:
         moved, drift = 0, 0.0
         per_bin = _FFT * math.log2(length)
         for lattice, count in self.parts:
+            tick()
             tilted, centre, inexact = _tilted(lattice, tilt, length)
             drift += count * inexact
             moved += centre * count

@@ -21,6 +21,8 @@ from typing import NamedTuple, Protocol
 
 import numpy as np
 
+from .. import clock
+from ..clock import LateError
 from ..moments.line import Array, Line, NoSpectrum
 from ..moments.spectrum import Cumulants, Decay, Moments, Spectrum
 from ..pairs.curve import Curve
@@ -247,8 +249,8 @@ def _first_small(heights: Array, decay: Decay, log_target: float) -> tuple[float
     return float(heights[small[0]]), float(decay.log_rest[small[0]])
 
 
-def delta_interval(curve: Curve, epsilon: float) -> tuple[float, float]:
-    """Return certified (low, high) of the profile of one orientation at an epsilon of at least 0.
+def inverted_at(curve: Curve, epsilon: float) -> Inversion:
+    """Return the inversion for a profile at an epsilon of at least 0 and about it.
 
     Raises:
         NoSpectrum: the method does not reach this curve.
@@ -260,7 +262,16 @@ def delta_interval(curve: Curve, epsilon: float) -> tuple[float, float]:
         if guess > 1.2 * log_delta - 1.0:
             break
         log_delta = guess
-    low, high = invert(curve, epsilon, guess).bounds(np.array([epsilon]))
+    return invert(curve, epsilon, guess)
+
+
+def delta_interval(curve: Curve, epsilon: float) -> tuple[float, float]:
+    """Return certified (low, high) of the profile of one orientation at an epsilon of at least 0.
+
+    Raises:
+        NoSpectrum: the method does not reach this curve.
+    """
+    low, high = inverted_at(curve, epsilon).bounds(np.array([epsilon]))
     return float(low[0]), min(1.0, float(high[0]))
 
 
@@ -297,7 +308,6 @@ def close_in(
     delta: float,
     tolerance: float,
     slack: float,
-    deadline: float | None = None,
 ) -> tuple[float, float]:
     """Return certified (low, high) of the epsilon at a delta, inverting here and there.
 
@@ -308,7 +318,6 @@ def close_in(
         delta: in (0, 1).
         tolerance: wanted width.
         slack: by how much the wanted profile may differ from the inverted one.
-        deadline: seconds; no inversion is begun that would likely end later.
 
     Raises:
         NoSpectrum: the first inversion fails.
@@ -316,12 +325,11 @@ def close_in(
     x, slope = start
     best, started = (0.0, math.inf), time.monotonic()
     for again in range(_TRIES):
-        passed = time.monotonic() - started
-        if deadline is not None and again and passed * (again + 1) / again > deadline:
+        if again and clock.left() < (time.monotonic() - started) / again:
             break
         try:
             inverted = near(x, slope)
-        except NoSpectrum:
+        except (NoSpectrum, LateError):
             if again:
                 break
             raise
@@ -387,7 +395,7 @@ def _bounded(curve: Curve, tilt: float, delta: float, epsilon: float) -> bool:
     if not 0.0 < tilt < 1e12:
         return False
     try:
-        log_delta = curve.spectrum(Line(tilt, 0.0, 1)).log_moment - tilt * epsilon
+        log_delta = float(curve.spectrum(Line(tilt, 0.0, 1)).log_moment) - tilt * epsilon
     except NoSpectrum:
         return False
     log_delta -= math.log1p(tilt) + tilt * math.log1p(1.0 / tilt)
