@@ -217,7 +217,7 @@ class GaussianMix(Curve):
                 newton = root - (value - loss) / slope
             inside = (newton >= low) & (newton <= high)
             following = np.where(inside, newton, 0.5 * (low + high))
-            moved = float(np.max(np.abs(following - root)))
+            moved = float(np.max(np.abs(following - root), initial=0.0))
             root = following
             if moved < 1e-12:
                 break
