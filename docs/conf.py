@@ -49,6 +49,7 @@ myst_enable_extensions = ["dollarmath", "deflist", "colon_fence"]
 nb_execution_mode = "cache"
 nb_execution_cache_path = str(HERE / "_build" / ".jupyter_cache")
 nb_execution_raise_on_error = True
+nb_execution_in_temp = True
 nb_execution_timeout = 120
 nb_merge_streams = True
 # A class that two modules offer is one class: either link is right.
