@@ -29,7 +29,7 @@ from .words import GLOSSARY, attack_in_words, guarantee
 
 
 @dataclass(frozen=True)
-class RunRecord:
+class RunSummary:
     """What a report can show of one run beside its audit."""
 
     audit: Audit | None = None
@@ -44,7 +44,7 @@ class RunRecord:
 
 
 def report(
-    audit: Audit | Sequence[Audit] | Mapping[str, Audit | RunRecord],
+    audit: Audit | Sequence[Audit] | Mapping[str, Audit | RunSummary],
     path: str | PathLike[str],
     *,
     title: str = "Privacy report",
@@ -92,7 +92,7 @@ def report(
 class _Told:
     """What ``report`` was told."""
 
-    runs: Mapping[str, RunRecord]
+    runs: Mapping[str, RunSummary]
     title: str
     subject: str
     deployment: Mapping[str, Any] | None
@@ -200,7 +200,7 @@ def _shared(views: list[dict[str, Any]]) -> dict[str, list[Any]]:
     return found
 
 
-def _named(audit: object) -> dict[str, RunRecord]:
+def _named(audit: object) -> dict[str, RunSummary]:
     """Return what is to be reported, by name."""
     if isinstance(audit, Audit):
         named: dict[Any, Any] = {audit.origin.name or "run": audit}
@@ -212,7 +212,7 @@ def _named(audit: object) -> dict[str, RunRecord]:
     else:
         named = {"": audit}
     for each in named.values():
-        if not isinstance(each, Audit | RunRecord):
+        if not isinstance(each, Audit | RunSummary):
             way_out = (
                 "fp.audit(source, claim=(epsilon, delta), ...) makes an audit of a mechanism, a "
                 "ledger or a file, for a published claim too"
@@ -221,10 +221,10 @@ def _named(audit: object) -> dict[str, RunRecord]:
             refuse("audit", type(each).__name__, rule, way_out)
     if not named:
         refuse("audit", audit, "hold at least one audit")
-    return {n: r if isinstance(r, RunRecord) else RunRecord(audit=r) for n, r in named.items()}
+    return {n: r if isinstance(r, RunSummary) else RunSummary(audit=r) for n, r in named.items()}
 
 
-def _cover(runs: Mapping[str, RunRecord], subject: str) -> list[tuple[str, str]]:
+def _cover(runs: Mapping[str, RunSummary], subject: str) -> list[tuple[str, str]]:
     """Return the rows of the page's head: of what, from what, by whom, when, with what verdict."""
     audits = [run.audit for run in runs.values() if run.audit is not None]
     rows = [("subject", subject)] if subject else []
@@ -248,7 +248,7 @@ def _cover(runs: Mapping[str, RunRecord], subject: str) -> list[tuple[str, str]]
     return [(name, value or "not stated") for name, value in dict.fromkeys(rows)]
 
 
-def _run_view(name: str, run: RunRecord) -> dict[str, Any]:
+def _run_view(name: str, run: RunSummary) -> dict[str, Any]:
     """Return what the page prints of one run."""
     found = run.audit
     view: dict[str, Any] = {
@@ -281,7 +281,7 @@ def _run_view(name: str, run: RunRecord) -> dict[str, Any]:
     return view
 
 
-def _score_note(run: RunRecord) -> list[str]:
+def _score_note(run: RunSummary) -> list[str]:
     found = [f"{name} {value:.4g}" for name, value in run.scores.items()]
     return [f"On the test set: {', '.join(found)}."] if found else []
 

@@ -6,6 +6,7 @@ import io
 import json
 import math
 import warnings
+import zipfile
 from collections.abc import Callable
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
@@ -170,6 +171,7 @@ class Checkpoint:
             ParameterError: no such file, or it is not a checkpoint of this format.
         """
         try:
+            _check_unpacked(path)
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")  # torch's own words on files that are not its own
                 content = torch.load(path, map_location=device, weights_only=True)
@@ -249,6 +251,14 @@ class Checkpoint:
             )
         found = {name: self.content[name] for name in wanted}
         return replace(like, **found)  # type: ignore[type-var]
+
+
+def _check_unpacked(path: str | Path) -> None:
+    """Raise where a small file would unpack to a large one: torch packs nothing that it saves."""
+    with zipfile.ZipFile(path) as archive:
+        sizes = [(member.compress_size, member.file_size) for member in archive.infolist()]
+    if any(packed != whole for packed, whole in sizes):
+        raise ValueError("it is packed")
 
 
 def _differing(known: Any, asked: str) -> str:

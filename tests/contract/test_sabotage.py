@@ -34,8 +34,8 @@ from fedprivacy.training import (
     Posterior,
     SoftmaxRegression,
     chains,
+    likelihoods,
     logistic,
-    posterior,
 )
 
 from .test_samplers import records
@@ -67,12 +67,16 @@ class Averaging:
     def loop(self, rate=1e-30, size=4, clients=None, **options):
         scheme = FixedSize(size, clients or self.clients)
         noise = Gaussian(noise_multiplier=2.0, clip_norm=0.5, unit="client")
-        if self.kind == "fed-smp":
-            shares = {"kept": 402, "dimension": 402, "cohort": size}
+        if self.kind != "dp-fedavg":
+            shares = {"kept": self.kept, "dimension": 402, "cohort": size, "sparsifier": self.kind}
             noise = SparsifiedPerturbation(noise_multiplier=2.0, clip_norm=0.5, **shares)
         given = {"local_steps": 1, "batch_size": 4, "learning_rate": rate, "expected_cohort": 5}
         given |= {"scheme": scheme, "perturbation": noise}
         return FederatedAveraging(model=logistic(200, 2), **(given | options))
+
+    @property
+    def kept(self):
+        return 402 if self.kind == "dp-fedavg" else 300
 
     def data(self, clients=None):
         return small(self.clients if clients is None else clients, features=200)
@@ -83,7 +87,9 @@ class Averaging:
         for _ in range(rounds):
             state = loop.init()
             after, info = loop.step(state, data)
-            found.append((state.parameters - after.parameters).numpy() * 5.0 / info.noise_std)
+            moved = (state.parameters - after.parameters).numpy() * 5.0 / info.noise_std
+            assert np.count_nonzero(moved) in (0, self.kept)  # what is not kept is not touched
+            found.append(moved[moved != 0.0] if moved.any() else np.zeros(self.kept))
         assert info.noise_std == loop.perturbation.full_noise_std
         return np.array(found), info.denominator == 5
 
@@ -209,7 +215,8 @@ class Splitting:
 
 BENCHES = {
     "dp-fedavg": Averaging("dp-fedavg"),
-    "fed-smp": Averaging("fed-smp"),
+    "fed-smp rand_k": Averaging("rand_k"),
+    "fed-smp top_k": Averaging("top_k"),
     "fa-ld": Sampler("fa-ld"),
     "fa-hmc": Sampler("fa-hmc"),
     "fed-plt": Splitting(),
@@ -277,13 +284,13 @@ def the_same_noise(patch):
 
 
 def twice_the_clip_norm(patch):
-    real, factor = rounded.on_grid, posterior.clip_factor
+    real, factor = rounded.on_grid, likelihoods.clip_factor
     patch.setattr(
         perturbation,
         "on_grid",
         lambda value, clip_norm, grid: real(value, clip_norm=2.0 * clip_norm, grid=grid),
     )
-    patch.setattr(posterior, "clip_factor", lambda norms, clip: factor(norms, 2.0 * clip))
+    patch.setattr(likelihoods, "clip_factor", lambda norms, clip: factor(norms, 2.0 * clip))
     inside = solvers.LocalProblem._clip
     patch.setattr(solvers.LocalProblem, "_clip", lambda self, solver: 2.0 * inside(self, solver))
 
@@ -370,10 +377,9 @@ def test_less_noise_that_is_drawn_stands_in_the_record(name, tmp_path, monkeypat
     read = ledger_of(tmp_path / "run.ledger", loop, data, unit)
     (written,) = read.rounds
     assert written.done.noise_std == pytest.approx(0.5 * written.noise_std, rel=1e-12)
-    if unit == "client":
-        bound = fp.epsilon(loop.round_mechanism, delta=1e-5, adjacency="replace_one")
-        found = fp.audit(tmp_path / "run.ledger", claim=(bound.upper * 1.01, 1e-5))
-        assert found.verdict is fp.Verdict.FAILS
+    bound = fp.epsilon(loop.round_mechanism, delta=1e-5, adjacency="replace_one")
+    found = fp.audit(tmp_path / "run.ledger", claim=(bound.upper * 1.01, 1e-5))
+    assert found.verdict is fp.Verdict.FAILS
 
 
 def test_another_size_of_cohort_is_told_by_the_audit(tmp_path, monkeypatch):

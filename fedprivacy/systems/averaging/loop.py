@@ -155,24 +155,30 @@ class FederatedAveraging:
             refuse("device", self.device, "be one that torch finds", "'cpu'")
         if isinstance(self.scheme, Shuffled | RandomAllocation):
             refuse("scheme", self.scheme.name, "draw round by round", "use Poisson or FixedSize")
-        kind = type(self.perturbation).__name__
-        if self.perturbation is None:
-            return
+        if self.perturbation is not None:
+            self._check_perturbation(self.perturbation)
+            _ = self.round_mechanism
+
+    def _check_perturbation(self, perturbation: Perturbation) -> None:
+        """Refuse a perturbation that this loop cannot run."""
         if self.sparsification is not None:
             rule = "be None with a perturbation"
             refuse("sparsification", "given", rule, "use SparsifiedPerturbation, which sparsifies")
-        if not isinstance(self.perturbation, Perturbation):
-            refuse("perturbation", kind, "be Gaussian, SparsifiedPerturbation or None")
+        if not isinstance(perturbation, Perturbation):
+            refuse(
+                "perturbation",
+                type(perturbation).__name__,
+                "be Gaussian, SparsifiedPerturbation or None",
+            )
         self._check_correlated()
-        if self.perturbation.protects is not Unit.CLIENT:
-            unit = self.perturbation.protects
+        if perturbation.protects is not Unit.CLIENT:
+            unit = perturbation.protects
             refuse("perturbation.unit", unit, "be 'client'", "pass unit='client'")
-        clip_norm = self.perturbation.clip_norm
-        multiplier = self.perturbation.full_noise_std / clip_norm
+        clip_norm = perturbation.clip_norm
+        multiplier = perturbation.full_noise_std / clip_norm
         for name, value in (("clip_norm", clip_norm), ("noise_multiplier", multiplier)):
             if not 1e-15 <= value <= 1e15:
                 refuse(name, value, "be between 1e-15 and 1e15, for single precision")
-        _ = self.round_mechanism
 
     def _check_correlated(self) -> None:
         """Refuse schemes that correlated noise has no use for, or that it alone can serve."""
