@@ -82,10 +82,13 @@ class _Question:
         return min((bound.upper for bound in known if bound is not None), default=math.inf)
 
     def apart(self, value: float, other: float) -> bool:
-        """Return whether the coarse intervals at two accepted values do not overlap."""
-        one, two = (self.bound(each, self.tolerances[0]) for each in (value, other))
-        assert one is not None and two is not None
-        return one.upper < two.resolution[0] or two.upper < one.resolution[0]
+        """Return whether the intervals at two accepted values do not overlap; coarse, then fine."""
+        for tolerance in self.tolerances:
+            one, two = (self.bound(each, tolerance) for each in (value, other))
+            assert one is not None and two is not None
+            if one.upper < two.resolution[0] or two.upper < one.resolution[0]:
+                return True
+        return False
 
     def fits(self, value: float) -> bool:
         """Return whether the value is admissible and within the budget."""
@@ -93,8 +96,8 @@ class _Question:
             bound = self.bound(value, tolerance)
             if bound is None or bound.resolution[0] > self.epsilon:
                 return False
-            if bound.upper > _FAR * (1.0 + self.epsilon):
-                return False
+            if _FAR * (1.0 + self.epsilon) < bound.upper < math.inf:
+                return False  # an infinite end that was found in haste says nothing
             if bound.upper <= self.epsilon:
                 return True
         return False
@@ -210,10 +213,9 @@ def _direction(question: _Question, start: float, integer: bool) -> bool:
         there = question.upper(value)
         if value == start or there is None or there == here:
             continue
-        rising = (there > here) == (value > start)
         if question.apart(start, value):
-            return rising
-        unclear = rising if unclear is None else unclear
+            return (question.best_upper(value) > question.best_upper(start)) == (value > start)
+        unclear = (there > here) == (value > start) if unclear is None else unclear
     if unclear is not None:
         return unclear
     if here <= question.epsilon and math.isfinite(question.domain[1]):
@@ -297,7 +299,11 @@ def _settled(question: _Question, good: float, bad: float, integer: bool, tolera
         return question.effort.late or abs(good - bad) <= 1
     if abs(good - bad) <= 0.1 * tolerance * abs(good):
         return True
-    return question.best_upper(good) >= (1.0 - tolerance) * question.epsilon > 0
+    enough = (1.0 - tolerance) * question.epsilon
+    if question.best_upper(good) < enough or enough <= 0:
+        return False
+    question.bound(good, question.tolerances[1])  # what was found in haste may be far above
+    return question.best_upper(good) >= enough
 
 
 def _guess(question: _Question, good: float, bad: float) -> float:
