@@ -354,9 +354,13 @@ def _private_lines(record: TrainedRun, ledger: Path | None, checkpoint: Path | N
         f"not covered, for you alone: {uploaded}, {refused} updates refused, how long it took; the "
         f"cohorts' sizes in {ledger} are for an auditor, not for the public"
     ]
-    if checkpoint is not None:
-        kept = f"private, for you alone: {checkpoint} and {ledger}.private"
-        lines.append(f"{kept}; --output writes the model to hand over")
+    noise = [f"{ledger}.noise"] if Path(f"{ledger}.noise").exists() else []
+    kept = [str(checkpoint), f"{ledger}.private", *noise] if checkpoint is not None else noise
+    if kept:
+        told = f"private, for you alone: {' and '.join(kept)}"
+        lines.append(f"{told}; --output writes the model to hand over")
+    if noise:
+        lines.append(f"whoever has {noise[0]} takes the noise away")
     if record.output is not None:
         lines.append(f"to hand over: {record.output}, which holds the model alone")
     return lines
