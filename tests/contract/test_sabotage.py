@@ -602,7 +602,23 @@ def hostile():
     return torch.ones(8).as_subclass(Hostile)
 
 
+def cut():
+    tensor = torch.ones(8)
+    tensor.untyped_storage().resize_(4)
+    return tensor
+
+
+def masked():
+    tensor = torch.ones(8)
+    tensor.detach = tensor.dim = lambda: 1 / 0
+    return tensor
+
+
 UPLOADS = {
+    "a storage cut off": cut,
+    "attributes of its own": masked,
+    "functional": lambda: torch._to_functional_tensor(torch.ones(8)),
+    "a transform's": lambda: torch._C._functorch._add_batch_dim(torch.ones(8, 3), 1, 1),
     "sparse": lambda: torch.ones(8).to_sparse(),
     "compressed": lambda: torch.ones(8, 8).to_sparse_csr(),
     "meta": lambda: torch.ones(8, device="meta"),
