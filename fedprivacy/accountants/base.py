@@ -13,7 +13,7 @@ from ..errors import LedgerError, at_least_zero, closed_unit, contradict, intege
 from ..loss import Curve, Largest, kinds, largest
 from ..loss.clock import within
 from ..privacy_loss import PrivacyLoss, Witness, compose_losses, merge_facts
-from ..records import Registry, decode, encode
+from ..registry import Registry, decode, encode
 from ..relations import Adjacency, Facts, Observer, Unit
 
 CURVES = Registry(lambda kind: issubclass(kind, Curve))

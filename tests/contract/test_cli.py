@@ -232,7 +232,7 @@ def test_parameters_alone_are_audited_and_strict_tells_by_the_exit_code(
     assert code == strict and out.startswith(verdict)
 
 
-RECORDS = Path(__file__).parent / "records"
+RECORDS = Path(__file__).parent / "traces"
 
 
 def test_files_of_other_programs_are_audited(capsys):

@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from scipy.special import gammaln, log_ndtr, logsumexp, xlogy
 
-from ...records import recorded
+from ...registry import registered
 from ..rounding import FEW
 from .averages import Law, average_law
 from .curve import TAIL_MASS, Curve
@@ -34,7 +34,7 @@ _SLOPES = np.geomspace(1e-3, 1e9, 400)
 """Parameters of Chernoff's bound."""
 
 
-@recorded
+@registered
 @dataclass(frozen=True)
 class Allocated(Curve):
     """An epoch of ``rounds`` Gaussian sums, one of which, drawn uniformly, the unit takes part in.

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.special import gammaln, logsumexp
 
-from ...records import recorded
+from ...registry import registered
 from ..clock import tick
 from ..moments import spectrum as spectra
 from ..moments.line import Line, NoSpectrum
@@ -32,7 +32,7 @@ _FALLING = 25
 """Of so many parts of a very long one, one is looked at closely: half the time goes there then."""
 
 
-@recorded
+@registered
 @dataclass(frozen=True)
 class Sampled(Curve):
     """The pair ((1 - q) Q + q P, Q) made of the inner pair (P, Q).
@@ -127,7 +127,7 @@ def _binomial_moment(inner: Curve, q: float, order: int) -> float:
     return float(logsumexp(terms)) + 1e-14 * order
 
 
-@recorded
+@registered
 @dataclass(frozen=True)
 class Fold(Curve):
     """The profile of ``up`` at epsilon >= 0 and of ``down.swap()`` below 0."""
@@ -232,7 +232,7 @@ def _dots(curve: Curve) -> tuple[Array, Array]:
     return edges, lattices.connect_the_dots(curve.tails, edges)[0] * (1 + 1e-13)
 
 
-@recorded
+@registered
 @dataclass(frozen=True)
 class Mix(Curve):
     """A labelled mixture: with probability w_i the i-th pair, and everybody sees which."""
@@ -308,7 +308,7 @@ class Mix(Curve):
         return lattices.add([c.lattice(step, side, tail_mass).scaled(w) for w, c in self.parts])
 
 
-@recorded
+@registered
 @dataclass(frozen=True)
 class Composed(Curve):
     """Independent pairs seen together, each ``count`` times. Make one with ``compose``."""

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from scipy.special import logsumexp
 
-from ...records import recorded
+from ...registry import registered
 from ..moments.line import Line, NoSpectrum
 from ..moments.spectrum import Cumulants, Decay, Rule, Spectrum
 from ..rounding import FEW, UNIT
@@ -22,7 +22,7 @@ _TOTAL = 1e-9
 """By how much masses may miss a total of 1 through rounding."""
 
 
-@recorded
+@registered
 @dataclass(frozen=True)
 class Atoms(Curve):
     """A pair of discrete laws.

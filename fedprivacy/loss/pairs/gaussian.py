@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.special import log_ndtr
 
-from ...records import recorded
+from ...registry import registered
 from ..moments.gaussian_rules import GaussianPair
 from ..moments.line import Complex, Line
 from ..moments.mixtures import Mixture, log_sum, posterior_mean
@@ -25,7 +25,7 @@ _BLOCK = 1 << 15
 """How many losses a mixture's tails are taken of at once: what fits into a cache."""
 
 
-@recorded
+@registered
 @dataclass(frozen=True)
 class Gdp(Curve):
     """N(mu, 1) against N(0, 1): the Gaussian mechanism with sensitivity / std = mu."""
@@ -118,7 +118,7 @@ IDENTITY = Gdp(0.0)
 """The curve of a round that releases nothing about the unit: loss 0."""
 
 
-@recorded
+@registered
 @dataclass(frozen=True)
 class GaussianMix(Curve):
     """Two Gaussian mixtures of one standard deviation.

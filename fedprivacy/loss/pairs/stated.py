@@ -16,7 +16,7 @@ from fractions import Fraction
 
 import numpy as np
 
-from ...records import recorded
+from ...registry import registered
 from ..rounding import FEW
 from .curve import TAIL_MASS, Curve
 from .discrete import Atoms
@@ -105,7 +105,7 @@ def _log_up(a: Fraction) -> float:
     return 0.0 if a == 1 else _up(_up(math.log(float(a))))
 
 
-@recorded
+@registered
 @dataclass(frozen=True)
 class RenyiPoints(Curve):
     """What has Renyi divergences of at most the given ones, in both orientations.
@@ -199,7 +199,7 @@ class RenyiPoints(Curve):
         return self.pair.lattice(step, side, tail_mass)
 
 
-@recorded
+@registered
 @dataclass(frozen=True)
 class RenyiLine(RenyiPoints):
     """What has a Renyi divergence of at most xi + rho a at every order a above 1.

@@ -70,7 +70,7 @@ class Inversion:
         log_mass: float = 0.0,
     ) -> None:
         self.line, self.spectrum, self.further = line, spectrum, further
-        self.log_mass = log_mass
+        self.log_mass, self.beyond = log_mass, beyond
         s = line.points()
         # A is conjugate below the real axis: half the line is twice the real part, the first point
         # is its own mirror image.
