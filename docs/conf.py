@@ -56,6 +56,7 @@ suppress_warnings = ["ref.python"]
 autosummary_generate = True
 autosummary_imported_members = True
 autodoc_typehints = "description"
+autodoc_mock_imports = ["opacus"]
 autodoc_typehints_description_target = "documented"
 autodoc_member_order = "bysource"
 napoleon_use_ivar = True

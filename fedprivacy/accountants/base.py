@@ -13,7 +13,7 @@ from ..errors import LedgerError, at_least_zero, closed_unit, contradict, intege
 from ..loss import Curve, Largest, kinds, largest
 from ..loss.clock import within
 from ..privacy_loss import PrivacyLoss, Witness, compose_losses, merge_facts
-from ..records import Registry, decode, encode
+from ..registry import Registry, decode, encode
 from ..relations import Adjacency, Facts, Observer, Unit
 
 CURVES = Registry(lambda kind: issubclass(kind, Curve))
@@ -137,6 +137,7 @@ class Accountant(ABC):
         if delta == 1.0:
             return Answer(0.0, method="delta = 1 allows everything")
         found = _largest(loss.curve)
+        # No loss is above the sum of the largest ones: pure privacy caps every delta's epsilon.
         cap = max(one.epsilon(delta) for one in found)
         if delta == 0.0:
             shown = _largest(loss.witness.curve) if loss.witness else []

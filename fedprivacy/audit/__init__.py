@@ -2,8 +2,9 @@
 
 from .account import Audit, account, audit
 from .attacks import Attack, attack, plan
+from .canaries import planted
 from .crosscheck import Crosscheck, crosscheck
-from .report import RunRecord, report
+from .report import RunSummary, report
 from .verify import Conformance, verify
 
 __all__ = [
@@ -11,12 +12,13 @@ __all__ = [
     "Audit",
     "Conformance",
     "Crosscheck",
-    "RunRecord",
+    "RunSummary",
     "account",
     "attack",
     "audit",
     "crosscheck",
     "plan",
+    "planted",
     "report",
     "verify",
 ]

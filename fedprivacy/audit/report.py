@@ -7,6 +7,7 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from decimal import ROUND_CEILING, ROUND_FLOOR
+from functools import cached_property
 from importlib.resources import files
 from os import PathLike
 from pathlib import Path
@@ -29,7 +30,7 @@ from .words import GLOSSARY, attack_in_words, guarantee
 
 
 @dataclass(frozen=True)
-class RunRecord:
+class RunSummary:
     """What a report can show of one run beside its audit."""
 
     audit: Audit | None = None
@@ -44,7 +45,7 @@ class RunRecord:
 
 
 def report(
-    audit: Audit | Sequence[Audit] | Mapping[str, Audit | RunRecord],
+    audit: Audit | Sequence[Audit] | Mapping[str, Audit | RunSummary],
     path: str | PathLike[str],
     *,
     title: str = "Privacy report",
@@ -92,7 +93,7 @@ def report(
 class _Told:
     """What ``report`` was told."""
 
-    runs: Mapping[str, RunRecord]
+    runs: Mapping[str, RunSummary]
     title: str
     subject: str
     deployment: Mapping[str, Any] | None
@@ -101,6 +102,12 @@ class _Told:
     def audits(self) -> dict[str, Audit]:
         """The runs that were audited, by name."""
         return {name: run.audit for name, run in self.runs.items() if run.audit is not None}
+
+    @cached_property
+    def by_round(self) -> dict[str, tuple[list[int], list[float]]]:
+        """Rounds and epsilons after them, asked once, of the audits that can be drawn."""
+        drawn = {name: found for name, found in self.audits.items() if composes(found)}
+        return {name: epsilon_by_round(found) for name, found in drawn.items()}
 
 
 def _page(told: _Told) -> str:
@@ -148,7 +155,7 @@ def _rendered(name: str, told: _Told, *, plots: list[Any], autoescape: bool) -> 
     )
     environment.filters["cell"] = _cell
     template = environment.from_string((files(__package__) / name).read_text("utf-8"))
-    views = [_run_view(name, run) for name, run in told.runs.items()]
+    views = [_run_view(name, run, told) for name, run in told.runs.items()]
     text: str = template.render(
         title=told.title,
         cover=_cover(told.runs, told.subject),
@@ -180,7 +187,7 @@ def _plots(told: _Told) -> list[Any]:
         for name, run in told.runs.items()
         if run.accuracy
     }
-    return plots_of(accuracies, {n: a for n, a in told.audits.items() if composes(a)})
+    return plots_of(accuracies, {name: told.audits[name] for name in told.by_round}, told.by_round)
 
 
 _LISTS = ("rows", "recorded", "theorems", "assumptions", "granted")
@@ -200,7 +207,7 @@ def _shared(views: list[dict[str, Any]]) -> dict[str, list[Any]]:
     return found
 
 
-def _named(audit: object) -> dict[str, RunRecord]:
+def _named(audit: object) -> dict[str, RunSummary]:
     """Return what is to be reported, by name."""
     if isinstance(audit, Audit):
         named: dict[Any, Any] = {audit.origin.name or "run": audit}
@@ -212,7 +219,7 @@ def _named(audit: object) -> dict[str, RunRecord]:
     else:
         named = {"": audit}
     for each in named.values():
-        if not isinstance(each, Audit | RunRecord):
+        if not isinstance(each, Audit | RunSummary):
             way_out = (
                 "fp.audit(source, claim=(epsilon, delta), ...) makes an audit of a mechanism, a "
                 "ledger or a file, for a published claim too"
@@ -221,10 +228,10 @@ def _named(audit: object) -> dict[str, RunRecord]:
             refuse("audit", type(each).__name__, rule, way_out)
     if not named:
         refuse("audit", audit, "hold at least one audit")
-    return {n: r if isinstance(r, RunRecord) else RunRecord(audit=r) for n, r in named.items()}
+    return {n: r if isinstance(r, RunSummary) else RunSummary(audit=r) for n, r in named.items()}
 
 
-def _cover(runs: Mapping[str, RunRecord], subject: str) -> list[tuple[str, str]]:
+def _cover(runs: Mapping[str, RunSummary], subject: str) -> list[tuple[str, str]]:
     """Return the rows of the page's head: of what, from what, by whom, when, with what verdict."""
     audits = [run.audit for run in runs.values() if run.audit is not None]
     rows = [("subject", subject)] if subject else []
@@ -248,7 +255,7 @@ def _cover(runs: Mapping[str, RunRecord], subject: str) -> list[tuple[str, str]]
     return [(name, value or "not stated") for name, value in dict.fromkeys(rows)]
 
 
-def _run_view(name: str, run: RunRecord) -> dict[str, Any]:
+def _run_view(name: str, run: RunSummary, told: _Told) -> dict[str, Any]:
     """Return what the page prints of one run."""
     found = run.audit
     view: dict[str, Any] = {
@@ -273,7 +280,7 @@ def _run_view(name: str, run: RunRecord) -> dict[str, Any]:
             "granted": [f"{value}." for value in found.granted.values()],
             "bounds": _bound_rows(found),
             "unsupported": found.unsupported,
-            "moments": _moments(found),
+            "moments": _moments(*told.by_round.get(name, ([], [])), found.claim[0]),
             "left": _left(found),
             "theorems": list(found.bound.theorems),
             "assumptions": list(found.bound.assumptions),
@@ -281,7 +288,7 @@ def _run_view(name: str, run: RunRecord) -> dict[str, Any]:
     return view
 
 
-def _score_note(run: RunRecord) -> list[str]:
+def _score_note(run: RunSummary) -> list[str]:
     found = [f"{name} {value:.4g}" for name, value in run.scores.items()]
     return [f"On the test set: {', '.join(found)}."] if found else []
 
@@ -304,14 +311,10 @@ def _recorded_rows(found: Audit) -> list[tuple[str, str]]:
     return rows + ([("stated by the user, not recorded", stated)] if stated else [])
 
 
-def _moments(found: Audit) -> list[tuple[str, str, str]]:
+def _moments(rounds: list[int], values: list[float], claim: float) -> list[tuple[str, str, str]]:
     """Return (round, certified epsilon after it, what is left of the claim) at a few moments."""
-    if not composes(found):
-        return []
-    rounds, values = epsilon_by_round(found)
-    last = len(rounds) - 1
-    chosen = sorted({round(i) for i in np.linspace(0, last, 5)})
-    return [(f"{rounds[i]:,}", _up(values[i]), _down(found.claim[0] - values[i])) for i in chosen]
+    chosen = sorted({round(i) for i in np.linspace(0, len(rounds) - 1, 5)}) if rounds else []
+    return [(f"{rounds[i]:,}", _up(values[i]), _down(claim - values[i])) for i in chosen]
 
 
 def _left(found: Audit) -> str:

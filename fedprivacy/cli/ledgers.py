@@ -119,7 +119,7 @@ def _judged(
     }
     wanted = _claim(claim, epsilon, delta)
     if source is None:
-        return audit(_record(given), claim=wanted, **facts)
+        return audit(_trace(given), claim=wanted, **facts)
     for name in ("noise_multiplier", "rounds", "unit"):
         if given[name] is not None:
             rule = "be left out with a file, which says it"
@@ -129,9 +129,9 @@ def _judged(
     return audit(source, claim=wanted, sampling=scheme, population=population, **facts)
 
 
-def _record(given: dict[str, Any]) -> Any:
-    """Return the options as a record, of which nothing is more than stated."""
-    from ..audit.imports import Origin, Record, Rounds, Sampling
+def _trace(given: dict[str, Any]) -> Any:
+    """Return the options as a trace, of which nothing is more than stated."""
+    from ..audit.imports import Origin, Rounds, Sampling, Trace
     from ..audit.sources import PARAMETERS
 
     if given["noise_multiplier"] is None:
@@ -149,7 +149,7 @@ def _record(given: dict[str, Any]) -> Any:
     count = 1 if given["rounds"] is None else integer(1, rounds=given["rounds"])
     names = ("noise_multiplier", "sampling", "sampling_probability", "cohort", "population")
     told = {**{name: given[name] for name in names}, "rounds": count, "unit": given["unit"]}
-    return Record(
+    return Trace(
         Origin(PARAMETERS),
         ((rounds, count),),
         unit=None if given["unit"] is None else Unit(given["unit"]),
@@ -191,7 +191,7 @@ def _scheme(given: dict[str, Any]) -> Scheme | str | None:
 def audit(as_json: bool, strict: bool, **given: Any) -> int:
     """Re-account a run with every accountant and judge a claim.
 
-    FILE is a ledger, or a record of another program: an Opacus or Flower accountant's state, a
+    FILE is a ledger, or a trace of another program: an Opacus or Flower accountant's state, a
     dp-accounting event as JSON, a table of rounds, a statement of parameters. Without it, state
     the parameters.
 

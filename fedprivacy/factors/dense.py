@@ -9,13 +9,13 @@ from typing import Any
 import numpy as np
 
 from ..errors import MODERATE, refuse
-from ..records import recorded
+from ..registry import registered
 from .base import DenseFactor, Recurrence, check_dense
 from .interval import Array
 from .participation import Participation
 
 
-@recorded
+@registered
 @dataclass(frozen=True)
 class Matrix(DenseFactor):
     """Any lower-triangular matrix with a positive diagonal.

@@ -18,7 +18,7 @@ from ..factors import (
 )
 from ..loss import IDENTITY, Curve, Gdp
 from ..privacy_loss import PrivacyLoss, Witness
-from ..records import recorded
+from ..registry import registered
 from ..relations import Adjacency, Facts, Observer, Unit
 from ..sampling import Poisson, RandomAllocation, Scheme
 from . import places
@@ -41,7 +41,7 @@ MOST_ROUNDS = 10**7
 """Rounds of a run whose columns are held in memory."""
 
 
-@recorded
+@registered
 @dataclass(frozen=True, kw_only=True)
 class CorrelatedNoise(NoisySum):
     """The sums of ``rounds`` rounds plus the rows of C^-1 z: DP-FTRL, matrix factorisation.
@@ -198,7 +198,7 @@ def _sensitivity(factor: Factor, rounds: int, participation: Participation) -> I
     return factor.sensitivity(rounds, participation)
 
 
-@recorded
+@registered
 @dataclass(frozen=True, kw_only=True)
 class CorrelatedRow(Mechanism):
     """One round of a run with correlated noise, as a ledger names it.
@@ -287,7 +287,7 @@ _UNHIDDEN = "no amplification: joint convexity over the unit's rounds"
 _ALONG = "a unit sends C u in its rounds, every other sends 0; seen along the sum of all means"
 
 
-@recorded
+@registered
 @dataclass(frozen=True)
 class SampledNoise(Mechanism):
     """A whole run of correlated noise whose rounds a unit is drawn for in secret.
@@ -319,27 +319,37 @@ class SampledNoise(Mechanism):
     @property
     def _kind(self) -> str:
         """Which theorem is about the run: bins, some, cycle or line."""
-        rule, rounds = self.noise.participation, self.noise.rounds
-        once = isinstance(rule, SingleParticipation)
-        limit = getattr(rule, "at_most", None)
-        epochs = isinstance(rule, FixedEpochs) and limit is None
-        gap = rule.gap(rounds)
+        rule = self.noise.participation
+        epochs = isinstance(rule, FixedEpochs) and rule.at_most is None
+        found = ""
         if isinstance(self.scheme, RandomAllocation):
-            if (once or epochs) and self.scheme.rounds_per_epoch == gap:
-                return "bins"
-            free = isinstance(rule, MinimumSeparation) and rule.separation == 1 and limit
-            if free and self.scheme.rounds_per_epoch == rounds:
-                return "some"
+            found = self._allocated(self.scheme.rounds_per_epoch, epochs)
         elif hasattr(self.scheme, "draw") and not hasattr(self.scheme, "epoch") and epochs:
-            factor = self.noise.factor
-            if isinstance(factor, ToeplitzFactor) and factor.width(rounds) <= gap:
-                return "cycle"
-            if isinstance(self.scheme, Poisson) and gap == 1:
-                return "line"
+            found = self._in_groups
+        if found:
+            return found
         raise UnsupportedCombination(
             f"{self.scheme} with {rule} and {type(self.noise.factor).__name__} has no theorem that "
             f"amplifies it; account the run without .sampled, or change it: {_SERVES}"
         )
+
+    def _allocated(self, rounds_per_epoch: int, epochs: bool) -> str:
+        """Return which theorem is about rounds that a unit is allocated to at random, or none."""
+        rule, rounds = self.noise.participation, self.noise.rounds
+        once = isinstance(rule, SingleParticipation)
+        if (once or epochs) and rounds_per_epoch == rule.gap(rounds):
+            return "bins"
+        free = isinstance(rule, MinimumSeparation) and rule.separation == 1 and rule.at_most
+        return "some" if free and rounds_per_epoch == rounds else ""
+
+    @property
+    def _in_groups(self) -> str:
+        """Which theorem is about groups that take turns and are drawn in each, or none."""
+        factor, rounds = self.noise.factor, self.noise.rounds
+        gap = self.noise.participation.gap(rounds)
+        if isinstance(factor, ToeplitzFactor) and factor.width(rounds) <= gap:
+            return "cycle"
+        return "line" if isinstance(self.scheme, Poisson) and gap == 1 else ""
 
     @property
     def protects(self) -> Unit | None:

@@ -90,11 +90,9 @@ def _trees(places: int, above: Array) -> Iterator[Levels]:
             root = places // window
             if root > 1:
                 yield ((root, float(above[s])), *inner)
-            if depth > 1:
-                for children in _CHILDREN:
-                    if 1 < children < root:
-                        level = (children, float(above[s]))
-                        yield from grow((level, *inner), children * window, s + 1, depth - 1)
+            for children in (many for many in _CHILDREN if depth > 1 and 1 < many < root):
+                level = (children, float(above[s]))
+                yield from grow((level, *inner), children * window, s + 1, depth - 1)
 
     return grow((), 1, 1, _DEPTH)
 

@@ -148,7 +148,7 @@ def on_grid(value: Any, *, clip_norm: float, grid: float) -> Any:
         if _within(points, reach):
             points *= grid
             return points + 0.0 if isinstance(points, np.ndarray) else points
-    raise ArithmeticError("rounding towards 0 raised a norm: the arithmetic is broken")
+    raise ArithmeticError(f"rounding towards 0 raised a norm above {reach}: arithmetic is broken")
 
 
 def _measured(value: Any) -> tuple[Any, float]:

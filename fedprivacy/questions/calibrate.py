@@ -7,10 +7,11 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from ..bound import Bound
-from ..errors import ImpossibleBudget, ParameterError, closed_unit, non_negative, positive, refuse
+from ..errors import ImpossibleBudget, ParameterError, closed_unit, non_negative, refuse
 from ..privacy_loss import PrivacyLoss
 from ..relations import Adjacency, Observer
-from .epsilon import Accountable, accountant_named, loss_of
+from .effort import Effort
+from .epsilon import Accountable, loss_of
 
 _MAX_DOUBLINGS = 60
 _FAR = 50.0
@@ -41,8 +42,9 @@ class _Question:
         epsilon: float,
         domain: tuple[float, float],
         tolerance: float,
+        effort: Effort,
     ) -> None:
-        self._ask = ask
+        self._ask, self.effort = ask, effort
         self.epsilon = epsilon
         self.domain = domain
         self.tolerances = (max(0.03 * epsilon, tolerance), tolerance)
@@ -68,6 +70,11 @@ class _Question:
         """Return a certified epsilon at a value, or None where the value is refused."""
         bound = self.bound(value, self.tolerances[0])
         return None if bound is None else bound.upper
+
+    def best(self, value: float) -> Bound:
+        """Return the bound with the smallest upper end at a value that was asked about."""
+        found = [self.bound(value, tolerance) for tolerance in reversed(self.tolerances)]
+        return min((each for each in found if each is not None), key=lambda each: each.upper)
 
     def best_upper(self, value: float) -> float:
         """Return the smallest certified epsilon known at a value; inf where it is refused."""
@@ -104,6 +111,7 @@ def calibrate(
     integer: bool = False,
     domain: tuple[float, float] | None = None,
     tolerance: float = 1e-3,
+    deadline: float | None = None,
 ) -> Calibration:
     """Return the value of one parameter at which a run just meets (epsilon, delta).
 
@@ -117,10 +125,13 @@ def calibrate(
         delta: the budget, in [0, 1].
         adjacency: how neighbouring data sets differ.
         observer: who looks.
-        accountant: "pld", "rdp" or "advanced".
+        accountant: see ``epsilon``.
         integer: whether only whole values count.
         domain: (smallest, largest) admissible value; default everything above 0.
-        tolerance: relative precision of a real value, and precision of its bound.
+        tolerance: see ``epsilon``, but relative to the budget and at most 0.01; a real value is
+            found as closely.
+        deadline: see ``epsilon``; the value then stays on the private side, maybe farther from the
+            budget, and its bound is certified.
 
     Raises:
         ImpossibleBudget: no admissible value meets the budget, or every value does and there is
@@ -130,27 +141,27 @@ def calibrate(
     budget = non_negative(epsilon=epsilon)
     low, high = _domain(domain, integer)
     closed_unit(delta=delta)
-    positive(tolerance=tolerance)
+    effort = Effort(accountant, tolerance, deadline)
 
     def ask(value: float, width: float) -> Bound:
         loss = _upper_only(run_at(value))
-        deadline = _HASTE if width > fine else None
-        return accountant_named(accountant, width, deadline).compose(loss).epsilon(delta)
+        haste = _HASTE if width > fine else None
+        return effort.account(loss, tolerance=width, deadline=haste).epsilon(delta)
 
     def run_at(value: float) -> PrivacyLoss:
         return loss_of(make_run(int(value) if integer else value), adjacency, observer)
 
-    fine = max(min(tolerance * budget, 1e-2), 1e-6)
-    question = _Question(ask, budget, (low, high), fine)
+    fine = max(min(effort.tolerance * budget, 1e-2), 1e-6)
+    question = _Question(ask, budget, (low, high), fine, effort)
     start = _start(question, integer)
     rising = _direction(question, start, integer)
     good, bad = _bracket(question, start, rising, integer)
-    value = good if bad is None else _bisect(question, good, bad, integer, tolerance)
-    bound = question.bound(value, fine)
-    assert bound is not None
+    value = good if bad is None else _bisect(question, good, bad, integer, effort.tolerance)
+    bound = question.best(value)
     loss = run_at(value)
-    if loss != _upper_only(loss):
-        bound = accountant_named(accountant, fine).compose(loss).epsilon(delta)
+    if loss != _upper_only(loss) and not effort.late:
+        attained = effort.account(loss, tolerance=fine).epsilon(delta)
+        bound = attained if attained.upper <= budget else bound
     return Calibration(int(value) if integer else value, bound)
 
 
@@ -282,8 +293,8 @@ def _bisect(question: _Question, good: float, bad: float, integer: bool, toleran
 
 def _settled(question: _Question, good: float, bad: float, integer: bool, tolerance: float) -> bool:
     """Return whether nothing is gained by searching on."""
-    if integer:
-        return abs(good - bad) <= 1
+    if question.effort.late or integer:
+        return question.effort.late or abs(good - bad) <= 1
     if abs(good - bad) <= 0.1 * tolerance * abs(good):
         return True
     return question.best_upper(good) >= (1.0 - tolerance) * question.epsilon > 0

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from ..audit import RunRecord, audit
+from ..audit import RunSummary, audit
 from ..errors import BudgetExhausted, LedgerError, closed_unit, integer, positive, refuse
 from ..ledger import Ledger
 from ..mechanisms import Mechanism
@@ -37,7 +37,7 @@ _COUNTS = ("clients", "records")
 
 
 @dataclass(frozen=True)
-class TrainedRun(RunRecord):
+class TrainedRun(RunSummary):
     """What came of an experiment: what may be shown, and apart from it what may not.
 
     Args:

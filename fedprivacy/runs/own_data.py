@@ -218,7 +218,7 @@ def _found(what: str, place: str) -> object:
 def _run(path: Path) -> ModuleType:
     """Run a file as a module of its own name; classes in it find their module by that name."""
     if not path.is_file():
-        raise FileNotFoundError(path)
+        raise FileNotFoundError(f"{path} is not there")
     spec = importlib.util.spec_from_file_location(f"fedprivacy_model_{path.stem}", path)
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)

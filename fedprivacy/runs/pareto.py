@@ -474,13 +474,10 @@ def _aligned(rows: list[list[str]]) -> list[str]:
 
 def _draw(axes: Axes, found: Pareto, name: str, named: tuple[Setting, ...]) -> None:
     """Draw one cost against epsilon; the line is the best cost that each budget buys."""
-    taking = [setting for setting in found.settings if not setting.refused]
-    off = [setting for setting in taking if not setting.on_front]
+    off = [setting for setting in found.settings if not (setting.refused or setting.on_front)]
     dots = [("dominated", off, "0.65"), ("front", list(found.front), "C0")]
     for words, settings, colour in dots:
-        at = [s.epsilon for s in settings], [s.cost(name) for s in settings]
-        bars = [s.spread(name) for s in settings] if any(s.spreads for s in settings) else None
-        axes.errorbar(*at, bars, fmt="o", color=colour, markersize=5, capsize=2, label=words)
+        _dots(axes, settings, name, color=colour, label=words)
     better = max if name in found.maximise else min
     costs = [s.cost(name) for s in found.front]
     reached = [better(costs[: i + 1]) for i in range(len(costs))]
@@ -491,7 +488,19 @@ def _draw(axes: Axes, found: Pareto, name: str, named: tuple[Setting, ...]) -> N
         at_dot = setting.epsilon, setting.cost(name)
         offset = {"xytext": (5, 5), "textcoords": "offset points"}
         axes.annotate(str(number), at_dot, fontsize=8, color="0.3", **offset)  # type: ignore[arg-type]
-    if _wide([s.epsilon for s in taking]):
+    _dress(axes, found, name)
+
+
+def _dots(axes: Axes, settings: list[Setting], name: str, **how: str) -> None:
+    """Draw settings as dots, with bars where runs were repeated."""
+    at = [s.epsilon for s in settings], [s.cost(name) for s in settings]
+    bars = [s.spread(name) for s in settings] if any(s.spreads for s in settings) else None
+    axes.errorbar(*at, bars, fmt="o", markersize=5, capsize=2, **how)  # type: ignore[arg-type]
+
+
+def _dress(axes: Axes, found: Pareto, name: str) -> None:
+    """Scale and label a panel; what differs much is drawn on a logarithmic axis."""
+    if _wide([setting.epsilon for setting in found.settings if not setting.refused]):
         axes.set_xscale("log")
     if _wide(found._drawn(name)):
         axes.set_yscale("log")

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
 import numpy as np
 
 from ..errors import UnsupportedCombination, integer, refuse
 from ..loss import Fold, GaussianMix, Gdp, Sampled
-from ..records import recorded
+from ..registry import registered
 from ..relations import Adjacency, Observer
 from .pairs import (
     ADD,
@@ -37,16 +37,16 @@ from .scheme import (
     Scheme,
     TableScheme,
     beyond,
-    check_floor,
 )
 
 
 def _add_remove(inner: Lossy, scheme: Scheme, observer: Observer) -> Pair:
     if scheme.rate == 1.0:
         raise UnsupportedCombination(
-            "a cohort of the whole population cannot be filled by a data set of one unit less, so "
-            "FixedSize has no add_remove there; these work: zero_out, replace_one, a size below "
-            "the population, and Everyone() where all that are there take part"
+            f"a cohort of the whole population ({scheme}) cannot be "
+            "filled by a data set of one unit less, so FixedSize has no add_remove there; these "
+            "work: zero_out, replace_one, a size below the population, and Everyone() where all "
+            "that are there take part"
         )
     return sampled_pair(inner.privacy_loss(SWAP, observer), scheme.rate)
 
@@ -80,7 +80,7 @@ _ROWS: Rows = {
 }
 
 
-@recorded
+@registered
 @dataclass(frozen=True)
 class FixedSize(TableScheme):
     """A fixed number of units is drawn uniformly without replacement, afresh in every round.
@@ -114,6 +114,10 @@ class FixedSize(TableScheme):
         name = FLOOR if adjacency is Adjacency.ADD_REMOVE else "population"
         return {"size": self.size, name: self.population}
 
+    def grown(self, population: int) -> FixedSize:
+        """Return what draws as many from more units; see ``scheme.among``."""
+        return replace(self, population=population)
+
     def unlikely(self, sizes: Mapping[int, int], chance: float) -> list[Odd]:
         """Return every other size than ``size``; see ``TableScheme.unlikely``."""
         return beyond(sizes, lambda size: size == self.size, str(self.size))
@@ -122,13 +126,17 @@ class FixedSize(TableScheme):
         """Return the participants, sorted.
 
         Raises:
-            ParameterError: there are fewer than ``self.population`` units.
+            ParameterError: there are not ``self.population`` units; see ``among`` for more.
         """
-        check_floor(population, self.population)
+        self._check(population)
         return np.sort(generator.choice(population, size=self.size, replace=False))
 
     def draw_rows(self, rows: int, population: int, generator: np.random.Generator) -> Indices:
         """Return independent cohorts, shape (rows, size), not sorted; see ``draw``."""
-        check_floor(population, self.population)
+        self._check(population)
         order = np.tile(np.arange(population), (rows, 1))
         return generator.permuted(order, axis=1)[:, : self.size]
+
+    def _check(self, population: int) -> None:
+        if population != self.population:
+            refuse("population", population, f"equal the scheme's population = {self.population}")

@@ -10,7 +10,7 @@ from statistics import NormalDist
 import pytest
 
 import fedprivacy as fp
-from fedprivacy.audit import RunRecord
+from fedprivacy.audit import RunSummary
 from fedprivacy.audit.defects import EFFECTS, Defect, judged_with, table, worth
 from fedprivacy.audit.plots import epsilon_by_round
 from fedprivacy.audit.words import RATES, _attack, described, in_words
@@ -159,7 +159,7 @@ def test_a_report_escapes_what_it_prints_and_replaces_whole(tmp_path):
     found = fp.audit(run, claim=(3.0, 1e-5), adjacency="zero_out")
     page = tmp_path / "page.html"
     page.write_text("old")
-    runs = {"<b>x</b>": RunRecord(audit=found, accuracy=(0.1, 0.5), upload_bytes=10)}
+    runs = {"<b>x</b>": RunSummary(audit=found, accuracy=(0.1, 0.5), upload_bytes=10)}
     assert fp.report(runs, page) == page
     text = page.read_text()
     assert "<b>x</b>" not in text.replace("&lt;b&gt;", "") and text.count("<svg") == 4

@@ -190,7 +190,7 @@ def test_audit_and_report_of_a_ledger(capsys, tmp_path):
     assert set(found["bounds"]["aggregate"]) == {"pld", "rdp", "advanced"}
     code, out, _ = answer(capsys, "report", str(path))
     page = (tmp_path / "run.html").read_text()
-    assert code == 0 and "HOLDS" in page and page.count("<svg") == 2, out
+    assert code == 0 and "HOLDS" in page and page.count("<svg") == 3, out
     assert not re.search(r"(src|href)=.?https?:|url\(https?:|@import|<script", page)
     assert "Not counted" in page
 
@@ -232,7 +232,7 @@ def test_parameters_alone_are_audited_and_strict_tells_by_the_exit_code(
     assert code == strict and out.startswith(verdict)
 
 
-RECORDS = Path(__file__).parent / "records"
+RECORDS = Path(__file__).parent / "traces"
 
 
 def test_files_of_other_programs_are_audited(capsys):

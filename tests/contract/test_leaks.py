@@ -320,7 +320,7 @@ def test_a_delta_that_nobody_gave_is_below_one_over_the_number_of_units(
 ):
     monkeypatch.chdir(tmp_path)
     for units in (1, 2, 3, 7, 10, 100, 1337, 6000, 10**6, 10**9):
-        known = default_delta(units)
+        known = default_delta(units, "zero_out")
         assert 0.0 < known <= units**-1.1 and known < 1.0 / units
         assert known > 0.09 * units**-1.1
     printed = command(capsys, "train", "--method", "dp-fedavg", "--rounds", "1", "--json")

@@ -17,15 +17,16 @@ from fedprivacy.loss import Gdp
 from fedprivacy.mechanisms import Mechanism, Perturbation
 from fedprivacy.mechanisms.rounded import noise_like
 from fedprivacy.privacy_loss import PrivacyLoss
-from fedprivacy.records import KINDS, recorded
+from fedprivacy.registry import KINDS, registered
 from fedprivacy.training import FederatedAveraging, logistic, save_model, train
+from fedprivacy.training.rounds import Books, RoundInfo, run_round
 
 from .test_training import small
 
 ASK = {"adjacency": "zero_out"}
 
 
-@recorded
+@registered
 @dataclass(frozen=True)
 class Coin(Mechanism):
     """Loses what a Gaussian of a given mu does."""
@@ -43,7 +44,7 @@ class Coin(Mechanism):
         return dp_event.GaussianDpEvent(1.0 / self.mu)
 
 
-@recorded
+@registered
 @dataclass(frozen=True)
 class HalfThere:
     """Draws every unit with probability 1/2; who takes part is seen."""
@@ -67,7 +68,7 @@ class HalfThere:
         return dp_event.PoissonSampledDpEvent(0.5, inner)
 
 
-@recorded
+@registered
 @dataclass(frozen=True)
 class Loud(Perturbation):
     """Clips to 1/2 and adds noise of std 3: what a loop runs, written from scratch."""
@@ -193,9 +194,76 @@ def test_what_was_not_declared_is_not_read(tmp_path):
 
 def test_names_are_given_once_and_to_frozen_dataclasses():
     with pytest.raises(fp.ParameterError, match="frozen dataclass"):
-        recorded(type("Loose", (), {}))
+        registered(type("Loose", (), {}))
     with pytest.raises(fp.ParameterError, match=r"fedprivacy\.mechanisms\.gaussian"):
-        recorded(dataclass(frozen=True)(type("Gaussian", (), {})))
+        registered(dataclass(frozen=True)(type("Gaussian", (), {})))
     assert KINDS["Gaussian"] is fp.Gaussian
-    assert recorded(Coin) is Coin and REGISTRY["Coin"] is Coin
+    assert registered(Coin) is Coin and REGISTRY["Coin"] is Coin
     assert "Gdp" not in REGISTRY and "Gdp" in KINDS
+
+
+@dataclass(frozen=True)
+class Where:
+    """A state of the loop below."""
+
+    round: int
+    means: tuple[float, ...]
+
+
+@dataclass(frozen=True)
+class NoisyMeans:
+    """A loop of somebody else's: every round the mean of numbers in [0, 1], with noise."""
+
+    noise_multiplier: float
+    people: int
+    device: str = "cpu"
+
+    @property
+    def round_mechanism(self):
+        return fp.Gaussian(noise_multiplier=self.noise_multiplier, unit="client")
+
+    def init(self):
+        return Where(0, ())
+
+    def step(self, state, data, *, ledger=None, budget=None, dropout=None, on_release=None):
+        del dropout
+        books = Books(
+            mechanism=self.round_mechanism,
+            ledger=ledger,
+            budget=budget,
+            clip_norm=1.0,
+            noise_std=self.noise_multiplier,
+        )
+
+        def release(total):
+            noise, std = self.round_mechanism.noise(np.zeros(1))
+            mean = (total + float(noise[0])) / self.people
+            info = RoundInfo(
+                round=state.round,
+                cohort=self.people,
+                arrived=self.people,
+                refused=0,
+                aborted=False,
+                upload_bytes=8 * self.people,
+                noise_std=std,
+                denominator=self.people,
+            )
+            return Where(state.round + 1, (*state.means, mean)), info
+
+        collect = lambda: float(np.clip(data, 0.0, 1.0).sum())  # noqa: E731
+        return run_round(books, collect=collect, release=release, on_release=on_release)
+
+
+def test_a_loop_of_somebody_else_s_is_trained_recorded_and_held_to_its_budget(tmp_path):
+    data, loop = np.full(1000, 0.25), NoisyMeans(2.0, 1000)
+    plan = loop.round_mechanism * 5
+    spent = fp.epsilon(plan, delta=1e-3, **ASK).upper
+    budget = fp.Budget(spent, 1e-3, **ASK)
+    claim = {"unit": "client", **ASK, "claim": (spent, 1e-3), "plan": plan}
+    with fp.Ledger.create(tmp_path / "a.ledger", **claim) as ledger:
+        done = train(loop, data, rounds=5, ledger=ledger, budget=budget)
+        with pytest.raises(fp.errors.BudgetExhausted):
+            train(loop, data, rounds=1, ledger=ledger, budget=budget)
+        ledger.close()
+    assert all(abs(mean - 0.25) < 0.02 for mean in done.state.means)  # 10 stds
+    assert fp.audit(tmp_path / "a.ledger").verdict == "HOLDS"

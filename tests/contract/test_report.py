@@ -9,13 +9,13 @@ import numpy as np
 import pytest
 
 import fedprivacy as fp
-from fedprivacy.audit import RunRecord, registry
+from fedprivacy.audit import RunSummary, registry
 from fedprivacy.audit.plots import Line, _labelled_once
 from fedprivacy.audit.statement import rows_of
 
 ROOT = Path(__file__).parents[2]
 SCHEMA = ROOT.parent / "shared" / "schemas" / "deployments-schema.yaml"
-RECORDS = Path(__file__).parent / "records"
+RECORDS = Path(__file__).parent / "traces"
 FLOWER = fp.audit(RECORDS / "flower.json", claim=(3.49, 7e-5), auditor="A. Uditor")
 SIX = fp.Gaussian(noise_multiplier=4.0, unit="client") * 6
 PLAIN = {"adjacency": "zero_out"}
@@ -34,10 +34,10 @@ SAID = {
 def three(tmp_path_factory):
     """A page of two runs of one mechanism, another one, and one without privacy."""
     runs = {
-        "one": RunRecord(audit=fp.audit(SIX, claim=(2.0, 1e-5), **PLAIN), accuracy=(0.1, 0.9)),
+        "one": RunSummary(audit=fp.audit(SIX, claim=(2.0, 1e-5), **PLAIN), accuracy=(0.1, 0.9)),
         "two": fp.audit(SIX, claim=(0.1, 1e-5), **PLAIN),
         "three": fp.audit(SIX * 2, claim=(2.0, 1e-5), **PLAIN),
-        "bare": RunRecord(accuracy=(0.2, 0.95), upload_bytes=10**6),
+        "bare": RunSummary(accuracy=(0.2, 0.95), upload_bytes=10**6),
     }
     folder = tmp_path_factory.mktemp("pages")
     return {end: fp.report(runs, folder / f"a.{end}").read_text() for end in ("html", "md", "json")}

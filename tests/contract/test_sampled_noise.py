@@ -274,7 +274,7 @@ def test_the_server_sees_the_rounds():
 
 def test_a_sampled_run_is_recorded():
     from fedprivacy.ledger import REGISTRY
-    from fedprivacy.records import decode, encode
+    from fedprivacy.registry import decode, encode
 
     run = noise_of(factors.Tree(), 1.0, 32, fp.FixedEpochs(8), unit="client")
     sampled = run.sampled(fp.RandomAllocation(8))

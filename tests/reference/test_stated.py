@@ -28,7 +28,7 @@ from fedprivacy.loss import (
 )
 from fedprivacy.loss.pairs.lattice import discretise
 from fedprivacy.loss.profiles.convolution import Composition
-from fedprivacy.records import decode, encode
+from fedprivacy.registry import decode, encode
 
 ADJACENCY = "add_remove"
 LOSSES = np.concatenate([np.linspace(-6.0, 6.0, 241), [-1e-9, 1e-9]])

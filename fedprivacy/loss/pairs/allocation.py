@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from scipy.special import gammaln, log_ndtr, logsumexp, xlogy
 
-from ...records import recorded
+from ...registry import registered
 from ..rounding import FEW
 from .averages import Law, average_law
 from .curve import TAIL_MASS, Curve
@@ -34,7 +34,7 @@ _SLOPES = np.geomspace(1e-3, 1e9, 400)
 """Parameters of Chernoff's bound."""
 
 
-@recorded
+@registered
 @dataclass(frozen=True)
 class Allocated(Curve):
     """An epoch of ``rounds`` Gaussian sums, one of which, drawn uniformly, the unit takes part in.
@@ -124,6 +124,7 @@ class Allocated(Curve):
         order = 1.0 - order if self.swapped else order
         if 0.0 <= order <= 1.0:
             return 0.0
+        # Both bound the moment from above, so the smaller does.
         closed = self._closed_moment(order)
         whole = 1.0 < order <= _MAX_ORDER and order == math.floor(order)
         if whole or self.mu > _MU_RANGE[1]:

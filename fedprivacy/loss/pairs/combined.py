@@ -5,13 +5,13 @@ from __future__ import annotations
 import contextlib
 import functools
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
 from scipy.special import gammaln, logsumexp
 
-from ...records import recorded
+from ...registry import registered
 from ..clock import tick
 from ..moments import spectrum as spectra
 from ..moments.line import Line, NoSpectrum
@@ -30,7 +30,7 @@ _FEW = 24
 """How many parts of a long composition are looked at to choose parameters, twice."""
 
 
-@recorded
+@registered
 @dataclass(frozen=True)
 class Sampled(Curve):
     """The pair ((1 - q) Q + q P, Q) made of the inner pair (P, Q).
@@ -125,7 +125,7 @@ def _binomial_moment(inner: Curve, q: float, order: int) -> float:
     return float(logsumexp(terms)) + 1e-14 * order
 
 
-@recorded
+@registered
 @dataclass(frozen=True)
 class Fold(Curve):
     """The profile of ``up`` at epsilon >= 0 and of ``down.swap()`` below 0."""
@@ -230,7 +230,7 @@ def _dots(curve: Curve) -> tuple[Array, Array]:
     return edges, lattices.connect_the_dots(curve.tails, edges)[0] * (1 + 1e-13)
 
 
-@recorded
+@registered
 @dataclass(frozen=True)
 class Mix(Curve):
     """A labelled mixture: with probability w_i the i-th pair, and everybody sees which."""
@@ -306,7 +306,7 @@ class Mix(Curve):
         return lattices.add([c.lattice(step, side, tail_mass).scaled(w) for w, c in self.parts])
 
 
-@recorded
+@registered
 @dataclass(frozen=True)
 class Composed(Curve):
     """Independent pairs seen together, each ``count`` times. Make one with ``compose``."""
@@ -464,6 +464,13 @@ def _cumulated_sum(values: Array) -> Array:
     return np.cumsum(values, dtype=np.longdouble).astype(np.float64)
 
 
+def _flat(parts: Iterable[tuple[Curve, int]]) -> Iterator[tuple[Curve, int]]:
+    """Yield curves that are no compositions, and how often each is run."""
+    for curve, count in parts:
+        inner = curve.parts if isinstance(curve, Composed) else ((curve, 1),)
+        yield from ((part, count * times) for part, times in inner if count * times)
+
+
 def compose(parts: Iterable[tuple[Curve, int]]) -> Curve:
     """Compose curves: nested compositions are flattened, Gaussians add in mu^2, equals are grouped.
 
@@ -475,13 +482,11 @@ def compose(parts: Iterable[tuple[Curve, int]]) -> Curve:
     """
     counts: dict[Curve, int] = {}
     length = 0.0
-    for curve, count in parts:
-        flat = curve.parts if isinstance(curve, Composed) else ((curve, 1),)
-        for part, times in flat:
-            if isinstance(part, Gdp):
-                length = math.hypot(length, math.sqrt(count * times) * part.mu)
-            elif count:
-                counts[part] = counts.get(part, 0) + count * times
+    for part, count in _flat(parts):
+        if isinstance(part, Gdp):
+            length = math.hypot(length, math.sqrt(count) * part.mu)
+        else:
+            counts[part] = counts.get(part, 0) + count
     if length:
         counts[Gdp(length)] = 1
     if not counts:

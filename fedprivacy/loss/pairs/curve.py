@@ -19,7 +19,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ...records import recorded
+from ...registry import registered
 from ..moments import spectrum as spectra
 from ..moments.gaussian_rules import GaussianPair
 from ..moments.line import Line, NoSpectrum
@@ -149,7 +149,7 @@ class Curve(ABC):
         return lattices.discretise(lambda x: self.tails(x, side), step, side, tail_mass)
 
 
-@recorded
+@registered
 @dataclass(frozen=True)
 class Swapped(Curve):
     """The pair (Q, P) of a curve (P, Q)."""

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.special import logsumexp, ndtri
 
-from ...records import recorded
+from ...registry import registered
 from ..moments.laplace_rules import LaplaceMix
 from ..moments.line import Complex, Line, NoSpectrum
 from ..moments.spectrum import Cumulants, Decay, Near, Spectrum
@@ -17,7 +17,7 @@ from .curve import Curve, Labelled
 from .lattice import Array, Side, Tails
 
 
-@recorded
+@registered
 @dataclass(frozen=True)
 class LaplacePair(Curve):
     """Laplace(s, 1) against Laplace(0, 1): the Laplace mechanism with sensitivity / scale = s.

@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from ...records import recorded
+from ...registry import registered
 from .allocation import discrete, tails_of
 from .averages import Law, averaged, product, single
 from .curve import TAIL_MASS, Curve
@@ -32,7 +32,7 @@ _MOST = 36.0
 _FINENESS = 64
 
 
-@recorded
+@registered
 @dataclass(frozen=True)
 class Nested(Curve):
     """The average over the leaves of a tree against 1.

@@ -39,7 +39,7 @@ from ...sampling import (
     WithReplacement,
     expected_size,
 )
-from ...sampling.scheme import check_floor
+from ...sampling.scheme import among
 from ...training.data import FederatedData
 from ...training.models import ModelFactory
 from ...training.optimise import FlatModel, LocalSGD, Loss, checked_rates, default_device
@@ -155,24 +155,30 @@ class FederatedAveraging:
             refuse("device", self.device, "be one that torch finds", "'cpu'")
         if isinstance(self.scheme, Shuffled | RandomAllocation):
             refuse("scheme", self.scheme.name, "draw round by round", "use Poisson or FixedSize")
-        kind = type(self.perturbation).__name__
-        if self.perturbation is None:
-            return
+        if self.perturbation is not None:
+            self._check_perturbation(self.perturbation)
+            _ = self.round_mechanism
+
+    def _check_perturbation(self, perturbation: Perturbation) -> None:
+        """Refuse a perturbation that this loop cannot run."""
         if self.sparsification is not None:
             rule = "be None with a perturbation"
             refuse("sparsification", "given", rule, "use SparsifiedPerturbation, which sparsifies")
-        if not isinstance(self.perturbation, Perturbation):
-            refuse("perturbation", kind, "be Gaussian, SparsifiedPerturbation or None")
+        if not isinstance(perturbation, Perturbation):
+            refuse(
+                "perturbation",
+                type(perturbation).__name__,
+                "be Gaussian, SparsifiedPerturbation or None",
+            )
         self._check_correlated()
-        if self.perturbation.protects is not Unit.CLIENT:
-            unit = self.perturbation.protects
+        if perturbation.protects is not Unit.CLIENT:
+            unit = perturbation.protects
             refuse("perturbation.unit", unit, "be 'client'", "pass unit='client'")
-        clip_norm = self.perturbation.clip_norm
-        multiplier = self.perturbation.full_noise_std / clip_norm
+        clip_norm = perturbation.clip_norm
+        multiplier = perturbation.full_noise_std / clip_norm
         for name, value in (("clip_norm", clip_norm), ("noise_multiplier", multiplier)):
             if not 1e-15 <= value <= 1e15:
                 refuse(name, value, "be between 1e-15 and 1e15, for single precision")
-        _ = self.round_mechanism
 
     def _check_correlated(self) -> None:
         """Refuse schemes that correlated noise has no use for, or that it alone can serve."""
@@ -397,11 +403,7 @@ class FederatedAveraging:
             refuse("state.parameters", shape, f"have shape ({self.flat.dimension},)")
         check_ledger(ledger, self.round_mechanism, self.seed)
         check_denominator(self._declared, ledger, budget)
-        population = getattr(self.scheme, "population", None)
-        if isinstance(self.scheme, FixedSize | WithReplacement):
-            check_floor(data.population, population)
-        elif population not in (None, data.population):
-            refuse("population", data.population, f"equal the scheme's population = {population}")
+        among(self.scheme, data.population)
         check_room(_largest(self.scheme, data.population), self.perturbation)
         if data.features.dtype != torch.float32:
             refuse("features", data.features.dtype, "be torch.float32", "pass features.float()")
@@ -428,7 +430,8 @@ class FederatedAveraging:
         mask = self._mask(state, data)
         cohort = chosen
         if cohort is None:
-            cohort = self.scheme.draw(data.population, self._generator("cohort", state.round))
+            scheme = among(self.scheme, data.population)
+            cohort = scheme.draw(data.population, self._generator("cohort", state.round))
         running = Collected(cohort, self._travels, mask, self.perturbation, self.device)
         missing = set() if dropout is None else set(map(int, dropout(cohort)))
         answering = [client for client in running.turns if client not in missing]
