@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
@@ -18,6 +19,12 @@ class Witness(NamedTuple):
     datasets: str
 
 
+Public = tuple[tuple[str, tuple[str, ...]], ...]
+"""(name, its values in words, in the order they came; none where they are not known here)."""
+
+_MOST_VALUES = 4
+
+
 @dataclass(frozen=True)
 class PrivacyLoss:
     """What one mechanism loses, in one orientation (present -> absent, or x -> x').
@@ -30,6 +37,8 @@ class PrivacyLoss:
         witness: an attained pair, for certified lower ends; None where none is known.
         theorems: what the curve rests on.
         assumptions: what must be true of the run and is not checked by arithmetic.
+        public: the numbers that the release depends on beside the protected data; see
+            ``Mechanism.public``.
     """
 
     curve: Curve
@@ -37,6 +46,17 @@ class PrivacyLoss:
     witness: Witness | None = None
     theorems: tuple[str, ...] = ()
     assumptions: tuple[str, ...] = ()
+    public: Public = ()
+
+    @property
+    def assumed(self) -> tuple[str, ...]:
+        """``assumptions``, and that the numbers the release depends on are public."""
+        rounds = getattr(self.curve, "count", 1)
+        known = self.public + ((("rounds", (str(rounds),)),) if rounds > 1 else ())
+        if not known:
+            return self.assumptions
+        named = (name + _values(values) for name, values in known)
+        return (*self.assumptions, f"{PUBLIC}: {', '.join(named)}")
 
     def seen_at_the_end(self) -> PrivacyLoss:
         """Return the aggregate view's loss for somebody who sees the last release only.
@@ -107,6 +127,41 @@ def merge_facts(first: Facts, second: Facts) -> Facts:
     return first._replace(unit=unit)
 
 
+PUBLIC = "public, and chosen without a look at the protected data"
+"""How the assumption that names the public numbers begins."""
+
+
+def _values(values: tuple[str, ...]) -> str:
+    if not values:
+        return ""
+    shown = " or ".join(values[: _MOST_VALUES - 1] if len(values) > _MOST_VALUES else values)
+    more = f" or {len(values) - _MOST_VALUES + 1} others" if len(values) > _MOST_VALUES else ""
+    return f" = {shown}{more}"
+
+
+def in_words(numbers: Mapping[str, object]) -> Public:
+    """Return named numbers in words; what is None, or no number or text, goes by its name."""
+    kinds = (int, float, str)
+    return tuple(
+        (
+            name,
+            ((f"{value:.6g}" if isinstance(value, float) else str(value)),)
+            if isinstance(value, kinds)
+            else (),
+        )
+        for name, value in numbers.items()
+    )
+
+
+def merged(several: Iterable[Public]) -> Public:
+    """Return public numbers together, those of one name as its values."""
+    found: dict[str, dict[str, None]] = {}
+    for numbers in several:
+        for name, values in numbers:
+            found.setdefault(name, {}).update(dict.fromkeys(values))
+    return tuple((name, tuple(values)) for name, values in found.items())
+
+
 def compose_losses(parts: list[tuple[PrivacyLoss, int]]) -> PrivacyLoss:
     """Compose losses with the same facts; their theorems and assumptions are joined.
 
@@ -126,6 +181,7 @@ def compose_losses(parts: list[tuple[PrivacyLoss, int]]) -> PrivacyLoss:
         witness=_joint_witness(parts),
         theorems=_joined([loss.theorems for loss, _ in parts]),
         assumptions=_joined([loss.assumptions for loss, _ in parts]),
+        public=merged(loss.public for loss, _ in parts),
     )
 
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import click
+import rich_click as click
 
+from ..bound import Bound
 from ..errors import refuse
 from ..runs.described import SampledRun
 from .options import (
@@ -30,18 +32,7 @@ from .options import (
 @deadline_option
 @certificate_option
 @as_json
-def epsilon(
-    delta: float,
-    adjacency: str,
-    observer: str,
-    unit: str | None,
-    accountant: str,
-    tolerance: float,
-    deadline: float | None,
-    certificate: Path | None,
-    as_json: bool,
-    **run: Any,
-) -> None:
+def epsilon(unit: str | None, as_json: bool, **given: Any) -> None:
     """Tell the epsilon of a run at a given delta.
 
     \b
@@ -51,17 +42,7 @@ def epsilon(
     """  # noqa: D301
     from ..questions.epsilon import epsilon as ask
 
-    bound = ask(
-        SampledRun.of(run).run(unit),
-        delta=delta,
-        adjacency=adjacency,
-        observer=observer,
-        accountant=accountant,
-        tolerance=tolerance,
-        deadline=deadline,
-    )
-    write_certificate(bound, certificate)
-    show(bound.to_dict(), as_json, lambda: show_bound(bound))
+    _answer(ask, unit, as_json, given)
 
 
 @cli.command()
@@ -71,18 +52,7 @@ def epsilon(
 @deadline_option
 @certificate_option
 @as_json
-def delta(
-    epsilon: float,
-    adjacency: str,
-    observer: str,
-    unit: str | None,
-    accountant: str,
-    tolerance: float,
-    deadline: float | None,
-    certificate: Path | None,
-    as_json: bool,
-    **run: Any,
-) -> None:
+def delta(unit: str | None, as_json: bool, **given: Any) -> None:
     """Tell the delta of a run at a given epsilon.
 
     \b
@@ -92,15 +62,16 @@ def delta(
     """  # noqa: D301
     from ..questions.epsilon import delta as ask
 
-    bound = ask(
-        SampledRun.of(run).run(unit),
-        epsilon=epsilon,
-        adjacency=adjacency,
-        observer=observer,
-        accountant=accountant,
-        tolerance=tolerance,
-        deadline=deadline,
-    )
+    _answer(ask, unit, as_json, given)
+
+
+def _answer(
+    ask: Callable[..., Bound], unit: str | None, as_json: bool, given: dict[str, Any]
+) -> None:
+    """Ask one number of the run that the options describe, and print it."""
+    certificate: Path | None = given.pop("certificate")
+    run = SampledRun.of({name: given.pop(name) for name in SampledRun.known()})
+    bound = ask(run.run(unit), **given)
     write_certificate(bound, certificate)
     show(bound.to_dict(), as_json, lambda: show_bound(bound))
 

@@ -12,11 +12,18 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, replace
-from typing import Self
+from typing import ClassVar, Self
 
 from ..errors import UnsupportedCombination, integer, member, refuse
-from ..privacy_loss import PrivacyLoss, check_listed, compose_losses, merge_units
-from ..records import recorded
+from ..privacy_loss import (
+    PrivacyLoss,
+    check_listed,
+    compose_losses,
+    in_words,
+    merge_units,
+    merged,
+)
+from ..registry import plain_fields, registered
 from ..relations import Adjacency, Facts, Observer, Unit
 from ..sampling import Scheme
 
@@ -85,6 +92,26 @@ class Mechanism(ABC):
     def _loss(self, facts: Facts) -> PrivacyLoss:
         """Return the loss under validated facts."""
 
+    depends_on: ClassVar[tuple[str, ...]] = ()
+    """Public numbers that no field holds, in words."""
+
+    def public(self, adjacency: Adjacency) -> dict[str, object]:
+        """Return the numbers that a release, or its law, shows or depends on beside the data.
+
+        Every Bound's assumptions name them: whoever does not hold them to be public knowledge, the
+        same for neighbouring data sets, has no guarantee. Unless a mechanism says otherwise they
+        are its fields and ``depends_on``.
+
+        Args:
+            adjacency: how neighbouring data sets differ; numbers that may differ between
+                neighbours are not public.
+
+        Returns:
+            By name; None for a number that is not known here.
+        """
+        del adjacency
+        return plain_fields(self) | dict.fromkeys(self.depends_on)
+
     def check_scheme(self, scheme: Scheme) -> None:  # noqa: B027
         """Raise if the mechanism's noise does not hold under ``scheme``."""
 
@@ -124,6 +151,14 @@ class Mechanism(ABC):
 
         Raises:
             UnsupportedCombination: it depends on what is not known.
+        """
+        return None
+
+    def as_event(self) -> object | None:
+        """Return dp-accounting's event for a mechanism of your own; None where there is none.
+
+        It must say exactly what the mechanism does; ours are known to ``to_event`` by themselves. A
+        scheme of your own says by ``as_event(inner)`` what it makes of the event of one.
         """
         return None
 
@@ -167,12 +202,20 @@ class Mechanism(ABC):
 
     def _loss_of(self, facts: Facts) -> PrivacyLoss:
         if facts.observer is Observer.FINAL:
-            return self._loss(facts._replace(observer=Observer.AGGREGATE)).seen_at_the_end()
-        loss = self._loss(facts)
+            loss = self._loss(facts._replace(observer=Observer.AGGREGATE)).seen_at_the_end()
+            return self._with_public(loss)
+        loss = self._with_public(self._loss(facts))
         check_listed(facts)
         if facts[1:] != (Adjacency.ADD_REMOVE, Observer.SERVER) or facts.unit is not None:
             return loss
         return replace(loss, assumptions=(*loss.assumptions, _UNLISTED))
+
+    def _with_public(self, loss: PrivacyLoss) -> PrivacyLoss:
+        """Return the loss with the public numbers of this mechanism beside those it has."""
+        own = self.public(loss.facts.adjacency)
+        if loss.facts.adjacency is not Adjacency.ADD_REMOVE and "population" not in own:
+            own = own | {f"number of {loss.facts.unit or 'unit'}s": None}
+        return replace(loss, public=merged([loss.public, in_words(own)]))
 
     def sampled(self, scheme: Scheme) -> SampledMechanism:
         """Return the mechanism run on the units that ``scheme`` draws."""
@@ -206,7 +249,7 @@ class Mechanism(ABC):
         return ((self, 1),)
 
 
-@recorded
+@registered
 @dataclass(frozen=True)
 class Run(Mechanism):
     """Mechanisms in sequence, each ``count`` times; made by ``*`` and ``+``."""
@@ -242,6 +285,11 @@ class Run(Mechanism):
     def samples_its_unit(self) -> bool:
         """Whether any part samples its units."""
         return any(part.samples_its_unit for part, _ in self.parts)
+
+    def public(self, adjacency: Adjacency) -> dict[str, object]:
+        """Return nothing: the parts' losses have theirs."""
+        del adjacency
+        return {}
 
     def check_scheme(self, scheme: Scheme) -> None:
         """Ask every part."""
@@ -302,6 +350,12 @@ class _Drawn(Mechanism):
     inner: Mechanism
     scheme: Scheme
 
+    def public(self, adjacency: Adjacency) -> dict[str, object]:
+        """Return the scheme's and the inner mechanism's."""
+        asked = getattr(self.scheme, "public", None)
+        own = plain_fields(self.scheme) if asked is None else asked(adjacency)
+        return {**self.inner.public(adjacency), **own}
+
     def noise_ratios(self, clip_norm: float) -> frozenset[float]:
         """Return the inner mechanism's."""
         return self.inner.noise_ratios(clip_norm)
@@ -323,7 +377,7 @@ class _Drawn(Mechanism):
         return self.inner.unlike(shares=shares, noise_multiplier=noise_multiplier)
 
 
-@recorded
+@registered
 @dataclass(frozen=True)
 class SampledMechanism(_Drawn):
     """A mechanism run on sampled units; made by ``sampled``."""
@@ -332,8 +386,8 @@ class SampledMechanism(_Drawn):
         _check_kind(self.scheme)
         if self.inner.samples_its_unit:
             raise UnsupportedCombination(
-                "the unit was already sampled inside this mechanism; use .in_cohort(scheme) to "
-                "sample the clients that hold it"
+                f"the unit was already sampled inside this mechanism, got {self.scheme}; use "
+                ".in_cohort(scheme) to sample the clients that hold it"
             )
         self.inner.check_scheme(self.scheme)
 
@@ -355,14 +409,14 @@ class SampledMechanism(_Drawn):
         if facts.adjacency is Adjacency.ADD_REMOVE:
             raise UnsupportedCombination(
                 "how often clients that are away, or known, are drawn tells how many others there "
-                "are, so no theorem covers add_remove with absent; account for zero_out or "
-                "replace_one, or top the noise up"
+                f"are, so no theorem covers add_remove with absent, got {self.scheme}; account for "
+                "zero_out or replace_one, or top the noise up"
             )
         loss = worst.amplify(self.inner, facts.adjacency, facts.observer)
         return replace(loss, witness=as_stated.witness)
 
 
-@recorded
+@registered
 @dataclass(frozen=True)
 class CohortMechanism(_Drawn):
     """A mechanism run inside a client that may be drawn; made by ``in_cohort``.
@@ -376,12 +430,13 @@ class CohortMechanism(_Drawn):
         if self.inner.protects is Unit.CLIENT:
             raise UnsupportedCombination(
                 "in_cohort draws the clients that hold the unit, and this mechanism's unit is a "
-                "client itself; use .sampled(scheme), or unit='record'"
+                f"client itself, got {self.scheme}; use .sampled(scheme), or unit='record'"
             )
         self.inner.check_scheme(self.scheme)
         if self.inner.worst_scheme(self.scheme) != self.scheme:
             raise UnsupportedCombination(
-                "no theorem covers units that are known to be away inside a cohort; use .sampled"
+                "no theorem covers units that are known to be away inside a cohort, got "
+                f"{self.scheme}; use .sampled"
             )
 
     @property

@@ -5,11 +5,12 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import ClassVar
 
 from ..errors import UnsupportedCombination, integer, positive
 from ..loss import Gdp
 from ..privacy_loss import PrivacyLoss, Witness
-from ..records import recorded
+from ..registry import registered
 from ..relations import Facts
 from .base import ROUNDING
 from .upload import (
@@ -24,12 +25,20 @@ from .upload import (
     switching,
 )
 
+DEPENDS_ON = (
+    "number of agents",
+    "records of every agent (q_i)",
+    "bound of the features, or whatever the sensitivity follows from",
+    "penalty and regularisation, which convexity and smoothness follow from",
+)
+"""Public numbers of Fed-PLT that no field holds."""
+
 CONSTANT = (
     "gradients that are the same at every point and the sensitivity apart, as clipped ones are"
 )
 
 
-@recorded
+@registered
 @dataclass(frozen=True, kw_only=True)
 class NoisyGradientDescent(Upload):
     """One local solve x <- x - step_size gradient + N(0, noise_std^2), ``steps`` times.
@@ -54,6 +63,8 @@ class NoisyGradientDescent(Upload):
     Raises:
         ParameterError: a value out of its range, or one of convexity and smoothness alone.
     """
+
+    depends_on: ClassVar[tuple[str, ...]] = DEPENDS_ON
 
     step_size: float
     noise_std: float
@@ -111,7 +122,11 @@ class NoisyGradientDescent(Upload):
             UnsupportedCombination: no convexity is given.
         """
         if self._convexity is None:
-            raise UnsupportedCombination("strong_convexity and smoothness are not given")
+            given = (self.strong_convexity, self.smoothness)
+            raise UnsupportedCombination(
+                f"strong_convexity and smoothness are not given, got {given}; without them nothing "
+                "contracts, and the steps are composed"
+            )
         return contracted(self.step_multiplier, self.steps, self.step_size, self._convexity)[1]
 
     def _replaced(self, facts: Facts) -> PrivacyLoss:

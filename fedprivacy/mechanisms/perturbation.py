@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 from abc import abstractmethod
-from typing import TYPE_CHECKING, Any
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from .base import Mechanism
 from .rounded import grid_for, on_grid, room
@@ -26,10 +27,15 @@ class Perturbation(Mechanism):
     ``FederatedAveraging``.
     """
 
+    depends_on: ClassVar[tuple[str, ...]] = (
+        "dimension of what is released (of a model: its layers and number of classes)",
+        "denominator of the sum",
+    )
+
     clip_norm: float
     """Norm that a contribution is clipped to."""
 
-    @property
+    @cached_property
     def grid(self) -> float:
         """Spacing of what is released, a power of two; contributions lie on it."""
         return grid_for(self.full_noise_std, self.clip_norm, PLACES)

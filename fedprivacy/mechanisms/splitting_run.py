@@ -6,11 +6,12 @@ import functools
 import math
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
+from typing import ClassVar
 
 from ..errors import member
 from ..loss import Gdp
 from ..privacy_loss import PrivacyLoss, Witness
-from ..records import recorded
+from ..registry import registered
 from ..relations import Adjacency, Facts, Observer, Unit
 from ..theory.splitting_privacy import (
     Attained,
@@ -20,7 +21,7 @@ from ..theory.splitting_privacy import (
     rounds_mu,
 )
 from .base import Mechanism
-from .gradient_descent import NoisyGradientDescent
+from .gradient_descent import DEPENDS_ON, NoisyGradientDescent
 from .upload import OWN_SENSITIVITY, QUADRATIC, SENSITIVE, replacing_only
 
 ONLY_MODELS = (
@@ -30,7 +31,7 @@ EVERYBODY = "every agent takes part in every round; the start does not depend on
 START = "; the start is known, or N(0, 2 tau^2 / l) and secret"
 
 
-@recorded
+@registered
 @dataclass(frozen=True, kw_only=True)
 class SplittingRun(Mechanism):
     """``rounds`` rounds of private Fed-PLT with everybody taking part; the unit is a record.
@@ -53,6 +54,8 @@ class SplittingRun(Mechanism):
     Raises:
         ParameterError: a value out of its range.
     """
+
+    depends_on: ClassVar[tuple[str, ...]] = DEPENDS_ON
 
     step_size: float
     noise_scale: float
@@ -104,6 +107,9 @@ class SplittingRun(Mechanism):
             member(Adjacency, adjacency=adjacency),
             member(Observer, observer=observer),
         )
+        return self._with_public(self._seen_by(facts))
+
+    def _seen_by(self, facts: Facts) -> PrivacyLoss:
         whole = self._loss(facts)
         if facts.observer is not Observer.FINAL:
             return whole

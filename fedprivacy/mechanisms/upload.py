@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Sequence
 from fractions import Fraction
 from functools import cached_property
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -59,6 +59,13 @@ class Upload(Mechanism):
     The unit is a record of that client, and gradients' sensitivities are suprema over replacing
     one, so only ``replace_one`` is served.
     """
+
+    depends_on: ClassVar[tuple[str, ...]] = (
+        "number of clients",
+        "records of every client",
+        "clip norm or bound of a gradient",
+        "dimension and number of classes of the model",
+    )
 
     @property
     def protects(self) -> Unit:

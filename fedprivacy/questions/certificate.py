@@ -16,7 +16,7 @@ from ..loss.moments.line import NoSpectrum
 from ..loss.profiles import inversion
 from ..mechanisms.base import Mechanism
 from ..privacy_loss import PrivacyLoss
-from ..records import KINDS, encode
+from ..registry import KINDS, encode
 
 
 @dataclass(frozen=True)

@@ -140,6 +140,7 @@ def profile(
     at = [non_negative(epsilons=value) for value in epsilons]
     loss = loss_of(run, adjacency, observer)
     account = accountant_named("pld", tolerance).compose(loss)
+    account.foresee(at)
     found = [account.delta(value) for value in at]
     return Profile(
         np.array(at),

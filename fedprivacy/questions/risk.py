@@ -231,7 +231,7 @@ class _Asked(NamedTuple):
         return {
             "witness": loss.witness and loss.witness.datasets,
             "theorems": loss.theorems,
-            "assumptions": loss.assumptions,
+            "assumptions": loss.assumed,
             "facts": loss.facts,
             "reason": self.reason,
         }

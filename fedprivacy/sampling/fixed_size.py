@@ -10,8 +10,8 @@ import numpy as np
 
 from ..errors import UnsupportedCombination, integer, refuse
 from ..loss import Fold, GaussianMix, Gdp, Sampled
-from ..records import recorded
-from ..relations import Observer
+from ..registry import registered
+from ..relations import Adjacency, Observer
 from .pairs import (
     ADD,
     AGGREGATE,
@@ -26,15 +26,28 @@ from .pairs import (
     server_rows,
     unamplified,
 )
-from .scheme import Cell, Indices, Lossy, Odd, Pair, Rows, Scheme, TableScheme, beyond
+from .scheme import (
+    FLOOR,
+    Cell,
+    Indices,
+    Lossy,
+    Odd,
+    Pair,
+    Rows,
+    Scheme,
+    TableScheme,
+    beyond,
+    check_floor,
+)
 
 
 def _add_remove(inner: Lossy, scheme: Scheme, observer: Observer) -> Pair:
     if scheme.rate == 1.0:
         raise UnsupportedCombination(
-            "a cohort of the whole population cannot be filled by a data set of one unit less, so "
-            "FixedSize has no add_remove there; these work: zero_out, replace_one, a size below "
-            "the population, and Everyone() where all that are there take part"
+            f"a cohort of the whole population ({scheme}) cannot be "
+            "filled by a data set of one unit less, so FixedSize has no add_remove there; these "
+            "work: zero_out, replace_one, a size below the population, and Everyone() where all "
+            "that are there take part"
         )
     return sampled_pair(inner.privacy_loss(SWAP, observer), scheme.rate)
 
@@ -68,14 +81,15 @@ _ROWS: Rows = {
 }
 
 
-@recorded
+@registered
 @dataclass(frozen=True)
 class FixedSize(TableScheme):
     """A fixed number of units is drawn uniformly without replacement, afresh in every round.
 
     Args:
         size: how many, from 1 to ``population``.
-        population: how many units there are.
+        population: how many units there are, or a public number that no data set falls short of:
+            the number itself is not public under ``add_remove``.
     """
 
     size: int
@@ -96,6 +110,11 @@ class FixedSize(TableScheme):
         """Cohort size over population."""
         return self.size / self.population
 
+    def public(self, adjacency: Adjacency) -> dict[str, object]:
+        """Return size and population; under add_remove that is a floor."""
+        name = FLOOR if adjacency is Adjacency.ADD_REMOVE else "population"
+        return {"size": self.size, name: self.population}
+
     def unlikely(self, sizes: Mapping[int, int], chance: float) -> list[Odd]:
         """Return every other size than ``size``; see ``TableScheme.unlikely``."""
         return beyond(sizes, lambda size: size == self.size, str(self.size))
@@ -104,17 +123,13 @@ class FixedSize(TableScheme):
         """Return the participants, sorted.
 
         Raises:
-            ParameterError: there are not ``self.population`` units.
+            ParameterError: there are fewer than ``self.population`` units.
         """
-        self._check(population)
+        check_floor(population, self.population)
         return np.sort(generator.choice(population, size=self.size, replace=False))
 
     def draw_rows(self, rows: int, population: int, generator: np.random.Generator) -> Indices:
         """Return independent cohorts, shape (rows, size), not sorted; see ``draw``."""
-        self._check(population)
+        check_floor(population, self.population)
         order = np.tile(np.arange(population), (rows, 1))
         return generator.permuted(order, axis=1)[:, : self.size]
-
-    def _check(self, population: int) -> None:
-        if population != self.population:
-            refuse("population", population, f"equal the scheme's population = {self.population}")

@@ -12,8 +12,8 @@ import numpy as np
 from ..errors import UnsupportedCombination, integer, probability, refuse
 from ..loss import IDENTITY, Curve, Fold, GaussianMix, Gdp, Mix, Side, compose
 from ..loss.rounding import FEW
-from ..records import recorded
-from ..relations import Observer
+from ..registry import plain_fields, registered
+from ..relations import Adjacency, Observer
 from .binomial import Law
 from .binomial import law as binomial_law
 from .pairs import (
@@ -30,6 +30,7 @@ from .pairs import (
     sampled,
 )
 from .scheme import (
+    FLOOR,
     VISIBLE,
     Builder,
     Cell,
@@ -41,6 +42,7 @@ from .scheme import (
     TableScheme,
     at_least_once,
     beyond,
+    check_floor,
 )
 
 _FAR = 30.0
@@ -50,8 +52,8 @@ _FAR = 30.0
 def _multiplier(inner: Lossy) -> float:
     if inner.sum_multiplier is None:
         raise UnsupportedCombination(
-            "WithReplacement has theorems for one Gaussian sum of clipped contributions only; "
-            "use Poisson or FixedSize for this mechanism"
+            "WithReplacement has theorems for one Gaussian sum of clipped contributions only, got "
+            f"{inner}; use Poisson or FixedSize for this mechanism"
         )
     return inner.sum_multiplier
 
@@ -64,8 +66,8 @@ def _against_none(z: float, moves: float, law: Law) -> Curve:
 def _add_remove(inner: Lossy, scheme: WithReplacement, observer: Observer) -> Pair:
     if scheme.chance == 1.0:
         raise UnsupportedCombination(
-            "WithReplacement has nobody to draw but this unit (population or probability = 1), so "
-            "without it there is no round; account for zero_out"
+            f"WithReplacement has nobody to draw but this unit, got {scheme} (population or "
+            "probability = 1), so without it there is no round; account for zero_out"
         )
     z = _multiplier(inner)
     up, down = (_against_none(z, 2.0, scheme.law(side)) for side in (Side.UP, Side.DOWN))
@@ -139,7 +141,7 @@ _ROWS: Rows = {
 }
 
 
-@recorded
+@registered
 @dataclass(frozen=True)
 class WithReplacement(TableScheme):
     """``draws`` units are drawn one after the other, each time from everybody; repeats count.
@@ -148,7 +150,8 @@ class WithReplacement(TableScheme):
 
     Args:
         draws: how many draws a round has, at least 1.
-        population: how many units there are, drawn uniformly; or
+        population: how many units there are, drawn uniformly, or a public number that no data set
+            falls short of, see ``FixedSize``; or
         probability: the unit's probability in one draw, in (0, 1]. Exactly one of the two.
     """
 
@@ -180,6 +183,13 @@ class WithReplacement(TableScheme):
     def rate(self) -> float:
         """Probability that a given unit is drawn at least once."""
         return at_least_once(self.draws, self.chance)
+
+    def public(self, adjacency: Adjacency) -> dict[str, object]:
+        """Return draws and population, or probability; under add_remove population is a floor."""
+        found = plain_fields(self)
+        if adjacency is Adjacency.ADD_REMOVE and "population" in found:
+            found[FLOOR] = found.pop("population")
+        return found
 
     def law(self, side: Side = Side.UP) -> Law:
         """Return (probability, number of times a given unit is drawn), see ``binomial.law``.
@@ -223,8 +233,8 @@ class WithReplacement(TableScheme):
         """Return the participants, sorted, one entry for each draw.
 
         Raises:
-            ParameterError: there are not ``self.population`` units, or only a probability is known.
+            ParameterError: there are fewer than ``self.population`` units, or only a probability is
+                known.
         """
-        if population != self.population:
-            refuse("population", population, f"equal the scheme's population = {self.population}")
+        check_floor(population, self.population)
         return np.sort(generator.integers(population, size=self.draws))

@@ -9,9 +9,10 @@ from typing import Any, ClassVar, NamedTuple, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from ..errors import UnsupportedCombination
+from ..errors import UnsupportedCombination, refuse
 from ..loss import IDENTITY, Curve, Mix, Side
 from ..privacy_loss import PrivacyLoss, Witness
+from ..registry import plain_fields
 from ..relations import Adjacency, Facts, Observer, Unit
 
 Indices = NDArray[np.int64]
@@ -72,6 +73,10 @@ class Scheme(Protocol):
         """Whether every unit is drawn independently of all others, so that it has no slot."""
 
 
+FLOOR = "population (stated beforehand; no neighbouring data set has fewer units)"
+"""What a scheme's population is under add_remove, which does not let the number itself be told."""
+
+
 class Pair(NamedTuple):
     """One round's dominating curve and, where known, an attained one."""
 
@@ -122,6 +127,11 @@ class TableScheme:
     def rate(self) -> float:
         """Probability that a given unit takes part in a round."""
         raise NotImplementedError
+
+    def public(self, adjacency: Adjacency) -> dict[str, object]:
+        """Return the numbers that a release depends on; see ``Mechanism.public``."""
+        del adjacency
+        return plain_fields(self)
 
     def visible(self, inner: Curve, side: Side = Side.UP) -> Curve:
         """T4: with probability ``rate`` the inner pair, else no loss; recognisably."""
@@ -195,6 +205,19 @@ class TableScheme:
             (f"{self.name} cohort: {VISIBLE}", *inner.theorems),
             (*inner.assumptions, self.assumption),
         )
+
+
+def check_floor(population: int, floor: int | None) -> None:
+    """Refuse to draw from fewer units than a scheme states, and is accounted for.
+
+    More are fine: docs/theory/theorems.md, *A public floor*.
+
+    Raises:
+        ParameterError: there are fewer, or nothing is stated.
+    """
+    if floor is None or population < floor:
+        rule = f"equal the scheme's population = {floor}, or exceed it"
+        refuse("population", population, rule, "the fewer there are, the more often each is drawn")
 
 
 def _seen(observer: Observer) -> Observer:

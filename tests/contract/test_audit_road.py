@@ -206,7 +206,7 @@ def test_dollars_in_names_are_printed(tmp_path):
 
 
 def test_epsilon_by_round_is_of_the_rounds(tmp_path):
-    from fedprivacy.audit.report import epsilon_by_round
+    from fedprivacy.audit.plots import epsilon_by_round
 
     found = fp.audit(ledger_of(tmp_path / "run.ledger"))
     rounds, values = epsilon_by_round(found)
