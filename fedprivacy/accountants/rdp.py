@@ -7,7 +7,7 @@ import math
 from collections.abc import Callable
 from typing import ClassVar
 
-from ..loss import Curve
+from ..loss import Composed, Curve, compose
 from ..loss.profiles.convolution import golden
 from ..loss.profiles.direct import TINY
 from ..loss.rounding import FEW
@@ -54,7 +54,39 @@ def _sum_up(terms: tuple[float, ...]) -> float:
 
 
 def _worse_orientation(curve: Curve, at: Callable[[Curve, float], float]) -> tuple[float, float]:
-    return max(_best_order(functools.partial(at, turned)) for turned in orientations(curve))
+    """Return (value, order) of the orientation that loses more.
+
+    Of many kinds of rounds a few stand for all while the order is searched: any order is valid, so
+    that a guess costs no certainty.
+    """
+    few = _thinned(curve)
+    if few is curve:
+        return max(_best_order(functools.partial(at, turned)) for turned in orientations(curve))
+    found = []
+    for turned, thin in zip(orientations(curve), orientations(few), strict=False):
+        power = _best_order(functools.partial(at, thin))[1] - 1.0
+        low, high = (share * power for share in _NEARBY)
+        whole = functools.partial(at, turned)
+        order = 1.0 + golden(lambda x, ask=whole: _finite(ask(1.0 + x)), low, high, 6)  # type: ignore[misc]
+        found.append(min((_finite(whole(each)), each) for each in (order, 1.0 + power)))
+    return max(found)
+
+
+_NEARBY = (0.85, 1.2)
+"""Between these shares of the order found for a few kinds one is searched for all."""
+_MANY = 64
+"""From so many kinds of rounds on some stand for the others while the order is searched."""
+
+
+def _thinned(curve: Curve) -> Curve:
+    """Return a composition in which every so many kinds are stood for by one of them."""
+    if not isinstance(curve, Composed) or len(curve.parts) <= _MANY:
+        return curve
+    step = math.ceil(len(curve.parts) / (_MANY // 4))
+    groups = (curve.parts[i : i + step] for i in range(0, len(curve.parts), step))
+    kept = ((group[len(group) // 2][0], sum(count for _, count in group)) for group in groups)
+    few = compose(kept)
+    return few if few.symmetric == curve.symmetric else curve
 
 
 def _best_order(at: Callable[[float], float]) -> tuple[float, float]:
