@@ -2,7 +2,7 @@
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo examples test test-slow check docs dist format benchmarks campaign repro-check clean
+.PHONY: help demo examples test test-slow check docs dist format benchmarks campaign certify repro-check clean
 
 VENV := .venv
 BIN := $(VENV)/bin
@@ -24,8 +24,10 @@ help:
 	@echo "make test-slow  the statistical tests and other long ones"
 	@echo "make check      formatter, linter, strict type checker, docs build without warnings"
 	@echo "make docs       build the documentation into docs/_build/html"
+	@echo "make dist       wheel and sdist, installed without torch and with it, and tried"
 	@echo "make benchmarks time and width beside other libraries (a quarter of an hour)"
 	@echo "make campaign   random settings looked through for contradictions (5 minutes, goes on each time)"
+	@echo "make certify    200 random bounds proved again in ball arithmetic, by a program of its own"
 	@echo "make repro-check  rerun the smallest cell of every paper's results and compare"
 	@echo "make format     let the formatter and the linter mend what they can"
 	@echo "make clean      remove everything that was built, $(VENV) too"
@@ -86,6 +88,9 @@ CAMPAIGN ?=
 campaign: $(VENV)/.has-test
 	$(ONE_THREAD) $(BIN)/python benchmarks/campaign.py $(CAMPAIGN)
 
+certify: $(VENV)/.has-test
+	$(ONE_THREAD) $(BIN)/python benchmarks/certify.py
+
 # Every script of benchmarks/papers that has a --check; all are run, one failure is enough.
 repro-check: $(VENV)/.has-train
 	@failed=0; for script in $$(grep -l -- '"--check"' benchmarks/papers/*.py); do \
@@ -96,11 +101,24 @@ docs: $(VENV)/.has-check
 	$(BIN)/sphinx-build -q -b html docs docs/_build/html
 	@echo "docs/_build/html/index.html"
 
+# The wheel where there is no torch, the sdist with it: both in environments that hold nothing else.
+dist: $(BIN)/pip
+	@rm -rf dist build/plain build/torch
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c $(PINS) 'build>=1.2'
+	$(BIN)/python -m build --outdir dist .
+	@"$(PYTHON)" -m venv build/plain && "$(PYTHON)" -m venv build/torch
+	@build/plain/bin/python -I -m pip install --quiet --disable-pip-version-check -c $(PINS) dist/*.whl
+	cd build/plain && bin/python -I ../../tests/smoke.py
+	@build/torch/bin/python -I -m pip install --quiet --disable-pip-version-check -c $(PINS) \
+		"fedprivacy[train] @ file://$$(ls $(CURDIR)/dist/*.tar.gz)"
+	cd build/torch && $(ONE_THREAD) bin/python -I ../../tests/smoke.py --train
+	@echo "dist/ holds what was tried"
+
 format: $(VENV)/.has-check
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
 clean:
-	rm -rf $(VENV) build dist *.egg-info docs/_build docs/reference_table.md docs/defects_table.md demo-out demo-report*
+	rm -rf $(VENV) build dist *.egg-info docs/_build docs/_generated docs/notebooks docs/reference/generated demo-out demo-report*
 	rm -rf .pytest_cache .mypy_cache .ruff_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -2,7 +2,7 @@
 
     python benchmarks/fuzz_records.py --seconds 3600 --cases 50000
 
-Each case takes one of the records of ``tests/contract/records``, changes it at random, and imports
+Each case takes one of the records of ``tests/contract/traces``, changes it at random, and imports
 it as an audit does. It passes if what comes is an error of this package, or a record that prices at
 least one round with the noise that the file states; a claim that one such round breaks must not
 hold. A case takes at most two seconds of processor time. Cases are numbered: a second call goes on
@@ -28,7 +28,7 @@ from fedprivacy.audit import imports
 from fedprivacy.errors import FedPrivacyError
 
 HERE = Path(__file__).parent
-RECORDS = HERE.parent / "tests" / "contract" / "records"
+RECORDS = HERE.parent / "tests" / "contract" / "traces"
 RESULTS = HERE / "results" / "fuzz_records.json"
 SLOW = 2.0
 """Seconds of processor time that a case may take."""

@@ -1,64 +1,80 @@
-"""Sphinx configuration. Two tables, of pairs and of defects, are printed from the code."""
+"""Sphinx configuration. What can be printed or drawn from the code is, by the modules in _ext."""
 
+import os
+import re
 import sys
-from itertools import product
 from pathlib import Path
 
 HERE = Path(__file__).parent
-sys.path.insert(0, str(HERE.parent))
+sys.path[:0] = [str(HERE.parent), str(HERE / "_ext")]
+# Tutorials run in processes of their own: on one thread, with this source and our style of plots.
+os.environ["PYTHONPATH"] = os.pathsep.join([str(HERE.parent), os.environ.get("PYTHONPATH", "")])
+os.environ["MATPLOTLIBRC"] = str(HERE / "_static" / "matplotlibrc")
+for threads in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
+    os.environ[threads] = "1"
+
+import inventories  # noqa: E402
+import notebooks  # noqa: E402
+import pictures  # noqa: E402
+import tables  # noqa: E402
 
 from fedprivacy import __version__ as release  # noqa: E402
-from fedprivacy import sampling  # noqa: E402
-from fedprivacy.audit import defects  # noqa: E402
-from fedprivacy.relations import Adjacency, Observer  # noqa: E402
+
+GENERATED = HERE / "_generated"
 
 project = "fedprivacy"
 author = "the fedprivacy authors"
+copyright = "the fedprivacy authors, Apache License 2.0"
 version = release
-extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon"]
-exclude_patterns = ["_build", "reference_table.md", "defects_table.md"]
+extensions = [
+    "myst_nb",
+    "sphinx.ext.autodoc",
+    "sphinx.ext.autosummary",
+    "sphinx.ext.intersphinx",
+    "sphinx.ext.napoleon",
+    "sphinx.ext.viewcode",
+    "sphinx_copybutton",
+    "sphinx_design",
+    "sphinx-mathjax-offline",
+]
+exclude_patterns = ["_build", "_generated", "_ext", "notebooks"]
+templates_path = ["_templates"]
 html_theme = "furo"
 html_title = f"fedprivacy {release}"
+html_static_path = ["_static"]
+html_css_files = ["site.css"]
+html_favicon = "_static/favicon.svg"
 myst_heading_anchors = 3
+myst_enable_extensions = ["dollarmath", "deflist", "colon_fence"]
+nb_execution_mode = "cache"
+nb_execution_cache_path = str(HERE / "_build" / ".jupyter_cache")
+nb_execution_raise_on_error = True
+nb_execution_timeout = 120
+nb_merge_streams = True
+# A class that two modules offer is one class: either link is right.
+suppress_warnings = ["ref.python"]
+autosummary_generate = True
+autosummary_imported_members = True
 autodoc_typehints = "description"
 autodoc_typehints_description_target = "documented"
 autodoc_member_order = "bysource"
-autodoc_mock_imports = ["opacus"]
 napoleon_use_ivar = True
 napoleon_use_rtype = False
+copybutton_prompt_text = r">>> |\.\.\. |\$ "
+copybutton_prompt_is_regexp = True
+copybutton_line_continuation_character = "\\"
+intersphinx_mapping = inventories.write(GENERATED)
 
-
-def row(scheme: str, observer: Observer, adjacency: Adjacency) -> str:
-    """Return one line of the reference table."""
-    cell = sampling.TABLE.get((scheme, observer, adjacency))
-    if cell is None:
-        return f"| {scheme} | {observer} | {adjacency} | **UNSUPPORTED** | | |"
-    attained = f"{cell.attained}: {cell.datasets}" if cell.attained else "not known"
-    pair = cell.pair.replace("|", "\\|")
-    return f"| {scheme} | {observer} | {adjacency} | {pair} | {cell.theorem} | {attained} |"
-
-
-def reference_table() -> str:
-    """Return every scheme, observer and adjacency of the code's table, in its order."""
-    schemes = dict.fromkeys(scheme for scheme, _, _ in sampling.TABLE)
-    seen = (Observer.AGGREGATE, Observer.SERVER)
-    lines = [
-        "| scheme | observer | adjacency | pair of one round | theorem | attained by |",
-        "|---|---|---|---|---|---|",
-        *(row(*key) for key in product(schemes, seen, Adjacency)),
-    ]
-    return "\n".join(lines) + "\n"
-
-
-(HERE / "reference_table.md").write_text(reference_table(), encoding="utf-8")
-(HERE / "defects_table.md").write_text(defects.table(), encoding="utf-8")
+tables.write(GENERATED)
+pictures.write(GENERATED)
+notebooks.write(HERE / "tutorials", HERE / "notebooks")
 
 
 def plain_bars(app, what, name, obj, options, lines):
     """Keep the bars of |x| in docstrings from being read as substitutions."""
     for i, line in enumerate(lines):
         pieces = line.split("``")
-        pieces[::2] = [piece.replace("|", "\\|") for piece in pieces[::2]]
+        pieces[::2] = [re.sub(r"(?<!\\)\|", r"\\|", piece) for piece in pieces[::2]]
         lines[i] = "``".join(pieces)
 
 

@@ -18,7 +18,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from enum import StrEnum
 from typing import NoReturn, TypeVar
 
@@ -99,34 +99,32 @@ def _number(name: str, value: object, rule: str) -> float:
     return number
 
 
-def positive(way_out: str = "", /, **named: object) -> float:
-    """Check one finite ``name=value`` above 0 and return it as a float."""
+def _within(
+    named: dict[str, object], rule: str, way_out: str, good: Callable[[float], bool]
+) -> float:
+    """Return the one value of a dict as a float that is ``good``, or refuse it by its name."""
     ((name, value),) = named.items()
-    rule = "be a finite number above 0"
     number = _number(name, value, rule)
-    if not 0.0 < number < math.inf:
+    if not good(number):
         refuse(name, value, rule, way_out)
     return number
+
+
+def positive(way_out: str = "", /, **named: object) -> float:
+    """Check one finite ``name=value`` above 0 and return it as a float."""
+    rule = "be a finite number above 0"
+    return _within(named, rule, way_out, lambda number: 0.0 < number < math.inf)
 
 
 def non_negative(way_out: str = "", /, **named: object) -> float:
     """Check one finite ``name=value`` of at least 0 and return it as a float."""
-    ((name, value),) = named.items()
     rule = "be a finite number of at least 0"
-    number = _number(name, value, rule)
-    if not 0.0 <= number < math.inf:
-        refuse(name, value, rule, way_out)
-    return number
+    return _within(named, rule, way_out, lambda number: 0.0 <= number < math.inf)
 
 
 def at_least_zero(way_out: str = "", /, **named: object) -> float:
     """Check one ``name=value`` of at least 0, infinity included, and return it as a float."""
-    ((name, value),) = named.items()
-    rule = "be a number of at least 0"
-    number = _number(name, value, rule)
-    if not number >= 0.0:
-        refuse(name, value, rule, way_out)
-    return number
+    return _within(named, "be a number of at least 0", way_out, lambda number: number >= 0.0)
 
 
 MODERATE = 1e-50, 1e50
@@ -135,24 +133,16 @@ MODERATE = 1e-50, 1e50
 
 def moderate(way_out: str = "", /, **named: object) -> float:
     """Check one ``name=value`` from 1e-50 to 1e50 and return it as a float."""
-    ((name, value),) = named.items()
     low, high = MODERATE
     rule = f"be a number from {low:g} to {high:g}"
-    number = _number(name, value, rule)
-    if not low <= number <= high:
-        refuse(name, value, rule, way_out)
-    return number
+    return _within(named, rule, way_out, lambda number: low <= number <= high)
 
 
 def moderate_or_zero(way_out: str = "", /, **named: object) -> float:
     """Check one ``name=value``, 0 or from 1e-50 to 1e50, and return it as a float."""
-    ((name, value),) = named.items()
     low, high = MODERATE
     rule = f"be 0 or a number from {low:g} to {high:g}"
-    number = _number(name, value, rule)
-    if number != 0.0 and not low <= number <= high:
-        refuse(name, value, rule, way_out)
-    return number
+    return _within(named, rule, way_out, lambda number: number == 0.0 or low <= number <= high)
 
 
 def count(**named: object) -> int:
@@ -166,32 +156,18 @@ def count(**named: object) -> int:
 
 def probability(way_out: str = "", /, **named: object) -> float:
     """Check one ``name=value`` in (0, 1] and return it as a float."""
-    ((name, value),) = named.items()
-    rule = "be a probability in (0, 1]"
-    number = _number(name, value, rule)
-    if not 0.0 < number <= 1.0:
-        refuse(name, value, rule, way_out)
-    return number
+    return _within(named, "be a probability in (0, 1]", way_out, lambda number: 0.0 < number <= 1.0)
 
 
 def open_unit(way_out: str = "", /, **named: object) -> float:
     """Check one ``name=value`` strictly between 0 and 1 and return it as a float."""
-    ((name, value),) = named.items()
     rule = "lie strictly between 0 and 1"
-    number = _number(name, value, rule)
-    if not 0.0 < number < 1.0:
-        refuse(name, value, rule, way_out)
-    return number
+    return _within(named, rule, way_out, lambda number: 0.0 < number < 1.0)
 
 
 def closed_unit(way_out: str = "", /, **named: object) -> float:
     """Check one ``name=value`` from 0 to 1, both included, and return it as a float."""
-    ((name, value),) = named.items()
-    rule = "lie between 0 and 1"
-    number = _number(name, value, rule)
-    if not 0.0 <= number <= 1.0:
-        refuse(name, value, rule, way_out)
-    return number
+    return _within(named, "lie between 0 and 1", way_out, lambda number: 0.0 <= number <= 1.0)
 
 
 def integer(at_least: int, way_out: str = "", /, **named: object) -> int:

@@ -1,12 +1,17 @@
 """The code blocks of README.md and of docs/ run, and print what they say they print."""
 
+import ast
 import doctest
+import importlib
 import re
 import shlex
+import sys
 from pathlib import Path
 
 import pytest
 
+import fedprivacy as fp
+from fedprivacy import factors
 from fedprivacy.cli import main
 
 ROOT = Path(__file__).parent.parent
@@ -92,3 +97,68 @@ def test_links_inside_the_repository_lead_somewhere(page):
         file = (page.parent / path) if path else page
         assert file.exists(), target
         assert not anchor or anchor in heading_anchors(file), target
+
+
+REFERENCE = (ROOT / "docs/reference/index.md").read_text(encoding="utf-8")
+
+
+def listed(module: str) -> set[str]:
+    """Return the names that the reference lists under a module."""
+    parts = re.findall(rf"currentmodule:: {re.escape(module)}\n(.*?)```", REFERENCE, re.S)
+    return {name for part in parts for name in re.findall(r"^   (\w[\w.]*)$", part, re.M)}
+
+
+def test_the_reference_lists_every_public_name():
+    modules = {"errors", "accountants", "published", "factors"}
+    assert set(fp.__all__) - modules - {"__version__"} <= listed("fedprivacy")
+    assert set(fp.accountants.__all__) & listed("fedprivacy.accountants")
+    assert set(factors.__all__) - listed("fedprivacy") == listed("fedprivacy.factors")
+    training = pytest.importorskip("fedprivacy.training")
+    assert set(training.__all__) == listed("fedprivacy.training")
+
+
+def test_everything_in_the_reference_has_a_docstring():
+    for name in sorted(listed("fedprivacy")):
+        found = fp
+        for part in name.split("."):
+            found = getattr(found, part, None)
+        assert found is None or found.__doc__, name
+
+
+def tables():
+    sys.path.insert(0, str(ROOT / "docs/_ext"))
+    return importlib.import_module("tables")
+
+
+def test_troubleshooting_quotes_messages_that_there_are():
+    page = (ROOT / "docs/troubleshooting.md").read_text(encoding="utf-8")
+    quoted = re.findall(r"^\| `([^`]+)` \|", page, re.M)
+    source = " ".join(path.read_text() for path in sorted((ROOT / "fedprivacy").rglob("*.py")))
+    plain = " ".join(re.sub(r'"\s*\n\s*f?"', "", source).split())
+    missing = [one for one in quoted if one not in plain]
+    assert len(quoted) >= 15 and missing == []
+
+
+def test_every_refusal_is_in_the_list_of_messages():
+    """Each call of refuse, but for the few whose rule is a variable, is a line of the list."""
+    said = {text for texts in tables().messages().values() for text, _ in texts}
+    count = 0
+    for path in sorted((ROOT / "fedprivacy").rglob("*.py")):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            call = isinstance(node, ast.Call) and getattr(node.func, "id", "") == "refuse"
+            if not call or len(node.args) < 3 or not isinstance(node.args[2], ast.Constant):
+                continue
+            count += 1
+            rule = " ".join(str(node.args[2].value).split())
+            assert any(text.endswith(f"must {rule}") for text in said), (path, rule)
+    assert count > 200
+
+
+def test_a_picture_has_words_and_ids_of_its_own():
+    sys.path.insert(0, str(ROOT / "docs/_ext"))
+    pictures = importlib.import_module("pictures")
+    for name in ("unit", "verdict"):
+        drawn = pictures.svg(name, *pictures.PICTURES[name])
+        assert 'role="img"' in drawn and pictures.PICTURES[name][0] in drawn
+        assert all(one.startswith(f"{name}-") for one in re.findall(r' id="([^"]+)"', drawn))
+        assert pictures.INK not in drawn

@@ -95,3 +95,19 @@ def test_every_place_of_the_table_still_says_its_word():
         for place in places:
             inside = [name for where, name in signatures() if where.startswith(place)]
             assert any(has_word(name, word) for name in inside for word in words), (words, place)
+
+
+def test_a_record_is_a_piece_of_data_and_nothing_else():
+    """No class is called so but those of data; what other programs leave is a trace."""
+    named = [
+        f"{path.relative_to(PACKAGE)}:{node.name}"
+        for path in sorted(PACKAGE.rglob("*.py"))
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(node, ast.ClassDef) and re.search(r"Record(?!s)", node.name)
+    ]
+    assert named == ["runs/jobs.py:_RecordJob"]
+    data = ("training", "systems", "runs", "theory", "audit/attacks", "audit/canaries", "cli")
+    wrong = [
+        (at, n) for at, n in signatures() if has_word(n, "records?") and not at.startswith(data)
+    ]
+    assert not wrong, wrong

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Self
 
 from ..bound import Bound
 from ..errors import LedgerError, at_least_zero, closed_unit, contradict, integer, positive, refuse
 from ..loss import Curve, Largest, kinds, largest
+from ..loss.clock import within
 from ..privacy_loss import PrivacyLoss, Witness, compose_losses, merge_facts
-from ..records import Registry, decode, encode
+from ..registry import Registry, decode, encode
 from ..relations import Adjacency, Facts, Observer, Unit
 
 CURVES = Registry(lambda kind: issubclass(kind, Curve))
@@ -59,11 +61,14 @@ class Accountant(ABC):
 
     Args:
         tolerance: wanted width of ``Bound.resolution``: absolute for epsilon, relative for delta.
-        deadline: seconds after which no costlier attempt at the tolerance is begun; the bound then
-            says so. None: no limit.
+        deadline: seconds for an answer, which then may be wider and says so; None: no limit. What
+            "pld" has not found by then is bounded by Renyi divergences; "rdp" and "advanced" know
+            no shorter way.
     """
 
     name: ClassVar[str]
+    interruptible: ClassVar[bool] = False
+    """Whether there is an answer when time is up."""
 
     def __init__(self, *, tolerance: float = 1e-3, deadline: float | None = None) -> None:
         self.tolerance = positive(tolerance=tolerance)
@@ -108,7 +113,8 @@ class Accountant(ABC):
         """
         target = closed_unit(delta=delta)
         loss = self.loss
-        answers = [self._capped_epsilon(one, target) for one in _kinds(loss)]
+        with within(self.deadline if self.interruptible else None):
+            answers = [self._capped_epsilon(one, target) for one in kinds_of(loss)]
         return _bound("epsilon", target, loss, _worst(answers))
 
     def delta(self, epsilon: float) -> Bound:
@@ -118,14 +124,20 @@ class Accountant(ABC):
         """
         target = at_least_zero(epsilon=epsilon)
         loss = self.loss
-        answers = [self._capped_delta(one, target) for one in _kinds(loss)]
+        with within(self.deadline if self.interruptible else None):
+            answers = [self._capped_delta(one, target) for one in kinds_of(loss)]
         return _bound("delta", target, loss, _worst(answers))
+
+    def foresee(self, epsilons: Sequence[float]) -> None:
+        """Prepare for ``delta`` at many epsilons: nothing to do but where work can be shared."""
+        del epsilons
 
     def _capped_epsilon(self, loss: PrivacyLoss, delta: float) -> Answer:
         """Return what the accountant finds, or the sum of the largest losses where that is less."""
         if delta == 1.0:
             return Answer(0.0, method="delta = 1 allows everything")
         found = _largest(loss.curve)
+        # No loss is above the sum of the largest ones: pure privacy caps every delta's epsilon.
         cap = max(one.epsilon(delta) for one in found)
         if delta == 0.0:
             shown = _largest(loss.witness.curve) if loss.witness else []
@@ -184,7 +196,7 @@ class Accountant(ABC):
         return self
 
 
-def _kinds(loss: PrivacyLoss) -> list[PrivacyLoss]:
+def kinds_of(loss: PrivacyLoss) -> list[PrivacyLoss]:
     """Return the losses of which one counts, each once: one for each kind of unit that differs."""
     curves = kinds(loss.curve)
     if len(curves) == 1:

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import ClassVar
 
+import numpy as np
+
 from ..loss import Curve
-from ..loss.profiles.ways import DeltaAt, EpsilonAt, Interval, interval
+from ..loss.clock import left, within
+from ..loss.profiles.ways import DeltaAt, EpsilonAt, Interval, deltas, interval
 from ..privacy_loss import PrivacyLoss
-from .base import Accountant, Answer, orientations
+from .base import Accountant, Answer, kinds_of, orientations
 
 _ATTAINED = 1e-3
 """How far below its supremum, of itself, an attained pair's own number may be found."""
@@ -31,29 +34,46 @@ class PldAccountant(Accountant):
     """
 
     name: ClassVar[str] = "pld"
+    interruptible: ClassVar[bool] = True
+
+    def __init__(self, *, tolerance: float = 1e-3, deadline: float | None = None) -> None:
+        super().__init__(tolerance=tolerance, deadline=deadline)
+        self._foreseen: dict[Curve, dict[float, Interval]] = {}
+
+    def foresee(self, epsilons: Sequence[float]) -> None:
+        """Learn delta at many epsilons of the curves of everything composed, sharing work."""
+        at = np.array(epsilons, dtype=np.float64)
+        at = at[np.isfinite(at)]
+        self._foreseen = {}
+        for loss in kinds_of(self.loss):
+            curves = [loss.curve] + ([loss.witness.curve] if loss.witness else [])
+            for one in {one: None for curve in curves for one in orientations(curve)}:
+                with within(self.deadline):
+                    self._foreseen[one] = deltas(one, at, self.tolerance)
 
     def _epsilon(self, loss: PrivacyLoss, delta: float) -> Answer:
         def ask(curve: Curve, floor: float, tolerance: float) -> Interval:
-            return interval(EpsilonAt.of(curve, delta, tolerance, self.deadline, floor))
+            return interval(EpsilonAt.of(curve, delta, tolerance, floor))
 
         return _answer(loss, ask, self.tolerance, relative=False)
 
     def _delta(self, loss: PrivacyLoss, epsilon: float) -> Answer:
         def ask(curve: Curve, floor: float, tolerance: float) -> Interval:
-            return interval(DeltaAt(curve, tolerance, self.deadline, floor, epsilon))
+            known = self._foreseen.get(curve, {}).get(epsilon)
+            return known or interval(DeltaAt(curve, tolerance, floor, epsilon))
 
         return _answer(loss, ask, self.tolerance, relative=True)
 
 
 def epsilon_interval(curve: Curve, delta: float, tolerance: float = 1e-3) -> tuple[float, float]:
     """Return certified (low, high) of epsilon at a delta for this one orientation of a curve."""
-    found = interval(EpsilonAt.of(curve, delta, tolerance, None, 0.0))
+    found = interval(EpsilonAt.of(curve, delta, tolerance, 0.0))
     return found.low, found.high
 
 
 def delta_interval(curve: Curve, epsilon: float, tolerance: float = 1e-3) -> tuple[float, float]:
     """Return certified (low, high) of delta at an epsilon >= 0 for this one orientation."""
-    found = interval(DeltaAt(curve, tolerance, None, 0.0, epsilon))
+    found = interval(DeltaAt(curve, tolerance, 0.0, epsilon))
     return found.low, min(found.high, 1.0)
 
 
@@ -67,7 +87,9 @@ def _answer(loss: PrivacyLoss, ask: _Ask, tolerance: float, relative: bool) -> A
     attained = 0.0
     if loss.witness is not None:
         attained = worst.low
-        if loss.witness.curve != loss.curve:
+        if loss.witness.curve != loss.curve and left() <= 0.0:
+            attained = 0.0
+        elif loss.witness.curve != loss.curve:
             wanted = tolerance if relative else max(tolerance, _ATTAINED * worst.low)
             attained = _worst(loss.witness.curve, ask, wanted).low
     return Answer(worst.high, max(worst.low, attained), attained, worst.method, worst.reason)
@@ -77,6 +99,7 @@ def _worst(curve: Curve, ask: _Ask, tolerance: float) -> Interval:
     """Return the interval of the larger of the orientations' numbers."""
     found: list[Interval] = []
     for one in orientations(curve):
+        # The second orientation matters only where it can be the larger.
         floor = max((interval.low for interval in found), default=0.0)
         found.append(ask(one, floor, tolerance))
     top = max(found, key=lambda interval: interval.high)

@@ -3,7 +3,7 @@
 from .account import Audit, account, audit
 from .attacks import Attack, attack, plan
 from .crosscheck import Crosscheck, crosscheck
-from .report import RunRecord, report
+from .report import RunSummary, report
 from .verify import Conformance, verify
 
 __all__ = [
@@ -11,7 +11,7 @@ __all__ = [
     "Audit",
     "Conformance",
     "Crosscheck",
-    "RunRecord",
+    "RunSummary",
     "account",
     "attack",
     "audit",

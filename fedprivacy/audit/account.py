@@ -17,6 +17,7 @@ from ..questions.budget import Budget
 from ..questions.effort import Effort
 from ..relations import Adjacency, Facts, Observer
 from ..sampling import Scheme
+from ..version import VERSION
 from .defects import Defect, Numbers, judged_with, qualified, qualifiers, worth
 from .diagnose import Question, failing_assumptions, overcounts
 from .imports import Origin, Stated
@@ -105,6 +106,32 @@ class Audit:
     def statement(self) -> str:
         """The verdict with what it depends on, as it is to be shown."""
         return qualified(self.verdict, self.defects)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain JSON values; bounds that certify nothing are ``void_bounds``."""
+        bounds = {o: {n: b.to_dict() for n, b in bs.items()} for o, bs in self.bounds.items()}
+        unit, adjacency, observer = self.facts
+        return {
+            "verdict": str(self.verdict),
+            "statement": self.statement,
+            "claim": {"epsilon": self.claim[0], "delta": self.claim[1]},
+            "unit": None if unit is None else str(unit),
+            "adjacency": str(adjacency),
+            "observer": str(observer),
+            "reasons": list(self.reasons),
+            "rounds": self.rounds,
+            "numbers": str(self.numbers),
+            "void_bounds" if self.void else "bounds": bounds,
+            "unsupported": self.unsupported,
+            "recorded": self.facts_recorded,
+            "stated": self.stated,
+            "granted": self.granted,
+            "defects": [str(defect) for defect in self.defects],
+            "source": vars(self.origin),
+            "auditor": self.auditor,
+            "audited": self.audited,
+            "version": VERSION,
+        }
 
     def __str__(self) -> str:
         epsilon, delta = self.claim

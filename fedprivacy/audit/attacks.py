@@ -17,12 +17,20 @@ from numpy.typing import NDArray
 
 from ..bound import Bound
 from ..errors import closed_unit, integer, member, open_unit, refuse
-from ..mechanisms import Mechanism
+from ..mechanisms import Gaussian, Mechanism
 from ..mechanisms.noise import private_generator
 from ..questions.epsilon import epsilon
+from ..questions.risk import attack_risk
 from ..relations import Adjacency, Observer
 from .canaries import client_canaries, is_loop, loop_mechanism
-from .guessing import THEOREM_GUESSES, THEOREM_RATES, refuted, refuted_by_rates
+from .guessing import (
+    THEOREM_CURVE,
+    THEOREM_GUESSES,
+    THEOREM_RATES,
+    refuted,
+    refuted_by_rates,
+    refuted_mu,
+)
 
 Array = NDArray[np.float64]
 Coins = NDArray[np.bool_]
@@ -34,6 +42,10 @@ SHARES = (0.025, 0.125, 0.75)
 
 _COINS = "flipping one entry of included changes the data by one step of the adjacency"
 _FRAME = "scores are made of what the observer sees, and of canaries drawn without the coins"
+_GAUSSIAN = (
+    "lower is epsilon's own only if the worst pair is Gaussian; that the mechanism is not mu-GDP, "
+    "and an alarm about a mechanism's own mu, need no such thing"
+)
 _APART = "runs are independent: train draws all it draws from the generator, or afresh"
 
 
@@ -55,6 +67,9 @@ class Estimator(StrEnum):
     """Many canaries in a run (one run is enough): theorem A1."""
     RATES = "rates"
     """One canary a run, many runs: theorem A2, the threshold chosen on the first half of them."""
+    GDP = "gdp"
+    """Guesses held against Gaussian trade-off curves: theorem A3. More power in one run, for a
+    lower end that is epsilon's own only where the worst pair is Gaussian."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -74,6 +89,8 @@ class Attack:
         runs: how often ``train`` was called.
         theorem: what the error rate rests on.
         assumptions: its conditions that cannot be checked from outside.
+        mu: the mechanism is not mu-GDP at this mu, but for a chance of ``level``; None where the
+            estimator does not ask.
     """
 
     lower: float
@@ -88,6 +105,7 @@ class Attack:
     runs: int
     theorem: str
     assumptions: tuple[str, ...]
+    mu: float | None = None
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain JSON values."""
@@ -114,11 +132,19 @@ class Seen(NamedTuple):
 
 
 class Answer(NamedTuple):
-    """What one test says."""
+    """What one test says: of epsilon, or of mu."""
 
     lower: float
     guesses: int
     correct: int
+
+
+class Claimed(NamedTuple):
+    """What was certified: epsilon at delta, and mu where it is known; None for nothing."""
+
+    epsilon: float | None
+    delta: float
+    mu: float | None = None
 
 
 def attack(
@@ -141,9 +167,9 @@ def attack(
 ) -> Attack:
     """Attack a mechanism or a training run and return a lower end of its epsilon.
 
-    P[``lower`` > the true epsilon] is at most ``level``, by theorem A1 ("guesses") or A2 ("rates"),
-    whatever the mechanism, under ``Attack.assumptions``. A weak attack is a small lower end, no
-    evidence of privacy.
+    P[``lower`` > the true epsilon] is at most ``level``, by theorem A1 ("guesses"), A2 ("rates") or
+    A3 ("gdp"), whatever the mechanism, under ``Attack.assumptions``. A weak attack is a small lower
+    end, no evidence of privacy.
 
     Args:
         train: gets ``included``, shape (canaries,), a fair coin for each canary, and a generator.
@@ -162,7 +188,8 @@ def attack(
             releases seen of its cosine with them.
         data: of a loop.
         rounds: of a loop.
-        estimator: "guesses", or "rates" for one canary a run and at least 8 runs.
+        estimator: "guesses"; "gdp" for more power in one run, read as the last of the assumptions
+            says; or "rates" for one canary a run and at least 8 runs.
         guesses: r, over all runs; None for three numbers of them, at a third of the level each.
         generator: None for randomness from the operating system.
         jobs: how many runs at once, by joblib.
@@ -186,17 +213,20 @@ def attack(
         if claim is None:
             claim, adjacency = loop_mechanism(train, integer(1, rounds=rounds)), Adjacency.ZERO_OUT
         train, directions = client_canaries(train, data, each, rounds)
-    certified, at = _claimed(claim, delta, adjacency, seer)
+    certified = _claimed(claim, delta, adjacency, seer, way is Estimator.GDP)
     score = _scorer(directions, each, seer)
     seen = _play(train, score, (times, each), generator, jobs)
+    at = certified.delta
+    if way is Estimator.GDP:
+        return _as_gaussian(_by_curves(seen, chance, guesses), certified, seen, chance, seer)
     if way is Estimator.RATES:
         found, theorem = _by_rates(seen, at, chance), THEOREM_RATES
     else:
         found, theorem = _by_guesses(seen, at, chance, guesses), THEOREM_GUESSES
     return Attack(
         lower=found.lower,
-        upper_certified=certified,
-        verdict=_verdict(found.lower, certified),
+        upper_certified=certified.epsilon,
+        verdict=_verdict(found.lower, certified.epsilon),
         delta=at,
         level=chance,
         observer=seer,
@@ -206,6 +236,31 @@ def attack(
         runs=times,
         theorem=theorem,
         assumptions=(_COINS, _FRAME, _APART),
+    )
+
+
+def _as_gaussian(
+    found: Answer, certified: Claimed, seen: Seen, level: float, observer: Observer
+) -> Attack:
+    """Return what a lower end of mu says: of the claim's mu, and of epsilon in Gaussian pairs."""
+    lower = 0.0
+    if found.lower:
+        at_least = Gaussian(noise_multiplier=1.0 / found.lower)
+        lower = epsilon(at_least, delta=certified.delta, adjacency=Adjacency.ZERO_OUT).lower
+    return Attack(
+        lower=lower,
+        upper_certified=certified.epsilon,
+        verdict=_verdict(found.lower, certified.mu),
+        delta=certified.delta,
+        level=level,
+        observer=observer,
+        guesses=found.guesses,
+        correct=found.correct,
+        canaries=seen.coins.size,
+        runs=len(seen.coins),
+        theorem=THEOREM_CURVE,
+        assumptions=(_COINS, _FRAME, _APART, _GAUSSIAN),
+        mu=found.lower,
     )
 
 
@@ -237,17 +292,18 @@ def _claimed(
     delta: float | None,
     adjacency: Adjacency | str | None,
     observer: Observer,
-) -> tuple[float | None, float]:
-    """Return (certified epsilon or None, delta)."""
+    curve: bool,
+) -> Claimed:
     if isinstance(claim, Bound):
-        return _of_bound(claim, delta, observer)
+        return Claimed(*_of_bound(claim, delta, observer))
     at = closed_unit(delta=1e-5 if delta is None else delta)
     if not isinstance(claim, Mechanism):
-        return (None if claim is None else _plain(claim)), at
+        return Claimed(None if claim is None else _plain(claim), at)
     if adjacency is None:
         refuse("adjacency", None, "be given where claim is a mechanism", "'zero_out', for instance")
-    found = epsilon(claim, delta=at, adjacency=adjacency, observer=observer)
-    return found.upper, at
+    seen: dict[str, Any] = {"adjacency": adjacency, "observer": observer}
+    mu = attack_risk(claim, fpr=(0.01,), **seen).mu.upper if curve else None
+    return Claimed(epsilon(claim, delta=at, **seen).upper, at, mu)
 
 
 def _plain(claim: object) -> float:
@@ -356,19 +412,38 @@ def _numbers(canaries: int, guesses: int | None) -> list[int]:
     return [number]
 
 
-def _by_guesses(seen: Seen, delta: float, level: float, guesses: int | None) -> Answer:
-    """Guess that the canaries with the largest scores are in, and those with the smallest not."""
+def _tries(seen: Seen, guesses: int | None) -> tuple[Coins, dict[int, int]]:
+    """Guess that the canaries with the largest scores are in, and those with the smallest not.
+
+    Returns:
+        The coins by rising score, and how many guesses were right for each number of them.
+    """
     coins = seen.coins.reshape(-1)[np.argsort(seen.scores.reshape(-1), kind="stable")]
-    tries = _numbers(len(coins), guesses)
-
-    def test(number: int) -> Answer:
+    found = {}
+    for number in _numbers(len(coins), guesses):
         out = number // 2
-        correct = int(coins[len(coins) - (number - out) :].sum()) + int((~coins[:out]).sum())
-        return Answer(
-            refuted(correct, number, len(coins), delta, level / len(tries)), number, correct
-        )
+        found[number] = int(coins[len(coins) - (number - out) :].sum()) + int((~coins[:out]).sum())
+    return coins, found
 
-    return max(map(test, tries))
+
+def _by_curves(seen: Seen, level: float, guesses: int | None) -> Answer:
+    """Return the largest mu that is refuted."""
+    coins, tries = _tries(seen, guesses)
+
+    def test(right: int, number: int) -> float:
+        return refuted_mu(right, number, len(coins), level / len(tries))
+
+    return max(Answer(test(right, number), number, right) for number, right in tries.items())
+
+
+def _by_guesses(seen: Seen, delta: float, level: float, guesses: int | None) -> Answer:
+    """Return the largest epsilon that is refuted."""
+    coins, tries = _tries(seen, guesses)
+
+    def test(right: int, number: int) -> float:
+        return refuted(right, number, len(coins), delta, level / len(tries))
+
+    return max(Answer(test(right, number), number, right) for number, right in tries.items())
 
 
 def _by_rates(seen: Seen, delta: float, level: float) -> Answer:

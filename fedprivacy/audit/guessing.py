@@ -12,7 +12,7 @@ import math
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import betainc, betaincinv, gammaln
+from scipy.special import betainc, betaincinv, gammaln, ndtr, ndtri
 
 Array = NDArray[np.float64]
 
@@ -21,6 +21,14 @@ THEOREM_GUESSES = (
     "delta term by the binomial's Stein equation)"
 )
 THEOREM_RATES = "A2: Clopper-Pearson ends of an attack's two rates (Nasr et al. 2021, Kairouz 2015)"
+
+THEOREM_CURVE = (
+    "A3: right guesses of fair coins under mu-GDP, tail by tail (Mahloujifar, Melis and "
+    "Chaudhuri 2024)"
+)
+
+MUS: Array = np.arange(1, 4001) / 400.0
+"""Every mu that can be refuted, rising."""
 
 EPSILONS: Array = np.arange(8001) / 200.0
 """Every epsilon that can be refuted, rising; an answer is one of them, rounded down."""
@@ -80,6 +88,44 @@ def refuted(correct: int, guesses: int, canaries: int, delta: float, level: floa
     found = p_value(correct, guesses, canaries, EPSILONS, delta) > level
     first = int(np.argmax(found)) if found.any() else len(EPSILONS)
     return float(EPSILONS[max(first - 1, 0)])
+
+
+def refuted_mu(correct: int, guesses: int, canaries: int, level: float) -> float:
+    """Return the largest mu such that it and all below are refuted at ``level``; else 0.
+
+    Theorem A3. Conditions: those of A1, with mu-GDP in place of (epsilon, delta)-DP: flipping one
+    coin, the others held, no test has more true alarms than F(x) = Phi(Phi^-1(x) + mu) at x false
+    ones. Then the tails t_k = P[right >= k] satisfy, for 1 <= k <= r,
+
+        (r - k + 1) t_{k-1} >= sum_{j >= k} t_j + m F^-1((k t_k + sum_{j > k} t_j) / m).
+
+    From t_v = level, and nothing above v, this forces t_0: above 1 it cannot be, so that
+    P[right >= v] < level.
+
+    If the mechanism is mu-GDP, more than mu is returned with probability at most ``level``, as in
+    ``refuted``.
+    """
+    low, high = -1, len(MUS)  # what is forced falls as mu rises
+    while high - low > 1:
+        tried = np.unique(np.linspace(low + 1, high - 1, 16).astype(int))
+        forced = _forced(correct, guesses, canaries, level, MUS[tried]) > 1.0 + 1e-6
+        count = len(tried) if forced.all() else int(np.argmin(forced))
+        low = int(tried[count - 1]) if count else low
+        high = int(tried[count]) if count < len(tried) else high
+    return float(MUS[low]) if low >= 0 else 0.0
+
+
+def _forced(correct: int, guesses: int, canaries: int, level: float, mu: Array) -> Array:
+    """Return the t_0 that P[right >= correct] = level forces under each mu; see ``refuted_mu``."""
+    tail = np.full_like(mu, level)
+    above = np.zeros_like(mu)
+    for k in range(correct, 0, -1):
+        share = np.minimum((k * tail + above) / canaries, 1.0)
+        above = above + tail
+        wrong = canaries * ndtr(ndtri(share) - mu)
+        # Capped at 2: what is impossible already stays so, without an overflow.
+        tail = np.minimum(np.maximum(tail, (above + wrong) / (guesses - k + 1)), 2.0)
+    return tail
 
 
 def at_most(successes: int, trials: int, level: float) -> float:

@@ -1,38 +1,35 @@
-"""An audit as one self-contained page: the guarantee in words, the numbers, the plots."""
+"""An audit as one self-contained page, or the same in Markdown, in JSON, or for the registry."""
 
 from __future__ import annotations
 
-import io
-import math
+import json
 import os
-import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from decimal import ROUND_CEILING, ROUND_FLOOR
 from importlib.resources import files
 from os import PathLike
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 import fedprivacy
 
+from ..bound import shown
 from ..errors import refuse
 from ..ledger import free
-from ..mechanisms import Mechanism
 from ..mechanisms.base import Asked, asked_once
-from ..questions.epsilon import epsilon, profile
-from ..relations import Facts, Unit
+from . import registry
 from .account import NOT_COUNTED, Audit
 from .defects import Numbers
-from .words import GLOSSARY, attack_in_words, described, guarantee
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
+from .plots import composes, epsilon_by_round, plots_of
+from .statement import rows_of
+from .words import GLOSSARY, attack_in_words, guarantee
 
 
 @dataclass(frozen=True)
-class RunRecord:
+class RunSummary:
     """What a report can show of one run beside its audit."""
 
     audit: Audit | None = None
@@ -47,57 +44,163 @@ class RunRecord:
 
 
 def report(
-    audit: Audit | Sequence[Audit] | Mapping[str, Audit | RunRecord],
+    audit: Audit | Sequence[Audit] | Mapping[str, Audit | RunSummary],
     path: str | PathLike[str],
     *,
     title: str = "Privacy report",
     subject: str = "",
+    deployment: Mapping[str, Any] | None = None,
 ) -> Path:
-    """Write a self-contained HTML page and return its path.
+    """Write a report and return its path; what it is depends on how the path ends.
 
     Args:
         audit: one audit, several, or named runs (audits, or records that also hold accuracies).
-        path: where to write; must end in .html. An existing file is replaced whole.
+        path: where to write: .html for one self-contained page, .md for the same without plots,
+            .json for plain values, .yaml for an entry of the OpenDP and NIST registry of
+            deployments. An existing file is replaced whole.
         title: the page's heading.
         subject: what the page is about, in words, for its cover.
+        deployment: for the registry, which takes one audit: what only the deployer knows; see
+            ``registry.ASKED`` and ``registry.MAY``.
 
     Raises:
-        ParameterError: the path does not end in .html, its folder does not exist, or something
-            that was not audited is to be reported.
+        ParameterError: the path ends in something else, its folder does not exist, something that
+            was not audited is to be reported, or the registry is not told what it asks for.
     """
     target = Path(path)
-    if target.suffix.lower() != ".html":
-        refuse("path", str(target), "end in .html", "the report is one HTML page")
+    form = _FORMS.get(target.suffix.lower())
+    if form is None:
+        refuse("path", str(target), f"end in {', '.join(_FORMS)}", "the report is one HTML page")
     if not target.parent.is_dir():
         refuse("path", str(target), "lie in an existing folder", f"create {target.parent} first")
-    runs = _named(audit)
+    if deployment is not None and form is not _entry:
+        refuse("deployment", "given", "be left out", "it is for a path that ends in .yaml")
+    told = _Told(_named(audit), title, subject, deployment)
     answers: Asked = {}
-    for run in runs.values():
+    for run in told.runs.values():
         answers |= {} if run.audit is None else run.audit.answers
     with asked_once(answers):
-        page = _page(runs, title, subject)
+        text = form(told)
     draft = target.with_name(target.name + ".part")
     free(target, draft)
-    draft.write_text(page, encoding="utf-8")
+    draft.write_text(text, encoding="utf-8")
     os.replace(draft, target)
     return target
 
 
-def _page(runs: Mapping[str, RunRecord], title: str, subject: str) -> str:
-    page: str = _template().render(
-        title=title,
-        cover=_cover(runs, subject),
-        runs=[_run_view(name, run) for name, run in runs.items()],
-        scored=any(run.accuracy for run in runs.values()),
-        sent=any(run.upload_bytes is not None for run in runs.values()),
-        plots=_plots(runs),
+@dataclass(frozen=True)
+class _Told:
+    """What ``report`` was told."""
+
+    runs: Mapping[str, RunSummary]
+    title: str
+    subject: str
+    deployment: Mapping[str, Any] | None
+
+    @property
+    def audits(self) -> dict[str, Audit]:
+        """The runs that were audited, by name."""
+        return {name: run.audit for name, run in self.runs.items() if run.audit is not None}
+
+
+def _page(told: _Told) -> str:
+    return _rendered("report.html", told, plots=_plots(told), autoescape=True)
+
+
+def _markdown(told: _Told) -> str:
+    return _rendered("report.md", told, plots=[], autoescape=False)
+
+
+def _json(told: _Told) -> str:
+    data = {
+        "title": told.title,
+        "subject": told.subject,
+        "runs": {name: found.to_dict() for name, found in told.audits.items()},
+        "statement": {name: dict(rows_of(found)) for name, found in told.audits.items()},
+        "not_counted": list(NOT_COUNTED),
+    }
+    return json.dumps(data, indent=2, allow_nan=False) + "\n"
+
+
+def _entry(told: _Told) -> str:
+    if len(told.audits) != 1:
+        refuse("audit", f"{len(told.audits)} audits", "be one, for the registry")
+    if told.deployment is None:
+        asked = ", ".join(registry.ASKED)
+        refuse("deployment", None, f"be given for the registry: a dict with {asked}")
+    (found,) = told.audits.values()
+    return registry.as_yaml(registry.entry(found, told.deployment))
+
+
+_FORMS: dict[str, Callable[[_Told], str]] = {
+    ".html": _page,
+    ".md": _markdown,
+    ".json": _json,
+    ".yaml": _entry,
+}
+
+
+def _rendered(name: str, told: _Told, *, plots: list[Any], autoescape: bool) -> str:
+    from jinja2 import Environment, StrictUndefined
+
+    environment = Environment(
+        autoescape=autoescape, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
+    )
+    environment.filters["cell"] = _cell
+    template = environment.from_string((files(__package__) / name).read_text("utf-8"))
+    views = [_run_view(name, run) for name, run in told.runs.items()]
+    text: str = template.render(
+        title=told.title,
+        cover=_cover(told.runs, told.subject),
+        runs=views,
+        shared=_shared([view for view in views if view["private"]]),
+        scored=any(run.accuracy for run in told.runs.values()),
+        sent=any(run.upload_bytes is not None for run in told.runs.values()),
+        plots=plots,
         not_counted=NOT_COUNTED,
         glossary=GLOSSARY,
     )
-    return page
+    return text
 
 
-def _named(audit: object) -> dict[str, RunRecord]:
+def _cell(text: object) -> str:
+    """Return text that stands in one cell of a Markdown table, and begins no markup."""
+    plain = " ".join(str(text).split())
+    for sign in "\\`*_[]<>|#$":
+        plain = plain.replace(sign, f"\\{sign}")
+    return plain
+
+
+def _plots(told: _Told) -> list[Any]:
+    accuracies = {
+        name: (
+            np.asarray(run.rounds or range(1, len(run.accuracy) + 1), float),
+            np.asarray(run.accuracy, float),
+        )
+        for name, run in told.runs.items()
+        if run.accuracy
+    }
+    return plots_of(accuracies, {n: a for n, a in told.audits.items() if composes(a)})
+
+
+_LISTS = ("rows", "recorded", "theorems", "assumptions", "granted")
+"""What of a run may be the same in all of them."""
+
+
+def _shared(views: list[dict[str, Any]]) -> dict[str, list[Any]]:
+    """Take what several runs have in common out of their views, and return it."""
+    found: dict[str, list[Any]] = {name: [] for name in _LISTS}
+    if len(views) < 2:
+        return found
+    for name in _LISTS:
+        first, *rest = (view[name] for view in views)
+        found[name] = [item for item in first if all(item in other for other in rest)]
+        for view in views:
+            view[name] = [item for item in view[name] if item not in found[name]]
+    return found
+
+
+def _named(audit: object) -> dict[str, RunSummary]:
     """Return what is to be reported, by name."""
     if isinstance(audit, Audit):
         named: dict[Any, Any] = {audit.origin.name or "run": audit}
@@ -109,7 +212,7 @@ def _named(audit: object) -> dict[str, RunRecord]:
     else:
         named = {"": audit}
     for each in named.values():
-        if not isinstance(each, Audit | RunRecord):
+        if not isinstance(each, Audit | RunSummary):
             way_out = (
                 "fp.audit(source, claim=(epsilon, delta), ...) makes an audit of a mechanism, a "
                 "ledger or a file, for a published claim too"
@@ -118,10 +221,10 @@ def _named(audit: object) -> dict[str, RunRecord]:
             refuse("audit", type(each).__name__, rule, way_out)
     if not named:
         refuse("audit", audit, "hold at least one audit")
-    return {n: r if isinstance(r, RunRecord) else RunRecord(audit=r) for n, r in named.items()}
+    return {n: r if isinstance(r, RunSummary) else RunSummary(audit=r) for n, r in named.items()}
 
 
-def _cover(runs: Mapping[str, RunRecord], subject: str) -> list[tuple[str, str]]:
+def _cover(runs: Mapping[str, RunSummary], subject: str) -> list[tuple[str, str]]:
     """Return the rows of the page's head: of what, from what, by whom, when, with what verdict."""
     audits = [run.audit for run in runs.values() if run.audit is not None]
     rows = [("subject", subject)] if subject else []
@@ -145,14 +248,7 @@ def _cover(runs: Mapping[str, RunRecord], subject: str) -> list[tuple[str, str]]
     return [(name, value or "not stated") for name, value in dict.fromkeys(rows)]
 
 
-def _template() -> Any:
-    from jinja2 import Environment, StrictUndefined
-
-    environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True)
-    return environment.from_string((files(__package__) / "report.html").read_text("utf-8"))
-
-
-def _run_view(name: str, run: RunRecord) -> dict[str, Any]:
+def _run_view(name: str, run: RunSummary) -> dict[str, Any]:
     """Return what the page prints of one run."""
     found = run.audit
     view: dict[str, Any] = {
@@ -172,16 +268,20 @@ def _run_view(name: str, run: RunRecord) -> dict[str, Any]:
             "words": guarantee(found),
             "attack": attack_in_words(found),
             "reasons": found.reasons,
-            "facts": _fact_rows(found.facts, found),
+            "rows": rows_of(found),
+            "recorded": _recorded_rows(found),
+            "granted": [f"{value}." for value in found.granted.values()],
             "bounds": _bound_rows(found),
             "unsupported": found.unsupported,
-            "theorems": found.bound.theorems,
-            "assumptions": found.bound.assumptions,
+            "moments": _moments(found),
+            "left": _left(found),
+            "theorems": list(found.bound.theorems),
+            "assumptions": list(found.bound.assumptions),
         }
     return view
 
 
-def _score_note(run: RunRecord) -> list[str]:
+def _score_note(run: RunSummary) -> list[str]:
     found = [f"{name} {value:.4g}" for name, value in run.scores.items()]
     return [f"On the test set: {', '.join(found)}."] if found else []
 
@@ -198,25 +298,38 @@ def _interval(found: Audit) -> str:
     return f"[{', '.join(found.bound.ends())}]{added}"
 
 
-def _fact_rows(facts: Facts, found: Audit) -> list[tuple[str, str]]:
-    unit = {Unit.CLIENT: "client (all data of one client)", Unit.RECORD: "record"}
-    rows = [
-        ("unit", unit[facts.unit] if facts.unit else "not stated"),
-        ("adjacency", str(facts.adjacency)),
-        ("observer", str(facts.observer)),
-        ("rounds counted", str(found.rounds)),
-        *[("what was run", told) for told in _parts(found)],
-        *found.facts_recorded.items(),
-    ]
+def _recorded_rows(found: Audit) -> list[tuple[str, str]]:
     stated = ", ".join(f"{name} = {value}" for name, value in found.stated.items())
+    rows = list(found.facts_recorded.items())
     return rows + ([("stated by the user, not recorded", stated)] if stated else [])
 
 
-def _parts(found: Audit, most: int = 5) -> list[str]:
-    """Return the mechanisms that were run, equal ones together; of many, the first."""
-    parts = [] if found.run is None else list(found.run.sequence())
-    told = [described(mechanism, count) for mechanism, count in parts[:most]]
-    return told + [f"and {len(parts) - most} other mechanisms"] * (len(parts) > most)
+def _moments(found: Audit) -> list[tuple[str, str, str]]:
+    """Return (round, certified epsilon after it, what is left of the claim) at a few moments."""
+    if not composes(found):
+        return []
+    rounds, values = epsilon_by_round(found)
+    last = len(rounds) - 1
+    chosen = sorted({round(i) for i in np.linspace(0, last, 5)})
+    return [(f"{rounds[i]:,}", _up(values[i]), _down(found.claim[0] - values[i])) for i in chosen]
+
+
+def _left(found: Audit) -> str:
+    """Return how much of the claim is left at least; empty where no number is certified."""
+    left = found.claim[0] - found.bound.upper
+    if found.void or not found.rounds or not left > -np.inf:
+        return ""
+    if left < 0.0:
+        return "Nothing of the claimed epsilon is left for certain."
+    return f"Of the claimed epsilon at least {_down(left)} is left."
+
+
+def _up(value: float) -> str:
+    return shown(value, 4, ROUND_CEILING)
+
+
+def _down(value: float) -> str:
+    return shown(value, 4, ROUND_FLOOR) if value > 0.0 else "none"
 
 
 def _bound_rows(found: Audit) -> list[dict[str, str]]:
@@ -236,123 +349,3 @@ def _bound_rows(found: Audit) -> list[dict[str, str]]:
             for name, bound in bounds.items()
         ]
     )
-
-
-def _plots(runs: Mapping[str, RunRecord]) -> list[dict[str, str]]:
-    """Return the plots that the runs have data for, as (caption, SVG)."""
-    audited = {n: r.audit for n, r in runs.items() if r.audit is not None and _composes(r.audit)}
-    plots = []
-    if any(run.accuracy for run in runs.values()):
-        plots.append(_plot("Accuracy by round", _draw_accuracy, runs))
-    if audited:
-        plots.append(_plot("Epsilon by round, certified upper end", _draw_epsilon, audited))
-        plots.append(_plot("Privacy profile: delta at each epsilon", _draw_profile, audited))
-    return plots
-
-
-def _composes(found: Audit) -> bool:
-    """Return whether there are numbers to draw: of some rounds, fixed beforehand, and not void."""
-    composed = found.run is not None and "pld" in found.bounds[str(found.facts.observer)]
-    return composed and not found.void
-
-
-def _plot(caption: str, draw: Any, data: Any) -> dict[str, str]:
-    import matplotlib
-    from matplotlib.figure import Figure
-
-    with matplotlib.rc_context(
-        {"svg.fonttype": "none", "font.size": 10, "svg.hashsalt": "fedprivacy"}
-    ):
-        figure = Figure(figsize=(5.2, 3.4), layout="constrained")
-        axes = figure.add_subplot()
-        draw(axes, data)
-        axes.grid(alpha=0.25)
-        axes.spines[["top", "right"]].set_visible(False)
-        if len(axes.get_legend_handles_labels()[0]) > 1:
-            axes.legend(frameon=False, fontsize=8)
-        buffer = io.StringIO()
-        figure.savefig(buffer, format="svg", metadata=dict.fromkeys(_NO_METADATA))
-    svg = buffer.getvalue()
-    own = f"plot-{re.sub('[^a-z]+', '-', caption.lower())}-"
-    unique = re.sub(r'(\bid="|href="#|url\(#)', lambda found: found[1] + own, svg)
-    return {"caption": caption, "svg": unique[unique.index("<svg") :]}
-
-
-def literal(name: str) -> str:
-    """Return a name as matplotlib prints it to the letter: a dollar begins no formula."""
-    return name.replace("$", r"\$")
-
-
-_NO_METADATA = ("Date", "Creator", "Format", "Type")
-_STYLES = ("-", "--", "-.", ":")
-
-
-def _draw_accuracy(axes: Axes, runs: Mapping[str, RunRecord]) -> None:
-    for index, (name, run) in enumerate(runs.items()):
-        if run.accuracy:
-            rounds = run.rounds or range(1, len(run.accuracy) + 1)
-            axes.plot(rounds, run.accuracy, _STYLES[index % 4], label=literal(name))
-    axes.set(xlabel="round", ylabel="test accuracy", ylim=(0, 1))
-
-
-def _draw_epsilon(axes: Axes, audits: Mapping[str, Audit]) -> None:
-    from matplotlib.ticker import MaxNLocator
-
-    for index, (name, found) in enumerate(audits.items()):
-        rounds, values = epsilon_by_round(found)
-        axes.plot(rounds, values, _STYLES[index % 4], label=literal(name))
-    claims = {found.claim[0] for found in audits.values()}
-    for claim in claims:
-        axes.axhline(claim, color="0.4", linewidth=0.8)
-        across = axes.get_yaxis_transform()
-        told = f"claimed: {claim:g}"
-        axes.annotate(told, (0.02, claim), xycoords=across, fontsize=8, va="bottom", color="0.3")
-    axes.set(xlabel="round", ylabel="epsilon", ylim=(0, 1.08 * axes.get_ylim()[1]))
-    axes.xaxis.set_major_locator(MaxNLocator(integer=True))
-
-
-def epsilon_by_round(found: Audit, points: int = 12) -> tuple[list[int], list[float]]:
-    """Return (rounds, certified epsilons after them) at about ``points`` moments of a run."""
-    assert found.run is not None
-    *moments, last = sorted({round(r) for r in np.linspace(1, found.rounds, points)})
-    values = [
-        epsilon(
-            _first(found.run, count),
-            delta=found.claim[1],
-            adjacency=found.facts.adjacency,
-            observer=found.facts.observer,
-            tolerance=0.01 * max(found.claim[0], 0.1),
-        ).upper
-        for count in moments
-    ]
-    return [*moments, last], [*values, found.bound.upper]
-
-
-def _first(run: Mechanism, count: int) -> Mechanism:
-    """Return the first ``count`` rounds of a run."""
-    prefix: Mechanism | None = None
-    for part, times in run.sequence():
-        taken = min(times, count)
-        if taken:
-            prefix = part * taken if prefix is None else prefix + part * taken
-            count -= taken
-    assert prefix is not None
-    return prefix
-
-
-def _draw_profile(axes: Axes, audits: Mapping[str, Audit]) -> None:
-    for index, (name, found) in enumerate(audits.items()):
-        assert found.run is not None
-        reach = max(1.5 * found.bound.upper, 0.5) if math.isfinite(found.bound.upper) else 10.0
-        curve = profile(
-            found.run,
-            epsilons=np.linspace(0.0, reach, 15),
-            adjacency=found.facts.adjacency,
-            observer=found.facts.observer,
-            tolerance=0.1,
-        )
-        line = axes.plot(curve.epsilons, curve.upper, _STYLES[index % 4], label=literal(name))[0]
-        axes.fill_between(
-            curve.epsilons, curve.lower, curve.upper, alpha=0.2, color=line.get_color()
-        )
-    axes.set(xlabel="epsilon", ylabel="delta", yscale="log")

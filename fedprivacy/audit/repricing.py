@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from ..errors import MODERATE, LedgerError, ParameterError, UnsupportedCombination
 from ..ledger import Round
 from ..loss import IDENTITY
-from ..mechanisms import Mechanism, Run, SampledMechanism
+from ..mechanisms import CorrelatedNoise, CorrelatedRow, Mechanism, Run, SampledMechanism
 from ..mechanisms.base import ROUNDING
 from ..privacy_loss import PrivacyLoss, Witness
 from ..relations import Adjacency, Facts, Observer
@@ -148,7 +148,9 @@ def spent(rounds: Iterable[Round]) -> Spent:
         UnsupportedCombination: a round had less noise than planned, and what that is cannot be
             said.
     """
-    groups = _groups(rounds)
+    held = list(rounds)
+    groups = _groups(r for r in held if not isinstance(r.mechanism, CorrelatedRow))
+    groups += _correlated(r for r in held if isinstance(r.mechanism, CorrelatedRow))
     notes = tuple(group.note for group in groups if group.note)
     nothing = [group.note for group in groups if group.actual is None]
     actual = [(group.actual, group.count) for group in groups if group.actual is not None]
@@ -267,6 +269,47 @@ def _groups(rounds: Iterable[Round]) -> list[_Group]:
     return [_group(r, counts[key]) for key, r in first.items()]
 
 
+def _correlated(rounds: Iterable[Round]) -> list[_Group]:
+    """Return runs of correlated noise: any row of one is priced as the whole of it.
+
+    All rows have the noise of the one that had least, and units came as soon and as often as any
+    row says. What surely ran are the first rows, as far as each was confirmed.
+    """
+    runs: dict[CorrelatedNoise, list[tuple[Round, CorrelatedRow]]] = {}
+    for r in rounds:
+        assert isinstance(r.mechanism, CorrelatedRow)
+        if r.spent:
+            runs.setdefault(r.mechanism.run, []).append((r, r.mechanism))
+    return [_whole_run(run, held) for run, held in runs.items()]
+
+
+def _whole_run(run: CorrelatedNoise, held: list[tuple[Round, CorrelatedRow]]) -> _Group:
+    told, rule = [], run.participation
+    soonest = min((row.separation for _, row in held if row.separation), default=run.rounds)
+    most = max((row.participations or 0 for _, row in held), default=0)
+    priced: CorrelatedNoise | None = run
+    if not all(row.kept for _, row in held):
+        gap, times = min(soonest, rule.gap(run.rounds)), max(most, rule.most(run.rounds))
+        told.append(f"somebody came after {soonest} rounds, or {most} times; it is priced by that")
+        priced = _came_sooner(run, gap, times)
+    ratio = min(r.noise_used / r.clip_norm for r, _ in held)
+    if ratio < run.noise_multiplier * (1.0 - ROUNDING):
+        told.append(f"a row had noise of {ratio:.6g} of the clip norm; all are priced by that")
+        priced = None if priced is None else priced.rescaled(ratio / run.noise_multiplier)
+    sure = {row.row for r, row in held if _released(r)}
+    first = next(i for i in range(len(sure) + 1) if i not in sure)
+    certain = run.leading(first) if first and not told else None
+    which = f"{len(held)} rows of correlated noise: " if told else ""
+    return _Group(priced, certain, 1, which + "; ".join(told))
+
+
+def _came_sooner(run: CorrelatedNoise, gap: int, times: int) -> CorrelatedNoise:
+    try:
+        return run.with_gaps(gap, times)
+    except ParameterError as problem:
+        raise UnsupportedCombination(f"clients came sooner than planned: {problem}") from problem
+
+
 def _released(r: Round) -> bool:
     """Return whether a round surely released something: confirmed, and somebody of it arrived."""
     return r.done is not None and (r.done.arrived > 0 or r.done.cohort == 0)
@@ -293,7 +336,21 @@ def doubts(rounds: Sequence[Round]) -> tuple[str, ...]:
     A doubt is certain, or about what happens with a probability of at most ``FALSE_DOUBT`` in a
     whole ledger.
     """
-    return (*_odd_noise(rounds), *_odd_cohorts(rounds))
+    return (*_odd_noise(rounds), *_odd_cohorts(rounds), *_odd_rows(rounds))
+
+
+def _odd_rows(rounds: Iterable[Round]) -> tuple[str, ...]:
+    """Return rows of correlated noise that do not follow those before: one may be there twice."""
+    found: dict[str, list[Round]] = {}
+    last: dict[CorrelatedNoise, int] = {}
+    for r in rounds:
+        if isinstance(r.mechanism, CorrelatedRow) and r.spent:
+            before = last.get(r.mechanism.run, -1)
+            if r.mechanism.row <= before or r.times > 1:
+                told = "a row of correlated noise that may have been released before"
+                found.setdefault(told, []).append(r)
+            last[r.mechanism.run] = max(before, r.mechanism.row)
+    return _told(found)
 
 
 def _odd_noise(rounds: Iterable[Round]) -> tuple[str, ...]:

@@ -14,7 +14,7 @@ from ..mechanisms import Mechanism
 from ..relations import Adjacency, Facts, Observer, Unit
 from . import imports
 from .defects import Defect
-from .imports import Origin, Record, Stated, Unseen
+from .imports import Origin, Stated, Trace, Unseen
 from .imports.content import beginning
 from .repricing import Evidence, divided, doubts, spent
 
@@ -30,7 +30,7 @@ class Event(Protocol):
         """Return the event as a named tuple."""
 
 
-Source = Ledger | Mechanism | Event | Record | Mapping[str, Any] | str | PathLike[str]
+Source = Ledger | Mechanism | Event | Trace | Mapping[str, Any] | str | PathLike[str]
 """What can be accounted: a ledger, a mechanism, an event, a record that was imported, the state of
 an accountant as plain values, or the path of a ledger or of any file that is imported."""
 
@@ -102,8 +102,8 @@ def read_source(source: Source, stated: Stated, auditor: str = "") -> Reading:
         LedgerError: a ledger is damaged, or a file cannot be read.
         ConversionError: none of the formats that are read.
     """
-    if isinstance(source, Record):
-        return _of_record(source, stated)
+    if isinstance(source, Trace):
+        return _of_trace(source, stated)
     if isinstance(source, Mechanism):
         _nothing_to_state(stated, "a mechanism")
         return _of_mechanism(source)
@@ -114,11 +114,11 @@ def read_source(source: Source, stated: Stated, auditor: str = "") -> Reading:
         named = imports.read_data(
             dict(source), lambda kind: Origin.imported(kind, by=auditor), "the mapping"
         )
-        return _of_record(named, stated)
+        return _of_trace(named, stated)
     if isinstance(source, str | PathLike):
         return _of_file(Path(source), stated, auditor)
     if isinstance(source, Event):
-        return _of_record(_of_event(source, auditor), stated)
+        return _of_trace(_of_event(source, auditor), stated)
     way_out = "pass a mechanism, a ledger, a dp-accounting event, or the path of a file"
     refuse("source", type(source).__name__, "be something that can be accounted", way_out)
 
@@ -133,15 +133,15 @@ def _of_file(path: Path, stated: Stated, auditor: str) -> Reading:
     if imports.is_ledger(beginning(path)):
         _nothing_to_state(stated, "a ledger")
         return _of_ledger(Ledger.open(path))
-    return _of_record(imports.read(path, auditor), stated)
+    return _of_trace(imports.read(path, auditor), stated)
 
 
-def _of_event(event: Event, auditor: str) -> Record:
+def _of_event(event: Event, auditor: str) -> Trace:
     if not type(event).__module__.startswith("dp_accounting"):
         raise ConversionError(f"no event that is read here: {type(event).__name__}")
     from ..integrations.event_json import runs_of
 
-    return Record(Origin.imported("dp-accounting event", by=auditor), run=runs_of(event))
+    return Trace(Origin.imported("dp-accounting event", by=auditor), run=runs_of(event))
 
 
 def _of_mechanism(run: Mechanism) -> Reading:
@@ -149,34 +149,34 @@ def _of_mechanism(run: Mechanism) -> Reading:
     return Reading(Evidence(run, run, _count(run)), origin, unit=run.protects)
 
 
-def _of_record(record: Record, stated: Stated) -> Reading:
-    """Return a record with what was stated; the two are kept apart in what is shown."""
-    made = imports.assemble(record, stated)
-    typed = record.origin.kind == PARAMETERS
+def _of_trace(trace: Trace, stated: Stated) -> Reading:
+    """Return a trace with what was stated; the two are kept apart in what is shown."""
+    made = imports.assemble(trace, stated)
+    typed = trace.origin.kind == PARAMETERS
     defects = [Defect.STATED if typed else Defect.IMPORTED]
     notes = tuple(made.contradictions)
     if made.contradictions:
         defects.append(Defect.CONTRADICTED)
-    if record.missing:
+    if trace.missing:
         defects.append(Defect.GAPS)
-        notes += (f"Rounds are missing: {'; '.join(record.missing)}.",)
+        notes += (f"Rounds are missing: {'; '.join(trace.missing)}.",)
     return Reading(
         Evidence(
             run=made.run,
             certain=made.certain,
-            rounds=sum(times for _, times in record.rounds) or _count(made.run),
+            rounds=sum(times for _, times in trace.rounds) or _count(made.run),
             follows=made.follows,
         ),
-        origin=record.origin,
-        unit=record.unit,
-        adjacency=record.adjacency,
-        observer=record.observer,
-        claim=record.claim,
+        origin=trace.origin,
+        unit=trace.unit,
+        adjacency=trace.adjacency,
+        observer=trace.observer,
+        claim=trace.claim,
         notes=notes,
-        recorded={} if typed else record.told,
-        stated=({**record.told} if typed else {}) | stated.in_words(),
+        recorded={} if typed else trace.told,
+        stated=({**trace.told} if typed else {}) | stated.in_words(),
         defects=tuple(defects),
-        sensitivity=record.sensitivity,
+        sensitivity=trace.sensitivity,
         careless=made.careless,
         granted=made.granted,
     )

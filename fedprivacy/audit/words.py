@@ -19,7 +19,7 @@ from ..mechanisms import (
     SparsifiedPerturbation,
 )
 from ..questions.risk import attack_risk
-from ..relations import Adjacency, Observer
+from ..relations import Adjacency, Observer, Unit
 from ..sampling import (
     Everyone,
     FixedSize,
@@ -58,6 +58,12 @@ GLOSSARY = {
     "epsilon, delta": "Whatever somebody looks for, it happens at most e^epsilon times as often, "
     "plus delta, than it would with a neighbouring data set.",
     "certified": "Proved, the computer's rounding included: not estimated, not measured.",
+    "privacy profile": "The smallest delta at every epsilon: the whole guarantee, of which one "
+    "pair (epsilon, delta) is a point.",
+    "trade-off": "What the best test misses at each rate of false alarms; the further below the "
+    "line of guessing, the less private.",
+    "certified interval": "The epsilon of the worst data sets lies in it: two of them attain the "
+    "lower end, none exceeds the upper one.",
     "advantage": "The largest difference between the rate of true and of false alarms of any test.",
 }
 
@@ -158,9 +164,9 @@ def described(mechanism: Mechanism, count: int = 1) -> str:
 
 def _mechanism(mechanism: Any) -> str:
     if isinstance(mechanism, SampledMechanism):
-        return f"{_mechanism(mechanism.inner)}; {_scheme(mechanism.scheme)}"
+        return f"{_mechanism(mechanism.inner)}; {scheme_in_words(mechanism.scheme)}"
     if isinstance(mechanism, CohortMechanism):
-        clients = _scheme(mechanism.scheme).replace("units", "clients")
+        clients = scheme_in_words(mechanism.scheme).replace("units", "clients")
         return f"inside one client, {clients}: {_mechanism(mechanism.inner)}"
     return _WORDS.get(type(mechanism), _by_its_fields)(mechanism)
 
@@ -179,10 +185,12 @@ def _sparsified(m: SparsifiedPerturbation) -> str:
     )
 
 
+_FEDAVG = "DP-FedAvg: the sum of clients' clipped updates"
+
 _WORDS: dict[type, Callable[[Any], str]] = {
     Gaussian: lambda m: (
-        f"the sum of clipped contributions with Gaussian noise of std {m.noise_multiplier:.4g} "
-        "clip norms"
+        f"{_FEDAVG if m.protects is Unit.CLIENT else 'the sum of clipped contributions'} with "
+        f"Gaussian noise of std {m.noise_multiplier:.4g} clip norms"
     ),
     Laplace: lambda m: (
         f"the sum of clipped contributions with Laplace noise of scale {m.noise_multiplier:.4g} "
@@ -237,5 +245,6 @@ _SCHEMES: dict[type, Callable[[Any], str]] = {
 }
 
 
-def _scheme(scheme: Any) -> str:
+def scheme_in_words(scheme: Any) -> str:
+    """Return how a scheme draws."""
     return _SCHEMES.get(type(scheme), repr)(scheme)

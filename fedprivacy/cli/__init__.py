@@ -10,16 +10,27 @@ import sys
 import click
 
 from ..errors import FedPrivacyError
-from . import ask, explain, ledgers, pareto, sweep, train
+from . import ask, certificates, explain, ledgers, pareto, program, sweep, train
 from .options import cli, say
 
-__all__ = ["ask", "cli", "explain", "ledgers", "main", "pareto", "sweep", "train"]
+__all__ = [
+    "ask",
+    "certificates",
+    "cli",
+    "explain",
+    "ledgers",
+    "main",
+    "pareto",
+    "program",
+    "sweep",
+    "train",
+]
 
 
 def main(arguments: list[str] | None = None) -> None:
     """Run the command line; exit code 2 and one line on bad input."""
     try:
-        code = cli.main(args=arguments, standalone_mode=False)
+        code = cli.main(args=arguments, prog_name="fedprivacy", standalone_mode=False)
     except (FedPrivacyError, click.ClickException, OSError) as problem:
         message = problem.format_message() if isinstance(problem, click.ClickException) else problem
         say(f"fedprivacy: {' '.join(str(message).split())}", err=True)

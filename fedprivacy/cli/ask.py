@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
-import click
+import rich_click as click
 
+from ..bound import Bound
 from ..errors import refuse
 from ..runs.described import SampledRun
 from .options import (
     as_json,
+    certificate_option,
     cli,
     deadline_option,
     facts_options,
@@ -17,6 +21,7 @@ from .options import (
     say,
     show,
     show_bound,
+    write_certificate,
 )
 
 
@@ -25,18 +30,9 @@ from .options import (
 @run_options
 @facts_options
 @deadline_option
+@certificate_option
 @as_json
-def epsilon(
-    delta: float,
-    adjacency: str,
-    observer: str,
-    unit: str | None,
-    accountant: str,
-    tolerance: float,
-    deadline: float | None,
-    as_json: bool,
-    **run: Any,
-) -> None:
+def epsilon(unit: str | None, as_json: bool, **given: Any) -> None:
     """Tell the epsilon of a run at a given delta.
 
     \b
@@ -46,16 +42,7 @@ def epsilon(
     """  # noqa: D301
     from ..questions.epsilon import epsilon as ask
 
-    bound = ask(
-        SampledRun.of(run).run(unit),
-        delta=delta,
-        adjacency=adjacency,
-        observer=observer,
-        accountant=accountant,
-        tolerance=tolerance,
-        deadline=deadline,
-    )
-    show(bound.to_dict(), as_json, lambda: show_bound(bound))
+    _answer(ask, unit, as_json, given)
 
 
 @cli.command()
@@ -63,18 +50,9 @@ def epsilon(
 @run_options
 @facts_options
 @deadline_option
+@certificate_option
 @as_json
-def delta(
-    epsilon: float,
-    adjacency: str,
-    observer: str,
-    unit: str | None,
-    accountant: str,
-    tolerance: float,
-    deadline: float | None,
-    as_json: bool,
-    **run: Any,
-) -> None:
+def delta(unit: str | None, as_json: bool, **given: Any) -> None:
     """Tell the delta of a run at a given epsilon.
 
     \b
@@ -84,15 +62,17 @@ def delta(
     """  # noqa: D301
     from ..questions.epsilon import delta as ask
 
-    bound = ask(
-        SampledRun.of(run).run(unit),
-        epsilon=epsilon,
-        adjacency=adjacency,
-        observer=observer,
-        accountant=accountant,
-        tolerance=tolerance,
-        deadline=deadline,
-    )
+    _answer(ask, unit, as_json, given)
+
+
+def _answer(
+    ask: Callable[..., Bound], unit: str | None, as_json: bool, given: dict[str, Any]
+) -> None:
+    """Ask one number of the run that the options describe, and print it."""
+    certificate: Path | None = given.pop("certificate")
+    run = SampledRun.of({name: given.pop(name) for name in SampledRun.known()})
+    bound = ask(run.run(unit), **given)
+    write_certificate(bound, certificate)
     show(bound.to_dict(), as_json, lambda: show_bound(bound))
 
 

@@ -1,21 +1,26 @@
-"""The command that tells in words what protects a run, and how well: explain."""
+"""The commands that tell what protects a run, and how well: explain, tradeoff."""
 
 from __future__ import annotations
 
+import math
+from dataclasses import MISSING, asdict
 from decimal import ROUND_CEILING, ROUND_FLOOR
+from pathlib import Path
 from typing import Any
 
-import click
+import rich_click as click
 
 from ..accountants import ACCOUNTANTS
 from ..bound import Bound, shown
-from ..errors import UnsupportedCombination
+from ..errors import UnsupportedCombination, refuse
+from ..ledger import Ledger
 from ..mechanisms import Mechanism
 from ..mechanisms.base import SampledMechanism
 from ..relations import Adjacency, Observer
 from ..runs.described import SampledRun
 from ..sampling import TABLE
-from .options import as_json, cli, run_options, say, show, threat_options
+from ..systems.settings import CLOSED_SHARE, Setting
+from .options import OUTPUT, as_json, cli, run_options, say, show, threat_options
 
 VIEWS = (Observer.AGGREGATE, Observer.SERVER)
 RATES = (0.01, 0.001)
@@ -29,6 +34,7 @@ SEEN = {
     "server": "every release and who took part",
     "final": "the last release only",
 }
+RATE = Setting("--fpr", CLOSED_SHARE, "a false-positive rate", "", MISSING)
 CLAIMS = {
     "present_to_absent": ("claims that the unit is present", "claims that it has these data"),
     "absent_to_present": ("claims that the unit is absent", "claims that it has the others"),
@@ -37,11 +43,13 @@ CLAIMS = {
 
 
 @cli.command()
+@click.argument("ledger", required=False, type=click.Path(path_type=Path))
 @click.option("--delta", type=float, required=True, help="Ask for epsilon at this delta.")
 @run_options
 @threat_options
 @as_json
 def explain(
+    ledger: Path | None,
     delta: float,
     adjacency: str,
     observer: str,
@@ -52,41 +60,88 @@ def explain(
     """Explain what protects a run, and how well, in plain words.
 
     Tells the row of the reference table, its theorems and assumptions, who attains it, epsilon by
-    every accountant for every observer, and what an attacker can do.
+    every accountant for every observer, what each part of the run costs, what would halve epsilon,
+    and what an attacker can do. The run is that of LEDGER, or the one that the options describe.
 
     \b
     Example: cohorts of 100 of 6,000 clients, 180 rounds:
       fedprivacy explain --noise-multiplier 1.4 --cohort 100 --population 6000 \\
           --rounds 180 --delta 1e-5 --adjacency zero_out
     """  # noqa: D301
-    from ..questions.risk import attack_risk
+    from ..questions.epsilon import epsilon
+    from ..runs.explaining import halved_by, parts_of
 
-    whole = SampledRun.of(run).run(unit)
-    risk = attack_risk(whole, adjacency=adjacency, observer=observer, fpr=RATES)
+    whole, described = _run(ledger, unit, run)
+    asked: dict[str, Any] = {"delta": delta, "adjacency": adjacency, "observer": observer}
+    risk, unknown = _risk(whole, adjacency, observer)
+    bound = epsilon(whole, **asked)
     bounds, unsupported = _views(whole, delta, adjacency)
     data = {
         "delta": delta,
         "row": _row(whole, adjacency, observer),
-        "theorems": list(risk.theorems),
-        "assumptions": list(risk.assumptions),
-        "attained_by": risk.witness,
+        "theorems": list(bound.theorems),
+        "assumptions": list(bound.assumptions),
+        "attained_by": bound.witness,
         "epsilon": {o: {n: b.to_dict() for n, b in bs.items()} for o, bs in bounds.items()},
         "unsupported": unsupported,
-        "risk": risk.to_dict(),
+        "parts": [_finite(asdict(part)) for part in parts_of(whole, **asked)],
+        "halved_by": {} if described is None else halved_by(described, unit, **asked),
+        "risk": None if risk is None else risk.to_dict(),
     }
 
     def text() -> None:
         _print_row(data, adjacency, observer)
         _print_bounds(bounds, unsupported, delta)
-        _print_risk(risk)
+        _print_shares(data)
+        say("What an attacker can do")
+        if risk is None:
+            say(f"  not known: {unknown}")
+        else:
+            _print_risk(risk)
 
     show(data, as_json, text)
 
 
-def _row(run: Mechanism, adjacency: str, observer: str) -> dict[str, str]:
-    """Return the row of the reference table that a run of one sampled mechanism reads."""
+def _run(
+    ledger: Path | None, unit: str | None, run: dict[str, Any]
+) -> tuple[Mechanism, SampledRun | None]:
+    """Return the run of a ledger, or the one that the options describe with their values."""
+    if ledger is None:
+        described = SampledRun.of(run)
+        return described.run(unit), described
+    from ..audit.repricing import run_of
+
+    given = [name for name, value in run.items() if value is not None] + ["unit"] * bool(unit)
+    if given:
+        refuse(f"--{given[0].replace('_', '-')}", run.get(given[0]), "be left out with LEDGER")
+    whole = run_of(Ledger.open(ledger).rounds)
+    if whole is None:
+        refuse("LEDGER", str(ledger), "hold a round that was released")
+    return whole, None
+
+
+def _risk(run: Mechanism, adjacency: str, observer: str) -> tuple[Any, str]:
+    """Return what an attacker can do, or why that is not known."""
+    from ..questions.risk import attack_risk
+
+    try:
+        return attack_risk(run, adjacency=adjacency, observer=observer, fpr=RATES), ""
+    except UnsupportedCombination as problem:
+        return None, str(problem)
+
+
+def _finite(part: dict[str, Any]) -> dict[str, Any]:
+    """Return a part with its infinities as JSON has them."""
+    return {name: "inf" if value == math.inf else value for name, value in part.items()}
+
+
+def _row(run: Mechanism, adjacency: str, observer: str) -> dict[str, str] | None:
+    """Return the row of the reference table that a run's first rounds read; None of other kinds."""
     one = run.sequence()[0][0]
-    assert isinstance(one, SampledMechanism)
+    if not isinstance(one, SampledMechanism) or (
+        (type(one.scheme).__name__, Observer.AGGREGATE, Adjacency(adjacency)) not in TABLE
+    ):
+        return None
     scheme = type(one.scheme).__name__
     sees = Observer.SERVER if observer == "server" else Observer.AGGREGATE
     cell = TABLE[scheme, sees, Adjacency(adjacency)]
@@ -116,8 +171,9 @@ def _print_row(data: dict[str, Any], adjacency: str, observer: str) -> None:
     say(f"  neighbouring data sets: {adjacency}: {NEIGHBOURS[adjacency]}")
     say(f"  the attacker sees: {observer}: {SEEN[observer]}")
     say("What protects one round")
-    say(f"  row of the reference table: {row['scheme']}, {observer}, {adjacency}")
-    say(f"  compared with the pair: {row['pair']}")
+    if row is not None:
+        say(f"  row of the reference table: {row['scheme']}, {observer}, {adjacency}")
+        say(f"  compared with the pair: {row['pair']}")
     for theorem in data["theorems"]:
         say(f"  rests on: {theorem}")
     for assumption in data["assumptions"]:
@@ -126,7 +182,7 @@ def _print_row(data: dict[str, Any], adjacency: str, observer: str) -> None:
     if attained is None:
         say("  attained: no two data sets are known that reach it")
     else:
-        say(f"  attained by {row['attained']}: {attained}")
+        say(f"  attained by {row['attained'] if row else 'a pair that is known'}: {attained}")
 
 
 def _print_bounds(
@@ -142,6 +198,16 @@ def _print_bounds(
         say(f"  {view}: {reason}")
 
 
+def _print_shares(data: dict[str, Any]) -> None:
+    say("What it costs")
+    for part in data["parts"]:
+        told = f"  {100 * part['share']:.0f} %: {part['rounds']} rounds of {part['mechanism']}"
+        say(f"{told}; alone {_up(float(part['alone']))}, the rest {_up(float(part['without']))}")
+    for name, value in data["halved_by"].items():
+        found = "no value does" if value is None else f"{value:.6g}"
+        say(f"  half of epsilon by {name} alone: {found}")
+
+
 def _up(value: float, digits: int = 4) -> str:
     return shown(value, digits, ROUND_CEILING)
 
@@ -152,7 +218,6 @@ def _down(value: float, digits: int = 4) -> str:
 
 def _print_risk(risk: Any) -> None:
     replaced = int(risk.facts.adjacency is Adjacency.REPLACE_ONE)
-    say("What an attacker can do")
     say(f"  advantage (true minus false positives): at most {_up(risk.advantage.upper)}")
     for rate, most, least, worse in zip(
         risk.fpr, risk.tpr.upper, risk.tpr.attained, risk.worse, strict=True
@@ -168,3 +233,51 @@ def _print_risk(risk: Any) -> None:
     )
     if risk.reason:
         say(f"  wider than asked: {risk.reason}")
+
+
+@cli.command()
+@click.option("--fpr", metavar="RATES", help="False-positive rates, with commas between.")
+@run_options
+@threat_options
+@click.option(
+    "--plot", type=click.Path(path_type=Path), panel=OUTPUT, help="Write a picture to this file."
+)
+@as_json
+def tradeoff(
+    fpr: str | None,
+    adjacency: str,
+    observer: str,
+    unit: str | None,
+    plot: Path | None,
+    as_json: bool,
+    **run: Any,
+) -> None:
+    """Tell how many an attacker misses at each false-positive rate (f-DP).
+
+    \b
+    Example:
+      fedprivacy tradeoff --noise-multiplier 1 --sampling-probability 0.01 --rounds 1000 \\
+          --adjacency add_remove --fpr 0.001,0.01,0.1 --plot curve.png
+    """  # noqa: D301
+    from ..questions.risk import tradeoff_curve
+    from ..runs.pictures import check_picture, draw_tradeoff
+
+    if plot is not None:
+        check_picture(plot)
+    rates = None if fpr is None else [RATE.read(part) for part in fpr.split(",")]
+    whole = SampledRun.of(run).run(unit)
+    curve = tradeoff_curve(whole, adjacency=adjacency, observer=observer, fpr=rates)
+    data = curve.to_dict()
+    if plot is not None:
+        data["plot"] = str(draw_tradeoff(curve, plot))
+
+    def text() -> None:
+        say("false positives: misses certified at least, misses of the best attack known")
+        for at, least, known in zip(
+            curve.fpr, curve.worst.lower, curve.worst.attained, strict=True
+        ):
+            say(f"  {at:.6g}: {_down(least)}, {_up(known)}")
+        if plot is not None:
+            say(f"plot: {plot}")
+
+    show(data, as_json, text)

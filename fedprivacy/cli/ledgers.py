@@ -5,9 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import click
+import rich_click as click
 
-from .. import __version__
 from ..bound import Verdict
 from ..errors import integer, refuse
 from ..relations import Unit
@@ -120,7 +119,7 @@ def _judged(
     }
     wanted = _claim(claim, epsilon, delta)
     if source is None:
-        return audit(_record(given), claim=wanted, **facts)
+        return audit(_trace(given), claim=wanted, **facts)
     for name in ("noise_multiplier", "rounds", "unit"):
         if given[name] is not None:
             rule = "be left out with a file, which says it"
@@ -130,9 +129,9 @@ def _judged(
     return audit(source, claim=wanted, sampling=scheme, population=population, **facts)
 
 
-def _record(given: dict[str, Any]) -> Any:
-    """Return the options as a record, of which nothing is more than stated."""
-    from ..audit.imports import Origin, Record, Rounds, Sampling
+def _trace(given: dict[str, Any]) -> Any:
+    """Return the options as a trace, of which nothing is more than stated."""
+    from ..audit.imports import Origin, Rounds, Sampling, Trace
     from ..audit.sources import PARAMETERS
 
     if given["noise_multiplier"] is None:
@@ -150,7 +149,7 @@ def _record(given: dict[str, Any]) -> Any:
     count = 1 if given["rounds"] is None else integer(1, rounds=given["rounds"])
     names = ("noise_multiplier", "sampling", "sampling_probability", "cohort", "population")
     told = {**{name: given[name] for name in names}, "rounds": count, "unit": given["unit"]}
-    return Record(
+    return Trace(
         Origin(PARAMETERS),
         ((rounds, count),),
         unit=None if given["unit"] is None else Unit(given["unit"]),
@@ -192,7 +191,7 @@ def _scheme(given: dict[str, Any]) -> Scheme | str | None:
 def audit(as_json: bool, strict: bool, **given: Any) -> int:
     """Re-account a run with every accountant and judge a claim.
 
-    FILE is a ledger, or a record of another program: an Opacus or Flower accountant's state, a
+    FILE is a ledger, or a trace of another program: an Opacus or Flower accountant's state, a
     dp-accounting event as JSON, a table of rounds, a statement of parameters. Without it, state
     the parameters.
 
@@ -212,31 +211,8 @@ def audit(as_json: bool, strict: bool, **given: Any) -> int:
 
 
 def audit_data(found: Audit) -> dict[str, Any]:
-    """Return an audit as plain JSON values; bounds that certify nothing are ``void_bounds``."""
-    bounds = {o: {n: b.to_dict() for n, b in bs.items()} for o, bs in found.bounds.items()}
-    unit, adjacency, observer = found.facts
-    return {
-        "verdict": str(found.verdict),
-        "statement": found.statement,
-        "claim": {"epsilon": found.claim[0], "delta": found.claim[1]},
-        "unit": None if unit is None else str(unit),
-        "adjacency": str(adjacency),
-        "observer": str(observer),
-        "reasons": list(found.reasons),
-        "rounds": found.rounds,
-        "numbers": str(found.numbers),
-        "void_bounds" if found.void else "bounds": bounds,
-        "unsupported": found.unsupported,
-        "recorded": found.facts_recorded,
-        "stated": found.stated,
-        "granted": found.granted,
-        "defects": [str(defect) for defect in found.defects],
-        "auditor_only": list(found.auditor_only),
-        "source": vars(found.origin),
-        "auditor": found.auditor,
-        "audited": found.audited,
-        "version": __version__,
-    }
+    """Return an audit as plain JSON values, for the auditor."""
+    return {**found.to_dict(), "auditor_only": list(found.auditor_only)}
 
 
 def show_audit(found: Audit) -> None:
@@ -284,13 +260,27 @@ def _table(found: Audit) -> Any:
     help="Where to write the page.  [default: the file's name with .html]",
 )
 @click.option("--subject", default="", help="What the page is about, in words.")
+@click.option(
+    "--deployment",
+    type=click.Path(path_type=Path),
+    help="For --output X.yaml: a TOML file of what the registry of deployments asks for.",
+)
 @as_json
-def report(as_json: bool, strict: bool, output: Path | None, subject: str, **given: Any) -> int:
+def report(
+    as_json: bool,
+    strict: bool,
+    output: Path | None,
+    subject: str,
+    deployment: Path | None,
+    **given: Any,
+) -> int:
     """Write the audit of a run as one self-contained HTML page.
 
-    FILE and the options are those of "fedprivacy audit".
+    FILE and the options are those of "fedprivacy audit". An output that ends in .md, .json or .yaml
+    is the same in Markdown, plain values, or an entry for the registry of deployments.
     """
     from ..audit import report as write
+    from ..audit.imports.content import MAX_TOML, toml_of, whole
     from ..ledger import free
 
     found = _judged(**given)
@@ -299,7 +289,8 @@ def report(as_json: bool, strict: bool, output: Path | None, subject: str, **giv
     title = f"Privacy of {subject or source.name}"
     target = output or source.with_suffix(".html")
     free(target, besides=[source])
-    path = write({name: found}, target, title=title, subject=subject)
+    said = None if deployment is None else toml_of(whole(deployment, MAX_TOML), deployment.name)
+    path = write({name: found}, target, title=title, subject=subject, deployment=said)
     data = {**audit_data(found), "report": str(path)}
     show(data, as_json, lambda: say(f"{found.statement}: {path}"))
     return EXIT_CODES[found.verdict] if strict else 0

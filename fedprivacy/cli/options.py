@@ -5,15 +5,17 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterable
 from dataclasses import MISSING
+from inspect import cleandoc
 from pathlib import Path
 from typing import Any, TypeVar
 
-import click
+import rich_click as click
 
 from .. import __version__
 from ..bound import Bound
 from ..errors import refuse
 from ..runs.described import SampledRun
+from ..runs.methods import settings_in_words
 from ..systems.settings import Setting
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -23,14 +25,42 @@ OBSERVERS = click.Choice(["aggregate", "server", "final"])
 ACCOUNTANT_NAMES = click.Choice(["pld", "rdp", "advanced"])
 
 
-@click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 96})
+EXIT_CODES = (
+    "Exit codes: 0 done; 2 bad input, told in one line; with --strict 3 the claim FAILS, 4 it "
+    "CANNOT BE CERTIFIED; 130 stopped by the keyboard."
+)
+
+COMMANDS = {
+    "Ask one number": ["epsilon", "delta", "calibrate"],
+    "Understand": ["explain", "tradeoff"],
+    "Train": ["train", "demo", "run"],
+    "Compare": ["sweep", "pareto"],
+    "Judge": ["audit", "report"],
+    "This program": ["schema", "completion"],
+}
+"""Every command, by what one wants."""
+
+
+@click.group(
+    invoke_without_command=True,
+    context_settings={"help_option_names": ["-h", "--help"]},
+    epilog=EXIT_CODES,
+)
+@click.rich_config({"theme": "default-slim", "max_width": 96, "text_markup": None})
 @click.version_option(__version__, prog_name="fedprivacy")
-def cli() -> None:
+@click.pass_context
+def cli(context: click.Context) -> None:
     """Differential privacy for federated learning, with certified bounds.
 
     Calibrate noise from a budget, account for a run, train, and audit what was run. Start with
     "fedprivacy demo".
     """
+    if context.invoked_subcommand is None:
+        click.echo(context.get_help())
+
+
+for title, names in COMMANDS.items():
+    cli = click.command_panel(title, commands=names)(cli)
 
 
 def options(*decorators: Callable[[F], F]) -> Callable[[F], F]:
@@ -44,11 +74,31 @@ def options(*decorators: Callable[[F], F]) -> Callable[[F], F]:
     return apply
 
 
-as_json = click.option("--json", "as_json", is_flag=True, help="Print JSON instead of text.")
+def told_settings(command: click.Command) -> click.Command:
+    """Add the methods' settings to a command's help."""
+    paragraphs = settings_in_words().split("\n\n")
+    # \b keeps click from filling a paragraph's lines.
+    told = [cleandoc(str(command.help)), *(f"\b\n{each}" for each in paragraphs)]
+    command.help = "\n\n".join(told)
+    return command
+
+
+OUTPUT, THREAT, RUN = "What is written", "Who is protected from whom", "The run"
+EXACT = "How exact"
+"""Groups of options that several commands have."""
+
+as_json = click.option(
+    "--json",
+    "as_json",
+    is_flag=True,
+    panel=OUTPUT,
+    help="Print JSON instead of text; see fedprivacy schema.",
+)
 threat_options = options(
     click.option(
         "--adjacency",
         type=ADJACENCIES,
+        panel=THREAT,
         required=True,
         help="How neighbouring data sets differ: a unit is added or removed, zeroed out, or "
         "replaced. There is no default: it changes the answer.",
@@ -56,18 +106,25 @@ threat_options = options(
     click.option(
         "--observer",
         type=OBSERVERS,
+        panel=THREAT,
         default="aggregate",
         show_default=True,
         help="Who looks: at every release (aggregate), at who took part too (server), or at the "
         "last release only (final).",
     ),
-    click.option("--unit", type=click.Choice(["client", "record"]), help="Whose data is one unit."),
+    click.option(
+        "--unit",
+        type=click.Choice(["client", "record"]),
+        panel=THREAT,
+        help="Whose data is one unit.",
+    ),
 )
 facts_options = options(
     threat_options,
     click.option(
         "--accountant",
         type=ACCOUNTANT_NAMES,
+        panel=EXACT,
         default="pld",
         show_default=True,
         help="pld gives an interval; rdp and advanced give upper ends only.",
@@ -75,32 +132,55 @@ facts_options = options(
     click.option(
         "--tolerance",
         type=float,
+        panel=EXACT,
         default=1e-3,
         show_default=True,
         help="Wanted width of the interval.",
     ),
 )
 deadline_option = click.option(
-    "--deadline", type=float, help="Seconds after which no finer attempt is begun."
+    "--deadline", type=float, panel=EXACT, help="Seconds after which no finer attempt is begun."
 )
 picture_option = click.option(
-    "--output", type=click.Path(path_type=Path), help="Write a plot to this file."
+    "--output", type=click.Path(path_type=Path), panel=OUTPUT, help="Write a plot to this file."
 )
 
 
-def setting_option(one: Setting, *, several: bool = False) -> Callable[[F], F]:
+def setting_option(one: Setting, *, several: bool = False, panel: str = RUN) -> Callable[[F], F]:
     """Return the option that gives a setting; ``several``: values with commas between, as text."""
     default = "" if one.default in (None, MISSING) else f"  [default: {one.default}]"
     kind = str if several else one.rule.kind
     name = f"--{one.name.replace('_', '-')}"
     return click.option(
-        name, type=kind, help=one.help + default, metavar="VALUES" if several else None
+        name,
+        type=kind,
+        panel=panel,
+        help=_sentence(one) + default,
+        metavar="VALUES" if several else None,
     )
+
+
+def _sentence(one: Setting) -> str:
+    """Return a setting's help as options have it."""
+    return one.help[0].upper() + one.help[1:].rstrip(".") + "."
 
 
 noise_option = setting_option(SampledRun.known()["noise_multiplier"])
 run_options = options(*(setting_option(each) for each in SampledRun.known().values()))
 """What describes a run of a sampled Gaussian; ``SampledRun.of`` takes it."""
+
+
+certificate_option = click.option(
+    "--certificate",
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="Write a certificate here; `fedprivacy verify` proves it again.",
+)
+
+
+def write_certificate(bound: Bound, path: Path | None) -> None:
+    """Write a bound's certificate, where a path was given."""
+    if path is not None:
+        path.write_text(json.dumps(bound.certificate(), indent=2, allow_nan=False) + "\n")
 
 
 def named_texts(chosen: Iterable[str]) -> dict[str, str]:

@@ -5,14 +5,15 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-import click
+import rich_click as click
 
 from ..runs.methods import METHODS, names
 from ..systems.settings import read
-from .options import as_json, cli, named_texts, picture_option, say, show
-from .train import begins, data_options
+from .options import as_json, cli, named_texts, picture_option, say, show, told_settings
+from .train import begins, data_options, seed_option
 
 
+@told_settings
 @cli.command()
 @click.option(
     "--method",
@@ -29,7 +30,7 @@ from .train import begins, data_options
     metavar="NAME=VALUES",
     help="Values to try, with commas between, such as noise_multiplier=1,2 or cohort=50,100; "
     "repeat for more. Without noise_multiplier the noise is calibrated to the budget for every "
-    "setting. An unknown name is answered with those that there are.",
+    "setting. The names are those above.",
 )
 @click.option(
     "--folder",
@@ -39,7 +40,14 @@ from .train import begins, data_options
     help="Where ledgers and checkpoints are kept; a sweep that was stopped goes on from there.",
 )
 @picture_option
-@click.option("--seed", type=int, help="Make the runs reproducible; they are then not private.")
+@seed_option
+@click.option(
+    "--seeds",
+    type=int,
+    default=1,
+    show_default=True,
+    help="Run every setting so often; means are compared, with their spread.",
+)
 @as_json
 def sweep(
     method: str,
@@ -51,6 +59,9 @@ def sweep(
     observer: str,
     output: Path | None,
     seed: int | None,
+    seeds: int,
+    dropout_rate: float,
+    threads: int | None,
     as_json: bool,
     **source: Any,
 ) -> None:
@@ -64,7 +75,7 @@ def sweep(
       fedprivacy sweep --method fed-smp-rand-k --epsilon 8 --delta 1e-3 \\
           --set cohort=50,100 --set rounds=20,40 --set kept_fraction=0.1,0.4
     """  # noqa: D301
-    from ..runs.pareto import check_picture
+    from ..runs.pictures import check_picture
     from ..runs.progress import Steps
     from ..runs.sweep import Sweep
 
@@ -76,10 +87,13 @@ def sweep(
         grid=grid,
         folder=folder,
         epsilon=epsilon,
-        **({} if delta is None else {"delta": delta}),
+        delta=delta,  # type: ignore[arg-type]  # None: by the number of units
         adjacency=adjacency,
         observer=observer,
         seed=seed,
+        seeds=seeds,
+        dropout_rate=dropout_rate,
+        threads=threads,
         source={name: value for name, value in source.items() if value is not None},
     )
     whole.check()
@@ -91,7 +105,7 @@ def sweep(
         trained = []
         for label in whole.labels:
             told = ", ".join(f"{name} {value}" for name, value in label.items()) or method
-            with steps.rounds(told, whole.experiment(label).job.rounds) as tick:
+            with steps.rounds(told, whole.experiment(label).job.rounds * seeds) as tick:
                 trained.append((label, whole.train(label, tick)))
     whole.write(trained)
     found = whole.compare(trained)

@@ -6,22 +6,44 @@ import math
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import click
+import rich_click as click
 
 from ..errors import refuse
 from ..ledger import Ledger
-from ..runs.methods import COMPARED, METHODS, Method, names
+from ..runs.methods import COMPARED, METHODS, FedSmp, Method, names
 from ..systems.settings import read, single
 from .ledgers import audit_data, show_audit
-from .options import ADJACENCIES, OBSERVERS, as_json, cli, named_texts, options, say, show
+from .options import (
+    ADJACENCIES,
+    OBSERVERS,
+    OUTPUT,
+    as_json,
+    cli,
+    named_texts,
+    options,
+    say,
+    setting_option,
+    show,
+    told_settings,
+)
 
 if TYPE_CHECKING:
     from ..runs.experiment import Experiment, TrainedRun
     from ..runs.sweep import Sweep
 
+DATA, METHOD, BUDGET = "The data", "The method", "The budget"
+"""Groups of options."""
+
+NAMED = ("clip_norm", "missing", "absent", "colluding")
+"""Settings of the methods that have options of their own; --set gives the others."""
+
+seed_option = click.option(
+    "--seed", type=int, panel=METHOD, help="Make runs reproducible; they are then not private."
+)
 data_options = options(
     click.option(
         "--data",
+        panel=DATA,
         default="digits",
         show_default=True,
         help="digits (comes with scikit-learn), fashion-mnist (looked for on disk), or a file "
@@ -30,42 +52,78 @@ data_options = options(
     ),
     click.option(
         "--data-dir",
+        panel=DATA,
         type=click.Path(path_type=Path),
         help="Folder with Fashion-MNIST's IDX files.  [default: where Debian's package "
         "dataset-fashion-mnist puts them]",
     ),
     click.option(
         "--clients",
+        panel=DATA,
         type=int,
         help="How many share the records.  [default: 400 or 6000, 10 where the unit is a record]",
     ),
     click.option(
         "--classes-per-client",
+        panel=DATA,
         type=int,
         help="How many classes a client's records are of.  [default: all]",
     ),
     click.option(
         "--model",
-        help="logistic, mlp, cnn, or FILE.py:NAME of a function that builds a torch module.  "
+        "--posterior",
+        "model",
+        panel=DATA,
+        help="logistic, mlp, cnn, or FILE.py:NAME of a function that builds a torch module; with "
+        "fa-ld and fa-hmc FILE.py:NAME of a Posterior, which holds its own data.  "
         "[default: one that goes with the data]",
     ),
-    click.option("--rounds", type=int, help="How many rounds.  [default: the data set's own]"),
-    click.option("--epsilon", type=float, default=8.0, show_default=True, help="The budget."),
+    click.option(
+        "--rounds",
+        type=int,
+        panel=METHOD,
+        help="How many rounds.  [default: the data set's own]",
+    ),
+    click.option(
+        "--epsilon",
+        type=float,
+        default=8.0,
+        show_default=True,
+        panel=BUDGET,
+        help="The budget.",
+    ),
     click.option(
         "--delta",
         type=float,
+        panel=BUDGET,
         help="The budget.  [default: n^-1.1 for n units, rounded down to two digits; it must be "
         "given for add_remove]",
     ),
     click.option(
         "--adjacency",
         type=ADJACENCIES,
+        panel=BUDGET,
         help="How neighbouring data sets differ.  [default: zero_out where the unit is a client, "
         "replace_one where it is a record]",
     ),
     click.option(
+        "--dropout-rate",
+        type=float,
+        default=0.0,
+        panel=METHOD,
+        help="Simulate that each client of a cohort fails to answer with this chance; --missing "
+        "is what is priced.  [default: 0]",
+    ),
+    click.option(
+        "--threads",
+        type=int,
+        panel=METHOD,
+        help="Of the processor.  [default: 1 where the model is small]",
+    ),
+    click.option(
         "--observer",
         type=OBSERVERS,
+        panel=BUDGET,
         default="aggregate",
         show_default=True,
         help="Who looks: at every release, at who took part too, or at the last release only.",
@@ -73,9 +131,11 @@ data_options = options(
 )
 
 
+@told_settings
 @cli.command()
 @click.option(
     "--method",
+    panel=METHOD,
     type=click.Choice(names(private=False)),
     default="fed-smp-top-k",
     show_default=True,
@@ -90,50 +150,43 @@ data_options = options(
     help="What pays for privacy: the noise multiplier; fa-ld's step size; fa-hmc's noise on "
     "gradients; fed-plt's noise scale.  [default: calibrated from the budget]",
 )
-@click.option("--clip-norm", type=float, help="Norm that a unit's contribution is clipped to.")
-@click.option("--kept", type=float, help="Share of the coordinates that Fed-SMP keeps, in (0, 1].")
+@options(*(setting_option(FedSmp.known()[name], panel=METHOD) for name in NAMED))
 @click.option(
-    "--missing",
-    type=int,
-    help="How many clients of a cohort may fail to answer.  [default: 0]",
-)
-@click.option(
-    "--absent",
-    type=int,
-    help="How many of all clients may be away for good.  [default: 0]",
-)
-@click.option(
-    "--colluding",
-    type=int,
-    help="How many clients' shares of the noise whoever looks may know.  [default: 0]",
+    "--kept",
+    type=float,
+    panel=METHOD,
+    help="Share of the coordinates that Fed-SMP keeps, in (0, 1].  [default: 0.4]",
 )
 @click.option(
     "--set",
     "chosen",
+    panel=METHOD,
     multiple=True,
     metavar="NAME=VALUE",
-    help="Another setting of the method, such as local_steps=20, or strategy=1 or 2 for cohorts "
-    "drawn with or without replacement; add_remove needs sampling_probability and "
-    "expected_cohort. Repeat for more; an unknown name is answered with those that there are.",
+    help="Another setting of the method, such as local_steps=20 or strategy=fixed: those above. "
+    "add_remove needs sampling_probability and expected_cohort. Repeat for more.",
 )
 @click.option(
     "--ledger",
+    panel=OUTPUT,
     type=click.Path(path_type=Path),
     help="Where a private run is recorded.  [default: METHOD.ledger]",
 )
 @click.option(
     "--checkpoint",
+    panel=OUTPUT,
     type=click.Path(path_type=Path),
     help="File to save progress in, and to resume from where it exists. It is private, and so is "
     "the file LEDGER.private that goes with it.",
 )
 @click.option(
     "--output",
+    panel=OUTPUT,
     type=click.Path(path_type=Path),
     help="File for the trained model alone, to hand over: a state dict, fa-ld's and fa-hmc's draws "
     "or fed-plt's models; torch.load reads it.",
 )
-@click.option("--seed", type=int, help="Make the run reproducible; it is then not private.")
+@seed_option
 @as_json
 def train(
     method: str,
@@ -143,17 +196,13 @@ def train(
     classes_per_client: int | None,
     model: str | None,
     rounds: int | None,
-    clip_norm: float | None,
     kept: float | None,
-    missing: int | None,
-    absent: int | None,
-    colluding: int | None,
     chosen: tuple[str, ...],
     ledger: Path | None,
     checkpoint: Path | None,
     output: Path | None,
     as_json: bool,
-    **budget: Any,
+    **rest: Any,
 ) -> None:
     """Train within a privacy budget, leave a ledger, and audit it.
 
@@ -174,12 +223,10 @@ def train(
         "classes_per_client": classes_per_client,
         "model": model,
         "rounds": rounds,
-        "clip_norm": clip_norm,
         "kept_fraction": kept,
-        "missing": missing,
-        "absent": absent,
-        "colluding": colluding,
+        **{name: rest.pop(name) for name in NAMED},
     }
+    budget = rest
     task = job(method, data, **_settings(METHODS[method], given, chosen))
     if task.knob is None and ledger is not None:
         refuse("--ledger", str(ledger), f"be left out: {method} is not private")
@@ -332,6 +379,7 @@ def _cautions(experiment: Experiment) -> list[str]:
 @data_options
 @click.option(
     "--output",
+    panel=OUTPUT,
     type=click.Path(path_type=Path),
     default=Path("demo-report.html"),
     show_default=True,
@@ -339,10 +387,11 @@ def _cautions(experiment: Experiment) -> list[str]:
 )
 @click.option(
     "--ledgers",
+    panel=OUTPUT,
     type=click.Path(path_type=Path),
     help="Folder for the ledgers.  [default: beside the page, a new folder for each demo]",
 )
-@click.option("--seed", type=int, help="Make the runs reproducible; they are then not private.")
+@seed_option
 @as_json
 def demo(
     data: str,

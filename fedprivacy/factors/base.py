@@ -63,6 +63,11 @@ class Factor(ABC):
     def check(self, rounds: int, participation: Participation) -> None:  # noqa: B027
         """Raise ParameterError where the factor cannot serve such a run."""
 
+    def leading(self, rows: int, rounds: int) -> Factor:
+        """Return the factor of the first ``rows`` rounds of ``rounds``: the leading block of C."""
+        del rows, rounds
+        return self
+
     def slots(self, rounds: int) -> int:
         """Return how many vectors of the model's size a run keeps."""
         return rounds

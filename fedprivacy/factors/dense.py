@@ -9,13 +9,13 @@ from typing import Any
 import numpy as np
 
 from ..errors import refuse
-from ..records import recorded
+from ..registry import registered
 from .base import DenseFactor, Recurrence, check_dense
 from .interval import Array
 from .participation import Participation
 
 
-@recorded
+@registered
 @dataclass(frozen=True)
 class Matrix(DenseFactor):
     """Any lower-triangular matrix with a positive diagonal.
@@ -65,6 +65,10 @@ class Matrix(DenseFactor):
         if rounds > len(self.array):
             refuse("rounds", rounds, f"be at most the matrix's size {len(self.array)}")
         return self._dense[:rounds, :rounds]
+
+    def leading(self, rows: int, rounds: int) -> Matrix:
+        """Return the first rows and columns."""
+        return Matrix(self.array[:rows])
 
     def noise_matrix(self, rounds: int) -> Array:
         """Return C^-1."""

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from ..errors import ParameterError, integer, refuse
-from ..records import Registry, decode, encode
+from ..registry import Registry, decode, encode
 from .base import Factor, ToeplitzFactor, check_dense
 from .dense import Matrix
 from .interval import Array, comb

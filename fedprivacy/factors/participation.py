@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from ..errors import integer, refuse
-from ..records import recorded
+from ..registry import registered
 
 
 class Participation:
@@ -54,7 +54,7 @@ class _Spaced(Participation):
         return fitting if self.at_most is None else min(fitting, self.at_most)
 
 
-@recorded
+@registered
 @dataclass(frozen=True)
 class MinimumSeparation(_Spaced):
     """A unit takes part in any rounds that are at least ``separation`` apart.
@@ -66,7 +66,7 @@ class MinimumSeparation(_Spaced):
     """
 
 
-@recorded
+@registered
 @dataclass(frozen=True)
 class FixedEpochs(_Spaced):
     """A unit has one place in every epoch of ``separation`` rounds, the same in each.
@@ -82,7 +82,7 @@ class FixedEpochs(_Spaced):
     together: ClassVar[bool] = True
 
 
-@recorded
+@registered
 @dataclass(frozen=True)
 class SingleParticipation(Participation):
     """A unit takes part in one round at most.

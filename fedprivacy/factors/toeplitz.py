@@ -8,7 +8,7 @@ import numpy as np
 from scipy.special import betainc
 
 from ..errors import integer, refuse
-from ..records import recorded
+from ..registry import registered
 from .base import Recurrence, ToeplitzFactor, as_numbers, inverse_series
 from .interval import UNIT, Array
 from .participation import Participation
@@ -26,7 +26,7 @@ def inverse_root_coefficients(rounds: int) -> Array:
     return np.cumprod(np.concatenate([[1.0], (2.0 * k - 3.0) / (2.0 * k)]))
 
 
-@recorded
+@registered
 @dataclass(frozen=True)
 class Identity(ToeplitzFactor):
     """C = 1: independent noise in every round."""
@@ -50,7 +50,7 @@ class Identity(ToeplitzFactor):
         return Recurrence(np.zeros(0))
 
 
-@recorded
+@registered
 @dataclass(frozen=True)
 class SquareRootToeplitz(ToeplitzFactor):
     """C = the square root of the matrix of prefix sums (Fichtenberger, Henzinger, Upadhyay 2023).
@@ -75,7 +75,7 @@ class SquareRootToeplitz(ToeplitzFactor):
         return Recurrence(-root_coefficients(rounds)[1:])
 
 
-@recorded
+@registered
 @dataclass(frozen=True)
 class Banded(ToeplitzFactor):
     """C with ``bands`` diagonals (Choquette-Choo et al. 2023; Kalinin and Lampert 2024).
@@ -140,7 +140,7 @@ class Banded(ToeplitzFactor):
         return Recurrence(-column[1 : self.slots(rounds) + 1] / column[0], diagonal=column[0])
 
 
-@recorded
+@registered
 @dataclass(frozen=True)
 class BandedInverse(ToeplitzFactor):
     """C whose inverse has ``bands`` diagonals: those of (1 - x)^(1/2), cut.
@@ -180,7 +180,7 @@ class BandedInverse(ToeplitzFactor):
         return Recurrence(self.inverse(rounds)[1 : self.slots(rounds) + 1], inputs=True)
 
 
-@recorded
+@registered
 @dataclass(frozen=True)
 class BufferedToeplitz(ToeplitzFactor):
     """C = 1 + sum of ``buffers`` geometric series: BLT (McMahan, Xu and Zhang 2024).
@@ -216,6 +216,11 @@ class BufferedToeplitz(ToeplitzFactor):
             object.__setattr__(self, name, numbers)
         if self.decays is not None and max(self.decays) >= 1.0:
             refuse("decays", max(self.decays), "be below 1")
+
+    def leading(self, rows: int, rounds: int) -> BufferedToeplitz:
+        """Return it with its parameters written out: closed ones depend on the rounds."""
+        scales, decays = (tuple(part.tolist()) for part in self.parameters(rounds))
+        return BufferedToeplitz(self.buffers, scales=scales, decays=decays)
 
     def parameters(self, rounds: int) -> tuple[Array, Array]:
         """Return (scales, decays), each of shape (buffers,)."""

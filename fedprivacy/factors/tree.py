@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from ..errors import refuse
-from ..records import recorded
+from ..registry import registered
 from .base import Factor, check_dense
 from .interval import Array, Interval, outward
 from .participation import Participation
@@ -17,7 +17,7 @@ PLACES = 16
 """Binary places of the weights of Honaker's estimate: products with the grid's points are exact."""
 
 
-@recorded
+@registered
 @dataclass(frozen=True)
 class Tree(Factor):
     """Noise on the nodes of a binary tree over the rounds; prefix sums add a few nodes.

@@ -137,9 +137,10 @@ def _lost(what: str, why: str) -> NoReturn:
 
 def _event(run: Mechanism) -> dpa.DpEvent:
     writer = _WRITERS.get(type(run))
-    if writer is None:
+    found = run.as_event() if writer is None else writer(run)
+    if not isinstance(found, dpa.DpEvent):
         _lost(f"what {type(run).__name__} does", "it has no event for this mechanism")
-    return writer(run)
+    return found
 
 
 def _gaussian_event(run: Gaussian) -> dpa.DpEvent:
@@ -216,6 +217,10 @@ def _sampled_event(run: SampledMechanism) -> dpa.DpEvent:
         return dpa.TruncatedSubsampledGaussianDpEvent(
             scheme.population, scheme.probability, scheme.largest, inner.noise_multiplier
         )
+    foreign = getattr(scheme, "as_event", None)
+    found = None if foreign is None else foreign(inner)
+    if isinstance(found, dpa.DpEvent):
+        return found
     _lost(*_UNSAID.get(type(scheme), (f"what {type(scheme).__name__} does", "it has no event")))
 
 

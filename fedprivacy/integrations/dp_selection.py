@@ -52,8 +52,8 @@ def selected(
         refuse("shape", shape, "be from 0 to 1000, or infinite for a Poisson number of runs")
     if observer is Observer.SERVER:
         raise ConversionError(
-            "RepeatAndSelectDpEvent shows the best run only, and observer='server' sees who took "
-            "part in all; account for observer='aggregate', or compose every run"
+            f"RepeatAndSelectDpEvent shows the best run only, and observer='{observer}' sees who "
+            "took part in all; account for observer='aggregate', or compose every run"
         )
     found = _divergences(base, adjacency, observer)
     if shape == math.inf:
@@ -80,7 +80,8 @@ def _divergences(base: Mechanism, adjacency: Adjacency, observer: Observer) -> P
     if not found:
         raise ConversionError(
             "RepeatAndSelectDpEvent needs Renyi divergences of what is repeated, and all are "
-            "infinite (it has a delta at every epsilon); compose every run instead"
+            f"infinite from order {_ORDERS[0]:g} on (it has a delta at every epsilon); compose "
+            "every run instead"
         )
     return tuple(found)
 

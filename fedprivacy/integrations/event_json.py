@@ -39,17 +39,22 @@ def _plain(data: Any, depth: int = 0) -> Any:
     if depth > MAX_DEPTH:
         raise LedgerError(f"an event is nested deeper than {MAX_DEPTH} levels")
     if isinstance(data, list) and _names_a_class(data[:2]):
-        kind = _KINDS.get(data[1])
-        names = [] if kind is None else [each.name for each in kind.__attrs_attrs__]
-        if kind is None or len(names) != len(data) - 2:
-            raise LedgerError(f"not an event that is read: {str(data[1])[:80]!r}")
-        data = {"type": data[1], **dict(zip(names, data[2:], strict=True))}
+        data = _of_a_list(data)
     elif isinstance(data, dict) and "class_name" in data:
         rest = {k: v for k, v in data.items() if k not in ("module_name", "class_name")}
         data = {"type": data["class_name"], **rest}
     if isinstance(data, dict):
         return {name: _plain(value, depth + 1) for name, value in data.items()}
     return [_plain(item, depth + 1) for item in data] if isinstance(data, list) else data
+
+
+def _of_a_list(data: list[Any]) -> dict[str, Any]:
+    """Return [module, class, value, ...] with the values by name."""
+    kind = _KINDS.get(data[1])
+    names = [] if kind is None else [each.name for each in kind.__attrs_attrs__]
+    if kind is None or len(names) != len(data) - 2:
+        raise LedgerError(f"not an event that is read: {str(data[1])[:80]!r}")
+    return {"type": data[1], **dict(zip(names, data[2:], strict=True))}
 
 
 def _names_a_class(pair: list[Any]) -> bool:

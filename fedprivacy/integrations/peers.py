@@ -108,7 +108,9 @@ def sampled_gaussians(
         if isinstance(part, SampledMechanism) and isinstance(part.scheme, Poisson):
             inner, rate = part.inner, part.scheme.probability
         if not isinstance(inner, Gaussian):
-            raise ConversionError("it knows Gaussian rounds with Poisson sampling only")
+            raise ConversionError(
+                f"it knows Gaussian rounds with Poisson sampling only, got {part}"
+            )
         found.append((inner.noise_multiplier, rate, count))
     return found
 

@@ -47,7 +47,7 @@ def born(unborn: Path, path: Path) -> None:
         if error.errno not in (errno.EPERM, errno.ENOTSUP, errno.ENOSYS):
             raise
         if path.exists():
-            raise FileExistsError(path) from error
+            raise FileExistsError(f"{path} is there already") from error
         os.rename(unborn, path)
 
 

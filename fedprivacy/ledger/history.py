@@ -77,6 +77,10 @@ class History:
             return "" if first else "the header must be the first line, and only that"
         if self.closed:
             return "the ledger is closed, nothing may follow"
+        return self._out_of_turn(event)
+
+    def _out_of_turn(self, event: Event) -> str:
+        """Return why an event is not that of the round which comes next; empty if it is."""
         if isinstance(event, IntentLine) and event.round != (count := len(self.rounds)):
             return f"round {event.round} cannot begin now; the next round is {count}"
         if isinstance(event, DoneLine | AbortLine) and event.round != self.rounds.open:

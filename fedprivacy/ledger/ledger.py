@@ -114,7 +114,7 @@ class Ledger:
         unborn = target.with_name(f".{header.nonce}")
         with explained(target, "create it"):
             if target.exists():
-                raise FileExistsError(target)
+                raise FileExistsError(f"{target} is there already")
             fd = os.open(unborn, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_APPEND, 0o644)
         ledger = cls(target, History(), fd)
         ledger._place = unborn.absolute()

@@ -11,7 +11,7 @@ import msgspec
 from ..errors import LedgerError, refuse
 from ..factors import Factor, Participation
 from ..mechanisms import Mechanism
-from ..records import Registry, decode, encode
+from ..registry import Registry, decode, encode
 from ..relations import Adjacency, Observer, Unit
 
 FORMAT = "fedprivacy ledger"

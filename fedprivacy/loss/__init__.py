@@ -9,6 +9,7 @@ from .pairs.discrete import Atoms
 from .pairs.gaussian import IDENTITY, GaussianMix, Gdp
 from .pairs.laplace import LaplacePair
 from .pairs.lattice import Side, Tails
+from .pairs.nested import Nested, rough_epsilon, scale
 from .pairs.stated import RenyiLine, RenyiPoints, stated_pair
 
 __all__ = [
@@ -24,6 +25,7 @@ __all__ = [
     "LaplacePair",
     "Largest",
     "Mix",
+    "Nested",
     "RenyiLine",
     "RenyiPoints",
     "Sampled",
@@ -33,5 +35,7 @@ __all__ = [
     "compose",
     "kinds",
     "largest",
+    "rough_epsilon",
+    "scale",
     "stated_pair",
 ]

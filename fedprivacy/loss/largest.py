@@ -210,7 +210,7 @@ def _(curve: GaussianMix) -> Largest:
     y, _, lowest = curve._table
     around = y[max(lowest - 2, 0) : lowest + 3]
     fine = np.linspace(around[0], around[-1], 4001)
-    pair = curve.pairs()[0][1]
+    pair = curve.pair
     loss = log_sum(pair.p, fine) - log_sum(pair.q, fine)
     error = log_sum_error(pair.p, fine) + log_sum_error(pair.q, fine)
     sag = (pair.spread * (fine[1] - fine[0])) ** 2 / 32.0

@@ -1,7 +1,7 @@
 """Mechanisms: frozen values whose privacy loss is known."""
 
 from .base import CohortMechanism, Mechanism, Run, SampledMechanism
-from .correlated import CorrelatedNoise, CorrelatedRow
+from .correlated import CorrelatedNoise, CorrelatedRow, SampledNoise
 from .discrete import DiscreteLaplace, RandomizedResponse
 from .gaussian import Gaussian
 from .gradient_descent import NoisyGradientDescent
@@ -36,6 +36,7 @@ __all__ = [
     "RenyiDp",
     "Run",
     "SampledMechanism",
+    "SampledNoise",
     "Sparsification",
     "SparsifiedPerturbation",
     "Sparsifier",

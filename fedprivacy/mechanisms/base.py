@@ -23,7 +23,7 @@ from ..privacy_loss import (
     merge_units,
     merged,
 )
-from ..records import plain_fields, recorded
+from ..registry import plain_fields, registered
 from ..relations import Adjacency, Facts, Observer, Unit
 from ..sampling import Scheme
 
@@ -154,6 +154,14 @@ class Mechanism(ABC):
         """
         return None
 
+    def as_event(self) -> object | None:
+        """Return dp-accounting's event for a mechanism of your own; None where there is none.
+
+        It must say exactly what the mechanism does; ours are known to ``to_event`` by themselves. A
+        scheme of your own says by ``as_event(inner)`` what it makes of the event of one.
+        """
+        return None
+
     def unlike(self, *, shares: int, noise_multiplier: float) -> str:
         """Return what is wrong with a round's noise; empty where nothing is.
 
@@ -241,7 +249,7 @@ class Mechanism(ABC):
         return ((self, 1),)
 
 
-@recorded
+@registered
 @dataclass(frozen=True)
 class Run(Mechanism):
     """Mechanisms in sequence, each ``count`` times; made by ``*`` and ``+``."""
@@ -369,7 +377,7 @@ class _Drawn(Mechanism):
         return self.inner.unlike(shares=shares, noise_multiplier=noise_multiplier)
 
 
-@recorded
+@registered
 @dataclass(frozen=True)
 class SampledMechanism(_Drawn):
     """A mechanism run on sampled units; made by ``sampled``."""
@@ -378,8 +386,8 @@ class SampledMechanism(_Drawn):
         _check_kind(self.scheme)
         if self.inner.samples_its_unit:
             raise UnsupportedCombination(
-                "the unit was already sampled inside this mechanism; use .in_cohort(scheme) to "
-                "sample the clients that hold it"
+                f"the unit was already sampled inside this mechanism, got {self.scheme}; use "
+                ".in_cohort(scheme) to sample the clients that hold it"
             )
         self.inner.check_scheme(self.scheme)
 
@@ -401,14 +409,14 @@ class SampledMechanism(_Drawn):
         if facts.adjacency is Adjacency.ADD_REMOVE:
             raise UnsupportedCombination(
                 "how often clients that are away, or known, are drawn tells how many others there "
-                "are, so no theorem covers add_remove with absent; account for zero_out or "
-                "replace_one, or top the noise up"
+                f"are, so no theorem covers add_remove with absent, got {self.scheme}; account for "
+                "zero_out or replace_one, or top the noise up"
             )
         loss = worst.amplify(self.inner, facts.adjacency, facts.observer)
         return replace(loss, witness=as_stated.witness)
 
 
-@recorded
+@registered
 @dataclass(frozen=True)
 class CohortMechanism(_Drawn):
     """A mechanism run inside a client that may be drawn; made by ``in_cohort``.
@@ -422,12 +430,13 @@ class CohortMechanism(_Drawn):
         if self.inner.protects is Unit.CLIENT:
             raise UnsupportedCombination(
                 "in_cohort draws the clients that hold the unit, and this mechanism's unit is a "
-                "client itself; use .sampled(scheme), or unit='record'"
+                f"client itself, got {self.scheme}; use .sampled(scheme), or unit='record'"
             )
         self.inner.check_scheme(self.scheme)
         if self.inner.worst_scheme(self.scheme) != self.scheme:
             raise UnsupportedCombination(
-                "no theorem covers units that are known to be away inside a cohort; use .sampled"
+                "no theorem covers units that are known to be away inside a cohort, got "
+                f"{self.scheme}; use .sampled"
             )
 
     @property

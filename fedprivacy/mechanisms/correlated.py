@@ -3,17 +3,27 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import lru_cache
 from typing import Any, NoReturn
 
 from ..errors import UnsupportedCombination, integer, refuse
-from ..factors import Factor, Interval, Participation
-from ..loss import IDENTITY, Gdp
+from ..factors import (
+    Factor,
+    FixedEpochs,
+    Interval,
+    MinimumSeparation,
+    Participation,
+    SingleParticipation,
+    ToeplitzFactor,
+)
+from ..loss import IDENTITY, Curve, Gdp
 from ..privacy_loss import PrivacyLoss, Witness
-from ..records import recorded
-from ..relations import Adjacency, Facts, Unit
+from ..registry import registered
+from ..relations import Adjacency, Facts, Observer, Unit
+from ..sampling import Poisson, RandomAllocation, Scheme
+from . import places
 from .base import Mechanism
-from .gaussian import NoisySum
+from .gaussian import Gaussian, NoisySum
 from .streams import NoiseMemory, NoiseStream
 
 _THEOREMS = (
@@ -27,7 +37,7 @@ _SECRET = "the memory of the noise is kept secret, and no row of it is released 
 _WITNESS = "a unit sends C u or -C u in the rounds of its largest pattern, every other sends 0"
 
 
-@recorded
+@registered
 @dataclass(frozen=True, kw_only=True)
 class CorrelatedNoise(NoisySum):
     """The sums of ``rounds`` rounds plus the rows of C^-1 z: DP-FTRL, matrix factorisation.
@@ -65,10 +75,24 @@ class CorrelatedNoise(NoisySum):
         self.factor.check(self.rounds, self.participation)
         _ = self.sensitivity
 
-    @cached_property
+    @property
     def sensitivity(self) -> Interval:
         """Certified (lower, upper) of what a unit moves C x by, at clip norm 1 (not replaced)."""
-        return self.factor.sensitivity(self.rounds, self.participation)
+        return _sensitivity(self.factor, self.rounds, self.participation)
+
+    def leading(self, rows: int) -> CorrelatedNoise:
+        """Return the run of the first ``rows`` rounds, with the same noise in them."""
+        return replace(self, factor=self.factor.leading(rows, self.rounds), rounds=rows)
+
+    def with_gaps(self, separation: int, at_most: int) -> CorrelatedNoise:
+        """Return the run for units that come again sooner, or more often.
+
+        Raises:
+            ParameterError: the factor cannot serve them.
+        """
+        apart = self.participation.apart
+        rule = MinimumSeparation(separation, at_most=at_most, apart=apart)
+        return replace(self, participation=rule)
 
     @property
     def zeroing_replaces(self) -> bool:
@@ -125,9 +149,21 @@ class CorrelatedNoise(NoisySum):
         """Return the noise's memory before the first row; see ``NoiseStream``."""
         return self.stream.begin(like)
 
-    def row(self, number: int) -> CorrelatedRow:
-        """Return one round of the run, for a ledger."""
-        return CorrelatedRow(run=self, row=number)
+    def sampled(self, scheme: Scheme) -> SampledNoise:  # type: ignore[override]
+        """Return the run with units that ``scheme`` draws in secret; see ``SampledNoise``.
+
+        Raises:
+            UnsupportedCombination: no theorem amplifies the two together.
+        """
+        return SampledNoise(self, scheme)
+
+    def row(
+        self, number: int, *, separation: int | None = None, participations: int | None = None
+    ) -> CorrelatedRow:
+        """Return one round of the run, for a ledger; see ``CorrelatedRow``."""
+        return CorrelatedRow(
+            run=self, row=number, separation=separation, participations=participations
+        )
 
     def _loss(self, facts: Facts) -> PrivacyLoss:
         if facts.adjacency is Adjacency.ADD_REMOVE and not self.participation.apart:
@@ -145,17 +181,27 @@ class CorrelatedNoise(NoisySum):
         return PrivacyLoss(Gdp(upper), facts, witness, _THEOREMS, tuple(assumptions))
 
 
-@recorded
+@lru_cache(maxsize=64)
+def _sensitivity(factor: Factor, rounds: int, participation: Participation) -> Interval:
+    return factor.sensitivity(rounds, participation)
+
+
+@registered
 @dataclass(frozen=True, kw_only=True)
 class CorrelatedRow(Mechanism):
     """One round of a run with correlated noise, as a ledger names it.
 
     Rows have no loss of their own that adds up, so row 0 pays for the whole run and the others for
-    nothing; an audit looks that rows begin at 0 and that none comes twice.
+    nothing. An audit prices whatever rows there are as the whole run, for the participation that
+    they record, and looks that none comes twice.
 
     Args:
         run: the whole run.
         row: which row of its factor, from 0.
+        separation: the fewest rounds since anybody who is drawn was drawn before; None where
+            nobody was, or where it is not known.
+        participations: how often anybody who is drawn was drawn so far, this round included; None
+            where it is not known.
 
     Raises:
         ParameterError: no such row.
@@ -163,14 +209,26 @@ class CorrelatedRow(Mechanism):
 
     run: CorrelatedNoise
     row: int
+    separation: int | None = None
+    participations: int | None = None
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "row", integer(0, row=self.row))
+        for name in ("separation", "participations"):
+            if getattr(self, name) is not None:
+                integer(int(name == "separation"), **{name: getattr(self, name)})
         if not isinstance(self.run, CorrelatedNoise):
             refuse("run", type(self.run).__name__, "be a CorrelatedNoise")
         if self.row >= self.run.rounds:
             rule = f"be below rounds = {self.run.rounds}: the factor has no more rows"
             refuse("row", self.row, rule, "begin another run, which is accounted beside this one")
+
+    @property
+    def kept(self) -> bool:
+        """Whether what is recorded of who was drawn keeps the run's rule of participation."""
+        rule, rounds = self.run.participation, self.run.rounds
+        soon = self.separation is not None and self.separation < rule.gap(rounds)
+        return not soon and (self.participations or 0) <= rule.most(rounds)
 
     @property
     def protects(self) -> Unit | None:
@@ -192,8 +250,167 @@ class CorrelatedRow(Mechanism):
         return None if run is None else replace(self, run=run, row=0)
 
     def _loss(self, facts: Facts) -> PrivacyLoss:
+        if not self.kept:
+            told = f"a unit came after {self.separation} rounds, or {self.participations} times"
+            raise UnsupportedCombination(f"{told}: more than {self.run.participation} lets it")
         whole = self.run.privacy_loss(facts.adjacency, facts.observer)
+        whole = replace(whole, witness=None)  # of a whole run, of which this may be all
         if not self.row:
             return whole
         paid = "row 0 of this run is accounted too: it pays for every row"
-        return replace(whole, curve=IDENTITY, witness=None, assumptions=(*whole.assumptions, paid))
+        return replace(whole, curve=IDENTITY, assumptions=(*whole.assumptions, paid))
+
+
+_SERVES = (
+    "these work: RandomAllocation(b) with FixedEpochs(b) (bins kept in every epoch) or, for "
+    "b = rounds, SingleParticipation, any factor; RandomAllocation(rounds) with "
+    "MinimumSeparation(1, at_most=k) (k of all rounds); any scheme that draws round by round with "
+    "FixedEpochs(b) and at most b bands (cyclic sampling); Poisson with FixedEpochs(1), any factor"
+)
+_BINS = "bins: places of a tree dominate (Theorems A, D and E of correlated_noise.md)"
+_SOME = "k of n rounds: a common part and k allocations dominate (Theorem A of correlated_noise.md)"
+_LINE = "Poisson, any factor: one dimension dominates (Theorem F of correlated_noise.md)"
+_CYCLE = "cyclic sampling, bands <= groups: blocks share no row (Theorem C of correlated_noise.md)"
+_UNHIDDEN = "no amplification: joint convexity over the unit's rounds"
+_ALONG = "a unit sends C u in its rounds, every other sends 0; seen along the sum of all means"
+
+
+@registered
+@dataclass(frozen=True)
+class SampledNoise(Mechanism):
+    """A whole run of correlated noise whose rounds a unit is drawn for in secret.
+
+    Made by ``CorrelatedNoise.sampled``. The participation says how rounds belong together, the
+    scheme how a unit is drawn:
+
+    - ``RandomAllocation(b)``, ``FixedEpochs(b)``: every unit draws one of b places, and keeps it in
+      every epoch ("balls in bins"); any factor.
+    - ``RandomAllocation(rounds)``, ``MinimumSeparation(1, at_most=k)``: k rounds of all, at random.
+    - any scheme that draws round by round, ``FixedEpochs(b)``, at most b bands: units are in b
+      groups, independently of data, and round i samples group i modulo b, afresh.
+    - ``Poisson(q)``, ``FixedEpochs(1)``: every unit in every round with probability q; any factor.
+
+    Args:
+        noise: the run.
+        scheme: how units are drawn.
+
+    Raises:
+        UnsupportedCombination: no theorem covers it; the message names what works.
+    """
+
+    noise: CorrelatedNoise
+    scheme: Scheme
+
+    def __post_init__(self) -> None:
+        _ = self._kind
+
+    @property
+    def _kind(self) -> str:
+        """Which theorem is about the run: bins, some, cycle or line."""
+        rule = self.noise.participation
+        epochs = isinstance(rule, FixedEpochs) and rule.at_most is None
+        found = ""
+        if isinstance(self.scheme, RandomAllocation):
+            found = self._allocated(self.scheme.rounds_per_epoch, epochs)
+        elif hasattr(self.scheme, "draw") and not hasattr(self.scheme, "epoch") and epochs:
+            found = self._in_groups
+        if found:
+            return found
+        raise UnsupportedCombination(
+            f"{self.scheme} with {rule} and {type(self.noise.factor).__name__} has no theorem that "
+            f"amplifies it; account the run without .sampled, or change it: {_SERVES}"
+        )
+
+    def _allocated(self, rounds_per_epoch: int, epochs: bool) -> str:
+        """Return which theorem is about rounds that a unit is allocated to at random, or none."""
+        rule, rounds = self.noise.participation, self.noise.rounds
+        once = isinstance(rule, SingleParticipation)
+        if (once or epochs) and rounds_per_epoch == rule.gap(rounds):
+            return "bins"
+        free = isinstance(rule, MinimumSeparation) and rule.separation == 1 and rule.at_most
+        return "some" if free and rounds_per_epoch == rounds else ""
+
+    @property
+    def _in_groups(self) -> str:
+        """Which theorem is about groups that take turns and are drawn in each, or none."""
+        factor, rounds = self.noise.factor, self.noise.rounds
+        gap = self.noise.participation.gap(rounds)
+        if isinstance(factor, ToeplitzFactor) and factor.width(rounds) <= gap:
+            return "cycle"
+        return "line" if isinstance(self.scheme, Poisson) and gap == 1 else ""
+
+    @property
+    def protects(self) -> Unit | None:
+        """The run's unit."""
+        return self.noise.protects
+
+    @property
+    def samples_its_unit(self) -> bool:
+        """True."""
+        return True
+
+    def noise_ratios(self, clip_norm: float) -> frozenset[float]:
+        """Return the run's."""
+        return self.noise.noise_ratios(clip_norm)
+
+    def rescaled(self, fraction: float) -> SampledNoise | None:
+        """Return it with a fraction of the run's noise."""
+        noise = self.noise.rescaled(fraction)
+        return None if noise is None else replace(self, noise=noise)
+
+    def _loss(self, facts: Facts) -> PrivacyLoss:
+        if self._kind == "cycle":
+            return self._cycle(facts)
+        apart = replace(self.noise.participation, apart=True)  # type: ignore[type-var]
+        whole = replace(self.noise, participation=apart)
+        if facts.adjacency is Adjacency.REPLACE_ONE or facts.observer is Observer.SERVER:
+            loss = whole.privacy_loss(facts.adjacency, facts.observer)
+            theorems = (*loss.theorems, _UNHIDDEN)
+            return replace(loss, witness=None, theorems=theorems)
+        base = whole.privacy_loss(facts.adjacency, facts.observer)
+        curve, witness, theorem = self._amplified()
+        return replace(
+            base,
+            curve=curve,
+            witness=None if witness is None else Witness(witness, _ALONG),
+            theorems=(theorem, *base.theorems[:1]),
+            assumptions=(*base.assumptions, getattr(self.scheme, "assumption", "")),
+        )
+
+    def _amplified(self) -> tuple[Curve, Curve | None, str]:
+        """Return what dominates, what is attained, and why."""
+        noise = self.noise
+        matrix = noise.factor.matrix(noise.rounds)
+        if self._kind == "line":
+            norms = (matrix**2).sum(axis=0) ** 0.5 * (1.0 + 1e-12)
+            assert isinstance(self.scheme, Poisson)
+            return places.rank_one(norms, self.scheme.rate, noise.noise_multiplier), None, _LINE
+        count = noise.rounds if self._kind == "some" else noise.participation.gap(noise.rounds)
+        gram = places.kernel(matrix, count, noise.noise_multiplier)
+        if self._kind == "some":
+            return places.several_of(gram, noise.participation.most(noise.rounds)), None, _SOME
+        attained = places.one_direction(gram) if (matrix >= 0.0).all() else None
+        return places.best_tree(gram), attained, _BINS
+
+    def _cycle(self, facts: Facts) -> PrivacyLoss:
+        """Return the composition of a group's rounds, each with a whole column's noise."""
+        noise, gap = self.noise, self.noise.participation.gap(self.noise.rounds)
+        moves = isinstance(self.scheme, Poisson) and noise.participation.apart
+        if facts.adjacency is Adjacency.ADD_REMOVE and not moves and gap > 1:
+            raise UnsupportedCombination(
+                "cyclic sampling has no theorem for add_remove unless a unit's group does not "
+                "depend on who else is there: say FixedEpochs(b, apart=True) and draw by Poisson"
+            )
+        single = noise.factor.sensitivity(noise.rounds, SingleParticipation()).upper
+        one = Gaussian(
+            noise_multiplier=noise.noise_multiplier / single,
+            clip_norm=noise.clip_norm,
+            unit=noise.unit,
+        )
+        count = -(-noise.rounds // gap)
+        loss = (one.sampled(self.scheme) * count).privacy_loss(facts.adjacency, facts.observer)
+        # A group whose last column is cut off has more noise; the first group of n - p is whole.
+        assert isinstance(noise.factor, ToeplitzFactor)
+        fits = (count - 1) * gap + noise.factor.width(noise.rounds) <= noise.rounds
+        witness = loss.witness if fits else None
+        return replace(loss, witness=witness, theorems=(_CYCLE, *loss.theorems))

@@ -12,7 +12,7 @@ import numpy as np
 from ..errors import UnsupportedCombination, integer, member, positive, probability, refuse
 from ..loss import IDENTITY, Atoms, Curve
 from ..privacy_loss import PrivacyLoss, Witness
-from ..records import recorded
+from ..registry import registered
 from ..relations import Adjacency, Facts, Unit
 from ..sampling import Everyone, Scheme
 from .base import Mechanism
@@ -74,7 +74,7 @@ class _Unit(Mechanism):
         return None if self.unit is None else Unit(self.unit)
 
 
-@recorded
+@registered
 @dataclass(frozen=True, kw_only=True)
 class RandomizedResponse(_Unit):
     """Every unit gives one of k answers: its own, or by chance one drawn uniformly from all k.
@@ -115,14 +115,15 @@ class RandomizedResponse(_Unit):
         if type(scheme) is not Everyone:
             raise UnsupportedCombination(
                 "whoever is not drawn gives no answer, and that is seen: randomised response is "
-                "not amplified by sampling; account for it unsampled"
+                f"not amplified by sampling, got {scheme}; account for it unsampled"
             )
 
     def _loss(self, facts: Facts) -> PrivacyLoss:
         if facts.adjacency is Adjacency.ADD_REMOVE:
             raise UnsupportedCombination(
                 "RandomizedResponse gives one answer of every unit, and the number of answers "
-                "tells whether a unit is there; account for replace_one or zero_out"
+                f"tells whether a unit is there, got {facts.adjacency}; account for replace_one or "
+                "zero_out"
             )
         told, each, k = 1.0 - self.chance, self.chance / self.answers, self.answers
         largest = math.log1p(self._odds(facts.adjacency))
@@ -157,7 +158,7 @@ class RandomizedResponse(_Unit):
         return np.where(generator.random(given.shape) < self.chance, drawn, given)
 
 
-@recorded
+@registered
 @dataclass(frozen=True, kw_only=True)
 class DiscreteLaplace(_Unit):
     """A sum of vectors of whole numbers, plus discrete Laplace noise on every coordinate.

@@ -8,7 +8,7 @@ from typing import Any, Self
 from ..errors import member, positive, refuse
 from ..loss import Gdp
 from ..privacy_loss import PrivacyLoss, Witness
-from ..records import recorded
+from ..registry import registered
 from ..relations import Adjacency, Facts, Unit
 from .perturbation import Perturbation
 from .rounded import noise_like, noisy_like
@@ -57,7 +57,7 @@ class NoisySum(Perturbation):
         return replace(self, noise_multiplier=multiplier) if multiplier > 0.0 else None
 
 
-@recorded
+@registered
 @dataclass(frozen=True, kw_only=True)
 class Gaussian(NoisySum):
     """A sum of clipped contributions plus Gaussian noise.

@@ -10,7 +10,7 @@ from typing import ClassVar
 from ..errors import UnsupportedCombination, integer, positive
 from ..loss import Gdp
 from ..privacy_loss import PrivacyLoss, Witness
-from ..records import recorded
+from ..registry import registered
 from ..relations import Facts
 from .base import ROUNDING
 from .upload import (
@@ -38,7 +38,7 @@ CONSTANT = (
 )
 
 
-@recorded
+@registered
 @dataclass(frozen=True, kw_only=True)
 class NoisyGradientDescent(Upload):
     """One local solve x <- x - step_size gradient + N(0, noise_std^2), ``steps`` times.
@@ -122,7 +122,11 @@ class NoisyGradientDescent(Upload):
             UnsupportedCombination: no convexity is given.
         """
         if self._convexity is None:
-            raise UnsupportedCombination("strong_convexity and smoothness are not given")
+            given = (self.strong_convexity, self.smoothness)
+            raise UnsupportedCombination(
+                f"strong_convexity and smoothness are not given, got {given}; without them nothing "
+                "contracts, and the steps are composed"
+            )
         return contracted(self.step_multiplier, self.steps, self.step_size, self._convexity)[1]
 
     def _replaced(self, facts: Facts) -> PrivacyLoss:

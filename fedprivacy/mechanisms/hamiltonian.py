@@ -11,7 +11,7 @@ from typing import Any
 from ..errors import UnsupportedCombination, non_negative, positive, probability
 from ..loss import Curve, compose
 from ..privacy_loss import PrivacyLoss, Witness
-from ..records import recorded
+from ..registry import registered
 from ..relations import Facts
 from .base import ROUNDING
 from .upload import (
@@ -30,7 +30,7 @@ from .upload import (
 )
 
 
-@recorded
+@registered
 @dataclass(frozen=True, kw_only=True)
 class FederatedHamiltonian(Upload):
     """One upload of a Hamiltonian client after ``iterations``; the unit is a record.

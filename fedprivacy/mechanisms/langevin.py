@@ -10,7 +10,7 @@ from functools import cached_property
 from ..errors import positive, probability
 from ..loss import compose
 from ..privacy_loss import PrivacyLoss, Witness
-from ..records import recorded
+from ..registry import registered
 from ..relations import Facts
 from .upload import (
     OWN_SENSITIVITY,
@@ -32,7 +32,7 @@ from .upload import (
 )
 
 
-@recorded
+@registered
 @dataclass(frozen=True, kw_only=True)
 class FederatedLangevin(Upload):
     """One upload of a Langevin client after ``steps`` local steps; the unit is a record.

@@ -12,13 +12,13 @@ from numpy.typing import NDArray
 from ..errors import refuse
 from ..loss import LaplacePair
 from ..privacy_loss import PrivacyLoss, Witness
-from ..records import recorded
+from ..registry import registered
 from ..relations import Adjacency, Facts
 from .gaussian import SUM_WITNESS, NoisySum
 from .rounded import bits_of, noisy_laplace_sum, numbers, same_kind
 
 
-@recorded
+@registered
 @dataclass(frozen=True, kw_only=True)
 class Laplace(NoisySum):
     """A sum of numbers clipped to [-C, C], plus Laplace noise.

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from ..errors import UnsupportedCombination, member, non_negative, positive, refuse
 from ..loss import Curve, GaussianMix, Gdp
 from ..privacy_loss import PrivacyLoss, Witness
-from ..records import recorded
+from ..registry import registered
 from ..relations import Adjacency, Facts, Unit
 from .base import Mechanism
 
@@ -16,7 +16,7 @@ MAX_MOVES = 200
 """Most different moves."""
 
 
-@recorded
+@registered
 @dataclass(frozen=True, kw_only=True)
 class MixtureOfGaussians(Mechanism):
     """N(0, s^2) without the unit, sum_i p_i N(c_i, s^2) with it: a move drawn in secret.
@@ -88,7 +88,8 @@ class MixtureOfGaussians(Mechanism):
         if facts.adjacency is Adjacency.REPLACE_ONE:
             raise UnsupportedCombination(
                 "MixtureOfGaussians says how a unit that is there moves the sum, not how two "
-                "units' moves are directed; account for add_remove or zero_out"
+                f"units' moves are directed, got {facts.adjacency}; account for add_remove or "
+                "zero_out"
             )
         theorem = "mixture of Gaussians: the pair is the mechanism's; larger moves lose more (T9)"
         assumption = "the laws with and without the unit lose no more than the stated pair"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import sys
 from typing import Any
 
 import numpy as np
@@ -21,8 +22,8 @@ def norm(value: Any) -> float:
     if isinstance(value, np.ndarray) and value.itemsize < 8:
         return float(np.linalg.norm(value.reshape(-1).astype(np.float64)))
     if not isinstance(value, np.ndarray) and value.element_size() < 8:
-        double = value.new_empty(0).double().dtype
-        return float(value.norm(dtype=double))
+        torch = sys.modules["torch"]  # whoever has a tensor has imported it
+        return float(torch.linalg.vector_norm(value, dtype=torch.float64))
     largest = float(abs(value).max()) if len(value.reshape(-1)) else 0.0
     if largest == 0.0 or not math.isfinite(largest):
         return largest

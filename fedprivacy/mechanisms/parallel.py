@@ -9,7 +9,7 @@ from ..errors import UnsupportedCombination, refuse
 from ..loss import IDENTITY as NOTHING
 from ..loss import AnyOf, Curve
 from ..privacy_loss import PrivacyLoss, Witness, merge_facts, merge_units, merged
-from ..records import recorded
+from ..registry import registered
 from ..relations import Adjacency, Facts, Observer, Unit
 from ..sampling import Scheme
 from .base import CohortMechanism, Mechanism, Run, SampledMechanism
@@ -25,7 +25,7 @@ ONE_DRAW = "one draw for several kinds: T4, who takes part counts as seen"
 THEOREM = "parallel composition: a unit is of one kind, so the worst kind's whole run counts"
 
 
-@recorded
+@registered
 @dataclass(frozen=True)
 class Parallel(Mechanism):
     """One round in which every unit belongs to exactly one of several mechanisms.
@@ -113,8 +113,9 @@ class Parallel(Mechanism):
         if facts.adjacency is Adjacency.ADD_REMOVE:
             raise UnsupportedCombination(
                 "kinds that are sampled by one and the same scheme may share a draw, and where a "
-                "unit is not there its slot goes to another kind; account for zero_out or "
-                "replace_one, or draw each kind by itself (Poisson, or cohorts of its own)"
+                f"unit is not there its slot goes to another kind, got {hidden[0]}; account for "
+                "zero_out or replace_one, or draw each kind by itself (Poisson, or cohorts of its "
+                "own)"
             )
         loss = one.privacy_loss(facts.adjacency, Observer.SERVER)
         theorems = (ONE_DRAW, *loss.theorems)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from abc import abstractmethod
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from .base import Mechanism
@@ -34,7 +35,7 @@ class Perturbation(Mechanism):
     clip_norm: float
     """Norm that a contribution is clipped to."""
 
-    @property
+    @cached_property
     def grid(self) -> float:
         """Spacing of what is released, a power of two; contributions lie on it."""
         return grid_for(self.full_noise_std, self.clip_norm, PLACES)

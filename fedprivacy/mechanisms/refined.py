@@ -16,6 +16,7 @@ from fractions import Fraction
 from typing import NamedTuple, Protocol
 
 import numpy as np
+from numpy.typing import NDArray
 from scipy.special import ndtri
 
 from ..errors import refuse
@@ -33,6 +34,12 @@ CELLS_PER_OCTAVE = 64
 DEGREE = 6
 CENTRE_ERROR = Fraction(1, 2**47)
 """Largest relative error of S at the middle of a cell that a table is built with."""
+
+QUICK_BITS, QUICK_FROM, QUICK_DEGREE = 13, 57, 3
+"""Cells of the quick table are 2^-13 of V wide, and serve V of at least 2^-6; its degree."""
+
+QUICK_ERROR = 2.0**-33
+"""Most that a polynomial of the quick table is off from that of the table, before rounding."""
 
 MOST_BITS = 1 << 11
 """A fair source leaves a comparison open for so many bits with probability below 2^-2000."""
@@ -186,6 +193,43 @@ def _taylor(tail: Tail, middle: int) -> list[float]:
             return row
         x += float((survival - v) / density)
     raise ArithmeticError(f"no double is the quantile of {float(v)!r}: the arithmetic is broken")
+
+
+@functools.cache
+def quick_table(tail: Tail) -> NDArray[np.float64]:
+    """Build smaller polynomials out of the table's, about the middles of cells that are narrower.
+
+    Their cell is the first ``QUICK_BITS`` bits of a word of 64, their variable the rest of it, the
+    sign included, which counts for nothing. What the higher powers that are left out add up to is
+    at most ``QUICK_ERROR``.
+
+    Returns:
+        QUICK_DEGREE + 1 rows, the constant first, shape (2^QUICK_BITS,); cells below
+        V = 2^(QUICK_FROM - DRAWN_BITS) hold nothing of use.
+
+    Raises:
+        ArithmeticError: more than that is left out.
+    """
+    first, centres, coefficients = table(tail)
+    width = 2.0 ** (DRAWN_BITS - QUICK_BITS)
+    middles = (np.arange(1 << QUICK_BITS) + 0.5) * width
+    old = np.maximum((middles.view(np.int64) >> CELL_SHIFT) - first, 0)
+    shift = middles - centres[old]
+    powers = coefficients[:, old]
+    moved = [
+        width**k * sum(math.comb(i, k) * powers[i] * shift ** (i - k) for i in range(k, DEGREE + 1))
+        for k in range(DEGREE + 1)
+    ]  # of t in (-1/2, 1/2), the place in the cell
+    left_out = sum(abs(moved[k]) * 0.5**k for k in range(QUICK_DEGREE + 1, DEGREE + 1))
+    if not left_out[1 << QUICK_BITS - DRAWN_BITS + QUICK_FROM :].max() <= QUICK_ERROR:
+        raise ArithmeticError("the quick table is too coarse: the arithmetic is broken")
+    unit = 2.0 ** (QUICK_BITS - 64)
+    rows = [
+        unit**k
+        * sum(math.comb(i, k) * moved[i] * (-0.5) ** (i - k) for i in range(k, QUICK_DEGREE + 1))
+        for k in range(QUICK_DEGREE + 1)
+    ]  # of the rest of the word, whose unit is 2^-64
+    return np.ascontiguousarray(np.array(rows))
 
 
 @dataclass

@@ -20,7 +20,6 @@ costs nothing. What is proved and what is assumed of the machine: docs/theory/ro
 from __future__ import annotations
 
 import math
-import os
 import sys
 from fractions import Fraction
 from typing import Any
@@ -28,25 +27,9 @@ from typing import Any
 import numpy as np
 
 from ..errors import moderate, refuse
+from .deviates import Deviates
 from .noise import is_finite, norm
-from .refined import (
-    CELL_SHIFT,
-    DRAWN_BITS,
-    FAST_FROM,
-    Bits,
-    ExponentialTail,
-    NormalTail,
-    Tail,
-    Uniform,
-    nearest,
-    table,
-)
-
-BLOCK = 1 << 14
-"""Numbers made at a time: what they need stays in a core's cache."""
-
-MARGIN = 1.0 / (1 << 40)
-"""A rounding is believed where it is clear by (std / grid + 1) MARGIN; proved: 2^-43."""
+from .refined import Bits, ExponentialTail, NormalTail, Tail
 
 LARGEST = float(1 << 52)
 """Largest total and largest sum of contributions, in spacings: half of what doubles add exactly."""
@@ -64,8 +47,11 @@ _HUGE = 2.0**500
 _SINGLE = 1e-30, 1e30
 """Between these, factors, grids and clip norms leave single precision all of its digits."""
 
-STEP_GRID = 1.0 / (1 << 26)
+STEP_GRID = 1.0 / (1 << 20)
 """Spacing of a sampler's step, in its stds: as fine as doubles decide it at full speed."""
+
+SHORT = 1 << 13
+"""Numbers whose scalar product is faster than a search, and is not given to several threads."""
 
 NORMAL, EXPONENTIAL = NormalTail(), ExponentialTail()
 
@@ -94,8 +80,13 @@ def bits_of(generator: Any) -> Bits | None:
     return reproducible_bits(generator)
 
 
+def _torch() -> Any:
+    """Return torch, which whoever has a tensor or generator of it has imported."""
+    return sys.modules["torch"]
+
+
 def _torch_bytes(generator: Any, count: int) -> bytes:
-    torch = sys.modules["torch"]  # whoever has such a generator has imported it
+    torch = _torch()
     words = torch.empty(count, dtype=torch.uint8, device=generator.device)
     return bytes(words.random_(0, 256, generator=generator).cpu().numpy().tobytes())
 
@@ -157,7 +148,7 @@ def on_grid(value: Any, *, clip_norm: float, grid: float) -> Any:
         if _within(points, reach):
             points *= grid
             return points + 0.0 if isinstance(points, np.ndarray) else points
-    raise ArithmeticError("rounding towards 0 raised a norm: the arithmetic is broken")
+    raise ArithmeticError(f"rounding towards 0 raised a norm above {reach}: arithmetic is broken")
 
 
 def _measured(value: Any) -> tuple[Any, float]:
@@ -215,7 +206,7 @@ def noisy_sum(total: Any, *, std: float, grid: float, bits: Bits | None = None) 
     Raises:
         ParameterError: a parameter breaks its rule, or an entry is not finite or too large.
     """
-    return _released(NORMAL, total, moderate(std=std), grid, bits)
+    return _noisy(NORMAL, total, moderate(std=std), grid, bits)
 
 
 def noisy_laplace_sum(
@@ -225,7 +216,7 @@ def noisy_laplace_sum(
 
     Arguments, answer and errors are those of ``noisy_sum``; the noise's std is sqrt(2) scale.
     """
-    return _released(EXPONENTIAL, total, moderate(scale=scale), grid, bits)
+    return _noisy(EXPONENTIAL, total, moderate(scale=scale), grid, bits)
 
 
 def noise_on_grid(
@@ -235,7 +226,11 @@ def noise_on_grid(
 
     The grid point nearest to t + y is t plus the one nearest to y wherever t is on the grid.
     """
-    return noisy_sum(np.zeros(shape), std=std, grid=grid, bits=bits)
+    sizes = shape if isinstance(shape, tuple) else (shape,)
+    spread, spacing = _checked(moderate(std=std), grid)
+    noise = Deviates(NORMAL, bits).rounded(None, math.prod(sizes), spread / spacing)
+    noise *= spacing
+    return noise.reshape(sizes)
 
 
 def noise_like(value: Any, *, std: float, grid: float, generator: Any = None) -> Any:
@@ -259,7 +254,17 @@ def noisy_like(value: Any, *, std: float, grid: float, generator: Any = None) ->
     return same_kind(noisy_sum(numbers(value), std=std, grid=grid, bits=bits_of(generator)), value)
 
 
-def noisy_scaled(total: Any, *, stds: Any, generator: Any = None) -> Any:
+def drawn_ahead(generator: Any, numbers: int) -> Deviates:
+    """Return the normal numbers of one round's steps, to be given to ``noisy_scaled``.
+
+    Args:
+        generator: see ``bits_of``.
+        numbers: how many the round will take, as far as that is known.
+    """
+    return Deviates(NORMAL, bits_of(generator), numbers)
+
+
+def noisy_scaled(total: Any, *, stds: Any, deviates: Deviates) -> Any:
     """Return total + stds Z where stds differ: stds times the rounding of total / stds + Z.
 
     Multiplying by public stds is a function of a release. What the division rounds, 2^-53 of an
@@ -268,17 +273,39 @@ def noisy_scaled(total: Any, *, stds: Any, generator: Any = None) -> Any:
     Args:
         total: numpy array or torch tensor.
         stds: above 0; an array that broadcasts to the total's shape.
-        generator: see ``bits_of``.
+        deviates: from ``drawn_ahead``.
 
     Returns:
-        doubles, shape and device of ``total``; NaN for an entry that is not finite or above 2^26
+        doubles, shape and device of ``total``; NaN for an entry that is not finite or above 2^32
         stds, which a chain has to be stopped for.
     """
-    scaled = numbers(total).astype(np.float64) / stds
-    fine = np.abs(scaled) <= LARGEST * STEP_GRID
-    kept = np.where(fine, scaled, 0.0)
-    noisy = noisy_sum(kept, std=1.0, grid=STEP_GRID, bits=bits_of(generator))
-    return _kind(np.where(fine, noisy * stds, np.nan), total)
+    spacings = stds * STEP_GRID
+    points = numbers(total) / spacings
+    flat = points.reshape(-1)
+    lost = None
+    if not _all_small(flat):
+        lost = ~(np.abs(flat) <= LARGEST)
+        flat[lost] = 0.0
+    noisy = deviates.rounded(flat, flat.size, 1.0 / STEP_GRID)
+    if lost is not None:
+        noisy[lost] = np.nan
+    noisy = noisy.reshape(points.shape)
+    noisy *= spacings
+    return _kind(noisy, total)
+
+
+def _largest(flat: np.ndarray) -> float:
+    """Return the largest size of some doubles, NaN if one is."""
+    if not flat.size:
+        return 0.0
+    return float(np.maximum(np.maximum.reduce(flat), -np.minimum.reduce(flat)))
+
+
+def _all_small(flat: np.ndarray) -> bool:
+    """Return whether no entry is above ``LARGEST`` or not finite; a short sum of squares tells."""
+    if flat.size < SHORT and flat.dot(flat) <= LARGEST**2:
+        return True
+    return _largest(flat) <= LARGEST
 
 
 def numbers(value: Any) -> np.ndarray:
@@ -301,7 +328,7 @@ def _kind(array: np.ndarray, value: Any) -> Any:
     """Return doubles as an array, or a tensor of doubles on the device of ``value``."""
     if not hasattr(value, "detach"):
         return array
-    return value.new_empty(0).double().new_tensor(array)
+    return _torch().from_numpy(array).to(value.device)
 
 
 def _spacing(grid: object) -> float:
@@ -332,74 +359,27 @@ def _within(points: Any, reach: float) -> bool:
     """
     flat = points.reshape(-1)
     doubles = isinstance(flat, np.ndarray) or flat.element_size() == 8
-    squares = Fraction(float(flat.dot(flat))) if doubles else Fraction(norm(flat)) ** 2
+    size = math.sqrt(float(flat.dot(flat))) if doubles else norm(flat)
+    if size * (1.0 + (len(flat) + 16) * 2.0**-50) < reach:  # clear, rounding here included
+        return True
+    squares = Fraction(float(flat.dot(flat))) if doubles else Fraction(size) ** 2
     return squares * (1 + Fraction(len(flat) + 4, 2**51)) <= Fraction(reach) ** 2
 
 
-def _released(tail: Tail, total: Any, spread: float, grid: object, bits: Bits | None) -> np.ndarray:
+def _noisy(tail: Tail, total: Any, spread: float, grid: object, bits: Bits | None) -> np.ndarray:
+    spread, spacing = _checked(spread, grid)
+    drawn, totals = Deviates(tail, bits), _doubles("total", total)
+    flat = totals.reshape(-1)
+    if _largest(flat) > LARGEST * spacing:
+        refuse("total", _largest(flat), f"be at most 2^52 grids of {spacing:g}")
+    noisy = drawn.rounded(flat, flat.size, spread / spacing, spacing)
+    noisy *= spacing
+    return noisy.reshape(totals.shape)
+
+
+def _checked(spread: float, grid: object) -> tuple[float, float]:
+    """Return a spread of noise and the spacing of a grid that is not too fine for it."""
     spacing = _spacing(grid)
     if spread / spacing > FINEST:
         refuse("grid", grid, f"be at least 2^-32 of the noise, {spread / FINEST:g}")
-    if bits is not None and not callable(bits):
-        refuse("bits", bits, "give bytes", "for a seed that is no secret: reproducible_bits")
-    totals = _doubles("total", total)
-    if totals.size and max(-totals.min(), totals.max()) > LARGEST * spacing:
-        refuse("total", max(-totals.min(), totals.max()), f"be at most 2^52 grids of {spacing:g}")
-    flat, out = totals.reshape(-1), np.empty(totals.size)
-    for start in range(0, out.size, BLOCK):
-        part = slice(start, start + BLOCK)
-        _block(tail, flat[part], spread, spacing, bits or os.urandom, out[part])
-    return out.reshape(totals.shape)
-
-
-def _words(bits: Bits, count: int) -> np.ndarray:
-    """Return ``count`` whole numbers of 64 fresh bits."""
-    drawn = bits(8 * count)
-    if not isinstance(drawn, bytes) or len(drawn) != 8 * count:
-        refuse("bits", bits, f"give the {8 * count} bytes that it is asked for")
-    return np.frombuffer(drawn, dtype="<u8")
-
-
-def _block(
-    tail: Tail, totals: np.ndarray, spread: float, grid: float, bits: Bits, out: np.ndarray
-) -> None:
-    """Write the releases of some totals to ``out``; doubles where they decide, else exact."""
-    words = _words(bits, len(totals))
-    uniforms = (words >> np.uint64(1)).view(np.int64)
-    scaled = totals / grid
-    base = np.rint(scaled)
-    about = _sizes(tail, uniforms.astype(np.float64))
-    about *= spread / grid
-    signs = words << np.uint64(63)
-    np.bitwise_xor(about.view(np.uint64), signs, out=about.view(np.uint64))
-    about += scaled - base
-    np.rint(about, out=out)
-    clear = np.abs(about - out) < 0.5 - (spread / grid + 1.0) * MARGIN
-    clear &= uniforms >= 1 << FAST_FROM
-    for i in np.flatnonzero(~clear):
-        offset = Fraction(float(totals[i])) / Fraction(grid) - int(base[i])
-        out[i] = _exact(tail, offset, Fraction(spread) / Fraction(grid), int(words[i]), bits)
-    out += base
-    out *= grid
-    out += 0.0  # a rounded -0.1 would be -0, which tells the sign
-
-
-def _sizes(tail: Tail, uniforms: np.ndarray) -> np.ndarray:
-    """Return X for V = uniforms / 2^63, within 2^-43 of it; anything below V = 2^-19."""
-    first, centres, coefficients = table(tail)
-    cell = (uniforms.view(np.int64) >> CELL_SHIFT) - first
-    variable = uniforms - centres.take(cell, mode="clip")
-    sizes: np.ndarray = coefficients[-1].take(cell, mode="clip")
-    for row in coefficients[-2::-1]:
-        sizes *= variable
-        sizes += row.take(cell, mode="clip")
-    return sizes
-
-
-def _exact(tail: Tail, offset: Fraction, scale: Fraction, word: int, bits: Bits) -> float:
-    """Return the whole number nearest to offset + or - scale X, more bits drawn as needed."""
-    uniform, sign = word >> 1, -1 if word & 1 else 1
-    size = tail.guess((uniform + 0.5) / 2.0**DRAWN_BITS)
-    guess = round(sign * offset + scale * Fraction(size))
-    drawn = Uniform(uniform, DRAWN_BITS, bits)
-    return float(sign * nearest(tail, sign * offset, 1 / scale, drawn, guess))
+    return spread, spacing

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from ..errors import UnsupportedCombination, integer, member, positive, refuse
 from ..privacy_loss import PrivacyLoss
-from ..records import plain_fields, recorded
+from ..registry import plain_fields, registered
 from ..relations import Adjacency, Facts, Unit
 from ..sampling import Everyone, FixedSize, Scheme, Shuffled, WithReplacement
 from .base import ROUNDING
@@ -136,7 +136,7 @@ _TOPPED_UP = (
 )
 
 
-@recorded
+@registered
 @dataclass(frozen=True, kw_only=True)
 class SparsifiedPerturbation(Perturbation):
     """One round of Fed-SMP, seen through secure aggregation; the unit is a client.
@@ -329,13 +329,14 @@ class SparsifiedPerturbation(Perturbation):
         """
         if self.topped_up:
             raise UnsupportedCombination(
-                "the noise is topped up to the realised cohort, so a single upload's share has no "
-                "fixed size; without secure aggregation let every client add the whole noise"
+                f"the noise is topped up to the realised cohort (topped_up = {self.topped_up}), so "
+                "a single upload's share has no fixed size; without secure aggregation let every "
+                "client add the whole noise"
             )
         if self.absent:
             raise UnsupportedCombination(
-                "clients may be away for good (absent), so that the others are drawn more often "
-                "than the scheme says; this line has no theorem for that"
+                f"clients may be away for good (absent = {self.absent}), so that the others are "
+                "drawn more often than the scheme says; this line has no theorem for that: absent=0"
             )
         return Gaussian(
             noise_multiplier=self.noise_multiplier / math.sqrt(self.cohort),
@@ -360,7 +361,8 @@ class SparsifiedPerturbation(Perturbation):
         if isinstance(scheme, WithReplacement) and self.colluding:
             raise UnsupportedCombination(
                 "a colluder that WithReplacement draws several times knows as many shares of the "
-                "noise, up to all of them; sample with FixedSize, or leave colluding at 0"
+                f"noise, up to all of them (colluding = {self.colluding}); sample with FixedSize, "
+                "or leave colluding at 0"
             )
         _ = self.worst_scheme(scheme)
 
@@ -371,9 +373,10 @@ class SparsifiedPerturbation(Perturbation):
         """
         if scheme.population is None:
             raise UnsupportedCombination(
-                "the rounds of a shuffled epoch differ in size unless their number divides that of "
-                "the clients, and smaller rounds have less noise; say how many clients there are, "
-                "Shuffled(rounds_per_epoch=..., population=...), or pass topped_up=True"
+                "the rounds of a shuffled epoch differ in size unless their number divides that "
+                f"of the clients, and smaller rounds have less noise, got {scheme}; say how many "
+                "clients there are, Shuffled(rounds_per_epoch=..., population=...), or pass "
+                "topped_up=True"
             )
         shortest = scheme.population // scheme.rounds_per_epoch
         longest = -(-scheme.population // scheme.rounds_per_epoch)
@@ -407,10 +410,11 @@ class SparsifiedPerturbation(Perturbation):
     def _loss(self, facts: Facts) -> PrivacyLoss:
         if facts.adjacency is Adjacency.ADD_REMOVE and not self.topped_up:
             raise UnsupportedCombination(
-                "a client that is not there, and whose place nobody takes, leaves its share of the "
-                "noise out too, and the noise's variance tells; account for zero_out or "
-                "replace_one, sample with FixedSize below the population, or pass topped_up=True "
-                "(and top the secure sum up to the full noise for every realised size)"
+                "a client that is not there, and whose place nobody takes, leaves its share of "
+                "the noise out too, and the noise's variance tells, got topped_up = "
+                f"{self.topped_up}; account for zero_out or replace_one, sample with FixedSize "
+                "below the population, or pass topped_up=True (and top the secure sum up to the "
+                "full noise for every realised size)"
             )
         loss = gaussian_sum_loss(self.sum_multiplier, facts)
         shares = _SHARES.format(self.cohort, self.cohort - self.missing)

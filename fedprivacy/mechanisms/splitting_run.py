@@ -11,7 +11,7 @@ from typing import ClassVar
 from ..errors import member
 from ..loss import Gdp
 from ..privacy_loss import PrivacyLoss, Witness
-from ..records import recorded
+from ..registry import registered
 from ..relations import Adjacency, Facts, Observer, Unit
 from ..theory.splitting_privacy import (
     Attained,
@@ -31,7 +31,7 @@ EVERYBODY = "every agent takes part in every round; the start does not depend on
 START = "; the start is known, or N(0, 2 tau^2 / l) and secret"
 
 
-@recorded
+@registered
 @dataclass(frozen=True, kw_only=True)
 class SplittingRun(Mechanism):
     """``rounds`` rounds of private Fed-PLT with everybody taking part; the unit is a record.

@@ -13,7 +13,7 @@ from ..errors import UnsupportedCombination, member, non_negative, positive, ref
 from ..loss import Curve, Gdp, RenyiLine, RenyiPoints, stated_pair
 from ..loss.pairs.stated import MAX_EPSILON
 from ..privacy_loss import PrivacyLoss
-from ..records import recorded
+from ..registry import registered
 from ..relations import Adjacency, Facts, Observer, Unit
 from .base import Mechanism
 
@@ -111,7 +111,7 @@ class Stated(Mechanism):
         return PrivacyLoss(self.curve, facts, None, (self.theorem,), tuple(assumed))
 
 
-@recorded
+@registered
 @dataclass(frozen=True, kw_only=True)
 class ApproximateDp(Stated):
     """Anything that is (epsilon, delta)-DP at each of some points.
@@ -153,7 +153,7 @@ class ApproximateDp(Stated):
         return "stated (epsilon, delta): the convex minorant's pair dominates (T12)"
 
 
-@recorded
+@registered
 @dataclass(frozen=True, kw_only=True)
 class RenyiDp(Stated):
     """Anything whose Renyi divergences are at most the given ones.
@@ -196,7 +196,7 @@ class RenyiDp(Stated):
         return "stated Renyi divergences: chords of moments, implied (epsilon, delta) (T12)"
 
 
-@recorded
+@registered
 @dataclass(frozen=True, kw_only=True)
 class GaussianDp(Stated):
     """Anything that loses no more than one Gaussian with a shift of mu standard deviations.
@@ -228,7 +228,7 @@ class GaussianDp(Stated):
         return "stated mu-GDP: the Gaussian pair dominates, composed too (Dong, Roth, Su 2022)"
 
 
-@recorded
+@registered
 @dataclass(frozen=True, kw_only=True)
 class ConcentratedDp(Stated):
     """Anything with Renyi divergences of at most xi + rho a at every order a above 1.

@@ -10,9 +10,10 @@ import time
 from dataclasses import dataclass, field
 
 from ..accountants import ACCOUNTANTS, Accountant
+from ..accountants.pld import delta_interval
 from ..errors import listed, positive, refuse
 from ..loss import Curve
-from ..loss.profiles.ways import DeltaAt, interval
+from ..loss.clock import within
 from ..privacy_loss import PrivacyLoss
 from ..relations import Adjacency, Facts, Observer
 
@@ -90,7 +91,7 @@ class Effort:
         An accountant that has upper ends only takes the worse orientation.
         """
         if self.accountant == "pld":
-            found = interval(DeltaAt(curve, tolerance, self.left, 0.0, epsilon))
-            return found.low, min(found.high, 1.0)
+            with within(self.left):
+                return delta_interval(curve, epsilon, tolerance)
         bound = self.account(PrivacyLoss(curve, _ANY)).delta(epsilon)
         return 0.0, bound.upper

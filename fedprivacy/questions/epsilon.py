@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import NamedTuple, Protocol
 
 import numpy as np
@@ -12,6 +13,7 @@ from ..bound import Bound
 from ..errors import at_least_zero, refuse
 from ..privacy_loss import PrivacyLoss
 from ..relations import Adjacency, Observer
+from .certificate import Asked
 from .effort import Effort
 
 
@@ -73,7 +75,9 @@ def epsilon(
     9.997256
     """
     effort = Effort(accountant, tolerance, deadline)
-    return effort.account(loss_of(run, adjacency, observer)).epsilon(delta)
+    loss = loss_of(run, adjacency, observer)
+    bound = effort.account(loss).epsilon(delta)
+    return replace(bound, evidence=Asked(run, loss.curve))
 
 
 def delta(
@@ -91,7 +95,9 @@ def delta(
     Arguments, result and errors are those of ``epsilon``; ``tolerance`` is relative here.
     """
     effort = Effort(accountant, tolerance, deadline)
-    return effort.account(loss_of(run, adjacency, observer)).delta(epsilon)
+    loss = loss_of(run, adjacency, observer)
+    bound = effort.account(loss).delta(epsilon)
+    return replace(bound, evidence=Asked(run, loss.curve))
 
 
 class Profile(NamedTuple):
@@ -132,7 +138,12 @@ def profile(
     at = [at_least_zero(epsilons=value) for value in epsilons]
     effort = Effort(accountant, tolerance, deadline)
     loss = loss_of(run, adjacency, observer)
-    found = [effort.account(loss).delta(value) for value in at]
+    account = effort.account(loss)
+    account.foresee(at)
+    found = []
+    for value in at:
+        account.deadline = effort.left
+        found.append(account.delta(value))
     return Profile(
         np.array(at),
         np.array([bound.upper for bound in found]),

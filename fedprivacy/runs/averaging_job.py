@@ -118,18 +118,23 @@ class AveragingJob:
         """How the clients of a round are drawn."""
         chosen, everybody = self.chosen, self.units
         if chosen.sampling_probability is not None:
-            for name in ("cohort", "strategy"):
-                if getattr(chosen, name) is not None:
+            named = "" if chosen.strategy == "poisson" else chosen.strategy
+            for name, value in (("cohort", chosen.cohort), ("strategy", named)):
+                if value:
                     rule = "be left out: sampling_probability says how clients are drawn"
-                    refuse(name, getattr(chosen, name), rule)
+                    refuse(name, value, rule)
             return Poisson(chosen.sampling_probability)
+        if chosen.strategy == "everyone":
+            return Everyone()
         cohort = chosen.cohort
         assert cohort is not None
-        if cohort > (everybody if chosen.strategy != 1 else 1000 * everybody):
+        # Draws with replacement may be more than there are clients, within reason.
+        most = 1000 * everybody if chosen.strategy == "with-replacement" else everybody
+        if cohort > most:
             refuse("cohort", cohort, f"be at most the number of clients, {everybody}")
-        if chosen.strategy == 1:
+        if chosen.strategy == "with-replacement":
             return WithReplacement(cohort, population=everybody)
-        if chosen.strategy == 2:
+        if chosen.strategy == "fixed":
             return FixedSize(cohort, population=everybody)
         return Poisson(cohort / everybody)
 
@@ -173,7 +178,7 @@ class AveragingJob:
         for name in _AWAY:
             if topped_up and getattr(chosen, name):
                 rule = "be 0 where Poisson cohorts have topped-up noise"
-                way_out = "strategy=2 draws cohorts of a fixed size"
+                way_out = "strategy=fixed draws cohorts of a fixed size"
                 refuse(name, getattr(chosen, name), rule, way_out)
         declared = chosen.expected_cohort if topped_up else None
         return SparsifiedPerturbation(

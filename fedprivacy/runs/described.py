@@ -166,6 +166,11 @@ def _rows(path: Path) -> list[dict[str, Any]]:
     return [{k: v for k, v in row.items() if v is not None and v != ""} for row in rows]
 
 
+def _repeats(cell: Any) -> Any:
+    """Return a cell's value, or the values of several runs with semicolons between."""
+    return cell.split(";") if isinstance(cell, str) and ";" in cell else cell
+
+
 @dataclass(frozen=True)
 class _FileRow:
     """One row of a file, without its empty cells; its number and its unit for messages."""
@@ -198,6 +203,9 @@ class _FileRow:
 
     def _costs(self, chosen: Sequence[str]) -> dict[str, Any]:
         others = self._others
+        if "" in others:
+            rule = "have as many cells as the header, and a name for each: a number in every column"
+            refuse(f"row {self.number}", others[""], rule)
         for name in chosen:
             if name not in others and name in {"label", "ledger", "unit", *SampledRun.known()}:
                 refuse("--cost", name, "be none of the columns that describe a run")
@@ -206,7 +214,7 @@ class _FileRow:
         if not others:
             way_out = f"a column beside {listed(SampledRun.known())}"
             refuse(f"row {self.number}", sorted(self.row), "have a cost", way_out)
-        return {name: others[name] for name in chosen or others}
+        return {name: _repeats(others[name]) for name in chosen or others}
 
     def _read(self, name: str) -> Any:
         try:

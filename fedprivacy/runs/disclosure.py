@@ -217,7 +217,7 @@ TABLE: tuple[Shown, ...] = (
         Standing.PUBLIC,
         "words of the auditor, and SHA-256 of the ledger: what is in it cannot be guessed from "
         "that while the nonce in its header is not published",
-        _names("audit", "stated", "source", "auditor", "audited", "version"),
+        _names("audit", "stated", "granted", "source", "auditor", "audited", "version"),
     ),
     Shown(
         "accuracy and other scores, by round",

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import json
+import math
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
@@ -11,8 +13,10 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from ..audit import RunRecord, audit
-from ..errors import BudgetExhausted, LedgerError, integer, positive, refuse
+import numpy as np
+
+from ..audit import RunSummary, audit
+from ..errors import BudgetExhausted, LedgerError, closed_unit, integer, positive, refuse
 from ..ledger import Ledger
 from ..mechanisms import Mechanism
 from ..questions.budget import Budget
@@ -33,7 +37,7 @@ _COUNTS = ("clients", "records")
 
 
 @dataclass(frozen=True)
-class TrainedRun(RunRecord):
+class TrainedRun(RunSummary):
     """What came of an experiment: what may be shown, and apart from it what may not.
 
     Args:
@@ -78,6 +82,9 @@ class Experiment:
         level: value of the job's knob; None to calibrate it from the budget.
         seed: None for randomness from the operating system, as privacy needs.
         evaluate_every: rounds between two evaluations on the test set.
+        dropout_rate: chance, in [0, 1), that a client of a cohort does not answer, drawn for every
+            round; simulated, where ``missing`` of the job is what is priced.
+        threads: of processor, in training; None for one where the model is small.
     """
 
     job: Job
@@ -88,9 +95,13 @@ class Experiment:
     level: float | None = None
     seed: int | None = None
     evaluate_every: int = 1
+    dropout_rate: float = 0.0
+    threads: int | None = None
 
     def __post_init__(self) -> None:
         integer(1, evaluate_every=self.evaluate_every)
+        if closed_unit(dropout_rate=self.dropout_rate) == 1.0:
+            refuse("dropout_rate", self.dropout_rate, "be below 1", "else nobody ever answers")
         if self.adjacency is None:
             object.__setattr__(self, "adjacency", self.job.adjacency)
         _ = self.public
@@ -119,7 +130,8 @@ class Experiment:
     def settings(self) -> dict[str, Any]:
         """What is run, by name; under add_remove without the number of units."""
         hidden = _COUNTS if self.adjacency == Adjacency.ADD_REMOVE else ()
-        return {name: value for name, value in self.job.settings.items() if name not in hidden}
+        known = {name: value for name, value in self.job.settings.items() if name not in hidden}
+        return known | ({"dropout_rate": self.dropout_rate} if self.dropout_rate else {})
 
     @property
     def units(self) -> float:
@@ -191,15 +203,35 @@ class Experiment:
             refuse("level", self.level, "be left out: nothing is private here")
         loop = self.job.loop(None, self.seed)
         scores = _Scores(self, loop, on_round)
-        done = train(
-            loop,
-            self.job.data,
-            rounds=self.job.rounds,
-            checkpoint=checkpoint,
-            on_round=scores,
-            description=self._description(loop),
-        )
+        done = train(loop, self.job.data, on_round=scores, **self._course(loop, checkpoint))
         return scores.record(done, output)
+
+    def _course(self, loop: Any, checkpoint: Path | None) -> dict[str, Any]:
+        """Return what every training run of this experiment is told."""
+        return {
+            "rounds": self.job.rounds,
+            "checkpoint": checkpoint,
+            "dropout": self._dropout(checkpoint) if self.dropout_rate else None,
+            "threads": self.threads,
+            "description": self._description(loop),
+        }
+
+    def _dropout(self, checkpoint: Path | None) -> Callable[[Any], set[int]]:
+        """Return what draws who of a cohort does not answer.
+
+        A seeded run draws by the number of the round, so it loses the same clients in a round that
+        is run again after a crash.
+        """
+        begun = checkpoint is not None and checkpoint.exists()
+        behind = Checkpoint.read(checkpoint).content["round"] if begun and checkpoint else 0
+        rounds = itertools.count(behind)
+
+        def lost(cohort: Any) -> set[int]:
+            seed = None if self.seed is None else [self.seed, next(rounds)]
+            gone = np.random.default_rng(seed).random(len(cohort)) < self.dropout_rate
+            return {int(client) for client, away in zip(cohort, gone, strict=True) if away}
+
+        return lost
 
     def _train_privately(
         self, path: Path, checkpoint: Path | None, output: Path | None, on_round: OnRound | None
@@ -235,12 +267,10 @@ class Experiment:
             return train(
                 loop,
                 self.job.data,
-                rounds=self.job.rounds,
                 ledger=ledger,
                 budget=self._budget,
-                checkpoint=checkpoint,
                 on_round=on_round,
-                description=self._description(loop),
+                **self._course(loop, checkpoint),
             )
         except BudgetExhausted:
             if not before or checkpoint is None:
@@ -377,7 +407,7 @@ class _Scores:
         short = f"{state.round} of {planned} rounds: the budget was spent on more than the model "
         short += "shows, since the run was interrupted after a release"
         return TrainedRun(
-            accuracy=tuple(found["accuracy"] for found in self.found),
+            accuracy=tuple(found.get("accuracy", math.nan) for found in self.found),
             rounds=tuple(self.rounds),
             upload_bytes=done.upload_bytes if expected is None else expected,
             scores=dict(self.found[-1]),

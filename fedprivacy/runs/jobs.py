@@ -27,6 +27,7 @@ from ..systems.fed_plt.solvers import LocalSolver
 from ..systems.settings import Settings
 from ..training.chains import ChainState, Sampling
 from ..training.data import FederatedData
+from ..training.diagnostics import diagnose
 from ..training.likelihoods import SoftmaxRegression
 from ..training.models import ModelFactory
 from ..training.posterior import Posterior
@@ -34,6 +35,7 @@ from ..training.predictive import predictive, score
 from ..training.rounds import Loop
 from .averaging_job import AveragingJob
 from .methods import Hamiltonian, Langevin, Method, Splitting, method_named
+from .own_data import posterior_at
 from .sources import DATA, load_data, model_for
 
 AGENTS = 10
@@ -167,7 +169,12 @@ class _RecordJob(ABC, Generic[S]):
             refuse("adjacency", str(adjacency), rule)
         sizes = sorted(map(len, self.source.clients))
         each = str(sizes[0]) if sizes[0] == sizes[-1] else f"{sizes[0]} to {sizes[-1]}"
-        return self.settings | {"records of a client": each, "classes": self.source.classes}
+        return self.settings | {"records of a client": each, **self._classes}
+
+    @property
+    def _classes(self) -> dict[str, Any]:
+        """Return how many classes the likelihood has, where it has any."""
+        return {"classes": self.source.classes}
 
     @property
     def settings(self) -> dict[str, Any]:
@@ -202,7 +209,41 @@ class _SamplingJob(_RecordJob[S]):
 
     The prior is N(0, 1) for every weight, records' gradients are clipped, everybody takes part in
     every round, and the second half of the positions is kept.
+
+    Args:
+        own: another posterior, of the user's; None for that regression.
     """
+
+    own: Posterior | None = None
+
+    @classmethod
+    def on(cls, method: Method, own: Posterior, given: Mapping[str, Any]) -> Self:
+        """Return the method's job on a posterior of the user's, whose clip norm is its own.
+
+        Raises:
+            ParameterError: it has no sensitivity, or another clip norm was asked for.
+        """
+        if own.sensitivity is None:
+            rule = "have a sensitivity: without one nothing is private"
+            refuse("posterior", "no clip_norm and no own_sensitivity", rule, "pass clip_norm=")
+        if given.get("clip_norm", own.clip_norm) != own.clip_norm:
+            rule = f"be left out: the posterior's is {own.clip_norm}"
+            refuse("clip_norm", given["clip_norm"], rule)
+        chosen = cast(S, method.of(given))
+        return cls(method=method, source=own.data, chosen=chosen, own=own)
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """What was chosen; of a posterior of the user's, how it bounds what a record does."""
+        found = super().settings
+        if self.own is None:
+            return found
+        del found["clip_norm"]
+        return found | {"dimension": self.own.dimension, "sensitivity": self.own.sensitivity}
+
+    @property
+    def _classes(self) -> dict[str, Any]:
+        return super()._classes if self.own is None else {}
 
     @cached_property
     def model(self) -> SoftmaxRegression:
@@ -212,6 +253,8 @@ class _SamplingJob(_RecordJob[S]):
     @cached_property
     def data(self) -> Posterior:
         """What is sampled from."""
+        if self.own is not None:
+            return self.own
         clip_norm = self.settings["clip_norm"]
         return Posterior(model=self.model, data=self.source, clip_norm=clip_norm)
 
@@ -230,14 +273,25 @@ class _SamplingJob(_RecordJob[S]):
     def scores(self, loop: Sampling, state: ChainState) -> dict[str, float]:
         """Return the posterior predictive's accuracy, Brier score, calibration error and NLL.
 
-        Before the first kept position, those of the position itself.
+        Before the first kept position, those of the position itself. Of a posterior of the user's:
+        how well the draws mixed, once there are enough.
         """
         del loop
         kept = torch.isfinite(state.draws).all(-1)
+        if self.own is not None:
+            return _mixing(state.draws[:, kept.all(0)])
         draws = state.draws if bool(kept.any()) else state.positions[:, None]
         features = self.source.test_features.flatten(1)
         found = score(predictive(self.model.logits, draws, features), self.source.test_labels)
         return {name.name: getattr(found, name.name) for name in fields(found)}
+
+
+def _mixing(draws: Tensor) -> dict[str, float]:
+    """Return the worst R-hat and effective sample size; nothing of too few draws."""
+    if draws.shape[1] < 8:
+        return {}
+    r_hat, draws_worth = diagnose(draws).worst
+    return {"r_hat": r_hat, "effective_draws": draws_worth}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -340,7 +394,8 @@ def job(
         data_dir: where Fashion-MNIST's files are.
         clients: how many share the records.
         classes_per_client: how many classes a client has.
-        model: "logistic", "mlp", "cnn" or "FILE.py:NAME"; averaging methods only.
+        model: "logistic", "mlp", "cnn" or "FILE.py:NAME" (averaging); the "FILE.py:NAME" of a
+            ``Posterior`` (samplers).
         settings: the method's settings that are not to be the usual ones, by name; see ``methods``.
             None stands for the usual one.
 
@@ -352,9 +407,14 @@ def job(
     given = {name: value for name, value in settings.items() if value is not None}
     chosen.of(given)
     kind = _JOBS.get(chosen.settings, AveragingJob)
+    if model is not None and ":" in model and issubclass(kind, _SamplingJob):
+        if data != "digits" or clients is not None or classes_per_client is not None:
+            refuse("data, clients", data, "be left out: a posterior holds its own clients' records")
+        own: Job = kind.on(chosen, posterior_at(model), given)
+        return own
     if model is not None and kind is not AveragingJob:
         rule = "be left out: this method has a model of its own"
-        refuse("model", model, rule, "from Python, Posterior and FederatedSplitting take others")
+        refuse("model", model, rule, "samplers take a Posterior: --posterior FILE.py:NAME")
     if clients is None and kind is not AveragingJob and isinstance(data, str) and data in DATA:
         clients = AGENTS
     records = load_data(

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from textwrap import wrap
 from typing import Any
 
 from ..errors import listed, refuse
@@ -23,16 +24,24 @@ from ..systems.settings import (
     Settings,
     check_names,
     setting,
+    table,
 )
 
+STRATEGIES = ("poisson", "fixed", "with-replacement", "everyone")
+"""How a round's clients can be drawn, named as ``fedprivacy audit --sampling`` names it."""
 
-def _strategy(*, strategy: object) -> int:
-    if strategy not in (1, 2):
-        refuse("strategy", strategy, "be 1 (with replacement), 2 (without) or None")
-    return int(str(strategy).removesuffix(".0"))
+_NUMBERED = {"1": "with-replacement", "2": "fixed"}
+"""The numbers that two-sided FedAvg's paper gives two of them."""
 
 
-STRATEGY = Rule("1 (with replacement) or 2 (without)", _strategy)
+def _strategy(*, strategy: object) -> str:
+    name = str(strategy).strip().removesuffix(".0")
+    if _NUMBERED.get(name, name) not in STRATEGIES:
+        refuse("strategy", strategy, f"be one of {listed(STRATEGIES)}")
+    return _NUMBERED.get(name, name)
+
+
+STRATEGY = Rule(f"one of {', '.join(STRATEGIES)}", _strategy, str)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,9 +52,7 @@ class Averaging(Settings):
     cohort: int | None = setting(
         COUNT, "clients of a round, on average where their number varies", default=None
     )
-    strategy: int | None = setting(
-        STRATEGY, "how a cohort of a fixed size is drawn; left open: Poisson", default=None
-    )
+    strategy: str = setting(STRATEGY, "how a round's clients are drawn", default="poisson")
     sampling_probability: float | None = setting(
         SHARE,
         "of Poisson sampling, a public number that does not follow the number of clients, as "
@@ -74,7 +81,7 @@ class Noisy(Settings):
     """What averaging with noise takes besides."""
 
     clip_norm: float | None = setting(
-        POSITIVE, "norm that a client's update is clipped to", default=None
+        POSITIVE, "norm that a client's contribution is clipped to", default=None
     )
     expected_cohort: int | None = setting(
         COUNT, "public denominator of the noisy sum, as add_remove needs", default=None
@@ -245,6 +252,37 @@ COMPARED = ("fedavg", "dp-fedavg", "fed-smp-top-k", "fed-smp-rand-k")
 
 ALL_SETTINGS = {name for each in METHODS.values() for name in each.settings.known()}
 """The names of all methods' settings."""
+
+
+DECLARED = (Averaging, Noisy, Sparse, Langevin, Hamiltonian, Splitting)
+"""The classes that declare settings; the others put them together."""
+
+
+def users(kind: type[Settings]) -> list[str]:
+    """Return the methods that have the settings of a class."""
+    return [name for name, each in METHODS.items() if issubclass(each.settings, kind)]
+
+
+def settings_in_words(width: int = 78) -> str:
+    """Return every method's settings with help and rule, as lines of a terminal."""
+    lines = ["Settings of the methods (--set NAME=VALUE):"]
+    for kind in DECLARED:
+        lines += ["", *wrap(", ".join(users(kind)) + ":", width)]
+        for name, each in kind.known().items():
+            lines += wrap(f"{name}: {each}", width, initial_indent="  ", subsequent_indent="      ")
+    return "\n".join(lines)
+
+
+def tables() -> str:
+    """Return every method's settings as Markdown tables: docs/command_line.md has them."""
+    told = [f"{', '.join(f'`{u}`' for u in users(kind))}\n\n{table(kind)}" for kind in DECLARED]
+    knobs = ["| method | what is calibrated | |", "|---|---|---|"]
+    knobs += [
+        f"| `{each.name}` | `{each.knob.name}` | {each.knob.help} |"
+        for each in METHODS.values()
+        if each.knob is not None
+    ]
+    return "\n\n".join([*told, "\n".join(knobs)])
 
 
 def names(*, private: bool) -> list[str]:

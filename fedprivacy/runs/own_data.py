@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import importlib.util
 import sys
+import zipfile
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -18,11 +19,15 @@ from ..errors import ParameterError, refuse
 from ..training.data import FederatedData, Indices, partition_by_label, partition_iid
 from ..training.models import ModelFactory
 from ..training.optimise import FlatModel, LocalSGD
+from ..training.posterior import Posterior
 
 NEEDED = ("features", "labels", "test_features", "test_labels")
 OPTIONAL = ("clients", "public_features", "public_labels")
 MOST_CLASSES = 10**6
 """What is beyond is no number of a class; it would be the model's number of outputs."""
+_PACKED, _READ_ANYWAY = 100, 1 << 28
+"""How many times a file of more than so many bytes, unpacked, may be packed: images are 5 to 50."""
+
 SAVE = "write it with numpy.savez(path, features=..., labels=..., clients=..., test_features=...)"
 
 
@@ -81,32 +86,49 @@ def _arrays(path: Path) -> dict[str, NDArray[Any]]:
             content = np.load(file, allow_pickle=False)
             zipped = isinstance(content, np.lib.npyio.NpzFile)
             names = list(content.files) if zipped else []
-            arrays = dict(content) if zipped else {}
+            _check_names(path, names)
+            _check_unpacked(path, content.zip)
+            arrays = dict(content)
     except FileNotFoundError:
         refuse("data", str(path), "be a file that is there", SAVE)
+    except ParameterError:
+        raise
     except Exception as error:  # a damaged file raises whatever its reader stumbled on
         reason = _first_line(error)
         refuse("data", str(path), f"be a readable file of numpy.savez ({reason})", SAVE)
-    if len(names) > len(arrays):
-        refuse("data", str(path), "hold no two arrays of one name", SAVE)
     broken = [name for name, value in arrays.items() if not isinstance(value, np.ndarray)]
     if broken:
         refuse("data", broken[0], "be an array of numpy", SAVE)
-    missing = [name for name in NEEDED if name not in arrays]
-    unknown = [name for name in arrays if name not in (*NEEDED, *OPTIONAL)]
+    return arrays
+
+
+def _check_names(path: Path, names: list[str]) -> None:
+    """Refuse what is not to be read before it is read."""
+    missing = [name for name in NEEDED if name not in names]
+    unknown = [name for name in names if name not in (*NEEDED, *OPTIONAL)]
     if missing:
         refuse("data", str(path), f"hold an array {missing[0]!r}", SAVE)
     if unknown:
         rule = f"hold no arrays but {', '.join((*NEEDED, *OPTIONAL))}"
         refuse("data", unknown[0], rule, "leave it out or rename it")
-    return arrays
+    if len(names) > len(set(names)):
+        refuse("data", str(path), "hold no two arrays of one name", SAVE)
+
+
+def _check_unpacked(path: Path, packed: zipfile.ZipFile) -> None:
+    """Refuse a small file that says it is huge; a reader gives no more bytes than it says."""
+    unpacked = sum(member.file_size for member in packed.infolist())
+    if unpacked > max(_READ_ANYWAY, _PACKED * path.stat().st_size):
+        rule = f"not unpack to {unpacked:,} bytes, more than {_PACKED} times its size"
+        refuse("data", str(path), rule, "write such arrays with numpy.savez, which packs nothing")
 
 
 def _inputs(name: str, values: NDArray[Any]) -> Tensor:
     if values.dtype.kind not in "fiub" or values.ndim < 2:
         got = f"{values.dtype} of shape {values.shape}"
         refuse(name, got, "be numbers, first axis the records, then each one's inputs")
-    if values.size and np.abs(values.astype(np.float64)).max() > np.finfo(np.float32).max:
+    ends = (float(values.min()), float(values.max())) if values.size else (0.0,)
+    if max(map(abs, ends)) > float(np.finfo(np.float32).max):
         refuse(name, "a number beyond single precision", "be scaled")
     return torch.from_numpy(values.astype(np.float32))
 
@@ -144,28 +166,59 @@ def model_at(place: str) -> ModelFactory:
     Raises:
         ParameterError: nothing there, or it cannot be called.
     """
+    found = _found("model", place)
+    if not callable(found) or isinstance(found, nn.Module):
+        source, _, name = place.rpartition(":")
+        rule = f"name a function in {source} that builds the module"
+        refuse("model", place, rule, f"there is {'no' if found is None else 'another'} {name!r}")
+    return found
+
+
+def posterior_at(place: str) -> Posterior:
+    """Return the user's own posterior.
+
+    Args:
+        place: as for ``model_at``; NAME is a ``Posterior``, or a function without arguments that
+            returns one.
+
+    Raises:
+        ParameterError: nothing there, or it is none.
+    """
+    found = _found("posterior", place)
+    if callable(found):
+        try:
+            found = found()
+        except ParameterError:
+            raise
+        except (Exception, SystemExit) as error:
+            reason = f"{type(error).__name__}: {_first_line(error)}"
+            refuse("posterior", place, f"be a function that runs ({reason})")
+    if not isinstance(found, Posterior):
+        way_out = "training.Posterior.of(log_likelihood, clients=[...], dimension=...)"
+        refuse("posterior", type(found).__name__, "be a Posterior", way_out)
+    return found
+
+
+def _found(what: str, place: str) -> object:
+    """Run the code at a place and return what has the name there; None if nothing has."""
     source, _, name = place.rpartition(":")
     if not source or not name.isidentifier():
-        refuse("model", place, "be FILE.py:NAME or package.module:NAME")
+        refuse(what, place, "be FILE.py:NAME or package.module:NAME")
     with torch.random.fork_rng(devices=[]):
         try:
             module = _run(Path(source)) if source.endswith(".py") else _imported(source)
         except FileNotFoundError:
-            refuse("model", place, "name a file that is there")
+            refuse(what, place, "name a file that is there")
         except (Exception, SystemExit) as error:
             reason = f"{type(error).__name__}: {_first_line(error)}"
-            refuse("model", place, f"be code that runs ({reason})")
-    found = getattr(module, name, None)
-    if not callable(found) or isinstance(found, nn.Module):
-        rule = f"name a function in {source} that builds the module"
-        refuse("model", place, rule, f"there is {'no' if found is None else 'another'} {name!r}")
-    return found  # type: ignore[no-any-return]
+            refuse(what, place, f"be code that runs ({reason})")
+    return getattr(module, name, None)
 
 
 def _run(path: Path) -> ModuleType:
     """Run a file as a module of its own name; classes in it find their module by that name."""
     if not path.is_file():
-        raise FileNotFoundError(path)
+        raise FileNotFoundError(f"{path} is not there")
     spec = importlib.util.spec_from_file_location(f"fedprivacy_model_{path.stem}", path)
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)

@@ -9,15 +9,16 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import ROUND_CEILING
 from os import PathLike
 from pathlib import Path
+from statistics import fmean, stdev
 from typing import TYPE_CHECKING, Any
 
 from ..audit.account import account
-from ..audit.report import literal
+from ..audit.plots import literal
 from ..bound import Bound, shown
 from ..errors import (
     UnsupportedCombination,
@@ -32,6 +33,7 @@ from ..ledger import Ledger, free
 from ..questions.epsilon import Accountable
 from ..questions.epsilon import epsilon as epsilon_of
 from ..relations import Adjacency, Observer
+from .pictures import check_picture
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -39,7 +41,10 @@ if TYPE_CHECKING:
 Source = Accountable | Ledger | str | PathLike[str]
 """What can be accounted: a mechanism, an open ledger, or a ledger's path."""
 
-Cost = float | Mapping[str, float]
+Value = float | Sequence[float]
+"""One number, or one for each repeat of a run: their mean is compared, their spread is shown."""
+
+Cost = Value | Mapping[str, Value]
 """One cost, called "cost", or several by name."""
 
 Runs = Mapping[Any, Any] | Iterable[tuple[Any, Any]]
@@ -62,7 +67,8 @@ class Setting:
     Attributes:
         label: what the setting was called: any value, or a mapping of parameters.
         bound: its certified epsilon; None where no theorem gives one.
-        costs: (name, value) pairs, in the order of ``Pareto.costs``.
+        costs: (name, value) pairs, in the order of ``Pareto.costs``; means over repeated runs.
+        spreads: (name, standard deviation) of costs that were measured more than once.
         refused: why the setting takes no part; empty where it does.
         on_front: whether no other setting dominates it.
     """
@@ -70,6 +76,7 @@ class Setting:
     label: Any
     bound: Bound | None
     costs: tuple[tuple[str, float], ...]
+    spreads: tuple[tuple[str, float], ...] = ()
     refused: str = ""
     on_front: bool = False
 
@@ -92,12 +99,17 @@ class Setting:
         """Return the cost of that name."""
         return dict(self.costs)[name]
 
+    def spread(self, name: str) -> float:
+        """Return the standard deviation of that cost over repeated runs; 0 for one run."""
+        return dict(self.spreads).get(name, 0.0)
+
     def to_dict(self) -> dict[str, Any]:
         """Return the setting as plain JSON values."""
         return {
             "setting": self.name,
             "epsilon": None if self.bound is None else self.bound.to_dict(),
             "costs": {key: value if math.isfinite(value) else None for key, value in self.costs},
+            "spreads": dict(self.spreads),
             "refused": self.refused,
             "on_front": self.on_front,
         }
@@ -240,17 +252,6 @@ class Pareto:
         return [setting.cost(name) for setting in self.settings if not setting.refused]
 
 
-def check_picture(path: str | PathLike[str]) -> None:
-    """Raise ParameterError unless a picture can be written there, before much is done for it."""
-    from matplotlib.backend_bases import FigureCanvasBase
-
-    kinds = FigureCanvasBase.get_supported_filetypes()
-    if Path(path).suffix.removeprefix(".") not in kinds:
-        refuse("path", str(path), f"end in one of {listed(kinds)}")
-    if not Path(path).absolute().parent.is_dir():
-        refuse("path", str(path), "be in a folder that is there")
-
-
 def pareto(
     runs: Runs,
     *,
@@ -273,7 +274,9 @@ def pareto(
         adjacency: how neighbouring data sets differ; the same for all settings.
         observer: who looks; the same for all settings.
         cost: label -> cost, for sources given without one. A cost is a number (its name is then
-            "cost") or numbers by name: loss, a W2 distance, seconds, bytes.
+            "cost") or numbers by name: loss, a W2 distance, seconds, bytes. In a number's place
+            may stand a list, one for each repeat with another seed: the mean is compared, so the
+            best is never the luckiest seed, and the standard deviation is shown.
         maximise: the costs of which more is better, such as accuracy.
         epsilon: a budget for ``best`` and the table.
         accountant: "pld", "rdp" or "advanced".
@@ -309,17 +312,19 @@ def pareto(
     if not more <= set(names):
         refuse("maximise", sorted(more - set(names)), f"name costs, of {listed(names)}")
 
-    def judged(label: Any, source: Source, costs: dict[str, float]) -> Setting:
-        pairs = tuple((name, costs[name]) for name in names)
+    def judged(label: Any, source: Source, costs: dict[str, list[float]]) -> Setting:
+        pairs = tuple((name, fmean(costs[name])) for name in names)
+        spreads = tuple((name, stdev(costs[name])) for name in names if len(costs[name]) > 1)
+        setting = Setting(label=label, bound=None, costs=pairs, spreads=spreads)
         endless = [name for name, value in pairs if not math.isfinite(value)]
         try:
             bound = _epsilon(source, at, *facts, accountant, tolerance)
         except UnsupportedCombination as problem:
-            return Setting(label=label, bound=None, costs=pairs, refused=str(problem))
+            return dataclasses.replace(setting, refused=str(problem))
         reason = f"its {endless[0]} is not finite" if endless else ""
         if math.isinf(bound.upper):
             reason = "no finite epsilon is certified"
-        return Setting(label=label, bound=bound, costs=pairs, refused=reason)
+        return dataclasses.replace(setting, bound=bound, refused=reason)
 
     settings = [judged(*one) for one in given]
     _check_units(settings)
@@ -337,7 +342,7 @@ def pareto(
 
 def _split(
     runs: Runs, cost: Callable[[Any], Cost] | None
-) -> list[tuple[Any, Source, dict[str, float]]]:
+) -> list[tuple[Any, Source, dict[str, list[float]]]]:
     """Return (label, source, costs by name) of every setting."""
     pairs = list(runs.items()) if isinstance(runs, Mapping) else list(runs)
     if not pairs:
@@ -361,19 +366,26 @@ def _split(
     return found
 
 
-def _named(label: Any, price: Any) -> dict[str, float]:
+def _named(label: Any, price: Any) -> dict[str, list[float]]:
+    """Return the values of every cost by name, one for each repeat."""
     named = dict(price) if isinstance(price, Mapping) else {_NO_COST: price}
     if not named:
         refuse("cost", price, f"hold at least one number for {in_words(label)!r}")
-    for name, value in named.items():
-        try:
-            named[name] = float(value)
-        except (TypeError, ValueError, OverflowError):
-            refuse(f"{name} of {in_words(label)!r}", value, "be a number")
-    return named
+    return {name: _values(f"{name} of {in_words(label)!r}", each) for name, each in named.items()}
 
 
-def _cost_names(given: list[tuple[Any, Source, dict[str, float]]]) -> tuple[str, ...]:
+def _values(name: str, given: Any) -> list[float]:
+    repeats = list(given) if isinstance(given, list | tuple) else [given]
+    try:
+        found = [float(value) for value in repeats]
+    except (TypeError, ValueError, OverflowError):
+        refuse(name, given, "be a number, or one for each repeat")
+    if not found:
+        refuse(name, given, "hold at least one number")
+    return found
+
+
+def _cost_names(given: list[tuple[Any, Source, dict[str, list[float]]]]) -> tuple[str, ...]:
     names = tuple(given[0][2])
     for label, _, costs in given:
         if set(costs) != set(names):
@@ -443,7 +455,11 @@ def in_words(label: Any) -> str:
 
 def _cells(setting: Setting, digits: int) -> list[str]:
     mark = "*" if setting.on_front else ""
-    costs = [f"{value:.6g}" for _, value in setting.costs]
+    spreads = dict(setting.spreads)
+    costs = [
+        f"{value:.6g}" + (f" ± {spreads[name]:.2g}" if name in spreads else "")
+        for name, value in setting.costs
+    ]
     return [mark, shown(setting.epsilon, digits, ROUND_CEILING), *costs]
 
 
@@ -458,12 +474,10 @@ def _aligned(rows: list[list[str]]) -> list[str]:
 
 def _draw(axes: Axes, found: Pareto, name: str, named: tuple[Setting, ...]) -> None:
     """Draw one cost against epsilon; the line is the best cost that each budget buys."""
-    taking = [setting for setting in found.settings if not setting.refused]
-    off = [setting for setting in taking if not setting.on_front]
+    off = [setting for setting in found.settings if not (setting.refused or setting.on_front)]
     dots = [("dominated", off, "0.65"), ("front", list(found.front), "C0")]
     for words, settings, colour in dots:
-        at = [s.epsilon for s in settings], [s.cost(name) for s in settings]
-        axes.plot(*at, "o", color=colour, markersize=5, label=words)
+        _dots(axes, settings, name, color=colour, label=words)
     better = max if name in found.maximise else min
     costs = [s.cost(name) for s in found.front]
     reached = [better(costs[: i + 1]) for i in range(len(costs))]
@@ -474,7 +488,19 @@ def _draw(axes: Axes, found: Pareto, name: str, named: tuple[Setting, ...]) -> N
         at_dot = setting.epsilon, setting.cost(name)
         offset = {"xytext": (5, 5), "textcoords": "offset points"}
         axes.annotate(str(number), at_dot, fontsize=8, color="0.3", **offset)  # type: ignore[arg-type]
-    if _wide([s.epsilon for s in taking]):
+    _dress(axes, found, name)
+
+
+def _dots(axes: Axes, settings: list[Setting], name: str, **how: str) -> None:
+    """Draw settings as dots, with bars where runs were repeated."""
+    at = [s.epsilon for s in settings], [s.cost(name) for s in settings]
+    bars = [s.spread(name) for s in settings] if any(s.spreads for s in settings) else None
+    axes.errorbar(*at, bars, fmt="o", markersize=5, capsize=2, **how)  # type: ignore[arg-type]
+
+
+def _dress(axes: Axes, found: Pareto, name: str) -> None:
+    """Scale and label a panel; what differs much is drawn on a logarithmic axis."""
+    if _wide([setting.epsilon for setting in found.settings if not setting.refused]):
         axes.set_xscale("log")
     if _wide(found._drawn(name)):
         axes.set_yscale("log")

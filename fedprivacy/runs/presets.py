@@ -40,7 +40,7 @@ def preset_for(
         chosen |= {"cohort": min(200, clients), "local_steps": 4, "local_epochs": None}
         chosen |= {"learning_rate": 0.2, "server_learning_rate": 2.0, "rounds": 60}
     # Each of these says by itself what the preset would say another way.
-    if "sampling_probability" in given:
+    if "sampling_probability" in given or given.get("strategy") == "everyone":
         del chosen["cohort"]
     if {"local_steps", "local_epochs"} & set(given):
         chosen |= {"local_steps": None, "local_epochs": None}

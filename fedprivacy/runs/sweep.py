@@ -19,7 +19,7 @@ from typing import Any
 
 from ..audit.repricing import run_of, spent
 from ..bound import Bound
-from ..errors import ParameterError, refuse
+from ..errors import ParameterError, integer, refuse
 from ..ledger import Ledger, free
 from ..mechanisms.base import Mechanism, Run
 from ..questions.epsilon import epsilon as epsilon_of
@@ -27,13 +27,13 @@ from ..relations import Adjacency, Observer
 from .experiment import Experiment, OnRound, default_delta
 from .jobs import Job, job
 from .methods import method_named, names
-from .pareto import DIGITS, Pareto, in_words, pareto
+from .pareto import DIGITS, Pareto, Value, in_words, pareto
 
 NOTE = "sweep.json"
 """What a folder's runs have in common."""
 
-Trained = tuple[Path, dict[str, float]]
-"""A setting's ledger and its costs by name, as ``fp.pareto`` takes them."""
+Trained = tuple[Path, dict[str, Value]]
+"""A setting's ledger, the first of its repeats, and its costs, as ``fp.pareto`` takes them."""
 
 _CALIBRATED_DIGITS = 2
 
@@ -59,6 +59,10 @@ class Sweep:
         adjacency: how neighbouring data sets differ; None for the method's own.
         observer: who looks.
         seed: None for randomness from the operating system, as privacy needs.
+        seeds: how often every setting is run; means are compared, so that the best is not the
+            luckiest. Every repeat leaves a ledger of its own and counts in ``together``.
+        dropout_rate: see ``Experiment``, as for the next.
+        threads: of the processor.
         source: what else ``jobs.job`` takes: ``data``, ``model``, ``clients``, and
             settings that are the same for all.
 
@@ -75,11 +79,15 @@ class Sweep:
     adjacency: Adjacency | str | None = None
     observer: Observer | str = Observer.AGGREGATE
     seed: int | None = None
+    seeds: int = 1
+    dropout_rate: float = 0.0
+    threads: int | None = None
     source: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         method_named(self.method, names(private=True))
         object.__setattr__(self, "folder", Path(self.folder))
+        integer(1, seeds=self.seeds)
         for name, values in self.grid.items():
             if name in ("clients", "classes_per_client", "data", "data_dir"):
                 way_out = "runs on other partitions protect other units; sweep each by itself"
@@ -115,22 +123,23 @@ class Sweep:
         level = settings.pop(self.knob, None)
         return job(self.method, **settings), level
 
-    def experiment(self, label: Mapping[str, Any]) -> Experiment:
-        """Return one setting as a job with its budget.
+    def experiment(self, label: Mapping[str, Any], repeat: int = 0) -> Experiment:
+        """Return one repeat of a setting as a job with its budget.
 
         Raises:
             ParameterError: see the class.
         """
         task, level = self._task(label)
-        facts = self._threat
+        how = self._threat | {"dropout_rate": self.dropout_rate, "threads": self.threads}
+        how |= {"job": task, "seed": self._seed(_name(label, repeat))}
         if level is not None:
-            begun = self._ledger(label)
+            begun = self._ledger(label, repeat)
             known = Ledger.open(begun).claim if begun.exists() else None
-            own = known[0] if known else epsilon_of(task.run(level), **facts).upper * SLACK
-            return Experiment(job=task, epsilon=own, level=level, seed=self._seed(label), **facts)
+            own = known[0] if known else epsilon_of(task.run(level), **self._threat).upper * SLACK
+            return Experiment(epsilon=own, level=level, **how)
         if self.epsilon is None:
             refuse("epsilon", None, "be given", f"or values of {self.knob}")
-        return Experiment(job=task, epsilon=self.epsilon, seed=self._seed(label), **facts)
+        return Experiment(epsilon=self.epsilon, **how)
 
     def check(self) -> None:
         """Build every setting's loop, so that what does not fit is told before anything is trained.
@@ -144,10 +153,10 @@ class Sweep:
             task.public(self._adjacency)
 
     def train(self, label: Mapping[str, Any], on_round: OnRound | None = None) -> Trained:
-        """Train one setting, or go on with it; return its ledger and its costs.
+        """Train one setting as often as asked, or go on with it; return its ledger and its costs.
 
         The costs are "accuracy" on the test set, and for averaging "MB", what a client sends in the
-        whole run on average, four bytes a number.
+        whole run on average, four bytes a number; of several repeats a number each.
 
         Args:
             label: the setting's parameters.
@@ -156,21 +165,30 @@ class Sweep:
         Raises:
             ParameterError: see the class.
         """
-        experiment = self.experiment(label)
+        each = [self._once(label, repeat, on_round) for repeat in range(self.seeds)]
+        if self.seeds == 1:
+            return self._ledger(label, 0), dict(each[0])
+        return self._ledger(label, 0), {name: [one[name] for one in each] for name in each[0]}
+
+    def _once(
+        self, label: Mapping[str, Any], repeat: int, on_round: OnRound | None
+    ) -> dict[str, float]:
+        """Train one repeat of a setting; return its costs."""
+        experiment = self.experiment(label, repeat)
         # Refuses what does not fit while the folder is not yet made.
         experiment.job.loop(experiment.setting, experiment.seed)
         self._open_folder()
-        ledger = self._ledger(label)
-        checkpoint = ledger.with_name(f"{_name(label)}.pt")
-        record = experiment.run(ledger_path=ledger, checkpoint=checkpoint, on_round=on_round)
-        costs = {"accuracy": record.scores["accuracy"]}
+        ledger = self._ledger(label, repeat)
+        checkpoint = ledger.with_name(f"{_name(label, repeat)}.pt")
+        run = experiment.run(ledger_path=ledger, checkpoint=checkpoint, on_round=on_round)
+        costs = {"accuracy": run.scores["accuracy"]}
         if experiment.job.upload_per_client is not None:
-            share = record.rounds[-1] / experiment.job.rounds
+            share = run.rounds[-1] / experiment.job.rounds
             costs["MB"] = experiment.job.upload_per_client * share
-        return ledger, costs
+        return costs
 
-    def _ledger(self, label: Mapping[str, Any]) -> Path:
-        return self.folder / f"{_name(label)}.ledger"
+    def _ledger(self, label: Mapping[str, Any], repeat: int) -> Path:
+        return self.folder / f"{_name(label, repeat)}.ledger"
 
     def write(self, trained: Iterable[tuple[Mapping[str, Any], Trained]]) -> Path:
         """Write the settings as a file for ``fedprivacy pareto``, beside those that it holds.
@@ -180,7 +198,7 @@ class Sweep:
         """
         path, text = self.folder / "runs.csv", io.StringIO()
         rows: list[dict[str, Any]] = [
-            {"label": in_words(label) or "run", "ledger": ledger.name, **costs}
+            {"label": in_words(label) or "run", "ledger": ledger.name, **_cells(costs)}
             for label, (ledger, costs) in trained
         ]
         mine = {row["ledger"] for row in rows}
@@ -231,11 +249,11 @@ class Sweep:
     def _adjacency(self) -> Adjacency | str:
         return self.adjacency or self.job.adjacency
 
-    def _seed(self, label: Mapping[str, Any]) -> int | None:
-        """Return a setting's own seed: two runs with the same noise would give each other away."""
+    def _seed(self, name: str) -> int | None:
+        """Return a run's own seed: two runs with the same noise would give each other away."""
         if self.seed is None:
             return None
-        text = f"{self.seed} {_name(label)}".encode()
+        text = f"{self.seed} {name}".encode()
         return int.from_bytes(hashlib.blake2b(text, digest_size=6).digest())
 
     def _open_folder(self) -> None:
@@ -285,9 +303,19 @@ def _replaced(path: Path, text: str) -> Path:
     return path
 
 
-def _name(label: Mapping[str, Any]) -> str:
-    """Return what a setting's files are called."""
-    return ",".join(f"{name}={value}" for name, value in label.items()).replace("/", "_") or "run"
+def _name(label: Mapping[str, Any], repeat: int) -> str:
+    """Return what the files of a setting's repeat are called."""
+    parts = [f"{name}={value}" for name, value in label.items()]
+    parts += [f"repeat={repeat + 1}"] if repeat else []
+    return ",".join(parts).replace("/", "_") or "run"
+
+
+def _cells(costs: Mapping[str, Value]) -> dict[str, Any]:
+    """Return costs as a file's cells, several values with semicolons between."""
+    return {
+        name: ";".join(map(str, value)) if isinstance(value, Sequence) else value
+        for name, value in costs.items()
+    }
 
 
 def _plain(value: Any) -> Any:

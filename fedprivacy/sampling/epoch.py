@@ -10,7 +10,7 @@ import numpy as np
 
 from ..errors import UnsupportedCombination, integer, refuse
 from ..loss import Allocated, Curve
-from ..records import recorded
+from ..registry import registered
 from ..relations import Adjacency, Observer
 from .pairs import (
     ADD,
@@ -92,7 +92,7 @@ def _hidden_order(adjacency: Adjacency) -> Builder:
     return build
 
 
-@recorded
+@registered
 @dataclass(frozen=True)
 class Shuffled(EpochScheme):
     """Units are put in random order and cut into rounds: each is in one round of an epoch.
@@ -158,7 +158,7 @@ _T11 = "T11 (one Gaussian sum; else no amplification: joint convexity over the u
 _ONE = "the same pair (else: S of the zero-out pair, 1/t)"
 
 
-@recorded
+@registered
 @dataclass(frozen=True)
 class RandomAllocation(EpochScheme):
     """Every unit draws its round of the epoch uniformly, independently of all others.

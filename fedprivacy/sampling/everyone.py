@@ -8,7 +8,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from ..records import recorded
+from ..registry import registered
 from ..relations import Adjacency
 from .pairs import ADD, AGGREGATE, APART, EXCHANGED, SAME, SERVER, SWAP, ZERO, visible
 from .scheme import Cell, Indices, Odd, Rows, TableScheme
@@ -29,7 +29,7 @@ _ROWS: Rows = {
 }
 
 
-@recorded
+@registered
 @dataclass(frozen=True)
 class Everyone(TableScheme):
     """Every unit takes part in every round."""

@@ -10,7 +10,7 @@ import numpy as np
 
 from ..errors import UnsupportedCombination, integer, refuse
 from ..loss import Fold, GaussianMix, Gdp, Sampled
-from ..records import recorded
+from ..registry import registered
 from ..relations import Adjacency, Observer
 from .pairs import (
     ADD,
@@ -43,9 +43,10 @@ from .scheme import (
 def _add_remove(inner: Lossy, scheme: Scheme, observer: Observer) -> Pair:
     if scheme.rate == 1.0:
         raise UnsupportedCombination(
-            "a cohort of the whole population cannot be filled by a data set of one unit less, so "
-            "FixedSize has no add_remove there; these work: zero_out, replace_one, a size below "
-            "the population, and Everyone() where all that are there take part"
+            f"a cohort of the whole population ({scheme}) cannot be "
+            "filled by a data set of one unit less, so FixedSize has no add_remove there; these "
+            "work: zero_out, replace_one, a size below the population, and Everyone() where all "
+            "that are there take part"
         )
     return sampled_pair(inner.privacy_loss(SWAP, observer), scheme.rate)
 
@@ -79,7 +80,7 @@ _ROWS: Rows = {
 }
 
 
-@recorded
+@registered
 @dataclass(frozen=True)
 class FixedSize(TableScheme):
     """A fixed number of units is drawn uniformly without replacement, afresh in every round.

@@ -54,8 +54,8 @@ def symmetric_replacement(inner: Lossy, observer: Observer) -> PrivacyLoss:
     loss = inner.privacy_loss(SWAP, observer)
     if not loss.curve.symmetric:
         raise UnsupportedCombination(
-            "T1 needs a replace-one curve that equals its swap; this inner mechanism's is not "
-            "known to; account for observer='server' instead"
+            f"T1 needs a replace-one curve that equals its swap; this inner mechanism's, {inner}, "
+            "is not known to; account for observer='server' instead"
         )
     return loss
 
@@ -69,7 +69,7 @@ def removable(inner: Lossy) -> None:
     """
     if not (inner.zeroed_is_absent and inner.zeroing_replaces):
         raise UnsupportedCombination(
-            "T1 asks that leaving a unit out lose no more than replacing it, and this mechanism "
+            f"T1 asks that leaving a unit out lose no more than replacing it, and {inner} "
             "does not say so (zeroed_is_absent, zeroing_replaces); sample it with FixedSize under "
             "replace_one, or account for observer='server', where nothing is amplified"
         )

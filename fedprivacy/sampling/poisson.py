@@ -10,7 +10,7 @@ import numpy as np
 
 from ..errors import integer, probability
 from ..loss import Curve, GaussianMix, Gdp
-from ..records import recorded
+from ..registry import registered
 from ..relations import Observer
 from .cohorts import excluded
 from .pairs import (
@@ -82,7 +82,7 @@ _ROWS: Rows = {
 }
 
 
-@recorded
+@registered
 @dataclass(frozen=True)
 class Poisson(TableScheme):
     """Every unit takes part with the same probability, independently, in every round.

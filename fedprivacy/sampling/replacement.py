@@ -12,7 +12,7 @@ import numpy as np
 from ..errors import UnsupportedCombination, integer, probability, refuse
 from ..loss import IDENTITY, Curve, Fold, GaussianMix, Gdp, Mix, Side, compose
 from ..loss.rounding import FEW
-from ..records import plain_fields, recorded
+from ..registry import plain_fields, registered
 from ..relations import Adjacency, Observer
 from .binomial import Law
 from .binomial import law as binomial_law
@@ -51,8 +51,8 @@ _FAR = 30.0
 def _multiplier(inner: Lossy) -> float:
     if inner.sum_multiplier is None:
         raise UnsupportedCombination(
-            "WithReplacement has theorems for one Gaussian sum of clipped contributions only; "
-            "use Poisson or FixedSize for this mechanism"
+            "WithReplacement has theorems for one Gaussian sum of clipped contributions only, got "
+            f"{inner}; use Poisson or FixedSize for this mechanism"
         )
     return inner.sum_multiplier
 
@@ -65,8 +65,8 @@ def _against_none(z: float, moves: float, law: Law) -> Curve:
 def _add_remove(inner: Lossy, scheme: WithReplacement, observer: Observer) -> Pair:
     if scheme.chance == 1.0:
         raise UnsupportedCombination(
-            "WithReplacement has nobody to draw but this unit (population or probability = 1), so "
-            "without it there is no round; account for zero_out"
+            f"WithReplacement has nobody to draw but this unit, got {scheme} (population or "
+            "probability = 1), so without it there is no round; account for zero_out"
         )
     z = _multiplier(inner)
     up, down = (_against_none(z, 2.0, scheme.law(side)) for side in (Side.UP, Side.DOWN))
@@ -140,7 +140,7 @@ _ROWS: Rows = {
 }
 
 
-@recorded
+@registered
 @dataclass(frozen=True)
 class WithReplacement(TableScheme):
     """``draws`` units are drawn one after the other, each time from everybody; repeats count.

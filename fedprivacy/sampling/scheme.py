@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from ..errors import UnsupportedCombination, refuse
 from ..loss import IDENTITY, Curve, Mix, Side
 from ..privacy_loss import PrivacyLoss, Witness
-from ..records import plain_fields
+from ..registry import plain_fields
 from ..relations import Adjacency, Facts, Observer, Unit
 
 Indices = NDArray[np.int64]

@@ -13,7 +13,7 @@ import numpy as np
 from ..errors import integer, probability, refuse
 from ..loss import IDENTITY, Curve, Fold, Gdp, Mix, Side, compose
 from ..loss.rounding import FEW
-from ..records import recorded
+from ..registry import registered
 from ..relations import Adjacency, Observer
 from .binomial import (
     NEVER,
@@ -154,7 +154,7 @@ _ROWS: Rows = {
 }
 
 
-@recorded
+@registered
 @dataclass(frozen=True)
 class TruncatedPoisson(TableScheme):
     """Poisson sampling with a largest cohort: of more than that, a uniform choice is kept.

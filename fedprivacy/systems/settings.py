@@ -38,16 +38,16 @@ Axis = float | None | Sequence[float | None]
 
 @dataclass(frozen=True)
 class Rule:
-    """What a number must be.
+    """What a value must be.
 
     Args:
         words: after "must be".
-        check: takes one ``name=value`` and returns the number, or raises ParameterError.
-        kind: of the number.
+        check: takes one ``name=value`` and returns the value, or raises ParameterError.
+        kind: int, float or str.
     """
 
     words: str
-    check: Callable[..., float]
+    check: Callable[..., Any]
     kind: type = float
 
 
@@ -116,6 +116,8 @@ class Setting:
         """
         if self.default is None and text.strip() in ("all", "none"):
             return None
+        if self.rule.kind is str:
+            return self.checked(text)
         try:
             # int first: a large whole number would lose digits as a float.
             value = int(text) if text.strip().lstrip("+-").isdigit() else float(text)
@@ -125,7 +127,7 @@ class Setting:
 
     def __str__(self) -> str:
         unit = f" {self.unit}" if self.unit else ""
-        shown = "" if self.default in (None, MISSING) else f", {self.default:g}{unit} by default"
+        shown = "" if self.default in (None, MISSING) else f", {self.default}{unit} by default"
         return f"{self.help}; {self.rule.words}{shown}"
 
 
@@ -240,6 +242,6 @@ def table(*kinds: type[Settings]) -> str:
     known = {name: each for kind in kinds for name, each in kind.known().items()}
     rows = ["| setting | what it is | rule | default |", "|---|---|---|---|"]
     for name, each in known.items():
-        shown = "" if each.default in (None, MISSING) else f"{each.default:g} {each.unit}".strip()
+        shown = "" if each.default in (None, MISSING) else f"{each.default} {each.unit}".strip()
         rows.append(f"| `{name}` | {each.help} | {each.rule.words} | {shown} |")
     return "\n".join(rows)

@@ -29,10 +29,11 @@ from .diagnostics import (
     inference_data,
 )
 from .fashion import fashion_mnist
+from .gaussian import GaussianPosterior
 from .likelihoods import Likelihood, SoftmaxRegression, classifier
 from .models import cnn, colour_cnn, logistic, lstm, mlp
 from .optimise import FlatModel, LocalSGD
-from .posterior import GaussianPosterior, Posterior
+from .posterior import Posterior
 from .predictive import Scores, fitted_w2, gaussian_fit, predictive, score
 from .released import released, save_model
 from .rounds import Loop, RoundInfo

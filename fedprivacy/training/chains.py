@@ -12,21 +12,23 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
 from ..errors import Diverged, integer, probability, refuse
 from ..ledger import Ledger
 from ..mechanisms import FederatedHamiltonian, FederatedLangevin, Mechanism, Parallel, Run
-from ..mechanisms.rounded import noisy_scaled
+from ..mechanisms.deviates import Deviates
+from ..mechanisms.rounded import drawn_ahead, noisy_scaled
 from ..mechanisms.upload import share
 from ..sampling import FixedSize, WeightedDraws, drawn_once
 from ..theory.targets import Averaging, Chain
-from .posterior import Array, GaussianPosterior, Local, Target
+from .gaussian import GaussianPosterior
+from .jumps import UploadLaw
+from .posterior import Array, Local, Target
 from .rounds import (
     STREAMS,
     Books,
@@ -39,6 +41,8 @@ from .rounds import (
 )
 
 Client = FederatedLangevin | FederatedHamiltonian
+Noise = Deviates | np.random.Generator
+"""Draws clients' own noise: correctly rounded where it is accounted, else numpy's."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -72,6 +76,23 @@ class Seats:
     shares: Array
     cohort: int
     arrived: int
+
+
+class Spread(NamedTuple):
+    """Stds of the noise in one step, as the seats' mechanisms say them.
+
+    Args:
+        stds: shape (chains or 1, seats, 1 or d).
+        least: the smallest; 0 only where no seat draws any.
+    """
+
+    stds: Array
+    least: float
+
+    @classmethod
+    def of(cls, stds: Array, local: Local) -> Spread:
+        """Return the stds of seats, shape (chains or 1, seats, 1 or d), as ``local`` wants them."""
+        return cls(local.spread(stds), float(stds.min()))
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -336,6 +357,13 @@ class Sampling(ABC):
 
         Where all noise is shared, and nothing hides, that of the shared noise.
         """
+        return self._planned_first if self.homogeneous else self._planned_of(index)
+
+    @cached_property
+    def _planned_first(self) -> float:
+        return self._planned_of(0)
+
+    def _planned_of(self, index: int) -> float:
         own = min(client.step_noise_std for client in self._each(index))
         return own if own > 0.0 else self._shared_std(index)
 
@@ -361,9 +389,8 @@ class Sampling(ABC):
         """Return what every client's mechanism says of its noise, shape (clients, ...)."""
         return np.array([of(client) for client in self._each(index)])
 
-    def _noisy(
-        self, own: Any, stds: Array, local: Local, source: np.random.Generator | None
-    ) -> tuple[Any, float]:
+    @staticmethod
+    def _noisy(own: Any, spread: Spread, local: Local, source: Noise) -> tuple[Any, float]:
         """Return the private part of clients' steps with its noise.
 
         Of a private run it is the correct rounding of the two, each seat on a grid of its own;
@@ -371,22 +398,21 @@ class Sampling(ABC):
 
         Args:
             own: what depends on the clients' data, shape of the points; may be written to.
-            stds: what each seat's mechanism says, shape (chains or 1, seats, 1 or d).
+            spread: what each seat's mechanism says.
             local: the clients at work.
-            source: draws it; None for the operating system.
+            source: draws it.
 
         Returns:
             The two together, and the smallest std that was used: 0 where there is no noise.
         """
-        least = float(stds.min())
-        if not stds.any():
+        if spread.least == 0.0:
             return own, 0.0
-        if source is None or self.private:
-            return noisy_scaled(own, stds=stds, generator=source), least
+        if isinstance(source, Deviates):
+            return noisy_scaled(own, stds=spread.stds, deviates=source), spread.least
         noise = local.normal(source)
-        noise *= local.scaled(stds)
+        noise *= local.scaled(spread.stds)
         noise += own
-        return noise, least
+        return noise, spread.least
 
     def _seats(self, index: int, dropout: Dropout | None) -> Seats:
         """Draw every chain's cohort."""
@@ -426,9 +452,7 @@ class Sampling(ABC):
         """Return the average of the uploads, shape (chains, d), and the std of their noise."""
         batches = self._generator("batches", state.round)
         local = self.target.local(seats.clients, state.positions, self.batch_fraction, batches)
-        unseen = self.private and self.seed is None
-        private = None if unseen else self._generator("noise", state.round)
-        noise = private, self._generator("shared", state.round)
+        noise = self._source(state.round, local), self._generator("shared", state.round)
         with np.errstate(over="ignore", invalid="ignore"):
             if self.exact_jump:
                 uploads = self._jumped(state.round, local, seats, *noise)
@@ -445,7 +469,7 @@ class Sampling(ABC):
         index: int,
         local: Local,
         clients: Indices,
-        private: np.random.Generator | None,
+        private: Noise,
         common: np.random.Generator,
     ) -> tuple[Tensor, float]:
         """Run the clients' steps of round ``index``.
@@ -454,6 +478,20 @@ class Sampling(ABC):
             The uploads, shape (chains, seats, d), and the smallest std of a step's private noise
             (of its shared noise, where none is private).
         """
+
+    def _source(self, index: int, local: Local) -> Noise:
+        """Return what draws a round's private noise: correct roundings where it is accounted."""
+        if not self.private:
+            return self._generator("noise", index)
+        steps = 1 if self.exact_jump else self._noisy_steps
+        numbers = steps * math.prod(local.points.shape)
+        seeded = None if self.seed is None else self._generator("noise", index)
+        return drawn_ahead(seeded, numbers)
+
+    @property
+    @abstractmethod
+    def _noisy_steps(self) -> int:
+        """How often a client draws noise of its own in a round."""
 
     def _check_finite(self, uploads: Tensor, index: int) -> None:
         limit = math.sqrt(torch.finfo(uploads.dtype).max)
@@ -512,21 +550,21 @@ class Sampling(ABC):
         return self.target
 
     @cached_property
-    def _only_law(self) -> _UploadLaw:
-        return _UploadLaw(self.exact, 0)
+    def _only_law(self) -> UploadLaw:
+        return UploadLaw(self.exact, 0)
 
     def _jumped(
         self,
         index: int,
         local: Any,
         seats: Seats,
-        private: np.random.Generator | None,
+        private: Noise,
         common: np.random.Generator,
     ) -> Tensor:
         """Return uploads from the clients' starting points, drawn in one step."""
-        law = self._only_law if self.homogeneous else _UploadLaw(self.exact, index)
+        law = self._only_law if self.homogeneous else UploadLaw(self.exact, index)
         own, public = local.contracted(law.contraction[local.kinds])
-        points, _ = self._noisy(own, law.own[seats.clients], local, private)
+        points, _ = self._noisy(own, Spread.of(law.own[seats.clients], local), local, private)
         points = points if public is None else points + public
         return torch.as_tensor(local.finish(points + law.shared(local, common)))
 
@@ -537,36 +575,3 @@ def _counted(drawn: Indices) -> Array:
     first[:, 1:] = drawn[:, 1:] != drawn[:, :-1]
     times = (drawn[:, :, None] == drawn[:, None, :]).sum(axis=2)
     return np.where(first, times / drawn.shape[1], 0.0)
-
-
-class _UploadLaw:
-    """The exact law of the uploads of one round, in the eigenbases of the clients' Hessians."""
-
-    def __init__(self, chain: Chain, index: int) -> None:
-        local = chain.local_round(index)
-        vectors, kinds = chain.target.spectra[1], chain.target.kinds[1]
-        groups, size = local.contraction.shape
-        self.contraction = local.contraction
-        variance = local.own[kinds] / chain.target.shares[:, None]
-        if local.gradient is not None:
-            basis = vectors[kinds]
-            variance = variance + np.einsum("cij,cik,ckj->cj", basis, local.gradient, basis)
-        self.own = np.sqrt(variance)
-        inner = np.einsum("gai,hak->gihk", vectors, vectors)
-        joint = local.common.transpose(0, 2, 1, 3) * inner
-        self.common = _root(joint.reshape(groups * size, groups * size))
-
-    def shared(self, local: Any, common: np.random.Generator) -> Any:
-        """Return the shared noise of each chain, as it reaches every client's upload."""
-        if self.common is None:
-            return 0.0
-        noise = common.standard_normal((len(local.points), len(self.common))) @ self.common
-        return local.of_kinds(noise.reshape(len(local.points), *self.contraction.shape))
-
-
-def _root(covariance: Array) -> NDArray[np.float64] | None:
-    """Return the symmetric square root; None for zero."""
-    if not covariance.any():
-        return None
-    values, vectors = np.linalg.eigh(covariance)
-    return np.asarray((vectors * np.sqrt(np.maximum(values, 0.0))) @ vectors.T)

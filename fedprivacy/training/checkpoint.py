@@ -6,6 +6,7 @@ import io
 import json
 import math
 import warnings
+import zipfile
 from collections.abc import Callable
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
@@ -18,6 +19,7 @@ from ..errors import ParameterError, integer, refuse
 from ..ledger import Ledger
 from .notes import Notes, whole_file
 from .rounds import Dropout, Loop, RoundBudget, RoundInfo, RoundState, S, charge_past
+from .threads import limited
 
 FORMAT = "fedprivacy checkpoint 5"
 
@@ -53,6 +55,7 @@ def train(
     on_round: Callable[[S, RoundInfo], None] | None = None,
     on_release: Callable[[S], None] | None = None,
     description: str = "",
+    threads: int | None = None,
 ) -> TrainingResult[S]:
     """Run rounds until ``rounds`` were run, resuming from ``checkpoint`` where it exists.
 
@@ -75,6 +78,7 @@ def train(
         on_round: called after every round with the state and what the server saw.
         on_release: see the loop's ``step``.
         description: what is trained, in words; a checkpoint of another one is not gone on with.
+        threads: see ``threads.limited``.
 
     Raises:
         BudgetExhausted: a round does not fit; the state before it is in the checkpoint.
@@ -89,17 +93,18 @@ def train(
     if ledger is not None and budget is not None and loop.round_mechanism is not None:
         charge_past(ledger, budget)
     known = "" if notes is None else notes.digest(data)
-    while state.round < total:
-        state, info = loop.step(
-            state, data, ledger=ledger, budget=budget, dropout=dropout, on_release=on_release
-        )
-        history.append(info)
-        sent = None if sent is None else sent + info.upload_bytes
-        if checkpoint is not None and notes is not None:
-            notes.count(state.round, sent)
-            save(checkpoint, state, ledger=ledger, data=known, description=description)
-        if on_round is not None:
-            on_round(state, info)
+    with limited(state, threads):
+        while state.round < total:
+            state, info = loop.step(
+                state, data, ledger=ledger, budget=budget, dropout=dropout, on_release=on_release
+            )
+            history.append(info)
+            sent = None if sent is None else sent + info.upload_bytes
+            if checkpoint is not None and notes is not None:
+                notes.count(state.round, sent)
+                save(checkpoint, state, ledger=ledger, data=known, description=description)
+            if on_round is not None:
+                on_round(state, info)
     return TrainingResult(tuple(history), state, sent)
 
 
@@ -166,6 +171,7 @@ class Checkpoint:
             ParameterError: no such file, or it is not a checkpoint of this format.
         """
         try:
+            _check_unpacked(path)
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")  # torch's own words on files that are not its own
                 content = torch.load(path, map_location=device, weights_only=True)
@@ -247,6 +253,14 @@ class Checkpoint:
         return replace(like, **found)  # type: ignore[type-var]
 
 
+def _check_unpacked(path: str | Path) -> None:
+    """Raise where a small file would unpack to a large one: torch packs nothing that it saves."""
+    with zipfile.ZipFile(path) as archive:
+        sizes = [(member.compress_size, member.file_size) for member in archive.infolist()]
+    if any(packed != whole for packed, whole in sizes):
+        raise ValueError("it is packed")
+
+
 def _differing(known: Any, asked: str) -> str:
     """Return the names of what differs in two descriptions, where they are JSON objects."""
     try:
@@ -319,7 +333,9 @@ def _alone(value: Any) -> Any:
 
 def _fits(value: object, like: object) -> bool:
     if isinstance(value, Tensor) and isinstance(like, Tensor):
-        return value.shape == like.shape and value.dtype == like.dtype
+        # An empty row of a fresh state is one whose length the data decide.
+        grows = like.shape == (0,) and value.dim() == 1
+        return (grows or value.shape == like.shape) and value.dtype == like.dtype
     if isinstance(value, float) and not math.isfinite(value):
         return False
     return type(value) is type(like)

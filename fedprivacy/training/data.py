@@ -145,6 +145,11 @@ def _check_records(data: FederatedData, part: str) -> None:
     for name, values in ((f"{part}features", features), (f"{part}labels", labels)):
         if not isinstance(values, Tensor):
             refuse(name, type(values).__name__, "be a tensor", "torch.as_tensor(...)")
+    _check_pair(data, part, features, labels)
+
+
+def _check_pair(data: FederatedData, part: str, features: Tensor, labels: Tensor) -> None:
+    """Refuse a part's tensors that do not fit each other or the records."""
     shapes = tuple(features.shape), tuple(labels.shape)
     if not shapes[0] or not shapes[1] or shapes[0][0] != shapes[1][0]:
         refuse(f"{part}features, {part}labels", shapes, "have one label for every input")

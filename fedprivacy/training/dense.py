@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -30,16 +31,12 @@ class DenseNetwork:
         """
         if type(module) is not nn.Sequential or any(map(is_hooked, [module, *module])):
             return None
-        layers = list(module)
+        layers: list[Any] = list(module)
         kinds = [type(layer) for layer in layers]
         affine = [layer for layer in layers[1::2] if isinstance(layer, nn.Linear)]
         turns = [nn.Flatten, *([nn.Linear, nn.ReLU] * len(affine))][: 2 * len(affine)]
-        if not affine or kinds != turns or repr(layers[0]) != repr(nn.Flatten()):
-            return None
-        wanted = [part for layer in affine for part in (layer.weight, layer.bias)]
-        if list(map(id, module.parameters())) != list(map(id, wanted)):
-            return None
-        if not all(part.requires_grad and part.dtype == torch.float32 for part in wanted):
+        flat = bool(layers) and repr(layers[0]) == repr(nn.Flatten())
+        if not affine or kinds != turns or not flat or not _plain(module, affine):
             return None
         return cls(tuple((layer.out_features, layer.in_features) for layer in affine))
 
@@ -109,3 +106,11 @@ def is_hooked(module: nn.Module) -> bool:
         or any(getattr(module, kind) for kind in kinds)
         or any(getattr(p, kind) for p in module.parameters(recurse=False) for kind in of_parameters)
     )
+
+
+def _plain(module: nn.Module, layers: list[nn.Linear]) -> bool:
+    """Return whether a module's parameters are its layers', of single precision and trained."""
+    wanted = [part for layer in layers for part in (layer.weight, layer.bias)]
+    if list(map(id, module.parameters())) != list(map(id, wanted)):
+        return False
+    return all(part.requires_grad and part.dtype == torch.float32 for part in wanted)

@@ -22,6 +22,9 @@ WAY_OUT = (
     "apt-get install dataset-fashion-mnist, or pass data_dir (--data-dir) with the four IDX files "
     "of https://github.com/zalandoresearch/fashion-mnist, .gz or not"
 )
+_MOST_BYTES = 1 << 30
+"""Of a file, unpacked: twenty times the largest of those that are read."""
+
 FILES = {
     "train": ("train-images-idx3-ubyte", "train-labels-idx1-ubyte"),
     "test": ("t10k-images-idx3-ubyte", "t10k-labels-idx1-ubyte"),
@@ -184,8 +187,13 @@ def read_idx(path: Path, *, dimensions: int, way_out: str = WAY_OUT) -> Bytes:
 
 
 def _bytes(path: Path, way_out: str) -> bytes:
+    """Return a file's bytes, unpacked, up to more than any of these files has."""
     try:
-        return gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()
+        with gzip.open(path) if path.suffix == ".gz" else open(path, "rb") as file:
+            content: bytes = file.read(_MOST_BYTES + 1)
     except (OSError, EOFError, zlib.error) as error:
         rule = f"be a readable file ({error})"
         refuse(str(path), path.name, rule, f"the file is truncated or damaged; {way_out}")
+    if len(content) > _MOST_BYTES:
+        refuse(str(path), path.name, f"have at most {_MOST_BYTES:,} bytes, unpacked", way_out)
+    return content

@@ -18,8 +18,8 @@ MARGIN = 1.0 - 1e-5
 """Clipped gradients stay this much inside the ball: norms are rounded to single precision."""
 
 
-_BLOCK = 512
-"""Records whose gradients are taken to double precision at once."""
+_RECORDS, _BLOCK = 512, 1 << 16
+"""Records of a seat, and numbers of several, that are taken to double precision at once."""
 
 
 class Model(Protocol):
@@ -157,12 +157,15 @@ def _summed(left: Tensor, right: Tensor) -> Tensor:
         left: shape (seats, records, a).
         right: shape (seats, records, b).
     """
-    seats, records, _ = left.shape
+    seats, records, wide = len(left), left.shape[1], left.shape[2] + right.shape[2]
     total = left.new_zeros((seats, left.shape[2], right.shape[2]), dtype=torch.float64)
-    for seat in range(seats):
-        for at in range(0, records, _BLOCK):
-            part = left[seat, at : at + _BLOCK].double().T
-            total[seat].addmm_(part, right[seat, at : at + _BLOCK].double())
+    few = max(1, _BLOCK // max(1, wide * min(records, _RECORDS)))
+    for seat in range(0, seats, few):
+        here = slice(seat, seat + few)
+        for at in range(0, records, _RECORDS):
+            some = slice(at, at + _RECORDS)
+            part = left[here, some].double().transpose(1, 2)
+            total[here].baddbmm_(part, right[here, some].double())
     return total
 
 
@@ -204,7 +207,8 @@ class SoftmaxRegression:
         """See ``Model``."""
         inputs = features.flatten(2)
         apart = self.logits(points, inputs).softmax(-1)
-        apart -= functional.one_hot(labels, self.classes)
+        less_one = apart.new_full((1, 1, 1), -1.0).expand(*labels.shape, 1)
+        apart.scatter_add_(-1, labels[..., None], less_one)
         factor = mask
         if clip is not None:
             long = torch.linalg.vector_norm(inputs, dim=-1).square().add(1.0).sqrt()

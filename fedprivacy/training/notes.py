@@ -173,15 +173,13 @@ def _fold(value: Any, add: Callable[[bytes], None]) -> None:
         add(f"{value.dtype}{value.shape}".encode())
         add(np.ascontiguousarray(value).tobytes())
     elif is_dataclass(value) and not isinstance(value, type):
-        for one in fields(value):
-            if one.init:
-                _fold(getattr(value, one.name), add)
-    elif isinstance(value, list | tuple):
-        add(f"{len(value)}".encode())
-        for part in value:
+        for name in (one.name for one in fields(value) if one.init):
+            _fold(getattr(value, name), add)
+    elif isinstance(value, list | tuple | Mapping):
+        parts = list(value.items()) if isinstance(value, Mapping) else value
+        add(f"{len(parts)}".encode())
+        for part in parts:
             _fold(part, add)
-    elif isinstance(value, Mapping):
-        _fold(list(value.items()), add)
     elif value is None or isinstance(value, bool | int | float | str | np.generic):
         add(repr(value).encode())
     else:

@@ -421,6 +421,14 @@ def _check_layers(module: nn.Module) -> None:
     empty = [name for name, p in module.named_parameters() if p.is_meta]
     if empty:
         refuse("model", empty[0], "hold numbers (not be on the meta device)", "build it on the cpu")
+    _check_mixing(module)
+    kinds = {parameter.dtype for parameter in module.parameters()}
+    if len(kinds) > 1 or not kinds <= {torch.float32, torch.float64}:
+        refuse("model's precision", sorted(map(str, kinds)), "be torch.float32 throughout")
+
+
+def _check_mixing(module: nn.Module) -> None:
+    """Refuse layers whose output for one record depends on others."""
     mixing = [name for name, m in module.named_modules() if isinstance(m, _MIXING)]
     if mixing:
         refuse("model", mixing[0], "not mix a batch's records", "use GroupNorm for BatchNorm")
@@ -431,9 +439,6 @@ def _check_layers(module: nn.Module) -> None:
     ]
     if counted:
         _refuse_statistics(counted[0])
-    kinds = {parameter.dtype for parameter in module.parameters()}
-    if len(kinds) > 1 or not kinds <= {torch.float32, torch.float64}:
-        refuse("model's precision", sorted(map(str, kinds)), "be torch.float32 throughout")
 
 
 def _refuse_statistics(name: str) -> NoReturn:

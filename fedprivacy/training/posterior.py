@@ -1,4 +1,4 @@
-"""Posteriors split over clients, and what their clients' gradients are."""
+"""Posteriors of records split over clients, and what their clients' gradients are."""
 
 from __future__ import annotations
 
@@ -14,7 +14,6 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from ..errors import integer, non_negative, positive, refuse
-from ..theory.targets import GaussianTarget
 from .data import FederatedData
 from .likelihoods import Likelihood, LogLikelihood, Model
 
@@ -46,8 +45,11 @@ class Local(Protocol):
     def shared(self, generator: np.random.Generator) -> Any:
         """Return standard normal noise of each chain, the same for all of its clients."""
 
+    def spread(self, each: Array) -> Array:
+        """Return numbers of the seats, shape (chains or 1, seats, 1 or d), in a handy shape."""
+
     def scaled(self, each: Array) -> Any:
-        """Return numbers of the seats, shape (chains or 1, seats, 1 or d), to multiply points."""
+        """Return what ``spread`` gave as what multiplies points."""
 
     def finish(self, points: Any) -> Tensor:
         """Return points in the parameters' own coordinates, shape (chains, seats, d)."""
@@ -97,141 +99,6 @@ def checked_shares(weights: Any, clients: int) -> Array:
     if not math.isclose(math.fsum(shares), 1.0, rel_tol=1e-9):
         refuse("weights", math.fsum(shares), "sum to 1", "divide them by their sum")
     return shares
-
-
-@dataclass(frozen=True, kw_only=True, eq=False)
-class GaussianPosterior:
-    """A Gaussian target in closed form; gradients are exact and computed in float64.
-
-    Args:
-        target: see ``theory.langevin.GaussianTarget``.
-        sensitivity: how far replacing one record moves p_c times the gradient of f^c, over all
-            parameters and data that are allowed; None for chains without privacy. It is the
-            caller's knowledge of the data: a Gaussian likelihood of unbounded records has none.
-
-    Raises:
-        ParameterError: a sensitivity that is not above 0.
-    """
-
-    target: GaussianTarget
-    sensitivity: float | None = None
-
-    def __post_init__(self) -> None:
-        if self.sensitivity is not None:
-            positive(sensitivity=self.sensitivity)
-
-    @property
-    def shares(self) -> Array:
-        """The clients' weights."""
-        return self.target.shares
-
-    @property
-    def dimension(self) -> int:
-        """Number of coordinates."""
-        return self.target.dimension
-
-    @property
-    def clip_norm(self) -> None:
-        """None: nothing is clipped."""
-
-    @property
-    def start(self) -> Tensor:
-        """Zero."""
-        return torch.zeros(self.dimension, dtype=torch.float64)
-
-    def batch_sizes(self, fraction: float) -> tuple[Indices, Array]:
-        """Refuse anything but the whole data: records are not kept.
-
-        Raises:
-            ParameterError: a fraction below 1.
-        """
-        if fraction != 1.0:
-            way = "pass the records as a Posterior to draw batches of them"
-            refuse("batch_fraction", fraction, "be 1 for a target in closed form", way)
-        count = self.target.clients
-        return np.ones(count, dtype=np.int64), np.ones(count)
-
-    def local(
-        self, clients: Indices, starts: Tensor, fraction: float, generator: np.random.Generator
-    ) -> GaussianLocal:
-        """Return the clients at work in the eigenbases of their Hessians."""
-        del fraction, generator
-        return GaussianLocal(self.target, clients, starts.numpy(), self.sensitivity is not None)
-
-
-class GaussianLocal:
-    """Clients of a Gaussian target: in its eigenbasis a client's gradient is a product.
-
-    Where the run is private, Hessians are public: records that moved them would move gradients
-    without limit. Centres are not, and a centre that is added after the noise would show in the
-    low bits. Then points are not measured from the centres, and what a centre adds to the gradient
-    is the private part.
-    """
-
-    def __init__(
-        self, target: GaussianTarget, clients: Indices, starts: Array, private: bool
-    ) -> None:
-        """See ``Local``."""
-        self.values, self.vectors = target.spectra
-        self.kinds = target.kinds[1][clients]
-        self._curvature = self.values[self.kinds]
-        centres, points = target.centres[clients], starts[:, None, :]
-        self._centres, self._turned_centres = 0.0 if private else centres, None
-        if private:
-            self._turned_centres = self._turned(centres, forward=True)
-            points = np.broadcast_to(points, (len(points), *clients.shape[1:], points.shape[2]))
-        self.points: Array = self._turned(points - self._centres, forward=True)
-
-    def _turned(self, points: Array, *, forward: bool) -> Array:
-        """Return points in the eigenbases, or back."""
-        if len(self.vectors) == 1:
-            return np.asarray(points @ (self.vectors[0] if forward else self.vectors[0].T))
-        basis = self.vectors[self.kinds]
-        text = "cwi,cwij->cwj" if forward else "cwj,cwij->cwi"
-        shape = (len(points), *basis.shape[1:])
-        return np.asarray(np.einsum(text, points, np.broadcast_to(basis, shape)))
-
-    def parts(self, points: Array) -> tuple[Array, Array | None]:
-        """Return curvature times the distance from the client's centre, in the two parts."""
-        if self._turned_centres is None:
-            return self._curvature * points, None
-        own = np.broadcast_to(-self._curvature * self._turned_centres, points.shape).copy()
-        return own, self._curvature
-
-    def contracted(self, factor: Array) -> tuple[Array, Array | None]:
-        """Return ``factor`` times the distance from the client's centre, in the two parts."""
-        if self._turned_centres is None:
-            return factor * self.points, None
-        own = np.broadcast_to((1.0 - factor) * self._turned_centres, self.points.shape).copy()
-        return own, factor * self.points
-
-    def normal(self, generator: np.random.Generator) -> Array:
-        """Return noise; its law is the same in every basis."""
-        return generator.standard_normal(self.points.shape)
-
-    def shared(self, generator: np.random.Generator) -> Array:
-        """Return each chain's noise, turned into every client's basis."""
-        noise = generator.standard_normal((len(self.points), self.points.shape[2]))
-        return self.of_kinds(np.einsum("ci,gij->cgj", noise, self.vectors))
-
-    def of_kinds(self, each: Array) -> Array:
-        """Return what belongs to kinds of clients, shape (chains, kinds, d), seat by seat."""
-        if each.shape[1] == 1:
-            return each
-        return np.take_along_axis(each, self._seat_kinds, axis=1)
-
-    @cached_property
-    def _seat_kinds(self) -> Indices:
-        shape = (len(self.points), self.kinds.shape[1], 1)
-        return np.broadcast_to(self.kinds[..., None], shape)
-
-    def scaled(self, each: Array) -> Array:
-        """Return numbers of the seats, once for each coordinate: numpy's inner loops are short."""
-        return np.broadcast_to(each, (*each.shape[:-1], self.points.shape[2])).copy()
-
-    def finish(self, points: Array) -> Tensor:
-        """Return the clients' parameters."""
-        return torch.from_numpy(self._turned(points, forward=False) + self._centres)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -418,7 +285,8 @@ class RecordsLocal:
             self._sums(flat[at : at + few], rows[at : at + few], mask[at : at + few])
             for at in range(0, len(flat), few)
         ]
-        own = (torch.cat(parts) * self._scale).view_as(points)
+        whole = parts[0] if len(parts) == 1 else torch.cat(parts)
+        own = (whole * self._scale).view_as(points)
         return own, self._posterior.prior_precision
 
     def _width(self, records: int) -> int:
@@ -452,10 +320,17 @@ class RecordsLocal:
 
     def _padded(self, batches: list[Indices]) -> tuple[Tensor, Tensor]:
         """Return row numbers and what they count, shape (seats, records)."""
-        width = max(map(len, batches))
-        rows = np.array([np.pad(b, (0, width - len(b)), mode="edge") for b in batches])
-        mask = np.arange(width) < np.array([len(b) for b in batches])[:, None]
-        return torch.from_numpy(rows), self._tensor(mask)
+        rows = np.empty(self._mask.shape, np.int64)
+        for row, batch in zip(rows, batches, strict=True):
+            row[: len(batch)] = batch
+            row[len(batch) :] = batch[-1]  # of this seat too, and counted 0 times
+        return torch.from_numpy(rows), self._mask
+
+    @cached_property
+    def _mask(self) -> Tensor:
+        """1 for a record of a batch, 0 for padding, shape (seats, records)."""
+        sizes = self._batches[self._seats]
+        return self._tensor(np.arange(sizes.max()) < sizes[:, None])
 
     def normal(self, generator: np.random.Generator) -> Tensor:
         """Return noise of the shape of the points."""
@@ -469,6 +344,10 @@ class RecordsLocal:
         single = self._posterior.start.dtype == torch.float32
         noise = generator.standard_normal(shape, dtype=np.float32 if single else np.float64)
         return self._doubles(noise)
+
+    def spread(self, each: Array) -> Array:
+        """Return numbers of the seats as they are."""
+        return each
 
     def scaled(self, each: Array) -> Tensor:
         """Return numbers of the seats as a tensor."""

@@ -14,7 +14,15 @@ from scipy.special import bdtrc, betainc
 
 import fedprivacy as fp
 from fedprivacy.audit.attacks import Estimator, Outcome, plan
-from fedprivacy.audit.guessing import at_least, at_most, p_value, refuted
+from fedprivacy.audit.guessing import (
+    MUS,
+    _forced,
+    at_least,
+    at_most,
+    p_value,
+    refuted,
+    refuted_mu,
+)
 
 DELTA = 1e-5
 
@@ -117,6 +125,76 @@ def test_the_plan_is_what_perfect_scores_show():
     assert plan(1, DELTA) == 0.0
     assert plan(100, 0.0) < plan(1000, 0.0) < plan(10_000, 0.0)
     assert plan(10_000, 1e-3) < plan(10_000, 1e-9)
+
+
+# ---- theorem A3
+
+
+def largest(m, r, v, mu):
+    """Return the level at which t_0 is forced to 1: the bound on P[right >= v] under mu-GDP."""
+    low, high = 0.0, 1.0
+    for _ in range(60):
+        middle = (low + high) / 2.0
+        forced = _forced(v, r, m, middle, np.array([mu]))[0]
+        low, high = (low, middle) if forced > 1.0 else (middle, high)
+    return high
+
+
+@pytest.mark.parametrize("m, r", [(1, 1), (2, 2), (3, 2), (3, 3)])
+def test_curves_bound_what_mechanisms_reach(m, r):
+    """mu-GDP at mu = 0 is fair coins; a Gaussian sum and its guesses stay below for every v."""
+    for v in range(1, r + 1):
+        fair = sum(math.comb(r, k) for k in range(v, r + 1)) / 2.0**r
+        assert largest(m, r, v, 0.0) >= fair - 1e-9
+    assert largest(1, 1, 1, 1.0) == pytest.approx(0.6914624612740131, rel=1e-6)  # Phi(1/2)
+    rng = seeded(0)
+    for mu in (0.5, 2.0):
+        coins = rng.integers(0, 2, (20_000, m))
+        scores = mu * coins + rng.normal(size=coins.shape)
+        order = np.argsort(scores, axis=1)
+        sorted_coins = np.take_along_axis(coins, order, axis=1)
+        out = r // 2
+        right = sorted_coins[:, m - (r - out) :].sum(1) + (1 - sorted_coins[:, :out]).sum(1)
+        for v in range(1, r + 1):
+            seen = (right >= v).mean()
+            assert seen <= largest(m, r, v, mu) + 4.0 * 0.5 / math.sqrt(20_000)
+
+
+def test_more_right_guesses_refute_more_curves():
+    found = [refuted_mu(v, 100, 1000, 0.05) for v in range(40, 101, 10)]
+    assert found[0] == 0.0 and found == sorted(found) and found[-1] > 1.0
+    place = int(np.searchsorted(MUS, found[-2]))
+    around = _forced(90, 100, 1000, 0.05, MUS[place : place + 2])
+    assert around[0] > 1.0 + 1e-6 >= around[1]
+
+
+def test_the_gaussian_mechanism_in_one_run():
+    """More is shown than by theorem A1; what is refuted is the mechanism's own mu or less."""
+    step = fp.Gaussian(noise_multiplier=1.0815413087653432)
+    for seed in (3, 4):
+        given = {"runs": 1, "claim": step, "adjacency": "zero_out"}
+        found, plain = (
+            fp.attack(noisy(1.0815413), 1000, estimator=way, generator=seeded(seed), **given)
+            for way in ("gdp", "guesses")
+        )
+        assert plain.lower < found.lower < 4.0 and found.mu < 1.0 / 1.0815413
+        assert found.verdict is Outcome.CONSISTENT and "A3" in found.theorem
+        assert len(found.assumptions) == 4 and plain.mu is None
+    wrong = fp.attack(
+        noisy(0.3),
+        1000,
+        estimator="gdp",
+        generator=seeded(5),
+        runs=1,
+        claim=step,
+        adjacency="zero_out",
+    )
+    assert wrong.verdict is Outcome.BUG_ALARM and wrong.mu > 1.0 / 1.0815413
+
+
+def test_an_epsilon_says_nothing_of_a_curve():
+    found = fp.attack(noisy(0.1), 500, estimator="gdp", generator=seeded(6), runs=1, claim=0.1)
+    assert found.verdict is Outcome.NO_CLAIM and found.lower > 0.1
 
 
 # ---- null runs and power

@@ -10,9 +10,9 @@ from statistics import NormalDist
 import pytest
 
 import fedprivacy as fp
-from fedprivacy.audit import RunRecord
+from fedprivacy.audit import RunSummary
 from fedprivacy.audit.defects import EFFECTS, Defect, judged_with, table, worth
-from fedprivacy.audit.report import epsilon_by_round
+from fedprivacy.audit.plots import epsilon_by_round
 from fedprivacy.audit.words import RATES, _attack, described, in_words
 
 from .test_cli import ledger_of
@@ -159,10 +159,10 @@ def test_a_report_escapes_what_it_prints_and_replaces_whole(tmp_path):
     found = fp.audit(run, claim=(3.0, 1e-5), adjacency="zero_out")
     page = tmp_path / "page.html"
     page.write_text("old")
-    runs = {"<b>x</b>": RunRecord(audit=found, accuracy=(0.1, 0.5), upload_bytes=10)}
+    runs = {"<b>x</b>": RunSummary(audit=found, accuracy=(0.1, 0.5), upload_bytes=10)}
     assert fp.report(runs, page) == page
     text = page.read_text()
-    assert "<b>x</b>" not in text.replace("&lt;b&gt;", "") and text.count("<svg") == 3
+    assert "<b>x</b>" not in text.replace("&lt;b&gt;", "") and text.count("<svg") == 4
     assert [p.name for p in tmp_path.iterdir()] == ["page.html"]
 
 
@@ -365,7 +365,7 @@ def test_numbers_that_certify_nothing_are_shown_nowhere(tmp_path):
     for number in numbers - {"0"}:
         assert number not in shown
     assert "<svg" not in page and 'class="words"' not in page and "holds whatever" not in page
-    assert fp.report(SURE, tmp_path / "b.html").read_text().count("<svg") == 2
+    assert fp.report(SURE, tmp_path / "b.html").read_text().count("<svg") == 3
 
 
 def test_void_numbers_are_void_in_json_and_in_text(tmp_path, capsys):

@@ -71,7 +71,7 @@ def test_no_function_is_entered_twice_for_the_same_question(tmp_path, entered):
     losses = Counter(kind[0] for kind in entered)
     assert losses["_loss"] == 6 and losses["_epsilon"] == 6  # 3 mechanisms, 3 accountants, 2 eyes
     fp.report(found, tmp_path / "run.html")
-    assert set(entered.values()) == {1}
+    assert not [name[:2] for name, count in entered.items() if count > 1]
 
 
 def test_a_claim_that_fails_is_explained_without_asking_again(tmp_path, entered):
@@ -206,7 +206,7 @@ def test_dollars_in_names_are_printed(tmp_path):
 
 
 def test_epsilon_by_round_is_of_the_rounds(tmp_path):
-    from fedprivacy.audit.report import epsilon_by_round
+    from fedprivacy.audit.plots import epsilon_by_round
 
     found = fp.audit(ledger_of(tmp_path / "run.ledger"))
     rounds, values = epsilon_by_round(found)

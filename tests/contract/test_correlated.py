@@ -13,7 +13,7 @@ from fedprivacy.errors import ParameterError, UnsupportedCombination
 from fedprivacy.integrations.dp_accounting import CertifiedAccountant, relation_of, to_event
 from fedprivacy.loss import Gdp
 from fedprivacy.mechanisms import CorrelatedRow
-from fedprivacy.records import decode, encode
+from fedprivacy.registry import decode, encode
 
 RNG = np.random.default_rng(21)
 

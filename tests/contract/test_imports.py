@@ -17,7 +17,7 @@ from fedprivacy.audit import imports
 from fedprivacy.audit.imports import content, statement
 from fedprivacy.errors import ConversionError, FedPrivacyError
 
-RECORDS = Path(__file__).parent / "records"
+RECORDS = Path(__file__).parent / "traces"
 SAID = json.loads((RECORDS / "said.json").read_text())
 TINY = 1 / 48000
 

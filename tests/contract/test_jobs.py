@@ -4,6 +4,7 @@ import json
 import math
 
 import pytest
+import torch
 
 import fedprivacy as fp
 from fedprivacy.cli import main
@@ -220,3 +221,19 @@ def test_a_ledger_that_is_there_is_not_written_to(tmp_path):
     with pytest.raises(LedgerError, match="exists already"):
         experiment.run(ledger_path=path)
     assert path.read_bytes() == before
+
+
+@pytest.mark.parametrize(("asked", "taken"), [(None, 1), (3, 3)])
+def test_a_small_model_trains_on_one_thread_unless_told_otherwise(asked, taken, monkeypatch):
+    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
+    before, used = torch.get_num_threads(), []
+    torch.set_num_threads(4)
+    try:
+        task = Experiment(job=job("fedavg", rounds=2), epsilon=1.0, delta=1e-5, threads=asked)
+        task.run(on_round=lambda state, info: used.append(torch.get_num_threads()))
+        assert used == [taken] * 2 and torch.get_num_threads() == 4
+        monkeypatch.setenv("OMP_NUM_THREADS", "2")
+        task.run(on_round=lambda state, info: used.append(torch.get_num_threads()))
+        assert used[2:] == [asked or 4] * 2, "the environment's word stands"
+    finally:
+        torch.set_num_threads(before)

@@ -7,6 +7,7 @@ import os
 import re
 import stat
 import warnings
+import zipfile
 from dataclasses import fields, replace
 from pathlib import Path
 
@@ -198,6 +199,19 @@ def test_a_bare_pickle_is_refused_without_torch_s_warnings(tmp_path):
         assert not told
 
 
+def test_a_checkpoint_that_is_packed_is_refused_before_it_is_read(tmp_path):
+    """1 MB that unpacks to 1 GB: torch reads packed files, and writes none."""
+    state = train(loop(), data(), rounds=1, checkpoint=tmp_path / "whole.pt").state
+    with zipfile.ZipFile(tmp_path / "whole.pt") as whole:
+        members = {name: whole.read(name) for name in whole.namelist()}
+    with zipfile.ZipFile(tmp_path / "run.pt", "w", zipfile.ZIP_DEFLATED) as packed:
+        for name, content in members.items():
+            packed.writestr(name, content)
+    assert Checkpoint.read(tmp_path / "whole.pt").state(state).round == 1
+    with pytest.raises(ParameterError, match="readable fedprivacy checkpoint"):
+        Checkpoint.read(tmp_path / "run.pt")
+
+
 def test_a_full_disk_names_the_file_and_leaves_the_old_one(tmp_path, monkeypatch):
     trained(tmp_path, data(), rounds=1)
     before = (tmp_path / "run.pt").read_bytes()
@@ -306,7 +320,7 @@ def test_a_delta_that_nobody_gave_is_below_one_over_the_number_of_units(
 ):
     monkeypatch.chdir(tmp_path)
     for units in (1, 2, 3, 7, 10, 100, 1337, 6000, 10**6, 10**9):
-        known = default_delta(units)
+        known = default_delta(units, "zero_out")
         assert 0.0 < known <= units**-1.1 and known < 1.0 / units
         assert known > 0.09 * units**-1.1
     printed = command(capsys, "train", "--method", "dp-fedavg", "--rounds", "1", "--json")

@@ -6,20 +6,27 @@ from dataclasses import dataclass
 
 import numpy as np
 import pytest
+from dp_accounting import dp_event
 
 import fedprivacy as fp
 from fedprivacy.accountants import PldAccountant
 from fedprivacy.errors import LedgerError
+from fedprivacy.integrations.dp_accounting import to_event
 from fedprivacy.ledger import REGISTRY
 from fedprivacy.loss import Gdp
-from fedprivacy.mechanisms import Mechanism
+from fedprivacy.mechanisms import Mechanism, Perturbation
+from fedprivacy.mechanisms.rounded import noise_like
 from fedprivacy.privacy_loss import PrivacyLoss
-from fedprivacy.records import KINDS, recorded
+from fedprivacy.registry import KINDS, registered
+from fedprivacy.training import FederatedAveraging, logistic, save_model, train
+from fedprivacy.training.rounds import Books, RoundInfo, run_round
+
+from .test_training import small
 
 ASK = {"adjacency": "zero_out"}
 
 
-@recorded
+@registered
 @dataclass(frozen=True)
 class Coin(Mechanism):
     """Loses what a Gaussian of a given mu does."""
@@ -33,8 +40,11 @@ class Coin(Mechanism):
     def _loss(self, facts):
         return PrivacyLoss(Gdp(self.mu), facts, None, ("a coin",))
 
+    def as_event(self):
+        return dp_event.GaussianDpEvent(1.0 / self.mu)
 
-@recorded
+
+@registered
 @dataclass(frozen=True)
 class HalfThere:
     """Draws every unit with probability 1/2; who takes part is seen."""
@@ -53,6 +63,36 @@ class HalfThere:
 
     def draw(self, population, generator):
         return np.flatnonzero(generator.random(population) < 0.5)
+
+    def as_event(self, inner):
+        return dp_event.PoissonSampledDpEvent(0.5, inner)
+
+
+@registered
+@dataclass(frozen=True)
+class Loud(Perturbation):
+    """Clips to 1/2 and adds noise of std 3: what a loop runs, written from scratch."""
+
+    std: float = 3.0
+
+    clip_norm = 0.5
+    protects = fp.Unit.CLIENT
+    zeroed_is_absent = True
+    zeroing_replaces = True
+
+    @property
+    def full_noise_std(self):
+        return self.std
+
+    def contribution(self, update, mask=None):
+        assert mask is None
+        return self.gridded(update)
+
+    def noise(self, like, generator=None, *, shares=None):
+        return noise_like(like, std=self.std, grid=self.grid, generator=generator), self.std
+
+    def _loss(self, facts):
+        return PrivacyLoss(Gdp(0.5 / self.std), facts, None, ("a loud one",))
 
 
 RUN = Coin(0.5).sampled(HalfThere()) * 3
@@ -95,6 +135,48 @@ def test_files_take_them(tmp_path):
     assert again.epsilon(1e-3).upper == account.epsilon(1e-3).upper
 
 
+def test_another_library_is_told_what_they_say():
+    event = to_event(RUN, **ASK)
+    assert event == dp_event.SelfComposedDpEvent(
+        dp_event.PoissonSampledDpEvent(0.5, dp_event.GaussianDpEvent(2.0)), 3
+    )
+    with pytest.raises(fp.errors.ConversionError, match="what Loud does"):
+        to_event(Loud(), **ASK)
+
+
+def test_a_loop_trains_with_them(tmp_path):
+    """Cohorts that the foreign scheme draws, noise that the foreign mechanism draws and prices."""
+    path, scheme = tmp_path / "run.ledger", HalfThere()
+    loop = FederatedAveraging(
+        model=logistic(3, 2), scheme=scheme, perturbation=Loud(), local_steps=1, expected_cohort=3
+    )
+    assert loop.round_mechanism == Loud().sampled(scheme)
+    plan = loop.round_mechanism * 4
+    claim = (fp.epsilon(plan, delta=1e-3, **ASK).upper, 1e-3)
+    sizes = []
+    with fp.Ledger.create(path, unit="client", **ASK, claim=claim, plan=plan) as ledger:
+        budget = fp.Budget(*claim, **ASK)
+        result = train(
+            loop,
+            small(),
+            rounds=4,
+            ledger=ledger,
+            budget=budget,
+            checkpoint=tmp_path / "run.pt",
+            on_round=lambda _, info: sizes.append(info.cohort),
+        )
+        assert not budget.allows(loop.round_mechanism)
+        ledger.close()
+    read = fp.Ledger.open(path)
+    assert [one.done.noise_std for one in read.rounds] == [3.0] * 4
+    assert [one.done.denominator for one in read.rounds] == [3] * 4
+    assert [one.done.cohort for one in read.rounds] == sizes
+    assert fp.audit(path).verdict == "HOLDS"
+    assert save_model(tmp_path / "model.pt", loop, result.state).exists()
+    moved = (result.state.parameters - loop.init().parameters).norm() * 3.0 / math.sqrt(4 * 8)
+    assert 0.2 < float(moved) < 10.0  # about the std; beyond with probability below 1e-8
+
+
 def test_what_was_not_declared_is_not_read(tmp_path):
     @dataclass(frozen=True)
     class Undeclared(Mechanism):
@@ -112,9 +194,76 @@ def test_what_was_not_declared_is_not_read(tmp_path):
 
 def test_names_are_given_once_and_to_frozen_dataclasses():
     with pytest.raises(fp.ParameterError, match="frozen dataclass"):
-        recorded(type("Loose", (), {}))
+        registered(type("Loose", (), {}))
     with pytest.raises(fp.ParameterError, match=r"fedprivacy\.mechanisms\.gaussian"):
-        recorded(dataclass(frozen=True)(type("Gaussian", (), {})))
+        registered(dataclass(frozen=True)(type("Gaussian", (), {})))
     assert KINDS["Gaussian"] is fp.Gaussian
-    assert recorded(Coin) is Coin and REGISTRY["Coin"] is Coin
+    assert registered(Coin) is Coin and REGISTRY["Coin"] is Coin
     assert "Gdp" not in REGISTRY and "Gdp" in KINDS
+
+
+@dataclass(frozen=True)
+class Where:
+    """A state of the loop below."""
+
+    round: int
+    means: tuple[float, ...]
+
+
+@dataclass(frozen=True)
+class NoisyMeans:
+    """A loop of somebody else's: every round the mean of numbers in [0, 1], with noise."""
+
+    noise_multiplier: float
+    people: int
+    device: str = "cpu"
+
+    @property
+    def round_mechanism(self):
+        return fp.Gaussian(noise_multiplier=self.noise_multiplier, unit="client")
+
+    def init(self):
+        return Where(0, ())
+
+    def step(self, state, data, *, ledger=None, budget=None, dropout=None, on_release=None):
+        del dropout
+        books = Books(
+            mechanism=self.round_mechanism,
+            ledger=ledger,
+            budget=budget,
+            clip_norm=1.0,
+            noise_std=self.noise_multiplier,
+        )
+
+        def release(total):
+            noise, std = self.round_mechanism.noise(np.zeros(1))
+            mean = (total + float(noise[0])) / self.people
+            info = RoundInfo(
+                round=state.round,
+                cohort=self.people,
+                arrived=self.people,
+                refused=0,
+                aborted=False,
+                upload_bytes=8 * self.people,
+                noise_std=std,
+                denominator=self.people,
+            )
+            return Where(state.round + 1, (*state.means, mean)), info
+
+        collect = lambda: float(np.clip(data, 0.0, 1.0).sum())  # noqa: E731
+        return run_round(books, collect=collect, release=release, on_release=on_release)
+
+
+def test_a_loop_of_somebody_else_s_is_trained_recorded_and_held_to_its_budget(tmp_path):
+    data, loop = np.full(1000, 0.25), NoisyMeans(2.0, 1000)
+    plan = loop.round_mechanism * 5
+    spent = fp.epsilon(plan, delta=1e-3, **ASK).upper
+    budget = fp.Budget(spent, 1e-3, **ASK)
+    claim = {"unit": "client", **ASK, "claim": (spent, 1e-3), "plan": plan}
+    with fp.Ledger.create(tmp_path / "a.ledger", **claim) as ledger:
+        done = train(loop, data, rounds=5, ledger=ledger, budget=budget)
+        with pytest.raises(fp.errors.BudgetExhausted):
+            train(loop, data, rounds=1, ledger=ledger, budget=budget)
+        ledger.close()
+    assert all(abs(mean - 0.25) < 0.02 for mean in done.state.means)  # 10 stds
+    assert fp.audit(tmp_path / "a.ledger").verdict == "HOLDS"

@@ -2,6 +2,7 @@
 
 import io
 import json
+import tracemalloc
 import warnings
 import zipfile
 
@@ -261,6 +262,25 @@ def test_a_damaged_file_is_refused_or_read_whole(tmp_path):
             assert torch.equal(found.features, truth.features)
             assert torch.equal(found.test_labels, truth.test_labels)
     assert refused > 50
+
+
+def test_a_small_file_that_unpacks_to_a_huge_one_is_refused_before_it_is_read(tmp_path):
+    path, zeros = tmp_path / "mine.npz", bytes(1 << 20)
+    few = {name: part[:20] for name, part in arrays().items() if name != "features"}
+    np.savez(path, **few)
+    head = {"descr": "|u1", "fortran_order": False, "shape": (300, 1 << 20)}
+    packed = zipfile.ZipFile(path, "a", zipfile.ZIP_DEFLATED, compresslevel=1)
+    with packed, packed.open("features.npy", "w") as member:
+        np.lib.format.write_array_header_1_0(member, head)
+        for _ in range(300):
+            member.write(zeros)
+    assert path.stat().st_size < 2**21
+    tracemalloc.start()
+    with pytest.raises(ParameterError, match=r"not unpack to 3.* bytes") as told:
+        read_npz(path)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 2**20 and "\n" not in str(told.value)
 
 
 def test_two_arrays_of_one_name_are_refused(tmp_path):

@@ -17,6 +17,7 @@ from scipy.stats import binom, chi2
 import fedprivacy as fp
 from fedprivacy.ledger import Ledger
 from fedprivacy.mechanisms import Gaussian, SparsifiedPerturbation, perturbation, rounded
+from fedprivacy.mechanisms.deviates import Deviates
 from fedprivacy.sampling import Apart, FixedSize, Poisson, WeightedDraws
 from fedprivacy.systems.averaging.collect import Collected
 from fedprivacy.systems.averaging.loop import FederatedAveraging
@@ -33,8 +34,8 @@ from fedprivacy.training import (
     Posterior,
     SoftmaxRegression,
     chains,
+    likelihoods,
     logistic,
-    posterior,
 )
 
 from .test_samplers import records
@@ -66,12 +67,16 @@ class Averaging:
     def loop(self, rate=1e-30, size=4, clients=None, **options):
         scheme = FixedSize(size, clients or self.clients)
         noise = Gaussian(noise_multiplier=2.0, clip_norm=0.5, unit="client")
-        if self.kind == "fed-smp":
-            shares = {"kept": 402, "dimension": 402, "cohort": size}
+        if self.kind != "dp-fedavg":
+            shares = {"kept": self.kept, "dimension": 402, "cohort": size, "sparsifier": self.kind}
             noise = SparsifiedPerturbation(noise_multiplier=2.0, clip_norm=0.5, **shares)
         given = {"local_steps": 1, "batch_size": 4, "learning_rate": rate, "expected_cohort": 5}
         given |= {"scheme": scheme, "perturbation": noise}
         return FederatedAveraging(model=logistic(200, 2), **(given | options))
+
+    @property
+    def kept(self):
+        return 402 if self.kind == "dp-fedavg" else 300
 
     def data(self, clients=None):
         return small(self.clients if clients is None else clients, features=200)
@@ -82,7 +87,9 @@ class Averaging:
         for _ in range(rounds):
             state = loop.init()
             after, info = loop.step(state, data)
-            found.append((state.parameters - after.parameters).numpy() * 5.0 / info.noise_std)
+            moved = (state.parameters - after.parameters).numpy() * 5.0 / info.noise_std
+            assert np.count_nonzero(moved) in (0, self.kept)  # what is not kept is not touched
+            found.append(moved[moved != 0.0] if moved.any() else np.zeros(self.kept))
         assert info.noise_std == loop.perturbation.full_noise_std
         return np.array(found), info.denominator == 5
 
@@ -208,7 +215,8 @@ class Splitting:
 
 BENCHES = {
     "dp-fedavg": Averaging("dp-fedavg"),
-    "fed-smp": Averaging("fed-smp"),
+    "fed-smp rand_k": Averaging("rand_k"),
+    "fed-smp top_k": Averaging("top_k"),
     "fa-ld": Sampler("fa-ld"),
     "fa-hmc": Sampler("fa-hmc"),
     "fed-plt": Splitting(),
@@ -251,33 +259,38 @@ def test_every_loop_releases_what_is_accounted(name):
 
 
 def no_noise(patch):
-    patch.setattr(rounded, "_sizes", lambda tail, uniforms: 0.0 * uniforms)
-    patch.setattr(rounded, "_exact", lambda *given: 0.0)
+    patch.setattr(Deviates, "rounded", lambda self, totals, *given: quietly(self, totals, *given))
+
+
+def quietly(self, totals, count, scale, unit=1.0):
+    return np.zeros(count) if totals is None else np.rint(totals / unit)
 
 
 def half_the_noise(patch):
-    real = rounded._released
-    patch.setattr(rounded, "_released", lambda t, v, s, g, b: real(t, v, 0.5 * s, g, b))
+    real = Deviates.rounded
+    patch.setattr(
+        Deviates, "rounded", lambda self, t, n, scale, *rest: real(self, t, n, 0.5 * scale, *rest)
+    )
 
 
 def the_same_noise(patch):
-    patch.setattr(rounded.os, "urandom", np.random.default_rng(0).bytes)
-    real = rounded._released
+    real = Deviates.rounded
 
-    def again(tail, total, spread, grid, bits):
-        return real(tail, total, spread, grid, np.random.default_rng(0).bytes)
+    def again(self, *given):
+        fresh = Deviates(self.tail, np.random.default_rng(0).bytes)
+        return real(fresh, *given)
 
-    patch.setattr(rounded, "_released", again)
+    patch.setattr(Deviates, "rounded", again)
 
 
 def twice_the_clip_norm(patch):
-    real, factor = rounded.on_grid, posterior.clip_factor
+    real, factor = rounded.on_grid, likelihoods.clip_factor
     patch.setattr(
         perturbation,
         "on_grid",
         lambda value, clip_norm, grid: real(value, clip_norm=2.0 * clip_norm, grid=grid),
     )
-    patch.setattr(posterior, "clip_factor", lambda norms, clip: factor(norms, 2.0 * clip))
+    patch.setattr(likelihoods, "clip_factor", lambda norms, clip: factor(norms, 2.0 * clip))
     inside = solvers.LocalProblem._clip
     patch.setattr(solvers.LocalProblem, "_clip", lambda self, solver: 2.0 * inside(self, solver))
 
@@ -332,6 +345,10 @@ def ledger_of(path, loop, data=None, unit="record", **options):
     return Ledger.open(path)
 
 
+def half(spread):
+    return chains.Spread(0.5 * spread.stds, 0.5 * spread.least)
+
+
 @EVERY
 def test_less_noise_that_is_drawn_stands_in_the_record(name, tmp_path, monkeypatch):
     """What is written is what the mechanism says it drew, not what was planned."""
@@ -351,7 +368,7 @@ def test_less_noise_that_is_drawn_stands_in_the_record(name, tmp_path, monkeypat
         monkeypatch.setattr(
             chains.Sampling,
             "_noisy",
-            lambda self, own, stds, *rest: noisy(self, own, 0.5 * stds, *rest),
+            staticmethod(lambda own, spread, *rest: noisy(own, half(spread), *rest)),
         )
     else:
         loop, data = bench.loop(bench.zeros())
@@ -360,10 +377,9 @@ def test_less_noise_that_is_drawn_stands_in_the_record(name, tmp_path, monkeypat
     read = ledger_of(tmp_path / "run.ledger", loop, data, unit)
     (written,) = read.rounds
     assert written.done.noise_std == pytest.approx(0.5 * written.noise_std, rel=1e-12)
-    if unit == "client":
-        bound = fp.epsilon(loop.round_mechanism, delta=1e-5, adjacency="replace_one")
-        found = fp.audit(tmp_path / "run.ledger", claim=(bound.upper * 1.01, 1e-5))
-        assert found.verdict is fp.Verdict.FAILS
+    bound = fp.epsilon(loop.round_mechanism, delta=1e-5, adjacency="replace_one")
+    found = fp.audit(tmp_path / "run.ledger", claim=(bound.upper * 1.01, 1e-5))
+    assert found.verdict is fp.Verdict.FAILS
 
 
 def test_another_size_of_cohort_is_told_by_the_audit(tmp_path, monkeypatch):

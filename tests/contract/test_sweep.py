@@ -11,6 +11,10 @@ pytest.importorskip("torch")
 import fedprivacy as fp
 from fedprivacy.cli import main
 from fedprivacy.errors import ParameterError
+from fedprivacy.runs.described import runs_of_file
+from fedprivacy.runs.experiment import Experiment
+from fedprivacy.runs.jobs import job
+from fedprivacy.runs.pareto import in_words
 from fedprivacy.runs.sweep import Sweep
 
 ASK = {"delta": 1e-3, "adjacency": "zero_out"}
@@ -249,3 +253,46 @@ def test_a_sweep_with_given_noise_goes_on_with_the_claims_of_its_ledgers(tmp_pat
     path, costs = whole.train(label)
     monkeypatch.setattr("fedprivacy.runs.sweep.SLACK", 1.01)
     assert whole.train(label) == (path, costs)
+
+
+def test_repeats_are_compared_by_their_mean_and_all_count_together(tmp_path):
+    whole = sweep(tmp_path / "runs", grid={"noise_multiplier": [2.0, 4.0], "rounds": [2]}, seeds=3)
+    trained = [(label, whole.train(label)) for label in whole.labels]
+    for label, (path, costs) in trained:
+        names = sorted(each.name for each in path.parent.glob(f"{path.stem}*.ledger"))
+        assert len(names) == len(costs["accuracy"]) == 3, label
+        assert len(set(costs["accuracy"])) > 1, "every repeat has a seed of its own"
+    found = whole.compare(trained)
+    means = {in_words(label): sum(c["accuracy"]) / 3 for label, (_, c) in trained}
+    assert found.best("accuracy").name == max(means, key=means.get)
+    for setting in found.settings:
+        assert setting.cost("accuracy") == pytest.approx(means[setting.name])
+        assert setting.spread("accuracy") > 0.0 == setting.spread("MB")
+    assert "±" in found.table() and found.plot(tmp_path / "bars.svg").stat().st_size > 5000
+    sampled = [fp.Gaussian(noise_multiplier=z).sampled(fp.Poisson(0.25)) * 6 for z in (2.0, 4.0)]
+    truth = fp.epsilon(sampled[0] + sampled[1], **ASK).upper
+    assert whole.together().upper == pytest.approx(truth, rel=1e-3), "all six runs count"
+    rows = runs_of_file(whole.write(trained), None, ())
+    assert [float(v) for v in rows[0][1][1]["accuracy"]] == trained[0][1][1]["accuracy"]
+
+
+def test_a_sweep_of_less_than_one_run_is_refused(tmp_path):
+    with pytest.raises(ParameterError, match="seeds must be a whole number of at least 1"):
+        sweep(tmp_path / "runs", seeds=0)
+
+
+@pytest.mark.parametrize("seed", [3, None])
+def test_simulated_dropouts_happen_and_seeded_ones_happen_again(tmp_path, seed):
+    task = job("dp-fedavg", rounds=4, cohort=40)
+    sent = []
+    for name in ("a", "b"):
+        facts = {"epsilon": 8.0, "seed": seed, "dropout_rate": 0.5, **ASK}
+        done = Experiment(job=task, **facts).run(ledger_path=tmp_path / f"{name}.ledger")
+        rounds = fp.Ledger.open(tmp_path / f"{name}.ledger").rounds
+        drawn = sum(each.done.cohort for each in rounds)
+        arrived = done.not_covered["upload_bytes"] / (4 * 650 * drawn)
+        assert 0.3 < arrived < 0.7
+        sent.append(done.not_covered["upload_bytes"])
+    assert seed is None or sent[0] == sent[1]
+    with pytest.raises(ParameterError, match="dropout_rate must be below 1"):
+        Experiment(job=task, epsilon=8.0, dropout_rate=1.0, **ASK)

@@ -19,7 +19,13 @@ import fedprivacy
 from fedprivacy.audit.repricing import run_of
 from fedprivacy.errors import BudgetExhausted, ParameterError, UnsupportedCombination
 from fedprivacy.ledger import Ledger
-from fedprivacy.mechanisms import Gaussian, Sparsification, SparsifiedPerturbation, rounded
+from fedprivacy.mechanisms import (
+    Gaussian,
+    Sparsification,
+    SparsifiedPerturbation,
+    deviates,
+    rounded,
+)
 from fedprivacy.runs.jobs import job
 from fedprivacy.runs.methods import METHODS
 from fedprivacy.sampling import Everyone, FixedSize, Poisson, WithReplacement
@@ -479,7 +485,7 @@ def test_without_a_seed_the_noise_comes_from_the_operating_system(monkeypatch):
         return bytes(count)
 
     monkeypatch.setattr("fedprivacy.training.rounds.private_generator", counted)
-    monkeypatch.setattr(rounded.os, "urandom", bits)
+    monkeypatch.setattr(deviates.os, "urandom", bits)
     averaging = loop(fed_smp(), seed=None)
     with pytest.raises(ParameterError, match="bits must be random"):
         averaging.step(averaging.init(), small())
@@ -1141,7 +1147,9 @@ def test_a_preset_runs_both_strategies_both_rates_and_full_participation():
     data = digits(clients=400)
     given = {"cohort": 20, "learning_rate": 0.5, "server_learning_rate": 1.5}
     drawn = {
-        None: Poisson(20 / 400),
+        "poisson": Poisson(20 / 400),
+        "with-replacement": WithReplacement(20, population=400),
+        "fixed": FixedSize(20, population=400),
         1: WithReplacement(20, population=400),
         2: FixedSize(20, population=400),
     }
@@ -1149,15 +1157,15 @@ def test_a_preset_runs_both_strategies_both_rates_and_full_participation():
         more = {"strategy": strategy, "local_steps": 3, "batch_size": 2}
         averaging = job("dp-fedavg", data, **given, **more).loop(1.0, 0)
         assert averaging.scheme == scheme and averaging.perturbation.cohort == 20
-        assert averaging.perturbation.topped_up == (strategy is None)
+        assert averaging.perturbation.topped_up == (strategy == "poisson")
         assert (averaging.learning_rate, averaging.server_learning_rate) == (0.5, 1.5)
         assert (averaging.optimiser.steps, averaging.optimiser.epochs) == (3, None)
         _, info = averaging.step(averaging.init(), data)
-        assert strategy is None or info.cohort == 20
-    everybody = job("fedavg", data, strategy=2, cohort=400).loop(None, None)
-    assert everybody.scheme.rate == 1.0
+        assert strategy == "poisson" or info.cohort == 20
+    for given in ({"strategy": "fixed", "cohort": 400}, {"strategy": "everyone"}):
+        assert job("fedavg", data, **given).loop(None, None).scheme.rate == 1.0
     for change, message in (
-        ({"strategy": 3}, r"strategy must be 1 \(with"),
+        ({"strategy": 3}, "strategy must be one of 'poisson', 'fixed'"),
         ({"cohort": 401}, "cohort must be at most the number of clients, 400"),
         ({"cohort": 401, "strategy": 2}, "cohort must be at most"),
         ({"cohort": 0}, "cohort must"),

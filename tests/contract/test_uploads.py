@@ -14,7 +14,7 @@ from fedprivacy.errors import BudgetExhausted, ParameterError, UnsupportedCombin
 from fedprivacy.ledger import REGISTRY
 from fedprivacy.loss import GaussianMix, Gdp
 from fedprivacy.mechanisms.upload import MAX_SHIFT, _law, contracted, summed_witness, varying
-from fedprivacy.records import decode, encode
+from fedprivacy.registry import decode, encode
 from fedprivacy.theory.gaussian import epsilon as gdp_epsilon
 
 DELTA = 1e-5

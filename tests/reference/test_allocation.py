@@ -16,7 +16,7 @@ from fedprivacy.accountants.base import CURVES
 from fedprivacy.loss import Allocated, Composed, Gdp, Sampled, Side, compose
 from fedprivacy.loss.profiles import direct
 from fedprivacy.privacy_loss import PrivacyLoss
-from fedprivacy.records import decode, encode
+from fedprivacy.registry import decode, encode
 from fedprivacy.relations import Adjacency, Facts, Observer, Unit
 
 

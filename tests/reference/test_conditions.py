@@ -10,7 +10,7 @@ import fedprivacy as fp
 from fedprivacy.ledger import REGISTRY
 from fedprivacy.loss import Sampled
 from fedprivacy.mechanisms import Mechanism
-from fedprivacy.records import decode, encode
+from fedprivacy.registry import decode, encode
 
 # ---- a zeroed unit and an absent one
 

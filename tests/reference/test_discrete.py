@@ -9,7 +9,7 @@ import pytest
 
 import fedprivacy as fp
 from fedprivacy.ledger import REGISTRY
-from fedprivacy.records import decode, encode
+from fedprivacy.registry import decode, encode
 
 SWAP, ZERO, ADD = "replace_one", "zero_out", "add_remove"
 RESPONSES = [(2 / 3, 2), (0.3, 5), (0.999, 3), (1e-3, 2), (0.1, 1000)]

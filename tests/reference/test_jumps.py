@@ -358,7 +358,7 @@ def check_lattice(rng):
     parts = [(leaf(rng, 0.4), int(log_uniform(rng, 1, 1e5))) for _ in range(rng.choice([1, 1, 2]))]
     run, delta = compose(parts), log_uniform(rng, 1e-14, 1e-3)
     try:
-        low, high = jumps.epsilon_interval(run, delta, 1e-3, 10.0)
+        low, high = jumps.epsilon_interval(run, delta, 1e-3)
     except NoSpectrum:
         return 0
     if not high > 1e-6:

@@ -3,6 +3,8 @@
 import itertools
 import math
 import os
+import ssl
+import sys
 import tracemalloc
 from fractions import Fraction
 
@@ -13,7 +15,8 @@ from mpmath import mp, mpf
 from scipy.special import gammaincc
 
 from fedprivacy.errors import ParameterError
-from fedprivacy.mechanisms import refined, rounded
+from fedprivacy.mechanisms import deviates, refined
+from fedprivacy.mechanisms.deviates import Deviates
 from fedprivacy.mechanisms.refined import Uniform, nearest
 from fedprivacy.mechanisms.rounded import (
     EXPONENTIAL,
@@ -144,15 +147,29 @@ class TestTable:
         ends = [start + w - 1 for start, w in zip(starts, width, strict=True)]
         middles = [start + w // 2 for start, w in zip(starts, width, strict=True)]
         uniforms = np.array(starts + middles + ends)
-        found = rounded._sizes(TAILS[name], uniforms.astype(np.float64))
+        found = deviates.sizes(TAILS[name], uniforms.astype(np.float64))
         bound = mpf(2) ** -43
         for m, x in zip(uniforms.tolist(), found.tolist(), strict=True):
             low, high = mpf(m) / mpf(2) ** 63, mpf(m + 1) / mpf(2) ** 63
             assert survival(name, mpf(x) + bound) <= low
             assert survival(name, mpf(x) - bound) >= high
 
+    @pytest.mark.parametrize("name", TAILS)
+    def test_every_small_polynomial_is_as_near_to_the_table_as_is_proved(self, name):
+        """At both ends, the middle and a place between, where the higher powers are largest."""
+        tail, below = TAILS[name], 64 - refined.QUICK_BITS
+        cells = np.arange(1 << refined.QUICK_BITS - 6, 1 << refined.QUICK_BITS, dtype=np.uint64)
+        for part in (0, 1 << below - 3, 1 << below - 1, (1 << below) - 2):
+            words = (cells << np.uint64(below)) + np.uint64(part)
+            space = deviates.Workspace(len(words))
+            found = deviates.signed_sizes(tail, words, space)
+            wanted = deviates.sizes(tail, (words >> np.uint64(1)).astype(np.float64))
+            assert abs(found - wanted).max() <= refined.QUICK_ERROR
+
     def test_what_is_believed_leaves_a_factor_of_eight(self):
-        assert rounded.MARGIN >= 8 * 2.0**-43
+        """For what is rounding; what is left out of a polynomial is the same on every machine."""
+        assert deviates.MARGIN >= 8 * 2.0**-43
+        assert deviates.QUICK_MARGIN >= refined.QUICK_ERROR + deviates.MARGIN
 
     def test_a_machine_that_guesses_wrongly_is_put_right_or_refused(self):
         class Rough(refined.ExponentialTail):
@@ -236,11 +253,12 @@ class TestBits:
             assert found == int(mpmath.floor(9 * quantile(name, v) + mpf(1) / 3 + mpf(1) / 2))
 
     @pytest.mark.parametrize("name", TAILS)
-    def test_doubles_and_whole_numbers_agree_where_both_decide(self, name, monkeypatch):
+    def test_the_three_ways_agree_where_more_than_one_decides(self, name, monkeypatch):
         totals = np.random.default_rng(0).uniform(-3, 3, 2000)
         fast = release(name, totals, 1.0, 2.0**-20, seeded(1))
-        monkeypatch.setattr(rounded, "MARGIN", 1.0)
-        assert (release(name, totals, 1.0, 2.0**-20, seeded(1)) == fast).all()
+        for way in ("QUICK_MARGIN", "MARGIN"):  # neither the small polynomials, nor the table
+            monkeypatch.setattr(deviates, way, 1.0)
+            assert (release(name, totals, 1.0, 2.0**-20, seeded(1)) == fast).all()
 
     @pytest.mark.parametrize("name", TAILS)
     def test_another_machines_last_bits_change_nothing(self, name, monkeypatch):
@@ -248,20 +266,25 @@ class TestBits:
         totals = np.random.default_rng(0).uniform(-3, 3, 3000)
         scale, grid = 1.0, 2.0**-30
         wanted = release(name, totals, scale, grid, seeded(1))
-        sizes, generator = rounded._sizes, np.random.default_rng(1)
+        generator = np.random.default_rng(1)
 
-        def perturbed(*arguments):
-            found = sizes(*arguments)
-            return found + generator.choice([-1, 1], found.size) * 2.0**-41
+        def moved(real, far):
+            def perturbed(*arguments):
+                found = real(*arguments)
+                found += generator.choice([-1, 1], found.size) * far
+                return found
 
-        monkeypatch.setattr(rounded, "_sizes", perturbed)
+            return perturbed
+
+        monkeypatch.setattr(deviates, "sizes", moved(deviates.sizes, 2.0**-41))
+        monkeypatch.setattr(deviates, "signed_sizes", moved(deviates.signed_sizes, 2.0**-33))
         assert (release(name, totals, scale, grid, seeded(1)) == wanted).all()
         monkeypatch.setattr(np, "rint", np.floor)
         assert (release(name, totals, scale, grid, seeded(1)) == wanted).all()
 
     def test_the_share_that_needs_whole_numbers_is_tiny(self, monkeypatch):
-        exact, calls = rounded._exact, []
-        monkeypatch.setattr(rounded, "_exact", lambda *a: calls.append(a) or exact(*a))
+        exact, calls = Deviates._exact, []
+        monkeypatch.setattr(Deviates, "_exact", lambda *a: calls.append(a) or exact(*a))
         noise_on_grid(1_000_000, std=1.0, grid=2.0**-20, bits=seeded(2))
         assert 0 < len(calls) < 30  # about 2 expected from the margin, 2 from the tail
 
@@ -308,7 +331,7 @@ class TestLaw:
 
     def test_neighbours_in_a_vector_are_not_related(self):
         noise = noise_on_grid(1_000_000, std=1.0, grid=2.0**-20)
-        for lag in (1, 2, rounded.BLOCK):
+        for lag in (1, 2, deviates.BLOCK):
             assert abs(np.mean(noise[lag:] * noise[:-lag])) < 5.4 / math.sqrt(noise.size - lag)
 
 
@@ -442,7 +465,50 @@ class TestUse:
         monkeypatch.setattr(os, "urandom", lambda n: asked.append(n) or real_source(n))
         noisy_sum(np.zeros(100), std=1.0, grid=0.5)
         noisy_laplace_sum(np.zeros(100), scale=1.0, grid=0.5)
-        assert sum(asked) >= 1600
+        assert sum(asked) == 1600
+
+    def test_many_numbers_come_from_a_generator_that_the_system_keys(self, monkeypatch):
+        """A key for each request, so that no copy of this process goes on as this one does."""
+        told, drawn, add, give = [], [], ssl.RAND_add, ssl.RAND_bytes
+        monkeypatch.setattr(ssl, "RAND_add", lambda key, bits: told.append(key) or add(key, bits))
+        monkeypatch.setattr(ssl, "RAND_bytes", lambda n: drawn.append(n) or give(n))
+        noisy_sum(np.zeros(3 * deviates.BLOCK), std=1.0, grid=0.5)
+        assert drawn == [8 * deviates.BLOCK] * 3
+        assert len(set(told)) == 3 and all(len(key) == 32 for key in told)
+
+    def test_without_openssl_the_system_gives_everything(self, monkeypatch):
+        asked, real_source = [], os.urandom
+        monkeypatch.setattr(os, "urandom", lambda n: asked.append(n) or real_source(n))
+        monkeypatch.setitem(sys.modules, "ssl", None)
+        noisy_sum(np.zeros(1000), std=1.0, grid=0.5)
+        assert asked == [8000]
+
+    def test_a_forked_process_draws_other_numbers(self):
+        ssl.RAND_bytes(10_000)
+        reader, writer = os.pipe()
+        if not os.fork():
+            os.write(writer, deviates.system_bits(8000))
+            os._exit(0)
+        os.wait()
+        theirs, ours = os.read(reader, 8000), deviates.system_bits(8000)
+        words = [np.frombuffer(part, "<u8") for part in (theirs, ours)]
+        assert len(theirs) == 8000 and not np.intersect1d(*words).size  # a chance of 2^-44
+
+    def test_what_is_drawn_ahead_is_given_out_once_and_in_order(self):
+        """In steps of any size: the correct rounding for each word, one word a number."""
+        steps, words = (7, 1, 300, 7, 0, 85), []
+
+        def bits(count):
+            drawn = seeded(4)(count)
+            words.append(np.frombuffer(drawn, "<u8"))
+            return drawn
+
+        drawn, found = Deviates(NORMAL, bits, ahead=400), []
+        for step in steps:
+            found += drawn.rounded(np.full(step, 0.3), step, 7.0).tolist()
+        used = np.concatenate(words)[:400].tolist()
+        assert len(found) == 400
+        assert found == [truth("normal", word, 0.3, 7.0, 1.0) for word in used]
 
     def test_a_seed_replays_and_no_seed_does_not(self):
         one, two = (noise_on_grid(50_000, std=1.0, grid=0.5, bits=seeded(1)) for _ in range(2))
@@ -451,13 +517,13 @@ class TestUse:
         assert (one != two).all()
 
     def test_memory_is_the_answer_and_a_block(self):
-        rounded.table(NORMAL)
+        refined.quick_table(NORMAL)
         totals = np.zeros(2_000_000)
         tracemalloc.start()
         noisy_sum(totals, std=1.0, grid=2.0**-20)
         _, peak = tracemalloc.get_traced_memory()
         tracemalloc.stop()
-        assert peak < 8 * totals.size + 20 * 8 * rounded.BLOCK
+        assert peak < 8 * totals.size + 20 * 8 * deviates.BLOCK
 
 
 GOOD = {"total": np.zeros(3), "std": 1.0, "grid": 0.5}

@@ -3,20 +3,32 @@
 import itertools
 import math
 
+import mpmath
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from mpmath import mpf
 from scipy.stats import binom
 
 import fedprivacy as fp
 from fedprivacy.accountants import PldAccountant, RdpAccountant
 from fedprivacy.accountants.pld import delta_interval, epsilon_interval
 from fedprivacy.ledger import REGISTRY
-from fedprivacy.loss import Atoms, Gdp, RenyiPoints, Sampled, Side, Swapped, compose, stated_pair
+from fedprivacy.loss import (
+    Atoms,
+    Composed,
+    Gdp,
+    RenyiPoints,
+    Sampled,
+    Side,
+    Swapped,
+    compose,
+    stated_pair,
+)
 from fedprivacy.loss.pairs.lattice import discretise
 from fedprivacy.loss.profiles.convolution import Composition
-from fedprivacy.records import decode, encode
+from fedprivacy.registry import decode, encode
 
 ADJACENCY = "add_remove"
 LOSSES = np.concatenate([np.linspace(-6.0, 6.0, 241), [-1e-9, 1e-9]])
@@ -412,3 +424,23 @@ def test_what_leaks_with_some_probability_is_found_at_any_epsilon(one, accountan
     """Beyond the largest finite loss nothing is left but the leak."""
     bound = epsilon(approximate((one, 1e-6)), 1e-5, accountant)
     assert 0.9 * one <= bound.upper <= one - 5e-6
+
+
+@pytest.mark.parametrize("epsilon, rounds", [(1.0, 100), (0.1, 1000), (0.5, 7)])
+def test_pure_guarantees_compose_on_their_own_lattice(epsilon, rounds):
+    """Every loss is a multiple of one number: nothing is rounded but floating point."""
+    run = Composed(((stated_pair(((epsilon, 0.0),)), rounds),))
+    low, high = epsilon_interval(run, 1e-5)
+    assert high - low < 1e-6
+    with mpmath.workdps(40):
+        lie = 1 / (1 + mpmath.exp(mpf(epsilon)))
+        masses = [
+            (k, mpmath.binomial(rounds, k) * lie**k * (1 - lie) ** (rounds - k))
+            for k in range(rounds + 1)
+        ]
+
+        def delta(at):
+            losses = [((rounds - 2 * k) * mpf(epsilon), mass) for k, mass in masses]
+            return sum(mass * (1 - mpmath.exp(at - loss)) for loss, mass in losses if loss > at)
+
+        assert delta(mpf(low)) >= mpf(1e-5) >= delta(mpf(high))

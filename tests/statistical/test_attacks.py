@@ -63,6 +63,18 @@ def test_null_runs_are_inside_the_binomial_interval(name, estimator, m, runs, gu
     assert bdtrc(above - 1, NULLS, LEVEL) > 1e-4 if above else True
 
 
+@pytest.mark.parametrize("mu", [0.0, 0.5, 1.0])
+def test_null_runs_of_curves_are_inside_the_binomial_interval(mu):
+    """At the exact level one sound attack in 10^4 would fail; seeds are those of the loop."""
+    above = 0
+    for seed in range(NULLS):
+        rng = np.random.default_rng([seed, 3])
+        train = noisy(1.0 / mu) if mu else CASES["nothing"][0]
+        found = fp.attack(train, 200, level=LEVEL, runs=1, estimator="gdp", generator=rng)
+        above += found.mu > mu
+    assert bdtrc(above - 1, NULLS, LEVEL) > 1e-4 if above else True
+
+
 def test_power_on_the_gaussian_mechanism_at_epsilon_4():
     claim = fp.epsilon(fp.Gaussian(noise_multiplier=STD), delta=1e-5, adjacency="zero_out")
     found = [

@@ -1,7 +1,7 @@
 """Records that other programs wrote: a closed list of formats, recognised by their content.
 
 One file a format. Nothing is imported or run by name, nothing but tensors and plain values is
-unpickled, and whatever a file holds, reading it ends in bounded memory with a record or with an
+unpickled, and whatever a file holds, reading it ends in bounded memory with a trace or with an
 error of ours. What a format does not say is asked for, never guessed.
 """
 
@@ -15,14 +15,14 @@ from ...errors import ConversionError
 from ...ledger.lines import FORMAT
 from . import events, flower, opacus, statement, table
 from .content import beginning, digest, json_of, toml_of, whole
-from .record import (
+from .trace import (
     Assembled,
     Denominator,
     Origin,
-    Record,
     Rounds,
     Sampling,
     Stated,
+    Trace,
     Unseen,
     assemble,
 )
@@ -32,10 +32,10 @@ __all__ = [
     "Assembled",
     "Denominator",
     "Origin",
-    "Record",
     "Rounds",
     "Sampling",
     "Stated",
+    "Trace",
     "Unseen",
     "assemble",
     "is_ledger",
@@ -46,7 +46,7 @@ __all__ = [
 FORMATS = ("fedprivacy ledger", opacus.KIND, flower.KIND, events.KIND, table.KIND, statement.KIND)
 """Every format that an audit reads."""
 
-_OF_VALUES: tuple[tuple[Callable[[Any], bool], str, Callable[[Any, Origin], Record]], ...] = (
+_OF_VALUES: tuple[tuple[Callable[[Any], bool], str, Callable[[Any, Origin], Trace]], ...] = (
     (flower.recognises, flower.KIND, flower.read),
     (events.recognises, events.KIND, events.read),
     (opacus.recognises, opacus.KIND, opacus.read),
@@ -63,8 +63,8 @@ def is_ledger(start: bytes) -> bool:
     return not start.strip() or FORMAT.encode() in start[:120]
 
 
-def read(path: Path, by: str = "") -> Record:
-    """Return the record in a file.
+def read(path: Path, by: str = "") -> Trace:
+    """Return the trace in a file.
 
     Args:
         path: the file.
@@ -95,8 +95,8 @@ def read(path: Path, by: str = "") -> Record:
     _unknown(path.name)
 
 
-def read_data(data: Any, origin: Callable[[str], Origin], name: str) -> Record:
-    """Return the record in plain values, such as a state that was never written to a file.
+def read_data(data: Any, origin: Callable[[str], Origin], name: str) -> Trace:
+    """Return the trace in plain values, such as a state that was never written to a file.
 
     Args:
         data: plain JSON values.

@@ -11,7 +11,7 @@ from __future__ import annotations
 from typing import Any
 
 from ...relations import Adjacency
-from .record import Origin, Record
+from .trace import Origin, Trace
 
 KIND = "dp-accounting event"
 
@@ -29,8 +29,8 @@ def recognises(data: Any) -> bool:
     )
 
 
-def read(data: Any, origin: Origin) -> Record:
-    """Return the record of an event.
+def read(data: Any, origin: Origin) -> Trace:
+    """Return the trace of an event.
 
     Raises:
         ConversionError: a class that is not read, or an event without a loss.
@@ -43,4 +43,4 @@ def read(data: Any, origin: Origin) -> Record:
     if isinstance(data, dict) and data.keys() >= _ACCOUNTANT:
         adjacency = adjacency_named(data["neighboring_relation"])
         data = data["ledger"]
-    return Record(origin, adjacency=adjacency, run=runs_of(event_from_json(data)))
+    return Trace(origin, adjacency=adjacency, run=runs_of(event_from_json(data)))

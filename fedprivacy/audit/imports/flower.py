@@ -12,7 +12,7 @@ import msgspec
 
 from ...relations import Adjacency, Unit
 from .content import as_type, unreadable
-from .record import Origin, Record, Rounds, Sampling
+from .trace import Origin, Rounds, Sampling, Trace
 
 KIND = "Flower accountant state"
 
@@ -72,8 +72,8 @@ def recognises(data: Any) -> bool:
     return isinstance(data, dict) and {"schema_version", "config", "compositions"} <= data.keys()
 
 
-def read(data: Any, origin: Origin) -> Record:
-    """Return the record of a state.
+def read(data: Any, origin: Origin) -> Trace:
+    """Return the trace of a state.
 
     Raises:
         ConversionError: it is not one, holds no releases, or contradicts itself.
@@ -87,7 +87,7 @@ def read(data: Any, origin: Origin) -> Record:
         rounds = _rounds(composition.event, state.config, name)
         counts[rounds] = counts.get(rounds, 0) + composition.count
     most, delta = state.config.max_epsilon, state.config.target_delta
-    return Record(
+    return Trace(
         origin,
         tuple(counts.items()),
         unit=Unit.CLIENT,

@@ -15,7 +15,7 @@ import msgspec
 
 from ...relations import Unit
 from .content import as_type, unreadable
-from .record import Origin, Record, Rounds
+from .trace import Origin, Rounds, Trace
 
 KIND = "Opacus accountant state"
 INSIDE = "privacy_accountant_state_dict"
@@ -43,8 +43,8 @@ def recognises(data: Any) -> bool:
     return isinstance(data, dict) and ("history" in data or INSIDE in data)
 
 
-def read(data: Any, origin: Origin) -> Record:
-    """Return the record of a state.
+def read(data: Any, origin: Origin) -> Trace:
+    """Return the trace of a state.
 
     Raises:
         ConversionError: it is not one, or holds no steps.
@@ -57,7 +57,7 @@ def read(data: Any, origin: Origin) -> Record:
     for noise, rate, steps in state.history:
         rounds = Rounds(noise, rate=rate)
         counts[rounds] = counts.get(rounds, 0) + steps
-    return Record(
+    return Trace(
         origin,
         tuple(counts.items()),
         unit=Unit.RECORD,

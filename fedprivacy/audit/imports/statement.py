@@ -11,7 +11,7 @@ import msgspec
 
 from ...relations import Adjacency, Observer, Unit
 from .content import as_type, unreadable
-from .record import Denominator, Origin, Record, Rounds, Sampling, multiplier_of
+from .trace import Denominator, Origin, Rounds, Sampling, Trace, multiplier_of
 
 KIND = "statement of parameters"
 
@@ -88,8 +88,8 @@ def recognises(data: Any) -> bool:
 _NOISE = {"noise_multiplier", "noise_std"}
 
 
-def read(data: Any, origin: Origin) -> Record:
-    """Return the record of a statement.
+def read(data: Any, origin: Origin) -> Trace:
+    """Return the trace of a statement.
 
     Raises:
         ConversionError: it is not one.
@@ -110,7 +110,7 @@ def read(data: Any, origin: Origin) -> Record:
         said.steps_per_round,
         said.missing_shares,
     )
-    return Record(
+    return Trace(
         origin,
         ((rounds, said.rounds),),
         unit=said.unit,

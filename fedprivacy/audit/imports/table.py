@@ -17,7 +17,7 @@ import msgspec
 
 from ...errors import ConversionError
 from .content import as_type, json_of, lines_of, unreadable
-from .record import Origin, Record, Rounds, Sampling, multiplier_of
+from .trace import Origin, Rounds, Sampling, Trace, multiplier_of
 
 KIND = "table of rounds"
 
@@ -64,8 +64,8 @@ def recognises(first: str) -> bool:
 _NOISE = {"noise_multiplier", "noise_std"}
 
 
-def read(path: Path, origin: Origin) -> Record:
-    """Return the record of a table.
+def read(path: Path, origin: Origin) -> Trace:
+    """Return the trace of a table.
 
     Raises:
         ConversionError: a line is not a round, or not the next one.
@@ -89,7 +89,7 @@ def read(path: Path, origin: Origin) -> Record:
             unreadable(path.name, f"more than {MAX_KINDS} kinds of rounds")
     if not counts:
         unreadable(path.name, "no round was recorded")
-    return Record(origin, tuple(counts.items()), missing=tuple(missing))
+    return Trace(origin, tuple(counts.items()), missing=tuple(missing))
 
 
 def _rows(path: Path) -> Iterator[tuple[str, Row]]:

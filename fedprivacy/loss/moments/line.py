@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from ..clock import tick
 from ..rounding import UNIT
 
 Array = NDArray[np.float64]
@@ -133,6 +134,7 @@ def _by_parts(weights: Array, loss: Array, line: Line, less: bool) -> Complex:
     total = np.zeros((*some, rows, width), dtype=np.complex128)
     high, low = (np.arange(n, dtype=np.float64)[:, None] for n in (rows, width))
     for begin in range(0, loss.shape[-1], _BLOCK):
+        tick()
         turn = (line.spacing * loss[..., begin : begin + _BLOCK])[..., None, :]
         weight = weights[..., begin : begin + _BLOCK][..., None, :]
         coarse = _phase(width * high * turn, less)
@@ -174,6 +176,7 @@ class _Bins:
 
     def __init__(self, weights: Array, loss: Array, line: Line) -> None:
         self._size = line.size
+        # A power of two, so that a transform of it is quick and its rounding known.
         self._bins = _FINER << (line.size - 1).bit_length()
         if self._bins > _MOST_BINS or len(loss) > _MOST_NODES:
             raise NoSpectrum
@@ -184,6 +187,7 @@ class _Bins:
         self._rests = (loss - steps * mesh) * (line.spacing * line.size)
         self._at = steps.astype(np.int64) % self._bins
         self._weights = weights
+        # Sums within a bin are sequential: as many roundings as the fullest holds.
         fullest = int(np.max(np.bincount(self._at), initial=0))
         self.units = UNIT * (12.0 * math.log2(self._bins) + 2.0 * fullest + 100.0)
         self._share = np.arange(line.size) / line.size
@@ -207,6 +211,7 @@ class _Bins:
         total = np.zeros(self._size, dtype=np.complex128)
         power, factor = self._weights, np.ones(self._size, dtype=np.complex128)
         for m in range(1, _TERMS):
+            tick()
             power = power * self._rests / m
             factor = factor * (1j * self._share)
             total += factor * self._transformed(self._summed(power))

@@ -8,17 +8,19 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import numpy as np
 
+from ..clock import tick
 from ..rounding import UNIT
 from . import spectrum as spectra
 from .gaussian_rules import DEPTH, MAX_NODES, GaussianPair, Weighed, between
+from .laplace_rules import LaplaceMix
 from .legendre import legendre
 from .line import Array, Line, NoSpectrum
-from .spectrum import Cumulants, Decay, Rule, Spectrum, log_total
+from .spectrum import Cumulants, Decay, Leaf, Rule, Spectrum, log_total
 
 _LOG_OFF_ATOM = -34.5
 """The log of a bound on the rounding of an atom, which is 1 less the masses of the pieces."""
@@ -86,6 +88,10 @@ class Piece:
     stop: float = math.inf
     most: float = math.inf
 
+    def swap(self) -> Piece:
+        """Return the same outcomes of (Q, P), whose losses are at most 0 where P's were above."""
+        return replace(self, pair=self.pair.swap(), most=0.0)
+
     @property
     def mass(self) -> float:
         """P's mass, with the label's weight."""
@@ -126,6 +132,7 @@ class Piece:
         Raises:
             NoSpectrum: it would need too many nodes.
         """
+        tick()
         asked = _Asked(tilt, height, near, whole, log_size - math.log(self.weight))
         interval = self._interval(asked)
         best: _Plan | None = None
@@ -195,7 +202,7 @@ class Piece:
         wanted[np.argmax(log_top)] = True
         try:
             factor, rho = self._ellipse(asked, middle[wanted], radius, plain, target)
-            count = _node_count((factor - target) / (2 * math.log(rho)))
+            count = spectra.node_count((factor - target) / (2 * math.log(rho)))
         except NoSpectrum:
             return None
         return _Plan(middle[wanted], radius, count, math.log(2 * panels + 4) + target, plain)
@@ -219,7 +226,7 @@ class Piece:
             needed = needed + self.pair.ends.log_growth(d, asked.tilt)
             if plain:
                 needed = np.maximum(needed, self.pair.log_top(low, high, 0.0) + 0.5 * d * d)
-            factor = float(np.max(needed)) + math.log(64.0 / 15.0 * radius / (1.0 - rho**-2))
+            factor = float(np.max(needed)) + spectra.panel_factor(radius, rho)
             cost = (factor - target) / math.log(rho)
             if best is None or cost < best[0]:
                 best = (cost, factor, rho)
@@ -234,16 +241,17 @@ class Piece:
         return list(tops + np.log(16.0 * UNIT * (1.0 + np.abs(ends))))
 
 
-def _node_count(at_least: float) -> int:
-    """Return one of few counts of nodes a panel, so that rules can be kept.
+def above(weight: float, pair: Leaf) -> Piece | LaplaceMix:
+    """Return the outcomes of a pair with a loss above 0.
 
     Raises:
-        NoSpectrum: too many are needed.
+        NoSpectrum: they are not known to be a half line.
     """
-    for count in (12, 16, 24, 32, 48, 64, 96, 128, 192):
-        if at_least <= count:
-            return count
-    raise NoSpectrum
+    if isinstance(pair, LaplaceMix):
+        return pair.above(weight)
+    assert isinstance(pair, GaussianPair)
+    oriented, start = pair.oriented()
+    return Piece(weight, oriented, start)
 
 
 @dataclass(frozen=True)
@@ -257,7 +265,7 @@ class Part:
         rare: whether most is: such a part's moments are far from 1.
     """
 
-    pieces: tuple[Piece, ...]
+    pieces: tuple[Piece | LaplaceMix, ...]
     atom: float = 0.0
     missing: float = 0.0
     rare: bool = False

@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import astuple, dataclass
+from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
+from ..clock import tick
 from .gaussian_rules import (
     CHEAP_NODES,
     DEPTH,
@@ -94,6 +95,19 @@ class Bundle:
             found.append((at, stack.cumulants(tilt), self._counts[at]))
         return found
 
+    def log_moments(self, tilt: float) -> tuple[list[tuple[int, float]], list[float]]:
+        """Return (number, count) of rounds that stand alone; the others' log-moments, times count.
+
+        Raises:
+            NoSpectrum: some pair's would need too many nodes.
+        """
+        sums: list[float] = []
+        for at, stack in self._stacks:
+            for rows, spectrum in stack.spectra(Line(tilt, 0.0, 1)):
+                counts = self._counts[at[rows]]
+                sums.extend((counts * np.ravel(spectrum.log_moment)).tolist())
+        return [(k, count) for k, _, count in self._single], sums
+
     def level(self, tilt: float, heights: Array) -> list[tuple[Decay, PerRow]]:
         """Return bounds of all rounds that hold without looking at the heights."""
         at_tilt = self.spectra(Line(tilt, 0.0, 1))
@@ -122,7 +136,7 @@ class Stack:
     def of(cls, pairs: Sequence[GaussianPair]) -> Stack:
         """Return the pairs side by side."""
         p, q = (_columns([getattr(pair, side) for pair in pairs]) for side in ("p", "q"))
-        ends = np.array([astuple(pair.ends) for pair in pairs])
+        ends = np.array([pair.ends.all for pair in pairs])
         return cls(tuple(pairs), p, q, Ends(*ends.T[:, :, None]))
 
     def spectra(self, line: Line) -> Iterator[tuple[Rows, Spectrum]]:
@@ -138,6 +152,7 @@ class Stack:
             yield np.array([k]), spectrum
         log_error = np.logaddexp(trapezoid_error(0.0), -DEPTH)
         for rows in _blocks(plan):
+            tick()
             weighed = self._weighed(plan, rows, line.tilt)
             near = (plan.serves_p[rows] & weighed.near())[:, 0]
             for chosen in (np.flatnonzero(near), np.flatnonzero(~near)):

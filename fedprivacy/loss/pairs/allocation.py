@@ -15,9 +15,9 @@ from dataclasses import dataclass, replace
 import numpy as np
 from scipy.special import gammaln, log_ndtr, logsumexp, xlogy
 
-from ...records import recorded
+from ...registry import registered
 from ..rounding import FEW
-from .averages import average_law
+from .averages import Law, average_law
 from .curve import TAIL_MASS, Curve
 from .gaussian import Gdp
 from .lattice import Array, Lattice, Side, Tails
@@ -34,7 +34,7 @@ _SLOPES = np.geomspace(1e-3, 1e9, 400)
 """Parameters of Chernoff's bound."""
 
 
-@recorded
+@registered
 @dataclass(frozen=True)
 class Allocated(Curve):
     """An epoch of ``rounds`` Gaussian sums, one of which, drawn uniformly, the unit takes part in.
@@ -101,14 +101,7 @@ class Allocated(Curve):
         if not self._within_reach and side is Side.DOWN:
             nothing = np.full(np.shape(loss), -np.inf)
             return Tails(nothing, nothing, nothing, nothing)
-        atoms = self._atoms(side)
-        moved = atoms.shift if side is Side.UP else -atoms.shift
-        above = np.searchsorted(atoms.loss + moved, loss, side="right")
-        below = np.searchsorted(atoms.loss - moved, loss, side="right")
-        sums = atoms.sums()
-        return Tails(
-            sums.p_above[above], sums.q_above[above], sums.p_below[below], sums.q_below[below]
-        )
+        return tails_of(self._atoms(side), loss)
 
     def lattice(self, step: float, side: Side, tail_mass: float = TAIL_MASS) -> Lattice:
         """Return the law's losses rounded to multiples of ``step``."""
@@ -131,6 +124,7 @@ class Allocated(Curve):
         order = 1.0 - order if self.swapped else order
         if 0.0 <= order <= 1.0:
             return 0.0
+        # Both bound the moment from above, so the smaller does.
         closed = self._closed_moment(order)
         whole = 1.0 < order <= _MAX_ORDER and order == math.floor(order)
         if whole or self.mu > _MU_RANGE[1]:
@@ -163,6 +157,15 @@ class Allocated(Curve):
             tangent = math.log1p(-order) + order * end + math.log(atoms.q_infinite)
             beyond = _left_moment(max(self.mu, _MU_RANGE[0]), self.rounds, order, end)
         return float(logsumexp([inside, tangent, beyond])) + slack
+
+
+def tails_of(atoms: DiscreteLaw, loss: Array) -> Tails:
+    """Return the tails of a discrete law, moved by its errors to its side."""
+    moved = atoms.shift if atoms.side is Side.UP else -atoms.shift
+    above = np.searchsorted(atoms.loss + moved, loss, side="right")
+    below = np.searchsorted(atoms.loss - moved, loss, side="right")
+    sums = atoms.sums()
+    return Tails(sums.p_above[above], sums.q_above[above], sums.p_below[below], sums.q_below[below])
 
 
 def _left_moment(mu: float, rounds: int, order: float, end: float) -> float:
@@ -228,7 +231,12 @@ def _whole_moments(mu: float, rounds: int) -> Array:
 @functools.lru_cache(maxsize=32)
 def _rounded(mu: float, rounds: int, side: Side, finer: int = 1) -> DiscreteLaw:
     """Return the law of (present, absent) with its masses rounded to the side."""
-    law = average_law(mu, rounds, side, finer)
+    return discrete(average_law(mu, rounds, side, finer))
+
+
+def discrete(law: Law) -> DiscreteLaw:
+    """Return (present, absent) of a law of the ratio, its masses rounded to its side."""
+    side = law.side
     kept = law.mass > 0
     mass = law.mass[kept]
     loss = (law.positions() + law.origin)[kept] + np.log1p(law.excess[kept] / mass)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import NoReturn
 
 from ...errors import UnsupportedCombination
-from ...records import recorded
+from ...registry import registered
 from . import combined as nodes
 from .curve import Curve
 from .discrete import Atoms
@@ -18,7 +18,7 @@ APART = Atoms((), infinite=1.0, vanishing=1.0)
 """Two laws without a common outcome: everything is lost, whatever else is seen."""
 
 
-@recorded
+@registered
 @dataclass(frozen=True)
 class AnyOf(Curve):
     """Curves of which one counts, and nobody says which.

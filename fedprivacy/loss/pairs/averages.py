@@ -27,6 +27,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import ndtr, ndtri
 
+from ..clock import tick
 from ..rounding import FEW, UNIT
 from .lattice import Array, Side
 
@@ -170,17 +171,17 @@ def average_law(mu: float, rounds: int, side: Side, finer: int = 1) -> Law:
     fineness = finer * _fineness(mu, rounds)
     plan = _plan(mu, rounds, fineness)
     origin, tail = plan[-1][1] / 2, _REVEALED / rounds
-    law = _single(mu, plan[0][1], origin, tail, side)
+    law = single(mu, plan[0][1], origin, tail, side)
     for count, cell in plan[1:]:
-        law = _doubled(law, cell)
+        law = doubled(law, cell)
         if count % 2:
             wide = mu * min(math.sqrt(count), 8.0) / fineness
             multiple = max(math.floor(wide / cell), 1)
-            law = _joined(law, _single(mu, cell * multiple, origin, tail, side))
+            law = joined(law, single(mu, cell * multiple, origin, tail, side))
     return law
 
 
-def _single(mu: float, cell: float, origin: float, tail: float, side: Side) -> Law:
+def single(mu: float, cell: float, origin: float, tail: float, side: Side) -> Law:
     """Round one log-normal by Gauss-Legendre quadrature in every cell."""
     far = mu * -float(ndtri(tail)) + mu * mu / 2
     first, last = math.floor((-far - origin) / cell), math.ceil((far - origin) / cell)
@@ -239,7 +240,7 @@ def _runs(law: Law, cell: float) -> Iterator[_Run]:
         yield _Run(int(target[start]), start, stop, [k[start:stop] for k in kernels])
 
 
-def _doubled(law: Law, cell: float) -> Law:
+def doubled(law: Law, cell: float) -> Law:
     """Return the average of two independent copies, on a grid with the given cell.
 
     Pairs of two points beyond ``bulk`` hold at most ``tail``: they are revealed or dropped.
@@ -248,9 +249,11 @@ def _doubled(law: Law, cell: float) -> Law:
     room = 2 - math.floor(float(_mean(np.array([law.cell * size]))[0]) / cell)
     length = ratio * size + room + 2
     made = _Made(ratio * law.first - room, np.zeros(length), np.zeros(length))
+    # Pairs of which both are far out would double the work and hold less than ``tail``.
     bulk, lost = _bulk(law)
     own = [law.mass[:bulk], law.excess[:bulk]]
     for run in _runs(law, cell):
+        tick()
         left = min(size - run.start, bulk + run.stop - run.start - 1)
         begin = ratio * run.start + run.target + room
         into = slice(begin, begin + ratio * (left - 1) + 1, ratio)
@@ -313,7 +316,7 @@ def _gaps(law: Law, one: Law, ratio: int) -> _Gaps:
     return _Gaps(least, target.astype(np.int64), beyond, np.exp(kept - back), np.exp(taken - back))
 
 
-def _joined(law: Law, one: Law) -> Law:
+def joined(law: Law, one: Law) -> Law:
     """Return the average with one ratio more, whose cell is a multiple of the law's."""
     ratio, size = round(one.cell / law.cell), len(law.mass)
     gaps = _gaps(law, one, ratio)
@@ -322,6 +325,7 @@ def _joined(law: Law, one: Law) -> Law:
     made = _Made(first, np.zeros(length), np.zeros(length))
     own = np.arange(law.first - first, law.first - first + size)
     for j in range(len(one.mass)):
+        tick()
         at = law.first - ratio * (one.first + j) - gaps.least
         part = slice(at, at + size)
         index = gaps.place[part] + own
@@ -350,6 +354,47 @@ def _merge_point(
     moved += law.excess * gaps.near[part]
     made.mass[into] += weight * np.bincount(index, law.mass)
     made.excess[into] += weight * np.bincount(index, moved)
+
+
+def averaged(law: Law, count: int) -> Law:
+    """Return the law of the average of ``count`` independent copies of any law, on its grid."""
+    one = replace(law, count=1)
+    found = one
+    for bit in bin(count)[3:]:
+        found = doubled(found, found.cell)
+        if bit == "1":
+            found = joined(found, one)
+    return found
+
+
+def product(one: Law, other: Law) -> Law:
+    """Return the law of the product of two independent ratios with the same cell and side.
+
+    UP: given one factor, a convex function of the product is a convex function of the other, so
+    factors may be rounded up one by one; what either reveals is revealed. DOWN: pairs with one
+    position are merged into one outcome at their mean.
+    """
+    sums = 4.0 * UNIT * (len(one.mass) + len(other.mass) + 8)
+    mass = np.convolve(one.mass, other.mass)
+    excess = np.zeros(len(mass))
+    if one.side is Side.DOWN:
+        excess = np.convolve(one.mass, other.excess) + np.convolve(one.excess, other.mass)
+        excess += np.convolve(one.excess, other.excess)
+    reach = float(max(np.abs(law.positions()[[0, -1]]).max() for law in (one, other)))
+    slips = 4.0 * UNIT * (20.0 + 2.0 * reach)
+    if one.side is Side.DOWN:
+        slips += sums * (one.drift() + other.drift() + 1.0) * (one.cell + 1.0)
+    return replace(
+        one,
+        origin=one.origin + other.origin,
+        first=one.first + other.first,
+        mass=mass,
+        excess=excess,
+        zero=one.zero + other.zero,
+        infinite=one.infinite + other.infinite,
+        error=one.error + other.error + sums,
+        shift=one.shift + other.shift + slips,
+    ).trimmed()
 
 
 def sums_from_right(values: Array) -> Array:

@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
 from scipy.special import gammaln, logsumexp
 
-from ...records import recorded
+from ...registry import registered
+from ..clock import tick
 from ..moments import spectrum as spectra
-from ..moments.gaussian_rules import GaussianPair
 from ..moments.line import Line, NoSpectrum
-from ..moments.pieces import Part, Piece
+from ..moments.pieces import Part, above
 from ..moments.spectrum import Cumulants, Decay, Spectrum
 from ..moments.stacks import Bundle
 from ..profiles.convolution import Composition
@@ -29,7 +30,7 @@ _FEW = 24
 """How many parts of a long composition are looked at to choose parameters, twice."""
 
 
-@recorded
+@registered
 @dataclass(frozen=True)
 class Sampled(Curve):
     """The pair ((1 - q) Q + q P, Q) made of the inner pair (P, Q).
@@ -77,7 +78,7 @@ class Sampled(Curve):
 
     def pairs(self) -> Labelled:
         """Return the sampled pairs: the label has the same law with and without the unit."""
-        return tuple((weight, _sampled_pair(pair, self.q)) for weight, pair in self.inner.pairs())
+        return tuple((weight, pair.sampled(self.q)) for weight, pair in self.inner.pairs())
 
     def log_moment(self, order: float) -> float:
         """Return log E_Q (1 - q + q e^L)^order.
@@ -98,16 +99,6 @@ class Sampled(Curve):
         if share == 0.0:
             return at_below
         return (1 - share) * at_below + share * _binomial_moment(self.inner, self.q, below + 1)
-
-
-@functools.lru_cache(maxsize=4096)
-def _sampled_pair(pair: GaussianPair, q: float) -> GaussianPair:
-    """Return ((1 - q) Q + q P, Q), equal means merged."""
-    weights: dict[float, float] = {}
-    for share, mixture in ((1.0 - q, pair.q), (q, pair.p)):
-        for weight, mean in mixture:
-            weights[mean] = weights.get(mean, 0.0) + share * weight
-    return GaussianPair(tuple((w, mean) for mean, w in weights.items()), pair.q)
 
 
 def _inner_loss(loss: Array, q: float) -> Array:
@@ -134,7 +125,7 @@ def _binomial_moment(inner: Curve, q: float, order: int) -> float:
     return float(logsumexp(terms)) + 1e-14 * order
 
 
-@recorded
+@registered
 @dataclass(frozen=True)
 class Fold(Curve):
     """The profile of ``up`` at epsilon >= 0 and of ``down.swap()`` below 0."""
@@ -198,10 +189,9 @@ class Fold(Curve):
     @functools.cached_property
     def part(self) -> Part:
         """All outcomes: half lines with loss above 0, others below 0; the rest is at loss 0."""
-        up = [(w, *pair.oriented()) for w, pair in self.up.pairs()]
-        down = [(w, *pair.oriented()) for w, pair in self.down.pairs()]
-        pieces = [Piece(w, pair, start) for w, pair, start in up]
-        pieces += [Piece(w, pair.swap(), start, most=0.0) for w, pair, start in down]
+        pieces = [above(w, pair) for w, pair in self.up.pairs()]
+        # Below, what is seen of Q where P is rarer: losses of at most 0.
+        pieces += [above(w, pair).swap() for w, pair in self.down.pairs()]
         atom = 1.0 - sum(piece.mass for piece in pieces)
         if atom < -FEW:
             raise NoSpectrum
@@ -240,7 +230,7 @@ def _dots(curve: Curve) -> tuple[Array, Array]:
     return edges, lattices.connect_the_dots(curve.tails, edges)[0] * (1 + 1e-13)
 
 
-@recorded
+@registered
 @dataclass(frozen=True)
 class Mix(Curve):
     """A labelled mixture: with probability w_i the i-th pair, and everybody sees which."""
@@ -261,6 +251,11 @@ class Mix(Curve):
     def amplifiable(self) -> bool:
         """Whether all parts are."""
         return all(curve.amplifiable for _, curve in self.parts)
+
+    @property
+    def mesh(self) -> float:
+        """The parts' common one."""
+        return lattices.common_mesh([part.mesh for _, part in self.parts])
 
     def cover(self) -> float:
         """Return the worst label's."""
@@ -311,7 +306,7 @@ class Mix(Curve):
         return lattices.add([c.lattice(step, side, tail_mass).scaled(w) for w, c in self.parts])
 
 
-@recorded
+@registered
 @dataclass(frozen=True)
 class Composed(Curve):
     """Independent pairs seen together, each ``count`` times. Make one with ``compose``."""
@@ -338,6 +333,11 @@ class Composed(Curve):
         """How many rounds are composed."""
         return sum(count for _, count in self.parts)
 
+    @property
+    def mesh(self) -> float:
+        """The parts' common one."""
+        return lattices.common_mesh([part.mesh for part, _ in self.parts])
+
     def cover(self) -> float:
         """Return the root of the sum of squares."""
         return math.hypot(*(math.sqrt(n) * part.cover() for part, n in self.parts))
@@ -349,7 +349,12 @@ class Composed(Curve):
         return Tails(p_above[index], q_above[index], p_below[index], q_below[index])
 
     def log_moment(self, order: float) -> float:
-        """Return the sum of the parts' moments."""
+        """Return the sum of the parts' moments; of many Gaussian pairs, all at once."""
+        if order > 1.0 and len(self.parts) > 1:
+            with contextlib.suppress(NoSpectrum):
+                alone, sums = self._bundle.log_moments(order - 1.0)
+                alike = [count * self.parts[k][0].log_moment(order) for k, count in alone]
+                return math.fsum(alike + sums)
         return sum(count * curve.log_moment(order) for curve, count in self.parts)
 
     def spectrum(self, line: Line) -> Spectrum:
@@ -400,8 +405,10 @@ class Composed(Curve):
 
     def composition(self, step: float, side: Side, tail_mass: float = TAIL_MASS) -> Composition:
         """Return the convolution of the parts' lattices of the given step."""
-        share = tail_mass / self.count
-        parts = [(curve.lattice(step, side, share), count) for curve, count in self.parts]
+        share, parts = tail_mass / self.count, []
+        for curve, count in self.parts:
+            tick()
+            parts.append((curve.lattice(step, side, share), count))
         return Composition(parts, side)
 
 
@@ -457,6 +464,13 @@ def _cumulated_sum(values: Array) -> Array:
     return np.cumsum(values, dtype=np.longdouble).astype(np.float64)
 
 
+def _flat(parts: Iterable[tuple[Curve, int]]) -> Iterator[tuple[Curve, int]]:
+    """Yield curves that are no compositions, and how often each is run."""
+    for curve, count in parts:
+        inner = curve.parts if isinstance(curve, Composed) else ((curve, 1),)
+        yield from ((part, count * times) for part, times in inner if count * times)
+
+
 def compose(parts: Iterable[tuple[Curve, int]]) -> Curve:
     """Compose curves: nested compositions are flattened, Gaussians add in mu^2, equals are grouped.
 
@@ -468,13 +482,11 @@ def compose(parts: Iterable[tuple[Curve, int]]) -> Curve:
     """
     counts: dict[Curve, int] = {}
     length = 0.0
-    for curve, count in parts:
-        flat = curve.parts if isinstance(curve, Composed) else ((curve, 1),)
-        for part, times in flat:
-            if isinstance(part, Gdp):
-                length = math.hypot(length, math.sqrt(count * times) * part.mu)
-            elif count:
-                counts[part] = counts.get(part, 0) + count * times
+    for part, count in _flat(parts):
+        if isinstance(part, Gdp):
+            length = math.hypot(length, math.sqrt(count) * part.mu)
+        else:
+            counts[part] = counts.get(part, 0) + count
     if length:
         counts[Gdp(length)] = 1
     if not counts:

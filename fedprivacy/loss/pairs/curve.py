@@ -19,16 +19,16 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ...records import recorded
+from ...registry import registered
 from ..moments import spectrum as spectra
 from ..moments.gaussian_rules import GaussianPair
 from ..moments.line import Line, NoSpectrum
-from ..moments.spectrum import Cumulants, Decay, Spectrum
+from ..moments.spectrum import Cumulants, Decay, Leaf, Spectrum
 from . import lattice as lattices
 from .lattice import Array, Lattice, Side, Tails
 
-Labelled = tuple[tuple[float, GaussianPair], ...]
-"""Gaussian pairs, each with the weight of its label; everybody sees the label."""
+Labelled = tuple[tuple[float, Leaf], ...]
+"""Pairs, each with the weight of its label; everybody sees the label."""
 
 TAIL_MASS = 1e-30
 """How much of P a lattice may leave out on each side when nothing else is asked."""
@@ -55,6 +55,11 @@ class Curve(ABC):
         """
         return self.exact
 
+    @property
+    def mesh(self) -> float:
+        """A step of which all losses are multiples; inf where all are 0, 0 where there is none."""
+        return 0.0
+
     def cover(self) -> float:
         """Return a mu such that N(mu, 1) against N(0, 1) dominates the curve, or inf."""
         return math.inf
@@ -76,7 +81,7 @@ class Curve(ABC):
         return self if self.symmetric else Swapped(self)
 
     def pairs(self) -> Labelled:
-        """Return the curve as a labelled mixture of Gaussian pairs.
+        """Return the curve as a labelled mixture of pairs whose moments are known.
 
         Raises:
             NoSpectrum: it is none.
@@ -91,7 +96,9 @@ class Curve(ABC):
             labelled = self.pairs()
         except NoSpectrum:
             return None
-        return labelled[0][1] if len(labelled) == 1 and labelled[0][0] == 1.0 else None
+        weight, pair = labelled[0]
+        lone = len(labelled) == 1 and weight == 1.0
+        return pair if lone and isinstance(pair, GaussianPair) else None
 
     def spectrum(self, line: Line) -> Spectrum:
         """Return E_P e^{s L} at the points s of a line with a positive tilt.
@@ -109,7 +116,7 @@ class Curve(ABC):
         if order < 0:
             return self.swap().quadrature_moment(1.0 - order)
         try:
-            return self.spectrum(Line(order - 1.0, 0.0, 1)).log_moment
+            return float(self.spectrum(Line(order - 1.0, 0.0, 1)).log_moment)
         except NoSpectrum:
             return math.inf
 
@@ -142,7 +149,7 @@ class Curve(ABC):
         return lattices.discretise(lambda x: self.tails(x, side), step, side, tail_mass)
 
 
-@recorded
+@registered
 @dataclass(frozen=True)
 class Swapped(Curve):
     """The pair (Q, P) of a curve (P, Q)."""
@@ -153,6 +160,11 @@ class Swapped(Curve):
     def exact(self) -> bool:
         """Whether the curve's tails are."""
         return self.curve.exact
+
+    @property
+    def mesh(self) -> float:
+        """The curve's."""
+        return self.curve.mesh
 
     def cover(self) -> float:
         """Return the curve's: Gaussian pairs are symmetric."""

@@ -10,19 +10,19 @@ from dataclasses import dataclass, replace
 import numpy as np
 from scipy.special import logsumexp
 
-from ...records import recorded
+from ...registry import registered
 from ..moments.line import Line, NoSpectrum
 from ..moments.spectrum import Cumulants, Decay, Rule, Spectrum
 from ..rounding import FEW, UNIT
 from .curve import TAIL_MASS, Curve
-from .lattice import Array, Lattice, Side, Tails
+from .lattice import Array, Lattice, Side, Tails, common_mesh, multiples
 from .laws import DiscreteLaw, merged, split
 
 _TOTAL = 1e-9
 """By how much masses may miss a total of 1 through rounding."""
 
 
-@recorded
+@registered
 @dataclass(frozen=True)
 class Atoms(Curve):
     """A pair of discrete laws.
@@ -44,9 +44,9 @@ class Atoms(Curve):
     def __post_init__(self) -> None:
         loss, p, q = self._columns
         if not (np.isfinite(loss).all() and (np.diff(loss) > 0).all()):
-            raise ValueError("Atoms: losses must be finite and increasing")
+            raise ValueError(f"Atoms: losses must be finite and increasing, got {loss}")
         if not ((p > 0).all() and 0 <= self.infinite <= 1 and 0 <= self.vanishing <= 1):
-            raise ValueError("Atoms: masses must be above 0, at most 1")
+            raise ValueError(f"Atoms: masses must be above 0, at most 1, got {p}")
         totals = p.sum() + self.infinite, q.sum() + self.vanishing
         if not all(abs(total - 1.0) <= _TOTAL for total in totals):
             raise ValueError(f"Atoms: masses must add up to 1, got {totals}")
@@ -105,16 +105,30 @@ class Atoms(Curve):
         return float(logsumexp(exponent)) + rounding
 
     def lattice(self, step: float, side: Side, tail_mass: float = TAIL_MASS) -> Lattice:
-        """Return the points split between lattice points (UP), or merged into some (DOWN).
+        """Return the points where they are if they lie on the lattice.
+
+        Else they are split between lattice points (UP), or merged into some (DOWN).
 
         No first-order loss but at the ends: DOWN, the last group goes to the point below its mean.
         """
         law = self._law(side)
+        index = multiples(law.loss, step)
+        if index is not None and len(index):
+            mass = np.zeros(int(index[-1] - index[0]) + 1)
+            np.add.at(mass, index - index[0], law.p)
+            off = 1.0 + FEW if side is Side.UP else 1.0 - FEW
+            return Lattice(step, int(index[0]), mass * off, law.p_infinite * off)
         if side is Side.UP:
             rounded = split(law, step, min(tail_mass, TAIL_MASS)) if len(law.p) else _empty(step)
             return rounded if len(law.p) else replace(rounded, infinite=law.p_infinite)
         rounded = merged(law, step, min(tail_mass, TAIL_MASS)) if len(law.p) else _empty(step)
         return replace(rounded, infinite=law.p_infinite * (1.0 - FEW))
+
+    @property
+    def mesh(self) -> float:
+        """The least loss above 0, if the others are multiples of it."""
+        loss = np.abs(self._columns[0])
+        return common_mesh(loss[loss > 0.0].tolist())
 
     def _rule(self, tilt: float) -> Rule:
         """Return the points as nodes; a point of loss 0 is a constant beside them.

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.special import log_ndtr
 
-from ...records import recorded
+from ...registry import registered
 from ..moments.gaussian_rules import GaussianPair
 from ..moments.line import Complex, Line
 from ..moments.mixtures import Mixture, log_sum, posterior_mean
@@ -25,7 +25,7 @@ _BLOCK = 1 << 15
 """How many losses a mixture's tails are taken of at once: what fits into a cache."""
 
 
-@recorded
+@registered
 @dataclass(frozen=True)
 class Gdp(Curve):
     """N(mu, 1) against N(0, 1): the Gaussian mechanism with sensitivity / std = mu."""
@@ -40,6 +40,11 @@ class Gdp(Curve):
     def symmetric(self) -> bool:
         """The reflection y -> mu - y swaps the pair."""
         return True
+
+    @property
+    def mesh(self) -> float:
+        """Any, without a loss."""
+        return math.inf if self.mu == 0.0 else 0.0
 
     def cover(self) -> float:
         """Return mu."""
@@ -113,7 +118,7 @@ IDENTITY = Gdp(0.0)
 """The curve of a round that releases nothing about the unit: loss 0."""
 
 
-@recorded
+@registered
 @dataclass(frozen=True)
 class GaussianMix(Curve):
     """Two Gaussian mixtures of one standard deviation.
@@ -154,9 +159,14 @@ class GaussianMix(Curve):
         p = tuple((w, m / self.std) for w, m in self.p)
         return p, tuple((w, m / self.std) for w, m in self.q)
 
+    @property
+    def pair(self) -> GaussianPair:
+        """The pair, scaled to unit variance."""
+        return GaussianPair(*self._scaled())
+
     def pairs(self) -> Labelled:
         """Return the pair, scaled to unit variance."""
-        return ((1.0, GaussianPair(*self._scaled())),)
+        return ((1.0, self.pair),)
 
     def log_moment(self, order: float) -> float:
         """Return the quadrature's upper bound (see ``gaussians``)."""
@@ -207,7 +217,7 @@ class GaussianMix(Curve):
                 newton = root - (value - loss) / slope
             inside = (newton >= low) & (newton <= high)
             following = np.where(inside, newton, 0.5 * (low + high))
-            moved = float(np.max(np.abs(following - root)))
+            moved = float(np.max(np.abs(following - root), initial=0.0))
             root = following
             if moved < 1e-12:
                 break
@@ -251,7 +261,9 @@ class GaussianMix(Curve):
     def _solved_thresholds(self, loss: Array) -> tuple[Array, Array]:
         """Return (left, right) from the roots of the quadratic."""
         if self._three is None:
-            raise ValueError("GaussianMix: three means at equal distances are needed")
+            raise ValueError(
+                f"GaussianMix: needs three means at equal distances, got {self.p}, {self.q}"
+            )
         middle, gap, p, q = self._three
         below, centre = [_less_scaled(a, b, loss) for a, b in zip(p[:2], q[:2], strict=True)]
         size = math.exp(-0.5 * gap * gap)

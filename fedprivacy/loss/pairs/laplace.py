@@ -8,13 +8,16 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.special import logsumexp, ndtri
 
-from ...records import recorded
-from ..rounding import FEW
-from .curve import Curve
+from ...registry import registered
+from ..moments.laplace_rules import LaplaceMix
+from ..moments.line import Complex, Line, NoSpectrum
+from ..moments.spectrum import Cumulants, Decay, Near, Spectrum
+from ..rounding import FEW, UNIT
+from .curve import Curve, Labelled
 from .lattice import Array, Side, Tails
 
 
-@recorded
+@registered
 @dataclass(frozen=True)
 class LaplacePair(Curve):
     """Laplace(s, 1) against Laplace(0, 1): the Laplace mechanism with sensitivity / scale = s.
@@ -58,3 +61,52 @@ class LaplacePair(Curve):
         weights = [a / (2 * a - 1), (a - 1) / (2 * a - 1)]
         total = logsumexp([(a - 1) * self.shift, -a * self.shift], b=weights)
         return max(float(total), 0.0) + 4e-16 * (1.0 + a * self.shift)
+
+    def pairs(self) -> Labelled:
+        """Return the pair, of which samples are made."""
+        if self.shift == 0.0:
+            raise NoSpectrum
+        return ((1.0, LaplaceMix(self.shift, 1.0, 0.0)),)
+
+    def spectrum(self, line: Line) -> Spectrum:
+        """Return (a e^{z s} + z e^{-a s}) / (a + z) at z on the line, a = 1 + z.
+
+        What it exceeds 1 by has expm1 for the exponentials. The terms are at most |z| s in size,
+        and their exponents' rounding is counted.
+        """
+        z, s, heights = line.points(), self.shift, line.heights()
+        if not line.tilt * s < 600.0:
+            raise NoSpectrum
+        rise, fall = _expm1(z * s), _expm1(-(1.0 + z) * s)
+        near = ((1.0 + z) * rise + z * fall) / (1.0 + 2.0 * z)
+        size = (np.abs(1.0 + z) * np.abs(rise) + np.abs(z) * np.abs(fall)) / np.abs(1.0 + 2.0 * z)
+        turned = (1.0 + line.tilt + heights) * s * (np.abs(rise) + np.abs(fall) + 2.0)
+        error = UNIT * (24.0 * size + 8.0 * turned)
+        log_size = math.log1p(near[0].real)
+        share = 1.0 / (1.0 + near[0].real)
+        off = (error + 8.0 * UNIT * (1.0 + np.abs(near))) * share
+        return Spectrum(line.tilt, log_size, (1.0 + near) * share, off, 0.0, Near(near, error))
+
+    def cumulants(self, tilt: float) -> Cumulants:
+        """Return the log-moment and two differences."""
+        step = 1e-3 * (tilt + 1e-3)
+        low, here, high = (self.log_moment(1.0 + tilt + k * step) for k in (-1, 0, 1))
+        return Cumulants(here, (high - low) / (2 * step), max(high - 2 * here + low, 0.0) / step**2)
+
+    def decay(self, tilt: float, heights: Array, fine: bool = False) -> Decay:
+        """Return bounds of the two terms: the atoms at both ends never vanish.
+
+        |a / (a + z)| falls with the height, |z / (a + z)| rises to a half.
+        """
+        first = np.hypot(1.0 + tilt, heights) / np.hypot(1.0 + 2.0 * tilt, 2.0 * heights)
+        logs = np.logaddexp(np.log(first) + tilt * self.shift, -_LOG_2 - (1 + tilt) * self.shift)
+        return Decay(-math.inf, logs + 1e-12 * (1.0 + tilt * self.shift))
+
+
+_LOG_2 = math.log(2.0)
+
+
+def _expm1(z: Complex) -> Complex:
+    """Return e^z - 1, both parts right to a few units of their terms."""
+    real = np.expm1(z.real) * np.cos(z.imag) - 2.0 * np.sin(0.5 * z.imag) ** 2
+    return np.asarray(real + 1j * np.exp(z.real) * np.sin(z.imag))

@@ -28,7 +28,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from ..rounding import FEW
+from ..rounding import FEW, UNIT
 
 Array = NDArray[np.float64]
 
@@ -40,6 +40,21 @@ _WIDE = 600.0
 
 LOSS_ROUNDING = 1e-13
 """By how much the loss of one lattice point may be off through floating point."""
+
+
+def multiples(values: Array, step: float) -> NDArray[np.int64] | None:
+    """Return of which multiples of a step values are roundings; None if one is of none."""
+    index = np.rint(values / step)
+    # A few roundings, as those of any lattice point: ``LOSS_ROUNDING`` is far above them.
+    close = np.abs(values - index * step) <= 4.0 * UNIT * np.abs(values)
+    return index.astype(np.int64) if bool(np.all(close & (np.abs(index) < MAX_POINTS))) else None
+
+
+def common_mesh(meshes: list[float]) -> float:
+    """Return the least of several meshes if the others are multiples of it; else 0."""
+    finite = np.array([mesh for mesh in meshes if mesh < math.inf])
+    least = float(np.min(finite, initial=math.inf))
+    return least if least in (0.0, math.inf) or multiples(finite, least) is not None else 0.0
 
 
 class Side(Enum):
@@ -106,6 +121,7 @@ def _rounding(log_mass: Array) -> Array:
 
 def support(tails: Callable[[Array], Tails], step: float, tail_mass: float) -> tuple[int, int]:
     """Return lattice indices (low, high) outside which P keeps at most ``tail_mass`` a side."""
+    # A geometric grid: 330 tails tell the support to 8 %, whatever its size.
     grid = np.concatenate([[0.0, 1.0], 1.08 ** np.arange(1, 330)]) * step
     grid = np.unique(np.ceil(grid / step))
     above = tails(grid * step).p_above
@@ -202,6 +218,7 @@ def _merge(tails: Callable[[Array], Tails], step: float, low: int, high: int) ->
     found = tails(edges)
     cells = _cells(_slice(found, slice(None, -1)), _slice(found, slice(1, None)), points, points)
     from_above = _share_from_above(cells, step)
+    # Not even all of the next cell lifts this one to its point, so it counts one point lower.
     falls = from_above > 1.0
     from_above = np.where(falls, 0.0, from_above)
     from_below = np.where(falls, 0.0, _share_from_below(cells, step))

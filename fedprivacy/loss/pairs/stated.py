@@ -16,7 +16,7 @@ from fractions import Fraction
 
 import numpy as np
 
-from ...records import recorded
+from ...registry import registered
 from ..rounding import FEW
 from .curve import TAIL_MASS, Curve
 from .discrete import Atoms
@@ -105,7 +105,7 @@ def _log_up(a: Fraction) -> float:
     return 0.0 if a == 1 else _up(_up(math.log(float(a))))
 
 
-@recorded
+@registered
 @dataclass(frozen=True)
 class RenyiPoints(Curve):
     """What has Renyi divergences of at most the given ones, in both orientations.
@@ -124,9 +124,9 @@ class RenyiPoints(Curve):
         orders = [order for order, _ in self.divergences]
         values = [value for _, value in self.divergences]
         if not orders or not all(1.0 < order < math.inf for order in orders):
-            raise ValueError("RenyiPoints: orders must be finite and above 1, at least one")
+            raise ValueError(f"RenyiPoints: orders must be finite and above 1, got {orders}")
         if not all(0.0 <= value < math.inf for value in values):
-            raise ValueError("RenyiPoints: divergences must be finite and at least 0")
+            raise ValueError(f"RenyiPoints: divergences must be finite, at least 0, got {values}")
 
     @property
     def symmetric(self) -> bool:
@@ -199,7 +199,7 @@ class RenyiPoints(Curve):
         return self.pair.lattice(step, side, tail_mass)
 
 
-@recorded
+@registered
 @dataclass(frozen=True)
 class RenyiLine(RenyiPoints):
     """What has a Renyi divergence of at most xi + rho a at every order a above 1.

@@ -23,6 +23,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from ..clock import tick
 from ..pairs.lattice import LOSS_ROUNDING, MAX_POINTS, Array, Lattice, Side, TooLarge
 from ..rounding import FEW, UNIT
 
@@ -130,6 +131,7 @@ class Composition:
             lambda t: _coarse_moment(self._grouped, t) - t * epsilon, 1e-9, self._max_tilt
         )
         first, bounds = self._profile(tilt, epsilon)
+        # Delta falls with epsilon: a smaller one is on the upper side.
         moved = self.count * LOSS_ROUNDING + 1e-14 * epsilon
         epsilon = epsilon - moved if self.side is Side.UP else epsilon + moved
         finite = self._at(first, bounds, epsilon)
@@ -174,6 +176,8 @@ class Composition:
         centre = (moment - math.log(target)) / tilt
         if moment <= math.log(target):
             return 0.0
+        # Where the largest loss is nearly reached the best tilt is at the end of what doubles hold;
+        # smaller ones may serve better there, and every one is valid.
         bounded = tilt > 0.99 * self._max_tilt
         shares = (1.0, 0.1, 0.03, 0.01) if bounded else (1.0,)
         found = [self._solve(*self._profile(share * tilt, centre), target) for share in shares]
@@ -221,6 +225,7 @@ class Composition:
     def _bounds(self, window: _Window, losses: Array, tilt: float, reference: float) -> Array:
         """Return the profile's bounds; what overflows is NaN or infinite and never used."""
         up = self.side is Side.UP
+        # Everything is taken relative to one loss near the answer: sums are then of order 1 there.
         exponent = tilt * (reference - losses)
         falling = np.exp(np.maximum(exponent, -745.0) if up else exponent)
         weighted = window.mass * falling
@@ -237,7 +242,13 @@ class Composition:
         return np.exp(np.log(np.maximum(profile - slack, 0.0)) + scale)
 
     def _window(self, tilt: float) -> _Window:
-        """Convolve the tilted masses on a window that holds nearly all of them."""
+        """Convolve the tilted masses on a window that holds nearly all of them.
+
+        Raises:
+            TooLarge: the window would need too many points.
+            LateError: the time is up.
+        """
+        tick()
         here = self.moment(tilt)
         right_at, low_right = self._reach(tilt, here, 1.0)
         left_at, low_left = self._reach(tilt, here, -1.0)
@@ -287,6 +298,7 @@ class Composition:
         moved, drift = 0, 0.0
         per_bin = _FFT * math.log2(length)
         for lattice, count in self.parts:
+            tick()
             tilted, centre, inexact = _tilted(lattice, tilt, length)
             drift += count * inexact
             moved += centre * count

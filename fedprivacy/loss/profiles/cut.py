@@ -21,7 +21,6 @@ import functools
 import itertools
 import math
 import sys
-import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
@@ -29,6 +28,7 @@ from typing import NamedTuple
 import numpy as np
 from scipy.special import ndtr
 
+from ..clock import tick
 from ..moments.gaussian_rules import GaussianPair
 from ..moments.legendre import legendre
 from ..moments.line import Array, Line, NoSpectrum
@@ -58,11 +58,15 @@ _CHEAP_POINTS = 1024
 _MAX_POINTS = 1 << 16
 _MOST_TERMS = 128
 _BEYOND = 1.1
-"""Where the cut is, of the epsilon in question."""
+"""Where the cut is, of the epsilon in question: nearer, jumps get common; farther, moments grow."""
 _STEPS = 16
+"""How often the epsilon and its cut are brought closer: each takes a twentieth or more off."""
 _LEAST_SLOPE = 0.01
+"""Log delta is taken to fall at least as fast: else a tolerance would ask for no accuracy."""
 _STEEPEST = 2.0
+"""Over x: what is smoothed falls from 1 within x, by e^2 or more."""
 _MOST_STD = 0.4
+"""Of smoothing: beyond, the polyline's hats are too wide to be solved for the middle one."""
 _REACH = 60.0
 """Of the grid on which cuts are looked for, beyond all means."""
 _HATS = 8
@@ -108,16 +112,24 @@ def _trim(curve: Curve, allowed: float) -> Trimmed:
     if isinstance(curve, Sampled) and isinstance(curve.inner, Mix):
         inner = _trim(curve.inner, allowed)
         return Trimmed(Sampled(inner.curve, curve.q), inner.slack)
-    if isinstance(curve, Fold) and curve.up == curve.down:
-        half = _trim(curve.up, allowed) if isinstance(curve.up, Sampled) else Trimmed(curve, 0.0)
-        return Trimmed(Fold(half.curve, half.curve), half.slack) if half.slack else half
+    if isinstance(curve, Fold) and _labels(curve.up) == _labels(curve.down) != []:
+        # A fold of mixtures over one label is the mixture of the labels' folds.
+        up, down = _trim(curve.up, allowed), _trim(curve.down, allowed)
+        return Trimmed(Fold(up.curve, down.curve), up.slack) if up.slack else Trimmed(curve, 0.0)
     return Trimmed(curve, 0.0)
+
+
+def _labels(curve: Curve) -> list[float]:
+    """Return the weights of the labels that everybody sees, if any."""
+    mixed = curve.inner if isinstance(curve, Sampled) else curve
+    return [weight for weight, _ in mixed.parts] if isinstance(mixed, Mix) else []
 
 
 def _moved(weights: list[float], allowed: float) -> tuple[list[float], float]:
     """Return the weights with the rarest given to the largest, and how much was, rounded up."""
     kept, moved = list(weights), 0.0
     largest = weights.index(max(weights))
+    # The rarest first, as long as all that is moved stays within what is allowed.
     for k in sorted(range(len(weights)), key=weights.__getitem__):
         if k == largest or (moved + weights[k]) * (1.0 + 1e-12) > allowed:
             break
@@ -227,7 +239,8 @@ class Smoothed:
         shares, beyond = _hat_shares(self.std)
         steps = 2.0 * self.std * np.arange(-_HATS, _HATS + 1)
         points = np.add.outer(steps, x)
-        points -= 4 * UNIT * np.add.outer(np.abs(steps), np.abs(x))  # delta falls
+        # Delta falls, so that a point moved down by its rounding errs to the safe side.
+        points -= 4 * UNIT * np.add.outer(np.abs(steps), np.abs(x))
         points[_HATS] = x
         low, high = self.inversion.bounds(points)
         others = shares[:, None] * np.minimum(high, 1.0)
@@ -272,12 +285,12 @@ def cut_round(curve: Curve, loss: float) -> Cut:
     The outcomes may be divided anyhow: the cut need not be at that loss exactly.
     """
     try:
-        part = curve.part if isinstance(curve, Fold) else _everything(curve)
+        pieces, atom = _everything(curve)
     except NoSpectrum:
         return Cut(curve, None, 0.0)
     calm: list[Piece] = []
     jumps: list[Piece] = []
-    for piece in part.pieces:
+    for piece in pieces:
         start, stop = _crossings(piece, loss)
         if start > -math.inf:
             jumps.append(replace(piece, stop=start, most=math.inf))
@@ -290,14 +303,30 @@ def cut_round(curve: Curve, loss: float) -> Cut:
     if mass == 0.0:
         return Cut(curve, None, 0.0)
     return Cut(
-        Part(tuple(calm), part.atom, missing=mass),
+        Part(tuple(calm), atom, missing=mass),
         Part(tuple(jumps), missing=1.0 - mass, rare=True),
         mass * (1.0 + 1e-12),
     )
 
 
-def _everything(curve: Curve) -> Part:
-    return Part(tuple(Piece(weight, pair) for weight, pair in curve.pairs()))
+def _everything(curve: Curve) -> tuple[list[Piece], float]:
+    """Return all outcomes, and the mass at loss 0 beside them; Gaussian pairs only are cut.
+
+    Raises:
+        NoSpectrum: there are others.
+    """
+    part = curve.part if isinstance(curve, Fold) else None
+    each = (
+        part.pieces
+        if part
+        else [
+            Piece(weight, pair) for weight, pair in curve.pairs() if isinstance(pair, GaussianPair)
+        ]
+    )
+    pieces = [piece for piece in each if isinstance(piece, Piece)]
+    if not pieces or len(pieces) < len(part.pieces if part else curve.pairs()):
+        raise NoSpectrum
+    return pieces, part.atom if part else 0.0
 
 
 def _crossings(piece: Piece, loss: float) -> tuple[float, float]:
@@ -424,7 +453,6 @@ def invert(
     log_delta: float,
     error: float,
     least_std: float = 0.0,
-    until: float = math.inf,
 ) -> Sum:
     """Return the profile near an epsilon above 0, cut a little beyond it.
 
@@ -434,21 +462,22 @@ def invert(
         log_delta: about the log of delta there.
         error: by about which share of delta each term may be off through smoothing.
         least_std: smoothing with less than this is not worth while.
-        until: no term is begun after this time of ``time.monotonic``.
 
     Raises:
-        NoSpectrum: the method does not reach this run, or not in time.
+        NoSpectrum: the method does not reach this run.
+        LateError: the time is up.
     """
     if not 0.0 < x < math.inf:
         raise NoSpectrum
+    # Cut a little beyond x: a single jump then decides, and what stays below is calm.
     terms = divide(curve, _BEYOND * x, log_delta - _DEPTH)
     depth = _DEPTH - log_delta
     inverted: list[Inverted] = []
     tails: list[tuple[float, float]] = []
     for term, log_mass in terms.counting:
-        if time.monotonic() > until:
-            raise NoSpectrum
+        tick()
         found = chernoff(term, depth)
+        # Terms that hardly reach x are not worth an inversion: their bound is small beside delta.
         if found.reach < x:
             tails.append((found.tilt, term.spectrum(Line(found.tilt, 0.0, 1)).log_moment))
         else:
@@ -467,16 +496,17 @@ def _invert(term: Term, x: float, depth: float, std: float, log_mass: float) -> 
         return Smoothed(invert_moments(smooth, x, depth, _MAX_POINTS, log_mass, False), std)
 
 
-def _start(curve: Composed, log_delta: float, until: float) -> tuple[float, float]:
+def _start(curve: Composed, log_delta: float) -> tuple[float, float]:
     """Return about where delta is e^log_delta, from above, and how fast it falls there."""
     found = chernoff(curve, -log_delta)
     x, slope = min(found.reach, 1e6), found.tilt
     for _ in range(_STEPS):
+        tick()
         terms = divide(curve, _BEYOND * x, log_delta - _DEPTH)
         tails = [chernoff(t, -log_delta) for t, log_mass in terms.counting if log_mass > log_delta]
         reach = max(_sharper(tail) for tail in tails)
         slope = min(tail.tilt for tail in tails)
-        if not 0.0 < reach < 0.95 * x or time.monotonic() > until:
+        if not 0.0 < reach < 0.95 * x:
             break
         x = reach
     return x, slope
@@ -488,9 +518,7 @@ def _sharper(tail: Chernoff) -> float:
     return tail.reach - math.log1p(t) / t - math.log1p(1.0 / t)
 
 
-def epsilon_interval(
-    curve: Curve, delta: float, tolerance: float, deadline: float | None = None
-) -> tuple[float, float]:
+def epsilon_interval(curve: Curve, delta: float, tolerance: float) -> tuple[float, float]:
     """Return certified (low, high) of the epsilon at a delta: see ``inversion.epsilon_interval``.
 
     Raises:
@@ -500,14 +528,13 @@ def epsilon_interval(
     if not isinstance(run, Composed):
         raise NoSpectrum
     composed, log_delta = run, math.log(delta)
-    until = time.monotonic() + (math.inf if deadline is None else deadline)
 
     def near(x: float, slope: float) -> Inverted:
         error = 0.3 * tolerance * slope
-        return invert(composed, x, log_delta, error, 0.3 * tolerance, until)
+        return invert(composed, x, log_delta, error, 0.3 * tolerance)
 
-    start = _start(composed, log_delta, until)
-    return close_in(near, start, _LEAST_SLOPE, delta, tolerance, slack, deadline)
+    start = _start(composed, log_delta)
+    return close_in(near, start, _LEAST_SLOPE, delta, tolerance, slack)
 
 
 def delta_interval(curve: Curve, epsilon: float, tolerance: float) -> tuple[float, float]:
@@ -520,6 +547,7 @@ def delta_interval(curve: Curve, epsilon: float, tolerance: float) -> tuple[floa
         raise NoSpectrum
     guess, log_delta = 0.0, -1.0
     for _ in range(_STEPS):
+        tick()
         terms = divide(curve, _BEYOND * epsilon, log_delta - _DEPTH)
         found = [(chernoff(term, -log_delta), log_mass) for term, log_mass in terms.counting]
         tops = [min(f.here.value - f.tilt * epsilon, log_mass) for f, log_mass in found]

@@ -8,6 +8,7 @@ new way is a class with these three methods and its line in ``WAYS``.
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import math
 import time
@@ -17,15 +18,18 @@ from typing import NamedTuple, Protocol
 
 import numpy as np
 
+from .. import clock
+from ..clock import LateError
 from ..moments.line import NoSpectrum
 from ..pairs.combined import Composed
 from ..pairs.curve import Curve
-from ..pairs.lattice import MAX_POINTS, Side, TooLarge
-from . import cut, direct, inversion
+from ..pairs.lattice import MAX_POINTS, Array, Side, TooLarge
+from . import cut, direct, inversion, renyi
 from .convolution import Composition
 
-SLACK = 1e-7
-"""By which share of delta the profile may be off through what is trimmed."""
+SLACK = 1e-2
+"""By which share of delta, times the tolerance, the profile may be off through what is trimmed: log
+delta falls by more than a tenth for every unit of epsilon, but where epsilon is large itself."""
 _COARSE = "the asked tolerance would need a lattice of more than 2 million points"
 _LATE = "the deadline was near before the asked tolerance was reached"
 _STUCK = "the asked tolerance was not reached by refining"
@@ -61,13 +65,11 @@ class _Asked:
     Args:
         curve: the orientation.
         tolerance: wanted width.
-        deadline: seconds after which no costlier attempt is begun; None: no limit.
         floor: what is below this does not matter: the other orientation's number is larger.
     """
 
     curve: Curve
     tolerance: float
-    deadline: float | None
     floor: float
 
 
@@ -84,12 +86,10 @@ class EpsilonAt(_Asked):
     whole: Curve
 
     @classmethod
-    def of(
-        cls, curve: Curve, delta: float, tolerance: float, deadline: float | None, floor: float
-    ) -> EpsilonAt:
+    def of(cls, curve: Curve, delta: float, tolerance: float, floor: float) -> EpsilonAt:
         """Return the question, the curve trimmed."""
-        trimmed, slack = cut.trim(curve, SLACK * delta)
-        return cls(trimmed, tolerance, deadline, floor, delta, slack, curve)
+        trimmed, slack = cut.trim(curve, SLACK * min(tolerance, 1.0) * delta)
+        return cls(trimmed, tolerance, floor, delta, slack, curve)
 
     @property
     def scale(self) -> float:
@@ -108,7 +108,7 @@ class EpsilonAt(_Asked):
 
     def cut(self) -> tuple[float, float]:
         """Return epsilon from the moments of cut rounds, which are trimmed there."""
-        return cut.epsilon_interval(self.whole, self.delta, self.tolerance, self.deadline)
+        return cut.epsilon_interval(self.whole, self.delta, self.tolerance)
 
     def read(self, side: Side) -> float:
         """Return an end of epsilon from the tails."""
@@ -118,6 +118,11 @@ class EpsilonAt(_Asked):
         """Return an end of epsilon from a lattice: what was trimmed counts against it."""
         up = composition.side is Side.UP
         return composition.epsilon(self.delta - self.slack if up else self.delta + self.slack)
+
+    def bounded(self) -> tuple[float, float]:
+        """Return an epsilon that a Renyi divergence shows to suffice, and its order."""
+        least = self.delta - self.slack
+        return renyi.epsilon(self.curve, least, _orders(self.curve, -math.log(least)))
 
     def excess(self, found: Interval) -> float:
         """Return the width in units of the tolerance."""
@@ -158,6 +163,10 @@ class DeltaAt(_Asked):
         """Return an end of delta from a lattice."""
         return composition.delta(self.epsilon)
 
+    def bounded(self) -> tuple[float, float]:
+        """Return a delta that a Renyi divergence shows to suffice, and its order."""
+        return renyi.delta(self.curve, self.epsilon, _orders(self.curve, 5.0, 15.0, 40.0))
+
     def excess(self, found: Interval) -> float:
         """Return the relative width over the tolerance; deltas that underflow have none."""
         if found.high <= 1e-300:
@@ -173,6 +182,12 @@ def _met(question: Question, found: Interval) -> bool:
     if found.high <= question.floor:
         return True
     return math.isfinite(found.high) and question.excess(found) <= 1.0
+
+
+def _orders(curve: Curve, *depths: float) -> renyi.Orders:
+    """Return the orders at which Chernoff's bound leaves out e^-depth; none where not known."""
+    found = [inversion.chernoff(curve, depth) for depth in depths]
+    return tuple(1.0 + one.tilt for one in found if math.isfinite(one.here.value))
 
 
 def _holds(curve: Curve, delta: float, epsilon: float) -> bool:
@@ -195,6 +210,8 @@ class Way(Protocol):
 class Reading:
     """Both ends straight from the curve's tails: all there is to do where these are exact."""
 
+    method = "PLD, one curve's tails"
+
     def serves(self, question: Question) -> bool:
         """Return True but for compositions, whose tails are those of a coarse lattice."""
         return not isinstance(question.curve, Composed)
@@ -205,7 +222,7 @@ class Reading:
 
     def answer(self, question: Question) -> Interval:
         """Return what the tails say on either side."""
-        return Interval(question.read(Side.DOWN), question.read(Side.UP), "PLD, one curve's tails")
+        return Interval(question.read(Side.DOWN), question.read(Side.UP), self.method)
 
 
 class Inverting:
@@ -289,17 +306,17 @@ class Lattices:
     seconds: float
 
     def serves(self, question: Question) -> bool:
-        """Return whether the curve is composed of few enough rounds."""
-        return isinstance(question.curve, Composed) and question.curve.count <= self.rounds
+        """Return whether the curve is composed of few enough rounds, or lies on a lattice."""
+        curve = question.curve
+        return isinstance(curve, Composed) and (curve.count <= self.rounds or _exact(curve))
 
     def cost(self, question: Question) -> float:
-        """Return what lattices of so many points take."""
-        return self.seconds
+        """Return what lattices of so many points take; less than anything where one is exact."""
+        return 1e-3 if _exact(question.curve) else self.seconds
 
     def answer(self, question: Question) -> Interval:
         """Refine until the interval is narrow enough, has too many points or is late."""
-        started, step = time.monotonic(), _FIRST * self._likely(question)
-        step = min(step, _LARGEST_STEP)
+        step = self._first(question)
         best, best_step, floor, reason = _NOTHING, step, 0.0, ""
         too_wide = math.inf
         for _ in range(_ATTEMPTS):
@@ -310,16 +327,19 @@ class Lattices:
                 floor, reason = step, _COARSE
                 step = 4.0 * step if math.isinf(best.high) else math.sqrt(step * best_step)
                 continue
+            except LateError:
+                return best._replace(reason=_LATE)
             best, best_step = found.meet(best), step
             before, too_wide = too_wide, question.excess(best)
             if _met(question, best):
                 return best._replace(reason="")
-            if _late(question.deadline, started, begun):
-                reason = _LATE
-                break
+            if clock.left() < _GROWTH * (time.monotonic() - begun):
+                return best._replace(reason=_LATE)
+            # A small lattice is refined even where the last step hardly helped: that may be chance.
             stuck = too_wide > _HELPED * before and math.isfinite(before)
             if stuck and points > SMALL:
                 break
+            # How long the next window is follows from this one's: none is begun that is too long.
             finest = _ROOM * step * points / self.points
             step = max(step * _ratio(too_wide, stuck), finest, 1.01 * floor)
             if step > _SAME * best_step:
@@ -328,10 +348,23 @@ class Lattices:
         return best._replace(reason=reason or _STUCK)
 
     @staticmethod
-    def _likely(question: Question) -> float:
-        """Return the step whose rounding, of order step^2 a round, adds up to the tolerance."""
-        assert isinstance(question.curve, Composed)
-        return math.sqrt(question.tolerance / (4.0 * question.curve.count))
+    def _first(question: Question) -> float:
+        """Return the first step: one that needs no rounding, or else a coarse one.
+
+        Rounding is of order step^2 a round, which adds up to the tolerance.
+        """
+        curve = question.curve
+        assert isinstance(curve, Composed)
+        if _exact(curve):
+            return curve.mesh
+        likely = math.sqrt(question.tolerance / (4.0 * curve.count))
+        return min(_FIRST * likely, _LARGEST_STEP)
+
+
+def _exact(curve: Curve) -> bool:
+    """Return whether all losses of a run that is not too long are multiples of one step."""
+    short = isinstance(curve, Composed) and curve.count <= SMALL
+    return short and 0.0 < curve.mesh < math.inf
 
 
 def _ratio(too_wide: float, stuck: bool) -> float:
@@ -353,12 +386,8 @@ def _pair(question: Question, step: float) -> tuple[Interval, int]:
     return Interval(low, high, _NOTHING.method, _STUCK), max(one.points for one in both)
 
 
-def _late(deadline: float | None, started: float, begun: float) -> bool:
-    """Return whether the next lattice would likely end after the deadline."""
-    now = time.monotonic()
-    return deadline is not None and now + _GROWTH * (now - begun) > started + deadline
-
-
+_PATIENCE = 0.1
+"""Seconds that one orientation is given in any case: nobody waits for less."""
 SMALL = 1 << 17
 """Lattices of up to so many points are refined even where the last step hardly helped."""
 WAYS: tuple[Way, ...] = (
@@ -372,15 +401,69 @@ WAYS: tuple[Way, ...] = (
 
 
 def interval(question: Question) -> Interval:
-    """Return the number's interval: cheapest way first; what was found on the way counts too."""
-    if question.below_floor:
-        return Interval(0.0, question.floor, _INVERTED)
-    serving = [way for way in WAYS if way.serves(question)]
-    found: Interval | None = None
-    for way in sorted(serving, key=lambda way: way.cost(question)):
-        answer = way.answer(question)
-        found = answer if found is None else answer.meet(found)
-        if _met(question, found) or question.curve.exact:
+    """Return the number's interval: cheapest way first; what was found on the way counts too.
+
+    When time is up, that is all; an orientation of which nothing is known by then is bounded by a
+    Renyi divergence, which takes milliseconds.
+    """
+    with clock.no_less(_PATIENCE):
+        found = _tried(question)
+    found = (found._replace(reason="") if _met(question, found) else found).numbers()
+    if found.reason == _LATE and math.isinf(found.high):
+        high, order = math.inf, math.nan
+        with clock.within(None), contextlib.suppress(NoSpectrum, OverflowError):
+            high, order = question.bounded()
+        # Of a stated Renyi guarantee moments and tails are not of one pair: its own number is not
+        # bracketed then, and only the upper end is left.
+        low = found.low if found.low <= high else 0.0
+        found = found._replace(low=low, high=high, method=f"RDP, order {order:.5g}")
+    return found
+
+
+def _tried(question: Question) -> Interval:
+    """Return what the ways give until one meets the tolerance, or the time is up."""
+    found = Interval(0.0, math.inf, _INVERTED, _STUCK)
+    try:
+        if question.below_floor:
+            return Interval(0.0, question.floor, _INVERTED)
+        serving = (way for way in WAYS if way.serves(question))
+        for way in sorted(serving, key=lambda way: way.cost(question)):
+            found = way.answer(question).meet(found)
+            if _met(question, found) or question.curve.exact:
+                break
+            clock.tick()
+    except LateError:
+        found = found._replace(reason=_LATE)
+    return found
+
+
+def deltas(curve: Curve, epsilons: Array, tolerance: float) -> dict[float, Interval]:
+    """Return delta's intervals at many epsilons, where neighbours can share their work.
+
+    One line serves the epsilons about its centre; the others get lines of their own, half way
+    between. What is missing in the answer is to be asked alone.
+    """
+    at = np.unique(epsilons)
+    if curve.exact:
+        low, high = (direct.delta(curve, at, side) for side in (Side.DOWN, Side.UP))
+        ends = zip(at.tolist(), low.tolist(), high.tolist(), strict=True)
+        return {x: Interval(a, b, Reading.method).numbers() for x, a, b in ends}
+    found: dict[float, Interval] = {}
+    stretches = [at]
+    while stretches:
+        part = stretches.pop()
+        middle = len(part) // 2
+        try:
+            low, high = inversion.inverted_at(curve, float(part[middle])).bounds(part)
+        except NoSpectrum:
+            continue
+        except LateError:
             break
-    assert found is not None
-    return (found._replace(reason="") if _met(question, found) else found).numbers()
+        high = np.minimum(high, 1.0)
+        met = (high - low <= tolerance * high) | (high <= 1e-300)
+        ends = zip(part[met].tolist(), low[met].tolist(), high[met].tolist(), strict=True)
+        found |= {x: Interval(a, b, _INVERTED) for x, a, b in ends}
+        if met[middle]:
+            sides = (part[:middle][~met[:middle]], part[middle:][~met[middle:]])
+            stretches += [side for side in sides if len(side)]
+    return found

@@ -10,20 +10,29 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from ...errors import integer, refuse
+from ...errors import integer, positive, refuse
 from ...ledger import Ledger
-from ...mechanisms import Perturbation, SampledMechanism, Sparsification, Sparsifier
+from ...mechanisms import (
+    CorrelatedNoise,
+    CorrelatedRow,
+    Mechanism,
+    Perturbation,
+    SampledMechanism,
+    Sparsification,
+    Sparsifier,
+)
 from ...relations import Unit
 from ...sampling import (
     Everyone,
     FixedSize,
+    Poisson,
     RandomAllocation,
     Scheme,
     Shuffled,
@@ -48,21 +57,19 @@ from ...training.rounds import (
     run_round,
 )
 from .collect import Collected, check_room
-
-
-@dataclass(frozen=True, eq=False)
-class State:
-    """Where a run stands.
-
-    Args:
-        round: how many rounds were run, aborted ones included.
-        parameters: flat vector, shape (d,).
-        learning_rate: local learning rate of the next round.
-    """
-
-    round: int
-    parameters: Tensor
-    learning_rate: float
+from .rows import (
+    NoiseFile,
+    begun,
+    caught_up,
+    drawn,
+    may_come,
+    noisy,
+    of_clients,
+    row_of,
+    taken,
+)
+from .state import CorrelatedState
+from .state import State as State
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -80,7 +87,9 @@ class FederatedAveraging:
         model: builds the module, of single precision and without running statistics. Parameters
             that are not trained, and buffers, must be the same whenever it is built.
         scheme: draws the clients of a round.
-        perturbation: clips and perturbs; None for no privacy.
+        perturbation: clips and perturbs; None for no privacy. With ``CorrelatedNoise`` it is
+            DP-FTRL: ``scheme`` draws from the clients that its participation lets come, nothing
+            rests on the draw's secrecy, and the noise's memory lies beside the ledger.
         sparsification: which coordinates travel, without noise and without clipping (FedAvg-rand-k
             and FedAvg-top-k); None for all, or for what ``perturbation`` says.
         local_steps: mini-batch steps of a client in a round; either this or ``local_epochs``.
@@ -91,6 +100,10 @@ class FederatedAveraging:
         momentum: local, from rest in every round.
         learning_rate_decay: factor on the local learning rate after every round, in (0, 1].
         server_learning_rate: factor on the averaged update.
+        server_rates: factors on ``server_learning_rate``, one for every round; () for none. See
+            ``fp.factors.rates``.
+        server_momentum: of the server's heavy ball, in [0, 1); with ``CorrelatedNoise`` only
+            (DP-FTRL with momentum).
         loss: takes the model's outputs and a batch's targets, returns their mean loss: for
             regression ``nn.MSELoss()``, or any other that torch can differentiate. None for
             cross-entropy of classes. It does not enter the account: updates are clipped.
@@ -120,6 +133,8 @@ class FederatedAveraging:
     momentum: float = 0.0
     learning_rate_decay: float = 1.0
     server_learning_rate: float = 1.0
+    server_rates: tuple[float, ...] = ()
+    server_momentum: float = 0.0
     loss: Loss | None = None
     expected_cohort: int | None = None
     seed: int | None = None
@@ -127,6 +142,7 @@ class FederatedAveraging:
 
     def __post_init__(self) -> None:
         checked_rates(self.learning_rate, self.learning_rate_decay, self.server_learning_rate)
+        self._check_server()
         if self.expected_cohort is not None:
             integer(1, expected_cohort=self.expected_cohort)
         if self.seed is not None:
@@ -139,23 +155,47 @@ class FederatedAveraging:
             refuse("device", self.device, "be one that torch finds", "'cpu'")
         if isinstance(self.scheme, Shuffled | RandomAllocation):
             refuse("scheme", self.scheme.name, "draw round by round", "use Poisson or FixedSize")
-        kind = type(self.perturbation).__name__
-        if self.perturbation is None:
-            return
+        if self.perturbation is not None:
+            self._check_perturbation(self.perturbation)
+            _ = self.round_mechanism
+
+    def _check_perturbation(self, perturbation: Perturbation) -> None:
+        """Refuse a perturbation that this loop cannot run."""
         if self.sparsification is not None:
             rule = "be None with a perturbation"
             refuse("sparsification", "given", rule, "use SparsifiedPerturbation, which sparsifies")
-        if not isinstance(self.perturbation, Perturbation):
-            refuse("perturbation", kind, "be Gaussian, SparsifiedPerturbation or None")
-        if self.perturbation.protects is not Unit.CLIENT:
-            unit = self.perturbation.protects
+        if not isinstance(perturbation, Perturbation):
+            refuse(
+                "perturbation",
+                type(perturbation).__name__,
+                "be Gaussian, SparsifiedPerturbation or None",
+            )
+        self._check_correlated()
+        if perturbation.protects is not Unit.CLIENT:
+            unit = perturbation.protects
             refuse("perturbation.unit", unit, "be 'client'", "pass unit='client'")
-        clip_norm = self.perturbation.clip_norm
-        multiplier = self.perturbation.full_noise_std / clip_norm
+        clip_norm = perturbation.clip_norm
+        multiplier = perturbation.full_noise_std / clip_norm
         for name, value in (("clip_norm", clip_norm), ("noise_multiplier", multiplier)):
             if not 1e-15 <= value <= 1e15:
                 refuse(name, value, "be between 1e-15 and 1e15, for single precision")
-        _ = self.round_mechanism
+
+    def _check_correlated(self) -> None:
+        """Refuse schemes that correlated noise has no use for, or that it alone can serve."""
+        correlated = isinstance(self.perturbation, CorrelatedNoise)
+        if correlated and not isinstance(self.scheme, FixedSize | Poisson | Everyone):
+            way_out = "FixedSize, Poisson and Everyone draw from those that may come"
+            refuse("scheme", self.scheme, "draw each client at most once in a round", way_out)
+
+    def _check_server(self) -> None:
+        """Check the server's schedule and momentum."""
+        for rate in self.server_rates:
+            positive(server_rates=rate)
+        if not 0.0 <= self.server_momentum < 1.0:
+            refuse("server_momentum", self.server_momentum, "be in [0, 1)")
+        if self.server_momentum and not isinstance(self.perturbation, CorrelatedNoise):
+            rule = "be 0 without CorrelatedNoise"
+            refuse("server_momentum", self.server_momentum, rule, "momentum of clients is momentum")
 
     @cached_property
     def optimiser(self) -> LocalSGD:
@@ -168,8 +208,10 @@ class FederatedAveraging:
         )
 
     @cached_property
-    def round_mechanism(self) -> SampledMechanism | None:
-        """One round as a mechanism, None without privacy."""
+    def round_mechanism(self) -> SampledMechanism | CorrelatedRow | None:
+        """One round as a mechanism, None without privacy; of correlated noise the first row."""
+        if isinstance(self.perturbation, CorrelatedNoise):
+            return self.perturbation.row(0)
         return None if self.perturbation is None else self.perturbation.sampled(self.scheme)
 
     @cached_property
@@ -201,7 +243,9 @@ class FederatedAveraging:
                     rule,
                     "load them from a file",
                 )
-        return State(0, fresh.flatten(), float(self.learning_rate))
+        state = State(0, fresh.flatten(), float(self.learning_rate))
+        noise = self.perturbation
+        return begun(state, noise) if isinstance(noise, CorrelatedNoise) else state
 
     def step(
         self,
@@ -234,20 +278,99 @@ class FederatedAveraging:
             ParameterError: state, data or ledger do not fit.
         """
         self._check(state, data, ledger, budget)
-        noise = self.perturbation
-        books = Books(
-            mechanism=self.round_mechanism,
-            ledger=ledger,
-            budget=budget,
-            clip_norm=0.0 if noise is None else noise.clip_norm,
-            noise_std=0.0 if noise is None else noise.full_noise_std,
-        )
+        if isinstance(self.perturbation, CorrelatedNoise):
+            return self._row(state, data, self.perturbation, ledger, budget, dropout, on_release)
+        books = self._books(self.round_mechanism, ledger, budget)
         return run_round(
             books,
             collect=lambda: self._collect(state, data, dropout),
             release=lambda collected: self._release(state, collected, data.population),
             on_release=on_release,
         )
+
+    def _books(
+        self, mechanism: Mechanism | None, ledger: Ledger | None, budget: RoundBudget | None
+    ) -> Books:
+        """Return where a round is written down."""
+        noise = self.perturbation
+        return Books(
+            mechanism=mechanism,
+            ledger=ledger,
+            budget=budget,
+            clip_norm=0.0 if noise is None else noise.clip_norm,
+            noise_std=0.0 if noise is None else noise.full_noise_std,
+        )
+
+    def _row(
+        self,
+        state: State,
+        data: FederatedData,
+        noise: CorrelatedNoise,
+        ledger: Ledger | None,
+        budget: RoundBudget | None,
+        dropout: Dropout | None,
+        on_release: Callable[[State], None] | None,
+    ) -> tuple[State, RoundInfo]:
+        """Run a round with a row of correlated noise; after a crash, first catch up with it.
+
+        A row that may have been released with nothing to show for it is a round of its own, which
+        releases nothing.
+        """
+        assert isinstance(state, CorrelatedState)
+        start = of_clients(state, data.population)
+        now = caught_up(start, noise, ledger, noise_source(self.seed, state.round))
+        if now.round > start.round:
+            lost = RoundInfo(
+                round=start.round,
+                cohort=0,
+                arrived=0,
+                refused=0,
+                aborted=True,
+                upload_bytes=0,
+                noise_std=0.0,
+            )
+            return now, lost
+        if ledger is not None:
+            noise.privacy_loss(*ledger.facts[1:])
+        free = may_come(now, noise)
+        cohort = drawn(self.scheme, free, self._generator("cohort", now.round))
+        books = self._books(row_of(now, cohort, noise), ledger, budget)
+        following = taken(now, cohort, noise)
+        return run_round(
+            books,
+            collect=lambda: self._collect(following, data, dropout, cohort),
+            release=lambda collected: self._release_row(
+                following, collected, data.population, noise, ledger
+            ),
+            on_release=on_release,
+        )
+
+    def _release_row(
+        self,
+        state: CorrelatedState,
+        collected: Collected,
+        population: int,
+        noise: CorrelatedNoise,
+        ledger: Ledger | None,
+    ) -> tuple[State, RoundInfo]:
+        """Draw the row, put the memory after it on disk, and only then add it to the sum."""
+        row, after = noisy(state, noise, noise_source(self.seed, state.round))
+        if ledger is not None:
+            NoiseFile(ledger).write(after)
+        size = self._denominator(collected, population)
+        release = (collected.total + row).to(state.parameters.dtype)
+        velocity = release.add(state.velocity, alpha=self.server_momentum)
+        step = -self._server_rate(state.round) / size
+        parameters = torch.add(state.parameters, velocity, alpha=step)
+        info = collected.info(state.round, noise_std=noise.full_noise_std, denominator=size)
+        rate = state.learning_rate * self.learning_rate_decay
+        moved = replace(after, parameters=parameters, learning_rate=rate, velocity=velocity)
+        return moved, info
+
+    def _server_rate(self, number: int) -> float:
+        """Return the server's learning rate in a round."""
+        factor = self.server_rates[number] if self.server_rates else 1.0
+        return self.server_learning_rate * factor
 
     def evaluate(self, state: State, data: FederatedData) -> tuple[float, float]:
         """Return (accuracy, mean loss) on the test set.
@@ -298,11 +421,17 @@ class FederatedAveraging:
         self.flat.check_outputs(inputs, targets, classes)
 
     def _collect(
-        self, state: State, data: FederatedData, dropout: Dropout | None
+        self,
+        state: State,
+        data: FederatedData,
+        dropout: Dropout | None,
+        chosen: Indices | None = None,
     ) -> Collected | Aborted[State]:
         mask = self._mask(state, data)
-        scheme = among(self.scheme, data.population)
-        cohort = scheme.draw(data.population, self._generator("cohort", state.round))
+        cohort = chosen
+        if cohort is None:
+            scheme = among(self.scheme, data.population)
+            cohort = scheme.draw(data.population, self._generator("cohort", state.round))
         running = Collected(cohort, self._travels, mask, self.perturbation, self.device)
         missing = set() if dropout is None else set(map(int, dropout(cohort)))
         answering = [client for client in running.turns if client not in missing]
@@ -375,7 +504,7 @@ class FederatedAveraging:
         noisy, std = collected.noisy(noise_source(self.seed, state.round))
         noisy = noisy.to(state.parameters.dtype)
         size = self._denominator(collected, population)
-        step = -self.server_learning_rate / size
+        step = -self._server_rate(state.round) / size
         if collected.mask is None:
             parameters = torch.add(state.parameters, noisy, alpha=step)
         else:

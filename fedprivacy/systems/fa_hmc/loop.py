@@ -11,7 +11,7 @@ from torch import Tensor
 
 from ...errors import integer, non_negative, positive, refuse
 from ...mechanisms import FederatedHamiltonian
-from ...training.chains import Sampling
+from ...training.chains import Noise, Sampling, Spread
 from ...training.posterior import Array, Indices, Local
 from .law import DynamicSteps, HamiltonianChain
 
@@ -92,35 +92,41 @@ class HamiltonianSampling(Sampling):
     def _shared_std(self, index: int) -> float:
         return min(self.steps_of(index)) * math.sqrt(self.correlation)
 
+    @property
+    def _noisy_steps(self) -> int:
+        return self.iterations * (1 + (1 + self._fresh) * (self.leapfrog_steps - 1))
+
     def _locally(
         self,
         index: int,
         local: Local,
         clients: Indices,
-        private: np.random.Generator | None,
+        private: Noise,
         common: np.random.Generator,
     ) -> tuple[Tensor, float]:
         momenta = self._stds(index, lambda client: client.momentum_noise_std)[clients]
         queries = self._gradient_std()[clients]
         points, used = local.points, math.inf
 
-        def pushed(eta: float, stds: Array) -> tuple[Any, float]:
+        def pushed(eta: float, spread: Spread) -> tuple[Any, float]:
             """Return -eta^2 / 2 times a gradient at the points, with private noise."""
             own, public = local.parts(points)
             own *= -0.5 * eta**2
-            own, std = self._noisy(own, stds[..., None], local, private)
+            own, std = self._noisy(own, spread, local, private)
             return own if public is None else own - (0.5 * eta**2 * public) * points, std
 
         for eta in self.steps_of(index):
             asked = 0.5 * eta**2 * queries
-            move, std = pushed(eta, np.hypot(eta * momenta, asked))
+            first = Spread.of(np.hypot(eta * momenta, asked)[..., None], local)
+            later = Spread.of(asked[..., None], local)
+            move, std = pushed(eta, first)
             used = min(used, std)
             if self.correlation > 0.0:
                 move = move + eta * math.sqrt(self.correlation) * local.shared(common)
             points = points + move
             for _ in range(self.leapfrog_steps - 1):
-                end, _ = pushed(eta, asked)
-                move = move + end + (pushed(eta, asked)[0] if self._fresh else end)
+                end, _ = pushed(eta, later)
+                move = move + end + (pushed(eta, later)[0] if self._fresh else end)
                 points = points + move
         return local.finish(points), used or self._shared_std(index)
 

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from ...errors import integer, positive, refuse
 from ...mechanisms import FederatedLangevin
-from ...training.chains import Sampling
+from ...training.chains import Noise, Sampling, Spread
 from ...training.posterior import Indices, Local
 from .law import DecayingSteps, LangevinChain
 
@@ -84,20 +84,26 @@ class LangevinSampling(Sampling):
     def _shared_std(self, index: int) -> float:
         return self.correlation * math.sqrt(2.0 * min(self.steps_of(index)) * self.temperature)
 
+    @property
+    def _noisy_steps(self) -> int:
+        return self.local_steps
+
     def _locally(
         self,
         index: int,
         local: Local,
         clients: Indices,
-        private: np.random.Generator | None,
+        private: Noise,
         common: np.random.Generator,
     ) -> tuple[Tensor, float]:
         points, used = local.points, math.inf
         stds = self._stds(index, lambda client: client.step_noise_stds)[clients]
         for step, eta in enumerate(self.steps_of(index)):
+            if step < stds.shape[-1]:  # one column where all steps are alike
+                spread = Spread.of(stds[..., step, None], local)
             own, public = local.parts(points)
             own *= -eta
-            own, std = self._noisy(own, stds[..., step % stds.shape[-1], None], local, private)
+            own, std = self._noisy(own, spread, local, private)
             if public is not None:
                 points *= 1.0 - eta * public
             points += own

@@ -298,7 +298,7 @@ class FederatedSplitting:
         """Return the mean of the agents' models, shape (..., dimension)."""
         return state.models.mean(-2)
 
-    @property
+    @cached_property
     def _planned(self) -> tuple[float, float]:
         """Clip norm and noise std for the books, of the agent with the least noise.
 

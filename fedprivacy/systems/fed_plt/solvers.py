@@ -17,7 +17,8 @@ from torch import Tensor
 
 from ...errors import integer, member, positive, refuse
 from ...mechanisms import Mechanism, NoisyGradientDescent
-from ...mechanisms.rounded import noisy_scaled
+from ...mechanisms.deviates import Deviates
+from ...mechanisms.rounded import drawn_ahead, noisy_scaled
 from .agents import AgentData, AgentLoss
 
 Constants = tuple[float, float]
@@ -228,22 +229,23 @@ class LocalProblem:
         """
         sizes, momenta, stds, steps = self._columns(solvers, start)
         most, even = int(steps.max()), bool((steps == steps[0]).all())
+        drawn, spreads = drawn_ahead(noise, most * start.numel()), stds.cpu().numpy()
         stochastic, clip = any(s.batch_size for s in solvers), self._clip(solvers[0])
         noisy, accelerated = bool(stds.any()), bool(momenta.any())
         point = before = start
-        used = torch.full_like(stds, math.inf) if noisy else stds
+        used = np.full_like(spreads, math.inf) if noisy else spreads
         for number in range(most):
             data = self._batch(solvers, start, batches) if stochastic else self.data
             move = -sizes * self.loss.gradient(point, data, clip)
             if noisy:
-                move, std = _noisy(move, stds, noise)
-                used = torch.minimum(used, std)
+                move, std = _noisy(move, spreads, drawn)
+                used = np.minimum(used, std)
             after = point + move - sizes * ((point - self.anchors) / self.penalty)
             moved = after + momenta * (after - before) if accelerated else after
             on = None if even else steps > number
             point = moved if on is None else torch.where(on, moved, point)
             before = after if on is None else torch.where(on, after, before)
-        return point, used[:, 0].cpu().numpy()
+        return point, used[:, 0]
 
     def _clip(self, solver: LocalSolver) -> float | None:
         """Return the norm that gradients are clipped to: the solver's, less what sums round.
@@ -287,7 +289,7 @@ class LocalProblem:
 
 
 def _noisy(
-    move: Tensor, stds: Tensor, generator: np.random.Generator | None
-) -> tuple[Tensor, Tensor]:
+    move: Tensor, stds: NDArray[np.float64], deviates: Deviates
+) -> tuple[Tensor, NDArray[np.float64]]:
     """Return one step's moves of agents beside each other with their noise, and the stds it has."""
-    return noisy_scaled(move, stds=stds.cpu().numpy(), generator=generator), stds
+    return noisy_scaled(move, stds=stds, deviates=deviates), stds

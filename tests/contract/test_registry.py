@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from fedprivacy.errors import LedgerError, positive
 from fedprivacy.ledger import REGISTRY
-from fedprivacy.records import MAX_DEPTH, MAX_NODES, decode, encode
+from fedprivacy.registry import MAX_DEPTH, MAX_NODES, decode, encode
 
 
 class Colour(StrEnum):

@@ -1,6 +1,6 @@
 """Make the records of this folder with the libraries that write them.
 
-    python tests/contract/records/make.py
+    python tests/contract/traces/make.py
 
 It needs opacus 1.6, flwr[app] 1.35 or later and dp-accounting 0.6 in an environment of its own;
 the files are committed, so that the tests need none of them.

@@ -46,7 +46,7 @@ class Denominator(StrEnum):
 
 
 class Unseen(StrEnum):
-    """What no record of another program shows: what is taken for granted unless it is stated."""
+    """What no trace of another program shows: what is taken for granted unless it is stated."""
 
     steps_per_round = "each recorded round released one noisy sum"
     missing_shares = "all of the noise arrived"
@@ -141,7 +141,7 @@ class Rounds:
 
 
 @dataclass(frozen=True)
-class Record:
+class Trace:
     """A run as another program recorded it.
 
     Attributes:
@@ -175,7 +175,7 @@ class Record:
 
 @dataclass(frozen=True)
 class Assembled:
-    """A record as a mechanism.
+    """A trace as a mechanism.
 
     Attributes:
         run: what is priced, for upper ends.
@@ -194,17 +194,17 @@ class Assembled:
     granted: dict[str, str] = field(default_factory=dict)
 
 
-def assemble(record: Record, stated: Stated) -> Assembled:
-    """Return the run of a record, completed by what the user stated.
+def assemble(trace: Trace, stated: Stated) -> Assembled:
+    """Return the run of a trace, completed by what the user stated.
 
     Raises:
         ParameterError: a fact is neither recorded nor stated, or breaks its rule.
     """
-    said = {one.name: _said(record, stated, one.name) for one in Unseen}
-    build = _described if record.run is not None else _of_rounds
-    run, certain, denied = build(record, stated, frozenset())
+    said = {one.name: _said(trace, stated, one.name) for one in Unseen}
+    build = _described if trace.run is not None else _of_rounds
+    run, certain, denied = build(trace, stated, frozenset())
     careless = {
-        name: build(record, stated, frozenset({name}))[0]
+        name: build(trace, stated, frozenset({name}))[0]
         for name, value in said.items()
         if value is not None and name != "denominator"
     }
@@ -222,48 +222,46 @@ _Built = tuple[Mechanism, Mechanism | None, list[str]]
 """What is priced, what surely ran, and what the record denies."""
 
 
-def _said(record: Record, stated: Stated, name: str) -> object:
+def _said(trace: Trace, stated: Stated, name: str) -> object:
     """Return what was said of something unseen: by the user, else by the record; else None."""
     given = getattr(stated, name)
     if given is not None:
         return member(Denominator, denominator=given) if name == "denominator" else given
-    if hasattr(record, name):
-        return getattr(record, name)
-    return next(
-        (v for rounds, _ in record.rounds if (v := getattr(rounds, name)) is not None), None
-    )
+    if hasattr(trace, name):
+        return getattr(trace, name)
+    return next((v for rounds, _ in trace.rounds if (v := getattr(rounds, name)) is not None), None)
 
 
-def _times(record: Record, stated: Stated, name: str, without: frozenset[str]) -> int:
-    found = None if name in without else _said(record, stated, name)
+def _times(trace: Trace, stated: Stated, name: str, without: frozenset[str]) -> int:
+    found = None if name in without else _said(trace, stated, name)
     return 1 if found is None else integer(1, **{name: found})
 
 
-def _described(record: Record, stated: Stated, without: frozenset[str]) -> _Built:
-    """Return the run of a record that describes a whole one."""
+def _described(trace: Trace, stated: Stated, without: frozenset[str]) -> _Built:
+    """Return the run of a trace that describes a whole one."""
     for name in ("sampling", "population", "missing_shares"):
         if getattr(stated, name) is not None:
-            way_out = f"a {record.origin.kind} says how units were drawn, and their noise"
+            way_out = f"a {trace.origin.kind} says how units were drawn, and their noise"
             refuse(name, str(getattr(stated, name)), "be left out", way_out)
-    assert record.run is not None
-    adjacency = record.adjacency if stated.adjacency is None else stated.adjacency
-    run = record.run(adjacency) * _times(record, stated, "steps_per_round", without)
-    return run * _times(record, stated, "trials", without), run, []
+    assert trace.run is not None
+    adjacency = trace.adjacency if stated.adjacency is None else stated.adjacency
+    run = trace.run(adjacency) * _times(trace, stated, "steps_per_round", without)
+    return run * _times(trace, stated, "trials", without), run, []
 
 
-def _of_rounds(record: Record, stated: Stated, without: frozenset[str]) -> _Built:
+def _of_rounds(trace: Trace, stated: Stated, without: frozenset[str]) -> _Built:
     denied: dict[str, None] = {}
     groups = []
-    for rounds, times in record.rounds:
+    for rounds, times in trace.rounds:
         completed, contradictions = _completed(rounds, stated)
         completed = replace(completed, **dict.fromkeys(without & _BY_ROUND))  # type: ignore[arg-type]
         denied |= dict.fromkeys(contradictions)
         groups.append((completed, times))
-    parts = [_part(rounds, stated, times, record.unit, len(groups)) for rounds, times in groups]
+    parts = [_part(rounds, stated, times, trace.unit, len(groups)) for rounds, times in groups]
     whole = _in_sequence((upper, most) for upper, most, _ in parts)
     certain = _in_sequence((upper, least) for upper, _, least in parts)
     assert whole is not None
-    return whole * _times(record, stated, "trials", without), certain, list(denied)
+    return whole * _times(trace, stated, "trials", without), certain, list(denied)
 
 
 _BY_ROUND = {"steps_per_round", "missing_shares"}

@@ -1,0 +1,192 @@
+"""An entry for the OpenDP and NIST registry of deployments (opendp/deployments-registry-data).
+
+What an audit knows is filled in; what only the deployer knows is asked for. An entry is a draft at
+the third tier, in YAML, which holds JSON's strings and numbers.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from datetime import date
+from typing import Any
+
+from ..errors import refuse
+from ..version import VERSION
+from .account import NOT_COUNTED, Audit
+from .statement import EYES, NEIGHBOURS, UNITS, formal, parts_in_words, sampler_in_words
+
+PRODUCTS = (
+    "Summary statistics",
+    "Machine learning model",
+    "Dataset",
+    "Synthetic data",
+    "Interactive API",
+    "SQL queries",
+)
+SECTORS = ("Technology", "Healthcare", "Education", "Government", "Energy", "Finance")
+MODELS = ("Local", "Central", "Shuffle", "Federated")
+
+ASKED: Mapping[str, str] = {
+    "name": "the data product",
+    "data_curators": "who publishes it, a list",
+    "description": "what it is",
+    "intended_use": "what it is for",
+    "data_product_region": "what region the data describe",
+    "publication_date": "YYYY-MM-DD",
+    "registry_authors": "who fills out the entry, a list",
+}
+"""Fields that no audit knows."""
+
+MAY = {
+    "data_product_type": PRODUCTS,
+    "data_product_sector": SECTORS,
+    "model_name": MODELS,
+    "actors": None,
+    "data_domain": None,
+    "post_processing": None,
+    "justification": None,
+    "sources": None,
+}
+"""Fields that may be said too, with the values that they may have."""
+
+
+def entry(found: Audit, deployment: Mapping[str, Any]) -> dict[str, Any]:
+    """Return an entry as plain values.
+
+    Args:
+        found: what was audited; without a certified number the entry has none.
+        deployment: the fields of ``ASKED``, and of ``MAY``.
+
+    Raises:
+        ParameterError: a field that is missing, not known, or of another form.
+    """
+    said = _checked(deployment)
+    unit = str(found.facts.unit or "unit")
+    basic = {name: said[name] for name in (*list(ASKED)[:6], "data_product_sector") if name in said}
+    basic["data_product_type"] = said.get("data_product_type", "Machine learning model")
+    variant = "Pure DP" if found.bound.given == 0.0 else "Approximate DP"
+    fields = {
+        "basic": basic,
+        "dp_variant": {
+            "variant_name": variant,
+            "data_domain": said.get("data_domain", f"all data sets of {unit}s"),
+            "unprotected_quantities": NOT_COUNTED[2],
+        },
+        "privacy_loss": {
+            "privacy_unit": UNITS[found.facts.unit] if found.facts.unit else "not stated",
+            "privacy_unit_details": NEIGHBOURS[found.facts.adjacency].format(unit=unit),
+            **_parameters(found),
+        },
+        "deployment_model": {
+            "model_name": said.get("model_name", "Federated"),
+            "actors": said.get("actors", f"Who is kept out: {EYES[found.facts.observer]}."),
+        },
+        "accounting": {"composition": _composition(found)} | _said(said, "post_processing"),
+        "implementation": {
+            "preprocessing_and_hyperparameter_tuning": _tuning(found),
+            "mechanisms": " ".join(f"{told.rstrip('.')}." for told in _mechanisms(found)),
+        }
+        | _said(said, "justification"),
+        "administrative": {
+            "registry_authors": said["registry_authors"],
+            "notes": f"Audited with fedprivacy {VERSION}: {found.statement}, of the claim epsilon "
+            f"= {found.claim[0]:g} at delta = {found.claim[1]:g}. {_source(found)}",
+        }
+        | _said(said, "sources"),
+    }
+    slug = re.sub("[^a-z0-9]+", "_", str(said["name"]).lower()).strip("_") or "entry"
+    return {"url_slug": slug, "status": "Draft", "tier": 3, "deployment": fields}
+
+
+def _said(said: Mapping[str, Any], name: str) -> dict[str, Any]:
+    return {name: said[name]} if name in said else {}
+
+
+def _checked(deployment: Mapping[str, Any]) -> dict[str, Any]:
+    said = dict(deployment)
+    for name, what in ASKED.items():
+        if name not in said:
+            refuse(f"deployment[{name!r}]", None, f"be given: {what}")
+    for name, value in said.items():
+        _check(name, value)
+    return said
+
+
+def _check(name: str, value: object) -> None:
+    rule = "be a string of some text"
+    good = isinstance(value, str) and bool(value.strip())
+    if name in ("data_curators", "registry_authors"):
+        rule = "be a list of names"
+        good = isinstance(value, list | tuple) and bool(value)
+        good = good and all(isinstance(each, str) and each.strip() for each in value)  # type: ignore[attr-defined]
+    elif name == "publication_date":
+        rule, good = "be a date, YYYY-MM-DD", good and _is_date(str(value))
+    elif MAY.get(name):
+        rule, good = f"be one of {', '.join(MAY[name] or ())}", value in (MAY[name] or ())
+    elif name not in ASKED and name not in MAY:
+        rule, good = f"be one of the fields {', '.join([*ASKED, *MAY])}", False
+    if not good:
+        refuse(f"deployment[{name!r}]", value, rule)
+
+
+def _is_date(text: str) -> bool:
+    try:
+        return date.fromisoformat(text).isoformat() == text
+    except ValueError:
+        return False
+
+
+def _parameters(found: Audit) -> dict[str, Any]:
+    if found.void or found.bound.upper == float("inf"):
+        return {}
+    low, high = found.bound.ends(6)
+    details = (
+        f"{formal(found)}. The certified interval of epsilon at this delta is [{low}, {high}]; "
+        "the parameters given are its upper end."
+    )
+    numbers = {"epsilon": float(high), "delta": found.bound.given}
+    return {"privacy_parameters": numbers, "privacy_parameters_details": details}
+
+
+def _composition(found: Audit) -> str:
+    if found.void:
+        return "No number is certified."
+    return f"{found.bound.method}; {'; '.join(found.bound.theorems)}."
+
+
+def _tuning(found: Audit) -> str:
+    trials = found.stated.get("trials")
+    return f"{trials} runs are counted, as stated." if trials else NOT_COUNTED[1]
+
+
+def _mechanisms(found: Audit) -> list[str]:
+    seed = found.facts_recorded.get("seed policy")
+    noise = [f"Noise: {seed}"] if seed else []
+    return [*parts_in_words(found), f"Sampling: {sampler_in_words(found)}", *noise, NOT_COUNTED[0]]
+
+
+def _source(found: Audit) -> str:
+    check = f", SHA-256 {found.origin.sha256}" if found.origin.sha256 else ""
+    return f"Source: {found.origin.kind}{check}."
+
+
+def as_yaml(value: Any, indent: str = "") -> str:
+    """Return plain values as YAML: mappings and lists in blocks, the rest as JSON writes it."""
+    lines = []
+    items = value.items() if isinstance(value, Mapping) else ((None, each) for each in value)
+    for name, each in items:
+        head = f"{indent}- " if name is None else f"{indent}{name}:"
+        if isinstance(each, Mapping | list | tuple):
+            lines.append(f"{head}\n{as_yaml(each, indent + '  ')}".rstrip("\n"))
+        else:
+            lines.append(f"{head.rstrip()} {_scalar(each)}")
+    return "\n".join(lines) + "\n"
+
+
+def _scalar(value: Any) -> str:
+    """Return a string or a number; 1e-05 has a point, without which it would be a string."""
+    text = json.dumps(value, ensure_ascii=False)
+    bare = isinstance(value, float) and "." not in text
+    return text.replace("e", ".0e", 1) if bare and "e" in text else text

@@ -1,0 +1,100 @@
+"""A guarantee in the form that guides ask for, row by row.
+
+The rows are those of section 5.3 of "How to DP-fy ML" (Ponomareva et al. 2023) and of NIST SP
+800-226: setting, unit, neighbours, observer, release, what is covered, mechanism, sampler,
+accountant and its assumptions, the formal statement, what was not counted.
+"""
+
+from __future__ import annotations
+
+from ..mechanisms import CohortMechanism, Mechanism, SampledMechanism
+from ..relations import Adjacency, Observer, Unit
+from .account import SINGLE, Audit
+from .words import described, scheme_in_words
+
+UNITS = {Unit.CLIENT: "client (all data of one client)", Unit.RECORD: "record"}
+
+NEIGHBOURS = {
+    Adjacency.ADD_REMOVE: "add_remove: one {unit} is there or not",
+    Adjacency.ZERO_OUT: "zero_out: one {unit} contributes, or sends nothing in its place",
+    Adjacency.REPLACE_ONE: "replace_one: one {unit} has other data",
+}
+EYES = {
+    Observer.AGGREGATE: "aggregate: sees every release, but not who took part",
+    Observer.SERVER: "server: sees every release and who took part",
+    Observer.FINAL: "final: sees the last release only",
+}
+RELEASED = {
+    Observer.AGGREGATE: "every noisy sum, and so every model made of them",
+    Observer.SERVER: "every noisy sum, and so every model made of them, and who took part",
+    Observer.FINAL: "the model after the last round",
+}
+
+
+def rows_of(found: Audit) -> list[tuple[str, str]]:
+    """Return the statement's rows as (name, text)."""
+    unit = str(found.facts.unit or "unit")
+    method = "none: what was computed is void" if found.void else found.bound.method
+    return [
+        ("setting", _setting(found)),
+        ("unit", UNITS[found.facts.unit] if found.facts.unit else "not stated"),
+        ("neighbours", NEIGHBOURS[found.facts.adjacency].format(unit=unit)),
+        ("observer", EYES[found.facts.observer]),
+        ("what is released", RELEASED[found.facts.observer]),
+        ("what is covered", _covered(found)),
+        *[("what was run", told) for told in parts_in_words(found)],
+        ("sampler", sampler_in_words(found)),
+        ("accountant", method),
+        ("formal statement", formal(found)),
+    ]
+
+
+def formal(found: Audit) -> str:
+    """Return the (epsilon, delta) that is certified; that none is, where none is."""
+    if found.void:
+        return "none"
+    bound = found.bound
+    kind = "pure" if bound.given == 0.0 else "approximate"
+    return f"({bound.ends(4)[1]}, {bound.given:g})-differential privacy ({kind}), {found.numbers}"
+
+
+def _setting(found: Audit) -> str:
+    if SINGLE in found.bounds:
+        return (
+            "distributed: clients add shares of the noise; whoever sums sees the sum alone, by "
+            "secure aggregation"
+        )
+    return "central: whoever sums sees contributions before noise is added, and is trusted"
+
+
+def _covered(found: Audit) -> str:
+    rounds = f"{found.rounds:,} round{'' if found.rounds == 1 else 's'}"
+    trials = found.stated.get("trials")
+    tuned = (
+        f"{trials} runs on the same data, as stated"
+        if trials
+        else "this run alone; tuning and other runs on the same data are not counted"
+    )
+    return f"{rounds}; {tuned}"
+
+
+def parts_in_words(found: Audit, most: int = 5) -> list[str]:
+    """Return the mechanisms that were run, equal ones together; of many, the first."""
+    parts = [] if found.run is None else list(found.run.sequence())
+    told = [described(mechanism, count) for mechanism, count in parts[:most]]
+    return told + [f"and {len(parts) - most} other mechanisms"] * (len(parts) > most)
+
+
+def sampler_in_words(found: Audit) -> str:
+    """Return how units were drawn, and who says so."""
+    parts = [] if found.run is None else [part for part, _ in found.run.sequence()]
+    schemes = dict.fromkeys(_scheme(part) for part in parts)
+    stated = "sampling" in found.stated
+    said = "as stated, not recorded" if stated else f"as the {found.origin.kind} says"
+    return f"{'; '.join(schemes)} ({said})" if schemes else "nothing was drawn"
+
+
+def _scheme(part: Mechanism) -> str:
+    if isinstance(part, SampledMechanism | CohortMechanism):
+        return scheme_in_words(part.scheme)
+    return "all units take part in every round"

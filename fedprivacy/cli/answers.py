@@ -1,0 +1,294 @@
+"""What every command prints with ``--json``: dataclasses, of which the published schemas are made.
+
+A field may be added in a later version; none changes its meaning or goes away within schema 1.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+Number = float | str
+"""A number; "inf" where it is infinite, which JSON cannot say."""
+
+
+@dataclass(frozen=True)
+class Certified:
+    """Epsilon or delta of a run: ``upper`` may be published."""
+
+    quantity: str
+    given: Number
+    upper: Number
+    lower: Number
+    resolution: tuple[Number, Number]
+    witness: str | None
+    method: str
+    theorems: list[str]
+    assumptions: list[str]
+    unit: str | None
+    adjacency: str
+    observer: str
+    reason: str
+    qualified: list[str]
+
+
+@dataclass(frozen=True)
+class Calibrated:
+    """The value of one parameter that meets a budget, certified there."""
+
+    parameter: str
+    value: float
+    bound: Certified
+
+
+@dataclass(frozen=True)
+class Rates:
+    """Certified ends of an error rate at each false-positive rate."""
+
+    lower: list[float]
+    upper: list[float]
+    attained: list[float]
+
+
+@dataclass(frozen=True)
+class Range:
+    """Certified ends of one number."""
+
+    lower: Number
+    upper: Number
+    attained: Number
+
+
+@dataclass(frozen=True)
+class Told:
+    """What every whole-curve answer says of itself."""
+
+    witness: str | None
+    theorems: list[str]
+    assumptions: list[str]
+    unit: str | None
+    adjacency: str
+    observer: str
+    reason: str
+
+
+@dataclass(frozen=True)
+class Curve(Told):
+    """A trade-off curve: false-negative rates at each false-positive rate."""
+
+    fpr: list[float]
+    present_to_absent: Rates
+    absent_to_present: Rates
+    worst: Rates
+    f_dp: list[float]
+    plot: str | None = None
+
+
+@dataclass(frozen=True)
+class Risk(Told):
+    """What an attacker can do."""
+
+    fpr: list[float]
+    present_to_absent: Rates
+    absent_to_present: Rates
+    tpr: Rates
+    worse: list[str]
+    advantage: Range
+    mu: Range
+    mu_within: Range
+    slack: float
+
+
+@dataclass(frozen=True)
+class TableRow:
+    """A row of the reference table."""
+
+    scheme: str
+    pair: str
+    theorem: str
+    attained: str
+
+
+@dataclass(frozen=True)
+class Part:
+    """One kind of rounds of a run: epsilon of these alone, of all others, and its share."""
+
+    mechanism: str
+    rounds: int
+    alone: Number
+    without: Number
+    share: float
+
+
+@dataclass(frozen=True)
+class Explained:
+    """What protects a run, and how well."""
+
+    delta: float
+    row: TableRow | None
+    theorems: list[str]
+    assumptions: list[str]
+    attained_by: str | None
+    epsilon: dict[str, dict[str, Certified]]
+    unsupported: dict[str, str]
+    parts: list[Part]
+    halved_by: dict[str, float | None]
+    risk: Risk | None
+
+
+@dataclass(frozen=True)
+class Compared:
+    """One setting of a comparison; a cost that is not finite is null."""
+
+    setting: str
+    epsilon: Certified | None
+    costs: dict[str, float | None]
+    spreads: dict[str, float]
+    refused: str
+    on_front: bool
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Settings against each other."""
+
+    delta: float
+    adjacency: str
+    observer: str
+    budget: float | None
+    costs: list[str]
+    maximise: list[str]
+    settings: list[Compared]
+    front: list[str]
+    best: dict[str, str | None]
+    plot: str | None = None
+
+
+@dataclass(frozen=True)
+class Swept(Comparison):
+    """A comparison of trained settings; ``together``: epsilon of all runs in the folder."""
+
+    together: tuple[float, float] = (0.0, 0.0)
+    runs: str = ""
+
+
+@dataclass(frozen=True)
+class Claimed:
+    """What is claimed."""
+
+    epsilon: float
+    delta: float
+
+
+@dataclass(frozen=True)
+class Judged:
+    """An audit; of ``bounds`` and ``void_bounds``, which certify nothing, one is there."""
+
+    verdict: str
+    statement: str
+    claim: Claimed
+    unit: str | None
+    adjacency: str
+    observer: str
+    reasons: list[str]
+    rounds: int
+    numbers: str
+    unsupported: dict[str, str]
+    recorded: dict[str, str]
+    stated: dict[str, str]
+    granted: dict[str, str]
+    auditor_only: list[str]
+    defects: list[str]
+    source: dict[str, Any]
+    auditor: str
+    audited: str
+    version: str
+    bounds: dict[str, dict[str, Certified]] | None = None
+    void_bounds: dict[str, dict[str, Certified]] | None = None
+
+
+@dataclass(frozen=True)
+class Reported(Judged):
+    """An audit that was written as a page."""
+
+    report: str = ""
+
+
+@dataclass(frozen=True)
+class Budgeted(Claimed):
+    """A budget, and for whom it holds."""
+
+    adjacency: str
+    observer: str
+
+
+@dataclass(frozen=True)
+class Trained:
+    """A training run; what is ``not_covered`` by its epsilon is for the operator alone."""
+
+    method: str
+    settings: dict[str, Any]
+    scores: dict[str, float | None]
+    upload_bytes: int | None
+    upload_mb_a_client: float | None
+    ledger: str | None
+    output: str | None
+    knob: str | None
+    level: float | None
+    budget: Budgeted | None
+    notes: list[str]
+    public: dict[str, Any]
+    not_covered: dict[str, int | None]
+    audit: Judged | None
+
+
+@dataclass(frozen=True)
+class Shown:
+    """One run of the demonstration."""
+
+    accuracy: float
+    upload_bytes: int | None
+    not_covered: dict[str, int | None]
+    epsilon: tuple[float, float] | None
+    verdict: str | None
+
+
+@dataclass(frozen=True)
+class Demonstrated:
+    """The demonstration's runs, by method."""
+
+    data: str
+    budget: Budgeted
+    noise_multiplier: float
+    rounds: int
+    runs: dict[str, Shown]
+    report: str
+    ledgers: str
+
+
+ANSWERS: dict[str, type] = {
+    "epsilon": Certified,
+    "delta": Certified,
+    "calibrate": Calibrated,
+    "explain": Explained,
+    "tradeoff": Curve,
+    "pareto": Comparison,
+    "sweep": Swept,
+    "train": Trained,
+    "demo": Demonstrated,
+    "audit": Judged,
+    "report": Reported,
+}
+"""Command -> what it prints with ``--json``."""
+
+
+def schema(command: str) -> dict[str, Any]:
+    """Return the JSON Schema (2020-12) of what a command prints with ``--json``."""
+    import msgspec
+
+    found = msgspec.json.schema(ANSWERS[command])
+    return {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "title": f"fedprivacy {command} --json",
+        **found,
+    }

@@ -1,0 +1,166 @@
+"""The commands about this program: run, schema, completion."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from pathlib import Path
+from typing import Any, NoReturn
+
+import rich_click as click
+from click.shell_completion import get_completion_class
+
+from ..errors import FedPrivacyError, ParameterError, listed
+from .answers import ANSWERS, schema
+from .options import as_json, cli, say, show
+
+SHELLS = ["bash", "zsh", "fish"]
+
+SETTINGS = "settings"
+"""The table of a run file that --set gives elsewhere."""
+
+
+@cli.command()
+@click.argument("file", type=click.Path(path_type=Path, exists=True, dir_okay=False))
+@as_json
+@click.pass_context
+def run(context: click.Context, file: Path, as_json: bool) -> Any:
+    """Run the command that a TOML file describes.
+
+    FILE says command = "train" (or any other), the command's options by name, and in a table
+    [settings] what --set would give. Paths are from the folder one is in, as on the command line.
+
+    \b
+    Example:
+      command = "train"
+      method = "fed-smp-top-k"
+      epsilon = 8.0
+      delta = 1e-3
+      [settings]
+      local_steps = 5
+    """  # noqa: D301
+    asked = _RunFile.read(file)
+    command = asked.command()
+    words = asked.words(command) + (["--json"] if as_json else [])
+    try:
+        with command.make_context(asked.name, words, parent=context) as inner:
+            return command.invoke(inner)
+    except (FedPrivacyError, click.ClickException) as problem:
+        asked.point_at(problem)
+
+
+class _RunFile:
+    """A run file: what it says, and where it says it."""
+
+    def __init__(self, path: Path, text: str, content: dict[str, Any]) -> None:
+        self.path, self.lines, self.content = path, text.splitlines(), content
+        self.name = str(content.get("command", ""))
+
+    @classmethod
+    def read(cls, path: Path) -> _RunFile:
+        """Return a file's content.
+
+        Raises:
+            ParameterError: it is no TOML; the message names the line.
+        """
+        text = path.read_text(encoding="utf-8")
+        try:
+            return cls(path, text, tomllib.loads(text))
+        except tomllib.TOMLDecodeError as problem:
+            found = re.search(r"line (\d+)", str(problem))
+            line = int(found[1]) if found else max(len(text.splitlines()), 1)
+            raise ParameterError(f"{path}:{line}: {problem}") from problem
+
+    def command(self) -> click.Command:
+        """Return the command that the file names."""
+        known = [name for name in cli.commands if name not in ("run", "schema", "completion")]
+        if self.name not in known:
+            self._refuse("command", f"command must be one of {listed(known)}, got {self.name!r}")
+        return cli.commands[self.name]
+
+    def words(self, command: click.Command) -> list[str]:
+        """Return the file's options as they stand on the command line."""
+        known = {name.lstrip("-"): each for each in command.params for name in each.opts}
+        found: list[str] = []
+        for key, value in self.content.items():
+            name = key.replace("_", "-")
+            if key == "command":
+                continue
+            if key == SETTINGS:
+                found += [word for pair in self._settings(value) for word in ("--set", pair)]
+                continue
+            option = known.get(name) or known.get(key)
+            if option is None:
+                names = sorted(each.lstrip("-") for p in command.params for each in p.opts)
+                self._refuse(key, f"{key} must be one of {listed(names)}, of {self.name}'s options")
+            found += _words(option, f"--{name}", value)
+        return found
+
+    def _settings(self, table: Any) -> list[str]:
+        """Return NAME=VALUES of every setting."""
+        if not isinstance(table, dict):
+            self._refuse(SETTINGS, f"{SETTINGS} must be a table, got {table!r}")
+        return [
+            f"{key}={','.join(map(str, value if isinstance(value, list) else [value]))}"
+            for key, value in table.items()
+        ]
+
+    def point_at(self, problem: Exception) -> NoReturn:
+        """Raise a problem again, with the line that says what it is about."""
+        told = problem.format_message() if isinstance(problem, click.ClickException) else problem
+        words = re.findall(r"[\w-]+", str(told))
+        spelled = [word.lstrip("-").replace("-", "_") for word in words]
+        said = [key for key in self._keys() if key.replace("-", "_") in spelled]
+        raise ParameterError(
+            f"{self.path}:{self._line(min(said, key=spelled.index))}: {told}"
+            if said
+            else f"{self.path}: {told}"
+        ) from problem
+
+    def _keys(self) -> list[str]:
+        inner = self.content.get(SETTINGS)
+        return [*self.content, *(inner if isinstance(inner, dict) else ())]
+
+    def _line(self, key: str) -> int:
+        """Return the number of the line that gives a key."""
+        begins = re.compile(rf"\s*\[?[\"']?{re.escape(key)}[\"']?\s*[=\]]")
+        found = (at for at, line in enumerate(self.lines, start=1) if begins.match(line))
+        return next(found, 1)
+
+    def _refuse(self, key: str, told: str) -> NoReturn:
+        raise ParameterError(f"{self.path}:{self._line(key)}: {told}")
+
+
+def _words(option: click.Parameter, name: str, value: Any) -> list[str]:
+    """Return one option's words: a flag, an argument, or a name with each of its values."""
+    if isinstance(option, click.Argument):
+        return [str(value)]
+    if getattr(option, "is_flag", False):
+        return [name] if value else []
+    values = value if isinstance(value, list) else [value]
+    if not option.multiple:
+        return [name, ",".join(map(str, values))]
+    return [word for each in values for word in (name, str(each))]
+
+
+@cli.command("schema")
+@click.argument("command", type=click.Choice(list(ANSWERS)), metavar="COMMAND")
+def print_schema(command: str) -> None:
+    """Print the JSON Schema of what COMMAND prints with --json."""
+    show(schema(command), True, lambda: None)
+
+
+@cli.command()
+@click.argument("shell", type=click.Choice(SHELLS), metavar="SHELL")
+def completion(shell: str) -> None:
+    """Print what makes SHELL (bash, zsh or fish) complete commands and options.
+
+    \b
+    Examples:
+      fedprivacy completion bash >> ~/.bashrc
+      fedprivacy completion zsh >> ~/.zshrc
+      fedprivacy completion fish > ~/.config/fish/completions/fedprivacy.fish
+    """  # noqa: D301
+    kind = get_completion_class(shell)
+    assert kind is not None
+    say(kind(cli, {}, "fedprivacy", "_FEDPRIVACY_COMPLETE").source())

@@ -1,0 +1,234 @@
+"""Correct roundings of ideal noise, many at a time: doubles where they decide, else whole numbers.
+
+Three ways to the same answer, each for what the one before leaves open: a small polynomial in the
+bits, one that is exact to 2^-43, and the comparison of ``refined``. Which of them decides changes
+nothing but the time. Proofs: docs/theory/rounding.md.
+"""
+
+from __future__ import annotations
+
+import os
+from fractions import Fraction
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..errors import refuse
+from .refined import (
+    CELL_SHIFT,
+    DRAWN_BITS,
+    FAST_FROM,
+    QUICK_BITS,
+    QUICK_FROM,
+    Bits,
+    Tail,
+    Uniform,
+    nearest,
+    quick_table,
+    table,
+)
+
+Array = NDArray[np.float64]
+Words = NDArray[np.uint64]
+
+BLOCK = 1 << 15
+"""Numbers made at a time: what they need stays in a core's cache."""
+
+MARGIN = 1.0 / (1 << 40)
+"""A rounding is believed where it is clear by (std / grid + 1) MARGIN; proved: 2^-43."""
+
+QUICK_MARGIN = 1.0 / (1 << 32)
+"""The same for the small polynomials; proved: 2^-33 + 2^-43."""
+
+SMALL = 2048
+"""Bytes that the system gives faster than OpenSSL can be told a new key."""
+
+
+def system_bits(count: int) -> bytes:
+    """Return fresh bytes of the operating system's generator, or of one keyed by it.
+
+    Many bytes come from OpenSSL's (AES in counter mode, SP 800-90A), a tenth of the time. It is
+    told 32 new bytes of the system's before each such request, so that it keeps nothing that a
+    forked process, or a machine that was restored from a snapshot, would have too.
+    """
+    if count <= SMALL:
+        return os.urandom(count)
+    try:
+        from ssl import RAND_add, RAND_bytes
+    except ImportError:  # a Python built without OpenSSL
+        return os.urandom(count)
+    RAND_add(os.urandom(32), 32.0)
+    return RAND_bytes(count)
+
+
+class Deviates:
+    """Deviates of a law that are drawn ahead: setting up a short array costs more than its numbers.
+
+    Each is given out once. Make one for a round and leave it there: nothing is kept between rounds.
+
+    Args:
+        tail: the law of a size.
+        bits: where randomness comes from; None, the operating system, is the only private choice.
+        ahead: how many numbers will be asked for in all, as far as that is known.
+
+    Raises:
+        ParameterError: something else than a source of bits.
+    """
+
+    def __init__(self, tail: Tail, bits: Bits | None = None, ahead: int = 0) -> None:
+        if bits is not None and not callable(bits):
+            refuse("bits", bits, "give bytes", "for a seed that is no secret: reproducible_bits")
+        self.tail, self.bits, self._ahead = tail, bits or system_bits, ahead
+        self._words, self._about, self._at = np.empty(0, np.uint64), np.empty(0), 0
+        self._space = Workspace(0)
+
+    def rounded(self, totals: Array | None, count: int, scale: float, unit: float = 1.0) -> Array:
+        """Return the whole numbers nearest to totals / unit + scale s X.
+
+        Args:
+            totals: shape (count,), at most 2^52 units in size; None for zeros.
+            count: how many.
+            scale: factor on the deviates, at most 2^32.
+            unit: what whole numbers are, a power of two.
+
+        Returns:
+            Shape (count,), as doubles; no -0.
+        """
+        out, done = np.empty(count), 0
+        while done < count:
+            if self._at == len(self._words):
+                self._draw(count - done)
+            end = min(len(self._words), self._at + count - done)
+            drawn, places = slice(self._at, end), slice(done, done + end - self._at)
+            part = None if totals is None else totals[places]
+            self._round(drawn, part, scale, unit, out[places])
+            self._at, done = end, places.stop
+        return out
+
+    def _draw(self, wanted: int) -> None:
+        """Draw a share of what is wanted, or as many times that as fit a block and will be."""
+        if wanted > BLOCK:
+            count = -(-wanted // -(-wanted // BLOCK))
+        else:
+            count = wanted * max(1, min(BLOCK, self._ahead) // wanted)
+        self._ahead -= count
+        self._words = fresh_words(self.bits, count)
+        if count > len(self._space.flags):
+            self._space = Workspace(count)
+        self._about, self._at = signed_sizes(self.tail, self._words, self._space), 0
+
+    def _round(
+        self, drawn: slice, totals: Array | None, scale: float, unit: float, out: Array
+    ) -> None:
+        """Write whole numbers to ``out``, for the deviates in some places of the block."""
+        count, space = len(out), self._space
+        near, base = space.one[:count], space.other[:count]
+        np.multiply(self._about[drawn], scale, out=near)
+        if totals is None:
+            base.fill(0.0)
+        else:
+            offsets = totals if unit == 1.0 else totals / unit
+            np.rint(offsets, out=base)
+            near += np.subtract(offsets, base, out=out)
+        np.rint(near, out=out)
+        near -= out
+        np.abs(near, out=near)
+        limit = 0.5 - (scale + 1.0) * QUICK_MARGIN
+        clear = np.less(near, limit, out=space.flags[:count])
+        if np.count_nonzero(clear) < count:
+            at = np.logical_not(clear, out=clear).nonzero()[0]
+            some = np.zeros(len(at)) if totals is None else totals[at]
+            out[at] = self._finer(self._words[drawn][at], some, scale, unit)
+        out += base
+        out += 0.0  # a rounded -0.1 would be -0, which tells the sign
+
+    def _finer(self, words: Words, totals: Array, scale: float, unit: float) -> Array:
+        """Return whole numbers to be added to the rounded totals: by the table, or exact ones."""
+        offsets, uniforms = totals / unit, (words >> np.uint64(1)).view(np.int64)
+        base = np.rint(offsets)
+        near = sizes(self.tail, uniforms.astype(np.float64))
+        near = _with_signs(near, words, np.empty_like(words))
+        near *= scale
+        near += offsets - base
+        out: Array = np.rint(near)
+        clear = np.abs(near - out) < 0.5 - (scale + 1.0) * MARGIN
+        clear &= uniforms >= 1 << FAST_FROM
+        for i in np.flatnonzero(~clear):
+            offset = Fraction(float(totals[i])) / Fraction(unit) - int(base[i])
+            out[i] = self._exact(offset, Fraction(scale), int(words[i]))
+        return out
+
+    def _exact(self, offset: Fraction, scale: Fraction, word: int) -> float:
+        """Return the whole number nearest to offset + or - scale X, more bits drawn as needed."""
+        uniform, sign = word >> 1, -1 if word & 1 else 1
+        size = self.tail.guess((uniform + 0.5) / 2.0**DRAWN_BITS)
+        guess = round(sign * offset + scale * Fraction(size))
+        drawn = Uniform(uniform, DRAWN_BITS, self.bits)
+        return float(sign * nearest(self.tail, sign * offset, 1 / scale, drawn, guess))
+
+
+def fresh_words(bits: Bits, count: int) -> Words:
+    """Return ``count`` whole numbers of 64 fresh bits."""
+    drawn = bits(8 * count)
+    if not isinstance(drawn, bytes) or len(drawn) != 8 * count:
+        refuse("bits", bits, f"give the {8 * count} bytes that it is asked for")
+    return np.frombuffer(drawn, dtype="<u8")
+
+
+class Workspace:
+    """Arrays of a block that are written to again and again: fresh ones cost a page at a time."""
+
+    def __init__(self, count: int) -> None:
+        self.whole, self.flags = np.empty(count, np.int64), np.empty(count, np.bool_)
+        self.found, self.one, self.other = np.empty((3, count))
+
+
+def signed_sizes(tail: Tail, words: Words, space: Workspace) -> Array:
+    """Return s X within 2^-32 of what words stand for; NaN where only whole numbers can tell.
+
+    The lowest bit is the sign, the others are V in units of 2^-63, their first ``QUICK_BITS`` the
+    cell of a table whose variable are the bits that follow.
+
+    Args:
+        tail: the law of X.
+        words: 64 bits each.
+        space: of at least as many numbers; the answer lies in it.
+    """
+    rows, count = quick_table(tail), len(words)
+    cells, found = space.whole[:count], space.found[:count]
+    variable, next_row, bits = space.one[:count], space.other[:count], cells.view(np.uint64)
+    np.bitwise_and(words, np.uint64((1 << 64 - QUICK_BITS) - 1), out=bits)
+    np.copyto(variable, cells)
+    np.right_shift(words, np.uint64(64 - QUICK_BITS), out=bits)
+    rows[-1].take(cells, mode="clip", out=found)
+    for row in rows[-2::-1]:
+        found *= variable
+        found += row.take(cells, mode="clip", out=next_row)
+    few = 1 << QUICK_BITS - DRAWN_BITS + QUICK_FROM
+    rare = np.less(cells, few, out=space.flags[:count]).nonzero()[0]
+    if len(rare):
+        uniforms = (words[rare] >> np.uint64(1)).view(np.int64)
+        farther = sizes(tail, uniforms.astype(np.float64))
+        farther[uniforms < 1 << FAST_FROM] = np.nan
+        found[rare] = farther
+    return _with_signs(found, words, bits)
+
+
+def _with_signs(found: Array, words: Words, signs: Words) -> Array:
+    """Return sizes, which are changed, with the signs that the words' lowest bits say."""
+    np.left_shift(words, np.uint64(63), out=signs)
+    bits = found.view(np.uint64)
+    np.bitwise_xor(bits, signs, out=bits)
+    return found
+
+
+def sizes(tail: Tail, uniforms: Array) -> Array:
+    """Return X for V = uniforms / 2^63, within 2^-43 of it; anything below V = 2^-19."""
+    first, centres, coefficients = table(tail)
+    cell = (uniforms.view(np.int64) >> CELL_SHIFT) - first
+    variable = uniforms - centres.take(cell, mode="clip")
+    found: Array = coefficients[-1].take(cell, mode="clip")
+    for row in coefficients[-2::-1]:
+        found *= variable
+        found += row.take(cell, mode="clip")
+    return found

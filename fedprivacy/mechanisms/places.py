@@ -1,0 +1,157 @@
+"""Where a unit of unknown place stands: kernels of its rounds, and trees that dominate them.
+
+With V the absolute values of C summed over the rounds of every place, and G = V'V / z^2, the run is
+dominated by the average over places b of exp(X_b - G_bb / 2), X Gaussian with covariance G (Theorem
+A), and by every tree whose covariances lie above (Theorems D and E; correlated_noise.md).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from heapq import nsmallest
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..loss import Allocated, Curve, GaussianMix, Gdp, Nested, compose, rough_epsilon, scale
+
+Array = NDArray[np.float64]
+_UP = 2.0**-52
+_SEPARATIONS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768, 1024)
+_CHILDREN = (1, 2, 3, 4, 5, 6, 8, 10, 12, 16, 20, 24, 32, 48, 64)
+_DEPTH = 3
+_TRIED = 48
+_MOVES = 64
+"""How many means a lower end's mixture has."""
+_PARTS = 32
+
+Levels = tuple[tuple[int, float], ...]
+
+
+def kernel(matrix: Array, places: int, multiplier: float) -> Array:
+    """Return G rounded up, shape (places, places).
+
+    Args:
+        matrix: C, shape (m, n); round i belongs to place i modulo ``places``.
+        places: how many.
+        multiplier: noise multiplier z.
+    """
+    sums = np.zeros((len(matrix), places))
+    for start in range(0, matrix.shape[1], places):
+        part = np.abs(matrix[:, start : start + places])
+        sums[:, : part.shape[1]] += part
+    terms = len(matrix) + matrix.shape[1] // places + 16.0
+    return np.asarray((sums.T @ sums) / multiplier**2 * (1.0 + 2.0 * terms * _UP))
+
+
+def envelope(gram: Array) -> Array:
+    """Return g(k), the largest entry of a kernel at a cyclic distance of at least k.
+
+    Returns:
+        shape (places // 2 + 1,).
+    """
+    places = len(gram)
+    at = np.zeros(places // 2 + 1)
+    for distance in range(places):
+        near = min(distance, places - distance)
+        at[near] = max(at[near], float(np.diag(gram, distance).max()))
+    return np.asarray(np.maximum.accumulate(at[::-1])[::-1])
+
+
+def best_tree(gram: Array) -> Nested | Gdp:
+    """Return a tree of windows, of depth up to 3, that loses little (Theorem E).
+
+    Any tree is valid: those with the least second moment are ranked by about what they lose.
+    """
+    above = envelope(gram)
+    leaf = float(above[0])
+    alone = Gdp(math.sqrt(leaf) * (1.0 + _UP))
+    best: dict[object, tuple[float, Levels]] = {}
+    for levels in _trees(len(gram), above):
+        # the best of each root and depth: the second moment alone is no judge of tails
+        moment, key = scale(levels, leaf), (len(levels), levels[0])
+        if key not in best or moment < best[key][0]:
+            best[key] = moment, levels
+    tried = [levels for _, levels in nsmallest(_TRIED, best.values())]
+    if not tried:
+        return alone
+    few = nsmallest(4, tried, key=lambda levels: rough_epsilon(levels, leaf, 6))
+    return Nested(min(few, key=lambda levels: rough_epsilon(levels, leaf, 16)), leaf)
+
+
+def _trees(places: int, above: Array) -> Iterator[Levels]:
+    """Yield levels of windows that fit: children m, windows of L places, s apart: m (L+s-1)."""
+    known = [s for s in _SEPARATIONS if s < len(above)]
+
+    def grow(inner: Levels, length: int, least: int, depth: int) -> Iterator[Levels]:
+        for s in (s for s in known if s >= least):
+            window = length + s - 1
+            root = places // window
+            if root > 1:
+                yield ((root, float(above[s])), *inner)
+            for children in (many for many in _CHILDREN if depth > 1 and 1 < many < root):
+                level = (children, float(above[s]))
+                yield from grow((level, *inner), children * window, s + 1, depth - 1)
+
+    return grow((), 1, 1, _DEPTH)
+
+
+def one_direction(gram: Array) -> Curve:
+    """Return a pair that is attained where C >= 0: the run seen along the sum of all places' means.
+
+    Means are rounded down to few values, which only loses less (Lemma G).
+    """
+    sums = gram.sum(axis=1)
+    means = sums / math.sqrt(float(sums.sum())) * (1.0 - 1e-9)
+    levels = np.linspace(0.0, float(means.max()), _MOVES)
+    index = np.clip(np.searchsorted(levels, means, side="right") - 1, 0, _MOVES - 1)
+    counts = np.bincount(index, minlength=_MOVES) / len(means)
+    return shifts(levels, counts)
+
+
+def shifts(values: Array, weights: Array) -> Curve:
+    """Return the mixture of N(value, 1) against N(0, 1)."""
+    held = weights > 0.0
+    pairs = tuple(zip(weights[held].tolist(), values[held].tolist(), strict=True))
+    if len(pairs) == 1:
+        return Gdp(pairs[0][1])
+    return GaussianMix(1.0, pairs, ((1.0, 0.0),))
+
+
+def several_of(gram: Array, count: int) -> Curve:
+    """Return what dominates a uniform choice of ``count`` places, all of them taken part in."""
+    inside = float(np.diag(gram).max())
+    shared = gram - np.diag(np.diag(gram))
+    common = float(shared.max()) if len(gram) > 1 else 0.0
+    apart = math.sqrt(max(inside - common, 0.0)) * (1.0 + _UP)
+    parts: list[tuple[Curve, int]] = [(Gdp(count * math.sqrt(common) * (1.0 + _UP)), 1)]
+    return compose([*parts, (Allocated(apart, len(gram) // count), count)])
+
+
+def rank_one(norms: Array, probability: float, multiplier: float) -> Curve:
+    """Return N_S = sum over S of |c_j| / z against 0 in one dimension, S Poisson (Theorem F).
+
+    Norms are rounded up to parts of the largest, and tails to the largest sum.
+    """
+    unit = float(norms.max()) / _PARTS
+    steps = np.ceil(norms / unit * (1.0 - 1e-14)).astype(np.int64)
+    law = np.ones(1)
+    for step in steps:
+        one = np.zeros(step + 1)
+        one[[0, -1]] = 1.0 - probability, probability
+        law = np.convolve(law, one)
+        law = law[: max(int(np.flatnonzero(law > 1e-40)[-1]) + 1, 1)]
+    above = np.cumsum(law[::-1])[::-1] * (1.0 + 1e-12)
+    above = np.minimum(above + 1e-35 * len(steps), 1.0)
+    above[0] = 1.0
+    top = int(np.argmax(above < 1e-18)) or len(above)
+    at = np.arange(top)
+    rare = above[:top] < 1e-6
+    at = np.where(rare, -(-at // 8) * 8, at)  # fewer moves where they hardly count
+    at[-1] = max(int(steps.sum()), at[-1]) if top < len(above) else at[-1]
+    weights = above[:top] - np.append(above[1:top], 0.0)
+    moves, index = np.unique(at, return_inverse=True)
+    counts = np.bincount(index, weights)
+    values = np.asarray(moves * unit / multiplier * (1.0 + 1e-12), dtype=np.float64)
+    return shifts(values, counts / counts.sum())

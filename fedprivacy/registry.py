@@ -1,0 +1,299 @@
+"""Frozen dataclasses as plain JSON values, and back, through a closed registry.
+
+A dataclass becomes ``{"type": "Gaussian", "version": 1, "fields": {...}}``, a tuple a list, a
+StrEnum its string; None, booleans, integers, finite floats and strings stay what they are. What is
+read is untrusted: a type is looked up in the registry and nowhere else, so nothing is imported or
+executed by name; depth and size are bounded; every field must fit its annotation; and what is built
+goes through the dataclass's own checks.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import MISSING, Field, dataclass, fields, is_dataclass
+from enum import StrEnum
+from functools import lru_cache
+from types import UnionType
+from typing import Any, NoReturn, TypeVar, Union, get_args, get_origin, get_type_hints
+
+from .errors import FedPrivacyError, LedgerError, listed, refuse
+
+VERSION = 1
+"""Version of the record layout."""
+MAX_DEPTH = 32
+"""Deepest nesting of records and tuples."""
+MAX_NODES = 100_000
+"""Most values in one record."""
+MAX_INTEGER = 2**63 - 1
+"""Largest magnitude of an integer."""
+
+_KEYS = {"type", "version", "fields"}
+_NO = object()
+
+
+KINDS: dict[str, type] = {}
+"""Every class that was declared with ``registered``, by its name."""
+
+K = TypeVar("K", bound=type)
+
+
+def registered(kind: K) -> K:
+    """Declare, above ``@dataclass(frozen=True)``, that a class may be written to files and read.
+
+    What a file names is looked up among the classes so declared and nowhere else. A mechanism, a
+    scheme or a curve of your own is read back where it was declared before the file is opened. Its
+    fields must be enough to make it again.
+
+    Raises:
+        ParameterError: not a frozen dataclass, or another class has the same name.
+    """
+    name = kind.__name__
+    parameters = getattr(kind, "__dataclass_params__", None)
+    if parameters is None or not parameters.frozen or "__dataclass_fields__" not in vars(kind):
+        refuse(
+            "kind", name, "be a frozen dataclass", "put @registered above @dataclass(frozen=True)"
+        )
+    known = KINDS.get(name, kind)
+    if _address(known) != _address(kind):
+        rule = "have a name of its own; files know classes by their names"
+        refuse("kind", name, rule, f"rename it: {'.'.join(_address(known))} has this one")
+    KINDS[name] = kind
+    return kind
+
+
+def _address(kind: type) -> tuple[str, str]:
+    return kind.__module__, kind.__qualname__
+
+
+def plain_fields(value: object) -> dict[str, object]:
+    """Return a dataclass's fields by name: numbers and text, None for anything else.
+
+    Left out are what has no value, and enumerated words such as a unit or an adjacency. What is no
+    dataclass has none.
+    """
+    if not is_dataclass(value):
+        return {}
+    found = {each.name: getattr(value, each.name) for each in fields(value) if each.repr}
+    return {
+        name.replace("_", " "): one if isinstance(one, int | float | str) else None
+        for name, one in found.items()
+        if one is not None and not isinstance(one, StrEnum | bool)
+    }
+
+
+class Registry(Mapping[str, type]):
+    """The registered classes of some families, by name; what is declared later is in it too.
+
+    Args:
+        belongs: whether a class is of the families.
+    """
+
+    def __init__(self, belongs: Callable[[type], bool]) -> None:
+        self._belongs = belongs
+
+    def __getitem__(self, name: str) -> type:
+        if self._belongs(KINDS[name]):
+            return KINDS[name]
+        raise KeyError(name)
+
+    def __iter__(self) -> Iterator[str]:
+        return (name for name, kind in sorted(KINDS.items()) if self._belongs(kind))
+
+    def __len__(self) -> int:
+        return sum(1 for _ in self)
+
+
+def encode(value: object, registry: Mapping[str, type]) -> Any:
+    """Return a value as plain JSON values.
+
+    Args:
+        value: a frozen dataclass of the registry, a tuple, or a plain value; nested at will.
+        registry: name -> dataclass; the name must be the class's own.
+
+    Raises:
+        LedgerError: a type that is not in the registry, a number that is not finite, or a value
+            too deep or too large to be read back.
+    """
+    return _Walk(registry).encoded(value, 0, "value")
+
+
+def decode(data: object, registry: Mapping[str, type]) -> Any:
+    """Return what ``encode`` was given; lists come back as tuples.
+
+    Args:
+        data: plain JSON values from an untrusted source.
+        registry: name -> dataclass that may be built.
+
+    Raises:
+        LedgerError: an unknown type, version or field, a missing field, a value that does not fit
+            its field or that the dataclass refuses, or data too deep or too large.
+    """
+    return _Walk(registry).decoded(data, 0, "value")
+
+
+@dataclass
+class _Walk:
+    """One pass over a value, counting what it meets."""
+
+    registry: Mapping[str, type]
+    nodes: int = 0
+
+    def encoded(self, value: object, depth: int, where: str) -> Any:
+        self._count(depth, where)
+        if isinstance(value, StrEnum):
+            return value.value
+        if isinstance(value, tuple):
+            return [self.encoded(item, depth + 1, where) for item in value]
+        if not is_dataclass(value) or isinstance(value, type):
+            return _plain(value, where)
+        name = type(value).__name__
+        if self.registry.get(name) is not type(value):
+            self._unknown(name, where)
+        content = {
+            field.name: self.encoded(getattr(value, field.name), depth + 1, f"{name}.{field.name}")
+            for field in fields(value)
+            if field.init
+        }
+        return {"type": name, "version": VERSION, "fields": content}
+
+    def decoded(self, data: object, depth: int, where: str) -> Any:
+        self._count(depth, where)
+        if isinstance(data, list):
+            return tuple(self.decoded(item, depth + 1, where) for item in data)
+        if isinstance(data, dict):
+            return self._record(data, depth, where)
+        return _plain(data, where)
+
+    def _record(self, data: dict[Any, Any], depth: int, where: str) -> object:
+        kind = self._kind(data, where)
+        name, given = data["type"], data["fields"]
+        known = _layout(kind)
+        unknown = [field for field in given if field not in known]
+        if unknown:
+            _fail(where, f"{name} has no field {unknown[0]!r}; it has {listed(known)}")
+        missing = [f for f, (_, needed) in known.items() if needed and f not in given]
+        if missing:
+            _fail(where, f"{name} lacks its field {missing[0]!r}")
+        values = {
+            field: self._fitted(item, known[field][0], depth + 1, f"{name}.{field}")
+            for field, item in given.items()
+        }
+        return _build(kind, values, where)
+
+    def _kind(self, data: dict[Any, Any], where: str) -> type:
+        if set(data) != _KEYS:
+            keys = ", ".join(map(repr, data)) or "none"
+            _fail(where, f"a record has the keys 'type', 'version' and 'fields', got {keys}")
+        name = data["type"]
+        if not isinstance(name, str) or name not in self.registry:
+            self._unknown(name, where)
+        if data["version"] is True or data["version"] != VERSION:
+            _fail(
+                where,
+                f"{name} has version {data['version']!r}, this release reads {VERSION}; "
+                "upgrade fedprivacy",
+            )
+        if not isinstance(data["fields"], dict):
+            _fail(where, f"the fields of {name} must be an object, got {data['fields']!r}")
+        return self.registry[name]
+
+    def _fitted(self, item: object, hint: Any, depth: int, where: str) -> object:
+        value = self.decoded(item, depth, where)
+        fitted = _fit(value, hint)
+        if fitted is _NO:
+            _fail(where, f"must be {_name(hint)}, got {value!r}")
+        return fitted
+
+    def _count(self, depth: int, where: str) -> None:
+        self.nodes += 1
+        if depth > MAX_DEPTH:
+            _fail(where, f"nested deeper than {MAX_DEPTH} levels")
+        if self.nodes > MAX_NODES:
+            _fail(where, f"more than {MAX_NODES} values in one record")
+
+    def _unknown(self, name: object, where: str) -> NoReturn:
+        _fail(where, f"unknown type {name!r}; known are {listed(self.registry)}")
+
+
+def _fail(where: str, what: str) -> NoReturn:
+    raise LedgerError(f"{where}: {what}")
+
+
+def _plain(value: object, where: str) -> object:
+    """Return a plain JSON value as it is, or refuse it."""
+    if value is None or type(value) in (bool, str):
+        return value
+    if type(value) is int:
+        if abs(value) > MAX_INTEGER:
+            _fail(where, f"an integer must be below 2**63, got one of {value.bit_length()} bits")
+        return value
+    if type(value) is not float:
+        _fail(where, f"a {type(value).__name__} cannot be recorded; use plain values and tuples")
+    if not math.isfinite(value):
+        _fail(where, f"a number must be finite, got {value!r}")
+    return value
+
+
+@lru_cache(maxsize=256)
+def _layout(kind: type) -> dict[str, tuple[Any, bool]]:
+    """Return field -> (annotation, whether it must be given) of a dataclass."""
+    hints = get_type_hints(kind)
+    return {f.name: (hints[f.name], _required(f)) for f in fields(kind) if f.init}
+
+
+def _required(field: Field[Any]) -> bool:
+    return field.default is MISSING and field.default_factory is MISSING
+
+
+def _build(kind: type, values: dict[str, object], where: str) -> object:
+    try:
+        return kind(**values)
+    except (FedPrivacyError, TypeError, ValueError, ArithmeticError, AttributeError) as problem:
+        raise LedgerError(f"{where}: {kind.__name__} refuses it: {problem}") from problem
+
+
+def _fit(value: Any, hint: Any) -> Any:
+    """Return the value as its annotation wants it (a string as its enum member), else _NO."""
+    if hint is Any:
+        return value
+    origin = get_origin(hint)
+    if origin in (Union, UnionType):
+        fits = (_fit(value, option) for option in get_args(hint))
+        return next((fitted for fitted in fits if fitted is not _NO), _NO)
+    if origin is tuple:
+        return _fit_tuple(value, get_args(hint))
+    return value if _is(value, hint) else _fit_member(value, hint)
+
+
+def _fit_tuple(value: Any, hints: tuple[Any, ...]) -> Any:
+    if not isinstance(value, tuple):
+        return _NO
+    if len(hints) == 2 and hints[1] is Ellipsis:
+        hints = (hints[0],) * len(value)
+    if len(hints) != len(value):
+        return _NO
+    items = tuple(_fit(item, hint) for item, hint in zip(value, hints, strict=True))
+    return _NO if any(item is _NO for item in items) else items
+
+
+def _fit_member(value: Any, hint: Any) -> Any:
+    if not (isinstance(hint, type) and issubclass(hint, StrEnum) and isinstance(value, str)):
+        return _NO
+    return hint(value) if value in set(hint) else _NO
+
+
+def _is(value: object, hint: Any) -> bool:
+    """Return whether a value is an instance of a class, or has a protocol's members."""
+    if hint is float:
+        return type(value) in (float, int)
+    if hint is int:
+        return type(value) is int
+    if getattr(hint, "_is_protocol", False):
+        members = (name for name in vars(hint) if not name.startswith("_"))
+        return all(hasattr(type(value), name) for name in members)
+    return isinstance(value, hint)
+
+
+def _name(hint: Any) -> str:
+    return hint.__name__ if isinstance(hint, type) else str(hint).replace("typing.", "")

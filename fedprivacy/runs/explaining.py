@@ -1,0 +1,93 @@
+"""Where a run's epsilon comes from, and what would halve it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from textwrap import shorten
+from typing import Any
+
+from ..errors import ParameterError
+from ..mechanisms import Mechanism
+from ..mechanisms.base import Run
+from ..questions.calibrate import calibrate
+from ..questions.epsilon import epsilon
+from .described import SampledRun
+
+
+@dataclass(frozen=True)
+class Part:
+    """One kind of rounds of a run.
+
+    Args:
+        mechanism: what a round is.
+        rounds: how many there are.
+        alone: epsilon of these rounds alone.
+        without: epsilon of all the others; 0 where there are none.
+        share: what the run would save without them, over what it would save part by part.
+    """
+
+    mechanism: str
+    rounds: int
+    alone: float
+    without: float
+    share: float
+
+
+def parts_of(run: Mechanism, **asked: Any) -> list[Part]:
+    """Return the parts of a run, in the order in which they were run.
+
+    Epsilons do not add up, so a part's share is what leaving it out saves, over the sum of that for
+    all parts; a single part has it all.
+
+    Args:
+        run: what is accounted.
+        asked: delta, adjacency and observer.
+
+    Raises:
+        UnsupportedCombination: no theorem covers the run.
+    """
+    sequence = run.sequence()
+    whole = epsilon(run, **asked).upper
+    alone = [epsilon(one * count, **asked).upper for one, count in sequence]
+    without = [_rest(sequence, index, **asked) for index in range(len(sequence))]
+    saved = [max(whole - rest, 0.0) for rest in without]
+    total = sum(saved) or 1.0
+    return [
+        Part(shorten(str(one), 160), count, first, rest, gain / total)
+        for (one, count), first, rest, gain in zip(sequence, alone, without, saved, strict=True)
+    ]
+
+
+def _rest(sequence: Any, index: int, **asked: Any) -> float:
+    others = tuple(part for at, part in enumerate(sequence) if at != index)
+    return epsilon(Run(others), **asked).upper if others else 0.0
+
+
+def halved_by(run: SampledRun, unit: str | None, **asked: Any) -> dict[str, float | None]:
+    """Return what each number of a run would have to be for half its epsilon, the others staying.
+
+    Args:
+        run: a described one.
+        unit: of the run.
+        asked: delta, adjacency and observer.
+
+    Returns:
+        Name -> value; None where no value does it.
+    """
+    target = 0.5 * epsilon(run.run(unit), **asked).upper
+    names = {"noise_multiplier": False, "rounds": True}
+    names |= {"sampling_probability": False} if run.sampling_probability is not None else {}
+    names |= {"cohort": True} if run.cohort is not None else {}
+
+    def changed(name: str) -> Callable[[float], Mechanism]:
+        return lambda value: run.changed({name: value}).run(unit)
+
+    found: dict[str, float | None] = {}
+    for name, integer in names.items():
+        try:
+            answer = calibrate(changed(name), epsilon=target, integer=integer, **asked)
+            found[name] = answer.value
+        except ParameterError:  # nothing that this number can be reaches the target
+            found[name] = None
+    return found

@@ -1,0 +1,47 @@
+"""Pictures of answers; matplotlib is imported when one is drawn."""
+
+from __future__ import annotations
+
+from os import PathLike
+from pathlib import Path
+
+from ..errors import listed, refuse
+from ..ledger import free
+from ..questions.risk import TradeoffCurve
+
+
+def check_picture(path: str | PathLike[str]) -> None:
+    """Raise ParameterError unless a picture can be written there, before much is done for it."""
+    from matplotlib.backend_bases import FigureCanvasBase
+
+    kinds = FigureCanvasBase.get_supported_filetypes()
+    if Path(path).suffix.removeprefix(".") not in kinds:
+        refuse("path", str(path), f"end in one of {listed(kinds)}")
+    if not Path(path).absolute().parent.is_dir():
+        refuse("path", str(path), "be in a folder that is there")
+
+
+def draw_tradeoff(curve: TradeoffCurve, path: str | PathLike[str]) -> Path:
+    """Write a trade-off curve as a picture; the file name's ending is the format.
+
+    Below the lower line no attacker gets; the upper one is reached on two data sets that are known.
+
+    Raises:
+        ParameterError: an ending that is no format, or a folder that is not there.
+    """
+    from matplotlib.figure import Figure
+
+    check_picture(path)
+    figure = Figure(figsize=(5.2, 4.6), layout="constrained")
+    axes = figure.subplots()
+    axes.plot([0, 1], [1, 0], ":", color="0.6", label="guessing")
+    axes.plot(curve.fpr, curve.worst.attained, "--", color="C1", label="attained")
+    axes.plot(curve.fpr, curve.worst.lower, "-", color="C0", label="certified")
+    axes.set(xlabel="false-positive rate", ylabel="false-negative rate")
+    axes.set(xlim=(0, curve.fpr.max()), ylim=(curve.worst.lower.min(), 1))
+    axes.grid(alpha=0.25)
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.legend(frameon=False)
+    free(path)
+    figure.savefig(path, dpi=150)
+    return Path(path)

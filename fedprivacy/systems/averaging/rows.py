@@ -1,0 +1,216 @@
+"""Rounds with correlated noise: who may come, the row of noise, and what is on disk before it.
+
+Before a row is released the noise's memory after it is on disk, with who was drawn so far, in a
+file beside the ledger that only its owner may read: whoever has it can take the noise away. So
+after a crash a row that may have been released is known, and is never released again: it counts as
+a round without a result, and the run goes on with the next.
+"""
+
+from __future__ import annotations
+
+import io
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from ...errors import ParameterError, refuse
+from ...ledger import Ledger
+from ...mechanisms import CorrelatedNoise, CorrelatedRow
+from ...mechanisms.streams import NoiseMemory
+from ...sampling import Everyone, FixedSize, Poisson, Scheme
+from ...training.notes import whole_file
+from ...training.rounds import Indices
+from .state import CorrelatedState, State
+
+SUFFIX = ".noise"
+"""Behind the name of the ledger: the noise's memory."""
+
+FORMAT = "fedprivacy noise 1"
+
+_HELD = ("memory", "errors", "drift", "last", "times")
+
+
+def begun(state: State, noise: CorrelatedNoise) -> CorrelatedState:
+    """Return the state before the first row; how many clients there are is not known yet."""
+    memory = noise.begin(state.parameters)
+    nobody = torch.zeros(0, dtype=torch.int64)
+    return CorrelatedState(
+        state.round,
+        state.parameters,
+        state.learning_rate,
+        memory=memory.vectors,
+        errors=torch.tensor(memory.errors, dtype=torch.float64),
+        drift=memory.drift,
+        last=nobody,
+        times=nobody.clone(),
+        velocity=torch.zeros_like(state.parameters),
+    )
+
+
+def of_clients(state: CorrelatedState, population: int) -> CorrelatedState:
+    """Return the state with a place for every client.
+
+    Raises:
+        ParameterError: it is of another number of clients.
+    """
+    if not len(state.last) and not state.round:
+        nobody = torch.zeros(population, dtype=torch.int64)
+        return replace(state, last=nobody - 1, times=nobody)
+    if len(state.last) != population:
+        refuse("population", population, f"be the {len(state.last)} clients of the rounds before")
+    return state
+
+
+def may_come(state: CorrelatedState, noise: CorrelatedNoise) -> Indices:
+    """Return the clients that the rule of participation lets take part in the next round."""
+    rule, rounds = noise.participation, noise.rounds
+    away = state.round - state.last
+    rested = away >= rule.gap(rounds)
+    if rule.together:
+        rested &= away % rule.gap(rounds) == 0
+    free = (state.last < 0) | (rested & (state.times < rule.most(rounds)))
+    return np.asarray(torch.nonzero(free).flatten().numpy(), dtype=np.int64)
+
+
+def drawn(scheme: Scheme, free: Indices, generator: np.random.Generator) -> Indices:
+    """Return a cohort of those that may come.
+
+    Raises:
+        ParameterError: a fixed size, and fewer may come.
+    """
+    if isinstance(scheme, Everyone):
+        return free
+    if isinstance(scheme, Poisson):
+        return free[generator.random(len(free)) < scheme.rate]
+    assert isinstance(scheme, FixedSize)
+    if len(free) < scheme.size:
+        rule = f"be at most the {len(free)} clients that the participation lets come now"
+        refuse("cohort", scheme.size, rule, "draw fewer, or let clients come back sooner")
+    return np.sort(generator.choice(free, scheme.size, replace=False))
+
+
+def taken(state: CorrelatedState, cohort: Indices, noise: CorrelatedNoise) -> CorrelatedState:
+    """Return the state once a cohort was drawn.
+
+    Raises:
+        ParameterError: a client that comes too soon, or too often.
+    """
+    early = np.setdiff1d(cohort, may_come(state, noise))
+    if len(early):
+        rule = f"keep {noise.participation}; it was drawn in round {int(state.last[early[0]])}"
+        refuse("client", int(early[0]), rule, "draw it later")
+    last, times = state.last.clone(), state.times.clone()
+    chosen = torch.from_numpy(cohort)
+    last[chosen] = state.round
+    times[chosen] += 1
+    return replace(state, last=last, times=times)
+
+
+def row_of(state: CorrelatedState, cohort: Indices, noise: CorrelatedNoise) -> CorrelatedRow:
+    """Return the row of the next round, with what its cohort does to the participation."""
+    before = state.last[torch.from_numpy(cohort)]
+    again = before[before >= 0]
+    separation = int((state.round - again).min()) if len(again) else None
+    most = int(state.times[torch.from_numpy(cohort)].max()) + 1 if len(cohort) else 0
+    return noise.row(state.round, separation=separation, participations=most)
+
+
+def noisy(
+    state: CorrelatedState, noise: CorrelatedNoise, generator: Any
+) -> tuple[Tensor, CorrelatedState]:
+    """Draw the next row; return it, shape (d,), and the state with the memory after it."""
+    held = NoiseMemory(state.round, state.memory, tuple(state.errors.tolist()), state.drift)
+    row, after = noise.stream.draw(held, generator)
+    errors = torch.tensor(after.errors, dtype=torch.float64)
+    return row, replace(
+        state, round=after.row, memory=after.vectors, errors=errors, drift=after.drift
+    )
+
+
+class NoiseFile:
+    """The memory of the noise after the last row that may have been released, beside a ledger."""
+
+    def __init__(self, ledger: Ledger) -> None:
+        """Name the file of a ledger; it need not be there."""
+        self.path = ledger.path.with_name(ledger.path.name + SUFFIX)
+        self.nonce = ledger.nonce
+
+    def write(self, state: CorrelatedState) -> None:
+        """Put the memory on disk, for its owner alone; it is there on return."""
+        content: dict[str, Any] = {"format": FORMAT, "ledger": self.nonce, "round": state.round}
+        content |= {name: getattr(state, name) for name in _HELD}
+        buffer = io.BytesIO()
+        torch.save(content, buffer)
+        whole_file(self.path, buffer.getvalue(), mode=0o600)
+
+    def read(self, state: CorrelatedState) -> CorrelatedState | None:
+        """Return a state with the memory on disk; None where there is no file.
+
+        Raises:
+            ParameterError: it is damaged, or of another run.
+        """
+        if not self.path.exists():
+            return None
+        found = _loaded(self.path, state.parameters.device)
+        if found.get("format") != FORMAT or found.get("ledger") != self.nonce:
+            rule = "be the noise of this ledger's run"
+            refuse("noise file", str(self.path), rule, "restore the file that lay there")
+        held: dict[str, Any] = {name: found.get(name) for name in _HELD}
+        for name, value in held.items():
+            known = getattr(state, name)
+            shape = getattr(known, "shape", None)
+            if type(value) is not type(known) or getattr(value, "shape", None) != shape:
+                refuse("noise file", str(self.path), f"hold a fitting {name!r}", "restore it")
+        return replace(state, round=int(found["round"]), **held)
+
+
+def _loaded(path: Path, device: torch.device) -> dict[str, Any]:
+    try:
+        found = torch.load(path, map_location=device, weights_only=True)
+    except Exception as problem:
+        raise ParameterError(
+            f"noise file must be readable, got {str(path)!r} ({type(problem).__name__}); restore "
+            "it, or begin another run with another ledger"
+        ) from problem
+    return found if isinstance(found, dict) else {}
+
+
+def caught_up(
+    state: CorrelatedState, noise: CorrelatedNoise, ledger: Ledger | None, generator: Any
+) -> CorrelatedState:
+    """Return a state whose next row was surely not released before.
+
+    The file on disk is ahead of a checkpoint where a crash came between a release and its
+    checkpoint; the ledger is ahead of the file where it came before the release. Rows of the latter
+    are drawn and thrown away.
+
+    Raises:
+        ParameterError: the file is gone, and rows may have been released since the checkpoint.
+    """
+    if ledger is None:
+        return state
+    file, next_row = NoiseFile(ledger), _next_row(ledger, noise)
+    if next_row <= state.round:
+        if not file.path.exists():
+            file.write(state)
+        return state
+    on_disk = file.read(state)
+    if on_disk is None:
+        rule = f"be there: {next_row - state.round} row(s) may have been released with its noise"
+        way_out = "restore it, or begin another run with another ledger"
+        refuse("noise file", str(file.path), rule, way_out)
+    state = on_disk if on_disk.round > state.round else state
+    while state.round < next_row:
+        _, state = noisy(state, noise, generator)
+    return state
+
+
+def _next_row(ledger: Ledger, noise: CorrelatedNoise) -> int:
+    """Return the row after the last one that a ledger says may have been released."""
+    rows = [one.mechanism for one in ledger.alike if one.spent]
+    used = [row.row + 1 for row in rows if isinstance(row, CorrelatedRow) and row.run == noise]
+    return max(used, default=0)

@@ -1,0 +1,338 @@
+"""Training with correlated noise: rows, who may come, what is on disk, what an audit finds."""
+
+import itertools
+import os
+import stat
+
+import numpy as np
+import pytest
+
+import fedprivacy as fp
+from fedprivacy import factors
+from fedprivacy.errors import ParameterError, UnsupportedCombination
+
+torch = pytest.importorskip("torch")
+
+from fedprivacy.systems.averaging.rows import NoiseFile, may_come, of_clients, taken  # noqa: E402
+from fedprivacy.training import FederatedAveraging, FederatedData, logistic, train  # noqa: E402
+
+CLIENTS = 12
+
+
+def made_up():
+    inputs = np.random.default_rng(0).normal(size=(24, 3)).astype(np.float32)
+    features, labels = torch.from_numpy(inputs), torch.from_numpy((inputs[:, 0] > 0).astype(int))
+    return FederatedData(
+        name="made up",
+        features=features,
+        labels=labels,
+        clients=tuple(np.split(np.arange(24), CLIENTS)),
+        test_features=features,
+        test_labels=labels,
+        num_classes=2,
+    )
+
+
+DATA = made_up()
+
+
+def noise_of(factor=None, **changed):
+    given = {
+        "noise_multiplier": 2.0,
+        "rounds": 12,
+        "participation": fp.MinimumSeparation(3),
+        "unit": "client",
+    }
+    return fp.CorrelatedNoise(factor=factor or factors.BufferedToeplitz(2), **{**given, **changed})
+
+
+def loop_of(noise=None, **changed):
+    given = {"scheme": fp.FixedSize(3, population=CLIENTS), "local_steps": 1, "seed": 5}
+    return FederatedAveraging(
+        model=logistic(3, 2), perturbation=noise or noise_of(), **{**given, **changed}
+    )
+
+
+def ledger_of(path, noise=None, **changed):
+    given = {"unit": "client", "adjacency": "zero_out", "seed_policy": "fixed"}
+    return fp.Ledger.create(path, plan=noise, **{**given, **changed})
+
+
+@pytest.mark.parametrize(
+    "factor",
+    [
+        factors.BufferedToeplitz(2),
+        factors.Banded(3),
+        factors.Tree(),
+        factors.BandedInverse(3),
+        factors.SquareRootToeplitz(),
+        factors.Identity(),
+    ],
+    ids=lambda f: type(f).__name__,
+)
+def test_a_run_is_accounted_as_one_gaussian(factor, tmp_path):
+    noise = noise_of(factor)
+    path = tmp_path / "run"
+    with ledger_of(path, noise, observer="server", seed_policy="operating system") as ledger:
+        done = train(loop_of(noise, seed=None), DATA, rounds=12, ledger=ledger)
+        ledger.close()
+    assert done.state.round == 12
+    bound = fp.account(path, delta=1e-5)
+    whole = fp.epsilon(noise, delta=1e-5, adjacency="zero_out", observer="server")
+    assert bound.upper == pytest.approx(whole.upper, rel=1e-12)
+    assert bound.lower == pytest.approx(whole.lower, rel=1e-9)
+    assert fp.audit(path, claim=(whole.upper * 1.01, 1e-5)).verdict == "HOLDS"
+    assert fp.audit(path, claim=(whole.lower * 0.99, 1e-5)).verdict == "FAILS"
+    rows = [one.mechanism for one in fp.Ledger.open(path).rounds]
+    assert [row.row for row in rows] == list(range(12))
+    assert all(row.kept for row in rows)
+    assert min(row.separation for row in rows[4:]) >= 3
+
+
+def test_what_is_released_is_the_sums_plus_the_rows():
+    """With updates of zero length the models move by C^-1 z alone: C takes it apart again."""
+    noise = noise_of(factors.BufferedToeplitz(2), rounds=8)
+    loop = loop_of(noise, learning_rate=1e-30, expected_cohort=1)
+    states = [loop.init()]
+    for _ in range(8):
+        states.append(loop.step(states[-1], DATA)[0])
+    moved = np.array(
+        [(a.parameters - b.parameters).double().numpy() for a, b in itertools.pairwise(states)]
+    )
+    draws = noise.factor.matrix(8) @ moved / noise.full_noise_std
+    assert abs(draws.std() - 1.0) < 5 / np.sqrt(2 * draws.size)
+    correlation = np.corrcoef(draws)
+    assert np.abs(correlation - np.eye(8)).max() < 6 / np.sqrt(draws.shape[1])
+
+
+def test_nobody_comes_too_soon():
+    noise = noise_of(participation=fp.MinimumSeparation(3, at_most=2))
+    state = of_clients(loop_of(noise).init(), CLIENTS)
+    state = taken(state, np.array([0, 1]), noise)
+    later = type(state)(**{**vars(state), "round": 2})
+    assert 0 not in may_come(later, noise)
+    with pytest.raises(ParameterError, match="drawn in round 0"):
+        taken(later, np.array([0, 5]), noise)
+    third = taken(type(state)(**{**vars(state), "round": 3}), np.array([0]), noise)
+    last = type(state)(**{**vars(third), "round": 9})
+    assert set(may_come(last, noise)) == set(range(1, CLIENTS))
+    epochs = noise_of(participation=fp.FixedEpochs(3))
+    one = taken(of_clients(loop_of(epochs).init(), CLIENTS), np.array([4]), epochs)
+    assert [4 in may_come(type(one)(**{**vars(one), "round": r}), epochs) for r in (3, 4, 6)] == [
+        True,
+        False,
+        True,
+    ]
+
+
+def test_too_few_that_may_come_is_refused(tmp_path):
+    noise = noise_of(participation=fp.MinimumSeparation(6))
+    loop = loop_of(noise)
+    state = loop.init()
+    for _ in range(4):
+        state, _ = loop.step(state, DATA)
+    with pytest.raises(ParameterError, match="0 clients that the participation lets come"):
+        loop.step(state, DATA)
+
+
+def test_rounds_beyond_the_factor_are_refused(tmp_path):
+    with pytest.raises(ParameterError, match="no more rows"):
+        train(loop_of(noise_of(rounds=2)), DATA, rounds=3)
+
+
+@pytest.mark.parametrize("scheme", [fp.Poisson(0.3), fp.Everyone()])
+def test_other_draws(scheme):
+    noise = noise_of(participation=fp.MinimumSeparation(1 if scheme == fp.Everyone() else 3))
+    done = train(loop_of(noise, scheme=scheme, expected_cohort=3), DATA, rounds=5)
+    assert len(done.history) == 5
+
+
+@pytest.mark.parametrize(
+    ("changed", "words"),
+    [
+        ({"scheme": fp.WithReplacement(3, population=CLIENTS)}, "at most once"),
+        ({"server_momentum": 1.0}, r"\[0, 1\)"),
+        ({"server_rates": (0.0,)}, "above 0"),
+    ],
+)
+def test_bad_loops(changed, words):
+    with pytest.raises(ParameterError, match=words):
+        loop_of(**changed)
+
+
+def test_momentum_and_schedules_are_the_workloads():
+    """Iterates are the workload's matrix times the noisy sums."""
+    noise = noise_of(factors.Identity(), rounds=4)
+    schedule = factors.rates(4, decay=0.5)
+    plain = loop_of(noise, expected_cohort=1, learning_rate=1e-30)
+    other = loop_of(
+        noise, expected_cohort=1, learning_rate=1e-30, server_momentum=0.9, server_rates=schedule
+    )
+    tracks = []
+    for loop in (plain, other):
+        states = [loop.init()]
+        for _ in range(4):
+            states.append(loop.step(states[-1], DATA)[0])
+        tracks.append(
+            np.array([(s.parameters - states[0].parameters).double().numpy() for s in states[1:]])
+        )
+    sums = np.diff(tracks[0], axis=0, prepend=0.0)
+    wanted = factors.Workload(momentum=0.9, rates=schedule).matrix(4) @ sums
+    np.testing.assert_allclose(tracks[1], wanted, rtol=1e-4, atol=1e-4)
+
+
+def test_the_memory_is_secret_and_on_disk_before_the_release(tmp_path):
+    noise, path = noise_of(), tmp_path / "run"
+    with ledger_of(path, noise) as ledger:
+        loop, file = loop_of(noise), NoiseFile(ledger)
+        state = loop.init()
+        seen = []
+
+        def on_release(after):
+            held = file.read(after)
+            seen.append((held.round, torch.equal(held.memory, after.memory)))
+
+        for _ in range(3):
+            state, _ = loop.step(state, DATA, ledger=ledger, on_release=on_release)
+        assert seen == [(1, True), (2, True), (3, True)]
+        assert stat.S_IMODE(os.stat(file.path).st_mode) == 0o600
+
+
+def test_a_row_that_may_have_been_released_is_never_released_again(tmp_path):
+    noise, path = noise_of(), tmp_path / "run"
+    loop = loop_of(noise)
+    with ledger_of(path, noise) as ledger:
+        state, _ = loop.step(loop.init(), DATA, ledger=ledger)
+        released = []
+
+        def crash(after):
+            released.append(after)
+            raise KeyboardInterrupt
+
+        with pytest.raises(KeyboardInterrupt):
+            loop.step(state, DATA, ledger=ledger, on_release=crash)
+    with fp.Ledger.open(path, resume=True) as ledger:
+        caught, info = loop.step(state, DATA, ledger=ledger)
+        assert info.aborted and caught.round == 2
+        assert torch.equal(caught.memory, released[0].memory)
+        assert torch.equal(caught.parameters, state.parameters)
+        assert torch.equal(caught.last, released[0].last)
+        after, info = loop.step(caught, DATA, ledger=ledger)
+        assert not info.aborted and after.round == 3
+    rows = [one.mechanism.row for one in fp.Ledger.open(path).rounds]
+    assert rows == [0, 1, 2]
+    whole = fp.epsilon(noise, delta=1e-5, adjacency="zero_out").upper
+    bound = fp.account(path, delta=1e-5)
+    assert bound.upper == pytest.approx(whole, rel=1e-12)
+    first = fp.epsilon(noise.leading(1), delta=1e-5, adjacency="zero_out")
+    assert bound.lower == pytest.approx(first.lower, rel=1e-9)
+
+
+def test_a_crash_before_the_release_skips_the_row(tmp_path):
+    noise, path = noise_of(), tmp_path / "run"
+    loop = loop_of(noise)
+
+    def fails(cohort):
+        raise RuntimeError
+
+    with ledger_of(path, noise) as ledger:
+        start = loop.init()
+        with pytest.raises(RuntimeError):
+            loop.step(start, DATA, ledger=ledger, dropout=fails)
+        caught, info = loop.step(start, DATA, ledger=ledger)
+        assert info.aborted and caught.round == 1
+        assert (caught.last == -1).all()
+        after, _ = loop.step(caught, DATA, ledger=ledger)
+        assert after.round == 2
+        NoiseFile(ledger).path.unlink()
+        with pytest.raises(ParameterError, match="noise file must be there"):
+            loop.step(caught, DATA, ledger=ledger)
+
+
+def test_a_foreign_or_broken_noise_file_is_refused(tmp_path):
+    noise = noise_of()
+    loop = loop_of(noise)
+    ledgers = [ledger_of(tmp_path / name, noise) for name in ("one", "two")]
+    states = [loop.step(loop.init(), DATA, ledger=ledger)[0] for ledger in ledgers]
+    files = [NoiseFile(ledger) for ledger in ledgers]
+    files[0].path.write_bytes(files[1].path.read_bytes())
+    with pytest.raises(ParameterError, match="this ledger"):
+        files[0].read(states[0])
+    files[0].path.write_bytes(b"nothing")
+    with pytest.raises(ParameterError, match="readable"):
+        files[0].read(states[0])
+    for ledger in ledgers:
+        ledger.release()
+
+
+def test_a_checkpoint_goes_on(tmp_path):
+    noise, path = noise_of(), tmp_path / "run"
+    with ledger_of(path, noise) as ledger:
+        train(loop_of(noise), DATA, rounds=5, ledger=ledger, checkpoint=tmp_path / "state")
+    with fp.Ledger.open(path, resume=True) as ledger:
+        done = train(loop_of(noise), DATA, rounds=9, ledger=ledger, checkpoint=tmp_path / "state")
+    straight = train(loop_of(noise), DATA, rounds=9)
+    assert torch.equal(done.state.parameters, straight.state.parameters)
+
+
+def test_add_remove_is_refused_before_anything_is_spent(tmp_path):
+    noise, path = noise_of(), tmp_path / "run"
+    with ledger_of(path, noise, adjacency="add_remove") as ledger:
+        loop = loop_of(noise, expected_cohort=3)
+        with pytest.raises(UnsupportedCombination, match="move to"):
+            loop.step(loop.init(), DATA, ledger=ledger)
+        assert ledger.rounds == ()
+
+
+def rows_recorded(path, noise, rows, **given):
+    with ledger_of(path, noise) as ledger:
+        for row in rows:
+            number = ledger.intent(row, clip_norm=1.0, noise_std=given.get("std", 2.0))
+            ledger.done(number, cohort=3, arrived=3, refused=0, noise_std=given.get("std", 2.0))
+    return path
+
+
+def test_an_audit_prices_who_may_have_taken_part(tmp_path):
+    noise = noise_of()
+    ask = {"delta": 1e-5, "adjacency": "zero_out"}
+    early = [noise.row(0), noise.row(1, separation=1, participations=2)]
+    path = rows_recorded(tmp_path / "early", noise, early)
+    worse = noise.with_gaps(1, 4)
+    assert fp.account(path, delta=1e-5).upper == pytest.approx(fp.epsilon(worse, **ask).upper)
+    often = [noise.row(0), noise.row(9, separation=3, participations=7)]
+    path = rows_recorded(tmp_path / "often", noise, often)
+    more = noise.with_gaps(3, 7)
+    assert fp.account(path, delta=1e-5).upper == pytest.approx(fp.epsilon(more, **ask).upper)
+    late = rows_recorded(tmp_path / "late", noise, [noise.row(4)])
+    assert fp.account(late, delta=1e-5).upper == pytest.approx(fp.epsilon(noise, **ask).upper)
+    banded = noise_of(factors.Banded(3))
+    path = rows_recorded(tmp_path / "bands", banded, [banded.row(1, separation=2)])
+    with pytest.raises(UnsupportedCombination, match="sooner"):
+        fp.account(path, delta=1e-5)
+
+
+def test_an_audit_finds_a_row_twice(tmp_path):
+    noise = noise_of()
+    path = rows_recorded(tmp_path / "twice", noise, [noise.row(0), noise.row(1), noise.row(1)])
+    found = fp.audit(path, claim=(100.0, 1e-5))
+    assert found.verdict == "CANNOT BE CERTIFIED"
+    assert "released before" in str(found)
+
+
+def test_less_noise_is_priced(tmp_path):
+    noise = noise_of()
+    path = rows_recorded(tmp_path / "less", noise, [noise.row(0), noise.row(1)], std=1.0)
+    half = noise.rescaled(0.5)
+    assert fp.account(path, delta=1e-5).upper == pytest.approx(
+        fp.epsilon(half, delta=1e-5, adjacency="zero_out").upper
+    )
+
+
+def test_a_budget_stops_the_run_at_its_first_row(tmp_path):
+    noise = noise_of()
+    budget = fp.Budget(0.1, 1e-5, adjacency="zero_out")
+    with pytest.raises(fp.errors.BudgetExhausted):
+        train(loop_of(noise), DATA, rounds=2, budget=budget)
+    whole = fp.epsilon(noise, delta=1e-5, adjacency="zero_out").upper
+    enough = fp.Budget(whole * 1.001, 1e-5, adjacency="zero_out")
+    assert train(loop_of(noise), DATA, rounds=12, budget=enough).state.round == 12

@@ -1,0 +1,246 @@
+"""The report: one page, the same in Markdown and JSON, and an entry for the registry."""
+
+import json
+import re
+from html.parser import HTMLParser
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import fedprivacy as fp
+from fedprivacy.audit import RunSummary, registry
+from fedprivacy.audit.plots import Line, _labelled_once
+from fedprivacy.audit.statement import rows_of
+
+ROOT = Path(__file__).parents[2]
+SCHEMA = ROOT.parent / "shared" / "schemas" / "deployments-schema.yaml"
+RECORDS = Path(__file__).parent / "traces"
+FLOWER = fp.audit(RECORDS / "flower.json", claim=(3.49, 7e-5), auditor="A. Uditor")
+SIX = fp.Gaussian(noise_multiplier=4.0, unit="client") * 6
+PLAIN = {"adjacency": "zero_out"}
+SAID = {
+    "name": "Keyboard: next word",
+    "data_curators": ["A company"],
+    "description": "a model",
+    "intended_use": "typing",
+    "data_product_region": "everywhere",
+    "publication_date": "2026-11-22",
+    "registry_authors": ["A. Uditor"],
+}
+
+
+@pytest.fixture(scope="module")
+def three(tmp_path_factory):
+    """A page of two runs of one mechanism, another one, and one without privacy."""
+    runs = {
+        "one": RunSummary(audit=fp.audit(SIX, claim=(2.0, 1e-5), **PLAIN), accuracy=(0.1, 0.9)),
+        "two": fp.audit(SIX, claim=(0.1, 1e-5), **PLAIN),
+        "three": fp.audit(SIX * 2, claim=(2.0, 1e-5), **PLAIN),
+        "bare": RunSummary(accuracy=(0.2, 0.95), upload_bytes=10**6),
+    }
+    folder = tmp_path_factory.mktemp("pages")
+    return {end: fp.report(runs, folder / f"a.{end}").read_text() for end in ("html", "md", "json")}
+
+
+class Tags(HTMLParser):
+    """What a page's tags say."""
+
+    VOID = ("meta", "br", "path", "use", "rect", "line", "circle", "image")
+
+    def __init__(self, page):
+        super().__init__()
+        self.seen, self.open = [], []
+        self.feed(page)
+
+    def handle_starttag(self, tag, attributes):
+        self.seen.append((tag, dict(attributes), tuple(self.open)))
+        if tag not in self.VOID:
+            self.open.append(tag)
+
+    def handle_endtag(self, tag):
+        if tag not in self.VOID:
+            assert self.open.pop() == tag
+
+    def all(self, tag):
+        return [attributes for name, attributes, _ in self.seen if name == tag]
+
+
+def test_the_page_is_whole_and_can_be_read_by_anybody(three):
+    page = three["html"]
+    tags = Tags(page)
+    assert not tags.open and not tags.all("script") and not tags.all("link")
+    assert not re.search(r'(src|href)="(?!#)', page)
+    assert tags.all("html")[0]["lang"] == "en" and tags.all("meta")[1]["name"] == "viewport"
+    ids = [a["id"] for _, a, _ in tags.seen if "id" in a]
+    assert len(ids) == len(set(ids)) and ids
+    figures = tags.all("figure")
+    assert len(figures) == 4
+    for figure in figures:
+        assert figure["role"] == "img" and re.search(r"\d", figure["aria-label"])
+    assert all(svg["aria-hidden"] == "true" for svg in tags.all("svg"))
+    assert all(cell["scope"] in ("row", "col") for cell in tags.all("th"))
+    assert len(tags.all("h1")) == 1
+    wide = [a for a in tags.all("div") if a.get("class") == "wide"]
+    assert wide and all(a["tabindex"] == "0" and a["aria-label"] for a in wide)
+
+
+def luminance(colour):
+    parts = [int(colour[i : i + 2], 16) / 255 for i in (1, 3, 5)]
+    linear = [c / 12.92 if c <= 0.03928 else ((c + 0.055) / 1.055) ** 2.4 for c in parts]
+    return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
+
+
+def test_every_colour_of_text_has_the_contrast_that_guidelines_ask_for(three):
+    blocks = re.findall(r":root \{(.*?)\}", three["html"], re.S)
+    assert len(blocks) == 3
+    for block in blocks:
+        colours = dict(re.findall(r"--(\w+): (#\w+)", block))
+        full = {
+            n: c if len(c) == 7 else "#" + "".join(2 * x for x in c[1:]) for n, c in colours.items()
+        }
+        for ground in ("paper", "tint"):
+            for ink in ("ink", "soft", "good", "bad", "open"):
+                pair = sorted((luminance(full[ground]), luminance(full[ink])))
+                assert (pair[1] + 0.05) / (pair[0] + 0.05) >= 4.5, (ground, ink)
+
+
+def test_what_runs_share_stands_once(three):
+    for form in ("html", "md"):
+        text = three[form]
+        assert text.count("What all runs share") == 1
+        for once in ("client (all data of one client)", "central: whoever sums"):
+            assert text.count(once) == 1
+        assert len(re.findall("; 12 rounds", text)) == 1
+
+
+def test_curves_that_coincide_have_one_label(three):
+    assert three["html"].count(">one, two<") == 3 and ">three<" in three["html"]
+    x = np.array([0.0, 1.0])
+    lines = {
+        "a": Line(x, x),
+        "b": Line(x, x + 1.0),
+        "c": Line(x, x * 1.001),
+        "d": Line(x[:1], x[:1]),
+    }
+    assert list(_labelled_once(lines)) == ["a, c", "b", "d"]
+
+
+def test_every_form_says_the_same_numbers(three):
+    data = json.loads(three["json"])
+    assert set(data["runs"]) == {"one", "two", "three"}
+    upper = data["runs"]["one"]["bounds"]["aggregate"]["pld"]["upper"]
+    shown = fp.audit(SIX, claim=(2.0, 1e-5), **PLAIN).bound.ends()[1]
+    assert float(shown) >= upper
+    for form in ("html", "md"):
+        assert shown in three[form] and "FAILS" in three[form]
+    assert data["statement"]["one"]["formal statement"].startswith(f"({shown}, 1e-05)")
+    assert "left of the claim" in three["md"] and "Words" in three["md"]
+
+
+def test_the_statement_has_what_guides_ask_for():
+    rows = dict(rows_of(FLOWER))
+    assert rows["unit"] == "client (all data of one client)"
+    assert rows["neighbours"].startswith("replace_one") and rows["observer"].startswith("aggregate")
+    assert rows["what was run"].startswith("DP-FedAvg: ")
+    assert rows["sampler"].endswith("(as the Flower accountant state says)")
+    assert "tuning" in rows["what is covered"] and rows["formal statement"].startswith(
+        "(3.488, 7e-05)"
+    )
+    facts = {"claim": (9.0, 1e-5), "adjacency": "zero_out"}
+    tuned = fp.audit(RECORDS / "opacus_rdp.json", sampling="poisson", trials=4, **facts)
+    rows = dict(rows_of(tuned))
+    assert "4 runs on the same data, as stated" in rows["what is covered"]
+    assert rows["sampler"].endswith("(as stated, not recorded)")
+
+
+def test_markdown_prints_names_to_the_letter(tmp_path):
+    found = fp.audit(SIX, claim=(2.0, 1e-5), auditor="a|b `c` [d](e) <f>", **PLAIN)
+    text = fp.report({"# x | *y*": found}, tmp_path / "a.md").read_text()
+    assert r"## \# x \| \*y\*" in text and r"a\|b \`c\` \[d\](e) \<f\>" in text
+
+
+# ---- the registry
+
+
+def test_an_entry_fits_the_registrys_schema(tmp_path):
+    if not SCHEMA.exists():
+        pytest.skip(f"the registry's schema is not here: {SCHEMA.relative_to(ROOT.parent)}")
+    jsonschema, yaml = pytest.importorskip("jsonschema"), pytest.importorskip("yaml")
+    schema = yaml.safe_load(SCHEMA.read_text())
+    checker = jsonschema.Draft202012Validator(schema)
+    full = {
+        **SAID,
+        "data_product_sector": "Technology",
+        "model_name": "Federated",
+        "actors": "a server",
+        "sources": "a paper",
+        "justification": "asked for",
+        "post_processing": "none",
+        "data_domain": "sentences",
+    }
+    for deployment in (SAID, full):
+        text = fp.report(FLOWER, tmp_path / "a.yaml", deployment=deployment).read_text()
+        entry = yaml.safe_load(text)
+        checker.validate(entry)
+        assert entry == registry.entry(FLOWER, deployment)
+    numbers = entry["deployment"]["privacy_loss"]["privacy_parameters"]
+    assert (
+        numbers == {"epsilon": 3.48781, "delta": 7e-5} and numbers["epsilon"] >= FLOWER.bound.upper
+    )
+    with pytest.raises(jsonschema.ValidationError):
+        checker.validate({**entry, "tier": 4})
+
+
+def test_an_entry_without_a_certified_number_has_none():
+    facts = {"claim": (9.0, 1e-5), "adjacency": "add_remove", "sampling": "poisson"}
+    void = fp.audit(RECORDS / "opacus_rdp.json", denominator="realised", **facts)
+    told = registry.entry(void, SAID)["deployment"]
+    assert void.void and "privacy_parameters" not in told["privacy_loss"]
+    assert not re.search(r"epsilon at this delta", json.dumps(told))
+
+
+@pytest.mark.parametrize(
+    ("change", "names"),
+    [
+        ({"name": None}, "name"),
+        ({"name": " "}, "name"),
+        ({"data_curators": "one"}, "data_curators"),
+        ({"registry_authors": []}, "registry_authors"),
+        ({"publication_date": "22.11.2026"}, "publication_date"),
+        ({"model_name": "Cloud"}, "model_name"),
+        ({"colour": "red"}, "colour"),
+    ],
+)
+def test_what_the_registry_asks_for(change, names, tmp_path):
+    said = {n: v for n, v in (SAID | change).items() if v is not None}
+    with pytest.raises(fp.ParameterError, match=names):
+        fp.report(FLOWER, tmp_path / "a.yaml", deployment=said)
+    assert not list(tmp_path.iterdir())
+
+
+def test_forms_that_do_not_fit_are_refused(tmp_path):
+    for path, more in (
+        ("a.yaml", {}),
+        ("a.html", {"deployment": SAID}),
+        ("a.txt", {}),
+        ("a", {}),
+    ):
+        with pytest.raises(fp.ParameterError, match=r"deployment|path"):
+            fp.report(FLOWER, tmp_path / path, **more)
+    with pytest.raises(fp.ParameterError, match="be one"):
+        fp.report([FLOWER, FLOWER], tmp_path / "a.yaml", deployment=SAID)
+
+
+def test_the_command_writes_every_form(tmp_path, capsys):
+    from .test_cli import answer
+
+    path = tmp_path / "deployment.toml"
+    path.write_text("\n".join(f"{name} = {json.dumps(value)}" for name, value in SAID.items()))
+    ask = ("report", str(RECORDS / "flower.json"), "--claim", "3.49,7e-5", "--output")
+    for end, more in (("md", ()), ("json", ()), ("yaml", ("--deployment", str(path)))):
+        output = tmp_path / f"a.{end}"
+        code, _, _ = answer(capsys, *ask, str(output), *more)
+        assert code == 0 and ("3.48781" if end == "yaml" else "3.488") in output.read_text()
+    code, _, error = answer(capsys, *ask, str(tmp_path / "b.yaml"))
+    assert code == 2 and "data_curators" in error

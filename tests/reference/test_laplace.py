@@ -1,0 +1,120 @@
+"""Moments of Laplace pairs and of samples of them, against quadratures in high precision."""
+
+import math
+import random
+
+import mpmath
+import numpy as np
+import pytest
+from mpmath import mpf
+
+from fedprivacy.accountants.pld import delta_interval, epsilon_interval
+from fedprivacy.loss import Composed, Fold, LaplacePair, Sampled, Side
+from fedprivacy.loss.moments.line import Line, NoSpectrum
+
+
+def likelihoods(curve):
+    """(P, Q) in units of Laplace(0, 1) as functions of the likelihood ratio r of Laplace(s, 1)."""
+    if isinstance(curve, LaplacePair):
+        return (lambda r: r), (lambda r: mpf(1))
+    if isinstance(curve, Sampled):
+        q = mpf(curve.q)
+        return (lambda r: 1 - q + q * r), (lambda r: mpf(1))
+    return likelihoods(curve.curve)[::-1]
+
+
+def exact_excess(shift, p, q, z, low, high):
+    """E_P (e^{z L} - 1) over the outcomes with low < r <= high, r being 1 in the middle."""
+    s = mpf(shift)
+
+    def term(r):
+        return p(r) * mpmath.expm1(z * mpmath.log(p(r) / q(r)))
+
+    total = mpf(0)
+    for r, mass in ((mpmath.exp(-s), mpf(1) / 2), (mpmath.exp(s), mpmath.exp(-s) / 2)):
+        total += mass * term(r) if low < r <= high else 0
+    ends = [(s + mpmath.log(x)) / 2 if x > 0 else mpf(0) for x in (low, high)]
+    parts = mpmath.linspace(max(ends[0], 0), min(ends[1], s), 9)
+    return total + mpmath.quad(lambda y: mpmath.exp(-y) / 2 * term(mpmath.exp(2 * y - s)), parts)
+
+
+def some_curve(rng):
+    shift = math.exp(rng.uniform(math.log(1e-3), math.log(8.0)))
+    curve = LaplacePair(shift)
+    if rng.random() < 0.75:
+        curve = Sampled(curve, math.exp(rng.uniform(math.log(1e-6), math.log(0.95))))
+        curve = curve.swap() if rng.random() < 0.5 else curve
+    return shift, curve
+
+
+@pytest.mark.parametrize("seed", range(24))
+def test_moments_hold_the_truth(seed):
+    rng = random.Random(seed)
+    shift, curve = some_curve(rng)
+    line = Line(math.exp(rng.uniform(-4, 3)), math.exp(rng.uniform(-3, 4)), 6)
+    found = curve.spectrum(line)
+    with mpmath.workdps(40):
+        p, q = likelihoods(curve)
+        for k in (0, 1, 5):
+            z = mpmath.mpc(line.tilt, line.heights()[k])
+            exact = exact_excess(shift, p, q, z, mpf(0), mpmath.exp(2 * mpf(shift)))
+            value = mpmath.mpc(complex(found.values[k])) * mpmath.exp(mpf(found.log_size))
+            assert abs(value - 1 - exact) <= found.error[k] * math.exp(found.log_size)
+            assert found.error[k] <= 1e-11 * (1.0 + line.top * shift)
+            if found.near is not None:
+                off = abs(mpmath.mpc(complex(found.near.values[k])) - exact)
+                assert off <= found.near.error[k]
+                assert found.near.error[k] <= 1e-9 * abs(exact) + 2e-14 * (1.0 + line.top * shift)
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_folds_of_samples_hold_the_truth(seed):
+    rng = random.Random(seed)
+    shift, q = rng.uniform(0.05, 4.0), math.exp(rng.uniform(-6, -0.1))
+    one = Sampled(LaplacePair(shift), q)
+    line = Line(math.exp(rng.uniform(-3, 2)), math.exp(rng.uniform(-2, 3)), 4)
+    found = Fold(one, one).spectrum(line)
+    with mpmath.workdps(40):
+        p, q = likelihoods(one)
+        for k in (0, 3):
+            z = mpmath.mpc(line.tilt, line.heights()[k])
+            end = mpmath.exp(2 * mpf(shift))
+            exact = exact_excess(shift, p, q, z, mpf(1), end)
+            exact += exact_excess(shift, q, p, z, mpf(1), end)
+            value = mpmath.mpc(complex(found.values[k])) * mpmath.exp(mpf(found.log_size))
+            assert abs(value - 1 - exact) <= found.error[k] * math.exp(found.log_size)
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_moments_fall_as_they_say(seed):
+    rng = random.Random(100 + seed)
+    shift, curve = some_curve(rng)
+    tilt, heights = math.exp(rng.uniform(-3, 2)), np.geomspace(0.01, 1e3, 20)
+    decay = curve.decay(tilt, heights)
+    p, q = likelihoods(curve)
+    for k in (0, 7, 14, 19):
+        z = mpmath.mpc(tilt, heights[k] * rng.uniform(1, 2))
+        exact = 1 + exact_excess(shift, p, q, z, mpf(0), mpmath.exp(2 * mpf(shift)))
+        assert mpmath.log(abs(exact)) <= decay.log_rest[k] + 1e-12
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_runs_meet_their_lattices(seed):
+    rng = random.Random(200 + seed)
+    _, curve = some_curve(rng)
+    curve = Fold(curve, curve) if isinstance(curve, Sampled) and rng.random() < 0.4 else curve
+    run, delta = Composed(((curve, rng.randrange(2, 400)),)), 10 ** rng.uniform(-9, -2)
+    low, high = epsilon_interval(run, delta)
+    step = max(high, 1e-3) / 300
+    below, above = (run.composition(step, side, 1e-9 * delta).epsilon(delta) for side in Side)
+    below, above = min(below, above), max(below, above)
+    assert below <= high and low <= above
+    least, _ = delta_interval(run, high)
+    assert least <= delta
+
+
+def test_out_of_reach_is_said():
+    with pytest.raises(NoSpectrum):
+        LaplacePair(30.0).spectrum(Line(30.0, 1.0, 4))
+    with pytest.raises(NoSpectrum):
+        Sampled(LaplacePair(30.0), 0.5).spectrum(Line(30.0, 1.0, 4))
