@@ -2,7 +2,7 @@
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo examples test test-slow check docs dist format benchmarks campaign repro-check clean
+.PHONY: help demo examples test test-slow check docs dist format benchmarks campaign certify repro-check clean
 
 VENV := .venv
 BIN := $(VENV)/bin
@@ -27,6 +27,7 @@ help:
 	@echo "make dist       wheel and sdist, installed without torch and with it, and tried"
 	@echo "make benchmarks time and width beside other libraries (a quarter of an hour)"
 	@echo "make campaign   random settings looked through for contradictions (5 minutes, goes on each time)"
+	@echo "make certify    200 random bounds proved again in ball arithmetic, by a program of its own"
 	@echo "make repro-check  rerun the smallest cell of every paper's results and compare"
 	@echo "make format     let the formatter and the linter mend what they can"
 	@echo "make clean      remove everything that was built, $(VENV) too"
@@ -86,6 +87,9 @@ benchmarks: $(VENV)/.has-benchmarks
 CAMPAIGN ?=
 campaign: $(VENV)/.has-test
 	$(ONE_THREAD) $(BIN)/python benchmarks/campaign.py $(CAMPAIGN)
+
+certify: $(VENV)/.has-test
+	$(ONE_THREAD) $(BIN)/python benchmarks/certify.py
 
 # Every script of benchmarks/papers that has a --check; all are run, one failure is enough.
 repro-check: $(VENV)/.has-train

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from decimal import ROUND_CEILING, ROUND_FLOOR, Context
 from enum import StrEnum
-from typing import Any
+from typing import Any, Protocol
 
 from .errors import ParameterError
 from .relations import Adjacency, Facts, Observer, Unit
@@ -18,6 +20,13 @@ class Verdict(StrEnum):
     HOLDS = "HOLDS"
     FAILS = "FAILS"
     CANNOT_BE_CERTIFIED = "CANNOT BE CERTIFIED"
+
+
+class Evidence(Protocol):
+    """What a bound was asked of."""
+
+    def to_dict(self, bound: Bound) -> dict[str, Any]:
+        """Return the question, its pairs and the way to the ends as plain JSON values."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,6 +61,7 @@ class Bound:
     assumptions: tuple[str, ...]
     facts: Facts
     reason: str = ""
+    evidence: Evidence | None = field(default=None, repr=False, compare=False)
     qualified: tuple[str, ...] = ()
 
     @property
@@ -105,6 +115,32 @@ class Bound:
             "reason": self.reason,
             "qualified": list(self.qualified),
         }
+
+    def certificate(self) -> dict[str, Any]:
+        """Return a JSON document that says what was asked, and from which everything follows.
+
+        Keys: ``mechanism`` (the run), ``rounds`` (the dominating and the attained pair of each part
+        of it, how often it runs, and its theorems), ``bound`` (see ``to_dict``), ``way`` (the
+        method and, where moments were inverted, a line with its images and tail bound) and
+        ``digest`` (SHA-256 of all else, as ``check_certificate.digest`` computes it).
+        ``fedprivacy verify`` proves the ends again, in ball arithmetic and without this package.
+
+        Raises:
+            ParameterError: the bound was not asked of a run, by ``fp.epsilon`` or ``fp.delta``.
+        """
+        if self.evidence is None:
+            raise ParameterError(
+                "certificate needs the run that was asked of, and this bound holds none; ask with "
+                "fp.epsilon(run, ...) or fp.delta(run, ...)"
+            )
+        document = {
+            "format": "fedprivacy certificate",
+            "version": 1,
+            **self.evidence.to_dict(self),
+            "bound": self.to_dict(),
+        }
+        text = json.dumps(document, sort_keys=True, separators=(",", ":"), allow_nan=False)
+        return {**document, "digest": hashlib.sha256(text.encode()).hexdigest()}
 
     def __str__(self) -> str:
         at = "delta" if self.quantity == "epsilon" else "epsilon"

@@ -51,6 +51,7 @@ class AdvancedCompositionAccountant(Accountant):
 
     def _delta(self, loss: PrivacyLoss, epsilon: float) -> Answer:
         parts = _parts(loss.curve)
+        # Only what some rule grants becomes the upper end, so that bisection needs no monotonicity.
         low, high, rule = math.log(1e-300), 0.0, "trivial"
         for _ in range(40):
             middle = 0.5 * (low + high)
@@ -78,6 +79,7 @@ def _best_split(parts: Sequence[tuple[Curve, int]], delta: float) -> tuple[float
     best = basic(_points(parts, delta / rounds * (1 - FEW))), "basic"
     if rounds == 1:
         return best
+    # Any share is valid. It matters little where in the middle it lies, so a coarse search will do.
     tried = [(_with_share(parts, delta, rounds, share), share) for share in _SHARES]
     (value, rule), share = min(tried, key=lambda item: item[0][0])
     for factor in (0.6, 0.8, 1.25, 1.6):

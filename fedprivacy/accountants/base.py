@@ -137,6 +137,7 @@ class Accountant(ABC):
         if delta == 1.0:
             return Answer(0.0, method="delta = 1 allows everything")
         found = _largest(loss.curve)
+        # No loss is above the sum of the largest ones: pure privacy caps every delta's epsilon.
         cap = max(one.epsilon(delta) for one in found)
         if delta == 0.0:
             shown = _largest(loss.witness.curve) if loss.witness else []

@@ -99,6 +99,7 @@ def _worst(curve: Curve, ask: _Ask, tolerance: float) -> Interval:
     """Return the interval of the larger of the orientations' numbers."""
     found: list[Interval] = []
     for one in orientations(curve):
+        # The second orientation matters only where it can be the larger.
         floor = max((interval.low for interval in found), default=0.0)
         found.append(ask(one, floor, tolerance))
     top = max(found, key=lambda interval: interval.high)

@@ -10,10 +10,21 @@ import sys
 import click
 
 from ..errors import FedPrivacyError
-from . import ask, explain, ledgers, pareto, program, sweep, train
+from . import ask, certificates, explain, ledgers, pareto, program, sweep, train
 from .options import cli, say
 
-__all__ = ["ask", "cli", "explain", "ledgers", "main", "pareto", "program", "sweep", "train"]
+__all__ = [
+    "ask",
+    "certificates",
+    "cli",
+    "explain",
+    "ledgers",
+    "main",
+    "pareto",
+    "program",
+    "sweep",
+    "train",
+]
 
 
 def main(arguments: list[str] | None = None) -> None:

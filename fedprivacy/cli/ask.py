@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import rich_click as click
@@ -12,6 +13,7 @@ from ..errors import refuse
 from ..runs.described import SampledRun
 from .options import (
     as_json,
+    certificate_option,
     cli,
     deadline_option,
     facts_options,
@@ -19,6 +21,7 @@ from .options import (
     say,
     show,
     show_bound,
+    write_certificate,
 )
 
 
@@ -27,6 +30,7 @@ from .options import (
 @run_options
 @facts_options
 @deadline_option
+@certificate_option
 @as_json
 def epsilon(unit: str | None, as_json: bool, **given: Any) -> None:
     """Tell the epsilon of a run at a given delta.
@@ -46,6 +50,7 @@ def epsilon(unit: str | None, as_json: bool, **given: Any) -> None:
 @run_options
 @facts_options
 @deadline_option
+@certificate_option
 @as_json
 def delta(unit: str | None, as_json: bool, **given: Any) -> None:
     """Tell the delta of a run at a given epsilon.
@@ -64,8 +69,10 @@ def _answer(
     ask: Callable[..., Bound], unit: str | None, as_json: bool, given: dict[str, Any]
 ) -> None:
     """Ask one number of the run that the options describe, and print it."""
+    certificate: Path | None = given.pop("certificate")
     run = SampledRun.of({name: given.pop(name) for name in SampledRun.known()})
     bound = ask(run.run(unit), **given)
+    write_certificate(bound, certificate)
     show(bound.to_dict(), as_json, lambda: show_bound(bound))
 
 

@@ -170,6 +170,19 @@ run_options = options(*(setting_option(each) for each in SampledRun.known().valu
 """What describes a run of a sampled Gaussian; ``SampledRun.of`` takes it."""
 
 
+certificate_option = click.option(
+    "--certificate",
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="Write a certificate here; `fedprivacy verify` proves it again.",
+)
+
+
+def write_certificate(bound: Bound, path: Path | None) -> None:
+    """Write a bound's certificate, where a path was given."""
+    if path is not None:
+        path.write_text(json.dumps(bound.certificate(), indent=2, allow_nan=False) + "\n")
+
+
 def named_texts(chosen: Iterable[str]) -> dict[str, str]:
     """Return the NAME=VALUES of --set by name, spelled with underscores.
 

@@ -29,6 +29,16 @@ def within(seconds: float | None) -> Iterator[None]:
         _UNTIL.reset(token)
 
 
+@contextmanager
+def no_less(seconds: float) -> Iterator[None]:
+    """Let the time not be up for so many seconds: less is not worth a poorer answer."""
+    token = _UNTIL.set(max(_UNTIL.get(), time.monotonic() + seconds))
+    try:
+        yield
+    finally:
+        _UNTIL.reset(token)
+
+
 def left() -> float:
     """Return how many seconds are left, infinity without a limit."""
     return _UNTIL.get() - time.monotonic()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import NamedTuple, Protocol
 
 import numpy as np
@@ -13,6 +14,7 @@ from ..bound import Bound
 from ..errors import listed, non_negative, refuse
 from ..privacy_loss import PrivacyLoss
 from ..relations import Adjacency, Observer
+from .certificate import Asked
 
 
 class Accountable(Protocol):
@@ -85,7 +87,8 @@ def epsilon(
     9.997256
     """
     loss = loss_of(run, adjacency, observer)
-    return accountant_named(accountant, tolerance, deadline).compose(loss).epsilon(delta)
+    bound = accountant_named(accountant, tolerance, deadline).compose(loss).epsilon(delta)
+    return replace(bound, evidence=Asked(run, loss.curve))
 
 
 def delta(
@@ -103,7 +106,8 @@ def delta(
     Arguments, result and errors are those of ``epsilon``; ``tolerance`` is relative here.
     """
     loss = loss_of(run, adjacency, observer)
-    return accountant_named(accountant, tolerance, deadline).compose(loss).delta(epsilon)
+    bound = accountant_named(accountant, tolerance, deadline).compose(loss).delta(epsilon)
+    return replace(bound, evidence=Asked(run, loss.curve))
 
 
 class Profile(NamedTuple):

@@ -54,6 +54,11 @@ class Ends:
     least_q: PerRow
     most_q: PerRow
 
+    @property
+    def all(self) -> tuple[PerRow, ...]:
+        """The four."""
+        return self.least_p, self.most_p, self.least_q, self.most_q
+
     @functools.cached_property
     def spread(self) -> PerRow:
         """The largest difference of two means."""
@@ -168,6 +173,8 @@ class GaussianPair:
         Raises:
             NoSpectrum: it would need too many nodes.
         """
+        # The trapezoid rule errs like e^{-2 pi d / mesh} times the integral over Im y = d
+        # (Trefethen and Weideman 2014, Theorem 5.1): each strip allows a mesh, the best counts.
         low, high, log_outside = self._trimmed(tilt)
         log_strip, log_size = self._strip(tilt, height, (low, high), log_outside)
         mesh = float(finest_mesh(self.ends, log_strip - log_size)[0])
@@ -199,6 +206,7 @@ class GaussianPair:
         """
         low, high = self.span(tilt)
         count = math.ceil(4.0 * (high - low))
+        # Short intervals are served as they are: looking costs more than the nodes that it saves.
         if count < 240:
             return low, high, -DEPTH
         if count > MAX_NODES:
@@ -307,6 +315,7 @@ class GaussianPair:
         Below the tilted density of the loss lies a staircase, which is a sum of uniform laws, one a
         slab; that of width w has a transform of size |sin(vw/2) / (vw/2)|.
         """
+        # 160 cells: finer ones raised the mass that is seen by less than a hundredth.
         edges = np.linspace(*self._heavy_range(at.tilt, start, stop), 161)
         log_p, log_q = log_sum(self.p, edges), log_sum(self.q, edges)
         means = posterior_mean(self.p, edges), posterior_mean(self.q, edges)

@@ -176,6 +176,7 @@ class _Bins:
 
     def __init__(self, weights: Array, loss: Array, line: Line) -> None:
         self._size = line.size
+        # A power of two, so that a transform of it is quick and its rounding known.
         self._bins = _FINER << (line.size - 1).bit_length()
         if self._bins > _MOST_BINS or len(loss) > _MOST_NODES:
             raise NoSpectrum
@@ -186,6 +187,7 @@ class _Bins:
         self._rests = (loss - steps * mesh) * (line.spacing * line.size)
         self._at = steps.astype(np.int64) % self._bins
         self._weights = weights
+        # Sums within a bin are sequential: as many roundings as the fullest holds.
         fullest = int(np.max(np.bincount(self._at), initial=0))
         self.units = UNIT * (12.0 * math.log2(self._bins) + 2.0 * fullest + 100.0)
         self._share = np.arange(line.size) / line.size

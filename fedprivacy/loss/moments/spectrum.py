@@ -194,6 +194,7 @@ class Rule:
         """Return 1 - missing + sum plain expm1(tilt loss) + sum weight (e^{i v loss} - 1)."""
         weights, loss, heights = np.exp(self.log_weight), self.loss, line.heights()
         rise = line.tilt * loss
+        # Beyond e^30 the weight itself is as good, and expm1 times the plain one may overflow.
         risen = np.where(rise < 30.0, plain * np.expm1(np.minimum(rise, 30.0)), weights - plain)
         turns, turned_off = turned(weights, loss, line)
         wobble, reached = _mean(weights, self.wobble), _mean(weights, self.wobble * np.abs(loss))
@@ -251,11 +252,13 @@ def power(parts: Sequence[tuple[Spectrum, PerRow]]) -> Spectrum:
         turn = off_log + (2.0 + factors) * FEW * np.abs(log_value)
         phase = phase + _over_rows(count * turn)
         log_atom += count * math.log(part.atom) if part.atom > 0 else -math.inf
+    # In units of its size A is at most 1: what may be e times that is known to no digit.
     if not np.max(log_most) < 1.0:
         raise NoSpectrum
     atom = math.exp(log_atom)
     if atom > 0:
         off += atom * sum(count * 2.0 * float(part.error[0]) / part.atom for part, count in parts)
+    # prod (|F| + |e|)^c - prod |F|^c = most (1 - e^-grown), without a difference of large numbers.
     most = np.exp(log_most)
     error = -1.001 * most * np.expm1(-grown) + most * np.minimum(2.0 * phase, 3.0) + off
     return Spectrum(parts[0][0].tilt, log_size, np.exp(log_power), error, atom)
@@ -392,6 +395,7 @@ def sampled_decay(
     slack = 0.5 * line.spacing * _root_second_moment(spectrum, here, line.spacing)
     between = here.log_size + np.log(np.maximum(size[:-1], size[1:]) + slack)
     rising = np.maximum.accumulate(np.append(between, decay.log_rest[-1])[::-1])[::-1]
+    # A height between two samples may be as large as at either, so one cell earlier counts.
     first = np.clip(np.floor(heights / line.spacing).astype(int) - 1, 0, 511)
     found = np.minimum(decay.log_rest, np.where(heights < top, rising[first], np.inf))
     return Decay(decay.log_atom, found)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import astuple, dataclass
+from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
 import numpy as np
@@ -136,7 +136,7 @@ class Stack:
     def of(cls, pairs: Sequence[GaussianPair]) -> Stack:
         """Return the pairs side by side."""
         p, q = (_columns([getattr(pair, side) for pair in pairs]) for side in ("p", "q"))
-        ends = np.array([astuple(pair.ends) for pair in pairs])
+        ends = np.array([pair.ends.all for pair in pairs])
         return cls(tuple(pairs), p, q, Ends(*ends.T[:, :, None]))
 
     def spectra(self, line: Line) -> Iterator[tuple[Rows, Spectrum]]:

@@ -124,6 +124,7 @@ class Allocated(Curve):
         order = 1.0 - order if self.swapped else order
         if 0.0 <= order <= 1.0:
             return 0.0
+        # Both bound the moment from above, so the smaller does.
         closed = self._closed_moment(order)
         whole = 1.0 < order <= _MAX_ORDER and order == math.floor(order)
         if whole or self.mu > _MU_RANGE[1]:

@@ -249,6 +249,7 @@ def doubled(law: Law, cell: float) -> Law:
     room = 2 - math.floor(float(_mean(np.array([law.cell * size]))[0]) / cell)
     length = ratio * size + room + 2
     made = _Made(ratio * law.first - room, np.zeros(length), np.zeros(length))
+    # Pairs of which both are far out would double the work and hold less than ``tail``.
     bulk, lost = _bulk(law)
     own = [law.mass[:bulk], law.excess[:bulk]]
     for run in _runs(law, cell):

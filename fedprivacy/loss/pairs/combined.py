@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -464,6 +464,13 @@ def _cumulated_sum(values: Array) -> Array:
     return np.cumsum(values, dtype=np.longdouble).astype(np.float64)
 
 
+def _flat(parts: Iterable[tuple[Curve, int]]) -> Iterator[tuple[Curve, int]]:
+    """Yield curves that are no compositions, and how often each is run."""
+    for curve, count in parts:
+        inner = curve.parts if isinstance(curve, Composed) else ((curve, 1),)
+        yield from ((part, count * times) for part, times in inner if count * times)
+
+
 def compose(parts: Iterable[tuple[Curve, int]]) -> Curve:
     """Compose curves: nested compositions are flattened, Gaussians add in mu^2, equals are grouped.
 
@@ -475,13 +482,11 @@ def compose(parts: Iterable[tuple[Curve, int]]) -> Curve:
     """
     counts: dict[Curve, int] = {}
     length = 0.0
-    for curve, count in parts:
-        flat = curve.parts if isinstance(curve, Composed) else ((curve, 1),)
-        for part, times in flat:
-            if isinstance(part, Gdp):
-                length = math.hypot(length, math.sqrt(count * times) * part.mu)
-            elif count:
-                counts[part] = counts.get(part, 0) + count * times
+    for part, count in _flat(parts):
+        if isinstance(part, Gdp):
+            length = math.hypot(length, math.sqrt(count) * part.mu)
+        else:
+            counts[part] = counts.get(part, 0) + count
     if length:
         counts[Gdp(length)] = 1
     if not counts:

@@ -44,9 +44,9 @@ class Atoms(Curve):
     def __post_init__(self) -> None:
         loss, p, q = self._columns
         if not (np.isfinite(loss).all() and (np.diff(loss) > 0).all()):
-            raise ValueError("Atoms: losses must be finite and increasing")
+            raise ValueError(f"Atoms: losses must be finite and increasing, got {loss}")
         if not ((p > 0).all() and 0 <= self.infinite <= 1 and 0 <= self.vanishing <= 1):
-            raise ValueError("Atoms: masses must be above 0, at most 1")
+            raise ValueError(f"Atoms: masses must be above 0, at most 1, got {p}")
         totals = p.sum() + self.infinite, q.sum() + self.vanishing
         if not all(abs(total - 1.0) <= _TOTAL for total in totals):
             raise ValueError(f"Atoms: masses must add up to 1, got {totals}")

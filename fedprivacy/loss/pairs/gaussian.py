@@ -261,7 +261,9 @@ class GaussianMix(Curve):
     def _solved_thresholds(self, loss: Array) -> tuple[Array, Array]:
         """Return (left, right) from the roots of the quadratic."""
         if self._three is None:
-            raise ValueError("GaussianMix: three means at equal distances are needed")
+            raise ValueError(
+                f"GaussianMix: needs three means at equal distances, got {self.p}, {self.q}"
+            )
         middle, gap, p, q = self._three
         below, centre = [_less_scaled(a, b, loss) for a, b in zip(p[:2], q[:2], strict=True)]
         size = math.exp(-0.5 * gap * gap)

@@ -121,6 +121,7 @@ def _rounding(log_mass: Array) -> Array:
 
 def support(tails: Callable[[Array], Tails], step: float, tail_mass: float) -> tuple[int, int]:
     """Return lattice indices (low, high) outside which P keeps at most ``tail_mass`` a side."""
+    # A geometric grid: 330 tails tell the support to 8 %, whatever its size.
     grid = np.concatenate([[0.0, 1.0], 1.08 ** np.arange(1, 330)]) * step
     grid = np.unique(np.ceil(grid / step))
     above = tails(grid * step).p_above
@@ -217,6 +218,7 @@ def _merge(tails: Callable[[Array], Tails], step: float, low: int, high: int) ->
     found = tails(edges)
     cells = _cells(_slice(found, slice(None, -1)), _slice(found, slice(1, None)), points, points)
     from_above = _share_from_above(cells, step)
+    # Not even all of the next cell lifts this one to its point, so it counts one point lower.
     falls = from_above > 1.0
     from_above = np.where(falls, 0.0, from_above)
     from_below = np.where(falls, 0.0, _share_from_below(cells, step))

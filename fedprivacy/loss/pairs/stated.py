@@ -124,9 +124,9 @@ class RenyiPoints(Curve):
         orders = [order for order, _ in self.divergences]
         values = [value for _, value in self.divergences]
         if not orders or not all(1.0 < order < math.inf for order in orders):
-            raise ValueError("RenyiPoints: orders must be finite and above 1, at least one")
+            raise ValueError(f"RenyiPoints: orders must be finite and above 1, got {orders}")
         if not all(0.0 <= value < math.inf for value in values):
-            raise ValueError("RenyiPoints: divergences must be finite and at least 0")
+            raise ValueError(f"RenyiPoints: divergences must be finite, at least 0, got {values}")
 
     @property
     def symmetric(self) -> bool:

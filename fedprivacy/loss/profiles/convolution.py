@@ -131,6 +131,7 @@ class Composition:
             lambda t: _coarse_moment(self._grouped, t) - t * epsilon, 1e-9, self._max_tilt
         )
         first, bounds = self._profile(tilt, epsilon)
+        # Delta falls with epsilon: a smaller one is on the upper side.
         moved = self.count * LOSS_ROUNDING + 1e-14 * epsilon
         epsilon = epsilon - moved if self.side is Side.UP else epsilon + moved
         finite = self._at(first, bounds, epsilon)
@@ -175,6 +176,8 @@ class Composition:
         centre = (moment - math.log(target)) / tilt
         if moment <= math.log(target):
             return 0.0
+        # Where the largest loss is nearly reached the best tilt is at the end of what doubles hold;
+        # smaller ones may serve better there, and every one is valid.
         bounded = tilt > 0.99 * self._max_tilt
         shares = (1.0, 0.1, 0.03, 0.01) if bounded else (1.0,)
         found = [self._solve(*self._profile(share * tilt, centre), target) for share in shares]
@@ -222,6 +225,7 @@ class Composition:
     def _bounds(self, window: _Window, losses: Array, tilt: float, reference: float) -> Array:
         """Return the profile's bounds; what overflows is NaN or infinite and never used."""
         up = self.side is Side.UP
+        # Everything is taken relative to one loss near the answer: sums are then of order 1 there.
         exponent = tilt * (reference - losses)
         falling = np.exp(np.maximum(exponent, -745.0) if up else exponent)
         weighted = window.mass * falling

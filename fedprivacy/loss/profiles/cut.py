@@ -58,11 +58,15 @@ _CHEAP_POINTS = 1024
 _MAX_POINTS = 1 << 16
 _MOST_TERMS = 128
 _BEYOND = 1.1
-"""Where the cut is, of the epsilon in question."""
+"""Where the cut is, of the epsilon in question: nearer, jumps get common; farther, moments grow."""
 _STEPS = 16
+"""How often the epsilon and its cut are brought closer: each takes a twentieth or more off."""
 _LEAST_SLOPE = 0.01
+"""Log delta is taken to fall at least as fast: else a tolerance would ask for no accuracy."""
 _STEEPEST = 2.0
+"""Over x: what is smoothed falls from 1 within x, by e^2 or more."""
 _MOST_STD = 0.4
+"""Of smoothing: beyond, the polyline's hats are too wide to be solved for the middle one."""
 _REACH = 60.0
 """Of the grid on which cuts are looked for, beyond all means."""
 _HATS = 8
@@ -125,6 +129,7 @@ def _moved(weights: list[float], allowed: float) -> tuple[list[float], float]:
     """Return the weights with the rarest given to the largest, and how much was, rounded up."""
     kept, moved = list(weights), 0.0
     largest = weights.index(max(weights))
+    # The rarest first, as long as all that is moved stays within what is allowed.
     for k in sorted(range(len(weights)), key=weights.__getitem__):
         if k == largest or (moved + weights[k]) * (1.0 + 1e-12) > allowed:
             break
@@ -234,7 +239,8 @@ class Smoothed:
         shares, beyond = _hat_shares(self.std)
         steps = 2.0 * self.std * np.arange(-_HATS, _HATS + 1)
         points = np.add.outer(steps, x)
-        points -= 4 * UNIT * np.add.outer(np.abs(steps), np.abs(x))  # delta falls
+        # Delta falls, so that a point moved down by its rounding errs to the safe side.
+        points -= 4 * UNIT * np.add.outer(np.abs(steps), np.abs(x))
         points[_HATS] = x
         low, high = self.inversion.bounds(points)
         others = shares[:, None] * np.minimum(high, 1.0)
@@ -463,6 +469,7 @@ def invert(
     """
     if not 0.0 < x < math.inf:
         raise NoSpectrum
+    # Cut a little beyond x: a single jump then decides, and what stays below is calm.
     terms = divide(curve, _BEYOND * x, log_delta - _DEPTH)
     depth = _DEPTH - log_delta
     inverted: list[Inverted] = []
@@ -470,6 +477,7 @@ def invert(
     for term, log_mass in terms.counting:
         tick()
         found = chernoff(term, depth)
+        # Terms that hardly reach x are not worth an inversion: their bound is small beside delta.
         if found.reach < x:
             tails.append((found.tilt, term.spectrum(Line(found.tilt, 0.0, 1)).log_moment))
         else:

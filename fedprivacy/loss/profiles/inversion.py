@@ -70,8 +70,10 @@ class Inversion:
         log_mass: float = 0.0,
     ) -> None:
         self.line, self.spectrum, self.further = line, spectrum, further
-        self.log_mass = log_mass
+        self.log_mass, self.beyond = log_mass, beyond
         s = line.points()
+        # A is conjugate below the real axis: half the line is twice the real part, the first point
+        # is its own mirror image.
         weight = np.full(len(s), line.spacing / math.pi)
         weight[0] *= 0.5
         weight /= np.abs(s) * np.abs(s + 1.0)
@@ -93,7 +95,10 @@ class Inversion:
         exponent = self.spectrum.log_size - self.line.tilt * x
         slack = 4 * UNIT * (abs(self.spectrum.log_size) + self.line.tilt * np.abs(x) + 4.0)
         error = (self._error + self._turning * np.abs(x)) * (1.0 + slack) + slack * np.abs(total)
+        # Images are of profiles, so above 0: the sum errs upwards by them, and only the lower end
+        # has to give.
         low, high = total - error - self._images(x), total + error
+        # A tenth is far more than is ever used; beyond it the bound's first order is not enough.
         usable = (slack < 0.1) & np.isfinite(high)
         scale = np.exp(np.clip(exponent, -690.0, 690.0))
         with np.errstate(over="ignore", invalid="ignore"):
@@ -205,12 +210,15 @@ def invert_moments(
     Raises:
         NoSpectrum: there are none, or more points would be needed.
     """
+    # The image to the left is e^{-c W} times at most P's mass: c W has to be the depth. Less than 4
+    # would make the line so steep that its points no longer tell one epsilon from the next.
     left = max(depth + log_mass, 4.0)
     further = chernoff(moments, depth + left, start)
     width = further.reach - x
     if not 0.0 < width < math.inf:
         raise NoSpectrum
     tilt, spacing = left / width, 2.0 * math.pi / width
+    # Chernoff's bound for the right image needs a tilt further out than the line's own.
     if not 0.0 < tilt < 0.999 * further.tilt:
         raise NoSpectrum
     here = moments.cumulants(tilt)
@@ -231,6 +239,7 @@ def _height(
     curve: Moments, tilt: float, here: Cumulants, log_target: float, enough: float
 ) -> tuple[float, float]:
     """Return a height above which A is below e^log_target, and the log of a bound on it there."""
+    # Below two deviations of the tilted loss nothing has fallen yet.
     heights = np.geomspace(2.0, 1e6, 48) / math.sqrt(max(here.variance, 1e-300))
     found = _first_small(heights, curve.decay(tilt, heights), log_target)
     if found[0] <= enough:
@@ -292,6 +301,8 @@ def epsilon_interval(
     log_delta = math.log(delta)
     found = chernoff(curve, -log_delta)
     spread = math.sqrt(max(found.here.variance, 0.0))
+    # Chernoff's bound is too large by about sqrt(2 pi) tilt spread (Bahadur and Rao 1960), so that
+    # the epsilon in question lies that much nearer.
     x = max(found.reach - math.log1p(_SQRT_2PI * found.tilt * spread) / found.tilt, 0.0)
 
     def near(x: float, slope: float) -> Inverted:
@@ -339,6 +350,7 @@ def close_in(
         if best[1] - best[0] < 0.5 * tolerance:
             break
         here, x = x, _following(x, before, best, again)
+        # Where the centre no longer moves, another inversion would say the same.
         if again >= 2 and abs(x - here) < 0.1 * tolerance:
             break
         slope = max(solve(inverted, delta, x)[1] / delta, least_slope)
@@ -414,6 +426,7 @@ def _around(inverted: Inverted, delta: float, start: float, slack: float) -> tup
 
     at, slope = solve(inverted, delta, start)
 
+    # One per cent further than Newton says, so that the first probe mostly is an end already.
     def step(excess: float) -> float:
         wanted = 1.01 * excess / slope if slope > 0 else 1.0
         return min(max(wanted, 1e-14 * (1.0 + at)), 1.0 + at) if wanted == wanted else 1.0

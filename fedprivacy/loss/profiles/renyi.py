@@ -30,7 +30,7 @@ def epsilon(curve: Curve, delta: float, orders: Orders = ()) -> tuple[float, flo
     Args:
         curve: one orientation.
         delta: in (0, 1).
-        orders: the only ones that are tried, if any are given.
+        orders: tried first, and the only ones if any of them does.
     """
 
     def at(log_moment: float, order: float) -> float:
@@ -73,8 +73,8 @@ def _best(curve: Curve, at: _Conversion, orders: Orders) -> tuple[float, float]:
     def likely(order: float) -> float:
         return _finite(at(float(curve.cumulants(order - 1.0).value), order))
 
-    if orders:
-        return min((certified(order), order) for order in orders)
+    if orders and math.isfinite((first := min((certified(one), one) for one in orders))[0]):
+        return first
     try:
         order = _best_order(likely)
         near = [1.0 + share * (order - 1.0) for share in _NEAR]

@@ -8,6 +8,7 @@ new way is a class with these three methods and its line in ``WAYS``.
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import math
 import time
@@ -334,9 +335,11 @@ class Lattices:
                 return best._replace(reason="")
             if clock.left() < _GROWTH * (time.monotonic() - begun):
                 return best._replace(reason=_LATE)
+            # A small lattice is refined even where the last step hardly helped: that may be chance.
             stuck = too_wide > _HELPED * before and math.isfinite(before)
             if stuck and points > SMALL:
                 break
+            # How long the next window is follows from this one's: none is begun that is too long.
             finest = _ROOM * step * points / self.points
             step = max(step * _ratio(too_wide, stuck), finest, 1.01 * floor)
             if step > _SAME * best_step:
@@ -383,6 +386,8 @@ def _pair(question: Question, step: float) -> tuple[Interval, int]:
     return Interval(low, high, _NOTHING.method, _STUCK), max(one.points for one in both)
 
 
+_PATIENCE = 0.1
+"""Seconds that one orientation is given in any case: nobody waits for less."""
 SMALL = 1 << 17
 """Lattices of up to so many points are refined even where the last step hardly helped."""
 WAYS: tuple[Way, ...] = (
@@ -401,24 +406,34 @@ def interval(question: Question) -> Interval:
     When time is up, that is all; an orientation of which nothing is known by then is bounded by a
     Renyi divergence, which takes milliseconds.
     """
+    with clock.no_less(_PATIENCE):
+        found = _tried(question)
+    found = (found._replace(reason="") if _met(question, found) else found).numbers()
+    if found.reason == _LATE and math.isinf(found.high):
+        high, order = math.inf, math.nan
+        with clock.within(None), contextlib.suppress(NoSpectrum, OverflowError):
+            high, order = question.bounded()
+        # Of a stated Renyi guarantee moments and tails are not of one pair: its own number is not
+        # bracketed then, and only the upper end is left.
+        low = found.low if found.low <= high else 0.0
+        found = found._replace(low=low, high=high, method=f"RDP, order {order:.5g}")
+    return found
+
+
+def _tried(question: Question) -> Interval:
+    """Return what the ways give until one meets the tolerance, or the time is up."""
     found = Interval(0.0, math.inf, _INVERTED, _STUCK)
     try:
         if question.below_floor:
             return Interval(0.0, question.floor, _INVERTED)
-        for way in sorted(
-            (way for way in WAYS if way.serves(question)), key=lambda way: way.cost(question)
-        ):
+        serving = (way for way in WAYS if way.serves(question))
+        for way in sorted(serving, key=lambda way: way.cost(question)):
             found = way.answer(question).meet(found)
             if _met(question, found) or question.curve.exact:
                 break
             clock.tick()
     except LateError:
         found = found._replace(reason=_LATE)
-    found = (found._replace(reason="") if _met(question, found) else found).numbers()
-    if found.reason == _LATE and math.isinf(found.high):
-        with clock.within(None):
-            high, order = question.bounded()
-        found = found._replace(high=high, method=f"RDP, order {order:.5g}")
     return found
 
 

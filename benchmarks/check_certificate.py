@@ -1,0 +1,1 @@
+../fedprivacy/check_certificate.py

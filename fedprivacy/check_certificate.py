@@ -1,0 +1,737 @@
+#!/usr/bin/env python3
+"""Proves the ends of a certificate, or says where they fail: a program that stands alone.
+
+It shares no code with what made the certificate and needs Python and python-flint only: ``python
+check_certificate.py FILE...``. From the question it makes the pairs again (their numbers to a unit
+in the last place), and encloses delta at each end in balls, intervals that hold the true value.
+
+One round alone: P - e^x Q is integrated in closed form where its sign is sure. Several: with A(s) =
+E_P e^{sL}, L = log dP/dQ, and any tilt c > 0, delta(x) is 1 / 2 pi times the integral over v of
+A(s) e^{-sx} / (s (s + 1)), s = c + iv. A trapezoid sum exceeds it by its images e^{cmW} delta(x +
+mW), m = +-1, +-2, ... A round's A is integrated along a path off the real line, on which |e^{ivL}|
+falls as v grows, so that one sum over the path bounds it for all larger v. Panels are sums of Gauss
+and Legendre, with the bound for functions analytic in an ellipse. Single outcomes, of which A does
+not fall, are added up. Exit codes: 0 proved, 1 an end is wrong, 2 refused, 3 not decided.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+from flint import acb, acb_mat, arb, ctx
+
+BITS, ORDER, RHO, EDGES, DEPTH = 192, 40, 3, 20, 36.0
+TARGET = 1e-31  # error of a moment that is allowed for each panel, relative to the moment
+MOST_HEIGHTS, MOST_APART = 1 << 16, 20_000
+LEVELS = (1e-3, 1e-4, 1e-5, 1e-7, 1e-10, 1e-15)
+"""What the heights left out may add, of the answer: one after the other, until it is decided."""
+
+Terms = tuple[tuple[arb, arb], ...]  # (coefficient, exponent) of a sum of exponentials
+Tree = dict[str, Any]
+
+
+class Refused(Exception):
+    """The document is not what it says, or asks for what this program does not cover."""
+
+
+class Undecided(Exception):
+    """An enclosure could not be made small enough."""
+
+
+# --- the question: which pairs ----------------------------------------------------------------
+
+
+def _node(kind: str, **fields: Any) -> Tree:
+    return {"type": kind, "version": 1, "fields": fields}
+
+
+def _seen(tree: Tree | None, q: float) -> Tree | None:
+    rest = _node("Gdp", mu=0.0)
+    return tree if q == 1 or tree is None else _node("Mix", parts=[[1 - q, rest], [q, tree]])
+
+
+def asked(mechanism: Tree, adjacency: str, observer: str) -> tuple[Tree, Tree | None]:
+    """Return (dominating pair, attained pair) of one round, as the reference table has them."""
+    kind, f = mechanism["type"], mechanism["fields"]
+    moves = 2.0 if adjacency == "replace_one" else 1.0
+    parts: list[Any] = f["parts"] if kind == "Run" else [[mechanism, 1]]
+    if all(part["type"] == "Gaussian" for part, _ in parts):
+        mus = [math.sqrt(n) * (moves / part["fields"]["noise_multiplier"]) for part, n in parts]
+        return (_node("Gdp", mu=math.hypot(*mus)),) * 2
+    if kind == "Laplace":
+        return (_node("LaplacePair", shift=moves / f["noise_multiplier"]),) * 2
+    scheme = f.get("scheme", {"type": None, "fields": {}})
+    drawn = scheme["fields"]
+    match scheme["type"]:
+        case "Poisson":
+            q = float(drawn["probability"])
+        case "FixedSize":
+            q = drawn["size"] / drawn["population"]
+        case "Everyone":
+            q = 1.0
+        case _:
+            raise Refused(f"{kind} {scheme['type'] or ''} is not covered")
+    if kind not in ("CohortMechanism", "SampledMechanism"):
+        raise Refused(f"{kind} is not covered")
+    inner = f["inner"]
+    pair, attained = asked(inner, adjacency, observer)
+    if kind == "CohortMechanism" or observer == "server" or q == 1:
+        return _seen(pair, q) or pair, _seen(attained, q)
+    if inner["type"] not in ("Gaussian", "Laplace"):
+        raise Refused(f"{inner['type']} inside a sampled mechanism is not covered")
+    pairs = {a: asked(inner, a, observer)[0] for a in ("zero_out", "replace_one")}
+    far, near = (_node("Sampled", inner=pairs[a], q=q) for a in ("replace_one", "zero_out"))
+    summed, poisson = inner["type"] == "Gaussian", scheme["type"] == "Poisson"
+    if adjacency == "add_remove" or (poisson and adjacency == "zero_out"):
+        return (near if poisson else far,) * 2
+    if summed and (poisson or adjacency == "zero_out"):
+        stays, other = [1 - q, 0.0 if poisson else -1.0], [q, -1.0 if poisson else 0.0]
+        std = inner["fields"]["noise_multiplier"]
+        up = _node("GaussianMix", std=std, p=[stays, [q, 1.0]], q=[stays, other])
+        return (up if poisson else _node("Fold", up=up, down=near)), up
+    return _node("Fold", up=far, down=far), near if poisson or adjacency == "zero_out" else far
+
+
+def _alike(one: Any, other: Any) -> bool:
+    if isinstance(one, dict) and isinstance(other, dict):
+        return one.keys() == other.keys() and all(_alike(one[k], other[k]) for k in one)
+    if isinstance(one, list) and isinstance(other, list):
+        return len(one) == len(other) and all(map(_alike, one, other))
+    numbers = all(type(x) in (int, float) for x in (one, other))
+    return bool(abs(one - other) <= 5e-16 * abs(other) if numbers else one == other)
+
+
+# --- what a pair is ---------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Piece:
+    """Outcomes y from low to high (None: no end); the densities of P, Q, P - Q: sums w e^{my}.
+
+    Each times a base, the normal density or 1. P > Q on the ``side`` of ``cross``, where used.
+    """
+
+    gaussian: bool
+    p: Terms
+    q: Terms
+    d: Terms
+    low: arb | None
+    high: arb | None
+    cross: arb
+    side: int = 1
+
+    def value(self, y: Any, slopes: int = 0) -> tuple[Any, Any, Any]:
+        """Return (P, Q, P - Q) over the base at y, or derivatives."""
+        every = ([w * m**slopes * (y * m).exp() for w, m in x] for x in (self.p, self.q, self.d))
+        p, q, d = (sum(terms[1:], terms[0]) for terms in every)
+        return p, q, d
+
+    def logs(self, y: acb) -> tuple[acb, acb] | None:
+        """Return (log Q over the base, L) at y, or None where a logarithm's cut may be met."""
+        p, q, d = self.value(y)
+        if any(z.imag.contains(0) and not z.real > 0 for z in (p, q)):
+            return None
+        small = abs(d / q) < 0.5
+        return q.log(), (d / q).log1p() if small else p.log() - q.log()
+
+    def held(self, terms: Terms, low: arb | None, high: arb | None) -> arb:
+        """Return the integral of one of the two densities from low to high."""
+        total, root = arb(0), arb(2).sqrt()
+        for w, m in terms:
+            if not self.gaussian:
+                total += w * ((m * arb(high)).exp() - (m * arb(low)).exp()) / m
+                continue
+            a, b = (None if end is None else (end - m) / root for end in (low, high))
+            if a is None or a < 0:  # the smaller tails are right to more digits
+                a, b = (None if end is None else -end for end in (b, a))
+            tail = (arb(2) if a is None else a.erfc()) - (arb(0) if b is None else b.erfc())
+            total += w * (m * m / 2).exp() * tail / 2
+        return total
+
+
+@dataclass(frozen=True)
+class Pair:
+    """Two laws: single outcomes' masses under P and Q, the mass without loss, and pieces."""
+
+    atoms: tuple[tuple[arb, arb], ...] = ()
+    still: arb = arb(0)  # noqa: RUF009
+    pieces: tuple[Piece, ...] = ()
+
+    def swap(self) -> Pair:
+        """Return (Q, P)."""
+        turned = [replace(x, p=x.q, q=x.p, d=_times(x.d, arb(-1))) for x in self.pieces]
+        pieces = tuple(replace(x, side=-x.side) for x in turned)
+        return Pair(tuple((b, a) for a, b in self.atoms), self.still, pieces)
+
+    def gains(self) -> Pair:
+        """Return the part on which P > Q."""
+        halves = [
+            replace(x, low=x.cross) if x.side > 0 else replace(x, high=x.cross) for x in self.pieces
+        ]
+        return Pair(tuple((a, b) for a, b in self.atoms if a > b), pieces=tuple(halves))
+
+
+def _completed(weighted: list[Any]) -> list[tuple[arb, Any]]:
+    """Return (weight, what) with the largest weight made what the others leave of 1."""
+    rest = sorted(weighted, key=lambda pair: pair[0])[:-1]
+    top = max(weighted, key=lambda pair: pair[0])
+    found = [(arb(w), x) for w, x in rest]
+    return [*found, (1 - sum((w for w, _ in found), arb(0)), top[1])]
+
+
+def _normal(weighted: list[Any], std: Any) -> Terms:
+    every = [(w, arb(m) / std) for w, m in _completed(weighted)]
+    return tuple((w * (-m * m / 2).exp(), m) for w, m in every)
+
+
+def _joined(terms: Terms) -> Terms:
+    """Return the terms with those of equal exponents added up."""
+    found: dict[str, tuple[arb, arb]] = {}
+    for w, m in terms:
+        found[m.repr()] = (found[m.repr()][0] + w if m.repr() in found else w, m)
+    return tuple(found.values())
+
+
+def _less(p: Terms, q: Terms) -> Terms:
+    """Return p - q; a term of both is left out."""
+    names = [{(w.repr(), m.repr()) for w, m in terms} for terms in (p, q)]
+    kept = [t for t in p if (t[0].repr(), t[1].repr()) not in names[1]]
+    return (*kept, *((-w, m) for w, m in q if (w.repr(), m.repr()) not in names[0]))
+
+
+def _times(terms: Terms, w: arb) -> Terms:
+    return tuple((w * x, m) for x, m in terms)
+
+
+def made(tree: Tree) -> Pair:
+    """Return the two laws that an expression of pairs stands for."""
+    f = tree["fields"]
+    match tree["type"]:
+        case "Gdp":
+            p, q = _normal([[1, f["mu"]]], 1), _normal([[1, 0.0]], 1)
+            whole = Piece(True, p, q, _less(p, q), None, None, arb(f["mu"]) / 2)
+            return Pair(pieces=(whole,)) if f["mu"] else Pair(still=arb(1))
+        case "LaplacePair":
+            s, half = arb(f["shift"]), arb(1) / 2
+            far = half * (-s).exp()
+            p, q = ((far, arb(1)),), ((half, arb(-1)),)
+            inside = Piece(False, p, q, _less(p, q), arb(0), s, s / 2)
+            return Pair(((half, far), (far, half)), pieces=(inside,))
+        case "GaussianMix":
+            p, q, std = _normal(f["p"], f["std"]), _normal(f["q"], f["std"]), arb(f["std"])
+            cross = (arb(f["p"][-1][1]) + arb(f["q"][-1][1])) / 2 / std
+            return Pair(pieces=(Piece(True, p, q, _less(p, q), None, None, cross),))
+        case "Sampled":
+            base, r = made(f["inner"]), arb(f["q"])
+            mixed = [_joined(_times(x.p, r) + _times(x.q, 1 - r)) for x in base.pieces]
+            both = zip(base.pieces, mixed, strict=True)
+            pieces = [replace(x, p=p, d=_times(x.d, r)) for x, p in both]
+            atoms = tuple((r * a + (1 - r) * b, b) for a, b in base.atoms)
+            return Pair(atoms, base.still, tuple(pieces))
+        case "Fold":
+            up, down = made(f["up"]).gains(), made(f["down"]).gains().swap()
+            atoms, every = up.atoms + down.atoms, up.pieces + down.pieces
+            held = [a for a, _ in atoms] + [x.held(x.p, x.low, x.high) for x in every]
+            return Pair(atoms, 1 - sum(held, arb(0)), every)
+    parts = [(w, made(part)) for w, part in _completed(f["parts"])]
+    labelled = [(w, x) for w, pair in parts for x in pair.pieces]
+    return Pair(
+        tuple((w * a, w * b) for w, pair in parts for a, b in pair.atoms),
+        sum((w * pair.still for w, pair in parts), arb(0)),
+        tuple(
+            replace(x, p=_times(x.p, w), q=_times(x.q, w), d=_times(x.d, w)) for w, x in labelled
+        ),
+    )
+
+
+# --- one round --------------------------------------------------------------------------------
+
+
+def _upto(x: arb) -> arb:
+    """Return a ball that holds 0 and everything up to x."""
+    return arb(0).union(x.max(arb(0)))
+
+
+def alone(pair: Pair, x: arb, share: arb) -> arb:
+    """Return delta(x) of one round, to a small part of ``share``."""
+    total = sum(((a - x.exp() * b).max(arb(0)) for a, b in pair.atoms), arb(0))
+    for piece in pair.pieces:
+        far = 12 + (-2 * share.log()).sqrt()
+        means = [m for _, m in piece.p + piece.q]
+        low, high = piece.low, piece.high
+        if low is None:
+            low = (min(means, key=float) - far).mid()
+            total += _upto(piece.held(piece.p, None, low))
+        if high is None:
+            high = (max(means, key=float) + far).mid()
+            total += _upto(piece.held(piece.p, high, None))
+        todo = [(low, high)]
+        while todo:  # splitting where the sign of P - e^x Q is not sure
+            a, b = todo.pop()
+            found = piece.logs(acb(a.union(b)))
+            here, loss = piece.held(piece.p, a, b), arb("nan") if found is None else found[1].real
+            if loss > x:
+                total += here - x.exp() * piece.held(piece.q, a, b)
+            elif not loss < x and here.upper() < share * arb(2) ** -60:
+                total += _upto(here)
+            elif not loss < x:
+                todo += [(a, ((a + b) / 2).mid()), (((a + b) / 2).mid(), b)]
+    return total
+
+
+# --- moments of a round -----------------------------------------------------------------------
+
+
+@lru_cache
+def _ellipse() -> list[acb]:
+    turns = [acb(0, arb(2 * k + 1, 1) * arb.pi() / EDGES).exp() for k in range(EDGES)]
+    return [(RHO * w + 1 / (RHO * w)) / 2 for w in turns]
+
+
+@lru_cache
+def _legendre() -> list[tuple[arb, arb]]:
+    return [arb.legendre_p_root(ORDER, k, weight=True) for k in range(ORDER)]
+
+
+def _legs(piece: Piece, tilt: arb, real: bool) -> tuple[list[tuple[acb, acb]], arb, float]:
+    """Return (the path's legs, what it leaves out at most, how high it runs).
+
+    P^t Q^(1-t) is jointly convex, so below the largest of e^{t (t-1) (a-b)^2 / 2} times the normal
+    density about t a - (t-1) b, for a mean a of P and b of Q. On the path no phase turns by pi / 2.
+    """
+    low, high, lost = piece.low, piece.high, arb(0)
+    exponents = [float(m) for _, m in piece.p + piece.q]
+    up = 0.0 if real else piece.side * min(1.5, 1.25 / (max(exponents) - min(exponents)))
+    if piece.gaussian:
+        pairs = [(a, b) for _, a in piece.p for _, b in piece.q]
+        excess = tilt * (tilt + 1) / 2 * max(((a - b) ** 2 for a, b in pairs), key=float)
+        far, at = (2 * (excess + 80)).sqrt(), [(1 + tilt) * a - tilt * b for a, b in pairs]
+        low = min(at, key=float) - far if low is None else low
+        high = max(at, key=float) + far if high is None else high
+        high = high if high > low + 1 else low + 1
+        lost = excess.exp() * (far / arb(2).sqrt()).erfc()
+    assert low is not None and high is not None
+    corners = [acb(low), acb(low, up), acb(high, up), acb(high)]
+    return [(a, b) for a, b in pairwise(corners) if a is not b], lost, up
+
+
+def tilted(piece: Piece, tilt: arb, y: acb) -> tuple[acb, acb] | None:
+    """Return (log of P e^{tilt L}, L) at y, or None where a logarithm's cut may be met."""
+    found = piece.logs(y)
+    if found is None:
+        return None
+    base = -y * y / 2 - (2 * arb.pi()).log() / 2 if piece.gaussian else acb(0)
+    return base + found[0] + (1 + tilt) * found[1], found[1]
+
+
+def _edge(piece: Piece, tilt: arb, top: arb, middle: acb, half: acb) -> arb | None:
+    """Return a bound on |P e^{(tilt + iv) L}| in a panel's ellipse for all v up to ``top``."""
+    most = arb(0)
+    for w in _ellipse():
+        found = tilted(piece, tilt, middle + half * w)
+        size = found and (found[0].real + top * (-found[1].imag).max(arb(0))).exp()
+        if size is None or not size.is_finite():
+            return None
+        most = most.max(arb(size.upper()))
+    return most
+
+
+def nodes(pair: Pair, tilt: arb, top: arb, real: bool = False) -> tuple[list[acb], list[acb], arb]:
+    """Return (w, L, error): A(tilt + iv) is sum w e^{ivL} and the mass without loss, v <= top."""
+    losses = [acb((a / b).log()) for a, b in pair.atoms]
+    weights = [a * (tilt * x).exp() for (a, _), x in zip(pair.atoms, losses, strict=True)]
+    rate, error = arb(64) / (15 * arb(RHO) ** (2 * ORDER) * (1 - arb(RHO) ** -2)), arb(0)
+    allowed = TARGET * arb(log_moment(pair, float(tilt))).exp()
+    for piece in pair.pieces:
+        legs, lost, _ = _legs(piece, tilt, real)
+        error += lost
+        todo = [((a + b) / 2, (b - a) / 2, 0) for a, b in legs]
+        while todo:
+            middle, half, depth = todo.pop()
+            size = _edge(piece, tilt, top, middle, half)
+            whole = None if size is None else size * abs(half)
+            if whole is not None and (2 * whole < allowed or rate * whole < allowed):
+                error += (2 if 2 * whole < allowed else rate) * whole
+                for at, share in _legendre() if not 2 * whole < allowed else []:
+                    found = tilted(piece, tilt, middle + half * at)
+                    if found is None:
+                        raise Undecided("a node of a moment's integral")
+                    weights.append(share * half * found[0].exp())
+                    losses.append(found[1])
+            elif depth > 60:
+                raise Undecided("a panel of a moment's integral")
+            else:
+                todo += [(middle + s * half / 2, half / 2, depth + 1) for s in (-1, 1)]
+    return weights, losses, error
+
+
+def cover(piece: Piece, tilt: arb) -> Iterator[tuple[arb, arb]]:
+    """Yield (a, b): |A(tilt + iv)| is at most the sum of all a e^{-v b}, at every v >= 0."""
+    legs, lost, up = _legs(piece, tilt, False)
+    yield lost, arb(0)
+    todo = []
+    for k, (a, b) in enumerate(legs):
+        if k == 1:
+            count = math.ceil(abs(float((b - a).real / up)) * 4)
+            ends = [a + (b - a) * k / count for k in range(count + 1)]
+        else:  # towards the real line by powers of 2
+            a, b = (b, a) if k == 0 else (a, b)
+            ends = [b + (a - b) * arb(2) ** -(arb(k) / 4) for k in range(160)] + [b]
+        todo += [(u, v, 0) for u, v in pairwise(ends)]
+    while todo:
+        u, v, depth = todo.pop()
+        y = acb(u.real.union(v.real), u.imag.union(v.imag))
+        found = tilted(piece, tilt, y)
+        fall = None if found is None else found[1].imag.lower()
+        if fall is not None and fall < 0:  # L' has the sign of the side from the real line on
+            down = acb(y.real, y.imag.union(arb(0)))
+            (p, q, d), (dp, dq, dd) = piece.value(down), piece.value(down, 1)
+            slopes = ((dd - d * dq / q) / p, dp / p - dq / q)
+            fall = arb(0) if any((piece.side * x).real > 0 for x in slopes) else None
+        if found is not None and fall is not None:
+            yield found[0].real.exp().upper() * abs(v - u), fall
+        elif depth > 12:
+            raise Undecided("the bound for large heights")
+        else:
+            todo += [(u, (u + v) / 2, depth + 1), ((u + v) / 2, v, depth + 1)]
+
+
+def log_moment(pair: Pair, tilt: float) -> float:
+    """Return log A(tilt) in plain floats, to a few digits: it only chooses parameters."""
+    return _rough(pair, tilt) - _rough(pair, 0.0)
+
+
+def _rough(pair: Pair, tilt: float) -> float:
+    logs = [_log(float(pair.still))] + [
+        _log(float(a)) + tilt * _log(float(a / b)) for a, b in pair.atoms
+    ]
+    for piece in pair.pieces:
+        legs = _legs(piece, arb(tilt), True)[0]
+        low, high = float(legs[0][0].real), float(legs[-1][1].real)
+        p, q = ([(float(w.log()), float(m)) for w, m in terms] for terms in (piece.p, piece.q))
+        for count in (300, 300):  # everywhere, then where it counts
+            step, found = (high - low) / count, []
+            for k in range(count):
+                y = low + (k + 0.5) * step
+                up, down = (_log_sum([w + m * y for w, m in terms]) for terms in (p, q))
+                base = -y * y / 2 - 0.9189385 if piece.gaussian else 0.0
+                found.append(base + up + tilt * (up - down) + _log(step))
+            near = [k for k, value in enumerate(found) if value > max(found) - 35.0]
+            low, high = low + (near[0] - 1) * step, low + (near[-1] + 2) * step
+        logs += found
+    return _log_sum(logs)
+
+
+def _log(x: float) -> float:
+    return math.log(x) if x > 0 else -math.inf
+
+
+def _log_sum(logs: list[float]) -> float:
+    top = max(logs)
+    return top if math.isinf(top) else top + math.log(sum(math.exp(x - top) for x in logs))
+
+
+# --- several rounds ---------------------------------------------------------------------------
+
+
+class Line:
+    """A line of inversion for (pair, count) rounds near x, where delta is about ``share``."""
+
+    def __init__(self, rounds: list[tuple[Pair, int]], x: float, share: float) -> None:
+        self.rounds, left = rounds, DEPTH - math.log(share)
+
+        @lru_cache
+        def moment(tilt: float) -> float:
+            return sum(n * log_moment(pair, tilt) for pair, n in rounds)
+
+        def least(value: Any) -> float:
+            best = min(range(-9, 14), key=lambda k: value(math.exp(k)))
+            return math.exp(
+                min((best + k / 8 for k in range(-8, 9)), key=lambda k: value(math.exp(k)))
+            )
+
+        further = least(lambda t: (moment(t) + 2 * left) / t)
+        tilt = left / max((moment(further) + 2 * left) / further - x, 1e-9)
+        if moment(tilt) - tilt * x > math.log(share) + 12:  # a wider line sums less that cancels
+            tilt = min(tilt, max(tilt / 16, least(lambda t: moment(t) - t * x)))
+        self.reaches = tilt < further  # else delta is so small that a moment's bound does
+        self.tilt, self.further, self.width = arb(tilt), arb(further), arb(left) / tilt
+        self.spacing, self.edge = 2 * arb.pi() / self.width, arb(0)
+        for pair, n in rounds:
+            weights, _, error = nodes(pair, self.further, arb(0), True)
+            self.edge += n * (sum((abs(w) for w in weights), error) + pair.still).log()
+        self.covers: list[list[tuple[arb, arb]]] = []
+        for pair, _ in rounds if self.reaches else []:
+            self.covers.append([x for one in pair.pieces for x in cover(one, self.tilt)])
+        self.jumps = _jumps(rounds)
+        self.found: dict[int, list[acb]] = {}
+        self.apart = self.jumps is not None
+
+    def _known(self, s: Any) -> Any:
+        """Return the part of A(s) that does not fall: of no loss, or of single outcomes."""
+        total = s * 0 + 1
+        for pair, count in self.rounds:
+            atoms = pair.atoms if self.apart else ()
+            total *= (
+                sum((a * (s * (a / b).log()).exp() for a, b in atoms), s * 0) + pair.still
+            ) ** count
+        return total
+
+    def rest(self, top: arb) -> arb:
+        """Return what heights of at least ``top`` add to the sum at most."""
+        most = arb(1)
+        for (pair, count), parts in zip(self.rounds, self.covers, strict=True):
+            sizes = [a * (self.tilt * (a / b).log()).exp() for a, b in pair.atoms]
+            sizes += [a * (-top * b).exp() for a, b in parts]
+            most *= (pair.still + sum(sizes, arb(0))) ** count
+        known: arb = self._known(self.tilt)
+        return (most - known) * (1 / top + self.spacing / top**2) / arb.pi()
+
+    def singly(self, x: arb) -> arb:
+        """Return what rounds of single outcomes only add to delta(x), where they are apart."""
+        every, rest = self.jumps or ([], arb(0))
+        return sum(((p - x.exp() * q).max(arb(0)) for p, q in every), arb(0)) + _upto(rest)
+
+    def delta(self, x: arb, level: float, share: arb) -> arb:
+        """Return a ball that holds delta at x."""
+        if not self.reaches:
+            return _upto((self.edge - self.further * x).exp())
+        scale, count = (-self.tilt * x).exp(), 16
+        while count < MOST_HEIGHTS and not self.rest(count * self.spacing) * scale < share * level:
+            count = count * 5 // 4
+        beyond = (self.rest(count * self.spacing) * scale).upper()
+        total = acb(0)
+        for k, moment in enumerate(self.moments(count)):
+            total += moment * acb(0, -k * self.spacing * x).exp() / (1 if k else 2)
+        left, apart = (
+            (-self.tilt * self.width).exp(),
+            ((self.tilt - self.further) * self.width).exp(),
+        )
+        images = left / (1 - left) + (self.edge - self.further * x).exp() * apart / (1 - apart)
+        found = total.real * self.spacing / arb.pi() * scale
+        return found + self.singly(x) + arb(0, beyond) - _upto(images)
+
+    def moments(self, count: int) -> list[acb]:
+        """Return (A(s) less what is known) / (s (s + 1)) at so many heights."""
+        if count not in self.found:
+            tables, self.found[count] = [self._table(pair, count) for pair, _ in self.rounds], []
+            for k, here in enumerate(zip(*tables, strict=True)):
+                s, moment = acb(self.tilt, k * self.spacing), acb(1)
+                for a, (pair, n) in zip(here, self.rounds, strict=True):
+                    moment *= (a + pair.still) ** n
+                self.found[count].append((moment - self._known(s)) / (s * (s + 1)))
+        return self.found[count]
+
+    def _table(self, pair: Pair, count: int) -> list[acb]:
+        """Return a pair's moments at so many heights: products of two tables of powers."""
+        weights, losses, error = nodes(pair, self.tilt, count * self.spacing)
+        width = math.isqrt(count - 1) + 1
+        turns = [acb(0, self.spacing) * loss for loss in losses]
+        fine = _powers([turn.exp() for turn in turns], width)
+        coarse = _powers([(width * turn).exp() for turn in turns], -(-count // width))
+        rows = acb_mat([[w * z for w, z in zip(weights, row, strict=True)] for row in coarse])
+        slip = acb(arb(0, error.upper()), arb(0, error.upper()))
+        return [z + slip for z in (rows * acb_mat(fine).transpose()).entries()[:count]]
+
+
+def _powers(first: list[acb], count: int) -> list[list[acb]]:
+    """Return the powers 0, 1, ... of numbers: few products each, since every one widens balls."""
+    table = [[acb(1)] * len(first), first]
+    for k in range(2, count):
+        table.append([a * b for a, b in zip(table[k // 2], table[k - k // 2], strict=True)])
+    return table[:count]
+
+
+def _jumps(rounds: list[tuple[Pair, int]]) -> tuple[list[tuple[arb, arb]], arb] | None:
+    """Return the (P, Q) masses of all rounds' single outcomes, and P's mass of what is left out.
+
+    None where there are too many. Of no loss at all is what the atoms' counts leave.
+    """
+    every, rest = [(arb(1), arb(1))], arb(0)
+    for pair, count in rounds:
+        if count * sum(float(a) for a, _ in pair.atoms) > 150.0:
+            return None
+        if not pair.atoms:
+            every = [(p * pair.still**count, q * pair.still**count) for p, q in every]
+            continue
+        here: list[tuple[arb, arb]] = [(arb(1), arb(1))]
+        left, kinds = [count], [*pair.atoms]
+        for a, b in kinds:
+            more, lefts = [], []
+            for (p, q), n in zip(here, left, strict=True):
+                ways = arb(1)
+                for k in range(n + 1):
+                    mass = p * ways * a**k
+                    if k > n * float(a) * 4 and float(mass) < 1e-45:
+                        break
+                    more.append((mass, q * ways * b**k))
+                    lefts.append(n - k)
+                    ways = ways * (n - k) / (k + 1)
+                if len(more) > MOST_APART:
+                    return None
+            here, left = more, lefts
+        here = [
+            (p * pair.still**n, q * pair.still**n) for (p, q), n in zip(here, left, strict=True)
+        ]
+        total = (sum((a for a, _ in pair.atoms), arb(0)) + pair.still) ** count
+        rest += total - sum((p for p, _ in here), arb(0))
+        every = [(p * u, q * v) for p, q in every for u, v in here]
+        if len(every) > MOST_APART:
+            return None
+    return every, rest
+
+
+# --- a certificate ----------------------------------------------------------------------------
+
+
+class Run:
+    """One orientation of a run."""
+
+    def __init__(self, parts: list[tuple[Pair, int]]) -> None:
+        self.rounds = parts
+        self.lines: dict[float, Line] = {}
+
+    def largest(self) -> arb:
+        """Return the largest loss; infinite for Gaussian noise."""
+        if any(piece.gaussian for pair, _ in self.rounds for piece in pair.pieces):
+            return arb("inf")
+        tops = [
+            max([(a / b).log() for a, b in p.atoms] + [arb(0)], key=float) for p, _ in self.rounds
+        ]
+        return sum((n * top for top, (_, n) in zip(tops, self.rounds, strict=True)), arb(0))
+
+    def delta(self, x: float, share: float, level: float) -> arb:
+        """Return delta at an epsilon, where it is about ``share``."""
+        if math.isinf(x) or self.largest() <= x:
+            return arb(0)
+        if [n for _, n in self.rounds] == [1]:
+            return alone(self.rounds[0][0], arb(x), arb(share))
+        near = [line for y, line in self.lines.items() if abs(y - x) <= 0.01 * (x + 0.1)]
+        line = near[0] if near else self.lines.setdefault(x, Line(self.rounds, x, share))
+        return line.delta(arb(x), level, arb(share))
+
+    def at_most(self, x: float, value: float) -> bool:
+        """Return whether delta(x) is at most a value; False: it is at least that."""
+        for level in LEVELS if value > 0 else ():
+            found = self.delta(x, value, level)
+            if found <= value or found >= value:
+                return bool(found <= value)
+        if value == 0:  # a sum of logarithms, equal to the end where 40 digits agree
+            return bool(self.largest() - x < 1e-40)
+        raise Undecided(f"delta at epsilon {x!r} against {value!r}")
+
+
+def _number(value: Any) -> float:
+    if value != "inf" and type(value) not in (int, float):
+        raise Refused(f"{value!r} is not a number")
+    return float(value)
+
+
+def digest(document: dict[str, Any]) -> str:
+    """Return SHA-256 of everything else in the document."""
+    content = {key: value for key, value in document.items() if key != "digest"}
+    text = json.dumps(content, sort_keys=True, separators=(",", ":"), allow_nan=False)
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def _runs(document: dict[str, Any], which: str) -> list[Run]:
+    """Return the orientations of the dominating or the attained run; [] where none is known."""
+    trees: dict[str, int] = {}
+    for one in document["rounds"]:
+        if one[which] is not None:
+            tree = json.dumps(one[which], sort_keys=True)
+            trees[tree] = trees.get(tree, 0) + one["count"]
+    every = [(json.loads(tree), n) for tree, n in trees.items()]
+    gaussian = [(t["fields"]["mu"], n) for t, n in every if t["type"] == "Gdp"]
+    pairs = [(made(t), n) for t, n in every if t["type"] != "Gdp"]
+    if gaussian:  # N(mu, 1) against N(0, 1) add up in mu^2
+        mu = sum((n * arb(m) ** 2 for m, n in gaussian), arb(0)).sqrt()
+        pairs.append((made(_node("Gdp", mu=mu)), 1))
+    return [Run(pairs), Run([(pair.swap(), n) for pair, n in pairs])] if pairs else []
+
+
+def check(document: dict[str, Any]) -> dict[str, str]:
+    """Return for each end "proved", "wrong" or "not decided", and why.
+
+    Raises:
+        Refused: the digest or a pair is not the document's, or the question is not covered.
+    """
+    ctx.prec = BITS
+    if document.get("digest") != digest(document):
+        raise Refused("the digest is not the document's: something in it was changed")
+    bound, mechanism = document["bound"], document["mechanism"]
+    parts = [[mechanism, 1]] if mechanism["type"] != "Run" else mechanism["fields"]["parts"]
+    if len(parts) != len(document["rounds"]):
+        raise Refused("the rounds are not the question's")
+    for (part, count), one in zip(parts, document["rounds"], strict=True):
+        pair, attained = asked(part, bound["adjacency"], bound["observer"])
+        attained = None if bound["observer"] == "final" else attained
+        if not (
+            _alike(one["pair"], pair)
+            and _alike(one["attained"], attained)
+            and one["count"] == count
+        ):
+            raise Refused(f"the pair of {part['type']} x {count} is not the question's")
+    dominating, same = (
+        _runs(document, "pair"),
+        all(x["pair"] == x["attained"] for x in document["rounds"]),
+    )
+    shown = dominating if same else _runs(document, "attained")
+    given, asks = _number(bound["given"]), bound["quantity"]
+    low, high = map(_number, bound["resolution"])
+    if high != _number(bound["upper"]):
+        raise Refused("the upper end is not the resolution's")
+
+    def below(runs: list[Run], end: float) -> bool:  # whether the truth is at most this end
+        x, value = (end, given) if asks == "epsilon" else (given, end)
+        return (x if asks == "epsilon" else value) == math.inf or all(
+            r.at_most(x, value) for r in runs
+        )
+
+    def above(runs: list[Run], end: float) -> bool:
+        if end == 0 or (given == 0 and asks == "epsilon"):
+            return end == 0 or any(not end > run.largest() for run in runs)
+        x, value = (end, given) if asks == "epsilon" else (given, end)
+        return any(not run.at_most(x, value) for run in runs)
+
+    def verdict(holds: Callable[[list[Run], float], bool], runs: list[Run], end: float) -> str:
+        try:
+            return "proved" if holds(runs, end) else "wrong"
+        except Undecided as problem:
+            return f"not decided ({problem})"
+
+    return {
+        "upper": verdict(below, dominating, high),
+        "lower": verdict(above, shown, _number(bound["lower"])),
+        "resolution": verdict(above, dominating, low),
+    }
+
+
+def main(paths: list[str]) -> int:
+    """Check files; say for each what was proved."""
+    worst = 0
+    for path in paths:
+        try:
+            document = json.loads(Path(path).read_text())
+            found, bound = check(document), document["bound"]
+            said = f"{bound['quantity']} in [{bound['lower']}, {bound['upper']}]: "
+            said += ", ".join(f"{name} {verdict}" for name, verdict in found.items())
+            code = 1 if "wrong" in found.values() else 3 if set(found.values()) != {"proved"} else 0
+        except (Refused, OSError, ValueError, KeyError, TypeError, AttributeError) as problem:
+            code, said = 2, f"refused: {problem}"
+        print(f"{path}: {said}")
+        worst = max(worst, code)
+    return worst
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,32 @@
+"""The command that proves certificates again: verify."""
+
+from __future__ import annotations
+
+import click
+
+from ..errors import FedPrivacyError
+from .options import cli
+
+
+@cli.command()
+@click.argument("certificates", nargs=-1, required=True, type=click.Path(exists=True))
+def verify(certificates: tuple[str, ...]) -> int:
+    """Prove the ends of certificates, or tell where they fail.
+
+    The program that does it shares no arithmetic with the rest of the package: it is the script
+    benchmarks/check_certificate.py. Exit codes: 0 all proved, 1 an end is wrong, 2 refused, 3 an
+    end was not decided.
+
+    \b
+    Example, of a certificate that --certificate wrote:
+      fedprivacy epsilon --noise-multiplier 1.1 --sampling-probability 0.01 \\
+          --rounds 1000 --delta 1e-5 --adjacency add_remove --certificate run.json
+      fedprivacy verify run.json
+    """  # noqa: D301
+    try:
+        from .. import check_certificate
+    except ModuleNotFoundError as problem:
+        raise FedPrivacyError(
+            f"verify needs {problem.name}, which is not installed; pip install python-flint"
+        ) from problem
+    return check_certificate.main(list(certificates))

@@ -1,0 +1,88 @@
+"""What a certificate tells of a question: the run, its pairs, and the way to the ends."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from ..accountants.base import orientations
+from ..bound import Bound
+from ..errors import ParameterError
+from ..loss import Curve
+from ..loss.moments.line import NoSpectrum
+from ..loss.profiles import inversion
+from ..mechanisms.base import Mechanism
+from ..privacy_loss import PrivacyLoss
+from ..registry import KINDS, encode
+
+
+@dataclass(frozen=True)
+class Asked:
+    """A run that a bound was asked of, and the curve of all of it."""
+
+    run: object
+    curve: Curve
+
+    def to_dict(self, bound: Bound) -> dict[str, Any]:
+        """Return ``mechanism``, ``rounds`` and ``way``; see ``Bound.certificate``.
+
+        Raises:
+            ParameterError: the run is no mechanism.
+            LedgerError: it has a part that cannot be written to a file.
+        """
+        if not isinstance(self.run, Mechanism):
+            raise ParameterError(
+                f"certificate needs a mechanism, got {type(self.run).__name__}: certificates tell "
+                "what ran; ask of fp.Gaussian(...).sampled(...) * rounds, for instance"
+            )
+        parts = [
+            (part.privacy_loss(bound.adjacency, bound.observer), count)
+            for part, count in self.run.sequence()
+        ]
+        return {
+            "mechanism": encode(self.run, KINDS),
+            "rounds": [_round(loss, count) for loss, count in parts],
+            "way": {"method": bound.method, "lines": self._lines(bound)},
+        }
+
+    def _lines(self, bound: Bound) -> list[dict[str, Any]]:
+        """Return a line for each orientation that is inverted at the upper end."""
+        if "inverted" not in bound.method or not math.isfinite(bound.upper):
+            return []
+        ends = (bound.upper, bound.given)
+        epsilon, delta = ends if bound.quantity == "epsilon" else ends[::-1]
+        if not 0.0 < delta < 1.0:
+            return []
+        return [line for one in orientations(self.curve) for line in _line(one, epsilon, delta)]
+
+
+def _round(loss: PrivacyLoss, count: int) -> dict[str, Any]:
+    return {
+        "pair": encode(loss.curve, KINDS),
+        "attained": None if loss.witness is None else encode(loss.witness.curve, KINDS),
+        "count": count,
+        "theorems": list(loss.theorems),
+    }
+
+
+def _line(curve: Curve, epsilon: float, delta: float) -> list[dict[str, Any]]:
+    """Return what one line shows of delta at an epsilon; nothing where it does not reach."""
+    try:
+        found = inversion.invert(curve, epsilon, math.log(delta))
+    except NoSpectrum:
+        return []
+    low, high = (float(end[0]) for end in found.bounds(np.array([epsilon])))
+    return [
+        {
+            "tilt": found.line.tilt,
+            "spacing": found.line.spacing,
+            "nodes": found.line.size,
+            "further_tilt": found.further[0],
+            "log_moment_there": found.further[1],
+            "tail_bound": found.beyond,
+            "delta": [low, high],
+        }
+    ]

@@ -1,0 +1,190 @@
+"""Certificates are proved by a program that shares no code, and a changed one is refused."""
+
+import copy
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import fedprivacy as fp
+
+check_certificate = pytest.importorskip(
+    "fedprivacy.check_certificate", reason="needs python-flint", exc_type=ImportError
+)
+BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
+
+G, L = fp.Gaussian, fp.Laplace
+FIXED = fp.FixedSize(10, population=1000)
+SETTINGS = {
+    "one Gaussian": (G(noise_multiplier=1.0), "replace_one", "aggregate"),
+    "everyone": (G(noise_multiplier=20.0) * 10**6, "add_remove", "aggregate"),
+    "Poisson": (
+        G(noise_multiplier=1.0).sampled(fp.Poisson(0.01)) * 1000,
+        "add_remove",
+        "aggregate",
+    ),
+    "few": (G(noise_multiplier=2.0).sampled(fp.Poisson(0.2)) * 3, "replace_one", "aggregate"),
+    "fixed, added": (G(noise_multiplier=1.0).sampled(FIXED) * 10**5, "add_remove", "aggregate"),
+    "fixed, zeroed": (G(noise_multiplier=1.0).sampled(FIXED) * 1000, "zero_out", "aggregate"),
+    "fixed, replaced": (G(noise_multiplier=1.0).sampled(FIXED) * 1000, "replace_one", "aggregate"),
+    "server": (G(noise_multiplier=2.0).sampled(FIXED) * 100, "zero_out", "server"),
+    "Laplace": (L(noise_multiplier=2.0) * 20, "zero_out", "aggregate"),
+    "Laplace, sampled": (L(noise_multiplier=2.0).sampled(FIXED) * 20, "replace_one", "aggregate"),
+    "two kinds": (
+        G(noise_multiplier=2.0).sampled(fp.Poisson(0.1)) * 20 + L(noise_multiplier=3.0) * 2,
+        "add_remove",
+        "aggregate",
+    ),
+    "records": (G(noise_multiplier=2.0).in_cohort(FIXED) * 50, "replace_one", "server"),
+}
+
+
+def asked(name, delta=1e-5):
+    run, adjacency, observer = SETTINGS[name]
+    return fp.epsilon(run, delta=delta, adjacency=adjacency, observer=observer)
+
+
+def through_json(bound):
+    return json.loads(json.dumps(bound.certificate(), allow_nan=False))
+
+
+def proved(document):
+    found = check_certificate.check(document)
+    return [name for name, verdict in found.items() if verdict == "proved"]
+
+
+def signed(document):
+    return {**document, "digest": check_certificate.digest(document)}
+
+
+QUICK = {"one Gaussian", "everyone", "Poisson", "few", "server"}
+
+
+@pytest.mark.parametrize(
+    "name",
+    [name if name in QUICK else pytest.param(name, marks=pytest.mark.slow) for name in SETTINGS],
+)
+def test_the_ends_are_proved(name):
+    """But for the attained pair of zeroing out: its loss falls, then rises; no one path serves."""
+    found = check_certificate.check(through_json(asked(name)))
+    if name == "fixed, zeroed":
+        assert found.pop("lower").startswith("not decided")
+    assert set(found.values()) == {"proved"}
+
+
+def test_a_delta_is_proved():
+    run, adjacency, _ = SETTINGS["Poisson"]
+    bound = fp.delta(run, epsilon=2.0, adjacency=adjacency)
+    assert proved(through_json(bound)) == ["upper", "lower", "resolution"]
+
+
+def test_pure_differential_privacy_is_proved():
+    assert len(proved(through_json(asked("Laplace", delta=0.0)))) == 3
+    assert asked("Poisson", delta=0.0).certificate()["bound"]["upper"] == "inf"
+
+
+def numbers(value, path=()):
+    if isinstance(value, dict | list):
+        items = value.items() if isinstance(value, dict) else enumerate(value)
+        for key, item in items:
+            yield from numbers(item, (*path, key))
+    elif type(value) in (int, float):
+        yield path
+
+
+def changed(document, path, times):
+    twin = copy.deepcopy(document)
+    at = twin
+    for key in path[:-1]:
+        at = at[key]
+    at[path[-1]] = at[path[-1]] * times + (at[path[-1]] == 0)
+    return twin
+
+
+def test_any_changed_number_is_refused():
+    document = through_json(asked("fixed, zeroed"))
+    paths = list(numbers(document))
+    assert len(paths) > 20
+    for path in paths:
+        with pytest.raises(check_certificate.Refused, match="digest"):
+            check_certificate.check(changed(document, path, 1 + 1e-9))
+
+
+def test_what_follows_from_the_question_is_computed_again():
+    document = through_json(asked("two kinds"))
+    pairs = [path for path in numbers(document) if path[0] in ("mechanism", "rounds")]
+    ignored = {"version", "clip_norm"}
+    for path in [path for path in pairs if not ignored & set(path)]:
+        forged = signed(changed(document, path, 2))
+        with pytest.raises(check_certificate.Refused):
+            check_certificate.check(forged)
+
+
+def test_false_ends_are_told_from_true_ones():
+    document = through_json(asked("Poisson"))
+    lowered = changed(
+        changed(document, ("bound", "upper"), 1 - 1e-9), ("bound", "resolution", 1), 1 - 1e-9
+    )
+    assert "upper" not in proved(signed(lowered))
+    raised = changed(document, ("bound", "lower"), 1 + 1e-9)
+    assert proved(signed(raised)) == ["upper", "resolution"]
+
+
+def test_the_rounding_allowance_of_sums_is_needed(monkeypatch):
+    """No width shows the sign of an allowance; a proof of the ends does."""
+    from fedprivacy.loss.moments import line, spectrum
+
+    run = G(noise_multiplier=0.5).sampled(fp.Poisson(0.3)) * 10**5
+    right = line.summing
+    for module in (line, spectrum):
+        monkeypatch.setattr(module, "summing", lambda count: -right(count))
+    bound = fp.epsilon(run, delta=1.01e-5, adjacency="replace_one")
+    monkeypatch.undo()
+    assert len(proved(through_json(bound))) < 3
+    again = fp.epsilon(run, delta=1.02e-5, adjacency="replace_one")
+    assert len(proved(through_json(again))) == 3
+
+
+def test_what_is_not_covered_is_refused():
+    run = G(noise_multiplier=1.0).sampled(fp.WithReplacement(10, population=1000)) * 10
+    document = through_json(fp.epsilon(run, delta=1e-5, adjacency="add_remove"))
+    with pytest.raises(check_certificate.Refused, match="not covered"):
+        check_certificate.check(document)
+
+
+def test_a_bound_of_no_run_has_no_certificate():
+    loss = G(noise_multiplier=1.0).privacy_loss("zero_out")
+    bound = fp.accountants.PldAccountant().compose(loss).epsilon(1e-5)
+    with pytest.raises(fp.errors.ParameterError, match="ask with"):
+        bound.certificate()
+
+
+def test_the_command_and_the_script_are_one(tmp_path):
+    path = tmp_path / "run.json"
+    path.write_text(json.dumps(asked("one Gaussian").certificate()))
+    script = [sys.executable, "-I", str(BENCHMARKS / "check_certificate.py"), str(path)]
+    command = [sys.executable, "-m", "fedprivacy", "verify", str(path)]
+    for each in (script, command):
+        done = subprocess.run(each, capture_output=True, text=True)
+        assert done.returncode == 0 and "upper proved" in done.stdout, done.stderr
+    path.write_text(path.read_text().replace('"replace_one"', '"zero_out"'))
+    assert subprocess.run(command, capture_output=True).returncode == 2
+
+
+def test_the_script_imports_nothing_of_the_package():
+    source = Path(check_certificate.__file__).read_text()
+    assert "fedprivacy" not in source and "from ." not in source
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(0)
+def test_two_thousand_random_settings(monkeypatch):
+    monkeypatch.syspath_prepend(str(BENCHMARKS))
+    import certify
+
+    found = certify.certified(2000, seed=2)
+    wrong = [(n, v) for n, v, _, _ in found if "wrong" in v or "refused" in v]
+    assert not wrong
+    assert sum(v == "proved" for _, v, _, _ in found) >= 0.95 * len(found)
