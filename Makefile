@@ -77,6 +77,7 @@ check: $(VENV)/.has-check
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/sphinx-build -q -W --keep-going -b html docs docs/_build/html
+	$(BIN)/python docs/_ext/links.py docs/_build/html
 
 benchmarks: $(VENV)/.has-benchmarks
 	$(BIN)/python benchmarks/accounting.py

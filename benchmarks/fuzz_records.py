@@ -133,7 +133,7 @@ def tried(kind: str, number: int, data: bytes, path: Path) -> str:
     except Exception:
         told = traceback.format_exc(limit=-3)
     spent = time.process_time() - began
-    return f"{spent:.1f} seconds" if spent > SLOW and told != "audited" else told or "read"
+    return f"{spent:.1f} seconds" if spent > SLOW else told or "read"
 
 
 def _priced(run: Any, data: bytes) -> str:

@@ -49,6 +49,7 @@ myst_enable_extensions = ["dollarmath", "deflist", "colon_fence"]
 nb_execution_mode = "cache"
 nb_execution_cache_path = str(HERE / "_build" / ".jupyter_cache")
 nb_execution_raise_on_error = True
+nb_execution_in_temp = True
 nb_execution_timeout = 120
 nb_merge_streams = True
 # A class that two modules offer is one class: either link is right.
@@ -56,6 +57,7 @@ suppress_warnings = ["ref.python"]
 autosummary_generate = True
 autosummary_imported_members = True
 autodoc_typehints = "description"
+autodoc_mock_imports = ["opacus"]
 autodoc_typehints_description_target = "documented"
 autodoc_member_order = "bysource"
 napoleon_use_ivar = True
@@ -78,6 +80,23 @@ def plain_bars(app, what, name, obj, options, lines):
         lines[i] = "``".join(pieces)
 
 
+def right_way_back(app, pagename, templatename, context, doctree):
+    """Mend links from source pages: viewcode takes all objects of a file for one module's."""
+    if not pagename.startswith("_modules/"):
+        return
+    known = app.env.domains["py"].objects
+
+    def mended(found):
+        name = found[2]
+        tail = name.removeprefix("fedprivacy.")
+        right = [one for one in known if one.endswith(f".{tail}")] if name not in known else []
+        return f'{found[1]}#{right[0] if right else name}"'
+
+    back = r'(class="viewcode-back" href="[^"#]*)#([\w.]+)"'
+    context["body"] = re.sub(back, mended, context["body"])
+
+
 def setup(app):
-    """Connect the hook."""
+    """Connect the hooks."""
+    app.connect("html-page-context", right_way_back)
     app.connect("autodoc-process-docstring", plain_bars)

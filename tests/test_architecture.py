@@ -38,7 +38,7 @@ ARROWS = {
     "integrations": CORE | {"questions", "accountants", "mechanisms", "sampling", "ledger"},
     "runs": BASE
     | {"bound", "mechanisms", "sampling", "ledger", "theory", "questions", "training"}
-    | {"systems", "audit"},
+    | {"systems", "audit", "factors"},
 }
 """Part -> parts it may import."""
 
@@ -70,6 +70,7 @@ TRAINS = {
     "systems/fed_plt/proximal",
     "systems/fed_plt/solvers",
     "runs/averaging_job",
+    "runs/correlated_job",
     "runs/demo",
     "runs/experiment",
     "runs/jobs",

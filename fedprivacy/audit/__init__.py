@@ -2,6 +2,7 @@
 
 from .account import Audit, account, audit
 from .attacks import Attack, attack, plan
+from .canaries import planted
 from .crosscheck import Crosscheck, crosscheck
 from .report import RunSummary, report
 from .verify import Conformance, verify
@@ -17,6 +18,7 @@ __all__ = [
     "audit",
     "crosscheck",
     "plan",
+    "planted",
     "report",
     "verify",
 ]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, NamedTuple
 
 from ..accountants import ACCOUNTANTS
 from ..bound import Bound, Verdict
@@ -14,7 +14,7 @@ from ..mechanisms import Mechanism
 from ..mechanisms.base import Asked, asked_once
 from ..privacy_loss import PrivacyLoss
 from ..questions.budget import Budget
-from ..questions.epsilon import accountant_named
+from ..questions.effort import Effort
 from ..relations import Adjacency, Facts, Observer
 from ..sampling import Scheme
 from ..version import VERSION
@@ -153,6 +153,7 @@ def account(
     observer: Observer | str | None = None,
     accountant: str = "pld",
     tolerance: float = 1e-3,
+    deadline: float | None = None,
     sampling: Scheme | str | None = None,
     population: int | None = None,
 ) -> Bound:
@@ -166,8 +167,9 @@ def account(
         delta: in [0, 1].
         adjacency: None for what the source states.
         observer: None for what the source states ("aggregate" where it does not).
-        accountant: "pld", "rdp" or "advanced".
-        tolerance: wanted width of the interval.
+        accountant: see ``epsilon``.
+        tolerance: see ``epsilon``.
+        deadline: see ``epsilon``.
         sampling: see ``audit``.
         population: see ``audit``.
 
@@ -178,6 +180,7 @@ def account(
         UnsupportedCombination: no theorem covers the run under these facts.
     """
     target = closed_unit(delta=delta)
+    effort = Effort(accountant, tolerance, deadline)
     read = read_source(source, Stated(adjacency, observer, sampling, population))
     if read.adaptive:
         raise UnsupportedCombination(
@@ -190,7 +193,7 @@ def account(
         told = "; ".join(evidence.doubts)
         raise UnsupportedCombination(f"{told}: what was done was not this run")
     loss = evidence.loss(facts)
-    bound = accountant_named(accountant, tolerance).compose(loss).epsilon(target)
+    bound = effort.account(loss).epsilon(target)
     return replace(bound, qualified=qualifiers((*wrong, *read.defects)))
 
 
@@ -206,7 +209,9 @@ def audit(
     missing_shares: int | None = None,
     denominator: str | None = None,
     trials: int | None = None,
+    accountant: str | None = None,
     tolerance: float = 1e-3,
+    deadline: float | None = None,
     auditor: str = "",
 ) -> Audit:
     """Re-account a source with every accountant and judge a claim.
@@ -226,7 +231,9 @@ def audit(
             data.
         trials: how many runs were made on these data, this one included: all are counted, as if
             all were seen.
-        tolerance: wanted width of the PLD intervals.
+        accountant: see ``epsilon``; None for all of them, the best of which decides.
+        tolerance: see ``epsilon``.
+        deadline: see ``epsilon``, all accountants and observers together.
         auditor: who audits, for the report; who imports, where something is imported.
 
     Raises:
@@ -246,6 +253,8 @@ def audit(
         denominator,
         trials,
     )
+    names = tuple(ACCOUNTANTS) if accountant is None else (accountant,)
+    efforts = Efforts(names, Effort(names[0], tolerance, deadline))
     read = read_source(source, said, auditor)
     (epsilon, delta), told = claim_of(read, claim)
     facts = read.facts(adjacency, observer)
@@ -253,7 +262,7 @@ def audit(
     judge = _audit_adaptive if read.adaptive else _audit_fixed
     answers: Asked = {}
     with asked_once(answers):
-        findings = judge(read, evidence, facts, epsilon, delta, tolerance)
+        findings = judge(read, evidence, facts, epsilon, delta, efforts)
     verdict, reasons, bounds, unsupported, more = findings
     defects = (*wrong, *more, *read.defects)
     final, changed = judged_with(verdict, defects)
@@ -300,6 +309,19 @@ def _imported(origin: Origin) -> dict[str, str]:
     }
 
 
+class Efforts(NamedTuple):
+    """Which accountants are asked, and how."""
+
+    names: tuple[str, ...]
+    effort: Effort
+
+    def bounds(self, loss: PrivacyLoss, delta: float) -> dict[str, Bound]:
+        """Return the epsilon of every accountant, by name."""
+        return {
+            name: self.effort.account(loss, accountant=name).epsilon(delta) for name in self.names
+        }
+
+
 _Findings = tuple[
     Verdict,
     tuple[str, ...],
@@ -316,7 +338,7 @@ def _audit_fixed(
     facts: Facts,
     epsilon: float,
     delta: float,
-    tolerance: float,
+    efforts: Efforts,
 ) -> _Findings:
     """Judge a schedule that was fixed beforehand, by every accountant and for every observer."""
     observers = dict.fromkeys([facts.observer, Observer.AGGREGATE, Observer.SERVER])
@@ -330,7 +352,7 @@ def _audit_fixed(
                 raise
             unsupported[str(seen_by)] = str(refusal)
             continue
-        bounds[str(seen_by)] = _every_accountant(loss, delta, tolerance)
+        bounds[str(seen_by)] = efforts.bounds(loss, delta)
     _compare(bounds)
     more = {} if facts.observer is Observer.SERVER else bounds.get(str(Observer.SERVER), {})
     verdict, reason = _judge(bounds[str(facts.observer)], more, epsilon, delta)
@@ -348,7 +370,7 @@ def _audit_fixed(
         reasons += judged(question)
     try:
         alone = evidence.single_uploads(facts)
-        bounds |= {} if alone is None else {SINGLE: _every_accountant(alone, delta, tolerance)}
+        bounds |= {} if alone is None else {SINGLE: efforts.bounds(alone, delta)}
         _compare(bounds)
     except UnsupportedCombination as refusal:
         unsupported[SINGLE] = str(refusal)
@@ -361,7 +383,7 @@ def _audit_adaptive(
     facts: Facts,
     epsilon: float,
     delta: float,
-    tolerance: float,
+    efforts: Efforts,
 ) -> _Findings:
     """Judge a schedule that depended on outputs.
 
@@ -369,7 +391,7 @@ def _audit_adaptive(
     outputs would have made other rounds. So the claim must be no smaller than the one that the run
     was begun with, for the same eyes.
     """
-    del tolerance
+    del efforts
     kept = _kept_by_filter(read, evidence, facts, epsilon, delta)
     budget = Budget(*(read.claim or (epsilon, delta)), **_eyes(facts), adaptive=True)
     bound = budget.kept_by_filter(facts)
@@ -412,12 +434,6 @@ def _kept_by_filter(
 
 def _eyes(facts: Facts) -> dict[str, Any]:
     return {"adjacency": facts.adjacency, "observer": facts.observer}
-
-
-def _every_accountant(loss: PrivacyLoss, delta: float, tolerance: float) -> dict[str, Bound]:
-    return {
-        name: accountant_named(name, tolerance).compose(loss).epsilon(delta) for name in ACCOUNTANTS
-    }
 
 
 def _compare(bounds: dict[str, dict[str, Bound]]) -> None:

@@ -22,7 +22,13 @@ from ..mechanisms.noise import private_generator
 from ..questions.epsilon import epsilon
 from ..questions.risk import attack_risk
 from ..relations import Adjacency, Observer
-from .canaries import client_canaries, is_loop, loop_mechanism
+from .canaries import (
+    client_canaries,
+    crafted_canaries,
+    is_loop,
+    loop_mechanism,
+    random_directions,
+)
 from .guessing import (
     THEOREM_CURVE,
     THEOREM_GUESSES,
@@ -185,7 +191,8 @@ def attack(
         claim: what was certified: a Bound, an epsilon, or the mechanism that should have run.
         adjacency: needed where ``claim`` is a mechanism.
         directions: shape (canaries, d): what each canary adds. Its score is then the sum over the
-            releases seen of its cosine with them.
+            releases seen of its cosine with them. With a loop, crafted clients send them, far above
+            the clip norm; "random" for random ones; None for the clients' own updates.
         data: of a loop.
         rounds: of a loop.
         estimator: "guesses"; "gdp" for more power in one run, read as the last of the assumptions
@@ -212,7 +219,7 @@ def attack(
     if is_loop(train):
         if claim is None:
             claim, adjacency = loop_mechanism(train, integer(1, rounds=rounds)), Adjacency.ZERO_OUT
-        train, directions = client_canaries(train, data, each, rounds)
+        train, directions = _of_loop(train, data, (each, rounds), directions, generator)
     certified = _claimed(claim, delta, adjacency, seer, way is Estimator.GDP)
     score = _scorer(directions, each, seer)
     seen = _play(train, score, (times, each), generator, jobs)
@@ -262,6 +269,28 @@ def _as_gaussian(
         assumptions=(_COINS, _FRAME, _APART, _GAUSSIAN),
         mu=found.lower,
     )
+
+
+def _of_loop(
+    loop: Any,
+    data: Any,
+    size: tuple[int, int],
+    directions: Any,
+    generator: np.random.Generator | None,
+) -> tuple[Train, Any]:
+    """Return a ``train`` of a loop, and the directions of its clients."""
+    canaries, rounds = size
+    if directions is None:
+        return client_canaries(loop, data, canaries, rounds)
+    if isinstance(directions, str):
+        if directions != "random":
+            refuse("directions", directions, "be 'random', or vectors, one row a canary")
+        source = private_generator() if generator is None else generator
+        directions = random_directions(canaries, int(loop.flat.dimension), source)
+    wanted = np.asarray(directions, dtype=np.float64)
+    if wanted.ndim != 2 or len(wanted) != canaries:
+        refuse("directions", wanted.shape, f"have shape ({canaries}, d), one row a canary")
+    return crafted_canaries(loop, data, wanted, rounds), wanted
 
 
 def plan(canaries: int, delta: float, level: float = 0.05, guesses: int | None = None) -> float:

@@ -1,9 +1,12 @@
-"""Canaries inside a training loop: clients that take part, or send nothing, by a fair coin."""
+"""Canaries inside a training loop: clients or records, by a fair coin each.
+
+A loop and its state are taken as they come: nothing here imports the room that trains.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import fields, replace
 from typing import Any
 
 import numpy as np
@@ -52,13 +55,9 @@ def client_canaries(
     Raises:
         ParameterError: another loop, no data, or fewer clients than canaries.
     """
-    noise = getattr(loop, "perturbation", None)
-    if noise is None or noise.full_cohort is not None:
-        way_out = "pass a function of (included, generator) for any other"
-        refuse("train", type(loop).__name__, "be FederatedAveraging with whole noise", way_out)
-    if data is None or data.population < canaries:
-        held = None if data is None else data.population
-        refuse("data", held, f"hold at least {canaries} clients, the canaries")
+    if _checked(loop, data, canaries).full_cohort is not None:
+        way_out = "pass directions='random': crafted clients send their shares of the noise"
+        refuse("train", type(loop).__name__, "have whole noise", way_out)
     times, start = integer(1, rounds=rounds), loop.init()
     seeded = replace(loop, seed=0)
     plain = replace(seeded, perturbation=None, scheme=Everyone())
@@ -70,15 +69,126 @@ def client_canaries(
     def train(included: Coins, generator: np.random.Generator) -> Array:
         out = set(np.flatnonzero(~included).tolist())
         now = replace(loop, seed=int(generator.integers(2**62)))
-        state, releases = start, []
-        for _ in range(times):
-            after, _ = now.step(state, data, dropout=lambda cohort: out & set(map(int, cohort)))
-            releases.append(_moved(state, after))
-            state = after
-        return np.stack(releases)
+        return _rounds(now, data, times, lambda cohort: out & set(map(int, cohort)))
 
     return train, np.stack([direction(canary) for canary in range(canaries)])
 
 
+def crafted_canaries(
+    loop: Any, data: Any, directions: Array, rounds: int
+) -> Callable[[Coins, np.random.Generator], Array]:
+    """Return a ``train`` for ``fp.attack`` in which canaries send what was made up for them.
+
+    The first clients of the data are the canaries. One whose coin is 1 sends its direction, far
+    above the clip norm, whatever its data are; one whose coin is 0 sends zeros and its share of
+    the noise. That is zero_out, in any cohort and with any perturbation.
+
+    Args:
+        loop: a ``FederatedAveraging``.
+        data: its data.
+        directions: shape (canaries, d), d the loop's dimension.
+        rounds: how many rounds are run.
+
+    Raises:
+        ParameterError: another loop, no data, fewer clients than canaries, or another dimension.
+    """
+    clip_norm = float(_checked(loop, data, len(directions)).clip_norm)
+    times, dimension = integer(1, rounds=rounds), int(loop.flat.dimension)
+    if directions.shape[1] != dimension:
+        refuse("directions", directions.shape, f"have {dimension} columns, one a parameter")
+    lengths = np.linalg.norm(directions, axis=1, keepdims=True)
+    sent = directions / lengths * (_FAR * clip_norm)
+    whose = {id(rows): canary for canary, rows in enumerate(data.clients[: len(sent)])}
+
+    class Crafted(type(loop)):  # type: ignore[misc]
+        """The same loop, but for what canaries send."""
+
+        coins: Coins = np.zeros(len(sent), np.bool_)
+
+        def _updates(self, state: Any, records: Any, clients: Any, order: Any) -> Any:
+            found = super()._updates(state, records, clients, order)
+            for row, rows in enumerate(clients):
+                canary = whose.get(id(rows))
+                if canary is not None:
+                    found[row] = found.new_tensor(sent[canary] * bool(self.coins[canary]))
+            return found
+
+    def train(included: Coins, generator: np.random.Generator) -> Array:
+        given = {each.name: getattr(loop, each.name) for each in fields(loop)}
+        now = Crafted(**{**given, "seed": int(generator.integers(2**62))})
+        object.__setattr__(now, "coins", included)
+        return _rounds(now, data, times, None)
+
+    return train
+
+
+_FAR = 1e3
+"""Clip norms that a crafted update is long: what is not clipped is seen."""
+
+
+def random_directions(canaries: int, dimension: int, generator: np.random.Generator) -> Array:
+    """Return vectors of length 1 that do not depend on anything, shape (canaries, dimension)."""
+    found = generator.normal(size=(canaries, dimension))
+    return np.asarray(found / np.linalg.norm(found, axis=1, keepdims=True))
+
+
+def planted(
+    make: Callable[[Coins], tuple[Any, Any]], rounds: int
+) -> Callable[[Coins, np.random.Generator], Array]:
+    """Return a ``train`` for ``fp.attack`` of any loop here: canaries are what ``make`` plants.
+
+    For records: flipping one coin must change the data as the adjacency says, such as one record
+    for another (``replace_one``). Pass ``directions``, and as ``claim`` what is certified of the
+    loop, such as ``loop.round_mechanism * rounds``.
+
+    Args:
+        make: gets ``included``, shape (canaries,); returns a loop and the data of its ``step``,
+            None where they belong to the loop.
+        rounds: how many rounds are run.
+
+    Returns:
+        A function whose result has a row a round: the released state before it minus the one
+        after, flat. So a canary's direction is its gradient, of what is minimised.
+    """
+    times = integer(1, rounds=rounds)
+
+    def train(included: Coins, generator: np.random.Generator) -> Array:
+        loop, data = make(included)
+        return _rounds(replace(loop, seed=int(generator.integers(2**62))), data, times, None)
+
+    return train
+
+
+def _checked(loop: Any, data: Any, canaries: int) -> Any:
+    """Return a loop's perturbation, if clients of it can be canaries."""
+    noise = getattr(loop, "perturbation", None)
+    if noise is None or not hasattr(loop, "_updates"):
+        way_out = "pass a function of (included, generator), or planted(make, rounds)"
+        refuse("train", type(loop).__name__, "be FederatedAveraging with noise", way_out)
+    if data is None or data.population < canaries:
+        held = None if data is None else data.population
+        refuse("data", held, f"hold at least {canaries} clients, the canaries")
+    return noise
+
+
+def _rounds(loop: Any, data: Any, rounds: int, dropout: Any) -> Array:
+    """Return how far each of the rounds moved what is released, shape (rounds, d)."""
+    state, released = loop.init(), []
+    options = {} if dropout is None else {"dropout": dropout}
+    for _ in range(rounds):
+        after, _ = loop.step(state, data, **options)
+        released.append(_moved(state, after))
+        state = after
+    return np.stack(released)
+
+
+_RELEASED = ("parameters", "positions", "auxiliary")
+"""Where a loop's state holds what was released."""
+
+
 def _moved(before: Any, after: Any) -> Array:
-    return np.asarray((before.parameters - after.parameters).cpu().numpy(), dtype=np.float64)
+    name = next((name for name in _RELEASED if hasattr(after, name)), None)
+    if name is None:
+        refuse("state", type(after).__name__, f"hold one of {', '.join(_RELEASED)}")
+    moved = getattr(before, name) - getattr(after, name)
+    return np.asarray(moved.cpu().numpy(), dtype=np.float64).reshape(-1)

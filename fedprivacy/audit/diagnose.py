@@ -70,9 +70,14 @@ class Question:
     careless: Mapping[str, Mechanism] = field(default_factory=dict)
 
     @property
+    def bound(self) -> Bound:
+        """The first accountant's."""
+        return next(iter(self.found.values()))
+
+    @property
     def delta(self) -> float:
         """At which the claim is made."""
-        return self.found["pld"].given
+        return self.bound.given
 
     @property
     def can_be_read(self) -> bool:
@@ -126,10 +131,10 @@ def failing_assumptions(asked: Question) -> tuple[str, ...]:
 
 def overcounts(asked: Question) -> tuple[str, ...]:
     """Return a sentence where a claim that holds is a whole multiple of what was spent."""
-    if not asked.can_be_read:
+    known = [asked.found[name].upper for name in ("pld", "rdp")]
+    if not asked.can_be_read or not 0.0 < 1.99 * min(known) <= asked.claim:
         return ()
-    own = [bound.upper for bound in asked.found.values()]
-    for value in (*own, *_tried(lambda: _peer(asked, asked.run))):
+    for value in (*known, *_tried(lambda: _peer(asked, asked.run))):
         times = round(asked.claim / value) if 0.0 < value < math.inf else 0
         if 2 <= times <= MAX_TIMES and abs(asked.claim / value - times) <= 1e-3 * times:
             return (
@@ -258,7 +263,7 @@ def _of_arithmetic(asked: Question) -> Iterator[Wrong]:
     yield Wrong(
         "an estimate, a little too small",
         "An estimate, or a number rounded down, is no upper end.",
-        lambda: [asked.found["pld"].lower or asked.found["pld"].upper],
+        lambda: [asked.bound.lower or asked.bound.upper],
         bound=False,
     )
 
@@ -322,10 +327,6 @@ def _nearest(number: Callable[[int], float], counts: list[int], claim: float) ->
         found.append(number(counts[middle]))
         low, high = (middle + 1, high) if found[-1] < claim else (low, middle - 1)
     return min(found, key=lambda value: abs(value - claim))
-
-
-def _seen(facts: Facts) -> dict[str, Any]:
-    return {"adjacency": facts.adjacency, "observer": facts.observer}
 
 
 def _peer(asked: Question, run: Mechanism) -> list[float]:

@@ -59,20 +59,23 @@ def composes(found: Audit) -> bool:
 
 
 def plots_of(
-    accuracies: Mapping[str, tuple[Array, Array]], audits: Mapping[str, Audit]
+    accuracies: Mapping[str, tuple[Array, Array]],
+    audits: Mapping[str, Audit],
+    by_round: Mapping[str, tuple[list[int], list[float]]],
 ) -> list[Plot]:
     """Return the plots that runs have data for.
 
     Args:
         accuracies: rounds and accuracies after them, by name.
         audits: what can be drawn, by name; see ``composes``.
+        by_round: of the same audits; see ``epsilon_by_round``.
     """
     found = []
     if accuracies:
         lines = {name: Line(*pair) for name, pair in accuracies.items()}
         found.append(_plot("Accuracy by round", lines, _with_accuracy))
     if audits:
-        found.append(_epsilons(audits))
+        found.append(_epsilons(audits, by_round))
         found.append(
             _plot("Privacy profile: delta at each epsilon", _drawn(audits, _profile), _with_delta)
         )
@@ -158,11 +161,13 @@ def _tradeoff(found: Audit) -> Line:
 # ---- drawing
 
 
-def _epsilons(audits: Mapping[str, Audit]) -> Plot:
-    lines = {}
-    for name, found in audits.items():
-        rounds, values = epsilon_by_round(found)
-        lines[name] = Line(np.asarray(rounds, float), np.asarray(values))
+def _epsilons(
+    audits: Mapping[str, Audit], by_round: Mapping[str, tuple[list[int], list[float]]]
+) -> Plot:
+    lines = {
+        name: Line(np.asarray(rounds, float), np.asarray(values))
+        for name, (rounds, values) in by_round.items()
+    }
     claims = sorted({found.claim[0] for found in audits.values()})
 
     def finish(axes: Axes) -> None:

@@ -7,6 +7,7 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from decimal import ROUND_CEILING, ROUND_FLOOR
+from functools import cached_property
 from importlib.resources import files
 from os import PathLike
 from pathlib import Path
@@ -102,6 +103,12 @@ class _Told:
         """The runs that were audited, by name."""
         return {name: run.audit for name, run in self.runs.items() if run.audit is not None}
 
+    @cached_property
+    def by_round(self) -> dict[str, tuple[list[int], list[float]]]:
+        """Rounds and epsilons after them, asked once, of the audits that can be drawn."""
+        drawn = {name: found for name, found in self.audits.items() if composes(found)}
+        return {name: epsilon_by_round(found) for name, found in drawn.items()}
+
 
 def _page(told: _Told) -> str:
     return _rendered("report.html", told, plots=_plots(told), autoescape=True)
@@ -148,7 +155,7 @@ def _rendered(name: str, told: _Told, *, plots: list[Any], autoescape: bool) -> 
     )
     environment.filters["cell"] = _cell
     template = environment.from_string((files(__package__) / name).read_text("utf-8"))
-    views = [_run_view(name, run) for name, run in told.runs.items()]
+    views = [_run_view(name, run, told) for name, run in told.runs.items()]
     text: str = template.render(
         title=told.title,
         cover=_cover(told.runs, told.subject),
@@ -180,7 +187,7 @@ def _plots(told: _Told) -> list[Any]:
         for name, run in told.runs.items()
         if run.accuracy
     }
-    return plots_of(accuracies, {n: a for n, a in told.audits.items() if composes(a)})
+    return plots_of(accuracies, {name: told.audits[name] for name in told.by_round}, told.by_round)
 
 
 _LISTS = ("rows", "recorded", "theorems", "assumptions", "granted")
@@ -248,7 +255,7 @@ def _cover(runs: Mapping[str, RunSummary], subject: str) -> list[tuple[str, str]
     return [(name, value or "not stated") for name, value in dict.fromkeys(rows)]
 
 
-def _run_view(name: str, run: RunSummary) -> dict[str, Any]:
+def _run_view(name: str, run: RunSummary, told: _Told) -> dict[str, Any]:
     """Return what the page prints of one run."""
     found = run.audit
     view: dict[str, Any] = {
@@ -273,7 +280,7 @@ def _run_view(name: str, run: RunSummary) -> dict[str, Any]:
             "granted": [f"{value}." for value in found.granted.values()],
             "bounds": _bound_rows(found),
             "unsupported": found.unsupported,
-            "moments": _moments(found),
+            "moments": _moments(*told.by_round.get(name, ([], [])), found.claim[0]),
             "left": _left(found),
             "theorems": list(found.bound.theorems),
             "assumptions": list(found.bound.assumptions),
@@ -304,14 +311,10 @@ def _recorded_rows(found: Audit) -> list[tuple[str, str]]:
     return rows + ([("stated by the user, not recorded", stated)] if stated else [])
 
 
-def _moments(found: Audit) -> list[tuple[str, str, str]]:
+def _moments(rounds: list[int], values: list[float], claim: float) -> list[tuple[str, str, str]]:
     """Return (round, certified epsilon after it, what is left of the claim) at a few moments."""
-    if not composes(found):
-        return []
-    rounds, values = epsilon_by_round(found)
-    last = len(rounds) - 1
-    chosen = sorted({round(i) for i in np.linspace(0, last, 5)})
-    return [(f"{rounds[i]:,}", _up(values[i]), _down(found.claim[0] - values[i])) for i in chosen]
+    chosen = sorted({round(i) for i in np.linspace(0, len(rounds) - 1, 5)}) if rounds else []
+    return [(f"{rounds[i]:,}", _up(values[i]), _down(claim - values[i])) for i in chosen]
 
 
 def _left(found: Audit) -> str:

@@ -30,6 +30,8 @@ Release = Callable[[Array, np.random.Generator], Any]
 
 _LARGE = 1e6
 """Updates of so many clip norms show whether they are clipped."""
+_GRID = 2.0**-25
+"""Of the noise's std: releases may be rounded to a grid that is finer."""
 
 
 class Finding(NamedTuple):
@@ -398,14 +400,18 @@ class Replay:
         largest = float(max(np.abs(first).max(), np.abs(second).max()))
         terms = (len(one) + 2) * math.sqrt(first.shape[1])
         room = 2.0 * terms * self._digits * (largest + (self.stated.clip_norm or 0.0))
+        room += _GRID * self.stated.noise_std * math.sqrt(first.shape[1])
         return _Pair(moved, room, one, other)
 
     def _lines_up(self, pair: _Pair) -> bool:
         """Return whether other noise, held, leaves the same distance between two data sets."""
         if self.stated.sums is not None:
             return True
-        again = [self._apart(pair.one, pair.other) for _ in range(3)]
-        return all(abs(one.moved - pair.moved) <= one.room + pair.room for one in again)
+        again = [self._apart(pair.one, pair.other) for _ in range(6)]
+        # Noise that does not line up leaves distances that spread by 1 / sqrt(2 k) of themselves;
+        # arithmetic in single precision by far less than this.
+        same = pair.room + 1e-5 * pair.moved
+        return all(abs(one.moved - pair.moved) <= one.room + same for one in again)
 
     def _means(self, pair: _Pair) -> tuple[float, float]:
         """Return how far apart two data sets' means are, and how far noise alone may carry that.

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from ..errors import refuse
+from ..errors import MODERATE, refuse
 from .interval import UNIT, Array, Interval, columns, disjoint, toeplitz
 from .participation import Participation
 
@@ -168,4 +168,6 @@ def as_numbers(**named: Any) -> tuple[float, ...]:
         refuse(name, values, "be a sequence of numbers")
     if not found or not np.all(np.isfinite(found)):
         refuse(name, values, "be finite numbers, at least one")
+    if max(map(abs, found)) > MODERATE[1]:
+        refuse(name, max(map(abs, found)), f"be at most {MODERATE[1]:g} in size")
     return found

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from ..errors import refuse
+from ..errors import MODERATE, refuse
 from ..registry import registered
 from .base import DenseFactor, Recurrence, check_dense
 from .interval import Array
@@ -37,6 +37,8 @@ class Matrix(DenseFactor):
                 refuse("array", len(row), f"have {i + 1} entries in row {i}, up to the diagonal")
             if not np.all(np.isfinite(row)):
                 refuse("array", list(row), "be finite")
+            if max(map(abs, row)) > MODERATE[1]:
+                refuse("array", max(map(abs, row)), f"be at most {MODERATE[1]:g} in size")
             if not row[i] > 0.0:
                 rule = "have a diagonal above 0: a singular C has no inverse to draw noise with"
                 refuse("array", row[i], f"{rule} (row {i})")

@@ -13,6 +13,9 @@ from .base import Recurrence, ToeplitzFactor, as_numbers, inverse_series
 from .interval import UNIT, Array
 from .participation import Participation
 
+MOST_BUFFERS = 64
+"""Buffers of a BLT; more add nothing."""
+
 
 def root_coefficients(rounds: int) -> Array:
     """Return the coefficients of (1 - x)^(-1/2): 1, 1/2, 3/8, ..."""
@@ -137,7 +140,9 @@ class Banded(ToeplitzFactor):
     def recurrence(self, row: int, rounds: int) -> Recurrence:
         """Return the window of the noise of ``bands - 1`` rounds."""
         column = self.column()
-        return Recurrence(-column[1 : self.slots(rounds) + 1] / column[0], diagonal=column[0])
+        return Recurrence(
+            -column[1 : self.slots(rounds) + 1] / column[0], diagonal=float(column[0])
+        )
 
 
 @registered
@@ -158,16 +163,16 @@ class BandedInverse(ToeplitzFactor):
 
     def coefficients(self, rounds: int) -> Array:
         """Return 1 over the polynomial: a sum of positive terms."""
-        return inverse_series(inverse_root_coefficients(self.bands), rounds)
+        return inverse_series(inverse_root_coefficients(min(self.bands, rounds)), rounds)
 
     def error(self, rounds: int) -> float:
         """Return a bound: every coefficient is a sum of positive products of earlier ones."""
-        return (4.0 * self.bands + rounds * (min(self.bands, rounds) + 2.0)) * UNIT
+        return (4.0 * min(self.bands, rounds) + rounds * (min(self.bands, rounds) + 2.0)) * UNIT
 
     def inverse(self, rounds: int) -> Array:
         """Return the numbers of the inverse, and 0 behind them."""
         found = np.zeros(rounds)
-        kept = inverse_root_coefficients(self.bands)[:rounds]
+        kept = inverse_root_coefficients(min(self.bands, rounds))
         found[: len(kept)] = kept
         return found
 
@@ -201,6 +206,8 @@ class BufferedToeplitz(ToeplitzFactor):
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "buffers", integer(1, buffers=self.buffers))
+        if self.buffers > MOST_BUFFERS:
+            refuse("buffers", self.buffers, f"be at most {MOST_BUFFERS}", "4 are nearly the best")
         if (self.scales is None) is not (self.decays is None):
             refuse("scales, decays", (self.scales, self.decays), "be given together")
         for name in ("scales", "decays"):

@@ -41,6 +41,7 @@ from ..mechanisms import (
     SparsifiedPerturbation,
 )
 from ..questions import epsilon as answers
+from ..questions.effort import Effort
 from ..relations import Adjacency, Facts, Observer, Unit
 from ..sampling import (
     Everyone,
@@ -296,7 +297,7 @@ class CertifiedAccountant(dpa.PrivacyAccountant):  # type: ignore[misc]
         unit = None if unit is None else member(Unit, unit=unit)
         adjacency = adjacency_of(neighboring_relation)
         self._facts = Facts(unit, adjacency, member(Observer, observer=observer))
-        answers.accountant_named(accountant, tolerance)
+        Effort(accountant, tolerance)
         self._settings: dict[str, Any] = {"accountant": accountant, "tolerance": tolerance}
         self._composed = NOTHING
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from typing import Any, NamedTuple
 
@@ -45,11 +45,12 @@ _MAX_RHO = 1e9
 
 
 class Asked(NamedTuple):
-    """What an event leaves open: whose data a record is, how neighbours differ, who looks."""
+    """What an event leaves open: unit, adjacency, who looks, for whom stated guarantees hold."""
 
     unit: Unit | str | None = None
     adjacency: Adjacency | None = None
     observer: Observer = Observer.AGGREGATE
+    stated_for: Observer = Observer.AGGREGATE
 
 
 @dataclass(frozen=True)
@@ -73,21 +74,25 @@ class Reading:
 
 def _added(parts: Counter[Mechanism]) -> list[tuple[Mechanism, int]]:
     """Return the parts, zCDP guarantees added up: that says more than one after the other."""
-    stated = {part: n for part, n in parts.items() if isinstance(part, ConcentratedDp)}
-    rest = [(part, n) for part, n in parts.items() if part not in stated]
+    concentrated = [part for part in parts if isinstance(part, ConcentratedDp)]
+    found = [(part, n) for part, n in parts.items() if part not in concentrated]
+    for observer in dict.fromkeys(part.observer for part in concentrated):
+        found += _summed({part: parts[part] for part in concentrated if part.observer == observer})
+    return found
+
+
+def _summed(stated: dict[ConcentratedDp, int]) -> list[tuple[Mechanism, int]]:
+    """Return zCDP guarantees for one observer as one."""
+    apart: list[tuple[Mechanism, int]] = list(stated.items())
     if sum(stated.values()) < 2:
-        return list(parts.items())
+        return apart
     total = {
         name: _up(sum(n * Fraction(getattr(part, name)) for part, n in stated.items()))
         for name in ("rho", "xi")
     }
     if max(total.values()) > _MAX_RHO:
-        return list(parts.items())
-    first = next(iter(stated))
-    whole = ConcentratedDp(
-        rho=total["rho"], xi=total["xi"], adjacency=first.adjacency, unit=first.unit
-    )
-    return [(whole, 1), *rest]
+        return apart
+    return [(replace(next(iter(stated)), rho=total["rho"], xi=total["xi"]), 1)]
 
 
 def _up(value: Fraction | int) -> float:
@@ -104,6 +109,7 @@ def from_event(
     *,
     unit: Unit | str | None = None,
     adjacency: Adjacency | str | None = None,
+    stated_for: Observer | str = Observer.AGGREGATE,
 ) -> Mechanism:
     """Return the run that an event describes.
 
@@ -116,6 +122,9 @@ def from_event(
         unit: whose data one record of the event is; may be left out.
         adjacency: how neighbours differ; only for events that state a guarantee, which is about
             one adjacency (zCDP, (epsilon, delta), exponential mechanism, best of several runs).
+        stated_for: for whom zCDP and (epsilon, delta) guarantees hold that events state. They may
+            count on a sample that stays secret, so that unless "server" is stated the run is not
+            served to that observer.
 
     Raises:
         ConversionError: another class (a subclass too), or an event that releases nothing or is
@@ -124,7 +133,8 @@ def from_event(
         UnsupportedCombination: records are sampled twice.
     """
     known = None if adjacency is None else member(Adjacency, adjacency=adjacency)
-    reading = read(event, Asked(unit, known))
+    eyes = member(Observer, stated_for=stated_for)
+    reading = read(event, Asked(unit, known, stated_for=eyes))
     if not reading.private:
         raise ConversionError(
             f"{event!r} is not private: no mechanism says so; use noise above 0, or ask "
@@ -306,7 +316,8 @@ def _read_zcdp(event: Any, asked: Asked, _depth: int) -> Reading:
     rho, xi = non_negative(rho=event.rho), non_negative(xi=event.xi)
     if rho == xi == 0.0:
         return NOTHING
-    return _one(ConcentratedDp(rho=rho, xi=xi, adjacency=_adjacency(event, asked), unit=asked.unit))
+    facts: dict[str, Any] = {"adjacency": _adjacency(event, asked), "unit": asked.unit}
+    return _one(ConcentratedDp(rho=rho, xi=xi, observer=asked.stated_for, **facts))
 
 
 def _adjacency(event: Any, asked: Asked) -> Adjacency:
@@ -317,18 +328,24 @@ def _adjacency(event: Any, asked: Asked) -> Adjacency:
     return asked.adjacency
 
 
-def _guaranteed(epsilon: object, delta: object, event: Any, asked: Asked) -> Reading:
+def _guaranteed(
+    epsilon: object,
+    delta: object,
+    event: Any,
+    asked: Asked,
+    observer: Observer = Observer.SERVER,
+) -> Reading:
     if epsilon == math.inf or delta == 1.0:
         return EVERYTHING
     point = non_negative(epsilon=epsilon), non_negative(delta=delta)
     if point == (0.0, 0.0):
         return NOTHING
-    stated = ApproximateDp(guarantees=(point,), adjacency=_adjacency(event, asked), unit=asked.unit)
-    return _one(stated)
+    facts: dict[str, Any] = {"adjacency": _adjacency(event, asked), "unit": asked.unit}
+    return _one(ApproximateDp(guarantees=(point,), observer=observer, **facts))
 
 
 def _read_guarantee(event: Any, asked: Asked, _depth: int) -> Reading:
-    return _guaranteed(event.epsilon, event.delta, event, asked)
+    return _guaranteed(event.epsilon, event.delta, event, asked, asked.stated_for)
 
 
 def _read_pure(event: Any, asked: Asked, _depth: int) -> Reading:

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any, NoReturn
 
-from ..errors import UnsupportedCombination, integer, refuse
+from ..errors import MODERATE, UnsupportedCombination, integer, refuse
 from ..factors import (
     Factor,
     FixedEpochs,
@@ -35,6 +35,10 @@ _CLIPPED = "every unit's contribution to every round is clipped to the clip norm
 _SPACED = "no unit takes part more often, or sooner again, than its participation says"
 _SECRET = "the memory of the noise is kept secret, and no row of it is released twice"
 _WITNESS = "a unit sends C u or -C u in the rounds of its largest pattern, every other sends 0"
+
+
+MOST_ROUNDS = 10**7
+"""Rounds of a run whose columns are held in memory."""
 
 
 @registered
@@ -66,6 +70,9 @@ class CorrelatedNoise(NoisySum):
     def __post_init__(self) -> None:
         super().__post_init__()
         object.__setattr__(self, "rounds", integer(1, rounds=self.rounds))
+        if self.rounds > MOST_ROUNDS:
+            rule = f"be at most {MOST_ROUNDS}: a column of C takes {8e-9 * self.rounds:.3g} GB"
+            refuse("rounds", self.rounds, rule, "split the run; runs add up")
         if not isinstance(self.factor, Factor):
             way_out = "such as fp.factors.BufferedToeplitz(4)"
             refuse("factor", self.factor, "be one of fedprivacy.factors", way_out)
@@ -73,7 +80,12 @@ class CorrelatedNoise(NoisySum):
             way_out = "such as fp.MinimumSeparation(100)"
             refuse("participation", self.participation, "be a rule of participation", way_out)
         self.factor.check(self.rounds, self.participation)
-        _ = self.sensitivity
+        low, high = MODERATE
+        if not low <= self.sensitivity.lower <= self.sensitivity.upper <= high:
+            rule = f"be from {low:g} to {high:g}"
+            refuse(
+                "sensitivity", tuple(self.sensitivity), rule, "divide the factor by its diagonal"
+            )
 
     @property
     def sensitivity(self) -> Interval:

@@ -90,6 +90,15 @@ class NoisyGradientDescent(Upload):
         moved = self.step_size * self.sensitivity
         return finite(self.noise_std / moved if 0.0 < moved < math.inf else math.inf)
 
+    @property
+    def contracts(self) -> bool:
+        """Whether T6 serves: strongly convex and smooth."""
+        return self._convexity is not None
+
+    @property
+    def _largest_multiplier(self) -> float:
+        return self.step_multiplier
+
     @cached_property
     def step_noise_std(self) -> float:
         """``noise_std``."""

@@ -141,12 +141,22 @@ class FederatedLangevin(Upload):
     def _convexity(self) -> tuple[float, float] | None:
         return both_or_neither(self.strong_convexity, self.smoothness)
 
+    @property
+    def contracts(self) -> bool:
+        """Whether T6 serves: strongly convex, smooth, and no batches are drawn."""
+        noisy = self.step_multiplier > 0.0
+        return noisy and self._convexity is not None and self.batch_fraction == 1.0
+
+    @property
+    def _largest_multiplier(self) -> float:
+        return self._multiplier(min(each_step(self.step_size, 1)))
+
     def _replaced(self, facts: Facts) -> PrivacyLoss:
         if self.step_multiplier == 0.0:
             reason = "correlation = 1: all noise is shared, so it cancels between two uploads"
             return nothing_private(facts, reason)
         convexity = self._convexity
-        if convexity is not None and self.batch_fraction == 1.0:
+        if convexity is not None and self.contracts:
             return self._by_contraction(facts, convexity)
         sizes = Counter(each_step(self.step_size, self.steps))
         curve = compose(

@@ -21,6 +21,7 @@ from __future__ import annotations
 
 import math
 import sys
+from collections.abc import Callable
 from fractions import Fraction
 from typing import Any
 
@@ -50,8 +51,14 @@ _SINGLE = 1e-30, 1e30
 STEP_GRID = 1.0 / (1 << 20)
 """Spacing of a sampler's step, in its stds: as fine as doubles decide it at full speed."""
 
+HIDDEN_GRID = 1.0 / (1 << 22)
+"""The same for steps that are accounted together: their rounding is paid for in noise."""
+
 SHORT = 1 << 13
 """Numbers whose scalar product is faster than a search, and is not given to several threads."""
+
+PART = 1 << 17
+"""Numbers of a contribution that are put on the grid at a time."""
 
 NORMAL, EXPONENTIAL = NormalTail(), ExponentialTail()
 
@@ -144,9 +151,8 @@ def on_grid(value: Any, *, clip_norm: float, grid: float) -> Any:
     hopeless = factor < 1.0 and count / 12.0 > reach * reach * 2.0**-48
     array = _single_or_double(array, factor / grid, clip_norm, grid)
     for round_, shrunk in tries[hopeless:]:
-        points = round_(array * (factor * (1.0 - shrunk) / grid))
-        if _within(points, reach):
-            points *= grid
+        points, fits = _rounded(array, factor * (1.0 - shrunk) / grid, round_, grid, reach)
+        if fits:
             return points + 0.0 if isinstance(points, np.ndarray) else points
     raise ArithmeticError(f"rounding towards 0 raised a norm above {reach}: arithmetic is broken")
 
@@ -178,6 +184,27 @@ def _single_or_double(array: Any, factor: float, clip_norm: float, grid: float) 
     low, high = _SINGLE
     fits = low < factor < high and low < grid and clip_norm < high
     return array if array.element_size() == 4 and fits else array.double()
+
+
+def _rounded(
+    array: Any, factor: float, round_: Callable[[Any], Any], grid: float, reach: float
+) -> tuple[Any, bool]:
+    """Return whole numbers times ``grid``, and whether their norm is at most ``reach``.
+
+    A large tensor is done part by part, so that each stays in a core's cache.
+    """
+    if isinstance(array, np.ndarray) or array.numel() <= PART or array.device.type != "cpu":
+        points = round_(array * factor)
+        fits = _within(len(points.reshape(-1)), _square(points), reach)
+        points *= grid
+        return points, fits
+    out, squares = _torch().empty(array.shape, dtype=array.dtype), []
+    flat, written = array.reshape(-1), out.view(-1)
+    for part, points in zip(flat.split(PART), written.split(PART), strict=True):
+        round_(_torch().mul(part, factor, out=points))
+        squares.append(_square(points))
+        points *= grid
+    return out, _within(flat.numel(), math.fsum(squares), reach)
 
 
 def _rint(points: Any) -> Any:
@@ -264,29 +291,30 @@ def drawn_ahead(generator: Any, numbers: int) -> Deviates:
     return Deviates(NORMAL, bits_of(generator), numbers)
 
 
-def noisy_scaled(total: Any, *, stds: Any, deviates: Deviates) -> Any:
+def noisy_scaled(total: Any, *, stds: Any, deviates: Deviates, grid: float = STEP_GRID) -> Any:
     """Return total + stds Z where stds differ: stds times the rounding of total / stds + Z.
 
     Multiplying by public stds is a function of a release. What the division rounds, 2^-53 of an
-    entry, belongs to the total. The grid is ``STEP_GRID`` of each std.
+    entry, belongs to the total.
 
     Args:
         total: numpy array or torch tensor.
         stds: above 0; an array that broadcasts to the total's shape.
         deviates: from ``drawn_ahead``.
+        grid: spacing in each std, a power of two.
 
     Returns:
-        doubles, shape and device of ``total``; NaN for an entry that is not finite or above 2^32
-        stds, which a chain has to be stopped for.
+        doubles, shape and device of ``total``; NaN for an entry that is not finite or above 2^52
+        spacings, which a chain has to be stopped for.
     """
-    spacings = stds * STEP_GRID
+    spacings = stds * grid
     points = numbers(total) / spacings
     flat = points.reshape(-1)
     lost = None
     if not _all_small(flat):
         lost = ~(np.abs(flat) <= LARGEST)
         flat[lost] = 0.0
-    noisy = deviates.rounded(flat, flat.size, 1.0 / STEP_GRID)
+    noisy = deviates.rounded(flat, flat.size, 1.0 / grid)
     if lost is not None:
         noisy[lost] = np.nan
     noisy = noisy.reshape(points.shape)
@@ -351,19 +379,23 @@ def _doubles(name: str, value: Any) -> np.ndarray:
     return doubles
 
 
-def _within(points: Any, reach: float) -> bool:
+def _square(points: Any) -> float:
+    """Return about the squared norm of whole numbers; see ``_within``."""
+    flat = points.reshape(-1)
+    if isinstance(flat, np.ndarray) or flat.element_size() == 8:
+        return float(flat.dot(flat))
+    return norm(flat) ** 2
+
+
+def _within(count: int, squares: float, reach: float) -> bool:
     """Return whether the norm of whole numbers is at most ``reach``; True is certain.
 
-    A sum of n products in double is off by less than n 2^-52 of itself, in whatever order, and the
-    norm of single precision, taken in double, by a root and a square more.
+    A sum of n products in double is off by less than n 2^-52 of itself, in whatever order and
+    parts, and the norm of single precision, taken in double, by a root and a square more.
     """
-    flat = points.reshape(-1)
-    doubles = isinstance(flat, np.ndarray) or flat.element_size() == 8
-    size = math.sqrt(float(flat.dot(flat))) if doubles else norm(flat)
-    if size * (1.0 + (len(flat) + 16) * 2.0**-50) < reach:  # clear, rounding here included
+    if squares * (1.0 + (count + 32) * 2.0**-50) < reach * reach:  # clear, roundings here included
         return True
-    squares = Fraction(float(flat.dot(flat))) if doubles else Fraction(size) ** 2
-    return squares * (1 + Fraction(len(flat) + 4, 2**51)) <= Fraction(reach) ** 2
+    return Fraction(squares) * (1 + Fraction(count + 16, 2**51)) <= Fraction(reach) ** 2
 
 
 def _noisy(tail: Tail, total: Any, spread: float, grid: object, bits: Bits | None) -> np.ndarray:

@@ -446,8 +446,10 @@ class SparsifiedPerturbation(Perturbation):
     ) -> Any:
         """Return one client's noisy share: shape of ``value``, zero off the mask.
 
-        The grid point nearest to contribution plus ideal noise. A sum of shares is therefore no
-        rounding of a sum: what the roundings of shares drawn apart show together is not counted.
+        The grid point nearest to contribution plus ideal noise. A sum of shares in double precision
+        is, within a total variation below 1e-100, a correct rounding of the sum plus the whole
+        noise and more (docs/theory/rounding.md); shares of single precision are rounded again, one
+        by one, and what that shows of their sum is not counted.
 
         Args:
             value: the client's flat update, shape (dimension,); numpy array or torch tensor.

@@ -102,7 +102,8 @@ class Stated(Mechanism):
         if facts.observer is Observer.SERVER is not self.observer:
             raise UnsupportedCombination(
                 f"this {type(self).__name__} was stated for those who do not see who took part, "
-                "and says nothing of the server; account for observer='aggregate'"
+                "and says nothing of the server; account for observer='aggregate', or state it "
+                "with observer='server' if it holds for whoever is told that"
             )
         assumed = [f"the {type(self).__name__} guarantee is true, whatever was released before"]
         if self.zeroed_is_absent:

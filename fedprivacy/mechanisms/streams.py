@@ -103,7 +103,7 @@ class NoiseStream:
         self, step: Recurrence, memory: NoiseMemory, generator: Any
     ) -> tuple[Any, NoiseMemory]:
         mean, error = _weighted(step, memory, self.rounds)
-        drift = memory.drift + (step.diagonal * error) ** 2
+        drift = memory.drift + (float(step.diagonal) * error) ** 2
         if 2.0 * math.sqrt(drift) > SPARE * self.reach:
             rule = "stay within what is spared for rounding"
             refuse("rounding", 2.0 * math.sqrt(drift), rule, "use fewer rounds, bands or buffers")

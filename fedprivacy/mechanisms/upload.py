@@ -19,7 +19,7 @@ from ..privacy_loss import PrivacyLoss, Witness
 from ..relations import Adjacency, Facts, Unit
 from ..theory.hidden_state import contraction_gap, hidden_state_factor, varying_steps_factor
 from .base import Mechanism
-from .rounded import grid_for, noise_like, noisy_like
+from .rounded import HIDDEN_GRID, grid_for, noise_like, noisy_like
 
 NO_NOISE = Atoms((), infinite=1.0, vanishing=1.0)
 """The curve of a release without noise: everything may be lost."""
@@ -91,6 +91,42 @@ class Upload(Mechanism):
         if std == 0.0:
             return like * 0.0, 0.0
         return noise_like(like, std=std, grid=grid_for(std, std, 26), generator=generator), std
+
+    @property
+    def contracts(self) -> bool:
+        """Whether steps are accounted together, as T6 does, and not one by one."""
+        return False
+
+    @property
+    def _largest_multiplier(self) -> float:
+        """Largest, over the steps, of private noise over how far replacing a record moves it."""
+        raise NotImplementedError
+
+    def widening(self, dimension: int) -> float:
+        """Return the factor on the noise that pays for the rounding of steps T6 accounts together.
+
+        A rounded step brings two points nearer to each other but for sqrt(d) spacings. T6 holds for
+        it with a sensitivity that is larger by that, and by as much again for its arithmetic in
+        doubles (docs/theory/rounding.md). Noise and sensitivity that grow alike lose the same.
+
+        Args:
+            dimension: d, numbers in an upload.
+
+        Returns:
+            At least 1; 1 where steps are composed.
+
+        Raises:
+            ParameterError: the noise is so large beside the sensitivity that rounding to 2^-22 of
+                it moves as much as a record does.
+        """
+        if not self.contracts:
+            return 1.0
+        share = 2.0 * HIDDEN_GRID * math.sqrt(dimension) * self._largest_multiplier
+        if share > 0.25:
+            way_out = "leave strong_convexity and smoothness out: the steps are then composed"
+            rule = f"be at most {0.25 / share:.3g} times that, for steps accounted by T6"
+            refuse("noise over sensitivity", self._largest_multiplier, rule, way_out)
+        return 1.0 / (1.0 - share) * (1.0 + 1e-12)
 
     @abstractmethod
     def _replaced(self, facts: Facts) -> PrivacyLoss:

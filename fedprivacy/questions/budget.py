@@ -6,13 +6,15 @@ import math
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from ..accountants import Accountant
+from ..accountants import ACCOUNTANTS, Accountant
 from ..bound import Bound
 from ..errors import BudgetExhausted, closed_unit, non_negative, open_unit, refuse
 from ..loss import Curve
+from ..loss.rounding import FEW
 from ..privacy_loss import PrivacyLoss
 from ..relations import Adjacency, Facts, Observer
-from .epsilon import Accountable, accountant_named, loss_of
+from .effort import Effort
+from .epsilon import Accountable, loss_of
 
 
 @dataclass
@@ -50,7 +52,7 @@ class Budget:
         self.epsilon = non_negative(epsilon=self.epsilon)
         check = open_unit if self.adaptive else closed_unit
         self.delta = check(delta=self.delta)
-        accountant_named(self.accountant)
+        Effort(self.accountant)
         if self.adaptive and self.accountant not in ("pld", "rdp"):
             refuse("accountant", self.accountant, "be left at its default for adaptive schedules")
 
@@ -137,7 +139,7 @@ class Budget:
 
     def _composed(self, parts: dict[PrivacyLoss, int]) -> Accountant:
         width = min(1e-3, max(1e-3 * self.epsilon, 1e-9))
-        account = accountant_named(self.accountant, width)
+        account = ACCOUNTANTS[self.accountant](tolerance=width)
         for loss, count in parts.items():
             account.compose(loss, count)
         return account
@@ -189,9 +191,14 @@ class _RenyiFilter:
 
     @staticmethod
     def _limit(order: float, epsilon: float, delta: float) -> float:
-        """Return the largest divergence of this order that implies (epsilon, delta)."""
-        gain = (math.log(delta) + math.log(order)) / (order - 1.0)
-        return epsilon - math.log1p(-1.0 / order) + gain
+        """Return the largest divergence of this order that implies (epsilon, delta), rounded down.
+
+        Every term is right to a few units.
+        """
+        power = order - 1.0
+        gains = (math.log(delta) / power, math.log(order) / power)
+        terms = (epsilon, -math.log1p(-1.0 / order), *gains)
+        return math.fsum(terms) - FEW * math.fsum(map(abs, terms))
 
     def _rounds(self, curve: Curve, order: float, epsilon: float, delta: float) -> float:
         cost = max(self._cost(curve, order))
@@ -199,8 +206,10 @@ class _RenyiFilter:
 
     @staticmethod
     def _cost(curve: Curve, order: float) -> tuple[float, float]:
+        """Return the divergences of both orientations, rounded up."""
+        up = (1.0 + FEW) / (order - 1.0)
         forward, backward = curve.log_moment(order), curve.swap().log_moment(order)
-        return forward / (order - 1.0), backward / (order - 1.0)
+        return _number(forward * up), _number(backward * up)
 
     def _cost_here(self, curve: Curve) -> tuple[float, float]:
         if curve not in self._known:
@@ -209,10 +218,18 @@ class _RenyiFilter:
 
     def allows(self, loss: PrivacyLoss, count: int = 1) -> bool:
         """Return whether both orientations stay within the limit after ``count`` more rounds."""
-        cost = self._cost_here(loss.curve)
-        return all(t + count * c <= self.limit for t, c in zip(self.total, cost, strict=True))
+        return all(total <= self.limit for total in self._after(loss, count))
 
     def spend(self, loss: PrivacyLoss, count: int = 1) -> None:
         """Add the divergences of ``count`` rounds."""
+        self.total = self._after(loss, count)
+
+    def _after(self, loss: PrivacyLoss, count: int) -> list[float]:
+        """Return the sums after ``count`` more rounds, rounded up."""
         cost = self._cost_here(loss.curve)
-        self.total = [t + count * c for t, c in zip(self.total, cost, strict=True)]
+        return [(t + count * c) * (1.0 + FEW) for t, c in zip(self.total, cost, strict=True)]
+
+
+def _number(divergence: float) -> float:
+    """Return a divergence; infinity for what is no number."""
+    return math.inf if math.isnan(divergence) else max(divergence, 0.0)

@@ -7,10 +7,11 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from ..bound import Bound
-from ..errors import ImpossibleBudget, ParameterError, closed_unit, non_negative, positive, refuse
+from ..errors import ImpossibleBudget, ParameterError, closed_unit, non_negative, refuse
 from ..privacy_loss import PrivacyLoss
 from ..relations import Adjacency, Observer
-from .epsilon import Accountable, accountant_named, loss_of
+from .effort import Effort
+from .epsilon import Accountable, loss_of
 
 _MAX_DOUBLINGS = 60
 _FAR = 50.0
@@ -41,8 +42,9 @@ class _Question:
         epsilon: float,
         domain: tuple[float, float],
         tolerance: float,
+        effort: Effort,
     ) -> None:
-        self._ask = ask
+        self._ask, self.effort = ask, effort
         self.epsilon = epsilon
         self.domain = domain
         self.tolerances = (max(0.03 * epsilon, tolerance), tolerance)
@@ -69,16 +71,24 @@ class _Question:
         bound = self.bound(value, self.tolerances[0])
         return None if bound is None else bound.upper
 
+    def best(self, value: float) -> Bound:
+        """Return the bound with the smallest upper end at a value that was asked about."""
+        found = [self.bound(value, tolerance) for tolerance in reversed(self.tolerances)]
+        return min((each for each in found if each is not None), key=lambda each: each.upper)
+
     def best_upper(self, value: float) -> float:
         """Return the smallest certified epsilon known at a value; inf where it is refused."""
         known = [self.seen.get((value, tolerance)) for tolerance in self.tolerances]
         return min((bound.upper for bound in known if bound is not None), default=math.inf)
 
     def apart(self, value: float, other: float) -> bool:
-        """Return whether the coarse intervals at two accepted values do not overlap."""
-        one, two = (self.bound(each, self.tolerances[0]) for each in (value, other))
-        assert one is not None and two is not None
-        return one.upper < two.resolution[0] or two.upper < one.resolution[0]
+        """Return whether the intervals at two accepted values do not overlap; coarse, then fine."""
+        for tolerance in self.tolerances:
+            one, two = (self.bound(each, tolerance) for each in (value, other))
+            assert one is not None and two is not None
+            if one.upper < two.resolution[0] or two.upper < one.resolution[0]:
+                return True
+        return False
 
     def fits(self, value: float) -> bool:
         """Return whether the value is admissible and within the budget."""
@@ -86,8 +96,8 @@ class _Question:
             bound = self.bound(value, tolerance)
             if bound is None or bound.resolution[0] > self.epsilon:
                 return False
-            if bound.upper > _FAR * (1.0 + self.epsilon):
-                return False
+            if _FAR * (1.0 + self.epsilon) < bound.upper < math.inf:
+                return False  # an infinite end that was found in haste says nothing
             if bound.upper <= self.epsilon:
                 return True
         return False
@@ -104,6 +114,7 @@ def calibrate(
     integer: bool = False,
     domain: tuple[float, float] | None = None,
     tolerance: float = 1e-3,
+    deadline: float | None = None,
 ) -> Calibration:
     """Return the value of one parameter at which a run just meets (epsilon, delta).
 
@@ -117,10 +128,13 @@ def calibrate(
         delta: the budget, in [0, 1].
         adjacency: how neighbouring data sets differ.
         observer: who looks.
-        accountant: "pld", "rdp" or "advanced".
+        accountant: see ``epsilon``.
         integer: whether only whole values count.
         domain: (smallest, largest) admissible value; default everything above 0.
-        tolerance: relative precision of a real value, and precision of its bound.
+        tolerance: see ``epsilon``, but relative to the budget and at most 0.01; a real value is
+            found as closely.
+        deadline: see ``epsilon``; the value then stays on the private side, maybe farther from the
+            budget, and its bound is certified.
 
     Raises:
         ImpossibleBudget: no admissible value meets the budget, or every value does and there is
@@ -130,27 +144,27 @@ def calibrate(
     budget = non_negative(epsilon=epsilon)
     low, high = _domain(domain, integer)
     closed_unit(delta=delta)
-    positive(tolerance=tolerance)
+    effort = Effort(accountant, tolerance, deadline)
 
     def ask(value: float, width: float) -> Bound:
         loss = _upper_only(run_at(value))
-        deadline = _HASTE if width > fine else None
-        return accountant_named(accountant, width, deadline).compose(loss).epsilon(delta)
+        haste = _HASTE if width > fine else None
+        return effort.account(loss, tolerance=width, deadline=haste).epsilon(delta)
 
     def run_at(value: float) -> PrivacyLoss:
         return loss_of(make_run(int(value) if integer else value), adjacency, observer)
 
-    fine = max(min(tolerance * budget, 1e-2), 1e-6)
-    question = _Question(ask, budget, (low, high), fine)
+    fine = max(min(effort.tolerance * budget, 1e-2), 1e-6)
+    question = _Question(ask, budget, (low, high), fine, effort)
     start = _start(question, integer)
     rising = _direction(question, start, integer)
     good, bad = _bracket(question, start, rising, integer)
-    value = good if bad is None else _bisect(question, good, bad, integer, tolerance)
-    bound = question.bound(value, fine)
-    assert bound is not None
+    value = good if bad is None else _bisect(question, good, bad, integer, effort.tolerance)
+    bound = question.best(value)
     loss = run_at(value)
-    if loss != _upper_only(loss):
-        bound = accountant_named(accountant, fine).compose(loss).epsilon(delta)
+    if loss != _upper_only(loss) and not effort.late:
+        attained = effort.account(loss, tolerance=fine).epsilon(delta)
+        bound = attained if attained.upper <= budget else bound
     return Calibration(int(value) if integer else value, bound)
 
 
@@ -199,10 +213,9 @@ def _direction(question: _Question, start: float, integer: bool) -> bool:
         there = question.upper(value)
         if value == start or there is None or there == here:
             continue
-        rising = (there > here) == (value > start)
         if question.apart(start, value):
-            return rising
-        unclear = rising if unclear is None else unclear
+            return (question.best_upper(value) > question.best_upper(start)) == (value > start)
+        unclear = (there > here) == (value > start) if unclear is None else unclear
     if unclear is not None:
         return unclear
     if here <= question.epsilon and math.isfinite(question.domain[1]):
@@ -282,11 +295,15 @@ def _bisect(question: _Question, good: float, bad: float, integer: bool, toleran
 
 def _settled(question: _Question, good: float, bad: float, integer: bool, tolerance: float) -> bool:
     """Return whether nothing is gained by searching on."""
-    if integer:
-        return abs(good - bad) <= 1
+    if question.effort.late or integer:
+        return question.effort.late or abs(good - bad) <= 1
     if abs(good - bad) <= 0.1 * tolerance * abs(good):
         return True
-    return question.best_upper(good) >= (1.0 - tolerance) * question.epsilon > 0
+    enough = (1.0 - tolerance) * question.epsilon
+    if question.best_upper(good) < enough or enough <= 0:
+        return False
+    question.bound(good, question.tolerances[1])  # what was found in haste may be far above
+    return question.best_upper(good) >= enough
 
 
 def _guess(question: _Question, good: float, bad: float) -> float:

@@ -9,12 +9,12 @@ from typing import NamedTuple, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from ..accountants import ACCOUNTANTS, Accountant
 from ..bound import Bound
-from ..errors import listed, non_negative, refuse
+from ..errors import at_least_zero, refuse
 from ..privacy_loss import PrivacyLoss
 from ..relations import Adjacency, Observer
 from .certificate import Asked
+from .effort import Effort
 
 
 class Accountable(Protocol):
@@ -24,19 +24,6 @@ class Accountable(Protocol):
         self, adjacency: Adjacency | str, observer: Observer | str = ...
     ) -> PrivacyLoss:
         """Return the loss under an adjacency and an observer."""
-
-
-def accountant_named(
-    name: str, tolerance: float = 1e-3, deadline: float | None = None
-) -> Accountant:
-    """Return a fresh accountant: "pld", "rdp" or "advanced".
-
-    Raises:
-        ParameterError: an unknown name, or a tolerance or deadline that is not above 0.
-    """
-    if not isinstance(name, str) or name not in ACCOUNTANTS:
-        refuse("accountant", name, f"be one of {listed(ACCOUNTANTS)}")
-    return ACCOUNTANTS[name](tolerance=tolerance, deadline=deadline)
 
 
 def loss_of(run: Accountable, adjacency: Adjacency | str, observer: Observer | str) -> PrivacyLoss:
@@ -71,8 +58,9 @@ def epsilon(
         adjacency: how neighbouring data sets differ; there is no default on purpose.
         observer: who looks.
         accountant: "pld" (an interval), "rdp" or "advanced" (upper ends only).
-        tolerance: wanted width of the interval; "pld" refines until it is met or says why not.
-        deadline: seconds after which "pld" begins no finer attempt; the Bound then says so.
+        tolerance: wanted width of the interval, absolute for an epsilon, relative for a
+            probability; "pld" refines until it is met or says why not.
+        deadline: seconds for the whole answer, after which nothing finer is begun; it then says so.
 
     Returns:
         A Bound; ``upper`` may be published.
@@ -86,8 +74,9 @@ def epsilon(
     >>> print(f"{fp.epsilon(run, delta=1e-5, adjacency='add_remove').upper:.6f}")
     9.997256
     """
+    effort = Effort(accountant, tolerance, deadline)
     loss = loss_of(run, adjacency, observer)
-    bound = accountant_named(accountant, tolerance, deadline).compose(loss).epsilon(delta)
+    bound = effort.account(loss).epsilon(delta)
     return replace(bound, evidence=Asked(run, loss.curve))
 
 
@@ -105,8 +94,9 @@ def delta(
 
     Arguments, result and errors are those of ``epsilon``; ``tolerance`` is relative here.
     """
+    effort = Effort(accountant, tolerance, deadline)
     loss = loss_of(run, adjacency, observer)
-    bound = accountant_named(accountant, tolerance, deadline).compose(loss).delta(epsilon)
+    bound = effort.account(loss).delta(epsilon)
     return replace(bound, evidence=Asked(run, loss.curve))
 
 
@@ -124,24 +114,36 @@ def profile(
     epsilons: Sequence[float] | NDArray[np.float64],
     adjacency: Adjacency | str,
     observer: Observer | str = Observer.AGGREGATE,
+    accountant: str = "pld",
     tolerance: float = 0.01,
+    deadline: float | None = None,
 ) -> Profile:
     """Return the certified privacy profile delta(epsilon) of a run.
 
     Args:
         run: see ``epsilon``.
-        epsilons: where to evaluate, each at least 0.
+        epsilons: where to evaluate, each at least 0, infinity included.
         adjacency: see ``epsilon``.
         observer: see ``epsilon``.
-        tolerance: relative width of each delta's interval.
+        accountant: see ``epsilon``.
+        tolerance: see ``epsilon``.
+        deadline: see ``epsilon``; later deltas of the profile then have wider intervals.
+
+    Raises:
+        ParameterError: a value that breaks its rule.
+        UnsupportedCombination: no theorem covers the run under these facts.
     """
     if isinstance(epsilons, str | bytes) or np.ndim(epsilons) != 1:
         refuse("epsilons", epsilons, "be a sequence of numbers")
-    at = [non_negative(epsilons=value) for value in epsilons]
+    at = [at_least_zero(epsilons=value) for value in epsilons]
+    effort = Effort(accountant, tolerance, deadline)
     loss = loss_of(run, adjacency, observer)
-    account = accountant_named("pld", tolerance).compose(loss)
+    account = effort.account(loss)
     account.foresee(at)
-    found = [account.delta(value) for value in at]
+    found = []
+    for value in at:
+        account.deadline = effort.left  # for the whole profile, not for every point
+        found.append(account.delta(value))
     return Profile(
         np.array(at),
         np.array([bound.upper for bound in found]),

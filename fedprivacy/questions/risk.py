@@ -16,9 +16,10 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from ..errors import contradict, non_negative, open_unit, positive, refuse
+from ..errors import contradict, non_negative, open_unit, refuse
 from ..privacy_loss import PrivacyLoss
 from ..relations import Adjacency, Facts, Observer
+from .effort import Effort
 from .epsilon import Accountable, loss_of
 from .tradeoff import Sandwich, gaussian_ends
 
@@ -243,14 +244,14 @@ def _frozen(values: Array) -> Array:
     return copy
 
 
-def _ask(loss: PrivacyLoss, x: Array, tolerance: float) -> _Asked:
-    pair = Sandwich(loss.curve, tolerance)
+def _ask(loss: PrivacyLoss, x: Array, effort: Effort) -> _Asked:
+    pair = Sandwich(loss.curve, effort)
     reason = pair.refine(x)
     if loss.witness is None:
         return _Asked(loss, pair, None, reason)
     if loss.witness.curve == loss.curve:
         return _Asked(loss, pair, pair, reason)
-    proof = Sandwich(loss.witness.curve, tolerance)
+    proof = Sandwich(loss.witness.curve, effort)
     proof.refine(x)
     return _Asked(loss, pair, proof, reason)
 
@@ -273,7 +274,9 @@ def tradeoff_curve(
     adjacency: Adjacency | str,
     observer: Observer | str = Observer.AGGREGATE,
     fpr: Sequence[float] | Array | None = None,
+    accountant: str = "pld",
     tolerance: float = 0.01,
+    deadline: float | None = None,
 ) -> TradeoffCurve:
     """Return the trade-off function of a run (f-DP): certified error rates of the best attacker.
 
@@ -283,8 +286,10 @@ def tradeoff_curve(
         observer: see ``epsilon``.
         fpr: false-positive rates in [0, 1], shape (n,); by default 38 rates from 0 to 1, dense
             near 0.
-        tolerance: wanted width of each rate's interval, relative to the true-positive rate, so
-            that it is at most this absolutely; 1e-9 is always narrow enough.
+        accountant: see ``epsilon``; whose deltas the curve is made of.
+        tolerance: see ``epsilon``: relative to the true-positive rate, so that a rate's interval is
+            at most this wide absolutely; 1e-9 is always narrow enough.
+        deadline: see ``epsilon``.
 
     Returns:
         A TradeoffCurve; its ``lower`` ends and ``f_dp`` may be published.
@@ -300,7 +305,8 @@ def tradeoff_curve(
     misses at least 0.74 of the members at 5 % false alarms
     """
     x = _default_rates() if fpr is None else _rates(fpr)
-    asked = _ask(loss_of(run, adjacency, observer), x, positive(tolerance=tolerance))
+    effort = Effort(accountant, tolerance, deadline)
+    asked = _ask(loss_of(run, adjacency, observer), x, effort)
     both = np.maximum(np.nextafter(1.0 - asked.pair.symmetric_rates(x), -1.0), 0.0)
     return TradeoffCurve(
         fpr=_frozen(x),
@@ -318,7 +324,9 @@ def attack_risk(
     observer: Observer | str = Observer.AGGREGATE,
     fpr: float | Sequence[float] | Array = 0.01,
     slack: float = 1e-6,
+    accountant: str = "pld",
     tolerance: float = 0.01,
+    deadline: float | None = None,
 ) -> AttackRisk:
     """Return what an attacker can do: advantage, true-positive rates, mu-GDP equivalent.
 
@@ -329,8 +337,10 @@ def attack_risk(
         fpr: one false-positive rate in [0, 1], or several, shape (n,).
         slack: by how much ``mu_within`` may be exceeded, in (0, 1). Sampled runs need one: at
             vanishing false-positive rates they are as bad as without sampling.
-        tolerance: wanted width of every interval, relative; 1e-9 is always narrow enough for a
-            rate. The interval of ``mu`` may stay wide: see ``docs/curves.md``.
+        accountant: see ``epsilon``; whose deltas the curve is made of.
+        tolerance: see ``epsilon``: relative; 1e-9 is always narrow enough for a rate. The interval
+            of ``mu`` may stay wide: see ``docs/curves.md``.
+        deadline: see ``epsilon``.
 
     Returns:
         An AttackRisk; its ``upper`` ends may be published.
@@ -345,7 +355,8 @@ def attack_risk(
     advantage at most 0.383, mu 1
     """
     x, excess = _rates(fpr), open_unit(slack=slack)
-    asked = _ask(loss_of(run, adjacency, observer), x, positive(tolerance=tolerance))
+    effort = Effort(accountant, tolerance, deadline)
+    asked = _ask(loss_of(run, adjacency, observer), x, effort)
     within = _mu(asked, excess)
     low, high, attained = _mu(asked, 0.0)
     return AttackRisk(

@@ -20,8 +20,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import ndtr, ndtri
 
-from ..accountants.pld import delta_interval
 from ..loss import Curve
+from .effort import Effort
 
 Array = NDArray[np.float64]
 
@@ -36,7 +36,10 @@ _PASSES = 12
 _MOST = 600
 """How often delta is asked for before a tolerance is given up."""
 _ATTACKS = np.geomspace(1e-12, 0.5, 25)
+_UPPER_ONLY = 24
+"""How often an accountant is asked that has upper ends only."""
 _STUCK = "the asked tolerance was not reached"
+_LATE = "the deadline was near before the asked tolerance was reached"
 
 
 class Points(NamedTuple):
@@ -50,14 +53,14 @@ class Points(NamedTuple):
 class Half:
     """delta(epsilon) of one orientation at epsilon >= 0, known where it was asked for."""
 
-    def __init__(self, curve: Curve, tolerance: float) -> None:
-        self.curve, self.tolerance = curve, tolerance
+    def __init__(self, curve: Curve, tolerance: float, effort: Effort) -> None:
+        self.curve, self.tolerance, self.effort = curve, tolerance, effort
         self.known: dict[float, tuple[float, float]] = {}
 
     def ends(self, epsilon: float) -> tuple[float, float]:
         """Return certified ends of delta at one epsilon, asked for once."""
         if epsilon not in self.known:
-            self.known[epsilon] = delta_interval(self.curve, epsilon, self.tolerance)
+            self.known[epsilon] = self.effort.delta_ends(self.curve, epsilon, self.tolerance)
         return self.known[epsilon]
 
     def ask(self, epsilon: float) -> float:
@@ -73,7 +76,7 @@ class Half:
         """Ask at growing epsilons until delta is at most ``target``; tell whether it ever is."""
         at_zero = self.ask(0.0)
         last = max(self.known)
-        while self.ask(last) > target and last < _LARGEST:
+        while self.ask(last) > target and last < _LARGEST and not self.effort.late:
             last = min(2.0 * last, _LARGEST) if last else min(max(2.0 * at_zero, 1e-6), 1.0)
         return self.ask(last) <= target
 
@@ -140,18 +143,24 @@ class Sandwich:
 
     Args:
         curve: a dominating pair (P, Q).
-        tolerance: wanted width of each rate, relative to it.
+        effort: by which accountant, how wide each rate may be, relative to it, and how long.
     """
 
-    def __init__(self, curve: Curve, tolerance: float) -> None:
-        self.tolerance, self.cover = tolerance, curve.cover()
-        self.near = Half(curve, tolerance / 8.0)
-        self.far = self.near if curve.symmetric else Half(curve.swap(), tolerance / 8.0)
+    def __init__(self, curve: Curve, effort: Effort) -> None:
+        self.tolerance, self.cover, self.effort = effort.tolerance, curve.cover(), effort
+        fine = self.tolerance / 8.0
+        self.near = Half(curve, fine, effort)
+        self.far = self.near if curve.symmetric else Half(curve.swap(), fine, effort)
 
     @property
     def halves(self) -> tuple[Half, ...]:
         """Both orientations; one where they are the same."""
         return (self.near,) if self.far is self.near else (self.near, self.far)
+
+    @property
+    def settled(self) -> bool:
+        """Whether asking more is of no use: it is late, or lower ends are not to be had."""
+        return self.effort.late or self.effort.accountant != "pld"
 
     def points(self, turned: bool = False) -> Points:
         """Return what is known of h of (P, Q), or of (Q, P) if turned."""
@@ -200,14 +209,26 @@ class Sandwich:
         small = float(np.min(within, initial=1.0))
         target = max(0.25 * self.tolerance * small, 0.5 * _SMALL)
         reached = [half.reach(target) for half in self.halves]
+        if self.effort.accountant != "pld":
+            return self._once()
         before = 0
-        while before < len(self.near.known) + len(self.far.known) < _MOST:
+        while before < len(self.near.known) + len(self.far.known) < _MOST and not self.effort.late:
             before = len(self.near.known) + len(self.far.known)
             wanted = self._wanted(x, False) | self._wanted(x, True)
             for half, epsilon in sorted(wanted, key=lambda new: (new[0] is self.far, new[1])):
                 half.ask_apart(epsilon)
+        if self.effort.late:
+            return _LATE
         done = all(not len(self._open(x, turned)) for turned in (False, True))
         return "" if done else _STUCK + ("" if all(reached) else ": some loss is too large")
+
+    def _once(self) -> str:
+        """Ask between what was asked for: upper ends alone do not say where to look."""
+        for half in self.halves:
+            for epsilon in np.linspace(0.0, max(half.known), _UPPER_ONLY):
+                if not self.effort.late:
+                    half.ask_apart(float(epsilon))
+        return f"{self.effort.accountant!r} has upper ends only"
 
     def _open(self, x: Array, turned: bool) -> Array:
         """Return corners a that keep some rate's bracket too wide."""
@@ -261,7 +282,7 @@ def gaussian_ends(sandwich: Sandwich, slack: float) -> tuple[float, float]:
         low = gaussian_floor(sandwich, slack)
         found = [_chord_mus(half.points(), slack) for half in halves]
         high = min(float(max(mus.max() for mus, _ in found)), sandwich.cover)
-        if high - low <= sandwich.tolerance * high:
+        if high - low <= sandwich.tolerance * high or sandwich.settled:
             break
         enough = low * (1.0 + sandwich.tolerance) + 1e-12
         asked = [

@@ -92,6 +92,11 @@ class AveragingJob:
     @cached_property
     def settings(self) -> dict[str, Any]:
         """Those of the loop, and what is clipped and kept."""
+        return self.averaging_settings
+
+    @property
+    def averaging_settings(self) -> dict[str, Any]:
+        """The same, of every averaging job."""
         loop = self.loop(None if self.knob is None else 1.0, None)
         names = [name for name in _LOOP if getattr(loop, name) is not None]
         found = {"clients": self.units, "cohorts": str(loop.scheme), "rounds": self.rounds}

@@ -249,7 +249,8 @@ TABLE: tuple[Shown, ...] = (
         "progress bar and time",
         "standard error",
         Standing.PRIVATE,
-        "a round takes as long as its cohort is large; no file holds a time but the first line's",
+        "a round takes as long as its cohort is large; no file holds a time but the first line's, "
+        "and when files were written the file system tells",
     ),
     Shown(
         "error messages, `BudgetExhausted` and `Diverged` among them",

@@ -34,7 +34,8 @@ from ..training.posterior import Posterior
 from ..training.predictive import predictive, score
 from ..training.rounds import Loop
 from .averaging_job import AveragingJob
-from .methods import Hamiltonian, Langevin, Method, Splitting, method_named
+from .correlated_job import CorrelatedJob
+from .methods import DpFtrl, Hamiltonian, Langevin, Method, Splitting, method_named
 from .own_data import posterior_at
 from .sources import DATA, load_data, model_for
 
@@ -368,11 +369,12 @@ def _parities(labels: Tensor) -> Tensor:
 
 
 _JOBS: dict[type[Settings], Any] = {
+    DpFtrl: CorrelatedJob,
     Langevin: LangevinJob,
     Hamiltonian: HamiltonianJob,
     Splitting: SplittingJob,
 }
-"""Settings -> the job that they are of; every other method averages."""
+"""Settings -> the job that they are of; every other method averages with independent noise."""
 
 
 def job(
@@ -412,10 +414,11 @@ def job(
             refuse("data, clients", data, "be left out: a posterior holds its own clients' records")
         own: Job = kind.on(chosen, posterior_at(model), given)
         return own
-    if model is not None and kind is not AveragingJob:
+    averages = issubclass(kind, AveragingJob)
+    if model is not None and not averages:
         rule = "be left out: this method has a model of its own"
         refuse("model", model, rule, "samplers take a Posterior: --posterior FILE.py:NAME")
-    if clients is None and kind is not AveragingJob and isinstance(data, str) and data in DATA:
+    if clients is None and not averages and isinstance(data, str) and data in DATA:
         clients = AGENTS
     records = load_data(
         data, data_dir=data_dir, clients=clients, classes_per_client=classes_per_client

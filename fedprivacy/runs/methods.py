@@ -115,6 +115,35 @@ class FedSmp(Sparse, Noisy, Averaging):
     """Fed-SMP."""
 
 
+@dataclass(frozen=True, kw_only=True)
+class DpFtrl(Averaging):
+    """Averaging with noise that is correlated from round to round."""
+
+    clip_norm: float | None = setting(
+        POSITIVE, "norm that a client's update is clipped to", default=None
+    )
+    expected_cohort: int | None = setting(
+        COUNT, "public denominator of the noisy sum", default=None
+    )
+    strategy: str = setting(
+        STRATEGY, "how a round's clients are drawn from those that may come", default="fixed"
+    )
+    buffers: int = setting(WHOLE, "of the noise's factor (BLT); 0: a binary tree", default=4)
+    bands: int | None = setting(
+        COUNT, "of a banded factor, at most the separation; instead of buffers", default=None
+    )
+    separation: int | None = setting(
+        COUNT,
+        "rounds from a client's taking part to its next; left open: as many as fit",
+        default=None,
+    )
+    at_most: int | None = setting(COUNT, "how often a client takes part at most", default=None)
+    server_momentum: float = setting(CLOSED_SHARE, "of the server's heavy ball", default=0.0)
+    cooldown: int = setting(
+        WHOLE, "last rounds over which the server's learning rate falls", default=0
+    )
+
+
 CLIP = "norm that a record's gradient is clipped to"
 
 
@@ -230,6 +259,7 @@ METHODS = {
         Method("fedavg-top-k", "FedAvg top-k", SparseAveraging, None, _CLIENTS),
         Method("fedavg-rand-k", "FedAvg rand-k", SparseAveraging, None, _CLIENTS),
         Method("dp-fedavg", "DP-FedAvg", NoisyAveraging, _NOISE, _CLIENTS),
+        Method("dp-ftrl", "DP-FTRL", DpFtrl, _NOISE, _CLIENTS),
         Method("fed-smp-top-k", "Fed-SMP top-k", FedSmp, _NOISE, _CLIENTS),
         Method("fed-smp-rand-k", "Fed-SMP rand-k", FedSmp, _NOISE, _CLIENTS),
         Method("fa-ld", "FA-LD", Langevin, _knob("step_size", "size of a step"), _RECORDS),

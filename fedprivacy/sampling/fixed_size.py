@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
 import numpy as np
@@ -37,7 +37,6 @@ from .scheme import (
     Scheme,
     TableScheme,
     beyond,
-    check_floor,
 )
 
 
@@ -115,6 +114,10 @@ class FixedSize(TableScheme):
         name = FLOOR if adjacency is Adjacency.ADD_REMOVE else "population"
         return {"size": self.size, name: self.population}
 
+    def grown(self, population: int) -> FixedSize:
+        """Return what draws as many from more units; see ``scheme.among``."""
+        return replace(self, population=population)
+
     def unlikely(self, sizes: Mapping[int, int], chance: float) -> list[Odd]:
         """Return every other size than ``size``; see ``TableScheme.unlikely``."""
         return beyond(sizes, lambda size: size == self.size, str(self.size))
@@ -123,13 +126,17 @@ class FixedSize(TableScheme):
         """Return the participants, sorted.
 
         Raises:
-            ParameterError: there are fewer than ``self.population`` units.
+            ParameterError: there are not ``self.population`` units; see ``among`` for more.
         """
-        check_floor(population, self.population)
+        self._check(population)
         return np.sort(generator.choice(population, size=self.size, replace=False))
 
     def draw_rows(self, rows: int, population: int, generator: np.random.Generator) -> Indices:
         """Return independent cohorts, shape (rows, size), not sorted; see ``draw``."""
-        check_floor(population, self.population)
+        self._check(population)
         order = np.tile(np.arange(population), (rows, 1))
         return generator.permuted(order, axis=1)[:, : self.size]
+
+    def _check(self, population: int) -> None:
+        if population != self.population:
+            refuse("population", population, f"equal the scheme's population = {self.population}")

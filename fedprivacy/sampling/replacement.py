@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
 import numpy as np
@@ -42,7 +42,6 @@ from .scheme import (
     TableScheme,
     at_least_once,
     beyond,
-    check_floor,
 )
 
 _FAR = 30.0
@@ -191,6 +190,10 @@ class WithReplacement(TableScheme):
             found[FLOOR] = found.pop("population")
         return found
 
+    def grown(self, population: int) -> WithReplacement:
+        """Return what draws as often from more units; see ``scheme.among``."""
+        return replace(self, population=population)
+
     def law(self, side: Side = Side.UP) -> Law:
         """Return (probability, number of times a given unit is drawn), see ``binomial.law``.
 
@@ -233,8 +236,9 @@ class WithReplacement(TableScheme):
         """Return the participants, sorted, one entry for each draw.
 
         Raises:
-            ParameterError: there are fewer than ``self.population`` units, or only a probability is
-                known.
+            ParameterError: there are not ``self.population`` units (see ``among`` for more), or
+                only a probability is known.
         """
-        check_floor(population, self.population)
+        if population != self.population:
+            refuse("population", population, f"equal the scheme's population = {self.population}")
         return np.sort(generator.integers(population, size=self.draws))

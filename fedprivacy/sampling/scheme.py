@@ -207,17 +207,23 @@ class TableScheme:
         )
 
 
-def check_floor(population: int, floor: int | None) -> None:
-    """Refuse to draw from fewer units than a scheme states, and is accounted for.
+def among(scheme: Scheme, population: int) -> Scheme:
+    """Return the scheme as it draws from so many units; what it is accounted for holds for it.
 
-    More are fine: docs/theory/theorems.md, *A public floor*.
+    Of ``FixedSize`` and ``WithReplacement`` the stated population is a floor: more units are fine,
+    see docs/theory/theorems.md, *A public floor*.
 
     Raises:
-        ParameterError: there are fewer, or nothing is stated.
+        ParameterError: there are fewer, or not just as many where that is what was accounted.
     """
-    if floor is None or population < floor:
-        rule = f"equal the scheme's population = {floor}, or exceed it"
-        refuse("population", population, rule, "the fewer there are, the more often each is drawn")
+    stated = getattr(scheme, "population", None)
+    if stated is None or stated == population:
+        return scheme
+    grown = getattr(scheme, "grown", None)
+    if grown is None or population < stated:
+        refuse("population", population, f"equal the scheme's population = {stated}")
+    larger: Scheme = grown(population)
+    return larger
 
 
 def _seen(observer: Observer) -> Observer:

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import ndtri_exp
 
-from ..errors import integer, open_unit, positive, refuse
+from ..errors import integer, moderate, open_unit, refuse
 from ..relations import Observer
 from .hidden_state import contraction_gap, hidden_state_factor
 
@@ -87,8 +87,8 @@ class PrivateSplitting:
 
     def __post_init__(self) -> None:
         for name in ("sensitivity", "strong_convexity", "smoothness", "penalty", "step_size"):
-            object.__setattr__(self, name, positive(**{name: getattr(self, name)}))
-        object.__setattr__(self, "noise_scale", positive(noise_scale=self.noise_scale))
+            object.__setattr__(self, name, moderate(**{name: getattr(self, name)}))
+        object.__setattr__(self, "noise_scale", moderate(noise_scale=self.noise_scale))
         object.__setattr__(self, "local_steps", integer(1, local_steps=self.local_steps))
         object.__setattr__(self, "rounds", integer(1, rounds=self.rounds))
         if self.strong_convexity > self.smoothness:

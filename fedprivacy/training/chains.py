@@ -22,7 +22,7 @@ from ..errors import Diverged, integer, probability, refuse
 from ..ledger import Ledger
 from ..mechanisms import FederatedHamiltonian, FederatedLangevin, Mechanism, Parallel, Run
 from ..mechanisms.deviates import Deviates
-from ..mechanisms.rounded import drawn_ahead, noisy_scaled
+from ..mechanisms.rounded import STEP_GRID, drawn_ahead, noisy_scaled
 from ..mechanisms.upload import share
 from ..sampling import FixedSize, WeightedDraws, drawn_once
 from ..theory.targets import Averaging, Chain
@@ -84,10 +84,12 @@ class Spread(NamedTuple):
     Args:
         stds: shape (chains or 1, seats, 1 or d).
         least: the smallest; 0 only where no seat draws any.
+        grid: what is released is rounded to, in stds.
     """
 
     stds: Array
     least: float
+    grid: float = STEP_GRID
 
     @classmethod
     def of(cls, stds: Array, local: Local) -> Spread:
@@ -408,7 +410,8 @@ class Sampling(ABC):
         if spread.least == 0.0:
             return own, 0.0
         if isinstance(source, Deviates):
-            return noisy_scaled(own, stds=spread.stds, deviates=source), spread.least
+            stds, grid = spread.stds, spread.grid
+            return noisy_scaled(own, stds=stds, deviates=source, grid=grid), spread.least
         noise = local.normal(source)
         noise *= local.scaled(spread.stds)
         noise += own

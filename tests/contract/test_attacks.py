@@ -374,6 +374,85 @@ def test_a_loop_that_clips_too_late_is_found(small_loop):
         assert found.verdict is verdict and found.upper_certified < 1.1, found
 
 
+KINDS = {
+    "dp-fedavg": (lambda kind: kind(noise_multiplier=4.0, unit="client"), fp.Gaussian),
+    "fed-smp": (
+        lambda kind: kind(noise_multiplier=4.0, clip_norm=1.0, kept=32, dimension=32, cohort=16),
+        fp.SparsifiedPerturbation,
+    ),
+}
+
+
+@pytest.mark.parametrize("name", KINDS)
+@pytest.mark.parametrize("ways", ["random", "axes"])
+def test_crafted_clients(small_loop, name, ways):
+    """Sixteen directions of 32; the loop's own sum of shares and its whole noise."""
+    build, kind = KINDS[name]
+    make, data = small_loop
+    directions = ways if ways == "random" else np.eye(32)[:16]
+
+    class Loud(kind):
+        def contribution(self, update, mask=None):
+            return super().contribution(update, mask) * 20.0
+
+    for noise, verdict in ((build(Loud), Outcome.BUG_ALARM), (build(kind), Outcome.CONSISTENT)):
+        settings = {"data": data, "directions": directions, "runs": 6, "generator": seeded(11)}
+        found = fp.attack(make(noise), 16, rounds=2, **settings)
+        assert found.verdict is verdict, found
+
+
+def test_crafted_clients_that_do_not_fit(small_loop):
+    make, data = small_loop
+    loop = make(fp.Gaussian(noise_multiplier=4.0, unit="client"))
+    for directions in ("best", np.eye(3), np.ones((16, 5))):
+        with pytest.raises(fp.ParameterError, match=r"^directions must"):
+            fp.attack(loop, 16, data=data, directions=directions)
+
+
+LOCAL = {
+    "fa-ld": ("LangevinSampling", {"step_size": 1.0, "temperature": 1.0, "local_steps": 2}),
+    "fa-hmc": (
+        "HamiltonianSampling",
+        {"step_size": 1.0, "leapfrog_steps": 1, "gradient_noise_multiplier": 1.0},
+    ),
+}
+
+
+@pytest.mark.parametrize("name", LOCAL)
+def test_canary_records_of_the_samplers(name):
+    """Eight records, each x or -x: a loss's gradient is -x or x, so two are at most 2 apart."""
+    pytest.importorskip("torch")
+    import fedprivacy.training as training
+    from fedprivacy.audit import planted
+
+    kind, settings = LOCAL[name]
+    axes = np.eye(8)
+
+    def make(included, stated=2.0):
+        signs = np.where(included, 1.0, -1.0)[:, None]
+        target = training.Posterior.of(
+            lambda parameters, inputs: inputs @ parameters,
+            clients=[signs * axes],
+            dimension=8,
+            own_sensitivity=stated,
+            prior_precision=0.0,
+        )
+        return getattr(training, kind)(target=target, **settings), None
+
+    for stated, verdict in ((0.02, Outcome.BUG_ALARM), (2.0, Outcome.CONSISTENT)):
+        loop, _ = make(np.ones(8, bool), stated)
+        found = fp.attack(
+            planted(lambda included, stated=stated: make(included, stated), 3),
+            8,
+            directions=-axes,
+            claim=loop.run(3),
+            adjacency="replace_one",
+            runs=40,
+            generator=seeded(12),
+        )
+        assert found.verdict is verdict, found
+
+
 def test_loops_that_are_refused(small_loop):
     make, data = small_loop
     whole = fp.Gaussian(noise_multiplier=4.0, unit="client")

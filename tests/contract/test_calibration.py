@@ -182,3 +182,12 @@ def test_a_search_that_starts_far_below_the_budget_finds_the_last_cohort():
     found = fp.calibrate(run, integer=True, domain=(1, 6000), **ask)
     assert found.value == 129 and found.bound.upper <= 1.0
     assert fp.epsilon(run(130), delta=1e-5, adjacency="add_remove").lower > 1.0
+
+
+def test_bounds_found_in_haste_do_not_end_the_search(monkeypatch):
+    """Whatever the processor is doing: no time at all for coarse intervals."""
+    monkeypatch.setattr("fedprivacy.questions.calibrate._HASTE", 1e-9)
+    whole = fp.calibrate(rounds, **ASK, integer=True)
+    assert 1190 < whole.value < 1210
+    real = fp.calibrate(lambda z: noise(z) * 2, **ASK)
+    assert 1.99 < real.bound.upper <= 2.0

@@ -55,7 +55,7 @@ SAME = {
 def test_mechanisms_become_events_and_come_back(run, event, relation):
     adjacency = adjacency_of(relation)
     assert to_event(run, adjacency=adjacency) == event
-    assert from_event(event, adjacency=adjacency) == run
+    assert from_event(event, adjacency=adjacency, stated_for="server") == run
     bound = CertifiedAccountant(relation).compose(event, 3).bound(1e-5)
     if "zcdp" not in type(event).__name__.lower():
         assert bound == fp.epsilon(run * 3, delta=1e-5, adjacency=adjacency)
@@ -387,7 +387,7 @@ def test_later_classes_are_read(later):
     else:
         point = fields["epsilon"], fields.get("delta", 0.0)
         run = fp.ApproximateDp(guarantees=(point,), adjacency="replace_one")
-        assert from_event(later(**fields), adjacency="replace_one") == run
+        assert from_event(later(**fields), adjacency="replace_one", stated_for="server") == run
         assert account.bound(1e-5) == fp.epsilon(run * 3, delta=1e-5, adjacency="replace_one")
         assert CertifiedAccountant(SWAP).compose(
             later(**fields | {"epsilon": math.inf})
@@ -404,3 +404,17 @@ def test_one_guarantee_is_an_event_where_there_is_one(monkeypatch):
         kind = event_class("EpsilonDeltaDpEvent", epsilon=0.0, delta=0.0)
         monkeypatch.setattr(dp_event, "EpsilonDeltaDpEvent", kind, raising=False)
     assert to_event(run, adjacency="add_remove") == dp_event.EpsilonDeltaDpEvent(0.5, 1e-7)
+
+
+def test_a_stated_guarantee_says_nothing_of_the_server_unless_it_is_said_to():
+    """It may count on a sample that stays secret: dp-accounting's events do not say."""
+    for event in (ZCDP, dpa.ZCDpEvent(0.1)):
+        run = from_event(event, adjacency="zero_out")
+        assert fp.epsilon(run, delta=1e-5, adjacency="zero_out").upper > 0
+        with pytest.raises(fp.UnsupportedCombination, match="state it with observer='server'"):
+            fp.epsilon(run, delta=1e-5, adjacency="zero_out", observer="server")
+        told = from_event(event, adjacency="zero_out", stated_for="server")
+        assert fp.epsilon(told, delta=1e-5, adjacency="zero_out", observer="server").upper > 0
+    both = from_event(dpa.ComposedDpEvent([ZCDP, dpa.GaussianDpEvent(1.0)]), adjacency="zero_out")
+    with pytest.raises(fp.UnsupportedCombination, match="says nothing of the server"):
+        fp.epsilon(both, delta=1e-5, adjacency="zero_out", observer="server")

@@ -1,8 +1,13 @@
 """Training with correlated noise: rows, who may come, what is on disk, what an audit finds."""
 
 import itertools
+import json
+import math
 import os
 import stat
+import subprocess
+import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -13,6 +18,8 @@ from fedprivacy.errors import ParameterError, UnsupportedCombination
 
 torch = pytest.importorskip("torch")
 
+from fedprivacy.runs.experiment import Experiment  # noqa: E402
+from fedprivacy.runs.jobs import job  # noqa: E402
 from fedprivacy.systems.averaging.rows import NoiseFile, may_come, of_clients, taken  # noqa: E402
 from fedprivacy.training import FederatedAveraging, FederatedData, logistic, train  # noqa: E402
 
@@ -265,8 +272,19 @@ def test_a_foreign_or_broken_noise_file_is_refused(tmp_path):
         ledger.release()
 
 
-def test_a_checkpoint_goes_on(tmp_path):
-    noise, path = noise_of(), tmp_path / "run"
+@pytest.mark.parametrize(
+    "factor",
+    [
+        factors.BufferedToeplitz(2),
+        factors.Banded(3, weights=(1.0, 0.5, -0.25)),
+        factors.Tree(),
+        factors.BandedInverse(3),
+        factors.Identity(),
+    ],
+    ids=lambda f: type(f).__name__,
+)
+def test_a_checkpoint_goes_on(factor, tmp_path):
+    noise, path = noise_of(factor), tmp_path / "run"
     with ledger_of(path, noise) as ledger:
         train(loop_of(noise), DATA, rounds=5, ledger=ledger, checkpoint=tmp_path / "state")
     with fp.Ledger.open(path, resume=True) as ledger:
@@ -336,3 +354,101 @@ def test_a_budget_stops_the_run_at_its_first_row(tmp_path):
     whole = fp.epsilon(noise, delta=1e-5, adjacency="zero_out").upper
     enough = fp.Budget(whole * 1.001, 1e-5, adjacency="zero_out")
     assert train(loop_of(noise), DATA, rounds=12, budget=enough).state.round == 12
+
+
+def killed(folder, kills, seed):
+    """Return what the ledger says and what the observer saw, after so many kills."""
+    script = Path(__file__).with_name("killed_rows.py")
+    command = [sys.executable, str(script), str(folder), str(kills), str(seed)]
+    env = os.environ | {"PYTHONPATH": str(Path(fp.__file__).parent.parent)}
+    done = subprocess.run(command, capture_output=True, text=True, timeout=560, env=env)
+    assert done.returncode == 0, done.stderr
+    releases = [json.loads(line) for line in (folder / "releases").read_text().splitlines()]
+    return json.loads(done.stdout), releases
+
+
+def check_killed(told, releases):
+    """No row twice, every release in the ledger, and C takes the releases apart into fresh draws.
+
+    C has two bands: z_i = e_i + 0.8 e_{i-1}. Where a run was killed between i - 1 and i, a memory
+    that was lost would leave z_i with 1.64 + times the variance. Sums of n squares are off by 6
+    sigma once in 10^9 times.
+    """
+    rows = [one["row"] for one in releases]
+    assert rows == sorted(set(rows))
+    assert set(rows) <= set(told["rows"])
+    assert told["rows"] == sorted(set(told["rows"]))
+    assert told["kept"]
+    seams, inside = [], []
+    for one, other in itertools.pairwise(releases):
+        if other["row"] == one["row"] + 1:
+            draws = np.array(other["release"]) + 0.8 * np.array(one["release"])
+            (inside if other["by"] == one["by"] else seams).append(draws)
+    for draws in (np.concatenate(seams), np.concatenate(inside)):
+        assert abs(draws.var() - 1.0) < 6 * math.sqrt(2 / draws.size)
+    return len(seams), len(inside)
+
+
+@pytest.mark.slow
+def test_three_hundred_kills(tmp_path):
+    seams, inside = check_killed(*killed(tmp_path, 300, 2))
+    assert seams > 30
+    assert inside > 100
+
+
+def test_the_method_keeps_its_budget(tmp_path):
+    task = job("dp-ftrl", rounds=4, bands=2, cooldown=2, server_momentum=0.5)
+    assert task.settings["separation"] == 4
+    assert isinstance(task.factor, factors.Banded)
+    path = tmp_path / "run.ledger"
+    done = Experiment(job=task, epsilon=4.0, delta=1e-3, observer="server").run(ledger_path=path)
+    assert done.audit.verdict == "HOLDS"
+    assert 3.9 < fp.account(path, delta=1e-3).upper <= 4.0
+    assert fp.Ledger.open(path).plan.participation == fp.MinimumSeparation(4)
+
+
+def test_a_resumed_method_goes_on(tmp_path):
+    task = job("dp-ftrl", rounds=3)
+    path, checkpoint = tmp_path / "run.ledger", tmp_path / "state"
+    whole = Experiment(job=task, epsilon=4.0, delta=1e-3, seed=1)
+
+    def stop(state, info):
+        if state.round == 2:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        whole.run(ledger_path=path, checkpoint=checkpoint, on_round=stop)
+    whole.run(ledger_path=path, checkpoint=checkpoint)
+    assert [one.mechanism.row for one in fp.Ledger.open(path).rounds] == [0, 1, 2]
+
+
+@pytest.mark.parametrize(
+    ("changed", "words"),
+    [
+        ({"separation": 5}, "at most 4"),
+        ({"bands": 5}, "at most the separation 4"),
+        ({"strategy": "poisson"}, "or pass sampling_probability"),
+        ({"cohort": 401}, "number of clients"),
+        ({"sampling_probability": 0.1}, "stay away"),
+        ({"server_momentum": 1.0}, "below 1"),
+    ],
+)
+def test_bad_settings_of_the_method(changed, words):
+    with pytest.raises(ParameterError, match=words):
+        job("dp-ftrl", rounds=4, **changed)
+
+
+def test_a_tree_is_trained_with_no_buffers():
+    assert job("dp-ftrl", rounds=4, buffers=0).factor == factors.Tree()
+    with pytest.raises(ParameterError, match="when a client leaves"):
+        job("dp-ftrl", rounds=4).public("add_remove")
+
+
+def test_a_report_tells_of_the_rows(tmp_path):
+    noise, path = noise_of(), tmp_path / "run"
+    with ledger_of(path, noise, seed_policy="operating system") as ledger:
+        train(loop_of(noise, seed=None), DATA, rounds=3, ledger=ledger)
+        ledger.close()
+    page = tmp_path / "report.html"
+    fp.report(fp.audit(path, claim=(100.0, 1e-5)), page)
+    assert "CorrelatedNoise" in page.read_text()

@@ -23,6 +23,7 @@ SCORES = {
     "fedavg-top-k": ["accuracy", "nll"],
     "fedavg-rand-k": ["accuracy", "nll"],
     "dp-fedavg": ["accuracy", "nll"],
+    "dp-ftrl": ["accuracy", "nll"],
     "fed-smp-top-k": ["accuracy", "nll"],
     "fed-smp-rand-k": ["accuracy", "nll"],
     "fa-ld": ["accuracy", "brier", "ece", "nll"],

@@ -11,6 +11,7 @@ from fedprivacy.loss import Gdp
 from fedprivacy.mechanisms import Mechanism, SplittingRun
 from fedprivacy.privacy_loss import PUBLIC, PrivacyLoss
 from fedprivacy.relations import Adjacency
+from fedprivacy.sampling.scheme import among
 
 SMP = fp.SparsifiedPerturbation(
     noise_multiplier=1.4, clip_norm=0.5, kept=10, dimension=99, cohort=100, sparsifier="top_k"
@@ -129,12 +130,17 @@ def test_a_mechanism_of_ones_own_names_its_fields_or_what_it_likes():
 @pytest.mark.parametrize("scheme", [fp.FixedSize(4, 10), fp.WithReplacement(4, population=10)])
 def test_a_population_is_a_floor_and_never_a_ceiling(scheme):
     generator = np.random.default_rng(0)
-    drawn = np.concatenate([scheme.draw(20, generator) for _ in range(2000)])
+    larger = among(scheme, 20)
+    drawn = np.concatenate([larger.draw(20, generator) for _ in range(2000)])
     often = np.bincount(drawn, minlength=20) / 2000
     # 20 units, each in at most 4/20 of the draws: five standard errors are .045.
     assert len(often) == 20 and often.max() <= 0.2 + 0.05 < 4 / 10
-    with pytest.raises(fp.ParameterError, match=r"population must equal .* = 10, or exceed it"):
-        scheme.draw(9, generator)
+    for few in (9, 1):
+        with pytest.raises(fp.ParameterError, match=r"population must equal .* = 10"):
+            among(scheme, few)
+    truncated = fp.TruncatedPoisson(0.5, population=10, largest=6)
+    with pytest.raises(fp.ParameterError, match=r"population must equal .* = 10"):
+        among(truncated, 11)
 
 
 @pytest.mark.parametrize("adjacency", ["add_remove", "zero_out", "replace_one"])

@@ -491,6 +491,44 @@ def test_every_step_from_the_start_is_a_point_of_the_grid_and_no_other(kind):
     assert ((counts - expected) ** 2 / expected).sum() < chi2.isf(FAILS, 63)
 
 
+def hidden_steps(kind):
+    """Uploads after three steps that T6 accounts together, and their mechanism at one client."""
+    if kind == "fed-plt":
+        parts = [(np.random.default_rng(0).normal(size=(7, 64)), np.ones(7))]
+        solver = LocalSolver(method="noisy", steps=3, step_size=0.4, noise_scale=0.3)
+        loss, data = Logistic(regularisation=0.1, feature_bound=1.0), AgentData.of(parts)
+        loop = FederatedSplitting.on(data, loss=loss, solver=solver, penalty=1.0)
+        return lambda: loop.step(loop.init(), data)[0].models, solver.mechanism(loss, 7, 1.0)
+    target = GaussianTarget(hessians=np.eye(40)[None], centres=np.full((1, 40), math.pi))
+    loop = LangevinSampling(
+        target=GaussianPosterior(target=target, sensitivity=1.0),
+        step_size=0.1,
+        local_steps=3,
+        strong_convexity=1.0,
+        smoothness=1.0,
+    )
+    return lambda: loop.step(loop.init())[0].positions, loop.round_mechanism
+
+
+@pytest.mark.parametrize("kind", ["fa-ld", "fed-plt"])
+def test_steps_that_are_accounted_together_are_rounded_whole(kind):
+    """The end of a solve lies on a public grid, so that it is a function of the ideal end."""
+    draw, mechanism = hidden_steps(kind)
+    assert mechanism.contracts
+    out = draw().numpy().reshape(-1)
+    factor = mechanism.widening(out.size)
+    unit, low = mechanism.step_noise_std * factor * rounded.HIDDEN_GRID, []
+    assert 1.0 < factor < 1.001
+    for _ in range(DRAWS // 5):
+        out = draw().numpy().reshape(-1)
+        points = np.rint(out / unit)
+        assert (points * unit == out).all()
+        low.append(points.astype(np.int64) & 63)
+    counts = np.bincount(np.concatenate(low), minlength=64)
+    expected = counts.sum() / 64
+    assert ((counts - expected) ** 2 / expected).sum() < chi2.isf(FAILS, 63)
+
+
 def test_a_centre_is_not_added_after_the_noise():
     """A Gaussian client's own centre would show in every low bit of what it uploads."""
     target = GaussianTarget(hessians=np.eye(3)[None], centres=np.array([[math.pi, math.e, 0.1]]))

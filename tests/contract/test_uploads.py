@@ -13,6 +13,7 @@ import fedprivacy as fp
 from fedprivacy.errors import BudgetExhausted, ParameterError, UnsupportedCombination
 from fedprivacy.ledger import REGISTRY
 from fedprivacy.loss import GaussianMix, Gdp
+from fedprivacy.mechanisms import rounded
 from fedprivacy.mechanisms.upload import MAX_SHIFT, _law, contracted, summed_witness, varying
 from fedprivacy.registry import decode, encode
 from fedprivacy.theory.gaussian import epsilon as gdp_epsilon
@@ -656,3 +657,42 @@ def test_payments_that_underflow_pay_for_nothing():
     )
     seen = {"delta": 1e-5, "adjacency": "replace_one"}
     assert fp.epsilon(run, observer="final", **seen).upper > 1.0
+
+
+@pytest.mark.parametrize("dimension", [1, 100, 10_000])
+@pytest.mark.parametrize("noise", [0.1, 1.0, 20.0])
+def test_rounding_of_hidden_steps_is_paid_for_in_noise(noise, dimension):
+    """The noise over a record's move and two roundings is no less than what is accounted."""
+    mechanism = fp.NoisyGradientDescent(
+        step_size=0.5,
+        noise_std=noise,
+        sensitivity=1.0,
+        strong_convexity=0.5,
+        smoothness=1.0,
+        steps=4,
+    )
+    std = noise * mechanism.widening(dimension)
+    moved = 0.5 * 1.0 + 2.0 * math.sqrt(dimension) * rounded.HIDDEN_GRID * std
+    assert std / moved >= mechanism.step_multiplier
+    assert std / moved < mechanism.step_multiplier * (1.0 + 1e-9)
+    composed = replace(mechanism, strong_convexity=None, smoothness=None)
+    assert composed.widening(dimension) == 1.0
+
+
+def test_noise_that_hides_its_own_rounding_no_more_is_refused():
+    mechanism = fp.FederatedLangevin(
+        step_size=(1e-8, 1e-3),
+        temperature=1.0,
+        correlation=0.0,
+        weight=1.0,
+        batch_fraction=1.0,
+        gradient_sensitivity=0.1,
+        steps=2,
+        strong_convexity=0.5,
+        smoothness=1.0,
+    )
+    assert 1.0 < mechanism.widening(4) < 1.25
+    with pytest.raises(ParameterError, match="leave strong_convexity and smoothness out"):
+        mechanism.widening(10_000)
+    drawn = replace(mechanism, batch_fraction=0.5)
+    assert drawn.widening(10_000) == 1.0  # T6 does not serve it: its steps are composed

@@ -157,11 +157,11 @@ def test_error_rates_of_the_parts():
 # ---- a loop
 
 
-def loop_as_release(torch, factor=1.0):
+def averaging(noise):
     """A round of federated averaging on a linear model: a record is its client's gradient."""
-    from fedprivacy.training import FederatedAveraging, FederatedData
+    import torch
 
-    step = fp.Gaussian(noise_multiplier=2.0, clip_norm=1.0, unit="client")
+    from fedprivacy.training import FederatedAveraging, FederatedData
 
     class Zero(torch.nn.Linear):
         def reset_parameters(self):
@@ -182,9 +182,9 @@ def loop_as_release(torch, factor=1.0):
         loop = FederatedAveraging(
             model=lambda: Zero(updates.shape[1], 2, bias=False),
             scheme=fp.Everyone(),
-            perturbation=step,
+            perturbation=noise,
             local_steps=1,
-            learning_rate=factor,
+            learning_rate=1.0,
             expected_cohort=4,
             seed=int(generator.integers(2**31)),
             device="cpu",
@@ -195,20 +195,87 @@ def loop_as_release(torch, factor=1.0):
     return release
 
 
-def test_a_round_of_federated_averaging():
-    torch = pytest.importorskip("torch")
-    release = loop_as_release(torch)
-    few = {"noise_std": 2.0, "pairs": 3, "draws": 20, "adjacency": "replace_one"}
-    found = fp.verify(release, clip_norm=1.0, generator=seeded(6), **few)
+def sampling(kind, **options):
+    """A round of FA-LD or FA-HMC at one client: a record is its own gradient."""
+    import fedprivacy.training as training
+
+    def release(updates, generator):
+        target = training.Posterior.of(
+            lambda parameters, inputs: -(inputs @ parameters),
+            clients=[updates],
+            dimension=updates.shape[1],
+            clip_norm=1.0,
+            prior_precision=0.0,
+        )
+        seed = int(generator.integers(2**31))
+        loop = getattr(training, kind)(target=target, seed=seed, **options)
+        return loop.step(loop.init())[0].positions[0].numpy()
+
+    return release
+
+
+def splitting(updates, generator):
+    """A round of Fed-PLT at one agent, whose records' gradients are clipped; z is released."""
+    import torch
+
+    from fedprivacy.training import AgentData, FederatedSplitting, LocalSolver, Logistic
+
+    settings = {"steps": 1, "step_size": 0.2, "noise_scale": 0.5, "clip_norm": 1.0}
+    features = torch.as_tensor(updates)[None]
+    data = AgentData(features, torch.ones(features.shape[:2], dtype=features.dtype))
+    loop = FederatedSplitting.on(
+        data,
+        loss=Logistic(regularisation=0.1),
+        solver=LocalSolver(method="noisy", **settings),
+        penalty=1.0,
+        seed=int(generator.integers(2**31)),
+    )
+    return loop.step(loop.init(), data)[0].auxiliary[0].numpy()
+
+
+WHOLE = fp.Gaussian(noise_multiplier=2.0, clip_norm=1.0, unit="client")
+SUMMED = fp.SparsifiedPerturbation(
+    noise_multiplier=2.0, clip_norm=1.0, kept=24, dimension=24, cohort=4
+)
+HMC = {"step_size": 0.6, "leapfrog_steps": 1, "gradient_noise_multiplier": 1.5}
+LOOPS = {
+    "dp-fedavg": (lambda: averaging(WHOLE), 1.0, 2.0),
+    "fed-smp": (lambda: averaging(SUMMED), 1.0, 2.0),
+    # x - eta g + N(0, 2 eta T): a record moves it by 2 eta C
+    "fa-ld": (
+        lambda: sampling("LangevinSampling", step_size=0.3, temperature=4.0),
+        0.3,
+        math.sqrt(2 * 0.3 * 4.0),
+    ),
+    # x + h p - h^2 / 2 (g + N(0, (2 z C)^2)), p the momentum
+    "fa-hmc": (
+        lambda: sampling("HamiltonianSampling", **HMC),
+        0.6**2 / 2,
+        math.hypot(0.6, 0.6**2 / 2 * 2 * 1.5),
+    ),
+    # z = 2 x, x = -gamma g / q + N(0, 2 gamma tau^2), of q = 4 records
+    "fed-plt": (lambda: splitting, 2 * 0.2 / 4, 2 * math.sqrt(2 * 0.2) * 0.5),
+}
+
+
+def judged(name, pairs, draws, quieter=1.0):
+    pytest.importorskip("torch")
+    build, clip_norm, std = LOOPS[name]
+    few = {"pairs": pairs, "draws": draws, "adjacency": "replace_one", "generator": seeded(6)}
+    return fp.verify(build(), clip_norm=clip_norm / quieter, noise_std=std, **few)
+
+
+@pytest.mark.parametrize("name", LOOPS)
+def test_a_round_of_every_loop(name):
+    found = judged(name, 2, 20)
     assert found.passed, found
-    assert fp.verify(release, clip_norm=0.5, generator=seeded(6), **few).failures == ("movement",)
+    assert judged(name, 2, 20, quieter=50.0).failures == ("movement",)
 
 
 @pytest.mark.slow
-def test_a_round_of_federated_averaging_on_500_pairs():
-    torch = pytest.importorskip("torch")
-    release = loop_as_release(torch)
-    found = fp.verify(release, clip_norm=1.0, noise_std=2.0, generator=seeded(7))
+@pytest.mark.parametrize("name", LOOPS)
+def test_a_round_of_every_loop_on_500_pairs(name):
+    found = judged(name, 500, 400)
     assert found.passed, found
 
 

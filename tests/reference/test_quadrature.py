@@ -281,3 +281,10 @@ def test_tails_are_finite_and_monotone_far_out():
             assert (np.diff(np.exp(tails.p_above)) <= 1e-15).all()
             assert (np.diff(np.exp(tails.q_below)) >= -1e-15).all()
             assert math.isfinite(turned.log_moment(2.0))
+
+
+def test_tails_of_no_loss_at_all():
+    """A fold asks its parts only for the side that it takes from each, which may be none."""
+    three = GaussianMix(1.0, ((0.9, -1.0), (0.1, 1.5)), ((0.9, -1.0), (0.1, 0.0)))
+    for curve in (three, three.swap()):
+        assert all(part.shape == (0,) for part in curve.tails(np.array([])))

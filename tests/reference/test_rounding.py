@@ -12,7 +12,7 @@ import mpmath
 import numpy as np
 import pytest
 from mpmath import mp, mpf
-from scipy.special import gammaincc
+from scipy.special import gammaincc, ndtr
 
 from fedprivacy.errors import ParameterError
 from fedprivacy.mechanisms import deviates, refined
@@ -433,6 +433,41 @@ class TestContributions:
         assert room(1.0, grid) >= 2**20
         assert noise_on_grid(10, std=ratio, grid=grid).shape == (10,)
         assert abs(on_grid(np.ones(4), clip_norm=1.0, grid=grid)).max() <= 0.5
+
+
+class TestShares:
+    """A sum of rounded shares beside the rounding of a sum, with the whole noise and more."""
+
+    @staticmethod
+    def masses(std, reach=60):
+        edges = (np.arange(-reach, reach + 2) - 0.5) / std
+        return np.diff(ndtr(edges))
+
+    @pytest.mark.parametrize("std", [0.3, 0.5, 0.7, 1.0])
+    @pytest.mark.parametrize("shares", [2, 3])
+    def test_the_two_laws_are_as_near_as_is_proved(self, shares, std):
+        one = self.masses(std)
+        summed = one
+        for _ in range(shares - 1):
+            summed = np.convolve(summed, one)
+        reach = len(summed) // 2
+        nodes, weights = np.polynomial.legendre.leggauss(30)
+        wanted = 0.0
+        for parts in itertools.product(range(30), repeat=shares - 1):
+            shift = sum(nodes[i] for i in parts) / 2
+            weight = math.prod(weights[i] / 2 for i in parts)
+            cells = np.arange(-reach, reach + 2) - 0.5 - shift
+            wanted = wanted + weight * np.diff(ndtr(cells / (std * math.sqrt(shares))))
+        distance = abs(summed - wanted).sum() / 2
+        near = math.exp(-((math.pi * std) ** 2) / 2)
+        bound = (shares + 1) * (shares + 7 * math.sqrt(shares) * std**2 + 4) * near
+        assert distance < bound + 1e-14
+        assert distance > 1e-3 or std > 0.5  # on so coarse a grid they do differ
+
+    def test_it_is_nothing_for_any_cohort(self):
+        shares, std = 10**6, 8.0
+        log = math.log((shares + 1) * (shares + 7 * math.sqrt(shares) * std**2 + 4))
+        assert (log - (math.pi * std) ** 2 / 2) / math.log(10) < -120
 
 
 class TestUse:

@@ -39,7 +39,7 @@ from ...sampling import (
     WithReplacement,
     expected_size,
 )
-from ...sampling.scheme import check_floor
+from ...sampling.scheme import among
 from ...training.data import FederatedData
 from ...training.models import ModelFactory
 from ...training.optimise import FlatModel, LocalSGD, Loss, checked_rates, default_device
@@ -403,11 +403,7 @@ class FederatedAveraging:
             refuse("state.parameters", shape, f"have shape ({self.flat.dimension},)")
         check_ledger(ledger, self.round_mechanism, self.seed)
         check_denominator(self._declared, ledger, budget)
-        population = getattr(self.scheme, "population", None)
-        if isinstance(self.scheme, FixedSize | WithReplacement):
-            check_floor(data.population, population)
-        elif population not in (None, data.population):
-            refuse("population", data.population, f"equal the scheme's population = {population}")
+        among(self.scheme, data.population)
         check_room(_largest(self.scheme, data.population), self.perturbation)
         if data.features.dtype != torch.float32:
             refuse("features", data.features.dtype, "be torch.float32", "pass features.float()")
@@ -434,7 +430,8 @@ class FederatedAveraging:
         mask = self._mask(state, data)
         cohort = chosen
         if cohort is None:
-            cohort = self.scheme.draw(data.population, self._generator("cohort", state.round))
+            scheme = among(self.scheme, data.population)
+            cohort = scheme.draw(data.population, self._generator("cohort", state.round))
         running = Collected(cohort, self._travels, mask, self.perturbation, self.device)
         missing = set() if dropout is None else set(map(int, dropout(cohort)))
         answering = [client for client in running.turns if client not in missing]

@@ -10,8 +10,9 @@ from torch import Tensor
 
 from ...errors import integer, positive, refuse
 from ...mechanisms import FederatedLangevin
+from ...mechanisms.rounded import HIDDEN_GRID
 from ...training.chains import Noise, Sampling, Spread
-from ...training.posterior import Indices, Local
+from ...training.posterior import Array, Indices, Local
 from .law import DecayingSteps, LangevinChain
 
 
@@ -97,21 +98,38 @@ class LangevinSampling(Sampling):
         common: np.random.Generator,
     ) -> tuple[Tensor, float]:
         points, used = local.points, math.inf
-        stds = self._stds(index, lambda client: client.step_noise_stds)[clients]
+        stds, together = self._widened(index, clients)
+        within = local.scaled(local.spread(together)) if together.any() else None
         for step, eta in enumerate(self.steps_of(index)):
             if step < stds.shape[-1]:  # one column where all steps are alike
                 spread = Spread.of(stds[..., step, None], local)
+                spread = spread if within is None else spread._replace(grid=HIDDEN_GRID)
             own, public = local.parts(points)
             own *= -eta
-            own, std = self._noisy(own, spread, local, private)
             if public is not None:
                 points *= 1.0 - eta * public
+            if within is not None:  # all of the step is rounded: its roundings are then public
+                own += within * points
+                points *= 1.0 - within
+            own, std = self._noisy(own, spread, local, private)
             points += own
             used = min(used, std)
             if self.correlation > 0.0:
                 scale = math.sqrt(2.0 * eta * self.temperature)
                 points += scale * self.correlation * local.shared(common)
         return local.finish(points), used or self._shared_std(index)
+
+    def _widened(self, index: int, clients: Indices) -> tuple[Array, Array]:
+        """Return the seats' stds of every step, and 1 where T6 accounts a seat's steps, else 0.
+
+        A run without privacy has no account, and nothing of it is rounded.
+        """
+        stds = self._stds(index, lambda client: client.step_noise_stds)
+        if not self.private or self.strong_convexity is None:
+            return stds[clients], np.zeros((*clients.shape, 1))
+        factors = self._stds(index, lambda client: client.widening(self.target.dimension))
+        together = self._stds(index, lambda client: float(client.contracts))
+        return (stds * factors[:, None])[clients], together[clients][..., None]
 
     @property
     def exact(self) -> LangevinChain:

@@ -18,11 +18,12 @@ from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from ...errors import ParameterError, integer, positive, probability, refuse
 from ...ledger import Ledger
-from ...mechanisms import Mechanism, NoisyGradientDescent, Parallel
+from ...mechanisms import Mechanism, Parallel
 from ...relations import Adjacency, Unit
 from ...sampling import Apart, Everyone, FixedSize, Scheme
 from ...training.rounds import (
@@ -318,11 +319,26 @@ class FederatedSplitting:
             )
         return min(rows, key=lambda row: row[1] / row[0])
 
+    @cached_property
+    def _widening(self) -> NDArray[np.float64] | None:
+        """Each agent's factor on its noise where T6 accounts its steps together, else None.
+
+        It does for all agents or for none, as they have one loss and one clip norm.
+        """
+        if not self.solvers[0].private:
+            return None
+        kinds = dict.fromkeys(zip(self.solvers, self.records, strict=True))
+        factors = {}
+        for solver, size in kinds:
+            mechanism = solver.mechanism(self.loss, size, self.rho)
+            if not mechanism.contracts:
+                return None
+            factors[solver, size] = mechanism.widening(self.dimension)
+        return np.array([factors[pair] for pair in zip(self.solvers, self.records, strict=True)])
+
     def _moves(self, solver: LocalSolver, size: int) -> float:
         """Return how far a record moves a clipped gradient, by what is accounted."""
-        mechanism = solver.mechanism(self.loss, size, self.rho)
-        assert isinstance(mechanism, NoisyGradientDescent)
-        return mechanism.sensitivity
+        return solver.mechanism(self.loss, size, self.rho).sensitivity
 
     def _check_solvers(self) -> None:
         private = {each.private for each in self.solvers}
@@ -440,7 +456,8 @@ class FederatedSplitting:
     ) -> tuple[Tensor, float]:
         if not len(agents):
             return start, 1.0
-        problem = LocalProblem(self.loss, data, anchors, self.rho, self.curvature)
+        widening = None if self._widening is None else self._widening[list(agents)]
+        problem = LocalProblem(self.loss, data, anchors, self.rho, self.curvature, widening)
         solvers = [self.solvers[agent] for agent in agents]
         ends, used = problem.solve(
             start,

@@ -16,9 +16,9 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from ...errors import integer, member, positive, refuse
-from ...mechanisms import Mechanism, NoisyGradientDescent
+from ...mechanisms import NoisyGradientDescent
 from ...mechanisms.deviates import Deviates
-from ...mechanisms.rounded import drawn_ahead, noisy_scaled
+from ...mechanisms.rounded import HIDDEN_GRID, STEP_GRID, drawn_ahead, noisy_scaled
 from .agents import AgentData, AgentLoss
 
 Constants = tuple[float, float]
@@ -135,7 +135,7 @@ class LocalSolver:
             )
         return replace(self, steps=steps, step_size=step)
 
-    def mechanism(self, loss: AgentLoss, records: int, penalty: float) -> Mechanism:
+    def mechanism(self, loss: AgentLoss, records: int, penalty: float) -> NoisyGradientDescent:
         """Return one local solve as a mechanism: the record is the unit, its end is released.
 
         With a sensitivity that the loss itself has, T6 accounts the solve as a whole. Clipping
@@ -197,6 +197,8 @@ class LocalProblem:
         anchors: v_i, shape (..., agents, dimension).
         penalty: rho.
         constants: of f_i, for the accelerated solver.
+        widening: factors on the agents' noise, shape (agents,), where T6 accounts a solve's steps
+            together (``Upload.widening``); None where they are composed, or without noise.
     """
 
     loss: AgentLoss
@@ -204,6 +206,7 @@ class LocalProblem:
     anchors: Tensor
     penalty: float
     constants: Constants | None
+    widening: NDArray[np.float64] | None = None
 
     def solve(
         self,
@@ -215,8 +218,9 @@ class LocalProblem:
         """Return where settled solvers end, and the stds of the noise that each used in a step.
 
         Every solver is one step w <- u + m (u - u_before), u = w - gamma gradient + noise; agents
-        with fewer steps stand still after theirs. A noisy step's gradient of f_i is rounded once
-        with its noise; the penalty's, which all know, is added afterwards.
+        with fewer steps stand still after theirs. Of steps that are composed the gradient of f_i is
+        rounded once with its noise, and the penalty's, which all know, is added afterwards. Steps
+        that are accounted together are rounded whole, with the noise that pays for it.
 
         Args:
             start: where they begin, shape (..., agents, dimension).
@@ -230,6 +234,8 @@ class LocalProblem:
         sizes, momenta, stds, steps = self._columns(solvers, start)
         most, even = int(steps.max()), bool((steps == steps[0]).all())
         drawn, spreads = drawn_ahead(noise, most * start.numel()), stds.cpu().numpy()
+        together = self.widening is not None
+        spreads = spreads * (1.0 if self.widening is None else self.widening[:, None])
         stochastic, clip = any(s.batch_size for s in solvers), self._clip(solvers[0])
         noisy, accelerated = bool(stds.any()), bool(momenta.any())
         point = before = start
@@ -237,10 +243,13 @@ class LocalProblem:
         for number in range(most):
             data = self._batch(solvers, start, batches) if stochastic else self.data
             move = -sizes * self.loss.gradient(point, data, clip)
-            if noisy:
+            known = point - sizes * ((point - self.anchors) / self.penalty)
+            if together:
+                after, std = _noisy(known + move, spreads, drawn, HIDDEN_GRID)
+            elif noisy:
                 move, std = _noisy(move, spreads, drawn)
-                used = np.minimum(used, std)
-            after = point + move - sizes * ((point - self.anchors) / self.penalty)
+            used = np.minimum(used, std) if noisy else used
+            after = after if together else known + move
             moved = after + momenta * (after - before) if accelerated else after
             on = None if even else steps > number
             point = moved if on is None else torch.where(on, moved, point)
@@ -289,7 +298,7 @@ class LocalProblem:
 
 
 def _noisy(
-    move: Tensor, stds: NDArray[np.float64], deviates: Deviates
+    move: Tensor, stds: NDArray[np.float64], deviates: Deviates, grid: float = STEP_GRID
 ) -> tuple[Tensor, NDArray[np.float64]]:
     """Return one step's moves of agents beside each other with their noise, and the stds it has."""
-    return noisy_scaled(move, stds=stds, deviates=deviates), stds
+    return noisy_scaled(move, stds=stds, deviates=deviates, grid=grid), stds

@@ -1,0 +1,155 @@
+"""DP-FTRL as a task that a budget can be put on; see ``jobs``."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any
+
+from .. import factors
+from ..errors import positive, refuse
+from ..factors import Banded, BufferedToeplitz, Factor, MinimumSeparation, Tree, Workload
+from ..mechanisms import CorrelatedNoise
+from ..relations import Adjacency, Unit
+from ..sampling import Everyone, FixedSize, Poisson, Scheme
+from ..systems.averaging.loop import FederatedAveraging
+from .averaging_job import AveragingJob
+from .methods import DpFtrl
+
+_DIGITS = 6
+"""Of a factor's numbers: two machines' searches may differ in the last ones."""
+
+_OWN = ("clip_norm", "separation", "at_most", "server_momentum", "cooldown")
+
+
+@dataclass(frozen=True, kw_only=True)
+class CorrelatedJob(AveragingJob):
+    """Federated averaging with correlated noise; the unit is a client.
+
+    Nothing rests on the draw: who took part may be seen by everybody. The factor is the best of its
+    kind for the run's momentum and schedule.
+    """
+
+    @property
+    def own(self) -> DpFtrl:
+        """The settings."""
+        assert isinstance(self.chosen, DpFtrl)
+        return self.chosen
+
+    @cached_property
+    def scheme(self) -> Scheme:
+        """How clients are drawn from those that may come."""
+        chosen = self.own
+        if chosen.sampling_probability is not None:
+            return Poisson(chosen.sampling_probability)
+        if chosen.strategy == "everyone":
+            return Everyone()
+        if chosen.strategy != "fixed":
+            rule = "be 'fixed' or 'everyone': clients that may come are drawn once a round"
+            refuse("strategy", chosen.strategy, rule, "or pass sampling_probability for Poisson")
+        assert chosen.cohort is not None
+        if chosen.cohort > self.units:
+            refuse("cohort", chosen.cohort, f"be at most the number of clients, {self.units}")
+        return FixedSize(chosen.cohort, population=self.units)
+
+    @cached_property
+    def participation(self) -> MinimumSeparation:
+        """How soon a client may come again: as late as cohorts of this size allow, unless given."""
+        most = 1
+        if isinstance(self.scheme, FixedSize):
+            most = max(1, self.units // self.scheme.size)
+        elif isinstance(self.scheme, Poisson) and self.own.separation is None:
+            rule = "be given with sampling_probability"
+            refuse("separation", None, rule, "how many rounds must a client stay away?")
+        separation = self.own.separation or most
+        if not isinstance(self.scheme, Poisson) and separation > most:
+            rule = f"be at most {most}: later there are not enough clients for a cohort"
+            refuse("separation", separation, rule, "lower cohort or separation")
+        return MinimumSeparation(separation, at_most=self.own.at_most)
+
+    @cached_property
+    def factor(self) -> Factor:
+        """The factor: a tree, or the banded or buffered one that is best for the workload."""
+        chosen = self.own
+        if chosen.bands is None and not chosen.buffers:
+            return Tree()
+        shape: Banded | BufferedToeplitz = BufferedToeplitz(max(chosen.buffers, 1))
+        if chosen.bands is not None:
+            shape = Banded(chosen.bands)
+        found = factors.optimised(
+            shape,
+            rounds=self.rounds,
+            participation=self.participation,
+            workload=Workload(momentum=chosen.server_momentum, rates=self.schedule),
+        )
+        return _short(found)
+
+    @property
+    def schedule(self) -> tuple[float, ...]:
+        """The server's learning rates, times its first one; () where it stays."""
+        cooldown = self.own.cooldown
+        return factors.rates(self.rounds, cooldown=cooldown) if cooldown else ()
+
+    def noise(self, level: float | None) -> CorrelatedNoise:
+        """Return the run's noise."""
+        assert self.own.clip_norm is not None
+        return CorrelatedNoise(
+            factor=self.factor,
+            noise_multiplier=positive(noise_multiplier=level),
+            rounds=self.rounds,
+            participation=self.participation,
+            clip_norm=self.own.clip_norm,
+            unit=Unit.CLIENT,
+        )
+
+    def loop(self, level: float | None, seed: int | None) -> FederatedAveraging:
+        """Return the loop with a noise multiplier."""
+        return replace(
+            self._plain,
+            perturbation=self.noise(level),
+            seed=seed,
+            server_momentum=self.own.server_momentum,
+            server_rates=self.schedule,
+        )
+
+    def run(self, level: float) -> CorrelatedNoise:
+        """Return the whole run: one Gaussian."""
+        return self.noise(level)
+
+    @cached_property
+    def settings(self) -> dict[str, Any]:
+        """Those of averaging, and what is the noise's own."""
+        found = {**self.averaging_settings, "factor": str(self.factor)}
+        own = {name: getattr(self.own, name) for name in _OWN}
+        own["separation"] = self.participation.separation
+        return found | {name: value for name, value in own.items() if value is not None}
+
+    @property
+    def expected_bytes(self) -> int | None:
+        """None: a cohort's size is fixed, or counted as it is."""
+        return None
+
+    def declared_units(self, adjacency: Adjacency | str) -> float:
+        """Return how many clients there are: public, since adding one is not served."""
+        del adjacency
+        return self.units
+
+    def public(self, adjacency: Adjacency | str) -> dict[str, Any]:
+        """Return what the noisy sums depend on; see ``Job``."""
+        if adjacency == Adjacency.ADD_REMOVE:
+            rule = "be zero_out or replace_one: when a client leaves, others move to other rounds"
+            refuse("adjacency", str(adjacency), rule)
+        names = ("clients", "cohorts", "rounds", "parameters", *_OWN)
+        known = {name: self.settings[name] for name in names if name in self.settings}
+        return known | {"factor": self.settings["factor"], "classes": self.source.classes}
+
+
+def _short(factor: Banded | BufferedToeplitz) -> Factor:
+    """Return a factor with numbers of a few digits."""
+    if isinstance(factor, Banded):
+        return replace(factor, weights=_cut(factor.weights))
+    return replace(factor, scales=_cut(factor.scales), decays=_cut(factor.decays))
+
+
+def _cut(numbers: tuple[float, ...] | None) -> tuple[float, ...] | None:
+    return None if numbers is None else tuple(float(f"{x:.{_DIGITS}g}") for x in numbers)

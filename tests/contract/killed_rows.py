@@ -1,0 +1,104 @@
+"""DP-FTRL that is killed again and again; run by ``test_dp_ftrl``.
+
+Usage: killed_rows.py FOLDER KILLS SEED. An observer outside writes every release down, with its row
+and the process that made it, before anything else happens. After every kill it is printed what the
+ledger counts and how many releases there were.
+"""
+
+import json
+import os
+import random
+import signal
+import sys
+import time
+import traceback
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from fedprivacy import factors
+from fedprivacy.ledger import Ledger
+from fedprivacy.mechanisms import CorrelatedNoise
+from fedprivacy.sampling import FixedSize
+from fedprivacy.training import FederatedAveraging, FederatedData, logistic, train
+
+FOLDER, KILLS, SEED = Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3])
+LEDGER, CHECKPOINT, RELEASES = FOLDER / "run.ledger", FOLDER / "state.pt", FOLDER / "releases"
+ROUNDS = 20_000
+
+
+def made_up():
+    inputs = np.random.default_rng(0).normal(size=(12, 20)).astype(np.float32)
+    features, labels = torch.from_numpy(inputs), torch.from_numpy((inputs[:, 0] > 0).astype(int))
+    return FederatedData(
+        name="made up",
+        features=features,
+        labels=labels,
+        clients=tuple(np.split(np.arange(12), 6)),
+        test_features=features,
+        test_labels=labels,
+        num_classes=2,
+    )
+
+
+DATA = made_up()
+NOISE = CorrelatedNoise(
+    factor=factors.Banded(2, weights=(1.0, 0.8)),
+    noise_multiplier=1.0,
+    rounds=ROUNDS,
+    participation=factors.MinimumSeparation(2),
+    unit="client",
+)
+# Updates are as good as nothing: what is released is the noise.
+LOOP = FederatedAveraging(
+    model=logistic(20, 2),
+    scheme=FixedSize(2, 6),
+    perturbation=NOISE,
+    local_steps=1,
+    learning_rate=1e-30,
+)
+
+
+def observe(state):
+    """Write one release down, on disk before anything else happens."""
+    line = {"row": state.round - 1, "by": os.getpid(), "release": state.velocity.tolist()}
+    file = os.open(RELEASES, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
+    os.write(file, (json.dumps(line) + "\n").encode())
+    os.fsync(file)
+    os.close(file)
+
+
+def victim(ready):
+    torch.set_num_threads(1)
+    ledger = Ledger.open(LEDGER, resume=True)
+    os.write(ready, b".")
+    train(LOOP, DATA, rounds=ROUNDS, ledger=ledger, checkpoint=CHECKPOINT, on_release=observe)
+
+
+def main():
+    chance = random.Random(SEED)
+    LOOP.step(LOOP.init(), DATA)  # what a process does once only is done before it is forked
+    Ledger.create(LEDGER, unit="client", adjacency="zero_out", plan=NOISE).release()
+    for _ in range(KILLS):
+        there, ready = os.pipe()
+        child = os.fork()
+        if child == 0:
+            try:
+                victim(ready)
+            except BaseException:
+                traceback.print_exc()
+            finally:
+                os._exit(7)
+        os.close(ready)
+        os.read(there, 1)
+        os.close(there)
+        time.sleep(chance.uniform(0.0, 0.35))
+        os.kill(child, signal.SIGKILL)
+        _, status = os.waitpid(child, 0)
+        assert os.WIFSIGNALED(status), "the run ended by itself"
+    rows = [one.mechanism for one in Ledger.open(LEDGER).rounds if one.spent]
+    print(json.dumps({"rows": [row.row for row in rows], "kept": all(row.kept for row in rows)}))
+
+
+main()
