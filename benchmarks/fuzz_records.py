@@ -6,8 +6,8 @@ Each case takes one of the records of ``tests/contract/traces``, changes it at r
 it as an audit does. It passes if what comes is an error of this package, or a record that prices at
 least one round with the noise that the file states; a claim that one such round breaks must not
 hold. To be read a case takes at most two seconds of processor time, and twenty to be audited too,
-against a claim far below every number that an audit compares it with. Cases are numbered: a second call goes on
-where the first stopped, and ``--only KIND:NUMBER`` shows one again.
+against a claim far below every number that an audit compares it with. Cases are numbered: a second
+call goes on where the first stopped, and ``--only KIND:NUMBER`` shows one again.
 """
 
 from __future__ import annotations
