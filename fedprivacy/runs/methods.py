@@ -116,8 +116,8 @@ class FedSmp(Sparse, Noisy, Averaging):
 
 
 @dataclass(frozen=True, kw_only=True)
-class DpFtrl(Averaging):
-    """Averaging with noise that is correlated from round to round."""
+class Correlated(Settings):
+    """What averaging takes whose noise is correlated from round to round."""
 
     clip_norm: float | None = setting(
         POSITIVE, "norm that a client's update is clipped to", default=None
@@ -142,6 +142,11 @@ class DpFtrl(Averaging):
     cooldown: int = setting(
         WHOLE, "last rounds over which the server's learning rate falls", default=0
     )
+
+
+@dataclass(frozen=True, kw_only=True)
+class DpFtrl(Correlated, Averaging):
+    """DP-FTRL."""
 
 
 CLIP = "norm that a record's gradient is clipped to"
@@ -284,7 +289,7 @@ ALL_SETTINGS = {name for each in METHODS.values() for name in each.settings.know
 """The names of all methods' settings."""
 
 
-DECLARED = (Averaging, Noisy, Sparse, Langevin, Hamiltonian, Splitting)
+DECLARED = (Averaging, Noisy, Correlated, Sparse, Langevin, Hamiltonian, Splitting)
 """The classes that declare settings; the others put them together."""
 
 
