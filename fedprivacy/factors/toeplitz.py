@@ -167,6 +167,7 @@ class BandedInverse(ToeplitzFactor):
 
     def error(self, rounds: int) -> float:
         """Return a bound: every coefficient is a sum of positive products of earlier ones."""
+        # 4 p for the inverse's own numbers; then p + 2 roundings a step, at most n steps long.
         return (4.0 * min(self.bands, rounds) + rounds * (min(self.bands, rounds) + 2.0)) * UNIT
 
     def inverse(self, rounds: int) -> Array:
@@ -252,6 +253,7 @@ class BufferedToeplitz(ToeplitzFactor):
     def inverse(self, rounds: int) -> Array:
         """Return the first column of the inverse, which is of the same kind (for errors only)."""
         scales, decays = self.parameters(rounds)
+        # A rank-one change of a diagonal: its eigenvalues are the inverse's decays.
         values, vectors = np.linalg.eig(np.diag(decays) - np.outer(np.ones(self.buffers), scales))
         left = scales @ vectors
         right = np.linalg.solve(vectors, np.ones(self.buffers))
@@ -278,9 +280,11 @@ def arcsine_pieces(buffers: int, rounds: int) -> tuple[Array, Array]:
     S = 1 - T has the density 1 / (pi sqrt(s (1 - s))); it is cut at places of equal ratio from
     about 1 / rounds to 1, and every piece is put at its mean.
     """
+    # What decays more slowly than over all rounds looks constant within them.
     first = 1.0 / (2.0 * max(rounds, 2))
     cuts = np.concatenate([[0.0], np.geomspace(first, 1.0, buffers + 1)[1:]])
     mass = np.diff(betainc(0.5, 0.5, cuts))
     mean = 0.5 * np.diff(betainc(1.5, 0.5, cuts)) / mass
+    # The ends themselves are refused as decays.
     decays = np.clip(1.0 - mean, 1e-12, 1.0 - 1e-12)
     return mass * decays, decays
