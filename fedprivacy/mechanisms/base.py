@@ -33,6 +33,7 @@ ROUNDING = 1e-9
 Asked = dict[tuple["Mechanism", Facts], PrivacyLoss]
 """What mechanisms answered."""
 
+# One for each context: threads do not see each other's answers.
 _ASKED: ContextVar[Asked | None] = ContextVar("asked", default=None)
 
 
@@ -194,6 +195,7 @@ class Mechanism(ABC):
         )
         answers = _ASKED.get()
         parameters = getattr(self, "__dataclass_params__", None)
+        # What may change cannot be remembered by its value.
         if answers is None or parameters is None or not parameters.frozen:
             return self._loss_of(facts)
         if (self, facts) not in answers:
@@ -239,6 +241,7 @@ class Mechanism(ABC):
         """Return this mechanism followed by another."""
         if not isinstance(other, Mechanism):
             return NotImplemented
+        # Composition does not ask for order: equal parts are counted together.
         counts: dict[Mechanism, int] = {}
         for part, count in self.sequence() + other.sequence():
             counts[part] = counts.get(part, 0) + count
@@ -261,6 +264,7 @@ class Run(Mechanism):
             refuse("parts", self.parts, "hold at least one mechanism")
         for _, count in self.parts:
             integer(1, count=count)
+        # Parts about different units are refused now.
         _ = self.protects
 
     @property
@@ -352,6 +356,7 @@ class _Drawn(Mechanism):
 
     def public(self, adjacency: Adjacency) -> dict[str, object]:
         """Return the scheme's and the inner mechanism's."""
+        # A scheme of a user's own need not say.
         asked = getattr(self.scheme, "public", None)
         own = plain_fields(self.scheme) if asked is None else asked(adjacency)
         return {**self.inner.public(adjacency), **own}
@@ -413,6 +418,7 @@ class SampledMechanism(_Drawn):
                 "zero_out or replace_one, or top the noise up"
             )
         loss = worst.amplify(self.inner, facts.adjacency, facts.observer)
+        # Above by the worst scheme; what is attained, the scheme as stated attains.
         return replace(loss, witness=as_stated.witness)
 
 

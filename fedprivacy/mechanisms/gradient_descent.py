@@ -147,6 +147,7 @@ class NoisyGradientDescent(Upload):
         theorem = "T6: contractive steps from a known start, seen at their end"
         witness = Witness(attained, QUADRATIC)
         turning = switching(self.step_multiplier, self.steps, self.step_size, self._convexity)
+        # Both are attained: the one that shows more.
         if turning is not None and turning.mu > attained.mu:
             witness = Witness(turning, SWITCHING)
         return PrivacyLoss(curve, facts, witness, (theorem,), (OWN_SENSITIVITY, SENSITIVE))

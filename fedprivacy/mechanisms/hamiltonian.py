@@ -245,6 +245,7 @@ class FederatedHamiltonian(Upload):
         first query and by K - j for each of the two at point j; momentum noise counts K times.
         Iterations add up. Step sizes that differ scale them: a single Gaussian without batches.
         """
+        # Weights are listed one by one.
         if self.queries * self.iterations > MAX_STEPS:
             return None
         steps, sizes = self.leapfrog_steps, each_step(self.step_size, self.iterations)

@@ -89,6 +89,7 @@ class FederatedLangevin(Upload):
             object.__setattr__(self, name, value)
         if self._convexity is None:
             return
+        # Tried now: a step that does not contract is refused before any account.
         for size in set(each_step(self.step_size, 1)):
             contracted(1.0, 1, size, self._convexity)
 
@@ -116,6 +117,7 @@ class FederatedLangevin(Upload):
         return self._multiplier(max(each_step(self.step_size, 1)))
 
     def _multiplier(self, step_size: float) -> float:
+        # Not 1 - rho^2, which loses its digits near 1.
         private = (1.0 - self.correlation) * (1.0 + self.correlation) * self.weight
         ratio = math.sqrt(2.0 * self.temperature * private / step_size)
         return finite(self.batch_fraction * ratio / self.gradient_sensitivity)
@@ -174,6 +176,7 @@ class FederatedLangevin(Upload):
         """
         sizes = each_step(self.step_size, self.steps)
         mean = math.fsum(sizes) / len(sizes)
+        # With batches, steps that differ need a part of the mixture for every choice of them.
         if self.batch_fraction < 1.0 and isinstance(self.step_size, tuple):
             return None
         noise = math.sqrt(self.steps) * self._multiplier(mean)

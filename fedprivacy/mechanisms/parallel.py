@@ -87,6 +87,7 @@ class Parallel(Mechanism):
 
     def _loss(self, facts: Facts) -> PrivacyLoss:
         losses = [self._of_one_kind(k, facts) for k in range(len(self.mechanisms))]
+        # Equal kinds lose alike: their one curve is the simpler answer.
         if len(set(losses)) == 1:
             return losses[0]
         return PrivacyLoss(
@@ -117,6 +118,7 @@ class Parallel(Mechanism):
                 "zero_out or replace_one, or draw each kind by itself (Poisson, or cohorts of its "
                 "own)"
             )
+        # The server's account counts no draw as hidden.
         loss = one.privacy_loss(facts.adjacency, Observer.SERVER)
         theorems = (ONE_DRAW, *loss.theorems)
         return replace(loss, facts=facts, witness=None, theorems=theorems)
@@ -153,6 +155,7 @@ def _witness(losses: list[PrivacyLoss]) -> Witness | None:
     known = [loss.witness for loss in losses if loss.witness is not None]
     if not known:
         return None
+    # A kind without a witness shows nothing.
     curves: list[Curve] = [NOTHING if s.witness is None else s.witness.curve for s in losses]
     names = dict.fromkeys(witness.datasets for witness in known)
     return Witness(AnyOf(tuple(curves)), "the unit is of the worst kind; " + " or ".join(names))

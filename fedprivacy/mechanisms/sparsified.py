@@ -66,6 +66,7 @@ class Sparsification:
         generator = private_generator() if generator is None else generator
         if self.kept == self.dimension:
             return np.arange(self.dimension)
+        # In order: a mask is a set, and memory is walked through once.
         return np.sort(generator.choice(self.dimension, size=self.kept, replace=False))
 
     def select(self, update: Any, mask: Any = None) -> Any:
@@ -89,6 +90,7 @@ class Sparsification:
         kept = update if whole else update[mask]
         if self.sparsifier is not Sparsifier.RAND_K or self.kept == self.dimension:
             return kept
+        # What overflows is refused with all that is not finite.
         with np.errstate(over="ignore"):
             return kept * (self.dimension / self.kept)
 
@@ -107,6 +109,7 @@ class Sparsification:
         low, high = int(mask.min()), int(mask.max())
         if low < 0 or high >= self.dimension:
             refuse("mask", (low, high), f"hold indices from 0 to {self.dimension - 1}")
+        # Masks are drawn in order, and are then checked without sorting them.
         rising = bool((mask[1:] > mask[:-1]).all())
         if not rising and len(np.unique(np.asarray(mask.tolist()))) < self.kept:
             refuse("mask", "an index twice", "hold different indices", "pass kept indices")
@@ -304,6 +307,7 @@ class SparsifiedPerturbation(Perturbation):
         return found if abs(found._total - total) <= ROUNDING * total else None
 
     def _scaled(self, total: float) -> SparsifiedPerturbation | None:
+        # What colluders know stays known in full: only the rest of the noise counts.
         known = self.colluding * self.noise_multiplier**2 / self.cohort
         counts = total**2 - known
         if counts <= 0.0:
@@ -364,6 +368,7 @@ class SparsifiedPerturbation(Perturbation):
                 f"noise, up to all of them (colluding = {self.colluding}); sample with FixedSize, "
                 "or leave colluding at 0"
             )
+        # What no worst scheme is known for is refused here.
         _ = self.worst_scheme(scheme)
 
     def _check_rounds(self, scheme: Shuffled) -> None:
