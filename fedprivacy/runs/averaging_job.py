@@ -70,6 +70,7 @@ class AveragingJob:
         chosen = method.of(known)
         assert isinstance(chosen, Averaging)
         job = cls(source=source, method=method, model=factory, chosen=chosen)
+        # Builds the loop, so that settings that do not fit are refused here.
         _ = job.settings
         return job
 
@@ -97,6 +98,7 @@ class AveragingJob:
     @property
     def averaging_settings(self) -> dict[str, Any]:
         """The same, of every averaging job."""
+        # Any level will do: no setting depends on it.
         loop = self.loop(None if self.knob is None else 1.0, None)
         names = [name for name in _LOOP if getattr(loop, name) is not None]
         found = {"clients": self.units, "cohorts": str(loop.scheme), "rounds": self.rounds}
@@ -151,6 +153,7 @@ class AveragingJob:
         dimension = plain.flat.dimension
         sparsifier = "top_k" if self.method.name.endswith("top-k") else "rand_k"
         if sparsifier == "top_k":
+            # Raises where there is nothing to make a mask of.
             self.source.public()
         if isinstance(self.chosen, Noisy):
             return replace(plain, perturbation=self._perturbation(level, dimension, sparsifier))
@@ -179,6 +182,7 @@ class AveragingJob:
         """Return what clips and perturbs; DP-FedAvg keeps every coordinate."""
         chosen = self.chosen
         assert isinstance(chosen, Noisy) and chosen.clip_norm is not None
+        # Poisson cohorts vary: shares of one size would not add up to the stated noise.
         topped_up = isinstance(self.scheme, Poisson)
         for name in _AWAY:
             if topped_up and getattr(chosen, name):

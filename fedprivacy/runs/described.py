@@ -154,10 +154,12 @@ def runs_of_file(path: Path, unit: str | None, costs: Sequence[str]) -> list[Row
 
 def _rows(path: Path) -> list[dict[str, Any]]:
     try:
+        # Spreadsheets write a mark in front of UTF-8.
         text = path.read_text(encoding="utf-8-sig")
         if path.suffix.lower() == ".json":
             rows = json.loads(text)
         else:
+            # Cells beyond the header get an empty name, which is refused further on.
             rows = list(csv.DictReader(text.splitlines(), restkey="", strict=True))
     except (ValueError, csv.Error) as problem:
         refuse("SETTINGS", str(path), "be CSV, or JSON with .json as its ending", str(problem))

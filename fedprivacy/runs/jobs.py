@@ -289,6 +289,7 @@ class _SamplingJob(_RecordJob[S]):
 
 def _mixing(draws: Tensor) -> dict[str, float]:
     """Return the worst R-hat and effective sample size; nothing of too few draws."""
+    # Fewer would be refused of a single chain.
     if draws.shape[1] < 8:
         return {}
     r_hat, draws_worth = diagnose(draws).worst

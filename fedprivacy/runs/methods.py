@@ -35,6 +35,7 @@ _NUMBERED = {"1": "with-replacement", "2": "fixed"}
 
 
 def _strategy(*, strategy: object) -> str:
+    # Tables and command lines give 1 as 1.0 too.
     name = str(strategy).strip().removesuffix(".0")
     if _NUMBERED.get(name, name) not in STRATEGIES:
         refuse("strategy", strategy, f"be one of {listed(STRATEGIES)}")

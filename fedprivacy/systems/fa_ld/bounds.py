@@ -162,6 +162,7 @@ def constant_step_bound(
         ParameterError: a step size above the theorem's range.
     """
     checked = problem._step(step_size)
+    # A power by its logarithm: a base near 1 keeps its digits.
     decay = math.log1p(-step_size * problem.strong_convexity / 4.0)
     left = math.exp(integer(0, iterations=iterations) * decay)
     name = "Theorem 5.9 (B.8)" if correlation else "Theorem 5.7 (B.6)"
@@ -269,6 +270,7 @@ def iterations_needed(
     m, unit = problem.strong_convexity, problem._bias(1.0, local_steps, correlation)
     step = min((half / unit) ** 2, 1.0 / (2.0 * problem.smoothness))
     decay = -math.log1p(-step * m / 4.0)
+    # A start that is near enough needs no steps.
     steps = max(0, math.ceil(math.log(max(problem._start / half, 1.0)) / decay))
     return step, Statement(
         value=float(steps),

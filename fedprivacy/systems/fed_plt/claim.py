@@ -136,6 +136,7 @@ def _between(mu: float, rule: str, pair: Attained, delta: float, wrong: float) -
 
 def _gaussian(mu: float, delta: float) -> Bound:
     """Return epsilon's Bound for N(mu, 1) against N(0, 1)."""
+    # A replaced record moves a sum by twice the clip norm: so the multiplier is 2 / mu.
     run = Gaussian(noise_multiplier=2.0 / mu, unit="record")
     return epsilon_of(run, delta=delta, adjacency="replace_one", observer="server")
 

@@ -136,6 +136,7 @@ class FederatedSplitting:
             )
         _ = self.schemes
         self._check_solvers()
+        # Tried on a point that is nobody's.
         checked_prox(self.regulariser, torch.zeros(self.dimension, dtype=torch.float64), 1.0)
         _ = self.round_mechanism
 
@@ -170,6 +171,7 @@ class FederatedSplitting:
                 "be given where the loss's curvature is not known",
                 "give both, bound the inputs, or use FederatedSplitting.on(data, ...)",
             )
+        # The search knows one kind of solver; gradient steps, the slower ones, stand for a mixture.
         fast = all(each.method is SolverKind.ACCELERATED for each in self._given)
         return find_parameters(
             strong_convexity=self.curvature[0],
@@ -240,6 +242,7 @@ class FederatedSplitting:
         generator.manual_seed(int(generator_for(self.seed, 0, "model").integers(2**62)))
         start = self.loss.start(generator)
         point = torch.zeros(self.dimension, dtype=torch.float64) if start is None else start
+        # Expanded rows share memory, which agents' models must not.
         models = point.to(self.device).expand(*lead, self.agents, self.dimension).clone()
         return SplittingState(0, models, models.clone())
 
@@ -274,6 +277,7 @@ class FederatedSplitting:
                 something else than a finite point.
         """
         ready = self._checked(state, data, ledger, budget)
+        # Before the books: a regulariser that fails spends no round.
         average = self.consensus(state)
         clip_norm, noise_std = self._planned
         books = Books(
@@ -412,6 +416,7 @@ class FederatedSplitting:
             arrived=answered - failed,
             refused=failed,
             aborted=False,
+            # Models travel in double precision.
             upload_bytes=answered * self.dimension * 8,
             noise_std=share * self._planned[1],
         )
@@ -427,6 +432,7 @@ class FederatedSplitting:
             noise that any agent used.
         """
         anchors = 2.0 * average[..., None, :] - state.auxiliary
+        # Only those who take part compute; in a batch they differ from run to run.
         if self.runs is None and not bool(on.all()):
             chosen = on.nonzero()[:, 0]
             models = state.models.clone()
@@ -454,6 +460,7 @@ class FederatedSplitting:
         anchors: Tensor,
         agents: Sequence[int],
     ) -> tuple[Tensor, float]:
+        # Nobody takes part: nothing is solved and nothing drawn.
         if not len(agents):
             return start, 1.0
         widening = None if self._widening is None else self._widening[list(agents)]
