@@ -277,6 +277,7 @@ def _damaged(path: Path, history: History, what: str) -> NoReturn:
 
 
 def _leave_out(history: History, line: bytes) -> None:
+    # Not parsed: of what was cut only the beginning is known.
     kind = "an intent" if line.startswith(b'{"kind":"intent"') else "a line"
     history.torn = line
     history.notes.append(

@@ -299,11 +299,13 @@ class Ledger:
         Raises:
             LedgerError: opened for reading, released, or already closed.
         """
+        # The number of rounds shows a reader that none is missing.
         self._append(CloseLine(rounds=len(self._history.rounds)))
         self.release()
 
     def release(self) -> None:
         """Give the file and its lock back without closing the ledger; again does no harm."""
+        # Once only: by then the descriptor's number may be another file's.
         if self._finalizer is not None and self._finalizer.alive:
             self._finalizer()
             self._fd, self._why_not = None, "it was released"

@@ -84,6 +84,7 @@ class Rounds:
         self._kinds: dict[_Kind, int] = {}
         self._first: list[int] = []
         self._times: list[int] = []
+        # Four bytes a round: the number of its kind.
         self._which = array("I")
         self._masks = _Texts()
         self._begun: Begun | None = None

@@ -204,6 +204,7 @@ class Mechanism(ABC):
 
     def _loss_of(self, facts: Facts) -> PrivacyLoss:
         if facts.observer is Observer.FINAL:
+            # What is seen at the end is a function of what the aggregate shows.
             loss = self._loss(facts._replace(observer=Observer.AGGREGATE)).seen_at_the_end()
             return self._with_public(loss)
         loss = self._with_public(self._loss(facts))

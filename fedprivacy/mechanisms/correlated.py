@@ -185,6 +185,7 @@ class CorrelatedNoise(NoisySum):
                 "other rounds, as under Shuffled; account for zero_out or replace_one, or say that "
                 "nobody moves: participation with apart=True"
             )
+        # Replaced, a unit goes from C u to -C u.
         moves = 2.0 if facts.adjacency is Adjacency.REPLACE_ONE else 1.0
         lower, upper = (moves * end / self.noise_multiplier for end in self.sensitivity)
         assumptions = [_CLIPPED, _SPACED, _SECRET]
@@ -326,6 +327,7 @@ class SampledNoise(Mechanism):
         found = ""
         if isinstance(self.scheme, RandomAllocation):
             found = self._allocated(self.scheme.rounds_per_epoch, epochs)
+        # Schemes of whole epochs draw their rounds together: nothing is drawn afresh.
         elif hasattr(self.scheme, "draw") and not hasattr(self.scheme, "epoch") and epochs:
             found = self._in_groups
         if found:

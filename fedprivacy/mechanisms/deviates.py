@@ -95,6 +95,7 @@ class Deviates:
             Shape (count,), as doubles; no -0.
         """
         out, done = np.empty(count), 0
+        # A block is used up before the next is drawn: no bit serves twice.
         while done < count:
             if self._at == len(self._words):
                 self._draw(count - done)
@@ -167,6 +168,7 @@ class Deviates:
     def _exact(self, offset: Fraction, scale: Fraction, word: int) -> float:
         """Return the whole number nearest to offset + or - scale X, more bits drawn as needed."""
         uniform, sign = word >> 1, -1 if word & 1 else 1
+        # From the middle of what the bits leave open; nothing rests on it.
         size = self.tail.guess((uniform + 0.5) / 2.0**DRAWN_BITS)
         # Mirrored where the sign is minus, so that the size is always added.
         guess = round(sign * offset + scale * Fraction(size))

@@ -217,6 +217,7 @@ class DiscreteLaplace(_Unit):
         if given.dtype.kind not in "iu":
             refuse("value", given.dtype.name, "hold whole numbers", "round contributions first")
         generator = private_generator() if generator is None else generator
+        # 1 - e^-a with all its digits where a is small.
         stops = -math.expm1(-self.noise_parameter)
         one, other = (generator.geometric(stops, size=given.shape) for _ in range(2))
         return value + one - other

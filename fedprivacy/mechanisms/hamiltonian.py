@@ -113,6 +113,7 @@ class FederatedHamiltonian(Upload):
         eta = min(each_step(self.step_size, 1))
         momentum = eta * self.momentum_noise_std
         asked = 0.5 * eta**2 * self.gradient_noise_std
+        # What was recorded may be a rounding too much: less noise is the safe side.
         total = (fraction * self.step_noise_std) ** 2 * (1.0 - ROUNDING)
         moved, kept = total - asked**2, total - momentum**2
         if fraction > 1.0 or kept <= 0.0:
@@ -120,6 +121,7 @@ class FederatedHamiltonian(Upload):
                 f"{fraction:g} of the noise was used, and whether momenta or gradients had less "
                 "is not recorded; account the round by hand"
             )
+        # Nothing of the momentum is certain where the gradients' noise explains it all.
         share = max(0.0, moved) / momentum**2
         return replace(
             self,

@@ -160,6 +160,7 @@ class FederatedLangevin(Upload):
         convexity = self._convexity
         if convexity is not None and self.contracts:
             return self._by_contraction(facts, convexity)
+        # Equal sizes are accounted once, with their number.
         sizes = Counter(each_step(self.step_size, self.steps))
         curve = compose(
             (subsampled(self._multiplier(size), self.batch_fraction), count)

@@ -171,6 +171,7 @@ def table(tail: Tail) -> Table:
     """
     halves = [(1 << octave) // (2 * CELLS_PER_OCTAVE) for octave in range(FAST_FROM, DRAWN_BITS)]
     odd = range(2 * CELLS_PER_OCTAVE + 1, 4 * CELLS_PER_OCTAVE, 2)
+    # Whole numbers of a few leading bits: exact as doubles.
     middles = [half * i for half in halves for i in odd]
     first = int(np.array(1 << FAST_FROM, dtype=np.float64).view(np.int64)) >> CELL_SHIFT
     columns = [_taylor(tail, middle) for middle in middles]

@@ -147,6 +147,7 @@ def on_grid(value: Any, *, clip_norm: float, grid: float) -> Any:
         refuse("grid", grid, f"be at least clip_norm / 2^52 = {clip_norm / LARGEST:g}")
     array, size = _measured(value)
     count = len(array.reshape(-1))
+    # Only ever down: a short update is not made longer.
     factor = min(1.0, clip_norm / size) if size else 1.0
     tries = ((_rint, 0.0), (_rint, 2.0**-20), (_trunc, (count + 8) * 2.0**-50))
     # Clipped to the very limit, rounding adds count / 12 to the square: the first try is lost.
@@ -199,6 +200,7 @@ def _rounded(
     if isinstance(array, np.ndarray) or array.numel() <= PART or array.device.type != "cpu":
         points = round_(array * factor)
         fits = _within(len(points.reshape(-1)), _square(points), reach)
+        # Exact: the grid is a power of two.
         points *= grid
         return points, fits
     out, squares = _torch().empty(array.shape, dtype=array.dtype), []
@@ -392,6 +394,7 @@ def _square(points: Any) -> float:
     flat = points.reshape(-1)
     if isinstance(flat, np.ndarray) or flat.element_size() == 8:
         return float(flat.dot(flat))
+    # Of single precision in doubles, where squares of whole numbers have room.
     return norm(flat) ** 2
 
 

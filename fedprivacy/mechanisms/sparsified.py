@@ -300,6 +300,7 @@ class SparsifiedPerturbation(Perturbation):
     def _with_missing(self, total: float) -> SparsifiedPerturbation | None:
         if self.topped_up:
             return None
+        # Variances add up: as many shares as make this one.
         arrived = round(self.cohort * (total / self.noise_multiplier) ** 2)
         if not self.colluding < arrived <= self.cohort:
             return None

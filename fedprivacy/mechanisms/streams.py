@@ -121,6 +121,7 @@ class NoiseStream:
         adding what the node sums up, a multiple of the grid.
         """
         end, own = memory.row + 1, tree.own_weights(self.rounds)
+        # A copy: the memory before this row stays as it was.
         vectors = _copy(memory.vectors)
         estimate = 0.0 * vectors[0]
         for level in range(_ending(end)):
@@ -128,6 +129,7 @@ class NoiseStream:
             if level:
                 below = vectors[level] + estimate
                 vectors[level] = 0.0
+                # In spacings: whole numbers times weights of 16 places are exact.
                 mixed = own[level] * (fresh / self.grid) + (1.0 - own[level]) * (below / self.grid)
                 fresh = _floor(mixed + 0.5) * self.grid
             estimate = fresh

@@ -393,6 +393,7 @@ def _law(weights: Sequence[int], fraction: float) -> NDArray[np.float64] | None:
         # Longer than anybody uses: not worth the convolution.
         if weight * len(counted) + len(law) > 4 * MAX_WITNESS:
             return None
+        # A weight's sums are its multiples: zeros between them.
         spread = np.zeros(weight * (len(counted) - 1) + 1)
         spread[::weight] = counted
         law = _kept(np.convolve(law, spread))

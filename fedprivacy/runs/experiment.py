@@ -181,6 +181,7 @@ class Experiment:
         if ledger_path is None or self.job.knob is None:
             return self._train_openly(checkpoint, output, on_round)
         record = self._train_privately(Path(ledger_path), checkpoint, output, on_round)
+        # From the file, as an auditor does.
         return replace(record, audit=audit(ledger_path))
 
     def check_places(
@@ -308,6 +309,7 @@ class Experiment:
         if not path.exists():
             assert self.setting is not None
             return self.setting
+        # A ledger without rounds has spent nothing: a run may begin in it.
         if (checkpoint is None or not checkpoint.exists()) and Ledger.open(path).rounds:
             raise LedgerError(
                 f"{path} exists already; name another file, or pass the checkpoint of the run "
@@ -358,14 +360,17 @@ class Experiment:
                 refuse(name, asked, rule, f"a run is gone on with as it began: {ledger.path}")
         way_out = f"name another ledger and checkpoint than {ledger.path}"
         known = _described(ledger).get("settings", {})
+        # Through JSON, like those in the ledger: tuples are lists there.
         for name, asked in json.loads(json.dumps(self.settings)).items():
             if name not in known or known[name] != asked:
                 refuse(name, asked, f"be {known.get(name)!r}, as in the ledger", way_out)
+        # What settings do not name is in the plan.
         if ledger.plan != plan:
             refuse("method or missing", "others", "be as the ledger planned them", way_out)
 
     def _check_affordable(self, plan: Mechanism, level: float) -> None:
         """Raise BudgetExhausted before anything is spent on a run that does not fit."""
+        # A calibrated level fits by itself.
         if self.level is None or self._budget.allows(plan):
             return
         whole = epsilon(plan, **self._threat)

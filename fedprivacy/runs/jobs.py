@@ -408,6 +408,7 @@ def job(
     """
     chosen = method_named(method)
     given = {name: value for name, value in settings.items() if value is not None}
+    # Checked before the data are loaded, which may take long.
     chosen.of(given)
     kind = _JOBS.get(chosen.settings, AveragingJob)
     if model is not None and ":" in model and issubclass(kind, _SamplingJob):

@@ -97,6 +97,7 @@ def _arrays(path: Path) -> dict[str, NDArray[Any]]:
     except Exception as error:  # a damaged file raises whatever its reader stumbled on
         reason = _first_line(error)
         refuse("data", str(path), f"be a readable file of numpy.savez ({reason})", SAVE)
+    # An archive may hold members that are no arrays.
     broken = [name for name, value in arrays.items() if not isinstance(value, np.ndarray)]
     if broken:
         refuse("data", broken[0], "be an array of numpy", SAVE)

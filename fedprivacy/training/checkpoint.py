@@ -103,7 +103,7 @@ def train(
             history.append(info)
             sent = None if sent is None else sent + info.upload_bytes
             if checkpoint is not None and notes is not None:
-                # Before the state: every checkpoint on disk finds its count in the notes.
+                # Before the state: a crash between the two leaves a count too many, never too few.
                 notes.count(state.round, sent)
                 save(checkpoint, state, ledger=ledger, data=known, description=description)
             # After the checkpoint: a caller that raises here loses no round.
@@ -240,6 +240,7 @@ class Checkpoint:
             rule = "be there: the key in it tells whether the data are those of before"
             way_out = "restore it, or name another checkpoint and another ledger"
             refuse("private notes", str(notes.path), rule, way_out)
+        # With a key: without the notes nobody can try guesses of the data on it.
         if self.content.get("data") != notes.digest(data):
             rule = "be gone on with on the data that it was trained on"
             way_out = "name another checkpoint and another ledger"

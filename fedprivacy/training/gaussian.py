@@ -100,7 +100,7 @@ class GaussianLocal:
 
     def _turned(self, points: Array, *, forward: bool) -> Array:
         """Return points in the eigenbases, or back."""
-        # One basis for everybody: a product of matrices, several times faster than the sum below.
+        # One basis for everybody: a plain product of matrices does.
         if len(self.vectors) == 1:
             return np.asarray(points @ (self.vectors[0] if forward else self.vectors[0].T))
         basis = self.vectors[self.kinds]

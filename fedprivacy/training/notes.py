@@ -103,6 +103,7 @@ class Notes:
             return
         # A line that a crash cut ends where the next one begins.
         line = f"\n{json.dumps({'round': round, 'sent': sent})}\n"
+        # Not synced: a count that is lost costs no privacy.
         with _named(self.path), open(self.path, "ab") as file:
             file.write(line.encode())
         self._sums[round] = sent

@@ -167,6 +167,7 @@ class FlatModel:
         """Train in this module from now on."""
         self.module = module.to(self.device)
         self.module.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+        # What is not trained does not travel.
         named = {n: p for n, p in self.module.named_parameters() if p.requires_grad}
         self.shapes = {name: parameter.shape for name, parameter in named.items()}
         self.trained = list(named.values())
@@ -264,6 +265,7 @@ class FlatModel:
         self._renew()
         # Two records are enough to see whether there is one output for each.
         inputs, targets = inputs[:2].to(self.device), targets[:2].to(self.device)
+        # Compared before and after: statistics show once a batch has gone through.
         before = {name: values.clone() for name, values in self.module.named_buffers()}
         outputs = self._tried(inputs)
         for name, values in self.module.named_buffers():
@@ -378,6 +380,7 @@ class FlatModel:
     @torch.no_grad()
     def _lost(self, start: Tensor, model: FactoredLayers) -> Tensor:
         """Return start less the trained parameters, shape (d,)."""
+        # Filled part by part: no second flat copy of the model is made.
         update = torch.empty_like(start)
         parts = zip(self.trained, self.split(start), self.split(update), strict=True)
         for trained, old, new in parts:
@@ -435,6 +438,7 @@ def _check_layers(module: nn.Module) -> None:
     if empty:
         refuse("model", empty[0], "hold numbers (not be on the meta device)", "build it on the cpu")
     _check_mixing(module)
+    # The flat vector has one type.
     kinds = {parameter.dtype for parameter in module.parameters()}
     if len(kinds) > 1 or not kinds <= {torch.float32, torch.float64}:
         refuse("model's precision", sorted(map(str, kinds)), "be torch.float32 throughout")

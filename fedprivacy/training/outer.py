@@ -53,6 +53,7 @@ class OuterProducts:
     def step(self, inputs: Tensor, slope: Tensor) -> None:
         """Take the step of SGD whose gradient is the transposed ``slope`` times ``inputs``."""
         fresh = slope.new_ones(len(slope))
+        # Copied at every step, but small beside the weight.
         self._inputs = torch.cat([self._inputs, inputs])
         self._slopes = torch.cat([self._slopes, slope])
         # Momentum scales an outer product as a whole: its velocity is one number.

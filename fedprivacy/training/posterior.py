@@ -283,6 +283,7 @@ class RecordsLocal:
         that is rounded before noise is added moves by its rounding too.
         """
         flat = points.reshape(len(self._seats), -1)
+        # Whole data are the same rows in every step: made once.
         rows, mask = self._everything if self._whole else self._drawn()
         # Some seats at a time: memory stays bounded, however large the cohort.
         few = max(1, WORKSPACE // self._width(rows.shape[1]))

@@ -156,6 +156,7 @@ class Books:
         """
         if self.mechanism is None:
             return None
+        # Asked before the intent: a round that does not fit leaves no line.
         if self.budget is not None and not self.budget.allows(self.mechanism):
             raise BudgetExhausted(
                 f"the next round, {self.mechanism}, exceeds the budget; nothing was released; stop "

@@ -511,6 +511,7 @@ class FederatedAveraging:
     ) -> tuple[State, RoundInfo]:
         """Let the perturbation draw the sum's noise; return the new state and what was drawn."""
         noisy, std = collected.noisy(noise_source(self.seed, state.round))
+        # Rounded to the model's precision after the noise, never before.
         noisy = noisy.to(state.parameters.dtype)
         size = self._denominator(collected, population)
         step = -self._server_rate(state.round) / size

@@ -73,6 +73,7 @@ def may_come(state: CorrelatedState, noise: CorrelatedNoise) -> Indices:
     # A client keeps its place in every epoch.
     if rule.together:
         rested &= away % rule.gap(rounds) == 0
+    # Whoever never came may come, however early the round.
     free = (state.last < 0) | (rested & (state.times < rule.most(rounds)))
     return np.asarray(torch.nonzero(free).flatten().numpy(), dtype=np.int64)
 
@@ -198,6 +199,7 @@ def caught_up(
     if ledger is None:
         return state
     file, next_row = NoiseFile(ledger), _next_row(ledger, noise)
+    # The ledger has no row beyond this state: nothing was released since.
     if next_row <= state.round:
         # A file from the first row on: where it is missing later, it was lost.
         if not file.path.exists():

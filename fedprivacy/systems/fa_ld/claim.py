@@ -226,6 +226,7 @@ def _shares(setting: TheoremSetting, weights: Sequence[float] | None) -> list[fl
         refuse("weights", f"{len(found)} numbers", f"be {setting.clients} numbers that sum to 1")
     if not math.isclose(min(found), setting.weight, rel_tol=1e-9):
         refuse("weight", setting.weight, f"be the smallest of weights = {min(found):g}")
+    # Drawn alike, the client of least weight has the least noise multiplier.
     return sorted(set(found)) if setting.scheme == "I" else [min(found)]
 
 

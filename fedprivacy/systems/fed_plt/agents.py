@@ -169,6 +169,7 @@ class _Batch(AgentData):
     """Records with weights of their own; nothing is checked again."""
 
     def __init__(self, features: Tensor, targets: Tensor, weights: Tensor) -> None:
+        # Past the frozen class; the records were checked when their data were made.
         object.__setattr__(self, "features", features)
         object.__setattr__(self, "targets", targets)
         object.__setattr__(self, "sizes", None)

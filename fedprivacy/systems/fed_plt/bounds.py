@@ -449,6 +449,7 @@ def participation_rate(
             "be below 1 for Proposition 2",
             "take more local steps or a larger penalty; a spectral radius below 1 is not enough",
         )
+    # Whoever takes part least sets the rate.
     low = min(p)
     rate = math.sqrt(1.0 - low + low * of.norm**2)
     return ParticipationRate(

@@ -117,6 +117,7 @@ class FederatedSplitting:
         """
         given = options.get("solver", GRADIENT_DESCENT)
         private = any(s.private for s in ([given] if isinstance(given, LocalSolver) else given))
+        # Without privacy alone: constants taken off the data tell about them.
         if loss.curvature() is None and not private:
             options = {"constants": loss.curvature(data)} | options
         return cls(loss=loss, records=data.records, dimension=loss.dimension(data), **options)
@@ -367,6 +368,7 @@ class FederatedSplitting:
                 refuse(f"state.{name}", tuple(getattr(state, name).shape), f"have shape {shape}")
         if not isinstance(data, AgentData):
             refuse("data", type(data).__name__, "be AgentData", "AgentData.of([(A, b), ...])")
+        # Sensitivities were divided by the declared sizes.
         if data.records != self.records:
             refuse("data.records", data.records, f"be those declared, {self.records}")
         if self.loss.dimension(data) != self.dimension:

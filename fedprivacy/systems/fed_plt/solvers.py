@@ -233,6 +233,7 @@ class LocalProblem:
             The ends, shape of ``start``; the smallest std over the steps, shape (agents,).
         """
         sizes, momenta, stds, steps = self._columns(solvers, start)
+        # Agents with equally many steps need no mask.
         most, even = int(steps.max()), bool((steps == steps[0]).all())
         # Drawn ahead for all steps: short draws cost more than their numbers.
         drawn, spreads = drawn_ahead(noise, most * start.numel()), stds.cpu().numpy()
