@@ -19,6 +19,7 @@ MOST_BUFFERS = 64
 
 def root_coefficients(rounds: int) -> Array:
     """Return the coefficients of (1 - x)^(-1/2): 1, 1/2, 3/8, ..."""
+    # By ratios of neighbours: factorials would overflow.
     k = np.arange(1.0, rounds)
     return np.cumprod(np.concatenate([[1.0], (2.0 * k - 1.0) / (2.0 * k)]))
 
@@ -75,6 +76,7 @@ class SquareRootToeplitz(ToeplitzFactor):
 
     def recurrence(self, row: int, rounds: int) -> Recurrence:
         """Return the window of all noise before."""
+        # C e = z solved for the newest e: the diagonal is 1.
         return Recurrence(-root_coefficients(rounds)[1:])
 
 
@@ -117,6 +119,7 @@ class Banded(ToeplitzFactor):
     def coefficients(self, rounds: int) -> Array:
         """Return the p numbers, and 0 behind them."""
         found = np.zeros(rounds)
+        # Fewer rounds than bands cut the column.
         kept = self.column()[:rounds]
         found[: len(kept)] = kept
         return found
@@ -183,6 +186,7 @@ class BandedInverse(ToeplitzFactor):
 
     def recurrence(self, row: int, rounds: int) -> Recurrence:
         """Return the window of ``bands - 1`` draws."""
+        # A row of C^-1 z is a short sum of draws, so draws are what is remembered.
         return Recurrence(self.inverse(rounds)[1 : self.slots(rounds) + 1], inputs=True)
 
 

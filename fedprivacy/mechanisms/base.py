@@ -216,6 +216,7 @@ class Mechanism(ABC):
     def _with_public(self, loss: PrivacyLoss) -> PrivacyLoss:
         """Return the loss with the public numbers of this mechanism beside those it has."""
         own = self.public(loss.facts.adjacency)
+        # Under add_remove the number of units is what neighbours differ in.
         if loss.facts.adjacency is not Adjacency.ADD_REMOVE and "population" not in own:
             own = own | {f"number of {loss.facts.unit or 'unit'}s": None}
         return replace(loss, public=merged([loss.public, in_words(own)]))

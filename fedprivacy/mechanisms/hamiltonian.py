@@ -106,6 +106,7 @@ class FederatedHamiltonian(Upload):
         sensitivity = larger(self.gradient_sensitivity, fraction)
         if not sensitivity:
             return None
+        # Gradients grow where their noise stays: its multiplier shrinks alike.
         noise = self.gradient_noise_multiplier * fraction
         return replace(self, gradient_sensitivity=sensitivity, gradient_noise_multiplier=noise)
 
@@ -234,6 +235,7 @@ class FederatedHamiltonian(Upload):
     def _queried(self) -> Curve:
         """Return all queries of all iterations, composed."""
         other = subsampled(self.gradient_noise_multiplier, self.batch_fraction)
+        # The first query of each iteration is in the first part already.
         return compose([(self._langevin, 1), (other, (self.queries - 1) * self.iterations)])
 
     def _total(self, step_size: float) -> float:

@@ -146,6 +146,7 @@ class FederatedLangevin(Upload):
     @property
     def contracts(self) -> bool:
         """Whether T6 serves: strongly convex, smooth, and no batches are drawn."""
+        # At correlation 1 no noise is private, and contraction hides nothing.
         noisy = self.step_multiplier > 0.0
         return noisy and self._convexity is not None and self.batch_fraction == 1.0
 

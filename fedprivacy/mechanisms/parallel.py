@@ -108,6 +108,7 @@ class Parallel(Mechanism):
         """Return what one kind loses, beside the others."""
         one = self.mechanisms[k]
         others = [scheme for other in _without(self.mechanisms, k) for scheme in _draws(other)]
+        # Schemes that draw every unit apart give nobody's slot to another kind.
         hidden = [scheme for scheme in _draws(one, seen=False) if not _apart(scheme)]
         if facts.observer is Observer.SERVER or not any(scheme in others for scheme in hidden):
             return one.privacy_loss(facts.adjacency, facts.observer)

@@ -103,6 +103,7 @@ class Sparsification:
         shape = None if mask is None else tuple(getattr(mask, "shape", ()))
         if shape != (self.kept,):
             refuse("mask", shape, f"have shape ({self.kept},)", "pass kept indices")
+        # Types by name: torch is not imported for this.
         whole = ("int",) if isinstance(mask, np.ndarray) else ("torch.int32", "torch.int64")
         if not str(mask.dtype).startswith(whole):
             refuse("mask", mask.dtype, "hold whole numbers", "pass kept indices, int64")
@@ -219,6 +220,7 @@ class SparsifiedPerturbation(Perturbation):
 
     def public(self, adjacency: Adjacency) -> dict[str, object]:
         """Return the fields, and what the model, the average and a mask of top_k rest on."""
+        # Only a mask that leaves something out is made of public records.
         mask = self.sparsifier is Sparsifier.TOP_K and self.kept < self.dimension
         more = ("public records that masks are made of",) if mask else ()
         words = ("number of classes of the model", "denominator of the sum", *more)
@@ -232,6 +234,7 @@ class SparsifiedPerturbation(Perturbation):
     @property
     def sum_multiplier(self) -> float:
         """Std of the noise that counts in the secure sum, over the clip norm."""
+        # Topped up, nothing is missing; else the fewest honest shares count.
         lost = 0 if self.topped_up else self.colluding + self.missing
         return self.noise_multiplier * math.sqrt((self.cohort - lost) / self.cohort)
 
@@ -384,6 +387,7 @@ class SparsifiedPerturbation(Perturbation):
                 "clients there are, Shuffled(rounds_per_epoch=..., population=...), or pass "
                 "topped_up=True"
             )
+        # Rounds of a shuffled epoch differ by one client at most.
         shortest = scheme.population // scheme.rounds_per_epoch
         longest = -(-scheme.population // scheme.rounds_per_epoch)
         if longest != self.cohort:
@@ -474,6 +478,7 @@ class SparsifiedPerturbation(Perturbation):
             mask = self._own_mask(generator)
         kept, std = self.contribution(value, mask), self._std_of_one(shares)
         noisy = noisy_like(kept, std=std, grid=self.grid, generator=generator)
+        # Zeros of the update's type, on its device.
         share = value * 0.0
         share[mask] = noisy if isinstance(share, np.ndarray) else noisy.to(share.dtype)
         return share

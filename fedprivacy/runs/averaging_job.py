@@ -105,6 +105,7 @@ class AveragingJob:
         if isinstance(loop.perturbation, SparsifiedPerturbation):
             found["clip_norm"] = loop.perturbation.clip_norm
         found |= {"parameters": loop.flat.dimension, "sent": self._kept(loop.flat.dimension)}
+        # Zeros are as usual, and not told.
         found |= {name: away for name in _AWAY if (away := getattr(self.chosen, name, 0))}
         return found | {name: getattr(loop, name) for name in names}
 
@@ -147,6 +148,7 @@ class AveragingJob:
 
     def loop(self, level: float | None, seed: int | None) -> FederatedAveraging:
         """Return the method's loop, with a noise multiplier where it is private."""
+        # Built once, since it builds a model; what differs is replaced.
         plain = self._plain
         if seed is not None:
             plain = replace(plain, seed=seed)
@@ -195,6 +197,7 @@ class AveragingJob:
             clip_norm=chosen.clip_norm,
             kept=self._kept(dimension),
             dimension=dimension,
+            # Declared where it must not follow the number of clients.
             cohort=declared or contributions(self.scheme, self.units),
             sparsifier=sparsifier,
             topped_up=topped_up,

@@ -244,6 +244,7 @@ class _SamplingJob(_RecordJob[S]):
 
     @property
     def _classes(self) -> dict[str, Any]:
+        # A likelihood of the user's need not have classes.
         return super()._classes if self.own is None else {}
 
     @cached_property

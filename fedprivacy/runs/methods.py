@@ -240,6 +240,7 @@ class Method:
             ParameterError: as said.
         """
         for name, value in given.items():
+            # A setting of another method is told as that, not as unknown.
             if name not in self.known and name in ALL_SETTINGS:
                 way_out = f"its settings are {listed(self.settings.known())}"
                 refuse(name, value, f"be left out: {self.name} does not use it", way_out)

@@ -231,6 +231,7 @@ class Pareto:
         if len(self.refused) == len(self.settings):
             refuse("settings", [s.name for s in self.refused], "hold one that was not refused")
         named = self.front if len(self.front) <= _MOST_NAMES else ()
+        # A cost that is the same for all makes no panel, unless there is no other.
         costs = [name for name in self.costs if len(set(self._drawn(name))) > 1] or self.costs
         size = 5.6 * len(costs), 3.6 + 0.17 * len(named)
         figure = Figure(figsize=size, layout="constrained")

@@ -161,6 +161,7 @@ class Settings:
         Raises:
             ParameterError: an unknown name, a value that breaks its rule, or one that is needed.
         """
+        # First: a wrong name explains more than a missing one.
         check_names(cls.known(), given)
         for name, known in cls.known().items():
             if known.default is MISSING and name not in given:

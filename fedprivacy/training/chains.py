@@ -423,6 +423,7 @@ class Sampling(ABC):
     def _seats(self, index: int, dropout: Dropout | None) -> Seats:
         """Draw every chain's cohort."""
         generator, weights = self._generator("cohort", index), self.target.shares
+        # One row for all chains: everybody takes part in each of them.
         clients, shares = np.arange(len(weights))[None], weights[None]
         if self.scheme is not None:
             clients = self.scheme.draw_rows(self.chains, len(weights), generator)

@@ -156,6 +156,7 @@ def _check_pair(data: FederatedData, part: str, features: Tensor, labels: Tensor
     shapes = tuple(features.shape), tuple(labels.shape)
     if not shapes[0] or not shapes[1] or shapes[0][0] != shapes[1][0]:
         refuse(f"{part}features, {part}labels", shapes, "have one label for every input")
+    # A test set may be empty, the other parts may not.
     integer(0 if part == "test_" else 1, **{f"{part}records": len(labels)})
     if shapes[1][1:] != tuple(data.labels.shape[1:]):
         rule = f"have the shape of the other labels a record, {tuple(data.labels.shape[1:])}"

@@ -149,6 +149,7 @@ def clipping(target: Posterior, point: Any, *, probes: int = 16) -> Clipping:
         refuse("point", tuple(at.shape), f"have shape ({target.dimension},)")
     norms = _norms(target, at)
     directions = _directions(target.dimension, integer(1, probes=probes))
+    # In proportion to the point, and not so small that differences vanish in roundings.
     step = _STEP * float(at.abs().max().clamp(min=1.0))
     prior = target.prior_precision
     whole, clipped = (

@@ -134,6 +134,7 @@ class GaussianLocal:
     def shared(self, generator: np.random.Generator) -> Array:
         """Return each chain's noise, turned into every client's basis."""
         noise = generator.standard_normal((len(self.points), self.points.shape[2]))
+        # Drawn once in the parameters' own basis: the same noise for all, turned for each.
         return self.of_kinds(np.einsum("ci,gij->cgj", noise, self.vectors))
 
     def of_kinds(self, each: Array) -> Array:

@@ -179,6 +179,7 @@ class Posterior:
         data = _federated(clients if pairs else [(inputs, None) for inputs in clients])
         likelihood = log_likelihood if pairs else _without_targets(log_likelihood)
         model = Likelihood(likelihood, dimension)
+        # On zeros of these shapes, never on the records.
         model.check(data.features, data.labels)
         return cls(
             model=model,

@@ -248,6 +248,7 @@ def _sizes(clients: int, cohort: int | None, kind: Participation) -> tuple[int, 
 
 def _draw(kind: Participation, m: int, n: int, weight: float, as_printed: bool) -> _Draw:
     """Return the moments of a draw; ``weight`` is what a second moment is multiplied with."""
+    # Where all are drawn nobody is left out by chance.
     if kind is Participation.EVERYONE or (kind is Participation.WITHOUT_REPLACEMENT and n == m):
         return _Draw(1.0 / m, 0.0, 1.0 / weight)
     if kind is Participation.WITH_REPLACEMENT:

@@ -364,6 +364,7 @@ class FederatedAveraging:
         size = self._denominator(collected, population)
         # Rounded to the model's precision after the noise, never before.
         release = (collected.total + row).to(state.parameters.dtype)
+        # Momentum of noisy sums is post-processing, and costs nothing.
         velocity = release.add(state.velocity, alpha=self.server_momentum)
         step = -self._server_rate(state.round) / size
         parameters = torch.add(state.parameters, velocity, alpha=step)
@@ -534,6 +535,7 @@ class FederatedAveraging:
     @property
     def _declared(self) -> bool:
         """Whether the denominator does not follow the number of clients."""
+        # A fixed number of draws does not follow the number of clients.
         fixed = isinstance(self.scheme, FixedSize | WithReplacement)
         return self.perturbation is None or self.expected_cohort is not None or fixed
 

@@ -269,6 +269,7 @@ def upload_gdp(
     values, vectors = chain.target.spectra[0][kind], chain.target.spectra[1][kind]
     moved, noise = np.zeros_like(values), np.zeros_like(values)
     for step in chain.steps_of(index):
+        # What earlier iterations moved is turned by all that follow.
         turned, pushed = leapfrog(values, step, chain.leapfrog_steps)
         moved = moved * turned + _displaced(values, step, chain.leapfrog_steps)[0]
         fresh = (1.0 - chain.correlation) / weight * pushed**2

@@ -192,6 +192,7 @@ def decaying_step_bound(
     steps = DecayingSteps(strong_convexity=problem.strong_convexity, smoothness=problem.smoothness)
     last = float(steps.at(integer(0, iterations=iterations), 1)[0])
     return Statement(
+        # 45 is 1.5 times the 30 of a constant step's bias.
         value=1.5 * problem._bias(last, local_steps, 0.0),
         theorem="FA-LD Theorem 5.8 (B.7), full devices, rho = 0",
         checked=("step sizes are 1 / (2 L + m k / 12)", f"K - 1 <= 24 kappa = {most:g}"),

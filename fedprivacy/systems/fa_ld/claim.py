@@ -344,6 +344,7 @@ def _bound(
             tolerance=wanted,
             deadline=_PATIENCE,
         )
+        # Clear already: a finer account would say the same.
         if bound.verdict(claimed) is not Verdict.CANNOT_BE_CERTIFIED:
             break
     return bound

@@ -272,6 +272,7 @@ def _distances(chain: LangevinChain, start: Normal, rounds: int) -> tuple[float,
     near = float(w2(law, aim))
     if chain.gaussian and chain.gradient_covariance is None:
         return near, near
+    # The same noise with everybody's whole gradients: the mixture differs by its covariance.
     plain = replace(chain, averaging="full", cohort=None, gradient_covariance=None)
     calm = plain.law(start, rounds)
     more = float(np.trace(law.covariance - calm.covariance))
@@ -290,6 +291,7 @@ def _round(
     """Return one round of a chain as a mechanism: every kind of client."""
     (_, hessian), (curvatures, _) = chain.target.kinds, chain.target.spectra
     shares = chain.target.shares.tolist()
+    # Equal clients are one kind, accounted once.
     kinds = dict.fromkeys(zip(shares, hessian.tolist(), sensitivities, fractions, strict=True))
     clients = tuple(
         _in_cohort(chain, _client(chain, share, curvatures[of], sensitivity, fraction))

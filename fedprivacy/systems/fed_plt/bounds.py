@@ -520,6 +520,7 @@ def asymptotic_error(of: Convergence, noise: float) -> float:
 
 def _radius(a: float, b: float, c: float, d: float) -> float:
     """Return the larger eigenvalue of ((a, b), (c, d)), entries at least 0."""
+    # A real root, as entries are at least 0.
     return 0.5 * (a + d + math.sqrt((a - d) ** 2 + 4.0 * b * c))
 
 

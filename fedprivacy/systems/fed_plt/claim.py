@@ -94,6 +94,7 @@ def fed_plt_proposition_4(
     slope = printed_slope(run)
     claimed = slope + 2.0 * math.sqrt(slope * -math.log(small))
     mu, rule = _upper(run, sees, clipped)
+    # So little that delta stays in (0, 1) with it.
     wrong = MISPLACED * min(small, 1.0 - small)
     pair = clipped_attained(run, sees) if clipped else attained(run, sees, wrong)
     bound = _between(mu, rule, pair, small, wrong)

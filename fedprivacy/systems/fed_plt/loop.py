@@ -139,6 +139,7 @@ class FederatedSplitting:
         self._check_solvers()
         # Tried on a point that is nobody's.
         checked_prox(self.regulariser, torch.zeros(self.dimension, dtype=torch.float64), 1.0)
+        # A private solver without an account is refused here.
         _ = self.round_mechanism
 
     @property
@@ -199,6 +200,7 @@ class FederatedSplitting:
         if len(given) != self.agents:
             refuse("solver", len(given), f"be one, or one for each of {self.agents} agents")
         steps = None if self.found is None else self.found.local_steps
+        # Equal solvers are settled once.
         settled = {
             each: each.settled(self.curvature, self.rho, steps) for each in dict.fromkeys(given)
         }
@@ -229,6 +231,7 @@ class FederatedSplitting:
         """One round as a mechanism, None without privacy; agents that differ are kinds apart."""
         if not self.solvers[0].private:
             return None
+        # Agents alike in solver, size and draw are one kind.
         kinds = dict.fromkeys(zip(self.solvers, self.records, self.schemes, strict=True))
         mechanisms = [
             _taking_part(solver.mechanism(self.loss, size, self.rho), scheme)
@@ -398,6 +401,7 @@ class FederatedSplitting:
         generator = generator_for(self.seed, number, "cohort")
         lead = () if self.runs is None else (self.runs,)
         here = np.zeros((*lead, self.agents), dtype=bool)
+        # Rows are views: what is set in them is set in the whole.
         for row in here.reshape(-1, self.agents):
             row[self.scheme.draw(self.agents, generator)] = True
         cohort = int(here.sum())

@@ -282,6 +282,7 @@ class LocalProblem:
             return solver.step_size, 0.0
         assert self.constants is not None
         low, high = (math.sqrt(each + 1.0 / self.penalty) for each in self.constants)
+        # Nesterov's step and momentum for these curvatures, the penalty's included.
         return 1.0 / high**2, (high - low) / (high + low)
 
     def _batch(

@@ -183,6 +183,7 @@ def preferred_kept(setting: SmpSetting) -> int:
     value(d)
     first, step = _fewest(setting), setting.step_size * setting.local_steps
     compression = 8.0 * step * (2.0 * setting.heterogeneity + setting.gradient_variance)
+    # Without a fixed clip norm the two errors do not balance.
     clipped = (setting.clip_norm or 0.0) * setting.noise_multiplier / setting.cohort
     balanced = _balance(d, compression=compression, privacy=4.0 * clipped**2 / step)
     # Convex or straight in between: the best is at an end or where the two errors balance.

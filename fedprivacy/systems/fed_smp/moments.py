@@ -221,6 +221,7 @@ def _best(
     found = [
         (converted_epsilon(order=order, divergence=d, delta=delta, conversion=conversion), order)
         for order, d in known
+        # An infinite moment implies nothing.
         if math.isfinite(d)
     ]
     return min(found, default=(math.inf, math.inf))
