@@ -21,7 +21,7 @@ MAX_LINE = 16 * 2**20
 """Longest line in bytes."""
 
 _KINDS = (Mechanism, Factor, Participation)
-# Schemes of sampling have no base class in common; what amplifies is one.
+# A scheme of sampling is a protocol, which nobody must inherit: what amplifies is one.
 REGISTRY = Registry(lambda kind: issubclass(kind, _KINDS) or hasattr(kind, "amplify"))
 """Every record type that a ledger may hold."""
 
