@@ -262,7 +262,7 @@ def _draw(kind: Participation, m: int, n: int, weight: float, as_printed: bool) 
 
 def _check_steps(local: float, product: float, draw: _Draw, as_printed: bool) -> tuple[str, ...]:
     """Check the conditions on the step sizes, in units of 1 / (K L); return them in words."""
-    # Recommended steps meet the limits with equality, but for rounding.
+    # Recommended steps may meet a limit with equality, but for rounding.
     room = 1.0 + 1e-12
     if local > room / 8.0:
         refuse("learning_rate * smoothness * local_steps", local, "be at most 1/8")
