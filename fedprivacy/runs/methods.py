@@ -35,6 +35,7 @@ _NUMBERED = {"1": "with-replacement", "2": "fixed"}
 
 
 def _strategy(*, strategy: object) -> str:
+    # Tables and command lines give 1 as 1.0 too.
     name = str(strategy).strip().removesuffix(".0")
     if _NUMBERED.get(name, name) not in STRATEGIES:
         refuse("strategy", strategy, f"be one of {listed(STRATEGIES)}")
@@ -244,6 +245,7 @@ class Method:
             ParameterError: as said.
         """
         for name, value in given.items():
+            # A setting of another method is told as that, not as unknown.
             if name not in self.known and name in ALL_SETTINGS:
                 way_out = f"its settings are {listed(self.settings.known())}"
                 refuse(name, value, f"be left out: {self.name} does not use it", way_out)
