@@ -40,6 +40,7 @@ class Answer:
     reason: str = ""
 
     def __post_init__(self) -> None:
+        # Written so that NaN, too, counts as infinite.
         if not self.upper < math.inf:
             object.__setattr__(self, "upper", math.inf)
             object.__setattr__(self, "reason", self.reason or _NO_NUMBER)
@@ -147,6 +148,7 @@ class Accountant(ABC):
         answer = self._epsilon(loss, delta)
         if cap >= answer.upper:
             return answer
+        # Where the cap closes the interval the accountant's reason for a wide one is void.
         reason = answer.reason if cap - answer.low > self.tolerance else ""
         return replace(answer, upper=cap, method=_LARGEST, reason=reason)
 
@@ -188,6 +190,7 @@ class Accountant(ABC):
             refuse("state", type(state).__name__, "be what state() returned, version 1")
         if state.get("accountant") != self.name:
             refuse("state", state.get("accountant"), f"be of a {self.name!r} accountant")
+        # Built apart first: a state that fails half way leaves this accountant as it is.
         restored = type(self)(tolerance=positive(tolerance=state.get("tolerance")))
         for loss, count in _read_parts(state.get("parts")):
             restored.compose(loss, count)
@@ -204,7 +207,9 @@ def kinds_of(loss: PrivacyLoss) -> list[PrivacyLoss]:
     shown: tuple[Curve | None, ...] = (None,)
     if loss.witness is not None:
         shown = kinds(loss.witness.curve)
+    # One attained pair stands for every kind that has none of its own.
     shown *= len(curves) // len(shown)
+    # Kinds that lose the same are asked once.
     pairs = dict.fromkeys(zip(curves, shown, strict=True))
     names = loss.witness.datasets if loss.witness is not None else ""
     return [
@@ -233,6 +238,7 @@ def _bound(quantity: str, given: float, loss: PrivacyLoss, answer: Answer) -> Bo
     Raises:
         ContradictionError: a lower end lies above the upper end.
     """
+    # A delta is a probability.
     upper = min(answer.upper, 1.0) if quantity == "delta" else answer.upper
     low = max(answer.low, answer.attained)
     if low > upper:

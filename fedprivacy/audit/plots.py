@@ -107,6 +107,7 @@ def epsilon_by_round(found: Audit, points: int = 12) -> tuple[list[int], list[fl
     """
     assert found.run is not None
     total = sum(count for _, count in found.run.sequence())
+    # The last epsilon is the audit's own: it need not be asked again.
     *moments, last = sorted({round(r) for r in np.linspace(1, total, points)})
     values = [
         epsilon(
@@ -114,6 +115,7 @@ def epsilon_by_round(found: Audit, points: int = 12) -> tuple[list[int], list[fl
             delta=found.claim[1],
             adjacency=found.facts.adjacency,
             observer=found.facts.observer,
+            # Half a per cent of the plot's height: nobody sees less.
             tolerance=0.005 * min(max(found.bound.upper, 0.1), 10.0),
         ).upper
         for count in moments
@@ -222,8 +224,10 @@ def _plot(caption: str, lines: Mapping[str, Line], finish: Callable[[Axes], None
         if len(together) > 1:
             axes.legend(frameon=False, fontsize=8)
         buffer = io.StringIO()
+        # Without dates, so that equal reports are equal files.
         figure.savefig(buffer, format="svg", metadata=dict.fromkeys(_NO_METADATA))
     svg = buffer.getvalue()
+    # Several plots share a page, and so their ids must differ.
     own = f"plot-{re.sub('[^a-z]+', '-', caption.lower())}-"
     unique = re.sub(r'(\bid="|href="#|url\(#)', lambda found: found[1] + own, svg)
     hidden = unique[unique.index("<svg") :].replace("<svg", '<svg aria-hidden="true"', 1)

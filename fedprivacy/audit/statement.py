@@ -59,6 +59,7 @@ def formal(found: Audit) -> str:
 
 
 def _setting(found: Audit) -> str:
+    # The line exists only where shares are summed: it says what kind of trust there is.
     if SINGLE in found.bounds:
         return (
             "distributed: clients add shares of the noise; whoever sums sees the sum alone, by "
@@ -88,6 +89,7 @@ def parts_in_words(found: Audit, most: int = 5) -> list[str]:
 def sampler_in_words(found: Audit) -> str:
     """Return how units were drawn, and who says so."""
     parts = [] if found.run is None else [part for part, _ in found.run.sequence()]
+    # Rounds of one run mostly share a scheme: it is told once.
     schemes = dict.fromkeys(_scheme(part) for part in parts)
     stated = "sampling" in found.stated
     said = "as stated, not recorded" if stated else f"as the {found.origin.kind} says"

@@ -160,6 +160,7 @@ def _views(
         ask = {"delta": delta, "adjacency": adjacency, "observer": view}
         try:
             bounds[view.value] = {n: epsilon(run, accountant=n, **ask) for n in ACCOUNTANTS}  # type: ignore[arg-type]
+        # One observer without a theorem does not silence the others.
         except UnsupportedCombination as problem:
             unsupported[view.value] = str(problem)
     return bounds, unsupported
@@ -262,6 +263,7 @@ def tradeoff(
     from ..questions.risk import tradeoff_curve
     from ..runs.pictures import check_picture, draw_tradeoff
 
+    # Before the curve is computed: a path that no picture can have is refused at once.
     if plot is not None:
         check_picture(plot)
     rates = None if fpr is None else [RATE.read(part) for part in fpr.split(",")]

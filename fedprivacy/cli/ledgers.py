@@ -125,6 +125,7 @@ def _judged(
             rule = "be left out with a file, which says it"
             refuse(f"--{name.replace('_', '-')}", given[name], rule)
     scheme = _scheme(given)
+    # A whole scheme holds its population: given twice, the two might differ.
     population = given["population"] if isinstance(scheme, str | None) else None
     return audit(source, claim=wanted, sampling=scheme, population=population, **facts)
 
@@ -219,6 +220,7 @@ def show_audit(found: Audit) -> None:
     """Print an audit: verdict, reasons and, where they certify anything, a table of the bounds."""
     console = screen()
     first, *rest = str(found).splitlines()
+    # Only the verdict is markup: all other text may come from a stranger's file.
     console.print(f"[bold]{found.verdict}[/bold]{first[len(found.verdict) :]}", soft_wrap=True)
     for line in rest:
         console.print(line, markup=False, soft_wrap=True)
@@ -247,6 +249,7 @@ def _table(found: Audit) -> Any:
     for observer, bounds in found.bounds.items():
         for name, bound in bounds.items():
             lower, upper = bound.ends(5)
+            # A lower end of 0 shows nothing.
             cells = (observer, name, lower if bound.lower else "-", upper, bound.method)
             table.add_row(*map(printable, cells))
     return table
@@ -288,6 +291,7 @@ def report(
     name = source.stem if given["source"] else "stated run"
     title = f"Privacy of {subject or source.name}"
     target = output or source.with_suffix(".html")
+    # Never over the record that is judged.
     free(target, besides=[source])
     said = None if deployment is None else toml_of(whole(deployment, MAX_TOML), deployment.name)
     path = write({name: found}, target, title=title, subject=subject, deployment=said)

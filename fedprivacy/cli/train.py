@@ -264,7 +264,9 @@ def _trained(
 
     task = experiment.job
     with Steps() as steps:
+        # A ledger that is there says at which level the run was begun.
         if task.knob is not None and experiment.level is None and not ledger.exists():
+            # Before calibrating, which may take minutes: the files must find their places.
             experiment.check_places(ledger, checkpoint, output)
             with steps.step(f"calibrating {task.knob}"):
                 _ = experiment.calibration
@@ -284,6 +286,7 @@ def _result(
     return {
         "method": method,
         "settings": experiment.settings,
+        # JSON has no NaN: a score that is none is null.
         "scores": {n: v if math.isfinite(v) else None for n, v in record.scores.items()},
         "upload_bytes": record.upload_bytes,
         "upload_mb_a_client": task.upload_per_client,

@@ -32,6 +32,7 @@ def rebuilt(data: Any, depth: int = 0) -> dpa.DpEvent:
         raise LedgerError(f"an event is nested deeper than {MAX_DEPTH} levels")
     name = data.get("type") if isinstance(data, dict) else None
     kind = next((kind for kind in FIELDS if kind.__name__ == name), None)
+    # Just these fields: one left out would silently take its default.
     if kind is None or set(data) != {"type", *FIELDS[kind]}:
         raise LedgerError(f"accountant state is not readable: not an event: {data!r:.80}")
     rebuild = {field: back for field, (_, back) in FIELDS[kind].items()}

@@ -202,6 +202,7 @@ class _RenyiFilter:
 
     def _rounds(self, curve: Curve, order: float, epsilon: float, delta: float) -> float:
         cost = max(self._cost(curve, order))
+        # What costs nothing fits any number of times.
         return self._limit(order, epsilon, delta) / cost if cost > 0 else math.inf
 
     @staticmethod

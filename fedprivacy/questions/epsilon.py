@@ -77,6 +77,7 @@ def epsilon(
     effort = Effort(accountant, tolerance, deadline)
     loss = loss_of(run, adjacency, observer)
     bound = effort.account(loss).epsilon(delta)
+    # What was asked goes along, so that a certificate can prove the number again.
     return replace(bound, evidence=Asked(run, loss.curve))
 
 
@@ -139,6 +140,7 @@ def profile(
     effort = Effort(accountant, tolerance, deadline)
     loss = loss_of(run, adjacency, observer)
     account = effort.account(loss)
+    # Told beforehand, neighbours can share their work.
     account.foresee(at)
     found = []
     for value in at:

@@ -164,6 +164,7 @@ class AttackRisk(_Known):
 def _predictive(fpr: Array, tpr: Array, prior: float) -> Array:
     right, wrong = prior * tpr, (1.0 - prior) * fpr
     total = right + wrong
+    # Both rates are 0: no claim is made, so none is wrong.
     return np.asarray(np.where(total > 0, right / np.where(total > 0, total, 1.0), 1.0))
 
 
@@ -240,6 +241,7 @@ class _Asked(NamedTuple):
 
 def _frozen(values: Array) -> Array:
     copy = np.array(values)
+    # Answers share arrays, which nobody may change under another.
     copy.flags.writeable = False
     return copy
 
@@ -249,6 +251,7 @@ def _ask(loss: PrivacyLoss, x: Array, effort: Effort) -> _Asked:
     reason = pair.refine(x)
     if loss.witness is None:
         return _Asked(loss, pair, None, reason)
+    # The pair is attained itself: no second curve is needed.
     if loss.witness.curve == loss.curve:
         return _Asked(loss, pair, pair, reason)
     proof = Sandwich(loss.witness.curve, effort)
@@ -258,6 +261,7 @@ def _ask(loss: PrivacyLoss, x: Array, effort: Effort) -> _Asked:
 
 def _missed(rates: Ends) -> Ends:
     """Return false-negative rates, rounded outwards, from true-positive rates."""
+    # 1 - x is rounded once: the next number down is surely below it.
     lower = np.maximum(np.nextafter(1.0 - rates.upper, -1.0), 0.0)
     upper, attained = (_above(1.0 - end) for end in (rates.lower, rates.attained))
     return Ends(*map(_frozen, (lower, upper, attained)))

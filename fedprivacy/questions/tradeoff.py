@@ -183,7 +183,9 @@ class Sandwich:
         which = np.argmin(lines, axis=-1)
         low = np.min(lines, axis=-1) * (1 - 4 * _ULP)
         high = np.min(points.high + np.multiply.outer(x, points.a), axis=-1) * (1 + 4 * _ULP)
+        # N(cover, 1) against N(0, 1) dominates the pair, and so do its rates.
         high = np.minimum(high, gaussian_rate(x, self.cover))
+        # Guessing has the rate x, and no test more than 1.
         return np.clip(low, x, 1.0), np.clip(high, x, 1.0), corners[which]
 
     def symmetric_rates(self, x: Array) -> Array:
@@ -204,14 +206,17 @@ class Sandwich:
         return min(max(low for low, _ in ends), high), high
 
     def refine(self, x: Array) -> str:
+        # Where the cover is infinite a rate at 0 may be above 0, and counts as small, too.
         """Ask until every rate is narrow enough; return why it is not, or nothing."""
         within = x[x > 0] if math.isfinite(self.cover) else x
         small = float(np.min(within, initial=1.0))
         target = max(0.25 * self.tolerance * small, 0.5 * _SMALL)
         reached = [half.reach(target) for half in self.halves]
+        # Upper ends alone leave no gap to be narrowed.
         if self.effort.accountant != "pld":
             return self._once()
         before = 0
+        # As long as a pass asks anything new, and not for ever.
         while before < len(self.near.known) + len(self.far.known) < _MOST and not self.effort.late:
             before = len(self.near.known) + len(self.far.known)
             wanted = self._wanted(x, False) | self._wanted(x, True)
@@ -259,10 +264,12 @@ def _between(known: list[float], epsilon: float) -> float | None:
     """Return a new point near epsilon that keeps clear of the known ones, or None."""
     index = int(np.searchsorted(known, epsilon))
     if index == len(known):
+        # Beyond all that is known: two steps further at most.
         step = known[-1] - known[-2] if len(known) > 1 else 1.0
         wanted = min(max(epsilon, known[-1] + 0.5 * step), known[-1] + 2.0 * step, _LARGEST)
         return wanted if wanted > known[-1] else None
     low, high = known[max(index - 1, 0)], known[max(index, 1)]
+    # Too near to a known point a new one would say the same.
     room = 0.15 * (high - low)
     wanted = min(max(epsilon, low + room), high - room)
     return wanted if low < wanted < high and room > _APART * (1.0 + high) else None

@@ -66,6 +66,7 @@ def log_mass(trials: int, probability: float, successes: int) -> Interval:
         successes * math.log(probability),
         failures * math.log1p(-probability),
     )
+    # Large terms cancel in the sum: what is left is their rounding, not its own.
     error = 16 * UNIT * math.fsum(map(abs, terms)) + 16 * UNIT
     total = math.fsum(terms)
     return total - error, min(total + error, 0.0)
@@ -84,6 +85,7 @@ def log_tail(trials: int, probability: float, successes: int) -> Interval:
         odds = probability / (1.0 - probability)
         rest = _log_series(trials - successes, successes, odds)
         low, high = add(log_mass(trials, probability, successes), rest)
+        # A probability is at most 1.
         return low, min(high, 0.0)
     return complement(log_below(trials, probability, successes))
 
@@ -104,6 +106,7 @@ def log_below(trials: int, probability: float, successes: int) -> Interval:
 def complement(log_probability: Interval) -> Interval:
     """Return log(1 - p) of log p."""
     low = math.exp(log_probability[0]) * (1.0 - 8 * UNIT)
+    # exp may have underflowed to 0, which is no upper end.
     high = math.exp(log_probability[1]) * (1.0 + 8 * UNIT) + _TINY
     least = math.log1p(-high) if high < 1.0 else -math.inf
     return widened((least, math.log1p(-low)), 8 * UNIT)
@@ -114,6 +117,7 @@ def _log_series(many: int, few: int, odds: float) -> Interval:
 
     Ratio i is (many - i + 1) / (few + i) * odds: it falls with i and reaches 0 after ``many``.
     """
+    # Enough terms for the series to die out; what is cut off is bounded below.
     terms = min(many, _MAX_TERMS, 64 + 16 * math.isqrt(few))
     if terms == 0:
         return ALWAYS
@@ -122,6 +126,7 @@ def _log_series(many: int, few: int, odds: float) -> Interval:
     products = np.cumprod(ratios[:-1])
     total = 1.0 + float(np.sum(products))
     following = float(ratios[-1])
+    # While ratios are above 1 no geometric series bounds the rest.
     cut = float(products[-1]) * following / (1.0 - following) if following < 1.0 else math.inf
     error = 16 * UNIT * (terms + 4)
     return math.log(total * (1 - error)), math.log((total + cut) * (1 + error))
@@ -166,6 +171,7 @@ def _terms(trials: int, probability: float, up: bool) -> tuple[int, list[Decimal
     variance = trials * probability * (1.0 - probability)
     if variance > _MOST_VARIANCE:
         away = 12.5 * math.sqrt(variance)  # 2 exp(-t^2 / (2 (1 + t / (3 sd)))) < 1e-30 there
+        # Exact: so many trials are more than doubles count one by one.
         place = trials * Fraction(probability) + Fraction(away if up else -away)
         at = math.ceil(place) if up else math.floor(place)
         return max(0, min(at, trials)), [Decimal(1)]

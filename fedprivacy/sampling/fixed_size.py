@@ -54,8 +54,10 @@ def _add_remove(inner: Lossy, scheme: Scheme, observer: Observer) -> Pair:
 def _zero_out(inner: Lossy, scheme: Scheme, observer: Observer) -> Pair:
     q = scheme.rate
     z = inner.sum_multiplier
+    # Everybody takes part: nothing is amplified.
     if q == 1.0:
         return as_it_is(inner, ZERO, observer)
+    # T9 needs a Gaussian sum, and T1 that zeroing is a way to replace.
     if z is None and not inner.zeroing_replaces:
         return unamplified(inner, scheme, observer)
     if z is None:
@@ -134,6 +136,7 @@ class FixedSize(TableScheme):
     def draw_rows(self, rows: int, population: int, generator: np.random.Generator) -> Indices:
         """Return independent cohorts, shape (rows, size), not sorted; see ``draw``."""
         self._check(population)
+        # A permutation a row gives independent cohorts at once.
         order = np.tile(np.arange(population), (rows, 1))
         return generator.permuted(order, axis=1)[:, : self.size]
 

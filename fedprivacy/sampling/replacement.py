@@ -87,6 +87,7 @@ def _visible(moves: float) -> Builder:
 
 def _drawn(scheme: WithReplacement) -> tuple[float, list[tuple[float, int]]]:
     """Return the chance that the unit is drawn at all, and how often it is if so, rounded up."""
+    # Not to be drawn at all is 1 - q, and no label of its own.
     drawn = [(w, s) for w, s in scheme.law() if s]
     q = min(math.fsum(w for w, _ in drawn), 1.0)
     return q, [(w / q, s) for w, s in drawn]
@@ -215,6 +216,7 @@ class WithReplacement(TableScheme):
         found = beyond(sizes, lambda size: size <= self.draws, f"at most {self.draws}")
         if self.population is None:
             return found
+        # A union bound over all rounds.
         least = math.log(chance / sum(sizes.values()))
         return found + beyond(
             sizes,
@@ -226,6 +228,7 @@ class WithReplacement(TableScheme):
         """Return an upper end of the log-probability that a round has at most ``size`` units."""
         population = self.population or size
         if size >= min(population, self.draws):
+            # No round holds more different units than draws, or than there are.
             return 0.0
         terms = [math.lgamma(n + 1.0) for n in (population, size, population - size)]
         error = 1e-12 * math.fsum(map(abs, terms))

@@ -197,6 +197,7 @@ class TableScheme:
             names = witness.datasets
             if inner.facts.observer is not Observer.SERVER:
                 names += RECOGNISED
+            # An attained pair may only count on what surely happens: the rate is rounded down.
             witness = Witness(self.visible(witness.curve, Side.DOWN), names)
         return PrivacyLoss(
             self.visible(inner.curve),
@@ -220,6 +221,7 @@ def among(scheme: Scheme, population: int) -> Scheme:
     if stated is None or stated == population:
         return scheme
     grown = getattr(scheme, "grown", None)
+    # Fewer units than stated are drawn more often than was accounted.
     if grown is None or population < stated:
         refuse("population", population, f"equal the scheme's population = {stated}")
     larger: Scheme = grown(population)
@@ -248,6 +250,7 @@ def _served(inner: Lossy, adjacency: Adjacency) -> Adjacency:
 
 def expected_size(scheme: Scheme, population: int) -> int:
     """Return how many participants a round has on average, rounded up, at least 1."""
+    # The product may lie above a whole number by rounding alone.
     return max(1, math.ceil(scheme.rate * population - 1e-9))
 
 
@@ -271,4 +274,5 @@ def beyond(sizes: Mapping[int, int], fits: Callable[[int], bool], what: str) -> 
 
 def at_least_once(draws: int, chance: float) -> float:
     """Return 1 - (1 - chance)^draws: the probability of an event in any of independent draws."""
+    # log1p and expm1 keep the digits of tiny chances.
     return 1.0 if chance == 1.0 else min(1.0, -math.expm1(draws * math.log1p(-chance)))

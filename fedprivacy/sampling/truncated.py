@@ -74,6 +74,7 @@ def _add_remove(inner: Lossy, scheme: TruncatedPoisson, observer: Observer) -> P
     alone = inner.privacy_loss(ADD, observer).curve
     slot = inner.privacy_loss(SWAP, observer).curve
     low, high = scheme.full
+    # The label is known up to an interval: what lies in it gets the worse of both pairs.
     either = _above(alone, slot)
     parts = (
         (1.0 - high, sampled(alone, scheme.probability)),
@@ -88,6 +89,7 @@ def _above(first: Curve, second: Curve) -> Curve:
     """Return a curve that dominates both: the larger of two Gaussians', else both composed."""
     if isinstance(first, Gdp) and isinstance(second, Gdp):
         return max(first, second, key=lambda curve: curve.mu)
+    # A composition dominates each of its parts.
     return compose([(first, 1), (second, 1)])
 
 
@@ -209,7 +211,9 @@ class TruncatedPoisson(TableScheme):
             return q, q
         log_full, log_chosen = self._log_full, self._log_chosen
         room = [math.exp(end) * q for end in complement(log_full)]
+        # At most four roundings at either end.
         low, high = (a + math.exp(b) for a, b in zip(room, log_chosen, strict=True))
+        # Who takes part is drawn, and has one of so many places: both cap the rate.
         return low / _UP**4, min(high * _UP**4, q, share * _UP)
 
     @cached_property
@@ -233,6 +237,7 @@ class TruncatedPoisson(TableScheme):
     @property
     def kept(self) -> float:
         """Probability that the unit is drawn and kept when the others fill the cohort, at most."""
+        # The others never fill the cohort: who is drawn is kept.
         if self._log_full[0] == -math.inf:
             return self.probability
         ratio = math.exp(min(self._log_chosen[1] - self._log_full[0], 0.0)) * _UP**4
@@ -272,9 +277,11 @@ class TruncatedPoisson(TableScheme):
         if found:
             return found
         drawn = {size: count for size, count in sizes.items() if size < self.largest}
+        # No round is full, so that no cohort was cut: they are plain Poisson sampling's.
         if len(drawn) == len(sizes):
             told = excluded(sizes, self.probability, chance, self.population)
             return [Odd(told, tuple(sizes))] if told else []
+        # Half of the chance for either end of the law, over all rounds.
         limit = math.log(chance / (2.0 * sum(sizes.values())))
         n, q = self.population, self.probability
         few = [size for size in drawn if log_below(n, q, size + 1)[1] < limit]
@@ -293,6 +300,7 @@ class TruncatedPoisson(TableScheme):
         drawn = np.flatnonzero(generator.random(population) < self.probability)
         if len(drawn) <= self.largest:
             return drawn
+        # Uniformly among those drawn: T10 counts on it.
         return np.sort(generator.choice(drawn, size=self.largest, replace=False))
 
 

@@ -101,6 +101,7 @@ def bures(first: Array, second: Array) -> Array:
     """
     a, b = np.broadcast_arrays(root(first), root(second))
     left, _, right = np.linalg.svd(b @ a)
+    # The polar factor is the product of both bases; the singular values drop out.
     return np.asarray(np.linalg.norm(a - b @ (left @ right), axis=(-2, -1)))
 
 
@@ -167,6 +168,7 @@ class AffineMap:
             refuse("step", radius, "contract (spectral radius below 1)", "take smaller steps")
         covariance = solve_discrete_lyapunov(self.matrix, self.noise)
         mean = np.linalg.solve(np.eye(len(self.offset)) - self.matrix, self.offset)
+        # The solver's rounding leaves a little asymmetry.
         return Normal(
             mean=np.asarray(mean, np.float64), covariance=(covariance + covariance.T) / 2.0
         )
@@ -203,7 +205,9 @@ def gdp(difference: object, covariance: object) -> float:
     values, vectors = np.linalg.eigh(law.covariance)
     along = vectors.T @ law.mean
     tiny = len(values) * np.finfo(np.float64).eps
+    # Eigenvalues as small as rounding are directions without noise.
     silent = values <= tiny * max(float(values[-1]), 0.0)
+    # A difference along such a direction is seen for certain.
     if np.any(np.abs(along[silent]) > 16.0 * tiny * np.linalg.norm(along)):
         return math.inf
     return float(np.sqrt(np.sum(along[~silent] ** 2 / values[~silent])))
@@ -223,6 +227,7 @@ def delta(mu: float, epsilon: float) -> float:
         return 1.0
     above = float(log_ndtr(mu / 2.0 - at / mu))
     below = at + float(log_ndtr(-mu / 2.0 - at / mu))
+    # exp(above) - exp(below), with no cancellation where they are close.
     return 0.0 if below >= above else -math.exp(above) * math.expm1(below - above)
 
 
@@ -239,6 +244,7 @@ def epsilon(mu: float, delta_at: float) -> float:
         return 0.0
     while delta(mu, high) > wanted:
         low, high = high, 2.0 * high
+    # Until no double lies between the two.
     while low < (middle := (low + high) / 2.0) < high:
         low, high = (middle, high) if delta(mu, middle) > wanted else (low, middle)
     return high
@@ -259,5 +265,6 @@ def visited_delta(mu: float, epsilon: float, rounds: int, participation: float) 
     seen = np.arange(times + 1)
     choose = gammaln(times + 1) - gammaln(seen + 1) - gammaln(times - seen + 1)
     logs = choose + seen * math.log(share) + (times - seen) * math.log1p(-share)
+    # The others' probabilities underflow.
     likely = seen[(logs > -745.0) & (seen > 0)]
     return math.fsum(math.exp(logs[j]) * delta(math.sqrt(j) * mu, epsilon) for j in likely)

@@ -168,7 +168,9 @@ def _cheapest(paid: _Payments, rounds: int) -> float:
         rate = 0.5 * (low + high)
         needed = free - float((paid.weights * np.minimum(paid.drift, rate * paid.weights)).sum())
         low, high = (rate, high) if needed > rate * paid.squares else (low, rate)
+    # Cheapest are payments in proportion to what they save, and none above its drift.
     payments = np.minimum(paid.drift, high * paid.weights)
+    # Rounding over all the rounds is paid for as well.
     last = paid.end(ahead, payments) * (1.0 + SLACK + 1e-14 * rounds)
     return float((payments * payments).sum()) + last * last / paid.squares
 
@@ -191,6 +193,7 @@ class _Payments:
         left = c ** np.arange(times - 1, -1, -1.0)
         grown = float(left.sum())
         kept, (b, q) = c**times, _reflected(run)
+        # Two bounds on how far v moves the end: the smaller holds.
         once = np.array([[kept, min(b, run.step_size * inverse * grown)], [2.0 * kept, q]])
         ending = np.array([kept, run.step_size * inverse * grown])
         drift = run.step_size * run.sensitivity
@@ -203,6 +206,7 @@ class _Payments:
     def start(self, rounds: int) -> Array:
         """Return (X, Z) after so many rounds in which nothing is paid."""
         pushed = self.drift * float(self.left.sum()) * np.array([1.0, 2.0])
+        # One more row makes the affine round a matrix, whose power skips all rounds at once.
         affine = np.block([[self.once, pushed[:, None]], [np.zeros((1, 2)), np.ones((1, 1))]])
         return np.asarray(np.linalg.matrix_power(affine, rounds)[:2, 2])
 
@@ -232,6 +236,7 @@ def _reflected(of: PrivateSplitting) -> tuple[float, float]:
         off = abs(slope) * off + step * radius * (abs(centre) + off)
         centre = slope * centre + step * inverse
         direct = (1.0 - of.gap) * direct + step * largest
+        # A fixed point: further steps would repeat it.
         if last == (centre, off, direct):
             break
     room = 1.0 + SLACK
@@ -455,6 +460,7 @@ def _distance(run: PrivateSplitting, rounds: _Rounds, curvature: float, error: f
     """
     room = min(curvature - run.strong_convexity, run.smoothness - curvature)
     std, drift = rounds.spread
+    # From the log: with many steps the tail's probability is below what a double tells from 0.
     quantile = -float(ndtri_exp(math.log(error / (2.0 * run.rounds * run.local_steps))))
     return 2.0 * (2.0 * run.sensitivity / room + drift + quantile * std)
 

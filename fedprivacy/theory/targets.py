@@ -87,6 +87,7 @@ class GaussianTarget:
         counts = np.array([len(held) for held in records], np.float64)
         total = counts.sum()
         precision = np.linalg.inv(np.asarray(covariance, np.float64))
+        # Inverting leaves a little asymmetry, which the check above would refuse.
         precision = total * (precision + precision.T) / 2.0
         return cls(
             hessians=np.repeat(precision[None], len(records), axis=0),
@@ -112,6 +113,7 @@ class GaussianTarget:
     @cached_property
     def kinds(self) -> tuple[Array, NDArray[np.int64]]:
         """The distinct Hessians, shape (G, d, d), and which of them each client has."""
+        # Clients with one Hessian share all their matrices: the work grows with the kinds.
         flat = self.hessians.reshape(self.clients, -1)
         _, first, kind = np.unique(flat, axis=0, return_index=True, return_inverse=True)
         return self.hessians[first], kind.reshape(-1)
