@@ -114,6 +114,7 @@ class Accountant(ABC):
         """
         target = closed_unit(delta=delta)
         loss = self.loss
+        # Only accountants that can stop half way get the clock: others would be left with nothing.
         with within(self.deadline if self.interruptible else None):
             answers = [self._capped_epsilon(one, target) for one in kinds_of(loss)]
         return _bound("epsilon", target, loss, _worst(answers))
@@ -136,11 +137,13 @@ class Accountant(ABC):
     def _capped_epsilon(self, loss: PrivacyLoss, delta: float) -> Answer:
         """Return what the accountant finds, or the sum of the largest losses where that is less."""
         if delta == 1.0:
+            # Every mechanism is (0, 1)-private: no account is needed.
             return Answer(0.0, method="delta = 1 allows everything")
         found = _largest(loss.curve)
         # No loss is above the sum of the largest ones: pure privacy caps every delta's epsilon.
         cap = max(one.epsilon(delta) for one in found)
         if delta == 0.0:
+            # At delta 0 only a loss that is attained shows that no epsilon is smaller.
             shown = _largest(loss.witness.curve) if loss.witness else []
             attained = max((one.certain for one in shown), default=0.0)
             reason = _UNBOUNDED if math.isinf(cap) else ""

@@ -377,9 +377,9 @@ def _scorer(directions: Any, canaries: int, observer: Observer) -> Callable[[Any
     if wanted.ndim != 2 or len(wanted) != canaries:
         refuse("directions", wanted.shape, f"have shape ({canaries}, d), one row a canary")
     lengths = np.linalg.norm(wanted, axis=1, keepdims=True)
+    # Cosines need lengths, and a zero row has no direction.
     if not np.isfinite(wanted).all() or not lengths.all():
         refuse("directions", "a row", "be finite and not zero")
-    # Cosines need lengths, and a zero row has no direction.
     units = wanted / lengths
     return lambda found: _cosines(units, found, observer)
 

@@ -149,9 +149,9 @@ def _parameters(found: Audit) -> dict[str, Any]:
     low, high = found.bound.ends(6)
     details = (
         f"{formal(found)}. The certified interval of epsilon at this delta is [{low}, {high}]; "
-        # The upper end is the parameter: the lower one is no guarantee.
         "the parameters given are its upper end."
     )
+    # The upper end is the parameter: the lower one is no guarantee.
     numbers = {"epsilon": float(high), "delta": found.bound.given}
     return {"privacy_parameters": numbers, "privacy_parameters_details": details}
 

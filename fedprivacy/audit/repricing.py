@@ -273,8 +273,7 @@ def _groups(rounds: Iterable[Round]) -> list[_Group]:
     counts: Counter[tuple[Hashable, ...]] = Counter()
     for r in rounds:
         if r.spent:
-            # By identity: a ledger holds one object for equal mechanisms, and comparing them costs
-            # more.
+            # By identity: rounds share the objects of their mechanisms, and comparing costs more.
             key = (id(r.mechanism), r.clip_norm, r.noise_std, r.noise_used, _released(r))
             first.setdefault(key, r)
             counts[key] += r.times

@@ -155,7 +155,7 @@ def verify(
     >>> fp.verify(average, clip_norm=0.25, noise_std=0.5, generator=rng).failures
     ('scale', 'shape')
     """
-    # Unseeded by default: noise must not be tuned to a generator that is known.
+    # Fresh by default: nothing should pass because of the seed that it is tried with.
     source = private_generator() if generator is None else generator
     chance = open_unit(level=level)
     tries, times = integer(1, pairs=pairs), integer(20, draws=draws)
@@ -211,7 +211,6 @@ def _of_mechanism(mechanism: Mechanism, source: np.random.Generator) -> Stated:
         return _of_shares(mechanism, served, source)
     if isinstance(mechanism, Upload):
         return Stated(
-            # Of zero contributions the sum is what the tests hold the noise against.
             release=lambda updates, generator: mechanism.release(updates.sum(axis=0), generator),
             sums=lambda updates: np.asarray(updates.sum(axis=0)),
             clip_norm=None,
@@ -320,7 +319,7 @@ def shape_p_value(values: Array, cdf: Callable[[Array], Array]) -> float:
 def coin_p_value(heads: int, throws: int) -> float:
     """Return the two-sided p-value of so many heads of a fair coin."""
     more = max(heads, throws - heads)
-    # betainc has no value at 0 successes; no heads and no tails say nothing.
+    # Without a throw there is nothing to tell, and betainc has no value.
     return min(1.0, 2.0 * float(betainc(more, throws - more + 1, 0.5))) if more else 1.0
 
 

@@ -292,10 +292,10 @@ def _bisect(question: _Question, good: float, bad: float, integer: bool, toleran
     tried = 0
     while not _settled(question, good, bad, integer, tolerance):
         tried += 1
-        # Every fourth step halves, so that bad guesses cannot hold the search up.
         if integer:
             middle = float((good + bad) // 2)
         elif tried % 4 == 0:
+            # Every fourth step halves, so that bad guesses cannot hold the search up.
             middle = math.sqrt(good * bad)
         else:
             middle = _guess(question, good, bad)
@@ -329,11 +329,13 @@ def _guess(question: _Question, good: float, bad: float) -> float:
     aim = math.log(inside)
     values = {value for value, _ in question.seen if min(value, question.best_upper(value)) > 0}
     points = [(math.log(v), math.log(question.best_upper(v)) - aim) for v in values]
+    # The nearest two to the budget: farther ones bend the line.
     points = sorted((p for p in points if math.isfinite(p[1])), key=lambda p: abs(p[1]))[:2]
     low, high = sorted((math.log(good), math.log(bad)))
     guess = 0.5 * (low + high)
     if len(points) == 2 and points[0][1] != points[1][1]:
         (x, off), (other, further) = points
         line = x - off * (other - x) / (further - off)
+        # Outside of the bracket the line has left what is known: halve instead.
         guess = line if low < line < high else guess
     return math.exp(guess)

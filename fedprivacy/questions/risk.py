@@ -368,6 +368,7 @@ def attack_risk(
         present_to_absent=asked.rates(x, False),
         absent_to_present=asked.rates(x, True),
         advantage=_advantage(asked),
+        # Without slack mu is no less than with it, so that the other's lower ends hold, too.
         mu=Range(max(low, within.lower), high, max(attained, within.attained)),
         mu_within=within,
         slack=excess,

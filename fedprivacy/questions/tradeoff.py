@@ -69,6 +69,7 @@ class Half:
 
     def ask_apart(self, epsilon: float) -> None:
         """Learn delta at one epsilon unless it is known right beside it."""
+        # Points too close say the same, and dividing by their gap would magnify rounding.
         if all(abs(epsilon - known) > _APART * (1.0 + epsilon) for known in self.known):
             self.ask(epsilon)
 
@@ -76,6 +77,7 @@ class Half:
         """Ask at growing epsilons until delta is at most ``target``; tell whether it ever is."""
         at_zero = self.ask(0.0)
         last = max(self.known)
+        # Doubling: how far delta reaches is not known, but it falls for good.
         while self.ask(last) > target and last < _LARGEST and not self.effort.late:
             last = min(2.0 * last, _LARGEST) if last else min(max(2.0 * at_zero, 1e-6), 1.0)
         return self.ask(last) <= target
@@ -89,7 +91,9 @@ class Half:
 
 def _tidy(a: Array, low: Array, high: Array) -> Points:
     """Tighten ends by what holds for every h: it falls, and max(0, 1 - a) <= h <= 1."""
+    # h falls, so that an upper end holds for all larger a as well.
     high = np.minimum.accumulate(np.minimum(high, 1.0))
+    # h is at least 1 - a, which is what the set of all outcomes gives.
     low = np.maximum(low, np.maximum(1.0 - a - _ULP, 0.0))
     return Points(a, np.minimum(np.maximum.accumulate(low[::-1])[::-1], high), high)
 
@@ -103,6 +107,7 @@ def joined(near: Points, far: Points) -> Points:
     a = 1.0 / far.a[inner][::-1]
     low = 1.0 - a + a * far.low[inner][::-1] - _ULP
     high = 1.0 - a + a * far.high[inner][::-1] + _ULP
+    # h(0) is 1 for every pair: it anchors the curve on the left.
     columns = ((0.0, a, near.a), (1.0, low, near.low), (1.0, high, near.high))
     return _tidy(*(np.concatenate([[first], *rest]) for first, *rest in columns))
 
@@ -116,19 +121,23 @@ def floor_of(points: Points) -> tuple[Array, Array]:
     """
     a, low, high = points
     gaps, inexact = np.diff(a), _ULP * a[1:]
+    # Where two points nearly coincide their slope is rounding: -1 is always a bound.
     safe = np.where(gaps > 2.0 * inexact, gaps - inexact, np.inf)
     left = np.append(-1.0, np.where(safe < np.inf, (low[1:] - high[:-1]) / safe, -1.0))
     right = np.append((high[1:] - low[:-1]) / (gaps + inexact), 0.0)[1:]
+    # The slope of h lies between -1 and 0.
     left, right = np.clip(left, -1.0, 0.0), np.clip(np.append(right, 0.0), -1.0, 0.0)
     start, stop = a, np.append(a[1:], np.inf)
     end = np.append(low[1:], 0.0)
     anchor = np.append(a[1:], a[-1])
     with np.errstate(all="ignore"):
         cross = (end - right * anchor - low + left * start) / (left - right)
+    # Nearly parallel chords cross anywhere or nowhere: kept inside the cell.
     cross = np.clip(np.where(np.isfinite(cross), cross, start), start, stop)
 
     def above(at: Array) -> Array:
         from_left, from_right = left * (at - start), right * (at - anchor)
+        # Values are moved down by their rounding, since they must lie below h.
         error = _ULP * (1.0 + at) * np.maximum(-left, -right) + _ULP * low
         return np.asarray(np.maximum(low + from_left, end + from_right) - error)
 
@@ -148,6 +157,7 @@ class Sandwich:
 
     def __init__(self, curve: Curve, effort: Effort) -> None:
         self.tolerance, self.cover, self.effort = effort.tolerance, curve.cover(), effort
+        # A rate's bracket is made of several deltas, each of which adds to its width.
         fine = self.tolerance / 8.0
         self.near = Half(curve, fine, effort)
         self.far = self.near if curve.symmetric else Half(curve.swap(), fine, effort)
@@ -206,8 +216,8 @@ class Sandwich:
         return min(max(low for low, _ in ends), high), high
 
     def refine(self, x: Array) -> str:
-        # Where the cover is infinite a rate at 0 may be above 0, and counts as small, too.
         """Ask until every rate is narrow enough; return why it is not, or nothing."""
+        # Without a finite cover the rate at 0 may be above 0, so that 0 counts as small, too.
         within = x[x > 0] if math.isfinite(self.cover) else x
         small = float(np.min(within, initial=1.0))
         target = max(0.25 * self.tolerance * small, 0.5 * _SMALL)

@@ -350,6 +350,7 @@ class _Rounds:
         origin = _orbit(matrix, np.array([1.0, 0.0]), run.rounds + 1)
         noise = run.noise_std * float(np.linalg.norm(_powers(slope, run.local_steps)))
         std = (
+            # Noise from all rounds may push in one direction: absolute responses are added up.
             noise * float(np.abs(both).sum(axis=0) @ np.array([1.0, 2.0]))
             + run.start_std * float(np.abs(origin).max(axis=0) @ np.array([1.0, 2.0]))
             + noise
@@ -383,7 +384,9 @@ def _mu(run: PrivateSplitting, rounds: _Rounds, signs: Array | float, observer: 
     variance = run.noise_std**2 * float(powers @ powers)
     if observer is Observer.SERVER:
         variances = np.full(run.rounds, variance)
+        # Only the first round starts from a secret place; later starts have been seen.
         variances[0] += (rounds.keep * run.start_std) ** 2
+        # Sums that underflowed would make a distance that is too large: nothing is claimed.
         if float(variances.min()) < LEAST:
             return 0.0
         return math.sqrt(float((shifts**2 / variances).sum()))
@@ -394,6 +397,7 @@ def _mu(run: PrivateSplitting, rounds: _Rounds, signs: Array | float, observer: 
 
 def _prefix(run: PrivateSplitting, observer: Observer) -> PrivateSplitting:
     """Return as many rounds as are worth computing: the coordinator sees the first ones too."""
+    # Leaving later rounds out is post-processing: the lower end of a prefix holds.
     return replace(run, rounds=min(run.rounds, LONGEST)) if observer is Observer.SERVER else run
 
 
@@ -422,7 +426,9 @@ def _following(
     for start in _starts(rounds, run.rounds):
         groups, gap = _groups(run, rounds, curvature, start)
         sums = np.bincount(groups, wanted.ravel())
+        # Steps in one group of places share a gradient, so its sign serves their sum.
         signs = np.where(sums >= 0.0, 1.0, -1.0)[groups].reshape(wanted.shape)
+        # Groups that cannot be told apart leave no room for the turn.
         far = _distance(run, rounds, curvature, error) / gap if gap > 0.0 else math.inf
         if math.isfinite(far):
             found.append(
@@ -440,14 +446,18 @@ def _following(
 def _starts(rounds: _Rounds, count: int) -> list[tuple[float, float, float]]:
     """Return starts (x, v) and the factor by which a round multiplies them."""
     if count == 1:
+        # One round has no later start to keep its direction.
         return [(1.0, 0.0, 0.0)]
     (a, b), (_, d) = rounds.matrix
     half = 0.5 * (a + d)
     square = half * half + rounds.keep
+    # No real eigenvalue: no start keeps its direction from round to round.
     if square < 0.0 or half == square == 0.0:
         return []
+    # The larger root first, without cancellation; the other from their product, -keep.
     large = half + math.copysign(math.sqrt(square), half)
     starts = [(b, factor - a, factor) for factor in (large, -rounds.keep / large)]
+    # A direction that is mostly rounding would not be followed.
     return [each for each in starts if abs(b) + abs(each[1]) > 1e-4 * (abs(each[2]) + abs(a))]
 
 

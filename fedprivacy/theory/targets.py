@@ -345,6 +345,7 @@ class Chain(ABC):
             return 0.0
         if self.averaging is Averaging.I:
             return 1.0 / self.cohort
+        # The correction for a finite population: a sample of everybody adds nothing.
         clients = self.target.clients
         return (clients - self.cohort) / (self.cohort * (clients - 1)) if clients > 1 else 0.0
 
@@ -379,6 +380,7 @@ class Chain(ABC):
         """
         count = integer(0, rounds=rounds)
         if self.homogeneous and self.gaussian:
+            # Affine maps compose exactly, so that a power skips all rounds between.
             return self._only_round.average.power(count).apply(start)
         law = start
         for index in range(count):
@@ -429,6 +431,7 @@ def rounds_to_accuracy(
     for index in range(first, integer(0, limit=limit) + 1):
         if float(w2(law, target)) <= wanted:
             return index
+        # Now and then is enough: it only saves rounds that are in vain.
         if gone is not None and index % 64 == 0 and float(w2(law, gone[0])) < gone[1]:
             return None
         law = chain.step(law, index)
@@ -440,7 +443,9 @@ def _skipped(
 ) -> tuple[int, tuple[Normal, float] | None]:
     """Return a round before which W2 exceeds the accuracy, and what it takes to give up."""
     average = chain._only_round.average
+    # Symmetric but for rounding: eigh would read one of the two triangles alone.
     values, vectors = np.linalg.eigh((average.matrix + average.matrix.T) / 2.0)
+    # A map that does not contract has no stationary law to skip towards.
     if np.max(np.abs(values)) >= 1.0:
         return 0, None
     limit = average.stationary()
@@ -452,6 +457,7 @@ def _skipped(
         return float(np.linalg.norm(np.abs(values) ** rounds * transient)) > enough * (1 + 1e-9)
 
     low, high = 0, 1
+    # Doubling, then halving: the transient shrinks with every round.
     while outside(high):
         low, high = high, 2 * high
     while outside(low) and high - low > 1:

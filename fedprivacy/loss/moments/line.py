@@ -82,8 +82,10 @@ def transform(weights: Array, loss: Array, line: Line) -> tuple[Complex, float]:
     Raises:
         NoSpectrum: there are too many nodes or heights.
     """
+    # At height 0 all phases are 1: the sum of the weights.
     if line.size == 1:
         return np.asarray(weights.sum(axis=-1, keepdims=True) + 0j), summing(loss.shape[-1])
+    # Beyond some million products a Fourier transform of bins is cheaper.
     if _too_many(loss, line):
         bins = [_Bins(w, at, line) for w, at in _rows(weights, loss)]
         found = np.stack([one.first(False) + one.rest() for one in bins])

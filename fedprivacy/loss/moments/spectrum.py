@@ -315,6 +315,7 @@ def mix_cumulants(parts: Sequence[tuple[float, Cumulants]]) -> Cumulants:
         NoSpectrum: the largest part's weight vanishes: no line through it serves.
     """
     top = max(part.value for _, part in parts)
+    # Relative to the largest, so that no exponential overflows.
     shares = [weight * math.exp(part.value - top) for weight, part in parts]
     total = sum(shares)
     if not 0.0 < total < math.inf:
@@ -344,10 +345,12 @@ class Decay(NamedTuple):
 
 def power_decay(parts: Sequence[tuple[Decay, PerRow]]) -> Decay:
     """Return the bound for a composition, prod (atom + rest)^c - prod atom^c."""
+    # Without an atom in one part there is none in the product: sizes multiply.
     if any(decay.log_atom == -math.inf for decay, _ in parts):
         logs = [_slack(d, c) + c * np.logaddexp(d.log_atom, d.log_rest) for d, c in parts]
         return Decay(-math.inf, np.sum([_over_rows(one) for one in logs], axis=0))
     log_atom = sum(count * decay.log_atom for decay, count in parts)
+    # Bounded below, so that the logarithms of vanishing shares stay finite.
     shares = [np.maximum(d.log_rest - d.log_atom, -690.0) for d, _ in parts]
     growth = sum(c * np.logaddexp(0.0, share) for share, (_, c) in zip(shares, parts, strict=True))
     slack = sum(_slack(d, c) for d, c in parts)

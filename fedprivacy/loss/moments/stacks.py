@@ -154,8 +154,7 @@ class Stack:
         for rows in _blocks(plan):
             tick()
             weighed = self._weighed(plan, rows, line.tilt)
-            # Rows near 1 keep P's own mass for their last digits, which takes rules of another
-            # kind.
+            # Rows near 1 keep P's own mass for their last digits: a rule of another kind.
             near = (plan.serves_p[rows] & weighed.near())[:, 0]
             for chosen in (np.flatnonzero(near), np.flatnonzero(~near)):
                 if len(chosen):

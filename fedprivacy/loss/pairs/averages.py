@@ -182,8 +182,7 @@ def average_law(mu: float, rounds: int, side: Side, finer: int = 1) -> Law:
     for count, cell in plan[1:]:
         law = doubled(law, cell)
         if count % 2:
-            # One ratio weighs little in the average, so that coarser multiples of the cell do for
-            # it.
+            # One ratio weighs little in the average: a coarser grid, of multiples, will do.
             wide = mu * min(math.sqrt(count), 8.0) / fineness
             multiple = max(math.floor(wide / cell), 1)
             law = joined(law, single(mu, cell * multiple, origin, tail, side))

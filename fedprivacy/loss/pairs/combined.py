@@ -361,6 +361,7 @@ class Composed(Curve):
     def log_moment(self, order: float) -> float:
         """Return the sum of the parts' moments; of many Gaussian pairs, all at once."""
         if order > 1.0 and len(self.parts) > 1:
+            # Side by side where that is known, which is quicker; else one by one.
             with contextlib.suppress(NoSpectrum):
                 alone, sums = self._bundle.log_moments(order - 1.0)
                 alike = [count * self.parts[k][0].log_moment(order) for k, count in alone]
@@ -386,10 +387,12 @@ class Composed(Curve):
         strength = np.empty(len(self.parts))
         for at, found, _ in self._bundle.cumulants(1.0):
             strength[at] = found.value
+        # The strongest parts decide; of the others every n-th stands for its like.
         ordered = [self.parts[k] for k in np.argsort(-strength, kind="stable")]
         strong, rest = ordered[:_FEW], ordered[_FEW:]
         each = -(-len(rest) // _FEW)
         chosen, others = rest[::each], [part for k, part in enumerate(rest) if k % each]
+        # Counts are scaled, so that the few weigh as much as all they stand for.
         share = sum(count for _, count in rest) / sum(count for _, count in chosen)
         few = [(curve, count * share) for curve, count in chosen]
         return Bundle([*strong, *few]), Composed((*strong, *chosen)), Bundle(others)
@@ -403,6 +406,7 @@ class Composed(Curve):
         """Return the product of the parts' bounds; of many parts, only some fall off."""
         _, falling, others = self._typical
         found = [(curve.decay(tilt, heights, fine), n) for curve, n in falling.parts]
+        # Parts that are not looked at do not fall: their level is always a bound.
         return spectra.power_decay(found + (others.level(tilt, heights) if others else []))
 
     def swap(self) -> Curve:

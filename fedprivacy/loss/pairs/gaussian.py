@@ -325,15 +325,18 @@ def _solve_quadratic(a: Array, b: Array, c: Array) -> tuple[Array, Array]:
     """
     discriminant = b * b - 4.0 * a * c
     with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
+        # Adding numbers of one sign: the root that would cancel is found from the product.
         half = -0.5 * (b + np.where(b < 0, -1.0, 1.0) * np.sqrt(np.maximum(discriminant, 0.0)))
         one, other = half / a, np.where(half == 0.0, 0.0, c / half)
     small, large = np.minimum(one, other), np.maximum(one, other)
     fails = (discriminant > 0) & (large > 0)
+    # (1, 1) is an empty interval: nothing is inside it.
     return np.where(fails, np.maximum(small, 0.0), 1.0), np.where(fails, large, 1.0)
 
 
 def _share(x: Array, low: Array, high: Array) -> Array:
     """Return where x lies between low and high, in [0, 1]."""
+    # Where both ends are the same any point serves.
     with np.errstate(divide="ignore", invalid="ignore"):
         share = (x - low) / (high - low)
     return np.asarray(np.clip(np.nan_to_num(share, nan=0.5), 0.0, 1.0))

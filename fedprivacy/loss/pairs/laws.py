@@ -43,8 +43,7 @@ class DiscreteLaw(NamedTuple):
         """
         sign = 1.0 if self.side is Side.UP else -1.0
         slack = sign * (UNIT * (len(self.loss) + 8) + 1e-13)
-        # More of what raises the profile and less of what lowers it; from below the other way
-        # round.
+        # More of what raises the profile, less of what lowers it; from below the reverse.
         more, less, moved = 1.0 + slack, 1.0 - slack, sign * self.shift
         with np.errstate(divide="ignore"):
             return Tails(

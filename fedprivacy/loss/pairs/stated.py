@@ -188,7 +188,7 @@ class RenyiPoints(Curve):
     def _tried(self) -> Array:
         """Return the orders that are converted."""
         power = self._knots[0] - 1.0
-        # Between order 1 and the first given one lies a whole chord, on a scale of logs.
+        # Between order 1 and the first given one the best may lie anywhere, on a scale of logs.
         first = power[1] * np.geomspace(1e-4, 1.0, 4 * _PER_CHORD)
         rest = [np.linspace(a, b, _PER_CHORD)[1:] for a, b in itertools.pairwise(power[1:])]
         found = 1.0 + np.concatenate([first, *rest])

@@ -248,8 +248,7 @@ class Composition:
         above = _suffix(weighted)
         above_q = _suffix(weighted * np.exp(reference - losses))
         profile = above - np.exp(losses - reference) * above_q
-        # Cauchy-Schwarz: weights e^{-tilt step k} have a square sum of at most 1 + 1 / (2 tilt
-        # step).
+        # Cauchy-Schwarz: squares of e^{-tilt step k} add up to 1 + 1 / (2 tilt step) at most.
         weight_norm = math.sqrt(1.0 + 1.0 / (2.0 * max(tilt, 1e-9) * self.step))
         # None of the weights exceeds 1, which is sharper for tilts near 0.
         weight_norm = min(weight_norm, math.sqrt(len(losses)))

@@ -136,8 +136,7 @@ def _moved(weights: list[float], allowed: float) -> tuple[list[float], float]:
     # The rarest first, as long as all that is moved stays within what is allowed.
     for k in sorted(range(len(weights)), key=weights.__getitem__):
         if k == largest or (moved + weights[k]) * (1.0 + 1e-12) > allowed:
-            # In rising order: what does not fit, nothing after it does, and the likeliest comes
-            # last.
+            # In rising order: after one that does not fit none does; the likeliest is last.
             break
         moved += weights[k]
         kept[k] = 0.0
@@ -500,7 +499,7 @@ def invert(
         raise NoSpectrum
     # Cut a little beyond x: a single jump then decides, and what stays below is calm.
     terms = divide(curve, _BEYOND * x, log_delta - _DEPTH)
-    # Depths count from 1, and what matters is _DEPTH below delta.
+    # Depths count from a mass of 1, and what matters is _DEPTH below delta.
     depth = _DEPTH - log_delta
     inverted: list[Inverted] = []
     tails: list[tuple[float, float]] = []
@@ -565,8 +564,7 @@ def epsilon_interval(curve: Curve, delta: float, tolerance: float) -> tuple[floa
     composed, log_delta = run, math.log(delta)
 
     def near(x: float, slope: float) -> Inverted:
-        # An error of epsilon is one of log delta over the slope; the rest of the tolerance is for
-        # others.
+        # An error of epsilon is one of log delta over the slope; other errors get the rest.
         error = 0.3 * tolerance * slope
         return invert(composed, x, log_delta, error, 0.3 * tolerance)
 

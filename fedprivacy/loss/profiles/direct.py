@@ -62,8 +62,7 @@ def epsilon(curve: Curve, target: float, side: Side) -> float:
     high = 1.0
     while not fits(np.array([high]))[0]:
         high *= 2.0
-        # A curve that never gets there would be doubled a thousand times: the largest is asked
-        # first.
+        # A curve that never gets there would double a thousand times: ask the largest.
         if high == _FAR and not fits(np.array([_LARGEST]))[0]:
             return math.inf if side is Side.UP else _LARGEST
     low = 0.0 if high == 1.0 else high / 2.0
