@@ -98,7 +98,7 @@ class Question:
             "observer": observer or self.facts.observer,
         }
         # Readings are remarks: a tolerance of the claim's own digits is enough.
-        tolerance = 1e-3 * max(self.claim, 1e-3)
+        tolerance = 1e-3 * max(self.claim, 1e-2)
         return [
             certified(run, delta=self.delta, tolerance=tolerance, **seen).upper,
             certified(run, delta=self.delta, accountant="rdp", **seen).upper,

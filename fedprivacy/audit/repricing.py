@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass, replace
 
-from ..errors import LedgerError, ParameterError, UnsupportedCombination
+from ..errors import MODERATE, LedgerError, ParameterError, UnsupportedCombination
 from ..ledger import Round
 from ..loss import IDENTITY
 from ..mechanisms import CorrelatedNoise, CorrelatedRow, Mechanism, Run, SampledMechanism
@@ -238,6 +238,8 @@ def as_observed(
     # Of several kinds of noise more in all may mean less of one.
     if fraction > 1.0 and len(mechanism.noise_ratios(clip_norm)) != 1:
         return None
+    if fraction > MODERATE[1]:
+        return None  # so loud that nothing is to be told apart
     try:
         return mechanism.rescaled(fraction)
     except (UnsupportedCombination, ParameterError):

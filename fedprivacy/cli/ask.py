@@ -122,6 +122,7 @@ def calibrate(
     from ..questions.calibrate import calibrate as solve
 
     name, integer = SOLVABLE[solve_for]
+    # The parameter that is looked for must not be fixed by an option as well.
     if run[name] is not None:
         refuse(f"--{solve_for}", run[name], "be left out", "it is what --solve-for looks for")
     found = solve(

@@ -91,6 +91,7 @@ def _claim(
     text: str | None, epsilon: float | None, delta: float | None
 ) -> tuple[float, float] | None:
     if text is not None:
+        # Two ways to say one thing: together they might differ.
         if (epsilon, delta) != (None, None):
             refuse("--claim", text, "be given without --claim-epsilon and --claim-delta")
         try:
@@ -98,6 +99,7 @@ def _claim(
         except ValueError:
             refuse("--claim", text, "be two numbers, epsilon and delta", "such as --claim 8,1e-5")
         return first, second
+    # Half of a claim cannot be judged.
     if (epsilon is None) != (delta is None):
         refuse("--claim-epsilon and --claim-delta", (epsilon, delta), "be given together")
     return None if epsilon is None or delta is None else (epsilon, delta)
@@ -120,6 +122,7 @@ def _judged(
     wanted = _claim(claim, epsilon, delta)
     if source is None:
         return audit(_trace(given), claim=wanted, **facts)
+    # What a file records is not to be overruled by an option.
     for name in ("noise_multiplier", "rounds", "unit"):
         if given[name] is not None:
             rule = "be left out with a file, which says it"
@@ -163,6 +166,7 @@ def _scheme(given: dict[str, Any]) -> Scheme | str | None:
     from .. import sampling as schemes
 
     name, population = given["sampling"], given["population"]
+    # Only options of the scheme that is named: one that is not used would go unnoticed.
     wanted: dict[str, tuple[str, ...]] = {
         "sampling_probability": ("poisson",),
         "cohort": ("fixed", "with-replacement"),
@@ -177,6 +181,7 @@ def _scheme(given: dict[str, Any]) -> Scheme | str | None:
     if given["rounds_per_epoch"] is not None:
         kind = schemes.Shuffled if name == "shuffled" else schemes.RandomAllocation
         return kind(given["rounds_per_epoch"])
+    # A cohort amplifies by its share of the population, so one needs the other.
     if given["cohort"] is not None and population is None:
         refuse("--population", None, "be given with --cohort")
     if given["cohort"] is not None:

@@ -35,7 +35,7 @@ COMMANDS = {
     "Understand": ["explain", "tradeoff"],
     "Train": ["train", "demo", "run"],
     "Compare": ["sweep", "pareto"],
-    "Judge": ["audit", "report"],
+    "Judge": ["audit", "report", "verify"],
     "This program": ["schema", "completion"],
 }
 """Every command, by what one wants."""
@@ -67,6 +67,7 @@ def options(*decorators: Callable[[F], F]) -> Callable[[F], F]:
     """Return one decorator that adds all the options, in the order given."""
 
     def apply(function: F) -> F:
+        # Decorators apply from the bottom up: reversed, the help has the order given.
         for decorator in reversed(decorators):
             function = decorator(function)
         return function
@@ -172,6 +173,7 @@ run_options = options(*(setting_option(each) for each in SampledRun.known().valu
 
 certificate_option = click.option(
     "--certificate",
+    panel=OUTPUT,
     type=click.Path(dir_okay=False, path_type=Path),
     help="Write a certificate here; `fedprivacy verify` proves it again.",
 )
@@ -208,6 +210,7 @@ def printable(text: object) -> str:
     Files are untrusted: a sequence in one of their strings could clear a screen and write another
     verdict on it.
     """
+    # Line ends may stay: they can add lines, but not overwrite any.
     return "".join(
         c if c.isprintable() or c == "\n" else c.encode("unicode_escape").decode()
         for c in str(text)

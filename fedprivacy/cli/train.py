@@ -228,12 +228,14 @@ def train(
     }
     budget = rest
     task = job(method, data, **_settings(METHODS[method], given, chosen))
+    # A run without privacy leaves no ledger: the option would promise one.
     if task.knob is None and ledger is not None:
         refuse("--ledger", str(ledger), f"be left out: {method} is not private")
     path = ledger or Path(f"{method}.ledger")
     chosen_for_them = _as_begun(budget, path) if task.knob is not None else []
     experiment = Experiment(job=task, **budget)
     if task.knob is not None:
+        # On the error stream, before anything is spent: --json leaves the other to its data.
         say(begins(experiment, chosen_for_them), err=True)
     record = _trained(experiment, method, path, checkpoint, output)
     files = {"ledger": path, "checkpoint": checkpoint}
@@ -246,6 +248,7 @@ def _settings(method: Method, given: dict[str, Any], chosen: tuple[str, ...]) ->
     options = {name: value for name, value in given.items() if value is not None}
     texts = named_texts(chosen)
     for name in texts:
+        # Given twice, one of the two would be lost.
         if name in (*options, "method", "data", "data_dir", "model"):
             refuse("--set", name, "be a setting that no option gives", "leave one of the two out")
     method.check_names(texts)
@@ -370,6 +373,7 @@ def _cautions(experiment: Experiment) -> list[str]:
     task = experiment.job
     if task.knob is None:
         return ["not private: no noise, no ledger, no epsilon"]
+    # Below 1 / n no single unit can be shown whole within delta.
     if experiment.delta * experiment.units < 1.0:
         return []
     return [

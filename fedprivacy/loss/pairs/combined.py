@@ -28,6 +28,8 @@ from .lattice import Array, Lattice, Side, Tails
 _MAX_CHORD_ORDER = 2048
 _FEW = 24
 """How many parts of a long composition are looked at to choose parameters, twice."""
+_FALLING = 25
+"""Of so many parts of a very long one, one is looked at closely: half the time goes there then."""
 
 
 @registered
@@ -378,9 +380,9 @@ class Composed(Curve):
 
     @functools.cached_property
     def _typical(self) -> tuple[Bundle, Composed, Bundle | None]:
-        """Return parts and counts that stand for all, the same as a curve, and all other parts.
+        """Return parts and counts that stand for all; those that fall with the height; the others.
 
-        The strongest, and some of the others.
+        The strongest are among both, and some of the others.
         """
         if len(self.parts) <= 2 * _FEW:
             return self._bundle, self, None
@@ -390,12 +392,14 @@ class Composed(Curve):
         # The strongest parts decide; of the others every n-th stands for its like.
         ordered = [self.parts[k] for k in np.argsort(-strength, kind="stable")]
         strong, rest = ordered[:_FEW], ordered[_FEW:]
-        each = -(-len(rest) // _FEW)
-        chosen, others = rest[::each], [part for k, part in enumerate(rest) if k % each]
+        chosen = rest[:: -(-len(rest) // _FEW)]
+        # Heights are bounded by what falls: of very many parts that each run a few times, more.
+        each = -(-len(rest) // max(_FEW, len(rest) // _FALLING))
+        falling, others = rest[::each], [part for k, part in enumerate(rest) if k % each]
         # Counts are scaled, so that the few weigh as much as all they stand for.
         share = sum(count for _, count in rest) / sum(count for _, count in chosen)
         few = [(curve, count * share) for curve, count in chosen]
-        return Bundle([*strong, *few]), Composed((*strong, *chosen)), Bundle(others)
+        return Bundle([*strong, *few]), Composed((*strong, *falling)), Bundle(others)
 
     def cumulants(self, tilt: float) -> Cumulants:
         """Return the sums of the parts'; of many parts, those of some."""
