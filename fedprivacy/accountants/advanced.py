@@ -113,6 +113,7 @@ def _rule_for(parts: Sequence[tuple[Curve, int]], delta: float, epsilon: float) 
         return "basic"
     if rounds == 1:
         return ""
+    # Where no share fits, the search goes on near the one that failed least.
     best = math.inf, 0.5
     for share in _SHARES:
         found, rule = _excess(parts, delta, share, epsilon)
@@ -206,6 +207,7 @@ def dwork_rothblum_vadhan(points: Sequence[Point], delta: float) -> float:
     Dwork, Rothblum and Vadhan (2010), Theorem III.3; infinite where no delta is left.
     """
     rest = (delta - _spent(points)) * (1 - 1e-12)
+    # expm1 of a large epsilon overflows, long after other rules are better.
     if rest <= 0 or any(p.epsilon > MAX_EPSILON for p in points):
         return math.inf
     drift = math.fsum(p.times * p.epsilon * math.expm1(p.epsilon) for p in points)

@@ -85,6 +85,7 @@ class Accountant(ABC):
             UnsupportedCombination: another adjacency or observer than before.
         """
         times = integer(1, count=count)
+        # A curve alone lacks the facts that decide whether it adds.
         if not isinstance(loss, PrivacyLoss):
             way_out = "pass mechanism.privacy_loss(adjacency, observer)"
             refuse("loss", type(loss).__name__, "be a PrivacyLoss", way_out)
@@ -97,6 +98,7 @@ class Accountant(ABC):
 
     def copy(self) -> Self:
         """Return an independent accountant with the same losses composed."""
+        # Losses are frozen, so that copying the counts is enough.
         twin = type(self)(tolerance=self.tolerance, deadline=self.deadline)
         twin._parts, twin._facts = dict(self._parts), self._facts
         return twin
@@ -244,6 +246,7 @@ def _bound(quantity: str, given: float, loss: PrivacyLoss, answer: Answer) -> Bo
     # A delta is a probability.
     upper = min(answer.upper, 1.0) if quantity == "delta" else answer.upper
     low = max(answer.low, answer.attained)
+    # Never silently: either a theorem or its program is wrong.
     if low > upper:
         shown = (
             f"attained by {loss.witness.datasets}" if loss.witness else "the dominating pair's own"

@@ -34,6 +34,7 @@ RELEASED = {
 def rows_of(found: Audit) -> list[tuple[str, str]]:
     """Return the statement's rows as (name, text)."""
     unit = str(found.facts.unit or "unit")
+    # A method beside a void number would lend it weight.
     method = "none: what was computed is void" if found.void else found.bound.method
     return [
         ("setting", _setting(found)),
@@ -54,6 +55,7 @@ def formal(found: Audit) -> str:
     if found.void:
         return "none"
     bound = found.bound
+    # The guides ask for the variant by name.
     kind = "pure" if bound.given == 0.0 else "approximate"
     return f"({bound.ends(4)[1]}, {bound.given:g})-differential privacy ({kind}), {found.numbers}"
 

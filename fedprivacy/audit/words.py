@@ -75,6 +75,7 @@ def in_words(bound: Bound) -> str:
     if math.isinf(bound.upper):
         return f"{_WHO[bound.observer]} may learn {what}: no finite epsilon holds."
     told = f"(epsilon = {bound.ends()[1]}, delta = {bound.given:.3g})"
+    # Above it the factor is so large that it tells nobody anything.
     if bound.upper <= TELLING:
         factor = shown(math.exp(bound.upper), 3, ROUND_CEILING)
         rates = (

@@ -69,6 +69,7 @@ def _answer(
     ask: Callable[..., Bound], unit: str | None, as_json: bool, given: dict[str, Any]
 ) -> None:
     """Ask one number of the run that the options describe, and print it."""
+    # Taken out: what is left are the arguments of the question.
     certificate: Path | None = given.pop("certificate")
     run = SampledRun.of({name: given.pop(name) for name in SampledRun.known()})
     bound = ask(run.run(unit), **given)

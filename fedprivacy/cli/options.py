@@ -55,6 +55,7 @@ def cli(context: click.Context) -> None:
     Calibrate noise from a budget, account for a run, train, and audit what was run. Start with
     "fedprivacy demo".
     """
+    # Without a command the help says more than an error would.
     if context.invoked_subcommand is None:
         click.echo(context.get_help())
 
@@ -197,6 +198,7 @@ def named_texts(chosen: Iterable[str]) -> dict[str, str]:
         key = name.strip().replace("-", "_")
         if not equals:
             refuse("--set", text, "be NAME=VALUE, or NAME=VALUES with commas between")
+        # The last one would win in silence.
         if key in found:
             way_out = "several values go with commas, where they may"
             refuse("--set", key, "be given once", way_out)

@@ -86,6 +86,7 @@ class _RunFile:
         found: list[str] = []
         for key, value in self.content.items():
             name = key.replace("_", "-")
+            # It names the command and is none of its options.
             if key == "command":
                 continue
             if key == SETTINGS:

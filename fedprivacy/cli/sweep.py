@@ -80,6 +80,7 @@ def sweep(
     from ..runs.sweep import Sweep
 
     texts = named_texts(chosen)
+    # Names first: a misspelt one is told with those that there are.
     METHODS[method].check_names(texts)
     grid = read(METHODS[method].known, texts)
     whole = Sweep(

@@ -93,6 +93,7 @@ class Effort:
 
         An accountant that has upper ends only takes the worse orientation.
         """
+        # One orientation alone has an interval; other accountants compose both.
         if self.accountant == "pld":
             with within(self.left):
                 return delta_interval(curve, epsilon, tolerance)

@@ -134,6 +134,7 @@ def profile(
         ParameterError: a value that breaks its rule.
         UnsupportedCombination: no theorem covers the run under these facts.
     """
+    # A string is a sequence as well, of letters.
     if isinstance(epsilons, str | bytes) or np.ndim(epsilons) != 1:
         refuse("epsilons", epsilons, "be a sequence of numbers")
     at = [at_least_zero(epsilons=value) for value in epsilons]

@@ -190,6 +190,7 @@ def _rates(fpr: object) -> Array:
 
 def _rate(value: object) -> float:
     number = non_negative("a false-positive rate lies in [0, 1]", fpr=value)
+    # Per cent are not taken: 5 would be read as certain.
     if number > 1.0:
         refuse("fpr", value, "lie in [0, 1]", "it is a false-positive rate")
     return number

@@ -134,6 +134,7 @@ class Shuffled(EpochScheme):
         """
         if self.population not in (None, population):
             refuse("population", population, f"equal the scheme's population = {self.population}")
+        # One order for the whole epoch: that is what puts each unit in one round.
         order = generator.permutation(population)
         # Rounds differ by one unit at most, whatever the order.
         return [np.sort(part) for part in np.array_split(order, self.rounds_per_epoch)]

@@ -41,6 +41,7 @@ from .scheme import (
 
 
 def _add_remove(inner: Lossy, scheme: Scheme, observer: Observer) -> Pair:
+    # One unit less, and the cohort could not be filled: there is no such neighbour.
     if scheme.rate == 1.0:
         raise UnsupportedCombination(
             f"a cohort of the whole population ({scheme}) cannot be "
@@ -61,8 +62,10 @@ def _zero_out(inner: Lossy, scheme: Scheme, observer: Observer) -> Pair:
     if z is None and not inner.zeroing_replaces:
         return unamplified(inner, scheme, observer)
     if z is None:
+        # Attained is what zeroing shows by itself; the curve is that of replacing.
         attained = sampled_pair(inner.privacy_loss(ZERO, observer), q).witness
         return Pair(folded(inner, scheme, observer).curve, attained)
+    # Not drawn, its place is taken by another, who may send the opposite.
     stays = (1.0 - q, -1.0)
     up = GaussianMix(z, (stays, (q, 1.0)), (stays, (q, 0.0)))
     return Pair(Fold(up, Sampled(Gdp(1.0 / z), q)), up)
@@ -103,6 +106,7 @@ class FixedSize(TableScheme):
     def __post_init__(self) -> None:
         object.__setattr__(self, "size", integer(1, size=self.size))
         object.__setattr__(self, "population", integer(1, population=self.population))
+        # Without replacement nobody can be drawn twice.
         if self.size > self.population:
             refuse("size", self.size, f"be at most population = {self.population}")
 

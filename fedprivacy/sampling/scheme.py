@@ -136,6 +136,7 @@ class TableScheme:
     def visible(self, inner: Curve, side: Side = Side.UP) -> Curve:
         """T4: with probability ``rate`` the inner pair, else no loss; recognisably."""
         del side
+        # Recognisably the inner pair, so that its own tails and symmetry are kept.
         if self.rate == 1.0:
             return inner
         return Mix(((1.0 - self.rate, IDENTITY), (self.rate, inner)))
@@ -152,6 +153,7 @@ class TableScheme:
         cell = self._cell(observer, adjacency)
         sees = _seen(observer)
         pair = cell.build(inner, self, sees)
+        # Theorems and assumptions of the inner mechanism, in the cell's own view.
         base = inner.privacy_loss(_served(inner, adjacency), sees)
         witness = None if pair.witness is None else Witness(pair.witness, cell.datasets)
         theorems = (f"{self.name}, {adjacency}: {cell.theorem}", *base.theorems)
@@ -218,6 +220,7 @@ def among(scheme: Scheme, population: int) -> Scheme:
         ParameterError: there are fewer, or not just as many where that is what was accounted.
     """
     stated = getattr(scheme, "population", None)
+    # A scheme that states no population draws from any.
     if stated is None or stated == population:
         return scheme
     grown = getattr(scheme, "grown", None)
@@ -230,10 +233,12 @@ def among(scheme: Scheme, population: int) -> Scheme:
 
 def _seen(observer: Observer) -> Observer:
     """Return the observer whose cell counts: the last release is a function of all of them."""
+    # Post-processing: whoever sees all releases could compute the last one.
     return Observer.AGGREGATE if observer is Observer.FINAL else observer
 
 
 def _why(observer: Observer, adjacency: Adjacency) -> str:
+    # Told with its reason, since no other scheme would serve it either.
     if observer is Observer.SERVER and adjacency is Adjacency.ADD_REMOVE:
         return " (the list of participants shows membership)"
     return ""
@@ -243,6 +248,7 @@ def _served(inner: Lossy, adjacency: Adjacency) -> Adjacency:
     """Return the adjacency itself, or replace_one for mechanisms that serve nothing else."""
     try:
         inner.privacy_loss(adjacency)
+    # A cell has been built by now: some adjacency of the inner mechanism must do.
     except UnsupportedCombination:
         return Adjacency.REPLACE_ONE
     return adjacency
@@ -259,6 +265,7 @@ def unlikely(scheme: object, sizes: Mapping[int, int], chance: float) -> list[Od
 
     See ``TableScheme.unlikely``.
     """
+    # Schemes of users need not know what cohorts are likely.
     asked = getattr(scheme, "unlikely", None)
     return [] if asked is None else list(asked(sizes, chance))
 

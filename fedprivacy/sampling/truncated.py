@@ -59,6 +59,7 @@ def _unless_it_never_truncates(adjacency: Adjacency, build: Builder) -> Builder:
     more = 1 if adjacency is ADD else 0
 
     def either(inner: Lossy, scheme: TruncatedPoisson, observer: Observer) -> Pair:
+        # If no cohort is cut the law is Poisson's, whose pairs are sharper.
         truncates = scheme.largest < scheme.population + more
         chosen = build if truncates else Poisson.rows[AGGREGATE, adjacency].build
         return chosen(inner, scheme, observer)
@@ -94,6 +95,7 @@ def _above(first: Curve, second: Curve) -> Curve:
 
 
 def _zero_out(inner: Lossy, scheme: TruncatedPoisson, observer: Observer) -> Pair:
+    # T10 takes a zeroed unit for an absent one: where it may show, nothing is amplified.
     if not inner.zeroed_is_absent:
         return unamplified(inner, scheme, observer)
     curve = inner.privacy_loss(ZERO, observer).curve
@@ -207,6 +209,7 @@ class TruncatedPoisson(TableScheme):
     def _takes_part(self) -> Interval:
         """P(m < B) q + (B/n) P(N > B), for m ~ Bin(n-1, q) others drawn and N ~ Bin(n, q)."""
         q, share = self.probability, self.largest / self.population
+        # Nobody is ever left out: drawn is taking part.
         if not self.truncates:
             return q, q
         log_full, log_chosen = self._log_full, self._log_chosen
@@ -298,6 +301,7 @@ class TruncatedPoisson(TableScheme):
         if population != self.population:
             refuse("population", population, f"equal the scheme's population = {self.population}")
         drawn = np.flatnonzero(generator.random(population) < self.probability)
+        # Nothing to cut: choosing among them would only disturb the generator.
         if len(drawn) <= self.largest:
             return drawn
         # Uniformly among those drawn: T10 counts on it.

@@ -79,6 +79,7 @@ def _semidefinite(covariance: Array) -> Array:
     skew = np.max(np.abs(covariance - transposed(covariance)), axis=(-2, -1), initial=0.0)
     if np.any(skew > _ROUNDING * scale):
         refuse("covariance", float(np.max(skew)), "be symmetric")
+    # What asymmetry is left is rounding, and eigenvalues need none.
     even = (covariance + transposed(covariance)) / 2.0
     if np.any(np.linalg.eigvalsh(even)[..., 0] < -_ROUNDING * scale):
         refuse("covariance", covariance, "be positive semidefinite")
@@ -153,6 +154,7 @@ class AffineMap:
         square = self
         while left:
             result = result.then(square) if left & 1 else result
+            # The last square is never used, and may overflow.
             square = square.then(square) if left > 1 else square
             left >>= 1
         return result
@@ -164,6 +166,7 @@ class AffineMap:
             ParameterError: the map has an eigenvalue of absolute value 1 or more.
         """
         radius = float(np.max(np.abs(np.linalg.eigvals(self.matrix))))
+        # Noise would pile up without end.
         if radius >= 1.0:
             refuse("step", radius, "contract (spectral radius below 1)", "take smaller steps")
         covariance = solve_discrete_lyapunov(self.matrix, self.noise)
@@ -185,6 +188,7 @@ def mixture_moments(weights: Sequence[float] | Array, laws: Normal) -> Normal:
     if shares.shape != laws.mean.shape[:-1] or not math.isclose(math.fsum(shares), 1.0):
         refuse("weights", shares, "sum to 1, one for each law")
     mean = np.asarray(shares @ laws.mean, np.float64)
+    # A mixture spreads as its laws do, and by how far their means lie apart.
     apart = laws.mean - mean
     between = np.einsum("n,ni,nj->ij", shares, apart, apart)
     within = np.einsum("n,nij->ij", shares, laws.covariance)
@@ -242,6 +246,7 @@ def epsilon(mu: float, delta_at: float) -> float:
     low, high = 0.0, 1.0
     if delta(mu, low) <= wanted:
         return 0.0
+    # Delta falls for good, so that doubling finds an upper end.
     while delta(mu, high) > wanted:
         low, high = high, 2.0 * high
     # Until no double lies between the two.
@@ -260,6 +265,7 @@ def visited_delta(mu: float, epsilon: float, rounds: int, participation: float) 
     share = non_negative(participation=participation)
     if share > 1.0:
         refuse("participation", participation, "be in [0, 1]")
+    # No chance is left: the sum has one term, and log(0) none.
     if share in (0.0, 1.0):
         return delta(math.sqrt(times) * mu, epsilon) if share else 0.0
     seen = np.arange(times + 1)

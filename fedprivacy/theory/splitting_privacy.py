@@ -91,9 +91,11 @@ class PrivateSplitting:
         object.__setattr__(self, "noise_scale", moderate(noise_scale=self.noise_scale))
         object.__setattr__(self, "local_steps", integer(1, local_steps=self.local_steps))
         object.__setattr__(self, "rounds", integer(1, rounds=self.rounds))
+        # No loss has curvatures below its least and above its largest at once.
         if self.strong_convexity > self.smoothness:
             refuse("strong_convexity", self.strong_convexity, f"be at most {self.smoothness:g}")
         limit = 2.0 / (self.smoothness + 1.0 / self.penalty)
+        # Beyond, a local step no longer contracts, and neither end is proved.
         if self.step_size >= limit:
             refuse(
                 "step_size", self.step_size, f"be below 2 / (smoothness + 1 / penalty) = {limit:g}"
@@ -163,6 +165,7 @@ def _cheapest(paid: _Payments, rounds: int) -> float:
     """Return the least sum of squared payments, not finite where the distances overflow."""
     ahead = paid.start(rounds - 1 - len(paid.weights))
     free = paid.end(ahead, np.zeros_like(paid.weights))
+    # At the upper rate the last round alone would pay for everything.
     low, high = 0.0, free / paid.squares
     for _ in range(60 if math.isfinite(free) else 0):
         rate = 0.5 * (low + high)
@@ -369,6 +372,7 @@ def _powers(slope: float, steps: int) -> Array:
 
 def _orbit(matrix: Array, start: Array, length: int) -> Array:
     """Return matrix^j start for j < length, shape (length, 2), by doubling."""
+    # Doubling: the orbit so far, moved on by its own length.
     found, power = start[None, :], matrix
     while len(found) < length:
         found = np.concatenate([found, found @ power.T])
@@ -403,6 +407,7 @@ def _prefix(run: PrivateSplitting, observer: Observer) -> PrivateSplitting:
 
 def _quadratic(run: PrivateSplitting, curvature: float, observer: Observer) -> Attained:
     """Return the lower end of a constant shift."""
+    # Not computed is no lower end: 0 is.
     if max(run.rounds, run.local_steps) > LONGEST:
         return Attained(mu=0.0, error=0.0, curvature=curvature, distance=0.0, witness=TOO_LONG)
     mu = _mu(run, _Rounds.of(run, curvature), 1.0, observer)
@@ -468,6 +473,7 @@ def _distance(run: PrivateSplitting, rounds: _Rounds, curvature: float, error: f
     Gaussian of std at most ``std``; by the union bound none of them leaves its interval but with
     probability ``error``. The turn itself needs 2 g over the room in curvature.
     """
+    # The turn adds curvature, which must stay between l and L.
     room = min(curvature - run.strong_convexity, run.smoothness - curvature)
     std, drift = rounds.spread
     # From the log: with many steps the tail's probability is below what a double tells from 0.
@@ -516,6 +522,7 @@ def _several(groups: NDArray[np.int64], values: NDArray[Any]) -> NDArray[np.bool
 
 def _apart(places: Array, reach: Array) -> tuple[NDArray[np.int64], float]:
     """Return the connected groups of the intervals place +- reach, and their least gap."""
+    # Sorted by left ends, intervals that touch are neighbours.
     order = np.argsort(places - reach, kind="stable")
     left, right = (places - reach)[order], np.maximum.accumulate((places + reach)[order])
     between = left[1:] - right[:-1]

@@ -222,6 +222,7 @@ class LocalRound:
         if self.gradient is not None:
             more = generator.standard_normal(drawn.shape)
             moved = moved + more @ root(self.gradient)
+        # Without shared noise no draws are spent on it.
         if np.any(self.common):
             shared = generator.standard_normal((len(starts), common.shape[1])) @ common
             moved = moved + shared[kinds]
@@ -237,6 +238,7 @@ class LocalRound:
         vectors, kinds = self.target.spectra[1], self.target.kinds[1]
         count, size = self.contraction.shape
         joined = np.moveaxis(self.common_covariance, 1, 2).reshape(count * size, -1)
+        # One root for all kinds together, so that shared noise keeps its correlations.
         common = np.moveaxis(root(joined).reshape(-1, count, size), 1, 0)
         scale = np.sqrt(self.own[kinds] / self.target.shares[:, None])
         own = scale[:, :, None] * transposed(vectors)[kinds]
@@ -256,6 +258,7 @@ class LocalRound:
         common = np.einsum("g,h,ghij->ij", self._totals, self._totals, self.common_covariance)
         own = np.einsum("g,gij->ij", self._totals, in_basis(self.target.spectra[1], self.own))
         if self.gradient is not None:
+            # Independent noises average out by the squares of their weights.
             own = own + np.einsum("c,cij->ij", self.target.shares**2, self.gradient)
         return AffineMap(
             matrix=np.einsum("g,gij->ij", self._totals, self.maps),
@@ -305,6 +308,7 @@ class Chain(ABC):
             object.__setattr__(self, "averaging", Averaging(self.averaging))
         except ValueError:
             refuse("averaging", self.averaging, "be 'full', 'I' or 'II'")
+        # A cohort that is not used would be taken for one that is.
         if (self.averaging is Averaging.FULL) != (self.cohort is None):
             refuse("cohort", self.cohort, "be given for schemes I and II and for no other")
         if self.cohort is not None:
