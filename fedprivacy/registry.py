@@ -55,6 +55,7 @@ def registered(kind: K) -> K:
         refuse(
             "kind", name, "be a frozen dataclass", "put @registered above @dataclass(frozen=True)"
         )
+    # Files know a class by its name alone.
     known = KINDS.get(name, kind)
     # A module that is loaded again makes its classes anew: the address says which are the same.
     if _address(known) != _address(kind):

@@ -68,6 +68,7 @@ class Responses(NamedTuple):
         rest = np.maximum(times - some, 1.0)
         shape = -0.5 * np.log(2.0 * math.pi * some * (rest / times))
         found = shape + _stirling(np.array(times)) - _stirling(some) - _stirling(rest) - depth
+        # Stirling's formula has no value at 0.
         nobody = times * math.log1p(-self.lie)
         found = np.where(lies > 0.0, found, nobody)
         return np.asarray(found + _RELATIVE * (8.0 + np.abs(found)))
@@ -121,6 +122,7 @@ class Responses(NamedTuple):
         """Return a bound on P(at most so many lies): a geometric series where it falls."""
         lies = np.maximum(first, 0.0)
         fall = self.log_fall(lies)
+        # From ratio 1 on no series ends: 1 bounds any probability.
         falls = fall < -1e-12
         series = 1.0 / -np.expm1(np.where(falls, fall, -1.0))
         bound = np.where(falls, np.exp(self.log_mass(lies)) * series, 1.0)

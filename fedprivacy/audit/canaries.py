@@ -31,6 +31,7 @@ def loop_mechanism(loop: Any, rounds: int) -> Mechanism:
     Raises:
         ParameterError: a loop without privacy.
     """
+    # Without privacy there is no number that the attack could beat.
     if loop.round_mechanism is None:
         refuse("train", type(loop).__name__, "be a private loop", "pass claim= for any other")
     run: Mechanism = loop.round_mechanism * rounds
@@ -173,6 +174,7 @@ def _checked(loop: Any, data: Any, canaries: int) -> Any:
     if noise is None or not hasattr(loop, "_updates"):
         way_out = "pass a function of (included, generator), or planted(make, rounds)"
         refuse("train", type(loop).__name__, "be FederatedAveraging with noise", way_out)
+    # Each canary is a client of the data.
     if data is None or data.population < canaries:
         held = None if data is None else data.population
         refuse("data", held, f"hold at least {canaries} clients, the canaries")

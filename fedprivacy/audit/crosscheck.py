@@ -145,6 +145,7 @@ def crosscheck(
             bounds[one] = epsilon(run, delta=at, adjacency=one, observer=seer)
         except UnsupportedCombination as error:
             refusal = error
+    # No adjacency is served: the last reason says why.
     if refusal is not None and not bounds:
         raise refusal
     rows = [row for one, bound in bounds.items() for row in _rows(run, bound)]

@@ -128,6 +128,7 @@ def _forced(correct: int, guesses: int, canaries: int, level: float, mu: Array) 
     above = np.zeros_like(mu)
     # From the highest tail down: each forces a least size of the next.
     for k in range(correct, 0, -1):
+        # A share of the canaries: more than all of them cannot be guessed.
         share = np.minimum((k * tail + above) / canaries, 1.0)
         above = above + tail
         # The theorem's m F^-1(share): F^-1(y) = Phi(Phi^-1(y) - mu).
@@ -167,6 +168,7 @@ def refuted_by_rates(
         delta: in [0, 1].
         level: chance that the answer is too large; each of the two ends gets half of it.
     """
+    # Both ends may fail, each with half of the level.
     hit, miss = at_least(*hits, level / 2.0), at_most(*misses, level / 2.0)
     # Then any epsilon explains the rates, 0 as well.
     if hit - delta <= miss:

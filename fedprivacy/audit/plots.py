@@ -46,6 +46,7 @@ class Line(NamedTuple):
 
     def same_as(self, other: Line) -> bool:
         """Return whether two lines lie on each other in print."""
+        # Lines of other rounds or rates cannot be compared point by point.
         if self.x.shape != other.x.shape:
             return False
         pairs = zip((self.x, self.upper), (other.x, other.upper), strict=True)
@@ -54,6 +55,7 @@ class Line(NamedTuple):
 
 def composes(found: Audit) -> bool:
     """Return whether there are numbers to draw: of some rounds, fixed beforehand, and not void."""
+    # A filter's bound belongs to no run that could be cut short.
     composed = found.run is not None and "pld" in found.bounds[str(found.facts.observer)]
     return composed and not found.void
 
@@ -137,6 +139,7 @@ def _first(run: Mechanism, count: int) -> Mechanism:
 
 def _profile(found: Audit) -> Line:
     assert found.run is not None
+    # Half as far again as the answer; without one, as far as anybody looks.
     reach = max(1.5 * found.bound.upper, 0.5) if math.isfinite(found.bound.upper) else 10.0
     curve = profile(
         found.run,
@@ -247,6 +250,7 @@ def _labelled_once(lines: Mapping[str, Line]) -> dict[str, Line]:
     found: list[tuple[list[str], Line]] = []
     for name, line in lines.items():
         names = next((names for names, other in found if other.same_as(line)), None)
+        # The first of equal lines is drawn, under all their names.
         if names is None:
             found.append(([name], line))
         else:

@@ -75,6 +75,7 @@ def report(
     # Checked first: an account may take minutes, and would be lost.
     if not target.parent.is_dir():
         refuse("path", str(target), "lie in an existing folder", f"create {target.parent} first")
+    # Given in vain, it would be missed where somebody looks for it.
     if deployment is not None and form is not _entry:
         refuse("deployment", "given", "be left out", "it is for a path that ends in .yaml")
     told = _Told(_named(audit), title, subject, deployment)
@@ -86,6 +87,7 @@ def report(
         text = form(told)
     # Written beside and moved: whoever reads sees the old page or the new one, never half.
     draft = target.with_name(target.name + ".part")
+    # A ledger is evidence: neither the page nor its draft may be written over one.
     free(target, draft)
     draft.write_text(text, encoding="utf-8")
     os.replace(draft, target)

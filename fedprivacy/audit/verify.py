@@ -167,6 +167,7 @@ def verify(
         one = member(Adjacency, adjacency=adjacency)
         if one not in stated.adjacencies:
             refuse("adjacency", str(one), f"be one of {listed(stated.adjacencies)}")
+        # Asked about one adjacency, neighbours under the others are not tried.
         stated = Stated(**{**stated.__dict__, "adjacencies": (one,)})
     # Means, noise and independence get a quarter of the level each; one stays unused.
     replay = Replay(stated, source, times, chance / 4.0)
@@ -193,6 +194,7 @@ def _of_function(
     if not callable(release):
         kind = type(release).__name__
         refuse("release", kind, "be a mechanism or a function of (updates, generator)")
+    # Other laws have no exact test of their scale here.
     if shape not in _SIZES:
         refuse("shape", shape, f"be one of {listed(_SIZES)}")
     return Stated(
@@ -347,6 +349,7 @@ class Replay:
         # Single precision has its own rounding, which must not look like a movement.
         self._digits = max(np.finfo(np.float64).eps, _resolution(found))
         found = np.atleast_2d(np.asarray(found, dtype=np.float64))
+        # What is not finite has no distance to anything.
         if found.ndim != 2 or not np.isfinite(found).all():
             refuse("release's result", found.shape, "be finite, of shape (k,) or (rounds, k)")
         return found

@@ -180,6 +180,7 @@ def _zcdp_event(run: ConcentratedDp) -> dpa.DpEvent:
 def _guarantee_event(run: ApproximateDp) -> dpa.DpEvent:
     """One guarantee, where dp-accounting is new enough to have an event for it."""
     kind = getattr(dp_event, "EpsilonDeltaDpEvent", None)
+    # Several points say more than any single one.
     if kind is None or len(run.guarantees) > 1:
         _lost("what ApproximateDp states", "it has an event for one guarantee, if any")
     return kind(*run.guarantees[0])
@@ -195,6 +196,7 @@ def _sparsified_event(run: SparsifiedPerturbation) -> dpa.DpEvent:
             else "an event has one noise multiplier; for the worst case convert "
             f"Gaussian(noise_multiplier={run.sum_multiplier!r})",
         )
+    # Whoever is away changes the population that a sample is drawn from.
     if run.absent and not run.topped_up:
         _lost(f"that {run.absent} clients may be away", "an event has one population")
     return dpa.GaussianDpEvent(run.noise_multiplier)

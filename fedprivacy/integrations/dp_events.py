@@ -266,6 +266,7 @@ def _read_truncated(event: Any, asked: Asked, depth: int) -> Reading:
 
 
 def _sampled(inner: Reading, scheme: Scheme) -> Reading:
+    # Sampling hides nothing for certain of what is released whole.
     if not inner.private:
         return EVERYTHING
     return _one(inner.run.sampled(scheme)) if inner.parts else NOTHING
@@ -321,6 +322,7 @@ def _numbers(event: Any, name: str) -> list[Any]:
 
 
 def _read_zcdp(event: Any, asked: Asked, _depth: int) -> Reading:
+    # An infinite guarantee is none: everything may be released.
     if math.inf in (event.rho, event.xi):
         return EVERYTHING
     rho, xi = non_negative(rho=event.rho), non_negative(xi=event.xi)
@@ -406,6 +408,7 @@ def _read_tree(event: Any, asked: Asked, _depth: int) -> Reading:
 
 def _read_best(event: Any, asked: Asked, depth: int) -> Reading:
     inner = read(event.event, asked, depth)
+    # The best of nothing is nothing, and of everything everything.
     if not (inner.private and inner.parts):
         return inner
     for name in ("mean", "shape"):

@@ -52,6 +52,7 @@ def scheme_of(loader: DataLoader[Any]) -> Scheme:
     size = _length(loader)
     # In spite of its name this sampler draws each record independently.
     if isinstance(batches, UniformWithReplacementSampler):
+        # The rate is of another data set than the one that is drawn from.
         if batches.num_samples != size:
             _unpriced(f"a sampler of {batches.num_samples} records over a data set of {size}")
         return Poisson(batches.sample_rate)
@@ -76,6 +77,7 @@ def _length(loader: DataLoader[Any]) -> int:
 
 def _at_random(drawn: RandomSampler, batches: BatchSampler, size: int) -> Scheme:
     each, total = int(batches.batch_size), int(drawn.num_samples)
+    # A short last batch would be a scheme of its own.
     if drawn.replacement:
         if total % each and not batches.drop_last:
             _unpriced(f"{total} draws in batches of {each}, the last one smaller (pass drop_last)")
@@ -161,6 +163,7 @@ class CertifiedAccountant(IAccountant):  # type: ignore[misc]
             ParameterError: steps were taken already.
             UnsupportedCombination: see ``scheme_of``.
         """
+        # Steps that were taken cannot be priced by what is seen only now.
         if self.history:
             refuse("look_at", f"after {len(self)} steps", "be called before the first step")
         self._loader = _Loader.looked_at(loader)
@@ -413,6 +416,7 @@ _CHOSEN = 2**32
 
 def _seeded(optimizer: Any) -> bool:
     """Return whether the noise's generator has a seed that somebody seems to have chosen."""
+    # Secure generators take no seed.
     if optimizer.secure_mode:
         return False
     if optimizer.generator is not None:

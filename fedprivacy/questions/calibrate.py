@@ -182,6 +182,7 @@ def _upper_only(loss: PrivacyLoss) -> PrivacyLoss:
 
 def _domain(domain: tuple[float, float] | None, integer: bool) -> tuple[float, float]:
     low, high = domain if domain is not None else (1.0 if integer else 0.0, math.inf)
+    # Strings compare with each other, and would pass for a domain.
     if isinstance(low, str) or isinstance(high, str) or not 0 <= low < high:
         refuse("domain", domain, "be (smallest, largest) with 0 <= smallest < largest")
     if integer:
@@ -256,6 +257,7 @@ def _walk(
     value = start
     for _ in range(_MAX_DOUBLINGS):
         following = _next(value, factor, question.domain, integer)
+        # The end of the domain: there is nowhere left to go.
         if following == value:
             if until_fits:
                 break
@@ -305,6 +307,7 @@ def _bisect(question: _Question, good: float, bad: float, integer: bool, toleran
 
 def _settled(question: _Question, good: float, bad: float, integer: bool, tolerance: float) -> bool:
     """Return whether nothing is gained by searching on."""
+    # Out of time any fitting value is an answer.
     if question.effort.late or integer:
         return question.effort.late or abs(good - bad) <= 1
     if abs(good - bad) <= 0.1 * tolerance * abs(good):

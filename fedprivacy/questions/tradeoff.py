@@ -103,6 +103,7 @@ def joined(near: Points, far: Points) -> Points:
 
     The swap: h(a) = 1 - a + a k(1/a), with k of (Q, P).
     """
+    # The point a = 1 is in both halves and counts once.
     inner = far.a > 1.0
     a = 1.0 / far.a[inner][::-1]
     low = 1.0 - a + a * far.low[inner][::-1] - _ULP
@@ -229,6 +230,7 @@ class Sandwich:
         # As long as a pass asks anything new, and not for ever.
         while before < len(self.near.known) + len(self.far.known) < _MOST and not self.effort.late:
             before = len(self.near.known) + len(self.far.known)
+            # Both attackers' gaps at once, since either half may close both.
             wanted = self._wanted(x, False) | self._wanted(x, True)
             for half, epsilon in sorted(wanted, key=lambda new: (new[0] is self.far, new[1])):
                 half.ask_apart(epsilon)
@@ -265,6 +267,7 @@ class Sandwich:
 
 def gaussian_rate(x: Array, mu: float) -> Array:
     """Return the true-positive rates of N(mu, 1) against N(0, 1) at x, rounded up; 1 for inf."""
+    # Of no mu is anything known but that rates are at most 1.
     if math.isinf(mu):
         return np.ones(x.shape)
     return np.asarray(ndtr(ndtri(x) + mu) * (1 + 1e-11))
@@ -344,6 +347,7 @@ def _chord_mus(points: Points, slack: float) -> tuple[Array, Array]:
 
     The line 1 - b - a x lies below the h of every mu with f_mu(x) <= b.
     """
+    # Fewer chords, and the hull's are the sharpest that upper ends allow.
     a, high = lower_hull(points)
     x = -np.diff(high) / np.diff(a)
     rate = np.minimum((high[:-1] + a[:-1] * x) * (1 + 4 * _ULP), 1.0)
