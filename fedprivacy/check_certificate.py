@@ -128,6 +128,7 @@ class Piece:
     high: arb | None
     cross: arb
     side: int = 1
+    bend: arb | None = None  # an end where L' = 0
 
     def value(self, y: Any, slopes: int = 0) -> tuple[Any, Any, Any]:
         """Return (P, Q, P - Q) over the base at y, or derivatives."""
@@ -172,12 +173,38 @@ class Pair:
         pieces = tuple(replace(x, side=-x.side) for x in turned)
         return Pair(tuple((b, a) for a, b in self.atoms), self.still, pieces)
 
+    def split(self) -> Pair:
+        """Return the pair with every piece cut where its loss turns from falling to rising."""
+        return replace(self, pieces=tuple(part for x in self.pieces for part in _monotone(x)))
+
     def gains(self) -> Pair:
         """Return the part on which P > Q."""
         halves = [
             replace(x, low=x.cross) if x.side > 0 else replace(x, high=x.cross) for x in self.pieces
         ]
         return Pair(tuple((a, b) for a, b in self.atoms if a > b), pieces=tuple(halves))
+
+
+def _monotone(piece: Piece) -> list[Piece]:
+    """Return the piece, or two: L' = (d' q - d q') / (p q) changes sign once at most."""
+
+    def rises(y: arb) -> Any:
+        (_, q, d), (_, dq, dd) = piece.value(y), piece.value(y, 1)
+        return dd * q - d * dq
+
+    low, high = piece.cross - 30, piece.cross
+    if piece.low is not None or piece.high is not None or not piece.gaussian:
+        return [piece]
+    if not rises(low) * rises(high) < 0:
+        return [piece]
+    for _ in range(2 * BITS):
+        middle = ((low + high) / 2).mid()
+        low, high = (middle, high) if rises(middle) * rises(low) > 0 else (low, middle)
+    ends = (
+        replace(piece, high=high, bend=high, side=-piece.side),
+        replace(piece, low=high, bend=high),
+    )
+    return list(ends)
 
 
 def _completed(weighted: list[Any]) -> list[tuple[arb, Any]]:
@@ -315,13 +342,21 @@ def _legs(piece: Piece, tilt: arb, real: bool) -> tuple[list[tuple[acb, acb]], a
         pairs = [(a, b) for _, a in piece.p for _, b in piece.q]
         excess = tilt * (tilt + 1) / 2 * max(((a - b) ** 2 for a, b in pairs), key=float)
         far, at = (2 * (excess + 80)).sqrt(), [(1 + tilt) * a - tilt * b for a, b in pairs]
-        low = min(at, key=float) - far if low is None else low
-        high = max(at, key=float) + far if high is None else high
-        high = high if high > low + 1 else low + 1
+        least, most = min(at, key=float) - far, max(at, key=float) + far
+        if low is None:
+            low = least if high is None or least < high - 1 else high - 1
+        if high is None:
+            high = most if most > low + 1 else low + 1
         lost = excess.exp() * (far / arb(2).sqrt()).erfc()
     assert low is not None and high is not None
-    corners = [acb(low), acb(low, up), acb(high, up), acb(high)]
-    return [(a, b) for a, b in pairwise(corners) if a is not b], lost, up
+    if real:
+        return [(acb(low), acb(high))], lost, up
+    stub, slant = arb(2) ** -96, piece.bend is not None
+    a, b = (end + side * stub * slant * (end is piece.bend) for end, side in ((low, 1), (high, -1)))
+    wide = abs(up) if slant else 0.0
+    corners = [acb(a), acb(a + wide, up), acb(b - wide, up), acb(b)]
+    ends = [acb(low), *corners, acb(high)] if slant else corners
+    return list(pairwise(ends)), lost, up
 
 
 def tilted(piece: Piece, tilt: arb, y: acb) -> tuple[acb, acb] | None:
@@ -379,13 +414,17 @@ def cover(piece: Piece, tilt: arb) -> Iterator[tuple[arb, arb]]:
     legs, lost, up = _legs(piece, tilt, False)
     yield lost, arb(0)
     todo = []
-    for k, (a, b) in enumerate(legs):
-        if k == 1:
+    for a, b in legs:
+        if a.imag == 0 and b.imag == 0:  # there |e^{ivL}| is 1
+            found = tilted(piece, tilt, acb(a.real.union(b.real)))
+            yield arb("inf") if found is None else found[0].real.exp().upper() * abs(b - a), arb(0)
+            continue
+        if a.imag == b.imag:
             count = math.ceil(abs(float((b - a).real / up)) * 4)
             ends = [a + (b - a) * k / count for k in range(count + 1)]
         else:  # towards the real line by powers of 2
-            a, b = (b, a) if k == 0 else (a, b)
-            ends = [b + (a - b) * arb(2) ** -(arb(k) / 4) for k in range(160)] + [b]
+            a, b = (b, a) if a.imag == 0 else (a, b)
+            ends = [b + (a - b) * arb(2) ** -(arb(k) / 4) for k in range(400)] + [b]
         todo += [(u, v, 0) for u, v in pairwise(ends)]
     while todo:
         u, v, depth = todo.pop()
@@ -652,7 +691,7 @@ def _runs(document: dict[str, Any], which: str) -> list[Run]:
             trees[tree] = trees.get(tree, 0) + one["count"]
     every = [(json.loads(tree), n) for tree, n in trees.items()]
     gaussian = [(t["fields"]["mu"], n) for t, n in every if t["type"] == "Gdp"]
-    pairs = [(made(t), n) for t, n in every if t["type"] != "Gdp"]
+    pairs = [(made(t).split(), n) for t, n in every if t["type"] != "Gdp"]
     if gaussian:  # N(mu, 1) against N(0, 1) add up in mu^2
         mu = sum((n * arb(m) ** 2 for m, n in gaussian), arb(0)).sqrt()
         pairs.append((made(_node("Gdp", mu=mu)), 1))

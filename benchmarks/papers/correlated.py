@@ -22,6 +22,7 @@ from fedprivacy.runs.experiment import Experiment
 from fedprivacy.runs.jobs import job
 
 KEPT = Path(__file__).parent / "results" / "correlated.json"
+PLOT = Path(__file__).parents[2] / "docs" / "papers" / "correlated_noise.png"
 EPSILONS, DELTA = (8.0, 2.0), 1e-4
 SETTINGS = {
     "independent, drawn afresh": ("dp-fedavg", {"strategy": "fixed"}),
@@ -90,6 +91,25 @@ def error_table(rounds: int = 2048) -> dict[str, float]:
     return {name: one.root_mean_square for name, one in found.items()}
 
 
+def draw(kept: dict) -> None:
+    """Draw accuracies, every seed a dot, for the documentation."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    from matplotlib import pyplot
+
+    figure, axes = pyplot.subplots(1, len(kept["runs"]), figsize=(9, 3), sharey=True)
+    for axis, (epsilon, table) in zip(axes, kept["runs"].items(), strict=True):
+        for place, one in enumerate(table.values()):
+            axis.plot(one["accuracy"], [place] * len(one["accuracy"]), "o", color="C0", ms=4)
+            axis.plot(one["mean"], place, "|", color="k", ms=14)
+        axis.set_yticks(range(len(table)), list(table))
+        axis.set_title(f"epsilon = {epsilon}")
+        axis.set_xlabel("test accuracy")
+    figure.tight_layout()
+    figure.savefig(PLOT, dpi=120)
+
+
 def main() -> None:
     """Run what is not there yet and keep the table."""
     parser = argparse.ArgumentParser(description=__doc__)
@@ -119,6 +139,7 @@ def main() -> None:
     settings = {"delta": DELTA, "rounds": given.rounds, "cohort": given.cohort}
     kept = {"settings": settings, "runs": tables, "prefix sums, 2048": error_table()}
     KEPT.write_text(json.dumps(kept, indent=1) + "\n")
+    draw(kept)
 
 
 if __name__ == "__main__":

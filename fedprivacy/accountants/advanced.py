@@ -79,6 +79,9 @@ def _best_split(parts: Sequence[tuple[Curve, int]], delta: float) -> tuple[float
     best = basic(_points(parts, delta / rounds * (1 - FEW))), "basic"
     if rounds == 1:
         return best
+    if len(parts) > _MANY:
+        share = _guessed_share(parts, delta, rounds)
+        return min(best, _with_share(parts, delta, rounds, share))
     # Any share is valid. It matters little where in the middle it lies, so a coarse search will do.
     tried = [(_with_share(parts, delta, rounds, share), share) for share in _SHARES]
     (value, rule), share = min(tried, key=lambda item: item[0][0])
@@ -86,6 +89,18 @@ def _best_split(parts: Sequence[tuple[Curve, int]], delta: float) -> tuple[float
         nearby = min(share * factor, 0.999)
         value, rule = min((value, rule), _with_share(parts, delta, rounds, nearby))
     return min(best, (value, rule))
+
+
+_MANY = 64
+"""From so many kinds of rounds on some stand for the others while the share is searched."""
+
+
+def _guessed_share(parts: Sequence[tuple[Curve, int]], delta: float, rounds: int) -> float:
+    """Return the share that is best where every so many kinds are stood for by one of them."""
+    step = math.ceil(len(parts) / (_MANY // 4))
+    groups = [parts[i : i + step] for i in range(0, len(parts), step)]
+    few = [(group[len(group) // 2][0], sum(count for _, count in group)) for group in groups]
+    return min(_SHARES, key=lambda share: _with_share(few, delta, rounds, share)[0])
 
 
 def _rule_for(parts: Sequence[tuple[Curve, int]], delta: float, epsilon: float) -> str:

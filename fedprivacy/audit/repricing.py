@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass, replace
 
-from ..errors import LedgerError, ParameterError, UnsupportedCombination
+from ..errors import MODERATE, LedgerError, ParameterError, UnsupportedCombination
 from ..ledger import Round
 from ..loss import IDENTITY
 from ..mechanisms import (
@@ -234,6 +234,8 @@ def as_observed(
         return mechanism
     if fraction > 1.0 and len(mechanism.noise_ratios(clip_norm)) != 1:
         return None
+    if fraction > MODERATE[1]:
+        return None  # so loud that nothing is to be told apart
     try:
         return mechanism.rescaled(fraction)
     except (UnsupportedCombination, ParameterError):

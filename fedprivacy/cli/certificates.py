@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import click
+import rich_click as click
 
 from ..errors import FedPrivacyError
 from .options import cli

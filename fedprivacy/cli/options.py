@@ -35,7 +35,7 @@ COMMANDS = {
     "Understand": ["explain", "tradeoff"],
     "Train": ["train", "demo", "run"],
     "Compare": ["sweep", "pareto"],
-    "Judge": ["audit", "report"],
+    "Judge": ["audit", "report", "verify"],
     "This program": ["schema", "completion"],
 }
 """Every command, by what one wants."""
@@ -172,6 +172,7 @@ run_options = options(*(setting_option(each) for each in SampledRun.known().valu
 
 certificate_option = click.option(
     "--certificate",
+    panel=OUTPUT,
     type=click.Path(dir_okay=False, path_type=Path),
     help="Write a certificate here; `fedprivacy verify` proves it again.",
 )

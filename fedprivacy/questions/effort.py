@@ -10,10 +10,10 @@ import time
 from dataclasses import dataclass, field
 
 from ..accountants import ACCOUNTANTS, Accountant
+from ..accountants.pld import delta_interval
 from ..errors import listed, positive, refuse
 from ..loss import Curve
 from ..loss.clock import within
-from ..loss.profiles.ways import DeltaAt, interval
 from ..privacy_loss import PrivacyLoss
 from ..relations import Adjacency, Facts, Observer
 
@@ -92,7 +92,6 @@ class Effort:
         """
         if self.accountant == "pld":
             with within(self.left):
-                found = interval(DeltaAt(curve, tolerance, 0.0, epsilon))
-            return found.low, min(found.high, 1.0)
+                return delta_interval(curve, epsilon, tolerance)
         bound = self.account(PrivacyLoss(curve, _ANY)).delta(epsilon)
         return 0.0, bound.upper

@@ -67,10 +67,7 @@ QUICK = {"one Gaussian", "everyone", "Poisson", "few", "server"}
     [name if name in QUICK else pytest.param(name, marks=pytest.mark.slow) for name in SETTINGS],
 )
 def test_the_ends_are_proved(name):
-    """But for the attained pair of zeroing out: its loss falls, then rises; no one path serves."""
     found = check_certificate.check(through_json(asked(name)))
-    if name == "fixed, zeroed":
-        assert found.pop("lower").startswith("not decided")
     assert set(found.values()) == {"proved"}
 
 

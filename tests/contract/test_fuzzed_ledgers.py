@@ -1,0 +1,85 @@
+"""A fast sample of benchmarks/fuzz_ledgers.py, and ledgers of 1 kB that want a lot."""
+
+import resource
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+
+HOSTILE = {
+    "adaptive x 10^12": (
+        "fp.Gaussian(noise_multiplier=1e9, unit='client') * 10**12",
+        {"schedule": "adaptive", "budget_rule": "RDP filter (adaptive schedule)"},
+    ),
+    "steps": (
+        "fp.FederatedLangevin(step_size=.01, temperature=1., correlation=0., weight=.1, "
+        "batch_fraction=.1, gradient_sensitivity=1., steps=10**8)",
+        {"unit": "record", "adjacency": "replace_one"},
+    ),
+    "leapfrog steps": (
+        "fp.FederatedHamiltonian(step_size=.01, leapfrog_steps=10**9, correlation=0., weight=.1, "
+        "batch_fraction=.1, gradient_sensitivity=1., gradient_noise_multiplier=1.)",
+        {"unit": "record", "adjacency": "replace_one"},
+    ),
+    "iterations": (
+        "fp.NoisyGradientDescent(step_size=.1, noise_std=1., sensitivity=1., steps=10**9)",
+        {"unit": "record", "adjacency": "replace_one"},
+    ),
+    "draws": (
+        "fp.Gaussian(noise_multiplier=1., unit='client')"
+        ".sampled(fp.WithReplacement(10**12, population=100))",
+        {},
+    ),
+    "orders": (
+        "fp.RenyiDp(divergences=tuple((1.001 + k / 100, .1) for k in range(20_000)), "
+        "adjacency='zero_out', unit='client')",
+        {},
+    ),
+}
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_a_small_ledger_that_wants_a_lot_is_priced_at_once_or_refused(tmp_path, name):
+    """In a process of its own: less than 200 MB, and a second beside its start."""
+    run, facts = HOSTILE[name]
+    given = {"unit": "client", "adjacency": "zero_out", "claim": (1.0, 1e-5)} | facts
+    code = f"""
+import time, resource, fedprivacy as fp
+from pathlib import Path
+path = Path({str(tmp_path / "a")!r})
+begun = time.process_time()
+try:
+    one = {run}
+    with fp.Ledger.create(path, **{given!r}) as ledger:
+        number = ledger.intent(one, clip_norm=1.0, noise_std=1e9)
+        ledger.done(number, cohort=1, arrived=1, refused=0, noise_std=1e9)
+        ledger.close()
+    begun = time.process_time()
+    print(fp.audit(path).verdict)
+except fp.errors.FedPrivacyError as error:
+    print(type(error).__name__)
+print(time.process_time() - begun, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024)
+"""
+
+    def bounded():
+        resource.setrlimit(resource.RLIMIT_AS, (4 * 2**30, 4 * 2**30))
+
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=60,
+        preexec_fn=bounded, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    seconds, megabytes = map(float, done.stdout.splitlines()[-1].split())
+    assert seconds < 1.0 and megabytes < 200.0, done.stdout
+
+
+def test_damaged_ledgers_give_no_traceback_no_hang_and_no_new_holds(tmp_path):
+    sys.path.insert(0, str(ROOT / "benchmarks"))
+    try:
+        from fuzz_ledgers import fuzz
+    finally:
+        sys.path.pop(0)
+    assert fuzz(40, 1, tmp_path) == []
