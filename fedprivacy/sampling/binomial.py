@@ -67,6 +67,7 @@ def log_mass(trials: int, probability: float, successes: int) -> Interval:
         successes * math.log(probability),
         failures * math.log1p(-probability),
     )
+    # Large terms cancel in the sum: what is left is their rounding, not its own.
     error = 16 * UNIT * math.fsum(map(abs, terms)) + 16 * UNIT
     total = math.fsum(terms)
     return total - error, min(total + error, 0.0)
@@ -77,6 +78,7 @@ def log_tail(trials: int, probability: float, successes: int) -> Interval:
 
     Above the mean it is the first term times a falling series; below, one minus the lower tail.
     """
+    # Asked for more than there are: common where a cohort cannot be filled.
     if successes > trials:
         return NEVER
     if probability == 1.0:
@@ -85,6 +87,7 @@ def log_tail(trials: int, probability: float, successes: int) -> Interval:
         odds = probability / (1.0 - probability)
         rest = _log_series(trials - successes, successes, odds)
         low, high = add(log_mass(trials, probability, successes), rest)
+        # A probability is at most 1.
         return low, min(high, 0.0)
     return complement(log_below(trials, probability, successes))
 
@@ -105,6 +108,7 @@ def log_below(trials: int, probability: float, successes: int) -> Interval:
 def complement(log_probability: Interval) -> Interval:
     """Return log(1 - p) of log p."""
     low = math.exp(log_probability[0]) * (1.0 - 8 * UNIT)
+    # exp may have underflowed to 0, which is no upper end.
     high = math.exp(log_probability[1]) * (1.0 + 8 * UNIT) + _TINY
     least = math.log1p(-high) if high < 1.0 else -math.inf
     return widened((least, math.log1p(-low)), 8 * UNIT)
@@ -115,14 +119,17 @@ def _log_series(many: int, few: int, odds: float) -> Interval:
 
     Ratio i is (many - i + 1) / (few + i) * odds: it falls with i and reaches 0 after ``many``.
     """
+    # Enough terms for the series to die out; what is cut off is bounded below.
     terms = min(many, _MAX_TERMS, 64 + 16 * math.isqrt(few))
     if terms == 0:
         return ALWAYS
+    # One ratio more than is summed: it bounds what is cut off.
     steps = np.arange(1.0, terms + 2.0)
     ratios = (many - steps + 1.0) / (few + steps) * odds
     products = np.cumprod(ratios[:-1])
     total = 1.0 + float(np.sum(products))
     following = float(ratios[-1])
+    # While ratios are above 1 no geometric series bounds the rest.
     cut = float(products[-1]) * following / (1.0 - following) if following < 1.0 else math.inf
     error = 16 * UNIT * (terms + 4)
     return math.log(total * (1 - error)), math.log((total + cut) * (1 + error))
@@ -240,8 +247,10 @@ def _law(counts: _Binomial | _Hypergeometric, side: Side) -> Law:
     else:
         found = [(float(weight), first + at) for at, weight in enumerate(weights)]
     least, most = counts.ends
+    # What was left out stands where it does most harm.
     if up and last < most:
         found.append((RARE, most))
+    # From below it stands where it shows least.
     if not up and first > least:
         found.insert(0, (RARE, least))
     return tuple(atom for atom in found if atom[0] > 0.0)
@@ -250,9 +259,11 @@ def _law(counts: _Binomial | _Hypergeometric, side: Side) -> Law:
 def _terms(counts: _Binomial | _Hypergeometric, up: bool) -> tuple[int, list[Decimal]]:
     """Return the first number that counts, and the probabilities from there on."""
     least, most = counts.ends
+    # Listing such a law takes longer than its few digits are worth.
     if counts.variance > _MOST_VARIANCE:
         # 2 exp(-t^2 / (2 (1 + t / (3 sd)))) < 1e-30 there
         away = 12.5 * math.sqrt(counts.variance)
+        # Exact: so many trials are more than doubles count one by one.
         place = counts.mean + Fraction(away if up else -away)
         at = math.ceil(place) if up else math.floor(place)
         return max(least, min(at, most)), [Decimal(1)]
@@ -273,6 +284,7 @@ def _falling(ratios: Iterable[Decimal]) -> Iterator[Decimal]:
     """
     term, rare = Decimal(1), Decimal(RARE) / 2
     for ratio in ratios:
+        # The geometric series of all that follows is below what may be left out.
         if term * ratio < rare * (1 - ratio):
             return
         term *= ratio
@@ -281,6 +293,7 @@ def _falling(ratios: Iterable[Decimal]) -> Iterator[Decimal]:
 
 def _grouped(first: int, weights: list[Decimal], up: bool) -> list[tuple[float, int]]:
     """Return neighbours as one number each, the largest (UP) or smallest of them."""
+    # Neighbours are alike, so that moving them to one end costs little.
     size = math.ceil(len(weights) / _MOST_ATOMS)
     groups = [weights[at : at + size] for at in range(0, len(weights), size)]
     starts = range(first, first + len(weights), size)
