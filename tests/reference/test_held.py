@@ -313,6 +313,15 @@ REFUSED = [
         lambda: fp.Gaussian(noise_multiplier=1.0, unit="client").sampled(fp.Poisson(0.1), held=2),
         "client already",
     ),
+    (
+        lambda: fp.CorrelatedNoise(
+            factor=fp.factors.Identity(),
+            noise_multiplier=1.0,
+            rounds=5,
+            participation=fp.SingleParticipation(),
+        ).sampled(fp.Poisson(0.1), held=2),
+        "held=2 records of one client in correlated noise",
+    ),
     (lambda: RUNS[0].in_cohort(fp.Poisson(0.5)), "client itself"),
     (lambda: RUNS[0].sampled(fp.Poisson(0.5)), "already sampled"),
     (lambda: RUNS[0] + RECORD.sampled(fp.Poisson(0.1)), "unit"),
