@@ -12,7 +12,14 @@ from dataclasses import dataclass, replace
 from ..errors import MODERATE, LedgerError, ParameterError, UnsupportedCombination
 from ..ledger import Round
 from ..loss import IDENTITY
-from ..mechanisms import CorrelatedNoise, CorrelatedRow, Mechanism, Run, SampledMechanism
+from ..mechanisms import (
+    CorrelatedNoise,
+    CorrelatedRow,
+    HeldMechanism,
+    Mechanism,
+    Run,
+    SampledMechanism,
+)
 from ..mechanisms.base import ROUNDING
 from ..privacy_loss import PrivacyLoss, Witness
 from ..relations import Adjacency, Facts, Observer
@@ -388,7 +395,7 @@ def _odd_noise(rounds: Iterable[Round]) -> tuple[str, ...]:
 def _odd_cohorts(rounds: Iterable[Round]) -> tuple[str, ...]:
     drawn: dict[Scheme, dict[int, list[Round]]] = {}
     for r in rounds:
-        if r.done is not None and isinstance(r.mechanism, SampledMechanism):
+        if r.done is not None and isinstance(r.mechanism, SampledMechanism | HeldMechanism):
             by_size = drawn.setdefault(r.mechanism.scheme, {})
             # Cohorts of one scheme are judged together: one odd size among thousands is expected.
             by_size.setdefault(r.done.cohort, []).append(r)

@@ -7,7 +7,7 @@ accountant and its assumptions, the formal statement, what was not counted.
 
 from __future__ import annotations
 
-from ..mechanisms import CohortMechanism, Mechanism, SampledMechanism
+from ..mechanisms import CohortMechanism, HeldMechanism, Mechanism, SampledMechanism
 from ..relations import Adjacency, Observer, Unit
 from .account import SINGLE, Audit
 from .words import described, scheme_in_words
@@ -99,6 +99,6 @@ def sampler_in_words(found: Audit) -> str:
 
 
 def _scheme(part: Mechanism) -> str:
-    if isinstance(part, SampledMechanism | CohortMechanism):
+    if isinstance(part, SampledMechanism | HeldMechanism | CohortMechanism):
         return scheme_in_words(part.scheme)
     return "all units take part in every round"

@@ -13,6 +13,7 @@ from ..errors import FedPrivacyError
 from ..mechanisms import (
     CohortMechanism,
     Gaussian,
+    HeldMechanism,
     Laplace,
     Mechanism,
     SampledMechanism,
@@ -168,6 +169,10 @@ def described(mechanism: Mechanism, count: int = 1) -> str:
 def _mechanism(mechanism: Any) -> str:
     if isinstance(mechanism, SampledMechanism):
         return f"{_mechanism(mechanism.inner)}; {scheme_in_words(mechanism.scheme)}"
+    if isinstance(mechanism, HeldMechanism):
+        records = scheme_in_words(mechanism.scheme).replace("units", "records")
+        held = f"for a client that holds up to {mechanism.held:,} of the records"
+        return f"{_mechanism(mechanism.inner)}; {records}; {held}"
     if isinstance(mechanism, CohortMechanism):
         clients = scheme_in_words(mechanism.scheme).replace("units", "clients")
         return f"inside one client, {clients}: {_mechanism(mechanism.inner)}"

@@ -12,7 +12,8 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 from decimal import MAX_EMAX, MIN_EMIN, Context, Decimal, localcontext
 from fractions import Fraction
 
@@ -154,52 +155,135 @@ def law(trials: int, probability: float, side: Side) -> Law:
     """
     if probability == 1.0:
         return ((1.0, trials),)
+    return _law(_Binomial(trials, Fraction(probability)), side)
+
+
+@functools.lru_cache(maxsize=256)
+def hypergeometric_law(drawn: int, marked: int, population: int, side: Side) -> Law:
+    """Return a law above (UP) or below (DOWN) the number of marked units in a draw; see ``law``.
+
+    Args:
+        drawn: how many units are drawn without replacement, at most ``population``.
+        marked: how many are marked, at most ``population``.
+        population: how many there are.
+        side: which way to round.
+    """
+    if drawn == population:
+        return ((1.0, marked),)
+    return _law(_Hypergeometric(drawn, marked, population), side)
+
+
+@dataclass(frozen=True)
+class _Binomial:
+    """Bin(trials, chance): its ends, its middle, and the ratios of neighbouring terms."""
+
+    trials: int
+    chance: Fraction
+
+    @property
+    def ends(self) -> tuple[int, int]:
+        return 0, self.trials
+
+    @property
+    def mean(self) -> Fraction:
+        return self.trials * self.chance
+
+    @property
+    def variance(self) -> float:
+        return self.trials * float(self.chance) * (1.0 - float(self.chance))
+
+    @property
+    def mode(self) -> int:
+        return min(math.floor((self.trials + 1) * self.chance), self.trials)
+
+    def ratio(self, number: int) -> Decimal:
+        """Return P(number) / P(number - 1)."""
+        return Decimal(self.trials - number + 1) / number * self._odds
+
+    @functools.cached_property
+    def _odds(self) -> Decimal:
+        return Decimal(self.chance.numerator) / (self.chance.denominator - self.chance.numerator)
+
+
+@dataclass(frozen=True)
+class _Hypergeometric:
+    """The number of marked units in a draw; moments below the binomial law's (Hoeffding)."""
+
+    drawn: int
+    marked: int
+    population: int
+
+    @property
+    def ends(self) -> tuple[int, int]:
+        return max(0, self.drawn + self.marked - self.population), min(self.drawn, self.marked)
+
+    @property
+    def mean(self) -> Fraction:
+        return Fraction(self.drawn * self.marked, self.population)
+
+    @property
+    def variance(self) -> float:
+        """The binomial law's, which is larger."""
+        share = self.drawn / self.population
+        return self.marked * share * (1.0 - share)
+
+    @property
+    def mode(self) -> int:
+        return (self.drawn + 1) * (self.marked + 1) // (self.population + 2)
+
+    def ratio(self, number: int) -> Decimal:
+        """Return P(number) / P(number - 1)."""
+        above = (self.marked - number + 1) * (self.drawn - number + 1)
+        return Decimal(above) / (number * (self.population - self.marked - self.drawn + number))
+
+
+def _law(counts: _Binomial | _Hypergeometric, side: Side) -> Law:
+    """Return the law rounded to a side, see ``law``."""
     up = side is Side.UP
-    first, weights = _terms(trials, probability, up)
+    first, weights = _terms(counts, up)
     last = first + len(weights) - 1
     if len(weights) > _MOST_ATOMS:
         found = _grouped(first, weights, up)
     else:
         found = [(float(weight), first + at) for at, weight in enumerate(weights)]
+    least, most = counts.ends
     # What was left out stands where it does most harm.
-    if up and last < trials:
-        found.append((RARE, trials))
+    if up and last < most:
+        found.append((RARE, most))
     # From below it stands where it shows least.
-    if not up and first > 0:
-        found.insert(0, (RARE, 0))
+    if not up and first > least:
+        found.insert(0, (RARE, least))
     return tuple(atom for atom in found if atom[0] > 0.0)
 
 
-def _terms(trials: int, probability: float, up: bool) -> tuple[int, list[Decimal]]:
+def _terms(counts: _Binomial | _Hypergeometric, up: bool) -> tuple[int, list[Decimal]]:
     """Return the first number that counts, and the probabilities from there on."""
-    variance = trials * probability * (1.0 - probability)
+    least, most = counts.ends
     # Listing such a law takes longer than its few digits are worth.
-    if variance > _MOST_VARIANCE:
-        away = 12.5 * math.sqrt(variance)  # 2 exp(-t^2 / (2 (1 + t / (3 sd)))) < 1e-30 there
+    if counts.variance > _MOST_VARIANCE:
+        # 2 exp(-t^2 / (2 (1 + t / (3 sd)))) < 1e-30 there
+        away = 12.5 * math.sqrt(counts.variance)
         # Exact: so many trials are more than doubles count one by one.
-        place = trials * Fraction(probability) + Fraction(away if up else -away)
+        place = counts.mean + Fraction(away if up else -away)
         at = math.ceil(place) if up else math.floor(place)
-        return max(0, min(at, trials)), [Decimal(1)]
-    mode = min(math.floor((trials + 1) * Fraction(probability)), trials)
+        return max(least, min(at, most)), [Decimal(1)]
+    mode = counts.mode
     with localcontext(_DIGITS):
-        chance = Decimal(probability)
-        odds = chance / (1 - chance)
-        above = list(_falling(trials - mode, mode, odds))
-        below = list(_falling(mode, trials - mode, 1 / odds))
+        above = list(_falling(counts.ratio(at) for at in range(mode + 1, most + 1)))
+        below = list(_falling(1 / counts.ratio(at) for at in range(mode, least, -1)))
         total = 1 + sum(above) + sum(below)
         weights = [*reversed(below), Decimal(1), *above]
         return mode - len(below), [weight / total for weight in weights]
 
 
-def _falling(many: int, few: int, odds: Decimal) -> Iterator[Decimal]:
+def _falling(ratios: Iterable[Decimal]) -> Iterator[Decimal]:
     """Yield the terms after the largest, which is 1, until what follows is below ``RARE``.
 
-    Ratio i is (many - i + 1) / (few + i) * odds, at most 1, and falls: what follows a term is below
-    a geometric series.
+    The ratios of neighbouring terms are at most 1 and fall: what follows a term is below a
+    geometric series.
     """
     term, rare = Decimal(1), Decimal(RARE) / 2
-    for step in range(1, many + 1):
-        ratio = Decimal(many - step + 1) / (few + step) * odds
+    for ratio in ratios:
         # The geometric series of all that follows is below what may be left out.
         if term * ratio < rare * (1 - ratio):
             return

@@ -144,19 +144,25 @@ class GaussianMix(Curve):
             if pattern not in ([1], [-1], [-1, 1], [1, -1, 1]):
                 raise ValueError(f"GaussianMix: loss sets of pattern {pattern} are not served")
 
-    def _sign_patterns(self) -> list[list[int]]:
+    def _sign_patterns(self) -> list[list[float]]:
         """Return the sign changes of P - e^x Q in order of the means, for x between breakpoints."""
         p, q = dict((m, w) for w, m in self.p), dict((m, w) for w, m in self.q)
         means = sorted(p.keys() | q.keys())
-        ratios = [math.log(p[m] / q[m]) for m in means if m in p and m in q]
-        points = sorted(ratios)
         # Signs change at the breakpoints only; 700 is beyond them all, and exp still holds it.
+        # a mean of one side only keeps its sign at every x
+        ratios = [
+            math.log(p[m] / q[m]) if m in p and m in q else math.inf if m in p else -math.inf
+            for m in means
+        ]
+        points = sorted(filter(math.isfinite, ratios))
         probes = [-700.0, *[(a + b) / 2 for a, b in itertools.pairwise(points)], 700.0]
-        patterns = []
-        for x in probes:
-            signs = [np.sign(p.get(m, 0.0) - math.exp(x) * q.get(m, 0.0)) for m in means]
-            patterns.append([int(s) for i, s in enumerate(signs) if i == 0 or s != signs[i - 1]])
-        return patterns
+        return [
+            [
+                sign
+                for sign, _ in itertools.groupby(math.copysign(1, r - x) for r in ratios if r != x)
+            ]
+            for x in probes
+        ]
 
     def _scaled(self) -> tuple[Mixture, Mixture]:
         p = tuple((w, m / self.std) for w, m in self.p)
