@@ -11,6 +11,7 @@ from .laplace import Laplace
 from .mixture import MixtureOfGaussians
 from .parallel import Parallel
 from .perturbation import Perturbation
+from .selection import PoissonTrials, PrivateSelection, Trials, TruncatedNegativeBinomial
 from .sparsified import Sparsification, SparsifiedPerturbation, Sparsifier
 from .splitting_run import SplittingRun
 from .stated import ApproximateDp, ConcentratedDp, GaussianDp, RenyiDp
@@ -32,6 +33,8 @@ __all__ = [
     "NoisyGradientDescent",
     "Parallel",
     "Perturbation",
+    "PoissonTrials",
+    "PrivateSelection",
     "RandomizedResponse",
     "RenyiDp",
     "Run",
@@ -41,4 +44,6 @@ __all__ = [
     "SparsifiedPerturbation",
     "Sparsifier",
     "SplittingRun",
+    "Trials",
+    "TruncatedNegativeBinomial",
 ]
