@@ -11,7 +11,7 @@ from functools import cached_property, lru_cache, partial
 import numpy as np
 
 from ..errors import UnsupportedCombination, refuse
-from ..loss import IDENTITY, AnyOf, Curve, Mix, RenyiAndPoints, largest, stated_pair
+from ..loss import IDENTITY, AnyOf, Curve, Mix, RenyiAndPoints, RenyiPoints, largest, stated_pair
 from ..loss.pairs.lattice import Array
 from ..loss.pairs.stated import MAX_EPSILON
 from ..loss.profiles import renyi, ways
@@ -27,6 +27,8 @@ _ORDERS: tuple[float, ...] = tuple((1.0 + np.geomspace(1e-2, 1e4, 97)).tolist())
 """Orders at which the base's divergences are taken."""
 _GRID = 128
 """Epsilons at which the base's profile is taken."""
+_STRETCHES = 8
+"""Parts of the grid that are inverted apart: where one end fails the others do not."""
 _DEPTH = 1e-30
 """The profile is taken up to about this delta."""
 _MORE = 1.0 + 1e-10
@@ -440,8 +442,18 @@ def _profile(turned: tuple[Curve, ...]) -> Points:
 
 
 def _deltas(curve: Curve, epsilons: Array) -> Array:
-    """Return certified upper ends: shared work first, Renyi divergences for what it leaves."""
-    found = ways.deltas(curve, epsilons, 1e-3)
-    return np.array(
-        [found[x].high if x in found else renyi.delta(curve, x)[0] for x in epsilons.tolist()]
-    )
+    """Return certified upper ends of one orientation.
+
+    Inverted from lines that neighbours share, stretch by stretch; what that leaves follows from
+    Renyi divergences, and beyond the largest loss there is nothing but the infinite one.
+    """
+    known, end = _divergences((curve,)), largest(curve)
+    start = np.where(epsilons >= end.high, end.infinite_high, 1.0)
+    if known:
+        start = np.minimum(start, RenyiPoints(known).implied_delta(epsilons))
+    found: dict[float, ways.Interval] = {}
+    for part in np.array_split(epsilons[epsilons < end.high], _STRETCHES):
+        if len(part):
+            found |= ways.deltas(curve, part, 1e-3)
+    pairs = zip(epsilons.tolist(), start.tolist(), strict=True)
+    return np.array([min(found[x].high, bound) if x in found else bound for x, bound in pairs])
