@@ -14,7 +14,6 @@ CORE = BASE | {"bound", "loss", "privacy_loss"}
 ARROWS = {
     "errors": set(),
     "relations": set(),
-    "records": {"registry"},
     "registry": {"errors"},
     "loss": {"errors", "registry"},
     "bound": BASE,

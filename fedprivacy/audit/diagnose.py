@@ -96,7 +96,7 @@ class Question:
             "adjacency": adjacency or self.facts.adjacency,
             "observer": observer or self.facts.observer,
         }
-        tolerance = 1e-3 * max(self.claim, 1e-3)
+        tolerance = 1e-3 * max(self.claim, 1e-2)
         return [
             certified(run, delta=self.delta, tolerance=tolerance, **seen).upper,
             certified(run, delta=self.delta, accountant="rdp", **seen).upper,
