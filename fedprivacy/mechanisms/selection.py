@@ -68,7 +68,7 @@ class Trials(ABC):
         """Return the log of what f'(F) / f'(G) is at most, f the law's generating function.
 
         F and G are the chances that a trial on either of two neighbours is no better than some
-        output. With E K = f'(1) it is all that the profile of the best output needs (T13).
+        output. With E K = f'(1) it is all that the profile of the best output needs (T14).
         """
 
     @property
@@ -106,18 +106,19 @@ class PoissonTrials(Trials):
 
     @property
     def theorem(self) -> str:
-        """T13, which sharpens a theorem."""
-        return "Poisson number of trials: Papernot, Steinke (2022), Theorem 6, sharpened (T13)"
+        """T14, which sharpens a theorem."""
+        return "Poisson number of trials: Papernot, Steinke (2022), Theorem 6, sharpened (T14)"
 
     def draw(self, generator: np.random.Generator) -> int:
         """Return a number of trials, 0 or more."""
         return int(generator.poisson(self.mean))
 
     def divergences(self, base: Points, profile: Points) -> Points:
-        """T13: log(1 + mu e^((a-1) mu delta) (e^((a-1) eps) - 1)) / (a - 1).
+        """T14: log(1 + mu e^((a-1) mu delta) (e^((a-1) eps) - 1)) / (a - 1).
 
         delta is the base's at log(1 + 1/(a-1)), by a chord of its profile, convex in e^epsilon.
         """
+        # A little less epsilon needs a little more delta: the safe side.
         at = np.array([1.0 / (a - 1.0) for a, _ in base]) * (1.0 - 1e-14)
         grid = np.expm1([epsilon for epsilon, _ in profile])
         found = np.interp(at, grid, [delta for _, delta in profile]) * (1.0 + 1e-12)
@@ -208,6 +209,7 @@ class TruncatedNegativeBinomial(Trials):
     def divergences(self, base: Points, profile: Points) -> Points:
         """Theorem 2: eps + (1 + eta) min_b ((1 - 1/b) eps_b + log(1/gamma)/b) + log(E K)/(a-1)."""
         del profile
+        # At b = 1 the theorem's term is log(1/gamma) itself.
         least = min(self.stops, *((1.0 - 1.0 / b) * each + self.stops / b for b, each in base))
         more = (1.0 + self.shape) * least * _ROUNDED
         ends = math.log(self.mean) * (1.0 + 1e-15) + (1e-10 if self.mean > 1.0 else 0.0)
@@ -229,6 +231,7 @@ def _number(name: str, value: object, low: float, high: float, way_out: str = ""
 
 def log_mean(stops: float, shape: float) -> float:
     """Return the log of E K for gamma = e^-stops: eta (1/gamma - 1) / (1 - gamma^eta)."""
+    # expm1 would overflow, and its log is its argument by then.
     rises = stops if stops > 700.0 else math.log(math.expm1(stops))
     falls = math.log(stops) if shape == 0.0 else math.log(-math.expm1(-shape * stops) / shape)
     return rises - falls
@@ -273,7 +276,7 @@ class PrivateSelection(Mechanism):
     So are hyper-parameters chosen: every trial draws its setting from a public grid, trains by
     ``base`` and scores itself, the score being part of what ``base`` accounts for, or computed
     from public data. Renyi divergences are Papernot and Steinke's (2022), Theorems 2 and 6, and
-    the profile is T13's, for both from the base's certified ends; accountants use the better.
+    the profile is T14's, for both from the base's certified ends; accountants use the better.
     Whether a score attains them is not known: ``Bound.lower`` is the base's, which a score that is
     always the same shows.
 
@@ -367,7 +370,7 @@ class PrivateSelection(Mechanism):
             _of_kinds(base.curve, partial(_selected, trials=self.trials)),
             facts,
             self._witness(base.witness),
-            (self.trials.theorem, "profile of the best of several trials (T13)", *base.theorems),
+            (self.trials.theorem, "profile of the best of several trials (T14)", *base.theorems),
             (*_ASSUMED, *base.assumptions),
             base.public,
         )
@@ -418,6 +421,7 @@ def _divergences(turned: tuple[Curve, ...]) -> Points:
     for order in _ORDERS:
         moment = max(each.log_moment(order) for each in turned)
         divergence = max(moment, 0.0) / (order - 1.0) * (1.0 + 1e-15)
+        # Log-moments are convex: past the first infinite order all are.
         if not math.isfinite(divergence):
             break
         found.append((order, divergence))

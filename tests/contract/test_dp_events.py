@@ -306,7 +306,7 @@ def test_halting_chances_have_the_mean_or_more(shape, mean):
 
 @pytest.mark.parametrize("shape", [0.0, 1.0, 2.5, math.inf])
 def test_divergences_are_not_below_the_theorems(shape):
-    """Theorem 2 and T13 for a Gaussian base, over far more orders than are used."""
+    """Theorem 2 and T14 for a Gaussian base, over far more orders than are used."""
     rho, mean = 0.02, 8.0
     event = dp_event.RepeatAndSelectDpEvent(dpa.GaussianDpEvent(5.0), mean, shape)
     curve = from_event(event).privacy_loss("add_remove").curve

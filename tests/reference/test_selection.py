@@ -1,4 +1,4 @@
-"""The best of a random number of trials (T13, Papernot and Steinke 2022)."""
+"""The best of a random number of trials (T14, Papernot and Steinke 2022)."""
 
 import itertools
 import json
