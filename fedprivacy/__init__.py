@@ -38,10 +38,13 @@ from .mechanisms import (
     MixtureOfGaussians,
     NoisyGradientDescent,
     Parallel,
+    PoissonTrials,
+    PrivateSelection,
     RandomizedResponse,
     RenyiDp,
     SparsifiedPerturbation,
     SplittingRun,
+    TruncatedNegativeBinomial,
 )
 from .privacy_loss import PrivacyLoss
 from .questions.budget import Budget
@@ -93,7 +96,9 @@ __all__ = [
     "ParameterError",
     "Pareto",
     "Poisson",
+    "PoissonTrials",
     "PrivacyLoss",
+    "PrivateSelection",
     "Profile",
     "RandomAllocation",
     "RandomizedResponse",
@@ -103,6 +108,7 @@ __all__ = [
     "SparsifiedPerturbation",
     "SplittingRun",
     "TradeoffCurve",
+    "TruncatedNegativeBinomial",
     "TruncatedPoisson",
     "Unit",
     "UnsupportedCombination",

@@ -35,10 +35,13 @@ from ..mechanisms import (
     Laplace,
     Mechanism,
     MixtureOfGaussians,
+    PoissonTrials,
+    PrivateSelection,
     RandomizedResponse,
     Run,
     SampledMechanism,
     SparsifiedPerturbation,
+    TruncatedNegativeBinomial,
 )
 from ..questions import epsilon as answers
 from ..questions.effort import Effort
@@ -177,6 +180,14 @@ def _zcdp_event(run: ConcentratedDp) -> dpa.DpEvent:
     return dpa.ZCDpEvent(run.rho, run.xi)
 
 
+def _selection_event(run: PrivateSelection) -> dpa.DpEvent:
+    law = run.trials
+    if not isinstance(law, PoissonTrials | TruncatedNegativeBinomial):
+        _lost(f"what {type(law).__name__} is", "it has two laws of the number of trials")
+    shape = law.shape if isinstance(law, TruncatedNegativeBinomial) else math.inf
+    return dp_event.RepeatAndSelectDpEvent(_event(run.base), law.mean, shape)
+
+
 def _guarantee_event(run: ApproximateDp) -> dpa.DpEvent:
     """One guarantee, where dp-accounting is new enough to have an event for it."""
     kind = getattr(dp_event, "EpsilonDeltaDpEvent", None)
@@ -259,6 +270,7 @@ _WRITERS: dict[type[Mechanism], Callable[[Any], dpa.DpEvent]] = {
     RandomizedResponse: _response_event,
     DiscreteLaplace: _discrete_laplace_event,
     MixtureOfGaussians: _mixture_event,
+    PrivateSelection: _selection_event,
     ConcentratedDp: _zcdp_event,
     ApproximateDp: _guarantee_event,
     SparsifiedPerturbation: _sparsified_event,

@@ -31,12 +31,15 @@ from ..mechanisms import (
     Laplace,
     Mechanism,
     MixtureOfGaussians,
+    PoissonTrials,
+    PrivateSelection,
     RandomizedResponse,
     Run,
+    Trials,
+    TruncatedNegativeBinomial,
 )
 from ..relations import Adjacency, Observer, Unit
 from ..sampling import FixedSize, Poisson, Scheme, TruncatedPoisson
-from .dp_selection import selected
 
 MAX_DEPTH = 32
 """Deepest nesting of an event that is read."""
@@ -124,7 +127,7 @@ def from_event(
         event: what was done.
         unit: whose data one record of the event is; may be left out.
         adjacency: how neighbours differ; only for events that state a guarantee, which is about
-            one adjacency (zCDP, (epsilon, delta), exponential mechanism, best of several runs).
+            one adjacency (zCDP, (epsilon, delta), exponential mechanism).
         stated_for: for whom zCDP and (epsilon, delta) guarantees hold that events state. They may
             count on a sample that stays secret, so that unless "server" is stated the run is not
             served to that observer.
@@ -414,15 +417,13 @@ def _read_best(event: Any, asked: Asked, depth: int) -> Reading:
     for name in ("mean", "shape"):
         if isinstance(getattr(event, name), bool | str) or math.isnan(getattr(event, name)):
             refuse(name, getattr(event, name), "be a number")
-    best = selected(
-        inner.run,
-        float(event.mean),
-        float(event.shape),
-        adjacency=_adjacency(event, asked),
-        observer=asked.observer,
-        unit=asked.unit,
-    )
-    return _one(best)
+    return _one(PrivateSelection(inner.run, trials=_law(float(event.mean), float(event.shape))))
+
+
+def _law(mean: float, shape: float) -> Trials:
+    if shape != math.inf:
+        return TruncatedNegativeBinomial(mean=mean, shape=shape)
+    return PoissonTrials(mean)
 
 
 Reader = Callable[[Any, Asked, int], Reading]

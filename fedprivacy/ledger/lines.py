@@ -10,7 +10,7 @@ import msgspec
 
 from ..errors import LedgerError, refuse
 from ..factors import Factor, Participation
-from ..mechanisms import Mechanism
+from ..mechanisms import Mechanism, Trials
 from ..registry import Registry, decode, encode
 from ..relations import Adjacency, Observer, Unit
 
@@ -20,7 +20,7 @@ SCHEMA = 1
 MAX_LINE = 16 * 2**20
 """Longest line in bytes."""
 
-_KINDS = (Mechanism, Factor, Participation)
+_KINDS = (Mechanism, Trials, Factor, Participation)
 # A scheme of sampling is a protocol, which nobody must inherit: what amplifies is one.
 REGISTRY = Registry(lambda kind: issubclass(kind, _KINDS) or hasattr(kind, "amplify"))
 """Every record type that a ledger may hold."""

@@ -10,7 +10,7 @@ from .pairs.gaussian import IDENTITY, GaussianMix, Gdp
 from .pairs.laplace import LaplacePair
 from .pairs.lattice import Side, Tails
 from .pairs.nested import Nested, rough_epsilon, scale
-from .pairs.stated import RenyiLine, RenyiPoints, stated_pair
+from .pairs.stated import RenyiAndPoints, RenyiLine, RenyiPoints, stated_pair
 
 __all__ = [
     "IDENTITY",
@@ -26,6 +26,7 @@ __all__ = [
     "Largest",
     "Mix",
     "Nested",
+    "RenyiAndPoints",
     "RenyiLine",
     "RenyiPoints",
     "Sampled",

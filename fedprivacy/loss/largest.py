@@ -21,6 +21,7 @@ from .pairs.curve import Curve, Swapped
 from .pairs.discrete import Atoms
 from .pairs.gaussian import GaussianMix, Gdp
 from .pairs.laplace import LaplacePair
+from .pairs.stated import RenyiAndPoints, stated_pair
 from .rounding import FEW
 
 _EXPONENT = 700.0
@@ -95,6 +96,13 @@ def _(curve: Atoms) -> Largest:
         ends, infinite = [-loss for loss in losses[:1]], curve.vanishing
     top = max([0.0, *ends])
     return Largest(top, top, infinite, infinite)
+
+
+@largest.register
+def _(curve: RenyiAndPoints) -> Largest:
+    """Return the upper ends of its guarantees; that they are attained is not known."""
+    found = largest(stated_pair(curve.guarantees))
+    return Largest(0.0, found.high, 0.0, found.infinite_high)
 
 
 @largest.register

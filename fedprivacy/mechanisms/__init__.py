@@ -11,6 +11,7 @@ from .laplace import Laplace
 from .mixture import MixtureOfGaussians
 from .parallel import Parallel
 from .perturbation import Perturbation
+from .selection import PoissonTrials, PrivateSelection, Trials, TruncatedNegativeBinomial
 from .sparsified import Sparsification, SparsifiedPerturbation, Sparsifier
 from .splitting_run import SplittingRun
 from .stated import ApproximateDp, ConcentratedDp, GaussianDp, RenyiDp
@@ -33,6 +34,8 @@ __all__ = [
     "NoisyGradientDescent",
     "Parallel",
     "Perturbation",
+    "PoissonTrials",
+    "PrivateSelection",
     "RandomizedResponse",
     "RenyiDp",
     "Run",
@@ -42,4 +45,6 @@ __all__ = [
     "SparsifiedPerturbation",
     "Sparsifier",
     "SplittingRun",
+    "Trials",
+    "TruncatedNegativeBinomial",
 ]

@@ -230,6 +230,23 @@ class RenyiLine(RenyiPoints):
         return (order - 1.0) * (self.xi + self.rho * order) * (1.0 + FEW)
 
 
+@registered
+@dataclass(frozen=True)
+class RenyiAndPoints(RenyiPoints):
+    """What has Renyi divergences of at most the given ones, and keeps (epsilon, delta) points.
+
+    Args:
+        divergences: as of ``RenyiPoints``.
+        guarantees: (epsilon, delta), both ways, as of ``stated_pair``.
+    """
+
+    guarantees: Points
+
+    def log_moment(self, order: float) -> float:
+        """Return the smaller of the chord and of the moment of the guarantees' pair."""
+        return min(super().log_moment(order), stated_pair(self.guarantees).log_moment(order))
+
+
 @functools.lru_cache(maxsize=64)
 def _implied_pair(curve: RenyiPoints) -> Atoms:
     orders = curve._tried
@@ -240,4 +257,5 @@ def _implied_pair(curve: RenyiPoints) -> Atoms:
     epsilons = min(reach, MAX_EPSILON) * shares**2
     deltas = curve.implied_delta(epsilons)
     pairs = zip(epsilons.tolist(), deltas.tolist(), strict=True)
-    return stated_pair(tuple(pairs))
+    stated = curve.guarantees if isinstance(curve, RenyiAndPoints) else ()
+    return stated_pair((*pairs, *stated))

@@ -1,0 +1,463 @@
+"""Private choice of hyper-parameters: a random number of trials, of which the best is shown."""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import cached_property, lru_cache, partial
+
+import numpy as np
+
+from ..errors import UnsupportedCombination, refuse
+from ..loss import IDENTITY, AnyOf, Curve, Mix, RenyiAndPoints, RenyiPoints, largest, stated_pair
+from ..loss.pairs.lattice import Array
+from ..loss.pairs.stated import MAX_EPSILON
+from ..loss.profiles import renyi, ways
+from ..privacy_loss import PrivacyLoss, Witness
+from ..registry import plain_fields, registered
+from ..relations import Adjacency, Facts, Observer, Unit
+from ..sampling import Scheme
+from .base import Mechanism
+
+Points = tuple[tuple[float, float], ...]
+
+_ORDERS: tuple[float, ...] = tuple((1.0 + np.geomspace(1e-2, 1e4, 97)).tolist())
+"""Orders at which the base's divergences are taken."""
+_GRID = 128
+"""Epsilons at which the base's profile is taken."""
+_STRETCHES = 8
+"""Parts of the grid that are inverted apart: where one end fails the others do not."""
+_DEPTH = 1e-30
+"""The profile is taken up to about this delta."""
+_MORE = 1.0 + 1e-10
+"""Covers what the law that is drawn has as its mean beyond the stated one, and rounding."""
+_ROUNDED = 1.0 + 1e-14
+_MAX_MEAN = 1e12
+
+
+class Trials(ABC):
+    """A law of the number of trials, drawn without a look at the data."""
+
+    @property
+    @abstractmethod
+    def nothing(self) -> float:
+        """Chance that there is no trial, and so no output; rounded up."""
+
+    @abstractmethod
+    def draw(self, generator: np.random.Generator) -> int:
+        """Return a number of trials; it must stay as secret as the outputs that are not shown."""
+
+    @property
+    @abstractmethod
+    def theorem(self) -> str:
+        """What the Renyi divergences rest on."""
+
+    @abstractmethod
+    def divergences(self, base: Points, profile: Points) -> Points:
+        """Return (order, divergence) of the best output.
+
+        Args:
+            base: (order, divergence) of one trial, for both orders of any two neighbours.
+            profile: (epsilon, delta) of one trial, likewise; epsilons rising from 0.
+        """
+
+    @abstractmethod
+    def shift(self, profile: Points) -> float:
+        """Return the log of what f'(F) / f'(G) is at most, f the law's generating function.
+
+        F and G are the chances that a trial on either of two neighbours is no better than some
+        output. With E K = f'(1) it is all that the profile of the best output needs (T14).
+        """
+
+    @property
+    @abstractmethod
+    def most(self) -> float:
+        """The mean, rounded up."""
+
+
+@registered
+@dataclass(frozen=True)
+class PoissonTrials(Trials):
+    """A Poisson number of trials; with chance exp(-mean) there is none, and nothing is shown.
+
+    Args:
+        mean: from 1e-6 to 1e12.
+
+    Raises:
+        ParameterError: a mean outside its range.
+    """
+
+    mean: float
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "mean", _number("mean", self.mean, 1e-6, _MAX_MEAN))
+
+    @property
+    def nothing(self) -> float:
+        """exp(-mean), rounded up."""
+        return max(math.exp(-self.mean) * (1.0 + 1e-15), 1e-16)
+
+    @property
+    def most(self) -> float:
+        """The mean, rounded up."""
+        return self.mean * _MORE
+
+    @property
+    def theorem(self) -> str:
+        """T14, which sharpens a theorem."""
+        return "Poisson number of trials: Papernot, Steinke (2022), Theorem 6, sharpened (T14)"
+
+    def draw(self, generator: np.random.Generator) -> int:
+        """Return a number of trials, 0 or more."""
+        return int(generator.poisson(self.mean))
+
+    def divergences(self, base: Points, profile: Points) -> Points:
+        """T14: log(1 + mu e^((a-1) mu delta) (e^((a-1) eps) - 1)) / (a - 1).
+
+        delta is the base's at log(1 + 1/(a-1)), by a chord of its profile, convex in e^epsilon.
+        """
+        # A little less epsilon needs a little more delta: the safe side.
+        at = np.array([1.0 / (a - 1.0) for a, _ in base]) * (1.0 - 1e-14)
+        grid = np.expm1([epsilon for epsilon, _ in profile])
+        found = np.interp(at, grid, [delta for _, delta in profile]) * (1.0 + 1e-12)
+        return tuple(
+            (a, self._divergence(a - 1.0, each, delta))
+            for (a, each), delta in zip(base, found.tolist(), strict=True)
+        )
+
+    def _divergence(self, power: float, base: float, delta: float) -> float:
+        moment = power * base * _ROUNDED
+        if moment <= 0.0:
+            return 0.0
+        rise = moment if moment > 700.0 else math.log(math.expm1(moment))
+        terms = (math.log(self.most), power * self.most * delta, rise)
+        exponent = math.fsum(terms) + 1e-14 * (1.0 + math.fsum(map(abs, terms)))
+        return float(np.logaddexp(0.0, exponent)) / power * _ROUNDED
+
+    def shift(self, profile: Points) -> float:
+        """Return mean times the total variation: f'(F) / f'(G) = e^(mean (F - G))."""
+        return self.most * profile[0][1]
+
+
+@registered
+@dataclass(frozen=True)
+class TruncatedNegativeBinomial(Trials):
+    """At least one trial: k of them in proportion to (1-gamma)^k Gamma(k+shape) / k!.
+
+    ``shape`` 1 is the geometric law, 0 the logarithmic one. A smaller shape has the same mean with
+    a longer tail and costs less: about (2 + shape) times the epsilon of one trial.
+
+    Args:
+        mean: from 1 to 1e12; gamma is what gives it.
+        shape: eta, from -0.9 to 1000.
+
+    Raises:
+        ParameterError: a mean or a shape outside its range.
+    """
+
+    mean: float
+    shape: float
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "mean", _number("mean", self.mean, 1.0, _MAX_MEAN))
+        way_out = "a Poisson number is PoissonTrials(mean)"
+        object.__setattr__(self, "shape", _number("shape", self.shape, -0.9, 1e3, way_out))
+
+    @property
+    def nothing(self) -> float:
+        """0: there is at least one trial."""
+        return 0.0
+
+    @property
+    def most(self) -> float:
+        """The mean, rounded up."""
+        return self.mean * _MORE
+
+    @property
+    def theorem(self) -> str:
+        """Papernot and Steinke's."""
+        return "truncated negative binomial number of trials: Papernot, Steinke (2022), Theorem 2"
+
+    @cached_property
+    def stops(self) -> float:
+        """log(1/gamma), rounded up."""
+        return log_stops(self.mean, self.shape)
+
+    def draw(self, generator: np.random.Generator) -> int:
+        """Return a number of trials, 1 or more."""
+        if self.shape * self.stops <= math.log(2.0):
+            return self._one_by_one(generator.random())
+        drawn = 0
+        while drawn == 0:
+            drawn = int(generator.negative_binomial(self.shape, math.exp(-self.stops)))
+        return drawn
+
+    def _one_by_one(self, left: float) -> int:
+        """Return the first number whose chance, and those of all before, add up to ``left``."""
+        if self.stops == 0.0:
+            return 1
+        chance = math.exp(log_mean(self.stops, self.shape) - (1.0 + self.shape) * self.stops)
+        number, goes_on = 1, -math.expm1(-self.stops)
+        while left >= chance > 0.0:
+            left -= chance
+            chance *= goes_on * (number + self.shape) / (number + 1)
+            number += 1
+        return number
+
+    def divergences(self, base: Points, profile: Points) -> Points:
+        """Theorem 2: eps + (1 + eta) min_b ((1 - 1/b) eps_b + log(1/gamma)/b) + log(E K)/(a-1)."""
+        del profile
+        # At b = 1 the theorem's term is log(1/gamma) itself.
+        least = min(self.stops, *((1.0 - 1.0 / b) * each + self.stops / b for b, each in base))
+        more = (1.0 + self.shape) * least * _ROUNDED
+        ends = math.log(self.mean) * (1.0 + 1e-15) + (1e-10 if self.mean > 1.0 else 0.0)
+        return tuple((a, (each + more + ends / (a - 1.0)) * _ROUNDED) for a, each in base)
+
+    def shift(self, profile: Points) -> float:
+        """Return (1 + eta) max(eps, log(1 + (1/gamma - 1) delta)) at the best of the points."""
+        odds = math.expm1(self.stops)
+        each = (max(epsilon, math.log1p(odds * delta)) for epsilon, delta in profile)
+        return (1.0 + self.shape) * min(each) * _ROUNDED
+
+
+def _number(name: str, value: object, low: float, high: float, way_out: str = "") -> float:
+    real = isinstance(value, int | float | np.integer | np.floating)
+    if not real or isinstance(value, bool) or not low <= float(value) <= high:  # type: ignore[arg-type]
+        refuse(name, value, f"be a number from {low:g} to {high:g}", way_out)
+    return float(value)  # type: ignore[arg-type]
+
+
+def log_mean(stops: float, shape: float) -> float:
+    """Return the log of E K for gamma = e^-stops: eta (1/gamma - 1) / (1 - gamma^eta)."""
+    # expm1 would overflow, and its log is its argument by then.
+    rises = stops if stops > 700.0 else math.log(math.expm1(stops))
+    falls = math.log(stops) if shape == 0.0 else math.log(-math.expm1(-shape * stops) / shape)
+    return rises - falls
+
+
+def log_stops(mean: float, shape: float) -> float:
+    """Return log(1/gamma) of the law with this mean, from above; 0 where K is 1.
+
+    The mean grows with it, and by bisection ends at a value whose mean is larger, rounding
+    included.
+    """
+    if mean == 1.0:
+        return 0.0
+    above = partial(_above, shape=shape, goal=math.log(mean) * (1.0 + 1e-12) + 1e-13)
+    low, high = 0.0, 1.0
+    while not above(high):
+        low, high = high, 2.0 * high
+    for _ in range(80):
+        middle = 0.5 * (low + high)
+        low, high = (low, middle) if above(middle) else (middle, high)
+    return high
+
+
+def _above(stops: float, shape: float, goal: float) -> bool:
+    return stops > 0.0 and log_mean(stops, shape) >= goal
+
+
+_ASSUMED = (
+    "the number of trials is drawn from the stated law without a look at the data; it, and every "
+    "output but the best, stays secret",
+    "every trial is an independent run that costs no more than the base, whatever its setting",
+    "the order that picks the best is fixed beforehand and looks at nothing but the outputs "
+    "(a score is part of what the base releases) and public data",
+)
+
+
+@registered
+@dataclass(frozen=True)
+class PrivateSelection(Mechanism):
+    """The best of a random number of trials of one mechanism; nothing else is shown.
+
+    So are hyper-parameters chosen: every trial draws its setting from a public grid, trains by
+    ``base`` and scores itself, the score being part of what ``base`` accounts for, or computed
+    from public data. Renyi divergences are Papernot and Steinke's (2022), Theorems 2 and 6, and
+    the profile is T14's, for both from the base's certified ends; accountants use the better.
+    Whether a score attains them is not known: ``Bound.lower`` is the base's, which a score that is
+    always the same shows.
+
+    The observer ``server`` is not served: whoever runs the trials sees them all, so for it
+    compose them. What the law calls a tie may be broken in any way fixed beforehand.
+
+    Args:
+        base: one trial; where settings of the grid differ in price, one that costs most.
+        trials: ``TruncatedNegativeBinomial(mean=, shape=)`` or ``PoissonTrials(mean)``.
+
+    Raises:
+        ParameterError: a base that is no mechanism, or trials that are no law; a fixed number of
+            trials is ``base * number`` and no selection is cheaper by a theorem.
+    """
+
+    base: Mechanism
+    trials: Trials
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.base, Mechanism):
+            refuse("base", self.base, "be a mechanism", "pass Gaussian(noise_multiplier=1.0) * 10")
+        if not isinstance(self.trials, Trials):
+            rule = "be a law of their number"
+            way_out = (
+                "pass TruncatedNegativeBinomial(mean=10, shape=0) or PoissonTrials(10); a fixed "
+                "number of trials is composed: base * number"
+            )
+            refuse("trials", self.trials, rule, way_out)
+
+    @property
+    def protects(self) -> Unit | None:
+        """The base's unit."""
+        return self.base.protects
+
+    @property
+    def zeroed_is_absent(self) -> bool:
+        """Whether it is in every trial."""
+        return self.base.zeroed_is_absent
+
+    @property
+    def zeroing_replaces(self) -> bool:
+        """Whether it does in every trial."""
+        return self.base.zeroing_replaces
+
+    @property
+    def samples_its_unit(self) -> bool:
+        """Whether a trial does."""
+        return self.base.samples_its_unit
+
+    def public(self, adjacency: Adjacency) -> dict[str, object]:
+        """Return the law's numbers; the base's loss has its own."""
+        del adjacency
+        return {f"{name} of trials": value for name, value in plain_fields(self.trials).items()}
+
+    def check_scheme(self, scheme: Scheme) -> None:
+        """Ask the base."""
+        self.base.check_scheme(scheme)
+
+    def worst_scheme(self, scheme: Scheme) -> Scheme:
+        """Return the base's."""
+        return self.base.worst_scheme(scheme)
+
+    def noise_ratios(self, clip_norm: float) -> frozenset[float]:
+        """Return the base's."""
+        return self.base.noise_ratios(clip_norm)
+
+    def rescaled(self, fraction: float) -> PrivateSelection | None:
+        """Return the selection with the fraction of every trial's noise."""
+        return self._of(self.base.rescaled(fraction))
+
+    def single_uploads(self) -> PrivateSelection | None:
+        """Return the selection among single uploads."""
+        return self._of(self.base.single_uploads())
+
+    def _of(self, base: Mechanism | None) -> PrivateSelection | None:
+        return None if base is None else replace(self, base=base)
+
+    def unlike(self, *, shares: int, noise_multiplier: float) -> str:
+        """Return what the base says."""
+        return self.base.unlike(shares=shares, noise_multiplier=noise_multiplier)
+
+    def _loss(self, facts: Facts) -> PrivacyLoss:
+        if facts.observer is Observer.SERVER:
+            raise UnsupportedCombination(
+                f"PrivateSelection shows the best trial only, and observer='{facts.observer}' sees "
+                "who took part in all and every result; account for observer='aggregate', or "
+                "compose every trial: base * number"
+            )
+        base = self.base.privacy_loss(facts.adjacency, facts.observer)
+        return PrivacyLoss(
+            _of_kinds(base.curve, partial(_selected, trials=self.trials)),
+            facts,
+            self._witness(base.witness),
+            (self.trials.theorem, "profile of the best of several trials (T14)", *base.theorems),
+            (*_ASSUMED, *base.assumptions),
+            base.public,
+        )
+
+    def _witness(self, base: Witness | None) -> Witness | None:
+        """Return the base's, shown whenever there is a trial.
+
+        Under a score that is always the same the first trial is the best.
+        """
+        if base is None:
+            return None
+        names = f"{base.datasets}; every output has the same score, so the first trial is shown"
+        return Witness(_of_kinds(base.curve, self._shown), names)
+
+    def _shown(self, curve: Curve) -> Curve:
+        nothing = self.trials.nothing
+        if nothing == 0.0:
+            return curve
+        return Mix(((nothing, IDENTITY), (1.0 - nothing, curve)))
+
+
+def _of_kinds(curve: Curve, change: Callable[[Curve], Curve]) -> Curve:
+    """Return a curve changed, kind by kind where units differ."""
+    if isinstance(curve, AnyOf):
+        return AnyOf(tuple(change(each) for each in curve.curves))
+    return change(curve)
+
+
+@lru_cache(maxsize=64)
+def _selected(base: Curve, trials: Trials) -> Curve:
+    """Return the curve of the best trial; both orientations of the base count in both of its."""
+    turned = (base,) if base.symmetric else (base, base.swap())
+    found, profile = _divergences(turned), _profile(turned)
+    shift = trials.shift(profile)
+    shifted = (((epsilon + shift) * _ROUNDED, trials.most * delta) for epsilon, delta in profile)
+    guarantees = tuple(
+        (epsilon, delta) for epsilon, delta in shifted if epsilon <= MAX_EPSILON and delta < 1.0
+    )
+    if not found:
+        return stated_pair(guarantees)
+    return RenyiAndPoints(trials.divergences(found, profile), guarantees)
+
+
+@lru_cache(maxsize=64)
+def _divergences(turned: tuple[Curve, ...]) -> Points:
+    """Return (order, divergence) of one trial in its worse orientation, where that is finite."""
+    found = []
+    for order in _ORDERS:
+        moment = max(each.log_moment(order) for each in turned)
+        divergence = max(moment, 0.0) / (order - 1.0) * (1.0 + 1e-15)
+        # Log-moments are convex: past the first infinite order all are.
+        if not math.isfinite(divergence):
+            break
+        found.append((order, divergence))
+    return tuple(found)
+
+
+@lru_cache(maxsize=64)
+def _profile(turned: tuple[Curve, ...]) -> Points:
+    """Return certified (epsilon, delta) of one trial: epsilons rising from 0, deltas falling."""
+    ends = [largest(each) for each in turned]
+    top = max(each.high for each in ends)
+    reach = max(renyi.epsilon(each, _DEPTH)[0] for each in turned)
+    reach = min(reach, top, MAX_EPSILON)
+    epsilons = reach * (np.arange(_GRID + 1) / _GRID) ** 2
+    deltas = np.max([_deltas(each, epsilons) for each in turned], axis=0)
+    if top <= MAX_EPSILON:
+        # At the largest finite loss nothing but the infinite one is left.
+        epsilons = np.append(epsilons, top)
+        deltas = np.append(deltas, max(each.infinite_high for each in ends))
+    falling = np.minimum.accumulate(deltas)
+    return tuple(zip(epsilons.tolist(), falling.tolist(), strict=True))
+
+
+def _deltas(curve: Curve, epsilons: Array) -> Array:
+    """Return certified upper ends of one orientation.
+
+    Inverted from lines that neighbours share, stretch by stretch; what that leaves follows from
+    Renyi divergences, and beyond the largest loss there is nothing but the infinite one.
+    """
+    known, end = _divergences((curve,)), largest(curve)
+    start = np.where(epsilons >= end.high, end.infinite_high, 1.0)
+    if known:
+        start = np.minimum(start, RenyiPoints(known).implied_delta(epsilons))
+    found: dict[float, ways.Interval] = {}
+    for part in np.array_split(epsilons[epsilons < end.high], _STRETCHES):
+        if len(part):
+            found |= ways.deltas(curve, part, 1e-3)
+    pairs = zip(epsilons.tolist(), start.tolist(), strict=True)
+    return np.array([min(found[x].high, bound) if x in found else bound for x, bound in pairs])
