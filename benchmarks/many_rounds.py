@@ -18,11 +18,6 @@ from fedprivacy.accountants import ACCOUNTANTS
 
 UNITS = 100_000
 
-
-def shuffled(share):
-    return fp.ShuffledEpoch(population=UNITS, batch_size=round(UNITS * share))
-
-
 SCHEMES = {
     "poisson": fp.Poisson,
     "fixed": lambda share: fp.FixedSize(round(UNITS * share), population=UNITS),

@@ -206,6 +206,13 @@ class Fold(Curve):
             raise NoSpectrum
         return Part(tuple(pieces), max(atom, 0.0))
 
+    def lone_part(self) -> Part | None:
+        """Return the part, None where its moments are not known."""
+        try:
+            return self.part
+        except NoSpectrum:
+            return None
+
     def spectrum(self, line: Line) -> Spectrum:
         """Return the sum of the halves' integrals and the mass at loss 0."""
         return self.part.spectrum(line)
@@ -408,7 +415,8 @@ class Composed(Curve):
         """Return the product of the parts' bounds; of many parts, only some fall off."""
         _, falling, others = self._typical
         found = [(curve.decay(tilt, heights, fine), n) for curve, n in falling.parts]
-        return spectra.power_decay(found + (others.level(tilt, heights) if others else []))
+        bound = spectra.power_decay(found + (others.level(tilt, heights) if others else []))
+        return bound.of_all() if self._bundle.keeps_atoms else bound
 
     def swap(self) -> Curve:
         """Return the composition of the swapped parts."""
