@@ -51,7 +51,9 @@ def cell(scheme, adjacency, observer, accountant, count):
     seconds = time.process_time() - start
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
     low, high = found.resolution
-    print(f"{seconds:6.1f} s {peak:5.0f} MB  [{low:.6f}, {high:.6f}] {found.method}; {found.reason}")
+    print(
+        f"{seconds:6.1f} s {peak:5.0f} MB  [{low:.6f}, {high:.6f}] {found.method}; {found.reason}"
+    )
 
 
 def main():

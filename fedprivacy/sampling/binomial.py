@@ -66,6 +66,7 @@ def log_mass(trials: int, probability: float, successes: int) -> Interval:
         successes * math.log(probability),
         failures * math.log1p(-probability),
     )
+    # Large terms cancel in the sum: what is left is their rounding, not its own.
     error = 16 * UNIT * math.fsum(map(abs, terms)) + 16 * UNIT
     total = math.fsum(terms)
     return total - error, min(total + error, 0.0)
@@ -76,6 +77,7 @@ def log_tail(trials: int, probability: float, successes: int) -> Interval:
 
     Above the mean it is the first term times a falling series; below, one minus the lower tail.
     """
+    # Asked for more than there are: common where a cohort cannot be filled.
     if successes > trials:
         return NEVER
     if probability == 1.0:
@@ -84,6 +86,7 @@ def log_tail(trials: int, probability: float, successes: int) -> Interval:
         odds = probability / (1.0 - probability)
         rest = _log_series(trials - successes, successes, odds)
         low, high = add(log_mass(trials, probability, successes), rest)
+        # A probability is at most 1.
         return low, min(high, 0.0)
     return complement(log_below(trials, probability, successes))
 
@@ -104,6 +107,7 @@ def log_below(trials: int, probability: float, successes: int) -> Interval:
 def complement(log_probability: Interval) -> Interval:
     """Return log(1 - p) of log p."""
     low = math.exp(log_probability[0]) * (1.0 - 8 * UNIT)
+    # exp may have underflowed to 0, which is no upper end.
     high = math.exp(log_probability[1]) * (1.0 + 8 * UNIT) + _TINY
     least = math.log1p(-high) if high < 1.0 else -math.inf
     return widened((least, math.log1p(-low)), 8 * UNIT)
@@ -114,14 +118,17 @@ def _log_series(many: int, few: int, odds: float) -> Interval:
 
     Ratio i is (many - i + 1) / (few + i) * odds: it falls with i and reaches 0 after ``many``.
     """
+    # Enough terms for the series to die out; what is cut off is bounded below.
     terms = min(many, _MAX_TERMS, 64 + 16 * math.isqrt(few))
     if terms == 0:
         return ALWAYS
+    # One ratio more than is summed: it bounds what is cut off.
     steps = np.arange(1.0, terms + 2.0)
     ratios = (many - steps + 1.0) / (few + steps) * odds
     products = np.cumprod(ratios[:-1])
     total = 1.0 + float(np.sum(products))
     following = float(ratios[-1])
+    # While ratios are above 1 no geometric series bounds the rest.
     cut = float(products[-1]) * following / (1.0 - following) if following < 1.0 else math.inf
     error = 16 * UNIT * (terms + 4)
     return math.log(total * (1 - error)), math.log((total + cut) * (1 + error))
@@ -154,8 +161,10 @@ def law(trials: int, probability: float, side: Side) -> Law:
         found = _grouped(first, weights, up)
     else:
         found = [(float(weight), first + at) for at, weight in enumerate(weights)]
+    # What was left out stands where it does most harm.
     if up and last < trials:
         found.append((RARE, trials))
+    # From below it stands where it shows least.
     if not up and first > 0:
         found.insert(0, (RARE, 0))
     return tuple(atom for atom in found if atom[0] > 0.0)
@@ -164,8 +173,10 @@ def law(trials: int, probability: float, side: Side) -> Law:
 def _terms(trials: int, probability: float, up: bool) -> tuple[int, list[Decimal]]:
     """Return the first number that counts, and the probabilities from there on."""
     variance = trials * probability * (1.0 - probability)
+    # Listing such a law takes longer than its few digits are worth.
     if variance > _MOST_VARIANCE:
         away = 12.5 * math.sqrt(variance)  # 2 exp(-t^2 / (2 (1 + t / (3 sd)))) < 1e-30 there
+        # Exact: so many trials are more than doubles count one by one.
         place = trials * Fraction(probability) + Fraction(away if up else -away)
         at = math.ceil(place) if up else math.floor(place)
         return max(0, min(at, trials)), [Decimal(1)]
@@ -189,6 +200,7 @@ def _falling(many: int, few: int, odds: Decimal) -> Iterator[Decimal]:
     term, rare = Decimal(1), Decimal(RARE) / 2
     for step in range(1, many + 1):
         ratio = Decimal(many - step + 1) / (few + step) * odds
+        # The geometric series of all that follows is below what may be left out.
         if term * ratio < rare * (1 - ratio):
             return
         term *= ratio
@@ -197,6 +209,7 @@ def _falling(many: int, few: int, odds: Decimal) -> Iterator[Decimal]:
 
 def _grouped(first: int, weights: list[Decimal], up: bool) -> list[tuple[float, int]]:
     """Return neighbours as one number each, the largest (UP) or smallest of them."""
+    # Neighbours are alike, so that moving them to one end costs little.
     size = math.ceil(len(weights) / _MOST_ATOMS)
     groups = [weights[at : at + size] for at in range(0, len(weights), size)]
     starts = range(first, first + len(weights), size)

@@ -63,12 +63,14 @@ def _against_none(z: float, moves: float, law: Law) -> Curve:
 
 
 def _add_remove(inner: Lossy, scheme: WithReplacement, observer: Observer) -> Pair:
+    # All draws hit this unit: without it nothing could be drawn.
     if scheme.chance == 1.0:
         raise UnsupportedCombination(
             f"WithReplacement has nobody to draw but this unit, got {scheme} (population or "
             "probability = 1), so without it there is no round; account for zero_out"
         )
     z = _multiplier(inner)
+    # Every draw of the unit takes the place of another, who may send the opposite.
     up, down = (_against_none(z, 2.0, scheme.law(side)) for side in (Side.UP, Side.DOWN))
     return Pair(up, down)
 
@@ -87,6 +89,7 @@ def _visible(moves: float) -> Builder:
 
 def _drawn(scheme: WithReplacement) -> tuple[float, list[tuple[float, int]]]:
     """Return the chance that the unit is drawn at all, and how often it is if so, rounded up."""
+    # Not to be drawn at all is 1 - q, and no label of its own.
     drawn = [(w, s) for w, s in scheme.law() if s]
     q = min(math.fsum(w for w, _ in drawn), 1.0)
     return q, [(w / q, s) for w, s in drawn]
@@ -98,6 +101,7 @@ def _zero_out(inner: Lossy, scheme: WithReplacement, observer: Observer) -> Pair
     def leaving(s: int) -> Curve:
         if q == 1.0:
             return Gdp(s / z)
+        # So far apart the three-point mixture gains nothing that counts.
         if s > _FAR * z:
             return sampled(Gdp(2.0 * s / z), q)
         stays = (1.0 - q, float(-s))
@@ -112,6 +116,7 @@ def _replace(inner: Lossy, scheme: WithReplacement, observer: Observer) -> Pair:
     """F(S, S) (T5); without the fold where nobody else is drawn, since it is the same then."""
     z, (q, times) = _multiplier(inner), _drawn(scheme)
     once = sampled(Mix(tuple((w, Gdp(2.0 * s / z)) for w, s in times)), q)
+    # Without others nobody is mistaken for the unit, and both halves are one pair.
     curve = once if q == 1.0 else Fold(once, once)
     return Pair(curve, _against_none(z, 2.0, scheme.law(Side.DOWN)))
 
@@ -165,6 +170,7 @@ class WithReplacement(TableScheme):
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "draws", integer(1, draws=self.draws))
+        # Both might contradict each other; neither leaves the law unknown.
         if (self.population is None) == (self.probability is None):
             given = (self.population, self.probability)
             refuse("population, probability", given, "be given one without the other")
@@ -213,8 +219,10 @@ class WithReplacement(TableScheme):
         All draws lie in one of C(n, s) sets of s units with probability at most C(n, s) (s/n)^r.
         """
         found = beyond(sizes, lambda size: size <= self.draws, f"at most {self.draws}")
+        # A probability alone says nothing of how many different units there are.
         if self.population is None:
             return found
+        # A union bound over all rounds.
         least = math.log(chance / sum(sizes.values()))
         return found + beyond(
             sizes,
@@ -226,6 +234,7 @@ class WithReplacement(TableScheme):
         """Return an upper end of the log-probability that a round has at most ``size`` units."""
         population = self.population or size
         if size >= min(population, self.draws):
+            # No round holds more different units than draws, or than there are.
             return 0.0
         terms = [math.lgamma(n + 1.0) for n in (population, size, population - size)]
         error = 1e-12 * math.fsum(map(abs, terms))

@@ -202,7 +202,8 @@ class Folds:
 
     def _blocks(self, line: Line) -> Iterator[Rows]:
         """Yield the rows' numbers, those with like needs together."""
-        panels = np.sum([half.panels(line) for half in self.halves], axis=0)
+        with np.errstate(over="ignore", invalid="ignore"):
+            panels = np.sum([half.panels(line) for half in self.halves], axis=0)
         if not np.max(panels) < _MOST_PANELS:
             raise NoSpectrum
         rows = np.argsort(-panels, kind="stable")

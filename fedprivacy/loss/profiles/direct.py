@@ -34,12 +34,15 @@ def delta(curve: Curve, epsilons: Array, side: Side) -> Array:
     """Return the delta of one curve at each epsilon, rounded to the side; NaN says nothing."""
     tails = curve.tails(epsilons, side)
     p, q = np.exp(tails.p_above), np.exp(np.minimum(tails.q_above + epsilons, 0.0))
+    # Where the loss exceeds epsilon, e^epsilon Q is at most P: any more is rounding.
     q = np.minimum(q, p)
     p_off, q_off = _relative(tails, epsilons)
     slack = p * p_off + q * q_off
     if side is Side.DOWN:
         return np.asarray(np.clip(np.nan_to_num(p - q - slack, nan=0.0), 0.0, 1.0))
+    # Delta is at most P's tail, whatever Q's is off by.
     rounded = np.minimum(p - q + slack, p * (1.0 + p_off))
+    # A tail with mass is a delta above 0, even if it underflows.
     rounded = np.where(tails.p_above > -np.inf, np.maximum(rounded, TINY), rounded)
     return np.asarray(np.clip(np.nan_to_num(rounded, nan=1.0), 0.0, 1.0))
 
@@ -59,6 +62,7 @@ def epsilon(curve: Curve, target: float, side: Side) -> float:
     """Return the epsilon of one curve at delta = target, rounded to the side; may be inf."""
 
     def fits(found: Array) -> NDArray[np.bool_]:
+        # The last epsilon whose delta is surely not below the target is a lower end.
         return np.asarray(found <= target if side is Side.UP else found < target)
 
     found = fits(delta(curve, _FIRST, side))
@@ -72,6 +76,7 @@ def epsilon(curve: Curve, target: float, side: Side) -> float:
     for _ in range(_GRIDS):
         grid = _grid(low, high, guess)
         values = delta(curve, grid, side)
+        # Where the first point fits already, the cell to its right: low must not leave the grid.
         first = int(np.argmax(fits(values))) or 1
         low, high = float(grid[first - 1]), float(grid[first])
         if high - low <= close:
