@@ -231,5 +231,6 @@ class Folds:
                 column.append(last)
             log_error = np.logaddexp(log_error, LOG_OFF_ATOM)
         plain = [rule.log_plain for rule in rules if near and rule.log_plain is not None]
-        joined = [np.concatenate(column, axis=-1) for column in fields]
-        return Rule(*joined, log_error, 0.0, np.concatenate(plain, axis=-1) if near else None)
+        weight, loss, wobble, slip = (np.concatenate(column, axis=-1) for column in fields)
+        served = np.concatenate(plain, axis=-1) if near else None
+        return Rule(weight, loss, wobble, slip, log_error, 0.0, served)
