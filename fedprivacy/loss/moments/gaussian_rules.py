@@ -250,21 +250,8 @@ class GaussianPair:
         return growth + log_strip, max(float(log_total(log_top)) - 1.0, 0.0)
 
     def phase(self, d: Array | float, low: Array, high: Array) -> Array:
-        """Return how far arg S_P - arg S_Q can turn on each interval, at imaginary parts up to d.
-
-        All phases are those of e^{i d (mean - m)}, averaged over the means given y. So the turn is
-        at most d spread, and at most the expected distance of the means from any m, times
-        d / cos(d spread); m is the smallest or the largest mean, and the expectations are monotone.
-        """
-        means = [mean for _, mean in self.p + self.q]
-        at_high = posterior_mean(self.p, high) + posterior_mean(self.q, high)
-        at_low = posterior_mean(self.p, low) + posterior_mean(self.q, low)
-        distance = np.minimum(at_high - 2 * min(means), 2 * max(means) - at_low)
-        distance = np.maximum(distance, 0.0) * (1 + 1e-9) + 1e-14 * self.reach
-        # Beyond 1.5 the cosine's bound is worse than the plain one.
-        angle = np.minimum(d * self.spread, 1.5)
-        near = np.where(angle < 1.5, distance * d / np.cos(angle), np.inf)
-        return np.asarray(np.minimum(d * self.spread, near))
+        """Return how far the phases can turn on each interval: see ``phase_bound``."""
+        return phase_bound(self.p, self.q, self.ends, d, low, high)
 
     def cumulants(self, tilt: float, start: float = -math.inf, stop: float = math.inf) -> Cumulants:
         """Return log A(tilt) and two derivatives to a few digits, of what is between two points."""
@@ -296,17 +283,8 @@ class GaussianPair:
         return low, high
 
     def log_top(self, low: Array, high: Array, tilt: float) -> Array:
-        """Return an upper bound on the log of the integrand on each interval.
-
-        log S_P and log S_Q are convex: one lies below its chord, the other above its tangent. What
-        is left is a parabola, whose maximum is known.
-        """
-        middle, length = 0.5 * (low + high), np.maximum(high - low, 1e-9)
-        at_low, at_high = log_sum(self.p, low), log_sum(self.p, high)
-        slope = (1 + tilt) * (at_high - at_low) / length - tilt * posterior_mean(self.q, middle)
-        height = (1 + tilt) * 0.5 * (at_low + at_high) - tilt * log_sum(self.q, middle)
-        top = np.clip(slope, low, high)
-        return np.asarray(height + slope * (top - middle) - 0.5 * (top * top + LOG_2PI))
+        """Return an upper bound on the log of the integrand on each interval: see ``log_top``."""
+        return log_top(self.p, self.q, low, high, tilt)
 
     def mass(self, start: float, stop: float) -> float:
         """Return the mass of P between two points; exact to a few units where one is infinite."""
@@ -352,6 +330,48 @@ class GaussianPair:
         # What is below e^-6 of the top hardly adds to the staircase.
         heavy = y[exponent > np.max(exponent) - 6.0]
         return float(heavy[0]), float(heavy[-1])
+
+
+def log_top(
+    p: Mixture | Columns, q: Mixture | Columns, low: Array, high: Array, tilt: float
+) -> Array:
+    """Return an upper bound on the log of the integrand on each interval.
+
+    log S_P and log S_Q are convex: one lies below its chord, the other above its tangent. What
+    is left is a parabola, whose maximum is known.
+    """
+    middle, length = 0.5 * (low + high), np.maximum(high - low, 1e-9)
+    at_low, at_high = log_sum(p, low), log_sum(p, high)
+    slope = (1 + tilt) * (at_high - at_low) / length - tilt * posterior_mean(q, middle)
+    height = (1 + tilt) * 0.5 * (at_low + at_high) - tilt * log_sum(q, middle)
+    top = np.clip(slope, low, high)
+    return np.asarray(height + slope * (top - middle) - 0.5 * (top * top + LOG_2PI))
+
+
+def phase_bound(
+    p: Mixture | Columns,
+    q: Mixture | Columns,
+    ends: Ends,
+    d: Array | float,
+    low: Array,
+    high: Array,
+) -> Array:
+    """Return how far arg S_P - arg S_Q can turn on each interval, at imaginary parts up to d.
+
+    All phases are those of e^{i d (mean - m)}, averaged over the means given y. So the turn is
+    at most d spread, and at most the expected distance of the means from any m, times
+    d / cos(d spread); m is the smallest or the largest mean, and the expectations are monotone.
+    """
+    least, most = np.minimum(ends.least_p, ends.least_q), np.maximum(ends.most_p, ends.most_q)
+    reach = np.maximum(ends.spread, np.maximum(np.abs(least), np.abs(most)))
+    at_high = posterior_mean(p, high) + posterior_mean(q, high)
+    at_low = posterior_mean(p, low) + posterior_mean(q, low)
+    distance = np.minimum(at_high - 2 * least, 2 * most - at_low)
+    distance = np.maximum(distance, 0.0) * (1 + 1e-9) + 1e-14 * reach
+    # Beyond 1.5 the cosine's bound is worse than the plain one.
+    angle = np.minimum(d * ends.spread, 1.5)
+    near = np.where(angle < 1.5, distance * d / np.cos(angle), np.inf)
+    return np.asarray(np.minimum(d * ends.spread, near))
 
 
 def finest_mesh(ends: Ends, log_strip: Array) -> PerRow:

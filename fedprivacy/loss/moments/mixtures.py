@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import math
+from collections.abc import Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,6 +17,12 @@ Mixture = tuple[tuple[float, float], ...]
 
 Columns = tuple[tuple[Array, Array], ...]
 """Components of many mixtures at once: weights and means of shape ``(mixtures, 1)``."""
+
+
+def columns(mixtures: Sequence[Mixture]) -> Columns:
+    """Return mixtures with equal numbers of components side by side."""
+    table = np.array(mixtures, dtype=np.float64)
+    return tuple((table[:, k, :1], table[:, k, 1:]) for k in range(table.shape[1]))
 
 
 def rounding(

@@ -22,7 +22,7 @@ from .legendre import legendre
 from .line import Array, Line, NoSpectrum
 from .spectrum import Cumulants, Decay, Leaf, Rule, Spectrum, log_total
 
-_LOG_OFF_ATOM = -34.5
+LOG_OFF_ATOM = -34.5
 """The log of a bound on the rounding of an atom, which is 1 less the masses of the pieces."""
 _MOST_NODES = 1 << 18
 _MOST_PANELS = 1 << 14
@@ -300,7 +300,7 @@ class Part:
         # Only if every piece serves P's mass does the moment less 1 have digits of its own.
         near = len(plain) == len(found)
         if not near and not self.rare:
-            errors.append(_LOG_OFF_ATOM)
+            errors.append(LOG_OFF_ATOM)
         rule = Rule(
             np.concatenate([rule.log_weight + log_weight for log_weight, rule in found]),
             np.concatenate([rule.loss for _, rule in found]),

@@ -344,6 +344,10 @@ class Decay(NamedTuple):
     log_atom: float
     log_rest: Array
 
+    def of_all(self) -> Decay:
+        """Return a bound on the whole moment, for moments that do not tell their atom."""
+        return Decay(-math.inf, np.logaddexp(self.log_atom, self.log_rest) + FEW)
+
 
 def power_decay(parts: Sequence[tuple[Decay, PerRow]]) -> Decay:
     """Return the bound for a composition, prod (atom + rest)^c - prod atom^c."""

@@ -27,8 +27,10 @@ from .gaussian_rules import (
     finest_mesh,
     trapezoid_error,
 )
+from .halves import Folds, enough, stackable
 from .line import Array, Line, PerRow
-from .mixtures import Columns
+from .mixtures import Columns, columns
+from .pieces import Part
 from .spectrum import Cumulants, Decay, Moments, Spectrum
 
 Rows = NDArray[np.intp]
@@ -44,6 +46,9 @@ class Round(Moments, Protocol):
 
     def lone_pair(self) -> GaussianPair | None:
         """Return the pair, None where there is none or better moments are known."""
+
+    def lone_part(self) -> Part | None:
+        """Return the part that a fold is, None where it is none."""
 
 
 class Together(NamedTuple):
@@ -63,16 +68,28 @@ class Bundle:
 
     def __init__(self, parts: Sequence[tuple[Round, float]]) -> None:
         shapes: dict[tuple[int, int], list[tuple[int, GaussianPair]]] = {}
+        folds: dict[object, list[tuple[int, Part]]] = {}
         for k, (part, _) in enumerate(parts if len(parts) >= _LEAST else ()):
             if (pair := part.lone_pair()) is not None:
                 shapes.setdefault((len(pair.p), len(pair.q)), []).append((k, pair))
+            elif (fold := part.lone_part()) is not None and (shape := stackable(fold)):
+                folds.setdefault(shape, []).append((k, fold))
         groups = [group for group in shapes.values() if len(group) >= _LEAST]
         self._counts = np.array([count for _, count in parts], dtype=np.float64)
-        self._stacks = [
+        self._stacks: list[tuple[Rows, Stack | Folds]] = [
             (np.array([k for k, _ in g]), Stack.of([one for _, one in g])) for g in groups
         ]
+        for some in folds.values():
+            if len(some) >= _LEAST and enough([(one, parts[k][1]) for k, one in some]):
+                at = np.array([k for k, _ in some])
+                self._stacks.append((at, Folds.of([one for _, one in some])))
         stacked = {int(k) for at, _ in self._stacks for k in at}
         self._single = [(k, part, n) for k, (part, n) in enumerate(parts) if k not in stacked]
+
+    @property
+    def keeps_atoms(self) -> bool:
+        """Whether the spectra of some rounds hold masses at loss 0 that they do not tell."""
+        return any(isinstance(stack, Folds) for _, stack in self._stacks)
 
     def spectra(self, line: Line) -> Iterator[Together]:
         """Yield the moments of all rounds on a line.
@@ -135,7 +152,7 @@ class Stack:
     @classmethod
     def of(cls, pairs: Sequence[GaussianPair]) -> Stack:
         """Return the pairs side by side."""
-        p, q = (_columns([getattr(pair, side) for pair in pairs]) for side in ("p", "q"))
+        p, q = (columns([getattr(pair, side) for pair in pairs]) for side in ("p", "q"))
         ends = np.array([pair.ends.all for pair in pairs])
         return cls(tuple(pairs), p, q, Ends(*ends.T[:, :, None]))
 
@@ -201,8 +218,3 @@ def _blocks(plan: _Plan) -> Iterator[Rows]:
         block = max(int(_HELD // (plan.nodes[rows[0]] + 3.0)), 1)
         yield rows[:block]
         rows = rows[block:]
-
-
-def _columns(mixtures: Sequence[tuple[tuple[float, float], ...]]) -> Columns:
-    table = np.array(mixtures, dtype=np.float64)
-    return tuple((table[:, k, :1], table[:, k, 1:]) for k in range(table.shape[1]))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -25,11 +25,16 @@ from .curve import TAIL_MASS, Curve, Labelled
 from .gaussian import IDENTITY, Gdp
 from .lattice import Array, Lattice, Side, Tails
 
+Parts = Sequence[tuple[Curve, int]]
+"""Curves, and how often each is run."""
+
 _MAX_CHORD_ORDER = 2048
 _FEW = 24
 """How many parts of a long composition are looked at to choose parameters, twice."""
 _FALLING = 25
 """Of so many parts of a very long one, one is looked at closely: half the time goes there then."""
+_FALL = 200.0
+"""By how much in the exponent those that are looked at should be able to fall, where they can."""
 
 
 @registered
@@ -157,6 +162,8 @@ class Fold(Curve):
     def tails(self, loss: Array, side: Side = Side.UP) -> Tails:
         """Return ``up``'s tails at losses of at least 0 and the swapped ``down``'s below."""
         rising = np.asarray(loss >= 0)
+        if rising.all():
+            return self.up.tails(loss, side)
         right = self.up.tails(loss[rising], side)
         left = self.down.swap().tails(loss[~rising], side)
         found = Tails(*np.empty((4, *np.shape(loss))))
@@ -206,6 +213,13 @@ class Fold(Curve):
         if atom < -FEW:
             raise NoSpectrum
         return Part(tuple(pieces), max(atom, 0.0))
+
+    def lone_part(self) -> Part | None:
+        """Return the part, None where its moments are not known."""
+        try:
+            return self.part
+        except NoSpectrum:
+            return None
 
     def spectrum(self, line: Line) -> Spectrum:
         """Return the sum of the halves' integrals and the mass at loss 0."""
@@ -396,10 +410,14 @@ class Composed(Curve):
         # Heights are bounded by what falls: of very many parts that each run a few times, more.
         each = -(-len(rest) // max(_FEW, len(rest) // _FALLING))
         falling, others = rest[::each], [part for k, part in enumerate(rest) if k % each]
+        # A moment never falls below its atom: where rounds often show nothing, many must fall.
+        more = _until([*strong, *falling], others)
+        falling, others = falling + others[:more], others[more:]
         # Counts are scaled, so that the few weigh as much as all they stand for.
         share = sum(count for _, count in rest) / sum(count for _, count in chosen)
         few = [(curve, count * share) for curve, count in chosen]
-        return Bundle([*strong, *few]), Composed((*strong, *falling)), Bundle(others)
+        left = Bundle(others) if others else None
+        return Bundle([*strong, *few]), Composed((*strong, *falling)), left
 
     def cumulants(self, tilt: float) -> Cumulants:
         """Return the sums of the parts'; of many parts, those of some."""
@@ -411,7 +429,8 @@ class Composed(Curve):
         _, falling, others = self._typical
         found = [(curve.decay(tilt, heights, fine), n) for curve, n in falling.parts]
         # Parts that are not looked at do not fall: their level is always a bound.
-        return spectra.power_decay(found + (others.level(tilt, heights) if others else []))
+        bound = spectra.power_decay(found + (others.level(tilt, heights) if others else []))
+        return bound.of_all() if self._bundle.keeps_atoms else bound
 
     def swap(self) -> Curve:
         """Return the composition of the swapped parts."""
@@ -429,6 +448,26 @@ class Composed(Curve):
             tick()
             parts.append((curve.lattice(step, side, share), count))
         return Composition(parts, side)
+
+
+def _until(parts: Parts, others: Parts) -> int:
+    """Return how many of the others, with the parts, have moments that can fall by e^-_FALL."""
+    left = _FALL
+    for k, (curve, count) in enumerate((*parts, *others)):
+        left -= count * _deepest(curve)
+        if left <= 0.0:
+            return max(k + 1 - len(parts), 0)
+    return len(others)
+
+
+def _deepest(curve: Curve) -> float:
+    """Return minus the log of a curve's mass at loss 0, about; inf where it has none."""
+    if curve.lone_pair() is not None:
+        return math.inf
+    try:
+        return -curve.spectrum(Line(1.0, 0.0, 1)).log_atom
+    except NoSpectrum:
+        return math.inf
 
 
 def spread(curve: Curve) -> float:

@@ -23,6 +23,7 @@ from ...registry import registered
 from ..moments import spectrum as spectra
 from ..moments.gaussian_rules import GaussianPair
 from ..moments.line import Line, NoSpectrum
+from ..moments.pieces import Part
 from ..moments.spectrum import Cumulants, Decay, Leaf, Spectrum
 from . import lattice as lattices
 from .lattice import Array, Lattice, Side, Tails
@@ -100,6 +101,10 @@ class Curve(ABC):
         weight, pair = labelled[0]
         lone = len(labelled) == 1 and weight == 1.0
         return pair if lone and isinstance(pair, GaussianPair) else None
+
+    def lone_part(self) -> Part | None:
+        """Return the half lines and the mass at loss 0 that the curve is, if it is a fold."""
+        return None
 
     def spectrum(self, line: Line) -> Spectrum:
         """Return E_P e^{s L} at the points s of a line with a positive tilt.

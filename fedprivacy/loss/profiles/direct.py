@@ -19,10 +19,15 @@ _ROUNDING = 2e-12
 """Relative error allowed for each of the two tails that a delta is the difference of."""
 
 
-_FAR = 2.0**16
-"""Beyond, it is first seen whether any epsilon does."""
 _LARGEST = 2.0**990
 """The largest epsilon that is tried."""
+_FAR = 2.0**16
+"""Beyond, it is first seen whether any epsilon does."""
+_FIRST = np.array([0.0, *(2.0**k for k in range(8))])
+"""Epsilons that are tried at once; larger ones one by one."""
+_GRIDS = 9
+_AWAY = np.geomspace(1e-13, 0.1, 24)
+"""How far from a guess is looked, in units of the interval."""
 
 
 def delta(curve: Curve, epsilons: Array, side: Side) -> Array:
@@ -55,29 +60,61 @@ def _relative(tails: Tails, epsilons: Array) -> tuple[Array, Array]:
 
 def epsilon(curve: Curve, target: float, side: Side) -> float:
     """Return the epsilon of one curve at delta = target, rounded to the side; may be inf."""
-    fits = _fits(curve, target, side)
-    if fits(np.zeros(1))[0]:
-        return 0.0
-    # Doubling, and then seven grids of 100 cells: 14 digits, and every probe errs to the side.
-    high = 1.0
-    while not fits(np.array([high]))[0]:
-        high *= 2.0
-        # A curve that never gets there would double a thousand times: ask the largest.
-        if high == _FAR and not fits(np.array([_LARGEST]))[0]:
-            return math.inf if side is Side.UP else _LARGEST
-    low = 0.0 if high == 1.0 else high / 2.0
-    for _ in range(7):
-        grid = np.linspace(low, high, 101)
-        # Where the first point fits already, the cell to its right: low must not leave the grid.
-        first = int(np.argmax(fits(grid))) or 1
-        low, high = float(grid[first - 1]), float(grid[first])
-    return high if side is Side.UP else low
 
-
-def _fits(curve: Curve, target: float, side: Side) -> Callable[[Array], NDArray[np.bool_]]:
-    def fits(epsilons: Array) -> NDArray[np.bool_]:
-        found = delta(curve, epsilons, side)
+    def fits(found: Array) -> NDArray[np.bool_]:
         # The last epsilon whose delta is surely not below the target is a lower end.
         return np.asarray(found <= target if side is Side.UP else found < target)
 
-    return fits
+    found = fits(delta(curve, _FIRST, side))
+    if found[0]:
+        return 0.0
+    low, high = _bracket(found, lambda x: bool(fits(delta(curve, np.array([x]), side))[0]))
+    if low == _LARGEST:
+        return high if side is Side.UP else low
+    # Every probe errs to the side, so that any grid serves: 14 digits of the first cell.
+    close, guess = 1e-14 * (high - low), math.nan
+    for _ in range(_GRIDS):
+        grid = _grid(low, high, guess)
+        values = delta(curve, grid, side)
+        # Where the first point fits already, the cell to its right: low must not leave the grid.
+        first = int(np.argmax(fits(values))) or 1
+        low, high = float(grid[first - 1]), float(grid[first])
+        if high - low <= close:
+            break
+        guess = _crossing(grid[first - 1 : first + 1], values[first - 1 : first + 1], target)
+    return high if side is Side.UP else low
+
+
+def _bracket(found: NDArray[np.bool_], fits: Callable[[float], bool]) -> tuple[float, float]:
+    """Return two epsilons of which the second is the first seen to fit; (_LARGEST, inf) if none."""
+    if found.any():
+        first = int(np.argmax(found))
+        return float(_FIRST[first - 1]), float(_FIRST[first])
+    high = 2.0 * float(_FIRST[-1])
+    while not fits(high):
+        high *= 2.0
+        if high == _FAR and not fits(_LARGEST):
+            return _LARGEST, math.inf
+    return high / 2.0, high
+
+
+def _grid(low: float, high: float, guess: float) -> Array:
+    """Return points from low to high: evenly spaced, half of them around a guess if there is one.
+
+    A smooth profile is guessed to the square of a cell, so a few grids do; the even points shorten
+    the interval by 50 whatever the profile.
+    """
+    if math.isnan(guess):
+        return np.linspace(low, high, 101)
+    away = (high - low) * _AWAY
+    grid = np.concatenate([np.linspace(low, high, 51), guess - away, guess + away])
+    return np.unique(np.clip(grid, low, high))
+
+
+def _crossing(at: Array, values: Array, target: float) -> float:
+    """Return about where a profile that falls like an exponential takes a value."""
+    if not np.all((values > 0.0) & np.isfinite(values)) or not values[0] > values[1]:
+        return float(at[0] + at[1]) / 2.0
+    rises = np.log(values / target)
+    share = float(rises[0] / (rises[0] - rises[1]))
+    return float(at[0] + (at[1] - at[0]) * min(max(share, 0.0), 1.0))

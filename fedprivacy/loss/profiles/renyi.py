@@ -11,6 +11,7 @@ import math
 from collections.abc import Callable
 
 from ..moments.line import NoSpectrum
+from ..pairs.combined import Composed
 from ..pairs.curve import Curve
 from ..rounding import FEW
 from .convolution import golden
@@ -18,6 +19,8 @@ from .direct import TINY
 
 _NEAR = (0.99, 1.0, 1.01)
 """Of the recommended power: what a few parts recommend for many is off by half a per cent."""
+_MANY = 256
+"""Of so many kinds of rounds the recommended order alone is certified: it costs 1e-4 of epsilon."""
 
 Orders = tuple[float, ...]
 _Conversion = Callable[[float, float], float]
@@ -79,7 +82,8 @@ def _best(curve: Curve, at: _Conversion, orders: Orders) -> tuple[float, float]:
         return first
     try:
         order = _best_order(likely)
-        near = [1.0 + share * (order - 1.0) for share in _NEAR]
+        shares = (1.0,) if _kinds(curve) > _MANY else _NEAR
+        near = [1.0 + share * (order - 1.0) for share in shares]
         value, order = min((certified(order), order) for order in near)
         if math.isfinite(value):
             return value, order
@@ -88,6 +92,11 @@ def _best(curve: Curve, at: _Conversion, orders: Orders) -> tuple[float, float]:
     # Cumulants failed: certified moments are slower, and never refuse.
     order = _best_order(certified)
     return certified(order), order
+
+
+def _kinds(curve: Curve) -> int:
+    """Return how many kinds of rounds are composed."""
+    return len(curve.parts) if isinstance(curve, Composed) else 1
 
 
 def _best_order(at: Callable[[float], float]) -> float:

@@ -1,0 +1,236 @@
+"""The different folds of a run side by side: half lines of Gaussian pairs, a row for each fold.
+
+The rules are those of ``pieces.Piece`` for whole rounds, with panels that all rows of a block
+share: as many as the row that needs most, with as many nodes and the ellipse that serves the worst.
+A panel that some row could do without errs there by no more than twice what it holds, which is what
+a panel that is left out is counted with. The masses at loss 0 become nodes.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..clock import tick
+from ..rounding import UNIT
+from . import spectrum as spectra
+from .gaussian_rules import DEPTH, Ends, Weighed, chosen_rows, log_top, phase_bound
+from .legendre import legendre
+from .line import Array, Line, NoSpectrum
+from .mixtures import Columns, columns
+from .pieces import LOG_OFF_ATOM, Part, Piece
+from .spectrum import Cumulants, Rule, Spectrum
+
+Rows = NDArray[np.intp]
+
+_HELD = 1 << 15
+"""How many (row, node) pairs are held at once."""
+_MOST_PANELS = 1 << 11
+_FALL = 100.0
+"""The masses at loss 0 are left within the moments: together they must be below e^-100."""
+
+
+def stackable(part: Part) -> tuple[tuple[int, int, bool], ...] | None:
+    """Return the shape of a part that may share arrays with others; None for any other."""
+    shape = []
+    for piece in part.pieces:
+        if not isinstance(piece, Piece) or piece.weight != 1.0 or piece.stop < math.inf:
+            return None
+        if not math.isfinite(piece.start) or piece.most not in (0.0, math.inf):
+            return None
+        shape.append((len(piece.pair.p), len(piece.pair.q), piece.most == 0.0))
+    return tuple(shape) if part.whole and not part.rare else None
+
+
+def enough(parts: Sequence[tuple[Part, float]]) -> bool:
+    """Return whether all the masses at loss 0 are as good as nothing together."""
+    return sum(-n * math.log(part.atom) if part.atom else math.inf for part, n in parts) > _FALL
+
+
+class _Panels(NamedTuple):
+    """Middles, a row a half line, and radii; nodes a panel; logs of errors; P's mass served."""
+
+    middle: Array
+    radius: Array
+    each: int
+    log_error: Array
+    plain: bool
+
+
+@dataclass(frozen=True, eq=False)
+class _Half:
+    """Half lines: pairs as columns, and where they start; ``low``: the loss is at most 0."""
+
+    p: Columns
+    q: Columns
+    ends: Ends
+    start: Array
+    low: bool
+
+    @classmethod
+    def of(cls, pieces: Sequence[Piece]) -> _Half:
+        """Return pieces of one shape side by side."""
+        p, q = (columns([getattr(one.pair, side) for one in pieces]) for side in ("p", "q"))
+        ends = Ends(*np.array([one.pair.ends.all for one in pieces]).T[:, :, None])
+        start = np.array([one.start for one in pieces])[:, None]
+        return cls(p, q, ends, start, pieces[0].most == 0.0)
+
+    def rows(self, chosen: Rows) -> _Half:
+        """Return some rows."""
+        p, q = (chosen_rows(side, chosen) for side in (self.p, self.q))
+        ends = Ends(*(np.asarray(one)[chosen] for one in self.ends.all))
+        return _Half(p, q, ends, self.start[chosen], self.low)
+
+    def stop(self, tilt: float) -> Array:
+        """Return where the half lines may end: what is beyond adds up to e^{2 - DEPTH - 1}."""
+        depth = DEPTH + 1.0
+        high = np.maximum(self.ends.span(tilt, depth)[1], self.ends.span(0.0, depth)[1])
+        if self.low:
+            # The integrand is at most P's density.
+            high = np.minimum(high, self.ends.most_p + math.sqrt(2.0 * depth))
+        return np.asarray(np.maximum(high, self.start + 1.0))
+
+    def panels(self, line: Line) -> NDArray[np.float64]:
+        """Return how many panels each row needs."""
+        spread = np.maximum(self.ends.spread, 1e-9)
+        widest = np.minimum(1.5, 2.0 / spread)
+        width = np.minimum(widest, 40.0 / np.maximum(line.top * spread, 1e-9))
+        return np.asarray(np.ceil((self.stop(line.tilt) - self.start) / width))[:, 0]
+
+    def top(self, low: Array, high: Array, tilt: float) -> Array:
+        """Return the log of a bound on the integrand on each interval."""
+        return log_top(self.p, self.q, low, high, tilt)
+
+    def rule(self, line: Line) -> tuple[Rule, bool]:
+        """Return the rule of all rows, and whether it serves P's own mass, too."""
+        stop = self.stop(line.tilt)
+        plan = self._plan(line, stop)
+        at, widths = legendre(plan.each)
+        rows = len(self.start)
+        y = (plan.middle[:, :, None] + plan.radius[:, :, None] * at).reshape(rows, -1)
+        log_width = np.log(plan.radius) + np.tile(np.log(widths), plan.middle.shape[1])
+        edges = [self.top(self.start, self.start, tilt) for tilt in (line.tilt, 0.0)]
+        edge = np.maximum(*edges) + np.log(16.0 * UNIT * (1.0 + np.abs(self.start)))
+        log_error = np.logaddexp(np.logaddexp(plan.log_error, 1.0 - DEPTH), edge)
+        weighed = Weighed.at(self.p, self.q, y, log_width, line.tilt)
+        near = plan.plain and bool(np.all(weighed.near()))
+        displaced = 4.0 * UNIT * float(np.max(stop - self.start))
+        return weighed.rule(log_error, near, displaced), near
+
+    def _plan(self, line: Line, stop: Array) -> _Panels:
+        """Return panels for all rows.
+
+        Raises:
+            NoSpectrum: there would be too many, or too many nodes on one.
+        """
+        count = int(np.max(self.panels(line)))
+        radius = (stop - self.start) / (2 * count)
+        middle = self.start + radius * (2 * np.arange(count) + 1.0)
+        tops = self.top(middle - radius, middle + radius, line.tilt) + np.log(2 * radius)
+        plain = bool(np.all(spectra.log_total(tops.T) < 1.0))
+        if plain:
+            mass = self.top(middle - radius, middle + radius, 0.0) + np.log(2 * radius)
+            tops = np.maximum(tops, mass)
+        target = np.maximum(tops.max(axis=1, keepdims=True) - 5.0, 0.0) - DEPTH
+        wanted = tops > target
+        kept = wanted.any(axis=0)
+        if not kept.any():
+            kept[0] = True
+        middle, wanted = middle[:, kept], wanted[:, kept]
+        nodes = self._nodes(line, middle, radius, wanted, plain, target)
+        return _Panels(middle, radius, nodes, math.log(2 * count + 4) + target, plain)
+
+    def _nodes(
+        self, line: Line, middle: Array, radius: Array, wanted: Any, plain: bool, target: Array
+    ) -> int:
+        """Return how many nodes a panel needs, on the ellipse that serves the worst row best."""
+        least = math.inf
+        for rho in (2.0, 3.0, 4.0, 5.5, 7.5):
+            d, reach = 0.5 * (rho - 1.0 / rho) * radius, 0.5 * (rho + 1.0 / rho) * radius
+            if np.any(d * self.ends.spread > 3.0):
+                continue
+            low, high = middle - reach, middle + reach
+            needed = self.top(low, high, line.tilt)
+            if line.top > 0.0:
+                needed = needed + line.top * phase_bound(self.p, self.q, self.ends, d, low, high)
+            needed = needed + self.ends.log_growth(d, line.tilt)
+            if plain:
+                needed = np.maximum(needed, self.top(low, high, 0.0) + 0.5 * d * d)
+            most = np.where(wanted, needed, -math.inf).max(axis=1, keepdims=True)
+            unit = spectra.panel_factor(1.0, rho)
+            cost = float(np.max(most + unit + np.log(radius) - target)) / (2 * math.log(rho))
+            least = min(least, cost)
+        return spectra.node_count(max(least, 1.0))
+
+
+@dataclass(frozen=True, eq=False)
+class Folds:
+    """Folds of one shape: see ``stackable``."""
+
+    parts: tuple[Part, ...]
+    halves: tuple[_Half, ...]
+    log_atom: Array
+
+    @classmethod
+    def of(cls, parts: Sequence[Part]) -> Folds:
+        """Return the folds side by side."""
+        sides = zip(*(part.pieces for part in parts), strict=True)
+        halves = tuple(_Half.of([one for one in c if isinstance(one, Piece)]) for c in sides)
+        with np.errstate(divide="ignore"):
+            log_atom = np.log(np.array([part.atom for part in parts]))[:, None]
+        return cls(tuple(parts), halves, log_atom)
+
+    def spectra(self, line: Line) -> Iterator[tuple[Rows, Spectrum]]:
+        """Yield rows and their moments on a line; the masses at loss 0 are within them.
+
+        Raises:
+            NoSpectrum: some fold's would need too many nodes.
+        """
+        for rows in self._blocks(line):
+            tick()
+            found = [half.rows(rows).rule(line) for half in self.halves]
+            yield rows, self._joined(found, self.log_atom[rows]).spectrum(line)
+
+    def cumulants(self, tilt: float) -> Cumulants:
+        """Return every fold's cumulants, to a few digits, shape ``(rows,)``."""
+        return Cumulants(*np.array([part.cumulants(tilt) for part in self.parts]).T)
+
+    def _blocks(self, line: Line) -> Iterator[Rows]:
+        """Yield the rows' numbers, those with like needs together."""
+        with np.errstate(over="ignore", invalid="ignore"):
+            panels = np.sum([half.panels(line) for half in self.halves], axis=0)
+        if not np.max(panels) < _MOST_PANELS:
+            raise NoSpectrum
+        rows = np.argsort(-panels, kind="stable")
+        while len(rows):
+            block = max(int(_HELD // (24.0 * panels[rows[0]])), 1)
+            yield rows[:block]
+            rows = rows[block:]
+
+    @staticmethod
+    def _joined(found: list[tuple[Rule, bool]], log_atom: Array) -> Rule:
+        """Return one rule of the halves' and of the masses at loss 0.
+
+        Where P's own mass is served the moment is 1 and what it exceeds 1 by: loss 0 adds nothing.
+        """
+        near = all(one for _, one in found)
+        rules = [rule for rule, _ in found]
+        log_error = rules[0].log_error
+        for rule in rules[1:]:
+            log_error = np.logaddexp(log_error, rule.log_error)
+        names = ("log_weight", "loss", "wobble", "slip")
+        fields = [[getattr(rule, name) for rule in rules] for name in names]
+        if not near:
+            nothing = np.zeros_like(log_atom)
+            for column, last in zip(fields, (log_atom, *3 * (nothing,)), strict=True):
+                column.append(last)
+            log_error = np.logaddexp(log_error, LOG_OFF_ATOM)
+        plain = [rule.log_plain for rule in rules if near and rule.log_plain is not None]
+        weight, loss, wobble, slip = (np.concatenate(column, axis=-1) for column in fields)
+        served = np.concatenate(plain, axis=-1) if near else None
+        return Rule(weight, loss, wobble, slip, log_error, 0.0, served)
