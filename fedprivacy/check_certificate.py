@@ -33,9 +33,6 @@ BITS, ORDER, RHO, EDGES, DEPTH = 192, 40, 3, 20, 36.0
 TARGET = 1e-31  # error of a moment that is allowed for each panel, relative to the moment
 MOST_HEIGHTS, MOST_APART, MOST_ONCE = 1 << 16, 20_000, 200
 MOST_STRIDE, STRIDES = 1 << 26, 1 << 11
-LEVELS = (1e-3, 1e-4, 1e-5, 1e-6, 1e-7, 1e-10, 1e-15)
-"""What the heights left out may add, of the answer: one after the other, until it is decided."""
-
 Terms = tuple[tuple[arb, arb], ...]  # (coefficient, exponent) of a sum of exponentials
 Tree = dict[str, Any]
 
@@ -458,7 +455,7 @@ def _rough(pair: Pair, tilt: float) -> float:
         legs = _legs(piece, arb(tilt), True)[0]
         low, high = float(legs[0][0].real), float(legs[-1][1].real)
         p, q = ([(float(w.log()), float(m)) for w, m in terms] for terms in (piece.p, piece.q))
-        for count in (300, 300):  # everywhere, then where it counts
+        for count in (120, 120):  # everywhere, then where it counts
             step, found = (high - low) / count, []
             for k in range(count):
                 y = low + (k + 0.5) * step
@@ -621,7 +618,10 @@ class Line:
     def moments(self, count: int) -> list[acb]:
         """Return (A(s) less what is known) / (s (s + 1)) at so many heights."""
         if count not in self.found:
-            tables, self.found[count] = [self._table(pair, count, self.spacing) for pair, _ in self.rounds], []
+            tables, self.found[count] = (
+                [self._table(pair, count, self.spacing) for pair, _ in self.rounds],
+                [],
+            )
             for k, here in enumerate(zip(*tables, strict=True)):
                 s = acb(self.tilt, k * self.spacing)
                 whole = [a + pair.still for a, (pair, _) in zip(here, self.rounds, strict=True)]
@@ -738,10 +738,12 @@ class Run:
 
     def at_most(self, x: float, value: float) -> bool:
         """Return whether delta(x) is at most a value; False: it is at least that."""
-        for level in LEVELS if value > 0 else ():
+        level = 1e-3  # what heights left out may add, of the answer
+        for _ in range(6) if value > 0 else ():
             found = self.delta(x, value, level)
             if found <= value or found >= value:
                 return bool(found <= value)
+            level = min(level / 10, max(abs(float(found / value) - 1) / 2, 1e-15))
         if value == 0:  # a sum of logarithms, equal to the end where 40 digits agree
             return bool(self.largest() - x < 1e-40)
         raise Undecided(f"delta at epsilon {x!r} against {value!r}")
