@@ -9,9 +9,10 @@ One round alone: P - e^x Q is integrated in closed form where its sign is sure. 
 E_P e^{sL}, L = log dP/dQ, and any tilt c > 0, delta(x) is 1 / 2 pi times the integral over v of
 A(s) e^{-sx} / (s (s + 1)), s = c + iv. A trapezoid sum exceeds it by its images e^{cmW} delta(x +
 mW), m = +-1, +-2, ... A round's A is integrated along a path off the real line, on which |e^{ivL}|
-falls as v grows, so that one sum over the path bounds it for all larger v. Panels are sums of Gauss
-and Legendre, with the bound for functions analytic in an ellipse. Single outcomes, of which A does
-not fall, are added up. Exit codes: 0 proved, 1 an end is wrong, 2 refused, 3 not decided.
+falls as v grows, so that one sum over the path bounds it for all larger v; below, a bound of A's
+slope joins values at strides. Panels are sums of Gauss and Legendre, with the bound for functions
+analytic in an ellipse. What falls slowly is taken out and added up: single outcomes in all rounds,
+or in all but one. Exit codes: 0 proved, 1 an end is wrong, 2 refused, 3 not decided.
 """
 
 from __future__ import annotations
@@ -538,8 +539,12 @@ class Line:
             sizes = [a * (self.tilt * (a / b).log()).exp() for a, b in pair.atoms]
             sizes += [a * (-top * b).exp() for a, b in parts]
             whole.append(pair.still + sum(sizes, arb(0)))
-        known: arb = self._known(self._flat(self.tilt), whole)
-        return (_product(whole, counts) - known) * (1 / top + self.spacing / top**2) / arb.pi()
+        more: arb = _product(whole, counts) - self._known(self._flat(self.tilt), whole)
+        return self._spread(more, top)
+
+    def _spread(self, most: arb, top: arb) -> arb:
+        """Return what a bound of A adds at heights of at least ``top``, |s (s + 1)| being v^2."""
+        return most * (1 / top + self.spacing / top**2) / arb.pi()
 
     def _reach(self, allowed: arb) -> tuple[int, arb]:
         """Return how many heights to add up, and what the others add at most: it is allowed.
@@ -552,12 +557,13 @@ class Line:
         beyond = self.rest(count * self.spacing)
         if count < 4 * STRIDES:
             return count, beyond
+        if not beyond < allowed:
+            return MOST_HEIGHTS, self.rest(MOST_HEIGHTS * self.spacing)
         if count not in self.between:
             self.between[count] = self._strides(count)
         stride, most = self.between[count]
-        for k in range(1, STRIDES):
-            near = k * stride * self.spacing
-            added = most[k] * (1 / near + self.spacing / near**2) / arb.pi()
+        for k in range(1, min(STRIDES, MOST_HEIGHTS // stride)):
+            added = self._spread(most[k], k * stride * self.spacing)
             if added < allowed:
                 return k * stride, beyond + added
         return min(count, MOST_HEIGHTS), self.rest(min(count, MOST_HEIGHTS) * self.spacing)
