@@ -96,7 +96,7 @@ class Question:
             "adjacency": adjacency or self.facts.adjacency,
             "observer": observer or self.facts.observer,
         }
-        tolerance = 1e-3 * max(self.claim, 1e-3)
+        tolerance = 1e-3 * max(self.claim, 1e-2)
         return [
             certified(run, delta=self.delta, tolerance=tolerance, **seen).upper,
             certified(run, delta=self.delta, accountant="rdp", **seen).upper,
@@ -131,7 +131,7 @@ def failing_assumptions(asked: Question) -> tuple[str, ...]:
 
 def overcounts(asked: Question) -> tuple[str, ...]:
     """Return a sentence where a claim that holds is a whole multiple of what was spent."""
-    known = [asked.found[name].upper for name in ("pld", "rdp")]
+    known = [bound.upper for bound in asked.found.values()]
     if not asked.can_be_read or not 0.0 < 1.99 * min(known) <= asked.claim:
         return ()
     for value in (*known, *_tried(lambda: _peer(asked, asked.run))):

@@ -102,6 +102,7 @@ class ToeplitzFactor(Factor):
 
     def error(self, rounds: int) -> float:
         """Return a bound on the relative error of each of ``coefficients``."""
+        # A running product of n quotients rounds twice at each; the rest is slack.
         return 4.0 * rounds * UNIT
 
     def width(self, rounds: int) -> int:
@@ -126,6 +127,7 @@ class ToeplitzFactor(Factor):
         """
         found = self.coefficients(rounds)
         gap, most = participation.gap(rounds), participation.most(rounds)
+        # One participation, or fewer bands than the gap: no two columns of a unit share a row.
         if most == 1 or self.width(rounds) <= gap:
             return disjoint(found, gap, most, self.error(rounds))
         return toeplitz(found, gap, most, self.error(rounds))
@@ -143,6 +145,7 @@ class DenseFactor(Factor):
 def lower_toeplitz(column: Array) -> Array:
     """Return the lower-triangular Toeplitz matrix with this first column."""
     rounds = len(column)
+    # Windows over one padded vector are views; only the answer is copied.
     padded = np.concatenate([np.zeros(rounds - 1), column])
     rows = np.lib.stride_tricks.sliding_window_view(padded, rounds)
     return np.ascontiguousarray(rows[:, ::-1])
@@ -152,6 +155,7 @@ def inverse_series(column: Array, rounds: int) -> Array:
     """Return the first coefficients of 1 over a power series with constant term above 0."""
     found = np.zeros(rounds)
     found[0] = 1.0 / column[0]
+    # Reversed once, so that every step is one product of two slices.
     behind = -column[1:rounds][::-1] / column[0]
     for k in range(1, rounds):
         reach = min(k, len(behind))
@@ -161,6 +165,7 @@ def inverse_series(column: Array, rounds: int) -> Array:
 
 def as_numbers(**named: Any) -> tuple[float, ...]:
     """Check one ``name=numbers`` and return them as finite floats."""
+    # Whatever holds numbers: arrays, lists of numpy scalars, records read from JSON.
     ((name, values),) = named.items()
     try:
         found = tuple(float(value) for value in values)

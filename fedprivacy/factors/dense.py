@@ -30,6 +30,7 @@ class Matrix(DenseFactor):
     array: tuple[tuple[float, ...], ...]
 
     def __post_init__(self) -> None:
+        # Tuples hash, compare and go into records; those of a record are checked all the same.
         if not isinstance(self.array, tuple):
             object.__setattr__(self, "array", _rows(self.array))
         for i, row in enumerate(self.array):
@@ -37,6 +38,7 @@ class Matrix(DenseFactor):
                 refuse("array", len(row), f"have {i + 1} entries in row {i}, up to the diagonal")
             if not np.all(np.isfinite(row)):
                 refuse("array", list(row), "be finite")
+            # Sums of squares of such entries stay within doubles.
             if max(map(abs, row)) > MODERATE[1]:
                 refuse("array", max(map(abs, row)), f"be at most {MODERATE[1]:g} in size")
             if not row[i] > 0.0:
@@ -84,6 +86,7 @@ class Matrix(DenseFactor):
         """Return the window of all noise before, the latest first."""
         entries = self._dense[row]
         weights = np.zeros(rounds - 1)
+        # Forward substitution: C e = z, solved for this row's e.
         weights[:row] = -entries[:row][::-1] / entries[row]
         return Recurrence(weights, diagonal=float(entries[row]))
 
@@ -96,6 +99,7 @@ def _rows(array: Any) -> tuple[tuple[float, ...], ...]:
     if found.ndim != 2 or found.shape[0] != found.shape[1]:
         refuse("array", found.shape, "have shape (n, n)")
     check_dense(len(found), "Matrix")
+    # Not cut off in silence: a symmetric matrix given by mistake has another sensitivity.
     if np.any(np.triu(found, 1) != 0.0):
         refuse("array", "entries above the diagonal", "be lower triangular", "use its L factor")
     return tuple(tuple(row[: i + 1].tolist()) for i, row in enumerate(found))

@@ -29,7 +29,9 @@ class Interval(NamedTuple):
 
 def outward(low_square: float, high_square: float, terms: float) -> Interval:
     """Return square roots of two sums, moved outwards by what so many roundings may do."""
+    # Sixteen more for the root, the products and this line itself.
     slack = (terms + 16.0) * UNIT
+    # A root halves a relative error: twice the slack is more than enough.
     lower = math.sqrt(max(low_square, 0.0)) * (1.0 - 2.0 * slack)
     return Interval(max(lower, 0.0), math.sqrt(max(high_square, 0.0)) * (1.0 + 2.0 * slack))
 
@@ -49,6 +51,7 @@ def comb(coefficients: Array, gap: int, most: int) -> Array:
     """Return the sum of columns 0, gap, 2 gap, ... of a lower-triangular Toeplitz matrix."""
     rounds = len(coefficients)
     count = min(most, -(-rounds // gap))
+    # Running sums along the comb take n additions, where column by column takes n k.
     if gap * count >= rounds and count > 1:
         padded = np.zeros(gap * count)
         padded[:rounds] = coefficients
@@ -73,8 +76,10 @@ def toeplitz(coefficients: Array, gap: int, most: int, error: float) -> Interval
         error: relative error of each coefficient.
     """
     above = np.maximum.accumulate(np.abs(coefficients)[::-1])[::-1]
+    # A square doubles its coefficient's error; sums along rows and columns round once a term.
     spread = 2.0 * error / UNIT + len(coefficients) + most
     single = float(np.sum(coefficients**2))
+    # One participation is a pattern too.
     low = max(comb_square(coefficients, gap, most), single)
     if np.any(coefficients < 0.0):
         # Cancelling sums lose relative precision; one column, a sum of squares, does not.
@@ -113,7 +118,9 @@ def columns(matrix: Array, gap: int, most: int, together: bool) -> Interval:
         together: whether rounds are exactly ``gap`` apart, or a multiple of it.
     """
     gram = matrix.T @ matrix
+    # A product of m terms rounds by at most about m UNIT of what absolute values give.
     loss = len(matrix) * UNIT * (np.abs(matrix).T @ np.abs(matrix))
+    # Twice: the bound was itself computed with roundings.
     high = np.abs(gram) + 2.0 * loss
     terms = float(len(matrix) + 2 * most * most + 8)
     classes = [np.arange(j, len(gram), gap) for j in range(gap)] if together else None
@@ -123,8 +130,10 @@ def columns(matrix: Array, gap: int, most: int, together: bool) -> Interval:
     upper, lower = 0.0, 0.0
     for rows in classes:
         part = high[np.ix_(rows, rows)]
+        # The best rows, each with its best columns: at least every pattern of the class.
         kept = np.sort(part, axis=1)[:, ::-1][:, :most].sum(axis=1)
         upper = max(upper, float(np.sort(kept)[::-1][:most].sum()))
+        # Any signs on any pattern bound from below.
         lower = max(lower, _signed_square(matrix[:, rows[:most]]))
     return outward(lower, upper, terms)
 
@@ -134,6 +143,7 @@ def _signed_square(chosen: Array) -> float:
     total = np.zeros(len(chosen))
     size = 0.0
     for column in chosen.T:
+        # The sign that makes the sum longer; a poor choice only widens the interval.
         total = total + column if float(total @ column) >= 0.0 else total - column
         size += float(np.linalg.norm(column))
     # Rounding errors are of the size of the terms, not of what is left of them.
@@ -144,6 +154,7 @@ def _signed_square(chosen: Array) -> float:
 def _row_sums(gram: Array, gap: int, most: int) -> Array:
     """Return for every round i a bound on sum_j gram_ij over patterns through i."""
     rounds = len(gram)
+    # Rounds closer than the gap exclude each other; the diagonal is added apart.
     near = np.abs(np.subtract.outer(np.arange(rounds), np.arange(rounds))) < gap
     others = np.where(near, 0.0, gram)
     return np.diag(gram) + _best_sums(others, gap, most - 1)
@@ -158,8 +169,10 @@ def _best_sums(weights: Array, gap: int, most: int) -> Array:
     for _ in range(most):
         following = np.zeros((rounds + 1, count))
         for i in range(1, rounds + 1):
+            # The best of one participation fewer, at least the gap earlier.
             taken = weights[:, i - 1] + best[max(i - gap, 0)]
             np.maximum(following[i - 1], taken, out=following[i])
+        # No room for more: further passes change nothing.
         if np.array_equal(following, best):
             break
         best = following
@@ -174,6 +187,7 @@ def _found(matrix: Array, gap: int, most: int) -> float:
     """Return the largest |C s|^2 over patterns of equal steps."""
     rounds = matrix.shape[1]
     best = 0.0
+    # A lower end may miss patterns, so few starts do; for one participation it tries them all.
     for start in range(rounds if most == 1 else min(rounds, 4 * gap)):
         best = max(best, _signed_square(matrix[:, start::gap][:, :most]))
     return best

@@ -66,6 +66,7 @@ def optimised(
     def noise(one: Factor) -> float:
         return errors(one, rounds, participation, wanted).root_mean_square
 
+    # By certified sensitivities, not by the values of the search.
     return best if noise(best) < noise(factor) else factor
 
 
@@ -79,6 +80,7 @@ def _banded(factor: Banded) -> tuple[Array, _Build]:
     def build(numbers: Array) -> Banded:
         return Banded(factor.bands, weights=(1.0, *numbers.tolist()))
 
+    # A common factor cancels between sensitivity and noise: the first weight is held at 1.
     return column[1:] / column[0], build
 
 
@@ -87,7 +89,9 @@ def _buffered(factor: BufferedToeplitz, rounds: int) -> tuple[Array, _Build]:
     scales, decays = factor.parameters(rounds)
 
     def build(numbers: Array) -> BufferedToeplitz:
+        # Clipped, as a line search may try exponents that overflow.
         first, second = np.split(np.clip(numbers, -30.0, 30.0), 2)
+        # At the largest log-odds a decay is too near to 1 to be told from it.
         decays = np.minimum(1.0 / (1.0 + np.exp(-second)), 1.0 - 1e-12)
         return BufferedToeplitz(
             factor.buffers, scales=tuple(np.exp(first).tolist()), decays=tuple(decays.tolist())
@@ -104,6 +108,7 @@ def _least(
     workload: Workload,
     progress: Progress | None,
 ) -> Any:
+    # A single band leaves nothing to choose.
     if not len(start):
         return build(start)
     gap, most = participation.gap(rounds), participation.most(rounds)
@@ -114,6 +119,7 @@ def _least(
     def value_and_slope(numbers: Array) -> tuple[float, Array]:
         return _banded_slope(numbers, rounds, gap, most, workload)
 
+    # The slope is that of Toeplitz products; with rates the search takes differences.
     with_slope = isinstance(build(start), Banded) and not workload.rates
     from scipy.optimize import minimize  # slow to import
 
@@ -152,12 +158,14 @@ def _log_noise(
             mean = float(np.sum(product**2)) / rounds
         else:
             series = workload.of_series(factor.inverse(rounds))
+            # Coefficient k stands in n - k rows.
             mean = float(np.arange(rounds, 0.0, -1.0) @ series**2) / rounds
         column = factor.coefficients(rounds)
         if factor.width(rounds) > gap:
             column = np.maximum.accumulate(column[::-1])[::-1]  # as ``interval.toeplitz`` takes it
         square = float(np.sum(comb(column, gap, most) ** 2))
     whole = mean * square
+    # A high wall, not infinity: line searches subtract values.
     return math.log(whole) if 0.0 < whole < math.inf else 1e6
 
 
@@ -180,6 +188,7 @@ def _banded_slope(
     starts = np.arange(most) * gap
     counts = np.array([np.sum(starts + k < rounds) for k in range(kept)], dtype=np.float64)
     square = float(counts @ column[:kept] ** 2)
+    # The same wall, and no slope to follow behind it.
     if not (0.0 < mean < math.inf and np.all(np.isfinite(moved))):
         return 1e6, np.zeros(len(numbers))
     slope = np.zeros(len(column))
@@ -212,6 +221,7 @@ def optimised_matrix(
     width = min(integer(1, bands=bands), rounds)
     made = (workload or Workload()).matrix(rounds)
     gram = made.T @ made
+    # What is free: below the diagonal, within the bands.
     rows, columns = np.nonzero(np.tril(np.ones((rounds, rounds)), -1))
     inside = rows - columns < width
     rows, columns = rows[inside], columns[inside]
@@ -225,12 +235,15 @@ def optimised_matrix(
         try:
             root = np.linalg.inv(np.linalg.cholesky(whole(numbers)))
         except np.linalg.LinAlgError:
+            # Not positive definite, so outside the domain: high, and flat.
             return 1e3, np.zeros(len(numbers))
         inverse = root.T @ root
         slope, value = -inverse @ gram @ inverse, float(np.sum(gram * inverse))
+        # Every free entry stands in X twice.
         return math.log(value), 2.0 * slope[rows, columns] / value
 
     closed = Banded(width).matrix(rounds)
+    # Columns of norm 1, as the problem asks.
     closed /= np.linalg.norm(closed, axis=0)
     start = (closed.T @ closed)[rows, columns]
     options = {"maxiter": _ITERATIONS, "maxfun": 10_000}
@@ -268,6 +281,7 @@ def save(factor: Factor, path: str | Path) -> None:
     """
     text = json.dumps({"format": FORMAT, "factor": encode(factor, _FACTORS)}) + "\n"
     temporary = Path(f"{path}.tmp")
+    # Renamed over the old one: a reader never sees half a file.
     temporary.write_text(text, encoding="utf-8")
     os.replace(temporary, path)
 

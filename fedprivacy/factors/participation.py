@@ -50,6 +50,7 @@ class _Spaced(Participation):
 
     def most(self, rounds: int) -> int:
         """Return ``at_most``, or less where no more have room."""
+        # Rounded up: rounds 0, b, 2 b, ... below ``rounds``.
         fitting = -(-rounds // self.separation)
         return fitting if self.at_most is None else min(fitting, self.at_most)
 

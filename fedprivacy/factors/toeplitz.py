@@ -19,6 +19,7 @@ MOST_BUFFERS = 64
 
 def root_coefficients(rounds: int) -> Array:
     """Return the coefficients of (1 - x)^(-1/2): 1, 1/2, 3/8, ..."""
+    # By ratios of neighbours: factorials would overflow.
     k = np.arange(1.0, rounds)
     return np.cumprod(np.concatenate([[1.0], (2.0 * k - 1.0) / (2.0 * k)]))
 
@@ -75,6 +76,7 @@ class SquareRootToeplitz(ToeplitzFactor):
 
     def recurrence(self, row: int, rounds: int) -> Recurrence:
         """Return the window of all noise before."""
+        # C e = z solved for the newest e: the diagonal is 1.
         return Recurrence(-root_coefficients(rounds)[1:])
 
 
@@ -117,6 +119,7 @@ class Banded(ToeplitzFactor):
     def coefficients(self, rounds: int) -> Array:
         """Return the p numbers, and 0 behind them."""
         found = np.zeros(rounds)
+        # Fewer rounds than bands cut the column.
         kept = self.column()[:rounds]
         found[: len(kept)] = kept
         return found
@@ -167,6 +170,7 @@ class BandedInverse(ToeplitzFactor):
 
     def error(self, rounds: int) -> float:
         """Return a bound: every coefficient is a sum of positive products of earlier ones."""
+        # 4 p for the inverse's own numbers; then p + 2 roundings a step, at most n steps long.
         return (4.0 * min(self.bands, rounds) + rounds * (min(self.bands, rounds) + 2.0)) * UNIT
 
     def inverse(self, rounds: int) -> Array:
@@ -182,6 +186,7 @@ class BandedInverse(ToeplitzFactor):
 
     def recurrence(self, row: int, rounds: int) -> Recurrence:
         """Return the window of ``bands - 1`` draws."""
+        # A row of C^-1 z is a short sum of draws, so draws are what is remembered.
         return Recurrence(self.inverse(rounds)[1 : self.slots(rounds) + 1], inputs=True)
 
 
@@ -252,6 +257,7 @@ class BufferedToeplitz(ToeplitzFactor):
     def inverse(self, rounds: int) -> Array:
         """Return the first column of the inverse, which is of the same kind (for errors only)."""
         scales, decays = self.parameters(rounds)
+        # A rank-one change of a diagonal: its eigenvalues are the inverse's decays.
         values, vectors = np.linalg.eig(np.diag(decays) - np.outer(np.ones(self.buffers), scales))
         left = scales @ vectors
         right = np.linalg.solve(vectors, np.ones(self.buffers))
@@ -278,9 +284,11 @@ def arcsine_pieces(buffers: int, rounds: int) -> tuple[Array, Array]:
     S = 1 - T has the density 1 / (pi sqrt(s (1 - s))); it is cut at places of equal ratio from
     about 1 / rounds to 1, and every piece is put at its mean.
     """
+    # What decays more slowly than over all rounds looks constant within them.
     first = 1.0 / (2.0 * max(rounds, 2))
     cuts = np.concatenate([[0.0], np.geomspace(first, 1.0, buffers + 1)[1:]])
     mass = np.diff(betainc(0.5, 0.5, cuts))
     mean = 0.5 * np.diff(betainc(1.5, 0.5, cuts)) / mass
+    # The ends themselves are refused as decays.
     decays = np.clip(1.0 - mean, 1e-12, 1.0 - 1e-12)
     return mass * decays, decays

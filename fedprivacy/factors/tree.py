@@ -63,9 +63,11 @@ class Tree(Factor):
         """Return how much of a node's estimate is the node itself, by level."""
         weights, variance = [1.0], 1.0
         for _ in range(1, self.levels(rounds)):
+            # Weights by inverse variance: the node has 1, its two halves' sum twice an estimate's.
             own = 2.0 * variance / (1.0 + 2.0 * variance) if self.online else 1.0
             own = round(own * 2**PLACES) / 2**PLACES
             weights.append(own)
+            # Of the rounded weight, which is the one that is used.
             variance = own * own + (1.0 - own) ** 2 * 2.0 * variance
         return np.array(weights)
 
@@ -79,10 +81,12 @@ class Tree(Factor):
         for end in range(1, rounds + 1):
             level, estimate = 0, np.zeros(len(nodes))
             while row < len(nodes) and sum(nodes[row]) == end:
+                # The left half waits in ``held`` one level below; the right half was made just now.
                 estimate = (1.0 - own[level]) * (held.pop(level - 1, 0.0) + estimate)
                 estimate[row] += own[level]
                 row, level = row + 1, level + 1
             held[level - 1] = estimate
+            # What is held are the nodes of the round's binary digits: they make up the prefix.
             prefix[end] = sum(held.values())
         return np.diff(prefix, axis=0)
 
@@ -94,9 +98,11 @@ class Tree(Factor):
         """
         gap, most = participation.gap(rounds), participation.most(rounds)
         places = np.arange(0, rounds, gap)[:most]
+        # Whole numbers of Python: exact, however large.
         low = high = 0
         for level in range(self.levels(rounds)):
             size = 1 << level
+            # Nodes that do not end within the rounds are never drawn.
             complete = rounds // size
             room = min(most, -(-size // gap))
             full = min(most // room, complete)

@@ -55,6 +55,7 @@ class Workload:
 
     def of_series(self, column: Array) -> Array:
         """Return the product with a lower-triangular Toeplitz matrix, as a first column."""
+        # Divided by 1 - m x, then by 1 - x: linear in the rounds, and no matrix is made.
         found = np.array(column, dtype=np.float64)
         if self.momentum:
             for k in range(1, len(found)):
@@ -98,6 +99,7 @@ def errors(
         workload: prefix sums unless given.
     """
     wanted = workload or Workload()
+    # The upper end: what a run has to add noise for.
     scale = factor.sensitivity(rounds, participation).upper
     squares = _squares(factor, rounds, wanted)
     return Errors(scale * math.sqrt(float(squares.mean())), scale * math.sqrt(squares.max()))
@@ -105,6 +107,7 @@ def errors(
 
 def _squares(factor: Factor, rounds: int, workload: Workload) -> Array:
     """Return the variance of every number of a workload, z of std 1."""
+    # A product of Toeplitz matrices is one: row i has the first i + 1 coefficients.
     if isinstance(factor, ToeplitzFactor) and not workload.rates:
         return np.cumsum(workload.of_series(factor.inverse(rounds)) ** 2)
     product = workload.matrix(rounds) @ factor.noise_matrix(rounds)

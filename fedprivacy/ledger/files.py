@@ -31,6 +31,7 @@ def explained(path: Path, what: str) -> Iterator[None]:
 def lock(fd: int, path: Path) -> None:
     """Take the exclusive lock, or raise LedgerError at once."""
     try:
+        # Not waiting: two writers of one ledger are a mistake, not a queue.
         fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError as error:
         raise LedgerError(
@@ -42,11 +43,13 @@ def lock(fd: int, path: Path) -> None:
 def born(unborn: Path, path: Path) -> None:
     """Give a whole file its name; FileExistsError where something else has it."""
     try:
+        # Unlike a rename, a link fails where the name is taken: nothing is overwritten.
         os.link(unborn, path)
     except OSError as error:
         if error.errno not in (errno.EPERM, errno.ENOTSUP, errno.ENOSYS):
             raise
         if path.exists():
+            # File systems without links: a rename, and a moment between this look and it.
             raise FileExistsError(f"{path} is there already") from error
         os.rename(unborn, path)
 
@@ -54,6 +57,7 @@ def born(unborn: Path, path: Path) -> None:
 def write_all(fd: int, data: bytes) -> None:
     """Write every byte, or raise OSError."""
     rest = memoryview(data)
+    # The system may take only a part, as where a disk is nearly full.
     while rest:
         rest = rest[os.write(fd, rest) :]
 
@@ -73,6 +77,7 @@ def estranged(fd: int, path: Path) -> str:
     A reader finds a ledger by its name: what is written to a file that was removed, or that gave
     its name to a copy, nobody reads.
     """
+    # Device and inode tell files apart, whatever they are called.
     mine = os.fstat(fd)
     try:
         named = os.stat(path)
@@ -94,8 +99,10 @@ def free(*targets: str | PathLike[str], besides: Iterable[str | PathLike[str]] =
     """
     for target in map(Path, targets):
         for other in map(Path, besides):
+            # By inode: links and other spellings of a path lead to the same file.
             if target.exists() and other.exists() and target.samefile(other):
                 refuse("output", str(target), "be another file than what is read", _ELSEWHERE)
+        # By content: a ledger that was renamed is one all the same.
         if target.is_file() and _begins_like_a_ledger(target):
             rule = "be no ledger: the record of what was spent is never overwritten"
             refuse("output", str(target), rule, _ELSEWHERE)

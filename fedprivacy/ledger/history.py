@@ -35,6 +35,7 @@ from .rounds import Rounds
 
 
 class _Probe(msgspec.Struct):
+    # Unknown fields pass: of a later release's header only these two are looked at.
     """What a header of any schema begins with."""
 
     format: str
@@ -67,6 +68,7 @@ class History:
         self.size = 0
         self.lines = 0
         self.torn = b""
+        # By text: looking a mechanism's JSON up costs far less than decoding it again.
         self._mechanisms: dict[bytes, int] = {}
         self.whole = sha256()
 
@@ -98,6 +100,7 @@ class History:
                 number = self._known(event.mechanism)
                 self.rounds.begin(number, event.clip_norm, event.noise_std)
             case DoneLine():
+                # Plain tuples are hashable, so that equal rounds share one.
                 counted = (event.cohort, event.arrived, event.refused)
                 self.rounds.end((*counted, event.noise_std, event.denominator), event.mask)
             case AbortLine():
@@ -134,6 +137,7 @@ class History:
     @property
     def digest(self) -> str:
         """SHA-256 of the file, a half-written line included, in hexadecimal."""
+        # A copy: torn bytes are part of what was read, never of the lines that follow.
         whole = self.whole.copy()
         whole.update(self.torn)
         return whole.hexdigest()
@@ -148,6 +152,7 @@ def read(path: Path) -> History:
         LedgerError: no such file, or it cannot be read.
     """
     with explained(path, "read it"):
+        # Opening a pipe would wait for ever; a folder fails with a worse message.
         if path.exists() and not path.is_file():
             raise LedgerError(f"{path} is not a file; name the ledger that a run wrote")
         with open(path, "rb") as file:
@@ -166,10 +171,12 @@ def passes(path: Path, place: tuple[int, str], most: int) -> bool:
         LedgerError: the file cannot be read.
     """
     lines, check = place
+    # The place may come from an untrusted file: no negative or endless count is skipped.
     if not 0 < lines <= most:
         return False
     with explained(path, "read it"), open(path, "rb") as file:
         line = next(itertools.islice(file, lines - 1, None), b"")
+    # A checksum covers all lines before it: the last one's speaks for the whole past.
     return line.endswith(CHECK + check.encode() + b'"}\n')
 
 
@@ -183,6 +190,7 @@ def _read_lines(file: BinaryIO, path: Path) -> History:
         elif len(line) >= MAX_LINE:
             _damaged(path, history, "it is too long")
         else:
+            # Only a last line can lack its end, where a crash cut its write.
             _leave_out(history, line)
     if not history.lines:
         raise ForeignLedger(f"{path} is empty, not a ledger; {_begin_anew(path)}")
@@ -197,10 +205,12 @@ def _lines_of(file: BinaryIO, history: History) -> Iterator[bytes]:
     rest = b""
     while block := file.read(_BLOCK):
         cut = block.rfind(b"\n") + 1
+        # What is behind the last line feed may go on in the next block.
         text, rest = (rest + block[:cut], block[cut:]) if cut else (b"", rest + block)
         history.whole.update(text)
         for line in text.split(b"\n")[:-1]:
             yield line + b"\n"
+        # Read no further: such a file would fill the memory.
         if len(rest) >= MAX_LINE:
             break
     if rest:
@@ -215,12 +225,14 @@ def _recognise(line: bytes, path: Path) -> None:
     """Refuse a first line that is not the whole header of a ledger we can read."""
     if line.startswith(MAGIC) and line.endswith(b"\n"):
         return
+    # The cut may lie behind the magic or within it.
     if line.startswith(MAGIC) or MAGIC.startswith(line):
         raise ForeignLedger(
             f"{path} ends within its first line, no round was recorded; {_begin_anew(path)}"
         )
     try:
         probe = msgspec.json.decode(line, type=_Probe)
+    # Deeply nested JSON of a stranger's file raises RecursionError.
     except (msgspec.MsgspecError, ValueError, RecursionError):
         probe = _Probe("", 0)
     if probe.format == FORMAT and probe.schema > SCHEMA:
@@ -235,6 +247,7 @@ def _begin_anew(path: Path) -> str:
 
 
 def _read_line(history: History, line: bytes, path: Path) -> None:
+    # The checksum before the content: a decoder's complaint about a changed line misleads.
     intact = body_of(line, history.check)
     if intact is None:
         _damaged(path, history, "its checksum does not fit")
@@ -245,6 +258,7 @@ def _read_line(history: History, line: bytes, path: Path) -> None:
         if not problem:
             history.take(event)
     except (msgspec.MsgspecError, FedPrivacyError, ValueError, RecursionError) as error:
+        # The checksum fits, so that is what was written: no damage, but words not known here.
         raise ForeignLedger(
             f"{path}, line {history.lines + 1}, is whole but not understood: {error}; a later "
             "release may have written it: upgrade fedprivacy"
@@ -263,6 +277,7 @@ def _damaged(path: Path, history: History, what: str) -> NoReturn:
 
 
 def _leave_out(history: History, line: bytes) -> None:
+    # Not parsed: of what was cut only the beginning is known.
     kind = "an intent" if line.startswith(b'{"kind":"intent"') else "a line"
     history.torn = line
     history.notes.append(

@@ -49,9 +49,11 @@ class Ledger:
     def __init__(self, path: Path, history: History, fd: int | None) -> None:
         """Use ``create`` or ``open``."""
         self.path = path
+        # Absolute, so that a later chdir does not lead `estranged` to another file.
         self._place = path.absolute()
         self._history = history
         self._fd = fd
+        # A ledger that is dropped without `release` still gives its lock back when it is collected.
         self._finalizer = weakref.finalize(self, os.close, fd) if fd is not None else None
         self._begun: int | None = None
         self._text: tuple[Mechanism, bytes] | None = None
@@ -106,26 +108,34 @@ class Ledger:
             plan=msgspec.Raw(
                 b"null" if plan is None else encoded("plan", plan, member(Unit, unit=unit))
             ),
+            # Headers alike in all else must still begin different chains of checksums.
             nonce=os.urandom(16).hex(),
         )
         target = Path(path)
         if not target.name:
             refuse("path", str(path), "name a file")
+        # Under a hidden name first: whoever finds the real one finds a whole header behind it.
         unborn = target.with_name(f".{header.nonce}")
         with explained(target, "create it"):
+            # Early and cheap; `born` asks again: its link fails where the name is taken by then.
             if target.exists():
                 raise FileExistsError(f"{target} is there already")
+            # O_APPEND: a write never lands on an earlier line, wherever the position stands.
             fd = os.open(unborn, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_APPEND, 0o644)
         ledger = cls(target, History(), fd)
+        # `_append` looks whether the name still leads to this file: for now that is the hidden one.
         ledger._place = unborn.absolute()
         with explained(target, "create it"):
             try:
+                # Locked before it has its name, so that nobody can resume it in between.
                 lock(fd, target)
                 ledger._append(header)
                 born(unborn, target)
             finally:
+                # After a link two names lead to the file; after a rename this one is gone already.
                 unborn.unlink(missing_ok=True)
             ledger._place = target.absolute()
+            # Else a crash of the machine may lose the name, and with it what was spent.
             sync_folder(target.parent)
         return ledger
 
@@ -154,8 +164,10 @@ class Ledger:
         try:
             with explained(target, "resume it"):
                 lock(fd, target)
+                # Read under the lock only: before it another writer may still be adding lines.
                 ledger._history = read(target)
                 ledger._resume()
+        # An interrupt, too, has to give the lock back.
         except BaseException:
             ledger.release()
             raise
@@ -167,6 +179,7 @@ class Ledger:
         torn = self._history.torn
         if not torn:
             return
+        # Set aside and synced before the cut: a crash between leaves the bytes twice, never lost.
         aside = self.path.with_name(self.path.name + ".torn")
         with open(aside, "ab") as file:
             file.write(torn)
@@ -175,7 +188,9 @@ class Ledger:
         sync_folder(self.path.parent)
         os.ftruncate(self._writable(), self._history.size)
         self._history.torn = b""
+        # The last note says that the torn line was left out; the repair line's own replaces it.
         self._history.notes.pop()
+        # In the chain itself: a reader sees that bytes were cut here, and how many.
         self._append(RepairLine(cut=len(torn)))
         self._history.notes[-1] += f"; the cut bytes are in {aside}"
 
@@ -197,6 +212,7 @@ class Ledger:
             LedgerError: the line could not be written; then release nothing.
         """
         number = len(self._history.rounds)
+        # Loops pass one object for every round: it is checked and encoded once.
         if self._text is None or self._text[0] is not mechanism:
             self._text = (mechanism, encoded("mechanism", mechanism, self.facts.unit))
         event = IntentLine(
@@ -206,6 +222,7 @@ class Ledger:
             mechanism=msgspec.Raw(self._text[1]),
         )
         self._append(event)
+        # After the append: an intent that is not on disk leaves no round to finish.
         self._begun = number
         return number
 
@@ -265,7 +282,9 @@ class Ledger:
         self._finish(AbortLine(round=integer(0, round=round), reason=_text(reason=reason)))
 
     def _finish(self, event: DoneLine | AbortLine) -> None:
+        # First: that a ledger is closed or released explains more than a round out of turn.
         self._writable()
+        # In its turn by the file, yet begun by another object: what that one released is unknown.
         if self._history.misplaced(event) == "" and event.round != self._begun:
             raise LedgerError(
                 f"round {event.round} of {self.path} was begun before the ledger was resumed; "
@@ -280,11 +299,13 @@ class Ledger:
         Raises:
             LedgerError: opened for reading, released, or already closed.
         """
+        # The number of rounds shows a reader that none is missing.
         self._append(CloseLine(rounds=len(self._history.rounds)))
         self.release()
 
     def release(self) -> None:
         """Give the file and its lock back without closing the ledger; again does no harm."""
+        # Once only: by then the descriptor's number may be another file's.
         if self._finalizer is not None and self._finalizer.alive:
             self._finalizer()
             self._fd, self._why_not = None, "it was released"
@@ -305,24 +326,30 @@ class Ledger:
     def _append(self, event: Event) -> None:
         """Write one line and return when it is on disk."""
         fd = self._writable()
+        # Asked before writing: a line out of order on disk makes the whole file unreadable.
         problem = self._history.misplaced(event)
         if problem:
             raise LedgerError(f"{self.path}: {problem}")
         line, check = line_of(event, self._history.check)
+        # Another size than ours: something else wrote, and our checksum would not follow its line.
         changed = os.fstat(fd).st_size != self._history.size
         why_not = "something else changed the file" if changed else estranged(fd, self._place)
         if why_not:
+            # Kept, so that every later call refuses as well.
             self._why_not = why_not
             self._writable()
         try:
             write_all(fd, line)
             os.fsync(fd)
         except OSError as error:
+            # How much of the line is on disk is not known; only reading again, by resume, tells.
             self._why_not = f"an earlier write failed ({error})"
             raise LedgerError(f"{self.path} could not be written: {error}; {_RESUME}") from error
         except BaseException:
+            # Such as Ctrl-C between the bytes: the line may be half written.
             self._why_not = "an earlier write was interrupted"
             raise
+        # Memory follows disk: what was not written was not taken.
         self._history.take(event)
         self._history.advance(len(line), check)
         self._history.whole.update(line)
@@ -350,6 +377,7 @@ class Ledger:
         Args:
             place: of this ledger or another one; no two ledgers share one.
         """
+        # The end is known in memory; an earlier place is looked up in the file.
         return place == self.place or passes(self.path, place, self._history.lines)
 
     @property
@@ -427,6 +455,7 @@ class Ledger:
     @property
     def spent_rounds(self) -> int:
         """How many rounds count."""
+        # By kinds: a million rounds alike need no million objects.
         return sum(r.times for r in self.alike if r.spent)
 
     @property
@@ -455,6 +484,7 @@ def _text(**named: object) -> str:
     ((name, value),) = named.items()
     if not isinstance(value, str):
         refuse(name, value, "be a string")
+    # Lone surrogates, as in undecodable file names, are strings that UTF-8 does not hold.
     try:
         value.encode()
     except UnicodeEncodeError:

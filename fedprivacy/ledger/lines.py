@@ -16,13 +16,16 @@ from ..relations import Adjacency, Observer, Unit
 
 FORMAT = "fedprivacy ledger"
 SCHEMA = 1
+# A file without line ends would otherwise be read into memory whole.
 MAX_LINE = 16 * 2**20
 """Longest line in bytes."""
 
 _KINDS = (Mechanism, Factor, Participation)
+# A scheme of sampling is a protocol, which nobody must inherit: what amplifies is one.
 REGISTRY = Registry(lambda kind: issubclass(kind, _KINDS) or hasattr(kind, "amplify"))
 """Every record type that a ledger may hold."""
 
+# msgspec writes the kind and then the fields in order, so every header begins so.
 BEGINNING = f'{{"kind":"header","format":"{FORMAT}",'.encode()
 """How a ledger of any schema begins."""
 MAGIC = BEGINNING + f'"schema":{SCHEMA},'.encode()
@@ -48,12 +51,14 @@ class Schedule(StrEnum):
 
 # The lines of the file. msgspec checks kind, fields, types and ranges; NaN and inf are not JSON.
 
+# Up to 2^53: readers that hold JSON numbers as doubles lose counts beyond.
 _Count = Annotated[int, msgspec.Meta(ge=0, le=2**53)]
 _Positive = Annotated[float, msgspec.Meta(gt=0)]
 _NonNegative = Annotated[float, msgspec.Meta(ge=0)]
 _Delta = Annotated[float, msgspec.Meta(gt=0, lt=1)]
 
 
+# Fields that are not known are refused: they may say something that counts.
 class Line(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag_field="kind"):
     """Any line; ``kind`` says which."""
 
@@ -74,6 +79,7 @@ class HeaderLine(Line, frozen=True, tag="header"):
     created: str
     description: str
     plan: msgspec.Raw
+    # Files written before there were nonces have none.
     nonce: str = ""
 
 
@@ -86,6 +92,7 @@ class IntentLine(Line, frozen=True, tag="intent"):
     mechanism: msgspec.Raw
 
 
+# Fields that say nothing are left out: rounds are most of a file.
 class DoneLine(Line, frozen=True, omit_defaults=True, tag="done"):
     """What the round did."""
 
@@ -127,15 +134,18 @@ def line_of(event: Event, before: str) -> tuple[bytes, str]:
     Raises:
         LedgerError: the line would be too long.
     """
+    # Without its closing brace: the checksum becomes the object's last field.
     body = msgspec.json.encode(event)[:-1]
     if len(body) + TAIL >= MAX_LINE:
         raise LedgerError(f"a line of {len(body)} bytes is too long; the limit is {MAX_LINE}")
+    # Over the checksum before too: a line that is changed, moved or dropped breaks all that follow.
     check = sha256(before.encode() + body).hexdigest()
     return body + CHECK + check.encode() + b'"}\n', check
 
 
 def body_of(line: bytes, before: str) -> tuple[bytes, str] | None:
     """Return a line's JSON without its checksum, and the checksum; None if that does not fit."""
+    # The tail has a fixed length: the body is found without parsing what may be forged.
     body, tail = line[: -TAIL - 1], line[-TAIL - 1 :]
     check = sha256(before.encode() + body).hexdigest()
     return (body + b"}", check) if tail == CHECK + check.encode() + b'"}\n' else None
@@ -152,6 +162,7 @@ def encoded(name: str, mechanism: object, unit: Unit | None) -> bytes:
         refuse(name, mechanism, "be a mechanism", "such as fp.Gaussian(noise_multiplier=1.0)")
     check_unit(name, mechanism, unit)
     text = msgspec.json.encode(encode(mechanism, REGISTRY))
+    # Tried before the round: what cannot be read back is spent and can never be priced.
     if decoded(text) != mechanism:
         raise LedgerError(f"{name} does not read back as it was: {mechanism!r}")
     return text
@@ -159,6 +170,7 @@ def encoded(name: str, mechanism: object, unit: Unit | None) -> bytes:
 
 def check_unit(name: str, mechanism: Mechanism, unit: Unit | None) -> None:
     """Refuse a mechanism whose unit is not the ledger's."""
+    # Losses of another unit do not add up with the ledger's.
     if mechanism.protects not in (None, unit):
         refuse(
             f"{name}.unit",

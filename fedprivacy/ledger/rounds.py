@@ -84,6 +84,7 @@ class Rounds:
         self._kinds: dict[_Kind, int] = {}
         self._first: list[int] = []
         self._times: list[int] = []
+        # Four bytes a round: the number of its kind.
         self._which = array("I")
         self._masks = _Texts()
         self._begun: Begun | None = None
@@ -104,6 +105,7 @@ class Rounds:
 
     def begin(self, mechanism: int, clip_norm: float, noise_std: float) -> None:
         """Begin the next round; one that was begun before is never confirmed any more."""
+        # Never confirmed, it may have been released: it stays, and counts.
         if self._begun is not None:
             self.end(None)
         self._begun = (mechanism, clip_norm, noise_std)
@@ -118,6 +120,7 @@ class Rounds:
             self._first.append(len(self._which))
             self._times.append(0)
         self._times[number] += 1
+        # Apart from the kind: masks differ, and would make every round a kind of its own.
         if mask is not None:
             self._masks.put(len(self._which), mask)
         self._which.append(number)
@@ -125,6 +128,7 @@ class Rounds:
 
     def __iter__(self) -> Iterator[Round]:
         """Yield every round."""
+        # One object for each kind; rounds of it are replaced copies.
         made = [self._round(kind, 0) for kind in self._kinds]
         for index, number in enumerate(self._which):
             one, mask = replace(made[number], index=index), self._masks.get(index)
@@ -165,7 +169,9 @@ class _Texts:
     def put(self, number: int, text: str) -> None:
         """Keep a text; numbers rise."""
         end = len(self._bytes)
+        # A number without a text ends where the one before it does.
         self._ends.extend([end] * (number - len(self._ends)))
+        # A mark in front tells an empty text from none.
         self._bytes += b"=" + text.encode()
         self._ends.append(len(self._bytes))
 

@@ -33,6 +33,7 @@ ROUNDING = 1e-9
 Asked = dict[tuple["Mechanism", Facts], PrivacyLoss]
 """What mechanisms answered."""
 
+# One for each context: threads do not see each other's answers.
 _ASKED: ContextVar[Asked | None] = ContextVar("asked", default=None)
 
 
@@ -194,6 +195,7 @@ class Mechanism(ABC):
         )
         answers = _ASKED.get()
         parameters = getattr(self, "__dataclass_params__", None)
+        # What may change cannot be remembered by its value.
         if answers is None or parameters is None or not parameters.frozen:
             return self._loss_of(facts)
         if (self, facts) not in answers:
@@ -202,6 +204,7 @@ class Mechanism(ABC):
 
     def _loss_of(self, facts: Facts) -> PrivacyLoss:
         if facts.observer is Observer.FINAL:
+            # What is seen at the end is a function of what the aggregate shows.
             loss = self._loss(facts._replace(observer=Observer.AGGREGATE)).seen_at_the_end()
             return self._with_public(loss)
         loss = self._with_public(self._loss(facts))
@@ -213,6 +216,7 @@ class Mechanism(ABC):
     def _with_public(self, loss: PrivacyLoss) -> PrivacyLoss:
         """Return the loss with the public numbers of this mechanism beside those it has."""
         own = self.public(loss.facts.adjacency)
+        # Under add_remove the number of units is what neighbours differ in.
         if loss.facts.adjacency is not Adjacency.ADD_REMOVE and "population" not in own:
             own = own | {f"number of {loss.facts.unit or 'unit'}s": None}
         return replace(loss, public=merged([loss.public, in_words(own)]))
@@ -239,6 +243,7 @@ class Mechanism(ABC):
         """Return this mechanism followed by another."""
         if not isinstance(other, Mechanism):
             return NotImplemented
+        # Composition does not ask for order: equal parts are counted together.
         counts: dict[Mechanism, int] = {}
         for part, count in self.sequence() + other.sequence():
             counts[part] = counts.get(part, 0) + count
@@ -261,6 +266,7 @@ class Run(Mechanism):
             refuse("parts", self.parts, "hold at least one mechanism")
         for _, count in self.parts:
             integer(1, count=count)
+        # Parts about different units are refused now.
         _ = self.protects
 
     @property
@@ -352,6 +358,7 @@ class _Drawn(Mechanism):
 
     def public(self, adjacency: Adjacency) -> dict[str, object]:
         """Return the scheme's and the inner mechanism's."""
+        # A scheme of a user's own need not say.
         asked = getattr(self.scheme, "public", None)
         own = plain_fields(self.scheme) if asked is None else asked(adjacency)
         return {**self.inner.public(adjacency), **own}
@@ -413,6 +420,7 @@ class SampledMechanism(_Drawn):
                 "zero_out or replace_one, or top the noise up"
             )
         loss = worst.amplify(self.inner, facts.adjacency, facts.observer)
+        # Above by the worst scheme; what is attained, the scheme as stated attains.
         return replace(loss, witness=as_stated.witness)
 
 

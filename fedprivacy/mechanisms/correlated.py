@@ -129,6 +129,7 @@ class CorrelatedNoise(NoisySum):
             self.rounds,
             self.full_noise_std,
             self.grid,
+            # The lower end: roundings may use a share of what a unit surely moves.
             self.sensitivity.lower * self.clip_norm,
         )
 
@@ -184,6 +185,7 @@ class CorrelatedNoise(NoisySum):
                 "other rounds, as under Shuffled; account for zero_out or replace_one, or say that "
                 "nobody moves: participation with apart=True"
             )
+        # Replaced, a unit goes from C u to -C u.
         moves = 2.0 if facts.adjacency is Adjacency.REPLACE_ONE else 1.0
         lower, upper = (moves * end / self.noise_multiplier for end in self.sensitivity)
         assumptions = [_CLIPPED, _SPACED, _SECRET]
@@ -193,6 +195,7 @@ class CorrelatedNoise(NoisySum):
         return PrivacyLoss(Gdp(upper), facts, witness, _THEOREMS, tuple(assumptions))
 
 
+# An audit asks the same run again and again, and a large factor takes long.
 @lru_cache(maxsize=64)
 def _sensitivity(factor: Factor, rounds: int, participation: Participation) -> Interval:
     return factor.sensitivity(rounds, participation)
@@ -324,6 +327,7 @@ class SampledNoise(Mechanism):
         found = ""
         if isinstance(self.scheme, RandomAllocation):
             found = self._allocated(self.scheme.rounds_per_epoch, epochs)
+        # Schemes of whole epochs draw their rounds together: nothing is drawn afresh.
         elif hasattr(self.scheme, "draw") and not hasattr(self.scheme, "epoch") and epochs:
             found = self._in_groups
         if found:
@@ -373,6 +377,7 @@ class SampledNoise(Mechanism):
     def _loss(self, facts: Facts) -> PrivacyLoss:
         if self._kind == "cycle":
             return self._cycle(facts)
+        # Units are drawn independently: nobody moves when another leaves.
         apart = replace(self.noise.participation, apart=True)  # type: ignore[type-var]
         whole = replace(self.noise, participation=apart)
         if facts.adjacency is Adjacency.REPLACE_ONE or facts.observer is Observer.SERVER:
@@ -394,6 +399,7 @@ class SampledNoise(Mechanism):
         noise = self.noise
         matrix = noise.factor.matrix(noise.rounds)
         if self._kind == "line":
+            # Outwards, for what squares and roots round.
             norms = (matrix**2).sum(axis=0) ** 0.5 * (1.0 + 1e-12)
             assert isinstance(self.scheme, Poisson)
             return places.rank_one(norms, self.scheme.rate, noise.noise_multiplier), None, _LINE
@@ -413,12 +419,14 @@ class SampledNoise(Mechanism):
                 "cyclic sampling has no theorem for add_remove unless a unit's group does not "
                 "depend on who else is there: say FixedEpochs(b, apart=True) and draw by Poisson"
             )
+        # Blocks of a group share no row: each time is one Gaussian, of a single column.
         single = noise.factor.sensitivity(noise.rounds, SingleParticipation()).upper
         one = Gaussian(
             noise_multiplier=noise.noise_multiplier / single,
             clip_norm=noise.clip_norm,
             unit=noise.unit,
         )
+        # Of the first groups; later ones may come once less.
         count = -(-noise.rounds // gap)
         loss = (one.sampled(self.scheme) * count).privacy_loss(facts.adjacency, facts.observer)
         # A group whose last column is cut off has more noise; the first group of n - p is whole.

@@ -95,6 +95,7 @@ class Deviates:
             Shape (count,), as doubles; no -0.
         """
         out, done = np.empty(count), 0
+        # A block is used up before the next is drawn: no bit serves twice.
         while done < count:
             if self._at == len(self._words):
                 self._draw(count - done)
@@ -108,6 +109,7 @@ class Deviates:
     def _draw(self, wanted: int) -> None:
         """Draw a share of what is wanted, or as many times that as fit a block and will be."""
         if wanted > BLOCK:
+            # Shares of one size, so that the last is not nearly empty.
             count = -(-wanted // -(-wanted // BLOCK))
         else:
             count = wanted * max(1, min(BLOCK, self._ahead) // wanted)
@@ -127,12 +129,15 @@ class Deviates:
         if totals is None:
             base.fill(0.0)
         else:
+            # Exact: the unit is a power of two.
             offsets = totals if unit == 1.0 else totals / unit
+            # Whole numbers apart: only what is left of a total takes part in the rounding.
             np.rint(offsets, out=base)
             near += np.subtract(offsets, base, out=out)
         np.rint(near, out=out)
         near -= out
         np.abs(near, out=near)
+        # Farther from a half than the proved error: no exact arithmetic can round otherwise.
         limit = 0.5 - (scale + 1.0) * QUICK_MARGIN
         clear = np.less(near, limit, out=space.flags[:count])
         if np.count_nonzero(clear) < count:
@@ -152,8 +157,10 @@ class Deviates:
         near += offsets - base
         out: Array = np.rint(near)
         clear = np.abs(near - out) < 0.5 - (scale + 1.0) * MARGIN
+        # Below, the table has no cells.
         clear &= uniforms >= 1 << FAST_FROM
         for i in np.flatnonzero(~clear):
+            # Fractions from here on: doubles are some, so nothing is rounded any more.
             offset = Fraction(float(totals[i])) / Fraction(unit) - int(base[i])
             out[i] = self._exact(offset, Fraction(scale), int(words[i]))
         return out
@@ -161,7 +168,9 @@ class Deviates:
     def _exact(self, offset: Fraction, scale: Fraction, word: int) -> float:
         """Return the whole number nearest to offset + or - scale X, more bits drawn as needed."""
         uniform, sign = word >> 1, -1 if word & 1 else 1
+        # From the middle of what the bits leave open; nothing rests on it.
         size = self.tail.guess((uniform + 0.5) / 2.0**DRAWN_BITS)
+        # Mirrored where the sign is minus, so that the size is always added.
         guess = round(sign * offset + scale * Fraction(size))
         drawn = Uniform(uniform, DRAWN_BITS, self.bits)
         return float(sign * nearest(self.tail, sign * offset, 1 / scale, drawn, guess))
@@ -172,6 +181,7 @@ def fresh_words(bits: Bits, count: int) -> Words:
     drawn = bits(8 * count)
     if not isinstance(drawn, bytes) or len(drawn) != 8 * count:
         refuse("bits", bits, f"give the {8 * count} bytes that it is asked for")
+    # In one order of bytes: seeded runs agree on every machine.
     return np.frombuffer(drawn, dtype="<u8")
 
 
@@ -198,8 +208,10 @@ def signed_sizes(tail: Tail, words: Words, space: Workspace) -> Array:
     cells, found = space.whole[:count], space.found[:count]
     variable, next_row, bits = space.one[:count], space.other[:count], cells.view(np.uint64)
     np.bitwise_and(words, np.uint64((1 << 64 - QUICK_BITS) - 1), out=bits)
+    # Fewer than 53 bits are left: exact as doubles.
     np.copyto(variable, cells)
     np.right_shift(words, np.uint64(64 - QUICK_BITS), out=bits)
+    # Clip, as numpy buffers the output where it checks bounds; no index is out of them.
     rows[-1].take(cells, mode="clip", out=found)
     for row in rows[-2::-1]:
         found *= variable
@@ -209,6 +221,7 @@ def signed_sizes(tail: Tail, words: Words, space: Workspace) -> Array:
     if len(rare):
         uniforms = (words[rare] >> np.uint64(1)).view(np.int64)
         farther = sizes(tail, uniforms.astype(np.float64))
+        # NaN is never clear: these go on to whole numbers.
         farther[uniforms < 1 << FAST_FROM] = np.nan
         found[rare] = farther
     return _with_signs(found, words, bits)
@@ -216,6 +229,7 @@ def signed_sizes(tail: Tail, words: Words, space: Workspace) -> Array:
 
 def _with_signs(found: Array, words: Words, signs: Words) -> Array:
     """Return sizes, which are changed, with the signs that the words' lowest bits say."""
+    # The lowest bit is moved to where a double has its sign: no branch and no product.
     np.left_shift(words, np.uint64(63), out=signs)
     bits = found.view(np.uint64)
     np.bitwise_xor(bits, signs, out=bits)
@@ -225,6 +239,7 @@ def _with_signs(found: Array, words: Words, signs: Words) -> Array:
 def sizes(tail: Tail, uniforms: Array) -> Array:
     """Return X for V = uniforms / 2^63, within 2^-43 of it; anything below V = 2^-19."""
     first, centres, coefficients = table(tail)
+    # The leading bits of a double are its octave and the place in it: the cell's number.
     cell = (uniforms.view(np.int64) >> CELL_SHIFT) - first
     variable = uniforms - centres.take(cell, mode="clip")
     found: Array = coefficients[-1].take(cell, mode="clip")

@@ -37,6 +37,7 @@ class Ends(NamedTuple):
 
 def _ends(points: list[tuple[float, float]], slack: float = _SLACK) -> Ends:
     """Return the pairs of (loss, P-mass) with losses and masses a little further out, and in."""
+    # Not a single loss: the two laws are one.
     if not any(loss for loss, _ in points):
         return Ends(IDENTITY, IDENTITY)
     out, into = (
@@ -129,6 +130,7 @@ class RandomizedResponse(_Unit):
         largest = math.log1p(self._odds(facts.adjacency))
         own = (largest, told + each)
         if facts.adjacency is Adjacency.REPLACE_ONE:
+            # All other answers are as likely under the one as under the other.
             pair = _mirrored([(0.0, (k - 2) * each), own] if k > 2 else [own])
             names = "one unit's answer is x or x'"
         else:
@@ -155,6 +157,7 @@ class RandomizedResponse(_Unit):
             refuse("value", value, f"hold whole numbers from 0 to {self.answers - 1}")
         generator = private_generator() if generator is None else generator
         drawn = generator.integers(self.answers, size=given.shape)
+        # All are drawn, used or not: the time it takes does not tell who answered truly.
         return np.where(generator.random(given.shape) < self.chance, drawn, given)
 
 
@@ -214,6 +217,7 @@ class DiscreteLaplace(_Unit):
         if given.dtype.kind not in "iu":
             refuse("value", given.dtype.name, "hold whole numbers", "round contributions first")
         generator = private_generator() if generator is None else generator
+        # 1 - e^-a with all its digits where a is small.
         stops = -math.expm1(-self.noise_parameter)
         one, other = (generator.geometric(stops, size=given.shape) for _ in range(2))
         return value + one - other
@@ -226,8 +230,10 @@ def discrete_laplace(a: float, moves: int) -> Ends:
     With r = e^-a, P gives w = 0 r^moves / (1 + r), w = moves 1 / (1 + r), and any w between
     (1 - r) / (1 + r) r^(moves - w).
     """
+    # Losses from 0 on; those below are their mirror images.
     w = np.arange((moves + 1) // 2, moves + 1)
     log_mass = a * (w - moves) - math.log1p(math.exp(-a))
     log_mass[:-1] += math.log(-math.expm1(-a))
     points = zip((a * (2.0 * w - moves)).tolist(), np.exp(log_mass).tolist(), strict=True)
+    # Exponentials round in proportion to their exponents.
     return _mirrored(list(points), _SLACK * (1.0 + a * moves))

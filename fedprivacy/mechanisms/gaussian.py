@@ -54,6 +54,7 @@ class NoisySum(Perturbation):
     def rescaled(self, fraction: float) -> Self | None:
         """Return the sum with the fraction of its noise; None where that is none."""
         multiplier = fraction * self.noise_multiplier
+        # A product that underflows leaves no noise.
         return replace(self, noise_multiplier=multiplier) if multiplier > 0.0 else None
 
 

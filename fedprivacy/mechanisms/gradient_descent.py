@@ -78,6 +78,7 @@ class NoisyGradientDescent(Upload):
             object.__setattr__(self, name, positive(**{name: getattr(self, name)}))
         object.__setattr__(self, "steps", integer(1, steps=self.steps))
         if self._convexity is not None:
+            # Tried now: a step that does not contract is refused before any account.
             contracted(1.0, 1, self.step_size, self._convexity)
 
     @property
@@ -114,7 +115,9 @@ class NoisyGradientDescent(Upload):
         ratio = self.noise_std / self.step_size / self.sensitivity
         if self._convexity is not None and clip_norm == self.sensitivity:
             return _known(ratio)
+        # If C was meant, 2 C over the sensitivity is a number of records.
         records = 2.0 * clip_norm / self.sensitivity
+        # From 2^53 on every double is a whole number.
         whole = abs(records - round(records)) <= ROUNDING * records if records < 2**53 else True
         return _known(2.0 * ratio) if self._convexity is None or whole else frozenset()
 
@@ -147,6 +150,7 @@ class NoisyGradientDescent(Upload):
         theorem = "T6: contractive steps from a known start, seen at their end"
         witness = Witness(attained, QUADRATIC)
         turning = switching(self.step_multiplier, self.steps, self.step_size, self._convexity)
+        # Both are attained: the one that shows more.
         if turning is not None and turning.mu > attained.mu:
             witness = Witness(turning, SWITCHING)
         return PrivacyLoss(curve, facts, witness, (theorem,), (OWN_SENSITIVITY, SENSITIVE))

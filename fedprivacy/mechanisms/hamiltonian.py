@@ -106,6 +106,7 @@ class FederatedHamiltonian(Upload):
         sensitivity = larger(self.gradient_sensitivity, fraction)
         if not sensitivity:
             return None
+        # Gradients grow where their noise stays: its multiplier shrinks alike.
         noise = self.gradient_noise_multiplier * fraction
         return replace(self, gradient_sensitivity=sensitivity, gradient_noise_multiplier=noise)
 
@@ -113,6 +114,7 @@ class FederatedHamiltonian(Upload):
         eta = min(each_step(self.step_size, 1))
         momentum = eta * self.momentum_noise_std
         asked = 0.5 * eta**2 * self.gradient_noise_std
+        # What was recorded may be a rounding too much: less noise is the safe side.
         total = (fraction * self.step_noise_std) ** 2 * (1.0 - ROUNDING)
         moved, kept = total - asked**2, total - momentum**2
         if fraction > 1.0 or kept <= 0.0:
@@ -120,6 +122,7 @@ class FederatedHamiltonian(Upload):
                 f"{fraction:g} of the noise was used, and whether momenta or gradients had less "
                 "is not recorded; account the round by hand"
             )
+        # Nothing of the momentum is certain where the gradients' noise explains it all.
         share = max(0.0, moved) / momentum**2
         return replace(
             self,
@@ -232,6 +235,7 @@ class FederatedHamiltonian(Upload):
     def _queried(self) -> Curve:
         """Return all queries of all iterations, composed."""
         other = subsampled(self.gradient_noise_multiplier, self.batch_fraction)
+        # The first query of each iteration is in the first part already.
         return compose([(self._langevin, 1), (other, (self.queries - 1) * self.iterations)])
 
     def _total(self, step_size: float) -> float:
@@ -245,6 +249,7 @@ class FederatedHamiltonian(Upload):
         first query and by K - j for each of the two at point j; momentum noise counts K times.
         Iterations add up. Step sizes that differ scale them: a single Gaussian without batches.
         """
+        # Weights are listed one by one.
         if self.queries * self.iterations > MAX_STEPS:
             return None
         steps, sizes = self.leapfrog_steps, each_step(self.step_size, self.iterations)

@@ -89,6 +89,7 @@ class FederatedLangevin(Upload):
             object.__setattr__(self, name, value)
         if self._convexity is None:
             return
+        # Tried now: a step that does not contract is refused before any account.
         for size in set(each_step(self.step_size, 1)):
             contracted(1.0, 1, size, self._convexity)
 
@@ -116,6 +117,7 @@ class FederatedLangevin(Upload):
         return self._multiplier(max(each_step(self.step_size, 1)))
 
     def _multiplier(self, step_size: float) -> float:
+        # Not 1 - rho^2, which loses its digits near 1.
         private = (1.0 - self.correlation) * (1.0 + self.correlation) * self.weight
         ratio = math.sqrt(2.0 * self.temperature * private / step_size)
         return finite(self.batch_fraction * ratio / self.gradient_sensitivity)
@@ -144,6 +146,7 @@ class FederatedLangevin(Upload):
     @property
     def contracts(self) -> bool:
         """Whether T6 serves: strongly convex, smooth, and no batches are drawn."""
+        # At correlation 1 no noise is private, and contraction hides nothing.
         noisy = self.step_multiplier > 0.0
         return noisy and self._convexity is not None and self.batch_fraction == 1.0
 
@@ -158,6 +161,7 @@ class FederatedLangevin(Upload):
         convexity = self._convexity
         if convexity is not None and self.contracts:
             return self._by_contraction(facts, convexity)
+        # Equal sizes are accounted once, with their number.
         sizes = Counter(each_step(self.step_size, self.steps))
         curve = compose(
             (subsampled(self._multiplier(size), self.batch_fraction), count)
@@ -174,6 +178,7 @@ class FederatedLangevin(Upload):
         """
         sizes = each_step(self.step_size, self.steps)
         mean = math.fsum(sizes) / len(sizes)
+        # With batches, steps that differ need a part of the mixture for every choice of them.
         if self.batch_fraction < 1.0 and isinstance(self.step_size, tuple):
             return None
         noise = math.sqrt(self.steps) * self._multiplier(mean)

@@ -78,6 +78,7 @@ class Laplace(NoisySum):
         """Draw the noise of one number; see ``Perturbation.noise``."""
         del shares
         drawn = self._noisy(np.zeros(tuple(np.shape(like))), generator)
+        # In doubles: single precision would round the noise once more.
         whole = like.double() if hasattr(like, "detach") else np.asarray(like)
         return same_kind(drawn, whole), self.full_noise_std
 
@@ -86,6 +87,7 @@ class Laplace(NoisySum):
         return noisy_laplace_sum(total, scale=self._scale, grid=self.grid, bits=bits)
 
     def _loss(self, facts: Facts) -> PrivacyLoss:
+        # Replaced, a number may go from -C to C.
         moves = 2.0 if facts.adjacency is Adjacency.REPLACE_ONE else 1.0
         curve = LaplacePair(moves / self.noise_multiplier)
         theorem = "Laplace mechanism: the shifted pair dominates (Zhu, Dong, Wang 2022)"

@@ -53,6 +53,7 @@ class MixtureOfGaussians(Mechanism):
             refuse("probabilities", self.probabilities, "add up to 1")
         if max(self.sensitivities) == 0.0:
             refuse("sensitivities", self.sensitivities, "have one above 0", "leave it out")
+        # Numbers that make no pair are refused now.
         _ = self.curve
 
     @property
@@ -69,6 +70,7 @@ class MixtureOfGaussians(Mechanism):
     def curve(self) -> Curve:
         """The pair, moves in order, the weights adding up to 1."""
         weights: dict[float, float] = {}
+        # By move: equal ones meet, and the last is the largest.
         for move, weight in sorted(zip(self.sensitivities, self.probabilities, strict=True)):
             weights[move] = weights.get(move, 0.0) + weight
         kept = [(weight, move) for move, weight in weights.items() if weight > 0.0]
@@ -77,8 +79,10 @@ class MixtureOfGaussians(Mechanism):
         if len(kept) == 1:
             return Gdp(kept[0][1] / self.standard_deviation)
         rest = math.fsum(weight for weight, _ in kept[:-1])
+        # The largest move gets the rest, and never less than was stated.
         kept[-1] = (max(1.0 - rest, kept[-1][0]), kept[-1][1])
         rest = math.fsum(weight for weight, _ in kept[1:])
+        # What that is too much is taken off the smallest move.
         kept[0] = (1.0 - rest, kept[0][1])
         if kept[0][0] <= 0.0:
             refuse("probabilities", self.probabilities, "add up to 1, the smallest move's included")

@@ -35,5 +35,6 @@ def is_finite(value: Any) -> bool:
     """Return whether every entry of an array or tensor is finite."""
     if not len(value.reshape(-1)):
         return True
+    # NaN and infinity pass through one of the two, and no mask is made.
     ends = (value.min(), value.max()) if isinstance(value, np.ndarray) else value.aminmax()
     return all(math.isfinite(float(end)) for end in ends)

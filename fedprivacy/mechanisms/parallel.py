@@ -87,6 +87,7 @@ class Parallel(Mechanism):
 
     def _loss(self, facts: Facts) -> PrivacyLoss:
         losses = [self._of_one_kind(k, facts) for k in range(len(self.mechanisms))]
+        # Equal kinds lose alike: their one curve is the simpler answer.
         if len(set(losses)) == 1:
             return losses[0]
         return PrivacyLoss(
@@ -107,6 +108,7 @@ class Parallel(Mechanism):
         """Return what one kind loses, beside the others."""
         one = self.mechanisms[k]
         others = [scheme for other in _without(self.mechanisms, k) for scheme in _draws(other)]
+        # Schemes that draw every unit apart give nobody's slot to another kind.
         hidden = [scheme for scheme in _draws(one, seen=False) if not _apart(scheme)]
         if facts.observer is Observer.SERVER or not any(scheme in others for scheme in hidden):
             return one.privacy_loss(facts.adjacency, facts.observer)
@@ -117,6 +119,7 @@ class Parallel(Mechanism):
                 "zero_out or replace_one, or draw each kind by itself (Poisson, or cohorts of its "
                 "own)"
             )
+        # The server's account counts no draw as hidden.
         loss = one.privacy_loss(facts.adjacency, Observer.SERVER)
         theorems = (ONE_DRAW, *loss.theorems)
         return replace(loss, facts=facts, witness=None, theorems=theorems)
@@ -153,6 +156,7 @@ def _witness(losses: list[PrivacyLoss]) -> Witness | None:
     known = [loss.witness for loss in losses if loss.witness is not None]
     if not known:
         return None
+    # A kind without a witness shows nothing.
     curves: list[Curve] = [NOTHING if s.witness is None else s.witness.curve for s in losses]
     names = dict.fromkeys(witness.datasets for witness in known)
     return Witness(AnyOf(tuple(curves)), "the unit is of the worst kind; " + " or ".join(names))

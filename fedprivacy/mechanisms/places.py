@@ -41,6 +41,7 @@ def kernel(matrix: Array, places: int, multiplier: float) -> Array:
     for start in range(0, matrix.shape[1], places):
         part = np.abs(matrix[:, start : start + places])
         sums[:, : part.shape[1]] += part
+    # No signs, so nothing cancels: relative errors add up to this at most.
     terms = len(matrix) + matrix.shape[1] // places + 16.0
     return np.asarray((sums.T @ sums) / multiplier**2 * (1.0 + 2.0 * terms * _UP))
 
@@ -74,8 +75,10 @@ def best_tree(gram: Array) -> Nested | Gdp:
         if key not in best or moment < best[key][0]:
             best[key] = moment, levels
     tried = [levels for _, levels in nsmallest(_TRIED, best.values())]
+    # Too few places for any tree: the place counts as known.
     if not tried:
         return alone
+    # Coarsely first, then the best four closely.
     few = nsmallest(4, tried, key=lambda levels: rough_epsilon(levels, leaf, 6))
     return Nested(min(few, key=lambda levels: rough_epsilon(levels, leaf, 16)), leaf)
 
@@ -85,6 +88,7 @@ def _trees(places: int, above: Array) -> Iterator[Levels]:
     known = [s for s in _SEPARATIONS if s < len(above)]
 
     def grow(inner: Levels, length: int, least: int, depth: int) -> Iterator[Levels]:
+        # Outer windows are farther apart than inner ones.
         for s in (s for s in known if s >= least):
             window = length + s - 1
             root = places // window
@@ -103,8 +107,10 @@ def one_direction(gram: Array) -> Curve:
     Means are rounded down to few values, which only loses less (Lemma G).
     """
     sums = gram.sum(axis=1)
+    # Downwards, as this is a lower end.
     means = sums / math.sqrt(float(sums.sum())) * (1.0 - 1e-9)
     levels = np.linspace(0.0, float(means.max()), _MOVES)
+    # Each to the level at or below it.
     index = np.clip(np.searchsorted(levels, means, side="right") - 1, 0, _MOVES - 1)
     counts = np.bincount(index, minlength=_MOVES) / len(means)
     return shifts(levels, counts)
@@ -126,6 +132,7 @@ def several_of(gram: Array, count: int) -> Curve:
     common = float(shared.max()) if len(gram) > 1 else 0.0
     apart = math.sqrt(max(inside - common, 0.0)) * (1.0 + _UP)
     parts: list[tuple[Curve, int]] = [(Gdp(count * math.sqrt(common) * (1.0 + _UP)), 1)]
+    # Fewer places hide less, so their number is rounded down.
     return compose([*parts, (Allocated(apart, len(gram) // count), count)])
 
 
@@ -135,6 +142,7 @@ def rank_one(norms: Array, probability: float, multiplier: float) -> Curve:
     Norms are rounded up to parts of the largest, and tails to the largest sum.
     """
     unit = float(norms.max()) / _PARTS
+    # A quotient that is whole but for rounding stays what it is; the last factor below pays.
     steps = np.ceil(norms / unit * (1.0 - 1e-14)).astype(np.int64)
     law = np.ones(1)
     for step in steps:
@@ -143,12 +151,14 @@ def rank_one(norms: Array, probability: float, multiplier: float) -> Curve:
         law = np.convolve(law, one)
         law = law[: max(int(np.flatnonzero(law > 1e-40)[-1]) + 1, 1)]
     above = np.cumsum(law[::-1])[::-1] * (1.0 + 1e-12)
+    # What was cut off is given back to every tail.
     above = np.minimum(above + 1e-35 * len(steps), 1.0)
     above[0] = 1.0
     top = int(np.argmax(above < 1e-18)) or len(above)
     at = np.arange(top)
     rare = above[:top] < 1e-6
     at = np.where(rare, -(-at // 8) * 8, at)  # fewer moves where they hardly count
+    # The last stands for the whole tail, so it moves as far as any sum can.
     at[-1] = max(int(steps.sum()), at[-1]) if top < len(above) else at[-1]
     weights = above[:top] - np.append(above[1:top], 0.0)
     moves, index = np.unique(at, return_inverse=True)

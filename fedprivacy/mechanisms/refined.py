@@ -171,6 +171,7 @@ def table(tail: Tail) -> Table:
     """
     halves = [(1 << octave) // (2 * CELLS_PER_OCTAVE) for octave in range(FAST_FROM, DRAWN_BITS)]
     odd = range(2 * CELLS_PER_OCTAVE + 1, 4 * CELLS_PER_OCTAVE, 2)
+    # Whole numbers of a few leading bits: exact as doubles.
     middles = [half * i for half in halves for i in odd]
     first = int(np.array(1 << FAST_FROM, dtype=np.float64).view(np.int64)) >> CELL_SHIFT
     columns = [_taylor(tail, middle) for middle in middles]
@@ -182,6 +183,7 @@ def _taylor(tail: Tail, middle: int) -> list[float]:
     """Return the polynomial about the middle of a cell, in units of 2^-63, without libm."""
     places, v = 128, Fraction(middle, 1 << DRAWN_BITS)
     x = tail.guess(float(v))
+    # Newton's steps from any guess: where they end is checked in whole numbers.
     for _ in range(20):
         survival, density = (Fraction(n, 1 << places) for n in tail.curve(Fraction(x), places))
         if abs(survival - v) <= CENTRE_ERROR * v:
@@ -213,14 +215,17 @@ def quick_table(tail: Tail) -> NDArray[np.float64]:
     first, centres, coefficients = table(tail)
     width = 2.0 ** (DRAWN_BITS - QUICK_BITS)
     middles = (np.arange(1 << QUICK_BITS) + 0.5) * width
+    # Cells below the table get its first polynomial; nobody reads them.
     old = np.maximum((middles.view(np.int64) >> CELL_SHIFT) - first, 0)
     shift = middles - centres[old]
     powers = coefficients[:, old]
+    # The same polynomial about another middle.
     moved = [
         width**k * sum(math.comb(i, k) * powers[i] * shift ** (i - k) for i in range(k, DEGREE + 1))
         for k in range(DEGREE + 1)
     ]  # of t in (-1/2, 1/2), the place in the cell
     left_out = sum(abs(moved[k]) * 0.5**k for k in range(QUICK_DEGREE + 1, DEGREE + 1))
+    # Not `>`: NaN is refused too.
     if not left_out[1 << QUICK_BITS - DRAWN_BITS + QUICK_FROM :].max() <= QUICK_ERROR:
         raise ArithmeticError("the quick table is too coarse: the arithmetic is broken")
     unit = 2.0 ** (QUICK_BITS - 64)
@@ -254,6 +259,7 @@ class Uniform:
         """
         while True:
             target = survival(self.places)
+            # V is below value + 1 and S above target - 1: only a gap between these is an answer.
             if self.value + 1 <= target - 1:
                 return True
             if self.value >= target + 1:
@@ -280,8 +286,10 @@ def nearest(tail: Tail, offset: Fraction, step: Fraction, uniform: Uniform, gues
 
     def reaches(k: int) -> bool:
         bound = (k - Fraction(1, 2) - offset) * step
+        # A size is above 0 with probability 1.
         return bound <= 0 or uniform.below(lambda places: tail.curve(bound, places)[0])
 
+    # Longer and longer strides, then halves: from a good guess two questions are enough.
     low, high, stride = guess, guess + 1, 1
     while not reaches(low):
         low, high, stride = low - stride, low, 2 * stride

@@ -112,6 +112,7 @@ def grid_for(std: float, clip_norm: float, places: int = 20) -> float:
     ends = moderate(std=std), moderate(clip_norm=clip_norm)
     if places not in range(1, 31):
         refuse("places", places, "be a whole number from 1 to 30")
+    # frexp's exponent less 1: the power of two at or below the number.
     low, high = (math.frexp(end)[1] - 1 for end in (min(ends), max(ends)))
     return math.ldexp(1.0, max(low - int(places), high - WIDEST))
 
@@ -146,13 +147,16 @@ def on_grid(value: Any, *, clip_norm: float, grid: float) -> Any:
         refuse("grid", grid, f"be at least clip_norm / 2^52 = {clip_norm / LARGEST:g}")
     array, size = _measured(value)
     count = len(array.reshape(-1))
+    # Only ever down: a short update is not made longer.
     factor = min(1.0, clip_norm / size) if size else 1.0
     tries = ((_rint, 0.0), (_rint, 2.0**-20), (_trunc, (count + 8) * 2.0**-50))
+    # Clipped to the very limit, rounding adds count / 12 to the square: the first try is lost.
     hopeless = factor < 1.0 and count / 12.0 > reach * reach * 2.0**-48
     array = _single_or_double(array, factor / grid, clip_norm, grid)
     for round_, shrunk in tries[hopeless:]:
         points, fits = _rounded(array, factor * (1.0 - shrunk) / grid, round_, grid, reach)
         if fits:
+            # Adding 0 turns -0, which would tell a sign, into 0.
             return points + 0.0 if isinstance(points, np.ndarray) else points
     raise ArithmeticError(f"rounding towards 0 raised a norm above {reach}: arithmetic is broken")
 
@@ -196,6 +200,7 @@ def _rounded(
     if isinstance(array, np.ndarray) or array.numel() <= PART or array.device.type != "cpu":
         points = round_(array * factor)
         fits = _within(len(points.reshape(-1)), _square(points), reach)
+        # Exact: the grid is a power of two.
         points *= grid
         return points, fits
     out, squares = _torch().empty(array.shape, dtype=array.dtype), []
@@ -312,7 +317,9 @@ def noisy_scaled(total: Any, *, stds: Any, deviates: Deviates, grid: float = STE
     flat = points.reshape(-1)
     lost = None
     if not _all_small(flat):
+        # Not `>`: NaN is lost too.
         lost = ~(np.abs(flat) <= LARGEST)
+        # 0 while the others are rounded: there is room for 2^52 spacings and no more.
         flat[lost] = 0.0
     noisy = deviates.rounded(flat, flat.size, 1.0 / grid)
     if lost is not None:
@@ -326,6 +333,7 @@ def _largest(flat: np.ndarray) -> float:
     """Return the largest size of some doubles, NaN if one is."""
     if not flat.size:
         return 0.0
+    # No array of absolute values is made, and NaN passes through.
     return float(np.maximum(np.maximum.reduce(flat), -np.minimum.reduce(flat)))
 
 
@@ -361,6 +369,7 @@ def _kind(array: np.ndarray, value: Any) -> Any:
 
 def _spacing(grid: object) -> float:
     spacing = moderate(grid=grid)
+    # Powers of two, and no other numbers, have the mantissa 1/2.
     if math.frexp(spacing)[0] != 0.5:
         refuse("grid", grid, "be a power of two", "grid_for chooses one")
     return spacing
@@ -372,6 +381,7 @@ def _doubles(name: str, value: Any) -> np.ndarray:
     if array.dtype.kind not in "fiu" or array.dtype.itemsize > 8:
         refuse(name, str(array.dtype), "be real numbers of at most double precision")
     doubles = np.ascontiguousarray(array, dtype=np.float64).reshape(array.shape)
+    # Beyond 2^53 a whole number may change when it becomes a double.
     if array.dtype.kind != "f" and doubles.size and max(abs(doubles.min()), doubles.max()) > 2**53:
         refuse(name, doubles.max(), "be at most 2^53 in size where they are whole numbers")
     if not is_finite(doubles):
@@ -384,6 +394,7 @@ def _square(points: Any) -> float:
     flat = points.reshape(-1)
     if isinstance(flat, np.ndarray) or flat.element_size() == 8:
         return float(flat.dot(flat))
+    # Of single precision in doubles, where squares of whole numbers have room.
     return norm(flat) ** 2
 
 
@@ -395,6 +406,7 @@ def _within(count: int, squares: float, reach: float) -> bool:
     """
     if squares * (1.0 + (count + 32) * 2.0**-50) < reach * reach:  # clear, roundings here included
         return True
+    # Near the limit the comparison itself must not round.
     return Fraction(squares) * (1 + Fraction(count + 16, 2**51)) <= Fraction(reach) ** 2
 
 

@@ -66,6 +66,7 @@ class Sparsification:
         generator = private_generator() if generator is None else generator
         if self.kept == self.dimension:
             return np.arange(self.dimension)
+        # In order: a mask is a set, and memory is walked through once.
         return np.sort(generator.choice(self.dimension, size=self.kept, replace=False))
 
     def select(self, update: Any, mask: Any = None) -> Any:
@@ -89,6 +90,7 @@ class Sparsification:
         kept = update if whole else update[mask]
         if self.sparsifier is not Sparsifier.RAND_K or self.kept == self.dimension:
             return kept
+        # What overflows is refused with all that is not finite.
         with np.errstate(over="ignore"):
             return kept * (self.dimension / self.kept)
 
@@ -101,12 +103,14 @@ class Sparsification:
         shape = None if mask is None else tuple(getattr(mask, "shape", ()))
         if shape != (self.kept,):
             refuse("mask", shape, f"have shape ({self.kept},)", "pass kept indices")
+        # Types by name: torch is not imported for this.
         whole = ("int",) if isinstance(mask, np.ndarray) else ("torch.int32", "torch.int64")
         if not str(mask.dtype).startswith(whole):
             refuse("mask", mask.dtype, "hold whole numbers", "pass kept indices, int64")
         low, high = int(mask.min()), int(mask.max())
         if low < 0 or high >= self.dimension:
             refuse("mask", (low, high), f"hold indices from 0 to {self.dimension - 1}")
+        # Masks are drawn in order, and are then checked without sorting them.
         rising = bool((mask[1:] > mask[:-1]).all())
         if not rising and len(np.unique(np.asarray(mask.tolist()))) < self.kept:
             refuse("mask", "an index twice", "hold different indices", "pass kept indices")
@@ -216,6 +220,7 @@ class SparsifiedPerturbation(Perturbation):
 
     def public(self, adjacency: Adjacency) -> dict[str, object]:
         """Return the fields, and what the model, the average and a mask of top_k rest on."""
+        # Only a mask that leaves something out is made of public records.
         mask = self.sparsifier is Sparsifier.TOP_K and self.kept < self.dimension
         more = ("public records that masks are made of",) if mask else ()
         words = ("number of classes of the model", "denominator of the sum", *more)
@@ -229,6 +234,7 @@ class SparsifiedPerturbation(Perturbation):
     @property
     def sum_multiplier(self) -> float:
         """Std of the noise that counts in the secure sum, over the clip norm."""
+        # Topped up, nothing is missing; else the fewest honest shares count.
         lost = 0 if self.topped_up else self.colluding + self.missing
         return self.noise_multiplier * math.sqrt((self.cohort - lost) / self.cohort)
 
@@ -297,6 +303,7 @@ class SparsifiedPerturbation(Perturbation):
     def _with_missing(self, total: float) -> SparsifiedPerturbation | None:
         if self.topped_up:
             return None
+        # Variances add up: as many shares as make this one.
         arrived = round(self.cohort * (total / self.noise_multiplier) ** 2)
         if not self.colluding < arrived <= self.cohort:
             return None
@@ -304,6 +311,7 @@ class SparsifiedPerturbation(Perturbation):
         return found if abs(found._total - total) <= ROUNDING * total else None
 
     def _scaled(self, total: float) -> SparsifiedPerturbation | None:
+        # What colluders know stays known in full: only the rest of the noise counts.
         known = self.colluding * self.noise_multiplier**2 / self.cohort
         counts = total**2 - known
         if counts <= 0.0:
@@ -364,6 +372,7 @@ class SparsifiedPerturbation(Perturbation):
                 f"noise, up to all of them (colluding = {self.colluding}); sample with FixedSize, "
                 "or leave colluding at 0"
             )
+        # What no worst scheme is known for is refused here.
         _ = self.worst_scheme(scheme)
 
     def _check_rounds(self, scheme: Shuffled) -> None:
@@ -378,6 +387,7 @@ class SparsifiedPerturbation(Perturbation):
                 "clients there are, Shuffled(rounds_per_epoch=..., population=...), or pass "
                 "topped_up=True"
             )
+        # Rounds of a shuffled epoch differ by one client at most.
         shortest = scheme.population // scheme.rounds_per_epoch
         longest = -(-scheme.population // scheme.rounds_per_epoch)
         if longest != self.cohort:
@@ -468,6 +478,7 @@ class SparsifiedPerturbation(Perturbation):
             mask = self._own_mask(generator)
         kept, std = self.contribution(value, mask), self._std_of_one(shares)
         noisy = noisy_like(kept, std=std, grid=self.grid, generator=generator)
+        # Zeros of the update's type, on its device.
         share = value * 0.0
         share[mask] = noisy if isinstance(share, np.ndarray) else noisy.to(share.dtype)
         return share

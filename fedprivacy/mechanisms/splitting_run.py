@@ -67,6 +67,7 @@ class SplittingRun(Mechanism):
     rounds: int
 
     def __post_init__(self) -> None:
+        # The setting checks and converts; its values are taken over.
         for field in fields(PrivateSplitting):
             object.__setattr__(self, field.name, getattr(self._setting, field.name))
 
@@ -115,6 +116,7 @@ class SplittingRun(Mechanism):
             return whole
         shown = self._shown(Observer.FINAL)
         mu = final_models_mu(self._setting)
+        # Where the end shows no less than the rounds do, the rounds are the account.
         if mu >= rounds_mu(self._setting):
             return replace(whole.seen_at_the_end(), witness=shown)
         theorem = "Fed-PLT's final models: shifted interpolation over agents and rounds"
@@ -140,11 +142,13 @@ class SplittingRun(Mechanism):
         """
         found = _attained(self._setting, observer)
         known = Gdp(math.sqrt(self.rounds) * self.round.quadratic.mu)
+        # Both are attained: the one that shows more.
         if observer is Observer.SERVER and known.mu >= found.mu:
             return Witness(known, QUADRATIC)
         return Witness(Gdp(found.mu), found.witness + START) if found.mu > 0.0 else None
 
 
+# One account asks for it several times, and it is a search.
 @functools.lru_cache(maxsize=64)
 def _attained(setting: PrivateSplitting, observer: Observer) -> Attained:
     return attained(setting, observer, 1e-15)

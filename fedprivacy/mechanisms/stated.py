@@ -35,6 +35,7 @@ def _points(name: str, value: object, example: str, check: Check) -> Points:
         refuse(name, f"{len(pairs)} pairs", f"be at most {MAX_POINTS}", "leave some out")
     if not pairs or any(len(pair) != 2 for pair in pairs):
         refuse(name, value, rule, way_out)
+    # In order and once each, so that equal guarantees compare equal.
     return tuple(sorted({check(first, second) for first, second in pairs}))
 
 
@@ -99,6 +100,7 @@ class Stated(Mechanism):
                 f"{str(facts.adjacency)!r}; account under {str(self.adjacency)!r}, or state what "
                 f"is known there: {name}(..., adjacency={str(facts.adjacency)!r})"
             )
+        # Whoever sees who takes part needs a guarantee that allows for it.
         if facts.observer is Observer.SERVER is not self.observer:
             raise UnsupportedCombination(
                 f"this {type(self).__name__} was stated for those who do not see who took part, "
@@ -273,9 +275,11 @@ class ConcentratedDp(Stated):
         One that converts at log(1/delta) = L is 1 + sqrt(L / rho) at best, so the orders cover
         L from 1e-6 to 1e4; without rho, the larger the better.
         """
+        # Without rho larger orders are better, as they are for a tiny one.
         scale = 1.0 / math.sqrt(max(self.rho, 1e-12))
         powers = scale * np.geomspace(1e-3, 1e2, 122)
         orders = np.unique(1.0 + powers).tolist()
+        # Next to 1 a power is lost to rounding, and 1 is no order.
         found = ((a, (self.xi + self.rho * a) * (1.0 + 1e-15)) for a in orders if a > 1.0)
         return tuple(found)
 

@@ -103,7 +103,9 @@ class NoiseStream:
         self, step: Recurrence, memory: NoiseMemory, generator: Any
     ) -> tuple[Any, NoiseMemory]:
         mean, error = _weighted(step, memory, self.rounds)
+        # In units of z, which enters this row divided by the diagonal.
         drift = memory.drift + (float(step.diagonal) * error) ** 2
+        # Twice: each of two neighbouring runs may be off by as much.
         if 2.0 * math.sqrt(drift) > SPARE * self.reach:
             rule = "stay within what is spared for rounding"
             refuse("rounding", 2.0 * math.sqrt(drift), rule, "use fewer rounds, bands or buffers")
@@ -119,6 +121,7 @@ class NoiseStream:
         adding what the node sums up, a multiple of the grid.
         """
         end, own = memory.row + 1, tree.own_weights(self.rounds)
+        # A copy: the memory before this row stays as it was.
         vectors = _copy(memory.vectors)
         estimate = 0.0 * vectors[0]
         for level in range(_ending(end)):
@@ -126,6 +129,7 @@ class NoiseStream:
             if level:
                 below = vectors[level] + estimate
                 vectors[level] = 0.0
+                # In spacings: whole numbers times weights of 16 places are exact.
                 mixed = own[level] * (fresh / self.grid) + (1.0 - own[level]) * (below / self.grid)
                 fresh = _floor(mixed + 0.5) * self.grid
             estimate = fresh
@@ -147,6 +151,7 @@ def _weighted(step: Recurrence, memory: NoiseMemory, rounds: int) -> tuple[Any, 
     A sum of t products is off by at most (t + 2) units of the sum of their sizes, in any order.
     """
     vectors, weights = memory.vectors, step.weights
+    # Slots that nothing was written to yet add neither noise nor error.
     filled = len(weights) if step.decays is not None else min(memory.row, len(weights))
     if not filled:
         return vectors.sum(0) * 0.0, 0.0
@@ -155,6 +160,7 @@ def _weighted(step: Recurrence, memory: NoiseMemory, rounds: int) -> tuple[Any, 
     error = float(used @ np.array(memory.errors[:filled]))
     error += (filled + 2.0) * _UNIT * float(used @ np.array(sizes))
     if isinstance(vectors, np.ndarray):
+        # The last factor covers the roundings of the bound itself.
         return weights[:filled] @ vectors[:filled], error * (1.0 + 1e-9)
     factors = vectors.new_tensor(weights[:filled])
     return factors @ vectors[:filled], error * (1.0 + 1e-9)
@@ -171,12 +177,14 @@ def _moved(
         newest = noise - mean if step.inputs else noise
         vectors[1:] = memory.vectors[:-1]
         vectors[0] = newest
+        # Noise on its grid is held exactly; less its mean it was rounded.
         first = (error + _UNIT * norm(newest)) * (1.0 + 1e-9) if step.inputs else 0.0
         return vectors, (first, *memory.errors[:-1])
     size, errors = norm(noise), []
     for slot, decay in enumerate(step.decays):
         vectors[slot] *= float(decay)
         vectors[slot] += noise
+        # One rounding in the product, one in the sum.
         lost = decay * memory.errors[slot] + 2.0 * _UNIT * (norm(vectors[slot]) + size)
         errors.append(float(lost) * (1.0 + 1e-9))
     return vectors, tuple(errors)

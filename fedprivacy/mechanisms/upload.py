@@ -126,6 +126,7 @@ class Upload(Mechanism):
             way_out = "leave strong_convexity and smoothness out: the steps are then composed"
             rule = f"be at most {0.25 / share:.3g} times that, for steps accounted by T6"
             refuse("noise over sensitivity", self._largest_multiplier, rule, way_out)
+        # The last factor covers what this line itself rounds.
         return 1.0 / (1.0 - share) * (1.0 + 1e-12)
 
     @abstractmethod
@@ -227,6 +228,7 @@ def checked_steps(step_size: object, steps: int) -> float | tuple[float, ...]:
     sizes = tuple(positive(step_size=size) for size in step_size)
     if len(sizes) != steps:
         refuse("step_size", f"{len(sizes)} sizes", f"be one size, or one for each of {steps} steps")
+    # One size stands for equal ones, so that equal settings compare equal.
     return sizes if len(set(sizes)) > 1 else sizes[0]
 
 
@@ -261,6 +263,7 @@ def contracted(
     gap = contraction_gap(step_size, *convexity)
     curve = Gdp(hidden_state_factor(gap, steps) / multiplier)
     slow = step_size * convexity[0]
+    # The weakest curvature sets the contraction, and quadratics of it attain the curve.
     if slow == gap:
         return curve, curve
     return curve, Gdp(_shown_at_the_end(slow, steps) / multiplier)
@@ -282,6 +285,7 @@ def switching(
         step_size: s.
         convexity: (m, L).
     """
+    # Fractions: whether a gap is above 0 or below 1 must not be a matter of rounding.
     low, high = map(Fraction, convexity)
     inside = high - (high - low) / 10**9
     gap = 2 - Fraction(step_size) * inside
@@ -313,12 +317,14 @@ def varying(
         once.append(left * size)
         twice.append(left * left * size)
         left *= 1.0 - size * convexity[0]
+    # Inwards: what is shown is a lower end.
     shown = abs(math.fsum(once)) / math.sqrt(math.fsum(twice)) * (1.0 - 1e-12)
     return curve, Gdp(shown / multiplier)
 
 
 def _shown_at_the_end(gap: float, steps: int) -> float:
     """Return sum a^j / sqrt(sum a^2j), j below ``steps``, for a slope a = 1 - gap in (-1, 1)."""
+    # expm1 keeps the digits of 1 - a^n for a near 1; from a = 0 on there is no logarithm.
     if gap < 1.0:
         log = math.log1p(-gap)
         once, twice = -math.expm1(steps * log), -math.expm1(2 * steps * log)
@@ -384,8 +390,10 @@ def _law(weights: Sequence[int], fraction: float) -> NDArray[np.float64] | None:
     law = np.ones(1)
     for weight, count in sorted(Counter(weights).items()):
         counted = _binomial(count, fraction)
+        # Longer than anybody uses: not worth the convolution.
         if weight * len(counted) + len(law) > 4 * MAX_WITNESS:
             return None
+        # A weight's sums are its multiples: zeros between them.
         spread = np.zeros(weight * (len(counted) - 1) + 1)
         spread[::weight] = counted
         law = _kept(np.convolve(law, spread))

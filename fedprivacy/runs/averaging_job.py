@@ -70,6 +70,7 @@ class AveragingJob:
         chosen = method.of(known)
         assert isinstance(chosen, Averaging)
         job = cls(source=source, method=method, model=factory, chosen=chosen)
+        # Builds the loop, so that settings that do not fit are refused here.
         _ = job.settings
         return job
 
@@ -97,12 +98,14 @@ class AveragingJob:
     @property
     def averaging_settings(self) -> dict[str, Any]:
         """The same, of every averaging job."""
+        # Any level will do: no setting depends on it.
         loop = self.loop(None if self.knob is None else 1.0, None)
         names = [name for name in _LOOP if getattr(loop, name) is not None]
         found = {"clients": self.units, "cohorts": str(loop.scheme), "rounds": self.rounds}
         if isinstance(loop.perturbation, SparsifiedPerturbation):
             found["clip_norm"] = loop.perturbation.clip_norm
         found |= {"parameters": loop.flat.dimension, "sent": self._kept(loop.flat.dimension)}
+        # Zeros are as usual, and not told.
         found |= {name: away for name in _AWAY if (away := getattr(self.chosen, name, 0))}
         return found | {name: getattr(loop, name) for name in names}
 
@@ -145,12 +148,14 @@ class AveragingJob:
 
     def loop(self, level: float | None, seed: int | None) -> FederatedAveraging:
         """Return the method's loop, with a noise multiplier where it is private."""
+        # Built once, since it builds a model; what differs is replaced.
         plain = self._plain
         if seed is not None:
             plain = replace(plain, seed=seed)
         dimension = plain.flat.dimension
         sparsifier = "top_k" if self.method.name.endswith("top-k") else "rand_k"
         if sparsifier == "top_k":
+            # Raises where there is nothing to make a mask of.
             self.source.public()
         if isinstance(self.chosen, Noisy):
             return replace(plain, perturbation=self._perturbation(level, dimension, sparsifier))
@@ -179,6 +184,7 @@ class AveragingJob:
         """Return what clips and perturbs; DP-FedAvg keeps every coordinate."""
         chosen = self.chosen
         assert isinstance(chosen, Noisy) and chosen.clip_norm is not None
+        # Poisson cohorts vary: shares of one size would not add up to the stated noise.
         topped_up = isinstance(self.scheme, Poisson)
         for name in _AWAY:
             if topped_up and getattr(chosen, name):
@@ -191,6 +197,7 @@ class AveragingJob:
             clip_norm=chosen.clip_norm,
             kept=self._kept(dimension),
             dimension=dimension,
+            # Declared where it must not follow the number of clients.
             cohort=declared or contributions(self.scheme, self.units),
             sparsifier=sparsifier,
             topped_up=topped_up,

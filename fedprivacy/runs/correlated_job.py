@@ -62,6 +62,7 @@ class CorrelatedJob(AveragingJob):
             rule = "be given with sampling_probability"
             refuse("separation", None, rule, "how many rounds must a client stay away?")
         separation = self.own.separation or most
+        # Poisson cohorts need not be full.
         if not isinstance(self.scheme, Poisson) and separation > most:
             rule = f"be at most {most}: later there are not enough clients for a cohort"
             refuse("separation", separation, rule, "lower cohort or separation")
@@ -73,6 +74,7 @@ class CorrelatedJob(AveragingJob):
         chosen = self.own
         if chosen.bands is None and not chosen.buffers:
             return Tree()
+        # Without buffers, bands were given: this shape is replaced below.
         shape: Banded | BufferedToeplitz = BufferedToeplitz(max(chosen.buffers, 1))
         if chosen.bands is not None:
             shape = Banded(chosen.bands)

@@ -142,6 +142,7 @@ def table(outcome: DemoOutcome) -> None:
             METHODS[method].title,
             f"{100 * record.accuracy[-1]:.1f} %",
             f"{(record.upload_bytes or 0) / 1e6:.2f} MB",
+            # Brackets are markup to rich.
             interval.replace("[", r"\["),
             "not private" if found is None else found.statement,
         )

@@ -94,6 +94,7 @@ class SampledRun(Settings):
         """Expected share of the units that take part in a round."""
         if self.cohort is not None and self.population is not None:
             return self.cohort / self.population
+        # With neither given everybody takes part.
         return self.sampling_probability or 1.0
 
 
@@ -154,15 +155,18 @@ def runs_of_file(path: Path, unit: str | None, costs: Sequence[str]) -> list[Row
 
 def _rows(path: Path) -> list[dict[str, Any]]:
     try:
+        # Spreadsheets write a mark in front of UTF-8.
         text = path.read_text(encoding="utf-8-sig")
         if path.suffix.lower() == ".json":
             rows = json.loads(text)
         else:
+            # Cells beyond the header get an empty name, which is refused further on.
             rows = list(csv.DictReader(text.splitlines(), restkey="", strict=True))
     except (ValueError, csv.Error) as problem:
         refuse("SETTINGS", str(path), "be CSV, or JSON with .json as its ending", str(problem))
     if not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):
         refuse("SETTINGS", str(path), "be a list of objects")
+    # Empty cells say nothing, as if there were no such column.
     return [{k: v for k, v in row.items() if v is not None and v != ""} for row in rows]
 
 

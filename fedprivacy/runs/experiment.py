@@ -65,6 +65,7 @@ def default_delta(units: int, adjacency: Adjacency | str) -> float:
     """
     if adjacency == Adjacency.ADD_REMOVE:
         refuse("delta", None, "be given for add_remove: n^-1.1 would tell how many there are")
+    # In decimal, downwards: to the nearest might end above n^-1.1.
     known = Context(prec=2, rounding=ROUND_FLOOR).create_decimal_from_float(units**-1.1)
     return min(float(known), 0.1)
 
@@ -104,6 +105,7 @@ class Experiment:
             refuse("dropout_rate", self.dropout_rate, "be below 1", "else nobody ever answers")
         if self.adjacency is None:
             object.__setattr__(self, "adjacency", self.job.adjacency)
+        # Numbers that may not be public are refused before anything is computed.
         _ = self.public
         if self.delta is None:
             object.__setattr__(self, "delta", default_delta(self.job.units, self.adjacency))
@@ -179,6 +181,7 @@ class Experiment:
         if ledger_path is None or self.job.knob is None:
             return self._train_openly(checkpoint, output, on_round)
         record = self._train_privately(Path(ledger_path), checkpoint, output, on_round)
+        # From the file, as an auditor does.
         return replace(record, audit=audit(ledger_path))
 
     def check_places(
@@ -192,6 +195,7 @@ class Experiment:
             return
         target = checked_path(output).resolve()
         taken = [Path(path) for path in (ledger, checkpoint) if path is not None]
+        # Private notes lie beside either file.
         taken += [path.with_name(path.name + SUFFIX) for path in taken]
         if target in [path.resolve() for path in taken]:
             refuse("output", str(output), "be a file of its own, apart from ledger and checkpoint")
@@ -222,6 +226,7 @@ class Experiment:
         A seeded run draws by the number of the round, so it loses the same clients in a round that
         is run again after a crash.
         """
+        # Rounds are counted on from the checkpoint.
         begun = checkpoint is not None and checkpoint.exists()
         behind = Checkpoint.read(checkpoint).content["round"] if begun and checkpoint else 0
         rounds = itertools.count(behind)
@@ -240,7 +245,9 @@ class Experiment:
         loop, plan = self.job.loop(level, self.seed), self.job.run(level)
         scores = _Scores(self, loop, on_round)
         if not path.exists():
+            # Before there is a ledger: a run that cannot end is not begun.
             self._check_affordable(plan, level)
+            # Rounds behind a checkpoint whose ledger is gone would be counted nowhere.
             if checkpoint is not None and checkpoint.exists():
                 past, notes = Checkpoint.read(checkpoint), Notes.beside(checkpoint, None)
                 past.check(None, notes, self.job.data, self._description(loop), private=True)
@@ -248,6 +255,7 @@ class Experiment:
         else:
             known = Ledger.open(path)
             self._check_same(known, plan)
+            # The run is complete: only its result is asked for.
             if known.closed and checkpoint is not None:
                 return scores.record(self._finished(loop, checkpoint, known), output)
             ledger = Ledger.open(path, resume=True)
@@ -255,6 +263,7 @@ class Experiment:
             done = self._rounds(loop, ledger, checkpoint, scores)
             ledger.close()
         finally:
+            # Not closed after an error: the run may be gone on with.
             ledger.release()
         return scores.record(done, output)
 
@@ -273,6 +282,7 @@ class Experiment:
                 **self._course(loop, checkpoint),
             )
         except BudgetExhausted:
+            # Rounds lost in a crash are spent: a resumed run may run out before its last round.
             if not before or checkpoint is None:
                 raise
             return self._finished(loop, checkpoint, ledger)
@@ -286,6 +296,7 @@ class Experiment:
         settings = {name: value for name, value in self.settings.items() if name != "rounds"}
         method = self.job.method.name
         model = repr(loop.flat.module) if hasattr(loop, "flat") else ""
+        # Addresses in memory differ from run to run.
         model = re.sub(r" at 0x[0-9a-f]+", "", model)
         return json.dumps({"method": method, "settings": settings, "model": model})
 
@@ -298,6 +309,7 @@ class Experiment:
         if not path.exists():
             assert self.setting is not None
             return self.setting
+        # A ledger without rounds has spent nothing: a run may begin in it.
         if (checkpoint is None or not checkpoint.exists()) and Ledger.open(path).rounds:
             raise LedgerError(
                 f"{path} exists already; name another file, or pass the checkpoint of the run "
@@ -348,14 +360,17 @@ class Experiment:
                 refuse(name, asked, rule, f"a run is gone on with as it began: {ledger.path}")
         way_out = f"name another ledger and checkpoint than {ledger.path}"
         known = _described(ledger).get("settings", {})
+        # Through JSON, like those in the ledger: tuples are lists there.
         for name, asked in json.loads(json.dumps(self.settings)).items():
             if name not in known or known[name] != asked:
                 refuse(name, asked, f"be {known.get(name)!r}, as in the ledger", way_out)
+        # What settings do not name is in the plan.
         if ledger.plan != plan:
             refuse("method or missing", "others", "be as the ledger planned them", way_out)
 
     def _check_affordable(self, plan: Mechanism, level: float) -> None:
         """Raise BudgetExhausted before anything is spent on a run that does not fit."""
+        # A calibrated level fits by itself.
         if self.level is None or self._budget.allows(plan):
             return
         whole = epsilon(plan, **self._threat)

@@ -51,6 +51,7 @@ def parts_of(run: Mechanism, **asked: Any) -> list[Part]:
     whole = epsilon(run, **asked).upper
     alone = [epsilon(one * count, **asked).upper for one, count in sequence]
     without = [_rest(sequence, index, **asked) for index in range(len(sequence))]
+    # Certified ends may be the wrong way round by their width.
     saved = [max(whole - rest, 0.0) for rest in without]
     total = sum(saved) or 1.0
     return [

@@ -244,6 +244,7 @@ class _SamplingJob(_RecordJob[S]):
 
     @property
     def _classes(self) -> dict[str, Any]:
+        # A likelihood of the user's need not have classes.
         return super()._classes if self.own is None else {}
 
     @cached_property
@@ -289,6 +290,7 @@ class _SamplingJob(_RecordJob[S]):
 
 def _mixing(draws: Tensor) -> dict[str, float]:
     """Return the worst R-hat and effective sample size; nothing of too few draws."""
+    # Fewer would be refused of a single chain.
     if draws.shape[1] < 8:
         return {}
     r_hat, draws_worth = diagnose(draws).worst
@@ -407,6 +409,7 @@ def job(
     """
     chosen = method_named(method)
     given = {name: value for name, value in settings.items() if value is not None}
+    # Checked before the data are loaded, which may take long.
     chosen.of(given)
     kind = _JOBS.get(chosen.settings, AveragingJob)
     if model is not None and ":" in model and issubclass(kind, _SamplingJob):

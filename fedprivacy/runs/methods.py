@@ -35,6 +35,7 @@ _NUMBERED = {"1": "with-replacement", "2": "fixed"}
 
 
 def _strategy(*, strategy: object) -> str:
+    # Tables and command lines give 1 as 1.0 too.
     name = str(strategy).strip().removesuffix(".0")
     if _NUMBERED.get(name, name) not in STRATEGIES:
         refuse("strategy", strategy, f"be one of {listed(STRATEGIES)}")
@@ -116,8 +117,8 @@ class FedSmp(Sparse, Noisy, Averaging):
 
 
 @dataclass(frozen=True, kw_only=True)
-class DpFtrl(Averaging):
-    """Averaging with noise that is correlated from round to round."""
+class Correlated(Settings):
+    """What averaging takes whose noise is correlated from round to round."""
 
     clip_norm: float | None = setting(
         POSITIVE, "norm that a client's update is clipped to", default=None
@@ -142,6 +143,11 @@ class DpFtrl(Averaging):
     cooldown: int = setting(
         WHOLE, "last rounds over which the server's learning rate falls", default=0
     )
+
+
+@dataclass(frozen=True, kw_only=True)
+class DpFtrl(Correlated, Averaging):
+    """DP-FTRL."""
 
 
 CLIP = "norm that a record's gradient is clipped to"
@@ -239,6 +245,7 @@ class Method:
             ParameterError: as said.
         """
         for name, value in given.items():
+            # A setting of another method is told as that, not as unknown.
             if name not in self.known and name in ALL_SETTINGS:
                 way_out = f"its settings are {listed(self.settings.known())}"
                 refuse(name, value, f"be left out: {self.name} does not use it", way_out)
@@ -284,7 +291,7 @@ ALL_SETTINGS = {name for each in METHODS.values() for name in each.settings.know
 """The names of all methods' settings."""
 
 
-DECLARED = (Averaging, Noisy, Sparse, Langevin, Hamiltonian, Splitting)
+DECLARED = (Averaging, Noisy, Correlated, Sparse, Langevin, Hamiltonian, Splitting)
 """The classes that declare settings; the others put them together."""
 
 

@@ -83,6 +83,7 @@ def read_npz(
 def _arrays(path: Path) -> dict[str, NDArray[Any]]:
     try:
         with open(path, "rb") as file:
+            # No pickles: they run code when they are read.
             content = np.load(file, allow_pickle=False)
             zipped = isinstance(content, np.lib.npyio.NpzFile)
             names = list(content.files) if zipped else []
@@ -96,6 +97,7 @@ def _arrays(path: Path) -> dict[str, NDArray[Any]]:
     except Exception as error:  # a damaged file raises whatever its reader stumbled on
         reason = _first_line(error)
         refuse("data", str(path), f"be a readable file of numpy.savez ({reason})", SAVE)
+    # An archive may hold members that are no arrays.
     broken = [name for name, value in arrays.items() if not isinstance(value, np.ndarray)]
     if broken:
         refuse("data", broken[0], "be an array of numpy", SAVE)
@@ -150,6 +152,7 @@ def _owned(owners: NDArray[Any], records: int) -> tuple[Indices, ...]:
         got = f"{owners.dtype} of shape {owners.shape}"
         refuse("clients", got, f"be a number or a name for each of the {records} records")
     of = np.unique(owners, return_inverse=True)[1]
+    # Stable: rows of a client stay in the file's order.
     order = np.argsort(of, kind="stable")
     return tuple(np.split(order, np.flatnonzero(np.diff(of[order])) + 1))
 
@@ -190,6 +193,7 @@ def posterior_at(place: str) -> Posterior:
             found = found()
         except ParameterError:
             raise
+        # A script may end by sys.exit, which is no Exception.
         except (Exception, SystemExit) as error:
             reason = f"{type(error).__name__}: {_first_line(error)}"
             refuse("posterior", place, f"be a function that runs ({reason})")
@@ -204,6 +208,7 @@ def _found(what: str, place: str) -> object:
     source, _, name = place.rpartition(":")
     if not source or not name.isidentifier():
         refuse(what, place, "be FILE.py:NAME or package.module:NAME")
+    # Code of the user's may seed torch, for itself alone.
     with torch.random.fork_rng(devices=[]):
         try:
             module = _run(Path(source)) if source.endswith(".py") else _imported(source)
@@ -251,6 +256,7 @@ def check_model(model: ModelFactory, data: FederatedData) -> None:
     """
     features, labels = data.test_features[:3].clone(), data.test_labels[:3]
     shape, wanted = tuple(features.shape[1:]), (len(features), data.classes)
+    # Two, since clients of one size may be trained beside each other.
     owners = [np.arange(len(labels))] * 2
     with torch.random.fork_rng(devices=[]):
         try:

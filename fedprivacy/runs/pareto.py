@@ -231,6 +231,7 @@ class Pareto:
         if len(self.refused) == len(self.settings):
             refuse("settings", [s.name for s in self.refused], "hold one that was not refused")
         named = self.front if len(self.front) <= _MOST_NAMES else ()
+        # A cost that is the same for all makes no panel, unless there is no other.
         costs = [name for name in self.costs if len(set(self._drawn(name))) > 1] or self.costs
         size = 5.6 * len(costs), 3.6 + 0.17 * len(named)
         figure = Figure(figsize=size, layout="constrained")
@@ -360,6 +361,7 @@ def _split(
             refuse("cost", cost, f"be given for {in_words(label)!r}", "or give (source, cost)")
         found.append((label, source, _named(label, price)))
     words = [in_words(label) for label, _, _ in found]
+    # Tables name settings by their labels.
     twice = {name for name in words if words.count(name) > 1}
     if twice:
         refuse("runs", sorted(twice)[0], "have labels that differ")
@@ -421,6 +423,7 @@ def _check_units(settings: list[Setting]) -> None:
 
 def _with_front(settings: list[Setting], maximise: frozenset[str], digits: int) -> list[Setting]:
     """Return the settings, those that nothing dominates marked."""
+    # Rounded as shown: what reads alike is equally private.
     points = [
         (
             float(shown(s.epsilon, digits, ROUND_CEILING)),
@@ -432,6 +435,7 @@ def _with_front(settings: list[Setting], maximise: frozenset[str], digits: int) 
 
     def dominated(point: tuple[float, ...]) -> bool:
         return any(
+            # Equal points do not dominate each other: both are on the front.
             other != point and all(a <= b for a, b in zip(other, point, strict=True))
             for other in taking
         )
@@ -481,6 +485,7 @@ def _draw(axes: Axes, found: Pareto, name: str, named: tuple[Setting, ...]) -> N
     better = max if name in found.maximise else min
     costs = [s.cost(name) for s in found.front]
     reached = [better(costs[: i + 1]) for i in range(len(costs))]
+    # Between two settings a budget buys the one with the smaller epsilon.
     axes.plot([s.epsilon for s in found.front], reached, "-", drawstyle="steps-post", color="C0")
     if found.budget is not None:
         axes.axvline(found.budget, color="0.3", linewidth=0.8, linestyle="--", label="budget")
@@ -514,4 +519,5 @@ def _dress(axes: Axes, found: Pareto, name: str) -> None:
 
 
 def _wide(values: list[float]) -> bool:
+    # Logarithms need values above 0.
     return min(values) > 0.0 and max(values) > _WIDE * min(values)

@@ -69,6 +69,7 @@ def model_for(model: str | None, data: FederatedData) -> ModelFactory | None:
     """
     if model is None:
         return None
+    # Shapes are read off test records, which are nobody's.
     features, classes = data.test_features[0].numel(), data.classes
     if model not in MODELS and ":" not in model:
         refuse("model", model, f"be one of {listed(MODELS)}, or FILE.py:NAME")

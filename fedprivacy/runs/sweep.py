@@ -133,6 +133,7 @@ class Sweep:
         how = self._threat | {"dropout_rate": self.dropout_rate, "threads": self.threads}
         how |= {"job": task, "seed": self._seed(_name(label, repeat))}
         if level is not None:
+            # A setting that was begun keeps the claim of its ledger.
             begun = self._ledger(label, repeat)
             known = Ledger.open(begun).claim if begun.exists() else None
             own = known[0] if known else epsilon_of(task.run(level), **self._threat).upper * SLACK
@@ -149,6 +150,7 @@ class Sweep:
         """
         for label in self.labels:
             task, level = self._task(label)
+            # Any level will do: what does not fit is refused at all of them.
             task.loop(1.0 if level is None else level, self.seed)
             task.public(self._adjacency)
 
@@ -183,6 +185,7 @@ class Sweep:
         run = experiment.run(ledger_path=ledger, checkpoint=checkpoint, on_round=on_round)
         costs = {"accuracy": run.scores["accuracy"]}
         if experiment.job.upload_per_client is not None:
+            # A run that the budget ended early sent less.
             share = run.rounds[-1] / experiment.job.rounds
             costs["MB"] = experiment.job.upload_per_client * share
         return costs
@@ -204,6 +207,7 @@ class Sweep:
         mine = {row["ledger"] for row in rows}
         if path.exists():
             with open(path, newline="", encoding="utf-8") as file:
+                # Rows of other costs, or whose ledgers are gone, do not compare.
                 known = [row for row in csv.DictReader(file) if set(row) == set(rows[0])]
             there = (row for row in known if (self.folder / row["ledger"]).exists())
             rows = [*(row for row in there if row["ledger"] not in mine), *rows]
@@ -271,6 +275,7 @@ class Sweep:
         }
         path = self.folder / NOTE
         if not path.exists():
+            # Ledgers of other runs would be counted in ``together``.
             if any(self.folder.glob("*.ledger")):
                 rule = "hold no ledgers but those of this sweep"
                 refuse("folder", str(self.folder), rule, "name another folder")
@@ -295,6 +300,7 @@ def _sequence(runs: Iterable[Mechanism | None]) -> Mechanism:
     return Run(tuple(part for run in runs if run is not None for part in run.sequence()))
 
 
+# Renamed into place: a reader sees the old file or the new one.
 def _replaced(path: Path, text: str) -> Path:
     temporary = path.with_suffix(".tmp")
     free(path, temporary)
@@ -307,6 +313,7 @@ def _name(label: Mapping[str, Any], repeat: int) -> str:
     """Return what the files of a setting's repeat are called."""
     parts = [f"{name}={value}" for name, value in label.items()]
     parts += [f"repeat={repeat + 1}"] if repeat else []
+    # A slash in a value must not name a folder.
     return ",".join(parts).replace("/", "_") or "run"
 
 

@@ -73,6 +73,7 @@ class Meter:
         found = {"round": float(state.round)}
         count = state.round - self._aborted
         if self.loop.round_mechanism is not None and count:
+            # Rounds of one run may differ: a sampler says itself what a run of them is.
             run = getattr(self.loop, "run", None)
             spent = run(count) if run is not None else self.loop.round_mechanism * count
             found["epsilon_upper"] = certified(spent, **self._ask).upper
@@ -81,6 +82,7 @@ class Meter:
         now = _released(state)
         if self._before is not None:
             found["released_change"] = float(torch.linalg.vector_norm(now - self._before))
+        # A copy: what was in doubles already is the state's own tensor.
         self._before = now.clone()
         return found | {f"not_covered_{name}": float(getattr(info, name)) for name in _PRIVATE}
 
@@ -112,6 +114,7 @@ def to_csv(path: str | Path, loop: Any, *, every: int = 1, **budget: Any) -> OnR
     def write(numbers: dict[str, float], step: int) -> None:
         del step
         fresh = not target.exists() or not target.stat().st_size
+        # Opened for each line: what was told stays where the run is killed.
         with open(target, "a", newline="", encoding="utf-8") as file:
             writer = csv.DictWriter(file, columns)
             if fresh:
@@ -178,6 +181,7 @@ def _told(write: Callable[[dict[str, float], int], None], meter: Meter, every: i
     integer(1, every=every)
 
     def on_round(state: Any, info: RoundInfo) -> None:
+        # Every round is noted, few are told.
         meter.note(info)
         if state.round % every == 0:
             write(meter(state, info), state.round)

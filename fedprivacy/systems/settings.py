@@ -161,6 +161,7 @@ class Settings:
         Raises:
             ParameterError: an unknown name, a value that breaks its rule, or one that is needed.
         """
+        # First: a wrong name explains more than a missing one.
         check_names(cls.known(), given)
         for name, known in cls.known().items():
             if known.default is MISSING and name not in given:
@@ -175,6 +176,7 @@ class Settings:
             ParameterError: see ``of``; or an axis without values.
         """
         check_names(cls.known(), axes)
+        # In the order of the fields, whatever that of the axes.
         ordered = {name: axis(name, axes[name]) for name in cls.known() if name in axes}
         points = itertools.product(*ordered.values())
         return [cls.of(dict(zip(ordered, values, strict=True))) for values in points]
@@ -230,6 +232,7 @@ def single(values: Mapping[str, Sequence[Any]]) -> dict[str, Any]:
 
 def axis(name: str, values: Any) -> list[Any]:
     """Return the values of one axis of a grid; one value is an axis by itself."""
+    # A text is a sequence of letters, and one value.
     if isinstance(values, str) or not isinstance(values, Sequence | np.ndarray):
         return [values]
     if len(values) == 0:

@@ -157,6 +157,7 @@ class Sampling(ABC):
         self._check_cohort()
         self._check_start()
         self.target.batch_sizes(self.batch_fraction)
+        # Refused here, not in the first round, where the target has no exact law.
         if self.exact_jump:
             _ = self.exact
 
@@ -225,6 +226,7 @@ class Sampling(ABC):
         return one if self.chains == 1 else one * self.chains
 
     def _in_cohort(self, client: Client, weight: float) -> Mechanism:
+        # A client of all the weight is in every draw: nothing is hidden by drawing.
         if self.scheme is None or weight == 1.0:
             return client
         if isinstance(self.scheme, WeightedDraws):
@@ -254,6 +256,7 @@ class Sampling(ABC):
         count = integer(1, rounds=rounds)
         if self.homogeneous:
             return self._required(0) * count
+        # Equal rounds are counted: an account costs by what is different, not by the length.
         counts: dict[Mechanism, int] = {}
         for index in range(count):
             for part, times in self._required(index).sequence():
@@ -420,6 +423,7 @@ class Sampling(ABC):
     def _seats(self, index: int, dropout: Dropout | None) -> Seats:
         """Draw every chain's cohort."""
         generator, weights = self._generator("cohort", index), self.target.shares
+        # One row for all chains: everybody takes part in each of them.
         clients, shares = np.arange(len(weights))[None], weights[None]
         if self.scheme is not None:
             clients = self.scheme.draw_rows(self.chains, len(weights), generator)
@@ -436,6 +440,7 @@ class Sampling(ABC):
         self, clients: Indices, shares: Array, cohort: Indices, missing: set[int]
     ) -> Seats:
         """Leave out who does not answer; ``arrived`` 0 where that is a chain's whole cohort."""
+        # Shares of the silent go to 0; the seats stay, so that shapes do too.
         there = np.where(np.isin(clients, list(missing)), 0.0, shares)
         totals = there.sum(axis=1, keepdims=True)
         arrived = int(np.sum(~np.isin(cohort, list(missing)))) if np.all(totals > 0.0) else 0
@@ -456,12 +461,14 @@ class Sampling(ABC):
         batches = self._generator("batches", state.round)
         local = self.target.local(seats.clients, state.positions, self.batch_fraction, batches)
         noise = self._source(state.round, local), self._generator("shared", state.round)
+        # An overflow is told by `_check_finite`, not by a warning.
         with np.errstate(over="ignore", invalid="ignore"):
             if self.exact_jump:
                 uploads = self._jumped(state.round, local, seats, *noise)
                 std = self._planned_std(state.round)
             else:
                 uploads, std = self._locally(state.round, local, seats.clients, *noise)
+            # Before the average: 0 times infinity there would be NaN for everybody.
             self._check_finite(uploads, state.round)
         parts = torch.from_numpy(np.array(seats.shares)).to(uploads)
         return torch.bmm(parts[:, None, :], uploads)[:, 0, :], std
@@ -497,6 +504,7 @@ class Sampling(ABC):
         """How often a client draws noise of its own in a round."""
 
     def _check_finite(self, uploads: Tensor, index: int) -> None:
+        # The root, so that squares of whatever passes are finite too.
         limit = math.sqrt(torch.finfo(uploads.dtype).max)
         fine = (uploads.abs() < limit).flatten(1).all(dim=1)
         if bool(fine.all()):
@@ -513,11 +521,13 @@ class Sampling(ABC):
         kept, left = divmod(done - self.burn_in, self.thinning)
         if left or not 1 <= kept <= self.draws:
             return replace(state, round=done, positions=positions)
+        # A copy: the caller may hold the state before.
         draws = state.draws.clone()
         draws[:, kept - 1] = positions
         return ChainState(done, positions, draws)
 
     def _info(self, state: ChainState, seats: Seats, std: float, *, aborted: bool) -> RoundInfo:
+        # Seats of share 0 send nothing.
         uploads = int(np.count_nonzero(seats.shares))
         numbers = uploads * state.positions.shape[1] * state.positions.element_size()
         return RoundInfo(
@@ -532,6 +542,7 @@ class Sampling(ABC):
 
     def _generator(self, stream: str, number: int) -> np.random.Generator:
         """Return a generator of its own for every use, seeded by the system unless ``seed`` is."""
+        # By use and round: one round more does not shift the draws of any other.
         seeds = None if self.seed is None else [self.seed, number, STREAMS.index(stream)]
         return np.random.Generator(np.random.SFC64(np.random.SeedSequence(seeds)))
 

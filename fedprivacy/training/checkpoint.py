@@ -88,10 +88,12 @@ def train(
     notes = None if checkpoint is None else Notes.beside(checkpoint, ledger)
     start = _start(loop, data, checkpoint, notes, ledger, description)
     state, sent, history = start.state, start.upload_bytes, list[RoundInfo]()
+    # Rounds cannot be undone: to ask for fewer than were run is a slip.
     if state.round > total:
         refuse("rounds", total, f"be at least {state.round}, which the checkpoint has behind it")
     if ledger is not None and budget is not None and loop.round_mechanism is not None:
         charge_past(ledger, budget)
+    # The data are hashed once, not after every round.
     known = "" if notes is None else notes.digest(data)
     with limited(state, threads):
         while state.round < total:
@@ -101,8 +103,10 @@ def train(
             history.append(info)
             sent = None if sent is None else sent + info.upload_bytes
             if checkpoint is not None and notes is not None:
+                # Before the state: a crash between the two leaves a count too many, never too few.
                 notes.count(state.round, sent)
                 save(checkpoint, state, ledger=ledger, data=known, description=description)
+            # After the checkpoint: a caller that raises here loses no round.
             if on_round is not None:
                 on_round(state, info)
     return TrainingResult(tuple(history), state, sent)
@@ -145,8 +149,10 @@ def _start(
         found = resumed(loop, data, checkpoint, ledger, description, notes)
         notes.begin()
         return found
+    # The key first: the checkpoint's digest of the data is made with it.
     notes.begin()
     state = loop.init()
+    # Written at once: a file that cannot be written is found out before a round is spent.
     save(checkpoint, state, ledger=ledger, data=notes.digest(data), description=description)
     return TrainingResult((), state, 0)
 
@@ -174,7 +180,9 @@ class Checkpoint:
             _check_unpacked(path)
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")  # torch's own words on files that are not its own
+                # Without weights_only a stranger's pickle would run code.
                 content = torch.load(path, map_location=device, weights_only=True)
+        # Foreign bytes make torch raise errors of many kinds.
         except Exception as error:
             raise ParameterError(
                 f"checkpoint must be a readable fedprivacy checkpoint, got {str(path)!r} "
@@ -187,6 +195,7 @@ class Checkpoint:
             refuse("checkpoint", str(path), f"have format {FORMAT!r}, not the one before", way_out)
         if kind != FORMAT:
             refuse("checkpoint", str(path), f"have format {FORMAT!r}", "pass another path")
+        # Not isinstance: True would pass for 1.
         number = content.get("round")
         if type(number) is not int or number < 0:
             refuse("checkpoint", str(path), "hold a fitting 'round'", "pass another path")
@@ -211,9 +220,11 @@ class Checkpoint:
             description: what is trained must be as it was described then.
             private: whether the rounds must be counted.
         """
+        # A fresh state holds nothing of the data: any ledger may begin with it.
         if not self.content["round"]:
             return
         place = self.content.get("ledger")
+        # Rounds without a ledger stay without one; a ledger must have been where they ended.
         counted = place is None and not private if ledger is None else _passes(ledger, place)
         if not counted:
             told = "without a ledger"
@@ -229,6 +240,7 @@ class Checkpoint:
             rule = "be there: the key in it tells whether the data are those of before"
             way_out = "restore it, or name another checkpoint and another ledger"
             refuse("private notes", str(notes.path), rule, way_out)
+        # With a key: without the notes nobody can try guesses of the data on it.
         if self.content.get("data") != notes.digest(data):
             rule = "be gone on with on the data that it was trained on"
             way_out = "name another checkpoint and another ledger"
@@ -268,6 +280,7 @@ def _differing(known: Any, asked: str) -> str:
         flat = [part | part.pop("settings", {}) for part in parts]
         return ", ".join(n for n in flat[1] if flat[0].get(n) != flat[1][n]) or "their parts"
     except (TypeError, ValueError, AttributeError):
+        # Descriptions of other callers are plain words: both are told whole.
         return f"{known!r} and {asked!r}"
 
 
@@ -302,6 +315,7 @@ def save(
     content["ledger"] = None if ledger is None else ledger.place
     content["data"], content["description"] = data, description
     content |= {name: _alone(value) for name, value in _fields(state).items()}
+    # To memory first: the file is replaced by all of it, or stays.
     buffer = io.BytesIO()
     torch.save(content, buffer)
     whole_file(path, buffer.getvalue(), mode=0o600)
@@ -336,6 +350,7 @@ def _fits(value: object, like: object) -> bool:
         # An empty row of a fresh state is one whose length the data decide.
         grows = like.shape == (0,) and value.dim() == 1
         return (grows or value.shape == like.shape) and value.dtype == like.dtype
+    # A number that is not finite would spread into all that is computed from it.
     if isinstance(value, float) and not math.isfinite(value):
         return False
     return type(value) is type(like)

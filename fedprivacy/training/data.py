@@ -62,6 +62,7 @@ class FederatedData:
         clients = _row_numbers(self.clients)
         object.__setattr__(self, "clients", clients)
         integer(1, clients=len(clients))
+        # Before the checks, which then find tensors in every place.
         self._fill()
         for part in ("", "test_", "public_"):
             _check_records(self, part)
@@ -83,6 +84,7 @@ class FederatedData:
             object.__setattr__(self, "labels", self.features.new_empty((len(self.features), 0)))
         for name in given:
             if _is_left_out(getattr(self, f"test_{name}")):
+                # Of no records, but of the right type and shape a record.
                 object.__setattr__(self, f"test_{name}", getattr(self, name)[:0])
 
     @property
@@ -101,6 +103,7 @@ class FederatedData:
             refuse("labels", told, "be numbers of classes for cross-entropy", _OTHER_LOSS)
         if min(int(part.min()) for part in known) < 0:
             refuse("labels", "one below 0", "be numbers of classes from 0", _OTHER_LOSS)
+        # At least two: the cross-entropy of a single class is always 0.
         return max(2, 1 + max(int(part.max()) for part in known))
 
     @property
@@ -153,6 +156,7 @@ def _check_pair(data: FederatedData, part: str, features: Tensor, labels: Tensor
     shapes = tuple(features.shape), tuple(labels.shape)
     if not shapes[0] or not shapes[1] or shapes[0][0] != shapes[1][0]:
         refuse(f"{part}features, {part}labels", shapes, "have one label for every input")
+    # A test set may be empty, the other parts may not.
     integer(0 if part == "test_" else 1, **{f"{part}records": len(labels)})
     if shapes[1][1:] != tuple(data.labels.shape[1:]):
         rule = f"have the shape of the other labels a record, {tuple(data.labels.shape[1:])}"
@@ -182,6 +186,7 @@ def _check_classes(name: str, labels: Tensor, classes: int) -> None:
 def _check_finite(name: str, values: Tensor) -> None:
     if not values.numel() or not values.is_floating_point():
         return
+    # NaN passes through both extremes, and no mask of the data's size is made.
     if not bool(torch.isfinite(torch.stack(torch.aminmax(values))).all()):
         refuse(name, "a non-finite entry", "be finite")
 
@@ -194,6 +199,7 @@ def _row_numbers(clients: object) -> tuple[Indices, ...]:
     found = []
     for number, rows in enumerate(clients):
         given = np.asarray(rows).reshape(-1)
+        # An empty list has no type to go by; `_check_client` refuses it.
         if len(given) and given.dtype.kind not in "iu":
             way_out = "np.flatnonzero(mask) for a mask"
             refuse(f"clients[{number}]", given.dtype, "hold whole row numbers", way_out)
@@ -255,6 +261,7 @@ def partition_by_label(
     values = np.asarray(labels)
     count = _check_split(len(values), clients, runs)
     generator = np.random.default_rng(seed)
+    # Shuffled first and then sorted stably: random within a label.
     order = generator.permutation(len(values))
     order = order[np.argsort(values[order], kind="stable")]
     shards = np.array_split(order, count * runs)

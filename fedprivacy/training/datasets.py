@@ -160,6 +160,7 @@ def _check_labels(path: Path, labels: NDArray[Any], low: int, high: int, way_out
 
 
 def _scaled(images: NDArray[Any], labels: NDArray[Any]) -> Records:
+    # Transposed images lie scattered in memory; put in order once, not in every batch.
     inputs = torch.from_numpy(np.ascontiguousarray(images)).to(torch.float32).div_(255.0)
     return inputs, torch.from_numpy(labels.astype(np.int64))
 
@@ -186,8 +187,10 @@ def shakespeare(data_dir: str | Path, *, public: int = 0, seed: int = 0) -> Fede
     if held >= len(labels):
         refuse("public", public, f"be below the number of records, {len(labels)}")
     order = np.random.default_rng(seed).permutation(len(labels))
+    # Back in the order of the roles, which the cuts below rely on.
     aside, kept = order[:held], np.sort(order[held:])
     owners = np.repeat(np.arange(len(train)), [len(own) for _, own in train])[kept]
+    # A role whose records were all set aside has no turn, and is no client.
     turns = np.flatnonzero(np.diff(owners)) + 1
     return FederatedData(
         name="shakespeare",
@@ -206,6 +209,7 @@ def _roles(folder: Path, way_out: str) -> Iterator[Records]:
     """Yield the records of every role that has any, files in the order of their names."""
     seen: set[str] = set()
     any_records = False
+    # Sorted: the order of a folder is the file system's, and clients are numbered by it.
     for path in sorted(folder.glob("*.json")):
         try:
             content = json.loads(path.read_text(encoding="utf-8"))
@@ -214,6 +218,7 @@ def _roles(folder: Path, way_out: str) -> Iterator[Records]:
             reason = f"{type(error).__name__}: {error}"
             refuse(str(path), path.name, f"be one of LEAF's JSON files ({reason})", way_out)
         for name, own in users.items():
+            # One role in two files would be two units.
             if name in seen:
                 refuse(str(path), name, "be a user of one file only", way_out)
             seen.add(name)

@@ -35,6 +35,7 @@ class DenseNetwork:
         kinds = [type(layer) for layer in layers]
         affine = [layer for layer in layers[1::2] if isinstance(layer, nn.Linear)]
         turns = [nn.Flatten, *([nn.Linear, nn.ReLU] * len(affine))][: 2 * len(affine)]
+        # By its words: a Flatten of other dimensions is another layer.
         flat = bool(layers) and repr(layers[0]) == repr(nn.Flatten())
         if not affine or kinds != turns or not flat or not _plain(module, affine):
             return None
@@ -80,11 +81,13 @@ class DenseNetwork:
             outputs.append(result if last else result.relu_())
         slope = torch.softmax(outputs.pop(), 2)
         truth = labels.unsqueeze(2)
+        # The cross-entropy's slope in the scores: probabilities, less 1 at the label.
         slope.scatter_add_(2, truth, torch.full_like(truth, -1, dtype=slope.dtype))
         slope *= weights.unsqueeze(2)
         targets = self.views(into)
         for layer in reversed(range(len(layers))):
             below, behind = outputs[layer], slope
+            # Taken back before this layer's weight changes, as ``into`` may be ``parameters``.
             if layer:
                 slope = torch.bmm(behind, layers[layer][0]).mul_(below > 0)
             weight, bias = targets[layer]
@@ -111,6 +114,7 @@ def is_hooked(module: nn.Module) -> bool:
 def _plain(module: nn.Module, layers: list[nn.Linear]) -> bool:
     """Return whether a module's parameters are its layers', of single precision and trained."""
     wanted = [part for layer in layers for part in (layer.weight, layer.bias)]
+    # By identity and order: tied weights, or parameters of the module's own, make it another one.
     if list(map(id, module.parameters())) != list(map(id, wanted)):
         return False
     return all(part.requires_grad and part.dtype == torch.float32 for part in wanted)

@@ -109,8 +109,10 @@ def diagnose(draws: Tensor, target: Posterior | None = None) -> Diagnostics:
     if values.ndim != 3 or not values.shape[0] or values.shape[1] < (8 if len(values) == 1 else 4):
         rule = "have shape (chains, draws, d), at least 4 draws a chain, 8 of a single one"
         refuse("draws", values.shape, rule)
+    # One sum tells: NaN and infinity pass through it.
     if not math.isfinite(float(np.sum(np.abs(values)))):
         refuse("draws", "an entry that is not finite", "be finite", "run all rounds first")
+    # How chains differ takes two of them: the halves of one stand for them.
     if values.shape[0] == 1:
         half = values.shape[1] // 2
         values = np.stack([values[0, :half], values[0, -half:]])
@@ -147,12 +149,14 @@ def clipping(target: Posterior, point: Any, *, probes: int = 16) -> Clipping:
         refuse("point", tuple(at.shape), f"have shape ({target.dimension},)")
     norms = _norms(target, at)
     directions = _directions(target.dimension, integer(1, probes=probes))
+    # In proportion to the point, and not so small that differences vanish in roundings.
     step = _STEP * float(at.abs().max().clamp(min=1.0))
     prior = target.prior_precision
     whole, clipped = (
         float(torch.stack([_curvature(target, at, one, step, norm) for one in directions]).mean())
         for norm in (None, clip)
     )
+    # Estimates below 0 count as none; 1e-300 keeps a flat posterior from dividing by 0.
     ratio = (max(whole, 0.0) + prior) / max(max(clipped, 0.0) + prior, 1e-300)
     found = Clipping(float((norms > clip).double().mean()), math.sqrt(ratio))
     if found.widening > WIDER:
@@ -164,6 +168,7 @@ def _directions(dimension: int, probes: int) -> Tensor:
     """Return unit coordinates, or random signs, whose squared lengths are the mean coordinate's."""
     if dimension <= probes:
         return torch.eye(dimension, dtype=torch.float64)
+    # A fixed seed: equal draws get equal diagnoses, and nothing here is secret.
     signs = np.random.default_rng(0).choice([-1.0, 1.0], size=(probes, dimension))
     return torch.from_numpy(signs) / math.sqrt(dimension)
 
@@ -183,6 +188,7 @@ def _norms(target: Posterior, at: Tensor, block: int = 4096) -> Tensor:
     """Return the norm of each record's gradient."""
     found = []
     for rows in torch.split(_rows(target), block):
+        # A seat for each record: a sum is then a single record's gradient.
         points = at.expand(len(rows), -1)
         each = _sums(target, points, rows[:, None], None)
         found.append(torch.linalg.vector_norm(each, dim=1))

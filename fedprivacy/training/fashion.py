@@ -117,6 +117,7 @@ def find_folder(data_dir: str | Path | None) -> Path:
     places = [DEBIAN, nested] if data_dir is None else [own, nested]
     names = [name for pair in FILES.values() for name in pair]
     for place in places:
+        # All four from one place: parts of two copies need not belong together.
         if all(find_file(place, name) is not None for name in names):
             return place
     looked = ", ".join(str(place) for place in places)
@@ -179,10 +180,12 @@ def read_idx(path: Path, *, dimensions: int, way_out: str = WAY_OUT) -> Bytes:
     if content[:4] != magic or len(content) < header:
         rule = f"start with the IDX magic number 0x{magic.hex()}"
         refuse(str(found), f"0x{content[:4].hex()}", rule, way_out)
+    # Headers of IDX files are big-endian.
     shape = tuple(int(n) for n in np.frombuffer(content, ">u4", dimensions, 4))
     if len(content) != header + math.prod(shape):
         rule = f"be {header + math.prod(shape)} bytes long for its shape {shape}"
         refuse(str(found), len(content), rule, f"the file is truncated or damaged; {way_out}")
+    # Copied: what `frombuffer` gives cannot be written to, and torch warns of that.
     return np.frombuffer(content, np.uint8, offset=header).reshape(shape).copy()
 
 
@@ -190,6 +193,7 @@ def _bytes(path: Path, way_out: str) -> bytes:
     """Return a file's bytes, unpacked, up to more than any of these files has."""
     try:
         with gzip.open(path) if path.suffix == ".gz" else open(path, "rb") as file:
+            # A byte more than is allowed shows that there is more, without unpacking all of it.
             content: bytes = file.read(_MOST_BYTES + 1)
     except (OSError, EOFError, zlib.error) as error:
         rule = f"be a readable file ({error})"

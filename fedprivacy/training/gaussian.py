@@ -100,6 +100,7 @@ class GaussianLocal:
 
     def _turned(self, points: Array, *, forward: bool) -> Array:
         """Return points in the eigenbases, or back."""
+        # One basis for everybody: a plain product of matrices does.
         if len(self.vectors) == 1:
             return np.asarray(points @ (self.vectors[0] if forward else self.vectors[0].T))
         basis = self.vectors[self.kinds]
@@ -111,6 +112,7 @@ class GaussianLocal:
         """Return curvature times the distance from the client's centre, in the two parts."""
         if self._turned_centres is None:
             return self._curvature * points, None
+        # A copy, as whoever asks may write to it.
         return self._pull.copy(), self._curvature
 
     @cached_property
@@ -132,6 +134,7 @@ class GaussianLocal:
     def shared(self, generator: np.random.Generator) -> Array:
         """Return each chain's noise, turned into every client's basis."""
         noise = generator.standard_normal((len(self.points), self.points.shape[2]))
+        # Drawn once in the parameters' own basis: the same noise for all, turned for each.
         return self.of_kinds(np.einsum("ci,gij->cgj", noise, self.vectors))
 
     def of_kinds(self, each: Array) -> Array:

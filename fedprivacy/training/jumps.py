@@ -41,4 +41,5 @@ def _root(covariance: Array) -> NDArray[np.float64] | None:
     if not covariance.any():
         return None
     values, vectors = np.linalg.eigh(covariance)
+    # Eigenvalues of a covariance are at least 0, but for rounding.
     return np.asarray((vectors * np.sqrt(np.maximum(values, 0.0))) @ vectors.T)

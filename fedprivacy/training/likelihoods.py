@@ -80,6 +80,7 @@ class Likelihood:
         one = torch.vmap(torch.func.grad(self._single), in_dims=(None, 0, 0))
         each = torch.vmap(one)(points, features, labels)
         factor = clip_factor(torch.linalg.vector_norm(each, dim=-1), clip) * mask
+        # A record that counts 0 times must not spread its NaN: 0 times infinity is one.
         kept = torch.where(factor[..., None] > 0.0, each, 0.0)
         return _summed(factor[..., None], kept)[:, 0]
 
@@ -96,6 +97,7 @@ class Likelihood:
             found: object = self.function(point, inputs, targets)
             if isinstance(found, Tensor) and found.shape == (2,):
                 mask = features.new_ones((1, 2))
+                # With clipping, as private runs have it: gradients of single records, under vmap.
                 self.gradient_sums(point[None], inputs[None], targets[None], mask, 1.0)
         except Exception as error:
             told = f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}"
@@ -126,6 +128,7 @@ class NetworkLikelihood(Likelihood):
     def __init__(self, flat: FlatModel) -> None:
         """See ``classifier``."""
         super().__init__(self._log_likelihood, flat.dimension)
+        # Set past the dataclass, which is frozen.
         object.__setattr__(self, "flat", flat)
 
     def logits(self, parameters: Tensor, features: Tensor) -> Tensor:
@@ -208,11 +211,14 @@ class SoftmaxRegression:
         inputs = features.flatten(2)
         apart = self.logits(points, inputs).softmax(-1)
         less_one = apart.new_full((1, 1, 1), -1.0).expand(*labels.shape, 1)
+        # The slope in the scores is the probabilities, less 1 at the label.
         apart.scatter_add_(-1, labels[..., None], less_one)
         factor = mask
         if clip is not None:
+            # The intercept's input is 1, and belongs to the norm.
             long = torch.linalg.vector_norm(inputs, dim=-1).square().add(1.0).sqrt()
             factor = mask * clip_factor(torch.linalg.vector_norm(apart, dim=-1) * long, clip)
+        # Where the factor is 0 the product may be NaN.
         apart = torch.where(factor[..., None] > 0.0, apart * factor[..., None], 0.0)
         if clip is None:
             slopes, totals = apart.transpose(-1, -2) @ inputs, apart.sum(1)

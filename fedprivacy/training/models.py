@@ -141,6 +141,7 @@ class _NextCharacter(nn.Module):
 
     def forward(self, texts: Tensor) -> Tensor:
         """Return logits of shape (batch, characters) for texts of shape (batch, length)."""
+        # Records are floats throughout; single precision holds numbers of characters exactly.
         states, _ = self.recurrent(self.embedding(texts.long()))
         logits: Tensor = self.output(states[:, -1])
         return logits

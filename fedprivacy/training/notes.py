@@ -62,6 +62,7 @@ class Notes:
         path = place.with_name(place.name + SUFFIX)
         if not path.exists():
             return cls(path, None, {})
+        # Counts have blank lines between them; see ``count``.
         lines = [_object(line) for line in path.read_bytes().splitlines() if line]
         head = lines[0] if lines else {}
         try:
@@ -71,6 +72,7 @@ class Notes:
         if head.get("format") != FORMAT or len(key) != _KEY_BYTES:
             refuse("private notes", str(path), f"have format {FORMAT!r}", "restore the file")
         counted = [(line.get("round"), line.get("sent")) for line in lines[1:]]
+        # Lines that were cut are left out: a count may be lost, never made up.
         return cls(path, key, {at: sent for at, sent in counted if type(at) is type(sent) is int})
 
     @property
@@ -90,6 +92,7 @@ class Notes:
     def digest(self, data: Any) -> str:
         """Return a keyed fingerprint of arrays, numbers and texts in a dataclass, and within."""
         assert self._key is not None
+        # By identity: hashing a data set may take longer than a round.
         if self._digest is None or self._digest[0] is not data:
             self._digest = (data, digest(data, self._key))
         return self._digest[1]
@@ -100,6 +103,7 @@ class Notes:
             return
         # A line that a crash cut ends where the next one begins.
         line = f"\n{json.dumps({'round': round, 'sent': sent})}\n"
+        # Not synced: a count that is lost costs no privacy.
         with _named(self.path), open(self.path, "ab") as file:
             file.write(line.encode())
         self._sums[round] = sent
@@ -130,19 +134,24 @@ def whole_file(path: str | Path, content: bytes, *, mode: int = 0o644) -> None:
     """
     target = Path(path)
     temporary = target.with_name(target.name + ".tmp")
+    # Before anything is touched: neither name may be a ledger's.
     free(target, temporary)
     with _named(target):
+        # What a crash left, or a link that was laid there, is not written through.
         temporary.unlink(missing_ok=True)
         try:
+            # The mode from the start: others cannot read it even for a moment.
             handle = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
             with os.fdopen(handle, "wb") as file:
                 file.write(content)
                 file.flush()
+                # On disk before it has the name, or a crash may leave an empty file under it.
                 os.fsync(file.fileno())
             os.replace(temporary, target)
         except OSError:
             temporary.unlink(missing_ok=True)
             raise
+        # The name must outlive a crash too.
         sync_folder(target.parent)
 
 
@@ -167,20 +176,24 @@ def _object(line: bytes) -> dict[str, Any]:
 
 def _fold(value: Any, add: Callable[[bytes], None]) -> None:
     if isinstance(value, Tensor):
+        # With type and shape: equal bytes of other arrays are other data.
         add(f"{value.dtype}{tuple(value.shape)}".encode())
         value = value.detach().cpu().reshape(-1).contiguous().view(torch.uint8).numpy()
     if isinstance(value, np.ndarray) and value.dtype != object:
         add(f"{value.dtype}{value.shape}".encode())
         add(np.ascontiguousarray(value).tobytes())
     elif is_dataclass(value) and not isinstance(value, type):
+        # What is no argument is a cache, and depends on what was asked before.
         for name in (one.name for one in fields(value) if one.init):
             _fold(getattr(value, name), add)
     elif isinstance(value, list | tuple | Mapping):
         parts = list(value.items()) if isinstance(value, Mapping) else value
+        # How many there are, so that nested parts cannot pass for others.
         add(f"{len(parts)}".encode())
         for part in parts:
             _fold(part, add)
     elif value is None or isinstance(value, bool | int | float | str | np.generic):
         add(repr(value).encode())
     else:
+        # Of anything else its kind alone: a repr may hold an address in memory.
         add(f"{type(value).__module__}.{type(value).__qualname__}".encode())

@@ -96,6 +96,7 @@ class LocalSGD:
         """
         per_pass = math.ceil(records / self.batch_size)
         steps = self.steps or (self.epochs or 0) * per_pass
+        # All records are in one batch: there is no order to draw.
         if per_pass == 1:
             return [np.arange(records)] * steps
         cuts = range(self.batch_size, records, self.batch_size)
@@ -119,6 +120,7 @@ class LocalSGD:
         sizes = tuple(map(len, plans[0]))
         assert all(tuple(map(len, plan)) == sizes for plan in plans)
         shape = (len(sizes), len(plans), max(sizes))
+        # Copied: a broadcast array cannot be written to.
         rows = np.broadcast_to(np.array([own[0] for own in clients])[:, None], shape).copy()
         for client, (own, plan) in enumerate(zip(clients, plans, strict=True)):
             for step, batch in enumerate(plan):
@@ -157,6 +159,7 @@ class FlatModel:
         self.dimension = sum(shape.numel() for shape in self.shapes.values())
         self.loss = loss
         self.dense = DenseNetwork.of(self.module) if loss is None else None
+        # Layers that are known keep no state; of any other module every client gets a fresh copy.
         self._pristine = None if is_known(self.module) else copy.deepcopy(self.module)
         self._checked: tuple[int, ...] | None = None
 
@@ -164,6 +167,7 @@ class FlatModel:
         """Train in this module from now on."""
         self.module = module.to(self.device)
         self.module.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+        # What is not trained does not travel.
         named = {n: p for n, p in self.module.named_parameters() if p.requires_grad}
         self.shapes = {name: parameter.shape for name, parameter in named.items()}
         self.trained = list(named.values())
@@ -212,6 +216,7 @@ class FlatModel:
             features: the inputs.
         """
         named = dict(zip(self.shapes, self.split(parameters), strict=True))
+        # Clones: a module that writes to its buffers must not change these.
         named |= {name: buffer.clone() for name, buffer in self.module.named_buffers()}
         result = torch.func.functional_call(self.module, named, (features,))
         return torch.as_tensor(result)
@@ -253,11 +258,14 @@ class FlatModel:
             ParameterError: the model cannot be called on them, has too few outputs or buffers that
                 training changes, or the loss is no number that can be differentiated.
         """
+        # One pass for each shape of records, not one a round.
         facts = (*inputs.shape[1:], *targets.shape[1:], classes or 0)
         if self._checked == facts:
             return
         self._renew()
+        # Two records are enough to see whether there is one output for each.
         inputs, targets = inputs[:2].to(self.device), targets[:2].to(self.device)
+        # Compared before and after: statistics show once a batch has gone through.
         before = {name: values.clone() for name, values in self.module.named_buffers()}
         outputs = self._tried(inputs)
         for name, values in self.module.named_buffers():
@@ -271,6 +279,7 @@ class FlatModel:
 
     def _tried(self, inputs: Tensor) -> object:
         try:
+            # A layer that draws, such as dropout, must not shift the caller's randomness.
             with torch.random.fork_rng(devices=[]):
                 outputs: object = self.module(inputs.clone())
         except Exception as error:
@@ -329,6 +338,7 @@ class FlatModel:
             weights[:, :size] = 1.0 / size
             width = weights.shape[1]
             batch = (inputs[:, :width], labels[:, :width], weights)
+            # Without momentum a step goes straight into the parameters: no velocity is written.
             if not momentum:
                 dense.step(trained, *batch, trained, scale=-learning_rate)
                 continue
@@ -347,7 +357,9 @@ class FlatModel:
         """Train one client in the module itself: a large model is limited by memory traffic."""
         self._renew()
         self.load(start)
+        # One pass over the parameters, on devices that have such a kernel.
         fused = self.device.type in ("cpu", "cuda")
+        # A new one for every client: its velocity begins at rest.
         optimiser = torch.optim.SGD(self.trained, learning_rate, momentum, fused=fused)
         model = FactoredLayers(self.module, sum(schedule.sizes), learning_rate, momentum)
         batches = self._batches(records, schedule.rows[:, 0])
@@ -356,6 +368,7 @@ class FlatModel:
             loss = self._mean_loss(model(inputs[:size]), labels[:size])
             torch.autograd.backward(loss)
             optimiser.step()
+        # Else this client's gradients lie in memory beside the update.
         optimiser.zero_grad()
         return self._lost(start, model).unsqueeze(0)
 
@@ -367,6 +380,7 @@ class FlatModel:
     @torch.no_grad()
     def _lost(self, start: Tensor, model: FactoredLayers) -> Tensor:
         """Return start less the trained parameters, shape (d,)."""
+        # Filled part by part: no second flat copy of the model is made.
         update = torch.empty_like(start)
         parts = zip(self.trained, self.split(start), self.split(update), strict=True)
         for trained, old, new in parts:
@@ -405,10 +419,12 @@ class FlatModel:
         right, loss = 0.0, 0.0
         parts = (torch.split(every, EVALUATED_AT_ONCE) for every in (features, labels))
         for part, truth in zip(*parts, strict=True):
+            # A module may write to its inputs.
             outputs = self.module(part.clone())
             if self.loss is None:
                 right += float((outputs.argmax(1) == truth).sum())
             loss += len(truth) * float(self._mean_loss(outputs, truth))
+        # An empty test set has no accuracy: NaN rather than an error.
         count = len(labels) or math.nan
         return (right if self.loss is None else math.nan) / count, loss / count
 
@@ -422,6 +438,7 @@ def _check_layers(module: nn.Module) -> None:
     if empty:
         refuse("model", empty[0], "hold numbers (not be on the meta device)", "build it on the cpu")
     _check_mixing(module)
+    # The flat vector has one type.
     kinds = {parameter.dtype for parameter in module.parameters()}
     if len(kinds) > 1 or not kinds <= {torch.float32, torch.float64}:
         refuse("model's precision", sorted(map(str, kinds)), "be torch.float32 throughout")
@@ -432,6 +449,7 @@ def _check_mixing(module: nn.Module) -> None:
     mixing = [name for name, m in module.named_modules() if isinstance(m, _MIXING)]
     if mixing:
         refuse("model", mixing[0], "not mix a batch's records", "use GroupNorm for BatchNorm")
+    # InstanceNorm mixes no records, but it may keep statistics of them.
     counted = [
         name
         for name, m in module.named_modules()

@@ -42,6 +42,7 @@ class OuterProducts:
     def product(self, inputs: Tensor) -> Tensor:
         """Return ``inputs`` times the transposed weight as it is now."""
         result = inputs @ self.weight.detach().T
+        # The weight's share, less that of what was lost: thin products, and no weight is written.
         return result.addmm_(inputs @ self._inputs.T, self._scaled(), alpha=-1)
 
     def pulled_back(self, slope: Tensor) -> Tensor:
@@ -52,8 +53,10 @@ class OuterProducts:
     def step(self, inputs: Tensor, slope: Tensor) -> None:
         """Take the step of SGD whose gradient is the transposed ``slope`` times ``inputs``."""
         fresh = slope.new_ones(len(slope))
+        # Copied at every step, but small beside the weight.
         self._inputs = torch.cat([self._inputs, inputs])
         self._slopes = torch.cat([self._slopes, slope])
+        # Momentum scales an outer product as a whole: its velocity is one number.
         self._velocity = torch.cat([self.momentum * self._velocity, fresh])
         moved = torch.cat([self._lost, torch.zeros_like(fresh)])
         self._lost = moved.add_(self._velocity, alpha=self.learning_rate)
@@ -80,6 +83,7 @@ class _Product(torch.autograd.Function):
     def backward(ctx: Any, *slopes: Tensor) -> tuple[Tensor | None, None, None]:
         """Return the slope of the inputs; the weight's goes to the factors."""
         (inputs,), (slope,) = ctx.saved_tensors, slopes
+        # By the weight as it was before this step.
         below = ctx.kept.pulled_back(slope) if ctx.needs_input_grad[0] else None
         ctx.kept.step(inputs, slope)
         return below, None, None
@@ -115,6 +119,7 @@ class FactoredLayers:
             return torch.as_tensor(self.module(inputs))
         batch = len(inputs)
         for layer in self.module:
+            # Inputs of more dimensions have several rows a record: more products than were counted.
             alone = inputs.dim() == 2 and len(inputs) == batch
             if isinstance(layer, nn.Linear) and layer in self._kept and alone:
                 inputs = _linear(self._kept[layer], layer.bias, inputs)
@@ -125,6 +130,7 @@ class FactoredLayers:
     def lost(self, weight: Tensor) -> OuterProducts | None:
         """Return what a weight has lost, None if the weight itself was trained."""
         kept = self._of.get(id(weight))
+        # Without a step the weight is as it was.
         return kept if kept is not None and len(kept) else None
 
 
@@ -138,8 +144,10 @@ def wide_layers(module: nn.Module, records: int) -> list[nn.Linear]:
     if not isinstance(module, nn.Sequential):
         return []
     wide = [layer for layer in module if type(layer) is nn.Linear and _wide(layer, records)]
+    # Autocast changes the precision of layers, not of these products.
     if not wide or not is_known(module) or torch.is_autocast_enabled(wide[0].weight.device.type):
         return []
+    # Under every name: a weight that is used twice gets gradients from elsewhere too.
     everything = module.named_parameters(remove_duplicate=False)
     uses = Counter(parameter.untyped_storage().data_ptr() for _, parameter in everything)
     return [one for one in wide if uses[one.weight.untyped_storage().data_ptr()] == 1]

@@ -142,6 +142,7 @@ class Posterior:
         for name in ("clip_norm", "own_sensitivity"):
             if getattr(self, name) is not None:
                 positive(**{name: getattr(self, name)})
+        # Refused here rather than in the first round.
         _ = self.shares
 
     @classmethod
@@ -178,6 +179,7 @@ class Posterior:
         data = _federated(clients if pairs else [(inputs, None) for inputs in clients])
         likelihood = log_likelihood if pairs else _without_targets(log_likelihood)
         model = Likelihood(likelihood, dimension)
+        # On zeros of these shapes, never on the records.
         model.check(data.features, data.labels)
         return cls(
             model=model,
@@ -216,6 +218,7 @@ class Posterior:
 
     def batch_sizes(self, fraction: float) -> tuple[Indices, Array]:
         """Return how many records a batch has, rounded up, and the fractions that makes."""
+        # A product that rounds up past a whole number must not add a record.
         sizes = np.ceil(fraction * self.counts * (1.0 - 1e-12)).astype(np.int64)
         return sizes, sizes / self.counts
 
@@ -262,8 +265,10 @@ class RecordsLocal:
         self._seats = clients.reshape(-1)
         self._batches = posterior.batch_sizes(fraction)[0]
         self._whole = bool(np.all(self._batches == posterior.counts))
+        # A batch stands for all of its client's records, and a client for its share of all.
         weight = self._batches / posterior.counts * posterior.shares
         self._scale = self._doubles(1.0 / weight[self._seats])[:, None]
+        # A row for every seat: clients of a chain part with their first step.
         self.points: Tensor = starts[:, None, :].double().repeat(1, clients.shape[1], 1)
 
     def _tensor(self, values: NDArray[Any]) -> Tensor:
@@ -279,7 +284,9 @@ class RecordsLocal:
         that is rounded before noise is added moves by its rounding too.
         """
         flat = points.reshape(len(self._seats), -1)
+        # Whole data are the same rows in every step: made once.
         rows, mask = self._everything if self._whole else self._drawn()
+        # Some seats at a time: memory stays bounded, however large the cohort.
         few = max(1, WORKSPACE // self._width(rows.shape[1]))
         parts = [
             self._sums(flat[at : at + few], rows[at : at + few], mask[at : at + few])
@@ -293,6 +300,7 @@ class RecordsLocal:
         """Return how many numbers one seat needs."""
         post = self._posterior
         size = post.data.features[0].numel()
+        # Clipping a general likelihood holds every record's gradient; closed forms do not.
         one_by_one = post.clip_norm is not None and isinstance(post.model, Likelihood)
         return records * (size + (post.dimension if one_by_one else 0))
 
@@ -301,6 +309,7 @@ class RecordsLocal:
         features, labels = (
             part[rows].to(post.device) for part in (post.data.features, post.data.labels)
         )
+        # No clipping cuts off what rounding adds to a stated sensitivity: doubles keep it small.
         kind = torch.float64 if post.own_sensitivity is not None else post.start.dtype
         points, mask = points.to(kind), mask.to(kind)
         features = features.to(kind) if features.is_floating_point() else features
@@ -316,6 +325,7 @@ class RecordsLocal:
     def _batch(self, client: int) -> Indices:
         own = self._posterior.data.clients[client]
         size = int(self._batches[client])
+        # A batch is a set: the order of its records is not drawn.
         return own[self._generator.choice(len(own), size, replace=False, shuffle=False)]
 
     def _padded(self, batches: list[Indices]) -> tuple[Tensor, Tensor]:
@@ -341,6 +351,7 @@ class RecordsLocal:
         return self._noise(generator, (len(self.points), 1, self.points.shape[2]))
 
     def _noise(self, generator: np.random.Generator, shape: tuple[int, ...]) -> Tensor:
+        # Only noise that hides nothing comes from here: single precision will do.
         single = self._posterior.start.dtype == torch.float32
         noise = generator.standard_normal(shape, dtype=np.float32 if single else np.float64)
         return self._doubles(noise)

@@ -51,6 +51,7 @@ def predictive(logits: Logits, draws: Tensor, features: Tensor) -> Tensor:
         refuse("draws", tuple(draws.shape), "hold a finite draw", "run more rounds")
     with torch.no_grad():
         total = logits(kept[0], features).softmax(-1)
+        # Draw by draw: all at once would hold draws x records x classes.
         for point in kept[1:]:
             total += logits(point, features).softmax(-1)
     return total / len(kept)
@@ -81,11 +82,13 @@ def score(probabilities: Tensor, labels: Tensor, *, bins: int = 15) -> Scores:
         accuracy=float(right.mean()),
         brier=float(apart.square().sum(1).mean()),
         ece=_calibration_error(confidence, right, integer(1, bins=bins)),
+        # A truth that was given no chance costs 690, not infinity.
         nll=-float(truth.clamp(min=1e-300).log().mean()),
     )
 
 
 def _calibration_error(confidence: Tensor, right: Tensor, bins: int) -> float:
+    # A bin holds its upper end, not its lower one; the first holds 0 too.
     place = (confidence * bins).ceil().long().clamp(1, bins) - 1
     gaps = torch.zeros(bins, dtype=torch.float64).index_add(0, place, confidence - right)
     return float(gaps.abs().sum()) / len(right)

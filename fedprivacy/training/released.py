@@ -65,6 +65,7 @@ def save_model(path: str | Path, loop: Any, state: Any) -> Path:
         OSError: it cannot be written; the error names the file.
     """
     target = checked_path(path)
+    # To memory first: the file is replaced by all of it, or stays.
     buffer = io.BytesIO()
     torch.save(released(loop, state), buffer)
     whole_file(target, buffer.getvalue())

@@ -126,6 +126,7 @@ def charge_past(ledger: Ledger, budget: RoundBudget) -> None:
     for one in ledger.rounds:
         if one.spent and one.index not in charged:
             budget.spend(one.mechanism)
+            # Noted at once: an error at a later round charges none twice.
             charged.add(one.index)
 
 
@@ -155,6 +156,7 @@ class Books:
         """
         if self.mechanism is None:
             return None
+        # Asked before the intent: a round that does not fit leaves no line.
         if self.budget is not None and not self.budget.allows(self.mechanism):
             raise BudgetExhausted(
                 f"the next round, {self.mechanism}, exceeds the budget; nothing was released; stop "
@@ -171,6 +173,7 @@ class Books:
         if self.budget is None or self.mechanism is None:
             return
         self.budget.spend(self.mechanism)
+        # So that `charge_past` does not charge it again.
         if self.ledger is not None and number is not None:
             self.budget.charges.setdefault(self.ledger.nonce, set()).add(number)
 
@@ -258,6 +261,7 @@ def check_denominator(declared: bool, *books: object) -> None:
         books: the ledger and the budget of a run, or None.
     """
     for book in books:
+        # A ledger has its facts in a field, a budget is asked itself; None has neither.
         facts = getattr(book, "facts", book)
         if getattr(facts, "adjacency", None) == Adjacency.ADD_REMOVE and not declared:
             rule = "be declared for add_remove: the number of clients is then not public"
@@ -268,6 +272,7 @@ def check_denominator(declared: bool, *books: object) -> None:
 def fingerprint(indices: NDArray[np.int64] | None) -> str | None:
     """Return what tells one mask from another in the ledger; None for no mask."""
     if indices is None:
+        # In one order of bytes, so that machines agree on fingerprints.
         return None
     return hashlib.blake2b(indices.astype("<i8").tobytes(), digest_size=16).hexdigest()
 

@@ -645,16 +645,11 @@ def test_noise_that_overflows_hides_nothing(run):
 
 def test_payments_that_underflow_pay_for_nothing():
     """Their squares were 0, and so was the epsilon of a run that loses everything."""
-    run = fp.SplittingRun(
-        step_size=1e-200,
-        noise_scale=1e-100,
-        sensitivity=1.0,
-        strong_convexity=1.0,
-        smoothness=2.0,
-        penalty=1.0,
-        local_steps=3,
-        rounds=3,
-    )
+    kept = {"sensitivity": 1.0, "strong_convexity": 1.0, "smoothness": 2.0, "penalty": 1.0}
+    kept |= {"local_steps": 3, "rounds": 3}
+    with pytest.raises(ParameterError, match="step_size must be a number from 1e-50"):
+        fp.SplittingRun(step_size=1e-200, noise_scale=1e-100, **kept)
+    run = fp.SplittingRun(step_size=1e-50, noise_scale=1e-50, **kept)
     seen = {"delta": 1e-5, "adjacency": "replace_one"}
     assert fp.epsilon(run, observer="final", **seen).upper > 1.0
 

@@ -66,7 +66,9 @@ class Spectrum:
             return logs, off
         x, y = self.near.values.real, self.near.values.imag
         small = self._small(self.near.values)
-        real = 0.5 * np.log1p(np.where(small, x * (2.0 + x) + y * y, 0.0)) - self.log_size
+        with np.errstate(over="ignore"):  # of values that are not small and not looked at here
+            squared = np.where(small, x * (2.0 + x) + y * y, 0.0)
+        real = 0.5 * np.log1p(squared) - self.log_size
         turn = np.arctan2(y, 1.0 + x)
         slip = 5e-15 * (np.abs(x) + np.abs(y)) + 4 * UNIT * np.abs(self.log_size)
         return np.where(small, real + 1j * turn, logs), np.where(small, slip, off)

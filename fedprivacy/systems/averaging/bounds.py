@@ -212,10 +212,12 @@ def rounds_needed(
                 cohort=None if kind is Participation.EVERYONE else n,
                 as_printed=as_printed,
             )
+        # A condition that fails is refused, and that is the answer here.
         except ValueError:
             return False
         return True
 
+    # From one before: the closed form may be rounded up.
     return _first(meets, max(rounds - 1, 1))
 
 
@@ -246,6 +248,7 @@ def _sizes(clients: int, cohort: int | None, kind: Participation) -> tuple[int, 
 
 def _draw(kind: Participation, m: int, n: int, weight: float, as_printed: bool) -> _Draw:
     """Return the moments of a draw; ``weight`` is what a second moment is multiplied with."""
+    # Where all are drawn nobody is left out by chance.
     if kind is Participation.EVERYONE or (kind is Participation.WITHOUT_REPLACEMENT and n == m):
         return _Draw(1.0 / m, 0.0, 1.0 / weight)
     if kind is Participation.WITH_REPLACEMENT:
@@ -259,6 +262,7 @@ def _draw(kind: Participation, m: int, n: int, weight: float, as_printed: bool) 
 
 def _check_steps(local: float, product: float, draw: _Draw, as_printed: bool) -> tuple[str, ...]:
     """Check the conditions on the step sizes, in units of 1 / (K L); return them in words."""
+    # Recommended steps may meet a limit with equality, but for rounding.
     room = 1.0 + 1e-12
     if local > room / 8.0:
         refuse("learning_rate * smoothness * local_steps", local, "be at most 1/8")

@@ -66,10 +66,12 @@ class Collected:
         Returns:
             Whether it is in the sum.
         """
+        # Taken out, so that a second report finds no turn.
         times = self.turns.pop(int(client), 0)
         if not times:
             self.out_of_turn += 1
             return False
+        # What is refused was sent all the same.
         self.uploads += 1
         part = self._part(update)
         if part is None:
@@ -88,6 +90,7 @@ class Collected:
         choose = self.sparsification.select if own is None else own.contribution
         try:
             part: Tensor = choose(plain.to(self.total.device), self.mask)
+        # Whatever is wrong with one update must not stop the round.
         except ParameterError:
             return None
         return part if is_finite(part) else None
@@ -126,6 +129,7 @@ class Collected:
             round=number,
             cohort=self.drawn,
             arrived=self.arrived,
+            # At most the cohort, as ledgers ask: strangers may have reported as well.
             refused=min(self.refused + self.out_of_turn, self.drawn),
             aborted=denominator is None,
             upload_bytes=self.uploads * upload_size(self.sparsification.kept),

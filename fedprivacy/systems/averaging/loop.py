@@ -147,7 +147,9 @@ class FederatedAveraging:
             integer(1, expected_cohort=self.expected_cohort)
         if self.seed is not None:
             integer(0, seed=self.seed)
+        # Its rules are checked as it is made.
         _ = self.optimiser
+        # A module itself could be run once; a function makes a fresh one for every run.
         if isinstance(self.model, torch.nn.Module) or not callable(self.model):
             kind = type(self.model).__name__
             refuse("model", kind, "be a function that builds the module", "such as lambda: ...")
@@ -330,11 +332,13 @@ class FederatedAveraging:
                 noise_std=0.0,
             )
             return now, lost
+        # What no theorem serves is refused before anybody is drawn.
         if ledger is not None:
             noise.privacy_loss(*ledger.facts[1:])
         free = may_come(now, noise)
         cohort = drawn(self.scheme, free, self._generator("cohort", now.round))
         books = self._books(row_of(now, cohort, noise), ledger, budget)
+        # Whoever is drawn counts as taken, answering or not.
         following = taken(now, cohort, noise)
         return run_round(
             books,
@@ -358,7 +362,9 @@ class FederatedAveraging:
         if ledger is not None:
             NoiseFile(ledger).write(after)
         size = self._denominator(collected, population)
+        # Rounded to the model's precision after the noise, never before.
         release = (collected.total + row).to(state.parameters.dtype)
+        # Momentum of noisy sums is post-processing, and costs nothing.
         velocity = release.add(state.velocity, alpha=self.server_momentum)
         step = -self._server_rate(state.round) / size
         parameters = torch.add(state.parameters, velocity, alpha=step)
@@ -410,6 +416,7 @@ class FederatedAveraging:
         self._check_model(data)
         travels = self._travels
         if travels.sparsifier is Sparsifier.TOP_K and travels.kept < travels.dimension:
+            # Raises where there is nothing to make a mask of.
             data.public()
 
     def _check_model(self, data: FederatedData) -> None:
@@ -452,6 +459,7 @@ class FederatedAveraging:
         def size(client: int) -> int:
             return len(data.clients[client])
 
+        # By size: only equally long plans run beside each other; see ``LocalSGD.schedule``.
         for _, alike in itertools.groupby(sorted(clients, key=size), key=size):
             group = list(alike)
             for start in range(0, len(group), self.flat.clients_at_once):
@@ -471,6 +479,7 @@ class FederatedAveraging:
         """
         schedule = self.optimiser.schedule(clients, order)
         start, rate = state.parameters, state.learning_rate
+        # The closed form draws nothing.
         if self.flat.dense is not None:
             return self.flat.updates(start, records, schedule, rate, self.momentum)
         with _own_randomness(order, self.device):
@@ -494,6 +503,7 @@ class FederatedAveraging:
         if travels.sparsifier is Sparsifier.TOP_K:
             everything = np.arange(len(data.public()[1]))
             update = self._updates(state, data.public(), [everything], generator)[0]
+            # In order, like random ones: a mask is a set.
             return update.abs().topk(travels.kept, sorted=False).indices.sort().values
         return torch.from_numpy(travels.draw_mask(generator)).to(self.device)
 
@@ -502,6 +512,7 @@ class FederatedAveraging:
     ) -> tuple[State, RoundInfo]:
         """Let the perturbation draw the sum's noise; return the new state and what was drawn."""
         noisy, std = collected.noisy(noise_source(self.seed, state.round))
+        # Rounded to the model's precision after the noise, never before.
         noisy = noisy.to(state.parameters.dtype)
         size = self._denominator(collected, population)
         step = -self._server_rate(state.round) / size
@@ -515,6 +526,7 @@ class FederatedAveraging:
     def _denominator(self, collected: Collected, population: int) -> int:
         """Return what the sum is divided by: with privacy a public number, never the real size."""
         if self.perturbation is None:
+            # A round that nobody answered divides its 0 by 1.
             return max(1, collected.arrived)
         if self.expected_cohort is not None:
             return self.expected_cohort
@@ -523,6 +535,7 @@ class FederatedAveraging:
     @property
     def _declared(self) -> bool:
         """Whether the denominator does not follow the number of clients."""
+        # A fixed number of draws does not follow the number of clients.
         fixed = isinstance(self.scheme, FixedSize | WithReplacement)
         return self.perturbation is None or self.expected_cohort is not None or fixed
 

@@ -70,8 +70,10 @@ def may_come(state: CorrelatedState, noise: CorrelatedNoise) -> Indices:
     rule, rounds = noise.participation, noise.rounds
     away = state.round - state.last
     rested = away >= rule.gap(rounds)
+    # A client keeps its place in every epoch.
     if rule.together:
         rested &= away % rule.gap(rounds) == 0
+    # Whoever never came may come, however early the round.
     free = (state.last < 0) | (rested & (state.times < rule.most(rounds)))
     return np.asarray(torch.nonzero(free).flatten().numpy(), dtype=np.int64)
 
@@ -99,10 +101,12 @@ def taken(state: CorrelatedState, cohort: Indices, noise: CorrelatedNoise) -> Co
     Raises:
         ParameterError: a client that comes too soon, or too often.
     """
+    # Asked again of any cohort: the account rests on it.
     early = np.setdiff1d(cohort, may_come(state, noise))
     if len(early):
         rule = f"keep {noise.participation}; it was drawn in round {int(state.last[early[0]])}"
         refuse("client", int(early[0]), rule, "draw it later")
+    # Copies: the state before may be in a checkpoint.
     last, times = state.last.clone(), state.times.clone()
     chosen = torch.from_numpy(cohort)
     last[chosen] = state.round
@@ -115,6 +119,7 @@ def row_of(state: CorrelatedState, cohort: Indices, noise: CorrelatedNoise) -> C
     before = state.last[torch.from_numpy(cohort)]
     again = before[before >= 0]
     separation = int((state.round - again).min()) if len(again) else None
+    # This round too, which the state does not count yet.
     most = int(state.times[torch.from_numpy(cohort)].max()) + 1 if len(cohort) else 0
     return noise.row(state.round, separation=separation, participations=most)
 
@@ -194,7 +199,9 @@ def caught_up(
     if ledger is None:
         return state
     file, next_row = NoiseFile(ledger), _next_row(ledger, noise)
+    # The ledger has no row beyond this state: nothing was released since.
     if next_row <= state.round:
+        # A file from the first row on: where it is missing later, it was lost.
         if not file.path.exists():
             file.write(state)
         return state
@@ -212,5 +219,6 @@ def caught_up(
 def _next_row(ledger: Ledger, noise: CorrelatedNoise) -> int:
     """Return the row after the last one that a ledger says may have been released."""
     rows = [one.mechanism for one in ledger.alike if one.spent]
+    # Of this run alone: another run in the ledger has another noise.
     used = [row.row + 1 for row in rows if isinstance(row, CorrelatedRow) and row.run == noise]
     return max(used, default=0)

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from ...errors import integer, refuse
 
+# Little-endian and without gaps: the same bytes on every machine.
 _HEADER = struct.Struct("<4sIQ8s")
 _MAGIC = b"fpu1"
 
@@ -53,6 +54,7 @@ def unpack(upload: bytes, *, round: int, kept: int, mask: Tensor | None = None) 
         ParameterError: it is cut or too long, of another round, another length or another mask, or
             a number is not finite; leave this client's upload out.
     """
+    # Before anything is read: a header that was cut cannot be unpacked.
     if len(upload) != upload_size(kept):
         refuse("upload", len(upload), f"be {upload_size(kept)} bytes long", "leave it out")
     magic, number, count, fingerprint = _HEADER.unpack_from(upload)
@@ -62,6 +64,7 @@ def unpack(upload: bytes, *, round: int, kept: int, mask: Tensor | None = None) 
         refuse("upload.round", number, f"be {round}, the round under way", "leave it out")
     if fingerprint != _fingerprint(mask):
         refuse("upload.mask", fingerprint.hex(), "fit the round's mask", "leave it out")
+    # A copy: bytes cannot be written to.
     values = np.frombuffer(upload, "<f4", offset=_HEADER.size).astype(np.float32)
     if not np.isfinite(values).all():
         refuse("upload", "a non-finite number", "be finite", "leave it out")

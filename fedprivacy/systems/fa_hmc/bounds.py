@@ -98,6 +98,7 @@ class HamiltonianProblem:
 
     def _stable(self, step_size: float) -> str:
         limit = 1.0 / (self.leapfrog_steps * math.sqrt(self.smoothness))
+        # Steps chosen to meet the limit may be above it by a rounding.
         if positive(step_size=step_size) > limit * (1.0 + 1e-12):
             refuse("step_size", step_size, f"be at most 1 / (K sqrt(L)) = {limit:g}")
         return f"step_size <= 1 / (K sqrt(L)) = {limit:g}"
@@ -106,6 +107,7 @@ class HamiltonianProblem:
         """Return gamma = (K eta)^2 of Theorem 4.1."""
         d, t = self.dimension, self.iterations
         candidates = [1.0 / self.smoothness, accuracy / (math.sqrt(d) * t)]
+        # What there is none of sets no limit.
         if self.momentum > 0.0:
             candidates.append(accuracy**2 / (d * t * t * self.momentum))
         if self.gradient > 0.0:

@@ -69,11 +69,13 @@ def leapfrog(curvature: Array, step_size: float, leapfrog_steps: int) -> tuple[A
     sine = np.sin(steps * turn)
     sine = np.where(np.abs(sine) <= _CLOSED * steps, 0.0, sine)
     half = step_size * np.sqrt(curvature) / 2.0
+    # Not 1 - half^2, which loses its digits near 1.
     return np.cos(steps * turn), sine / np.sqrt(curvature * (1.0 - half) * (1.0 + half))
 
 
 def _angle(curvature: Array, step_size: float) -> Array:
     """Return phi, by sin(phi / 2) = eta sqrt(l) / 2."""
+    # By its half: the cosine of a small angle loses it.
     half = positive(step_size=step_size) * np.sqrt(curvature) / 2.0
     if np.any(half >= 1.0):
         limit = 2.0 / math.sqrt(float(np.max(curvature)))
@@ -152,6 +154,7 @@ class HamiltonianChain(Chain):
         else:
             tried = [self.step_size]
         for step in tried:
+            # Refuses unstable steps, for every curvature there is.
             _angle(self.target.spectra[0], step)
         object.__setattr__(self, "leapfrog_steps", integer(1, leapfrog_steps=self.leapfrog_steps))
         object.__setattr__(self, "iterations", integer(1, iterations=self.iterations))
@@ -210,6 +213,7 @@ class HamiltonianChain(Chain):
         first, last = query_responses(values, step, self.leapfrog_steps)
         if self.gradient_reused:
             joined = first.copy()
+            # The end of a step and the beginning of the next are one query.
             joined[1:] += last[:-1]
             total = np.sum(joined**2, axis=0)
         else:
@@ -265,15 +269,18 @@ def upload_gdp(
     values, vectors = chain.target.spectra[0][kind], chain.target.spectra[1][kind]
     moved, noise = np.zeros_like(values), np.zeros_like(values)
     for step in chain.steps_of(index):
+        # What earlier iterations moved is turned by all that follow.
         turned, pushed = leapfrog(values, step, chain.leapfrog_steps)
         moved = moved * turned + _displaced(values, step, chain.leapfrog_steps)[0]
         fresh = (1.0 - chain.correlation) / weight * pushed**2
         noise = noise * turned**2 + fresh + chain._query_variance(values, step)
+    # 0 / 0 where neither data nor noise move anything: nothing is shown there.
     with np.errstate(divide="ignore", invalid="ignore"):
         each = np.where(moved == 0.0, 0.0, np.abs(moved) / weight / np.sqrt(noise))
     if np.ndim(difference) == 0:
         return float(non_negative(difference=difference) * np.max(each))
     along = np.abs(vectors.T @ as_vectors(difference=difference))
+    # Directions that the difference does not have: infinity times 0 would be NaN.
     seen = along > 0.0
     return float(np.linalg.norm(each[seen] * along[seen])) if seen.any() else 0.0
 

@@ -52,6 +52,7 @@ class HamiltonianSampling(Sampling):
         if non_negative(gradient_noise_multiplier=self.gradient_noise_multiplier):
             self._check_noise()
         super().__post_init__()
+        # What has no account is refused here, not in the first round.
         if self.private:
             _ = self.round_mechanism
 
@@ -94,6 +95,7 @@ class HamiltonianSampling(Sampling):
 
     @property
     def _noisy_steps(self) -> int:
+        # The first query of a trajectory, then one or two for each step after it.
         return self.iterations * (1 + (1 + self._fresh) * (self.leapfrog_steps - 1))
 
     def _locally(
@@ -126,6 +128,7 @@ class HamiltonianSampling(Sampling):
             points = points + move
             for _ in range(self.leapfrog_steps - 1):
                 end, _ = pushed(eta, later)
+                # A whole gradient without noise is the same when it is asked for again.
                 move = move + end + (pushed(eta, later)[0] if self._fresh else end)
                 points = points + move
         return local.finish(points), used or self._shared_std(index)

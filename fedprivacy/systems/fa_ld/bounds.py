@@ -162,6 +162,7 @@ def constant_step_bound(
         ParameterError: a step size above the theorem's range.
     """
     checked = problem._step(step_size)
+    # A power by its logarithm: a base near 1 keeps its digits.
     decay = math.log1p(-step_size * problem.strong_convexity / 4.0)
     left = math.exp(integer(0, iterations=iterations) * decay)
     name = "Theorem 5.9 (B.8)" if correlation else "Theorem 5.7 (B.6)"
@@ -191,6 +192,7 @@ def decaying_step_bound(
     steps = DecayingSteps(strong_convexity=problem.strong_convexity, smoothness=problem.smoothness)
     last = float(steps.at(integer(0, iterations=iterations), 1)[0])
     return Statement(
+        # 45 is 1.5 times the 30 of a constant step's bias.
         value=1.5 * problem._bias(last, local_steps, 0.0),
         theorem="FA-LD Theorem 5.8 (B.7), full devices, rho = 0",
         checked=("step sizes are 1 / (2 L + m k / 12)", f"K - 1 <= 24 kappa = {most:g}"),
@@ -269,6 +271,7 @@ def iterations_needed(
     m, unit = problem.strong_convexity, problem._bias(1.0, local_steps, correlation)
     step = min((half / unit) ** 2, 1.0 / (2.0 * problem.smoothness))
     decay = -math.log1p(-step * m / 4.0)
+    # A start that is near enough needs no steps.
     steps = max(0, math.ceil(math.log(max(problem._start / half, 1.0)) / decay))
     return step, Statement(
         value=float(steps),

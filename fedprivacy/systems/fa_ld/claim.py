@@ -226,11 +226,13 @@ def _shares(setting: TheoremSetting, weights: Sequence[float] | None) -> list[fl
         refuse("weights", f"{len(found)} numbers", f"be {setting.clients} numbers that sum to 1")
     if not math.isclose(min(found), setting.weight, rel_tol=1e-9):
         refuse("weight", setting.weight, f"be the smallest of weights = {min(found):g}")
+    # Drawn alike, the client of least weight has the least noise multiplier.
     return sorted(set(found)) if setting.scheme == "I" else [min(found)]
 
 
 def _composed(epsilon: float, times: int, slack: float) -> float:
     """Return epsilon min(sqrt(2 k log(1 / slack)) + k (e^epsilon - 1), k); slack 0 leaves k."""
+    # e^epsilon overflows beyond, and basic composition is the smaller by far.
     if slack == 0.0 or epsilon > 700.0:
         return times * epsilon
     advanced = math.sqrt(-2.0 * times * math.log(slack)) + times * math.expm1(epsilon)
@@ -258,6 +260,7 @@ def _amplify(epsilon: float, q: float) -> float:
         return epsilon
     if epsilon < 1.0:
         return math.log1p(q * math.expm1(epsilon))
+    # e^epsilon may overflow here.
     return float(np.logaddexp(math.log1p(-q), math.log(q) + epsilon))
 
 
@@ -267,12 +270,14 @@ def _redrawn_delta(setting: TheoremSetting, epsilon: float) -> float:
     n, draws = setting.clients, setting.cohort
     total = 0.0
     for s in range(1, draws + 1):
+        # A single client is drawn every time; other counts have no chance.
         if n == 1 and s < draws:
             continue
         law = math.lgamma(draws + 1) - math.lgamma(s + 1) - math.lgamma(draws - s + 1)
         law += (draws - s) * math.log1p(-1.0 / n) - s * math.log(n) if n > 1 else 0.0
         inner = 1.25 * setting.local_steps * setting.batch_fraction * (d0 / 1.25) ** (1.0 / s**2)
         grown = _log_expm1(epsilon) - _log_expm1(epsilon / s)
+        # exp overflows beyond, and a delta above 1 promises nothing anyway.
         total += math.exp(min(law + grown, 700.0)) * (inner + d1)
     return total
 
@@ -339,6 +344,7 @@ def _bound(
             tolerance=wanted,
             deadline=_PATIENCE,
         )
+        # Clear already: a finer account would say the same.
         if bound.verdict(claimed) is not Verdict.CANNOT_BE_CERTIFIED:
             break
     return bound

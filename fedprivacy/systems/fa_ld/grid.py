@@ -65,6 +65,7 @@ class MeanProblem(Settings):
         generator = np.random.default_rng(self.seed)
         shape = self.clients, self.records, self.dimension
         centres = _directions(generator, (self.clients, 1, self.dimension))
+        # Uniform in a ball: volume grows with the d-th power of the radius.
         radii = generator.random((*shape[:2], 1)) ** (1.0 / self.dimension)
         inside = radii * _directions(generator, shape)
         return self.spread * centres + (1.0 - self.spread) * inside
@@ -177,6 +178,7 @@ def langevin_settings(
         start=_start(target, start),
     )
     found = [(one.values(), *problem.priced(one)) for one in LangevinSetting.grid(axes)]
+    # Exact throughout: the same cost twice would say nothing.
     if all(costs["w2"] == costs["w2_at_most"] for _, _, costs in found):
         for _, _, costs in found:
             del costs["w2_at_most"]
@@ -270,9 +272,11 @@ def _distances(chain: LangevinChain, start: Normal, rounds: int) -> tuple[float,
     near = float(w2(law, aim))
     if chain.gaussian and chain.gradient_covariance is None:
         return near, near
+    # The same noise with everybody's whole gradients: the mixture differs by its covariance.
     plain = replace(chain, averaging="full", cohort=None, gradient_covariance=None)
     calm = plain.law(start, rounds)
     more = float(np.trace(law.covariance - calm.covariance))
+    # Roundings must not put the upper end below the lower one.
     return near, max(near, float(w2(calm, aim)) + math.sqrt(max(0.0, more)))
 
 
@@ -287,6 +291,7 @@ def _round(
     """Return one round of a chain as a mechanism: every kind of client."""
     (_, hessian), (curvatures, _) = chain.target.kinds, chain.target.spectra
     shares = chain.target.shares.tolist()
+    # Equal clients are one kind, accounted once.
     kinds = dict.fromkeys(zip(shares, hessian.tolist(), sensitivities, fractions, strict=True))
     clients = tuple(
         _in_cohort(chain, _client(chain, share, curvatures[of], sensitivity, fraction))

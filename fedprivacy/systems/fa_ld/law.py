@@ -104,6 +104,7 @@ class LangevinChain(Chain):
         else:
             left, noise, squares = _powers(values, self.step_size, self.local_steps)
         shared = 2.0 * self.temperature * self.correlation**2
+        # Not 1 - rho^2, which loses its digits near 1.
         private = 2.0 * self.temperature * (1.0 - self.correlation) * (1.0 + self.correlation)
         return LocalRound(
             target=self.target,
@@ -134,9 +135,11 @@ def _powers(values: Array, step: float, count: int) -> tuple[Array, Array, Array
     one, two = values[:, None, :, None], values[None, :, None, :]
     gap = step * (one + two) - (step * one) * (step * two)
     product = (1.0 - step * one) * (1.0 - step * two)
+    # Both ways are computed everywhere; where one does not fit it is dropped, warnings and all.
     with np.errstate(divide="ignore", invalid="ignore"):
         rising = -np.expm1(count * np.log1p(-np.minimum(gap, 1.0))) / gap
         turning = (1.0 - product**count) / gap
+    # At a product of 1 the sum is the number of its terms.
     sums = np.where(gap == 0.0, float(count), np.where(gap < 1.0, rising, turning))
     return np.asarray(factor**count), step * sums, step**2 * sums
 
@@ -144,6 +147,7 @@ def _powers(values: Array, step: float, count: int) -> tuple[Array, Array, Array
 def _products(values: Array, steps: Array) -> tuple[Array, Array, Array]:
     """Return what ``_powers`` does for K different steps, by their products."""
     factors = 1.0 - steps[:, None, None] * values
+    # What a step's noise is multiplied by: the factors of all steps after it.
     after = np.ones((len(steps) + 1, *values.shape))
     after[:-1] = np.cumprod(factors[::-1], axis=0)[::-1]
     tail = after[1:]
@@ -217,10 +221,12 @@ def upload_gdp(
     """
     moved, noise = _shift_and_noise(chain, client, index)
     with np.errstate(divide="ignore", invalid="ignore"):
+        # 0 / 0 where neither data nor noise move anything: nothing is shown there.
         each = np.where(moved == 0.0, 0.0, np.abs(moved) / np.sqrt(noise))
     if np.ndim(difference) == 0:
         return float(non_negative(difference=difference) * np.max(each))
     along = np.abs(_privately(chain, client)[1].T @ as_vectors(difference=difference))
+    # Directions that the difference does not have: infinity times 0 would be NaN.
     seen = along > 0.0
     return float(np.linalg.norm(each[seen] * along[seen])) if seen.any() else 0.0
 

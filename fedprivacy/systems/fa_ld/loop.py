@@ -54,6 +54,7 @@ class LangevinSampling(Sampling):
             way = "leave strong_convexity and smoothness out: the steps are then composed"
             refuse("clip_norm", self.target.clip_norm, "be None for T6, clipping undoes it", way)
         super().__post_init__()
+        # What has no account is refused here, not in the first round.
         if self.private:
             _ = self.round_mechanism
 
@@ -71,6 +72,7 @@ class LangevinSampling(Sampling):
     def _client(self, index: int, weight: float, fraction: float) -> FederatedLangevin:
         constant = not isinstance(self.step_size, DecayingSteps)
         return FederatedLangevin(
+            # One size where all are alike, so that all rounds are one and the same mechanism.
             step_size=self.steps_of(0)[0] if constant else self.steps_of(index),
             temperature=self.temperature,
             correlation=self.correlation,
@@ -107,6 +109,7 @@ class LangevinSampling(Sampling):
             own, public = local.parts(points)
             own *= -eta
             if public is not None:
+                # Only now: ``parts`` reads the points.
                 points *= 1.0 - eta * public
             if within is not None:  # all of the step is rounded: its roundings are then public
                 own += within * points

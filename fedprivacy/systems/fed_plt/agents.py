@@ -131,6 +131,7 @@ class AgentData:
         if limit not in self._bounded:
             long = torch.linalg.vector_norm(self.features, dim=-1, keepdim=True)
             scale = torch.clamp(limit * INWARD / long, max=1.0)
+            # 0 / 0 at a record of zeros, which is within every bound.
             inside = replace(self, features=torch.where(long > 0.0, self.features * scale, 0.0))
             self._bounded[limit] = inside
         return self._bounded[limit]
@@ -168,14 +169,17 @@ class _Batch(AgentData):
     """Records with weights of their own; nothing is checked again."""
 
     def __init__(self, features: Tensor, targets: Tensor, weights: Tensor) -> None:
+        # Past the frozen class; the records were checked when their data were made.
         object.__setattr__(self, "features", features)
         object.__setattr__(self, "targets", targets)
         object.__setattr__(self, "sizes", None)
         object.__setattr__(self, "_bounded", {})
+        # In the place of the cached property: a batch's weights are its own.
         self.__dict__["weights"] = weights
 
 
 def _padded(rows: Tensor, length: int) -> Tensor:
+    # A real record again: finite like the others, and of weight 0.
     return torch.cat([rows, rows[-1:].expand(length - len(rows), *rows.shape[1:])])
 
 
@@ -268,6 +272,7 @@ class LinearLoss(AgentLoss):
 
     def gradient(self, points: Tensor, data: AgentData, clip_norm: float | None = None) -> Tensor:
         """Return each agent's gradient; see ``AgentLoss``."""
+        # Runs that share their records are rows of one product.
         if points.dim() > 2 and data.targets.dim() == 2:
             rows = points.movedim(0, -2)
             weights, targets = data.weights[..., None, :], data.targets[..., None, :]
@@ -284,7 +289,9 @@ class LinearLoss(AgentLoss):
         """Return the weighted sums of the records' gradients at several points of each agent."""
         slopes = self.slope(rows @ inputs.transpose(-1, -2), targets)
         if clip is not None:
+            # A record's gradient is slope times input: to clip its norm is to clip the slope.
             limit = clip / torch.linalg.vector_norm(inputs, dim=-1)[..., None, :]
+            # A slope that is no number counts as 0.
             slopes = torch.minimum(torch.maximum(slopes, -limit), limit).nan_to_num(0.0)
         return (slopes * weights) @ inputs
 
@@ -367,6 +374,7 @@ class ModuleLoss(AgentLoss):
     @cached_property
     def flat(self) -> FlatModel:
         """The module as a function of a flat vector."""
+        # Building draws from torch's generator, which is the caller's.
         with torch.random.fork_rng(devices=[]):
             return FlatModel(self.model().double(), torch.device("cpu"))
 
@@ -382,9 +390,11 @@ class ModuleLoss(AgentLoss):
 
     def gradient(self, points: Tensor, data: AgentData, clip_norm: float | None = None) -> Tensor:
         """Return each agent's gradient; see ``AgentLoss``."""
+        # ``flat`` is asked for here, since a module cannot be built inside vmap.
         one, _ = self._mean if clip_norm is None else self._clipped, self.flat
         over_agents = torch.vmap(
             lambda x, features, targets, weights: one(x, features, targets, weights, clip_norm),
+            # Layers that draw do so for each agent apart.
             randomness="different",
         )
         weights = data.weights
@@ -417,5 +427,6 @@ class ModuleLoss(AgentLoss):
         gradients = torch.as_tensor(each(point, features, targets))
         norms = torch.linalg.vector_norm(gradients, dim=-1, keepdim=True)
         factor = torch.clamp((math.inf if clip is None else clip) / norms, max=1.0)
+        # 0 / 0 at a gradient of 0; what is not finite counts as 0.
         kept = torch.isfinite(norms) & (norms > 0.0)
         return weights @ torch.where(kept, gradients * factor, 0.0)

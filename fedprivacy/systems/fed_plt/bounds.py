@@ -89,6 +89,7 @@ class Convergence:
         """
         wanted = math.log(open_unit(accuracy=accuracy))
         radius, spread = self._perron()
+        # The first k with spread r^k <= accuracy; both logarithms are below 0.
         return max(1, math.ceil((wanted - math.log(spread)) / math.log(radius)))
 
     def remaining(self, rounds: int) -> float:
@@ -264,6 +265,7 @@ def fewest_local_steps(
     limit = largest_stable_contraction(
         strong_convexity=strong_convexity, smoothness=smoothness, penalty=penalty
     )
+    # The contraction falls with every step: doubling, then halving, finds the first.
     high = 1
     while contraction(high) >= limit:
         high *= 2
@@ -338,10 +340,12 @@ def find_parameters(
     for _ in range(1 if penalty is not None else 3):
         grid = centre * np.exp(np.linspace(-width, width, 33 if width else 1))
         found = [_best_steps(low, high, float(rho), costs, accuracy, wanted, kind) for rho in grid]
+        # The best so far stays: a finer grid need not have its point.
         settings = [each for each in (*found, best) if each is not None]
         if not settings:
             refuse("local_steps", wanted, "be enough to make S stable", "leave it out, or raise it")
         best = min(settings, key=lambda each: each.time)
+        # A little wider than this grid's spacing, so that nothing between two points is missed.
         centre, width = best.penalty, width / 12.0
     assert best is not None
     return best
@@ -362,6 +366,7 @@ def _best_steps(
     if wanted is not None and wanted < fewest:
         return None
     zeta = splitting_contraction(strong_convexity=low, smoothness=high, penalty=rho)
+    # Exact local solutions would take as many rounds: their rate is zeta.
     floor = max(1.0, math.log(accuracy) / math.log(zeta)) if zeta > 0.0 else 1.0
     best: Parameters | None = None
     steps = fewest if wanted is None else wanted
@@ -384,6 +389,7 @@ def _best_steps(
             )
         if wanted is not None:
             break
+        # Coarser and coarser: a few steps among many hardly change the time.
         steps += max(1, steps // 16)
     return best
 
@@ -443,6 +449,7 @@ def participation_rate(
             "be below 1 for Proposition 2",
             "take more local steps or a larger penalty; a spectral radius below 1 is not enough",
         )
+    # Whoever takes part least sets the rate.
     low = min(p)
     rate = math.sqrt(1.0 - low + low * of.norm**2)
     return ParticipationRate(
@@ -513,6 +520,7 @@ def asymptotic_error(of: Convergence, noise: float) -> float:
 
 def _radius(a: float, b: float, c: float, d: float) -> float:
     """Return the larger eigenvalue of ((a, b), (c, d)), entries at least 0."""
+    # A real root, as entries are at least 0.
     return 0.5 * (a + d + math.sqrt((a - d) ** 2 + 4.0 * b * c))
 
 

@@ -94,6 +94,7 @@ def fed_plt_proposition_4(
     slope = printed_slope(run)
     claimed = slope + 2.0 * math.sqrt(slope * -math.log(small))
     mu, rule = _upper(run, sees, clipped)
+    # So little that delta stays in (0, 1) with it.
     wrong = MISPLACED * min(small, 1.0 - small)
     pair = clipped_attained(run, sees) if clipped else attained(run, sees, wrong)
     bound = _between(mu, rule, pair, small, wrong)
@@ -136,6 +137,7 @@ def _between(mu: float, rule: str, pair: Attained, delta: float, wrong: float) -
 
 def _gaussian(mu: float, delta: float) -> Bound:
     """Return epsilon's Bound for N(mu, 1) against N(0, 1)."""
+    # A replaced record moves a sum by twice the clip norm: so the multiplier is 2 / mu.
     run = Gaussian(noise_multiplier=2.0 / mu, unit="record")
     return epsilon_of(run, delta=delta, adjacency="replace_one", observer="server")
 

@@ -151,8 +151,10 @@ class QuadraticSplitting:
         """
         agents = len(self.curvatures)
         every = np.broadcast_to(np.asarray(shifts, float), (self.rounds, self.local_steps))
+        # A shift in an early step is contracted by all steps after it.
         powers = self.slopes[0] ** np.arange(self.local_steps - 1, -1, -1)
         moves = np.zeros(agents + self.rounds * agents)
+        # Every so many-th noise is agent 0's.
         moves[agents::agents] = -self.step_size * (every @ powers) / self.local_stds[0]
         return moves
 
@@ -164,6 +166,7 @@ class QuadraticSplitting:
         """
         rows, moves = self.rows(view), self.moved(shifts)
         _, sizes, basis = np.linalg.svd(rows, full_matrices=False)
+        # Directions as small as roundings are no part of what is seen.
         kept = basis[sizes > sizes.max() * 1e-13 * max(rows.shape)]
         return float(np.linalg.norm(kept @ moves))
 

@@ -117,6 +117,7 @@ class FederatedSplitting:
         """
         given = options.get("solver", GRADIENT_DESCENT)
         private = any(s.private for s in ([given] if isinstance(given, LocalSolver) else given))
+        # Without privacy alone: constants taken off the data tell about them.
         if loss.curvature() is None and not private:
             options = {"constants": loss.curvature(data)} | options
         return cls(loss=loss, records=data.records, dimension=loss.dimension(data), **options)
@@ -136,7 +137,9 @@ class FederatedSplitting:
             )
         _ = self.schemes
         self._check_solvers()
+        # Tried on a point that is nobody's.
         checked_prox(self.regulariser, torch.zeros(self.dimension, dtype=torch.float64), 1.0)
+        # A private solver without an account is refused here.
         _ = self.round_mechanism
 
     @property
@@ -170,6 +173,7 @@ class FederatedSplitting:
                 "be given where the loss's curvature is not known",
                 "give both, bound the inputs, or use FederatedSplitting.on(data, ...)",
             )
+        # The search knows one kind of solver; gradient steps, the slower ones, stand for a mixture.
         fast = all(each.method is SolverKind.ACCELERATED for each in self._given)
         return find_parameters(
             strong_convexity=self.curvature[0],
@@ -196,6 +200,7 @@ class FederatedSplitting:
         if len(given) != self.agents:
             refuse("solver", len(given), f"be one, or one for each of {self.agents} agents")
         steps = None if self.found is None else self.found.local_steps
+        # Equal solvers are settled once.
         settled = {
             each: each.settled(self.curvature, self.rho, steps) for each in dict.fromkeys(given)
         }
@@ -226,6 +231,7 @@ class FederatedSplitting:
         """One round as a mechanism, None without privacy; agents that differ are kinds apart."""
         if not self.solvers[0].private:
             return None
+        # Agents alike in solver, size and draw are one kind.
         kinds = dict.fromkeys(zip(self.solvers, self.records, self.schemes, strict=True))
         mechanisms = [
             _taking_part(solver.mechanism(self.loss, size, self.rho), scheme)
@@ -240,6 +246,7 @@ class FederatedSplitting:
         generator.manual_seed(int(generator_for(self.seed, 0, "model").integers(2**62)))
         start = self.loss.start(generator)
         point = torch.zeros(self.dimension, dtype=torch.float64) if start is None else start
+        # Expanded rows share memory, which agents' models must not.
         models = point.to(self.device).expand(*lead, self.agents, self.dimension).clone()
         return SplittingState(0, models, models.clone())
 
@@ -274,6 +281,7 @@ class FederatedSplitting:
                 something else than a finite point.
         """
         ready = self._checked(state, data, ledger, budget)
+        # Before the books: a regulariser that fails spends no round.
         average = self.consensus(state)
         clip_norm, noise_std = self._planned
         books = Books(
@@ -363,6 +371,7 @@ class FederatedSplitting:
                 refuse(f"state.{name}", tuple(getattr(state, name).shape), f"have shape {shape}")
         if not isinstance(data, AgentData):
             refuse("data", type(data).__name__, "be AgentData", "AgentData.of([(A, b), ...])")
+        # Sensitivities were divided by the declared sizes.
         if data.records != self.records:
             refuse("data.records", data.records, f"be those declared, {self.records}")
         if self.loss.dimension(data) != self.dimension:
@@ -392,6 +401,7 @@ class FederatedSplitting:
         generator = generator_for(self.seed, number, "cohort")
         lead = () if self.runs is None else (self.runs,)
         here = np.zeros((*lead, self.agents), dtype=bool)
+        # Rows are views: what is set in them is set in the whole.
         for row in here.reshape(-1, self.agents):
             row[self.scheme.draw(self.agents, generator)] = True
         cohort = int(here.sum())
@@ -412,6 +422,7 @@ class FederatedSplitting:
             arrived=answered - failed,
             refused=failed,
             aborted=False,
+            # Models travel in double precision.
             upload_bytes=answered * self.dimension * 8,
             noise_std=share * self._planned[1],
         )
@@ -427,6 +438,7 @@ class FederatedSplitting:
             noise that any agent used.
         """
         anchors = 2.0 * average[..., None, :] - state.auxiliary
+        # Only those who take part compute; in a batch they differ from run to run.
         if self.runs is None and not bool(on.all()):
             chosen = on.nonzero()[:, 0]
             models = state.models.clone()
@@ -454,6 +466,7 @@ class FederatedSplitting:
         anchors: Tensor,
         agents: Sequence[int],
     ) -> tuple[Tensor, float]:
+        # Nobody takes part: nothing is solved and nothing drawn.
         if not len(agents):
             return start, 1.0
         widening = None if self._widening is None else self._widening[list(agents)]

@@ -86,6 +86,7 @@ class Group:
         for group in self.groups:
             part = point[..., list(group)]
             size = torch.linalg.vector_norm(part, dim=-1, keepdim=True)
+            # A group of zeros stays one, and nothing is divided by 0.
             kept = (1.0 - step * self.weight / size.clamp(min=1e-300)).clamp(min=0.0)
             result[..., list(group)] = part * kept
         return result
@@ -103,6 +104,7 @@ def checked_prox(prox: Prox | None, point: Tensor, step: float) -> Tensor:
     if not isinstance(found, Tensor) or found.shape != point.shape:
         shape = tuple(found.shape) if isinstance(found, Tensor) else type(found).__name__
         refuse("regulariser", shape, f"return a tensor of its point's shape {tuple(point.shape)}")
+    # What is not finite already is no fault of the regulariser's.
     if bool(torch.isfinite(point).all()) and not bool(torch.isfinite(found).all()):
         refuse("regulariser", "NaN or infinity", "return a finite point for a finite one")
     return found.to(point.dtype)

@@ -176,6 +176,7 @@ class LocalSolver:
         return NoisyGradientDescent(
             step_size=self.step_size,
             noise_std=self.noise_std,
+            # Both hold: the smaller one.
             sensitivity=min(clipped, math.inf if own is None else own),
             strong_convexity=low + 1.0 / penalty,
             smoothness=high + 1.0 / penalty,
@@ -232,7 +233,9 @@ class LocalProblem:
             The ends, shape of ``start``; the smallest std over the steps, shape (agents,).
         """
         sizes, momenta, stds, steps = self._columns(solvers, start)
+        # Agents with equally many steps need no mask.
         most, even = int(steps.max()), bool((steps == steps[0]).all())
+        # Drawn ahead for all steps: short draws cost more than their numbers.
         drawn, spreads = drawn_ahead(noise, most * start.numel()), stds.cpu().numpy()
         together = self.widening is not None
         spreads = spreads * (1.0 if self.widening is None else self.widening[:, None])
@@ -279,6 +282,7 @@ class LocalProblem:
             return solver.step_size, 0.0
         assert self.constants is not None
         low, high = (math.sqrt(each + 1.0 / self.penalty) for each in self.constants)
+        # Nesterov's step and momentum for these curvatures, the penalty's included.
         return 1.0 / high**2, (high - low) / (high + low)
 
     def _batch(
@@ -290,6 +294,7 @@ class LocalProblem:
         sizes = torch.tensor([s.batch_size or len(weights[0]) for s in solvers])
         sizes = torch.minimum(sizes.to(counts.device), counts)
         shape = (*start.shape[:-1], weights.shape[-1])
+        # The smallest of random keys: a draw without replacement, for all at once; padding has 2.
         keys = start.new_tensor(generator.random(shape)).masked_fill(weights == 0.0, 2.0)
         rows = keys.topk(int(sizes.max()), largest=False).indices
         inside = torch.arange(rows.shape[-1], device=rows.device) < sizes[:, None]

@@ -109,6 +109,7 @@ def predict(
         step_size=run.step_size,
         coordinates=problem.coordinates,
     )
+    # Both bounds hold: the smaller one.
     mu = rounds_mu(run) if view is Observer.SERVER else min(rounds_mu(run), final_models_mu(run))
     return Prediction(
         run=run,
@@ -142,6 +143,7 @@ def trade_off(
         if run is not None:
             stable = True
             yield predict(run, problem, observer=observer)
+    # Known at the end only, as settings are made one by one.
     if not stable:
         refuse("local_steps", most, "reach the boundary of stability", "see fewest_local_steps")
 

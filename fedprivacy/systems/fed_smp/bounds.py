@@ -179,12 +179,16 @@ def preferred_kept(setting: SmpSetting) -> int:
             clip = setting.stretch(k) * setting.update_norm
         return fed_smp_bound(replace(setting, kept=k, clip_norm=clip)).value
 
+    # All coordinates meet every condition on k: what fails here fails for all k.
     value(d)
     first, step = _fewest(setting), setting.step_size * setting.local_steps
     compression = 8.0 * step * (2.0 * setting.heterogeneity + setting.gradient_variance)
+    # Without a fixed clip norm the two errors do not balance.
     clipped = (setting.clip_norm or 0.0) * setting.noise_multiplier / setting.cohort
     balanced = _balance(d, compression=compression, privacy=4.0 * clipped**2 / step)
+    # Convex or straight in between: the best is at an end or where the two errors balance.
     candidates = {first, d, *(min(max(k, first), d) for k in balanced)}
+    # Of equal ones the largest.
     return min(sorted(candidates, reverse=True), key=value)
 
 
@@ -208,6 +212,7 @@ def _fewest(setting: SmpSetting) -> int:
 
 def _balance(d: int, *, compression: float, privacy: float) -> tuple[int, ...]:
     """Return the whole numbers around sqrt(compression * d / privacy), at most d."""
+    # Without noise nothing speaks against all coordinates.
     if not privacy > 0.0:
         return (d,)
     at = min(math.sqrt(compression * d / privacy), float(d))

@@ -135,6 +135,7 @@ def _for_the_server(
     run: Mechanism, q: float, rounds: int, delta: float, claimed: float, remark: str
 ) -> Claim:
     """Judge for an observer of the cohorts: delta is 1 - (1-q)^T at every epsilon."""
+    # 1 - (1 - q)^T with all its digits where q is small.
     drawn = 1.0 if q == 1.0 else -math.expm1(rounds * math.log1p(-q))
     low, high = drawn * (1.0 - _PAD), min(drawn * (1.0 + _PAD), 1.0)
     verdict = Verdict.CANNOT_BE_CERTIFIED

@@ -102,9 +102,11 @@ def lemma_3_divergence(
         refuse("sampling_probability", rate, "be at most 1")
     shift = moderate(sensitivity=sensitivity) / moderate(noise_multiplier=noise_multiplier)
     unit = 0.5 * shift * shift
+    # The smaller of the two: 4 (e^x - 1) is below 2 e^x where e^x is below 2.
     least = math.log(2.0) + 2.0 * unit
     if 2.0 * unit < math.log(2.0):
         least = math.log(4.0 * math.expm1(2.0 * unit))
+    # In logarithms: at large orders terms overflow.
     logs = [2.0 * math.log(rate) + math.log(math.comb(whole, 2)) + least]
     for j in range(3, whole + 1):
         chosen = j * math.log(rate) + math.log(math.comb(whole, j))
@@ -196,6 +198,7 @@ def fed_smp_printed_epsilon(
     curve = varying.privacy_loss(Adjacency.ADD_REMOVE).curve
 
     def divergence(order: float) -> float:
+        # A log moment is at least 0, but for rounding.
         return total * max(curve.log_moment(order), 0.0) / (order - 1.0)
 
     claimed, order = _best(OPACUS_ORDERS, divergence, delta, conversion)
@@ -218,6 +221,7 @@ def _best(
     found = [
         (converted_epsilon(order=order, divergence=d, delta=delta, conversion=conversion), order)
         for order, d in known
+        # An infinite moment implies nothing.
         if math.isfinite(d)
     ]
     return min(found, default=(math.inf, math.inf))
