@@ -489,12 +489,15 @@ class Line:
     def __init__(self, rounds: list[tuple[Pair, int]], x: float, share: float) -> None:
         self.rounds, left = rounds, DEPTH - math.log(share)
 
+        normal = any(piece.gaussian for pair, _ in rounds for piece in pair.pieces)
+        highest = 6 if normal else 14  # any tilts will do: large ones widen normal integrals
+
         @lru_cache
         def moment(tilt: float) -> float:
             return sum(n * log_moment(pair, tilt) for pair, n in rounds)
 
         def least(value: Any) -> float:
-            best = min(range(-9, 14), key=lambda k: value(math.exp(k)))
+            best = min(range(-9, highest), key=lambda k: value(math.exp(k)))
             return math.exp(
                 min((best + k / 8 for k in range(-8, 9)), key=lambda k: value(math.exp(k)))
             )
@@ -768,6 +771,16 @@ def digest(document: dict[str, Any]) -> str:
     return hashlib.sha256(text.encode()).hexdigest()
 
 
+def _symmetric(tree: Tree) -> bool:
+    """Return whether (Q, P) is known to have the profile of (P, Q)."""
+    f = tree["fields"]
+    if tree["type"] == "Mix":
+        return all(_symmetric(part) for _, part in f["parts"])
+    return tree["type"] in ("Gdp", "LaplacePair") or (
+        tree["type"] == "Fold" and f["up"] == f["down"]
+    )
+
+
 def _runs(document: dict[str, Any], which: str) -> list[Run]:
     """Return the orientations of the dominating or the attained run; [] where none is known."""
     trees: dict[str, int] = {}
@@ -781,7 +794,9 @@ def _runs(document: dict[str, Any], which: str) -> list[Run]:
     if gaussian:  # N(mu, 1) against N(0, 1) add up in mu^2
         mu = sum((n * arb(m) ** 2 for m, n in gaussian), arb(0)).sqrt()
         pairs.append((made(_node("Gdp", mu=mu)), 1))
-    return [Run(pairs), Run([(pair.swap(), n) for pair, n in pairs])] if pairs else []
+    if all(_symmetric(tree) for tree, _ in every):
+        return [Run(pairs)] if pairs else []
+    return [Run(pairs), Run([(pair.swap(), n) for pair, n in pairs])]
 
 
 def check(document: dict[str, Any]) -> dict[str, str]:
