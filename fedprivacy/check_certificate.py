@@ -517,6 +517,7 @@ class Line:
             self.covers.append([x for one in pair.pieces for x in cover(one, self.tilt)])
         self.jumps = _jumps(rounds)
         self.found: dict[int, list[acb]] = {}
+        self.single: dict[tuple[float, float], arb] = {}
         self.between: dict[int, tuple[int, list[arb]]] = {}
         self.apart = self.jumps is not None
         self.once = _others(rounds) if self.apart else []
@@ -622,7 +623,10 @@ class Line:
         )
         images = left / (1 - left) + (self.edge - self.further * x).exp() * apart / (1 - apart)
         found = total.real * self.spacing / arb.pi() * scale
-        return found + self.singly(x, share) + arb(0, beyond) - _upto(images)
+        at = (float(x), float(share))
+        if at not in self.single:
+            self.single[at] = self.singly(x, share)
+        return found + self.single[at] + arb(0, beyond) - _upto(images)
 
     def moments(self, count: int) -> list[acb]:
         """Return (A(s) less what is known) / (s (s + 1)) at so many heights."""
