@@ -87,8 +87,10 @@ class Bound:
         Raises:
             ParameterError: the claim is NaN or below 0.
         """
+        # NaN compares as false with everything: it would fall through to a verdict.
         if not isinstance(claim, int | float) or math.isnan(claim) or claim < 0:
             raise ParameterError(f"claim must be a number of at least 0, got {claim!r}")
+        # The upper end first: what holds for certain is not put in doubt by what is attained.
         if self.upper <= claim:
             return Verdict.HOLDS
         return Verdict.FAILS if self.lower > claim else Verdict.CANNOT_BE_CERTIFIED
@@ -139,6 +141,7 @@ class Bound:
             **self.evidence.to_dict(self),
             "bound": self.to_dict(),
         }
+        # Sorted and without spaces, so that whoever has the document gets the same digest.
         text = json.dumps(document, sort_keys=True, separators=(",", ":"), allow_nan=False)
         return {**document, "digest": hashlib.sha256(text.encode()).hexdigest()}
 
@@ -161,8 +164,10 @@ def shown(value: float, digits: int, rounding: str) -> str:
     >>> shown(10.05363, 5, ROUND_CEILING), shown(10.05363, 5, ROUND_FLOOR)
     ('10.054', '10.053')
     """
+    # 0 and infinity are exact, and decimal contexts have no digits for them.
     if value == 0.0 or not math.isfinite(value):
         return f"{value:g}"
+    # Rounding the double itself, not its shortest text, which may lie on the other side of it.
     exact = Context(prec=digits, rounding=rounding).create_decimal_from_float(value)
     return f"{float(exact):.{digits}g}"
 

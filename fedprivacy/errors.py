@@ -88,6 +88,7 @@ def contradict(question: str, lower: str, upper: str) -> NoReturn:
 
 
 def _number(name: str, value: object, rule: str) -> float:
+    # To Python True is 1 and "1" is convertible; neither was meant as a number.
     if isinstance(value, bool | str | bytes) or value is None:
         refuse(name, value, rule, "pass a number")
     try:
@@ -177,6 +178,7 @@ def integer(at_least: int, way_out: str = "", /, **named: object) -> int:
     number = _number(name, value, rule)
     if not math.isfinite(number) or number != math.floor(number) or number < at_least:
         refuse(name, value, rule, way_out)
+    # Of the value, not of the float: large whole numbers keep their digits.
     return int(value)  # type: ignore[call-overload, no-any-return]
 
 

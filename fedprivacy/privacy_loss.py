@@ -52,6 +52,7 @@ class PrivacyLoss:
     def assumed(self) -> tuple[str, ...]:
         """``assumptions``, and that the numbers the release depends on are public."""
         rounds = getattr(self.curve, "count", 1)
+        # A single round has no number of rounds that could follow the data.
         known = self.public + ((("rounds", (str(rounds),)),) if rounds > 1 else ())
         if not known:
             return self.assumptions
@@ -191,6 +192,7 @@ def _joint_witness(parts: list[tuple[PrivacyLoss, int]]) -> Witness | None:
         return None
     names = _joined([(witness.datasets,) for witness, _ in known])
     curve = compose((witness.curve, count) for witness, count in known)
+    # A pair without any loss attains nothing that could be shown.
     return None if curve == IDENTITY else Witness(curve, "; then ".join(names))
 
 

@@ -50,11 +50,14 @@ def registered(kind: K) -> K:
     """
     name = kind.__name__
     parameters = getattr(kind, "__dataclass_params__", None)
+    # A subclass inherits its base's fields: it must be a dataclass of its own.
     if parameters is None or not parameters.frozen or "__dataclass_fields__" not in vars(kind):
         refuse(
             "kind", name, "be a frozen dataclass", "put @registered above @dataclass(frozen=True)"
         )
+    # Files know a class by its name alone.
     known = KINDS.get(name, kind)
+    # A module that is loaded again makes its classes anew: the address says which are the same.
     if _address(known) != _address(kind):
         rule = "have a name of its own; files know classes by their names"
         refuse("kind", name, rule, f"rename it: {'.'.join(_address(known))} has this one")
@@ -148,11 +151,13 @@ class _Walk:
         if not is_dataclass(value) or isinstance(value, type):
             return _plain(value, where)
         name = type(value).__name__
+        # A name is not enough: what is read back must be of this very class.
         if self.registry.get(name) is not type(value):
             self._unknown(name, where)
         content = {
             field.name: self.encoded(getattr(value, field.name), depth + 1, f"{name}.{field.name}")
             for field in fields(value)
+            # Computed fields are made again with the object.
             if field.init
         }
         return {"type": name, "version": VERSION, "fields": content}
@@ -188,6 +193,7 @@ class _Walk:
         name = data["type"]
         if not isinstance(name, str) or name not in self.registry:
             self._unknown(name, where)
+        # True equals 1, but is no version.
         if data["version"] is True or data["version"] != VERSION:
             _fail(
                 where,
@@ -225,6 +231,7 @@ def _plain(value: object, where: str) -> object:
     if value is None or type(value) in (bool, str):
         return value
     if type(value) is int:
+        # Readers of JSON in other languages lose digits beyond 64 bits.
         if abs(value) > MAX_INTEGER:
             _fail(where, f"an integer must be below 2**63, got one of {value.bit_length()} bits")
         return value
@@ -249,6 +256,7 @@ def _required(field: Field[Any]) -> bool:
 def _build(kind: type, values: dict[str, object], where: str) -> object:
     try:
         return kind(**values)
+    # Values of a file may fail in any check of a class: all are told as a bad record.
     except (FedPrivacyError, TypeError, ValueError, ArithmeticError, AttributeError) as problem:
         raise LedgerError(f"{where}: {kind.__name__} refuses it: {problem}") from problem
 
@@ -286,6 +294,7 @@ def _fit_member(value: Any, hint: Any) -> Any:
 def _is(value: object, hint: Any) -> bool:
     """Return whether a value is an instance of a class, or has a protocol's members."""
     if hint is float:
+        # By exact type: to Python a bool is an int.
         return type(value) in (float, int)
     if hint is int:
         return type(value) is int

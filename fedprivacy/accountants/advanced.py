@@ -70,13 +70,16 @@ def _parts(curve: Curve) -> tuple[tuple[Curve, int], ...]:
 
 
 def _has_nested(parts: Sequence[tuple[Curve, int]]) -> bool:
+    # A composition may stand anywhere inside a curve, and its text shows it.
     return any("Composed" in repr(curve) for curve, _ in parts)
 
 
 def _best_split(parts: Sequence[tuple[Curve, int]], delta: float) -> tuple[float, str]:
     """Return (epsilon, rule) of the best rule over all shares of delta spent inside the rounds."""
     rounds = sum(count for _, count in parts)
+    # delta / rounds, times rounds, must not exceed delta once it is rounded.
     best = basic(_points(parts, delta / rounds * (1 - FEW))), "basic"
+    # One round leaves nothing to be shared out.
     if rounds == 1:
         return best
     if len(parts) > _MANY:
@@ -110,6 +113,7 @@ def _rule_for(parts: Sequence[tuple[Curve, int]], delta: float, epsilon: float) 
         return "basic"
     if rounds == 1:
         return ""
+    # Where no share fits, the search goes on near the one that failed least.
     best = math.inf, 0.5
     for share in _SHARES:
         found, rule = _excess(parts, delta, share, epsilon)
@@ -128,9 +132,11 @@ def _excess(
 ) -> tuple[float, str]:
     """Return (something that is at most 1 where (epsilon, delta) holds, the rule)."""
     points = _points(parts, share * delta / sum(count for _, count in parts))
+    # Equal rounds have an optimal rule; others only the looser ones.
     if len(points) == 1 and _within_reach(points[0]):
         return _response_excess(points[0], delta, epsilon), "Kairouz-Oh-Viswanath"
     rules = _loose_rules(points, delta)
+    # What fails is ranked by how far, so that the search goes on near the best.
     return min((1.0 if value <= epsilon else 1.0 + value, rule) for value, rule in rules)
 
 
@@ -186,6 +192,7 @@ def _certified(value: float) -> float:
 def _left_over(points: Sequence[Point], delta: float) -> float:
     """Return d with 1 - (1 - d) prod (1 - delta_i) = delta, rounded down."""
     log_rest = math.log1p(-delta) - math.fsum(p.times * math.log1p(-p.delta) for p in points)
+    # Less left over is on the safe side, and 1e-12 is above the sums' rounding.
     return -math.expm1(min(log_rest, 0.0)) * (1 - 1e-12)
 
 
@@ -200,6 +207,7 @@ def dwork_rothblum_vadhan(points: Sequence[Point], delta: float) -> float:
     Dwork, Rothblum and Vadhan (2010), Theorem III.3; infinite where no delta is left.
     """
     rest = (delta - _spent(points)) * (1 - 1e-12)
+    # expm1 of a large epsilon overflows, long after other rules are better.
     if rest <= 0 or any(p.epsilon > MAX_EPSILON for p in points):
         return math.inf
     drift = math.fsum(p.times * p.epsilon * math.expm1(p.epsilon) for p in points)
@@ -232,6 +240,7 @@ def kairouz_homogeneous(point: Point, delta: float) -> float:
     epsilon that is found to fit, to 1e-7 of itself.
     """
     rest = _left_over([point], delta)
+    # Rounds without an epsilon compose to none while some delta is left.
     if point.epsilon == 0.0 < rest:
         return 0.0
     if rest <= 0 or not _within_reach(point):
@@ -241,7 +250,9 @@ def kairouz_homogeneous(point: Point, delta: float) -> float:
     if worst.delta(np.zeros(1))[0] <= rest:
         return 0.0
     for _ in range(_PASSES):
+        # 32 probes cost hardly more than one: the bound takes arrays.
         grid = np.linspace(low, high, _GRID + 2)
+        # The upper end fits by basic composition: it needs no probe.
         fits = np.append(worst.delta(grid[1:-1]) <= rest, True)
         first = int(np.argmax(fits)) + 1
         low, high = float(grid[first - 1]), float(grid[first])

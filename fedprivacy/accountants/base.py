@@ -40,6 +40,7 @@ class Answer:
     reason: str = ""
 
     def __post_init__(self) -> None:
+        # Written so that NaN, too, counts as infinite.
         if not self.upper < math.inf:
             object.__setattr__(self, "upper", math.inf)
             object.__setattr__(self, "reason", self.reason or _NO_NUMBER)
@@ -84,6 +85,7 @@ class Accountant(ABC):
             UnsupportedCombination: another adjacency or observer than before.
         """
         times = integer(1, count=count)
+        # A curve alone lacks the facts that decide whether it adds.
         if not isinstance(loss, PrivacyLoss):
             way_out = "pass mechanism.privacy_loss(adjacency, observer)"
             refuse("loss", type(loss).__name__, "be a PrivacyLoss", way_out)
@@ -96,6 +98,7 @@ class Accountant(ABC):
 
     def copy(self) -> Self:
         """Return an independent accountant with the same losses composed."""
+        # Losses are frozen, so that copying the counts is enough.
         twin = type(self)(tolerance=self.tolerance, deadline=self.deadline)
         twin._parts, twin._facts = dict(self._parts), self._facts
         return twin
@@ -113,6 +116,7 @@ class Accountant(ABC):
         """
         target = closed_unit(delta=delta)
         loss = self.loss
+        # Only accountants that can stop half way get the clock: others would be left with nothing.
         with within(self.deadline if self.interruptible else None):
             answers = [self._capped_epsilon(one, target) for one in kinds_of(loss)]
         return _bound("epsilon", target, loss, _worst(answers))
@@ -135,11 +139,13 @@ class Accountant(ABC):
     def _capped_epsilon(self, loss: PrivacyLoss, delta: float) -> Answer:
         """Return what the accountant finds, or the sum of the largest losses where that is less."""
         if delta == 1.0:
+            # Every mechanism is (0, 1)-private: no account is needed.
             return Answer(0.0, method="delta = 1 allows everything")
         found = _largest(loss.curve)
         # No loss is above the sum of the largest ones: pure privacy caps every delta's epsilon.
         cap = max(one.epsilon(delta) for one in found)
         if delta == 0.0:
+            # At delta 0 only a loss that is attained shows that no epsilon is smaller.
             shown = _largest(loss.witness.curve) if loss.witness else []
             attained = max((one.certain for one in shown), default=0.0)
             reason = _UNBOUNDED if math.isinf(cap) else ""
@@ -147,6 +153,7 @@ class Accountant(ABC):
         answer = self._epsilon(loss, delta)
         if cap >= answer.upper:
             return answer
+        # Where the cap closes the interval the accountant's reason for a wide one is void.
         reason = answer.reason if cap - answer.low > self.tolerance else ""
         return replace(answer, upper=cap, method=_LARGEST, reason=reason)
 
@@ -188,6 +195,7 @@ class Accountant(ABC):
             refuse("state", type(state).__name__, "be what state() returned, version 1")
         if state.get("accountant") != self.name:
             refuse("state", state.get("accountant"), f"be of a {self.name!r} accountant")
+        # Built apart first: a state that fails half way leaves this accountant as it is.
         restored = type(self)(tolerance=positive(tolerance=state.get("tolerance")))
         for loss, count in _read_parts(state.get("parts")):
             restored.compose(loss, count)
@@ -204,7 +212,9 @@ def kinds_of(loss: PrivacyLoss) -> list[PrivacyLoss]:
     shown: tuple[Curve | None, ...] = (None,)
     if loss.witness is not None:
         shown = kinds(loss.witness.curve)
+    # One attained pair stands for every kind that has none of its own.
     shown *= len(curves) // len(shown)
+    # Kinds that lose the same are asked once.
     pairs = dict.fromkeys(zip(curves, shown, strict=True))
     names = loss.witness.datasets if loss.witness is not None else ""
     return [
@@ -233,8 +243,10 @@ def _bound(quantity: str, given: float, loss: PrivacyLoss, answer: Answer) -> Bo
     Raises:
         ContradictionError: a lower end lies above the upper end.
     """
+    # A delta is a probability.
     upper = min(answer.upper, 1.0) if quantity == "delta" else answer.upper
     low = max(answer.low, answer.attained)
+    # Never silently: either a theorem or its program is wrong.
     if low > upper:
         shown = (
             f"attained by {loss.witness.datasets}" if loss.witness else "the dominating pair's own"

@@ -43,10 +43,12 @@ class PldAccountant(Accountant):
     def foresee(self, epsilons: Sequence[float]) -> None:
         """Learn delta at many epsilons of the curves of everything composed, sharing work."""
         at = np.array(epsilons, dtype=np.float64)
+        # At infinity the answer is the mass at infinite loss: no line has to reach there.
         at = at[np.isfinite(at)]
         self._foreseen = {}
         for loss in kinds_of(self.loss):
             curves = [loss.curve] + ([loss.witness.curve] if loss.witness else [])
+            # A witness is often the pair itself: each curve is foreseen once.
             for one in {one: None for curve in curves for one in orientations(curve)}:
                 with within(self.deadline):
                     self._foreseen[one] = deltas(one, at, self.tolerance)
@@ -87,9 +89,11 @@ def _answer(loss: PrivacyLoss, ask: _Ask, tolerance: float, relative: bool) -> A
     attained = 0.0
     if loss.witness is not None:
         attained = worst.low
+        # The time is up: the attained pair is left out, since 0 is a lower end as well.
         if loss.witness.curve != loss.curve and left() <= 0.0:
             attained = 0.0
         elif loss.witness.curve != loss.curve:
+            # An attained end is compared and shown, not refined: a share of the answer will do.
             wanted = tolerance if relative else max(tolerance, _ATTAINED * worst.low)
             attained = _worst(loss.witness.curve, ask, wanted).low
     return Answer(worst.high, max(worst.low, attained), attained, worst.method, worst.reason)

@@ -58,14 +58,17 @@ class Responses(NamedTuple):
     def log_mass(self, lies: Array) -> Array:
         """Return an upper bound on log P(l lies), l at most half of all; shape as lies."""
         times, expected = float(self.times), self.times * self.lie
+        # 0 lies have a formula of their own below: here logs need at least 1.
         some = np.maximum(lies, 1.0)
         off = some - expected
+        # Brought nearer to 0 by its rounding, the deviation only raises the bound.
         off = np.sign(off) * np.maximum(np.abs(off) - FEW * (expected + some), 0.0)
         truths = times * (1.0 - self.lie)
         depth = expected * _entropy(off / expected) + truths * _entropy(-off / truths)
         rest = np.maximum(times - some, 1.0)
         shape = -0.5 * np.log(2.0 * math.pi * some * (rest / times))
         found = shape + _stirling(np.array(times)) - _stirling(some) - _stirling(rest) - depth
+        # Stirling's formula has no value at 0.
         nobody = times * math.log1p(-self.lie)
         found = np.where(lies > 0.0, found, nobody)
         return np.asarray(found + _RELATIVE * (8.0 + np.abs(found)))
@@ -79,20 +82,25 @@ class Responses(NamedTuple):
 
     def delta(self, epsilons: Array) -> Array:
         """Return upper bounds on delta at epsilons of at least 0, shape (n,)."""
+        # A crossing too far right only raises the bound.
         crossing = 0.5 * (self.times - epsilons / self.epsilon) + 5e-16 * self.times
         expected, deviation = self.times * self.lie, self.deviation
+        # Where more than half are lies the loss is below 0, and so below every epsilon.
         most = np.minimum(np.floor(crossing), self.times // 2)
         first = np.minimum(most, math.ceil(expected + _BEYOND * deviation) + 30.0)
         found = np.where(first < most, self._above(first), 0.0)
+        # Within a thirty-second of a deviation masses hardly change.
         block = max(math.floor(deviation / _PER_DEVIATION), 1)
         for _ in range(_MOST_CHUNKS):
             starts = first[:, None] - np.arange(_CHUNK, dtype=np.float64) * block
             found = found + self._blocks(starts, block, crossing[:, None])
             first = first - block * _CHUNK
             rest = self._below(first)
+            # What is left is bounded in any case: once small, it may stay a bound.
             if np.all(rest <= _NEGLIGIBLE * found):
                 break
         found = (found + rest) * (1.0 + 1e-12) + _TINY
+        # Not even the truth alone exceeds this epsilon.
         return np.where(crossing < 0.0, _TINY, np.minimum(found, 1.0))
 
     def _blocks(self, starts: Array, block: int, crossing: Array) -> Array:
@@ -106,6 +114,7 @@ class Responses(NamedTuple):
             every = _series(fall, block)
             none = np.exp(-2.0 * self.epsilon * (crossing - lies))
             terms = every - none * _series(fall - 2.0 * self.epsilon, block)
+            # The difference's rounding is relative to the larger of the two.
             terms = mass * (np.maximum(terms, 0.0) + 1e-14 * every)
         return np.asarray(np.where(starts >= 0.0, terms, 0.0).sum(axis=1))
 
@@ -113,6 +122,7 @@ class Responses(NamedTuple):
         """Return a bound on P(at most so many lies): a geometric series where it falls."""
         lies = np.maximum(first, 0.0)
         fall = self.log_fall(lies)
+        # From ratio 1 on no series ends: 1 bounds any probability.
         falls = fall < -1e-12
         series = 1.0 / -np.expm1(np.where(falls, fall, -1.0))
         bound = np.where(falls, np.exp(self.log_mass(lies)) * series, 1.0)
@@ -128,6 +138,7 @@ class Responses(NamedTuple):
 
 def _series(log_ratio: Array, length: int) -> Array:
     """Return 1 + x + ... + x^(length - 1), x = e^log_ratio."""
+    # At ratio 1 the quotient would be 0 / 0; the sum is its length.
     near = np.abs(log_ratio) < 1e-300
     safe = np.where(near, -1.0, log_ratio)
     with np.errstate(over="ignore"):
@@ -138,6 +149,7 @@ def _entropy(u: Array) -> Array:
     """Return (1 + u) log(1 + u) - u, right to a few units of itself; u above -1."""
     small = np.abs(u) < 0.05
     v, found = np.where(small, u, 0.0), np.zeros(np.shape(u))
+    # Near 0 the closed form cancels: the series u^2/2 - u^3/6 + ..., by Horner's rule.
     for k in range(16, 1, -1):
         found = found * v + (-1.0) ** k / (k * (k - 1.0))
     large = np.where(small, 1.0, u)
@@ -158,4 +170,5 @@ def _stirling(n: Array) -> Array:
     inverse = 1.0 / np.maximum(n, 1.0)
     square = inverse * inverse
     series = inverse * (1 / 12 - square * (1 / 360 - square * (1 / 1260 - square / 1680)))
+    # Below 32 the series is not exact enough.
     return np.where(n < 32.0, _EXACT[np.minimum(n, 31.0).astype(int)], series)

@@ -179,9 +179,11 @@ def account(
         ConversionError: the file has none of the formats that are read.
         UnsupportedCombination: no theorem covers the run under these facts.
     """
+    # Checked before anything is read: a wrong argument must not cost a long import.
     target = closed_unit(delta=delta)
     effort = Effort(accountant, tolerance, deadline)
     read = read_source(source, Stated(adjacency, observer, sampling, population))
+    # Composed rounds would be those of one output: another one had made others.
     if read.adaptive:
         raise UnsupportedCombination(
             "the ledger's schedule depended on outputs, so composing its rounds certifies nothing; "
@@ -189,6 +191,7 @@ def account(
         )
     facts = read.facts(adjacency, observer)
     evidence, wrong = read.evidence.under(facts)
+    # A bound for something that was not run would be a number without a subject.
     if evidence.doubts:
         told = "; ".join(evidence.doubts)
         raise UnsupportedCombination(f"{told}: what was done was not this run")
@@ -253,6 +256,7 @@ def audit(
         denominator,
         trials,
     )
+    # Each accountant is sharp somewhere: without a wish all are asked.
     names = tuple(ACCOUNTANTS) if accountant is None else (accountant,)
     efforts = Efforts(names, Effort(names[0], tolerance, deadline))
     read = read_source(source, said, auditor)
@@ -261,12 +265,15 @@ def audit(
     evidence, wrong = read.evidence.under(facts)
     judge = _audit_adaptive if read.adaptive else _audit_fixed
     answers: Asked = {}
+    # Observers and accountants ask for the same losses: each is answered once.
     with asked_once(answers):
         findings = judge(read, evidence, facts, epsilon, delta, efforts)
     verdict, reasons, bounds, unsupported, more = findings
     defects = (*wrong, *more, *read.defects)
+    # Defects can only weaken a verdict, so they come after it.
     final, changed = judged_with(verdict, defects)
     if final is not verdict and reasons:
+        # What changed the verdict is the reason that decides.
         reasons = (*changed, *reasons)
     worded = qualifiers(defects)
     bounds = {
@@ -283,6 +290,7 @@ def audit(
         rounds=evidence.rounds,
         unsupported=unsupported,
         facts_recorded={**read.recorded, **_imported(read.origin)},
+        # Of a mechanism nothing is recorded: all of it is stated, and nothing to be told apart.
         stated={**read.stated, **told} if read.origin.kind != "mechanism" else {},
         granted=read.granted,
         defects=defects,
@@ -341,6 +349,7 @@ def _audit_fixed(
     efforts: Efforts,
 ) -> _Findings:
     """Judge a schedule that was fixed beforehand, by every accountant and for every observer."""
+    # The claim's own observer first: its refusal ends the audit, others are only told.
     observers = dict.fromkeys([facts.observer, Observer.AGGREGATE, Observer.SERVER])
     bounds: dict[str, dict[str, Bound]] = {}
     unsupported: dict[str, str] = {}
@@ -353,15 +362,19 @@ def _audit_fixed(
             unsupported[str(seen_by)] = str(refusal)
             continue
         bounds[str(seen_by)] = efforts.bounds(loss, delta)
+    # Before judging: a contradiction means that one of our bounds is wrong.
     _compare(bounds)
+    # The server sees all that others see, so that its upper ends hold for them as well.
     more = {} if facts.observer is Observer.SERVER else bounds.get(str(Observer.SERVER), {})
     verdict, reason = _judge(bounds[str(facts.observer)], more, epsilon, delta)
     reasons: tuple[str, ...] = (reason,)
     if evidence.doubts:
         told = "so what was done was not this run, whose numbers certify nothing of it"
+        # Only doubts that count nothing may be printed: others tell of single clients.
         tellable = [doubt for doubt in evidence.doubts if doubt in (FOLLOWING, SAID_TO_FOLLOW)]
         what = tellable[0] if tellable else str(Defect.OTHER_COHORTS)
         reasons = (f"The record has {what}, {told}.",)
+        # Numbers about another run can neither confirm nor refute.
         verdict = Verdict.CANNOT_BE_CERTIFIED
     elif evidence.run is not None:
         found = bounds[str(facts.observer)]
@@ -369,6 +382,7 @@ def _audit_fixed(
         judged = overcounts if verdict is Verdict.HOLDS else failing_assumptions
         reasons += judged(question)
     try:
+        # Beside the verdict: a server without a secure sum is not the claim's observer.
         alone = evidence.single_uploads(facts)
         bounds |= {} if alone is None else {SINGLE: efforts.bounds(alone, delta)}
         _compare(bounds)
@@ -391,10 +405,12 @@ def _audit_adaptive(
     outputs would have made other rounds. So the claim must be no smaller than the one that the run
     was begun with, for the same eyes.
     """
+    # A filter has one rule of its own: no accountant may replace it.
     del efforts
     kept = _kept_by_filter(read, evidence, facts, epsilon, delta)
     budget = Budget(*(read.claim or (epsilon, delta)), **_eyes(facts), adaptive=True)
     bound = budget.kept_by_filter(facts)
+    # Without a filter the rounds recorded are one outcome of many: nothing bounds the rest.
     if kept:
         bound = replace(bound, upper=math.inf, resolution=(0.0, math.inf))
     permitted = f"epsilon = {budget.epsilon:g} at delta = {budget.delta:g}"
@@ -416,10 +432,12 @@ def _kept_by_filter(
     if read.claim is None:
         return "the ledger states no budget that a filter was to keep"
     budget = Budget(*read.claim, **_eyes(facts), adaptive=True)
+    # Other rules than the filter's have no theorem for schedules that depend on outputs.
     if not (read.rule or "").startswith(_FILTER):
         return f"its budget rule is {read.rule!r}, not {_FILTER!r}"
     if facts[1:] != (read.adjacency, read.observer):
         return "the filter kept its budget for another adjacency or observer"
+    # What the filter kept may be spent by other outputs: a smaller claim is not kept.
     if epsilon < budget.epsilon or delta < budget.delta:
         return (
             f"the filter kept epsilon = {budget.epsilon:g} at delta = {budget.delta:g}, and other "
@@ -445,6 +463,7 @@ def _compare(bounds: dict[str, dict[str, Bound]]) -> None:
         ContradictionError: a lower end lies above an upper end.
     """
     for eyes, found in bounds.items():
+        # Single uploads are another view, which no other observer's number bounds.
         wider = dict.fromkeys([eyes] if eyes == SINGLE else [eyes, str(Observer.SERVER)])
         above = [(name, bound) for seen in wider for name, bound in bounds.get(seen, {}).items()]
         for low_name, low in found.items():
@@ -464,11 +483,13 @@ def _judge(
 
     The server sees the releases and more, so that what holds for it holds for the others.
     """
+    # Upper ends of the server count, lower ends do not: it may learn more than others.
     best = min([*bounds.values(), *of_the_server.values()], key=lambda bound: bound.upper)
     worst = max(bounds.values(), key=lambda bound: bound.lower)
     at = f"at delta = {delta:g}"
     if best.upper < min(bound.upper for bound in bounds.values()):
         at += ", to the server too"
+    # The claim is compared with certified ends only: in between neither word is proved.
     if best.upper <= epsilon:
         return Verdict.HOLDS, (
             f"epsilon is at most {best.ends(6)[1]} {at} ({best.method}); {epsilon:g} was claimed."

@@ -217,6 +217,7 @@ def attack(
     chance = open_unit(level=level)
     each, times = integer(1, canaries=canaries), integer(1, runs=runs)
     if is_loop(train):
+        # A loop has its own account, which is the claim unless another is given.
         if claim is None:
             claim, adjacency = loop_mechanism(train, integer(1, rounds=rounds)), Adjacency.ZERO_OUT
         train, directions = _of_loop(train, data, (each, rounds), directions, generator)
@@ -251,12 +252,14 @@ def _as_gaussian(
 ) -> Attack:
     """Return what a lower end of mu says: of the claim's mu, and of epsilon in Gaussian pairs."""
     lower = 0.0
+    # A mu of 0 refutes nothing, and its noise would be infinite.
     if found.lower:
         at_least = Gaussian(noise_multiplier=1.0 / found.lower)
         lower = epsilon(at_least, delta=certified.delta, adjacency=Adjacency.ZERO_OUT).lower
     return Attack(
         lower=lower,
         upper_certified=certified.epsilon,
+        # mu against mu: epsilons would compare only if the worst pair were Gaussian.
         verdict=_verdict(found.lower, certified.mu),
         delta=certified.delta,
         level=level,
@@ -285,6 +288,7 @@ def _of_loop(
     if isinstance(directions, str):
         if directions != "random":
             refuse("directions", directions, "be 'random', or vectors, one row a canary")
+        # Directions must not depend on the coins, or scores would prove nothing.
         source = private_generator() if generator is None else generator
         directions = random_directions(canaries, int(loop.flat.dimension), source)
     wanted = np.asarray(directions, dtype=np.float64)
@@ -313,6 +317,7 @@ def plan(canaries: int, delta: float, level: float = 0.05, guesses: int | None =
         open_unit(level=level),
     )
     tries = _numbers(total, guesses)
+    # Each number of guesses is a test of its own and gets its share of the level.
     return max(refuted(r, r, total, at, chance / len(tries)) for r in tries)
 
 
@@ -331,6 +336,7 @@ def _claimed(
     if adjacency is None:
         refuse("adjacency", None, "be given where claim is a mechanism", "'zero_out', for instance")
     seen: dict[str, Any] = {"adjacency": adjacency, "observer": observer}
+    # One rate is enough: mu bounds the whole curve.
     mu = attack_risk(claim, fpr=(0.01,), **seen).mu.upper if curve else None
     return Claimed(epsilon(claim, delta=at, **seen).upper, at, mu)
 
@@ -342,10 +348,13 @@ def _plain(claim: object) -> float:
 
 
 def _of_bound(claim: Bound, delta: float | None, observer: Observer) -> tuple[float, float]:
+    # What a delta or a risk certifies is not what is refuted.
     if claim.quantity != "epsilon":
         refuse("claim", claim.quantity, "be a bound on epsilon", "ask fp.epsilon, not fp.delta")
+    # Another delta has another epsilon: comparing across would alarm or calm for nothing.
     if delta is not None and delta != claim.given:
         refuse("delta", delta, f"equal the claim's, {claim.given}", "leave delta out")
+    # A claim about the last release says nothing of the others.
     if claim.observer is Observer.FINAL and observer is not Observer.FINAL:
         refuse("observer", str(observer), "be 'final', as the claim's", "it covers no more")
     return claim.upper, claim.given
@@ -368,6 +377,7 @@ def _scorer(directions: Any, canaries: int, observer: Observer) -> Callable[[Any
     if wanted.ndim != 2 or len(wanted) != canaries:
         refuse("directions", wanted.shape, f"have shape ({canaries}, d), one row a canary")
     lengths = np.linalg.norm(wanted, axis=1, keepdims=True)
+    # Cosines need lengths, and a zero row has no direction.
     if not np.isfinite(wanted).all() or not lengths.all():
         refuse("directions", "a row", "be finite and not zero")
     units = wanted / lengths
@@ -379,6 +389,7 @@ def _checked(found: Any, canaries: int) -> Array:
     if scores.shape != (canaries,):
         way_out = "pass directions= where train returns what was released"
         refuse("train's scores", scores.shape, f"have shape ({canaries},)", way_out)
+    # NaN would sort last and count as the surest guess.
     if np.isnan(scores).any():
         refuse("train's scores", "NaN", "be numbers")
     return scores
@@ -392,7 +403,9 @@ def _cosines(units: Array, found: Any, observer: Observer) -> Array:
     if not np.isfinite(releases).all():
         refuse("train's releases", "an entry", "be finite")
     if observer is Observer.FINAL:
+        # The observer of a claim decides what an attack may look at.
         releases = releases[-1:]
+    # A release of zeros has no direction: it adds nothing to any score.
     lengths = np.maximum(np.linalg.norm(releases, axis=1, keepdims=True), np.finfo(float).tiny)
     return np.asarray(units @ (releases / lengths).sum(axis=0), dtype=np.float64)
 
@@ -408,7 +421,9 @@ def _play(
     if not callable(train):
         refuse("train", type(train).__name__, "be a function of (included, generator)")
     source = private_generator() if generator is None else generator
+    # Fair and independent coins are what the theorems ask for.
     coins = source.integers(0, 2, size=shape).astype(np.bool_)
+    # A generator a run: results do not depend on how many run at once.
     streams = source.spawn(shape[0])
 
     def once(number: int) -> Array:
@@ -421,6 +436,7 @@ def _each(once: Callable[[int], Array], times: int, jobs: int) -> Sequence[Array
     if jobs == 1:
         return [once(number) for number in range(times)]
     try:
+        # Needed for parallel runs only, so it is no dependency.
         import joblib
     except ImportError:
         refuse("jobs", jobs, "be 1 where joblib is not installed", "pip install joblib")
@@ -434,6 +450,7 @@ def _each(once: Callable[[int], Array], times: int, jobs: int) -> Sequence[Array
 def _numbers(canaries: int, guesses: int | None) -> list[int]:
     """Return how many guesses are made, once for each test; fixed before the run."""
     if guesses is None:
+        # A set, since few canaries make several shares the same number.
         return sorted({max(1, round(share * canaries)) for share in SHARES})
     number = integer(1, guesses=guesses)
     if number > canaries:
@@ -447,9 +464,11 @@ def _tries(seen: Seen, guesses: int | None) -> tuple[Coins, dict[int, int]]:
     Returns:
         The coins by rising score, and how many guesses were right for each number of them.
     """
+    # Stable, so that ties are broken by position, which is independent of the coins.
     coins = seen.coins.reshape(-1)[np.argsort(seen.scores.reshape(-1), kind="stable")]
     found = {}
     for number in _numbers(len(coins), guesses):
+        # Half of the guesses say out: an attack that is only good at one side still counts.
         out = number // 2
         found[number] = int(coins[len(coins) - (number - out) :].sum()) + int((~coins[:out]).sum())
     return coins, found
@@ -460,6 +479,7 @@ def _by_curves(seen: Seen, level: float, guesses: int | None) -> Answer:
     coins, tries = _tries(seen, guesses)
 
     def test(right: int, number: int) -> float:
+        # Every number that is tried is a test, and the level is for all of them.
         return refuted_mu(right, number, len(coins), level / len(tries))
 
     return max(Answer(test(right, number), number, right) for number, right in tries.items())
@@ -482,6 +502,7 @@ def _by_rates(seen: Seen, delta: float, level: float) -> Answer:
         refuse("canaries, runs", (each, runs), "be 1 and at least 8 for the estimator 'rates'")
     half = runs // 2
     coins, scores = seen.coins[:, 0], seen.scores[:, 0]
+    # Marks of the first half only: a threshold chosen on the second would break its level.
     marks = np.unique(scores[:half])
     choices = [(mark, side) for mark in marks for side in (True, False)]
 
@@ -491,6 +512,7 @@ def _by_rates(seen: Seen, delta: float, level: float) -> Answer:
         there = coins[rows] == side
         hits, misses = int((says & there).sum()), int((says & ~there).sum())
         totals = int(there.sum()), int((~there).sum())
+        # A half without any canary there, or none away, has no rate.
         if not min(totals):
             return 0.0, hits + misses, hits
         lower = refuted_by_rates((hits, totals[0]), (misses, totals[1]), delta, level)

@@ -31,6 +31,7 @@ def loop_mechanism(loop: Any, rounds: int) -> Mechanism:
     Raises:
         ParameterError: a loop without privacy.
     """
+    # Without privacy there is no number that the attack could beat.
     if loop.round_mechanism is None:
         refuse("train", type(loop).__name__, "be a private loop", "pass claim= for any other")
     run: Mechanism = loop.round_mechanism * rounds
@@ -55,11 +56,14 @@ def client_canaries(
     Raises:
         ParameterError: another loop, no data, or fewer clients than canaries.
     """
+    # A client that does not answer would take its share of the noise away as well.
     if _checked(loop, data, canaries).full_cohort is not None:
         way_out = "pass directions='random': crafted clients send their shares of the noise"
         refuse("train", type(loop).__name__, "have whole noise", way_out)
     times, start = integer(1, rounds=rounds), loop.init()
+    # A fixed seed, so that directions are the same in every run.
     seeded = replace(loop, seed=0)
+    # Alone, without noise: what is left of the step is the canary's own update.
     plain = replace(seeded, perturbation=None, scheme=Everyone())
 
     def direction(canary: int) -> Array:
@@ -68,6 +72,7 @@ def client_canaries(
 
     def train(included: Coins, generator: np.random.Generator) -> Array:
         out = set(np.flatnonzero(~included).tolist())
+        # Each run needs fresh noise, and the seed comes from the audit's own generator.
         now = replace(loop, seed=int(generator.integers(2**62)))
         return _rounds(now, data, times, lambda cohort: out & set(map(int, cohort)))
 
@@ -92,12 +97,14 @@ def crafted_canaries(
     Raises:
         ParameterError: another loop, no data, fewer clients than canaries, or another dimension.
     """
+    # Far above the clip norm, so that missing or wrong clipping is seen.
     clip_norm = float(_checked(loop, data, len(directions)).clip_norm)
     times, dimension = integer(1, rounds=rounds), int(loop.flat.dimension)
     if directions.shape[1] != dimension:
         refuse("directions", directions.shape, f"have {dimension} columns, one a parameter")
     lengths = np.linalg.norm(directions, axis=1, keepdims=True)
     sent = directions / lengths * (_FAR * clip_norm)
+    # Clients are told by their data object: a loop hands over rows, not numbers.
     whose = {id(rows): canary for canary, rows in enumerate(data.clients[: len(sent)])}
 
     class Crafted(type(loop)):  # type: ignore[misc]
@@ -110,12 +117,14 @@ def crafted_canaries(
             for row, rows in enumerate(clients):
                 canary = whose.get(id(rows))
                 if canary is not None:
+                    # Zeros, not silence: the client still sends its share of the noise.
                     found[row] = found.new_tensor(sent[canary] * bool(self.coins[canary]))
             return found
 
     def train(included: Coins, generator: np.random.Generator) -> Array:
         given = {each.name: getattr(loop, each.name) for each in fields(loop)}
         now = Crafted(**{**given, "seed": int(generator.integers(2**62))})
+        # The loop is frozen; the coins are no part of what it is.
         object.__setattr__(now, "coins", included)
         return _rounds(now, data, times, None)
 
@@ -165,6 +174,7 @@ def _checked(loop: Any, data: Any, canaries: int) -> Any:
     if noise is None or not hasattr(loop, "_updates"):
         way_out = "pass a function of (included, generator), or planted(make, rounds)"
         refuse("train", type(loop).__name__, "be FederatedAveraging with noise", way_out)
+    # Each canary is a client of the data.
     if data is None or data.population < canaries:
         held = None if data is None else data.population
         refuse("data", held, f"hold at least {canaries} clients, the canaries")
@@ -177,6 +187,7 @@ def _rounds(loop: Any, data: Any, rounds: int, dropout: Any) -> Array:
     options = {} if dropout is None else {"dropout": dropout}
     for _ in range(rounds):
         after, _ = loop.step(state, data, **options)
+        # The step is what is released: two states in a row show it.
         released.append(_moved(state, after))
         state = after
     return np.stack(released)
@@ -191,4 +202,5 @@ def _moved(before: Any, after: Any) -> Array:
     if name is None:
         refuse("state", type(after).__name__, f"hold one of {', '.join(_RELEASED)}")
     moved = getattr(before, name) - getattr(after, name)
+    # In doubles and flat, as directions are.
     return np.asarray(moved.cpu().numpy(), dtype=np.float64).reshape(-1)

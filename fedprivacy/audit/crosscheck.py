@@ -96,6 +96,7 @@ class Crosscheck:
 
 
 def _plain(value: float | None) -> float | str | None:
+    # JSON has no infinity.
     return value if value is None or value < float("inf") else "inf"
 
 
@@ -139,10 +140,12 @@ def crosscheck(
     bounds: dict[Adjacency, Bound] = {}
     refusal: UnsupportedCombination | None = None
     for one in wanted:
+        # A run may serve some adjacencies only: the others are left out, unless none is left.
         try:
             bounds[one] = epsilon(run, delta=at, adjacency=one, observer=seer)
         except UnsupportedCombination as error:
             refusal = error
+    # No adjacency is served: the last reason says why.
     if refusal is not None and not bounds:
         raise refusal
     rows = [row for one, bound in bounds.items() for row in _rows(run, bound)]
@@ -150,12 +153,14 @@ def crosscheck(
 
 
 def _rows(run: Mechanism, bound: Bound) -> list[Row]:
+    # Other libraries load slowly: only a cross-check needs them.
     from ..integrations import peers
 
     facts = bound.adjacency, bound.observer
     low, high = bound.ends(6)
     interval = f"[{low}, {high}]: {'; '.join(bound.theorems)}"
     rows = [Row("ours, pld", bound.adjacency, bound.upper, Standing.CERTIFIED, interval)]
+    # PLD's interval is the yardstick, so the others are held against it.
     for name in (name for name in ACCOUNTANTS if name != "pld"):
         rows.append(_judged(f"ours, {name}", *_ours(run, bound, name), bound))
     for who, found, why in peers.answers((run, bound.given, *facts), bound.upper):
@@ -175,6 +180,7 @@ def _judged(who: str, found: float | None, why: str, bound: Bound) -> Row:
     low, high = shown(bound.lower, 6, ROUND_FLOOR), shown(bound.upper, 6, ROUND_CEILING)
     if found is None:
         standing = Standing.NO_ANSWER
+    # Written so that NaN counts as wrong, too: it is no upper bound.
     elif not found >= bound.lower:
         standing, why = Standing.WRONG, f"at least {low}, attained: {bound.witness}"
     elif found > bound.upper:

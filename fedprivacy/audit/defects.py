@@ -154,6 +154,7 @@ def judged_with(verdict: Verdict, defects: Iterable[Defect]) -> tuple[Verdict, t
     now = verdict
     for defect in defects:
         effect = EFFECTS[defect]
+        # Looked up with the first verdict: the order of defects must not matter.
         after = {_HOLDS: effect.holds, _FAILS: effect.fails}.get(verdict, verdict)
         if after is not verdict:
             now = after
@@ -163,6 +164,7 @@ def judged_with(verdict: Verdict, defects: Iterable[Defect]) -> tuple[Verdict, t
 
 def worth(defects: Iterable[Defect]) -> Numbers:
     """Return what the numbers of a source with these defects are worth: the least of all."""
+    # Later means worth less, so the worst of all decides.
     order = list(Numbers)
     found = [EFFECTS[defect].numbers for defect in defects]
     return max(found, key=order.index, default=Numbers.CERTIFIED)

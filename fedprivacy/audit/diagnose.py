@@ -82,6 +82,7 @@ class Question:
     @property
     def can_be_read(self) -> bool:
         """Whether readings are tried: each costs an account."""
+        # A pure or an impossible claim has no reading that would give its number.
         short = len(self.run.sequence()) <= MAX_PARTS
         return short and self.claim > 0.0 and 0.0 < self.delta < 1.0
 
@@ -96,6 +97,7 @@ class Question:
             "adjacency": adjacency or self.facts.adjacency,
             "observer": observer or self.facts.observer,
         }
+        # Readings are remarks: a tolerance of the claim's own digits is enough.
         tolerance = 1e-3 * max(self.claim, 1e-2)
         return [
             certified(run, delta=self.delta, tolerance=tolerance, **seen).upper,
@@ -115,6 +117,7 @@ def failing_assumptions(asked: Question) -> tuple[str, ...]:
     same: list[str] = []
     enough: dict[str, tuple[float, str]] = {}
     for wrong in _readings(asked):
+        # A reading that refuses or diverges cannot be where a finite claim comes from.
         values = [value for value in _tried(wrong.numbers) if math.isfinite(value)]
         near = next((value for value in values if _rounds_to(value, claim)), None)
         if near is not None:
@@ -123,6 +126,7 @@ def failing_assumptions(asked: Question) -> tuple[str, ...]:
             told = f"{claim:g} would hold for {wrong.what} ({values[0]:.6g}). {wrong.why}"
             enough.setdefault(wrong.why, (values[0], told))
     if same:
+        # What gives the very number explains it: weaker readings are not told beside it.
         return tuple(same[:MAX_TOLD])
     # The closest first; sorted() keeps the order of equals, so that simple readings lead.
     closest = sorted(enough.values(), key=lambda pair: -pair[0])
@@ -132,8 +136,10 @@ def failing_assumptions(asked: Question) -> tuple[str, ...]:
 def overcounts(asked: Question) -> tuple[str, ...]:
     """Return a sentence where a claim that holds is a whole multiple of what was spent."""
     known = [bound.upper for bound in asked.found.values()]
+    # 1.99 and not 2, since certified upper ends lie a little above what others compute.
     if not asked.can_be_read or not 0.0 < 1.99 * min(known) <= asked.claim:
         return ()
+    # The claim may have been a multiple of any accountant's number, another library's too.
     for value in (*known, *_tried(lambda: _peer(asked, asked.run))):
         times = round(asked.claim / value) if 0.0 < value < math.inf else 0
         if 2 <= times <= MAX_TIMES and abs(asked.claim / value - times) <= 1e-3 * times:
@@ -154,8 +160,10 @@ def _tried(numbers: Callable[[], list[float]]) -> list[float]:
 def _rounds_to(value: float, claim: float) -> bool:
     """Return whether a claim is a number rounded or cut to its digits, or as near as numerics."""
     exponent = Decimal(repr(claim)).as_tuple().exponent
+    # repr gives the shortest digits, so its last place is the one that was rounded.
     last = 10.0**exponent if isinstance(exponent, int) else 0.0
     within = max(last, 2e-3 * claim)
+    # Of a claim of one digit the last place is nearly the claim itself: capped at two per cent.
     return abs(value - claim) <= min(within, _NEAR * claim)
 
 
@@ -193,6 +201,7 @@ _CARELESS = {
 
 def _of_relation(asked: Question) -> Iterator[Wrong]:
     """Yield readings under another adjacency, or with Poisson sampling."""
+    # Most published numbers assume Poisson sampling, whatever was really drawn.
     drawn = _changed(asked.run, _as_poisson)
     kinder = _KINDER[asked.facts.adjacency]
     for other, why in kinder:
@@ -254,6 +263,7 @@ def _of_arithmetic(asked: Question) -> Iterator[Wrong]:
         lambda: _peer(asked, run),
         bound=False,
     )
+    # The classical formula gives a number for any epsilon but is proved for small ones only.
     yield Wrong(
         "the classical formula sqrt(2 ln(1.25 / delta)) / z, for one round or for all",
         "It is proved for epsilon below 1 and one round only.",
@@ -263,6 +273,7 @@ def _of_arithmetic(asked: Question) -> Iterator[Wrong]:
     yield Wrong(
         "an estimate, a little too small",
         "An estimate, or a number rounded down, is no upper end.",
+        # Where nothing is certified from below, the upper end is all there is to be near to.
         lambda: [asked.bound.lower or asked.bound.upper],
         bound=False,
     )
@@ -280,6 +291,7 @@ def _of_counting(asked: Question) -> Iterator[Wrong]:
         lambda: asked.ask(first)[:1],
         bound=False,
     )
+    # Counting errors of mixed rounds cannot be told apart.
     if more:
         return
     yield Wrong(
@@ -288,6 +300,7 @@ def _of_counting(asked: Question) -> Iterator[Wrong]:
         lambda: _near(asked, first, [total - n for n in _lost(first, total)]),
         bound=False,
     )
+    # Only whole ratios: nobody loses a fraction of a noisy sum.
     fewer = [total // n for n in range(2, MAX_TIMES + 1) if total % n == 0]
     yield Wrong(
         "several noisy sums counted as one",
@@ -300,9 +313,11 @@ def _of_counting(asked: Question) -> Iterator[Wrong]:
 def _lost(step: Mechanism, total: int) -> list[int]:
     """Return how many of the steps may have been lost by rounding: one, or one an epoch."""
     scheme = step.scheme if isinstance(step, SampledMechanism) else None
+    # Schemes that have whole epochs leave no last batch to lose.
     if scheme is None or hasattr(scheme, "rounds_per_epoch") or not 0.0 < scheme.rate < 1.0:
         return []
     each = math.ceil(1.0 / scheme.rate - 1e-9)
+    # Epochs that divide evenly lose nothing by rounding.
     if abs(each * scheme.rate - 1.0) <= 1e-9:
         return []
     return sorted({1, total // each} if total > total // each > 0 else {1})
@@ -324,12 +339,14 @@ def _nearest(number: Callable[[int], float], counts: list[int], claim: float) ->
     low, high, counts = 0, len(counts) - 1, sorted(counts)
     while low <= high:
         middle = (low + high) // 2
+        # Numbers rise with the count, so that a bisection asks few accounts.
         found.append(number(counts[middle]))
         low, high = (middle + 1, high) if found[-1] < claim else (low, middle - 1)
     return min(found, key=lambda value: abs(value - claim))
 
 
 def _peer(asked: Question, run: Mechanism) -> list[float]:
+    # dp-accounting takes long to import, and few audits come here.
     from ..integrations.event_json import peer_epsilon
 
     value = peer_epsilon(run, asked.delta, asked.facts.adjacency)
@@ -356,6 +373,7 @@ def _changed(run: Mechanism, change: _Change) -> Mechanism | None:
         if made is None:
             return None
         parts.append(made)
+    # A reading that changes nothing would only repeat what was found.
     return None if tuple(parts) == run.sequence() else Run(tuple(parts))
 
 
@@ -365,6 +383,7 @@ def _as_poisson(
     if scheme is None or isinstance(scheme, Everyone):
         return inner, count
     rounds = getattr(scheme, "rounds_per_epoch", 1)
+    # An epoch's scheme stands for several rounds, Poisson's for one.
     return inner.sampled(Poisson(scheme.rate / rounds)), count * rounds
 
 
@@ -400,6 +419,7 @@ def _central_limit(run: Mechanism, delta: float) -> list[float]:
     rounds = _gaussian_rounds(run)
     if rounds is None:
         return []
+    # The limit is a Gaussian mechanism, whose epsilon is certified by itself.
     squares = [q * q * count * math.expm1(z**-2) for z, q, count in rounds]
     limit = Gaussian(noise_multiplier=1.0 / math.sqrt(math.fsum(squares)))
     return [certified(limit, delta=delta, adjacency=Adjacency.ZERO_OUT).upper]

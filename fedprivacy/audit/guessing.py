@@ -61,12 +61,15 @@ def p_value(correct: int, guesses: int, canaries: int, epsilon: Array, delta: fl
     Returns:
         Shape of ``epsilon``, at most 1.
     """
+    # No right guess at all has probability 1 of being reached.
     if correct <= 0:
         return np.ones_like(epsilon)
     right = 1.0 / (1.0 + np.exp(-epsilon))
+    # 1 - right, computed by itself: no digits are lost where epsilon is large.
     wrong = 1.0 / (1.0 + np.exp(epsilon))
     above = betainc(correct, guesses - correct + 1, right)
     below = betainc(guesses - correct + 1, correct, wrong)
+    # In logs, since binomial masses underflow long before their ratio to the tail does.
     ways = gammaln(guesses + 1) - gammaln(correct + 1) - gammaln(guesses - correct + 1)
     log_mass = ways + correct * np.log(right) + (guesses - correct) * np.log(wrong)
     # Masses above the v-th fall at least by this factor: the tail's share where it underflows.
@@ -76,6 +79,7 @@ def p_value(correct: int, guesses: int, canaries: int, epsilon: Array, delta: fl
         log_slack = np.log(canaries * delta / correct) + tail_over_mass + np.log(below)
         slack = np.exp(np.minimum(log_slack, 1.0))
     found = np.minimum(_ROUNDING * (above + slack), 1.0)
+    # Where the lower tail may have lost its digits nothing is claimed.
     return np.asarray(np.where(below > _TINY, found, 1.0), dtype=np.float64)
 
 
@@ -85,6 +89,7 @@ def refuted(correct: int, guesses: int, canaries: int, delta: float, level: floa
     If the mechanism is (epsilon, delta)-DP, more than epsilon is returned with probability at most
     ``level``: the next of ``EPSILONS`` above it was refuted then, and that one is true as well.
     """
+    # Refuted must be everything below, too: the first that is not ends it.
     found = p_value(correct, guesses, canaries, EPSILONS, delta) > level
     first = int(np.argmax(found)) if found.any() else len(EPSILONS)
     return float(EPSILONS[max(first - 1, 0)])
@@ -107,7 +112,9 @@ def refuted_mu(correct: int, guesses: int, canaries: int, level: float) -> float
     """
     low, high = -1, len(MUS)  # what is forced falls as mu rises
     while high - low > 1:
+        # 16 values at a time, since the recursion runs over all guesses but takes arrays of mu.
         tried = np.unique(np.linspace(low + 1, high - 1, 16).astype(int))
+        # Above 1 by more than rounding: only then is the assumed tail impossible.
         forced = _forced(correct, guesses, canaries, level, MUS[tried]) > 1.0 + 1e-6
         count = len(tried) if forced.all() else int(np.argmin(forced))
         low = int(tried[count - 1]) if count else low
@@ -119,9 +126,12 @@ def _forced(correct: int, guesses: int, canaries: int, level: float, mu: Array) 
     """Return the t_0 that P[right >= correct] = level forces under each mu; see ``refuted_mu``."""
     tail = np.full_like(mu, level)
     above = np.zeros_like(mu)
+    # From the highest tail down: each forces a least size of the next.
     for k in range(correct, 0, -1):
+        # A share of the canaries: more than all of them cannot be guessed.
         share = np.minimum((k * tail + above) / canaries, 1.0)
         above = above + tail
+        # The theorem's m F^-1(share): F^-1(y) = Phi(Phi^-1(y) - mu).
         wrong = canaries * ndtr(ndtri(share) - mu)
         # Capped at 2: what is impossible already stays so, without an overflow.
         tail = np.minimum(np.maximum(tail, (above + wrong) / (guesses - k + 1)), 2.0)
@@ -130,6 +140,7 @@ def _forced(correct: int, guesses: int, canaries: int, level: float, mu: Array) 
 
 def at_most(successes: int, trials: int, level: float) -> float:
     """Return the Clopper-Pearson upper end of a probability, wrong with at most ``level``."""
+    # All successes: no probability below 1 can be excluded from above.
     if successes >= trials:
         return 1.0
     return min(1.0, _ROUNDING * float(betaincinv(successes + 1, trials - successes, 1.0 - level)))
@@ -137,6 +148,7 @@ def at_most(successes: int, trials: int, level: float) -> float:
 
 def at_least(successes: int, trials: int, level: float) -> float:
     """Return the Clopper-Pearson lower end of a probability, wrong with at most ``level``."""
+    # No success: no probability above 0 can be excluded from below.
     if successes <= 0:
         return 0.0
     return float(betaincinv(successes, trials - successes + 1, level)) / _ROUNDING
@@ -156,7 +168,9 @@ def refuted_by_rates(
         delta: in [0, 1].
         level: chance that the answer is too large; each of the two ends gets half of it.
     """
+    # Both ends may fail, each with half of the level.
     hit, miss = at_least(*hits, level / 2.0), at_most(*misses, level / 2.0)
+    # Then any epsilon explains the rates, 0 as well.
     if hit - delta <= miss:
         return 0.0
     return math.log((hit - delta) / miss)

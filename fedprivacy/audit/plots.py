@@ -46,6 +46,7 @@ class Line(NamedTuple):
 
     def same_as(self, other: Line) -> bool:
         """Return whether two lines lie on each other in print."""
+        # Lines of other rounds or rates cannot be compared point by point.
         if self.x.shape != other.x.shape:
             return False
         pairs = zip((self.x, self.upper), (other.x, other.upper), strict=True)
@@ -54,6 +55,7 @@ class Line(NamedTuple):
 
 def composes(found: Audit) -> bool:
     """Return whether there are numbers to draw: of some rounds, fixed beforehand, and not void."""
+    # A filter's bound belongs to no run that could be cut short.
     composed = found.run is not None and "pld" in found.bounds[str(found.facts.observer)]
     return composed and not found.void
 
@@ -107,6 +109,7 @@ def epsilon_by_round(found: Audit, points: int = 12) -> tuple[list[int], list[fl
     """
     assert found.run is not None
     total = sum(count for _, count in found.run.sequence())
+    # The last epsilon is the audit's own: it need not be asked again.
     *moments, last = sorted({round(r) for r in np.linspace(1, total, points)})
     values = [
         epsilon(
@@ -114,6 +117,7 @@ def epsilon_by_round(found: Audit, points: int = 12) -> tuple[list[int], list[fl
             delta=found.claim[1],
             adjacency=found.facts.adjacency,
             observer=found.facts.observer,
+            # Half a per cent of the plot's height: nobody sees less.
             tolerance=0.005 * min(max(found.bound.upper, 0.1), 10.0),
         ).upper
         for count in moments
@@ -135,6 +139,7 @@ def _first(run: Mechanism, count: int) -> Mechanism:
 
 def _profile(found: Audit) -> Line:
     assert found.run is not None
+    # Half as far again as the answer; without one, as far as anybody looks.
     reach = max(1.5 * found.bound.upper, 0.5) if math.isfinite(found.bound.upper) else 10.0
     curve = profile(
         found.run,
@@ -222,8 +227,10 @@ def _plot(caption: str, lines: Mapping[str, Line], finish: Callable[[Axes], None
         if len(together) > 1:
             axes.legend(frameon=False, fontsize=8)
         buffer = io.StringIO()
+        # Without dates, so that equal reports are equal files.
         figure.savefig(buffer, format="svg", metadata=dict.fromkeys(_NO_METADATA))
     svg = buffer.getvalue()
+    # Several plots share a page, and so their ids must differ.
     own = f"plot-{re.sub('[^a-z]+', '-', caption.lower())}-"
     unique = re.sub(r'(\bid="|href="#|url\(#)', lambda found: found[1] + own, svg)
     hidden = unique[unique.index("<svg") :].replace("<svg", '<svg aria-hidden="true"', 1)
@@ -243,6 +250,7 @@ def _labelled_once(lines: Mapping[str, Line]) -> dict[str, Line]:
     found: list[tuple[list[str], Line]] = []
     for name, line in lines.items():
         names = next((names for names, other in found if other.same_as(line)), None)
+        # The first of equal lines is drawn, under all their names.
         if names is None:
             found.append(([name], line))
         else:

@@ -96,6 +96,7 @@ def entry(found: Audit, deployment: Mapping[str, Any]) -> dict[str, Any]:
         }
         | _said(said, "sources"),
     }
+    # A slug is part of an address: only small letters, digits and underscores.
     slug = re.sub("[^a-z0-9]+", "_", str(said["name"]).lower()).strip("_") or "entry"
     return {"url_slug": slug, "status": "Draft", "tier": 3, "deployment": fields}
 
@@ -108,6 +109,7 @@ def _checked(deployment: Mapping[str, Any]) -> dict[str, Any]:
     said = dict(deployment)
     for name, what in ASKED.items():
         if name not in said:
+            # All at once would be kinder, but the first tells how the rest is asked for.
             refuse(f"deployment[{name!r}]", None, f"be given: {what}")
     for name, value in said.items():
         _check(name, value)
@@ -120,6 +122,7 @@ def _check(name: str, value: object) -> None:
     if name in ("data_curators", "registry_authors"):
         rule = "be a list of names"
         good = isinstance(value, list | tuple) and bool(value)
+        # A string is a sequence of strings, too: lists only.
         good = good and all(isinstance(each, str) and each.strip() for each in value)  # type: ignore[attr-defined]
     elif name == "publication_date":
         rule, good = "be a date, YYYY-MM-DD", good and _is_date(str(value))
@@ -133,12 +136,14 @@ def _check(name: str, value: object) -> None:
 
 def _is_date(text: str) -> bool:
     try:
+        # fromisoformat takes other forms as well; the registry takes this one.
         return date.fromisoformat(text).isoformat() == text
     except ValueError:
         return False
 
 
 def _parameters(found: Audit) -> dict[str, Any]:
+    # The registry takes numbers: without a certified one the field is left out.
     if found.void or found.bound.upper == float("inf"):
         return {}
     low, high = found.bound.ends(6)
@@ -146,6 +151,7 @@ def _parameters(found: Audit) -> dict[str, Any]:
         f"{formal(found)}. The certified interval of epsilon at this delta is [{low}, {high}]; "
         "the parameters given are its upper end."
     )
+    # The upper end is the parameter: the lower one is no guarantee.
     numbers = {"epsilon": float(high), "delta": found.bound.given}
     return {"privacy_parameters": numbers, "privacy_parameters_details": details}
 
@@ -187,6 +193,7 @@ def as_yaml(value: Any, indent: str = "") -> str:
 
 def _scalar(value: Any) -> str:
     """Return a string or a number; 1e-05 has a point, without which it would be a string."""
+    # YAML takes 1e-05 for a string, and 1.0e-05 for a number.
     text = json.dumps(value, ensure_ascii=False)
     bare = isinstance(value, float) and "." not in text
     return text.replace("e", ".0e", 1) if bare and "e" in text else text

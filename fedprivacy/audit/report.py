@@ -72,17 +72,22 @@ def report(
     form = _FORMS.get(target.suffix.lower())
     if form is None:
         refuse("path", str(target), f"end in {', '.join(_FORMS)}", "the report is one HTML page")
+    # Checked first: an account may take minutes, and would be lost.
     if not target.parent.is_dir():
         refuse("path", str(target), "lie in an existing folder", f"create {target.parent} first")
+    # Given in vain, it would be missed where somebody looks for it.
     if deployment is not None and form is not _entry:
         refuse("deployment", "given", "be left out", "it is for a path that ends in .yaml")
     told = _Told(_named(audit), title, subject, deployment)
     answers: Asked = {}
     for run in told.runs.values():
+        # Losses that the audits asked for are not computed again for the plots.
         answers |= {} if run.audit is None else run.audit.answers
     with asked_once(answers):
         text = form(told)
+    # Written beside and moved: whoever reads sees the old page or the new one, never half.
     draft = target.with_name(target.name + ".part")
+    # A ledger is evidence: neither the page nor its draft may be written over one.
     free(target, draft)
     draft.write_text(text, encoding="utf-8")
     os.replace(draft, target)
@@ -126,6 +131,7 @@ def _json(told: _Told) -> str:
         "statement": {name: dict(rows_of(found)) for name, found in told.audits.items()},
         "not_counted": list(NOT_COUNTED),
     }
+    # NaN and infinity are not JSON: better an error than a file nobody can read.
     return json.dumps(data, indent=2, allow_nan=False) + "\n"
 
 
@@ -148,8 +154,10 @@ _FORMS: dict[str, Callable[[_Told], str]] = {
 
 
 def _rendered(name: str, told: _Told, *, plots: list[Any], autoescape: bool) -> str:
+    # Only pages need the template engine.
     from jinja2 import Environment, StrictUndefined
 
+    # An undefined name is an error: a report must not silently lack a line.
     environment = Environment(
         autoescape=autoescape, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
     )
@@ -173,6 +181,7 @@ def _rendered(name: str, told: _Told, *, plots: list[Any], autoescape: bool) -> 
 def _cell(text: object) -> str:
     """Return text that stands in one cell of a Markdown table, and begins no markup."""
     plain = " ".join(str(text).split())
+    # Names come from strangers' files and must not turn into links or markup.
     for sign in "\\`*_[]<>|#$":
         plain = plain.replace(sign, f"\\{sign}")
     return plain
@@ -196,6 +205,7 @@ _LISTS = ("rows", "recorded", "theorems", "assumptions", "granted")
 
 def _shared(views: list[dict[str, Any]]) -> dict[str, list[Any]]:
     """Take what several runs have in common out of their views, and return it."""
+    # A single run shares nothing with others: its lists stay where they are.
     found: dict[str, list[Any]] = {name: [] for name in _LISTS}
     if len(views) < 2:
         return found
@@ -217,6 +227,7 @@ def _named(audit: object) -> dict[str, RunSummary]:
         several = len(audit) > 1
         named = {f"run {i}" if several else "run": a for i, a in enumerate(audit, start=1)}
     else:
+        # Refused below with all others, by the same sentence.
         named = {"": audit}
     for each in named.values():
         if not isinstance(each, Audit | RunSummary):
@@ -243,6 +254,7 @@ def _cover(runs: Mapping[str, RunSummary], subject: str) -> list[tuple[str, str]
         if origin.at:
             rows.append(("imported", f"{origin.at} by {origin.by}"))
         told = f"{found.statement}; for the observer {found.facts.observer}"
+        # Several verdicts stand with their runs: the cover would have to choose.
         rows += [] if more else [("verdict", told)]
     rows += [
         (name, ", ".join(dict.fromkeys(filter(None, values))))
@@ -252,6 +264,7 @@ def _cover(runs: Mapping[str, RunSummary], subject: str) -> list[tuple[str, str]
         )
     ]
     rows.append(("written by", f"fedprivacy {fedprivacy.__version__}"))
+    # The same source for several audits is told once.
     return [(name, value or "not stated") for name, value in dict.fromkeys(rows)]
 
 
@@ -313,13 +326,16 @@ def _recorded_rows(found: Audit) -> list[tuple[str, str]]:
 
 def _moments(rounds: list[int], values: list[float], claim: float) -> list[tuple[str, str, str]]:
     """Return (round, certified epsilon after it, what is left of the claim) at a few moments."""
+    # Five moments show the course; a set, since few rounds give equal ones.
     chosen = sorted({round(i) for i in np.linspace(0, len(rounds) - 1, 5)}) if rounds else []
+    # Spent goes up and what is left goes down: neither is told better than certified.
     return [(f"{rounds[i]:,}", _up(values[i]), _down(claim - values[i])) for i in chosen]
 
 
 def _left(found: Audit) -> str:
     """Return how much of the claim is left at least; empty where no number is certified."""
     left = found.claim[0] - found.bound.upper
+    # Written so that an infinite epsilon, too, says nothing of what is left.
     if found.void or not found.rounds or not left > -np.inf:
         return ""
     if left < 0.0:

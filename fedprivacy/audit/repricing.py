@@ -12,7 +12,14 @@ from dataclasses import dataclass, replace
 from ..errors import MODERATE, LedgerError, ParameterError, UnsupportedCombination
 from ..ledger import Round
 from ..loss import IDENTITY
-from ..mechanisms import CorrelatedNoise, CorrelatedRow, Mechanism, Run, SampledMechanism
+from ..mechanisms import (
+    CorrelatedNoise,
+    CorrelatedRow,
+    HeldMechanism,
+    Mechanism,
+    Run,
+    SampledMechanism,
+)
 from ..mechanisms.base import ROUNDING
 from ..privacy_loss import PrivacyLoss, Witness
 from ..relations import Adjacency, Facts, Observer
@@ -74,14 +81,17 @@ class Evidence:
         whatever follows that number.
         """
         doubts, found = self.doubts, []
+        # Only where a unit may be missing can a denominator tell that it is.
         if facts.adjacency is Adjacency.ADD_REMOVE:
             if any(None in divisors for divisors in self.divided):
                 found.append(Defect.NO_DENOMINATOR)
+            # One constant denominator tells nothing; several may follow the number of clients.
             if any(len(divisors - {None}) > 1 for divisors in self.divided):
                 doubts += (FOLLOWING,)
             if self.follows:
                 doubts += (SAID_TO_FOLLOW,)
         if doubts:
+            # It voids the numbers, so that it is told first.
             found.insert(0, Defect.OTHER_COHORTS)
         return replace(self, doubts=doubts), tuple(found)
 
@@ -101,6 +111,7 @@ class Evidence:
         alone = None if self.run is None else self.run.single_uploads()
         if alone is None:
             return None
+        # An aborted round released no sum, but its uploads were seen one by one.
         if self.aborted:
             raise UnsupportedCombination(
                 "the uploads of rounds that were aborted were seen as well"
@@ -114,6 +125,7 @@ def _witness(certain: Mechanism | None, run: Mechanism, loss: PrivacyLoss) -> Wi
     """Return what is attained by what was surely released."""
     if certain is None:
         return None
+    # The same run: its own witness needs no second account.
     if certain == run:
         return loss.witness
     return certain.privacy_loss(loss.facts.adjacency, loss.facts.observer).witness
@@ -123,6 +135,7 @@ def divided(rounds: Iterable[Round]) -> tuple[frozenset[float | None], ...]:
     """Return what the sums of rounds were divided by, those that one scheme drew together."""
     found: dict[Hashable, set[float | None]] = {}
     for r in rounds:
+        # Only released sums were divided by something.
         if r.done is not None and r.spent:
             scheme = getattr(r.mechanism, "scheme", r.mechanism)
             found.setdefault(scheme, set()).add(r.done.denominator)
@@ -149,6 +162,7 @@ def spent(rounds: Iterable[Round]) -> Spent:
             said.
     """
     held = list(rounds)
+    # Rows of correlated noise are priced as one run: a row alone has no epsilon.
     groups = _groups(r for r in held if not isinstance(r.mechanism, CorrelatedRow))
     groups += _correlated(r for r in held if isinstance(r.mechanism, CorrelatedRow))
     notes = tuple(group.note for group in groups if group.note)
@@ -156,6 +170,7 @@ def spent(rounds: Iterable[Round]) -> Spent:
     actual = [(group.actual, group.count) for group in groups if group.actual is not None]
     certain = [(group.certain, group.count) for group in groups if group.certain is not None]
     return Spent(
+        # One round without noise leaves no epsilon for the whole.
         run=None if nothing else in_sequence(actual),
         certain=in_sequence(certain),
         notes=notes,
@@ -181,6 +196,7 @@ def in_sequence(counted: Iterable[tuple[Mechanism, int]]) -> Mechanism | None:
     counts: dict[Mechanism, int] = {}
     for mechanism, count in counted:
         for step, times in mechanism.sequence():
+            # Nested runs are opened, so that equal steps meet wherever they stand.
             counts[step] = counts.get(step, 0) + times * count
     return Run(tuple(counts.items())) if counts else None
 
@@ -208,6 +224,7 @@ def as_released(
         UnsupportedCombination: there was less noise, and the mechanism cannot be repriced.
     """
     fraction = _fraction(mechanism, clip_norm, planned_std, used_std)
+    # The record's decimals may round the noise down a little: that is not less noise.
     return mechanism if fraction >= 1.0 - ROUNDING else mechanism.rescaled(fraction)
 
 
@@ -225,6 +242,7 @@ def as_observed(
     fraction = _fraction(mechanism, clip_norm, planned_std, used_std)
     if abs(fraction - 1.0) <= ROUNDING:
         return mechanism
+    # Of several kinds of noise more in all may mean less of one.
     if fraction > 1.0 and len(mechanism.noise_ratios(clip_norm)) != 1:
         return None
     if fraction > MODERATE[1]:
@@ -240,6 +258,7 @@ def _fraction(mechanism: Mechanism, clip_norm: float, planned: float, used: floa
     ratios = mechanism.noise_ratios(clip_norm)
     if not ratios:
         return used / planned
+    # The smallest noise is the weakest: what reaches it decides.
     stated = used / clip_norm / min(ratios)
     return stated if len(ratios) == 1 else min(stated, used / planned)
 
@@ -263,6 +282,7 @@ def _groups(rounds: Iterable[Round]) -> list[_Group]:
     counts: Counter[tuple[Hashable, ...]] = Counter()
     for r in rounds:
         if r.spent:
+            # By identity: rounds share the objects of their mechanisms, and comparing costs more.
             key = (id(r.mechanism), r.clip_norm, r.noise_std, r.noise_used, _released(r))
             first.setdefault(key, r)
             counts[key] += r.times
@@ -285,6 +305,7 @@ def _correlated(rounds: Iterable[Round]) -> list[_Group]:
 
 def _whole_run(run: CorrelatedNoise, held: list[tuple[Round, CorrelatedRow]]) -> _Group:
     told, rule = [], run.participation
+    # A ledger without a separation says nothing against the plan.
     soonest = min((row.separation for _, row in held if row.separation), default=run.rounds)
     most = max((row.participations or 0 for _, row in held), default=0)
     priced: CorrelatedNoise | None = run
@@ -292,12 +313,15 @@ def _whole_run(run: CorrelatedNoise, held: list[tuple[Round, CorrelatedRow]]) ->
         gap, times = min(soonest, rule.gap(run.rounds)), max(most, rule.most(run.rounds))
         told.append(f"somebody came after {soonest} rounds, or {most} times; it is priced by that")
         priced = _came_sooner(run, gap, times)
+    # One weak row shows the whole sequence, since rows are correlated.
     ratio = min(r.noise_used / r.clip_norm for r, _ in held)
     if ratio < run.noise_multiplier * (1.0 - ROUNDING):
         told.append(f"a row had noise of {ratio:.6g} of the clip norm; all are priced by that")
         priced = None if priced is None else priced.rescaled(ratio / run.noise_multiplier)
     sure = {row.row for r, row in held if _released(r)}
+    # A lower end needs the leading rows without a gap.
     first = next(i for i in range(len(sure) + 1) if i not in sure)
+    # Repriced runs have no certain part: what of it ran is not known.
     certain = run.leading(first) if first and not told else None
     which = f"{len(held)} rows of correlated noise: " if told else ""
     return _Group(priced, certain, 1, which + "; ".join(told))
@@ -312,6 +336,7 @@ def _came_sooner(run: CorrelatedNoise, gap: int, times: int) -> CorrelatedNoise:
 
 def _released(r: Round) -> bool:
     """Return whether a round surely released something: confirmed, and somebody of it arrived."""
+    # A cohort without members releases noise alone, which is a release as well.
     return r.done is not None and (r.done.arrived > 0 or r.done.cohort == 0)
 
 
@@ -346,6 +371,7 @@ def _odd_rows(rounds: Iterable[Round]) -> tuple[str, ...]:
     for r in rounds:
         if isinstance(r.mechanism, CorrelatedRow) and r.spent:
             before = last.get(r.mechanism.run, -1)
+            # A row that comes again, or out of order, shows its noise twice.
             if r.mechanism.row <= before or r.times > 1:
                 told = "a row of correlated noise that may have been released before"
                 found.setdefault(told, []).append(r)
@@ -358,6 +384,7 @@ def _odd_noise(rounds: Iterable[Round]) -> tuple[str, ...]:
     for r in rounds:
         if r.done is None or not r.spent:
             continue
+        # Who refused to be in the sum still sent a share of the noise.
         shares = r.done.arrived + r.done.refused
         told = r.mechanism.unlike(shares=shares, noise_multiplier=r.done.noise_std / r.clip_norm)
         if told:
@@ -368,12 +395,14 @@ def _odd_noise(rounds: Iterable[Round]) -> tuple[str, ...]:
 def _odd_cohorts(rounds: Iterable[Round]) -> tuple[str, ...]:
     drawn: dict[Scheme, dict[int, list[Round]]] = {}
     for r in rounds:
-        if r.done is not None and isinstance(r.mechanism, SampledMechanism):
+        if r.done is not None and isinstance(r.mechanism, SampledMechanism | HeldMechanism):
             by_size = drawn.setdefault(r.mechanism.scheme, {})
+            # Cohorts of one scheme are judged together: one odd size among thousands is expected.
             by_size.setdefault(r.done.cohort, []).append(r)
     found: dict[str, list[Round]] = {}
     for scheme, by_size in drawn.items():
         counts = {size: _count(which) for size, which in by_size.items()}
+        # The chance of a false doubt is shared by all schemes of the ledger.
         for told, odd in unlikely(scheme, counts, FALSE_DOUBT / len(drawn)):
             found.setdefault(told, []).extend(r for size in odd for r in by_size[size])
     return _told(found)

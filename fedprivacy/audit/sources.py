@@ -76,6 +76,7 @@ class Reading:
         Raises:
             ParameterError: the adjacency is neither given nor recorded.
         """
+        # What is given wins, so that one record can be judged under several facts.
         adjacency = self.adjacency if adjacency is None else adjacency
         observer = self.observer if observer is None else observer
         if adjacency is None:
@@ -102,6 +103,7 @@ def read_source(source: Source, stated: Stated, auditor: str = "") -> Reading:
         LedgerError: a ledger is damaged, or a file cannot be read.
         ConversionError: none of the formats that are read.
     """
+    # Closed types first: a trace or a mechanism may have the methods of an event, too.
     if isinstance(source, Trace):
         return _of_trace(source, stated)
     if isinstance(source, Mechanism):
@@ -130,6 +132,7 @@ def _nothing_to_state(stated: Stated, what: str) -> None:
 
 
 def _of_file(path: Path, stated: Stated, auditor: str) -> Reading:
+    # A ledger is told by its first line, whatever its file is called.
     if imports.is_ledger(beginning(path)):
         _nothing_to_state(stated, "a ledger")
         return _of_ledger(Ledger.open(path))
@@ -137,8 +140,10 @@ def _of_file(path: Path, stated: Stated, auditor: str) -> Reading:
 
 
 def _of_event(event: Event, auditor: str) -> Trace:
+    # Anything may have the method: only dp-accounting's own events are understood.
     if not type(event).__module__.startswith("dp_accounting"):
         raise ConversionError(f"no event that is read here: {type(event).__name__}")
+    # Imported here, since dp-accounting is only needed for its events.
     from ..integrations.event_json import runs_of
 
     return Trace(Origin.imported("dp-accounting event", by=auditor), run=runs_of(event))
@@ -164,6 +169,7 @@ def _of_trace(trace: Trace, stated: Stated) -> Reading:
         Evidence(
             run=made.run,
             certain=made.certain,
+            # A whole described run lists no rounds: then its steps are counted.
             rounds=sum(times for _, times in trace.rounds) or _count(made.run),
             follows=made.follows,
         ),
@@ -173,6 +179,7 @@ def _of_trace(trace: Trace, stated: Stated) -> Reading:
         observer=trace.observer,
         claim=trace.claim,
         notes=notes,
+        # Of what was typed in nothing is recorded: all of it is the user's word.
         recorded={} if typed else trace.told,
         stated=({**trace.told} if typed else {}) | stated.in_words(),
         defects=tuple(defects),
@@ -185,6 +192,7 @@ def _of_trace(trace: Trace, stated: Stated) -> Reading:
 def _of_ledger(ledger: Ledger) -> Reading:
     rounds = ledger.alike
     found = spent(rounds)
+    # One round without noise voids the rest: there is no number to go on with.
     if found.noiseless:
         raise LedgerError(f"{ledger.path} has no epsilon: {found.noiseless}")
     evidence = Evidence(
@@ -259,6 +267,7 @@ def _of_its_lines(
         (aborted, "round(s) were aborted"),
         (refused, "contribution(s) were refused and left out of the sums, as zeros are"),
     )
+    # A defect may apply without a sentence of its own: then its effect says it.
     told = [sentence for _, applies, sentence in found if applies and sentence]
     private = tuple(f"{count} {what}." for count, what in counts if count)
     defects = tuple(defect for defect, applies, _ in found if applies)
@@ -285,6 +294,7 @@ def claim_of(
         epsilon, delta = stated
     except (TypeError, ValueError):
         refuse("claim", claim, "be a pair (epsilon, delta)")
+    # Both are checked, wherever they come from: a record may be wrong, too.
     checked = non_negative(epsilon=epsilon), closed_unit(delta=delta)
     told = {} if claim is None else {"claim": f"epsilon = {epsilon:g} at delta = {delta:g}"}
     return checked, told

@@ -7,7 +7,7 @@ accountant and its assumptions, the formal statement, what was not counted.
 
 from __future__ import annotations
 
-from ..mechanisms import CohortMechanism, Mechanism, SampledMechanism
+from ..mechanisms import CohortMechanism, HeldMechanism, Mechanism, SampledMechanism
 from ..relations import Adjacency, Observer, Unit
 from .account import SINGLE, Audit
 from .words import described, scheme_in_words
@@ -34,6 +34,7 @@ RELEASED = {
 def rows_of(found: Audit) -> list[tuple[str, str]]:
     """Return the statement's rows as (name, text)."""
     unit = str(found.facts.unit or "unit")
+    # A method beside a void number would lend it weight.
     method = "none: what was computed is void" if found.void else found.bound.method
     return [
         ("setting", _setting(found)),
@@ -54,11 +55,13 @@ def formal(found: Audit) -> str:
     if found.void:
         return "none"
     bound = found.bound
+    # The guides ask for the variant by name.
     kind = "pure" if bound.given == 0.0 else "approximate"
     return f"({bound.ends(4)[1]}, {bound.given:g})-differential privacy ({kind}), {found.numbers}"
 
 
 def _setting(found: Audit) -> str:
+    # The line exists only where shares are summed: it says what kind of trust there is.
     if SINGLE in found.bounds:
         return (
             "distributed: clients add shares of the noise; whoever sums sees the sum alone, by "
@@ -88,6 +91,7 @@ def parts_in_words(found: Audit, most: int = 5) -> list[str]:
 def sampler_in_words(found: Audit) -> str:
     """Return how units were drawn, and who says so."""
     parts = [] if found.run is None else [part for part, _ in found.run.sequence()]
+    # Rounds of one run mostly share a scheme: it is told once.
     schemes = dict.fromkeys(_scheme(part) for part in parts)
     stated = "sampling" in found.stated
     said = "as stated, not recorded" if stated else f"as the {found.origin.kind} says"
@@ -95,6 +99,6 @@ def sampler_in_words(found: Audit) -> str:
 
 
 def _scheme(part: Mechanism) -> str:
-    if isinstance(part, SampledMechanism | CohortMechanism):
+    if isinstance(part, SampledMechanism | HeldMechanism | CohortMechanism):
         return scheme_in_words(part.scheme)
     return "all units take part in every round"

@@ -155,6 +155,7 @@ def verify(
     >>> fp.verify(average, clip_norm=0.25, noise_std=0.5, generator=rng).failures
     ('scale', 'shape')
     """
+    # Fresh by default: nothing should pass because of the seed that it is tried with.
     source = private_generator() if generator is None else generator
     chance = open_unit(level=level)
     tries, times = integer(1, pairs=pairs), integer(20, draws=draws)
@@ -166,7 +167,9 @@ def verify(
         one = member(Adjacency, adjacency=adjacency)
         if one not in stated.adjacencies:
             refuse("adjacency", str(one), f"be one of {listed(stated.adjacencies)}")
+        # Asked about one adjacency, neighbours under the others are not tried.
         stated = Stated(**{**stated.__dict__, "adjacencies": (one,)})
+    # Means, noise and independence get a quarter of the level each; one stays unused.
     replay = Replay(stated, source, times, chance / 4.0)
     findings = (
         *replay.replays(),
@@ -191,6 +194,7 @@ def _of_function(
     if not callable(release):
         kind = type(release).__name__
         refuse("release", kind, "be a mechanism or a function of (updates, generator)")
+    # Other laws have no exact test of their scale here.
     if shape not in _SIZES:
         refuse("shape", shape, f"be one of {listed(_SIZES)}")
     return Stated(
@@ -224,6 +228,7 @@ def _of_mechanism(mechanism: Mechanism, source: np.random.Generator) -> Stated:
 
     def released(updates: Array, generator: np.random.Generator) -> Any:
         value = total(updates)
+        # A mechanism with its own release may round or clip after the noise: that is what ran.
         own = getattr(mechanism, "release", None)
         return own(value, generator) if own else value + mechanism.noise(value, generator)[0]
 
@@ -235,6 +240,7 @@ def _of_mechanism(mechanism: Mechanism, source: np.random.Generator) -> Stated:
         noise_std=mechanism.full_noise_std,
         shape="laplace" if laplace else "gaussian",
         adjacencies=served,
+        # The Laplace mechanism is accounted by an L1 norm, which is the clip norm in one dimension.
         dimension=1 if laplace else 12,
     )
 
@@ -242,6 +248,7 @@ def _of_mechanism(mechanism: Mechanism, source: np.random.Generator) -> Stated:
 def _serves(mechanism: Mechanism, adjacency: Adjacency) -> bool:
     try:
         mechanism.privacy_loss(adjacency)
+    # A refused adjacency has no bound that neighbours could break.
     except UnsupportedCombination:
         return False
     return True
@@ -253,6 +260,7 @@ def _of_shares(
     source: np.random.Generator,
 ) -> Stated:
     """Return the secure sum of a whole cohort's shares, on one round's mask."""
+    # One mask for all replays, as in one round: another would move coordinates, not sums.
     mask = mechanism.draw_mask(source)
 
     def total(updates: Array) -> Array:
@@ -305,6 +313,7 @@ def shape_p_value(values: Array, cdf: Callable[[Array], Array]) -> float:
     """Return Massart's (1990) bound: P[sup |F_n - F| > t] <= 2 exp(-2 n t^2), for every n."""
     heights = cdf(np.sort(values.reshape(-1)))
     steps = np.arange(values.size + 1) / values.size
+    # The empirical law jumps at each value: both sides of the jump count.
     gap = max(float((steps[1:] - heights).max()), float((heights - steps[:-1]).max()))
     return min(1.0, 2.0 * math.exp(-2.0 * values.size * gap * gap))
 
@@ -312,6 +321,7 @@ def shape_p_value(values: Array, cdf: Callable[[Array], Array]) -> float:
 def coin_p_value(heads: int, throws: int) -> float:
     """Return the two-sided p-value of so many heads of a fair coin."""
     more = max(heads, throws - heads)
+    # Without a throw there is nothing to tell, and betainc has no value.
     return min(1.0, 2.0 * float(betainc(more, throws - more + 1, 0.5))) if more else 1.0
 
 
@@ -334,9 +344,12 @@ class Replay:
 
     def at(self, updates: Array, seed: int) -> Array:
         """Return a release, shape (rounds, k), with the noise of ``seed``."""
+        # A copy, since a release may clip in place and spoil the data for the next.
         found = np.asarray(self.stated.release(updates.copy(), np.random.default_rng(seed)))
+        # Single precision has its own rounding, which must not look like a movement.
         self._digits = max(np.finfo(np.float64).eps, _resolution(found))
         found = np.atleast_2d(np.asarray(found, dtype=np.float64))
+        # What is not finite has no distance to anything.
         if found.ndim != 2 or not np.isfinite(found).all():
             refuse("release's result", found.shape, "be finite, of shape (k,) or (rounds, k)")
         return found
@@ -352,7 +365,9 @@ class Replay:
     def replays(self) -> Iterator[Finding]:
         """Tell whether all randomness comes from the generator, and some does."""
         one, other = self.seed(), self.seed()
+        # Twice the same seed and once another: whatever is not held comes from elsewhere.
         first, again, fresh = (self.at(self._zeros, seed) for seed in (one, one, other))
+        # Exact: with the same draws even the rounding is the same.
         apart = float(np.abs(first - again).max())
         detail = "the same generator gives the same release"
         yield Finding("replay", apart == 0.0, apart, 0.0, detail)
@@ -378,6 +393,7 @@ class Replay:
         yield self._judged("equal sums", tried, 0.0, "")
 
     def _judged(self, name: str, tried: list[_Pair], allowed: float, under: str) -> Finding:
+        # A pair with a large sum has more rounding: it may move farther and still be fine.
         worst = max(tried, key=lambda one: one.moved - one.room)
         detail = f"{under}the worst of {len(tried)} pairs"
         if worst.moved <= allowed + worst.room:
@@ -385,6 +401,7 @@ class Replay:
         if self._lines_up(worst):
             return Finding(name, False, worst.moved, allowed + worst.room, detail)
         along, far = self._means(worst)
+        # Noise that depends on the data cannot be held, so that only means can be compared.
         detail = f"{detail}; held noise does not line up ({worst.moved:.4g} apart), so by means"
         return Finding(name, along <= allowed + far, along, allowed + far, detail)
 
@@ -399,6 +416,7 @@ class Replay:
         moved = float(np.linalg.norm(first - second, axis=1).max())
         largest = float(max(np.abs(first).max(), np.abs(second).max()))
         terms = (len(one) + 2) * math.sqrt(first.shape[1])
+        # Each term of a sum may be off by its last digit, on every coordinate.
         room = 2.0 * terms * self._digits * (largest + (self.stated.clip_norm or 0.0))
         room += _GRID * self.stated.noise_std * math.sqrt(first.shape[1])
         return _Pair(moved, room, one, other)
@@ -433,11 +451,13 @@ class Replay:
         """Return two neighbouring data sets; what the others send goes from nothing to a lot."""
         updates = self._updates(number)
         other = updates.copy()
+        # Any unit may be the one that is weighted too much.
         who = int(self.source.integers(len(updates)))
         if adjacency is Adjacency.ADD_REMOVE:
             return updates, np.delete(updates, who, axis=0)
         turned = adjacency is Adjacency.REPLACE_ONE
         other[who] = (
+            # Opposite updates are the farthest that two clipped ones can be apart.
             (-updates[who] if number % 2 else self._updates(number)[who]) if turned else 0.0
         )
         return updates, other
@@ -446,11 +466,13 @@ class Replay:
         """Return random updates: spikes, small, at the clip norm, or far above it."""
         shape = self.stated.units, self.stated.dimension
         rows = self.source.normal(size=shape)
+        # Every third data set has spikes: a norm other than the stated one shows there.
         if number % 3 == 0:
             rows = np.zeros(shape)
             rows[np.arange(shape[0]), self.source.integers(shape[1], size=shape[0])] = 1.0
         lengths = np.array([1e-3, 1.0, 3.0, _LARGE])[self.source.integers(4, size=(shape[0], 1))]
         norms = np.linalg.norm(rows, axis=1, keepdims=True)
+        # Lengths from far below to far above the clip norm, so that clipping is seen at work.
         return np.asarray(rows / norms * lengths * (self.stated.clip_norm or 1.0))
 
     def _same_sum(self, number: int) -> tuple[Array, Array]:
@@ -466,6 +488,7 @@ class Replay:
             return updates, updates[self.source.permutation(len(updates))]
         small = updates / np.linalg.norm(updates, axis=1, keepdims=True)
         small *= 1e-3 * (self.stated.clip_norm or 1.0)
+        # The unit that shares must be there in both, so that the numbers of units are equal.
         small[1] = 0.0
         shared = small.copy()
         shared[:2] = small[0] / 2.0
@@ -478,6 +501,7 @@ class Replay:
         data = {f"{len(self._zeros)} units": self._zeros}
         if Adjacency.ADD_REMOVE in self.stated.adjacencies:
             data[f"{len(self._zeros) - 1} units"] = self._zeros[1:]
+        # Two tests at each data set share this part of the level.
         share = self.level / (2 * len(data))
         for name, updates in data.items():
             values = self.many(updates) / self.stated.noise_std
@@ -492,6 +516,7 @@ class Replay:
 
     def _independence(self, values: Array) -> Iterator[Finding]:
         """Compare signs, and whether sizes are above their median, by pairs of fair coins."""
+        # Sizes as well as signs: noise may be uncorrelated and still not independent.
         coins = np.stack([values > 0.0, np.abs(values) > _MEDIANS[self.stated.shape]])
         kinds, draws, rounds, width = coins.shape
         rows = coins.reshape(kinds, draws * rounds, width)
@@ -503,6 +528,7 @@ class Replay:
         yield self._least("rounds", [p for both in ps for p in both])
 
     def _least(self, name: str, ps: list[float]) -> Finding:
+        # Bonferroni over all pairs, so that many coordinates raise no false alarm.
         share = self.level / 2.0 / max(len(ps), 1)
         least = min(ps, default=1.0)
         detail = f"least p-value of {len(ps)} pairs of signs and sizes"

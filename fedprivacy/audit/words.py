@@ -13,6 +13,7 @@ from ..errors import FedPrivacyError
 from ..mechanisms import (
     CohortMechanism,
     Gaussian,
+    HeldMechanism,
     Laplace,
     Mechanism,
     SampledMechanism,
@@ -75,6 +76,7 @@ def in_words(bound: Bound) -> str:
     if math.isinf(bound.upper):
         return f"{_WHO[bound.observer]} may learn {what}: no finite epsilon holds."
     told = f"(epsilon = {bound.ends()[1]}, delta = {bound.given:.3g})"
+    # Above it the factor is so large that it tells nobody anything.
     if bound.upper <= TELLING:
         factor = shown(math.exp(bound.upper), 3, ROUND_CEILING)
         rates = (
@@ -121,6 +123,7 @@ def _attack(found: Audit) -> tuple[float, list[float]]:
     rates = [_generic(bound.upper, bound.given, fpr) for fpr in RATES]
     # tanh(epsilon / 2) plus delta: Kairouz, Oh and Viswanath 2015, at equal error rates.
     advantage = min(1.0, math.tanh(bound.upper / 2.0) + bound.given)
+    # A filter's bound is about rounds that other outputs would have made, not about this run.
     if found.run is None or "filter" in found.bounds[str(found.facts.observer)]:
         return advantage, rates
     try:
@@ -139,6 +142,7 @@ def _attack(found: Audit) -> tuple[float, list[float]]:
 
 def _generic(epsilon: float, delta: float, fpr: float) -> float:
     """Return the largest true-positive rate that (epsilon, delta) allows, in both directions."""
+    # Far beyond doubles: the rate is 1 by then.
     one = math.exp(min(epsilon, 700.0)) * fpr + delta
     other = 1.0 - math.exp(-epsilon) * (1.0 - delta - fpr)
     return max(fpr, min(1.0, one, other))
@@ -165,6 +169,10 @@ def described(mechanism: Mechanism, count: int = 1) -> str:
 def _mechanism(mechanism: Any) -> str:
     if isinstance(mechanism, SampledMechanism):
         return f"{_mechanism(mechanism.inner)}; {scheme_in_words(mechanism.scheme)}"
+    if isinstance(mechanism, HeldMechanism):
+        records = scheme_in_words(mechanism.scheme).replace("units", "records")
+        held = f"for a client that holds up to {mechanism.held:,} of the records"
+        return f"{_mechanism(mechanism.inner)}; {records}; {held}"
     if isinstance(mechanism, CohortMechanism):
         clients = scheme_in_words(mechanism.scheme).replace("units", "clients")
         return f"inside one client, {clients}: {_mechanism(mechanism.inner)}"

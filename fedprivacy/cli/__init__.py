@@ -33,12 +33,14 @@ def main(arguments: list[str] | None = None) -> None:
         code = cli.main(args=arguments, prog_name="fedprivacy", standalone_mode=False)
     except (FedPrivacyError, click.ClickException, OSError) as problem:
         message = problem.format_message() if isinstance(problem, click.ClickException) else problem
+        # One line, whatever the message holds: programs read standard error line by line.
         say(f"fedprivacy: {' '.join(str(message).split())}", err=True)
         sys.exit(2)
     except (OverflowError, MemoryError) as problem:
         told = f"a value is too large to compute with ({type(problem).__name__}: {problem})"
         say(f"fedprivacy: {' '.join(told.split())}", err=True)
         sys.exit(2)
+    # 130 is what shells expect of a program that was interrupted.
     except (click.Abort, KeyboardInterrupt):
         say("fedprivacy: stopped", err=True)
         sys.exit(130)

@@ -69,6 +69,7 @@ def _answer(
     ask: Callable[..., Bound], unit: str | None, as_json: bool, given: dict[str, Any]
 ) -> None:
     """Ask one number of the run that the options describe, and print it."""
+    # Taken out: what is left are the arguments of the question.
     certificate: Path | None = given.pop("certificate")
     run = SampledRun.of({name: given.pop(name) for name in SampledRun.known()})
     bound = ask(run.run(unit), **given)
@@ -122,6 +123,7 @@ def calibrate(
     from ..questions.calibrate import calibrate as solve
 
     name, integer = SOLVABLE[solve_for]
+    # The parameter that is looked for must not be fixed by an option as well.
     if run[name] is not None:
         refuse(f"--{solve_for}", run[name], "be left out", "it is what --solve-for looks for")
     found = solve(

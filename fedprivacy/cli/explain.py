@@ -114,6 +114,7 @@ def _run(
     given = [name for name, value in run.items() if value is not None] + ["unit"] * bool(unit)
     if given:
         refuse(f"--{given[0].replace('_', '-')}", run.get(given[0]), "be left out with LEDGER")
+    # As it was really released: rounds with less noise are priced by that.
     whole = run_of(Ledger.open(ledger).rounds)
     if whole is None:
         refuse("LEDGER", str(ledger), "hold a round that was released")
@@ -160,6 +161,7 @@ def _views(
         ask = {"delta": delta, "adjacency": adjacency, "observer": view}
         try:
             bounds[view.value] = {n: epsilon(run, accountant=n, **ask) for n in ACCOUNTANTS}  # type: ignore[arg-type]
+        # One observer without a theorem does not silence the others.
         except UnsupportedCombination as problem:
             unsupported[view.value] = str(problem)
     return bounds, unsupported
@@ -192,6 +194,7 @@ def _print_bounds(
     for view, found in bounds.items():
         say(f"  {view} ({SEEN[view]})")
         for name, bound in found.items():
+            # A lower end of 0 says nothing.
             least = f", at least {_down(bound.lower, 6)}" if bound.lower else ""
             say(f"    {name}: at most {_up(bound.upper, 6)}{least}")
     for view, reason in unsupported.items():
@@ -262,6 +265,7 @@ def tradeoff(
     from ..questions.risk import tradeoff_curve
     from ..runs.pictures import check_picture, draw_tradeoff
 
+    # Before the curve is computed: a path that no picture can have is refused at once.
     if plot is not None:
         check_picture(plot)
     rates = None if fpr is None else [RATE.read(part) for part in fpr.split(",")]

@@ -91,6 +91,7 @@ def _claim(
     text: str | None, epsilon: float | None, delta: float | None
 ) -> tuple[float, float] | None:
     if text is not None:
+        # Two ways to say one thing: together they might differ.
         if (epsilon, delta) != (None, None):
             refuse("--claim", text, "be given without --claim-epsilon and --claim-delta")
         try:
@@ -98,6 +99,7 @@ def _claim(
         except ValueError:
             refuse("--claim", text, "be two numbers, epsilon and delta", "such as --claim 8,1e-5")
         return first, second
+    # Half of a claim cannot be judged.
     if (epsilon is None) != (delta is None):
         refuse("--claim-epsilon and --claim-delta", (epsilon, delta), "be given together")
     return None if epsilon is None or delta is None else (epsilon, delta)
@@ -120,11 +122,13 @@ def _judged(
     wanted = _claim(claim, epsilon, delta)
     if source is None:
         return audit(_trace(given), claim=wanted, **facts)
+    # What a file records is not to be overruled by an option.
     for name in ("noise_multiplier", "rounds", "unit"):
         if given[name] is not None:
             rule = "be left out with a file, which says it"
             refuse(f"--{name.replace('_', '-')}", given[name], rule)
     scheme = _scheme(given)
+    # A whole scheme holds its population: given twice, the two might differ.
     population = given["population"] if isinstance(scheme, str | None) else None
     return audit(source, claim=wanted, sampling=scheme, population=population, **facts)
 
@@ -162,6 +166,7 @@ def _scheme(given: dict[str, Any]) -> Scheme | str | None:
     from .. import sampling as schemes
 
     name, population = given["sampling"], given["population"]
+    # Only options of the scheme that is named: one that is not used would go unnoticed.
     wanted: dict[str, tuple[str, ...]] = {
         "sampling_probability": ("poisson",),
         "cohort": ("fixed", "with-replacement"),
@@ -176,6 +181,7 @@ def _scheme(given: dict[str, Any]) -> Scheme | str | None:
     if given["rounds_per_epoch"] is not None:
         kind = schemes.Shuffled if name == "shuffled" else schemes.RandomAllocation
         return kind(given["rounds_per_epoch"])
+    # A cohort amplifies by its share of the population, so one needs the other.
     if given["cohort"] is not None and population is None:
         refuse("--population", None, "be given with --cohort")
     if given["cohort"] is not None:
@@ -219,6 +225,7 @@ def show_audit(found: Audit) -> None:
     """Print an audit: verdict, reasons and, where they certify anything, a table of the bounds."""
     console = screen()
     first, *rest = str(found).splitlines()
+    # Only the verdict is markup: all other text may come from a stranger's file.
     console.print(f"[bold]{found.verdict}[/bold]{first[len(found.verdict) :]}", soft_wrap=True)
     for line in rest:
         console.print(line, markup=False, soft_wrap=True)
@@ -247,6 +254,7 @@ def _table(found: Audit) -> Any:
     for observer, bounds in found.bounds.items():
         for name, bound in bounds.items():
             lower, upper = bound.ends(5)
+            # A lower end of 0 shows nothing.
             cells = (observer, name, lower if bound.lower else "-", upper, bound.method)
             table.add_row(*map(printable, cells))
     return table
@@ -288,6 +296,7 @@ def report(
     name = source.stem if given["source"] else "stated run"
     title = f"Privacy of {subject or source.name}"
     target = output or source.with_suffix(".html")
+    # Never over the record that is judged.
     free(target, besides=[source])
     said = None if deployment is None else toml_of(whole(deployment, MAX_TOML), deployment.name)
     path = write({name: found}, target, title=title, subject=subject, deployment=said)

@@ -55,6 +55,7 @@ def cli(context: click.Context) -> None:
     Calibrate noise from a budget, account for a run, train, and audit what was run. Start with
     "fedprivacy demo".
     """
+    # Without a command the help says more than an error would.
     if context.invoked_subcommand is None:
         click.echo(context.get_help())
 
@@ -67,6 +68,7 @@ def options(*decorators: Callable[[F], F]) -> Callable[[F], F]:
     """Return one decorator that adds all the options, in the order given."""
 
     def apply(function: F) -> F:
+        # Decorators apply from the bottom up: reversed, the help has the order given.
         for decorator in reversed(decorators):
             function = decorator(function)
         return function
@@ -196,6 +198,7 @@ def named_texts(chosen: Iterable[str]) -> dict[str, str]:
         key = name.strip().replace("-", "_")
         if not equals:
             refuse("--set", text, "be NAME=VALUE, or NAME=VALUES with commas between")
+        # The last one would win in silence.
         if key in found:
             way_out = "several values go with commas, where they may"
             refuse("--set", key, "be given once", way_out)
@@ -209,6 +212,7 @@ def printable(text: object) -> str:
     Files are untrusted: a sequence in one of their strings could clear a screen and write another
     verdict on it.
     """
+    # Line ends may stay: they can add lines, but not overwrite any.
     return "".join(
         c if c.isprintable() or c == "\n" else c.encode("unicode_escape").decode()
         for c in str(text)

@@ -128,6 +128,7 @@ def pareto(
     """  # noqa: D301
     from ..runs.pareto import pareto as compare
 
+    # Only what was given makes a grid: the rest keeps its default.
     given = {name: text for name, text in grid.items() if text is not None}
     found = compare(
         _runs(settings, method, given, chosen, unit, cost),
@@ -161,9 +162,11 @@ def _runs(
     costs: tuple[str, ...],
 ) -> Any:
     """Return what is compared: a method's grid, a file's rows, or a grid of sampled runs."""
+    # Named as they were typed, for a message that can be acted upon.
     asked = [f"--{name.replace('_', '-')}" for name in given] + ["--set"] * bool(chosen)
     if method is not None:
         if settings is not None or costs or unit == "client":
+            # A method's grid has its own costs and units: another would be ignored in silence.
             refuse("--method", method, "stand without SETTINGS, --cost and --unit client")
         return METHODS[method]({**given, **named_texts(chosen)})
     if settings is not None:

@@ -67,12 +67,14 @@ class _RunFile:
         try:
             return cls(path, text, tomllib.loads(text))
         except tomllib.TOMLDecodeError as problem:
+            # The message names the line, but not where the file just ends.
             found = re.search(r"line (\d+)", str(problem))
             line = int(found[1]) if found else max(len(text.splitlines()), 1)
             raise ParameterError(f"{path}:{line}: {problem}") from problem
 
     def command(self) -> click.Command:
         """Return the command that the file names."""
+        # Not run itself, which could call itself without end.
         known = [name for name in cli.commands if name not in ("run", "schema", "completion")]
         if self.name not in known:
             self._refuse("command", f"command must be one of {listed(known)}, got {self.name!r}")
@@ -84,6 +86,7 @@ class _RunFile:
         found: list[str] = []
         for key, value in self.content.items():
             name = key.replace("_", "-")
+            # It names the command and is none of its options.
             if key == "command":
                 continue
             if key == SETTINGS:
@@ -110,6 +113,7 @@ class _RunFile:
         told = problem.format_message() if isinstance(problem, click.ClickException) else problem
         words = re.findall(r"[\w-]+", str(told))
         spelled = [word.lstrip("-").replace("-", "_") for word in words]
+        # Messages name options as the command line spells them.
         said = [key for key in self._keys() if key.replace("-", "_") in spelled]
         raise ParameterError(
             f"{self.path}:{self._line(min(said, key=spelled.index))}: {told}"
@@ -123,6 +127,7 @@ class _RunFile:
 
     def _line(self, key: str) -> int:
         """Return the number of the line that gives a key."""
+        # A key may be quoted, and a table's name stands in brackets.
         begins = re.compile(rf"\s*\[?[\"']?{re.escape(key)}[\"']?\s*[=\]]")
         found = (at for at, line in enumerate(self.lines, start=1) if begins.match(line))
         return next(found, 1)
@@ -138,6 +143,7 @@ def _words(option: click.Parameter, name: str, value: Any) -> list[str]:
     if getattr(option, "is_flag", False):
         return [name] if value else []
     values = value if isinstance(value, list) else [value]
+    # Options that take several values as one word have commas between.
     if not option.multiple:
         return [name, ",".join(map(str, values))]
     return [word for each in values for word in (name, str(each))]

@@ -80,6 +80,7 @@ def sweep(
     from ..runs.sweep import Sweep
 
     texts = named_texts(chosen)
+    # Names first: a misspelt one is told with those that there are.
     METHODS[method].check_names(texts)
     grid = read(METHODS[method].known, texts)
     whole = Sweep(
@@ -96,10 +97,12 @@ def sweep(
         threads=threads,
         source={name: value for name, value in source.items() if value is not None},
     )
+    # Before the first setting is trained, which may take hours.
     whole.check()
     if output is not None:
         check_picture(output)
     unsaid = {"delta": delta, "adjacency": adjacency}
+    # On the error stream, so that --json leaves nothing but JSON on the other.
     say(begins(whole, [name for name, value in unsaid.items() if value is None]), err=True)
     with Steps() as steps:
         trained = []
@@ -109,6 +112,7 @@ def sweep(
                 trained.append((label, whole.train(label, tick)))
     whole.write(trained)
     found = whole.compare(trained)
+    # Picking the best of several runs uses them all: their joint epsilon is told, too.
     together = whole.together()
     data = found.to_dict() | {"together": [together.lower, together.upper]}
     data["runs"] = str(folder / "runs.csv")

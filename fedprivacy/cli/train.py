@@ -228,12 +228,14 @@ def train(
     }
     budget = rest
     task = job(method, data, **_settings(METHODS[method], given, chosen))
+    # A run without privacy leaves no ledger: the option would promise one.
     if task.knob is None and ledger is not None:
         refuse("--ledger", str(ledger), f"be left out: {method} is not private")
     path = ledger or Path(f"{method}.ledger")
     chosen_for_them = _as_begun(budget, path) if task.knob is not None else []
     experiment = Experiment(job=task, **budget)
     if task.knob is not None:
+        # On the error stream, before anything is spent: --json leaves the other to its data.
         say(begins(experiment, chosen_for_them), err=True)
     record = _trained(experiment, method, path, checkpoint, output)
     files = {"ledger": path, "checkpoint": checkpoint}
@@ -246,6 +248,7 @@ def _settings(method: Method, given: dict[str, Any], chosen: tuple[str, ...]) ->
     options = {name: value for name, value in given.items() if value is not None}
     texts = named_texts(chosen)
     for name in texts:
+        # Given twice, one of the two would be lost.
         if name in (*options, "method", "data", "data_dir", "model"):
             refuse("--set", name, "be a setting that no option gives", "leave one of the two out")
     method.check_names(texts)
@@ -264,7 +267,9 @@ def _trained(
 
     task = experiment.job
     with Steps() as steps:
+        # A ledger that is there says at which level the run was begun.
         if task.knob is not None and experiment.level is None and not ledger.exists():
+            # Before calibrating, which may take minutes: the files must find their places.
             experiment.check_places(ledger, checkpoint, output)
             with steps.step(f"calibrating {task.knob}"):
                 _ = experiment.calibration
@@ -284,6 +289,7 @@ def _result(
     return {
         "method": method,
         "settings": experiment.settings,
+        # JSON has no NaN: a score that is none is null.
         "scores": {n: v if math.isfinite(v) else None for n, v in record.scores.items()},
         "upload_bytes": record.upload_bytes,
         "upload_mb_a_client": task.upload_per_client,
@@ -354,9 +360,13 @@ def _private_lines(record: TrainedRun, ledger: Path | None, checkpoint: Path | N
         f"not covered, for you alone: {uploaded}, {refused} updates refused, how long it took; the "
         f"cohorts' sizes in {ledger} are for an auditor, not for the public"
     ]
-    if checkpoint is not None:
-        kept = f"private, for you alone: {checkpoint} and {ledger}.private"
-        lines.append(f"{kept}; --output writes the model to hand over")
+    noise = [f"{ledger}.noise"] if Path(f"{ledger}.noise").exists() else []
+    kept = [str(checkpoint), f"{ledger}.private", *noise] if checkpoint is not None else noise
+    if kept:
+        told = f"private, for you alone: {' and '.join(kept)}"
+        lines.append(f"{told}; --output writes the model to hand over")
+    if noise:
+        lines.append(f"whoever has {noise[0]} takes the noise away")
     if record.output is not None:
         lines.append(f"to hand over: {record.output}, which holds the model alone")
     return lines
@@ -367,6 +377,7 @@ def _cautions(experiment: Experiment) -> list[str]:
     task = experiment.job
     if task.knob is None:
         return ["not private: no noise, no ledger, no epsilon"]
+    # Below 1 / n no single unit can be shown whole within delta.
     if experiment.delta * experiment.units < 1.0:
         return []
     return [

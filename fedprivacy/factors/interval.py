@@ -56,9 +56,24 @@ def comb(coefficients: Array, gap: int, most: int) -> Array:
         padded = np.zeros(gap * count)
         padded[:rounds] = coefficients
         return np.cumsum(padded.reshape(count, gap), axis=0).reshape(-1)[:rounds]
-    total = coefficients.copy()
-    for j in range(1, count):
-        total[j * gap :] += coefficients[: rounds - j * gap]
+    return _window(coefficients, gap, count)
+
+
+def _window(coefficients: Array, gap: int, count: int) -> Array:
+    """Return the sum of fewer columns than have room, from sums of 1, 2, 4, ... of them.
+
+    Nothing is taken away again: a difference of running sums would lose digits.
+    """
+    rounds, placed, size = len(coefficients), 0, 1
+    total, block = np.zeros(rounds), coefficients
+    while placed < count:
+        if count & size:
+            total[placed * gap :] += block[: rounds - placed * gap]
+            placed += size
+        if placed < count:
+            block = block.copy()
+            block[size * gap :] += block[: rounds - size * gap].copy()
+            size *= 2
     return total
 
 
@@ -97,9 +112,9 @@ def disjoint(coefficients: Array, gap: int, most: int, error: float) -> Interval
         error: relative error of each coefficient.
     """
     rounds = len(coefficients)
-    squares = coefficients**2
     # Later columns are shorter and the r-th participation is in round r b at the earliest.
-    total = sum(float(np.sum(squares[: rounds - j * gap])) for j in range(most))
+    heads = np.cumsum(coefficients**2)
+    total = float(np.sum(heads[rounds - 1 - gap * np.arange(most)]))
     return outward(total, total, 2.0 * error / UNIT + rounds + most)
 
 

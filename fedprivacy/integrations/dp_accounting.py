@@ -119,8 +119,10 @@ def to_event(
     """
     if not isinstance(run, Mechanism):
         refuse("run", type(run).__name__, "be a mechanism", "pass Gaussian, for instance")
+    # Asked first: what has no loss under these facts has no event either.
     seen = run.privacy_loss(adjacency, observer)
     event = _event(run)
+    # Accountants read an event as the aggregate view: only an equal loss may go out as one.
     if seen.curve != run.privacy_loss(adjacency).curve:
         _lost(
             "that participants are visible",
@@ -137,6 +139,7 @@ def _lost(what: str, why: str) -> NoReturn:
 
 def _event(run: Mechanism) -> dpa.DpEvent:
     writer = _WRITERS.get(type(run))
+    # Mechanisms that are not ours may bring an event of their own.
     found = run.as_event() if writer is None else writer(run)
     if not isinstance(found, dpa.DpEvent):
         _lost(f"what {type(run).__name__} does", "it has no event for this mechanism")
@@ -177,6 +180,7 @@ def _zcdp_event(run: ConcentratedDp) -> dpa.DpEvent:
 def _guarantee_event(run: ApproximateDp) -> dpa.DpEvent:
     """One guarantee, where dp-accounting is new enough to have an event for it."""
     kind = getattr(dp_event, "EpsilonDeltaDpEvent", None)
+    # Several points say more than any single one.
     if kind is None or len(run.guarantees) > 1:
         _lost("what ApproximateDp states", "it has an event for one guarantee, if any")
     return kind(*run.guarantees[0])
@@ -192,6 +196,7 @@ def _sparsified_event(run: SparsifiedPerturbation) -> dpa.DpEvent:
             else "an event has one noise multiplier; for the worst case convert "
             f"Gaussian(noise_multiplier={run.sum_multiplier!r})",
         )
+    # Whoever is away changes the population that a sample is drawn from.
     if run.absent and not run.topped_up:
         _lost(f"that {run.absent} clients may be away", "an event has one population")
     return dpa.GaussianDpEvent(run.noise_multiplier)
@@ -297,6 +302,7 @@ class CertifiedAccountant(dpa.PrivacyAccountant):  # type: ignore[misc]
         unit = None if unit is None else member(Unit, unit=unit)
         adjacency = adjacency_of(neighboring_relation)
         self._facts = Facts(unit, adjacency, member(Observer, observer=observer))
+        # Checked now, so that a wrong setting does not wait for the first question.
         Effort(accountant, tolerance)
         self._settings: dict[str, Any] = {"accountant": accountant, "tolerance": tolerance}
         self._composed = NOTHING
@@ -325,6 +331,7 @@ class CertifiedAccountant(dpa.PrivacyAccountant):  # type: ignore[misc]
             TypeError: not an event.
             ValueError: a count below 1.
         """
+        # Before dp-accounting looks, which has one error for all that is wrong.
         wrong = culprit(event, self._events) if isinstance(event, dpa.DpEvent) else None
         if wrong is not None and isinstance(wrong[1], ParameterError):
             raise InvalidEventError(f"{event}: [{wrong[1]}] caused by subevent {wrong[0]}")
@@ -408,6 +415,7 @@ class CertifiedAccountant(dpa.PrivacyAccountant):  # type: ignore[misc]
             twin.compose(rebuilt(state.get("ledger")))
         except (dpa.UnsupportedEventError, TypeError, ValueError) as problem:
             raise LedgerError(f"accountant state is not readable: {problem}") from problem
+        # Only once all is rebuilt: a bad state leaves this accountant as it is.
         self.__dict__.update(twin.__dict__)
         return self
 

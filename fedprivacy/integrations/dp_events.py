@@ -84,12 +84,14 @@ def _added(parts: Counter[Mechanism]) -> list[tuple[Mechanism, int]]:
 def _summed(stated: dict[ConcentratedDp, int]) -> list[tuple[Mechanism, int]]:
     """Return zCDP guarantees for one observer as one."""
     apart: list[tuple[Mechanism, int]] = list(stated.items())
+    # A single guarantee stays as it was stated.
     if sum(stated.values()) < 2:
         return apart
     total = {
         name: _up(sum(n * Fraction(getattr(part, name)) for part, n in stated.items()))
         for name in ("rho", "xi")
     }
+    # So large a sum is beyond what the mechanism takes.
     if max(total.values()) > _MAX_RHO:
         return apart
     return [(replace(next(iter(stated)), rho=total["rho"], xi=total["xi"]), 1)]
@@ -97,6 +99,7 @@ def _summed(stated: dict[ConcentratedDp, int]) -> list[tuple[Mechanism, int]]:
 
 def _up(value: Fraction | int) -> float:
     found = float(value)
+    # float() rounds to the nearest: one step up where that went down.
     return found if Fraction(found) >= value else math.nextafter(found, math.inf)
 
 
@@ -153,9 +156,11 @@ def read(event: dpa.DpEvent, asked: Asked, depth: int = 0) -> Reading:
         ParameterError: a field breaks its rule.
         UnsupportedCombination: no theorem covers how it is nested.
     """
+    # By exact type: a subclass may mean something else.
     reader = READERS.get(type(event))
     if reader is None:
         raise ConversionError(_unread(type(event)))
+    # Before going deeper: a stranger's nesting must not exhaust the stack.
     if depth > MAX_DEPTH:
         raise ConversionError(f"the event is nested deeper than {MAX_DEPTH} levels; flatten it")
     return reader(event, asked, depth + 1)
@@ -185,6 +190,7 @@ def culprit(event: dpa.DpEvent, asked: Asked) -> tuple[dpa.DpEvent, FedPrivacyEr
         return None
     found = event, problem
     inside = iter(_children(event))
+    # Down to the innermost: children that have a loss are passed over.
     while (child := next(inside, None)) is not None:
         problem = fault(child, asked)
         if problem is not None:
@@ -224,6 +230,7 @@ def _read_sequence(event: Any, asked: Asked, depth: int) -> Reading:
     if not isinstance(event.events, list | tuple):
         refuse("events", event.events, "be a list of events")
     readings = [read(each, asked, depth) for each in event.events]
+    # In one counter: adding readings one by one would cost the square of their number.
     parts = Counter[Mechanism]()
     for reading in readings:
         parts.update(reading.parts)
@@ -231,6 +238,7 @@ def _read_sequence(event: Any, asked: Asked, depth: int) -> Reading:
 
 
 def _read_poisson(event: Any, asked: Asked, depth: int) -> Reading:
+    # Read even where nobody is drawn: what is inside may be wrong.
     inner = read(event.event, asked, depth)
     if non_negative(sampling_probability=event.sampling_probability) == 0.0:
         return NOTHING
@@ -258,6 +266,7 @@ def _read_truncated(event: Any, asked: Asked, depth: int) -> Reading:
 
 
 def _sampled(inner: Reading, scheme: Scheme) -> Reading:
+    # Sampling hides nothing for certain of what is released whole.
     if not inner.private:
         return EVERYTHING
     return _one(inner.run.sampled(scheme)) if inner.parts else NOTHING
@@ -290,8 +299,10 @@ def _read_mixture(event: Any, asked: Asked, _depth: int) -> Reading:
     std = non_negative(standard_deviation=event.standard_deviation)
     moves = [non_negative(sensitivities=each) for each in _numbers(event, "sensitivities")]
     chances = [non_negative(sampling_probs=each) for each in _numbers(event, "sampling_probs")]
+    # The mechanism below refuses lists of different lengths.
     if not any(move for move, chance in zip(moves, chances, strict=False) if chance > 0.0):
         moves = [0.0 for _ in moves]
+    # Made even if nothing moves, so that its fields are checked; 1 stands in for 0.
     checked = MixtureOfGaussians(
         standard_deviation=std or 1.0,
         sensitivities=tuple(moves) if any(moves) else tuple(1.0 for _ in moves),
@@ -311,6 +322,7 @@ def _numbers(event: Any, name: str) -> list[Any]:
 
 
 def _read_zcdp(event: Any, asked: Asked, _depth: int) -> Reading:
+    # An infinite guarantee is none: everything may be released.
     if math.inf in (event.rho, event.xi):
         return EVERYTHING
     rho, xi = non_negative(rho=event.rho), non_negative(xi=event.xi)
@@ -383,17 +395,20 @@ def _read_tree(event: Any, asked: Asked, _depth: int) -> Reading:
     )
     if not given:
         refuse("step_counts", given, "hold at least one number")
+    # bit_length is floor(log2 n) + 1, and 0 where there is no step.
     depth = max(integer(0, step_counts=each) for each in given).bit_length()
     if depth == 0:
         return NOTHING
     if multiplier == 0.0:
         return EVERYTHING
+    # Rounded up: the mu is a guarantee.
     mu = math.nextafter(math.sqrt(depth) / multiplier * (1.0 + 1e-15), math.inf)
     return _one(GaussianDp(mu=mu, adjacency=Adjacency.ZERO_OUT, unit=asked.unit))
 
 
 def _read_best(event: Any, asked: Asked, depth: int) -> Reading:
     inner = read(event.event, asked, depth)
+    # The best of nothing is nothing, and of everything everything.
     if not (inner.private and inner.parts):
         return inner
     for name in ("mean", "shape"):

@@ -74,6 +74,7 @@ def _divergences(base: Mechanism, adjacency: Adjacency, observer: Observer) -> P
     for order in _ORDERS:
         moment = max(each.log_moment(order) for each in turned)
         divergence = max(moment, 0.0) / (order - 1.0) * (1.0 + 1e-15)
+        # Log-moments are convex: past the first infinite order all are.
         if not math.isfinite(divergence):
             break
         found.append((order, divergence))
@@ -89,6 +90,7 @@ def _divergences(base: Mechanism, adjacency: Adjacency, observer: Observer) -> P
 def _best_of_binomial(found: Points, mean: float, shape: float) -> Points:
     """Theorem 2: eps + (1 + eta) min_b ((1 - 1/b) eps_b + log(1/gamma)/b) + log(E K)/(a-1)."""
     stops = log_stops(mean, shape)
+    # At b = 1 the theorem's term is log(1/gamma) itself.
     least = min(stops, *((1.0 - 1.0 / b) * each + stops / b for b, each in found))
     more = (1.0 + shape) * least * (1.0 + 1e-14)
     return tuple((a, each + more + math.log(mean) / (a - 1.0) * (1.0 + 1e-15)) for a, each in found)
@@ -97,6 +99,7 @@ def _best_of_binomial(found: Points, mean: float, shape: float) -> Points:
 def _best_of_poisson(base: RenyiDp, mean: float) -> Points:
     """Theorem 6: eps + mu delta + log(mu) / (a - 1), for (log(1 + 1/(a-1)), delta)-DP."""
     epsilons = np.array([math.log1p(1.0 / (a - 1.0)) for a, _ in base.divergences])
+    # A little less epsilon needs a little more delta: the safe side.
     deltas = base.curve.implied_delta(epsilons * (1.0 - 1e-15)).tolist()
     both = zip(base.divergences, deltas, strict=True)
     more = ((a, each, mean * delta + math.log(mean) / (a - 1.0)) for (a, each), delta in both)
@@ -105,6 +108,7 @@ def _best_of_poisson(base: RenyiDp, mean: float) -> Points:
 
 def log_mean(stops: float, shape: float) -> float:
     """Return the log of E K for gamma = e^-stops: eta (1/gamma - 1) / (1 - gamma^eta)."""
+    # expm1 would overflow, and its log is its argument by then.
     rises = stops if stops > 700.0 else math.log(math.expm1(stops))
     falls = math.log(stops) if shape == 0.0 else math.log(-math.expm1(-shape * stops) / shape)
     return rises - falls

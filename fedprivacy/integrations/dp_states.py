@@ -32,7 +32,9 @@ def rebuilt(data: Any, depth: int = 0) -> dpa.DpEvent:
         raise LedgerError(f"an event is nested deeper than {MAX_DEPTH} levels")
     name = data.get("type") if isinstance(data, dict) else None
     kind = next((kind for kind in FIELDS if kind.__name__ == name), None)
+    # Just these fields: one left out would silently take its default.
     if kind is None or set(data) != {"type", *FIELDS[kind]}:
+        # Cut to 80 characters: a state from elsewhere may be of any length.
         raise LedgerError(f"accountant state is not readable: not an event: {data!r:.80}")
     rebuild = {field: back for field, (_, back) in FIELDS[kind].items()}
     return kind(**{name: back(data[name], depth + 1) for name, back in rebuild.items()})

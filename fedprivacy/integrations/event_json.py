@@ -38,6 +38,7 @@ def _plain(data: Any, depth: int = 0) -> Any:
     """Return any of the three ways of writing an event in the first of them."""
     if depth > MAX_DEPTH:
         raise LedgerError(f"an event is nested deeper than {MAX_DEPTH} levels")
+    # Events inside an event are lists as well: only [module, class, ...] names one.
     if isinstance(data, list) and _names_a_class(data[:2]):
         data = _of_a_list(data)
     elif isinstance(data, dict) and "class_name" in data:
@@ -95,6 +96,7 @@ def peer_epsilon(run: Mechanism, delta: float, adjacency: Adjacency) -> float | 
 
     It is what Flower and others print. Under REPLACE_ONE it takes a sum to move by C, not 2 C.
     """
+    # Its warnings about orders are not for whoever reads an audit.
     log = logging.getLogger("absl")
     level = log.level
     try:

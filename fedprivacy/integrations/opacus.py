@@ -50,12 +50,16 @@ def scheme_of(loader: DataLoader[Any]) -> Scheme:
     """
     batches: Any = loader.batch_sampler
     size = _length(loader)
+    # In spite of its name this sampler draws each record independently.
     if isinstance(batches, UniformWithReplacementSampler):
+        # The rate is of another data set than the one that is drawn from.
         if batches.num_samples != size:
             _unpriced(f"a sampler of {batches.num_samples} records over a data set of {size}")
         return Poisson(batches.sample_rate)
+    # By exact type: a subclass may draw otherwise.
     if type(batches) is not BatchSampler:
         _unpriced(f"batches drawn by {type(batches).__name__}")
+    # A loader that was looked at has a counter around its sampler.
     drawn = getattr(batches.sampler, "sampler", batches.sampler)
     if isinstance(drawn, SequentialSampler):
         return Shuffled(len(loader))
@@ -73,12 +77,14 @@ def _length(loader: DataLoader[Any]) -> int:
 
 def _at_random(drawn: RandomSampler, batches: BatchSampler, size: int) -> Scheme:
     each, total = int(batches.batch_size), int(drawn.num_samples)
+    # A short last batch would be a scheme of its own.
     if drawn.replacement:
         if total % each and not batches.drop_last:
             _unpriced(f"{total} draws in batches of {each}, the last one smaller (pass drop_last)")
         return WithReplacement(each, population=size)
     if total > size:
         _unpriced(f"{total} draws without replacement from {size}, some of them twice")
+    # All of them in one batch: a cohort of fixed size, afresh in every pass.
     if total < size and total <= each:
         return FixedSize(total, population=size)
     return Shuffled(len(batches))
@@ -123,6 +129,7 @@ class _Loader:
         if not isinstance(scheme, Shuffled):
             return cls(scheme)
         batches: Any = loader.batch_sampler
+        # Looked at twice, the passes are still counted once.
         if not isinstance(batches.sampler, _Passes):
             batches.sampler = _Passes(batches.sampler)
         return cls(scheme, batches.sampler)
@@ -156,6 +163,7 @@ class CertifiedAccountant(IAccountant):  # type: ignore[misc]
             ParameterError: steps were taken already.
             UnsupportedCombination: see ``scheme_of``.
         """
+        # Steps that were taken cannot be priced by what is seen only now.
         if self.history:
             refuse("look_at", f"after {len(self)} steps", "be called before the first step")
         self._loader = _Loader.looked_at(loader)
@@ -164,9 +172,11 @@ class CertifiedAccountant(IAccountant):  # type: ignore[misc]
     def step(self, *, noise_multiplier: float, sample_rate: float) -> None:
         """Count one step; Opacus calls it."""
         kind = (noise_multiplier, sample_rate)
+        # Steps that are alike are one entry, as Opacus keeps its own history.
         steps = self.history.pop()[2] if self.history and self.history[-1][:2] == kind else 0
         self.history.append((*kind, steps + 1))
         passes = None if self._loader is None else self._loader.passes
+        # A pass is one round; less noise within it makes it another.
         if passes is not None and (passes.begun != self._pass or noise_multiplier < self._quietest):
             self._passes[noise_multiplier] = self._passes.get(noise_multiplier, 0) + 1
             self._pass, self._quietest = passes.begun, noise_multiplier
@@ -200,6 +210,7 @@ class CertifiedAccountant(IAccountant):  # type: ignore[misc]
             rate = getattr(loader.scheme, "probability", None)
             counts = {}
             for noise, told, steps in self.history:
+                # Opacus tells the rate of its own loader: another rate means another loader.
                 if rate is not None and not math.isclose(told, rate, rel_tol=1e-6):
                     refuse("sample rate", told, f"equal the loader's, {rate}")
                 counts[noise] = counts.get(noise, 0) + steps
@@ -277,6 +288,7 @@ class StepBooks:
         """
         try:
             self._begin()
+        # Whatever stops the step, its gradients must not be left for a later one.
         except BaseException:
             for parameter in optimizer.params:
                 parameter.grad = parameter.summed_grad = None
@@ -287,6 +299,7 @@ class StepBooks:
 
     def _begin(self) -> None:
         passes, noise = self.loader.passes, float(self.optimizer.noise_multiplier)
+        # A pass is one round: it is begun once, unless the noise falls within it.
         if passes is not None and passes.begun == self._pass and noise >= self._quietest:
             return
         if passes is None and self.optimizer.accumulated_iterations != 1:
@@ -369,9 +382,11 @@ def keep_books(
     if expected_batch_size is not None:
         optimizer.expected_batch_size = integer(1, expected_batch_size=expected_batch_size)
     books = StepBooks(optimizer, _Loader.looked_at(loader), ledger, budget)
+    # Rounds of an earlier session are spent, too.
     for one in () if ledger is None or budget is None else ledger.rounds:
         if one.spent:
             budget.spend(one.mechanism)  # type: ignore[union-attr]
+    # The hook that was there still runs, after ours.
     optimizer.attach_step_hook(partial(books.before, optimizer.step_hook))
     optimizer.clip_and_accumulate = partial(books.gathered, optimizer.clip_and_accumulate)
     optimizer.original_optimizer.register_step_post_hook(books.after)
@@ -401,6 +416,7 @@ _CHOSEN = 2**32
 
 def _seeded(optimizer: Any) -> bool:
     """Return whether the noise's generator has a seed that somebody seems to have chosen."""
+    # Secure generators take no seed.
     if optimizer.secure_mode:
         return False
     if optimizer.generator is not None:

@@ -41,6 +41,7 @@ def answers(asked: Asked, near: float) -> Iterator[tuple[str, float | None, str]
         asked: the question.
         near: about how large the answer is.
     """
+    # No library has a lattice that reaches so far.
     if math.isinf(near):
         yield from ((who, None, "not asked: epsilon is infinite") for who in ACCOUNTANTS)
         return
@@ -49,6 +50,7 @@ def answers(asked: Asked, near: float) -> Iterator[tuple[str, float | None, str]
         try:
             with _quiet():
                 found, why = float(ask(*asked, spacing)), ""
+        # Only what is installed is asked: none of these is a dependency but dp-accounting.
         except ImportError:
             found, why = None, "not installed"
         except Exception as refusal:  # whatever another library raises is its answer
@@ -58,6 +60,7 @@ def answers(asked: Asked, near: float) -> Iterator[tuple[str, float | None, str]
 
 def _first_line(refusal: Exception) -> str:
     text = str(refusal).split("\n", maxsplit=1)[0]
+    # Our refusals are sentences; other libraries' errors need their kind to be understood.
     ours = isinstance(refusal, FedPrivacyError)
     return text if ours else f"{type(refusal).__name__}: {text}"[:200]
 
@@ -65,6 +68,7 @@ def _first_line(refusal: Exception) -> str:
 @contextmanager
 def _quiet() -> Iterator[None]:
     """Keep what other libraries warn and log from the user, who asked for a table."""
+    # Logging has one switch for all: what it was before is put back.
     before = logging.root.manager.disable
     logging.disable(logging.CRITICAL)
     try:
@@ -85,6 +89,7 @@ def _dp_accounting(kind: str) -> Ask:
             account: Any = pld.PLDAccountant(relation, value_discretization_interval=spacing)
         else:
             account = rdp.RdpAccountant(neighboring_relation=relation)
+        # Composing an event that is not supported raises, in words that name a class only.
         if not account.supports(event):
             raise dpa.UnsupportedEventError(f"not for this event under {adjacency}")
         return float(account.compose(event).get_epsilon(delta))
@@ -100,12 +105,14 @@ def sampled_gaussians(
     Raises:
         ConversionError: the run is something else, or is seen under other facts.
     """
+    # Those accountants add or remove a unit, and see no list of participants.
     if adjacency is Adjacency.REPLACE_ONE or observer is Observer.SERVER:
         raise ConversionError(f"it knows no {adjacency} for the observer {observer}")
     found = []
     for part, count in run.sequence():
         inner, rate = part, 1.0
         if isinstance(part, SampledMechanism) and isinstance(part.scheme, Poisson):
+            # An unsampled round is one at rate 1.
             inner, rate = part.inner, part.scheme.probability
         if not isinstance(inner, Gaussian):
             raise ConversionError(
@@ -122,6 +129,7 @@ def _opacus(kind: str) -> Ask:
         del spacing
         from opacus.accountants import create_accountant
 
+        # What it would have recorded itself, step by step.
         account = create_accountant(kind)
         account.history = sampled_gaussians(run, adjacency, observer)
         return float(account.get_epsilon(delta))
@@ -143,6 +151,7 @@ def _prv(
         delta_error=delta / 1000.0,
         max_self_compositions=counts,
     )
+    # Of (lower, estimate, upper) the last, as an upper bound is what it is asked for.
     return float(account.compute_epsilon(delta, counts)[2])
 
 

@@ -90,6 +90,7 @@ def _(curve: Allocated) -> Largest:
 def _(curve: Atoms) -> Largest:
     losses = [loss for loss, _ in curve.points]
     ends, infinite = losses[-1:], curve.infinite
+    # Swapped, losses change sign: the least becomes the largest, what P lacks is infinite.
     if curve.swapped:
         ends, infinite = [-loss for loss in losses[:1]], curve.vanishing
     top = max([0.0, *ends])
@@ -105,9 +106,11 @@ def _(curve: GaussianMix) -> Largest:
 
 def _limit(curve: GaussianMix, end: float) -> float:
     """Return the limit of log P/Q at an end of the line, -1 or 1 times infinity."""
+    # Of Gaussians of one width the one farthest out outweighs all others there.
     last = [max(end * mean for _, mean in mixture) for mixture in (curve.p, curve.q)]
     if last[0] != last[1]:
         return math.inf if last[0] > last[1] else -math.inf
+    # The same mean is farthest on both sides: the ratio of its weights is left.
     p, q = (
         math.fsum(weight for weight, mean in mixture if end * mean == last[0])
         for mixture in (curve.p, curve.q)
@@ -127,6 +130,7 @@ def _sampled(loss: float, q: float) -> float:
     """Return log(1 - q + q e^loss)."""
     if loss <= _EXPONENT:
         return math.log1p(q * math.expm1(loss))
+    # Beyond doubles: 1 - q is nothing beside q e^loss.
     return loss + math.log(q)
 
 
@@ -159,19 +163,23 @@ def _(curve: Composed) -> Largest:
 
 def _sum(terms: list[tuple[float, int]], towards: float) -> float:
     """Return the exact sum of value * count, rounded once, towards an end."""
+    # Fractions hold no infinity.
     if any(math.isinf(value) for value, _ in terms):
         return math.inf
     exact = sum((Fraction(value) * count for value, count in terms), Fraction(0))
     found = float(exact)
     off = exact - Fraction(found)
+    # Only a sum that was rounded inward is moved: exact ones stay as they are.
     outward = off > 0 if towards > 0 else off < 0
     return math.nextafter(found, towards) if outward else found
 
 
 def _any(terms: list[tuple[float, int]]) -> float:
     """Return the probability that any of many independent events happens."""
+    # log(0) is no sum: what is certain once is certain.
     if any(chance >= 1.0 for chance, _ in terms):
         return 1.0
+    # Subtracted from 0.0, since -expm1(0) would be a negative zero.
     return 0.0 - math.expm1(math.fsum(count * math.log1p(-chance) for chance, count in terms))
 
 
@@ -183,6 +191,7 @@ def _(curve: Swapped) -> Largest:
 @functools.singledispatch
 def _turned(curve: Curve) -> Largest:
     """Return the largest loss of (Q, P)."""
+    # A symmetric pair is its own reverse; of others nothing is known.
     return largest(curve) if curve.symmetric else largest.dispatch(object)(curve)
 
 
@@ -208,12 +217,14 @@ def _(curve: GaussianMix) -> Largest:
     if limits == -math.inf:
         return _NO_LIMIT
     y, _, lowest = curve._table
+    # The table's grid is coarse: the least loss lies next to its lowest point.
     around = y[max(lowest - 2, 0) : lowest + 3]
     fine = np.linspace(around[0], around[-1], 4001)
     pair = curve.pair
     loss = log_sum(pair.p, fine) - log_sum(pair.q, fine)
     error = log_sum_error(pair.p, fine) + log_sum_error(pair.q, fine)
     sag = (pair.spread * (fine[1] - fine[0])) ** 2 / 32.0
+    # Between grid points it may be lower by the sag; a computed point is attained.
     least, most = float(np.min(loss - error) - sag), float(np.min(loss + error))
     return Largest(max(_less(-most), _less(-limits), 0.0), max(_more(-least), _more(-limits), 0.0))
 

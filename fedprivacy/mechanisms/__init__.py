@@ -1,6 +1,6 @@
 """Mechanisms: frozen values whose privacy loss is known."""
 
-from .base import CohortMechanism, Mechanism, Run, SampledMechanism
+from .base import CohortMechanism, HeldMechanism, Mechanism, Run, SampledMechanism
 from .correlated import CorrelatedNoise, CorrelatedRow, SampledNoise
 from .discrete import DiscreteLaplace, RandomizedResponse
 from .gaussian import Gaussian
@@ -26,6 +26,7 @@ __all__ = [
     "FederatedLangevin",
     "Gaussian",
     "GaussianDp",
+    "HeldMechanism",
     "Laplace",
     "Mechanism",
     "MixtureOfGaussians",

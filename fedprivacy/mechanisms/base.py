@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, replace
-from typing import ClassVar, Self
+from typing import ClassVar, Self, overload
 
 from ..errors import UnsupportedCombination, integer, member, refuse
 from ..privacy_loss import (
@@ -25,7 +25,7 @@ from ..privacy_loss import (
 )
 from ..registry import plain_fields, registered
 from ..relations import Adjacency, Facts, Observer, Unit
-from ..sampling import Scheme
+from ..sampling import MOST_HELD, Scheme, holding
 
 ROUNDING = 1e-9
 """Relative shortfall of a noise std that counts as rounding."""
@@ -221,9 +221,27 @@ class Mechanism(ABC):
             own = own | {f"number of {loss.facts.unit or 'unit'}s": None}
         return replace(loss, public=merged([loss.public, in_words(own)]))
 
-    def sampled(self, scheme: Scheme) -> SampledMechanism:
-        """Return the mechanism run on the units that ``scheme`` draws."""
-        return SampledMechanism(self, scheme)
+    @overload
+    def sampled(self, scheme: Scheme) -> SampledMechanism: ...
+
+    @overload
+    def sampled(self, scheme: Scheme, held: int) -> SampledMechanism | HeldMechanism: ...
+
+    def sampled(self, scheme: Scheme, held: int = 1) -> SampledMechanism | HeldMechanism:
+        """Return the mechanism run on the units that ``scheme`` draws.
+
+        Args:
+            scheme: how they are drawn.
+            held: how many of them one client holds at most. Above 1 they are records, the unit is
+                the client, and a neighbour differs in all of its records (T13).
+
+        Raises:
+            ParameterError: ``held`` is no whole number from 1 to 10^9, or more than there are.
+            UnsupportedCombination: no theorem covers a client of several records here.
+        """
+        if integer(1, held=held) == 1:
+            return SampledMechanism(self, scheme)
+        return HeldMechanism(self, scheme, held)
 
     def in_cohort(self, scheme: Scheme) -> CohortMechanism:
         """Return the mechanism run inside one client of a cohort that ``scheme`` draws.
@@ -422,6 +440,79 @@ class SampledMechanism(_Drawn):
         loss = worst.amplify(self.inner, facts.adjacency, facts.observer)
         # Above by the worst scheme; what is attained, the scheme as stated attains.
         return replace(loss, witness=as_stated.witness)
+
+
+@registered
+@dataclass(frozen=True)
+class HeldMechanism(_Drawn):
+    """A mechanism run on sampled records, for a client that holds several of them (T13).
+
+    Made by ``sampled(scheme, held=k)``. Every record is clipped and drawn by itself; the unit is
+    the client, with all of its records.
+
+    Args:
+        inner: one Gaussian sum of clipped contributions of records.
+        scheme: Poisson, FixedSize, WithReplacement or Everyone.
+        held: how many records one client holds at most, from 2 to 10^9.
+
+    Raises:
+        ParameterError: ``held`` outside its range, or above the scheme's population.
+        UnsupportedCombination: another mechanism or scheme; no theorem covers it.
+    """
+
+    held: int
+
+    def __post_init__(self) -> None:
+        _check_kind(self.scheme)
+        object.__setattr__(self, "held", integer(2, held=self.held))
+        if self.held > MOST_HELD:
+            refuse("held", self.held, f"be at most {MOST_HELD}")
+        if self.inner.protects is Unit.CLIENT:
+            raise UnsupportedCombination(
+                f"held={self.held} counts the records of a client, and this mechanism's unit is a "
+                "client already; leave held out, or make the mechanism with unit='record'"
+            )
+        if self.inner.sum_multiplier is None:
+            raise UnsupportedCombination(
+                f"no theorem covers held={self.held} records of one client in a mechanism that is "
+                f"not one Gaussian sum of clipped contributions, got {self.inner}; sample "
+                "Gaussian(noise_multiplier=...) round by round, or account for a record and use "
+                "group privacy: (eps, delta) becomes (k eps, delta (e^(k eps) - 1)/(e^eps - 1))"
+            )
+        self.inner.check_scheme(self.scheme)
+        if self.inner.worst_scheme(self.scheme) != self.scheme:
+            raise UnsupportedCombination(
+                f"no theorem covers units that are known to be away with held={self.held}, got "
+                f"{self.scheme}; leave held out"
+            )
+        holding(self.scheme, self.held)
+
+    @property
+    def protects(self) -> Unit:
+        """The client that holds the records."""
+        return Unit.CLIENT
+
+    @property
+    def samples_its_unit(self) -> bool:
+        """True: its records are sampled here."""
+        return True
+
+    def public(self, adjacency: Adjacency) -> dict[str, object]:
+        """Return the scheme's, the inner mechanism's, and the most records of a client."""
+        return {**super().public(adjacency), "records of a client, at most": self.held}
+
+    def _loss(self, facts: Facts) -> PrivacyLoss:
+        drawn = holding(self.scheme, self.held)
+        loss = drawn.amplify(self.inner, facts.adjacency, facts.observer)
+        told = [f"a client holds at most {self.held} records; each is clipped and drawn by itself"]
+        shown = facts.observer is Observer.SERVER or not getattr(self.scheme, "apart", False)
+        if shown and facts.adjacency is Adjacency.REPLACE_ONE:
+            told.append("a client whose records are replaced holds as many as before")
+        return replace(
+            loss,
+            facts=loss.facts._replace(unit=Unit.CLIENT),
+            assumptions=(*loss.assumptions, *told),
+        )
 
 
 @registered

@@ -162,12 +162,18 @@ class CorrelatedNoise(NoisySum):
         """Return the noise's memory before the first row; see ``NoiseStream``."""
         return self.stream.begin(like)
 
-    def sampled(self, scheme: Scheme) -> SampledNoise:  # type: ignore[override]
+    def sampled(self, scheme: Scheme, held: int = 1) -> SampledNoise:  # type: ignore[override]
         """Return the run with units that ``scheme`` draws in secret; see ``SampledNoise``.
 
         Raises:
-            UnsupportedCombination: no theorem amplifies the two together.
+            ParameterError: ``held`` is no whole number of at least 1.
+            UnsupportedCombination: no theorem amplifies the two together, or ``held`` is above 1.
         """
+        if integer(1, held=held) > 1:
+            raise UnsupportedCombination(
+                f"no theorem covers held={held} records of one client in correlated noise; sample "
+                "Gaussian(noise_multiplier=...) round by round"
+            )
         return SampledNoise(self, scheme)
 
     def row(

@@ -12,7 +12,7 @@ from ..privacy_loss import PrivacyLoss, Witness, merge_facts, merge_units, merge
 from ..registry import registered
 from ..relations import Adjacency, Facts, Observer, Unit
 from ..sampling import Scheme
-from .base import CohortMechanism, Mechanism, Run, SampledMechanism
+from .base import CohortMechanism, HeldMechanism, Mechanism, Run, SampledMechanism
 
 APART = (
     "draws and noise of different kinds are made independently of each other (of kinds with equal "
@@ -141,7 +141,7 @@ def _draws(mechanism: Mechanism, *, seen: bool = True) -> list[Scheme]:
         seen: whether to list those too of which nothing is hidden (``in_cohort``).
     """
     match mechanism:
-        case SampledMechanism():
+        case SampledMechanism() | HeldMechanism():
             return [mechanism.scheme]
         case CohortMechanism():
             return [mechanism.scheme] if seen else []

@@ -37,12 +37,14 @@ class NoiseMemory:
         vectors: shape (slots, d), double precision, an array or a tensor.
         errors: a bound on the norm of every slot's rounding error, shape (slots,).
         drift: the sum so far of squared bounds on rounding errors of m_i, in the norm of z.
+        drawn: std of z in the last row as it was drawn, less what is spared; 0 before the first.
     """
 
     row: int
     vectors: Any
     errors: tuple[float, ...]
     drift: float = 0.0
+    drawn: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -112,7 +114,8 @@ class NoiseStream:
         std = self.drawn_std / step.diagonal
         noise = noisy_like(mean, std=std, grid=self.grid, generator=generator)
         vectors, errors = _moved(step, memory, noise, mean, error)
-        return noise, NoiseMemory(memory.row + 1, vectors, errors, drift)
+        drawn = std * step.diagonal / (1.0 + SPARE)
+        return noise, NoiseMemory(memory.row + 1, vectors, errors, drift, drawn)
 
     def _tree_row(self, tree: Tree, memory: NoiseMemory, generator: Any) -> tuple[Any, NoiseMemory]:
         """Draw the nodes that end in this round; slot 0 is the prefix before, then a slot a level.
@@ -120,12 +123,12 @@ class NoiseStream:
         A node's estimate is rounded towards minus infinity from a half up, which commutes with
         adding what the node sums up, a multiple of the grid.
         """
-        end, own = memory.row + 1, tree.own_weights(self.rounds)
+        end, own, std = memory.row + 1, tree.own_weights(self.rounds), self.drawn_std
         # A copy: the memory before this row stays as it was.
         vectors = _copy(memory.vectors)
         estimate = 0.0 * vectors[0]
         for level in range(_ending(end)):
-            fresh = noise_like(vectors[0], std=self.drawn_std, grid=self.grid, generator=generator)
+            fresh = noise_like(vectors[0], std=std, grid=self.grid, generator=generator)
             if level:
                 below = vectors[level] + estimate
                 vectors[level] = 0.0
@@ -137,7 +140,7 @@ class NoiseStream:
         prefix = vectors[1:].sum(0)
         noise = prefix - vectors[0]
         vectors[0] = prefix
-        return noise, replace(memory, row=end, vectors=vectors)
+        return noise, replace(memory, row=end, vectors=vectors, drawn=std / (1.0 + SPARE))
 
 
 def _ending(end: int) -> int:

@@ -52,8 +52,10 @@ class Budget:
         self.epsilon = non_negative(epsilon=self.epsilon)
         check = open_unit if self.adaptive else closed_unit
         self.delta = check(delta=self.delta)
+        # Refuses an unknown accountant now, not at the first round.
         Effort(self.accountant)
         if self.adaptive and self.accountant not in ("pld", "rdp"):
+            # The filter has a rule of its own: no accountant takes part.
             refuse("accountant", self.accountant, "be left at its default for adaptive schedules")
 
     @property
@@ -72,6 +74,7 @@ class Budget:
         if self.adaptive:
             return self._renyi(loss).allows(loss)
         wanted = {**self._spent, loss: self._spent.get(loss, 0) + 1}
+        # Known to fit is cheap and asked first; an account is made only where it is not.
         if not self._known_to_fit(wanted) and self._fits(wanted):
             self._fitting = self._look_ahead(wanted)
         return self._known_to_fit(wanted)
@@ -100,6 +103,7 @@ class Budget:
         for round_, count in steps:
             if self.adaptive:
                 loss = self._loss(round_)
+                # All at once: a filter cannot give back what it has let through.
                 if not self._renyi(loss).allows(loss, count):
                     return False
                 self._renyi(loss).spend(loss, count)
@@ -120,6 +124,7 @@ class Budget:
             return None
         if not self.adaptive:
             return self._composed(self._spent).epsilon(self.delta)
+        # Other outputs might have spent it all: less than the budget is not certified.
         return self.kept_by_filter(next(iter(self._spent)).facts)
 
     def kept_by_filter(self, facts: Facts) -> Bound:
@@ -138,6 +143,7 @@ class Budget:
         )
 
     def _composed(self, parts: dict[PrivacyLoss, int]) -> Accountant:
+        # A budget's own share of a per mille: a wide interval would refuse rounds that fit.
         width = min(1e-3, max(1e-3 * self.epsilon, 1e-9))
         account = ACCOUNTANTS[self.accountant](tolerance=width)
         for loss, count in parts.items():
@@ -149,6 +155,7 @@ class Budget:
 
     def _known_to_fit(self, wanted: dict[PrivacyLoss, int]) -> bool:
         """Return whether these rounds are among some that were found to fit: no more are spent."""
+        # No kind more often than in rounds that fit: leaving some out only loses less.
         return all(self._fitting.get(loss, 0) >= count for loss, count in wanted.items())
 
     def _look_ahead(self, wanted: dict[PrivacyLoss, int]) -> dict[PrivacyLoss, int]:
@@ -160,11 +167,13 @@ class Budget:
         total = sum(wanted.values())
 
         def longer(rounds: int) -> dict[PrivacyLoss, int]:
+            # In proportion, so that schedules of several kinds are looked ahead as they run.
             return {loss: count + rounds * count // total for loss, count in wanted.items()}
 
         fitting, failing = 0, max(3 * total, 64) + 1
         if self._fits(longer(failing - 1)):
             return longer(failing - 1)
+        # A sixty-fourth of the answer is near enough: the rest is asked for later.
         while failing - fitting > max(1, fitting // 64):
             middle = (fitting + failing) // 2
             if self._fits(longer(middle)):
@@ -183,7 +192,9 @@ class _RenyiFilter:
     """Sums divergences at one fixed order, both orientations apart."""
 
     def __init__(self, first: Curve, epsilon: float, delta: float) -> None:
+        # Eight orders a decade: between neighbours the rounds that fit hardly differ.
         orders = [1.0 + 10.0 ** (k / 8.0) for k in range(-8, 25)]
+        # The order must be fixed before anything is released, so the first round decides.
         self.order = max(orders, key=lambda a: self._rounds(first, a, epsilon, delta))
         self.limit = self._limit(self.order, epsilon, delta)
         self.total = [0.0, 0.0]
@@ -202,6 +213,7 @@ class _RenyiFilter:
 
     def _rounds(self, curve: Curve, order: float, epsilon: float, delta: float) -> float:
         cost = max(self._cost(curve, order))
+        # What costs nothing fits any number of times.
         return self._limit(order, epsilon, delta) / cost if cost > 0 else math.inf
 
     @staticmethod

@@ -55,12 +55,14 @@ class _Question:
         """Return the bound at a value; None where the mechanism refuses the value."""
         key = value, tolerance
         coarse = self.seen.get((value, self.tolerances[0]))
+        # A coarse answer that came out narrow answers the fine question, too.
         if coarse is not None and coarse.upper - coarse.resolution[0] <= tolerance:
             return coarse
         if key not in self.seen:
             try:
                 low, high = self.domain
                 self.seen[key] = self._ask(value, tolerance) if low <= value <= high else None
+            # A refusal is an answer: it bounds the search, and its reason may be told.
             except ParameterError as refusal:
                 self.refusal = refusal
                 self.seen[key] = None
@@ -148,6 +150,7 @@ def calibrate(
 
     def ask(value: float, width: float) -> Bound:
         loss = _upper_only(run_at(value))
+        # Coarse answers only steer the search; in haste they cost little.
         haste = _HASTE if width > fine else None
         return effort.account(loss, tolerance=width, deadline=haste).epsilon(delta)
 
@@ -162,8 +165,10 @@ def calibrate(
     value = good if bad is None else _bisect(question, good, bad, integer, effort.tolerance)
     bound = question.best(value)
     loss = run_at(value)
+    # The search left the witness out: only the last bound shows what is attained.
     if loss != _upper_only(loss) and not effort.late:
         attained = effort.account(loss, tolerance=fine).epsilon(delta)
+        # Asked again, the upper end may lie above the budget: then the certified one stays.
         bound = attained if attained.upper <= budget else bound
     return Calibration(int(value) if integer else value, bound)
 
@@ -177,6 +182,7 @@ def _upper_only(loss: PrivacyLoss) -> PrivacyLoss:
 
 def _domain(domain: tuple[float, float] | None, integer: bool) -> tuple[float, float]:
     low, high = domain if domain is not None else (1.0 if integer else 0.0, math.inf)
+    # Strings compare with each other, and would pass for a domain.
     if isinstance(low, str) or isinstance(high, str) or not 0 <= low < high:
         refuse("domain", domain, "be (smallest, largest) with 0 <= smallest < largest")
     if integer:
@@ -188,6 +194,7 @@ def _start(question: _Question, integer: bool) -> float:
     """Return an admissible value to start from: 1, or the nearest power of 2 that is accepted."""
     low, high = question.domain
     first = min(max(1.0, low), high)
+    # Any accepted value will do: powers of 2 find one whatever its scale.
     candidates = [first, *(first * 2.0**k for k in range(1, 31)), high, low]
     candidates += [] if integer else [first * 2.0**-k for k in range(1, 31)]
     for value in candidates:
@@ -206,6 +213,7 @@ def _direction(question: _Question, start: float, integer: bool) -> bool:
     """
     here = question.upper(start)
     assert here is not None
+    # Near and far: epsilon may stand still between neighbours, and be infinite far away.
     factors = [2.0, 16.0, 256.0, 1.5, 1.1] + ([] if integer else [0.5, 1 / 16, 1 / 256, 0.9])
     unclear: bool | None = None
     for factor in factors:
@@ -218,6 +226,7 @@ def _direction(question: _Question, start: float, integer: bool) -> bool:
         unclear = (there > here) == (value > start) if unclear is None else unclear
     if unclear is not None:
         return unclear
+    # Everything fits and there is a largest value: that is the answer.
     if here <= question.epsilon and math.isfinite(question.domain[1]):
         return True
     if math.isinf(here):
@@ -248,6 +257,7 @@ def _walk(
     value = start
     for _ in range(_MAX_DOUBLINGS):
         following = _next(value, factor, question.domain, integer)
+        # The end of the domain: there is nowhere left to go.
         if following == value:
             if until_fits:
                 break
@@ -273,6 +283,7 @@ def _next(value: float, factor: float, domain: tuple[float, float], integer: boo
     following = value * factor
     if integer:
         following = float(math.floor(following))
+    # 0 itself is not admissible, and halving would end there.
     if low == 0.0 and following <= 0.0:
         return value
     return min(max(following, low), high)
@@ -286,6 +297,7 @@ def _bisect(question: _Question, good: float, bad: float, integer: bool, toleran
         if integer:
             middle = float((good + bad) // 2)
         elif tried % 4 == 0:
+            # Every fourth step halves, so that bad guesses cannot hold the search up.
             middle = math.sqrt(good * bad)
         else:
             middle = _guess(question, good, bad)
@@ -295,6 +307,7 @@ def _bisect(question: _Question, good: float, bad: float, integer: bool, toleran
 
 def _settled(question: _Question, good: float, bad: float, integer: bool, tolerance: float) -> bool:
     """Return whether nothing is gained by searching on."""
+    # Out of time any fitting value is an answer.
     if question.effort.late or integer:
         return question.effort.late or abs(good - bad) <= 1
     if abs(good - bad) <= 0.1 * tolerance * abs(good):
@@ -314,15 +327,18 @@ def _guess(question: _Question, good: float, bad: float) -> float:
     """
     if question.epsilon <= 0.0:
         return math.sqrt(good * bad)
+    # Just inside the budget: a guess at the budget itself would fail half of the time.
     inside = max(question.epsilon - 0.4 * question.tolerances[1], 0.5 * question.epsilon)
     aim = math.log(inside)
     values = {value for value, _ in question.seen if min(value, question.best_upper(value)) > 0}
     points = [(math.log(v), math.log(question.best_upper(v)) - aim) for v in values]
+    # The nearest two to the budget: farther ones bend the line.
     points = sorted((p for p in points if math.isfinite(p[1])), key=lambda p: abs(p[1]))[:2]
     low, high = sorted((math.log(good), math.log(bad)))
     guess = 0.5 * (low + high)
     if len(points) == 2 and points[0][1] != points[1][1]:
         (x, off), (other, further) = points
         line = x - off * (other - x) / (further - off)
+        # Outside of the bracket the line has left what is known: halve instead.
         guess = line if low < line < high else guess
     return math.exp(guess)

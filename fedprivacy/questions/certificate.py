@@ -50,10 +50,12 @@ class Asked:
 
     def _lines(self, bound: Bound) -> list[dict[str, Any]]:
         """Return a line for each orientation that is inverted at the upper end."""
+        # Only inversions rest on a line; other methods are told by name alone.
         if "inverted" not in bound.method or not math.isfinite(bound.upper):
             return []
         ends = (bound.upper, bound.given)
         epsilon, delta = ends if bound.quantity == "epsilon" else ends[::-1]
+        # No line has a depth for a delta of 0 or 1, and none is needed to prove it.
         if not 0.0 < delta < 1.0:
             return []
         return [line for one in orientations(self.curve) for line in _line(one, epsilon, delta)]
@@ -72,6 +74,7 @@ def _line(curve: Curve, epsilon: float, delta: float) -> list[dict[str, Any]]:
     """Return what one line shows of delta at an epsilon; nothing where it does not reach."""
     try:
         found = inversion.invert(curve, epsilon, math.log(delta))
+    # What has no line here was proved in another way: the certificate holds without it.
     except NoSpectrum:
         return []
     low, high = (float(end[0]) for end in found.bounds(np.array([epsilon])))

@@ -76,8 +76,10 @@ def judged_by_account(
         "adjacency": member(Adjacency, adjacency=adjacency),
         "observer": member(Observer, observer=observer),
     }
+    # A coarse account decides most claims; a sharp one only those that lie inside it.
     for tolerance in (1e-3, _SHARP):
         bound = epsilon_of(run, delta=delta, tolerance=tolerance, deadline=_PATIENCE, **facts)
+        # Outside of the interval no finer one can change the verdict.
         if not bound.resolution[0] <= claimed < bound.resolution[1]:
             break
     return judged(claimed, delta, bound, remark)
@@ -90,6 +92,7 @@ def sampling_rate_of(population: int, cohort: int) -> float:
         ParameterError: not whole numbers from 1, or more in a cohort than there are.
     """
     n, r = count(population=population), count(cohort=cohort)
+    # More than there are would make a rate above 1, which formulas take without a word.
     if r > n:
         refuse("cohort", r, f"be at most population = {n}")
     return r / n

@@ -56,11 +56,13 @@ class Effort:
         """Seconds that are left, never quite 0; None without a deadline."""
         if self.deadline is None:
             return None
+        # Never 0, since accountants take only deadlines above it.
         return max(self.begun + self.deadline - time.monotonic(), _LEAST)
 
     @property
     def late(self) -> bool:
         """Whether the deadline has passed."""
+        # ``left`` is clipped, so that the least value means that nothing is left.
         return self.left == _LEAST
 
     def account(
@@ -79,6 +81,7 @@ class Effort:
             tolerance: another one.
             deadline: an earlier one, in seconds from now.
         """
+        # Whichever ends first: a question's own deadline or the one for this attempt.
         times = [each for each in (self.left, deadline) if each is not None]
         return ACCOUNTANTS[accountant or self.accountant](
             tolerance=self.tolerance if tolerance is None else tolerance,
@@ -90,8 +93,10 @@ class Effort:
 
         An accountant that has upper ends only takes the worse orientation.
         """
+        # One orientation alone has an interval; other accountants compose both.
         if self.accountant == "pld":
             with within(self.left):
                 return delta_interval(curve, epsilon, tolerance)
         bound = self.account(PrivacyLoss(curve, _ANY)).delta(epsilon)
+        # Without lower ends 0 is the certified one.
         return 0.0, bound.upper

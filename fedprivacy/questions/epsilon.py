@@ -77,6 +77,7 @@ def epsilon(
     effort = Effort(accountant, tolerance, deadline)
     loss = loss_of(run, adjacency, observer)
     bound = effort.account(loss).epsilon(delta)
+    # What was asked goes along, so that a certificate can prove the number again.
     return replace(bound, evidence=Asked(run, loss.curve))
 
 
@@ -133,12 +134,14 @@ def profile(
         ParameterError: a value that breaks its rule.
         UnsupportedCombination: no theorem covers the run under these facts.
     """
+    # A string is a sequence as well, of letters.
     if isinstance(epsilons, str | bytes) or np.ndim(epsilons) != 1:
         refuse("epsilons", epsilons, "be a sequence of numbers")
     at = [at_least_zero(epsilons=value) for value in epsilons]
     effort = Effort(accountant, tolerance, deadline)
     loss = loss_of(run, adjacency, observer)
     account = effort.account(loss)
+    # Told beforehand, neighbours can share their work.
     account.foresee(at)
     found = []
     for value in at:

@@ -164,6 +164,7 @@ class AttackRisk(_Known):
 def _predictive(fpr: Array, tpr: Array, prior: float) -> Array:
     right, wrong = prior * tpr, (1.0 - prior) * fpr
     total = right + wrong
+    # Both rates are 0: no claim is made, so none is wrong.
     return np.asarray(np.where(total > 0, right / np.where(total > 0, total, 1.0), 1.0))
 
 
@@ -176,6 +177,7 @@ def _plain(ends: Range) -> dict[str, float | str]:
 
 
 def _default_rates() -> Array:
+    # Attackers who matter make few false claims: dense there.
     small = np.geomspace(1e-5, 0.1, 17)
     return np.concatenate([[0.0], small, np.linspace(0.15, 0.95, 17), [0.99, 0.999, 1.0]])
 
@@ -189,6 +191,7 @@ def _rates(fpr: object) -> Array:
 
 def _rate(value: object) -> float:
     number = non_negative("a false-positive rate lies in [0, 1]", fpr=value)
+    # Per cent are not taken: 5 would be read as certain.
     if number > 1.0:
         refuse("fpr", value, "lie in [0, 1]", "it is a false-positive rate")
     return number
@@ -240,6 +243,7 @@ class _Asked(NamedTuple):
 
 def _frozen(values: Array) -> Array:
     copy = np.array(values)
+    # Answers share arrays, which nobody may change under another.
     copy.flags.writeable = False
     return copy
 
@@ -249,6 +253,7 @@ def _ask(loss: PrivacyLoss, x: Array, effort: Effort) -> _Asked:
     reason = pair.refine(x)
     if loss.witness is None:
         return _Asked(loss, pair, None, reason)
+    # The pair is attained itself: no second curve is needed.
     if loss.witness.curve == loss.curve:
         return _Asked(loss, pair, pair, reason)
     proof = Sandwich(loss.witness.curve, effort)
@@ -258,6 +263,7 @@ def _ask(loss: PrivacyLoss, x: Array, effort: Effort) -> _Asked:
 
 def _missed(rates: Ends) -> Ends:
     """Return false-negative rates, rounded outwards, from true-positive rates."""
+    # 1 - x is rounded once: the next number down is surely below it.
     lower = np.maximum(np.nextafter(1.0 - rates.upper, -1.0), 0.0)
     upper, attained = (_above(1.0 - end) for end in (rates.lower, rates.attained))
     return Ends(*map(_frozen, (lower, upper, attained)))
@@ -364,6 +370,7 @@ def attack_risk(
         present_to_absent=asked.rates(x, False),
         absent_to_present=asked.rates(x, True),
         advantage=_advantage(asked),
+        # Without slack mu is no less than with it, so that the other's lower ends hold, too.
         mu=Range(max(low, within.lower), high, max(attained, within.attained)),
         mu_within=within,
         slack=excess,

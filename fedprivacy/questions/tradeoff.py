@@ -69,6 +69,7 @@ class Half:
 
     def ask_apart(self, epsilon: float) -> None:
         """Learn delta at one epsilon unless it is known right beside it."""
+        # Points too close say the same, and dividing by their gap would magnify rounding.
         if all(abs(epsilon - known) > _APART * (1.0 + epsilon) for known in self.known):
             self.ask(epsilon)
 
@@ -76,6 +77,7 @@ class Half:
         """Ask at growing epsilons until delta is at most ``target``; tell whether it ever is."""
         at_zero = self.ask(0.0)
         last = max(self.known)
+        # Doubling: how far delta reaches is not known, but it falls for good.
         while self.ask(last) > target and last < _LARGEST and not self.effort.late:
             last = min(2.0 * last, _LARGEST) if last else min(max(2.0 * at_zero, 1e-6), 1.0)
         return self.ask(last) <= target
@@ -89,7 +91,9 @@ class Half:
 
 def _tidy(a: Array, low: Array, high: Array) -> Points:
     """Tighten ends by what holds for every h: it falls, and max(0, 1 - a) <= h <= 1."""
+    # h falls, so that an upper end holds for all larger a as well.
     high = np.minimum.accumulate(np.minimum(high, 1.0))
+    # h is at least 1 - a, which is what the set of all outcomes gives.
     low = np.maximum(low, np.maximum(1.0 - a - _ULP, 0.0))
     return Points(a, np.minimum(np.maximum.accumulate(low[::-1])[::-1], high), high)
 
@@ -99,10 +103,12 @@ def joined(near: Points, far: Points) -> Points:
 
     The swap: h(a) = 1 - a + a k(1/a), with k of (Q, P).
     """
+    # The point a = 1 is in both halves and counts once.
     inner = far.a > 1.0
     a = 1.0 / far.a[inner][::-1]
     low = 1.0 - a + a * far.low[inner][::-1] - _ULP
     high = 1.0 - a + a * far.high[inner][::-1] + _ULP
+    # h(0) is 1 for every pair: it anchors the curve on the left.
     columns = ((0.0, a, near.a), (1.0, low, near.low), (1.0, high, near.high))
     return _tidy(*(np.concatenate([[first], *rest]) for first, *rest in columns))
 
@@ -116,19 +122,23 @@ def floor_of(points: Points) -> tuple[Array, Array]:
     """
     a, low, high = points
     gaps, inexact = np.diff(a), _ULP * a[1:]
+    # Where two points nearly coincide their slope is rounding: -1 is always a bound.
     safe = np.where(gaps > 2.0 * inexact, gaps - inexact, np.inf)
     left = np.append(-1.0, np.where(safe < np.inf, (low[1:] - high[:-1]) / safe, -1.0))
     right = np.append((high[1:] - low[:-1]) / (gaps + inexact), 0.0)[1:]
+    # The slope of h lies between -1 and 0.
     left, right = np.clip(left, -1.0, 0.0), np.clip(np.append(right, 0.0), -1.0, 0.0)
     start, stop = a, np.append(a[1:], np.inf)
     end = np.append(low[1:], 0.0)
     anchor = np.append(a[1:], a[-1])
     with np.errstate(all="ignore"):
         cross = (end - right * anchor - low + left * start) / (left - right)
+    # Nearly parallel chords cross anywhere or nowhere: kept inside the cell.
     cross = np.clip(np.where(np.isfinite(cross), cross, start), start, stop)
 
     def above(at: Array) -> Array:
         from_left, from_right = left * (at - start), right * (at - anchor)
+        # Values are moved down by their rounding, since they must lie below h.
         error = _ULP * (1.0 + at) * np.maximum(-left, -right) + _ULP * low
         return np.asarray(np.maximum(low + from_left, end + from_right) - error)
 
@@ -148,6 +158,7 @@ class Sandwich:
 
     def __init__(self, curve: Curve, effort: Effort) -> None:
         self.tolerance, self.cover, self.effort = effort.tolerance, curve.cover(), effort
+        # A rate's bracket is made of several deltas, each of which adds to its width.
         fine = self.tolerance / 8.0
         self.near = Half(curve, fine, effort)
         self.far = self.near if curve.symmetric else Half(curve.swap(), fine, effort)
@@ -183,7 +194,9 @@ class Sandwich:
         which = np.argmin(lines, axis=-1)
         low = np.min(lines, axis=-1) * (1 - 4 * _ULP)
         high = np.min(points.high + np.multiply.outer(x, points.a), axis=-1) * (1 + 4 * _ULP)
+        # N(cover, 1) against N(0, 1) dominates the pair, and so do its rates.
         high = np.minimum(high, gaussian_rate(x, self.cover))
+        # Guessing has the rate x, and no test more than 1.
         return np.clip(low, x, 1.0), np.clip(high, x, 1.0), corners[which]
 
     def symmetric_rates(self, x: Array) -> Array:
@@ -205,15 +218,19 @@ class Sandwich:
 
     def refine(self, x: Array) -> str:
         """Ask until every rate is narrow enough; return why it is not, or nothing."""
+        # Without a finite cover the rate at 0 may be above 0, so that 0 counts as small, too.
         within = x[x > 0] if math.isfinite(self.cover) else x
         small = float(np.min(within, initial=1.0))
         target = max(0.25 * self.tolerance * small, 0.5 * _SMALL)
         reached = [half.reach(target) for half in self.halves]
+        # Upper ends alone leave no gap to be narrowed.
         if self.effort.accountant != "pld":
             return self._once()
         before = 0
+        # As long as a pass asks anything new, and not for ever.
         while before < len(self.near.known) + len(self.far.known) < _MOST and not self.effort.late:
             before = len(self.near.known) + len(self.far.known)
+            # Both attackers' gaps at once, since either half may close both.
             wanted = self._wanted(x, False) | self._wanted(x, True)
             for half, epsilon in sorted(wanted, key=lambda new: (new[0] is self.far, new[1])):
                 half.ask_apart(epsilon)
@@ -250,6 +267,7 @@ class Sandwich:
 
 def gaussian_rate(x: Array, mu: float) -> Array:
     """Return the true-positive rates of N(mu, 1) against N(0, 1) at x, rounded up; 1 for inf."""
+    # Of no mu is anything known but that rates are at most 1.
     if math.isinf(mu):
         return np.ones(x.shape)
     return np.asarray(ndtr(ndtri(x) + mu) * (1 + 1e-11))
@@ -259,10 +277,12 @@ def _between(known: list[float], epsilon: float) -> float | None:
     """Return a new point near epsilon that keeps clear of the known ones, or None."""
     index = int(np.searchsorted(known, epsilon))
     if index == len(known):
+        # Beyond all that is known: two steps further at most.
         step = known[-1] - known[-2] if len(known) > 1 else 1.0
         wanted = min(max(epsilon, known[-1] + 0.5 * step), known[-1] + 2.0 * step, _LARGEST)
         return wanted if wanted > known[-1] else None
     low, high = known[max(index - 1, 0)], known[max(index, 1)]
+    # Too near to a known point a new one would say the same.
     room = 0.15 * (high - low)
     wanted = min(max(epsilon, low + room), high - room)
     return wanted if low < wanted < high and room > _APART * (1.0 + high) else None
@@ -327,6 +347,7 @@ def _chord_mus(points: Points, slack: float) -> tuple[Array, Array]:
 
     The line 1 - b - a x lies below the h of every mu with f_mu(x) <= b.
     """
+    # Fewer chords, and the hull's are the sharpest that upper ends allow.
     a, high = lower_hull(points)
     x = -np.diff(high) / np.diff(a)
     rate = np.minimum((high[:-1] + a[:-1] * x) * (1 + 4 * _ULP), 1.0)

@@ -56,11 +56,31 @@ TABLE: tuple[Shown, ...] = (
         ),
     ),
     Shown(
-        "Fed-PLT's auxiliary variables",
+        "Fed-PLT's auxiliary variables, the momentum of DP-FTRL's server",
         "checkpoint",
         Standing.PRIVATE,
         "made of the releases for `aggregate` and `server`; `final` does not see them",
-        _names("checkpoint", "auxiliary"),
+        _names("checkpoint", "auxiliary", "velocity"),
+    ),
+    Shown(
+        "the memory of DP-FTRL's noise, and in which round each client was drawn last, how often",
+        "`LEDGER.noise`, readable by its owner alone; in the checkpoint too",
+        Standing.PRIVATE,
+        "whoever has the memory takes the noise of releases away: the guarantee rests on its being "
+        "kept. Who was drawn is needed to go on",
+        (
+            *_names("noise", "format", "ledger", "round"),
+            *_names("noise", "memory", "errors", "drift", "last", "times"),
+            *_names("checkpoint", "memory", "errors", "drift", "last", "times"),
+        ),
+    ),
+    Shown(
+        "how soon, and how often, anybody of DP-FTRL's cohorts had come before",
+        "`intent` lines",
+        Standing.AUDITOR,
+        "made of the draws, on whose secrecy nothing rests; under `add_remove` they may follow the "
+        "number of clients",
+        _names("row", "separation", "participations"),
     ),
     Shown(
         "which data a checkpoint was trained on",
@@ -260,7 +280,7 @@ TABLE: tuple[Shown, ...] = (
         "error may itself depend on data. A budget's message names the mechanism alone",
     ),
     Shown(
-        "training losses, norms of updates, who took part, clients' updates",
+        "training losses, norms of updates, clients' updates, and, but for DP-FTRL, who took part",
         "nowhere",
         Standing.ABSENT,
         "nothing prices them",

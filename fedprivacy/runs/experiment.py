@@ -23,6 +23,7 @@ from ..questions.budget import Budget
 from ..questions.calibrate import Calibration, calibrate
 from ..questions.epsilon import epsilon
 from ..relations import Adjacency, Observer
+from ..systems.averaging.rows import SUFFIX as NOISE
 from ..training import RoundInfo, TrainingResult, save_model, train
 from ..training.checkpoint import Checkpoint, resumed
 from ..training.notes import SUFFIX, Notes
@@ -191,13 +192,12 @@ class Experiment:
         for name, place in (("ledger", ledger), ("checkpoint", checkpoint)):
             if place is not None and not Path(place).parent.is_dir():
                 refuse(name, str(place), "be in a folder that is there")
-        if output is None:
-            return
-        target = checked_path(output).resolve()
-        taken = [Path(path) for path in (ledger, checkpoint) if path is not None]
-        # Private notes lie beside either file.
-        taken += [path.with_name(path.name + SUFFIX) for path in taken]
-        if target in [path.resolve() for path in taken]:
+        written = [Path(path).resolve() for path in (ledger, checkpoint) if path is not None]
+        # Private notes lie beside either file, the memory of correlated noise beside the ledger.
+        beside = [p.with_name(p.name + suffix) for p in written for suffix in (SUFFIX, NOISE)]
+        if checkpoint is not None and Path(checkpoint).resolve() in beside:
+            refuse("checkpoint", str(checkpoint), "be apart from the ledger's private files")
+        if output is not None and checked_path(output).resolve() in written + beside:
             refuse("output", str(output), "be a file of its own, apart from ledger and checkpoint")
 
     def _train_openly(

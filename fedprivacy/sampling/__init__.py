@@ -13,6 +13,7 @@ from .clients import Apart, WeightedDraws, drawn_once
 from .epoch import RandomAllocation, Shuffled
 from .everyone import Everyone
 from .fixed_size import FixedSize
+from .held import MOST_HELD, holding
 from .poisson import Poisson
 from .replacement import WithReplacement
 from .scheme import Cell, Indices, Lossy, Pair, Scheme, TableScheme, expected_size
@@ -37,6 +38,7 @@ TABLE: dict[tuple[str, Observer, Adjacency], Cell] = {
 """The reference table: scheme's name, observer and adjacency -> cell."""
 
 __all__ = [
+    "MOST_HELD",
     "SCHEMES",
     "TABLE",
     "Apart",
@@ -56,4 +58,5 @@ __all__ = [
     "WithReplacement",
     "drawn_once",
     "expected_size",
+    "holding",
 ]

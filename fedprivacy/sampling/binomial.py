@@ -12,7 +12,8 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 from decimal import MAX_EMAX, MIN_EMIN, Context, Decimal, localcontext
 from fractions import Fraction
 
@@ -66,6 +67,7 @@ def log_mass(trials: int, probability: float, successes: int) -> Interval:
         successes * math.log(probability),
         failures * math.log1p(-probability),
     )
+    # Large terms cancel in the sum: what is left is their rounding, not its own.
     error = 16 * UNIT * math.fsum(map(abs, terms)) + 16 * UNIT
     total = math.fsum(terms)
     return total - error, min(total + error, 0.0)
@@ -76,6 +78,7 @@ def log_tail(trials: int, probability: float, successes: int) -> Interval:
 
     Above the mean it is the first term times a falling series; below, one minus the lower tail.
     """
+    # Asked for more than there are: common where a cohort cannot be filled.
     if successes > trials:
         return NEVER
     if probability == 1.0:
@@ -84,6 +87,7 @@ def log_tail(trials: int, probability: float, successes: int) -> Interval:
         odds = probability / (1.0 - probability)
         rest = _log_series(trials - successes, successes, odds)
         low, high = add(log_mass(trials, probability, successes), rest)
+        # A probability is at most 1.
         return low, min(high, 0.0)
     return complement(log_below(trials, probability, successes))
 
@@ -104,6 +108,7 @@ def log_below(trials: int, probability: float, successes: int) -> Interval:
 def complement(log_probability: Interval) -> Interval:
     """Return log(1 - p) of log p."""
     low = math.exp(log_probability[0]) * (1.0 - 8 * UNIT)
+    # exp may have underflowed to 0, which is no upper end.
     high = math.exp(log_probability[1]) * (1.0 + 8 * UNIT) + _TINY
     least = math.log1p(-high) if high < 1.0 else -math.inf
     return widened((least, math.log1p(-low)), 8 * UNIT)
@@ -114,14 +119,17 @@ def _log_series(many: int, few: int, odds: float) -> Interval:
 
     Ratio i is (many - i + 1) / (few + i) * odds: it falls with i and reaches 0 after ``many``.
     """
+    # Enough terms for the series to die out; what is cut off is bounded below.
     terms = min(many, _MAX_TERMS, 64 + 16 * math.isqrt(few))
     if terms == 0:
         return ALWAYS
+    # One ratio more than is summed: it bounds what is cut off.
     steps = np.arange(1.0, terms + 2.0)
     ratios = (many - steps + 1.0) / (few + steps) * odds
     products = np.cumprod(ratios[:-1])
     total = 1.0 + float(np.sum(products))
     following = float(ratios[-1])
+    # While ratios are above 1 no geometric series bounds the rest.
     cut = float(products[-1]) * following / (1.0 - following) if following < 1.0 else math.inf
     error = 16 * UNIT * (terms + 4)
     return math.log(total * (1 - error)), math.log((total + cut) * (1 + error))
@@ -147,48 +155,136 @@ def law(trials: int, probability: float, side: Side) -> Law:
     """
     if probability == 1.0:
         return ((1.0, trials),)
+    return _law(_Binomial(trials, Fraction(probability)), side)
+
+
+@functools.lru_cache(maxsize=256)
+def hypergeometric_law(drawn: int, marked: int, population: int, side: Side) -> Law:
+    """Return a law above (UP) or below (DOWN) the number of marked units in a draw; see ``law``.
+
+    Args:
+        drawn: how many units are drawn without replacement, at most ``population``.
+        marked: how many are marked, at most ``population``.
+        population: how many there are.
+        side: which way to round.
+    """
+    if drawn == population:
+        return ((1.0, marked),)
+    return _law(_Hypergeometric(drawn, marked, population), side)
+
+
+@dataclass(frozen=True)
+class _Binomial:
+    """Bin(trials, chance): its ends, its middle, and the ratios of neighbouring terms."""
+
+    trials: int
+    chance: Fraction
+
+    @property
+    def ends(self) -> tuple[int, int]:
+        return 0, self.trials
+
+    @property
+    def mean(self) -> Fraction:
+        return self.trials * self.chance
+
+    @property
+    def variance(self) -> float:
+        return self.trials * float(self.chance) * (1.0 - float(self.chance))
+
+    @property
+    def mode(self) -> int:
+        return min(math.floor((self.trials + 1) * self.chance), self.trials)
+
+    def ratio(self, number: int) -> Decimal:
+        """Return P(number) / P(number - 1)."""
+        return Decimal(self.trials - number + 1) / number * self._odds
+
+    @functools.cached_property
+    def _odds(self) -> Decimal:
+        return Decimal(self.chance.numerator) / (self.chance.denominator - self.chance.numerator)
+
+
+@dataclass(frozen=True)
+class _Hypergeometric:
+    """The number of marked units in a draw; moments below the binomial law's (Hoeffding)."""
+
+    drawn: int
+    marked: int
+    population: int
+
+    @property
+    def ends(self) -> tuple[int, int]:
+        return max(0, self.drawn + self.marked - self.population), min(self.drawn, self.marked)
+
+    @property
+    def mean(self) -> Fraction:
+        return Fraction(self.drawn * self.marked, self.population)
+
+    @property
+    def variance(self) -> float:
+        """The binomial law's, which is larger."""
+        share = self.drawn / self.population
+        return self.marked * share * (1.0 - share)
+
+    @property
+    def mode(self) -> int:
+        return (self.drawn + 1) * (self.marked + 1) // (self.population + 2)
+
+    def ratio(self, number: int) -> Decimal:
+        """Return P(number) / P(number - 1)."""
+        above = (self.marked - number + 1) * (self.drawn - number + 1)
+        return Decimal(above) / (number * (self.population - self.marked - self.drawn + number))
+
+
+def _law(counts: _Binomial | _Hypergeometric, side: Side) -> Law:
+    """Return the law rounded to a side, see ``law``."""
     up = side is Side.UP
-    first, weights = _terms(trials, probability, up)
+    first, weights = _terms(counts, up)
     last = first + len(weights) - 1
     if len(weights) > _MOST_ATOMS:
         found = _grouped(first, weights, up)
     else:
         found = [(float(weight), first + at) for at, weight in enumerate(weights)]
-    if up and last < trials:
-        found.append((RARE, trials))
-    if not up and first > 0:
-        found.insert(0, (RARE, 0))
+    least, most = counts.ends
+    # What was left out stands where it does most harm.
+    if up and last < most:
+        found.append((RARE, most))
+    # From below it stands where it shows least.
+    if not up and first > least:
+        found.insert(0, (RARE, least))
     return tuple(atom for atom in found if atom[0] > 0.0)
 
 
-def _terms(trials: int, probability: float, up: bool) -> tuple[int, list[Decimal]]:
+def _terms(counts: _Binomial | _Hypergeometric, up: bool) -> tuple[int, list[Decimal]]:
     """Return the first number that counts, and the probabilities from there on."""
-    variance = trials * probability * (1.0 - probability)
-    if variance > _MOST_VARIANCE:
-        away = 12.5 * math.sqrt(variance)  # 2 exp(-t^2 / (2 (1 + t / (3 sd)))) < 1e-30 there
-        place = trials * Fraction(probability) + Fraction(away if up else -away)
+    least, most = counts.ends
+    # Listing such a law takes longer than its few digits are worth.
+    if counts.variance > _MOST_VARIANCE:
+        # 2 exp(-t^2 / (2 (1 + t / (3 sd)))) < 1e-30 there
+        away = 12.5 * math.sqrt(counts.variance)
+        # Exact: so many trials are more than doubles count one by one.
+        place = counts.mean + Fraction(away if up else -away)
         at = math.ceil(place) if up else math.floor(place)
-        return max(0, min(at, trials)), [Decimal(1)]
-    mode = min(math.floor((trials + 1) * Fraction(probability)), trials)
+        return max(least, min(at, most)), [Decimal(1)]
+    mode = counts.mode
     with localcontext(_DIGITS):
-        chance = Decimal(probability)
-        odds = chance / (1 - chance)
-        above = list(_falling(trials - mode, mode, odds))
-        below = list(_falling(mode, trials - mode, 1 / odds))
+        above = list(_falling(counts.ratio(at) for at in range(mode + 1, most + 1)))
+        below = list(_falling(1 / counts.ratio(at) for at in range(mode, least, -1)))
         total = 1 + sum(above) + sum(below)
         weights = [*reversed(below), Decimal(1), *above]
         return mode - len(below), [weight / total for weight in weights]
 
 
-def _falling(many: int, few: int, odds: Decimal) -> Iterator[Decimal]:
+def _falling(ratios: Iterable[Decimal]) -> Iterator[Decimal]:
     """Yield the terms after the largest, which is 1, until what follows is below ``RARE``.
 
-    Ratio i is (many - i + 1) / (few + i) * odds, at most 1, and falls: what follows a term is below
-    a geometric series.
+    The ratios of neighbouring terms are at most 1 and fall: what follows a term is below a
+    geometric series.
     """
     term, rare = Decimal(1), Decimal(RARE) / 2
-    for step in range(1, many + 1):
-        ratio = Decimal(many - step + 1) / (few + step) * odds
+    for ratio in ratios:
+        # The geometric series of all that follows is below what may be left out.
         if term * ratio < rare * (1 - ratio):
             return
         term *= ratio
@@ -197,6 +293,7 @@ def _falling(many: int, few: int, odds: Decimal) -> Iterator[Decimal]:
 
 def _grouped(first: int, weights: list[Decimal], up: bool) -> list[tuple[float, int]]:
     """Return neighbours as one number each, the largest (UP) or smallest of them."""
+    # Neighbours are alike, so that moving them to one end costs little.
     size = math.ceil(len(weights) / _MOST_ATOMS)
     groups = [weights[at : at + size] for at in range(0, len(weights), size)]
     starts = range(first, first + len(weights), size)

@@ -41,6 +41,7 @@ class Apart:
     def of(self, client: int) -> Scheme:
         """Return the scheme that this client is accounted by."""
         chance = self.chances[client]
+        # At chance 1 nothing is drawn, and there is a scheme that says so.
         return Everyone() if chance == 1.0 else Poisson(chance)
 
     def draw(self, population: int, generator: np.random.Generator) -> Indices:
@@ -72,6 +73,7 @@ class WeightedDraws:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "draws", integer(1, draws=self.draws))
+        # Weights are checked as chances: one of 0 would be a client that nobody can account for.
         object.__setattr__(self, "weights", chances(self.weights))
 
     def of(self, client: int) -> Scheme:

@@ -35,10 +35,13 @@ def excluded(
     """
     rounds, smallest, largest = sum(sizes.values()), min(sizes), max(sizes)
     total = sum(size * count for size, count in sizes.items())
+    # Beyond, binomial ends are not certified: then nothing is said.
     if total >= MOST or probability < 1e-100:
         return ""
+    # Half of the chance for cohorts that are all alike, the rest for the ends of the laws.
     if _all_alike(sizes, probability, chance / 2.0, population):
         return f"{smallest} participants every time, {rounds} times, where draws are independent"
+    # Four tests share it: smallest, largest, and the sum at both ends.
     each, whole = math.log(chance / (8.0 * rounds)), math.log(chance / 8.0)
 
     def too_small(n: int) -> bool:
@@ -54,6 +57,7 @@ def excluded(
             or _at_most(n * rounds, probability, total) < whole
         )
 
+    # Too small is monotone: above the first that is not, only too large is left to ask.
     least = _first(lambda n: not too_small(n), largest) if population is None else population
     if least is None or not (too_large(least) or (population is not None and too_small(least))):
         return ""
@@ -68,11 +72,14 @@ def _all_alike(
     sizes: Mapping[int, int], probability: float, chance: float, population: int | None
 ) -> bool:
     ((size, rounds), *others) = sizes.items()
+    # Draws that are certain, or of nobody, may well be all alike.
     if others or size == 0 or probability == 1.0:
         return False
     best = max(size, math.floor(size / Fraction(probability)))
+    # The mass rises up to s / q and falls beyond: one of two neighbours is the largest.
     near = (best, best + 1) if population is None else (population,)
     mass = max((log_mass(n, probability, size)[1] for n in near if size <= n < MOST), default=0.0)
+    # The first round may be of any size, so that only the others are unlikely.
     return (rounds - 1) * mass < math.log(chance)
 
 
@@ -95,6 +102,7 @@ def _first(fits: Callable[[int], bool], start: int) -> int | None:
         step *= 2
         if start + step > MOST:
             return None
+    # The last doubling failed at half of it: the answer lies between.
     below, above = start + step // 2, start + step
     while above - below > 1:
         middle = (below + above) // 2

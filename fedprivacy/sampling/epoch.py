@@ -65,6 +65,7 @@ def _spread(inner: Lossy, scheme: EpochScheme) -> Curve | None:
     """Return T11's curve of one Gaussian sum a round, None for other mechanisms."""
     z = inner.sum_multiplier
     mu = math.inf if z is None else 1.0 / z
+    # The inverse of a tiny multiplier may overflow: then there is no such curve.
     return Allocated(mu, scheme.rounds_per_epoch) if math.isfinite(mu) else None
 
 
@@ -84,6 +85,7 @@ def _attained_by_replacing(inner: Lossy, scheme: EpochScheme, observer: Observer
 
 def _hidden_order(adjacency: Adjacency) -> Builder:
     def build(inner: Lossy, scheme: Shuffled, observer: Observer) -> Pair:
+        # In one round everybody takes part: no order is left to hide.
         if scheme.rounds_per_epoch == 1:
             return as_it_is(inner, adjacency, observer)
         known = _attained if adjacency is ZERO else _attained_by_replacing
@@ -132,7 +134,9 @@ class Shuffled(EpochScheme):
         """
         if self.population not in (None, population):
             refuse("population", population, f"equal the scheme's population = {self.population}")
+        # One order for the whole epoch: that is what puts each unit in one round.
         order = generator.permutation(population)
+        # Rounds differ by one unit at most, whatever the order.
         return [np.sort(part) for part in np.array_split(order, self.rounds_per_epoch)]
 
 
@@ -197,4 +201,5 @@ class RandomAllocation(EpochScheme):
         """Return the participants of each round of one epoch; some may have none."""
         rounds = generator.integers(self.rounds_per_epoch, size=population)
         ends = np.cumsum(np.bincount(rounds, minlength=self.rounds_per_epoch))
+        # A stable sort leaves each round's units in rising order.
         return np.split(np.argsort(rounds, kind="stable"), ends[:-1])

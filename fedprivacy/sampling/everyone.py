@@ -50,6 +50,7 @@ class Everyone(TableScheme):
 
     def unlikely(self, sizes: Mapping[int, int], chance: float) -> list[Odd]:
         """Return that sizes differ; see ``TableScheme.unlikely``."""
+        # How many there are is not known here; only that it is always the same number.
         if len(sizes) < 2:
             return []
         told = f"{min(sizes)} to {max(sizes)} participants where everyone takes part"

@@ -41,6 +41,7 @@ from .scheme import (
 
 
 def _add_remove(inner: Lossy, scheme: Scheme, observer: Observer) -> Pair:
+    # One unit less, and the cohort could not be filled: there is no such neighbour.
     if scheme.rate == 1.0:
         raise UnsupportedCombination(
             f"a cohort of the whole population ({scheme}) cannot be "
@@ -54,13 +55,17 @@ def _add_remove(inner: Lossy, scheme: Scheme, observer: Observer) -> Pair:
 def _zero_out(inner: Lossy, scheme: Scheme, observer: Observer) -> Pair:
     q = scheme.rate
     z = inner.sum_multiplier
+    # Everybody takes part: nothing is amplified.
     if q == 1.0:
         return as_it_is(inner, ZERO, observer)
+    # T9 needs a Gaussian sum, and T1 that zeroing is a way to replace.
     if z is None and not inner.zeroing_replaces:
         return unamplified(inner, scheme, observer)
     if z is None:
+        # Attained is what zeroing shows by itself; the curve is that of replacing.
         attained = sampled_pair(inner.privacy_loss(ZERO, observer), q).witness
         return Pair(folded(inner, scheme, observer).curve, attained)
+    # Not drawn, its place is taken by another, who may send the opposite.
     stays = (1.0 - q, -1.0)
     up = GaussianMix(z, (stays, (q, 1.0)), (stays, (q, 0.0)))
     return Pair(Fold(up, Sampled(Gdp(1.0 / z), q)), up)
@@ -101,6 +106,7 @@ class FixedSize(TableScheme):
     def __post_init__(self) -> None:
         object.__setattr__(self, "size", integer(1, size=self.size))
         object.__setattr__(self, "population", integer(1, population=self.population))
+        # Without replacement nobody can be drawn twice.
         if self.size > self.population:
             refuse("size", self.size, f"be at most population = {self.population}")
 
@@ -134,6 +140,7 @@ class FixedSize(TableScheme):
     def draw_rows(self, rows: int, population: int, generator: np.random.Generator) -> Indices:
         """Return independent cohorts, shape (rows, size), not sorted; see ``draw``."""
         self._check(population)
+        # A permutation a row gives independent cohorts at once.
         order = np.tile(np.arange(population), (rows, 1))
         return generator.permuted(order, axis=1)[:, : self.size]
 

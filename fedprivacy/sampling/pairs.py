@@ -38,6 +38,7 @@ def sampled_zero_out(inner: Lossy, q: float, observer: Observer) -> Curve | None
         return None
     try:
         witness = inner.privacy_loss(ZERO, observer).witness
+    # Without a loss under zero_out the cell stands, but nothing is attained.
     except UnsupportedCombination:
         return None
     return None if witness is None else sampled(witness.curve, q)
@@ -106,6 +107,7 @@ def visible(adjacency: Adjacency) -> Builder:
         loss = inner.privacy_loss(adjacency, observer)
         if loss.witness is None:
             return Pair(scheme.visible(loss.curve), None)
+        # Attained is only what surely happens: the rate is rounded down here.
         return Pair(scheme.visible(loss.curve), scheme.visible(loss.witness.curve, Side.DOWN))
 
     return build

@@ -47,6 +47,7 @@ def _replace(inner: Lossy, scheme: Scheme, observer: Observer) -> Pair:
     z = inner.sum_multiplier
     if q == 1.0:
         return as_it_is(inner, SWAP, observer)
+    # Only a Gaussian sum has T9's pair; all others need that leaving out is a replacement.
     if z is None:
         removable(inner)
         return Pair(folded(inner, scheme, observer).curve, sampled_zero_out(inner, q, observer))
@@ -57,6 +58,7 @@ def _replace(inner: Lossy, scheme: Scheme, observer: Observer) -> Pair:
 def exchanged(multiplier: float, q: float) -> Curve:
     """Return T9's pair of a unit, drawn with probability q, that sends C u or -C u."""
     if q == 1.0:
+        # At probability 1 nobody stays: one Gaussian pair, 2 / z apart.
         return Gdp(2.0 / multiplier)
     stays = (1.0 - q, 0.0)
     return GaussianMix(multiplier, (stays, (q, 1.0)), (stays, (q, -1.0)))
@@ -113,6 +115,7 @@ class Poisson(TableScheme):
     @property
     def apart(self) -> bool:
         """True."""
+        # No unit has a slot that another could take.
         return True
 
     @property

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import ClassVar
+from typing import ClassVar, Protocol
 
 import numpy as np
 
@@ -44,11 +44,19 @@ from .scheme import (
     beyond,
 )
 
-_FAR = 30.0
+FAR = 30.0
 """So many stds apart T5's pair of a label, which dominates too, loses no more that counts."""
 
 
-def _multiplier(inner: Lossy) -> float:
+class Counted(Protocol):
+    """A scheme that draws a unit several times in a round."""
+
+    def law(self, side: Side) -> Law:
+        """Return (probability, number of times the unit is drawn), rounded to a side."""
+
+
+def multiplier_of(inner: Lossy) -> float:
+    """Return the noise multiplier of one Gaussian sum; refuse everything else."""
     if inner.sum_multiplier is None:
         raise UnsupportedCombination(
             "WithReplacement has theorems for one Gaussian sum of clipped contributions only, got "
@@ -57,25 +65,31 @@ def _multiplier(inner: Lossy) -> float:
     return inner.sum_multiplier
 
 
-def _against_none(z: float, moves: float, law: Law) -> Curve:
+def against_none(z: float, moves: float, law: Law) -> Curve:
     """Return the mixture over how often the unit moves the sum, against the sum without it."""
+    if len(law) == 1:
+        return Gdp(moves * law[0][1] / z)
     return GaussianMix(z, tuple((w, moves * s) for w, s in law), ((1.0, 0.0),))
 
 
 def _add_remove(inner: Lossy, scheme: WithReplacement, observer: Observer) -> Pair:
+    # All draws hit this unit: without it nothing could be drawn.
     if scheme.chance == 1.0:
         raise UnsupportedCombination(
             f"WithReplacement has nobody to draw but this unit, got {scheme} (population or "
             "probability = 1), so without it there is no round; account for zero_out"
         )
-    z = _multiplier(inner)
-    up, down = (_against_none(z, 2.0, scheme.law(side)) for side in (Side.UP, Side.DOWN))
+    z = multiplier_of(inner)
+    # Every draw of the unit takes the place of another, who may send the opposite.
+    up, down = (against_none(z, 2.0, scheme.law(side)) for side in (Side.UP, Side.DOWN))
     return Pair(up, down)
 
 
-def _visible(moves: float) -> Builder:
-    def build(inner: Lossy, scheme: WithReplacement, observer: Observer) -> Pair:
-        z = _multiplier(inner)
+def seen(moves: float) -> Builder:
+    """Return the builder for somebody who sees how often the unit is drawn (T4)."""
+
+    def build(inner: Lossy, scheme: Counted, observer: Observer) -> Pair:
+        z = multiplier_of(inner)
         up, down = (
             Mix(tuple((w, Gdp(moves * s / z)) for w, s in scheme.law(side)))
             for side in (Side.UP, Side.DOWN)
@@ -85,35 +99,39 @@ def _visible(moves: float) -> Builder:
     return build
 
 
-def _drawn(scheme: WithReplacement) -> tuple[float, list[tuple[float, int]]]:
-    """Return the chance that the unit is drawn at all, and how often it is if so, rounded up."""
-    drawn = [(w, s) for w, s in scheme.law() if s]
-    q = min(math.fsum(w for w, _ in drawn), 1.0)
+def drawn_at_all(law: Law) -> tuple[float, list[tuple[float, int]]]:
+    """Return the chance that the unit is drawn at all, and how often it is if so."""
+    # Not to be drawn at all is 1 - q, and no label of its own.
+    drawn = [(w, s) for w, s in law if s]
+    q = 1.0 if len(drawn) == len(law) else min(math.fsum(w for w, _ in drawn), 1.0)
     return q, [(w / q, s) for w, s in drawn]
 
 
-def _zero_out(inner: Lossy, scheme: WithReplacement, observer: Observer) -> Pair:
-    z, (q, times) = _multiplier(inner), _drawn(scheme)
+def zeroed_in_slots(inner: Lossy, scheme: Counted, observer: Observer) -> Pair:
+    """F(up, down) (T5)."""
+    z, (q, times) = multiplier_of(inner), drawn_at_all(scheme.law(Side.UP))
 
     def leaving(s: int) -> Curve:
         if q == 1.0:
             return Gdp(s / z)
-        if s > _FAR * z:
+        # So far apart the three-point mixture gains nothing that counts.
+        if s > FAR * z:
             return sampled(Gdp(2.0 * s / z), q)
         stays = (1.0 - q, float(-s))
         return GaussianMix(z, (stays, (q, float(s))), (stays, (q, 0.0)))
 
     up = Mix(tuple((w, leaving(s)) for w, s in times))
     down = sampled(Mix(tuple((w, Gdp(s / z)) for w, s in times)), q)
-    return Pair(Fold(up, down), _against_none(z, 1.0, scheme.law(Side.DOWN)))
+    return Pair(Fold(up, down), against_none(z, 1.0, scheme.law(Side.DOWN)))
 
 
-def _replace(inner: Lossy, scheme: WithReplacement, observer: Observer) -> Pair:
+def replaced_in_slots(inner: Lossy, scheme: Counted, observer: Observer) -> Pair:
     """F(S, S) (T5); without the fold where nobody else is drawn, since it is the same then."""
-    z, (q, times) = _multiplier(inner), _drawn(scheme)
+    z, (q, times) = multiplier_of(inner), drawn_at_all(scheme.law(Side.UP))
     once = sampled(Mix(tuple((w, Gdp(2.0 * s / z)) for w, s in times)), q)
+    # Without others nobody is mistaken for the unit, and both halves are one pair.
     curve = once if q == 1.0 else Fold(once, once)
-    return Pair(curve, _against_none(z, 2.0, scheme.law(Side.DOWN)))
+    return Pair(curve, against_none(z, 2.0, scheme.law(Side.DOWN)))
 
 
 _ROWS: Rows = {
@@ -126,17 +144,17 @@ _ROWS: Rows = {
         "T5, T9",
         "sum_s Bin(r,p)(s) N(s) against N(0), std z",
         APART,
-        _zero_out,
+        zeroed_in_slots,
     ),
     (AGGREGATE, SWAP): Cell(
         "F(S, S), S = S(Mix(Bin(r,p)(s)/q: G(2s/z), s >= 1), q), q = 1 - (1-p)^r",
         "T5",
         "the add_remove pair",
         EXCHANGED_OPPOSED,
-        _replace,
+        replaced_in_slots,
     ),
-    (SERVER, ZERO): Cell("Mix(Bin(r,p)(s): G(s/z))", VISIBLE, SAME, APART, _visible(1.0)),
-    (SERVER, SWAP): Cell("Mix(Bin(r,p)(s): G(2s/z))", VISIBLE, SAME, EXCHANGED, _visible(2.0)),
+    (SERVER, ZERO): Cell("Mix(Bin(r,p)(s): G(s/z))", VISIBLE, SAME, APART, seen(1.0)),
+    (SERVER, SWAP): Cell("Mix(Bin(r,p)(s): G(2s/z))", VISIBLE, SAME, EXCHANGED, seen(2.0)),
 }
 
 
@@ -165,6 +183,7 @@ class WithReplacement(TableScheme):
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "draws", integer(1, draws=self.draws))
+        # Both might contradict each other; neither leaves the law unknown.
         if (self.population is None) == (self.probability is None):
             given = (self.population, self.probability)
             refuse("population, probability", given, "be given one without the other")
@@ -213,8 +232,10 @@ class WithReplacement(TableScheme):
         All draws lie in one of C(n, s) sets of s units with probability at most C(n, s) (s/n)^r.
         """
         found = beyond(sizes, lambda size: size <= self.draws, f"at most {self.draws}")
+        # A probability alone says nothing of how many different units there are.
         if self.population is None:
             return found
+        # A union bound over all rounds.
         least = math.log(chance / sum(sizes.values()))
         return found + beyond(
             sizes,
@@ -226,6 +247,7 @@ class WithReplacement(TableScheme):
         """Return an upper end of the log-probability that a round has at most ``size`` units."""
         population = self.population or size
         if size >= min(population, self.draws):
+            # No round holds more different units than draws, or than there are.
             return 0.0
         terms = [math.lgamma(n + 1.0) for n in (population, size, population - size)]
         error = 1e-12 * math.fsum(map(abs, terms))

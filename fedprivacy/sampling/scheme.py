@@ -136,6 +136,7 @@ class TableScheme:
     def visible(self, inner: Curve, side: Side = Side.UP) -> Curve:
         """T4: with probability ``rate`` the inner pair, else no loss; recognisably."""
         del side
+        # Recognisably the inner pair, so that its own tails and symmetry are kept.
         if self.rate == 1.0:
             return inner
         return Mix(((1.0 - self.rate, IDENTITY), (self.rate, inner)))
@@ -152,6 +153,7 @@ class TableScheme:
         cell = self._cell(observer, adjacency)
         sees = _seen(observer)
         pair = cell.build(inner, self, sees)
+        # Theorems and assumptions of the inner mechanism, in the cell's own view.
         base = inner.privacy_loss(_served(inner, adjacency), sees)
         witness = None if pair.witness is None else Witness(pair.witness, cell.datasets)
         theorems = (f"{self.name}, {adjacency}: {cell.theorem}", *base.theorems)
@@ -197,6 +199,7 @@ class TableScheme:
             names = witness.datasets
             if inner.facts.observer is not Observer.SERVER:
                 names += RECOGNISED
+            # An attained pair may only count on what surely happens: the rate is rounded down.
             witness = Witness(self.visible(witness.curve, Side.DOWN), names)
         return PrivacyLoss(
             self.visible(inner.curve),
@@ -217,9 +220,11 @@ def among(scheme: Scheme, population: int) -> Scheme:
         ParameterError: there are fewer, or not just as many where that is what was accounted.
     """
     stated = getattr(scheme, "population", None)
+    # A scheme that states no population draws from any.
     if stated is None or stated == population:
         return scheme
     grown = getattr(scheme, "grown", None)
+    # Fewer units than stated are drawn more often than was accounted.
     if grown is None or population < stated:
         refuse("population", population, f"equal the scheme's population = {stated}")
     larger: Scheme = grown(population)
@@ -228,10 +233,12 @@ def among(scheme: Scheme, population: int) -> Scheme:
 
 def _seen(observer: Observer) -> Observer:
     """Return the observer whose cell counts: the last release is a function of all of them."""
+    # Post-processing: whoever sees all releases could compute the last one.
     return Observer.AGGREGATE if observer is Observer.FINAL else observer
 
 
 def _why(observer: Observer, adjacency: Adjacency) -> str:
+    # Told with its reason, since no other scheme would serve it either.
     if observer is Observer.SERVER and adjacency is Adjacency.ADD_REMOVE:
         return " (the list of participants shows membership)"
     return ""
@@ -241,6 +248,7 @@ def _served(inner: Lossy, adjacency: Adjacency) -> Adjacency:
     """Return the adjacency itself, or replace_one for mechanisms that serve nothing else."""
     try:
         inner.privacy_loss(adjacency)
+    # A cell has been built by now: some adjacency of the inner mechanism must do.
     except UnsupportedCombination:
         return Adjacency.REPLACE_ONE
     return adjacency
@@ -248,6 +256,7 @@ def _served(inner: Lossy, adjacency: Adjacency) -> Adjacency:
 
 def expected_size(scheme: Scheme, population: int) -> int:
     """Return how many participants a round has on average, rounded up, at least 1."""
+    # The product may lie above a whole number by rounding alone.
     return max(1, math.ceil(scheme.rate * population - 1e-9))
 
 
@@ -256,6 +265,7 @@ def unlikely(scheme: object, sizes: Mapping[int, int], chance: float) -> list[Od
 
     See ``TableScheme.unlikely``.
     """
+    # Schemes of users need not know what cohorts are likely.
     asked = getattr(scheme, "unlikely", None)
     return [] if asked is None else list(asked(sizes, chance))
 
@@ -271,4 +281,5 @@ def beyond(sizes: Mapping[int, int], fits: Callable[[int], bool], what: str) -> 
 
 def at_least_once(draws: int, chance: float) -> float:
     """Return 1 - (1 - chance)^draws: the probability of an event in any of independent draws."""
+    # log1p and expm1 keep the digits of tiny chances.
     return 1.0 if chance == 1.0 else min(1.0, -math.expm1(draws * math.log1p(-chance)))

@@ -59,6 +59,7 @@ def _unless_it_never_truncates(adjacency: Adjacency, build: Builder) -> Builder:
     more = 1 if adjacency is ADD else 0
 
     def either(inner: Lossy, scheme: TruncatedPoisson, observer: Observer) -> Pair:
+        # If no cohort is cut the law is Poisson's, whose pairs are sharper.
         truncates = scheme.largest < scheme.population + more
         chosen = build if truncates else Poisson.rows[AGGREGATE, adjacency].build
         return chosen(inner, scheme, observer)
@@ -74,6 +75,7 @@ def _add_remove(inner: Lossy, scheme: TruncatedPoisson, observer: Observer) -> P
     alone = inner.privacy_loss(ADD, observer).curve
     slot = inner.privacy_loss(SWAP, observer).curve
     low, high = scheme.full
+    # The label is known up to an interval: what lies in it gets the worse of both pairs.
     either = _above(alone, slot)
     parts = (
         (1.0 - high, sampled(alone, scheme.probability)),
@@ -88,10 +90,12 @@ def _above(first: Curve, second: Curve) -> Curve:
     """Return a curve that dominates both: the larger of two Gaussians', else both composed."""
     if isinstance(first, Gdp) and isinstance(second, Gdp):
         return max(first, second, key=lambda curve: curve.mu)
+    # A composition dominates each of its parts.
     return compose([(first, 1), (second, 1)])
 
 
 def _zero_out(inner: Lossy, scheme: TruncatedPoisson, observer: Observer) -> Pair:
+    # T10 takes a zeroed unit for an absent one: where it may show, nothing is amplified.
     if not inner.zeroed_is_absent:
         return unamplified(inner, scheme, observer)
     curve = inner.privacy_loss(ZERO, observer).curve
@@ -205,11 +209,14 @@ class TruncatedPoisson(TableScheme):
     def _takes_part(self) -> Interval:
         """P(m < B) q + (B/n) P(N > B), for m ~ Bin(n-1, q) others drawn and N ~ Bin(n, q)."""
         q, share = self.probability, self.largest / self.population
+        # Nobody is ever left out: drawn is taking part.
         if not self.truncates:
             return q, q
         log_full, log_chosen = self._log_full, self._log_chosen
         room = [math.exp(end) * q for end in complement(log_full)]
+        # At most four roundings at either end.
         low, high = (a + math.exp(b) for a, b in zip(room, log_chosen, strict=True))
+        # Who takes part is drawn, and has one of so many places: both cap the rate.
         return low / _UP**4, min(high * _UP**4, q, share * _UP)
 
     @cached_property
@@ -233,6 +240,7 @@ class TruncatedPoisson(TableScheme):
     @property
     def kept(self) -> float:
         """Probability that the unit is drawn and kept when the others fill the cohort, at most."""
+        # The others never fill the cohort: who is drawn is kept.
         if self._log_full[0] == -math.inf:
             return self.probability
         ratio = math.exp(min(self._log_chosen[1] - self._log_full[0], 0.0)) * _UP**4
@@ -272,9 +280,11 @@ class TruncatedPoisson(TableScheme):
         if found:
             return found
         drawn = {size: count for size, count in sizes.items() if size < self.largest}
+        # No round is full, so that no cohort was cut: they are plain Poisson sampling's.
         if len(drawn) == len(sizes):
             told = excluded(sizes, self.probability, chance, self.population)
             return [Odd(told, tuple(sizes))] if told else []
+        # Half of the chance for either end of the law, over all rounds.
         limit = math.log(chance / (2.0 * sum(sizes.values())))
         n, q = self.population, self.probability
         few = [size for size in drawn if log_below(n, q, size + 1)[1] < limit]
@@ -291,8 +301,10 @@ class TruncatedPoisson(TableScheme):
         if population != self.population:
             refuse("population", population, f"equal the scheme's population = {self.population}")
         drawn = np.flatnonzero(generator.random(population) < self.probability)
+        # Nothing to cut: choosing among them would only disturb the generator.
         if len(drawn) <= self.largest:
             return drawn
+        # Uniformly among those drawn: T10 counts on it.
         return np.sort(generator.choice(drawn, size=self.largest, replace=False))
 
 

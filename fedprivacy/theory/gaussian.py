@@ -79,6 +79,7 @@ def _semidefinite(covariance: Array) -> Array:
     skew = np.max(np.abs(covariance - transposed(covariance)), axis=(-2, -1), initial=0.0)
     if np.any(skew > _ROUNDING * scale):
         refuse("covariance", float(np.max(skew)), "be symmetric")
+    # What asymmetry is left is rounding, and eigenvalues need none.
     even = (covariance + transposed(covariance)) / 2.0
     if np.any(np.linalg.eigvalsh(even)[..., 0] < -_ROUNDING * scale):
         refuse("covariance", covariance, "be positive semidefinite")
@@ -101,6 +102,7 @@ def bures(first: Array, second: Array) -> Array:
     """
     a, b = np.broadcast_arrays(root(first), root(second))
     left, _, right = np.linalg.svd(b @ a)
+    # The polar factor is the product of both bases; the singular values drop out.
     return np.asarray(np.linalg.norm(a - b @ (left @ right), axis=(-2, -1)))
 
 
@@ -152,6 +154,7 @@ class AffineMap:
         square = self
         while left:
             result = result.then(square) if left & 1 else result
+            # The last square is never used, and may overflow.
             square = square.then(square) if left > 1 else square
             left >>= 1
         return result
@@ -163,10 +166,12 @@ class AffineMap:
             ParameterError: the map has an eigenvalue of absolute value 1 or more.
         """
         radius = float(np.max(np.abs(np.linalg.eigvals(self.matrix))))
+        # Noise would pile up without end.
         if radius >= 1.0:
             refuse("step", radius, "contract (spectral radius below 1)", "take smaller steps")
         covariance = solve_discrete_lyapunov(self.matrix, self.noise)
         mean = np.linalg.solve(np.eye(len(self.offset)) - self.matrix, self.offset)
+        # The solver's rounding leaves a little asymmetry.
         return Normal(
             mean=np.asarray(mean, np.float64), covariance=(covariance + covariance.T) / 2.0
         )
@@ -183,6 +188,7 @@ def mixture_moments(weights: Sequence[float] | Array, laws: Normal) -> Normal:
     if shares.shape != laws.mean.shape[:-1] or not math.isclose(math.fsum(shares), 1.0):
         refuse("weights", shares, "sum to 1, one for each law")
     mean = np.asarray(shares @ laws.mean, np.float64)
+    # A mixture spreads as its laws do, and by how far their means lie apart.
     apart = laws.mean - mean
     between = np.einsum("n,ni,nj->ij", shares, apart, apart)
     within = np.einsum("n,nij->ij", shares, laws.covariance)
@@ -203,7 +209,9 @@ def gdp(difference: object, covariance: object) -> float:
     values, vectors = np.linalg.eigh(law.covariance)
     along = vectors.T @ law.mean
     tiny = len(values) * np.finfo(np.float64).eps
+    # Eigenvalues as small as rounding are directions without noise.
     silent = values <= tiny * max(float(values[-1]), 0.0)
+    # A difference along such a direction is seen for certain.
     if np.any(np.abs(along[silent]) > 16.0 * tiny * np.linalg.norm(along)):
         return math.inf
     return float(np.sqrt(np.sum(along[~silent] ** 2 / values[~silent])))
@@ -223,6 +231,7 @@ def delta(mu: float, epsilon: float) -> float:
         return 1.0
     above = float(log_ndtr(mu / 2.0 - at / mu))
     below = at + float(log_ndtr(-mu / 2.0 - at / mu))
+    # exp(above) - exp(below), with no cancellation where they are close.
     return 0.0 if below >= above else -math.exp(above) * math.expm1(below - above)
 
 
@@ -237,8 +246,10 @@ def epsilon(mu: float, delta_at: float) -> float:
     low, high = 0.0, 1.0
     if delta(mu, low) <= wanted:
         return 0.0
+    # Delta falls for good, so that doubling finds an upper end.
     while delta(mu, high) > wanted:
         low, high = high, 2.0 * high
+    # Until no double lies between the two.
     while low < (middle := (low + high) / 2.0) < high:
         low, high = (middle, high) if delta(mu, middle) > wanted else (low, middle)
     return high
@@ -254,10 +265,12 @@ def visited_delta(mu: float, epsilon: float, rounds: int, participation: float) 
     share = non_negative(participation=participation)
     if share > 1.0:
         refuse("participation", participation, "be in [0, 1]")
+    # No chance is left: the sum has one term, and log(0) none.
     if share in (0.0, 1.0):
         return delta(math.sqrt(times) * mu, epsilon) if share else 0.0
     seen = np.arange(times + 1)
     choose = gammaln(times + 1) - gammaln(seen + 1) - gammaln(times - seen + 1)
     logs = choose + seen * math.log(share) + (times - seen) * math.log1p(-share)
+    # The others' probabilities underflow.
     likely = seen[(logs > -745.0) & (seen > 0)]
     return math.fsum(math.exp(logs[j]) * delta(math.sqrt(j) * mu, epsilon) for j in likely)

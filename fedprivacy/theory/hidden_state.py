@@ -31,6 +31,7 @@ def contraction_gap(step_size: float, strong_convexity: float, smoothness: float
     )
     if m > smooth:
         refuse("strong_convexity", m, f"be at most smoothness = {smooth:g}")
+    # Exact: 2 - s L cancels near the end of the range, and the gap would be rounding.
     room = 2 - Fraction(step) * Fraction(smooth)
     if room <= 0:
         refuse("step_size", step, f"be below 2 / smoothness = {2.0 / smooth:g}, to contract")
@@ -62,8 +63,10 @@ def hidden_state_factor(gap: float, steps: int) -> float:
     times = integer(1, steps=steps)
     if positive(gap=gap) > 1.0:
         refuse("gap", gap, "be at most 1")
+    # Nothing of earlier steps is left, or there is one: tanh would meet infinity.
     if gap == 1.0 or times == 1:
         return 1.0
+    # (1 - c^t) / (1 + c^t) is tanh of t times half the log: no power cancels.
     half = -0.5 * math.log1p(-gap)
     return math.sqrt(math.tanh(times * half) / math.tanh(half))
 
@@ -91,6 +94,7 @@ def varying_steps_factor(slopes: Sequence[float], sizes: Sequence[float]) -> flo
     if not all(0.0 <= slope <= 1.0 for slope in slopes):
         refuse("slopes", (min(slopes), max(slopes)), "be in [0, 1]")
     left, once, twice = 1.0, [], []
+    # From the end: what is left of a step is the product of the slopes after it.
     for slope, size in zip(reversed(slopes), reversed(sizes), strict=True):
         once.append(left * positive(sizes=size))
         twice.append(left * left * size)

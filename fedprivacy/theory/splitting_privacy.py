@@ -91,9 +91,11 @@ class PrivateSplitting:
         object.__setattr__(self, "noise_scale", moderate(noise_scale=self.noise_scale))
         object.__setattr__(self, "local_steps", integer(1, local_steps=self.local_steps))
         object.__setattr__(self, "rounds", integer(1, rounds=self.rounds))
+        # No loss has curvatures below its least and above its largest at once.
         if self.strong_convexity > self.smoothness:
             refuse("strong_convexity", self.strong_convexity, f"be at most {self.smoothness:g}")
         limit = 2.0 / (self.smoothness + 1.0 / self.penalty)
+        # Beyond, a local step no longer contracts, and neither end is proved.
         if self.step_size >= limit:
             refuse(
                 "step_size", self.step_size, f"be below 2 / (smoothness + 1 / penalty) = {limit:g}"
@@ -163,12 +165,15 @@ def _cheapest(paid: _Payments, rounds: int) -> float:
     """Return the least sum of squared payments, not finite where the distances overflow."""
     ahead = paid.start(rounds - 1 - len(paid.weights))
     free = paid.end(ahead, np.zeros_like(paid.weights))
+    # At the upper rate the last round alone would pay for everything.
     low, high = 0.0, free / paid.squares
     for _ in range(60 if math.isfinite(free) else 0):
         rate = 0.5 * (low + high)
         needed = free - float((paid.weights * np.minimum(paid.drift, rate * paid.weights)).sum())
         low, high = (rate, high) if needed > rate * paid.squares else (low, rate)
+    # Cheapest are payments in proportion to what they save, and none above its drift.
     payments = np.minimum(paid.drift, high * paid.weights)
+    # Rounding over all the rounds is paid for as well.
     last = paid.end(ahead, payments) * (1.0 + SLACK + 1e-14 * rounds)
     return float((payments * payments).sum()) + last * last / paid.squares
 
@@ -191,6 +196,7 @@ class _Payments:
         left = c ** np.arange(times - 1, -1, -1.0)
         grown = float(left.sum())
         kept, (b, q) = c**times, _reflected(run)
+        # Two bounds on how far v moves the end: the smaller holds.
         once = np.array([[kept, min(b, run.step_size * inverse * grown)], [2.0 * kept, q]])
         ending = np.array([kept, run.step_size * inverse * grown])
         drift = run.step_size * run.sensitivity
@@ -203,6 +209,7 @@ class _Payments:
     def start(self, rounds: int) -> Array:
         """Return (X, Z) after so many rounds in which nothing is paid."""
         pushed = self.drift * float(self.left.sum()) * np.array([1.0, 2.0])
+        # One more row makes the affine round a matrix, whose power skips all rounds at once.
         affine = np.block([[self.once, pushed[:, None]], [np.zeros((1, 2)), np.ones((1, 1))]])
         return np.asarray(np.linalg.matrix_power(affine, rounds)[:2, 2])
 
@@ -232,6 +239,7 @@ def _reflected(of: PrivateSplitting) -> tuple[float, float]:
         off = abs(slope) * off + step * radius * (abs(centre) + off)
         centre = slope * centre + step * inverse
         direct = (1.0 - of.gap) * direct + step * largest
+        # A fixed point: further steps would repeat it.
         if last == (centre, off, direct):
             break
     room = 1.0 + SLACK
@@ -345,6 +353,7 @@ class _Rounds:
         origin = _orbit(matrix, np.array([1.0, 0.0]), run.rounds + 1)
         noise = run.noise_std * float(np.linalg.norm(_powers(slope, run.local_steps)))
         std = (
+            # Noise from all rounds may push in one direction: absolute responses are added up.
             noise * float(np.abs(both).sum(axis=0) @ np.array([1.0, 2.0]))
             + run.start_std * float(np.abs(origin).max(axis=0) @ np.array([1.0, 2.0]))
             + noise
@@ -363,6 +372,7 @@ def _powers(slope: float, steps: int) -> Array:
 
 def _orbit(matrix: Array, start: Array, length: int) -> Array:
     """Return matrix^j start for j < length, shape (length, 2), by doubling."""
+    # Doubling: the orbit so far, moved on by its own length.
     found, power = start[None, :], matrix
     while len(found) < length:
         found = np.concatenate([found, found @ power.T])
@@ -378,7 +388,9 @@ def _mu(run: PrivateSplitting, rounds: _Rounds, signs: Array | float, observer: 
     variance = run.noise_std**2 * float(powers @ powers)
     if observer is Observer.SERVER:
         variances = np.full(run.rounds, variance)
+        # Only the first round starts from a secret place; later starts have been seen.
         variances[0] += (rounds.keep * run.start_std) ** 2
+        # Sums that underflowed would make a distance that is too large: nothing is claimed.
         if float(variances.min()) < LEAST:
             return 0.0
         return math.sqrt(float((shifts**2 / variances).sum()))
@@ -389,11 +401,13 @@ def _mu(run: PrivateSplitting, rounds: _Rounds, signs: Array | float, observer: 
 
 def _prefix(run: PrivateSplitting, observer: Observer) -> PrivateSplitting:
     """Return as many rounds as are worth computing: the coordinator sees the first ones too."""
+    # Leaving later rounds out is post-processing: the lower end of a prefix holds.
     return replace(run, rounds=min(run.rounds, LONGEST)) if observer is Observer.SERVER else run
 
 
 def _quadratic(run: PrivateSplitting, curvature: float, observer: Observer) -> Attained:
     """Return the lower end of a constant shift."""
+    # Not computed is no lower end: 0 is.
     if max(run.rounds, run.local_steps) > LONGEST:
         return Attained(mu=0.0, error=0.0, curvature=curvature, distance=0.0, witness=TOO_LONG)
     mu = _mu(run, _Rounds.of(run, curvature), 1.0, observer)
@@ -417,7 +431,9 @@ def _following(
     for start in _starts(rounds, run.rounds):
         groups, gap = _groups(run, rounds, curvature, start)
         sums = np.bincount(groups, wanted.ravel())
+        # Steps in one group of places share a gradient, so its sign serves their sum.
         signs = np.where(sums >= 0.0, 1.0, -1.0)[groups].reshape(wanted.shape)
+        # Groups that cannot be told apart leave no room for the turn.
         far = _distance(run, rounds, curvature, error) / gap if gap > 0.0 else math.inf
         if math.isfinite(far):
             found.append(
@@ -435,14 +451,18 @@ def _following(
 def _starts(rounds: _Rounds, count: int) -> list[tuple[float, float, float]]:
     """Return starts (x, v) and the factor by which a round multiplies them."""
     if count == 1:
+        # One round has no later start to keep its direction.
         return [(1.0, 0.0, 0.0)]
     (a, b), (_, d) = rounds.matrix
     half = 0.5 * (a + d)
     square = half * half + rounds.keep
+    # No real eigenvalue: no start keeps its direction from round to round.
     if square < 0.0 or half == square == 0.0:
         return []
+    # The larger root first, without cancellation; the other from their product, -keep.
     large = half + math.copysign(math.sqrt(square), half)
     starts = [(b, factor - a, factor) for factor in (large, -rounds.keep / large)]
+    # A direction that is mostly rounding would not be followed.
     return [each for each in starts if abs(b) + abs(each[1]) > 1e-4 * (abs(each[2]) + abs(a))]
 
 
@@ -453,8 +473,10 @@ def _distance(run: PrivateSplitting, rounds: _Rounds, curvature: float, error: f
     Gaussian of std at most ``std``; by the union bound none of them leaves its interval but with
     probability ``error``. The turn itself needs 2 g over the room in curvature.
     """
+    # The turn adds curvature, which must stay between l and L.
     room = min(curvature - run.strong_convexity, run.smoothness - curvature)
     std, drift = rounds.spread
+    # From the log: with many steps the tail's probability is below what a double tells from 0.
     quantile = -float(ndtri_exp(math.log(error / (2.0 * run.rounds * run.local_steps))))
     return 2.0 * (2.0 * run.sensitivity / room + drift + quantile * std)
 
@@ -500,6 +522,7 @@ def _several(groups: NDArray[np.int64], values: NDArray[Any]) -> NDArray[np.bool
 
 def _apart(places: Array, reach: Array) -> tuple[NDArray[np.int64], float]:
     """Return the connected groups of the intervals place +- reach, and their least gap."""
+    # Sorted by left ends, intervals that touch are neighbours.
     order = np.argsort(places - reach, kind="stable")
     left, right = (places - reach)[order], np.maximum.accumulate((places + reach)[order])
     between = left[1:] - right[:-1]

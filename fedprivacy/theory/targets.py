@@ -87,6 +87,7 @@ class GaussianTarget:
         counts = np.array([len(held) for held in records], np.float64)
         total = counts.sum()
         precision = np.linalg.inv(np.asarray(covariance, np.float64))
+        # Inverting leaves a little asymmetry, which the check above would refuse.
         precision = total * (precision + precision.T) / 2.0
         return cls(
             hessians=np.repeat(precision[None], len(records), axis=0),
@@ -112,6 +113,7 @@ class GaussianTarget:
     @cached_property
     def kinds(self) -> tuple[Array, NDArray[np.int64]]:
         """The distinct Hessians, shape (G, d, d), and which of them each client has."""
+        # Clients with one Hessian share all their matrices: the work grows with the kinds.
         flat = self.hessians.reshape(self.clients, -1)
         _, first, kind = np.unique(flat, axis=0, return_index=True, return_inverse=True)
         return self.hessians[first], kind.reshape(-1)
@@ -220,6 +222,7 @@ class LocalRound:
         if self.gradient is not None:
             more = generator.standard_normal(drawn.shape)
             moved = moved + more @ root(self.gradient)
+        # Without shared noise no draws are spent on it.
         if np.any(self.common):
             shared = generator.standard_normal((len(starts), common.shape[1])) @ common
             moved = moved + shared[kinds]
@@ -235,6 +238,7 @@ class LocalRound:
         vectors, kinds = self.target.spectra[1], self.target.kinds[1]
         count, size = self.contraction.shape
         joined = np.moveaxis(self.common_covariance, 1, 2).reshape(count * size, -1)
+        # One root for all kinds together, so that shared noise keeps its correlations.
         common = np.moveaxis(root(joined).reshape(-1, count, size), 1, 0)
         scale = np.sqrt(self.own[kinds] / self.target.shares[:, None])
         own = scale[:, :, None] * transposed(vectors)[kinds]
@@ -254,6 +258,7 @@ class LocalRound:
         common = np.einsum("g,h,ghij->ij", self._totals, self._totals, self.common_covariance)
         own = np.einsum("g,gij->ij", self._totals, in_basis(self.target.spectra[1], self.own))
         if self.gradient is not None:
+            # Independent noises average out by the squares of their weights.
             own = own + np.einsum("c,cij->ij", self.target.shares**2, self.gradient)
         return AffineMap(
             matrix=np.einsum("g,gij->ij", self._totals, self.maps),
@@ -303,6 +308,7 @@ class Chain(ABC):
             object.__setattr__(self, "averaging", Averaging(self.averaging))
         except ValueError:
             refuse("averaging", self.averaging, "be 'full', 'I' or 'II'")
+        # A cohort that is not used would be taken for one that is.
         if (self.averaging is Averaging.FULL) != (self.cohort is None):
             refuse("cohort", self.cohort, "be given for schemes I and II and for no other")
         if self.cohort is not None:
@@ -343,6 +349,7 @@ class Chain(ABC):
             return 0.0
         if self.averaging is Averaging.I:
             return 1.0 / self.cohort
+        # The correction for a finite population: a sample of everybody adds nothing.
         clients = self.target.clients
         return (clients - self.cohort) / (self.cohort * (clients - 1)) if clients > 1 else 0.0
 
@@ -377,6 +384,7 @@ class Chain(ABC):
         """
         count = integer(0, rounds=rounds)
         if self.homogeneous and self.gaussian:
+            # Affine maps compose exactly, so that a power skips all rounds between.
             return self._only_round.average.power(count).apply(start)
         law = start
         for index in range(count):
@@ -427,6 +435,7 @@ def rounds_to_accuracy(
     for index in range(first, integer(0, limit=limit) + 1):
         if float(w2(law, target)) <= wanted:
             return index
+        # Now and then is enough: it only saves rounds that are in vain.
         if gone is not None and index % 64 == 0 and float(w2(law, gone[0])) < gone[1]:
             return None
         law = chain.step(law, index)
@@ -438,7 +447,9 @@ def _skipped(
 ) -> tuple[int, tuple[Normal, float] | None]:
     """Return a round before which W2 exceeds the accuracy, and what it takes to give up."""
     average = chain._only_round.average
+    # Symmetric but for rounding: eigh would read one of the two triangles alone.
     values, vectors = np.linalg.eigh((average.matrix + average.matrix.T) / 2.0)
+    # A map that does not contract has no stationary law to skip towards.
     if np.max(np.abs(values)) >= 1.0:
         return 0, None
     limit = average.stationary()
@@ -450,6 +461,7 @@ def _skipped(
         return float(np.linalg.norm(np.abs(values) ** rounds * transient)) > enough * (1 + 1e-9)
 
     low, high = 0, 1
+    # Doubling, then halving: the transient shrinks with every round.
     while outside(high):
         low, high = high, 2 * high
     while outside(low) and high - low > 1:

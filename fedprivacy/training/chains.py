@@ -464,8 +464,7 @@ class Sampling(ABC):
         # An overflow is told by `_check_finite`, not by a warning.
         with np.errstate(over="ignore", invalid="ignore"):
             if self.exact_jump:
-                uploads = self._jumped(state.round, local, seats, *noise)
-                std = self._planned_std(state.round)
+                uploads, std = self._jumped(state.round, local, seats, *noise)
             else:
                 uploads, std = self._locally(state.round, local, seats.clients, *noise)
             # Before the average: 0 times infinity there would be NaN for everybody.
@@ -574,13 +573,18 @@ class Sampling(ABC):
         seats: Seats,
         private: Noise,
         common: np.random.Generator,
-    ) -> Tensor:
-        """Return uploads from the clients' starting points, drawn in one step."""
+    ) -> tuple[Tensor, float]:
+        """Return uploads from the clients' starting points, drawn in one step, and their std.
+
+        That is a step's: what is planned for one, by the share of the jump's noise that was used.
+        """
         law = self._only_law if self.homogeneous else UploadLaw(self.exact, index)
         own, public = local.contracted(law.contraction[local.kinds])
-        points, _ = self._noisy(own, Spread.of(law.own[seats.clients], local), local, private)
+        spread = Spread.of(law.own[seats.clients], local)
+        points, used = self._noisy(own, spread, local, private)
         points = points if public is None else points + public
-        return torch.as_tensor(local.finish(points + law.shared(local, common)))
+        std = self._planned_std(index) * (used / spread.least if spread.least else 1.0)
+        return torch.as_tensor(local.finish(points + law.shared(local, common))), std
 
 
 def _counted(drawn: Indices) -> Array:

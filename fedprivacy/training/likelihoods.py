@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
@@ -17,6 +18,10 @@ from .optimise import FlatModel
 MARGIN = 1.0 - 1e-5
 """Clipped gradients stay this much inside the ball: norms are rounded to single precision."""
 
+
+_LEAST = 1e-15
+"""Shorter residuals count as none: their squares vanish in single precision, their norms are lost.
+"""
 
 _RECORDS, _BLOCK = 512, 1 << 16
 """Records of a seat, and numbers of several, that are taken to double precision at once."""
@@ -217,7 +222,8 @@ class SoftmaxRegression:
         if clip is not None:
             # The intercept's input is 1, and belongs to the norm.
             long = torch.linalg.vector_norm(inputs, dim=-1).square().add(1.0).sqrt()
-            factor = mask * clip_factor(torch.linalg.vector_norm(apart, dim=-1) * long, clip)
+            wide = torch.linalg.vector_norm(apart, dim=-1)
+            factor = mask * clip_factor(torch.where(wide > _LEAST, wide * long, math.inf), clip)
         # Where the factor is 0 the product may be NaN.
         apart = torch.where(factor[..., None] > 0.0, apart * factor[..., None], 0.0)
         if clip is None:

@@ -9,6 +9,7 @@ import pytest
 import fedprivacy as fp
 from fedprivacy import factors
 from fedprivacy.errors import LedgerError, ParameterError
+from fedprivacy.factors import interval
 from fedprivacy.factors.optimise import _banded_slope
 
 ONCE = fp.SingleParticipation()
@@ -172,3 +173,20 @@ def test_it_is_fast():
     start = time.perf_counter()
     factors.BufferedToeplitz(4).sensitivity(10**5, fp.MinimumSeparation(1000))
     assert time.perf_counter() - start < 1.0
+
+
+@pytest.mark.parametrize("factor", [factors.Identity(), factors.Banded(3)])
+@pytest.mark.parametrize("most", [None, 300_000])
+def test_a_million_rounds_take_no_time(factor, most):
+    """A ledger of 1 kB may ask for them: no sum over rounds is taken once for every one."""
+    start = time.process_time()
+    found = factor.sensitivity(10**6, fp.MinimumSeparation(3, at_most=most))
+    assert time.process_time() - start < 5.0
+    assert found.lower <= found.upper <= found.lower * (1.0 + 1e-8)
+
+
+@pytest.mark.parametrize(("rounds", "gap", "count"), [(20, 3, 5), (50, 4, 12), (100, 1, 63)])
+def test_some_columns_are_summed_as_one_by_one(rounds, gap, count):
+    column = np.random.default_rng(0).random(rounds)
+    one_by_one = sum(np.concatenate([np.zeros(j * gap), column])[:rounds] for j in range(count))
+    np.testing.assert_allclose(interval.comb(column, gap, count), one_by_one, rtol=1e-13)

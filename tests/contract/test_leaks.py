@@ -359,6 +359,16 @@ def test_what_is_not_covered_is_marked_and_not_in_the_report(tmp_path, monkeypat
     assert "123457" not in page and "123459" not in page and "0.12 MB" not in page
 
 
+@pytest.mark.parametrize("place", ["run.ledger.noise", "run.ledger.private"])
+@pytest.mark.parametrize("name", ["checkpoint", "output"])
+def test_no_file_takes_the_place_of_a_private_one(tmp_path, name, place):
+    """The noise's memory and the key are needed to go on, and nobody is to be handed them."""
+    files = {"ledger": tmp_path / "run.ledger", "checkpoint": None, "output": None}
+    experiment = Experiment(job=job("dp-ftrl", rounds=2), epsilon=8.0)
+    with pytest.raises(ParameterError, match=f"{name} must be"):
+        experiment.check_places(**files | {name: tmp_path / place})
+
+
 def test_an_observer_of_the_last_release_gets_the_last_score_alone(tmp_path):
     task = job("fed-plt", rounds=3)
     facts = {"job": task, "epsilon": 1.0, "delta": 1e-5, "seed": 1}
@@ -372,7 +382,7 @@ def covered():
     return [name for row in TABLE for name in row.names]
 
 
-@pytest.mark.parametrize("method", ["dp-fedavg", "fa-ld", "fa-hmc", "fed-plt"])
+@pytest.mark.parametrize("method", ["dp-fedavg", "dp-ftrl", "fa-ld", "fa-hmc", "fed-plt"])
 def test_everything_that_a_run_writes_has_its_row(tmp_path, monkeypatch, capsys, method):
     monkeypatch.chdir(tmp_path)
     words = ["train", "--method", method, "--rounds", "2", "--ledger", "run.ledger"]
@@ -383,15 +393,24 @@ def test_everything_that_a_run_writes_has_its_row(tmp_path, monkeypatch, capsys,
     there += [f"audit.{name}" for name in found["audit"]]
     there += [f"checkpoint.{name}" for name in torch.load("run.pt", weights_only=True)]
     model = torch.load("model.pt", weights_only=True)
-    there += ["output.parameters"] if method == "dp-fedavg" else [f"output.{n}" for n in model]
+    averages = method in ("dp-fedavg", "dp-ftrl")
+    there += ["output.parameters"] if averages else [f"output.{n}" for n in model]
     for line in (tmp_path / "run.ledger").read_text().splitlines():
         parts = json.loads(line)
         kind = parts.pop("kind")
         there += [f"{kind}.{name}" for name in parts if name != "check"]
+        if parts.get("mechanism", {}).get("type") == "CorrelatedRow":
+            there += [
+                f"row.{name}" for name in parts["mechanism"]["fields"].keys() - {"run", "row"}
+            ]
     for line in filter(None, (tmp_path / "run.ledger.private").read_text().splitlines()):
         there += [f"notes.{name}" for name in json.loads(line)]
     assert not set(there) - set(covered())
     made = {"run.ledger", "run.ledger.private", "run.pt", "model.pt"}
+    if method == "dp-ftrl":
+        held = torch.load("run.ledger.noise", weights_only=True)
+        assert not {f"noise.{name}" for name in held} - set(covered())
+        made.add("run.ledger.noise")
     assert {path.name for path in tmp_path.iterdir()} == made
 
 
@@ -410,7 +429,7 @@ def test_every_row_is_of_something_and_nothing_has_two(tmp_path):
     listed = covered()
     assert len(listed) == len(set(listed))
     assert there <= set(listed)
-    places = ("json", "audit", "not_covered", "notes", "checkpoint", "output")
+    places = ("json", "audit", "not_covered", "notes", "checkpoint", "output", "noise", "row")
     assert {name for name in listed if name.split(".")[0] not in places} == there
 
 

@@ -43,6 +43,7 @@ MECHANISMS = {
     "allocated": GAUSS.sampled(fp.RandomAllocation(rounds_per_epoch=50)),
     "fixed size": SMP.sampled(fp.FixedSize(100, 6000)),
     "everyone": GAUSS.sampled(fp.Everyone()),
+    "held": RECORD.sampled(fp.Poisson(0.5), held=4),
     "run": GAUSS * 3 + SMP.sampled(fp.FixedSize(100, 6000)) * 2,
     "cohort": (RECORD.sampled(fp.Poisson(0.5)) * 5).in_cohort(fp.FixedSize(3, 10)),
     "nested": (

@@ -704,3 +704,13 @@ def test_points_are_rounded_after_their_noise_only():
     noise = np.random.default_rng(1)
     assert local.normal(noise).dtype == local.shared(noise).dtype == torch.float64
     assert local.finish(local.points).dtype == torch.float32
+
+
+@pytest.mark.parametrize(("size", "clip"), [(1e18, 1e-7), (1e19, 1e-5)])
+def test_a_residual_whose_square_vanishes_is_clipped_all_the_same(size, clip):
+    """In single precision e^-53 squared is 0, and a long input makes its gradient long."""
+    inputs, points = torch.tensor([[[size, 0.0]]]), torch.zeros(1, 9)
+    points[0, 6] = 53.0
+    labels, mask = torch.tensor([[0]]), torch.ones(1, 1)
+    found = SoftmaxRegression(2, 3).gradient_sums(points, inputs, labels, mask, clip)
+    assert float(found.norm()) <= clip

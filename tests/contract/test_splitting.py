@@ -786,3 +786,15 @@ def test_the_smallest_cell_of_the_papers_tables_is_as_recorded():
 @pytest.mark.parametrize("seed", [1, 2])
 def test_killed_at_random_moments_it_never_counts_too_little(tmp_path, seed):
     kill_often("splitting", tmp_path, 120, seed)
+
+
+@pytest.mark.parametrize(("tiny", "target"), [(1e-170, 1e168), (1e-161, 1e161), (0.0, 1e300)])
+def test_an_input_whose_square_vanishes_is_clipped_all_the_same(tiny, target):
+    """A norm that underflows would clip nothing, and slopes of squares have no bound."""
+    inputs, targets = torch.ones(1, 2, 3, dtype=torch.float64), torch.ones(1, 2)
+    inputs[0, 0], targets = tiny, targets.double()
+    targets[0, 0] = target
+    data = AgentData(inputs, targets, (2,))
+    found = LeastSquares().gradient(torch.zeros(1, 3, dtype=torch.float64), data, 0.2)
+    other = LeastSquares().gradient(torch.zeros(1, 3, dtype=torch.float64), data, 1e-9)
+    assert float(found.norm()) <= 0.2 and float(other.norm()) <= 1e-9

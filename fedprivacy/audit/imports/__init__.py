@@ -76,20 +76,24 @@ def read(path: Path, by: str = "") -> Trace:
         ParameterError: a value breaks its rule.
     """
     start = beginning(path)
+    # Refused by its first byte, before anything could unpickle it.
     if start.startswith(_PICKLE):
         told = "a pickle, which is not read: it can run any program"
         raise ConversionError(f"{path.name}: {told}; save the state as JSON, or by torch.save")
 
+    # The digest is taken once the format is known: strangers' files may be long.
     def origin(kind: str) -> Origin:
         return Origin.imported(kind, path.name, digest(path), by)
 
     if start.startswith(_ZIP):
         return opacus.read(opacus.from_checkpoint(path), origin(opacus.KIND))
+    # Only the first line decides, and a byte order mark is no part of it.
     first = start.decode("utf-8", "replace").lstrip("\ufeff \t\r\n").split("\n", 1)[0].strip()
     if table.recognises(first):
         return table.read(path, origin(table.KIND))
     if first.startswith(("{", "[")):
         return read_data(json_of(whole(path), path.name), origin, path.name)
+    # TOML has no first sign of its own: names that a statement needs must be there.
     if b"noise_multiplier" in start or b"noise_std" in start:
         return read_data(toml_of(whole(path), path.name), origin, path.name)
     _unknown(path.name)
@@ -107,6 +111,7 @@ def read_data(data: Any, origin: Callable[[str], Origin], name: str) -> Trace:
         ConversionError: not a format that is read, or a value that does not fit it.
         ParameterError: a value breaks its rule.
     """
+    # In this order: a more particular format comes before one that would take it as well.
     for recognises, kind, reader in _OF_VALUES:
         if recognises(data):
             return reader(data, origin(kind))

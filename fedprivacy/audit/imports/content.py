@@ -38,6 +38,7 @@ def digest(path: Path) -> str:
     found = sha256()
     try:
         with open(path, "rb") as file:
+            # In pieces: a ledger may be larger than memory.
             while piece := file.read(2**20):
                 found.update(piece)
     except OSError as error:
@@ -52,6 +53,7 @@ def beginning(path: Path, length: int = MAX_LINE) -> bytes:
         LedgerError: it is no file, or cannot be read.
     """
     try:
+        # A folder or a device has no content that could be hashed and audited.
         if path.exists() and not path.is_file():
             raise LedgerError(f"{path} is not a file; name a ledger or another record of a run")
         with open(path, "rb") as file:
@@ -67,6 +69,7 @@ def whole(path: Path, most: int = MAX_WHOLE) -> bytes:
         ConversionError: it is too long.
         LedgerError: it cannot be read.
     """
+    # One byte more than allowed tells a long file without reading it all.
     found = beginning(path, most + 1)
     if len(found) > most:
         unreadable(path.name, f"longer than {most} bytes, the most that is read of this kind")
@@ -79,6 +82,7 @@ def json_of(text: bytes, name: str) -> Any:
     Raises:
         ConversionError: it is not JSON, or nested too deeply.
     """
+    # Before parsing: a deep nesting could exhaust the stack.
     check_depth(text, name)
     try:
         return msgspec.json.decode(text)
@@ -92,6 +96,7 @@ def check_depth(text: bytes, name: str) -> None:
     Brackets inside strings count too: nothing that is read here has any to speak of.
     """
     depth = 0
+    # All other bytes are deleted first, which is fast, so that only brackets are looped over.
     for bracket in text.translate(None, _OTHERS):
         depth += 1 if bracket in _OPENING else -1
         if depth > MAX_DEPTH:
@@ -108,6 +113,7 @@ def toml_of(text: bytes, name: str) -> dict[str, Any]:
     Raises:
         ConversionError: it is not TOML, too long, or nested too deeply.
     """
+    # tomllib's time may grow with the square of the length: short files only.
     if len(text) > MAX_TOML:
         unreadable(name, f"longer than {MAX_TOML} bytes, the most that is read of TOML")
     check_depth(text, name)
@@ -126,6 +132,7 @@ def lines_of(path: Path) -> Iterator[tuple[int, str]]:
     """
     try:
         with open(path, "rb") as file:
+            # readline with a limit: a line without an end must not fill memory.
             for number, line in enumerate(iter(lambda: file.readline(MAX_LINE + 1), b""), start=1):
                 if len(line) > MAX_LINE:
                     unreadable(path.name, f"line {number} is longer than {MAX_LINE} bytes")
@@ -138,6 +145,7 @@ def lines_of(path: Path) -> Iterator[tuple[int, str]]:
 
 def _text(line: bytes, name: str) -> str:
     try:
+        # Spreadsheets write a byte order mark, which is no part of the first column's name.
         return line.decode("utf-8-sig")
     except UnicodeDecodeError:
         unreadable(name, "not UTF-8 text")

@@ -21,6 +21,7 @@ _ACCOUNTANT = {"integration", "neighboring_relation", "ledger"}
 def recognises(data: Any) -> bool:
     """Return whether plain values are an event, or the state of our accountant of events."""
     if isinstance(data, list):
+        # What ``json.dumps`` makes of a named tuple is a plain list: only the module's name tells.
         return len(data) >= 2 and str(data[0]).startswith("dp_accounting")
     if not isinstance(data, dict):
         return False
@@ -37,9 +38,11 @@ def read(data: Any, origin: Origin) -> Trace:
         LedgerError: not an event.
         ParameterError: a field breaks its rule.
     """
+    # dp-accounting takes long to import, and other formats do without it.
     from ...integrations.event_json import adjacency_named, event_from_json, runs_of
 
     adjacency: Adjacency | None = None
+    # Our own accountant's state knows its relation, which a bare event does not.
     if isinstance(data, dict) and data.keys() >= _ACCOUNTANT:
         adjacency = adjacency_named(data["neighboring_relation"])
         data = data["ledger"]

@@ -98,6 +98,7 @@ def read(data: Any, origin: Origin) -> Trace:
 
 
 def _rounds(event: Event, config: Config, name: str) -> Rounds:
+    # The claim was computed with one of the two: which is right cannot be known.
     if event.population_size != config.population_size:
         sizes = f"{event.population_size} and {config.population_size}"
         unreadable(name, f"an event and the configuration have two population sizes, {sizes}")
@@ -108,6 +109,7 @@ def _rounds(event: Event, config: Config, name: str) -> Rounds:
     return Rounds(
         event.noise_multiplier,
         sampling,
+        # A fixed cohort over its population is no probability of being drawn alone.
         rate if sampling is Sampling.POISSON else None,
         event.sample_size,
         event.population_size,

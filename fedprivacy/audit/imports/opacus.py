@@ -39,6 +39,7 @@ class State(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 def recognises(data: Any) -> bool:
     """Return whether plain values are such a state, its history, or a checkpoint that holds one."""
     if isinstance(data, list):
+        # A bare history is a list of triples: checked closely, since any JSON may be a list.
         return bool(data) and all(isinstance(each, list) and len(each) == 3 for each in data)
     return isinstance(data, dict) and ("history" in data or INSIDE in data)
 
@@ -77,12 +78,14 @@ def from_checkpoint(path: Path) -> Any:
     except ImportError:
         unreadable(path.name, "a torch checkpoint needs torch; install fedprivacy[train]")
     try:
+        # Only tensors and plain values are unpickled; mapped, weights are not read into memory.
         data = torch.load(path, weights_only=True, map_location="cpu", mmap=True)
     except Exception as error:
         # Whatever a damaged or hostile file makes of torch's restricted unpickler.
         unreadable(path.name, f"not a checkpoint that holds tensors and plain values: {error}")
     if not recognises(data):
         unreadable(path.name, f"no accountant's state in it (neither {INSIDE!r} nor 'history')")
+    # The rest of a checkpoint, model and all, is dropped here.
     return {INSIDE: data.get(INSIDE, data)}
 
 
@@ -94,6 +97,7 @@ def _check_zip(path: Path) -> None:
     except (zipfile.BadZipFile, OSError, ValueError, NotImplementedError) as error:
         unreadable(path.name, f"not a torch checkpoint: {error}")
     for part in parts:
+        # torch stores its archives plainly: a compressed one may unfold to any size.
         if part.compress_type != zipfile.ZIP_STORED:
             unreadable(path.name, "a compressed archive, not a torch checkpoint")
         if part.filename.endswith(".pkl") and part.file_size > MAX_PICKLE:

@@ -82,6 +82,7 @@ def schema() -> dict[str, Any]:
 def recognises(data: Any) -> bool:
     """Return whether plain values are a statement."""
     named = isinstance(data, dict) and not data.keys().isdisjoint(_NOISE)
+    # With a round's number it is a line of a table.
     return named and "round" not in data
 
 
@@ -95,9 +96,11 @@ def read(data: Any, origin: Origin) -> Trace:
         ConversionError: it is not one.
         ParameterError: a value breaks its rule.
     """
+    # What is read from values has no file name.
     name = origin.name or KIND
     said: Any = as_type(data, Statement, name)
     if (said.epsilon is None) != (said.delta is None):
+        # Half of a claim would be taken for none.
         unreadable(name, "epsilon and delta are claimed together")
     noise = multiplier_of(said.noise_multiplier, said.noise_std, said.clip_norm, "the statement")
     rounds = Rounds(
@@ -117,6 +120,7 @@ def read(data: Any, origin: Origin) -> Trace:
         adjacency=said.adjacency,
         observer=said.observer,
         claim=None if said.epsilon is None else (said.epsilon, said.delta),
+        # Free text of a stranger stays short in a report.
         told={} if said.description is None else {"description": said.description[:500]},
         sensitivity=_in_clip_norms(said),
         denominator=said.denominator,

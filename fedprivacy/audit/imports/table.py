@@ -51,6 +51,7 @@ COLUMNS = Row.__struct_fields__
 
 def recognises(first: str) -> bool:
     """Return whether the first line of a file is the header or the first round of a table."""
+    # A first line may be anything: failing to parse only means another format.
     if first.startswith("{"):
         try:
             data = json_of(first.encode(), "the first line")
@@ -76,15 +77,18 @@ def read(path: Path, origin: Origin) -> Trace:
     missing: list[str] = []
     last: int | None = None
     for where, row in _rows(path):
+        # Numbering may start at 0 or 1; later than that something came before.
         if last is None and row.round > 1:
             missing.append(f"the first round recorded is {row.round}")
         if last is not None and row.round <= last:
             unreadable(where, f"round {row.round} follows round {last}; numbers must rise")
+        # Ten gaps tell as much as a thousand, and the report stays readable.
         if last is not None and row.round > last + 1 and len(missing) < 10:
             missing.append(f"round {row.round} follows round {last}")
         last = row.round
         rounds = _rounds(row, where)
         counts[rounds] = counts.get(rounds, 0) + 1
+        # Bounded, since a file of strangers decides how much memory this takes.
         if len(counts) > MAX_KINDS:
             unreadable(path.name, f"more than {MAX_KINDS} kinds of rounds")
     if not counts:
@@ -96,6 +100,7 @@ def _rows(path: Path) -> Iterator[tuple[str, Row]]:
     columns: list[str] | None = None
     for number, text in lines_of(path):
         where = f"{path.name}, line {number}"
+        # Line by line either form is told by its first sign.
         if text.startswith("{"):
             if columns is not None:
                 unreadable(where, "a JSON object in a table of commas")
@@ -103,12 +108,14 @@ def _rows(path: Path) -> Iterator[tuple[str, Row]]:
         elif columns is None:
             columns = _columns(text, where)
         else:
+            # Cells are text: numbers are taken from strings here, and only here.
             yield where, as_type(_cells(columns, text, where), Row, where, strict=False)
 
 
 def _columns(text: str, where: str) -> list[str]:
     names = [name.strip() for name in _split(text, where)]
     unknown = [name for name in names if name not in COLUMNS]
+    # A misspelt column would be silently not known, and its fact taken for granted.
     if unknown or len(set(names)) != len(names):
         told = f"columns {str(names)[:120]}; these are read, once each: {', '.join(COLUMNS)}"
         unreadable(where, told)
@@ -119,11 +126,13 @@ def _cells(columns: list[str], text: str, where: str) -> dict[str, Any]:
     cells = [cell.strip() for cell in _split(text, where)]
     if len(cells) != len(columns):
         unreadable(where, f"{len(cells)} cells in a table of {len(columns)} columns")
+    # Empty cells are left out, so that they count as not known.
     return {name: cell for name, cell in zip(columns, cells, strict=True) if cell}
 
 
 def _split(text: str, where: str) -> list[str]:
     try:
+        # The csv module knows quoting; one line at a time keeps memory bounded.
         return next(csv.reader([text], strict=True))
     except (csv.Error, StopIteration) as error:
         unreadable(where, f"not a line of a table: {error}")

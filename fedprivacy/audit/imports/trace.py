@@ -82,6 +82,7 @@ class Origin:
 def _login() -> str:
     try:
         return f"{getpass.getuser()} (login name)"
+    # No login name in containers and on some systems: an audit must not fail for it.
     except (OSError, KeyError, ImportError):
         return "not known"
 
@@ -200,10 +201,12 @@ def assemble(trace: Trace, stated: Stated) -> Assembled:
     Raises:
         ParameterError: a fact is neither recorded nor stated, or breaks its rule.
     """
+    # What no trace shows is settled first, so that all that is granted gets named.
     said = {one.name: _said(trace, stated, one.name) for one in Unseen}
     build = _described if trace.run is not None else _of_rounds
     run, certain, denied = build(trace, stated, frozenset())
     careless = {
+        # Each statement left out once: a claim may have been computed without it.
         name: build(trace, stated, frozenset({name}))[0]
         for name, value in said.items()
         if value is not None and name != "denominator"
@@ -224,6 +227,7 @@ _Built = tuple[Mechanism, Mechanism | None, list[str]]
 
 def _said(trace: Trace, stated: Stated, name: str) -> object:
     """Return what was said of something unseen: by the user, else by the record; else None."""
+    # The user's word wins over the record; where they differ, it is told elsewhere.
     given = getattr(stated, name)
     if given is not None:
         return member(Denominator, denominator=given) if name == "denominator" else given
@@ -239,6 +243,7 @@ def _times(trace: Trace, stated: Stated, name: str, without: frozenset[str]) -> 
 
 def _described(trace: Trace, stated: Stated, without: frozenset[str]) -> _Built:
     """Return the run of a trace that describes a whole one."""
+    # A whole described run leaves nothing of this to be said, and would contradict it silently.
     for name in ("sampling", "population", "missing_shares"):
         if getattr(stated, name) is not None:
             way_out = f"a {trace.origin.kind} says how units were drawn, and their noise"
@@ -246,6 +251,7 @@ def _described(trace: Trace, stated: Stated, without: frozenset[str]) -> _Built:
     assert trace.run is not None
     adjacency = trace.adjacency if stated.adjacency is None else stated.adjacency
     run = trace.run(adjacency) * _times(trace, stated, "steps_per_round", without)
+    # Other trials add to the upper end; what surely ran is this one.
     return run * _times(trace, stated, "trials", without), run, []
 
 
@@ -254,6 +260,7 @@ def _of_rounds(trace: Trace, stated: Stated, without: frozenset[str]) -> _Built:
     groups = []
     for rounds, times in trace.rounds:
         completed, contradictions = _completed(rounds, stated)
+        # Dropped after completion, so that the rest of what was stated still counts.
         completed = replace(completed, **dict.fromkeys(without & _BY_ROUND))  # type: ignore[arg-type]
         denied |= dict.fromkeys(contradictions)
         groups.append((completed, times))
@@ -269,6 +276,7 @@ _BY_ROUND = {"steps_per_round", "missing_shares"}
 
 def _in_sequence(parts: Iterable[tuple[Mechanism, int]]) -> Mechanism | None:
     counts: dict[Mechanism, int] = {}
+    # Equal mechanisms together: a run's cost grows with its kinds, not its rounds.
     for mechanism, times in parts:
         if times:
             counts[mechanism] = counts.get(mechanism, 0) + times
@@ -288,6 +296,7 @@ def _completed(rounds: Rounds, stated: Stated) -> tuple[Rounds, list[str]]:
     if scheme is not None:
         given |= _facts_of(scheme)
     elif isinstance(stated.sampling, str):
+        # The command line writes names with hyphens, Python often with underscores.
         name = stated.sampling.replace("_", "-")
         given["sampling"] = member(Sampling, sampling=name)
     elif stated.sampling is not None:
@@ -300,6 +309,7 @@ def _completed(rounds: Rounds, stated: Stated) -> tuple[Rounds, list[str]]:
             told.append(f"{name} is {known} in the record; {value} was stated and counts")
     if scheme is not None and rounds.rate is not None:
         share = 1.0 / getattr(scheme, "rounds_per_epoch", 1) * scheme.rate
+        # A smaller share amplifies more: stated against the record, it has to be told.
         if share < rounds.rate * (1.0 - 1e-9):
             told.append(
                 f"a round has a share of {rounds.rate:g} in the record, {share:g} as was stated, "
@@ -318,6 +328,7 @@ def _facts_of(scheme: TableScheme) -> dict[str, Sampling | int]:
         "population": "population",
         "rounds_per_epoch": "per_epoch",
     }
+    # Schemes name the same facts differently.
     found = {to: getattr(scheme, name, None) for name, to in names.items()}
     known = {name: value for name, value in found.items() if value is not None}
     return {"sampling": _NAMES[type(scheme)], **known}
@@ -342,6 +353,7 @@ def _part(
         "a round without noise has no epsilon at all", noise_multiplier=rounds.noise_multiplier
     )
     scheme = stated.sampling if isinstance(stated.sampling, TableScheme) else _scheme(rounds)
+    # The record's noise is whole noise: shares that did not arrive are taken off first.
     one = Gaussian(noise_multiplier=noise * _arrived(rounds), unit=unit).sampled(scheme)
     steps = rounds.steps_per_round or 1
     per_epoch = getattr(scheme, "rounds_per_epoch", None)
@@ -359,6 +371,7 @@ def _part(
 
 def _arrived(rounds: Rounds) -> float:
     """Return which fraction of the noise's std arrived, each of a cohort having drawn a share."""
+    # Without shares there is nothing that could be missing.
     if not rounds.missing_shares:
         return 1.0
     if rounds.cohort is None:
@@ -367,6 +380,7 @@ def _arrived(rounds: Rounds) -> float:
     if rounds.missing_shares >= rounds.cohort:
         rule = f"be less than the cohort of {rounds.cohort}"
         refuse("missing_shares", rounds.missing_shares, rule, "no noise is left otherwise")
+    # Variances of independent shares add up, so that the std goes with the root.
     return math.sqrt((rounds.cohort - rounds.missing_shares) / rounds.cohort)
 
 
@@ -411,6 +425,7 @@ def _cohort(rounds: Rounds, population: int) -> int:
     if rounds.cohort is not None:
         return integer(1, cohort=rounds.cohort)
     size = None if rounds.rate is None else rounds.rate * population
+    # A share times a population should be whole, but for its decimal digits.
     if size is None or abs(size - round(size)) > 1e-6 * max(size, 1.0) or round(size) < 1:
         way_out = "say the size: pass sampling=fp.FixedSize(size, population=...), or record cohort"
         refuse("cohort", size, "be a whole number of at least 1", way_out)
@@ -426,6 +441,7 @@ def _per_epoch(rounds: Rounds) -> int:
         share = rounds.cohort / rounds.population
     length = None if share is None else 1.0 / probability(sampling_probability=share)
     if length is None or abs(length - round(length)) > 1e-6 * length:
+        # An epoch of part of a round does not exist: the length is asked for instead.
         way_out = "pass sampling=fp.Shuffled(rounds_per_epoch=...), for instance"
         refuse("rounds_per_epoch", length, "be a whole number", way_out)
     return round(length)
@@ -464,6 +480,7 @@ def multiplier_of(
     if clip_norm is None:
         refuse(f"clip_norm of {where}", None, "be recorded with noise_std")
     ratio = positive(noise_std=noise_std) / positive(clip_norm=clip_norm)
+    # Written decimals agree to their digits, not to the last bit.
     if noise_multiplier is not None and not math.isclose(noise_multiplier, ratio, rel_tol=1e-6):
         raise UnsupportedCombination(
             f"{where} has noise_multiplier = {noise_multiplier:g}, but noise_std / clip_norm = "

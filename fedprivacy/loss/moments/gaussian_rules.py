@@ -67,6 +67,7 @@ class Ends:
     @functools.cached_property
     def strips(self) -> Array:
         """Distances from the real line at which the rule's error is looked at."""
+        # Below d spread = pi neither sum vanishes; strips wider than 12 gain nothing.
         return np.asarray(_SHARES * np.minimum(math.pi / np.maximum(self.spread, 0.2), 12.0))
 
     def span(self, tilt: float, depth: float) -> tuple[PerRow, PerRow]:
@@ -83,6 +84,7 @@ class Ends:
     def log_growth(self, d: Array | float, tilt: float) -> Array:
         """Return the log of how much larger the integrand can be at Im y = d, turns apart."""
         half = 0.5 * (self.most_q - self.least_q)
+        # The cosine's bound ends at a right angle: kept just before it, it is useless but finite.
         return np.asarray(0.5 * d * d - tilt * np.log(np.cos(np.minimum(d * half, 1.57))))
 
     def log_strip(self, tilt: float, height: float) -> Array:
@@ -143,6 +145,7 @@ class GaussianPair:
         for sign, mixture in ((1.0, self.p), (-1.0, self.q)):
             for weight, mean in mixture:
                 net[mean] = net.get(mean, 0.0) + sign * weight
+        # Equal means cancel, so that P - Q may be simpler than P and Q.
         ends = sorted((mean, weight) for mean, weight in net.items() if weight != 0.0)
         if len(ends) != 2 or not abs(ends[0][1] + ends[1][1]) < FEW:
             raise NoSpectrum
@@ -180,10 +183,12 @@ class GaussianPair:
         mesh = float(finest_mesh(self.ends, log_strip - log_size)[0])
         if not (high - low) / mesh < MAX_NODES:
             raise NoSpectrum
+        # Multiples of the mesh are then exact: nodes lie where they are meant.
         mesh = float(exact_mesh(mesh))
         y = mesh * np.arange(math.floor(low / mesh), math.ceil(high / mesh) + 1, dtype=np.float64)
         log_error = np.logaddexp(trapezoid_error(log_size), log_outside)
         weighed = Weighed.at(self.p, self.q, y, math.log(mesh), tilt)
+        # P's own mass is served only where the nodes cover it.
         near = self.ends.serves_p(low, high) and weighed.near(weight)
         return weighed.rule(log_error, near)
 
@@ -212,6 +217,7 @@ class GaussianPair:
         if count > MAX_NODES:
             raise NoSpectrum
         edges, log_top = self.cells(low, high, tilt)
+        # e^-60 of the largest cell is far below e^-DEPTH, even times their number.
         cut = float(np.max(log_top)) - 60.0
         heavy = np.flatnonzero(log_top > cut)
         outside = float(np.logaddexp(cut + math.log(count) + 2.0, -DEPTH))
@@ -232,10 +238,12 @@ class GaussianPair:
         if math.ceil(4.0 * (high - low)) > MAX_NODES // 4:
             raise NoSpectrum
         edges, log_top = self.cells(low, high, tilt)
+        # Cells far below the largest are bounded together, by the largest turn of all.
         keep = log_top > np.max(log_top) - 120.0
         phase = self.phase(d[:, None], edges[:-1][keep], edges[1:][keep])
         log_strip = log_total((log_top[keep] + height * phase).T)
         log_strip = np.logaddexp(log_strip, np.max(log_top) - 100.0 + height * d * self.spread)
+        # What lies outside the interval turns, too.
         ends = self.phase(d[:, None], np.array([-_FAR, high]), np.array([low, _FAR]))
         log_strip = np.logaddexp(log_strip, log_outside + height * np.max(ends, axis=1))
         growth = self.ends.log_growth(d, tilt)
@@ -253,12 +261,14 @@ class GaussianPair:
         at_low = posterior_mean(self.p, low) + posterior_mean(self.q, low)
         distance = np.minimum(at_high - 2 * min(means), 2 * max(means) - at_low)
         distance = np.maximum(distance, 0.0) * (1 + 1e-9) + 1e-14 * self.reach
+        # Beyond 1.5 the cosine's bound is worse than the plain one.
         angle = np.minimum(d * self.spread, 1.5)
         near = np.where(angle < 1.5, distance * d / np.cos(angle), np.inf)
         return np.asarray(np.minimum(d * self.spread, near))
 
     def cumulants(self, tilt: float, start: float = -math.inf, stop: float = math.inf) -> Cumulants:
         """Return log A(tilt) and two derivatives to a few digits, of what is between two points."""
+        # e^-18 is plenty for a few digits.
         low, high = self.span(tilt, 18.0)
         half = start > low or stop < high
         low, high = between(start, stop, low, high)
@@ -270,6 +280,7 @@ class GaussianPair:
         if not count < MAX_NODES:
             raise NoSpectrum
         radius = 0.5 * (high - low) / count
+        # The midpoint rule is exact enough on a whole line; a cut one needs panels.
         at, share = legendre(12) if half else _MIDPOINT
         y = (low + radius * (2 * np.arange(count)[:, None] + 1.0 + at)).ravel()
         log_width = math.log(radius) + np.log(np.tile(share, count))
@@ -278,8 +289,11 @@ class GaussianPair:
 
     def span(self, tilt: float, depth: float = DEPTH + 1.0) -> tuple[float, float]:
         """Return an interval outside which the integrand adds up to at most e^-depth."""
-        low, high = self.ends.span(tilt, depth)
-        return float(low), float(high)
+        with np.errstate(over="ignore"):
+            low, high = (float(end) for end in self.ends.span(tilt, depth))
+        if not math.isfinite(high - low):
+            raise OverflowError  # no nodes reach from end to end
+        return low, high
 
     def log_top(self, low: Array, high: Array, tilt: float) -> Array:
         """Return an upper bound on the log of the integrand on each interval.
@@ -296,6 +310,7 @@ class GaussianPair:
 
     def mass(self, start: float, stop: float) -> float:
         """Return the mass of P between two points; exact to a few units where one is infinite."""
+        # Each from the side on which it is small: no tail is lost in a difference from 1.
         if start > -math.inf:
             above = sum(w * float(ndtr(m - start)) for w, m in self.p)
             return above - (self.mass(stop, math.inf) if stop < math.inf else 0.0)
@@ -334,6 +349,7 @@ class GaussianPair:
             low, high = self._narrowed(tilt, low, high)
         y = np.linspace(low, high, min(max(256, math.ceil((high - low) / 0.1)), MAX_NODES))
         exponent, _ = self._exponent(y, tilt)
+        # What is below e^-6 of the top hardly adds to the staircase.
         heavy = y[exponent > np.max(exponent) - 6.0]
         return float(heavy[0]), float(heavy[-1])
 
@@ -345,6 +361,7 @@ def finest_mesh(ends: Ends, log_strip: Array) -> PerRow:
 
 def exact_mesh(mesh: PerRow) -> PerRow:
     """Return a mesh that is a little smaller and has 24 digits: its multiples are exact."""
+    # Rounded down first, so that its float32 does not exceed what was allowed.
     return np.asarray((1.0 - 1.2e-7) * mesh).astype(np.float32).astype(np.float64)
 
 
@@ -425,6 +442,7 @@ class Weighed(NamedTuple):
         counts = np.maximum(self.log_weight, self.log_plain) if near else self.log_weight
         top = counts.max(axis=-1, keepdims=True, initial=-np.inf)
         keep = counts > top - _LEFT_OUT
+        # Rows share an array: a node stays if any row needs it.
         keep = keep if keep.ndim == 1 else keep.any(axis=0)
         y, log_p, log_q, log_weight, log_plain = (
             column[..., keep]
@@ -514,13 +532,16 @@ class _Edges(NamedTuple):
         exact = rest + (1 + tilt) * self.log_p
         from_left = rest[1:] + (1 + tilt) * (self.log_p[:-1] + self.mean_p[:-1] * length)
         from_right = rest[:-1] + (1 + tilt) * (self.log_p[1:] - self.mean_p[1:] * length)
+        # Either tangent bounds from below: the better one counts.
         least = np.maximum(np.minimum(exact[:-1], from_left), np.minimum(exact[1:], from_right))
+        # Means given y rise with y, so the loss's slope lies between these two.
         slow, fast = self.mean_p[:-1] - self.mean_q[1:], self.mean_p[1:] - self.mean_q[:-1]
         turn_off = self.turn_off[1:] + self.turn_off[:-1]
         steepest = np.maximum(np.abs(slow), np.abs(fast)) + turn_off
         width = np.abs(np.diff(self.log_p - self.log_q)) - self.off[1:] - self.off[:-1]
         sure = np.minimum(np.abs(slow), np.abs(fast)) > turn_off
         good = sure & (np.sign(slow) == np.sign(fast)) & (width > 0)
+        # Where the loss turns back neighbours cover one loss twice: one of them has to go.
         good[1:] &= ~(good[:-1] & (np.sign(slow[1:]) != np.sign(slow[:-1])))
         density = np.exp(np.minimum(least, 600.0)) / np.where(good, steepest, 1.0)
         return np.where(good, density, 0.0), np.maximum(width, 0.0)

@@ -74,6 +74,7 @@ class LaplaceMix:
         if weight == 1.0:
             return x
         rise = weight * np.expm1(x)
+        # Near 0 log1p keeps the digits; farther off a plain logarithm has as many.
         near = np.abs(rise) < 0.5
         far = np.log((1.0 - weight) + weight * np.exp(x))
         return np.asarray(np.where(near, np.log1p(np.where(near, rise, 0.0)), far))
@@ -81,6 +82,7 @@ class LaplaceMix:
     def _panels(self, tilt: float) -> tuple[Array, float]:
         """Return (middles, radius) of panels over which the integrand rises by e^2 or so."""
         low, high = max(self.start, 0.0), min(self.stop, self.shift)
+        # P and Q rise like e^{2 y} at most, to the powers 1 + tilt and -tilt.
         steep = 1.0 + 2.0 * (1.0 + tilt) * (self.a > 0) + 2.0 * tilt * (self.b > 0)
         count = max(math.ceil((high - low) * max(steep / 2.0, 1.0)), 1)
         radius = (high - low) / (2 * count)
@@ -96,6 +98,7 @@ class LaplaceMix:
         best: tuple[int, float] | None = None
         for rho in (1.2, 1.5, 2.0, 3.0, 4.5, 7.0):
             d, reach = 0.5 * (rho - 1.0 / rho) * radius, 0.5 * (rho + 1.0 / rho) * radius
+            # The angle 2 d of the terms must stay below a right one for these bounds.
             if d > 0.75:
                 break
             left, right = middle - reach, middle + reach
@@ -107,6 +110,7 @@ class LaplaceMix:
             factor += panel_factor(radius, rho) + math.log(2.0 * len(middle))
             try:
                 count = node_count((factor + DEPTH) / (2.0 * math.log(rho)))
+            # Too many nodes on this ellipse: a larger one may need fewer.
             except NoSpectrum:
                 continue
             if best is None or count < best[0]:
@@ -139,6 +143,7 @@ class LaplaceMix:
         at, share = legendre(each)
         y = (middle[:, None] + radius * at).ravel()
         log_plain = np.tile(np.log(radius * share), len(middle)) - y - _LOG_2
+        # Outside (0, s) the loss is constant, so that all mass there is one node.
         ends = [
             (-1.0, 0.0, self.start == -math.inf),
             (self.shift + 1.0, -self.shift, self.stop == math.inf),

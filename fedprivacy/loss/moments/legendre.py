@@ -17,6 +17,7 @@ def legendre(count: int) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     A library's weights may be off by 1e-10 of their size near the ends. Here Legendre's recursion
     is run in 40 digits, and so are two steps of Newton's method.
     """
+    # The library's nodes are close enough for Newton's method to start from.
     found = [_node(count, float(at)) for at in roots_legendre(count)[0]]
     return np.array([at for at, _ in found]), np.array([weight for _, weight in found])
 
@@ -27,8 +28,10 @@ def _node(count: int, guess: float) -> tuple[float, float]:
         at = Decimal(guess)
         for _ in range(3):
             before, value = Decimal(1), at
+            # Legendre's recursion, up to the polynomial and the one before it.
             for k in range(2, count + 1):
                 before, value = value, ((2 * k - 1) * at * value - (k - 1) * before) / k
+            # Its derivative follows from the last two polynomials: no third recursion.
             slope = count * (at * value - before) / (at * at - 1)
             at -= value / slope
         return float(at), float(2 / ((1 - at * at) * slope * slope))

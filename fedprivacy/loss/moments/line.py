@@ -82,8 +82,10 @@ def transform(weights: Array, loss: Array, line: Line) -> tuple[Complex, float]:
     Raises:
         NoSpectrum: there are too many nodes or heights.
     """
+    # At height 0 all phases are 1: the sum of the weights.
     if line.size == 1:
         return np.asarray(weights.sum(axis=-1, keepdims=True) + 0j), summing(loss.shape[-1])
+    # Beyond some million products a Fourier transform of bins is cheaper.
     if _too_many(loss, line):
         bins = [_Bins(w, at, line) for w, at in _rows(weights, loss)]
         found = np.stack([one.first(False) + one.rest() for one in bins])
@@ -101,6 +103,7 @@ def turned(weights: Array, loss: Array, line: Line) -> tuple[Complex, Array]:
         NoSpectrum: there are too many nodes or heights.
     """
     shape, heights = (*loss.shape[:-1], line.size), line.heights()
+    # At height 0 no phase turns.
     if line.size == 1:
         return np.zeros(shape, dtype=np.complex128), np.zeros(shape)
     if _too_many(loss, line):
@@ -129,6 +132,7 @@ def _by_parts(weights: Array, loss: Array, line: Line, less: bool) -> Complex:
     matrices. With F and G what the phases of the parts exceed 1 by, the terms are (1 + F) (1 + G),
     or F (1 + G) + G, in which nothing cancels.
     """
+    # The least width whose square holds all heights.
     width = math.isqrt(line.size - 1) + 1
     rows, some = -(-line.size // width), loss.shape[:-1]
     total = np.zeros((*some, rows, width), dtype=np.complex128)
@@ -182,6 +186,7 @@ class _Bins:
             raise NoSpectrum
         mesh = 2.0 * math.pi / (line.spacing * self._bins)
         steps = np.rint(loss / mesh)
+        # Beyond 2^50 an index times the mesh leaves no digits for the rest.
         if not np.max(np.abs(steps), initial=0.0) < 2.0**50:
             raise NoSpectrum
         self._rests = (loss - steps * mesh) * (line.spacing * line.size)
@@ -203,6 +208,7 @@ class _Bins:
         mass = self._summed(self._weights)
         if not less_one:
             return self._transformed(mass)
+        # What lies in bin 0 does not turn: left out, its rounding is saved.
         mass[0] = 0.0
         return np.asarray(self._transformed(mass) - mass.sum())
 
@@ -212,6 +218,7 @@ class _Bins:
         power, factor = self._weights, np.ones(self._size, dtype=np.complex128)
         for m in range(1, _TERMS):
             tick()
+            # Each term from the one before: no power or factorial overflows.
             power = power * self._rests / m
             factor = factor * (1j * self._share)
             total += factor * self._transformed(self._summed(power))

@@ -31,17 +31,21 @@ def rounding(
 def log_sum(mixture: Mixture | Columns, y: Array) -> Array:
     """Return log sum_i w_i e^{m_i y - m_i^2 / 2}, precise where it is near 0 too."""
     powers = [mean * y - 0.5 * mean * mean for _, mean in mixture]
+    # One component needs no sum: its log is exact to a few units.
     if len(mixture) == 1:
         return np.asarray(powers[0] + np.log(mixture[0][0]))
+    # The largest power taken out, no exponential overflows.
     top = functools.reduce(np.maximum, powers)
     small = _small(mixture, powers)
     large = sum(w * np.exp(e - top) for (w, _), e in zip(mixture, powers, strict=True))
+    # Where the sum is near 1 its excess has digits that the plain log would lose.
     near = _near(top, small)
     return np.asarray(np.where(near, np.log1p(np.where(near, small, 0.0)), top + np.log(large)))
 
 
 def _small(mixture: Mixture | Columns, powers: list[Array]) -> Array:
     """Return the sum less 1, the weights adding up to 1; right only where all powers are small."""
+    # Capped: terms so large are never used in the near form.
     terms = [w * np.expm1(np.minimum(e, 30.0)) for (w, _), e in zip(mixture, powers, strict=True)]
     return np.asarray(functools.reduce(np.add, terms))
 
@@ -74,6 +78,7 @@ def log_sum_error(mixture: Mixture | Columns, y: Array) -> Array:
         w * np.abs(np.expm1(np.minimum(e, 30.0))) for (w, _), e in zip(mixture, powers, strict=True)
     ]
     close = 2.0 * (4.0 + len(mixture)) * functools.reduce(np.add, terms) + 2.0 * np.abs(value)
+    # The error follows whichever form ``log_sum`` took.
     near = _near(top, _small(mixture, powers))
     return np.asarray(UNIT * (through_powers + np.where(near, close, far)))
 

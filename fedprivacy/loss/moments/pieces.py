@@ -113,6 +113,7 @@ class Piece:
         """
         if self.most == math.inf:
             return self.start, self.stop
+        # From there on P's Gaussian tails times e^{tilt most} are below e^-depth.
         radius = math.sqrt(2.0 * (depth + tilt * max(self.most, 0.0)))
         means = [mean for _, mean in self.pair.p]
         low, high = max(self.start, min(means) - radius), min(self.stop, max(means) + radius)
@@ -138,6 +139,7 @@ class Piece:
         best: _Plan | None = None
         for width in self._widths(asked):
             plan = self._plan(asked, width, interval)
+            # Halving panels saves nodes until their number decides: the turn is the best.
             if plan is not None and best is not None and plan.nodes >= best.nodes:
                 break
             best = plan or best
@@ -148,12 +150,14 @@ class Piece:
         log_width = np.tile(np.log(best.radius * widths), len(best.middle))
         errors = [best.log_error, interval.log_outside, *self._log_edges(tilt)]
         log_error = float(log_total(np.array(errors)))
+        # A node is off by the rounding of the interval that it divides.
         displaced = 4.0 * UNIT * (interval.high - interval.low)
         weighed = Weighed.at(self.pair.p, self.pair.q, y, log_width, tilt)
         return weighed.rule(log_error, best.plain and weighed.near(self.weight), displaced)
 
     def _interval(self, asked: _Asked) -> _Interval:
         """Return where the piece is integrated: for itself, and for P's mass as well."""
+        # Errors count relative to what is asked: a small whole needs a deeper integral.
         depth = max(DEPTH + 1.0 - asked.floor, 1.0)
         here, plain = self.pair.span(asked.tilt, depth), self.pair.span(0.0, depth)
         start, stop = self._within(asked.tilt, depth)
@@ -169,6 +173,7 @@ class Piece:
         if asked.near:
             log_top = np.maximum(log_top, self.pair.cells(interval.low, interval.high, 0.0)[1])
         target = max(float(np.max(log_top)) - 5.0, asked.floor) - DEPTH
+        # The largest cell stays, whatever is asked.
         heavy = np.flatnonzero(log_top > min(target, float(np.max(log_top)) - 1e-9))
         dropped = target + math.log(2 * len(log_top))
         outside = float(np.logaddexp(interval.log_outside, dropped))
@@ -199,6 +204,7 @@ class Piece:
             log_top = np.maximum(log_top, mass)
         target = max(float(np.max(log_top)) - 5.0, asked.floor) - DEPTH
         wanted = log_top > target
+        # The largest panel stays, so that there is always a plan.
         wanted[np.argmax(log_top)] = True
         try:
             factor, rho = self._ellipse(asked, middle[wanted], radius, plain, target)
@@ -215,8 +221,10 @@ class Piece:
         ``plain``: the factor also holds for P's own mass; ``target``: log of the wanted error.
         """
         best: tuple[float, float, float] | None = None
+        # A larger ellipse converges faster, but the integrand grows on it: try a few.
         for rho in (2.0, 3.0, 4.0, 5.5, 7.5):
             d, reach = 0.5 * (rho - 1.0 / rho) * radius, 0.5 * (rho + 1.0 / rho) * radius
+            # At an angle of pi the sums may vanish, and the integrand is no longer analytic.
             if d * self.pair.spread > 3.0:
                 continue
             low, high = middle - reach, middle + reach
@@ -227,6 +235,7 @@ class Piece:
             if plain:
                 needed = np.maximum(needed, self.pair.log_top(low, high, 0.0) + 0.5 * d * d)
             factor = float(np.max(needed)) + spectra.panel_factor(radius, rho)
+            # The nodes that an ellipse asks for are proportional to this.
             cost = (factor - target) / math.log(rho)
             if best is None or cost < best[0]:
                 best = (cost, factor, rho)
@@ -288,6 +297,7 @@ class Part:
         wobbles = [rule.wobble + 4.0 * UNIT * abs(log_weight) for log_weight, rule in found]
         errors = [log_weight + float(np.max(rule.log_error)) for log_weight, rule in found]
         plain = [rule.log_plain + w for w, rule in found if rule.log_plain is not None]
+        # Only if every piece serves P's mass does the moment less 1 have digits of its own.
         near = len(plain) == len(found)
         if not near and not self.rare:
             errors.append(_LOG_OFF_ATOM)

@@ -60,6 +60,7 @@ class Spectrum:
 
     def logs(self) -> tuple[Complex, Array]:
         """Return the logs of the values, and a bound on their rounding."""
+        # A value of 0 has no log: its error, relative to the substitute, is huge in any case.
         logs = np.log(np.where(self.values == 0, 1e-300, self.values))
         off = np.full(logs.shape, 4e-16)
         if self.near is None:
@@ -68,6 +69,7 @@ class Spectrum:
         small = self._small(self.near.values)
         with np.errstate(over="ignore"):  # of values that are not small and not looked at here
             squared = np.where(small, x * (2.0 + x) + y * y, 0.0)
+        # log |1 + z| by log1p, which keeps all digits of a small z.
         real = 0.5 * np.log1p(squared) - self.log_size
         turn = np.arctan2(y, 1.0 + x)
         slip = 5e-15 * (np.abs(x) + np.abs(y)) + 4 * UNIT * np.abs(self.log_size)
@@ -184,6 +186,7 @@ class Rule:
         wobble, slip = _mean(weights, self.wobble) + units, self._slip(weights)
         rule = np.exp(np.minimum(self.log_error - log_size, 700.0))
         fixed = wobble + rule + 2 * UNIT * np.abs(log_size)
+        # A thousandth is far more than the errors' products.
         error = 1.001 * (fixed + slip * line.heights())
         atom = self.atom * math.exp(-log_size[0]) if self.atom else 0.0
         return Spectrum(line.tilt, _per_row(log_size), values + atom, error, atom)
@@ -203,6 +206,7 @@ class Rule:
         slip = self._slip(weights)
         fixed = _mean(np.abs(risen), self.wobble + summing(loss.shape[-1])) + line.tilt * slip
         fixed = fixed + 2e-13 * self.missing
+        # A turn is off by 2 at most, or by the weight's error times the angle.
         moved = turned_off + np.minimum(2.0 * wobble, reached * heights) + slip * heights
         error = 1.001 * (fixed + moved + np.exp(np.minimum(self.log_error, 700.0)))
         near = risen.sum(axis=-1, keepdims=True) - self.missing + turns
@@ -268,6 +272,7 @@ def power(parts: Sequence[tuple[Spectrum, PerRow]]) -> Spectrum:
 
 def mix(parts: Sequence[tuple[float, Spectrum]]) -> Spectrum:
     """Return the weighted sum of spectra on one line."""
+    # Relative to the largest part, none overflows.
     top = max(part.log_size for _, part in parts)
     shares = [weight * math.exp(part.log_size - top) for weight, part in parts]
     size = sum(s * abs(part.values[0]) for s, (_, part) in zip(shares, parts, strict=True))
@@ -295,6 +300,7 @@ def _mix_near(parts: Sequence[tuple[float, Spectrum]]) -> Near | None:
             size: Array | float = np.abs(values)
         else:
             log_share = part.log_size + math.log(weight)
+            # Larger than 1 by itself: then the sum is not near 1.
             if log_share > 0.0:
                 return None
             share = math.exp(log_share)
@@ -311,6 +317,7 @@ def mix_cumulants(parts: Sequence[tuple[float, Cumulants]]) -> Cumulants:
         NoSpectrum: the largest part's weight vanishes: no line through it serves.
     """
     top = max(part.value for _, part in parts)
+    # Relative to the largest, so that no exponential overflows.
     shares = [weight * math.exp(part.value - top) for weight, part in parts]
     total = sum(shares)
     if not 0.0 < total < math.inf:
@@ -340,10 +347,12 @@ class Decay(NamedTuple):
 
 def power_decay(parts: Sequence[tuple[Decay, PerRow]]) -> Decay:
     """Return the bound for a composition, prod (atom + rest)^c - prod atom^c."""
+    # Without an atom in one part there is none in the product: sizes multiply.
     if any(decay.log_atom == -math.inf for decay, _ in parts):
         logs = [_slack(d, c) + c * np.logaddexp(d.log_atom, d.log_rest) for d, c in parts]
         return Decay(-math.inf, np.sum([_over_rows(one) for one in logs], axis=0))
     log_atom = sum(count * decay.log_atom for decay, count in parts)
+    # Bounded below, so that the logarithms of vanishing shares stay finite.
     shares = [np.maximum(d.log_rest - d.log_atom, -690.0) for d, _ in parts]
     growth = sum(c * np.logaddexp(0.0, share) for share, (_, c) in zip(shares, parts, strict=True))
     slack = sum(_slack(d, c) for d, c in parts)
@@ -396,6 +405,7 @@ def sampled_decay(
     size = np.abs(here.values - here.atom) + here.error
     slack = 0.5 * line.spacing * _root_second_moment(spectrum, here, line.spacing)
     between = here.log_size + np.log(np.maximum(size[:-1], size[1:]) + slack)
+    # Asked is a bound on all greater heights: the largest from the top down.
     rising = np.maximum.accumulate(np.append(between, decay.log_rest[-1])[::-1])[::-1]
     # A height between two samples may be as large as at either, so one cell earlier counts.
     first = np.clip(np.floor(heights / line.spacing).astype(int) - 1, 0, 511)

@@ -154,6 +154,7 @@ class Stack:
         for rows in _blocks(plan):
             tick()
             weighed = self._weighed(plan, rows, line.tilt)
+            # Rows near 1 keep P's own mass for their last digits: a rule of another kind.
             near = (plan.serves_p[rows] & weighed.near())[:, 0]
             for chosen in (np.flatnonzero(near), np.flatnonzero(~near)):
                 if len(chosen):
@@ -170,6 +171,7 @@ class Stack:
 
     def _weighed(self, plan: _Plan, rows: Rows, tilt: float) -> Weighed:
         low, mesh = plan.low[rows], plan.mesh[rows]
+        # Ends are rounded outward to the mesh, which may cost up to three nodes.
         count = math.ceil(float(np.max(plan.nodes[rows]))) + 3
         y = mesh * (np.floor(low / mesh) + np.arange(count, dtype=np.float64))
         p, q = (chosen_rows(side, rows) for side in (self.p, self.q))
@@ -193,6 +195,7 @@ class Stack:
 def _blocks(plan: _Plan) -> Iterator[Rows]:
     """Yield the served rows' numbers, those with like needs together, in blocks."""
     rows = np.flatnonzero(plan.nodes <= CHEAP_NODES)
+    # Rows of like needs stand together, so that padding wastes little.
     rows = rows[np.argsort(plan.nodes[rows], kind="stable")]
     while len(rows):
         block = max(int(_HELD // (plan.nodes[rows[0]] + 3.0)), 1)

@@ -84,8 +84,10 @@ class Allocated(Curve):
 
     def _atoms(self, side: Side, step: float = math.inf) -> DiscreteLaw:
         """Return the law, a finer one for a lattice that is fine beside it, if not too costly."""
+        # From above a larger mu or fewer rounds may stand in: either dominates.
         mu, rounds = max(self.mu, _MU_RANGE[0]), min(self.rounds, _MAX_ROUNDS)
         atoms = _rounded(mu, rounds, side)
+        # A lattice that resolves the law's own cells deserves a finer law.
         if step < 2.0 * atoms.cell and len(atoms.loss) <= _MAX_REFINED:
             atoms = _rounded(mu, rounds, side, 2)
         return atoms.swap() if self.swapped else atoms
@@ -121,11 +123,14 @@ class Allocated(Curve):
         """
         if self.exact:
             return self._gdp.log_moment(order)
+        # Swapping P and Q turns the order a into 1 - a.
         order = 1.0 - order if self.swapped else order
+        # Powers between 0 and 1 are concave, so that these moments are at most 1.
         if 0.0 <= order <= 1.0:
             return 0.0
         # Both bound the moment from above, so the smaller does.
         closed = self._closed_moment(order)
+        # At whole orders the closed sum is the moment itself: a law cannot improve it.
         whole = 1.0 < order <= _MAX_ORDER and order == math.floor(order)
         if whole or self.mu > _MU_RANGE[1]:
             return closed
@@ -134,6 +139,7 @@ class Allocated(Curve):
     def _closed_moment(self, order: float) -> float:
         known = self._gdp.log_moment(order)
         if order < 0:
+            # X is at least the geometric mean of the Z, so a negative power is at most that mean's.
             mean = 0.5 * self.mu * self.mu * order * (order / self.rounds - 1.0)
             return min(known, mean) * (1.0 + 1e-14)
         known *= 1.0 + 1e-14
@@ -162,6 +168,7 @@ class Allocated(Curve):
 def tails_of(atoms: DiscreteLaw, loss: Array) -> Tails:
     """Return the tails of a discrete law, moved by its errors to its side."""
     moved = atoms.shift if atoms.side is Side.UP else -atoms.shift
+    # Outcomes within their error of x count on the worse side, in either tail.
     above = np.searchsorted(atoms.loss + moved, loss, side="right")
     below = np.searchsorted(atoms.loss - moved, loss, side="right")
     sums = atoms.sums()
@@ -177,6 +184,7 @@ def _left_moment(mu: float, rounds: int, order: float, end: float) -> float:
     width = mu / math.sqrt(rounds)
     bottom = min(end, -mu * mu / 2 - 10.0 * width)
     edges = np.linspace(bottom, end, 400)
+    # The order is negative: a bin's left edge has the largest power.
     bins = _log_below(mu, rounds, edges[1:]) + order * edges[:-1]
     rest = 0.5 * mu * mu * order * (order / rounds - 1.0)
     rest += float(log_ndtr((bottom + mu * mu / 2) / width - order * width))
@@ -210,6 +218,7 @@ def _combined(one: Array, two: Array, share: float) -> Array:
     moments = logsumexp(np.where(right >= 0, terms, -np.inf), axis=1)
     size = 8.0 + 4.0 * gammaln(orders + 1.0) + orders * abs(math.log(min(share, 1.0 - share)))
     error = one[1] + two[1] + FEW * (size + np.maximum(one[0], two[0]))
+    # E X^0 and E X are 1 by definition, without any rounding.
     moments[:2], error[:2] = 0.0, 0.0
     return np.array([moments, error])
 
@@ -240,6 +249,7 @@ def discrete(law: Law) -> DiscreteLaw:
     kept = law.mass > 0
     mass = law.mass[kept]
     loss = (law.positions() + law.origin)[kept] + np.log1p(law.excess[kept] / mass)
+    # Merged outcomes lie off their positions, so that neighbours may change places.
     order = np.argsort(loss)
     loss, mass = loss[order], mass[order]
     size = float(np.max(np.abs(loss)))

@@ -49,7 +49,9 @@ class AnyOf(Curve):
 
     def log_moment(self, order: float) -> float:
         """Return the largest moment of any kind: an upper bound for each."""
+        # Many kinds share a curve: each is asked once.
         found = [curve.log_moment(order) for curve in set(self.curves)]
+        # max() of a NaN depends on the order; infinity is always a bound.
         return math.inf if any(map(math.isnan, found)) else max(found)
 
     def swap(self) -> Curve:
@@ -81,6 +83,7 @@ def compose(parts: Iterable[tuple[Curve, int]]) -> Curve:
     widths = sorted({len(curve.curves) for curve, _ in given if isinstance(curve, AnyOf)})
     if not widths:
         return _composed(given)
+    # The k-th kind must be the same unit in every round, or sums would mix units.
     if len(widths) > 1:
         raise UnsupportedCombination(
             f"rounds for {widths} kinds of units do not compose; let every round list the same "
@@ -95,4 +98,5 @@ def compose(parts: Iterable[tuple[Curve, int]]) -> Curve:
 
 
 def _composed(parts: list[tuple[Curve, int]]) -> Curve:
+    # What shows everything composes to itself, and has no moments to add.
     return APART if any(curve == APART for curve, _ in parts) else nodes.compose(parts)

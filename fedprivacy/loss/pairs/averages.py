@@ -101,7 +101,9 @@ class Law:
 
     def after(self, one: Law, count: int, cell: float, lost: _Lost, made: _Made) -> Law:
         """Return the law of an average of this and another, what is revealed and errors added."""
+        # Every mass is a sum of so many positive terms: relative errors add up, nothing cancels.
         sums = 4.0 * UNIT * (len(self.mass) + len(one.mass) + 8)
+        # A position is an index times a cell, so that its rounding grows with its size.
         reach = float(max(np.abs(law.positions()[[0, -1]]).max() for law in (self, one)))
         return replace(
             self,
@@ -111,6 +113,7 @@ class Law:
             mass=made.mass,
             excess=made.excess,
             zero=self.zero + one.zero + lost.q,
+            # What one ratio reveals has its own mean by its share; the other's mean is 1.
             infinite=max(self.infinite, one.infinite) + self.zero + one.zero + lost.p,
             error=self.error + one.error + sums,
             shift=max(self.shift, one.shift)
@@ -136,10 +139,12 @@ class _Made(NamedTuple):
 
 def _plan(mu: float, rounds: int, fineness: int) -> list[tuple[int, float]]:
     """Return (count, cell) of every law on the way to ``rounds``, most significant bit first."""
+    # Beside a huge ratio the average is half of it: log 2 is on the grid, so that it lands there.
     cell = math.log(2.0) / math.ceil(math.log(2.0) * fineness / mu)
     plan: list[tuple[int, float]] = []
     for dropped in reversed(range(rounds.bit_length())):
         count = rounds >> dropped
+        # Averages narrow as they grow: halving the cell keeps all old points on the grid.
         cell = cell / 2 if plan and cell * fineness > _scale(mu, count) else cell
         plan.append((count, cell))
     return plan
@@ -155,6 +160,7 @@ def _fineness(mu: float, rounds: int) -> int:
     scale = _scale(mu, rounds)
     if scale > 0.5:
         return 192
+    # Few rounds of a large mu have a long tail, which coarser cells must cover.
     reach = math.log1p(11.0 * scale + math.exp(mu * mu / 2 + 11.0 * mu) / rounds)
     return 96 if reach < 120.0 * scale else 64
 
@@ -170,11 +176,13 @@ def average_law(mu: float, rounds: int, side: Side, finer: int = 1) -> Law:
     """
     fineness = finer * _fineness(mu, rounds)
     plan = _plan(mu, rounds, fineness)
+    # Revealed masses add up over all the rounds that are averaged.
     origin, tail = plan[-1][1] / 2, _REVEALED / rounds
     law = single(mu, plan[0][1], origin, tail, side)
     for count, cell in plan[1:]:
         law = doubled(law, cell)
         if count % 2:
+            # One ratio weighs little in the average: a coarser grid, of multiples, will do.
             wide = mu * min(math.sqrt(count), 8.0) / fineness
             multiple = max(math.floor(wide / cell), 1)
             law = joined(law, single(mu, cell * multiple, origin, tail, side))
@@ -183,17 +191,21 @@ def average_law(mu: float, rounds: int, side: Side, finer: int = 1) -> Law:
 
 def single(mu: float, cell: float, origin: float, tail: float, side: Side) -> Law:
     """Round one log-normal by Gauss-Legendre quadrature in every cell."""
+    # log Z is normal of mean -mu^2/2 under Q and mu^2/2 under P: so far covers both.
     far = mu * -float(ndtri(tail)) + mu * mu / 2
     first, last = math.floor((-far - origin) / cell), math.ceil((far - origin) / cell)
     law = Law(side, origin, tail, 1, cell, first, np.zeros(last - first), np.zeros(0))
+    # Cells begin at their position (UP) or have it in the middle (DOWN).
     away = cell * (0.5 - law.half + 0.5 * _NODES)
     y = ((law.positions() + origin)[:, None] + away) / mu + mu / 2
     density = np.exp(-0.5 * y * y) * (_WEIGHTS * cell / (2 * mu * math.sqrt(2 * math.pi)))
     if side is Side.DOWN:
         return replace(law, mass=density.sum(1), excess=density @ np.expm1(away))
+    # Shares of both ends that keep the cell's mass and its mean.
     mass = np.append(density @ (np.expm1(away - cell) / math.expm1(-cell)), 0.0)
     mass[1:] += density @ (np.expm1(away) / math.expm1(cell))
     low, high = (np.array([first, last]) * cell + origin) / mu + mu / 2
+    # Under P, log Z lies mu^2 higher, which is mu deviations.
     zero, infinite = ndtr(low) + ndtr(-high), ndtr(low - mu) + ndtr(mu - high)
     known = replace(law, zero=float(zero), infinite=float(infinite))
     return replace(known, mass=mass, excess=np.zeros(len(mass)))
@@ -246,6 +258,7 @@ def doubled(law: Law, cell: float) -> Law:
     Pairs of two points beyond ``bulk`` hold at most ``tail``: they are revealed or dropped.
     """
     size, ratio = len(law.mass), round(law.cell / cell)
+    # An average lies at most log 2 below the larger of its two points.
     room = 2 - math.floor(float(_mean(np.array([law.cell * size]))[0]) / cell)
     length = ratio * size + room + 2
     made = _Made(ratio * law.first - room, np.zeros(length), np.zeros(length))
@@ -289,6 +302,7 @@ def _convolved(values: Array, kernel: Array, length: int) -> Array:
 def _bulk(law: Law) -> tuple[int, _Lost]:
     """Return how many points are not in the far tail, and what pairs of two in it hold."""
     p, q = sums_from_right(law.p_mass()), sums_from_right(law.mass)
+    # Two far points hold q^2 of Q together, and p q of P.
     bulk = max(int(np.argmax(q * (p + q) <= law.tail)), 1)
     return bulk, _Lost(float(q[bulk] ** 2), float(p[bulk] * q[bulk]))
 
@@ -308,6 +322,7 @@ def _gaps(law: Law, one: Law, ratio: int) -> _Gaps:
     least = law.first - ratio * (one.first + len(one.mass) - 1)
     most = law.first + len(law.mass) - 1 - ratio * one.first
     gap = law.cell * np.arange(least, most + 1, dtype=np.float64)
+    # One ratio's share of the average is 1 / (count + 1).
     kept, taken = -math.log1p(1.0 / law.count), -math.log1p(law.count) - gap
     average = np.logaddexp(kept, taken)
     target = np.floor(average / law.cell + law.half)
@@ -360,6 +375,7 @@ def averaged(law: Law, count: int) -> Law:
     """Return the law of the average of ``count`` independent copies of any law, on its grid."""
     one = replace(law, count=1)
     found = one
+    # After the leading bit: double, and add one where a bit is set.
     for bit in bin(count)[3:]:
         found = doubled(found, found.cell)
         if bit == "1":
@@ -375,6 +391,7 @@ def product(one: Law, other: Law) -> Law:
     position are merged into one outcome at their mean.
     """
     sums = 4.0 * UNIT * (len(one.mass) + len(other.mass) + 8)
+    # Logarithms add in a product, so that masses convolve on one grid.
     mass = np.convolve(one.mass, other.mass)
     excess = np.zeros(len(mass))
     if one.side is Side.DOWN:

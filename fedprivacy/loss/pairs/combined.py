@@ -53,6 +53,7 @@ class Sampled(Curve):
 
     def tails(self, loss: Array, side: Side = Side.UP) -> Tails:
         """Return the inner tails at the inner loss, mixed; nothing from below where not exact."""
+        # Sampling mixes Q into P: where a lattice raised Q, that would no longer be from below.
         if side is Side.DOWN and not self.inner.amplifiable:
             return lattices.nothing(loss)
         inner_loss = _inner_loss(loss, self.q)
@@ -60,6 +61,7 @@ class Sampled(Curve):
         rest = math.log1p(-self.q)
         p_above = np.logaddexp(rest + inner.q_above, math.log(self.q) + inner.p_above)
         p_below = np.logaddexp(rest + inner.q_below, math.log(self.q) + inner.p_below)
+        # At losses of log(1 - q) and less nothing of the sampled pair is left below.
         none_below = inner_loss == -np.inf
         return Tails(
             np.where(none_below, 0.0, p_above),
@@ -93,6 +95,7 @@ class Sampled(Curve):
             return self.quadrature_moment(order)
         if order < 0:
             return self.inner.log_moment(self.q * order)
+        # Longer binomial sums cost more than a moment is worth; infinity is always a bound.
         if order > _MAX_CHORD_ORDER:
             return math.inf
         below = math.floor(order)
@@ -106,6 +109,7 @@ class Sampled(Curve):
 def _inner_loss(loss: Array, q: float) -> Array:
     """Return log(1 + (e^x - 1) / q), -inf where the argument is not positive."""
     with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
+        # For x above 0 in a form in which e^x cannot overflow.
         high = loss - math.log(q) + np.log1p(-(1.0 - q) * np.exp(-np.abs(loss)))
         low = np.log1p(np.maximum(np.expm1(np.minimum(loss, 0.0)) / q, -1.0))
     return np.asarray(np.where(loss > 0, high, low))
@@ -124,6 +128,7 @@ def _binomial_moment(inner: Curve, q: float, order: int) -> float:
     inside = np.array([_integer_moment(inner, int(pick)) for pick in picks])
     choose = gammaln(order + 1) - gammaln(picks + 1) - gammaln(order - picks + 1)
     terms = choose + (order - picks) * math.log1p(-q) + picks * math.log(q) + inside
+    # gammaln's rounding grows with the order.
     return float(logsumexp(terms)) + 1e-14 * order
 
 
@@ -167,12 +172,14 @@ class Fold(Curve):
         connected dots on a geometric grid, which dominate the fold, with the part beyond the grid
         bounded by a higher moment of ``up``.
         """
+        # A negative order of (P, Q) is one above 1 of (Q, P).
         if order < 0:
             return Fold(self.down, self.up).log_moment(1.0 - order)
         if math.isfinite(exact := self.quadrature_moment(order)):
             return exact
         whole = self.up.log_moment(order)
         both = np.logaddexp(whole, self.down.log_moment(1.0 - order))
+        # log(e^both - 1), without a difference of two large numbers.
         cheap = float(both + math.log1p(-math.exp(-both))) if both > 0 else 0.0
         known = math.inf if math.isnan(whole) else max(cheap, whole)
         return min(known, self._dotted_moment(order))
@@ -195,6 +202,7 @@ class Fold(Curve):
         # Below, what is seen of Q where P is rarer: losses of at most 0.
         pieces += [above(w, pair).swap() for w, pair in self.down.pairs()]
         atom = 1.0 - sum(piece.mass for piece in pieces)
+        # More than all the mass: then these are no halves of one fold.
         if atom < -FEW:
             raise NoSpectrum
         return Part(tuple(pieces), max(atom, 0.0))
@@ -214,6 +222,7 @@ class Fold(Curve):
 
 def _reach(curve: Curve) -> float:
     """Return a loss beyond which P keeps at most ``TAIL_MASS`` on either side."""
+    # Finest first: the first step whose support fits is also the sharpest.
     for step in (1e-4, 1e-2, 1.0, 100.0):
         try:
             low, high = lattices.support(curve.tails, step, TAIL_MASS)
@@ -227,6 +236,7 @@ def _reach(curve: Curve) -> float:
 def _dots(curve: Curve) -> tuple[Array, Array]:
     """Return (losses, masses) of connected dots on a geometric grid, masses rounded up."""
     reach = _reach(curve)
+    # Losses of small rounds crowd around 0, so the grid is finest there.
     half = np.geomspace(1e-9, reach, 6000)
     edges = np.concatenate([-half[::-1], [0.0], half])
     return edges, lattices.connect_the_dots(curve.tails, edges)[0] * (1 + 1e-13)
@@ -353,6 +363,7 @@ class Composed(Curve):
     def log_moment(self, order: float) -> float:
         """Return the sum of the parts' moments; of many Gaussian pairs, all at once."""
         if order > 1.0 and len(self.parts) > 1:
+            # Side by side where that is known, which is quicker; else one by one.
             with contextlib.suppress(NoSpectrum):
                 alone, sums = self._bundle.log_moments(order - 1.0)
                 alike = [count * self.parts[k][0].log_moment(order) for k, count in alone]
@@ -378,12 +389,14 @@ class Composed(Curve):
         strength = np.empty(len(self.parts))
         for at, found, _ in self._bundle.cumulants(1.0):
             strength[at] = found.value
+        # The strongest parts decide; of the others every n-th stands for its like.
         ordered = [self.parts[k] for k in np.argsort(-strength, kind="stable")]
         strong, rest = ordered[:_FEW], ordered[_FEW:]
         chosen = rest[:: -(-len(rest) // _FEW)]
         # Heights are bounded by what falls: of very many parts that each run a few times, more.
         each = -(-len(rest) // max(_FEW, len(rest) // _FALLING))
         falling, others = rest[::each], [part for k, part in enumerate(rest) if k % each]
+        # Counts are scaled, so that the few weigh as much as all they stand for.
         share = sum(count for _, count in rest) / sum(count for _, count in chosen)
         few = [(curve, count * share) for curve, count in chosen]
         return Bundle([*strong, *few]), Composed((*strong, *falling)), Bundle(others)
@@ -397,6 +410,7 @@ class Composed(Curve):
         """Return the product of the parts' bounds; of many parts, only some fall off."""
         _, falling, others = self._typical
         found = [(curve.decay(tilt, heights, fine), n) for curve, n in falling.parts]
+        # Parts that are not looked at do not fall: their level is always a bound.
         return spectra.power_decay(found + (others.level(tilt, heights) if others else []))
 
     def swap(self) -> Curve:
@@ -409,6 +423,7 @@ class Composed(Curve):
 
     def composition(self, step: float, side: Side, tail_mass: float = TAIL_MASS) -> Composition:
         """Return the convolution of the parts' lattices of the given step."""
+        # What the tails leave out adds up over the rounds.
         share, parts = tail_mass / self.count, []
         for curve, count in self.parts:
             tick()
@@ -448,10 +463,12 @@ def _at_any_step(curve: Composed, step: float, side: Side) -> Lattice:
 @functools.lru_cache(maxsize=64)
 def _cumulated(curve: Composed, side: Side) -> tuple[Array, Array, Array, Array, Array]:
     """Return lattice points and the four log-masses above or at-or-below each gap between them."""
+    # From below the lattice errs in first order of the step, so it is finer.
     finer = 400.0 if side is Side.UP else 2000.0
     rounded = _at_any_step(curve, max(spread(curve) / finer, 1e-7), side)
     losses = rounded.losses()
     q = rounded.mass * np.exp(-losses)
+    # What UP lost of Q lies below all losses: its total is 1.
     absent = max(1.0 - float(q.sum()), 0.0) if side is Side.UP else 0.0
     with np.errstate(divide="ignore"):
         p_above = np.log(
@@ -488,6 +505,7 @@ def compose(parts: Iterable[tuple[Curve, int]]) -> Curve:
     length = 0.0
     for part, count in _flat(parts):
         if isinstance(part, Gdp):
+            # Gaussian rounds add up to a single one, exactly.
             length = math.hypot(length, math.sqrt(count) * part.mu)
         else:
             counts[part] = counts.get(part, 0) + count
@@ -495,6 +513,7 @@ def compose(parts: Iterable[tuple[Curve, int]]) -> Curve:
         counts[Gdp(length)] = 1
     if not counts:
         return IDENTITY
+    # A lone round keeps its own tails, which may be exact.
     if list(counts.values()) == [1]:
         return next(iter(counts))
     return Composed(tuple(counts.items()))

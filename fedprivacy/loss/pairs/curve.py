@@ -90,6 +90,7 @@ class Curve(ABC):
 
     def lone_pair(self) -> GaussianPair | None:
         """Return the Gaussian pair that the curve is, if it is one and has no better moments."""
+        # A curve with a spectrum of its own has better moments than the pair's rule.
         if type(self).spectrum is not Curve.spectrum:
             return None
         try:
@@ -107,6 +108,7 @@ class Curve(ABC):
             NoSpectrum: not known for this curve, or too costly.
         """
         rules = [(w, pair.rule(line.tilt, line.top, w)) for w, pair in self.pairs()]
+        # A lone pair keeps digits near 1 that a mixture would have to carry along.
         if len(rules) == 1 and rules[0][0] == 1.0:
             return rules[0][1].spectrum(line)
         return spectra.mix([(w, rule.spectrum(line)) for w, rule in rules])
@@ -114,6 +116,7 @@ class Curve(ABC):
     def quadrature_moment(self, order: float) -> float:
         """Return an upper bound on the log-moment from ``spectrum``; inf where that has none."""
         if order < 0:
+            # A negative order of (P, Q) is one above 1 of (Q, P).
             return self.swap().quadrature_moment(1.0 - order)
         try:
             return float(self.spectrum(Line(order - 1.0, 0.0, 1)).log_moment)

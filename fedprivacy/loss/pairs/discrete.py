@@ -61,6 +61,7 @@ class Atoms(Curve):
     def _mirrored(self) -> bool:
         loss, p, q = self._columns
         same = np.array_equal(loss, -loss[::-1]) and self.infinite == self.vanishing
+        # Q-masses are rounded exponentials: mirror images agree to a few units only.
         return bool(same and np.allclose(p, q[::-1], rtol=1e-13, atol=0.0))
 
     @property
@@ -81,6 +82,7 @@ class Atoms(Curve):
         """Return the losses, and log-masses above and below every gap between them."""
         law = self._law(Side.UP)
         p, q = law.p.tolist(), law.q.tolist()
+        # Each tail is summed from its own end, lest it drown in the rest.
         above = [_running([law.p_infinite, *p[::-1]])[::-1], _running([0.0, *q[::-1]])[::-1]]
         below = [_running([0.0, *p]), _running([law.q_infinite, *q])]
         with np.errstate(divide="ignore"):
@@ -95,9 +97,11 @@ class Atoms(Curve):
     def log_moment(self, order: float) -> float:
         """Return the sum over the points; infinite where one law has mass that the other lacks."""
         order = 1.0 - order if self.swapped else order
+        # A mass that one law lacks makes the moment infinite once its ratio has a positive power.
         if self.infinite > 0 < order - 1.0 or self.vanishing > 0 > order:
             return math.inf
         loss, p, _ = self._columns
+        # No finite loss: an empty sum.
         if not len(p):
             return -math.inf
         exponent = (order - 1.0) * loss + np.log(p)
@@ -113,6 +117,7 @@ class Atoms(Curve):
         """
         law = self._law(side)
         index = multiples(law.loss, step)
+        # On the lattice nothing is moved, only masses are rounded.
         if index is not None and len(index):
             mass = np.zeros(int(index[-1] - index[0]) + 1)
             np.add.at(mass, index - index[0], law.p)
@@ -161,6 +166,7 @@ class Atoms(Curve):
 
     def decay(self, tilt: float, heights: Array, fine: bool = False) -> Decay:
         """Return the level: sums of few waves come back to their size again and again."""
+        # Few losses interfere again and again: no height is far enough for them to vanish.
         return self.spectrum(Line(tilt, 0.0, 1)).level(heights)
 
 

@@ -52,6 +52,7 @@ class Gdp(Curve):
 
     def tails(self, loss: Array, side: Side = Side.UP) -> Tails:
         """Return the exact tails: L is N(mu^2/2, mu^2) under P and N(-mu^2/2, mu^2) under Q."""
+        # Without a loss there is no deviation to divide by: all mass is at 0.
         if self.mu == 0.0:
             above = np.where(loss < 0, 0.0, -np.inf)
             below = np.where(loss < 0, -np.inf, 0.0)
@@ -107,6 +108,7 @@ def _less_one(log_size: float, exponent: Complex) -> Near | None:
     if log_size > 1.0:
         return None
     real, angle = log_size + exponent.real, exponent.imag
+    # cos - 1 is -2 sin^2 of half the angle, in which nothing cancels.
     turned = np.sin(0.5 * angle) ** 2
     values = np.expm1(real) * np.cos(angle) - 2.0 * turned + 1j * np.exp(real) * np.sin(angle)
     slip = 16.0 * (log_size + np.abs(exponent)) * np.exp(real)
@@ -142,18 +144,25 @@ class GaussianMix(Curve):
             if pattern not in ([1], [-1], [-1, 1], [1, -1, 1]):
                 raise ValueError(f"GaussianMix: loss sets of pattern {pattern} are not served")
 
-    def _sign_patterns(self) -> list[list[int]]:
+    def _sign_patterns(self) -> list[list[float]]:
         """Return the sign changes of P - e^x Q in order of the means, for x between breakpoints."""
         p, q = dict((m, w) for w, m in self.p), dict((m, w) for w, m in self.q)
         means = sorted(p.keys() | q.keys())
-        ratios = [math.log(p[m] / q[m]) for m in means if m in p and m in q]
-        points = sorted(ratios)
+        # Signs change at the breakpoints only; 700 is beyond them all, and exp still holds it.
+        # a mean of one side only keeps its sign at every x
+        ratios = [
+            math.log(p[m] / q[m]) if m in p and m in q else math.inf if m in p else -math.inf
+            for m in means
+        ]
+        points = sorted(filter(math.isfinite, ratios))
         probes = [-700.0, *[(a + b) / 2 for a, b in itertools.pairwise(points)], 700.0]
-        patterns = []
-        for x in probes:
-            signs = [np.sign(p.get(m, 0.0) - math.exp(x) * q.get(m, 0.0)) for m in means]
-            patterns.append([int(s) for i, s in enumerate(signs) if i == 0 or s != signs[i - 1]])
-        return patterns
+        return [
+            [
+                sign
+                for sign, _ in itertools.groupby(math.copysign(1, r - x) for r in ratios if r != x)
+            ]
+            for x in probes
+        ]
 
     def _scaled(self) -> tuple[Mixture, Mixture]:
         p = tuple((w, m / self.std) for w, m in self.p)
@@ -184,8 +193,10 @@ class GaussianMix(Curve):
     def _table(self) -> tuple[Array, Array, int]:
         """Return (y, loss at y, index of the loss's minimum) on a grid that holds all mass."""
         means = [m / self.std for _, m in self.p + self.q]
+        # A Gaussian's density at 45 deviations is e^-1012: no double sees mass beyond.
         y = np.linspace(min(means) - 45.0, max(means) + 45.0, 8192)
         lowest = self._lowest(y)
+        # With the minimum as a point both branches of the table are monotone.
         y = np.insert(y, np.searchsorted(y, lowest), lowest)
         loss = self._loss(y)
         return y, loss, int(np.argmin(loss))
@@ -215,12 +226,14 @@ class GaussianMix(Curve):
             low, high = np.where(up, root, low), np.where(up, high, root)
             with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
                 newton = root - (value - loss) / slope
+            # Newton's step where it stays in the bracket, else the middle: it always converges.
             inside = (newton >= low) & (newton <= high)
             following = np.where(inside, newton, 0.5 * (low + high))
             moved = float(np.max(np.abs(following - root), initial=0.0))
             root = following
             if moved < 1e-12:
                 break
+        # Beyond the table's ends no mass is left, so that its ends stand for infinity.
         root = np.where(sign * loss <= sign * values[0], -np.inf, root)
         return np.asarray(np.where(sign * loss > sign * values[-1], np.inf, root))
 
@@ -235,6 +248,7 @@ class GaussianMix(Curve):
         gap = (means[-1] - means[0]) / 2 if len(means) == 3 else means[-1] - means[0]
         middle = means[-1] - gap
         at = (middle - gap, middle, means[-1])
+        # Farther apart the quadratic's coefficients come near underflow.
         if gap > 30.0 or not set(means) <= set(at):
             return None
         heavy = [[sum(w for w, m in part if m == mean) for mean in at] for part in (p, q)]
@@ -317,15 +331,18 @@ def _solve_quadratic(a: Array, b: Array, c: Array) -> tuple[Array, Array]:
     """
     discriminant = b * b - 4.0 * a * c
     with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
+        # Adding numbers of one sign: the root that would cancel is found from the product.
         half = -0.5 * (b + np.where(b < 0, -1.0, 1.0) * np.sqrt(np.maximum(discriminant, 0.0)))
         one, other = half / a, np.where(half == 0.0, 0.0, c / half)
     small, large = np.minimum(one, other), np.maximum(one, other)
     fails = (discriminant > 0) & (large > 0)
+    # (1, 1) is an empty interval: nothing is inside it.
     return np.where(fails, np.maximum(small, 0.0), 1.0), np.where(fails, large, 1.0)
 
 
 def _share(x: Array, low: Array, high: Array) -> Array:
     """Return where x lies between low and high, in [0, 1]."""
+    # Where both ends are the same any point serves.
     with np.errstate(divide="ignore", invalid="ignore"):
         share = (x - low) / (high - low)
     return np.asarray(np.clip(np.nan_to_num(share, nan=0.5), 0.0, 1.0))
@@ -338,6 +355,7 @@ def _outside_and_inside(mixture: Mixture, left: Array, right: Array) -> tuple[Ar
     for weight, mean in mixture:
         log_weight = math.log(weight)
         outside.append(log_weight + log_ndtr(mean - right))
+        # A half line's mass is one tail: no difference is needed.
         if open_left:
             inside.append(log_weight + log_ndtr(right - mean))
             continue
@@ -351,6 +369,7 @@ def _between(a: Array, b: Array) -> Array:
     flip = a > 0
     a, b = np.where(flip, -b, a), np.where(flip, -a, b)
     top = log_ndtr(b)
+    # Rounding may put the smaller tail above the larger.
     with np.errstate(divide="ignore", invalid="ignore"):
         gap = np.log(-np.expm1(np.minimum(log_ndtr(a) - top, 0.0)))
     return np.asarray(np.where(top == -np.inf, -np.inf, top + gap))
@@ -360,6 +379,7 @@ def _by_mean(mixture: Mixture) -> list[tuple[float, float]]:
     """Return (cumulated weight, mean) by increasing mean; the last weight is 1."""
     ordered = sorted(mixture, key=lambda component: component[1])
     edges = np.cumsum([weight for weight, _ in ordered])
+    # Rounded sums may miss 1, and components would be left without a partner.
     edges[-1] = 1.0
     return [(float(edge), mean) for edge, (_, mean) in zip(edges, ordered, strict=True)]
 
@@ -367,6 +387,7 @@ def _by_mean(mixture: Mixture) -> list[tuple[float, float]]:
 def _farthest(p: list[tuple[float, float]], q: list[tuple[float, float]]) -> float:
     """Return the largest distance between components that the coupling by order pairs."""
     i, j, far = 0, 0, 0.0
+    # Whichever component ends first is left behind, both at once where both end.
     while i < len(p) and j < len(q):
         far = max(far, abs(p[i][1] - q[j][1]))
         step = (p[i][0] <= q[j][0], q[j][0] <= p[i][0])

@@ -43,10 +43,12 @@ class LaplacePair(Curve):
 
     def tails(self, loss: Array, side: Side = Side.UP) -> Tails:
         """Return the exact tails; inside, P(L <= x) = exp((x - s) / 2) / 2."""
+        # Clipped, since the formulas only hold inside; the ends are set apart below.
         inside = np.clip(loss, -self.shift, self.shift)
         p_below = (inside - self.shift) / 2 - math.log(2.0)
         q_above = -(inside + self.shift) / 2 - math.log(2.0)
         p_above, q_below = np.log1p(-np.exp(p_below)), np.log1p(-np.exp(q_above))
+        # L > x leaves out the atom at -s from x = -s on, and nothing lies above s.
         below, above = loss < -self.shift, loss >= self.shift
         return Tails(
             np.where(below, 0.0, np.where(above, -np.inf, p_above)),
@@ -57,6 +59,7 @@ class LaplacePair(Curve):
 
     def log_moment(self, order: float) -> float:
         """Return log[a / (2a - 1) e^{(a-1) s} + (a - 1) / (2a - 1) e^{-a s}] (Mironov 2017)."""
+        # The pair is symmetric, so that the moment at a is that at 1 - a.
         a = max(order, 1.0 - order)
         weights = [a / (2 * a - 1), (a - 1) / (2 * a - 1)]
         total = logsumexp([(a - 1) * self.shift, -a * self.shift], b=weights)
@@ -75,6 +78,7 @@ class LaplacePair(Curve):
         and their exponents' rounding is counted.
         """
         z, s, heights = line.points(), self.shift, line.heights()
+        # Its exponentials must stay within doubles.
         if not line.tilt * s < 600.0:
             raise NoSpectrum
         rise, fall = _expm1(z * s), _expm1(-(1.0 + z) * s)
@@ -89,6 +93,7 @@ class LaplacePair(Curve):
 
     def cumulants(self, tilt: float) -> Cumulants:
         """Return the log-moment and two differences."""
+        # Differences will do: no certificate rests on cumulants.
         step = 1e-3 * (tilt + 1e-3)
         low, here, high = (self.log_moment(1.0 + tilt + k * step) for k in (-1, 0, 1))
         return Cumulants(here, (high - low) / (2 * step), max(high - 2 * here + low, 0.0) / step**2)

@@ -123,11 +123,13 @@ def support(tails: Callable[[Array], Tails], step: float, tail_mass: float) -> t
     """Return lattice indices (low, high) outside which P keeps at most ``tail_mass`` a side."""
     # A geometric grid: 330 tails tell the support to 8 %, whatever its size.
     grid = np.concatenate([[0.0, 1.0], 1.08 ** np.arange(1, 330)]) * step
+    # Only lattice points: other tails are never asked.
     grid = np.unique(np.ceil(grid / step))
     above = tails(grid * step).p_above
     below = tails(-grid * step).p_below
     high = grid[_first_small(above, np.log(tail_mass))]
     low = grid[_first_small(below, np.log(tail_mass))]
+    # Known from 330 tails, before any array of that size is made.
     if high + low > MAX_POINTS:
         raise TooLarge
     return -int(low) - 1, int(high) + 1
@@ -135,6 +137,7 @@ def support(tails: Callable[[Array], Tails], step: float, tail_mass: float) -> t
 
 def _first_small(log_tail: Array, cut: float) -> int:
     """Return where a tail falls to the cut, or to the mass at infinity that always stays."""
+    # Mass at infinite loss never falls off: the support ends where the rest has.
     never_below = log_tail[-1] + 1e-9 if np.isfinite(log_tail[-1]) else -np.inf
     return int(np.argmax(log_tail <= max(cut, never_below)))
 
@@ -143,6 +146,7 @@ def discretise(
     tails: Callable[[Array], Tails], step: float, side: Side, tail_mass: float
 ) -> Lattice:
     """Round the loss whose ``tails`` are given to multiples of ``step`` on the given side."""
+    # e^step would overflow: that nothing leaks is always true from below.
     if side is Side.DOWN and step > _WIDE:
         return Lattice(step, 0, np.zeros(1), 0.0)
     low, high = support(tails, step, tail_mass)
@@ -168,6 +172,7 @@ def floored(tails: Callable[[Array], Tails], step: float, tail_mass: float) -> L
     cells = _cells(
         _slice(found, slice(None, -1)), _slice(found, slice(1, None)), edges[:-1], edges[:-1]
     )
+    # Beyond the last edge Q counts at the edge's ratio, which is at most P's own mass.
     top = math.exp(min(float(found.q_above[-1]) + edges[-1], 0.0))
     return Lattice(
         step, low, np.append(np.maximum(cells.q - cells.error, 0.0), top * (1 - 1e-12)), 0.0
@@ -184,6 +189,7 @@ class _Cells(NamedTuple):
 
 def _cells(lower: Tails, upper: Tails, reference: Array, edges: Array) -> _Cells:
     """Return the masses between ``lower`` and ``upper`` edges, from whichever tail is smaller."""
+    # Right of 0 the tails above are small, left of it those below: less cancels.
     right = edges >= 0
     p_far = np.where(right, lower.p_above, upper.p_below)
     p_near = np.where(right, upper.p_above, lower.p_below)
@@ -202,7 +208,9 @@ def connect_the_dots(tails: Callable[[Array], Tails], edges: Array) -> tuple[Arr
     found = tails(edges)
     lower, upper = _slice(found, slice(None, -1)), _slice(found, slice(1, None))
     p, q, error = _cells(lower, upper, edges[:-1], edges[:-1])
+    # First P may be more than it seems, then it is split.
     p = np.maximum(p, 0.0) + error
+    # No share is below 0 or above the cell, whatever rounding says.
     right = np.clip((p - q + error) / -np.expm1(-np.diff(edges)), 0.0, p)
     mass = np.zeros(len(edges))
     mass[:-1] += p - right
@@ -223,8 +231,10 @@ def _merge(tails: Callable[[Array], Tails], step: float, low: int, high: int) ->
     from_above = np.where(falls, 0.0, from_above)
     from_below = np.where(falls, 0.0, _share_from_below(cells, step))
     given = _shifted(from_above, 1) + _shifted(from_below, -1)
+    # A cell has only so much to give: what is taken from below shrinks by it.
     from_below = np.where(_shifted(given, 1) < 1, from_below, 0.0) * np.maximum(1.0 - given, 0.0)
     given = np.minimum(_shifted(from_above, 1) + _shifted(from_below, -1), 1.0)
+    # Only what is surely there may count from below.
     certain = np.maximum(cells.p - cells.error, 0.0)
     kept = (1.0 - given) * certain
     taken = from_above * _shifted(certain, -1) + from_below * _shifted(certain, 1)

@@ -43,6 +43,7 @@ class DiscreteLaw(NamedTuple):
         """
         sign = 1.0 if self.side is Side.UP else -1.0
         slack = sign * (UNIT * (len(self.loss) + 8) + 1e-13)
+        # More of what raises the profile, less of what lowers it; from below the reverse.
         more, less, moved = 1.0 + slack, 1.0 - slack, sign * self.shift
         with np.errstate(divide="ignore"):
             return Tails(
@@ -65,6 +66,7 @@ def _kept(law: DiscreteLaw, step: float, tail_mass: float) -> slice:
     """
     low = int(np.searchsorted(np.cumsum(law.p), tail_mass, side="right"))
     high = len(law.p) - int(np.searchsorted(np.cumsum(law.p[::-1]), tail_mass, side="right"))
+    # One outcome stays in any case: what is left out needs a place to go.
     low = min(low, len(law.p) - 1)
     high = max(high, low + 1)
     if law.loss[high - 1] - law.loss[low] > step * (MAX_POINTS - 4):
@@ -75,9 +77,12 @@ def _kept(law: DiscreteLaw, step: float, tail_mass: float) -> slice:
 def split(law: DiscreteLaw, step: float, tail_mass: float) -> Lattice:
     """Split every outcome between the lattice points around it, its P- and Q-mass kept."""
     part = _kept(law, step, tail_mass)
+    # Losses go up by their error and P-masses with them, so that Q's stay as they are.
     loss, p = law.loss[part] + law.shift, law.p[part] * math.exp(law.shift)
+    # Sums are rounded: one per cent is far more, of next to nothing.
     p[0] += law.p[: part.start].sum() * 1.01
     index = np.floor(loss / step).astype(np.int64)
+    # Rounding may put a loss just outside its cell.
     share = np.clip(np.expm1(index * step - loss) / math.expm1(-step), 0.0, 1.0)
     first = int(index[0])
     mass = np.bincount(index - first, p * (1.0 - share), int(index[-1]) - first + 2)
@@ -92,6 +97,7 @@ class _Group:
 
     def __init__(self, loss: float, step: float) -> None:
         self.index = math.ceil(loss / step)
+        # The rounded quotient may be one point too low.
         self.index += self.index * step < loss
         self.point = self.index * step
         self.p = self.q = 0.0
@@ -101,8 +107,10 @@ class _Group:
         """Take in what it takes to lift the group to its point; return the share left over."""
         q = p * math.exp(self.point - loss)
         self.guard += FEW
+        # The ratio must reach its point even if all roundings so far went the wrong way.
         short = self.q * (1.0 + 3.0 * self.guard) - self.p
         lift = p - q * (1.0 + 3.0 * self.guard)
+        # Just enough of this outcome to lift the group; the rest opens the next one.
         taken = 1.0 if lift <= short else max(short, 0.0) / lift
         self.p += taken * p
         self.q += taken * q
@@ -121,6 +129,7 @@ def merged(law: DiscreteLaw, step: float, tail_mass: float) -> Lattice:
     part = _kept(law, step, tail_mass)
     losses = (law.loss[part] - law.shift).tolist()
     masses = (law.p[part] * math.exp(-law.shift)).tolist()
+    # One point of room below: the last group may fall.
     group, first = _Group(losses[0], step), math.floor(losses[0] / step) - 1
     mass = np.zeros(math.ceil(losses[-1] / step) - first + 2)
     for loss, p in zip(losses, masses, strict=True):
@@ -129,6 +138,7 @@ def merged(law: DiscreteLaw, step: float, tail_mass: float) -> Lattice:
             mass[group.index - first] += group.mass()
             group = _Group(loss, step)
             p, left = left * p, group.add(loss, left * p)
+    # What nothing lifts any more counts at its mean, less the rounding.
     mean = group.point + math.log(group.p / group.q) - 4.0 * group.guard
     mass[max(math.floor(mean / step) - first, 0)] += group.mass()
     return Lattice(step, first, mass * (1.0 - FEW), 0.0)

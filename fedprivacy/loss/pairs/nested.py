@@ -128,6 +128,7 @@ def _law(levels: Levels, leaf: float, side: Side, fineness: int) -> Law:
     """Return the law, made from the leaves up."""
     cell = max(min(math.sqrt(scale(levels, leaf)), 0.6), 1e-9) / fineness
     leaves = math.prod(children for children, _ in levels)
+    # Revealed masses add up over the leaves.
     tail = _REVEALED / leaves
     law, above = None, leaf
     for children, covariance in reversed(levels):
@@ -137,6 +138,7 @@ def _law(levels: Levels, leaf: float, side: Side, fineness: int) -> Law:
     law = _times(law, above, cell, tail, side)
     if law is not None:
         return law
+    # No factor has a variance: the ratio is 1, and nothing is lost.
     return Law(side, 0.0, tail, 1, cell, 0, np.ones(1), np.zeros(1))
 
 
@@ -145,10 +147,12 @@ def _times(law: Law | None, variance: float, cell: float, tail: float, side: Sid
 
     One that is narrower than the grid is widened (UP) or left out (DOWN).
     """
+    # The variance is a rounded difference: wider is above, narrower is below.
     width = math.sqrt(max(variance, 0.0) * (1.0 + 4e-16 if side is Side.UP else 1.0 - 4e-16))
     narrow = width < 2.0 * cell
     if narrow and (side is Side.DOWN or (law is not None and variance <= 0.0)):
         return law
     width = 2.0 * cell if narrow else width
+    # One half cell keeps all outcomes off loss 0: a second one would undo it.
     factor = single(width, cell, cell / 2.0 if law is None else 0.0, tail, side)
     return factor if law is None else product(factor, law)

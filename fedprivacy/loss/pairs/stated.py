@@ -47,8 +47,10 @@ def minorant(points: Sequence[Vertex]) -> list[Vertex]:
     """Return the vertices of the greatest convex function below points (x, y), in order of x."""
     kept: list[Vertex] = []
     for point in sorted(points):
+        # Sorted points of one x begin with the lowest, the only one that counts.
         if kept and kept[-1][0] == point[0]:
             continue
+        # A point on or above the chord of its neighbours is no vertex.
         while len(kept) > 1 and _above(kept[-2], kept[-1], point):
             kept.pop()
         kept.append(point)
@@ -58,6 +60,7 @@ def minorant(points: Sequence[Vertex]) -> list[Vertex]:
 def _above(first: Vertex, middle: Vertex, last: Vertex) -> bool:
     """Return whether the middle point lies on or above the chord of the others."""
     rise, run = last[1] - first[1], last[0] - first[0]
+    # Runs are positive: multiplied across, no fraction is divided.
     return (middle[1] - first[1]) * run >= rise * (middle[0] - first[0])
 
 
@@ -70,8 +73,11 @@ def stated_pair(guarantees: Points) -> Atoms:
     """
     known = [_vertex(epsilon, delta) for epsilon, delta in guarantees if delta < 1.0]
     if not known:
+        # Nothing is known, so P and Q may share no outcome.
         return Atoms((), 1.0, 1.0)
+    # What holds at (a, delta) for (P, Q) holds at its mirror image for (Q, P).
     mirrored = [(1 / a, 1 - (1 - delta) / a) for a, delta in known]
+    # From the least delta on the profile may stay flat: later points say nothing more.
     last = min(known, key=lambda vertex: (vertex[1], vertex[0]))
     ahead = [vertex for vertex in known if vertex[0] <= last[0]]
     hull = minorant([(Fraction(0), Fraction(1)), *mirrored, *ahead])
@@ -80,6 +86,7 @@ def stated_pair(guarantees: Points) -> Atoms:
 
 def _vertex(epsilon: float, delta: float) -> Vertex:
     """Return (e^epsilon rounded up, delta): delta holds further right as well."""
+    # exp is right to an ulp, so that two steps up are above the truth.
     a = 1.0 if epsilon == 0.0 else _up(_up(math.exp(epsilon)))
     return Fraction(a), Fraction(delta)
 
@@ -173,6 +180,7 @@ class RenyiPoints(Curve):
         delta = np.exp(np.minimum(log_delta * (1.0 - 1e-14) + 1e-13, 0.0))
         variance = math.expm1(min(self.log_moment(2.0), 700.0)) * (1.0 + 1e-14)
         beyond = np.expm1(epsilons)
+        # The difference of a root and a - 1, rationalised: nothing cancels at large a.
         spread = 0.5 * variance / (np.hypot(math.sqrt(variance), beyond) + beyond + 1e-300)
         return np.asarray(np.minimum(delta, spread * (1.0 + 1e-14)))
 
@@ -180,6 +188,7 @@ class RenyiPoints(Curve):
     def _tried(self) -> Array:
         """Return the orders that are converted."""
         power = self._knots[0] - 1.0
+        # Between order 1 and the first given one the best may lie anywhere, on a scale of logs.
         first = power[1] * np.geomspace(1e-4, 1.0, 4 * _PER_CHORD)
         rest = [np.linspace(a, b, _PER_CHORD)[1:] for a, b in itertools.pairwise(power[1:])]
         found = 1.0 + np.concatenate([first, *rest])
@@ -224,8 +233,10 @@ class RenyiLine(RenyiPoints):
 @functools.lru_cache(maxsize=64)
 def _implied_pair(curve: RenyiPoints) -> Atoms:
     orders = curve._tried
+    # Beyond this epsilon some order already shows delta below e^-DEPTH.
     reach = float(np.min((curve._moments(orders) + _DEPTH) / (orders - 1.0)))
     shares = np.arange(_GRID + 1) / _GRID
+    # Squares are denser near 0, where the profile bends most.
     epsilons = min(reach, MAX_EPSILON) * shares**2
     deltas = curve.implied_delta(epsilons)
     pairs = zip(epsilons.tolist(), deltas.tolist(), strict=True)

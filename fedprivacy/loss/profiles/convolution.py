@@ -41,6 +41,7 @@ def log_moment(lattice: Lattice, tilt: float) -> float:
     if not lattice.mass.any():
         return -math.inf
     exponent = tilt * lattice.losses()
+    # Points without mass must not set the scale, nor overflow below.
     top = float(np.max(exponent, where=lattice.mass > 0, initial=-np.inf))
     return top + math.log(float(np.dot(lattice.mass, np.exp(np.minimum(exponent - top, 0.0)))))
 
@@ -51,6 +52,7 @@ def _coarse(parts: Parts) -> list[tuple[Array, Array, int]]:
     for lattice, count in parts:
         width = max(1, len(lattice.mass) // 2048)
         begins = np.arange(0, len(lattice.mass), width)
+        # For choosing a tilt a run's middle may stand for all of it.
         losses = lattice.losses()[np.minimum(begins + width // 2, len(lattice.mass) - 1)]
         mass = np.add.reduceat(lattice.mass, begins)
         grouped.append((losses[mass > 0], mass[mass > 0], count))
@@ -68,6 +70,7 @@ def _coarse_moment(grouped: list[tuple[Array, Array, int]], tilt: float) -> floa
 
 def golden(function: Callable[[float], float], low: float, high: float, rounds: int = 40) -> float:
     """Minimise a function of log-scale argument over [low, high], both above 0."""
+    # Golden section: one value a round and no derivative; whatever it finds gives a valid bound.
     ratio = (math.sqrt(5) - 1) / 2
     a, b = math.log(low), math.log(high)
     c, d = b - ratio * (b - a), a + ratio * (b - a)
@@ -112,10 +115,12 @@ class Composition:
             return
         self._grouped = _coarse(self.parts)
         reach = max(float(np.max(np.abs(losses))) for losses, _, _ in self._grouped)
+        # With this e^{tilt loss} stays within doubles for every finite loss.
         self._max_tilt = 600.0 / max(reach, self.step)
 
     def infinite(self) -> float:
         """Return the probability that any round's loss is infinite, rounded to the side."""
+        # Kept off 1, since log(0) is no sum; FEW below is more than what that takes away.
         log_finite = sum(c * math.log1p(-min(la.infinite, 1.0 - 1e-16)) for la, c in self.parts)
         return -math.expm1(log_finite) * (1.0 + (FEW if self.side is Side.UP else -1e-14))
 
@@ -127,6 +132,7 @@ class Composition:
         """Return the composition's delta at an epsilon, rounded to the side."""
         if self.empty:
             return 1.0 if self.side is Side.UP else 0.0
+        # The tilt decides how sharp the bound is, not whether it holds: coarse moments will do.
         tilt = golden(
             lambda t: _coarse_moment(self._grouped, t) - t * epsilon, 1e-9, self._max_tilt
         )
@@ -137,6 +143,7 @@ class Composition:
         finite = self._at(first, bounds, epsilon)
         if self.side is Side.DOWN:
             return min((max(finite, 0.0) + self.infinite()) * (1.0 - FEW), 1.0)
+        # Where a loss above epsilon exists delta is above 0, even if it underflows.
         least = sys.float_info.min if self._extreme(1) > epsilon else 0.0
         return float(np.clip(finite + self.infinite(), least, 1.0))
 
@@ -160,6 +167,7 @@ class Composition:
         """Return how much the bound at the next point counts; where e^step is huge: all or none."""
         if self.step > _WIDE:
             return 0.0 if self.side is Side.UP else 1.0
+        # Rounding may put epsilon just outside its cell.
         return min(max(_chord(self.step, index, epsilon), 0.0), 1.0)
 
     def epsilon(self, delta: float) -> float:
@@ -173,7 +181,9 @@ class Composition:
 
         tilt = self._chernoff_tilt(-math.log(target))
         moment = self.moment(tilt)
+        # Beyond this loss Chernoff's bound is below the target.
         centre = (moment - math.log(target)) / tilt
+        # Already P[L > 0] is at most the target.
         if moment <= math.log(target):
             return 0.0
         # Where the largest loss is nearly reached the best tilt is at the end of what doubles hold;
@@ -181,6 +191,7 @@ class Composition:
         bounded = tilt > 0.99 * self._max_tilt
         shares = (1.0, 0.1, 0.03, 0.01) if bounded else (1.0,)
         found = [self._solve(*self._profile(share * tilt, centre), target) for share in shares]
+        # Every tilt's answer holds, so the sharpest is taken.
         return min(found) if self.side is Side.UP else max(found)
 
     def _solve(self, first: int, bounds: Array, target: float) -> float:
@@ -190,6 +201,7 @@ class Composition:
         at least ``target``. Between two points the exact profile is linear in exp(epsilon) and
         its slack is convex, so the chord errs to the right side.
         """
+        # Losses below 0 answer no epsilon.
         zero = max(-first, 0)
         bounds, first = bounds[zero:], first + zero
         up = self.side is Side.UP
@@ -207,8 +219,10 @@ class Composition:
         """Return where the chord of two neighbouring bounds meets ``target``."""
         low, high = (first + index - 1) * self.step, (first + index) * self.step
         before, after = float(bounds[index - 1]), float(bounds[index])
+        # No chord to take: the lattice point on the safe side.
         if not (math.isfinite(before) and math.isfinite(after)) or self.step > _WIDE:
             return high if self.side is Side.UP else low
+        # The profile is linear in exp(epsilon), not in epsilon: interpolate there.
         share = (before - target) / (before - after)
         return low + math.log1p(share * math.expm1(high - low))
 
@@ -216,6 +230,7 @@ class Composition:
         """Return (first index, profile bounds at its lattice points) around ``centre``."""
         window = self._window(tilt)
         losses = self.step * np.arange(window.start, window.start + len(window.mass), dtype=float)
+        # A reference outside the window would push every exponential out of range.
         reference = float(np.clip(centre, losses[0], losses[-1]))
         with np.errstate(all="ignore"):
             bounds = self._bounds(window, losses, tilt, reference)
@@ -227,17 +242,23 @@ class Composition:
         up = self.side is Side.UP
         # Everything is taken relative to one loss near the answer: sums are then of order 1 there.
         exponent = tilt * (reference - losses)
+        # UP must not lose mass to an underflow; DOWN may.
         falling = np.exp(np.maximum(exponent, -745.0) if up else exponent)
         weighted = window.mass * falling
         above = _suffix(weighted)
         above_q = _suffix(weighted * np.exp(reference - losses))
         profile = above - np.exp(losses - reference) * above_q
+        # Cauchy-Schwarz: squares of e^{-tilt step k} add up to 1 + 1 / (2 tilt step) at most.
         weight_norm = math.sqrt(1.0 + 1.0 / (2.0 * max(tilt, 1e-9) * self.step))
+        # None of the weights exceeds 1, which is sharper for tilts near 0.
         weight_norm = min(weight_norm, math.sqrt(len(losses)))
         slack = falling * (window.error * weight_norm + window.missing)
+        # Each running sum rounds once a term.
         slack = slack + (1e-13 + UNIT * len(losses)) * np.abs(above)
+        # Masses were divided by their moment: undone in logs, where nothing overflows.
         scale = self.moment(tilt) - tilt * reference
         if up:
+            # An upper bound that would underflow stays a normal number.
             return np.exp(np.maximum(np.log(profile + slack) + scale, -708.0))
         return np.exp(np.log(np.maximum(profile - slack, 0.0)) + scale)
 
@@ -252,9 +273,11 @@ class Composition:
         here = self.moment(tilt)
         right_at, low_right = self._reach(tilt, here, 1.0)
         left_at, low_left = self._reach(tilt, here, -1.0)
+        # No end lies beyond the losses that are possible at all.
         right, left = min(low_right, self._extreme(1)), max(-low_left, self._extreme(-1))
         start = math.floor(left / self.step)
         length = max(math.ceil(right / self.step) - start + 2, 2)
+        # Before any array of that size is made.
         if length > MAX_POINTS:
             raise TooLarge
         length = _fast_length(max(length, 16))
@@ -276,6 +299,7 @@ class Composition:
             return (there - coarse_here + _NEGLIGIBLE) / s
 
         best = golden(distance, 1e-9, self._max_tilt, 30)
+        # Coarse moments choose the parameter; the distance is certified, so it takes exact ones.
         exact = (self.moment(tilt + sign * best) - here + _NEGLIGIBLE) / best
         return best, exact
 
@@ -284,7 +308,9 @@ class Composition:
     ) -> float:
         right_end, left_end = (start + length) * self.step, start * self.step
         right = self.moment(tilt + right_at) - here - right_at * right_end
+        # A window that holds the largest loss misses nothing on its right.
         missing = math.exp(min(right, 0.0)) if right_end <= self._extreme(1) else 0.0
+        # What wraps in from the left only adds, which UP may count and DOWN may not.
         if self.side is Side.DOWN and left_end > self._extreme(-1):
             left = self.moment(tilt - left_at) - here + left_at * left_end
             missing += math.exp(min(left, 0.0))
@@ -303,13 +329,17 @@ class Composition:
             drift += count * inexact
             moved += centre * count
             transform = np.fft.rfft(tilted)
+            # A bin of exactly 0 has no log; what stands in for it is covered by ``per_bin``.
             log_transform = np.log(np.where(transform == 0, 1e-300, transform))
             log_power += count * log_transform
+            # The most that a bin can be: the power's error is the gap to it.
             log_most += count * np.log(np.abs(transform) + per_bin)
             phase += count * 5e-16 * np.abs(log_transform)
         result = np.fft.irfft(np.exp(log_power), length)
         error = _power_error(log_power.real, log_most, phase) * math.sqrt(2.0 / length)
+        # The inverse transform rounds too, relative to its result.
         error += per_bin * float(np.linalg.norm(result))
+        # Every round was centred at index 0, so the sum lies where the centres add up.
         shift = (moved - start) % length
         return np.roll(result, shift), error, math.expm1(min(drift, 700.0))
 
@@ -323,6 +353,7 @@ class Composition:
         """
         if self.empty:
             return Lattice(self.step, 0, np.zeros(1), 1.0 if self.side is Side.UP else 0.0)
+        # One tilt is sharp only near its own losses: several cover the whole lattice.
         windows = [(t, self._window(t)) for t in self._tilts()]
         start = min(w.start for _, w in windows)
         stop = max(w.start + len(w.mass) for _, w in windows)
@@ -339,6 +370,7 @@ class Composition:
         return self._rounded(start, best_mass, best_error, windows)
 
     def _tilts(self) -> list[float]:
+        # As P, as Q, and for tails of e^-12 and e^-60: common deltas and the rarest.
         return [0.0, -1.0, self._chernoff_tilt(12.0), self._chernoff_tilt(60.0)]
 
     def _chernoff_tilt(self, depth: float) -> float:
@@ -355,15 +387,18 @@ class Composition:
         if self.side is Side.DOWN:
             return Lattice(self.step, start, np.maximum(mass - error, 0.0), 0.0)
         end = max(w.start + len(w.mass) for _, w in windows) * self.step
+        # Chernoff's bound at a window's tilt and at twice it, whichever is least.
         beyond = min(
             math.exp(min(self.moment(t + s) - (t + s) * end, 0.0))
             for t, _ in windows
             if t > 0
             for s in (0.0, t)
         )
+        # Right of the windows no loss exists.
         if end > self._extreme(1):
             beyond = 0.0
         covered = np.isfinite(error)
+        # Both ends of a window leave out as much.
         outside = 2.0 * math.exp(-_NEGLIGIBLE)
         finite = np.maximum(mass, 0.0) + np.where(covered, error, 0.0)
         finite[0] += outside
@@ -374,6 +409,7 @@ class Composition:
 def _fast_length(at_least: int) -> int:
     """Return the smallest 2^a 3^b 5^c, a >= 1, that is not below ``at_least``."""
     best = 1 << (at_least - 1).bit_length()
+    # Powers of 3 and 5 up to 243; doublings make up the rest.
     for odd in (1, 3, 5, 9, 15, 25, 27, 45, 75, 81, 125, 135, 225, 243):
         doublings = max((-(-at_least // odd) - 1).bit_length(), 1)
         best = min(best, odd << doublings)
@@ -383,6 +419,7 @@ def _fast_length(at_least: int) -> int:
 def _power_error(log_size: Array, log_most: Array, phase: Array) -> float:
     """Return the L2 norm over bins of (|F| + e)^T - |F|^T plus the rounding of the power itself."""
     most = np.exp(np.minimum(log_most, 700.0))
+    # The gap as -expm1: no cancellation where both are close.
     spread = -most * np.expm1(np.minimum(log_size - log_most, 0.0))
     return float(np.linalg.norm(spread + most * np.minimum(phase, 2.0)))
 
@@ -394,7 +431,9 @@ def _tilted(lattice: Lattice, tilt: float, length: int) -> tuple[Array, int, flo
     """
     exponent = np.clip(tilt * lattice.losses() - log_moment(lattice, tilt), -745.0, 700.0)
     weights = lattice.mass * np.exp(exponent)
+    # exp is off by its exponent's rounding, relative to the weight.
     inexact = 4e-16 * float(np.dot(weights, 4.0 + np.abs(exponent)))
+    # Centred, the transform's phase is small where its size counts, and the power errs less.
     mean = round(float(np.dot(weights, np.arange(len(weights)))))
     shifted = (np.arange(len(weights)) - mean) % length
     wrapped = np.bincount(shifted, weights=weights, minlength=length)

@@ -91,6 +91,7 @@ def trim(curve: Curve, allowed: float) -> Trimmed:
     """
     if not isinstance(curve, Composed):
         return Trimmed(curve, 0.0)
+    # Total variation adds up over independent rounds, so each gets an equal share.
     share = allowed / curve.count
     found = [(_trim(part, share), count) for part, count in curve.parts]
     slack = sum(count * part.slack for part, count in found) * (1.0 + 1e-12)
@@ -102,14 +103,17 @@ def trim(curve: Curve, allowed: float) -> Trimmed:
 def _trim(curve: Curve, allowed: float) -> Trimmed:
     """Return one round's curve, trimmed where that is understood."""
     if isinstance(curve, GaussianMix):
+        # Only P is trimmed: a profile is 1-Lipschitz in P, but e^epsilon-Lipschitz in Q.
         weights, moved = _moved([weight for weight, _ in curve.p], allowed)
         p: Mixture = tuple((w, m) for w, (_, m) in zip(weights, curve.p, strict=True) if w > 0)
         return Trimmed(GaussianMix(curve.std, p, curve.q), moved) if moved else Trimmed(curve, 0.0)
     if isinstance(curve, Mix):
+        # The profile is the labels' weighted mean, and each of theirs lies in [0, 1].
         weights, moved = _moved([weight for weight, _ in curve.parts], allowed)
         parts = zip(weights, curve.parts, strict=True)
         return Trimmed(Mix(tuple((w, part) for w, (_, part) in parts if w > 0)), moved)
     if isinstance(curve, Sampled) and isinstance(curve.inner, Mix):
+        # Sampling acts within every label, so what is trimmed inside is trimmed of the whole.
         inner = _trim(curve.inner, allowed)
         return Trimmed(Sampled(inner.curve, curve.q), inner.slack)
     if isinstance(curve, Fold) and _labels(curve.up) == _labels(curve.down) != []:
@@ -132,6 +136,7 @@ def _moved(weights: list[float], allowed: float) -> tuple[list[float], float]:
     # The rarest first, as long as all that is moved stays within what is allowed.
     for k in sorted(range(len(weights)), key=weights.__getitem__):
         if k == largest or (moved + weights[k]) * (1.0 + 1e-12) > allowed:
+            # In rising order: after one that does not fit none does; the likeliest is last.
             break
         moved += weights[k]
         kept[k] = 0.0
@@ -162,6 +167,7 @@ class Term:
     def spectrum(self, line: Line) -> Spectrum:
         """Return the moments, the errors of all parts carried through."""
         found = power([(part.spectrum(line), count) for part, count in self.parts])
+        # Two logs are added: their sum's rounding is relative to every value.
         off = 4 * UNIT * (abs(self.log_ways) + abs(found.log_size))
         error = found.error + off * (np.abs(found.values) + found.error)
         return replace(found, log_size=found.log_size + self.log_ways, error=error)
@@ -179,6 +185,7 @@ class Term:
 
     def smoothed(self, std: float) -> Term:
         """Return the outcomes seen together with N(std, 1) against N(0, 1)."""
+        # Smoothing is one more independent round, so all bounds on parts carry over.
         return Term((*self.parts, (Gdp(std), 1)), self.log_ways)
 
 
@@ -205,15 +212,18 @@ class Sum:
 
     def bounds(self, x: Array) -> tuple[Array, Array]:
         """Return certified (low, high) of delta at each x."""
+        # The least normal number stands for what underflows: an upper end is never 0.
         rest = math.exp(self.log_rest) * (1 + 1e-9) + sys.float_info.min
         low, high = np.zeros_like(x), np.full_like(x, rest)
         for tilt, log_moment in self.tails:
             exponent = log_moment - tilt * x
             slack = 1e-12 + 8 * UNIT * (abs(log_moment) + tilt * np.abs(x))
+            # Capped, so that a useless bound is huge instead of an overflow.
             high = high + np.exp(np.minimum(exponent + slack, 600.0))
         for one in self.inverted:
             least, most = one.bounds(x)
             low, high = low + least, high + most
+        # At most _MOST_TERMS ends were added: 128 roundings are 1.5e-14.
         return low * (1 - 2e-14), high * (1 + 2e-14)
 
     def value_and_fall(self, x: float) -> tuple[float, float]:
@@ -243,8 +253,10 @@ class Smoothed:
         points -= 4 * UNIT * np.add.outer(np.abs(steps), np.abs(x))
         points[_HATS] = x
         low, high = self.inversion.bounds(points)
+        # No delta exceeds 1, however poor the inversion is so far from its centre.
         others = shares[:, None] * np.minimum(high, 1.0)
         others[_HATS] = 0.0
+        # Outside the nodes only delta <= 1 is known, so that their probability counts whole.
         around = others.sum(axis=0) + beyond
         least = (low[_HATS] * (1 - 1e-12) - around * (1 + 1e-12)) / (shares[_HATS] * (1 + 1e-12))
         return np.maximum(least, 0.0), high[_HATS]
@@ -271,11 +283,13 @@ def _hat_shares(std: float) -> tuple[Array, float]:
     shares = np.zeros(2 * _HATS + 1)
     shares[1:] += (density * right).sum(axis=1)
     shares[:-1] += (density * (1.0 - right)).sum(axis=1)
+    # Y has the mean -std^2/2: twice the larger tail bounds both.
     return shares, 2.0 * float(ndtr(0.5 * std - 2.0 * _HATS)) + 1e-50
 
 
 def smoothing(tolerance: float, slope: float) -> float:
     """Return how much to smooth a delta like e^{-slope x} to move it by a relative tolerance."""
+    # Smoothing shifts log delta in second order, by some (slope std)^2: hence the root.
     return math.sqrt(min(tolerance, 0.1) / 8.0) / slope
 
 
@@ -287,6 +301,7 @@ def cut_round(curve: Curve, loss: float) -> Cut:
     try:
         pieces, atom = _everything(curve)
     except NoSpectrum:
+        # Nothing to cut: the whole round is calm, and one term is all of the run.
         return Cut(curve, None, 0.0)
     calm: list[Piece] = []
     jumps: list[Piece] = []
@@ -300,6 +315,7 @@ def cut_round(curve: Curve, loss: float) -> Cut:
         ends = max(start, piece.start), stop
         calm.append(replace(piece, start=ends[0], stop=ends[1], most=min(most, piece.most)))
     mass = sum(piece.mass for piece in jumps)
+    # Nothing above the cut has mass: dividing would only add an empty term.
     if mass == 0.0:
         return Cut(curve, None, 0.0)
     return Cut(
@@ -324,6 +340,7 @@ def _everything(curve: Curve) -> tuple[list[Piece], float]:
         ]
     )
     pieces = [piece for piece in each if isinstance(piece, Piece)]
+    # A part with other pieces stays whole: cutting half of it would lose their mass.
     if not pieces or len(pieces) < len(part.pieces if part else curve.pairs()):
         raise NoSpectrum
     return pieces, part.atom if part else 0.0
@@ -335,12 +352,14 @@ def _crossings(piece: Piece, loss: float) -> tuple[float, float]:
     Raises:
         NoSpectrum: it is above the level everywhere, or the means are too far apart to look.
     """
+    # Known to stay below: no grid is needed.
     if piece.most <= loss:
         return -math.inf, math.inf
     pair = piece.pair
     if not pair.reach < _FARTHEST:
         raise NoSpectrum
     means = [mean for _, mean in pair.p + pair.q]
+    # Sixty deviations beyond all means no mass is left that a double can hold.
     low, high = max(min(means) - _REACH, piece.start), max(means) + _REACH
     y = np.linspace(low, max(high, low + 1.0), 1025)
     below = np.flatnonzero(_loss(pair, y) <= loss)
@@ -348,6 +367,7 @@ def _crossings(piece: Piece, loss: float) -> tuple[float, float]:
         raise NoSpectrum
     first, last = int(below[0]), int(below[-1])
     left, right = -math.inf, math.inf
+    # A piece with a start of its own has nothing to its left.
     if first > 0 and piece.start == -math.inf:
         left = _bisect(pair, loss, float(y[first]), float(y[first - 1]))
     if last < len(y) - 1:
@@ -357,6 +377,7 @@ def _crossings(piece: Piece, loss: float) -> tuple[float, float]:
 
 def _bisect(pair: GaussianPair, loss: float, below: float, above: float) -> float:
     """Return an outcome whose loss is at most a level, and hardly less."""
+    # Fifty halvings of a grid's cell exhaust a double's bits.
     for _ in range(50):
         middle = 0.5 * (below + above)
         at_most = float(_loss(pair, np.array([middle]))[0]) <= loss
@@ -382,6 +403,7 @@ def _largest(piece: Piece, stop: float) -> float:
     largest = max(mean for _, mean in pair.p + pair.q)
     heavier = sum(w for w, m in pair.p if m == largest) > sum(w for w, m in pair.q if m == largest)
     if single or (piece.start > -math.inf and heavier):
+        # The loss itself is rounded, so that the bound on it goes up.
         return max(float(_loss(pair, np.array([stop]))[0]), 0.0) * (1.0 + 1e-9) + 1e-12
     return math.inf
 
@@ -397,11 +419,13 @@ def divide(curve: Composed, loss: float, log_least: float) -> Terms:
     cuts = [(cut_round(part, loss), count) for part, count in curve.parts]
     expected = sum(cut.mass * count for cut, count in cuts)
     most, log_rest = 0, -math.inf
+    # Without jumps one term is the whole run, and log(0) has no place.
     if expected > 0.0:
         while (log_rest := _log_more(expected, most)) > log_least and most < curve.count:
             most += 1
             if most > _MOST_TERMS:
                 raise NoSpectrum
+        # All rounds jump at most: patterns up to there leave none out.
         log_rest = log_rest if most < curve.count else -math.inf
     counting: list[tuple[Term, float]] = []
     dropped = 0.0
@@ -412,6 +436,7 @@ def divide(curve: Composed, loss: float, log_least: float) -> Terms:
         else:
             counting.append((term, log_mass))
     log_dropped = math.log(dropped) if dropped > 0 else -math.inf
+    # 1e-9 is far above the rounding of these logs.
     return Terms(counting, float(np.logaddexp(log_dropped, log_rest)) + 1e-9)
 
 
@@ -426,6 +451,7 @@ def _patterns(counts: Sequence[int], most: int) -> Iterator[tuple[int, ...]]:
         NoSpectrum: there are too many such patterns.
     """
     jumping = sum(count > 0 for count in counts)
+    # So many patterns have at most ``most`` jumps of ``jumping`` kinds: counted before made.
     if math.comb(most + jumping, jumping) > _MOST_TERMS:
         raise NoSpectrum
     ranges = [range(min(count, most) + 1) for count in counts]
@@ -437,12 +463,14 @@ def _term(cuts: Sequence[tuple[Cut, int]], jumps: Sequence[int]) -> tuple[Term, 
     parts: list[tuple[Moments, int]] = []
     log_ways = log_mass = 0.0
     for (cut, count), number in zip(cuts, jumps, strict=True):
+        # Where every round jumps no calm one is left to be raised to a power.
         if count > number:
             parts.append((cut.calm, count - number))
         if cut.jumps is not None and number:
             parts.append((cut.jumps, number))
             ways = math.log(math.comb(count, number))
             log_ways += ways
+            # Calm rounds have mass at most 1, so the jumps alone bound the term.
             log_mass += ways + number * math.log(cut.mass)
     return Term(tuple(parts), log_ways), log_mass + 1e-9
 
@@ -471,6 +499,7 @@ def invert(
         raise NoSpectrum
     # Cut a little beyond x: a single jump then decides, and what stays below is calm.
     terms = divide(curve, _BEYOND * x, log_delta - _DEPTH)
+    # Depths count from a mass of 1, and what matters is _DEPTH below delta.
     depth = _DEPTH - log_delta
     inverted: list[Inverted] = []
     tails: list[tuple[float, float]] = []
@@ -482,6 +511,7 @@ def invert(
             tails.append((found.tilt, term.spectrum(Line(found.tilt, 0.0, 1)).log_moment))
         else:
             slope = max(chernoff(term, -log_delta).tilt, _STEEPEST / x)
+            # Too little smoothing needs too many points, too much cannot be undone.
             std = min(max(smoothing(error, slope), least_std), _MOST_STD)
             inverted.append(_invert(term, x, depth, std, log_mass))
     return Sum(inverted, tails, terms.log_rest)
@@ -490,6 +520,7 @@ def invert(
 def _invert(term: Term, x: float, depth: float, std: float, log_mass: float) -> Inverted:
     """Return one term's profile, smoothed where it must be."""
     try:
+        # Unsmoothed first: where moments fall off by themselves few points do.
         return invert_moments(term, x, depth, _CHEAP_POINTS, log_mass, False)
     except NoSpectrum:
         smooth = term.smoothed(std)
@@ -499,11 +530,14 @@ def _invert(term: Term, x: float, depth: float, std: float, log_mass: float) -> 
 def _start(curve: Composed, log_delta: float) -> tuple[float, float]:
     """Return about where delta is e^log_delta, from above, and how fast it falls there."""
     found = chernoff(curve, -log_delta)
+    # Rough moments may give an infinite reach, and a cut needs a number.
     x, slope = min(found.reach, 1e6), found.tilt
     for _ in range(_STEPS):
         tick()
         terms = divide(curve, _BEYOND * x, log_delta - _DEPTH)
+        # Terms rarer than delta cannot decide where it is reached.
         tails = [chernoff(t, -log_delta) for t, log_mass in terms.counting if log_mass > log_delta]
+        # The farthest tail decides; the flattest one asks for most accuracy.
         reach = max(_sharper(tail) for tail in tails)
         slope = min(tail.tilt for tail in tails)
         if not 0.0 < reach < 0.95 * x:
@@ -530,6 +564,7 @@ def epsilon_interval(curve: Curve, delta: float, tolerance: float) -> tuple[floa
     composed, log_delta = run, math.log(delta)
 
     def near(x: float, slope: float) -> Inverted:
+        # An error of epsilon is one of log delta over the slope; other errors get the rest.
         error = 0.3 * tolerance * slope
         return invert(composed, x, log_delta, error, 0.3 * tolerance)
 
@@ -545,13 +580,16 @@ def delta_interval(curve: Curve, epsilon: float, tolerance: float) -> tuple[floa
     """
     if not isinstance(curve, Composed) or not epsilon > 0.0:
         raise NoSpectrum
+    # How deep to look depends on delta, which is what is asked: guess until both agree.
     guess, log_delta = 0.0, -1.0
     for _ in range(_STEPS):
         tick()
         terms = divide(curve, _BEYOND * epsilon, log_delta - _DEPTH)
         found = [(chernoff(term, -log_delta), log_mass) for term, log_mass in terms.counting]
+        # Chernoff's bound or the whole mass of the term, whichever is less.
         tops = [min(f.here.value - f.tilt * epsilon, log_mass) for f, log_mass in found]
         guess = min(max(tops), -0.1)
+        # Within a fifth of the depth assumed: another division would say the same.
         if guess > 1.2 * log_delta - 1.0:
             break
         log_delta = guess

@@ -29,12 +29,15 @@ def delta(curve: Curve, epsilons: Array, side: Side) -> Array:
     """Return the delta of one curve at each epsilon, rounded to the side; NaN says nothing."""
     tails = curve.tails(epsilons, side)
     p, q = np.exp(tails.p_above), np.exp(np.minimum(tails.q_above + epsilons, 0.0))
+    # Where the loss exceeds epsilon, e^epsilon Q is at most P: any more is rounding.
     q = np.minimum(q, p)
     p_off, q_off = _relative(tails, epsilons)
     slack = p * p_off + q * q_off
     if side is Side.DOWN:
         return np.asarray(np.clip(np.nan_to_num(p - q - slack, nan=0.0), 0.0, 1.0))
+    # Delta is at most P's tail, whatever Q's is off by.
     rounded = np.minimum(p - q + slack, p * (1.0 + p_off))
+    # A tail with mass is a delta above 0, even if it underflows.
     rounded = np.where(tails.p_above > -np.inf, np.maximum(rounded, TINY), rounded)
     return np.asarray(np.clip(np.nan_to_num(rounded, nan=1.0), 0.0, 1.0))
 
@@ -59,11 +62,13 @@ def epsilon(curve: Curve, target: float, side: Side) -> float:
     high = 1.0
     while not fits(np.array([high]))[0]:
         high *= 2.0
+        # A curve that never gets there would double a thousand times: ask the largest.
         if high == _FAR and not fits(np.array([_LARGEST]))[0]:
             return math.inf if side is Side.UP else _LARGEST
     low = 0.0 if high == 1.0 else high / 2.0
     for _ in range(7):
         grid = np.linspace(low, high, 101)
+        # Where the first point fits already, the cell to its right: low must not leave the grid.
         first = int(np.argmax(fits(grid))) or 1
         low, high = float(grid[first - 1]), float(grid[first])
     return high if side is Side.UP else low
@@ -72,6 +77,7 @@ def epsilon(curve: Curve, target: float, side: Side) -> float:
 def _fits(curve: Curve, target: float, side: Side) -> Callable[[Array], NDArray[np.bool_]]:
     def fits(epsilons: Array) -> NDArray[np.bool_]:
         found = delta(curve, epsilons, side)
+        # The last epsilon whose delta is surely not below the target is a lower end.
         return np.asarray(found <= target if side is Side.UP else found < target)
 
     return fits

@@ -76,12 +76,16 @@ class Inversion:
         # is its own mirror image.
         weight = np.full(len(s), line.spacing / math.pi)
         weight[0] *= 0.5
+        # Modulus and phase apart: the moduli also weigh the moments' errors.
         weight /= np.abs(s) * np.abs(s + 1.0)
         turn = np.exp(-1j * (np.angle(s) + np.angle(s + 1.0)))
+        # The atom's moment is the same at every height: with it the sum would never end.
         self._terms = (spectrum.values - spectrum.atom) * weight * turn
         size = np.abs(self._terms)
+        # A dot product rounds once a term, a term's factors some thirty times.
         rounding = 3 * UNIT * (30.0 + len(s)) * float(size.sum())
         self._error = 1.001 * (float(weight @ spectrum.error) + beyond + rounding)
+        # cos and sin are off by the rounding of x v, which grows with the height.
         self._turning = 4 * UNIT * float(size @ line.heights())
 
     def bounds(self, x: Array) -> tuple[Array, Array]:
@@ -92,6 +96,7 @@ class Inversion:
         """
         phase = np.multiply.outer(x, self.line.heights())
         total = np.cos(phase) @ self._terms.real + np.sin(phase) @ self._terms.imag
+        # The power e^exponent is off by its exponent's rounding.
         exponent = self.spectrum.log_size - self.line.tilt * x
         slack = 4 * UNIT * (abs(self.spectrum.log_size) + self.line.tilt * np.abs(x) + 4.0)
         error = (self._error + self._turning * np.abs(x)) * (1.0 + slack) + slack * np.abs(total)
@@ -103,6 +108,7 @@ class Inversion:
         scale = np.exp(np.clip(exponent, -690.0, 690.0))
         with np.errstate(over="ignore", invalid="ignore"):
             low, high = low * scale, high * scale
+        # Near the ends of what doubles hold nothing is certified: 0 and infinity always are.
         low = np.where(usable & (low > 1e-300) & (exponent > -690.0), low, 0.0)
         high = np.where(usable & (exponent < 690.0), high, np.inf)
         return low, np.maximum(high, sys.float_info.min)
@@ -124,8 +130,10 @@ class Inversion:
             apart = abs(tilt - c) * width
             size = 1.0 + abs(log_moment) + abs(self.spectrum.log_size) + apart
             log_first = log_moment - self.spectrum.log_size - (tilt - c) * x - apart
+            # Exponents are differences of large numbers: their rounding goes on top.
             log_first = log_first + 8 * UNIT * (size + abs(tilt - c) * np.abs(x))
             first = np.where(log_first < 600.0, np.exp(np.minimum(log_first, 600.0)), np.inf)
+            # Every further image is smaller by e^-apart or more: a geometric series.
             total = total + first / -math.expm1(-apart)
         return total
 
@@ -143,14 +151,17 @@ class Chernoff(NamedTuple):
 
 def chernoff(curve: Moments, depth: float, start: float = 1.0) -> Chernoff:
     """Return where tilt (log A)' - log A, which never falls, takes the value ``depth``."""
+    # These 24 powers of ten hold every tilt that doubles can use.
     low, high = math.log(1e-12), math.log(1e12)
     at, here = math.log(start), _cumulants(curve, start)
     for _ in range(60):
         tilt = math.exp(at)
         ratio = (tilt * here.mean - here.value) / depth
+        # Ten per cent is near enough: every tilt gives a valid bound.
         if abs(ratio - 1.0) < 0.1 or high - low < 1e-3:
             break
         low, high = (at, high) if ratio < 1 else (low, at)
+        # The derivative of t (log A)' - log A in log t is t^2 (log A)''.
         slope = tilt * tilt * here.variance / (ratio * depth) if ratio > 0 else 0.0
         at = _step(at, ratio, slope, low, high)
         here = _cumulants(curve, math.exp(at))
@@ -160,9 +171,11 @@ def chernoff(curve: Moments, depth: float, start: float = 1.0) -> Chernoff:
 def _step(at: float, ratio: float, slope: float, low: float, high: float) -> float:
     """Return the next log tilt: by Newton's method in logs inside the bracket, or its middle."""
     if 0.0 < ratio < math.inf and slope > 0:
+        # Moments may overflow a little further on: steps stay within e^3, however flat the start.
         following = at + min(max(-math.log(ratio) / max(slope, 0.3), -3.0), 3.0)
         if low < following < high:
             return following
+    # Without an upper end yet, go on by one e; with one, halve, and fall by at most e^3.
     return max(0.5 * (low + high), at - 3.0) if high < 25.0 else at + 1.0
 
 
@@ -170,6 +183,7 @@ def _cumulants(curve: Moments, tilt: float) -> Cumulants:
     try:
         return curve.cumulants(tilt)
     except (NoSpectrum, OverflowError):
+        # Too far out: the ratio is then no number, and the search turns back.
         return Cumulants(math.inf, math.inf, math.inf)
 
 
@@ -222,15 +236,20 @@ def invert_moments(
     if not 0.0 < tilt < 0.999 * further.tilt:
         raise NoSpectrum
     here = moments.cumulants(tilt)
+    # The search was rough: the image's bound needs a certified moment.
     edge = moments.spectrum(Line(further.tilt, 0.0, 1)).log_moment
+    # The integrand is A e^{-c x}: what is below e^-depth may be left out.
     wanted = tilt * x - depth
+    # A closer look costs more than a thousand points do.
     enough = _CHEAP_POINTS * spacing if fine else math.inf
     height, log_decay = _height(moments, tilt, here, wanted, enough)
+    # Seen before any point is computed: a line too long is never begun.
     if not height < (most_points - 1) * spacing:
         raise NoSpectrum
     size = max(math.floor(height / spacing) + 1, 2)
     spectrum = moments.spectrum(Line(tilt, spacing, size))
     top = spacing * size
+    # The sum of spacing / v^2 over v >= top is at most 1/top + spacing/top^2.
     beyond = math.exp(log_decay - spectrum.log_size) * (1.0 / top + spacing / top**2) / math.pi
     return Inversion(Line(tilt, spacing, size), spectrum, beyond, (further.tilt, edge), log_mass)
 
@@ -244,8 +263,10 @@ def _height(
     found = _first_small(heights, curve.decay(tilt, heights), log_target)
     if found[0] <= enough:
         return found
+    # The first steps cannot be small: nothing falls so near to 0.
     finer = np.linspace(0.0, found[0], 129)[4:]
     try:
+        # Both bounds hold: the lower height needs fewer points.
         return min(found, _first_small(finer, curve.decay(tilt, finer, True), log_target))
     except NoSpectrum:
         return found
@@ -264,6 +285,7 @@ def inverted_at(curve: Curve, epsilon: float) -> Inversion:
     Raises:
         NoSpectrum: the method does not reach this curve.
     """
+    # How deep to look depends on delta, which is what is asked: guess until both agree.
     guess, log_delta = 0.0, -1.0
     for _ in range(4):
         found = chernoff(curve, -log_delta)
@@ -307,6 +329,7 @@ def epsilon_interval(
 
     def near(x: float, slope: float) -> Inverted:
         del slope
+        # The images' tilt lies further out than the tail's.
         return invert(curve, x, log_delta, 2.0 * found.tilt)
 
     return close_in(near, (x, found.tilt), found.tilt, delta, tolerance, slack)
@@ -336,14 +359,17 @@ def close_in(
     x, slope = start
     best, started = (0.0, math.inf), time.monotonic()
     for again in range(_TRIES):
+        # The next inversion takes as long as the last: stop while there is an answer to give.
         if again and clock.left() < (time.monotonic() - started) / again:
             break
         try:
             inverted = near(x, slope)
         except (NoSpectrum, LateError):
+            # After a first answer a failure costs only sharpness; before, the caller must know.
             if again:
                 break
             raise
+        # Delta suffices at 0, and no epsilon is smaller.
         if inverted.bounds(np.zeros(1))[1][0] <= delta - slack:
             return 0.0, 0.0
         before, best = best, _meet(best, _around(inverted, delta, x, slack))
@@ -353,6 +379,7 @@ def close_in(
         # Where the centre no longer moves, another inversion would say the same.
         if again >= 2 and abs(x - here) < 0.1 * tolerance:
             break
+        # Too flat a slope would ask for no accuracy at all.
         slope = max(solve(inverted, delta, x)[1] / delta, least_slope)
     return best
 
@@ -362,8 +389,10 @@ def solve(inverted: Inverted, delta: float, start: float) -> tuple[float, float]
     x, slope = start, 0.0
     for _ in range(30):
         value, slope = inverted.value_and_fall(x)
+        # Far from its centre the sum is mostly error: Newton's method stops there.
         if not (0.0 < value < math.inf and 0.0 < slope < math.inf):
             break
+        # Newton's method on log delta, which is nearly straight where delta is not.
         moved = min(max(math.log(value / delta) * value / slope, -1.0 - x), 1.0 + x)
         x = max(x + moved, 0.0)
         if abs(moved) < 1e-13 * (1.0 + x):
@@ -410,8 +439,10 @@ def _bounded(curve: Curve, tilt: float, delta: float, epsilon: float) -> bool:
         log_delta = float(curve.spectrum(Line(tilt, 0.0, 1)).log_moment) - tilt * epsilon
     except NoSpectrum:
         return False
+    # c log c - (1 + c) log(1 + c), written so that large c cancel nothing.
     log_delta -= math.log1p(tilt) + tilt * math.log1p(1.0 / tilt)
     size = 1.0 + abs(log_delta) + 2.0 * tilt * epsilon
+    # The summands' rounding counts against the bound.
     return log_delta + 1e-14 * size <= math.log(delta)
 
 
@@ -419,6 +450,7 @@ def _around(inverted: Inverted, delta: float, start: float, slack: float) -> tup
     """Return certified (low, high) of the epsilon at a delta from one inversion."""
     most, least = delta + slack, delta - slack
 
+    # The searches come back to the same points, and each costs a pass over the line.
     @functools.cache
     def both(x: float) -> tuple[float, float]:
         low, high = inverted.bounds(np.array([x]))
@@ -429,11 +461,14 @@ def _around(inverted: Inverted, delta: float, start: float, slack: float) -> tup
     # One per cent further than Newton says, so that the first probe mostly is an end already.
     def step(excess: float) -> float:
         wanted = 1.01 * excess / slope if slope > 0 else 1.0
+        # NaN is unequal to itself: bounds that say nothing give a plain step.
         return min(max(wanted, 1e-14 * (1.0 + at)), 1.0 + at) if wanted == wanted else 1.0
 
+    # Each probe is certified by itself, so that the bounds need not be monotone.
     below = _first(lambda x: both(x)[0] >= most, at, -step(most - both(at)[0]))
     above = _first(lambda x: both(x)[1] <= least, at, step(both(at)[1] - least))
     ends = 0.0 if below is None else below, math.inf if above is None else above
+    # At its centre the inversion is sharpest: that point may serve better than the searches.
     low, high = both(start)
     return _meet(ends, (start if low >= most else 0.0, start if high <= least else math.inf))
 
@@ -446,6 +481,7 @@ def _first(holds: Callable[[float], bool], start: float, step: float) -> float |
             return x
         x += step
         step *= 2.0
+        # Epsilon is at least 0: further down there is nothing to certify.
         if x <= 0.0:
             break
     return None

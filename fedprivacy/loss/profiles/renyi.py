@@ -36,6 +36,7 @@ def epsilon(curve: Curve, delta: float, orders: Orders = ()) -> tuple[float, flo
     def at(log_moment: float, order: float) -> float:
         power = order - 1.0
         terms = (log_moment / power, math.log1p(-1.0 / order))
+        # Kept apart: their sizes give the rounding, which their sum, often near 0, would hide.
         gains = (-math.log(delta) / power, -math.log(order) / power)
         return max(_sum_up((*terms, *gains)), 0.0)
 
@@ -58,6 +59,7 @@ def _sum_up(terms: tuple[float, ...]) -> float:
     """Return a sum of terms that are right to a few units, rounded up; inf for no number."""
     if not all(map(math.isfinite, terms)):
         return math.inf
+    # fsum rounds once, so that only the terms' own errors are left.
     return math.fsum(terms) + FEW * math.fsum(map(abs, terms))
 
 
@@ -83,21 +85,25 @@ def _best(curve: Curve, at: _Conversion, orders: Orders) -> tuple[float, float]:
             return value, order
     except (NoSpectrum, OverflowError):
         pass
+    # Cumulants failed: certified moments are slower, and never refuse.
     order = _best_order(certified)
     return certified(order), order
 
 
 def _best_order(at: Callable[[float], float]) -> float:
     """Return the order of the smallest value found, over orders 1 + 1e-4 ... 1 + 1e6."""
+    # The value is smooth in log(order - 1): three points a decade bracket its minimum.
     grid = [1.0 + 10.0 ** (k / 3.0) for k in range(-12, 19)]
     values: list[float] = []
     for order in grid:
         values.append(at(order))
+        # Three rises in a row are past the minimum, and large orders cost most.
         if len(values) > 9 and values[-1] > values[-2] > values[-3] > values[-4]:
             break
     best = min(range(len(values)), key=values.__getitem__)
     low, high = grid[max(best - 1, 0)], grid[min(best + 1, len(values) - 1)]
     refined = 1.0 + golden(lambda x: at(1.0 + x), low - 1.0, high - 1.0, 24)
+    # Moments may be infinite in between, and then the search misses: keep the better.
     return refined if at(refined) <= values[best] else grid[best]
 
 

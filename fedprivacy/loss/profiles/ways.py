@@ -49,6 +49,7 @@ class Interval(NamedTuple):
         method = self.method if self.high <= other.high else other.method
         reason = self.reason and other.reason
         if reason:
+            # A deadline explains a wide interval better than a way that gave up.
             reason = _LATE if self.reason == _LATE else other.reason
         return Interval(max(self.low, other.low), min(self.high, other.high), method, reason)
 
@@ -99,6 +100,7 @@ class EpsilonAt(_Asked):
     @property
     def below_floor(self) -> bool:
         """Whether it is cheaply seen that delta suffices at the floor."""
+        # The test sees the trimmed curve, so what was trimmed counts against delta.
         least = self.delta - self.slack
         return self.floor > 0 and _holds(self.curve, least, self.floor)
 
@@ -116,6 +118,7 @@ class EpsilonAt(_Asked):
 
     def on(self, composition: Composition) -> float:
         """Return an end of epsilon from a lattice: what was trimmed counts against it."""
+        # UP has to hold for a profile that is higher by the slack, DOWN for one that is lower.
         up = composition.side is Side.UP
         return composition.epsilon(self.delta - self.slack if up else self.delta + self.slack)
 
@@ -139,6 +142,7 @@ class DeltaAt(_Asked):
     def scale(self) -> float:
         """A number well below delta, by Chernoff's bound at a few orders less ten powers of e."""
         orders = (1.5, 3.0, 8.0, 24.0, 80.0)
+        # Without a finite moment there is no scale: this one leaves out next to nothing.
         least = min(self.curve.log_moment(a) - (a - 1.0) * self.epsilon for a in orders)
         return math.exp(min(max(least - 10.0, -600.0), 0.0)) if math.isfinite(least) else 1e-13
 
@@ -260,6 +264,7 @@ class Cutting:
 def _unless_none(ask: Callable[[], tuple[float, float]]) -> Interval:
     try:
         return Interval(*ask(), _INVERTED, _STUCK)
+    # A way that does not reach a curve is no error: the next one may.
     except NoSpectrum:
         return Interval(0.0, math.inf, _INVERTED, _STUCK)
 
@@ -325,6 +330,7 @@ class Lattices:
                 found, points = _pair(question, step)
             except TooLarge:
                 floor, reason = step, _COARSE
+                # Nothing finished yet: coarser by four; else half way, in logs, to what did.
                 step = 4.0 * step if math.isinf(best.high) else math.sqrt(step * best_step)
                 continue
             except LateError:
@@ -333,6 +339,7 @@ class Lattices:
             before, too_wide = too_wide, question.excess(best)
             if _met(question, best):
                 return best._replace(reason="")
+            # Cut short, the next lattice would only cost time.
             if clock.left() < _GROWTH * (time.monotonic() - begun):
                 return best._replace(reason=_LATE)
             # A small lattice is refined even where the last step hardly helped: that may be chance.
@@ -380,6 +387,7 @@ def _pair(question: Question, step: float) -> tuple[Interval, int]:
         TooLarge: one has too many points.
     """
     assert isinstance(question.curve, Composed)
+    # Kept a normal number, however small delta is.
     tail_mass = max(_NEGLIGIBLE * question.scale, 1e-290)
     both = [question.curve.composition(step, side, tail_mass) for side in (Side.DOWN, Side.UP)]
     low, high = (question.on(one) for one in both)
@@ -411,6 +419,7 @@ def interval(question: Question) -> Interval:
     found = (found._replace(reason="") if _met(question, found) else found).numbers()
     if found.reason == _LATE and math.isinf(found.high):
         high, order = math.inf, math.nan
+        # What is to rescue a late answer must not be late itself.
         with clock.within(None), contextlib.suppress(NoSpectrum, OverflowError):
             high, order = question.bounded()
         # Of a stated Renyi guarantee moments and tails are not of one pair: its own number is not
@@ -429,6 +438,7 @@ def _tried(question: Question) -> Interval:
         serving = (way for way in WAYS if way.serves(question))
         for way in sorted(serving, key=lambda way: way.cost(question)):
             found = way.answer(question).meet(found)
+            # Exact tails are as good as it gets: other ways would only repeat them.
             if _met(question, found) or question.curve.exact:
                 break
             clock.tick()
@@ -445,6 +455,7 @@ def deltas(curve: Curve, epsilons: Array, tolerance: float) -> dict[float, Inter
     """
     at = np.unique(epsilons)
     if curve.exact:
+        # One vectorised reading serves them all: there is no line to share.
         low, high = (direct.delta(curve, at, side) for side in (Side.DOWN, Side.UP))
         ends = zip(at.tolist(), low.tolist(), high.tolist(), strict=True)
         return {x: Interval(a, b, Reading.method).numbers() for x, a, b in ends}
@@ -456,6 +467,7 @@ def deltas(curve: Curve, epsilons: Array, tolerance: float) -> dict[float, Inter
         try:
             low, high = inversion.inverted_at(curve, float(part[middle])).bounds(part)
         except NoSpectrum:
+            # Where no line exists the question is asked alone, of the other ways.
             continue
         except LateError:
             break
@@ -463,6 +475,7 @@ def deltas(curve: Curve, epsilons: Array, tolerance: float) -> dict[float, Inter
         met = (high - low <= tolerance * high) | (high <= 1e-300)
         ends = zip(part[met].tolist(), low[met].tolist(), high[met].tolist(), strict=True)
         found |= {x: Interval(a, b, _INVERTED) for x, a, b in ends}
+        # A line that fails at its own centre has nothing for the neighbours.
         if met[middle]:
             sides = (part[:middle][~met[:middle]], part[middle:][~met[middle:]])
             stretches += [side for side in sides if len(side)]

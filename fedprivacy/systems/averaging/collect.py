@@ -151,12 +151,24 @@ def _plain(update: object) -> Tensor | None:
     """Return a client's tensor in single precision, None for anything that is no plain tensor.
 
     Whatever else a client sends must not stop the round, nor run code of its own: a subclass of
-    Tensor may do anything when it is asked for its shape.
+    Tensor may do anything when it is asked for its shape, and so may one with attributes of its
+    own, which hide those of its class.
     """
-    if type(update) not in (Tensor, torch.nn.Parameter):
+    if type(update) not in (Tensor, torch.nn.Parameter) or vars(update):
         return None
     assert isinstance(update, Tensor)
     dense = update.layout is torch.strided and not (update.is_nested or update.is_quantized)
+    dense = dense and not torch._is_functional_tensor(update)
     if not dense or update.is_meta or update.dim() != 1 or not update.is_floating_point():
         return None
-    return update.detach().float()
+    return update.detach().float() if _in_memory(update) else None
+
+
+def _in_memory(vector: Tensor) -> bool:
+    """Return whether a vector's numbers are there: not a transform's, nor of a storage cut off."""
+    try:
+        held = vector.untyped_storage().nbytes()
+    except RuntimeError:
+        return False
+    end = vector.storage_offset() + (len(vector) - 1) * vector.stride(0) + 1
+    return end * vector.element_size() <= held

@@ -358,7 +358,7 @@ class FederatedAveraging:
         ledger: Ledger | None,
     ) -> tuple[State, RoundInfo]:
         """Draw the row, put the memory after it on disk, and only then add it to the sum."""
-        row, after = noisy(state, noise, noise_source(self.seed, state.round))
+        row, std, after = noisy(state, noise, noise_source(self.seed, state.round))
         if ledger is not None:
             NoiseFile(ledger).write(after)
         size = self._denominator(collected, population)
@@ -368,7 +368,7 @@ class FederatedAveraging:
         velocity = release.add(state.velocity, alpha=self.server_momentum)
         step = -self._server_rate(state.round) / size
         parameters = torch.add(state.parameters, velocity, alpha=step)
-        info = collected.info(state.round, noise_std=noise.full_noise_std, denominator=size)
+        info = collected.info(state.round, noise_std=std, denominator=size)
         rate = state.learning_rate * self.learning_rate_decay
         moved = replace(after, parameters=parameters, learning_rate=rate, velocity=velocity)
         return moved, info

@@ -21,7 +21,7 @@ from ...errors import ParameterError, refuse
 from ...ledger import Ledger
 from ...mechanisms import CorrelatedNoise, CorrelatedRow
 from ...mechanisms.streams import NoiseMemory
-from ...sampling import Everyone, FixedSize, Poisson, Scheme
+from ...sampling import FixedSize, Scheme
 from ...training.notes import whole_file
 from ...training.rounds import Indices
 from .state import CorrelatedState, State
@@ -84,15 +84,12 @@ def drawn(scheme: Scheme, free: Indices, generator: np.random.Generator) -> Indi
     Raises:
         ParameterError: a fixed size, and fewer may come.
     """
-    if isinstance(scheme, Everyone):
-        return free
-    if isinstance(scheme, Poisson):
-        return free[generator.random(len(free)) < scheme.rate]
-    assert isinstance(scheme, FixedSize)
-    if len(free) < scheme.size:
-        rule = f"be at most the {len(free)} clients that the participation lets come now"
-        refuse("cohort", scheme.size, rule, "draw fewer, or let clients come back sooner")
-    return np.sort(generator.choice(free, scheme.size, replace=False))
+    if isinstance(scheme, FixedSize):
+        if len(free) < scheme.size:
+            rule = f"be at most the {len(free)} clients that the participation lets come now"
+            refuse("cohort", scheme.size, rule, "draw fewer, or let clients come back sooner")
+        scheme = replace(scheme, population=len(free))
+    return free[scheme.draw(len(free), generator)]
 
 
 def taken(state: CorrelatedState, cohort: Indices, noise: CorrelatedNoise) -> CorrelatedState:
@@ -126,14 +123,20 @@ def row_of(state: CorrelatedState, cohort: Indices, noise: CorrelatedNoise) -> C
 
 def noisy(
     state: CorrelatedState, noise: CorrelatedNoise, generator: Any
-) -> tuple[Tensor, CorrelatedState]:
-    """Draw the next row; return it, shape (d,), and the state with the memory after it."""
+) -> tuple[Tensor, float, CorrelatedState]:
+    """Draw the next row.
+
+    Returns:
+        The row, shape (d,); the std of its independent draws, as drawn; the state with the memory
+        after it.
+    """
     held = NoiseMemory(state.round, state.memory, tuple(state.errors.tolist()), state.drift)
     row, after = noise.stream.draw(held, generator)
     errors = torch.tensor(after.errors, dtype=torch.float64)
-    return row, replace(
+    following = replace(
         state, round=after.row, memory=after.vectors, errors=errors, drift=after.drift
     )
+    return row, after.drawn, following
 
 
 class NoiseFile:
@@ -212,7 +215,7 @@ def caught_up(
         refuse("noise file", str(file.path), rule, way_out)
     state = on_disk if on_disk.round > state.round else state
     while state.round < next_row:
-        _, state = noisy(state, noise, generator)
+        _, _, state = noisy(state, noise, generator)
     return state
 
 

@@ -108,30 +108,32 @@ class HamiltonianSampling(Sampling):
     ) -> tuple[Tensor, float]:
         momenta = self._stds(index, lambda client: client.momentum_noise_std)[clients]
         queries = self._gradient_std()[clients]
-        points, used = local.points, math.inf
+        points, planned, share = local.points, math.inf, 1.0
 
-        def pushed(eta: float, spread: Spread) -> tuple[Any, float]:
+        def pushed(eta: float, spread: Spread) -> Any:
             """Return -eta^2 / 2 times a gradient at the points, with private noise."""
+            nonlocal share
             own, public = local.parts(points)
             own *= -0.5 * eta**2
             own, std = self._noisy(own, spread, local, private)
-            return own if public is None else own - (0.5 * eta**2 * public) * points, std
+            share = min(share, std / spread.least) if spread.least else share
+            return own if public is None else own - (0.5 * eta**2 * public) * points
 
         for eta in self.steps_of(index):
             asked = 0.5 * eta**2 * queries
             first = Spread.of(np.hypot(eta * momenta, asked)[..., None], local)
             later = Spread.of(asked[..., None], local)
-            move, std = pushed(eta, first)
-            used = min(used, std)
+            move = pushed(eta, first)
+            planned = min(planned, first.least)
             if self.correlation > 0.0:
                 move = move + eta * math.sqrt(self.correlation) * local.shared(common)
             points = points + move
             for _ in range(self.leapfrog_steps - 1):
-                end, _ = pushed(eta, later)
+                end = pushed(eta, later)
                 # A whole gradient without noise is the same when it is asked for again.
-                move = move + end + (pushed(eta, later)[0] if self._fresh else end)
+                move = move + end + (pushed(eta, later) if self._fresh else end)
                 points = points + move
-        return local.finish(points), used or self._shared_std(index)
+        return local.finish(points), planned * share or self._shared_std(index)
 
     @property
     def _fresh(self) -> bool:

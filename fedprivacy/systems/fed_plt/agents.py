@@ -24,6 +24,9 @@ from ...training.optimise import FlatModel
 INWARD = 1.0 - 1e-12
 """Scaled records end this factor inside their bound, so that rounding cannot carry them out."""
 
+_SHORTEST = 1e-140
+"""Inputs of a smaller norm count as none: squares vanish below, and with them what clips."""
+
 
 @dataclass(frozen=True, eq=False)
 class AgentData:
@@ -290,7 +293,8 @@ class LinearLoss(AgentLoss):
         slopes = self.slope(rows @ inputs.transpose(-1, -2), targets)
         if clip is not None:
             # A record's gradient is slope times input: to clip its norm is to clip the slope.
-            limit = clip / torch.linalg.vector_norm(inputs, dim=-1)[..., None, :]
+            long = torch.linalg.vector_norm(inputs, dim=-1)[..., None, :]
+            limit = torch.where(long > _SHORTEST, clip / long, 0.0)
             # A slope that is no number counts as 0.
             slopes = torch.minimum(torch.maximum(slopes, -limit), limit).nan_to_num(0.0)
         return (slopes * weights) @ inputs
