@@ -12,6 +12,7 @@ import json
 import random
 import sys
 import time
+from collections.abc import Iterator
 
 import check_certificate
 
@@ -67,9 +68,9 @@ def bound(draw: random.Random) -> fp.Bound | None:
         return None
 
 
-def certified(settings: int, seed: int) -> list[tuple[int, str, float, dict]]:
-    """Return (number, verdict, seconds, certificate) of so many settings."""
-    found = []
+def certified(settings: int, seed: int) -> Iterator[tuple[int, str, float, dict]]:
+    """Yield (number, verdict, seconds, certificate) of so many settings."""
+    left = settings
     for number in itertools.count():
         answer = bound(random.Random(f"{seed}/{number}"))
         if answer is None:
@@ -81,9 +82,10 @@ def certified(settings: int, seed: int) -> list[tuple[int, str, float, dict]]:
             verdict = ", ".join(f"{name} {told}" for name, told in ends.items() if told != "proved")
         except check_certificate.Refused as problem:
             verdict = f"refused: {problem}"
-        found.append((number, verdict or "proved", time.perf_counter() - begun, document))
-        if len(found) == settings:
-            return found
+        yield number, verdict or "proved", time.perf_counter() - begun, document
+        left -= 1
+        if not left:
+            return
 
 
 def main() -> int:
@@ -92,17 +94,18 @@ def main() -> int:
     parser.add_argument("--settings", type=int, default=200)
     parser.add_argument("--seed", type=int, default=1)
     options = parser.parse_args()
-    found = certified(options.settings, options.seed)
-    for number, verdict, seconds, document in found:
+    found = []
+    for number, verdict, seconds, document in certified(options.settings, options.seed):
+        found.append((verdict, seconds))
         if verdict != "proved":
             told = {key: document["bound"][key] for key in ("adjacency", "observer", "method")}
             ends = [document["bound"][key] for key in ("quantity", "given", "lower", "upper")]
             print(f"seed {options.seed}, setting {number}: {verdict} ({seconds:.1f} s)")
-            print(f"  {told} {ends} {json.dumps(document['mechanism'])}")
-    proved = sum(verdict == "proved" for _, verdict, _, _ in found)
-    slowest = max(seconds for _, _, seconds, _ in found)
+            print(f"  {told} {ends} {json.dumps(document['mechanism'])}", flush=True)
+    proved = sum(verdict == "proved" for verdict, _ in found)
+    slowest = max(seconds for _, seconds in found)
     print(f"{proved} of {len(found)} certificates proved; the slowest took {slowest:.1f} s")
-    if any("wrong" in verdict or "refused" in verdict for _, verdict, _, _ in found):
+    if any("wrong" in verdict or "refused" in verdict for verdict, _ in found):
         return 1
     return 0 if proved == len(found) else 3
 

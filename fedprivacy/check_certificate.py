@@ -9,9 +9,10 @@ One round alone: P - e^x Q is integrated in closed form where its sign is sure. 
 E_P e^{sL}, L = log dP/dQ, and any tilt c > 0, delta(x) is 1 / 2 pi times the integral over v of
 A(s) e^{-sx} / (s (s + 1)), s = c + iv. A trapezoid sum exceeds it by its images e^{cmW} delta(x +
 mW), m = +-1, +-2, ... A round's A is integrated along a path off the real line, on which |e^{ivL}|
-falls as v grows, so that one sum over the path bounds it for all larger v. Panels are sums of Gauss
-and Legendre, with the bound for functions analytic in an ellipse. Single outcomes, of which A does
-not fall, are added up. Exit codes: 0 proved, 1 an end is wrong, 2 refused, 3 not decided.
+falls as v grows, so that one sum over the path bounds it for all larger v; below, a bound of A's
+slope joins values at strides. Panels are sums of Gauss and Legendre, with the bound for functions
+analytic in an ellipse. What falls slowly is taken out and added up: single outcomes in all rounds,
+or in all but one. Exit codes: 0 proved, 1 an end is wrong, 2 refused, 3 not decided.
 """
 
 from __future__ import annotations
@@ -31,10 +32,8 @@ from flint import acb, acb_mat, arb, ctx
 
 BITS, ORDER, RHO, EDGES, DEPTH = 192, 40, 3, 20, 36.0
 TARGET = 1e-31  # error of a moment that is allowed for each panel, relative to the moment
-MOST_HEIGHTS, MOST_APART = 1 << 16, 20_000
-LEVELS = (1e-3, 1e-4, 1e-5, 1e-7, 1e-10, 1e-15)
-"""What the heights left out may add, of the answer: one after the other, until it is decided."""
-
+MOST_HEIGHTS, MOST_APART, MOST_ONCE = 1 << 16, 20_000, 200
+MOST_STRIDE, STRIDES = 1 << 26, 1 << 11
 Terms = tuple[tuple[arb, arb], ...]  # (coefficient, exponent) of a sum of exponentials
 Tree = dict[str, Any]
 
@@ -457,7 +456,7 @@ def _rough(pair: Pair, tilt: float) -> float:
         legs = _legs(piece, arb(tilt), True)[0]
         low, high = float(legs[0][0].real), float(legs[-1][1].real)
         p, q = ([(float(w.log()), float(m)) for w, m in terms] for terms in (piece.p, piece.q))
-        for count in (300, 300):  # everywhere, then where it counts
+        for count in (120, 120):  # everywhere, then where it counts
             step, found = (high - low) / count, []
             for k in range(count):
                 y = low + (k + 0.5) * step
@@ -465,6 +464,8 @@ def _rough(pair: Pair, tilt: float) -> float:
                 base = -y * y / 2 - 0.9189385 if piece.gaussian else 0.0
                 found.append(base + up + tilt * (up - down) + _log(step))
             near = [k for k, value in enumerate(found) if value > max(found) - 35.0]
+            if not near:  # beyond what floats hold
+                return math.inf
             low, high = low + (near[0] - 1) * step, low + (near[-1] + 2) * step
         logs += found
     return _log_sum(logs)
@@ -488,19 +489,22 @@ class Line:
     def __init__(self, rounds: list[tuple[Pair, int]], x: float, share: float) -> None:
         self.rounds, left = rounds, DEPTH - math.log(share)
 
+        normal = any(piece.gaussian for pair, _ in rounds for piece in pair.pieces)
+        highest = 6 if normal else 14  # any tilts will do: large ones widen normal integrals
+
         @lru_cache
         def moment(tilt: float) -> float:
             return sum(n * log_moment(pair, tilt) for pair, n in rounds)
 
         def least(value: Any) -> float:
-            best = min(range(-9, 14), key=lambda k: value(math.exp(k)))
+            best = min(range(-9, highest), key=lambda k: value(math.exp(k)))
             return math.exp(
                 min((best + k / 8 for k in range(-8, 9)), key=lambda k: value(math.exp(k)))
             )
 
         further = least(lambda t: (moment(t) + 2 * left) / t)
         tilt = left / max((moment(further) + 2 * left) / further - x, 1e-9)
-        if moment(tilt) - tilt * x > math.log(share) + 12:  # a wider line sums less that cancels
+        if moment(tilt) - tilt * x > math.log(share) + 30:  # a wider line sums less that cancels
             tilt = min(tilt, max(tilt / 16, least(lambda t: moment(t) - t * x)))
         self.reaches = tilt < further  # else delta is so small that a moment's bound does
         self.tilt, self.further, self.width = arb(tilt), arb(further), arb(left) / tilt
@@ -513,41 +517,103 @@ class Line:
             self.covers.append([x for one in pair.pieces for x in cover(one, self.tilt)])
         self.jumps = _jumps(rounds)
         self.found: dict[int, list[acb]] = {}
+        self.single: dict[tuple[float, float], arb] = {}
+        self.between: dict[int, tuple[int, list[arb]]] = {}
         self.apart = self.jumps is not None
+        self.once = _others(rounds) if self.apart else []
 
-    def _known(self, s: Any) -> Any:
-        """Return the part of A(s) that does not fall: of no loss, or of single outcomes."""
-        total = s * 0 + 1
-        for pair, count in self.rounds:
-            atoms = pair.atoms if self.apart else ()
-            total *= (
-                sum((a * (s * (a / b).log()).exp() for a, b in atoms), s * 0) + pair.still
-            ) ** count
+    def _flat(self, s: Any) -> list[Any]:
+        """Return of each round the part of A(s) that does not fall: no loss, single outcomes."""
+        every = (([*pair.atoms] if self.apart else [], pair.still) for pair, _ in self.rounds)
+        return [sum(((s * (a / b).log()).exp() * a for a, b in x), s * 0 + y) for x, y in every]
+
+    def _known(self, flat: list[Any], whole: list[Any]) -> Any:
+        """Return what no round, or one (where ``once``), adds to A by the part that falls."""
+        counts = [n for _, n in self.rounds]
+        total = _product(flat, counts)
+        for i, n in enumerate(counts) if self.once else ():
+            fewer = [m - (i == j) for j, m in enumerate(counts)]
+            total += n * (whole[i] - flat[i]) * _product(flat, fewer)
         return total
 
     def rest(self, top: arb) -> arb:
         """Return what heights of at least ``top`` add to the sum at most."""
-        most = arb(1)
-        for (pair, count), parts in zip(self.rounds, self.covers, strict=True):
+        whole, counts = [], [n for _, n in self.rounds]
+        for (pair, _), parts in zip(self.rounds, self.covers, strict=True):
             sizes = [a * (self.tilt * (a / b).log()).exp() for a, b in pair.atoms]
             sizes += [a * (-top * b).exp() for a, b in parts]
-            most *= (pair.still + sum(sizes, arb(0))) ** count
-        known: arb = self._known(self.tilt)
-        return (most - known) * (1 / top + self.spacing / top**2) / arb.pi()
+            whole.append(pair.still + sum(sizes, arb(0)))
+        more: arb = _product(whole, counts) - self._known(self._flat(self.tilt), whole)
+        return self._spread(more, top)
 
-    def singly(self, x: arb) -> arb:
-        """Return what rounds of single outcomes only add to delta(x), where they are apart."""
+    def _spread(self, most: arb, top: arb) -> arb:
+        """Return what a bound of A adds at heights of at least ``top``, |s (s + 1)| being v^2."""
+        return most * (1 / top + self.spacing / top**2) / arb.pi()
+
+    def _reach(self, allowed: arb) -> tuple[int, arb]:
+        """Return how many heights to add up, and what the others add at most: it is allowed.
+
+        Where that would take many, heights between these and the rest are enclosed at a stride.
+        """
+        count = 16
+        while count < MOST_STRIDE and not self.rest(count * self.spacing) < allowed:
+            count = count * 5 // 4
+        beyond = self.rest(count * self.spacing)
+        if count < 4 * STRIDES:
+            return count, beyond
+        if not beyond < allowed:
+            return MOST_HEIGHTS, self.rest(MOST_HEIGHTS * self.spacing)
+        if count not in self.between:
+            self.between[count] = self._strides(count)
+        stride, most = self.between[count]
+        for k in range(1, min(STRIDES, MOST_HEIGHTS // stride)):
+            added = self._spread(most[k], k * stride * self.spacing)
+            if added < allowed:
+                return k * stride, beyond + added
+        return min(count, MOST_HEIGHTS), self.rest(min(count, MOST_HEIGHTS) * self.spacing)
+
+    def _strides(self, count: int) -> tuple[int, list[arb]]:
+        """Return a stride, and a bound on what is not known of A from each multiple of it on.
+
+        |A(s + iu) - A(s)| is at most |u| times E |L| e^{cL}, so its square at most u^2 A(c) times
+        E L^2 e^{cL}, and t^2 L^2 <= e^{tL} + e^{-tL} - 2.
+        """
+        stride, powers = -(-count // STRIDES), [n for _, n in self.rounds]
+        rows, flat = [], self._flat(self.tilt)
+        for pair, _ in self.rounds:
+            step, sizes = min(self.tilt, arb(1) / 4), []
+            for t in (self.tilt - step, self.tilt, self.tilt + step):
+                weights, _, error = nodes(pair, t, arb(0), True)
+                sizes.append(sum((w.real for w in weights), arb(0)) + arb(0, error.upper()))
+            square = (sizes[0] + sizes[2] - 2 * sizes[1]) / step**2
+            slip = stride * self.spacing * (square * (sizes[1] + pair.still)).sqrt()
+            table = self._table(pair, STRIDES + 1, stride * self.spacing)
+            rows.append([(abs(a + pair.still) + slip).upper() for a in table])
+        found, worst = [], [arb(0) for _ in rows]
+        for k in reversed(range(STRIDES + 1)):
+            worst = [w.max(arb(row[k])) for w, row in zip(worst, rows, strict=True)]
+            whole = [w + 2 * a for w, a in zip(worst, flat, strict=True)]
+            found.append(_product(worst, powers) + self._known(flat, whole))
+        return stride, found[::-1]
+
+    def singly(self, x: arb, share: arb) -> arb:
+        """Return what rounds of single outcomes, but for one at most, add to delta(x)."""
         every, rest = self.jumps or ([], arb(0))
-        return sum(((p - x.exp() * q).max(arb(0)) for p, q in every), arb(0)) + _upto(rest)
+        total = sum(((p - x.exp() * q).max(arb(0)) for p, q in every), arb(0)) + _upto(rest)
+        for (pair, n), (others, left) in zip(self.rounds, self.once, strict=False):
+            falling = Pair(pieces=pair.pieces)
+            for p, q in others:
+                total += n * p * alone(falling, x + (q / p).log(), share) if p > 0 else _upto(n * p)
+            total += _upto(n * left)
+        return total
 
     def delta(self, x: arb, level: float, share: arb) -> arb:
         """Return a ball that holds delta at x."""
         if not self.reaches:
             return _upto((self.edge - self.further * x).exp())
-        scale, count = (-self.tilt * x).exp(), 16
-        while count < MOST_HEIGHTS and not self.rest(count * self.spacing) * scale < share * level:
-            count = count * 5 // 4
-        beyond = (self.rest(count * self.spacing) * scale).upper()
+        scale = (-self.tilt * x).exp()
+        count, beyond = self._reach(share * level / scale)
+        beyond = (beyond * scale).upper()
         total = acb(0)
         for k, moment in enumerate(self.moments(count)):
             total += moment * acb(0, -k * self.spacing * x).exp() / (1 if k else 2)
@@ -557,24 +623,31 @@ class Line:
         )
         images = left / (1 - left) + (self.edge - self.further * x).exp() * apart / (1 - apart)
         found = total.real * self.spacing / arb.pi() * scale
-        return found + self.singly(x) + arb(0, beyond) - _upto(images)
+        at = (float(x), float(share))
+        if at not in self.single:
+            self.single[at] = self.singly(x, share)
+        return found + self.single[at] + arb(0, beyond) - _upto(images)
 
     def moments(self, count: int) -> list[acb]:
         """Return (A(s) less what is known) / (s (s + 1)) at so many heights."""
         if count not in self.found:
-            tables, self.found[count] = [self._table(pair, count) for pair, _ in self.rounds], []
+            tables, self.found[count] = (
+                [self._table(pair, count, self.spacing) for pair, _ in self.rounds],
+                [],
+            )
             for k, here in enumerate(zip(*tables, strict=True)):
-                s, moment = acb(self.tilt, k * self.spacing), acb(1)
-                for a, (pair, n) in zip(here, self.rounds, strict=True):
-                    moment *= (a + pair.still) ** n
-                self.found[count].append((moment - self._known(s)) / (s * (s + 1)))
+                s = acb(self.tilt, k * self.spacing)
+                whole = [a + pair.still for a, (pair, _) in zip(here, self.rounds, strict=True)]
+                moment = _product(whole, [n for _, n in self.rounds])
+                known = self._known(self._flat(s), whole)
+                self.found[count].append((moment - known) / (s * (s + 1)))
         return self.found[count]
 
-    def _table(self, pair: Pair, count: int) -> list[acb]:
+    def _table(self, pair: Pair, count: int, spacing: arb) -> list[acb]:
         """Return a pair's moments at so many heights: products of two tables of powers."""
-        weights, losses, error = nodes(pair, self.tilt, count * self.spacing)
+        weights, losses, error = nodes(pair, self.tilt, count * spacing)
         width = math.isqrt(count - 1) + 1
-        turns = [acb(0, self.spacing) * loss for loss in losses]
+        turns = [acb(0, spacing) * loss for loss in losses]
         fine = _powers([turn.exp() for turn in turns], width)
         coarse = _powers([(width * turn).exp() for turn in turns], -(-count // width))
         rows = acb_mat([[w * z for w, z in zip(weights, row, strict=True)] for row in coarse])
@@ -588,6 +661,24 @@ def _powers(first: list[acb], count: int) -> list[list[acb]]:
     for k in range(2, count):
         table.append([a * b for a, b in zip(table[k // 2], table[k - k // 2], strict=True)])
     return table[:count]
+
+
+def _product(numbers: list[Any], powers: list[int]) -> Any:
+    total = numbers[0] ** powers[0]
+    for x, n in zip(numbers[1:], powers[1:], strict=True):
+        total *= x**n
+    return total
+
+
+def _others(rounds: list[tuple[Pair, int]]) -> list[tuple[list[tuple[arb, arb]], arb]]:
+    """Return for each kind of rounds the single outcomes of all but one; [] if too many."""
+    found = []
+    for i in range(len(rounds)):
+        here = _jumps([(pair, n - (i == j)) for j, (pair, n) in enumerate(rounds)])
+        if here is None or len(here[0]) > MOST_ONCE:
+            return []
+        found.append((here[0], here[1]))
+    return found
 
 
 def _jumps(rounds: list[tuple[Pair, int]]) -> tuple[list[tuple[arb, arb]], arb] | None:
@@ -660,10 +751,12 @@ class Run:
 
     def at_most(self, x: float, value: float) -> bool:
         """Return whether delta(x) is at most a value; False: it is at least that."""
-        for level in LEVELS if value > 0 else ():
+        level = 1e-3  # what heights left out may add, of the answer
+        for _ in range(6) if value > 0 else ():
             found = self.delta(x, value, level)
             if found <= value or found >= value:
                 return bool(found <= value)
+            level = min(level / 10, max(abs(float(found / value) - 1) / 2, 1e-15))
         if value == 0:  # a sum of logarithms, equal to the end where 40 digits agree
             return bool(self.largest() - x < 1e-40)
         raise Undecided(f"delta at epsilon {x!r} against {value!r}")
@@ -682,6 +775,16 @@ def digest(document: dict[str, Any]) -> str:
     return hashlib.sha256(text.encode()).hexdigest()
 
 
+def _symmetric(tree: Tree) -> bool:
+    """Return whether (Q, P) is known to have the profile of (P, Q)."""
+    f = tree["fields"]
+    if tree["type"] == "Mix":
+        return all(_symmetric(part) for _, part in f["parts"])
+    return tree["type"] in ("Gdp", "LaplacePair") or (
+        tree["type"] == "Fold" and f["up"] == f["down"]
+    )
+
+
 def _runs(document: dict[str, Any], which: str) -> list[Run]:
     """Return the orientations of the dominating or the attained run; [] where none is known."""
     trees: dict[str, int] = {}
@@ -695,7 +798,9 @@ def _runs(document: dict[str, Any], which: str) -> list[Run]:
     if gaussian:  # N(mu, 1) against N(0, 1) add up in mu^2
         mu = sum((n * arb(m) ** 2 for m, n in gaussian), arb(0)).sqrt()
         pairs.append((made(_node("Gdp", mu=mu)), 1))
-    return [Run(pairs), Run([(pair.swap(), n) for pair, n in pairs])] if pairs else []
+    if all(_symmetric(tree) for tree, _ in every):
+        return [Run(pairs)] if pairs else []
+    return [Run(pairs), Run([(pair.swap(), n) for pair, n in pairs])]
 
 
 def check(document: dict[str, Any]) -> dict[str, str]:
