@@ -55,7 +55,7 @@ $(VENV)/.has-test: pyproject.toml $(PINS) | $(BIN)/pip
 	$(call install,train$(COMMA)test)
 
 $(VENV)/.has-check: pyproject.toml $(PINS) | $(BIN)/pip
-	$(call install,train$(COMMA)check$(COMMA)docs)
+	$(call install,train$(COMMA)test$(COMMA)check$(COMMA)docs)
 
 $(VENV)/.has-benchmarks: pyproject.toml $(PINS) | $(BIN)/pip
 	$(call install,train$(COMMA)benchmarks)
