@@ -302,6 +302,33 @@ def test_add_remove_is_refused_before_anything_is_spent(tmp_path):
         assert ledger.rounds == ()
 
 
+class Lottery(fp.FixedSize):
+    """A scheme of somebody else's, which needs no place in any list."""
+
+    def among_free(self, free):
+        return Lottery(self.size, population=free)
+
+
+class Twice(Lottery):
+    def among_free(self, free):
+        return Twice(self.size, population=free)
+
+    def draw(self, population, generator):
+        return np.zeros(2, dtype=np.int64)
+
+
+def test_a_scheme_of_your_own_draws_from_those_that_may_come():
+    clients = len(DATA.clients)
+    loop = loop_of(scheme=Lottery(2, population=clients))
+    state, info = loop.step(loop.init(), DATA)
+    assert info.cohort == 2 and int(state.times.sum()) == 2
+    with pytest.raises(ParameterError, match="at most once"):
+        loop = loop_of(scheme=Twice(2, population=clients))
+        loop.step(loop.init(), DATA)
+    with pytest.raises(ParameterError, match="among_free"):
+        loop_of(scheme=fp.WithReplacement(2, population=clients))
+
+
 def rows_recorded(path, noise, rows, **given):
     with ledger_of(path, noise) as ledger:
         for row in rows:
