@@ -88,7 +88,8 @@ def drawn(scheme: Scheme, free: Indices, generator: np.random.Generator) -> Indi
     chosen = np.asarray(able.among_free(len(free)).draw(len(free), generator))
     if len(np.unique(chosen)) < len(chosen):
         refuse("cohort", chosen.tolist(), "hold each client at most once")
-    return free[chosen]
+    cohort: Indices = free[chosen]
+    return cohort
 
 
 def taken(state: CorrelatedState, cohort: Indices, noise: CorrelatedNoise) -> CorrelatedState:
