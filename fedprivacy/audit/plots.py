@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from ..bound import Verdict
 from ..errors import FedPrivacyError
 from ..mechanisms import Mechanism
 from ..questions.epsilon import epsilon, profile
@@ -123,6 +124,49 @@ def epsilon_by_round(found: Audit, points: int = 12) -> tuple[list[int], list[fl
         for count in moments
     ]
     return [*moments, last], [*values, found.bound.upper]
+
+
+MOST = 10
+"""Times as many rounds as were run, beyond which nobody asks how many more there may be."""
+
+
+def further_rounds(found: Audit) -> int | None:
+    """Return how many more rounds like the last the claim allows for certain.
+
+    At least that many: their number is looked for to 2 %, and up to ``MOST`` times those run. None
+    where the run does not compose of the rounds that were counted, as a correlated noise's one
+    release of them all, or where the claim does not hold.
+    """
+    assert found.run is not None
+    steps = found.run.sequence()
+    total = sum(count for _, count in steps)
+    if found.verdict is not Verdict.HOLDS or total != found.rounds:
+        return None
+    # A release of several rounds is not one that could come again alone.
+    last = steps[-1][0]
+    if getattr(last, "rounds", 1) != 1:
+        return None
+
+    def fits(count: int) -> bool:
+        """Return whether so many more keep the claim, by the upper end."""
+        whole = epsilon(
+            found.run + last * count,
+            delta=found.claim[1],
+            adjacency=found.facts.adjacency,
+            observer=found.facts.observer,
+            tolerance=0.005 * min(max(found.claim[0], 0.1), 10.0),
+        )
+        return whole.upper <= found.claim[0]
+
+    most = MOST * total
+    good, bad = 0, 1
+    while bad <= most and fits(bad):
+        good, bad = bad, 2 * bad
+    bad = min(bad, most + 1)
+    while bad - good > max(1, bad // 50):
+        middle = (good + bad) // 2
+        good, bad = (middle, bad) if fits(middle) else (good, middle)
+    return good
 
 
 def _first(run: Mechanism, count: int) -> Mechanism:

@@ -244,3 +244,45 @@ def test_the_command_writes_every_form(tmp_path, capsys):
         assert code == 0 and ("3.48781" if end == "yaml" else "3.488") in output.read_text()
     code, _, error = answer(capsys, *ask, str(tmp_path / "b.yaml"))
     assert code == 2 and "data_curators" in error
+
+
+def left(tmp_path, found):
+    """Return the page, and the number of further rounds that a program reads."""
+    text = fp.report({"a": found}, tmp_path / "a.md").read_text()
+    data = json.loads(fp.report({"a": found}, tmp_path / "a.json").read_text())
+    return text, data["further_rounds"]["a"]
+
+
+def test_what_is_left_is_told_in_further_rounds_too(tmp_path):
+    """As many as fit by the upper end, and one more does not."""
+    text, count = left(tmp_path, fp.audit(SIX, claim=(4.0, 1e-5), **PLAIN))
+    one = fp.Gaussian(noise_multiplier=4.0, unit="client")
+    ends = [fp.epsilon(one * (6 + k), delta=1e-5, **PLAIN) for k in (count, count + 1)]
+    assert ends[0].upper <= 4.0 < ends[1].upper
+    assert f"enough for at least {count} more round" in text
+
+
+LEFT = {
+    "none of them": (SIX, fp.epsilon(SIX, delta=1e-5, **PLAIN).upper + 1e-3, 0),
+    "ten times as many, where nobody asks for more": (SIX, 1e3, 60),
+    "not a claim that fails": (SIX, 0.1, None),
+    "not a sum whose rounds hang together": (
+        fp.CorrelatedNoise(
+            factor=fp.factors.Tree(),
+            noise_multiplier=4.0,
+            rounds=6,
+            participation=fp.SingleParticipation(),
+        ),
+        9.0,
+        None,
+    ),
+}
+
+
+@pytest.mark.parametrize("what", LEFT)
+def test_further_rounds_are_told_where_they_are_known(what, tmp_path):
+    run, claimed, count = LEFT[what]
+    text, found = left(tmp_path, fp.audit(run, claim=(claimed, 1e-5), **PLAIN))
+    assert found == count
+    assert ("no further round like the last" in text) == (count == 0)
+    assert ("more round" in text) == bool(count)
