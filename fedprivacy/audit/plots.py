@@ -78,7 +78,9 @@ def plots_of(
         lines = {name: Line(*pair) for name, pair in accuracies.items()}
         found.append(_plot("Accuracy by round", lines, _with_accuracy))
     if audits:
-        found.append(_epsilons(audits, by_round))
+        # One moment is no course: a release of all rounds at once has no other.
+        course = {name: pair for name, pair in by_round.items() if len(pair[0]) > 1}
+        found += [_epsilons(audits, course)] if course else []
         found.append(
             _plot("Privacy profile: delta at each epsilon", _drawn(audits, _profile), _with_delta)
         )
@@ -142,10 +144,7 @@ def further_rounds(found: Audit) -> int | None:
     total = sum(count for _, count in steps)
     if found.verdict is not Verdict.HOLDS or total != found.rounds:
         return None
-    # A release of several rounds is not one that could come again alone.
     last = steps[-1][0]
-    if getattr(last, "rounds", 1) != 1:
-        return None
 
     def fits(count: int) -> bool:
         """Return whether so many more keep the claim, by the upper end."""
@@ -227,7 +226,7 @@ def _epsilons(
             told = f"claimed: {claim:g}"
             axes.axhline(claim, color="0.4", linewidth=0.8)
             axes.annotate(
-                told, (0.02, claim), xycoords=across, fontsize=8, va="bottom", color="0.3"
+                told, (0.02, claim), xycoords=across, fontsize=10, va="bottom", color="0.3"
             )
         axes.set(xlabel="round", ylabel="epsilon", ylim=(0, 1.08 * axes.get_ylim()[1]))
         axes.xaxis.set_major_locator(MaxNLocator(integer=True))
@@ -245,7 +244,7 @@ def _with_delta(axes: Axes) -> None:
 
 def _with_rates(axes: Axes) -> None:
     axes.plot([0, 1], [1, 0], color="0.6", linewidth=0.8)
-    axes.annotate("guessing", (0.5, 0.51), fontsize=8, color="0.3")
+    axes.annotate("guessing", (0.5, 0.51), fontsize=10, color="0.3")
     axes.set(xlabel="false alarms", ylabel="missed", xlim=(0, 1), ylim=(0, 1))
 
 
@@ -269,7 +268,7 @@ def _plot(caption: str, lines: Mapping[str, Line], finish: Callable[[Axes], None
         axes.grid(alpha=0.25)
         axes.spines[["top", "right"]].set_visible(False)
         if len(together) > 1:
-            axes.legend(frameon=False, fontsize=8)
+            axes.legend(frameon=False, fontsize=10)
         buffer = io.StringIO()
         # Without dates, so that equal reports are equal files.
         figure.savefig(buffer, format="svg", metadata=dict.fromkeys(_NO_METADATA))

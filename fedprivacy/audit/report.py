@@ -114,7 +114,6 @@ class _Told:
         drawn = {name: found for name, found in self.audits.items() if composes(found)}
         return {name: epsilon_by_round(found) for name, found in drawn.items()}
 
-
     @cached_property
     def further(self) -> dict[str, int | None]:
         """How many more rounds each of these claims allows, asked once."""
@@ -263,13 +262,9 @@ def _cover(runs: Mapping[str, RunSummary], subject: str) -> list[tuple[str, str]
         told = f"{found.statement}; for the observer {found.facts.observer}"
         # Several verdicts stand with their runs: the cover would have to choose.
         rows += [] if more else [("verdict", told)]
-    rows += [
-        (name, ", ".join(dict.fromkeys(filter(None, values))))
-        for name, values in (
-            ("audited", [found.audited for found in audits]),
-            ("auditor", [found.auditor for found in audits] or [""]),
-        )
-    ]
+    moments = sorted({found.audited for found in audits})
+    rows.append(("audited", " to ".join(moments[:: max(1, len(moments) - 1)])))
+    rows.append(("auditor", ", ".join(dict.fromkeys(a.auditor for a in audits if a.auditor))))
     rows.append(("written by", f"fedprivacy {fedprivacy.__version__}"))
     # The same source for several audits is told once.
     return [(name, value or "not stated") for name, value in dict.fromkeys(rows)]
@@ -334,7 +329,8 @@ def _recorded_rows(found: Audit) -> list[tuple[str, str]]:
 def _moments(rounds: list[int], values: list[float], claim: float) -> list[tuple[str, str, str]]:
     """Return (round, certified epsilon after it, what is left of the claim) at a few moments."""
     # Five moments show the course; a set, since few rounds give equal ones.
-    chosen = sorted({round(i) for i in np.linspace(0, len(rounds) - 1, 5)}) if rounds else []
+    several = len(rounds) > 1
+    chosen = sorted({round(i) for i in np.linspace(0, len(rounds) - 1, 5)}) if several else []
     # Spent goes up and what is left goes down: neither is told better than certified.
     return [(f"{rounds[i]:,}", _up(values[i]), _down(claim - values[i])) for i in chosen]
 
