@@ -139,8 +139,9 @@ def further_rounds(found: Audit) -> int | None:
     where the run does not compose of the rounds that were counted, as a correlated noise's one
     release of them all, or where the claim does not hold.
     """
-    assert found.run is not None
-    steps = found.run.sequence()
+    run = found.run
+    assert run is not None
+    steps = run.sequence()
     total = sum(count for _, count in steps)
     if found.verdict is not Verdict.HOLDS or total != found.rounds:
         return None
@@ -149,7 +150,7 @@ def further_rounds(found: Audit) -> int | None:
     def fits(count: int) -> bool:
         """Return whether so many more keep the claim, by the upper end."""
         whole = epsilon(
-            found.run + last * count,
+            run + last * count,
             delta=found.claim[1],
             adjacency=found.facts.adjacency,
             observer=found.facts.observer,
