@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
+from itertools import product
 from typing import Any, NamedTuple
 
 from ..accountants import ACCOUNTANTS
@@ -466,14 +467,13 @@ def _compare(bounds: dict[str, dict[str, Bound]]) -> None:
         # Single uploads are another view, which no other observer's number bounds.
         wider = dict.fromkeys([eyes] if eyes == SINGLE else [eyes, str(Observer.SERVER)])
         above = [(name, bound) for seen in wider for name, bound in bounds.get(seen, {}).items()]
-        for low_name, low in found.items():
-            for high_name, high in above:
-                if low.lower > high.upper:
-                    contradict(
-                        f"epsilon at delta = {low.given:g} ({eyes})",
-                        f"{low.lower!r} by {low_name!r} (attained by {low.witness})",
-                        f"{high.upper!r} by {high_name!r} ({high.method}, {high.observer})",
-                    )
+        for (low_name, low), (high_name, high) in product(found.items(), above):
+            if low.lower > high.upper:
+                contradict(
+                    f"epsilon at delta = {low.given:g} ({eyes})",
+                    f"{low.lower!r} by {low_name!r} (attained by {low.witness})",
+                    f"{high.upper!r} by {high_name!r} ({high.method}, {high.observer})",
+                )
 
 
 def _judge(

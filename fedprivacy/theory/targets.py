@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -289,8 +290,39 @@ class LocalRound:
         return np.asarray(moved + self._own_spread + between - after.covariance)
 
 
+class StepSizes(ABC):
+    """Step sizes that differ from step to step."""
+
+    @abstractmethod
+    def sizes(self, first: int, count: int) -> tuple[float, ...]:
+        """Return the sizes of so many steps, the first of them counted from 0."""
+
+
+class Stepped(ABC):
+    """What takes the same number of steps in every round, of one size or of ``StepSizes``."""
+
+    step_size: Any
+
+    @property
+    @abstractmethod
+    def steps_a_round(self) -> int:
+        """How many steps a round has that may differ in size."""
+
+    @property
+    def homogeneous(self) -> bool:
+        """Whether the step size is constant."""
+        return not isinstance(self.step_size, StepSizes)
+
+    def steps_of(self, index: int) -> tuple[float, ...]:
+        """Return the step sizes of round ``index``, from 0."""
+        count = self.steps_a_round
+        if isinstance(self.step_size, StepSizes):
+            return self.step_size.sizes(index * count, count)
+        return (self.step_size,) * count
+
+
 @dataclass(frozen=True, kw_only=True, eq=False)
-class Chain(ABC):
+class Chain(Stepped):
     """A federated chain on a Gaussian target: local rounds, then averaging.
 
     Args:
@@ -327,11 +359,6 @@ class Chain(ABC):
     @abstractmethod
     def temperature(self) -> float:
         """Temperature of the target that the chain aims at."""
-
-    @property
-    @abstractmethod
-    def homogeneous(self) -> bool:
-        """Whether every round is the same."""
 
     @abstractmethod
     def local_round(self, index: int) -> LocalRound:

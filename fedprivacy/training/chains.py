@@ -8,7 +8,7 @@ chains on the same data cost C compositions, and a round's mechanism says so.
 from __future__ import annotations
 
 import math
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -25,7 +25,7 @@ from ..mechanisms.deviates import Deviates
 from ..mechanisms.rounded import STEP_GRID, drawn_ahead, noisy_scaled
 from ..mechanisms.upload import share
 from ..sampling import FixedSize, WeightedDraws, drawn_once
-from ..theory.targets import Averaging, Chain
+from ..theory.targets import Averaging, Chain, Stepped
 from .gaussian import GaussianPosterior
 from .jumps import UploadLaw
 from .posterior import Array, Local, Target
@@ -98,7 +98,7 @@ class Spread(NamedTuple):
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class Sampling(ABC):
+class Sampling(Stepped):
     """What ``LangevinSampling`` and ``HamiltonianSampling`` have in common.
 
     The clients' uploads are what is released, each to everybody; what a client does before its
@@ -157,9 +157,11 @@ class Sampling(ABC):
         self._check_cohort()
         self._check_start()
         self.target.batch_sizes(self.batch_fraction)
-        # Refused here, not in the first round, where the target has no exact law.
+        # Refused here, not in the first round: a target without an exact law, no account.
         if self.exact_jump:
             _ = self.exact
+        if self.private:
+            _ = self.round_mechanism
 
     def _check_cohort(self) -> None:
         if (self.averaging == Averaging.FULL) != (self.cohort is None):
@@ -188,11 +190,6 @@ class Sampling(ABC):
     @abstractmethod
     def _client(self, index: int, weight: float, fraction: float) -> Client:
         """Return what one client of this weight and batch fraction does in round ``index``."""
-
-    @property
-    @abstractmethod
-    def homogeneous(self) -> bool:
-        """Whether every round has the same step sizes."""
 
     @property
     def private(self) -> bool:

@@ -23,7 +23,7 @@ import math
 import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 from scipy.special import ndtr
@@ -32,7 +32,7 @@ from ..clock import tick
 from ..moments.gaussian_rules import GaussianPair
 from ..moments.legendre import legendre
 from ..moments.line import Array, Line, NoSpectrum
-from ..moments.mixtures import Mixture, log_sum
+from ..moments.mixtures import log_sum
 from ..moments.pieces import Part, Piece
 from ..moments.spectrum import (
     Cumulants,
@@ -48,6 +48,8 @@ from ..pairs.curve import Curve
 from ..pairs.gaussian import GaussianMix, Gdp
 from ..rounding import UNIT
 from .inversion import Chernoff, Inverted, chernoff, close_in, invert_moments
+
+T = TypeVar("T")
 
 _DEPTH = 12.0
 """What is left out is wanted below about exp(-12) = 6e-6 of the answer."""
@@ -104,14 +106,12 @@ def _trim(curve: Curve, allowed: float) -> Trimmed:
     """Return one round's curve, trimmed where that is understood."""
     if isinstance(curve, GaussianMix):
         # Only P is trimmed: a profile is 1-Lipschitz in P, but e^epsilon-Lipschitz in Q.
-        weights, moved = _moved([weight for weight, _ in curve.p], allowed)
-        p: Mixture = tuple((w, m) for w, (_, m) in zip(weights, curve.p, strict=True) if w > 0)
+        p, moved = _moved(curve.p, allowed)
         return Trimmed(GaussianMix(curve.std, p, curve.q), moved) if moved else Trimmed(curve, 0.0)
     if isinstance(curve, Mix):
         # The profile is the labels' weighted mean, and each of theirs lies in [0, 1].
-        weights, moved = _moved([weight for weight, _ in curve.parts], allowed)
-        parts = zip(weights, curve.parts, strict=True)
-        return Trimmed(Mix(tuple((w, part) for w, (_, part) in parts if w > 0)), moved)
+        parts, moved = _moved(curve.parts, allowed)
+        return Trimmed(Mix(parts), moved)
     if isinstance(curve, Sampled) and isinstance(curve.inner, Mix):
         # Sampling acts within every label, so what is trimmed inside is trimmed of the whole.
         inner = _trim(curve.inner, allowed)
@@ -129,8 +129,11 @@ def _labels(curve: Curve) -> list[float]:
     return [weight for weight, _ in mixed.parts] if isinstance(mixed, Mix) else []
 
 
-def _moved(weights: list[float], allowed: float) -> tuple[list[float], float]:
-    """Return the weights with the rarest given to the largest, and how much was, rounded up."""
+def _moved(
+    weighted: Sequence[tuple[float, T]], allowed: float
+) -> tuple[tuple[tuple[float, T], ...], float]:
+    """Return what is left with the rarest's weight given to the largest, and that, rounded up."""
+    weights = [weight for weight, _ in weighted]
     kept, moved = list(weights), 0.0
     largest = weights.index(max(weights))
     # The rarest first, as long as all that is moved stays within what is allowed.
@@ -141,7 +144,8 @@ def _moved(weights: list[float], allowed: float) -> tuple[list[float], float]:
         moved += weights[k]
         kept[k] = 0.0
     kept[largest] += moved
-    return kept, moved * (1.0 + 1e-12)
+    left = tuple((w, part) for w, (_, part) in zip(kept, weighted, strict=True) if w > 0)
+    return left, moved * (1.0 + 1e-12)
 
 
 class Cut(NamedTuple):
@@ -418,15 +422,7 @@ def divide(curve: Composed, loss: float, log_least: float) -> Terms:
     """
     cuts = [(cut_round(part, loss), count) for part, count in curve.parts]
     expected = sum(cut.mass * count for cut, count in cuts)
-    most, log_rest = 0, -math.inf
-    # Without jumps one term is the whole run, and log(0) has no place.
-    if expected > 0.0:
-        while (log_rest := _log_more(expected, most)) > log_least and most < curve.count:
-            most += 1
-            if most > _MOST_TERMS:
-                raise NoSpectrum
-        # All rounds jump at most: patterns up to there leave none out.
-        log_rest = log_rest if most < curve.count else -math.inf
+    most, log_rest = _most_jumps(expected, curve.count, log_least)
     counting: list[tuple[Term, float]] = []
     dropped = 0.0
     for jumps in _patterns([n if cut.jumps else 0 for cut, n in cuts], most):
@@ -438,6 +434,24 @@ def divide(curve: Composed, loss: float, log_least: float) -> Terms:
     log_dropped = math.log(dropped) if dropped > 0 else -math.inf
     # 1e-9 is far above the rounding of these logs.
     return Terms(counting, float(np.logaddexp(log_dropped, log_rest)) + 1e-9)
+
+
+def _most_jumps(expected: float, rounds: int, log_least: float) -> tuple[int, float]:
+    """Return the most jumps that count, and the log of a bound on the mass of more.
+
+    Raises:
+        NoSpectrum: too many count.
+    """
+    # Without jumps one term is the whole run, and log(0) has no place.
+    if expected <= 0.0:
+        return 0, -math.inf
+    most = 0
+    while (log_rest := _log_more(expected, most)) > log_least and most < rounds:
+        most += 1
+        if most > _MOST_TERMS:
+            raise NoSpectrum
+    # All rounds jump at most: patterns up to there leave none out.
+    return most, log_rest if most < rounds else -math.inf
 
 
 def _log_more(expected: float, most: int) -> float:

@@ -330,8 +330,7 @@ class Lattices:
                 found, points = _pair(question, step)
             except TooLarge:
                 floor, reason = step, _COARSE
-                # Nothing finished yet: coarser by four; else half way, in logs, to what did.
-                step = 4.0 * step if math.isinf(best.high) else math.sqrt(step * best_step)
+                step = _coarser(step, None if math.isinf(best.high) else best_step)
                 continue
             except LateError:
                 return best._replace(reason=_LATE)
@@ -372,6 +371,12 @@ def _exact(curve: Curve) -> bool:
     """Return whether all losses of a run that is not too long are multiples of one step."""
     short = isinstance(curve, Composed) and curve.count <= SMALL
     return short and 0.0 < curve.mesh < math.inf
+
+
+def _coarser(step: float, finished: float | None) -> float:
+    """Return what is tried after a step that took too many points."""
+    # Nothing finished yet: coarser by four; else half way, in logs, to what did.
+    return 4.0 * step if finished is None else math.sqrt(step * finished)
 
 
 def _ratio(too_wide: float, stuck: bool) -> float:

@@ -168,16 +168,9 @@ class HamiltonianChain(Chain):
         return 1.0
 
     @property
-    def homogeneous(self) -> bool:
-        """Whether the step size is constant."""
-        return not isinstance(self.step_size, DynamicSteps)
-
-    def steps_of(self, index: int) -> list[float]:
-        """Return the step sizes of the T iterations of round ``index``."""
-        if not isinstance(self.step_size, DynamicSteps):
-            return [self.step_size] * self.iterations
-        first = index * self.iterations
-        return [self.step_size.at(first + j) for j in range(self.iterations)]
+    def steps_a_round(self) -> int:
+        """T iterations."""
+        return self.iterations
 
     def local_round(self, index: int) -> LocalRound:
         """Return the T iterations of round ``index`` as one map."""

@@ -91,16 +91,15 @@ class LangevinChain(Chain):
         object.__setattr__(self, "gradient_covariance", batch.covariance)
 
     @property
-    def homogeneous(self) -> bool:
-        """Whether the step size is constant."""
-        return not isinstance(self.step_size, DecayingSteps)
+    def steps_a_round(self) -> int:
+        """K local steps."""
+        return self.local_steps
 
     def local_round(self, index: int) -> LocalRound:
         """Return the K local steps of round ``index`` as one map: closed form for one step size."""
         values = self.target.spectra[0]
         if isinstance(self.step_size, DecayingSteps):
-            steps = self.step_size.at(index * self.local_steps, self.local_steps)
-            left, noise, squares = _products(values, steps)
+            left, noise, squares = _products(values, np.array(self.steps_of(index)))
         else:
             left, noise, squares = _powers(values, self.step_size, self.local_steps)
         shared = 2.0 * self.temperature * self.correlation**2
