@@ -254,7 +254,7 @@ def _cover(runs: Mapping[str, RunSummary], subject: str) -> list[tuple[str, str]
         (name, ", ".join(dict.fromkeys(filter(None, values))))
         for name, values in (
             ("audited", [found.audited for found in audits]),
-            ("auditor", [found.auditor for found in audits] or [""]),
+            ("auditor", [found.auditor for found in audits]),
         )
     ]
     rows.append(("written by", f"fedprivacy {fedprivacy.__version__}"))

@@ -342,7 +342,7 @@ class Lattices:
             if clock.left() < _GROWTH * (time.monotonic() - begun):
                 return best._replace(reason=_LATE)
             # A small lattice is refined even where the last step hardly helped: that may be chance.
-            stuck = too_wide > _HELPED * before and math.isfinite(before)
+            stuck = _hardly_helped(before, too_wide)
             if stuck and points > SMALL:
                 break
             # How long the next window is follows from this one's: none is begun that is too long.
@@ -371,6 +371,11 @@ def _exact(curve: Curve) -> bool:
     """Return whether all losses of a run that is not too long are multiples of one step."""
     short = isinstance(curve, Composed) and curve.count <= SMALL
     return short and 0.0 < curve.mesh < math.inf
+
+
+def _hardly_helped(before: float, after: float) -> bool:
+    """Return whether a step left the interval about as much too wide as it was."""
+    return after > _HELPED * before and math.isfinite(before)
 
 
 def _coarser(step: float, finished: float | None) -> float:
