@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..errors import integer, positive, refuse
+from ..errors import integer, non_negative, positive, refuse
 from .gaussian import AffineMap, Array, Normal, as_vectors, root, transposed, w2
 
 
@@ -329,11 +329,13 @@ class Chain(Stepped):
         target: the split target.
         averaging: "full", "I" or "II".
         cohort: S, the number of draws or clients of a round under schemes I and II.
+        correlation: rho in [0, 1], what the clients share of their noise.
     """
 
     target: GaussianTarget
     averaging: Averaging | str = Averaging.FULL
     cohort: int | None = None
+    correlation: float = 0.0
 
     def __post_init__(self) -> None:
         try:
@@ -347,6 +349,8 @@ class Chain(Stepped):
             object.__setattr__(self, "cohort", integer(1, cohort=self.cohort))
         if self.averaging is Averaging.II:
             self._check_cohort()
+        if non_negative(correlation=self.correlation) > 1.0:
+            refuse("correlation", self.correlation, "be in [0, 1]")
 
     def _check_cohort(self) -> None:
         clients, shares = self.target.clients, self.target.shares

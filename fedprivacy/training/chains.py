@@ -78,6 +78,24 @@ class Seats:
     arrived: int
 
 
+class Work(NamedTuple):
+    """What clients do between two averages.
+
+    Args:
+        round: its number.
+        local: the clients at work, in their seats.
+        clients: client in each seat, shape (chains or 1, seats).
+        private: draws their own noise.
+        common: draws what they share.
+    """
+
+    round: int
+    local: Local
+    clients: Indices
+    private: Noise
+    common: np.random.Generator
+
+
 class Spread(NamedTuple):
     """Stds of the noise in one step, as the seats' mechanisms say them.
 
@@ -457,28 +475,19 @@ class Sampling(Stepped):
         """Return the average of the uploads, shape (chains, d), and the std of their noise."""
         batches = self._generator("batches", state.round)
         local = self.target.local(seats.clients, state.positions, self.batch_fraction, batches)
-        noise = self._source(state.round, local), self._generator("shared", state.round)
+        private, common = self._source(state.round, local), self._generator("shared", state.round)
+        work = Work(state.round, local, seats.clients, private, common)
         # An overflow is told by `_check_finite`, not by a warning.
         with np.errstate(over="ignore", invalid="ignore"):
-            if self.exact_jump:
-                uploads, std = self._jumped(state.round, local, seats, *noise)
-            else:
-                uploads, std = self._locally(state.round, local, seats.clients, *noise)
+            uploads, std = self._jumped(work) if self.exact_jump else self._locally(work)
             # Before the average: 0 times infinity there would be NaN for everybody.
             self._check_finite(uploads, state.round)
         parts = torch.from_numpy(np.array(seats.shares)).to(uploads)
         return torch.bmm(parts[:, None, :], uploads)[:, 0, :], std
 
     @abstractmethod
-    def _locally(
-        self,
-        index: int,
-        local: Local,
-        clients: Indices,
-        private: Noise,
-        common: np.random.Generator,
-    ) -> tuple[Tensor, float]:
-        """Run the clients' steps of round ``index``.
+    def _locally(self, work: Work) -> tuple[Tensor, float]:
+        """Run the clients' steps of a round.
 
         Returns:
             The uploads, shape (chains, seats, d), and the smallest std of a step's private noise
@@ -563,21 +572,16 @@ class Sampling(Stepped):
     def _only_law(self) -> UploadLaw:
         return UploadLaw(self.exact, 0)
 
-    def _jumped(
-        self,
-        index: int,
-        local: Any,
-        seats: Seats,
-        private: Noise,
-        common: np.random.Generator,
-    ) -> tuple[Tensor, float]:
+    def _jumped(self, work: Work) -> tuple[Tensor, float]:
         """Return uploads from the clients' starting points, drawn in one step, and their std.
 
         That is a step's: what is planned for one, by the share of the jump's noise that was used.
         """
+        index, clients, private, common = work.round, work.clients, work.private, work.common
+        local: Any = work.local
         law = self._only_law if self.homogeneous else UploadLaw(self.exact, index)
         own, public = local.contracted(law.contraction[local.kinds])
-        spread = Spread.of(law.own[seats.clients], local)
+        spread = Spread.of(law.own[clients], local)
         points, used = self._noisy(own, spread, local, private)
         points = points if public is None else points + public
         std = self._planned_std(index) * (used / spread.least if spread.least else 1.0)

@@ -24,7 +24,7 @@ from ..moments.line import NoSpectrum
 from ..pairs.combined import Composed
 from ..pairs.curve import Curve
 from ..pairs.lattice import MAX_POINTS, Array, Side, TooLarge
-from . import cut, direct, inversion, renyi
+from . import cut, direct, inversion, renyi, trimming
 from .convolution import Composition
 
 SLACK = 1e-2
@@ -89,7 +89,7 @@ class EpsilonAt(_Asked):
     @classmethod
     def of(cls, curve: Curve, delta: float, tolerance: float, floor: float) -> EpsilonAt:
         """Return the question, the curve trimmed."""
-        trimmed, slack = cut.trim(curve, SLACK * min(tolerance, 1.0) * delta)
+        trimmed, slack = trimming.trim(curve, SLACK * min(tolerance, 1.0) * delta)
         return cls(trimmed, tolerance, floor, delta, slack, curve)
 
     @property

@@ -128,7 +128,7 @@ class HamiltonianChain(Chain):
         step_size: eta, or ``DynamicSteps``; eta^2 L < 4.
         leapfrog_steps: K.
         iterations: T.
-        correlation: rho in [0, 1], the common share of the momentum's *variance*.
+        correlation: rho, the common share of the momentum's *variance*.
         gradient_std: std of the Gaussian noise on each coordinate of each gradient query.
         gradient_reused: whether the gradient at the end of a step, noise included, also begins
             the next step (K queries count) or a fresh one is asked for (2 K - 1).
@@ -143,7 +143,6 @@ class HamiltonianChain(Chain):
     step_size: float | DynamicSteps
     leapfrog_steps: int = 1
     iterations: int = 1
-    correlation: float = 0.0
     gradient_std: float = 0.0
     gradient_reused: bool = False
 
@@ -159,8 +158,6 @@ class HamiltonianChain(Chain):
         object.__setattr__(self, "leapfrog_steps", integer(1, leapfrog_steps=self.leapfrog_steps))
         object.__setattr__(self, "iterations", integer(1, iterations=self.iterations))
         non_negative(gradient_std=self.gradient_std)
-        if non_negative(correlation=self.correlation) > 1.0:
-            refuse("correlation", self.correlation, "be in [0, 1]")
 
     @property
     def temperature(self) -> float:

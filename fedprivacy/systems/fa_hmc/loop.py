@@ -11,8 +11,8 @@ from torch import Tensor
 
 from ...errors import integer, non_negative, positive, refuse
 from ...mechanisms import FederatedHamiltonian
-from ...training.chains import Noise, Sampling, Spread
-from ...training.posterior import Array, Indices, Local
+from ...training.chains import Sampling, Spread, Work
+from ...training.posterior import Array
 from .law import DynamicSteps, HamiltonianChain
 
 
@@ -88,14 +88,8 @@ class HamiltonianSampling(Sampling):
         # The first query of a trajectory, then one or two for each step after it.
         return self.iterations * (1 + (1 + self._fresh) * (self.leapfrog_steps - 1))
 
-    def _locally(
-        self,
-        index: int,
-        local: Local,
-        clients: Indices,
-        private: Noise,
-        common: np.random.Generator,
-    ) -> tuple[Tensor, float]:
+    def _locally(self, work: Work) -> tuple[Tensor, float]:
+        index, local, clients, private, common = work
         momenta = self._stds(index, lambda client: client.momentum_noise_std)[clients]
         queries = self._gradient_std()[clients]
         points, planned, share = local.points, math.inf, 1.0

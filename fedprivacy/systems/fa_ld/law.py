@@ -73,7 +73,6 @@ class LangevinChain(Chain):
 
     step_size: float | DecayingSteps
     local_steps: int = 1
-    correlation: float = 0.0
     temperature: float = 1.0
     gradient_covariance: Array | None = None
 
@@ -83,8 +82,6 @@ class LangevinChain(Chain):
             object.__setattr__(self, "step_size", positive(step_size=self.step_size))
         object.__setattr__(self, "local_steps", integer(1, local_steps=self.local_steps))
         object.__setattr__(self, "temperature", positive(temperature=self.temperature))
-        if non_negative(correlation=self.correlation) > 1.0:
-            refuse("correlation", self.correlation, "be in [0, 1]")
         if self.gradient_covariance is None:
             return
         batch = Normal(mean=self.target.centres, covariance=self.gradient_covariance)

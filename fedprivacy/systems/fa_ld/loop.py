@@ -11,8 +11,8 @@ from torch import Tensor
 from ...errors import integer, positive, refuse
 from ...mechanisms import FederatedLangevin
 from ...mechanisms.rounded import HIDDEN_GRID
-from ...training.chains import Noise, Sampling, Spread
-from ...training.posterior import Array, Indices, Local
+from ...training.chains import Sampling, Spread, Work
+from ...training.posterior import Array, Indices
 from .law import DecayingSteps, LangevinChain
 
 
@@ -81,14 +81,8 @@ class LangevinSampling(Sampling):
     def _noisy_steps(self) -> int:
         return self.local_steps
 
-    def _locally(
-        self,
-        index: int,
-        local: Local,
-        clients: Indices,
-        private: Noise,
-        common: np.random.Generator,
-    ) -> tuple[Tensor, float]:
+    def _locally(self, work: Work) -> tuple[Tensor, float]:
+        index, local, clients, private, common = work
         points, used = local.points, math.inf
         stds, together = self._widened(index, clients)
         within = local.scaled(local.spread(together)) if together.any() else None
