@@ -24,7 +24,7 @@ import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from itertools import pairwise
+from itertools import islice, pairwise
 from pathlib import Path
 from typing import Any
 
@@ -61,43 +61,71 @@ def _seen(tree: Tree | None, q: float) -> Tree | None:
 def asked(mechanism: Tree, adjacency: str, observer: str) -> tuple[Tree, Tree | None]:
     """Return (dominating pair, attained pair) of one round, as the reference table has them."""
     kind, f = mechanism["type"], mechanism["fields"]
-    moves = 2.0 if adjacency == "replace_one" else 1.0
-    parts: list[Any] = f["parts"] if kind == "Run" else [[mechanism, 1]]
-    if all(part["type"] == "Gaussian" for part, _ in parts):
-        mus = [math.sqrt(n) * (moves / part["fields"]["noise_multiplier"]) for part, n in parts]
-        return (_node("Gdp", mu=math.hypot(*mus)),) * 2
-    if kind == "Laplace":
-        return (_node("LaplacePair", shift=moves / f["noise_multiplier"]),) * 2
-    scheme = f.get("scheme", {"type": None, "fields": {}})
-    drawn = scheme["fields"]
-    match scheme["type"]:
-        case "Poisson":
-            q = float(drawn["probability"])
-        case "FixedSize":
-            q = drawn["size"] / drawn["population"]
-        case "Everyone":
-            q = 1.0
-        case _:
-            raise Refused(f"{kind} {scheme['type'] or ''} is not covered")
+    if adjacency not in MOVES:
+        raise Refused(f"adjacency {adjacency!r} is not covered")
+    if alone := _unsampled(mechanism, MOVES[adjacency]):
+        return alone, alone
     if kind not in ("CohortMechanism", "SampledMechanism"):
         raise Refused(f"{kind} is not covered")
-    inner = f["inner"]
+    inner, scheme = f["inner"], f["scheme"]["type"]
+    if scheme not in CHANCES:
+        raise Refused(f"{kind} {scheme} is not covered")
+    q = CHANCES[scheme](f["scheme"]["fields"])
     pair, attained = asked(inner, adjacency, observer)
     if kind == "CohortMechanism" or observer == "server" or q == 1:
         return _seen(pair, q) or pair, _seen(attained, q)
     if inner["type"] not in ("Gaussian", "Laplace"):
         raise Refused(f"{inner['type']} inside a sampled mechanism is not covered")
-    pairs = {a: asked(inner, a, observer)[0] for a in ("zero_out", "replace_one")}
-    far, near = (_node("Sampled", inner=pairs[a], q=q) for a in ("replace_one", "zero_out"))
-    summed, poisson = inner["type"] == "Gaussian", scheme["type"] == "Poisson"
-    if adjacency == "add_remove" or (poisson and adjacency == "zero_out"):
-        return (near if poisson else far,) * 2
-    if summed and (poisson or adjacency == "zero_out"):
-        stays, other = [1 - q, 0.0 if poisson else -1.0], [q, -1.0 if poisson else 0.0]
-        std = inner["fields"]["noise_multiplier"]
-        up = _node("GaussianMix", std=std, p=[stays, [q, 1.0]], q=[stays, other])
-        return (up if poisson else _node("Fold", up=up, down=near)), up
-    return _node("Fold", up=far, down=far), near if poisson or adjacency == "zero_out" else far
+    near, far = (
+        _node("Sampled", inner=asked(inner, a, observer)[0], q=q)
+        for a in ("zero_out", "replace_one")
+    )
+    return _hidden(inner, near, far, q)[scheme, adjacency]
+
+
+def _unsampled(mechanism: Tree, moves: float) -> Tree | None:
+    """Return the pair of noise in which everybody takes part; None where it is something else."""
+    kind, f = mechanism["type"], mechanism["fields"]
+    if kind == "Laplace":
+        return _node("LaplacePair", shift=moves / f["noise_multiplier"])
+    parts: list[Any] = f["parts"] if kind == "Run" else [[mechanism, 1]]
+    if any(part["type"] != "Gaussian" for part, _ in parts):
+        return None
+    mus = [math.sqrt(n) * (moves / part["fields"]["noise_multiplier"]) for part, n in parts]
+    return _node("Gdp", mu=math.hypot(*mus))
+
+
+MOVES = {"add_remove": 1.0, "zero_out": 1.0, "replace_one": 2.0}  # a sum, in clip norms
+CHANCES: dict[str, Callable[[Tree], float]] = {
+    "Poisson": lambda drawn: float(drawn["probability"]),
+    "FixedSize": lambda drawn: float(drawn["size"] / drawn["population"]),
+    "Everyone": lambda drawn: 1.0,
+}
+
+
+def _hidden(
+    inner: Tree, near: Tree, far: Tree, q: float
+) -> dict[tuple[str, str], tuple[Tree, Tree]]:
+    """Return (dominating pair, attained pair) where nobody sees who was drawn."""
+    both = _node("Fold", up=far, down=far)
+    table = {
+        ("Poisson", "add_remove"): (near, near),
+        ("Poisson", "zero_out"): (near, near),
+        ("Poisson", "replace_one"): (both, near),
+        ("FixedSize", "add_remove"): (far, far),
+        ("FixedSize", "zero_out"): (both, near),
+        ("FixedSize", "replace_one"): (both, far),
+    }
+    if inner["type"] == "Gaussian":  # of a sum more is known: what the others in it come to
+
+        def mix(stays: float, other: float) -> Tree:
+            rest, std = [1 - q, stays], inner["fields"]["noise_multiplier"]
+            return _node("GaussianMix", std=std, p=[rest, [q, 1.0]], q=[rest, [q, other]])
+
+        up, changed = mix(-1.0, 0.0), mix(0.0, -1.0)
+        table["Poisson", "replace_one"] = (changed, changed)
+        table["FixedSize", "zero_out"] = (_node("Fold", up=up, down=near), up)
+    return table
 
 
 def _alike(one: Any, other: Any) -> bool:
@@ -240,43 +268,64 @@ def _times(terms: Terms, w: arb) -> Terms:
 
 def made(tree: Tree) -> Pair:
     """Return the two laws that an expression of pairs stands for."""
-    f = tree["fields"]
-    match tree["type"]:
-        case "Gdp":
-            p, q = _normal([[1, f["mu"]]], 1), _normal([[1, 0.0]], 1)
-            whole = Piece(True, p, q, _less(p, q), None, None, arb(f["mu"]) / 2)
-            return Pair(pieces=(whole,)) if f["mu"] else Pair(still=arb(1))
-        case "LaplacePair":
-            s, half = arb(f["shift"]), arb(1) / 2
-            far = half * (-s).exp()
-            p, q = ((far, arb(1)),), ((half, arb(-1)),)
-            inside = Piece(False, p, q, _less(p, q), arb(0), s, s / 2)
-            return Pair(((half, far), (far, half)), pieces=(inside,))
-        case "GaussianMix":
-            p, q, std = _normal(f["p"], f["std"]), _normal(f["q"], f["std"]), arb(f["std"])
-            cross = (arb(f["p"][-1][1]) + arb(f["q"][-1][1])) / 2 / std
-            return Pair(pieces=(Piece(True, p, q, _less(p, q), None, None, cross),))
-        case "Sampled":
-            base, r = made(f["inner"]), arb(f["q"])
-            mixed = [_joined(_times(x.p, r) + _times(x.q, 1 - r)) for x in base.pieces]
-            both = zip(base.pieces, mixed, strict=True)
-            pieces = [replace(x, p=p, d=_times(x.d, r)) for x, p in both]
-            atoms = tuple((r * a + (1 - r) * b, b) for a, b in base.atoms)
-            return Pair(atoms, base.still, tuple(pieces))
-        case "Fold":
-            up, down = made(f["up"]).gains(), made(f["down"]).gains().swap()
-            atoms, every = up.atoms + down.atoms, up.pieces + down.pieces
-            held = [a for a, _ in atoms] + [x.held(x.p, x.low, x.high) for x in every]
-            return Pair(atoms, 1 - sum(held, arb(0)), every)
+    return MADE[tree["type"]](tree["fields"])
+
+
+def _gdp(f: Tree) -> Pair:
+    p, q = _normal([[1, f["mu"]]], 1), _normal([[1, 0.0]], 1)
+    whole = Piece(True, p, q, _less(p, q), None, None, arb(f["mu"]) / 2)
+    return Pair(pieces=(whole,)) if f["mu"] else Pair(still=arb(1))
+
+
+def _laplace(f: Tree) -> Pair:
+    s, half = arb(f["shift"]), arb(1) / 2
+    far = half * (-s).exp()
+    p, q = ((far, arb(1)),), ((half, arb(-1)),)
+    inside = Piece(False, p, q, _less(p, q), arb(0), s, s / 2)
+    return Pair(((half, far), (far, half)), pieces=(inside,))
+
+
+def _gaussian_mix(f: Tree) -> Pair:
+    p, q, std = _normal(f["p"], f["std"]), _normal(f["q"], f["std"]), arb(f["std"])
+    cross = (arb(f["p"][-1][1]) + arb(f["q"][-1][1])) / 2 / std
+    return Pair(pieces=(Piece(True, p, q, _less(p, q), None, None, cross),))
+
+
+def _sampled(f: Tree) -> Pair:
+    base, r = made(f["inner"]), arb(f["q"])
+    mixed = [_joined(_times(x.p, r) + _times(x.q, 1 - r)) for x in base.pieces]
+    both = zip(base.pieces, mixed, strict=True)
+    pieces = [replace(x, p=p, d=_times(x.d, r)) for x, p in both]
+    atoms = tuple((r * a + (1 - r) * b, b) for a, b in base.atoms)
+    return Pair(atoms, base.still, tuple(pieces))
+
+
+def _fold(f: Tree) -> Pair:
+    up, down = made(f["up"]).gains(), made(f["down"]).gains().swap()
+    atoms, every = up.atoms + down.atoms, up.pieces + down.pieces
+    held = [a for a, _ in atoms] + [x.held(x.p, x.low, x.high) for x in every]
+    return Pair(atoms, 1 - sum(held, arb(0)), every)
+
+
+def _mix(f: Tree) -> Pair:
     parts = [(w, made(part)) for w, part in _completed(f["parts"])]
-    labelled = [(w, x) for w, pair in parts for x in pair.pieces]
-    return Pair(
-        tuple((w * a, w * b) for w, pair in parts for a, b in pair.atoms),
-        sum((w * pair.still for w, pair in parts), arb(0)),
-        tuple(
-            replace(x, p=_times(x.p, w), q=_times(x.q, w), d=_times(x.d, w)) for w, x in labelled
-        ),
-    )
+    pieces = [
+        replace(x, p=_times(x.p, w), q=_times(x.q, w), d=_times(x.d, w))
+        for w, pair in parts
+        for x in pair.pieces
+    ]
+    atoms = tuple((w * a, w * b) for w, pair in parts for a, b in pair.atoms)
+    return Pair(atoms, sum((w * pair.still for w, pair in parts), arb(0)), tuple(pieces))
+
+
+MADE: dict[str, Callable[[Tree], Pair]] = {
+    "Gdp": _gdp,
+    "LaplacePair": _laplace,
+    "GaussianMix": _gaussian_mix,
+    "Sampled": _sampled,
+    "Fold": _fold,
+    "Mix": _mix,
+}
 
 
 # --- one round --------------------------------------------------------------------------------
@@ -328,28 +377,37 @@ def _legendre() -> list[tuple[arb, arb]]:
     return [arb.legendre_p_root(ORDER, k, weight=True) for k in range(ORDER)]
 
 
+def _window(piece: Piece, tilt: arb) -> tuple[arb, arb, arb]:
+    """Return the outcomes that are integrated over, and what the others come to at most.
+
+    P^t Q^(1-t) is jointly convex, so below the largest of e^{t (t-1) (a-b)^2 / 2} times the normal
+    density about t a - (t-1) b, for a mean a of P and b of Q.
+    """
+    low, high = piece.low, piece.high
+    if not piece.gaussian:
+        assert low is not None and high is not None
+        return low, high, arb(0)
+    pairs = [(a, b) for _, a in piece.p for _, b in piece.q]
+    excess = tilt * (tilt + 1) / 2 * max(((a - b) ** 2 for a, b in pairs), key=float)
+    far, at = (2 * (excess + 80)).sqrt(), [(1 + tilt) * a - tilt * b for a, b in pairs]
+    least, most = min(at, key=float) - far, max(at, key=float) + far
+    if low is None:
+        low = least if high is None or least < high - 1 else high - 1
+    if high is None:
+        high = most if most > low + 1 else low + 1
+    return low, high, excess.exp() * (far / arb(2).sqrt()).erfc()
+
+
 def _legs(piece: Piece, tilt: arb, real: bool) -> tuple[list[tuple[acb, acb]], arb, float]:
     """Return (the path's legs, what it leaves out at most, how high it runs).
 
-    P^t Q^(1-t) is jointly convex, so below the largest of e^{t (t-1) (a-b)^2 / 2} times the normal
-    density about t a - (t-1) b, for a mean a of P and b of Q. On the path no phase turns by pi / 2.
+    On the path no phase turns by pi / 2.
     """
-    low, high, lost = piece.low, piece.high, arb(0)
-    exponents = [float(m) for _, m in piece.p + piece.q]
-    up = 0.0 if real else piece.side * min(1.5, 1.25 / (max(exponents) - min(exponents)))
-    if piece.gaussian:
-        pairs = [(a, b) for _, a in piece.p for _, b in piece.q]
-        excess = tilt * (tilt + 1) / 2 * max(((a - b) ** 2 for a, b in pairs), key=float)
-        far, at = (2 * (excess + 80)).sqrt(), [(1 + tilt) * a - tilt * b for a, b in pairs]
-        least, most = min(at, key=float) - far, max(at, key=float) + far
-        if low is None:
-            low = least if high is None or least < high - 1 else high - 1
-        if high is None:
-            high = most if most > low + 1 else low + 1
-        lost = excess.exp() * (far / arb(2).sqrt()).erfc()
-    assert low is not None and high is not None
+    low, high, lost = _window(piece, tilt)
     if real:
-        return [(acb(low), acb(high))], lost, up
+        return [(acb(low), acb(high))], lost, 0.0
+    exponents = [float(m) for _, m in piece.p + piece.q]
+    up = piece.side * min(1.5, 1.25 / (max(exponents) - min(exponents)))
     stub, slant = arb(2) ** -96, piece.bend is not None
     a, b = (end + side * stub * slant * (end is piece.bend) for end, side in ((low, 1), (high, -1)))
     wide = abs(up) if slant else 0.0
@@ -383,64 +441,88 @@ def nodes(pair: Pair, tilt: arb, top: arb, real: bool = False) -> tuple[list[acb
     """Return (w, L, error): A(tilt + iv) is sum w e^{ivL} and the mass without loss, v <= top."""
     losses = [acb((a / b).log()) for a, b in pair.atoms]
     weights = [a * (tilt * x).exp() for (a, _), x in zip(pair.atoms, losses, strict=True)]
-    rate, error = arb(64) / (15 * arb(RHO) ** (2 * ORDER) * (1 - arb(RHO) ** -2)), arb(0)
-    allowed = TARGET * arb(log_moment(pair, float(tilt))).exp()
+    error, allowed = arb(0), TARGET * arb(log_moment(pair, float(tilt))).exp()
     for piece in pair.pieces:
         legs, lost, _ = _legs(piece, tilt, real)
         error += lost
-        todo = [((a + b) / 2, (b - a) / 2, 0) for a, b in legs]
-        while todo:
-            middle, half, depth = todo.pop()
-            size = _edge(piece, tilt, top, middle, half)
-            whole = None if size is None else size * abs(half)
-            if whole is not None and (2 * whole < allowed or rate * whole < allowed):
-                error += (2 if 2 * whole < allowed else rate) * whole
-                for at, share in _legendre() if not 2 * whole < allowed else []:
-                    found = tilted(piece, tilt, middle + half * at)
-                    if found is None:
-                        raise Undecided("a node of a moment's integral")
-                    weights.append(share * half * found[0].exp())
-                    losses.append(found[1])
-            elif depth > 60:
-                raise Undecided("a panel of a moment's integral")
-            else:
-                todo += [(middle + s * half / 2, half / 2, depth + 1) for s in (-1, 1)]
+        for middle, half, slip, counts in _panels(piece, tilt, top, legs, allowed):
+            error += slip
+            for weight, loss in _gauss(piece, tilt, middle, half) if counts else ():
+                weights.append(weight)
+                losses.append(loss)
     return weights, losses, error
+
+
+def _panels(
+    piece: Piece, tilt: arb, top: arb, legs: list[tuple[acb, acb]], allowed: arb
+) -> Iterator[tuple[acb, acb, arb, bool]]:
+    """Yield a path's panels: (middle, half, error, whether it counts or is nothing but error)."""
+    rate = arb(64) / (15 * arb(RHO) ** (2 * ORDER) * (1 - arb(RHO) ** -2))
+    todo = [((a + b) / 2, (b - a) / 2, 0) for a, b in legs]
+    while todo:
+        middle, half, depth = todo.pop()
+        size = _edge(piece, tilt, top, middle, half)
+        whole = arb("inf") if size is None else size * abs(half)
+        if 2 * whole < allowed:
+            yield middle, half, 2 * whole, False
+        elif rate * whole < allowed:
+            yield middle, half, rate * whole, True
+        elif depth > 60:
+            raise Undecided("a panel of a moment's integral")
+        else:
+            todo += [(middle + s * half / 2, half / 2, depth + 1) for s in (-1, 1)]
+
+
+def _gauss(piece: Piece, tilt: arb, middle: acb, half: acb) -> Iterator[tuple[acb, acb]]:
+    """Yield (weight, loss) of a panel's nodes."""
+    for at, share in _legendre():
+        found = tilted(piece, tilt, middle + half * at)
+        if found is None:
+            raise Undecided("a node of a moment's integral")
+        yield share * half * found[0].exp(), found[1]
 
 
 def cover(piece: Piece, tilt: arb) -> Iterator[tuple[arb, arb]]:
     """Yield (a, b): |A(tilt + iv)| is at most the sum of all a e^{-v b}, at every v >= 0."""
     legs, lost, up = _legs(piece, tilt, False)
     yield lost, arb(0)
-    todo = []
     for a, b in legs:
         if a.imag == 0 and b.imag == 0:  # there |e^{ivL}| is 1
             found = tilted(piece, tilt, acb(a.real.union(b.real)))
             yield arb("inf") if found is None else found[0].real.exp().upper() * abs(b - a), arb(0)
-            continue
-        if a.imag == b.imag:
-            count = math.ceil(abs(float((b - a).real / up)) * 4)
-            ends = [a + (b - a) * k / count for k in range(count + 1)]
-        else:  # towards the real line by powers of 2
-            a, b = (b, a) if a.imag == 0 else (a, b)
-            ends = [b + (a - b) * arb(2) ** -(arb(k) / 4) for k in range(400)] + [b]
-        todo += [(u, v, 0) for u, v in pairwise(ends)]
+    todo = [(u, v, 0) for a, b in legs for u, v in pairwise(_cuts(a, b, up))]
     while todo:
         u, v, depth = todo.pop()
-        y = acb(u.real.union(v.real), u.imag.union(v.imag))
-        found = tilted(piece, tilt, y)
-        fall = None if found is None else found[1].imag.lower()
-        if fall is not None and fall < 0:  # L' has the sign of the side from the real line on
-            down = acb(y.real, y.imag.union(arb(0)))
-            (p, q, d), (dp, dq, dd) = piece.value(down), piece.value(down, 1)
-            slopes = ((dd - d * dq / q) / p, dp / p - dq / q)
-            fall = arb(0) if any((piece.side * x).real > 0 for x in slopes) else None
-        if found is not None and fall is not None:
-            yield found[0].real.exp().upper() * abs(v - u), fall
+        falls = _falling(piece, tilt, acb(u.real.union(v.real), u.imag.union(v.imag)))
+        if falls is not None:
+            yield falls[0] * abs(v - u), falls[1]
         elif depth > 12:
             raise Undecided("the bound for large heights")
         else:
             todo += [(u, (u + v) / 2, depth + 1), ((u + v) / 2, v, depth + 1)]
+
+
+def _cuts(a: acb, b: acb, up: float) -> list[acb]:
+    """Return where a leg that is not on the real line is cut."""
+    if a.imag == b.imag:
+        count = 0 if a.imag == 0 else math.ceil(abs(float((b - a).real / up)) * 4)
+        return [a + (b - a) * k / count for k in range(count + 1)] if count else []
+    a, b = (b, a) if a.imag == 0 else (a, b)  # towards the real line by powers of 2
+    return [b + (a - b) * arb(2) ** -(arb(k) / 4) for k in range(400)] + [b]
+
+
+def _falling(piece: Piece, tilt: arb, y: acb) -> tuple[arb, arb] | None:
+    """Return (a, b): |P e^{(tilt + iv) L}| is at most a e^{-v b} in y; None where b is not sure."""
+    found = tilted(piece, tilt, y)
+    if found is None:
+        return None
+    size, fall = found[0].real.exp().upper(), found[1].imag.lower()
+    if not fall < 0:
+        return size, fall
+    down = acb(y.real, y.imag.union(arb(0)))  # L' has the sign of the side from the real line on
+    (p, q, d), (dp, dq, dd) = piece.value(down), piece.value(down, 1)
+    slopes = ((dd - d * dq / q) / p, dp / p - dq / q)
+    return (size, arb(0)) if any((piece.side * x).real > 0 for x in slopes) else None
 
 
 def log_moment(pair: Pair, tilt: float) -> float:
@@ -496,22 +578,14 @@ class Line:
         def moment(tilt: float) -> float:
             return sum(n * log_moment(pair, tilt) for pair, n in rounds)
 
-        def least(value: Any) -> float:
-            best = min(range(-9, highest), key=lambda k: value(math.exp(k)))
-            return math.exp(
-                min((best + k / 8 for k in range(-8, 9)), key=lambda k: value(math.exp(k)))
-            )
-
-        further = least(lambda t: (moment(t) + 2 * left) / t)
+        further = _least(lambda t: (moment(t) + 2 * left) / t, highest)
         tilt = left / max((moment(further) + 2 * left) / further - x, 1e-9)
         if moment(tilt) - tilt * x > math.log(share) + 30:  # a wider line sums less that cancels
-            tilt = min(tilt, max(tilt / 16, least(lambda t: moment(t) - t * x)))
+            tilt = min(tilt, max(tilt / 16, _least(lambda t: moment(t) - t * x, highest)))
         self.reaches = tilt < further  # else delta is so small that a moment's bound does
         self.tilt, self.further, self.width = arb(tilt), arb(further), arb(left) / tilt
-        self.spacing, self.edge = 2 * arb.pi() / self.width, arb(0)
-        for pair, n in rounds:
-            weights, _, error = nodes(pair, self.further, arb(0), True)
-            self.edge += n * (sum((abs(w) for w in weights), error) + pair.still).log()
+        self.spacing = 2 * arb.pi() / self.width
+        self.edge = sum((n * _log_most(pair, self.further) for pair, n in rounds), arb(0))
         self.covers: list[list[tuple[arb, arb]]] = []
         for pair, _ in rounds if self.reaches else []:
             self.covers.append([x for one in pair.pieces for x in cover(one, self.tilt)])
@@ -655,6 +729,18 @@ class Line:
         return [z + slip for z in (rows * acb_mat(fine).transpose()).entries()[:count]]
 
 
+def _log_most(pair: Pair, tilt: arb) -> arb:
+    """Return the log of a bound on a round's moment."""
+    weights, _, error = nodes(pair, tilt, arb(0), True)
+    return (sum((abs(w) for w in weights), error) + pair.still).log()
+
+
+def _least(value: Callable[[float], float], highest: int) -> float:
+    """Return about where a value is least, from e^-9 up to e^highest."""
+    best = min(range(-9, highest), key=lambda k: value(math.exp(k)))
+    return math.exp(min((best + k / 8 for k in range(-8, 9)), key=lambda k: value(math.exp(k))))
+
+
 def _powers(first: list[acb], count: int) -> list[list[acb]]:
     """Return the powers 0, 1, ... of numbers: few products each, since every one widens balls."""
     table = [[acb(1)] * len(first), first]
@@ -690,34 +776,34 @@ def _jumps(rounds: list[tuple[Pair, int]]) -> tuple[list[tuple[arb, arb]], arb] 
     for pair, count in rounds:
         if count * sum(float(a) for a, _ in pair.atoms) > 150.0:
             return None
-        if not pair.atoms:
-            every = [(p * pair.still**count, q * pair.still**count) for p, q in every]
-            continue
-        here: list[tuple[arb, arb]] = [(arb(1), arb(1))]
-        left, kinds = [count], [*pair.atoms]
-        for a, b in kinds:
-            more, lefts = [], []
-            for (p, q), n in zip(here, left, strict=True):
-                ways = arb(1)
-                for k in range(n + 1):
-                    mass = p * ways * a**k
-                    if k > n * float(a) * 4 and float(mass) < 1e-45:
-                        break
-                    more.append((mass, q * ways * b**k))
-                    lefts.append(n - k)
-                    ways = ways * (n - k) / (k + 1)
-                if len(more) > MOST_APART:
-                    return None
-            here, left = more, lefts
-        here = [
-            (p * pair.still**n, q * pair.still**n) for (p, q), n in zip(here, left, strict=True)
-        ]
-        total = (sum((a for a, _ in pair.atoms), arb(0)) + pair.still) ** count
-        rest += total - sum((p for p, _ in here), arb(0))
-        every = [(p * u, q * v) for p, q in every for u, v in here]
-        if len(every) > MOST_APART:
+        here = _drawn(pair, count)
+        if pair.atoms:
+            total = (sum((a for a, _ in pair.atoms), arb(0)) + pair.still) ** count
+            rest += total - sum((p for p, _ in here), arb(0))
+        if len(here) * len(every) > MOST_APART:
             return None
+        every = [(p * u, q * v) for p, q in every for u, v in here]
     return every, rest
+
+
+def _drawn(pair: Pair, count: int) -> list[tuple[arb, arb]]:
+    """Return the (P, Q) masses of how often each outcome is drawn; cut off where too many."""
+    found = [(arb(1), arb(1), count)]
+    for a, b in pair.atoms:
+        more = (one for p, q, n in found for one in _times_drawn(a, b, p, q, n))
+        found = list(islice(more, MOST_APART + 1))
+    return [(p * pair.still**n, q * pair.still**n) for p, q, n in found]
+
+
+def _times_drawn(a: arb, b: arb, p: arb, q: arb, rounds: int) -> Iterator[tuple[arb, arb, int]]:
+    """Yield (P, Q, rounds left) for an outcome drawn 0, 1, ... times, as far as it may count."""
+    ways = arb(1)
+    for k in range(rounds + 1):
+        mass = p * ways * a**k
+        if k > rounds * float(a) * 4 and float(mass) < 1e-45:
+            return
+        yield mass, q * ways * b**k, rounds - k
+        ways = ways * (rounds - k) / (k + 1)
 
 
 # --- a certificate ----------------------------------------------------------------------------
@@ -819,45 +905,52 @@ def check(document: dict[str, Any]) -> dict[str, str]:
     for (part, count), one in zip(parts, document["rounds"], strict=True):
         pair, attained = asked(part, bound["adjacency"], bound["observer"])
         attained = None if bound["observer"] == "final" else attained
-        if not (
-            _alike(one["pair"], pair)
-            and _alike(one["attained"], attained)
-            and one["count"] == count
-        ):
+        said = [one["pair"], one["attained"], one["count"]]
+        if not _alike(said, [pair, attained, count]):
             raise Refused(f"the pair of {part['type']} x {count} is not the question's")
-    dominating, same = (
-        _runs(document, "pair"),
-        all(x["pair"] == x["attained"] for x in document["rounds"]),
-    )
+    dominating = _runs(document, "pair")
+    same = all(x["pair"] == x["attained"] for x in document["rounds"])
     shown = dominating if same else _runs(document, "attained")
-    given, asks = _number(bound["given"]), bound["quantity"]
     low, high = map(_number, bound["resolution"])
     if high != _number(bound["upper"]):
         raise Refused("the upper end is not the resolution's")
-
-    def below(runs: list[Run], end: float) -> bool:  # whether the truth is at most this end
-        x, value = (end, given) if asks == "epsilon" else (given, end)
-        return (x if asks == "epsilon" else value) == math.inf or all(
-            r.at_most(x, value) for r in runs
-        )
-
-    def above(runs: list[Run], end: float) -> bool:
-        if end == 0 or (given == 0 and asks == "epsilon"):
-            return end == 0 or any(not end > run.largest() for run in runs)
-        x, value = (end, given) if asks == "epsilon" else (given, end)
-        return any(not run.at_most(x, value) for run in runs)
-
-    def verdict(holds: Callable[[list[Run], float], bool], runs: list[Run], end: float) -> str:
-        try:
-            return "proved" if holds(runs, end) else "wrong"
-        except Undecided as problem:
-            return f"not decided ({problem})"
-
+    question = Question(bound["quantity"] == "epsilon", _number(bound["given"]))
     return {
-        "upper": verdict(below, dominating, high),
-        "lower": verdict(above, shown, _number(bound["lower"])),
-        "resolution": verdict(above, dominating, low),
+        "upper": verdict(question.below, dominating, high),
+        "lower": verdict(question.above, shown, _number(bound["lower"])),
+        "resolution": verdict(question.above, dominating, low),
     }
+
+
+@dataclass(frozen=True)
+class Question:
+    """Whether the truth, an epsilon or a delta at the other of the two, is beyond an end."""
+
+    epsilon: bool
+    given: float
+
+    def _at(self, end: float) -> tuple[float, float]:
+        return (end, self.given) if self.epsilon else (self.given, end)
+
+    def below(self, runs: list[Run], end: float) -> bool:
+        """Return whether the truth is at most this end."""
+        return end == math.inf or all(run.at_most(*self._at(end)) for run in runs)
+
+    def above(self, runs: list[Run], end: float) -> bool:
+        """Return whether the truth is at least this end."""
+        if end == 0:
+            return True
+        if self.given == 0 and self.epsilon:
+            return any(not end > run.largest() for run in runs)
+        return any(not run.at_most(*self._at(end)) for run in runs)
+
+
+def verdict(holds: Callable[[list[Run], float], bool], runs: list[Run], end: float) -> str:
+    """Return in words whether an end holds."""
+    try:
+        return "proved" if holds(runs, end) else "wrong"
+    except Undecided as problem:
+        return f"not decided ({problem})"
 
 
 def main(paths: list[str]) -> int:

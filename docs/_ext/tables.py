@@ -197,7 +197,7 @@ def _cell(text: str) -> str:
 
 def _architecture() -> dict[str, set[str]]:
     sys.path.insert(0, str(ROOT))
-    from tests.test_architecture import ARROWS
+    from tests.arrows import ARROWS
 
     return ARROWS
 

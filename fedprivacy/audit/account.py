@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
+from itertools import product
 from typing import Any, NamedTuple
 
 from ..accountants import ACCOUNTANTS
@@ -267,7 +268,7 @@ def audit(
     answers: Asked = {}
     # Observers and accountants ask for the same losses: each is answered once.
     with asked_once(answers):
-        findings = judge(read, evidence, facts, epsilon, delta, efforts)
+        findings = judge(_Case(read, evidence, facts, epsilon, delta, efforts))
     verdict, reasons, bounds, unsupported, more = findings
     defects = (*wrong, *more, *read.defects)
     # Defects can only weaken a verdict, so they come after it.
@@ -340,15 +341,20 @@ _Findings = tuple[
 """Verdict, reasons, bounds, what is unsupported, and defects of the schedule."""
 
 
-def _audit_fixed(
-    read: Reading,
-    evidence: Evidence,
-    facts: Facts,
-    epsilon: float,
-    delta: float,
-    efforts: Efforts,
-) -> _Findings:
+class _Case(NamedTuple):
+    """What is judged: a claim about a run, under the claim's facts, and how hard to try."""
+
+    read: Reading
+    evidence: Evidence
+    facts: Facts
+    epsilon: float
+    delta: float
+    efforts: Efforts
+
+
+def _audit_fixed(case: _Case) -> _Findings:
     """Judge a schedule that was fixed beforehand, by every accountant and for every observer."""
+    read, evidence, facts, epsilon, delta, efforts = case
     # The claim's own observer first: its refusal ends the audit, others are only told.
     observers = dict.fromkeys([facts.observer, Observer.AGGREGATE, Observer.SERVER])
     bounds: dict[str, dict[str, Bound]] = {}
@@ -391,14 +397,7 @@ def _audit_fixed(
     return verdict, reasons, bounds, unsupported, ()
 
 
-def _audit_adaptive(
-    read: Reading,
-    evidence: Evidence,
-    facts: Facts,
-    epsilon: float,
-    delta: float,
-    efforts: Efforts,
-) -> _Findings:
+def _audit_adaptive(case: _Case) -> _Findings:
     """Judge a schedule that depended on outputs.
 
     Only the budget that a Renyi filter kept holds for it, whatever the rounds came to: other
@@ -406,8 +405,8 @@ def _audit_adaptive(
     was begun with, for the same eyes.
     """
     # A filter has one rule of its own: no accountant may replace it.
-    del efforts
-    kept = _kept_by_filter(read, evidence, facts, epsilon, delta)
+    read, _, facts, epsilon, delta, _ = case
+    kept = _kept_by_filter(case)
     budget = Budget(*(read.claim or (epsilon, delta)), **_eyes(facts), adaptive=True)
     bound = budget.kept_by_filter(facts)
     # Without a filter the rounds recorded are one outcome of many: nothing bounds the rest.
@@ -425,10 +424,9 @@ def _audit_adaptive(
     )
 
 
-def _kept_by_filter(
-    read: Reading, evidence: Evidence, facts: Facts, epsilon: float, delta: float
-) -> str:
+def _kept_by_filter(case: _Case) -> str:
     """Return why the filter of a run does not certify a claim; empty where it does."""
+    read, evidence, facts, epsilon, delta, _ = case
     if read.claim is None:
         return "the ledger states no budget that a filter was to keep"
     budget = Budget(*read.claim, **_eyes(facts), adaptive=True)
@@ -466,14 +464,13 @@ def _compare(bounds: dict[str, dict[str, Bound]]) -> None:
         # Single uploads are another view, which no other observer's number bounds.
         wider = dict.fromkeys([eyes] if eyes == SINGLE else [eyes, str(Observer.SERVER)])
         above = [(name, bound) for seen in wider for name, bound in bounds.get(seen, {}).items()]
-        for low_name, low in found.items():
-            for high_name, high in above:
-                if low.lower > high.upper:
-                    contradict(
-                        f"epsilon at delta = {low.given:g} ({eyes})",
-                        f"{low.lower!r} by {low_name!r} (attained by {low.witness})",
-                        f"{high.upper!r} by {high_name!r} ({high.method}, {high.observer})",
-                    )
+        for (low_name, low), (high_name, high) in product(found.items(), above):
+            if low.lower > high.upper:
+                contradict(
+                    f"epsilon at delta = {low.given:g} ({eyes})",
+                    f"{low.lower!r} by {low_name!r} (attained by {low.witness})",
+                    f"{high.upper!r} by {high_name!r} ({high.method}, {high.observer})",
+                )
 
 
 def _judge(

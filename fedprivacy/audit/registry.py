@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from datetime import date
 from typing import Any
 
@@ -39,7 +39,7 @@ ASKED: Mapping[str, str] = {
 }
 """Fields that no audit knows."""
 
-MAY = {
+MAY: Mapping[str, tuple[str, ...] | None] = {
     "data_product_type": PRODUCTS,
     "data_product_sector": SECTORS,
     "model_name": MODELS,
@@ -118,23 +118,31 @@ def _checked(deployment: Mapping[str, Any]) -> dict[str, Any]:
 
 def _check(name: str, value: object) -> None:
     rule = "be a string of some text"
-    good = isinstance(value, str) and bool(value.strip())
+    good: Callable[[object], bool] = _is_text
     if name in ("data_curators", "registry_authors"):
-        rule = "be a list of names"
-        good = isinstance(value, list | tuple) and bool(value)
-        # A string is a sequence of strings, too: lists only.
-        good = good and all(isinstance(each, str) and each.strip() for each in value)  # type: ignore[attr-defined]
+        rule, good = "be a list of names", _is_names
     elif name == "publication_date":
-        rule, good = "be a date, YYYY-MM-DD", good and _is_date(str(value))
-    elif MAY.get(name):
-        rule, good = f"be one of {', '.join(MAY[name] or ())}", value in (MAY[name] or ())
+        rule, good = "be a date, YYYY-MM-DD", _is_date
+    elif known := MAY.get(name):
+        rule, good = f"be one of {', '.join(known)}", known.__contains__
     elif name not in ASKED and name not in MAY:
-        rule, good = f"be one of the fields {', '.join([*ASKED, *MAY])}", False
-    if not good:
+        refuse(f"deployment[{name!r}]", value, f"be one of the fields {', '.join([*ASKED, *MAY])}")
+    if not good(value):
         refuse(f"deployment[{name!r}]", value, rule)
 
 
-def _is_date(text: str) -> bool:
+def _is_text(value: object) -> bool:
+    return isinstance(value, str) and bool(value.strip())
+
+
+def _is_names(value: object) -> bool:
+    # A string is a sequence of strings, too: lists only.
+    return isinstance(value, list | tuple) and bool(value) and all(map(_is_text, value))
+
+
+def _is_date(text: object) -> bool:
+    if not isinstance(text, str):
+        return False
     try:
         # fromisoformat takes other forms as well; the registry takes this one.
         return date.fromisoformat(text).isoformat() == text

@@ -252,22 +252,25 @@ def _cover(runs: Mapping[str, RunSummary], subject: str) -> list[tuple[str, str]
     """Return the rows of the page's head: of what, from what, by whom, when, with what verdict."""
     audits = [run.audit for run in runs.values() if run.audit is not None]
     rows = [("subject", subject)] if subject else []
-    for found in audits:
-        origin, more = found.origin, len(audits) > 1
-        file = f"{origin.kind}{', ' if origin.name else ''}{origin.name}"
-        check = f", SHA-256 {origin.sha256}" if origin.sha256 else ""
-        rows.append(("source", file + check))
-        if origin.at:
-            rows.append(("imported", f"{origin.at} by {origin.by}"))
-        told = f"{found.statement}; for the observer {found.facts.observer}"
-        # Several verdicts stand with their runs: the cover would have to choose.
-        rows += [] if more else [("verdict", told)]
+    rows += [row for found in audits for row in _origin(found)]
+    # Several verdicts stand with their runs: the cover would have to choose.
+    for found in audits if len(audits) == 1 else ():
+        rows.append(("verdict", f"{found.statement}; for the observer {found.facts.observer}"))
     moments = sorted({found.audited for found in audits})
     rows.append(("audited", " to ".join(moments[:: max(1, len(moments) - 1)])))
     rows.append(("auditor", ", ".join(dict.fromkeys(a.auditor for a in audits if a.auditor))))
     rows.append(("written by", f"fedprivacy {fedprivacy.__version__}"))
     # The same source for several audits is told once.
     return [(name, value or "not stated") for name, value in dict.fromkeys(rows)]
+
+
+def _origin(found: Audit) -> list[tuple[str, str]]:
+    """Return the rows that say what was audited and how it came here."""
+    origin = found.origin
+    said = ", ".join(filter(None, [origin.kind, origin.name]))
+    check = f", SHA-256 {origin.sha256}" if origin.sha256 else ""
+    imported = [("imported", f"{origin.at} by {origin.by}")] if origin.at else []
+    return [("source", said + check), *imported]
 
 
 def _run_view(name: str, run: RunSummary, told: _Told) -> dict[str, Any]:

@@ -304,16 +304,12 @@ def _correlated(rounds: Iterable[Round]) -> list[_Group]:
 
 
 def _whole_run(run: CorrelatedNoise, held: list[tuple[Round, CorrelatedRow]]) -> _Group:
-    told, rule = [], run.participation
-    # A ledger without a separation says nothing against the plan.
-    soonest = min((row.separation for _, row in held if row.separation), default=run.rounds)
-    most = max((row.participations or 0 for _, row in held), default=0)
+    told: list[str] = []
     priced: CorrelatedNoise | None = run
     kept = all(row.kept for _, row in held)
     if not kept:
-        gap, times = min(soonest, rule.gap(run.rounds)), max(most, rule.most(run.rounds))
-        told.append(f"somebody came after {soonest} rounds, or {most} times; it is priced by that")
-        priced = _came_sooner(run, gap, times)
+        priced, came = _as_clients_came(run, [row for _, row in held])
+        told.append(came)
     # One weak row shows the whole sequence, since rows are correlated.
     ratio = min(r.noise_used / r.clip_norm for r, _ in held)
     if ratio < run.noise_multiplier * (1.0 - ROUNDING):
@@ -340,9 +336,18 @@ def _surely(
     return leading if abs(share - 1.0) <= ROUNDING else leading.rescaled(share)
 
 
-def _came_sooner(run: CorrelatedNoise, gap: int, times: int) -> CorrelatedNoise:
+def _as_clients_came(
+    run: CorrelatedNoise, rows: list[CorrelatedRow]
+) -> tuple[CorrelatedNoise, str]:
+    """Return the run with clients as soon and as often as any row says, and a line that tells."""
+    # A ledger without a separation says nothing against the plan.
+    soonest = min((row.separation for row in rows if row.separation), default=run.rounds)
+    most = max((row.participations or 0 for row in rows), default=0)
+    told = f"somebody came after {soonest} rounds, or {most} times; it is priced by that"
+    rule = run.participation
+    gap, times = min(soonest, rule.gap(run.rounds)), max(most, rule.most(run.rounds))
     try:
-        return run.with_gaps(gap, times)
+        return run.with_gaps(gap, times), told
     except ParameterError as problem:
         raise UnsupportedCombination(f"clients came sooner than planned: {problem}") from problem
 

@@ -17,7 +17,7 @@ from .base import ROUNDING
 from .upload import (
     MAX_STEPS,
     SENSITIVE,
-    Upload,
+    SamplersUpload,
     checked_steps,
     each_step,
     finite,
@@ -32,7 +32,7 @@ from .upload import (
 
 @registered
 @dataclass(frozen=True, kw_only=True)
-class FederatedHamiltonian(Upload):
+class FederatedHamiltonian(SamplersUpload):
     """One upload of a Hamiltonian client after ``iterations``; the unit is a record.
 
     In an iteration a fresh momentum, sqrt(rho) shared + sqrt((1 - rho) / w) private, is followed
@@ -86,11 +86,6 @@ class FederatedHamiltonian(Upload):
         for name, value in checked.items():
             object.__setattr__(self, name, value)
 
-    def noise_ratios(self, clip_norm: float) -> frozenset[float]:
-        """Of the smallest step: ``step_noise_std`` over half the gradient sensitivity."""
-        ratio = 2.0 * self.step_noise_std / self.gradient_sensitivity
-        return frozenset({ratio} if 0.0 < ratio < math.inf else ())
-
     def rescaled(self, fraction: float) -> FederatedHamiltonian | None:
         """Return the upload with the fraction of its noise.
 
@@ -129,11 +124,6 @@ class FederatedHamiltonian(Upload):
             correlation=1.0 - (1.0 - self.correlation) * share * (1.0 - ROUNDING),
             gradient_noise_multiplier=self.gradient_noise_multiplier * math.sqrt(kept) / asked,
         )
-
-    @property
-    def samples_its_unit(self) -> bool:
-        """True: batches are drawn inside."""
-        return True
 
     @property
     def queries(self) -> int:

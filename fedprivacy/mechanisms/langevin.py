@@ -16,7 +16,7 @@ from .upload import (
     OWN_SENSITIVITY,
     QUADRATIC,
     SENSITIVE,
-    Upload,
+    SamplersUpload,
     both_or_neither,
     checked_steps,
     contracted,
@@ -34,7 +34,7 @@ from .upload import (
 
 @registered
 @dataclass(frozen=True, kw_only=True)
-class FederatedLangevin(Upload):
+class FederatedLangevin(SamplersUpload):
     """One upload of a Langevin client after ``steps`` local steps; the unit is a record.
 
     A step moves the parameters by -step_size / (gamma p) times the sum of the batch's gradients,
@@ -93,20 +93,10 @@ class FederatedLangevin(Upload):
         for size in set(each_step(self.step_size, 1)):
             contracted(1.0, 1, size, self._convexity)
 
-    def noise_ratios(self, clip_norm: float) -> frozenset[float]:
-        """Of the smallest step: ``step_noise_std`` over half the gradient sensitivity."""
-        ratio = 2.0 * self.step_noise_std / self.gradient_sensitivity
-        return frozenset({ratio} if 0.0 < ratio < math.inf else ())
-
     def rescaled(self, fraction: float) -> FederatedLangevin | None:
         """Return the upload with the fraction of its noise, gradients that much larger instead."""
         sensitivity = larger(self.gradient_sensitivity, fraction)
         return replace(self, gradient_sensitivity=sensitivity) if sensitivity else None
-
-    @property
-    def samples_its_unit(self) -> bool:
-        """True: batches are drawn inside."""
-        return True
 
     @cached_property
     def step_multiplier(self) -> float:

@@ -6,6 +6,7 @@ import math
 from abc import abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 
@@ -65,6 +66,9 @@ class Stated(Mechanism):
     zeroed_is_absent: bool = False
     observer: Observer | str = Observer.SERVER
 
+    theorem: ClassVar[str]
+    """Why the curve dominates."""
+
     def __post_init__(self) -> None:
         object.__setattr__(self, "adjacency", member(Adjacency, adjacency=self.adjacency))
         object.__setattr__(self, "observer", member(Observer, observer=self.observer))
@@ -86,11 +90,6 @@ class Stated(Mechanism):
     @abstractmethod
     def curve(self) -> Curve:
         """What dominates everything that keeps the guarantee."""
-
-    @property
-    @abstractmethod
-    def theorem(self) -> str:
-        """Why."""
 
     def _loss(self, facts: Facts) -> PrivacyLoss:
         if facts.adjacency is not self.adjacency:
@@ -138,6 +137,7 @@ class ApproximateDp(Stated):
     """
 
     guarantees: Points
+    theorem: ClassVar[str] = "stated (epsilon, delta): the convex minorant's pair dominates (T12)"
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -148,11 +148,6 @@ class ApproximateDp(Stated):
     def curve(self) -> Curve:
         """The pair whose profile is the greatest convex function below the guarantees."""
         return stated_pair(self.guarantees)
-
-    @property
-    def theorem(self) -> str:
-        """The theorem's name."""
-        return "stated (epsilon, delta): the convex minorant's pair dominates (T12)"
 
 
 @registered
@@ -169,18 +164,13 @@ class RenyiDp(Stated):
     Args:
         divergences: (order, divergence) pairs that all hold, for both orders of any two
             neighbours; orders finite and above 1.
-        adjacency: how neighbours differ; no other is served.
-        unit: "client" or "record"; may be left out.
-        observer: "aggregate" where the guarantee counts on it that nobody sees who took part.
-        zeroed_is_absent: for "zero_out", whether a zeroed unit is known to release just what its
-            absence would. Sampling amplifies only what says so: a guarantee alone allows to show
-            who takes part, and then nothing is hidden but whether the unit did (T4).
-
-    Raises:
-        ParameterError: a value outside its range, or an unknown adjacency or unit.
+        adjacency, unit, observer, zeroed_is_absent: see ``ApproximateDp``, as for errors.
     """
 
     divergences: Points
+    theorem: ClassVar[str] = (
+        "stated Renyi divergences: chords of moments, implied (epsilon, delta) (T12)"
+    )
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -192,11 +182,6 @@ class RenyiDp(Stated):
         """The curve with these moments, and the tails that they imply."""
         return RenyiPoints(self.divergences)
 
-    @property
-    def theorem(self) -> str:
-        """The theorem's name."""
-        return "stated Renyi divergences: chords of moments, implied (epsilon, delta) (T12)"
-
 
 @registered
 @dataclass(frozen=True, kw_only=True)
@@ -205,15 +190,13 @@ class GaussianDp(Stated):
 
     Args:
         mu: above 0 (Dong, Roth and Su 2022: mu-GDP).
-        adjacency: how neighbours differ; no other is served.
-        unit: "client" or "record"; may be left out.
-        observer: "aggregate" where the guarantee counts on it that nobody sees who took part.
-
-    Raises:
-        ParameterError: a value outside its range, or an unknown adjacency or unit.
+        adjacency, unit, observer, zeroed_is_absent: see ``ApproximateDp``, as for errors.
     """
 
     mu: float
+    theorem: ClassVar[str] = (
+        "stated mu-GDP: the Gaussian pair dominates, composed too (Dong, Roth, Su 2022)"
+    )
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -223,11 +206,6 @@ class GaussianDp(Stated):
     def curve(self) -> Curve:
         """The Gaussian pair."""
         return Gdp(self.mu)
-
-    @property
-    def theorem(self) -> str:
-        """The theorem's name."""
-        return "stated mu-GDP: the Gaussian pair dominates, composed too (Dong, Roth, Su 2022)"
 
 
 @registered
@@ -242,16 +220,14 @@ class ConcentratedDp(Stated):
     Args:
         rho: at least 0.
         xi: at least 0; one of the two is above 0.
-        adjacency: how neighbours differ; no other is served.
-        unit: "client" or "record"; may be left out.
-        observer: "aggregate" where the guarantee counts on it that nobody sees who took part.
-
-    Raises:
-        ParameterError: a value outside its range, or an unknown adjacency or unit.
+        adjacency, unit, observer, zeroed_is_absent: see ``ApproximateDp``, as for errors.
     """
 
     rho: float
     xi: float = 0.0
+    theorem: ClassVar[str] = (
+        "stated zCDP: divergences at every order, implied (epsilon, delta) (T12)"
+    )
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -282,8 +258,3 @@ class ConcentratedDp(Stated):
         # Next to 1 a power is lost to rounding, and 1 is no order.
         found = ((a, (self.xi + self.rho * a) * (1.0 + 1e-15)) for a in orders if a > 1.0)
         return tuple(found)
-
-    @property
-    def theorem(self) -> str:
-        """The theorem's name."""
-        return "stated zCDP: divergences at every order, implied (epsilon, delta) (T12)"

@@ -158,6 +158,22 @@ class Upload(Mechanism):
         return noisy_like(value, std=std, grid=grid_for(std, std, 26), generator=generator)
 
 
+class SamplersUpload(Upload):
+    """An upload of a sampler, whose gradients are of batches that it draws itself."""
+
+    gradient_sensitivity: float
+
+    def noise_ratios(self, clip_norm: float) -> frozenset[float]:
+        """Of the smallest step: ``step_noise_std`` over half the gradient sensitivity."""
+        ratio = 2.0 * self.step_noise_std / self.gradient_sensitivity
+        return frozenset({ratio} if 0.0 < ratio < math.inf else ())
+
+    @property
+    def samples_its_unit(self) -> bool:
+        """True: batches are drawn inside."""
+        return True
+
+
 def replacing_only(mechanism: Mechanism, facts: Facts) -> None:
     """Raise UnsupportedCombination unless the facts are about replacing a record."""
     if facts.adjacency is not Adjacency.REPLACE_ONE:

@@ -224,8 +224,16 @@ def _direction(question: _Question, start: float, integer: bool) -> bool:
         if question.apart(start, value):
             return (question.best_upper(value) > question.best_upper(start)) == (value > start)
         unclear = (there > here) == (value > start) if unclear is None else unclear
-    if unclear is not None:
-        return unclear
+    return _at_a_standstill(question, start, here) if unclear is None else unclear
+
+
+def _at_a_standstill(question: _Question, start: float, here: float) -> bool:
+    """Return the direction where epsilon is the same at every value tried: upwards, or none.
+
+    Raises:
+        ImpossibleBudget: it is infinite everywhere.
+        ParameterError: the run does not depend on the value.
+    """
     # Everything fits and there is a largest value: that is the answer.
     if here <= question.epsilon and math.isfinite(question.domain[1]):
         return True

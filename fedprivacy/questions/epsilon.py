@@ -76,9 +76,7 @@ def epsilon(
     """
     effort = Effort(accountant, tolerance, deadline)
     loss = loss_of(run, adjacency, observer)
-    bound = effort.account(loss).epsilon(delta)
-    # What was asked goes along, so that a certificate can prove the number again.
-    return replace(bound, evidence=Asked(run, loss.curve))
+    return _certifiable(run, loss, effort.account(loss).epsilon(delta))
 
 
 def delta(
@@ -97,7 +95,11 @@ def delta(
     """
     effort = Effort(accountant, tolerance, deadline)
     loss = loss_of(run, adjacency, observer)
-    bound = effort.account(loss).delta(epsilon)
+    return _certifiable(run, loss, effort.account(loss).delta(epsilon))
+
+
+def _certifiable(run: Accountable, loss: PrivacyLoss, bound: Bound) -> Bound:
+    """Return the bound with what was asked, so that a certificate can prove the number again."""
     return replace(bound, evidence=Asked(run, loss.curve))
 
 

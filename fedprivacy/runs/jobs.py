@@ -412,17 +412,16 @@ def job(
     # Checked before the data are loaded, which may take long.
     chosen.of(given)
     kind = _JOBS.get(chosen.settings, AveragingJob)
-    if model is not None and ":" in model and issubclass(kind, _SamplingJob):
-        if data != "digits" or clients is not None or classes_per_client is not None:
+    if issubclass(kind, _SamplingJob) and model is not None and ":" in model:
+        if (data, clients, classes_per_client) != ("digits", None, None):
             refuse("data, clients", data, "be left out: a posterior holds its own clients' records")
         own: Job = kind.on(chosen, posterior_at(model), given)
         return own
-    averages = issubclass(kind, AveragingJob)
-    if model is not None and not averages:
-        rule = "be left out: this method has a model of its own"
-        refuse("model", model, rule, "samplers take a Posterior: --posterior FILE.py:NAME")
-    if clients is None and not averages and isinstance(data, str) and data in DATA:
-        clients = AGENTS
+    if not issubclass(kind, AveragingJob):
+        if model is not None:
+            rule = "be left out: this method has a model of its own"
+            refuse("model", model, rule, "samplers take a Posterior: --posterior FILE.py:NAME")
+        clients = AGENTS if clients is None and data in tuple(DATA) else clients
     records = load_data(
         data, data_dir=data_dir, clients=clients, classes_per_client=classes_per_client
     )

@@ -78,8 +78,8 @@ class Averaging(Settings):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Noisy(Settings):
-    """What averaging with noise takes besides."""
+class Clipped(Settings):
+    """What averaging takes of contributions that are clipped and noised."""
 
     clip_norm: float | None = setting(
         POSITIVE, "norm that a client's contribution is clipped to", default=None
@@ -87,6 +87,12 @@ class Noisy(Settings):
     expected_cohort: int | None = setting(
         COUNT, "public denominator of the noisy sum, as add_remove needs", default=None
     )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Noisy(Clipped):
+    """What averaging with noise takes besides."""
+
     missing: int = setting(WHOLE, "clients of a cohort that may fail to answer", default=0)
     absent: int = setting(WHOLE, "clients of all that may be away for good", default=0)
     colluding: int = setting(
@@ -117,15 +123,9 @@ class FedSmp(Sparse, Noisy, Averaging):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Correlated(Settings):
+class Correlated(Clipped):
     """What averaging takes whose noise is correlated from round to round."""
 
-    clip_norm: float | None = setting(
-        POSITIVE, "norm that a client's update is clipped to", default=None
-    )
-    expected_cohort: int | None = setting(
-        COUNT, "public denominator of the noisy sum", default=None
-    )
     strategy: str = setting(
         STRATEGY, "how a round's clients are drawn from those that may come", default="fixed"
     )

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from fractions import Fraction
 
 from .binomial import log_below, log_mass, log_tail
@@ -43,29 +44,49 @@ def excluded(
         return f"{smallest} participants every time, {rounds} times, where draws are independent"
     # Four tests share it: smallest, largest, and the sum at both ends.
     each, whole = math.log(chance / (8.0 * rounds)), math.log(chance / 8.0)
-
-    def too_small(n: int) -> bool:
-        return (
-            n < largest
-            or _at_least(n, probability, largest) < each
-            or _at_least(n * rounds, probability, total) < whole
-        )
-
-    def too_large(n: int) -> bool:
-        return (
-            _at_most(n, probability, smallest) < each
-            or _at_most(n * rounds, probability, total) < whole
-        )
-
-    # Too small is monotone: above the first that is not, only too large is left to ask.
-    least = _first(lambda n: not too_small(n), largest) if population is None else population
-    if least is None or not (too_large(least) or (population is not None and too_small(least))):
+    if _Ends(rounds, smallest, largest, total, probability, each, whole).allow(population):
         return ""
     whom = "any one population" if population is None else f"{population}"
     return (
         f"{smallest} to {largest} participants, {total} in all of {rounds}, which nobody draws "
         f"with probability {probability:g} from {whom}"
     )
+
+
+@dataclass(frozen=True)
+class _Ends:
+    """The ends of rounds' sizes and their sum; logs of the chance that each or the sum may have."""
+
+    rounds: int
+    smallest: int
+    largest: int
+    total: int
+    probability: float
+    each: float
+    whole: float
+
+    def allow(self, population: int | None) -> bool:
+        """Return whether a population fits, or any where it is not known."""
+        if population is not None:
+            return not (self.too_small(population) or self.too_large(population))
+        # Too small is monotone: above the first that is not, only too large is left to ask.
+        least = _first(lambda n: not self.too_small(n), self.largest)
+        return least is None or not self.too_large(least)
+
+    def too_small(self, n: int) -> bool:
+        """Return whether a population is too small."""
+        return (
+            n < self.largest
+            or _at_least(n, self.probability, self.largest) < self.each
+            or _at_least(n * self.rounds, self.probability, self.total) < self.whole
+        )
+
+    def too_large(self, n: int) -> bool:
+        """Return whether a population is too large."""
+        return (
+            _at_most(n, self.probability, self.smallest) < self.each
+            or _at_most(n * self.rounds, self.probability, self.total) < self.whole
+        )
 
 
 def _all_alike(

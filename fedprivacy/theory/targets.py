@@ -8,11 +8,12 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ..errors import integer, positive, refuse
+from ..errors import integer, non_negative, positive, refuse
 from .gaussian import AffineMap, Array, Normal, as_vectors, root, transposed, w2
 
 
@@ -289,19 +290,52 @@ class LocalRound:
         return np.asarray(moved + self._own_spread + between - after.covariance)
 
 
+class StepSizes(ABC):
+    """Step sizes that differ from step to step."""
+
+    @abstractmethod
+    def sizes(self, first: int, count: int) -> tuple[float, ...]:
+        """Return the sizes of so many steps, the first of them counted from 0."""
+
+
+class Stepped(ABC):
+    """What takes the same number of steps in every round, of one size or of ``StepSizes``."""
+
+    step_size: Any
+
+    @property
+    @abstractmethod
+    def steps_a_round(self) -> int:
+        """How many steps a round has that may differ in size."""
+
+    @property
+    def homogeneous(self) -> bool:
+        """Whether the step size is constant."""
+        return not isinstance(self.step_size, StepSizes)
+
+    def steps_of(self, index: int) -> tuple[float, ...]:
+        """Return the step sizes of round ``index``, from 0."""
+        count = self.steps_a_round
+        if isinstance(self.step_size, StepSizes):
+            return self.step_size.sizes(index * count, count)
+        return (self.step_size,) * count
+
+
 @dataclass(frozen=True, kw_only=True, eq=False)
-class Chain(ABC):
+class Chain(Stepped):
     """A federated chain on a Gaussian target: local rounds, then averaging.
 
     Args:
         target: the split target.
         averaging: "full", "I" or "II".
         cohort: S, the number of draws or clients of a round under schemes I and II.
+        correlation: rho in [0, 1], what the clients share of their noise.
     """
 
     target: GaussianTarget
     averaging: Averaging | str = Averaging.FULL
     cohort: int | None = None
+    correlation: float = 0.0
 
     def __post_init__(self) -> None:
         try:
@@ -315,6 +349,8 @@ class Chain(ABC):
             object.__setattr__(self, "cohort", integer(1, cohort=self.cohort))
         if self.averaging is Averaging.II:
             self._check_cohort()
+        if non_negative(correlation=self.correlation) > 1.0:
+            refuse("correlation", self.correlation, "be in [0, 1]")
 
     def _check_cohort(self) -> None:
         clients, shares = self.target.clients, self.target.shares
@@ -327,11 +363,6 @@ class Chain(ABC):
     @abstractmethod
     def temperature(self) -> float:
         """Temperature of the target that the chain aims at."""
-
-    @property
-    @abstractmethod
-    def homogeneous(self) -> bool:
-        """Whether every round is the same."""
 
     @abstractmethod
     def local_round(self, index: int) -> LocalRound:

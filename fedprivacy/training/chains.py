@@ -8,7 +8,7 @@ chains on the same data cost C compositions, and a round's mechanism says so.
 from __future__ import annotations
 
 import math
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -25,7 +25,7 @@ from ..mechanisms.deviates import Deviates
 from ..mechanisms.rounded import STEP_GRID, drawn_ahead, noisy_scaled
 from ..mechanisms.upload import share
 from ..sampling import FixedSize, WeightedDraws, drawn_once
-from ..theory.targets import Averaging, Chain
+from ..theory.targets import Averaging, Chain, Stepped
 from .gaussian import GaussianPosterior
 from .jumps import UploadLaw
 from .posterior import Array, Local, Target
@@ -78,6 +78,24 @@ class Seats:
     arrived: int
 
 
+class Work(NamedTuple):
+    """What clients do between two averages.
+
+    Args:
+        round: its number.
+        local: the clients at work, in their seats.
+        clients: client in each seat, shape (chains or 1, seats).
+        private: draws their own noise.
+        common: draws what they share.
+    """
+
+    round: int
+    local: Local
+    clients: Indices
+    private: Noise
+    common: np.random.Generator
+
+
 class Spread(NamedTuple):
     """Stds of the noise in one step, as the seats' mechanisms say them.
 
@@ -98,7 +116,7 @@ class Spread(NamedTuple):
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class Sampling(ABC):
+class Sampling(Stepped):
     """What ``LangevinSampling`` and ``HamiltonianSampling`` have in common.
 
     The clients' uploads are what is released, each to everybody; what a client does before its
@@ -157,9 +175,11 @@ class Sampling(ABC):
         self._check_cohort()
         self._check_start()
         self.target.batch_sizes(self.batch_fraction)
-        # Refused here, not in the first round, where the target has no exact law.
+        # Refused here, not in the first round: a target without an exact law, no account.
         if self.exact_jump:
             _ = self.exact
+        if self.private:
+            _ = self.round_mechanism
 
     def _check_cohort(self) -> None:
         if (self.averaging == Averaging.FULL) != (self.cohort is None):
@@ -188,11 +208,6 @@ class Sampling(ABC):
     @abstractmethod
     def _client(self, index: int, weight: float, fraction: float) -> Client:
         """Return what one client of this weight and batch fraction does in round ``index``."""
-
-    @property
-    @abstractmethod
-    def homogeneous(self) -> bool:
-        """Whether every round has the same step sizes."""
 
     @property
     def private(self) -> bool:
@@ -460,28 +475,19 @@ class Sampling(ABC):
         """Return the average of the uploads, shape (chains, d), and the std of their noise."""
         batches = self._generator("batches", state.round)
         local = self.target.local(seats.clients, state.positions, self.batch_fraction, batches)
-        noise = self._source(state.round, local), self._generator("shared", state.round)
+        private, common = self._source(state.round, local), self._generator("shared", state.round)
+        work = Work(state.round, local, seats.clients, private, common)
         # An overflow is told by `_check_finite`, not by a warning.
         with np.errstate(over="ignore", invalid="ignore"):
-            if self.exact_jump:
-                uploads, std = self._jumped(state.round, local, seats, *noise)
-            else:
-                uploads, std = self._locally(state.round, local, seats.clients, *noise)
+            uploads, std = self._jumped(work) if self.exact_jump else self._locally(work)
             # Before the average: 0 times infinity there would be NaN for everybody.
             self._check_finite(uploads, state.round)
         parts = torch.from_numpy(np.array(seats.shares)).to(uploads)
         return torch.bmm(parts[:, None, :], uploads)[:, 0, :], std
 
     @abstractmethod
-    def _locally(
-        self,
-        index: int,
-        local: Local,
-        clients: Indices,
-        private: Noise,
-        common: np.random.Generator,
-    ) -> tuple[Tensor, float]:
-        """Run the clients' steps of round ``index``.
+    def _locally(self, work: Work) -> tuple[Tensor, float]:
+        """Run the clients' steps of a round.
 
         Returns:
             The uploads, shape (chains, seats, d), and the smallest std of a step's private noise
@@ -566,21 +572,16 @@ class Sampling(ABC):
     def _only_law(self) -> UploadLaw:
         return UploadLaw(self.exact, 0)
 
-    def _jumped(
-        self,
-        index: int,
-        local: Any,
-        seats: Seats,
-        private: Noise,
-        common: np.random.Generator,
-    ) -> tuple[Tensor, float]:
+    def _jumped(self, work: Work) -> tuple[Tensor, float]:
         """Return uploads from the clients' starting points, drawn in one step, and their std.
 
         That is a step's: what is planned for one, by the share of the jump's noise that was used.
         """
+        index, clients, private, common = work.round, work.clients, work.private, work.common
+        local: Any = work.local
         law = self._only_law if self.homogeneous else UploadLaw(self.exact, index)
         own, public = local.contracted(law.contraction[local.kinds])
-        spread = Spread.of(law.own[seats.clients], local)
+        spread = Spread.of(law.own[clients], local)
         points, used = self._noisy(own, spread, local, private)
         points = points if public is None else points + public
         std = self._planned_std(index) * (used / spread.least if spread.least else 1.0)

@@ -12,7 +12,7 @@ import hashlib
 import json
 import os
 import secrets
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import fields, is_dataclass
 from pathlib import Path
@@ -187,13 +187,16 @@ def _fold(value: Any, add: Callable[[bytes], None]) -> None:
         for name in (one.name for one in fields(value) if one.init):
             _fold(getattr(value, name), add)
     elif isinstance(value, list | tuple | Mapping):
-        parts = list(value.items()) if isinstance(value, Mapping) else value
-        # How many there are, so that nested parts cannot pass for others.
-        add(f"{len(parts)}".encode())
-        for part in parts:
-            _fold(part, add)
+        _fold_all(list(value.items()) if isinstance(value, Mapping) else value, add)
     elif value is None or isinstance(value, bool | int | float | str | np.generic):
         add(repr(value).encode())
     else:
         # Of anything else its kind alone: a repr may hold an address in memory.
         add(f"{type(value).__module__}.{type(value).__qualname__}".encode())
+
+
+def _fold_all(parts: Sequence[Any], add: Callable[[bytes], None]) -> None:
+    # How many there are, so that nested parts cannot pass for others.
+    add(f"{len(parts)}".encode())
+    for part in parts:
+        _fold(part, add)

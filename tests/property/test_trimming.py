@@ -7,7 +7,7 @@ import fedprivacy as fp
 from fedprivacy.accountants import PldAccountant
 from fedprivacy.loss import Composed, Fold, GaussianMix, Gdp, Mix, Sampled, Side
 from fedprivacy.loss.profiles import direct
-from fedprivacy.loss.profiles.cut import trim
+from fedprivacy.loss.profiles.trimming import trim
 
 RARE = ((0.9, 0.0), (0.0989, 1.0), (1e-3, 6.0), (1e-4, 9.0))
 LABELLED = Mix(((0.7, Gdp(0.5)), (0.2989, Gdp(1.0)), (1e-3, Gdp(6.0)), (1e-4, Gdp(9.0))))

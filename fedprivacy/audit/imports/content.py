@@ -130,15 +130,20 @@ def lines_of(path: Path) -> Iterator[tuple[int, str]]:
         ConversionError: a line is too long or not UTF-8.
         LedgerError: the file cannot be read.
     """
+    for number, line in enumerate(_raw_lines(path), start=1):
+        if len(line) > MAX_LINE:
+            unreadable(path.name, f"line {number} is longer than {MAX_LINE} bytes")
+        text = _text(line, f"{path.name}, line {number}").strip()
+        if text:
+            yield number, text
+
+
+def _raw_lines(path: Path) -> Iterator[bytes]:
+    """Yield a file's lines; one that is longer than ``MAX_LINE`` comes in pieces."""
     try:
         with open(path, "rb") as file:
             # readline with a limit: a line without an end must not fill memory.
-            for number, line in enumerate(iter(lambda: file.readline(MAX_LINE + 1), b""), start=1):
-                if len(line) > MAX_LINE:
-                    unreadable(path.name, f"line {number} is longer than {MAX_LINE} bytes")
-                text = _text(line, f"{path.name}, line {number}").strip()
-                if text:
-                    yield number, text
+            yield from iter(lambda: file.readline(MAX_LINE + 1), b"")
     except OSError as error:
         raise LedgerError(f"{path}: could not read it: {error.strerror or error}") from error
 

@@ -22,54 +22,52 @@ _Epsilon = Annotated[float, msgspec.Meta(ge=0)]
 _Delta = Annotated[float, msgspec.Meta(gt=0, lt=1)]
 
 
-def _says(kind: Any, told: str) -> Any:
-    return Annotated[kind | None, msgspec.Meta(description=told)]
+def _says(told: str) -> msgspec.Meta:
+    return msgspec.Meta(description=told)
 
 
 class Statement(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """A run in numbers: rounds that were all alike, and what is claimed of them."""
 
-    rounds: Annotated[_Count, msgspec.Meta(description="how many noisy sums were released")]
-    noise_multiplier: _says(  # type: ignore[valid-type]
-        _Positive, "std of the noise in the sum over the clip norm of one unit"
-    ) = None
-    noise_std: _says(  # type: ignore[valid-type]
-        _Positive, "std of the noise in the sum; with clip_norm"
-    ) = None
-    clip_norm: _says(  # type: ignore[valid-type]
-        _Positive, "norm that the contribution of one unit is clipped to"
-    ) = None
-    sensitivity: _says(  # type: ignore[valid-type]
-        _Positive,
-        "what the claim's own arithmetic took for the clip norm; used to explain a claim only",
-    ) = None
-    sampling: _says(  # type: ignore[valid-type]
-        Sampling, "how the units of a round were drawn, as implemented"
-    ) = None
-    sampling_probability: _says(  # type: ignore[valid-type]
-        _Rate, "probability of a unit to take part in a round"
-    ) = None
-    cohort: _says(_Count, "how many units take part in a round") = None  # type: ignore[valid-type]
-    population: _says(_Count, "how many units there are") = None  # type: ignore[valid-type]
-    rounds_per_epoch: _says(_Count, "rounds in an epoch") = None  # type: ignore[valid-type]
-    steps_per_round: _says(  # type: ignore[valid-type]
-        _Count, "how many noisy sums each round released"
-    ) = None
-    missing_shares: _says(  # type: ignore[valid-type]
-        _Count, "how many of the cohort's shares of the noise did not arrive"
-    ) = None
-    denominator: _says(  # type: ignore[valid-type]
-        Denominator, "what noisy sums were divided by"
-    ) = None
-    trials: _says(_Count, "how many runs were made on these data") = None  # type: ignore[valid-type]
-    unit: _says(Unit, "whose data is one unit") = None  # type: ignore[valid-type]
-    adjacency: _says(  # type: ignore[valid-type]
-        Adjacency, "how neighbouring data sets differ"
-    ) = None
-    observer: _says(Observer, "who looks") = None  # type: ignore[valid-type]
-    epsilon: _says(_Epsilon, "the epsilon that is claimed; with delta") = None  # type: ignore[valid-type]
-    delta: _says(_Delta, "the delta that is claimed; with epsilon") = None  # type: ignore[valid-type]
-    description: _says(str, "of what; free text") = None  # type: ignore[valid-type]
+    rounds: Annotated[_Count, _says("how many noisy sums were released")]
+    noise_multiplier: Annotated[
+        _Positive | None, _says("std of the noise in the sum over the clip norm of one unit")
+    ] = None
+    noise_std: Annotated[_Positive | None, _says("std of the noise in the sum; with clip_norm")] = (
+        None
+    )
+    clip_norm: Annotated[
+        _Positive | None, _says("norm that the contribution of one unit is clipped to")
+    ] = None
+    sensitivity: Annotated[
+        _Positive | None,
+        _says(
+            "what the claim's own arithmetic took for the clip norm; used to explain a claim only"
+        ),
+    ] = None
+    sampling: Annotated[
+        Sampling | None, _says("how the units of a round were drawn, as implemented")
+    ] = None
+    sampling_probability: Annotated[
+        _Rate | None, _says("probability of a unit to take part in a round")
+    ] = None
+    cohort: Annotated[_Count | None, _says("how many units take part in a round")] = None
+    population: Annotated[_Count | None, _says("how many units there are")] = None
+    rounds_per_epoch: Annotated[_Count | None, _says("rounds in an epoch")] = None
+    steps_per_round: Annotated[_Count | None, _says("how many noisy sums each round released")] = (
+        None
+    )
+    missing_shares: Annotated[
+        _Count | None, _says("how many of the cohort's shares of the noise did not arrive")
+    ] = None
+    denominator: Annotated[Denominator | None, _says("what noisy sums were divided by")] = None
+    trials: Annotated[_Count | None, _says("how many runs were made on these data")] = None
+    unit: Annotated[Unit | None, _says("whose data is one unit")] = None
+    adjacency: Annotated[Adjacency | None, _says("how neighbouring data sets differ")] = None
+    observer: Annotated[Observer | None, _says("who looks")] = None
+    epsilon: Annotated[_Epsilon | None, _says("the epsilon that is claimed; with delta")] = None
+    delta: Annotated[_Delta | None, _says("the delta that is claimed; with epsilon")] = None
+    description: Annotated[str | None, _says("of what; free text")] = None
 
 
 def schema() -> dict[str, Any]:

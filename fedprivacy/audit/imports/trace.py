@@ -285,29 +285,22 @@ def _in_sequence(parts: Iterable[tuple[Mechanism, int]]) -> Mechanism | None:
 
 def _completed(rounds: Rounds, stated: Stated) -> tuple[Rounds, list[str]]:
     """Return the rounds with what was stated; a statement that differs wins and is told."""
-    given: dict[str, Sampling | int] = {}
-    if stated.population is not None:
-        given["population"] = integer(1, population=stated.population)
-    if stated.steps_per_round is not None:
-        given["steps_per_round"] = integer(1, steps_per_round=stated.steps_per_round)
-    if stated.missing_shares is not None:
-        given["missing_shares"] = integer(0, missing_shares=stated.missing_shares)
-    scheme = stated.sampling if isinstance(stated.sampling, TableScheme) else None
-    if scheme is not None:
-        given |= _facts_of(scheme)
-    elif isinstance(stated.sampling, str):
-        # The command line writes names with hyphens, Python often with underscores.
-        name = stated.sampling.replace("_", "-")
-        given["sampling"] = member(Sampling, sampling=name)
-    elif stated.sampling is not None:
-        way_out = "pass 'poisson', for instance, or a scheme such as fp.Poisson(0.01)"
-        refuse("sampling", stated.sampling, "be a name or a sampling scheme", way_out)
-    told = []
-    for name, value in given.items():
-        known = getattr(rounds, name)
-        if known is not None and known != value:
-            told.append(f"{name} is {known} in the record; {value} was stated and counts")
-    if scheme is not None and rounds.rate is not None:
+    least = {"population": 1, "steps_per_round": 1, "missing_shares": 0}
+    numbers = {name: getattr(stated, name) for name in least}
+    given: dict[str, Sampling | int] = {
+        name: integer(least[name], **{name: value})
+        for name, value in numbers.items()
+        if value is not None
+    }
+    given |= _how_drawn(stated.sampling)
+    known = {name: getattr(rounds, name) for name in given}
+    told = [
+        f"{name} is {known[name]} in the record; {value} was stated and counts"
+        for name, value in given.items()
+        if known[name] not in (None, value)
+    ]
+    scheme = stated.sampling
+    if isinstance(scheme, TableScheme) and rounds.rate is not None:
         share = 1.0 / getattr(scheme, "rounds_per_epoch", 1) * scheme.rate
         # A smaller share amplifies more: stated against the record, it has to be told.
         if share < rounds.rate * (1.0 - 1e-9):
@@ -316,6 +309,19 @@ def _completed(rounds: Rounds, stated: Stated) -> tuple[Rounds, list[str]]:
                 "which counts"
             )
     return replace(rounds, **given), told  # type: ignore[arg-type]
+
+
+def _how_drawn(stated: object) -> dict[str, Sampling | int]:
+    """Return what was stated of the sampling, by a scheme or by its name."""
+    if stated is None:
+        return {}
+    if isinstance(stated, TableScheme):
+        return _facts_of(stated)
+    if not isinstance(stated, str):
+        way_out = "pass 'poisson', for instance, or a scheme such as fp.Poisson(0.01)"
+        refuse("sampling", stated, "be a name or a sampling scheme", way_out)
+    # The command line writes names with hyphens, Python often with underscores.
+    return {"sampling": member(Sampling, sampling=stated.replace("_", "-"))}
 
 
 def _facts_of(scheme: TableScheme) -> dict[str, Sampling | int]:

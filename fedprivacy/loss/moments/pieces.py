@@ -293,6 +293,10 @@ class Part:
         near, whole = not self.rare, self.whole
         size = self.cumulants(line.tilt).value if self.rare else 0.0
         rules = [piece.rule(line.tilt, line.top, near, whole, size) for piece in self.pieces]
+        return self._joined(rules).spectrum(line)
+
+    def _joined(self, rules: list[Rule]) -> Rule:
+        """Return the pieces' rules as one, each with its piece's weight."""
         found = [(math.log(p.weight), rule) for p, rule in zip(self.pieces, rules, strict=True)]
         wobbles = [rule.wobble + 4.0 * UNIT * abs(log_weight) for log_weight, rule in found]
         errors = [log_weight + float(np.max(rule.log_error)) for log_weight, rule in found]
@@ -301,7 +305,7 @@ class Part:
         near = len(plain) == len(found)
         if not near and not self.rare:
             errors.append(LOG_OFF_ATOM)
-        rule = Rule(
+        return Rule(
             np.concatenate([rule.log_weight + log_weight for log_weight, rule in found]),
             np.concatenate([rule.loss for _, rule in found]),
             np.concatenate(wobbles),
@@ -311,7 +315,6 @@ class Part:
             np.concatenate(plain) if near else None,
             self.missing,
         )
-        return rule.spectrum(line)
 
     def cumulants(self, tilt: float) -> Cumulants:
         """Return the mixture of the pieces' and of the atom."""

@@ -8,9 +8,9 @@ those that need about as many nodes, padded with nodes that hardly count.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple, Protocol
+from typing import NamedTuple, Protocol, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -34,6 +34,7 @@ from .pieces import Part
 from .spectrum import Cumulants, Decay, Moments, Spectrum
 
 Rows = NDArray[np.intp]
+T = TypeVar("T")
 
 _HELD = 1 << 15
 """How many (row, node) pairs are held at once: their phases at 17 heights fill a cache."""
@@ -59,6 +60,29 @@ class Together(NamedTuple):
     count: PerRow
 
 
+def _pair_of(part: Round) -> tuple[Hashable, GaussianPair] | None:
+    pair = part.lone_pair()
+    return None if pair is None else ((len(pair.p), len(pair.q)), pair)
+
+
+def _fold_of(part: Round) -> tuple[Hashable, Part] | None:
+    fold = part.lone_part() if part.lone_pair() is None else None
+    shape = None if fold is None else stackable(fold)
+    return (shape, fold) if shape and fold is not None else None
+
+
+def _together(
+    parts: Sequence[tuple[Round, float]], of: Callable[[Round], tuple[Hashable, T] | None]
+) -> list[tuple[Rows, list[T]]]:
+    """Return what ``of`` finds in rounds, those of one shape together, with their numbers."""
+    shapes: dict[Hashable, list[tuple[int, T]]] = {}
+    for k, (part, _) in enumerate(parts if len(parts) >= _LEAST else ()):
+        if (found := of(part)) is not None:
+            shapes.setdefault(found[0], []).append((k, found[1]))
+    groups = [group for group in shapes.values() if len(group) >= _LEAST]
+    return [(np.array([k for k, _ in group]), [one for _, one in group]) for group in groups]
+
+
 class Bundle:
     """Rounds that are asked the same.
 
@@ -67,22 +91,13 @@ class Bundle:
     """
 
     def __init__(self, parts: Sequence[tuple[Round, float]]) -> None:
-        shapes: dict[tuple[int, int], list[tuple[int, GaussianPair]]] = {}
-        folds: dict[object, list[tuple[int, Part]]] = {}
-        for k, (part, _) in enumerate(parts if len(parts) >= _LEAST else ()):
-            if (pair := part.lone_pair()) is not None:
-                shapes.setdefault((len(pair.p), len(pair.q)), []).append((k, pair))
-            elif (fold := part.lone_part()) is not None and (shape := stackable(fold)):
-                folds.setdefault(shape, []).append((k, fold))
-        groups = [group for group in shapes.values() if len(group) >= _LEAST]
         self._counts = np.array([count for _, count in parts], dtype=np.float64)
         self._stacks: list[tuple[Rows, Stack | Folds]] = [
-            (np.array([k for k, _ in g]), Stack.of([one for _, one in g])) for g in groups
+            (at, Stack.of(pairs)) for at, pairs in _together(parts, _pair_of)
         ]
-        for some in folds.values():
-            if len(some) >= _LEAST and enough([(one, parts[k][1]) for k, one in some]):
-                at = np.array([k for k, _ in some])
-                self._stacks.append((at, Folds.of([one for _, one in some])))
+        for at, folds in _together(parts, _fold_of):
+            if enough([(one, parts[k][1]) for k, one in zip(at, folds, strict=True)]):
+                self._stacks.append((at, Folds.of(folds)))
         stacked = {int(k) for at, _ in self._stacks for k in at}
         self._single = [(k, part, n) for k, (part, n) in enumerate(parts) if k not in stacked]
 

@@ -8,11 +8,7 @@ below and above the cut,
 
 each term has a tilt of its own, and the profile is the sum of theirs. See docs/theory/jumps.md.
 
-Jumps that are rarer than delta by far are left out before (``trim``). One round in a billion with a
-hundredfold shift makes every moment huge, and says nothing about delta = 1e-5. Moving its mass m to
-the likeliest component changes P, or the law of a label that both data sets share, by at most m in
-total variation; T rounds by at most T m. A profile H_a(P, Q) is 1-Lipschitz in P, and in the law of
-the shared label, so it moves by at most T m, either way.
+Jumps that are rarer than delta by far are left out before: see ``trimming``.
 """
 
 from __future__ import annotations
@@ -32,7 +28,7 @@ from ..clock import tick
 from ..moments.gaussian_rules import GaussianPair
 from ..moments.legendre import legendre
 from ..moments.line import Array, Line, NoSpectrum
-from ..moments.mixtures import Mixture, log_sum
+from ..moments.mixtures import log_sum
 from ..moments.pieces import Part, Piece
 from ..moments.spectrum import (
     Cumulants,
@@ -43,11 +39,12 @@ from ..moments.spectrum import (
     power_cumulants,
     power_decay,
 )
-from ..pairs.combined import Composed, Fold, Mix, Sampled, compose
+from ..pairs.combined import Composed, Fold
 from ..pairs.curve import Curve
-from ..pairs.gaussian import GaussianMix, Gdp
+from ..pairs.gaussian import Gdp
 from ..rounding import UNIT
 from .inversion import Chernoff, Inverted, chernoff, close_in, invert_moments
+from .trimming import trim
 
 _DEPTH = 12.0
 """What is left out is wanted below about exp(-12) = 6e-6 of the answer."""
@@ -73,75 +70,6 @@ _HATS = 8
 _SQRT_2PI = math.sqrt(2.0 * math.pi)
 _FARTHEST = 1e6
 """How large means may be, in standard deviations."""
-
-
-class Trimmed(NamedTuple):
-    """A curve and by how much its profile may be off, at every epsilon of at least 0."""
-
-    curve: Curve
-    slack: float
-
-
-def trim(curve: Curve, allowed: float) -> Trimmed:
-    """Return a curve without its rarest components, their mass moved to the likeliest one.
-
-    Args:
-        curve: one orientation.
-        allowed: how much the profile may be off.
-    """
-    if not isinstance(curve, Composed):
-        return Trimmed(curve, 0.0)
-    # Total variation adds up over independent rounds, so each gets an equal share.
-    share = allowed / curve.count
-    found = [(_trim(part, share), count) for part, count in curve.parts]
-    slack = sum(count * part.slack for part, count in found) * (1.0 + 1e-12)
-    if slack == 0.0:
-        return Trimmed(curve, 0.0)
-    return Trimmed(compose((part.curve, count) for part, count in found), slack)
-
-
-def _trim(curve: Curve, allowed: float) -> Trimmed:
-    """Return one round's curve, trimmed where that is understood."""
-    if isinstance(curve, GaussianMix):
-        # Only P is trimmed: a profile is 1-Lipschitz in P, but e^epsilon-Lipschitz in Q.
-        weights, moved = _moved([weight for weight, _ in curve.p], allowed)
-        p: Mixture = tuple((w, m) for w, (_, m) in zip(weights, curve.p, strict=True) if w > 0)
-        return Trimmed(GaussianMix(curve.std, p, curve.q), moved) if moved else Trimmed(curve, 0.0)
-    if isinstance(curve, Mix):
-        # The profile is the labels' weighted mean, and each of theirs lies in [0, 1].
-        weights, moved = _moved([weight for weight, _ in curve.parts], allowed)
-        parts = zip(weights, curve.parts, strict=True)
-        return Trimmed(Mix(tuple((w, part) for w, (_, part) in parts if w > 0)), moved)
-    if isinstance(curve, Sampled) and isinstance(curve.inner, Mix):
-        # Sampling acts within every label, so what is trimmed inside is trimmed of the whole.
-        inner = _trim(curve.inner, allowed)
-        return Trimmed(Sampled(inner.curve, curve.q), inner.slack)
-    if isinstance(curve, Fold) and _labels(curve.up) == _labels(curve.down) != []:
-        # A fold of mixtures over one label is the mixture of the labels' folds.
-        up, down = _trim(curve.up, allowed), _trim(curve.down, allowed)
-        return Trimmed(Fold(up.curve, down.curve), up.slack) if up.slack else Trimmed(curve, 0.0)
-    return Trimmed(curve, 0.0)
-
-
-def _labels(curve: Curve) -> list[float]:
-    """Return the weights of the labels that everybody sees, if any."""
-    mixed = curve.inner if isinstance(curve, Sampled) else curve
-    return [weight for weight, _ in mixed.parts] if isinstance(mixed, Mix) else []
-
-
-def _moved(weights: list[float], allowed: float) -> tuple[list[float], float]:
-    """Return the weights with the rarest given to the largest, and how much was, rounded up."""
-    kept, moved = list(weights), 0.0
-    largest = weights.index(max(weights))
-    # The rarest first, as long as all that is moved stays within what is allowed.
-    for k in sorted(range(len(weights)), key=weights.__getitem__):
-        if k == largest or (moved + weights[k]) * (1.0 + 1e-12) > allowed:
-            # In rising order: after one that does not fit none does; the likeliest is last.
-            break
-        moved += weights[k]
-        kept[k] = 0.0
-    kept[largest] += moved
-    return kept, moved * (1.0 + 1e-12)
 
 
 class Cut(NamedTuple):
@@ -418,15 +346,7 @@ def divide(curve: Composed, loss: float, log_least: float) -> Terms:
     """
     cuts = [(cut_round(part, loss), count) for part, count in curve.parts]
     expected = sum(cut.mass * count for cut, count in cuts)
-    most, log_rest = 0, -math.inf
-    # Without jumps one term is the whole run, and log(0) has no place.
-    if expected > 0.0:
-        while (log_rest := _log_more(expected, most)) > log_least and most < curve.count:
-            most += 1
-            if most > _MOST_TERMS:
-                raise NoSpectrum
-        # All rounds jump at most: patterns up to there leave none out.
-        log_rest = log_rest if most < curve.count else -math.inf
+    most, log_rest = _most_jumps(expected, curve.count, log_least)
     counting: list[tuple[Term, float]] = []
     dropped = 0.0
     for jumps in _patterns([n if cut.jumps else 0 for cut, n in cuts], most):
@@ -438,6 +358,24 @@ def divide(curve: Composed, loss: float, log_least: float) -> Terms:
     log_dropped = math.log(dropped) if dropped > 0 else -math.inf
     # 1e-9 is far above the rounding of these logs.
     return Terms(counting, float(np.logaddexp(log_dropped, log_rest)) + 1e-9)
+
+
+def _most_jumps(expected: float, rounds: int, log_least: float) -> tuple[int, float]:
+    """Return the most jumps that count, and the log of a bound on the mass of more.
+
+    Raises:
+        NoSpectrum: too many count.
+    """
+    # Without jumps one term is the whole run, and log(0) has no place.
+    if expected <= 0.0:
+        return 0, -math.inf
+    most = 0
+    while (log_rest := _log_more(expected, most)) > log_least and most < rounds:
+        most += 1
+        if most > _MOST_TERMS:
+            raise NoSpectrum
+    # All rounds jump at most: patterns up to there leave none out.
+    return most, log_rest if most < rounds else -math.inf
 
 
 def _log_more(expected: float, most: int) -> float:

@@ -24,7 +24,7 @@ from ..moments.line import NoSpectrum
 from ..pairs.combined import Composed
 from ..pairs.curve import Curve
 from ..pairs.lattice import MAX_POINTS, Array, Side, TooLarge
-from . import cut, direct, inversion, renyi
+from . import cut, direct, inversion, renyi, trimming
 from .convolution import Composition
 from .hopeless import REASON, hopeless
 
@@ -90,7 +90,7 @@ class EpsilonAt(_Asked):
     @classmethod
     def of(cls, curve: Curve, delta: float, tolerance: float, floor: float) -> EpsilonAt:
         """Return the question, the curve trimmed."""
-        trimmed, slack = cut.trim(curve, SLACK * min(tolerance, 1.0) * delta)
+        trimmed, slack = trimming.trim(curve, SLACK * min(tolerance, 1.0) * delta)
         return cls(trimmed, tolerance, floor, delta, slack, curve)
 
     @property
@@ -334,8 +334,7 @@ class Lattices:
                 found, points = _pair(question, step)
             except TooLarge:
                 floor, reason = step, _COARSE
-                # Nothing finished yet: coarser by four; else half way, in logs, to what did.
-                step = 4.0 * step if math.isinf(best.high) else math.sqrt(step * best_step)
+                step = _coarser(step, None if math.isinf(best.high) else best_step)
                 continue
             except LateError:
                 return best._replace(reason=_LATE)
@@ -347,7 +346,7 @@ class Lattices:
             if clock.left() < _GROWTH * (time.monotonic() - begun):
                 return best._replace(reason=_LATE)
             # A small lattice is refined even where the last step hardly helped: that may be chance.
-            stuck = too_wide > _HELPED * before and math.isfinite(before)
+            stuck = _hardly_helped(before, too_wide)
             if stuck and points > SMALL:
                 break
             # How long the next window is follows from this one's: none is begun that is too long.
@@ -376,6 +375,17 @@ def _exact(curve: Curve) -> bool:
     """Return whether all losses of a run that is not too long are multiples of one step."""
     short = isinstance(curve, Composed) and curve.count <= SMALL
     return short and 0.0 < curve.mesh < math.inf
+
+
+def _hardly_helped(before: float, after: float) -> bool:
+    """Return whether a step left the interval about as much too wide as it was."""
+    return after > _HELPED * before and math.isfinite(before)
+
+
+def _coarser(step: float, finished: float | None) -> float:
+    """Return what is tried after a step that took too many points."""
+    # Nothing finished yet: coarser by four; else half way, in logs, to what did.
+    return 4.0 * step if finished is None else math.sqrt(step * finished)
 
 
 def _ratio(too_wide: float, stuck: bool) -> float:

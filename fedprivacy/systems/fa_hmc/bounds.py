@@ -8,10 +8,11 @@ from functools import cached_property
 
 from ...errors import integer, non_negative, positive, refuse
 from ...theory.statement import Statement
+from ...theory.targets import StepSizes
 
 
 @dataclass(frozen=True, kw_only=True)
-class DynamicSteps:
+class DynamicSteps(StepSizes):
     """Step sizes by iteration: ``stages`` of (step size, iterations), the last one goes on.
 
     Args:
@@ -26,6 +27,10 @@ class DynamicSteps:
         for step, count in self.stages:
             positive(step_size=step)
             integer(1, iterations=count)
+
+    def sizes(self, first: int, count: int) -> tuple[float, ...]:
+        """See ``StepSizes``."""
+        return tuple(self.at(first + j) for j in range(count))
 
     def at(self, iteration: int) -> float:
         """Return the step size of an iteration, counted from 0."""

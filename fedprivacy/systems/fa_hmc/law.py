@@ -128,7 +128,7 @@ class HamiltonianChain(Chain):
         step_size: eta, or ``DynamicSteps``; eta^2 L < 4.
         leapfrog_steps: K.
         iterations: T.
-        correlation: rho in [0, 1], the common share of the momentum's *variance*.
+        correlation: rho, the common share of the momentum's *variance*.
         gradient_std: std of the Gaussian noise on each coordinate of each gradient query.
         gradient_reused: whether the gradient at the end of a step, noise included, also begins
             the next step (K queries count) or a fresh one is asked for (2 K - 1).
@@ -143,7 +143,6 @@ class HamiltonianChain(Chain):
     step_size: float | DynamicSteps
     leapfrog_steps: int = 1
     iterations: int = 1
-    correlation: float = 0.0
     gradient_std: float = 0.0
     gradient_reused: bool = False
 
@@ -159,8 +158,6 @@ class HamiltonianChain(Chain):
         object.__setattr__(self, "leapfrog_steps", integer(1, leapfrog_steps=self.leapfrog_steps))
         object.__setattr__(self, "iterations", integer(1, iterations=self.iterations))
         non_negative(gradient_std=self.gradient_std)
-        if non_negative(correlation=self.correlation) > 1.0:
-            refuse("correlation", self.correlation, "be in [0, 1]")
 
     @property
     def temperature(self) -> float:
@@ -168,16 +165,9 @@ class HamiltonianChain(Chain):
         return 1.0
 
     @property
-    def homogeneous(self) -> bool:
-        """Whether the step size is constant."""
-        return not isinstance(self.step_size, DynamicSteps)
-
-    def steps_of(self, index: int) -> list[float]:
-        """Return the step sizes of the T iterations of round ``index``."""
-        if not isinstance(self.step_size, DynamicSteps):
-            return [self.step_size] * self.iterations
-        first = index * self.iterations
-        return [self.step_size.at(first + j) for j in range(self.iterations)]
+    def steps_a_round(self) -> int:
+        """T iterations."""
+        return self.iterations
 
     def local_round(self, index: int) -> LocalRound:
         """Return the T iterations of round ``index`` as one map."""

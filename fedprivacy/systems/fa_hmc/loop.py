@@ -11,8 +11,8 @@ from torch import Tensor
 
 from ...errors import integer, non_negative, positive, refuse
 from ...mechanisms import FederatedHamiltonian
-from ...training.chains import Noise, Sampling, Spread
-from ...training.posterior import Array, Indices, Local
+from ...training.chains import Sampling, Spread, Work
+from ...training.posterior import Array
 from .law import DynamicSteps, HamiltonianChain
 
 
@@ -52,9 +52,6 @@ class HamiltonianSampling(Sampling):
         if non_negative(gradient_noise_multiplier=self.gradient_noise_multiplier):
             self._check_noise()
         super().__post_init__()
-        # What has no account is refused here, not in the first round.
-        if self.private:
-            _ = self.round_mechanism
 
     def _check_noise(self) -> None:
         if self.target.sensitivity is None:
@@ -63,16 +60,9 @@ class HamiltonianSampling(Sampling):
             refuse("gradient_noise_multiplier", noise, rule, "it is a multiple of it")
 
     @property
-    def homogeneous(self) -> bool:
-        """Whether the step size is constant."""
-        return not isinstance(self.step_size, DynamicSteps)
-
-    def steps_of(self, index: int) -> tuple[float, ...]:
-        """Return the step sizes of the T trajectories of round ``index``, from 0."""
-        if not isinstance(self.step_size, DynamicSteps):
-            return (self.step_size,) * self.iterations
-        first = index * self.iterations
-        return tuple(self.step_size.at(first + j) for j in range(self.iterations))
+    def steps_a_round(self) -> int:
+        """T trajectories."""
+        return self.iterations
 
     def _client(self, index: int, weight: float, fraction: float) -> FederatedHamiltonian:
         return FederatedHamiltonian(
@@ -98,14 +88,8 @@ class HamiltonianSampling(Sampling):
         # The first query of a trajectory, then one or two for each step after it.
         return self.iterations * (1 + (1 + self._fresh) * (self.leapfrog_steps - 1))
 
-    def _locally(
-        self,
-        index: int,
-        local: Local,
-        clients: Indices,
-        private: Noise,
-        common: np.random.Generator,
-    ) -> tuple[Tensor, float]:
+    def _locally(self, work: Work) -> tuple[Tensor, float]:
+        index, local, clients, private, common = work
         momenta = self._stds(index, lambda client: client.momentum_noise_std)[clients]
         queries = self._gradient_std()[clients]
         points, planned, share = local.points, math.inf, 1.0

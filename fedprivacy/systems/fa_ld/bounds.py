@@ -10,11 +10,11 @@ import numpy as np
 from ...errors import integer, non_negative, positive, probability, refuse
 from ...theory.gaussian import Array, as_vectors
 from ...theory.statement import Statement
-from ...theory.targets import Averaging, GaussianTarget
+from ...theory.targets import Averaging, GaussianTarget, StepSizes
 
 
 @dataclass(frozen=True, kw_only=True)
-class DecayingSteps:
+class DecayingSteps(StepSizes):
     """Step sizes eta_k = 1 / (2 L + m k / 12) of Theorem 5.8, k = 0, 1, 2, ...
 
     Args:
@@ -29,6 +29,10 @@ class DecayingSteps:
         positive(strong_convexity=self.strong_convexity)
         if positive(smoothness=self.smoothness) < self.strong_convexity:
             refuse("smoothness", self.smoothness, f"be at least {self.strong_convexity:g}")
+
+    def sizes(self, first: int, count: int) -> tuple[float, ...]:
+        """See ``StepSizes``."""
+        return tuple(self.at(first, count).tolist())
 
     def at(self, first: int, count: int) -> Array:
         """Return eta_first, ..., shape (count,)."""

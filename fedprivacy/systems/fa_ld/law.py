@@ -73,7 +73,6 @@ class LangevinChain(Chain):
 
     step_size: float | DecayingSteps
     local_steps: int = 1
-    correlation: float = 0.0
     temperature: float = 1.0
     gradient_covariance: Array | None = None
 
@@ -83,24 +82,21 @@ class LangevinChain(Chain):
             object.__setattr__(self, "step_size", positive(step_size=self.step_size))
         object.__setattr__(self, "local_steps", integer(1, local_steps=self.local_steps))
         object.__setattr__(self, "temperature", positive(temperature=self.temperature))
-        if non_negative(correlation=self.correlation) > 1.0:
-            refuse("correlation", self.correlation, "be in [0, 1]")
         if self.gradient_covariance is None:
             return
         batch = Normal(mean=self.target.centres, covariance=self.gradient_covariance)
         object.__setattr__(self, "gradient_covariance", batch.covariance)
 
     @property
-    def homogeneous(self) -> bool:
-        """Whether the step size is constant."""
-        return not isinstance(self.step_size, DecayingSteps)
+    def steps_a_round(self) -> int:
+        """K local steps."""
+        return self.local_steps
 
     def local_round(self, index: int) -> LocalRound:
         """Return the K local steps of round ``index`` as one map: closed form for one step size."""
         values = self.target.spectra[0]
         if isinstance(self.step_size, DecayingSteps):
-            steps = self.step_size.at(index * self.local_steps, self.local_steps)
-            left, noise, squares = _products(values, steps)
+            left, noise, squares = _products(values, np.array(self.steps_of(index)))
         else:
             left, noise, squares = _powers(values, self.step_size, self.local_steps)
         shared = 2.0 * self.temperature * self.correlation**2

@@ -11,8 +11,8 @@ from torch import Tensor
 from ...errors import integer, positive, refuse
 from ...mechanisms import FederatedLangevin
 from ...mechanisms.rounded import HIDDEN_GRID
-from ...training.chains import Noise, Sampling, Spread
-from ...training.posterior import Array, Indices, Local
+from ...training.chains import Sampling, Spread, Work
+from ...training.posterior import Array, Indices
 from .law import DecayingSteps, LangevinChain
 
 
@@ -54,26 +54,16 @@ class LangevinSampling(Sampling):
             way = "leave strong_convexity and smoothness out: the steps are then composed"
             refuse("clip_norm", self.target.clip_norm, "be None for T6, clipping undoes it", way)
         super().__post_init__()
-        # What has no account is refused here, not in the first round.
-        if self.private:
-            _ = self.round_mechanism
 
     @property
-    def homogeneous(self) -> bool:
-        """Whether the step size is constant."""
-        return not isinstance(self.step_size, DecayingSteps)
-
-    def steps_of(self, index: int) -> tuple[float, ...]:
-        """Return the step sizes of the K local steps of round ``index``, from 0."""
-        if not isinstance(self.step_size, DecayingSteps):
-            return (self.step_size,) * self.local_steps
-        return tuple(self.step_size.at(index * self.local_steps, self.local_steps).tolist())
+    def steps_a_round(self) -> int:
+        """K local steps."""
+        return self.local_steps
 
     def _client(self, index: int, weight: float, fraction: float) -> FederatedLangevin:
-        constant = not isinstance(self.step_size, DecayingSteps)
         return FederatedLangevin(
             # One size where all are alike, so that all rounds are one and the same mechanism.
-            step_size=self.steps_of(0)[0] if constant else self.steps_of(index),
+            step_size=self.steps_of(0)[0] if self.homogeneous else self.steps_of(index),
             temperature=self.temperature,
             correlation=self.correlation,
             weight=weight,
@@ -91,14 +81,8 @@ class LangevinSampling(Sampling):
     def _noisy_steps(self) -> int:
         return self.local_steps
 
-    def _locally(
-        self,
-        index: int,
-        local: Local,
-        clients: Indices,
-        private: Noise,
-        common: np.random.Generator,
-    ) -> tuple[Tensor, float]:
+    def _locally(self, work: Work) -> tuple[Tensor, float]:
+        index, local, clients, private, common = work
         points, used = local.points, math.inf
         stds, together = self._widened(index, clients)
         within = local.scaled(local.spread(together)) if together.any() else None

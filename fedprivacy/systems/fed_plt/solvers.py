@@ -237,7 +237,6 @@ class LocalProblem:
         most, even = int(steps.max()), bool((steps == steps[0]).all())
         # Drawn ahead for all steps: short draws cost more than their numbers.
         drawn, spreads = drawn_ahead(noise, most * start.numel()), stds.cpu().numpy()
-        together = self.widening is not None
         spreads = spreads * (1.0 if self.widening is None else self.widening[:, None])
         stochastic, clip = any(s.batch_size for s in solvers), self._clip(solvers[0])
         noisy, accelerated = bool(stds.any()), bool(momenta.any())
@@ -247,17 +246,22 @@ class LocalProblem:
             data = self._batch(solvers, start, batches) if stochastic else self.data
             move = -sizes * self.loss.gradient(point, data, clip)
             known = point - sizes * ((point - self.anchors) / self.penalty)
-            if together:
-                after, std = _noisy(known + move, spreads, drawn, HIDDEN_GRID)
-            elif noisy:
-                move, std = _noisy(move, spreads, drawn)
-            used = np.minimum(used, std) if noisy else used
-            after = after if together else known + move
+            noised = self._noised(known, move, spreads, drawn) if noisy else (known + move, used)
+            after, used = noised[0], np.minimum(used, noised[1])
             moved = after + momenta * (after - before) if accelerated else after
             on = None if even else steps > number
             point = moved if on is None else torch.where(on, moved, point)
             before = after if on is None else torch.where(on, after, before)
         return point, used[:, 0]
+
+    def _noised(
+        self, known: Tensor, move: Tensor, spreads: NDArray[np.float64], drawn: Deviates
+    ) -> tuple[Tensor, NDArray[np.float64]]:
+        """Return a step with its noise, rounded whole where steps are accounted together."""
+        if self.widening is not None:
+            return _noisy(known + move, spreads, drawn, HIDDEN_GRID)
+        move, std = _noisy(move, spreads, drawn)
+        return known + move, std
 
     def _clip(self, solver: LocalSolver) -> float | None:
         """Return the norm that gradients are clipped to: the solver's, less what sums round.

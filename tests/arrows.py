@@ -1,0 +1,33 @@
+"""Which part of the package may import which; a test holds it and the documentation prints it."""
+
+BASE = {"errors", "relations"}
+CORE = BASE | {"bound", "loss", "privacy_loss"}
+ARROWS = {
+    "errors": set(),
+    "relations": set(),
+    "registry": {"errors"},
+    "loss": {"errors", "registry"},
+    "bound": BASE,
+    "privacy_loss": BASE | {"loss"},
+    "theory": BASE,
+    "factors": {"errors", "registry"},
+    "sampling": BASE | {"loss", "privacy_loss", "registry"},
+    "mechanisms": BASE | {"sampling", "loss", "privacy_loss", "theory", "registry", "factors"},
+    "accountants": CORE | {"registry"},
+    "questions": CORE | {"accountants", "mechanisms", "registry"},
+    "version": set(),
+    "check_certificate": set(),
+    "ledger": BASE | {"mechanisms", "sampling", "registry", "version", "factors"},
+    "audit": CORE
+    | {"ledger", "questions", "accountants", "mechanisms", "sampling", "integrations"}
+    | {"version"},
+    "training": BASE | {"mechanisms", "sampling", "ledger", "theory", "factors"},
+    "systems": BASE
+    | {"bound", "mechanisms", "sampling", "ledger", "theory", "questions", "training"},
+    "published": {"questions", "systems"},
+    "integrations": CORE | {"questions", "accountants", "mechanisms", "sampling", "ledger"},
+    "runs": BASE
+    | {"bound", "mechanisms", "sampling", "ledger", "theory", "questions", "training"}
+    | {"systems", "audit", "factors"},
+}
+"""Part -> parts it may import."""
