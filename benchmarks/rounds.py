@@ -2,9 +2,17 @@
 
     python benchmarks/rounds.py --against ../before     ratios, this tree to the other
     python benchmarks/rounds.py                         this tree alone, microseconds a round
+    python benchmarks/rounds.py --table FILE            a run that --json wrote, as a table
 
-Both trees do the same rounds in processes of their own that take turns, one thread each; times are
-of the processor, the median of the turns counts. A tree is a checkout that holds ``fedprivacy``.
+Processes of their own do the same rounds in turns, one thread each; times are of the processor, the
+lower quartile of a turn's rounds and the best of the turns: other work on the machine only adds to
+them. A tree is a checkout that holds ``fedprivacy``. Two more processes run this tree with other
+noise, put in its place here: numpy's or torch's normal doubles, and none. So
+
+    ratio       now / before
+    noise       share of a round that the noise takes: (now - none) / now
+    rounding    share that its correct rounding adds to doubles: (now - plain) / now
+    rest        plain / before: how the round compares with the noise that it had
 """
 
 import argparse
@@ -181,10 +189,44 @@ JOBS = {
 }
 
 
-def worker():
+def replaced(kind):
+    """Put other noise in the place of the package's: of "plain" doubles, or "none"."""
+    import numpy as np
+    import torch
+
+    from fedprivacy import training  # noqa: F401  # so that whoever draws noise is there
+    from fedprivacy.mechanisms import rounded
+
+    generator = np.random.Generator(np.random.SFC64())
+
+    def noisy_scaled(total, *, stds, deviates, grid=None):
+        del deviates, grid
+        numbers = rounded.numbers(total)
+        noise = numbers.copy()
+        if kind == "plain":
+            noise = generator.standard_normal(numbers.shape)
+            noise *= stds
+            noise += numbers
+        return noise if isinstance(total, np.ndarray) else torch.from_numpy(noise)
+
+    def noise_like(value, *, std, grid, generator=None):
+        del grid, generator
+        noise = torch.zeros(value.shape, dtype=torch.float64)
+        return noise.normal_(0.0, std) if kind == "plain" else noise
+
+    for name, mine in (("noisy_scaled", noisy_scaled), ("noise_like", noise_like)):
+        real = getattr(rounded, name)
+        for module in [m for key, m in sys.modules.items() if key.startswith("fedprivacy")]:
+            if getattr(module, name, None) is real:
+                setattr(module, name, mine)
+
+
+def worker(noise):
     """Answer each line of stdin, a job's name, with microseconds a call."""
     torch = importlib.import_module("torch")
     torch.set_num_threads(1)
+    if noise != "own":
+        replaced(noise)
     ready = {}
     for line in sys.stdin:
         name = line.strip()
@@ -192,18 +234,19 @@ def worker():
             make, given, options = (*JOBS[name], {})[:3]
             ready[name] = make(*given, **options)
             ready[name]()
-        calls, begun = 0, time.process_time()
-        while time.process_time() - begun < LEAST or not calls:
+        times, begun = [], time.process_time()
+        while len(times) < 2 or time.process_time() - begun < LEAST:
+            started_at = time.process_time()
             ready[name]()
-            calls += 1
-        print(1e6 * (time.process_time() - begun) / calls, flush=True)
+            times.append(time.process_time() - started_at)
+        print(1e6 * statistics.quantiles(times, n=4, method="inclusive")[0], flush=True)
 
 
-def started(tree):
-    """Return a process that measures a tree."""
+def started(tree, noise="own"):
+    """Return a process that measures a tree, with its own noise or another."""
     single = {f"{kind}_NUM_THREADS": "1" for kind in ("OMP", "OPENBLAS", "MKL")}
     env = os.environ | single | {"PYTHONPATH": str(tree)}
-    command = [sys.executable, str(HERE), "--worker"]
+    command = [sys.executable, str(HERE), "--worker", noise]
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
     return subprocess.Popen(command, env=env, cwd=tree, **pipes)
 
@@ -215,6 +258,30 @@ def asked(process, name):
     return float(process.stdout.readline())
 
 
+def shares(times):
+    """Return what the times of the processes say, by name."""
+    now, plain, none = (times[kind] for kind in ("now", "plain", "none"))
+    found = {"noise": (now - none) / now, "rounding": (now - plain) / now}
+    if "before" in times:
+        found = {"ratio": now / times["before"]} | found | {"rest": plain / times["before"]}
+    return found
+
+
+def table(found):
+    """Return a run as a table of a page: milliseconds and shares."""
+    heads = [*next(iter(found.values()))["microseconds"], *shares_of(found)]
+    lines = [["a round", *heads], ["---"] * (len(heads) + 1)]
+    for name, row in found.items():
+        times = [f"{time / 1000.0:.2f}" for time in row["microseconds"].values()]
+        lines.append([name, *times, *(f"{row[part]:.2f}" for part in shares_of(found))])
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+
+
+def shares_of(found):
+    """Return the names of the shares in a run."""
+    return [part for part in next(iter(found.values())) if part != "microseconds"]
+
+
 def main():
     """Measure, print."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
@@ -222,24 +289,38 @@ def main():
     parser.add_argument("--turns", type=int, default=5)
     parser.add_argument("--only", default="", help="jobs whose name contains this")
     parser.add_argument("--json", type=Path)
-    parser.add_argument("--worker", action="store_true")
+    parser.add_argument("--table", type=Path)
+    parser.add_argument("--worker", choices=("own", "plain", "none"))
     options = parser.parse_args()
     if options.worker:
-        worker()
+        worker(options.worker)
         return
-    trees = [HERE.parent.parent, *([options.against.resolve()] if options.against else [])]
-    processes = [started(tree) for tree in trees]
+    if options.table:
+        print(table(json.loads(options.table.read_text(encoding="utf-8"))))
+        return
+    here = HERE.parent.parent
+    processes = {
+        "now": started(here),
+        "plain": started(here, "plain"),
+        "none": started(here, "none"),
+    }
+    if options.against:
+        processes["before"] = started(options.against.resolve())
     found = {}
-    for name in (name for name in JOBS if options.only in name):
-        turns = [[asked(one, name) for one in processes] for _ in range(options.turns)]
-        row = {"microseconds": [statistics.median(times) for times in zip(*turns, strict=True)]}
-        text = "".join(f"{time:12,.0f}" for time in row["microseconds"])
-        if len(trees) == 2:
-            row["ratio"] = statistics.median(here / there for here, there in turns)
-            text += f"{row['ratio']:9.3f}"
-        found[name] = row
-        print(f"{name:34s}{text}", flush=True)
-    for process in processes:
+    for number, name in enumerate(name for name in JOBS if options.only in name):
+        turns = [
+            {kind: asked(one, name) for kind, one in processes.items()}
+            for _ in range(options.turns)
+        ]
+        best = {kind: min(turn[kind] for turn in turns) for kind in processes}
+        row = shares(best)
+        found[name] = {"microseconds": best} | row
+        if not number:
+            heads = "".join(f"{kind:>12s}" for kind in processes)
+            print(f"{'':34s}{heads}{''.join(f'{kind:>10s}' for kind in row)}")
+        text = "".join(f"{time:12,.0f}" for time in found[name]["microseconds"].values())
+        print(f"{name:34s}{text}{''.join(f'{part:10.3f}' for part in row.values())}", flush=True)
+    for process in processes.values():
         process.stdin.close()
         process.wait()
     if options.json:

@@ -7,6 +7,7 @@ nothing but the time. Proofs: docs/theory/rounding.md.
 
 from __future__ import annotations
 
+import math
 import os
 from fractions import Fraction
 
@@ -38,7 +39,10 @@ MARGIN = 1.0 / (1 << 40)
 """A rounding is believed where it is clear by (std / grid + 1) MARGIN; proved: 2^-43."""
 
 QUICK_MARGIN = 1.0 / (1 << 32)
-"""The same for the small polynomials; proved: 2^-33 + 2^-43."""
+"""The same for the small polynomials; proved: 2^-33 + 2^-42, and 2^-39 for a total nearby."""
+
+NEARBY = float(1 << 12)
+"""Totals of up to so many scales are added to the noise as they are: that rounds by 2^-39."""
 
 SMALL = 2048
 """Bytes that the system gives faster than OpenSSL can be told a new key."""
@@ -82,7 +86,14 @@ class Deviates:
         self._words, self._about, self._at = np.empty(0, np.uint64), np.empty(0), 0
         self._space = Workspace(0)
 
-    def rounded(self, totals: Array | None, count: int, scale: float, unit: float = 1.0) -> Array:
+    def rounded(
+        self,
+        totals: Array | None,
+        count: int,
+        scale: float,
+        unit: float = 1.0,
+        largest: float = math.inf,
+    ) -> Array:
         """Return the whole numbers nearest to totals / unit + scale s X.
 
         Args:
@@ -90,11 +101,13 @@ class Deviates:
             count: how many.
             scale: factor on the deviates, at most 2^32.
             unit: what whole numbers are, a power of two.
+            largest: no total is larger in size, as far as that is known; it changes the time only.
 
         Returns:
             Shape (count,), as doubles; no -0.
         """
         out, done = np.empty(count), 0
+        nearby = largest <= NEARBY * scale * unit
         # A block is used up before the next is drawn: no bit serves twice.
         while done < count:
             if self._at == len(self._words):
@@ -102,7 +115,7 @@ class Deviates:
             end = min(len(self._words), self._at + count - done)
             drawn, places = slice(self._at, end), slice(done, done + end - self._at)
             part = None if totals is None else totals[places]
-            self._round(drawn, part, scale, unit, out[places])
+            self._round(drawn, part, scale, unit, nearby, out[places])
             self._at, done = end, places.stop
         return out
 
@@ -120,35 +133,42 @@ class Deviates:
         self._about, self._at = signed_sizes(self.tail, self._words, self._space), 0
 
     def _round(
-        self, drawn: slice, totals: Array | None, scale: float, unit: float, out: Array
+        self,
+        drawn: slice,
+        totals: Array | None,
+        scale: float,
+        unit: float,
+        nearby: bool,
+        out: Array,
     ) -> None:
         """Write whole numbers to ``out``, for the deviates in some places of the block."""
         count, space = len(out), self._space
-        near, base = space.one[:count], space.other[:count]
+        near, base = space.one[:count], None
         np.multiply(self._about[drawn], scale, out=near)
-        if totals is None:
-            base.fill(0.0)
-        else:
+        if totals is not None:
             # Exact: the unit is a power of two.
-            offsets = totals if unit == 1.0 else totals / unit
-            # Whole numbers apart: only what is left of a total takes part in the rounding.
-            np.rint(offsets, out=base)
-            near += np.subtract(offsets, base, out=out)
+            offsets = totals if unit == 1.0 else np.divide(totals, unit, out=out)
+            if not nearby:
+                # Whole numbers apart: only what is left of a total takes part in the rounding.
+                base = np.rint(offsets, out=space.other[:count])
+                offsets = np.subtract(offsets, base, out=out)
+            near += offsets
         np.rint(near, out=out)
         near -= out
         np.abs(near, out=near)
         # Farther from a half than the proved error: no exact arithmetic can round otherwise.
         limit = 0.5 - (scale + 1.0) * QUICK_MARGIN
         clear = np.less(near, limit, out=space.flags[:count])
+        if base is not None:
+            out += base
         if np.count_nonzero(clear) < count:
             at = np.logical_not(clear, out=clear).nonzero()[0]
             some = np.zeros(len(at)) if totals is None else totals[at]
             out[at] = self._finer(self._words[drawn][at], some, scale, unit)
-        out += base
         out += 0.0  # a rounded -0.1 would be -0, which tells the sign
 
     def _finer(self, words: Words, totals: Array, scale: float, unit: float) -> Array:
-        """Return whole numbers to be added to the rounded totals: by the table, or exact ones."""
+        """Return the whole numbers by the table, or exact ones."""
         offsets, uniforms = totals / unit, (words >> np.uint64(1)).view(np.int64)
         base = np.rint(offsets)
         near = sizes(self.tail, uniforms.astype(np.float64))
@@ -159,10 +179,12 @@ class Deviates:
         clear = np.abs(near - out) < 0.5 - (scale + 1.0) * MARGIN
         # Below, the table has no cells.
         clear &= uniforms >= 1 << FAST_FROM
-        for i in np.flatnonzero(~clear):
-            # Fractions from here on: doubles are some, so nothing is rounded any more.
-            offset = Fraction(float(totals[i])) / Fraction(unit) - int(base[i])
-            out[i] = self._exact(offset, Fraction(scale), int(words[i]))
+        if not clear.all():
+            for i in (~clear).nonzero()[0]:
+                # Fractions from here on: doubles are some, so nothing is rounded any more.
+                offset = Fraction(float(totals[i])) / Fraction(unit) - int(base[i])
+                out[i] = self._exact(offset, Fraction(scale), int(words[i]))
+        out += base
         return out
 
     def _exact(self, offset: Fraction, scale: Fraction, word: int) -> float:

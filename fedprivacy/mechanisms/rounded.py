@@ -19,6 +19,7 @@ costs nothing. What is proved and what is assumed of the machine: docs/theory/ro
 
 from __future__ import annotations
 
+import functools
 import math
 import sys
 from collections.abc import Callable
@@ -53,6 +54,9 @@ STEP_GRID = 1.0 / (1 << 20)
 
 HIDDEN_GRID = 1.0 / (1 << 22)
 """The same for steps that are accounted together: their rounding is paid for in noise."""
+
+_TINY = 1e-150
+"""Squares of what is larger do not vanish."""
 
 SHORT = 1 << 13
 """Numbers whose scalar product is faster than a search, and is not given to several threads."""
@@ -135,18 +139,16 @@ def on_grid(value: Any, *, clip_norm: float, grid: float) -> Any:
         grid: the spacing, a power of two.
 
     Returns:
-        double precision, every entry a multiple of ``grid``; a tensor of single precision stays one
-        where its numbers hold that: add it up in double precision.
+        double precision, every entry a multiple of ``grid``; a long tensor of single precision
+        stays one where its numbers hold that: add it up in double precision.
 
     Raises:
         ParameterError: an entry is not finite, or a parameter breaks its rule.
     """
-    grid, clip_norm = _spacing(grid), moderate(clip_norm=clip_norm)
-    reach = clip_norm / grid
-    if reach > LARGEST:
-        refuse("grid", grid, f"be at least clip_norm / 2^52 = {clip_norm / LARGEST:g}")
+    plain = type(clip_norm) is type(grid) is float
+    clip_norm, grid, reach = (_limits if plain else _limits.__wrapped__)(clip_norm, grid)
     array, size = _measured(value)
-    count = len(array.reshape(-1))
+    count = math.prod(array.shape)
     # Only ever down: a short update is not made longer.
     factor = min(1.0, clip_norm / size) if size else 1.0
     tries = ((_rint, 0.0), (_rint, 2.0**-20), (_trunc, (count + 8) * 2.0**-50))
@@ -157,8 +159,17 @@ def on_grid(value: Any, *, clip_norm: float, grid: float) -> Any:
         points, fits = _rounded(array, factor * (1.0 - shrunk) / grid, round_, grid, reach)
         if fits:
             # Adding 0 turns -0, which would tell a sign, into 0.
-            return points + 0.0 if isinstance(points, np.ndarray) else points
+            return _kind(points + 0.0, value) if isinstance(points, np.ndarray) else points
     raise ArithmeticError(f"rounding towards 0 raised a norm above {reach}: arithmetic is broken")
+
+
+@functools.lru_cache(maxsize=64)
+def _limits(clip_norm: float, grid: float) -> tuple[float, float, float]:
+    """Return clip norm, grid and their quotient, which is asked for anew for every contribution."""
+    grid, clip_norm = _spacing(grid), moderate(clip_norm=clip_norm)
+    if clip_norm / grid > LARGEST:
+        refuse("grid", grid, f"be at least clip_norm / 2^52 = {clip_norm / LARGEST:g}")
+    return clip_norm, grid, clip_norm / grid
 
 
 def _measured(value: Any) -> tuple[Any, float]:
@@ -168,8 +179,13 @@ def _measured(value: Any) -> tuple[Any, float]:
         array = _doubles("value", value)
         size = norm(array)
     else:
-        size = norm(value)
         array = value.detach()
+        if array.element_size() < 8 and _is_short(array) and array.device.type == "cpu":
+            # Doubles have room for these squares, and numpy's calls are the shorter ones.
+            array = array.double().numpy()
+            size = math.sqrt(_square(array))
+        else:
+            size = norm(array)
     if not math.isfinite(size) and not is_finite(array):
         refuse("value", "a non-finite entry", "be finite", "leave this client's update out")
     if size > _HUGE:
@@ -198,9 +214,9 @@ def _rounded(
 
     A large tensor is done part by part, so that each stays in a core's cache.
     """
-    if isinstance(array, np.ndarray) or array.numel() <= PART or array.device.type != "cpu":
+    if isinstance(array, np.ndarray) or _is_short(array) or array.device.type != "cpu":
         points = round_(array * factor)
-        fits = _within(len(points.reshape(-1)), _square(points), reach)
+        fits = _within(math.prod(points.shape), _square(points), reach)
         # Exact: the grid is a power of two.
         points *= grid
         return points, fits
@@ -211,6 +227,10 @@ def _rounded(
         squares.append(_square(points))
         points *= grid
     return out, _within(flat.numel(), math.fsum(squares), reach)
+
+
+def _is_short(tensor: Any) -> bool:
+    return bool(tensor.numel() <= PART)
 
 
 def _rint(points: Any) -> Any:
@@ -315,14 +335,14 @@ def noisy_scaled(total: Any, *, stds: Any, deviates: Deviates, grid: float = STE
     """
     spacings = stds * grid
     points = numbers(total) / spacings
-    flat = points.reshape(-1)
-    lost = None
-    if not _all_small(flat):
-        # Not `>`: NaN is lost too.
+    flat, lost = points.reshape(-1), None
+    largest = _at_most(flat)
+    # Not `>`: NaN is lost too.
+    if not largest <= LARGEST:
         lost = ~(np.abs(flat) <= LARGEST)
         # 0 while the others are rounded: there is room for 2^52 spacings and no more.
         flat[lost] = 0.0
-    noisy = deviates.rounded(flat, flat.size, 1.0 / grid)
+    noisy = deviates.rounded(flat, flat.size, 1.0 / grid, 1.0, largest)
     if lost is not None:
         noisy[lost] = np.nan
     noisy = noisy.reshape(points.shape)
@@ -338,11 +358,13 @@ def _largest(flat: np.ndarray) -> float:
     return float(np.maximum(np.maximum.reduce(flat), -np.minimum.reduce(flat)))
 
 
-def _all_small(flat: np.ndarray) -> bool:
-    """Return whether no entry is above ``LARGEST`` or not finite; a short sum of squares tells."""
-    if flat.size < SHORT and flat.dot(flat) <= LARGEST**2:
-        return True
-    return _largest(flat) <= LARGEST
+def _at_most(flat: np.ndarray) -> float:
+    """Return what no size of some doubles is above, the largest or the norm; NaN if one is."""
+    if flat.size >= SHORT:
+        return _largest(flat)
+    # Twice the norm: squares round, and those of the tiniest vanish.
+    size = 2.0 * math.sqrt(flat.dot(flat)) + _TINY
+    return size if size <= LARGEST else _largest(flat)
 
 
 def numbers(value: Any) -> np.ndarray:
@@ -392,7 +414,7 @@ def _doubles(name: str, value: Any) -> np.ndarray:
 
 
 def _square(points: Any) -> float:
-    """Return about the squared norm of whole numbers; see ``_within``."""
+    """Return about the squared norm; of whole numbers see ``_within``."""
     flat = points.reshape(-1)
     if isinstance(flat, np.ndarray) or flat.element_size() == 8:
         return float(flat.dot(flat))
@@ -416,9 +438,10 @@ def _noisy(tail: Tail, total: Any, spread: float, grid: object, bits: Bits | Non
     spread, spacing = _checked(spread, grid)
     drawn, totals = Deviates(tail, bits), _doubles("total", total)
     flat = totals.reshape(-1)
-    if _largest(flat) > LARGEST * spacing:
-        refuse("total", _largest(flat), f"be at most 2^52 grids of {spacing:g}")
-    noisy = drawn.rounded(flat, flat.size, spread / spacing, spacing)
+    largest = _largest(flat)
+    if largest > LARGEST * spacing:
+        refuse("total", largest, f"be at most 2^52 grids of {spacing:g}")
+    noisy = drawn.rounded(flat, flat.size, spread / spacing, spacing, largest)
     noisy *= spacing
     return noisy.reshape(totals.shape)
 

@@ -97,6 +97,8 @@ class GaussianLocal:
             turned = self._turned(centres, forward=True)
             self._turned_centres = np.broadcast_to(turned, points.shape)
         self.points: Array = self._turned(points - self._centres, forward=True)
+        self._factor: float | None = None
+        self._scaled: tuple[Array, Array | None] = self._curvature, None
 
     def _turned(self, points: Array, *, forward: bool) -> Array:
         """Return points in the eigenbases, or back."""
@@ -108,18 +110,19 @@ class GaussianLocal:
         shape = (len(points), *basis.shape[1:])
         return np.asarray(np.einsum(text, points, np.broadcast_to(basis, shape)))
 
-    def parts(self, points: Array) -> tuple[Array, Array | None]:
+    def parts(self, points: Array, factor: float) -> tuple[Array, Array | None]:
         """Return curvature times the distance from the client's centre, in the two parts."""
-        if self._turned_centres is None:
-            return self._curvature * points, None
-        # A copy, as whoever asks may write to it.
-        return self._pull.copy(), self._curvature
+        curvature, pull = self._slopes(factor)
+        return (curvature * points, None) if pull is None else (pull, curvature)
 
-    @cached_property
-    def _pull(self) -> Array:
-        """What the centres add to the gradients, shape of the points."""
-        assert self._turned_centres is not None
-        return np.asarray(-self._curvature * self._turned_centres)
+    def _slopes(self, factor: float) -> tuple[Array, Array | None]:
+        """Return ``factor`` times the curvatures, and what the centres add, shape of the points."""
+        # Most steps of a round are equally long.
+        if factor != self._factor:
+            centres, self._factor = self._turned_centres, factor
+            curvature = factor * self._curvature
+            self._scaled = curvature, None if centres is None else -curvature * centres
+        return self._scaled
 
     def contracted(self, factor: Array) -> tuple[Array, Array | None]:
         """Return ``factor`` times the distance from the client's centre, in the two parts."""

@@ -32,11 +32,11 @@ class Local(Protocol):
 
     points: Any
 
-    def parts(self, points: Any) -> tuple[Any, Any]:
-        """Return the (stochastic) gradient of each client's function in two parts, in doubles.
+    def parts(self, points: Any, factor: float) -> tuple[Any, Any]:
+        """Return ``factor`` times each client's (stochastic) gradient in two parts, in doubles.
 
-        The first, a fresh array, depends on the client's data; the second is a public number, or
-        some, times the points, None for nothing. What is noised is the first alone.
+        The first, not to be written to, depends on the client's data; the second is a public
+        number, or some, times the points, None for nothing. What is noised is the first alone.
         """
 
     def normal(self, generator: np.random.Generator) -> Any:
@@ -277,7 +277,7 @@ class RecordsLocal:
     def _doubles(self, values: NDArray[Any]) -> Tensor:
         return torch.from_numpy(values).to(self._posterior.device, torch.float64)
 
-    def parts(self, points: Tensor) -> tuple[Tensor, float]:
+    def parts(self, points: Tensor, factor: float) -> tuple[Tensor, float]:
         """Return gradients from batches drawn for this call, without replacement; the prior.
 
         In double precision, like the points themselves until they are finished: a private sum
@@ -293,8 +293,8 @@ class RecordsLocal:
             for at in range(0, len(flat), few)
         ]
         whole = parts[0] if len(parts) == 1 else torch.cat(parts)
-        own = (whole * self._scale).view_as(points)
-        return own, self._posterior.prior_precision
+        own = (whole * (factor * self._scale)).view_as(points)
+        return own, factor * self._posterior.prior_precision
 
     def _width(self, records: int) -> int:
         """Return how many numbers one seat needs."""

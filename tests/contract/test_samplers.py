@@ -108,7 +108,7 @@ def posterior(counts=(7, 5, 6), **options):
 
 def gradient(local):
     """The whole gradient of clients at work, at their points."""
-    own, public = local.parts(local.points)
+    own, public = local.parts(local.points, 1.0)
     return own + public * local.points
 
 

@@ -261,6 +261,20 @@ class TestBits:
             assert (release(name, totals, 1.0, 2.0**-20, seeded(1)) == fast).all()
 
     @pytest.mark.parametrize("name", TAILS)
+    @pytest.mark.parametrize("unit", [1.0, 2.0**-20])
+    def test_totals_nearby_are_rounded_as_those_far_away(self, name, unit):
+        """Up to the limit, where the sum in doubles rounds most; not one may differ."""
+        scale, generator = 2.0**24, np.random.default_rng(5)
+        limit = deviates.NEARBY * scale * unit
+        totals = generator.uniform(-limit, limit, 40_000)
+        totals[::3] = np.rint(totals[::3] / unit) * unit  # on the grid, as sums of loops are
+        near, far = (
+            Deviates(TAILS[name], seeded(3)).rounded(totals, len(totals), scale, unit, largest)
+            for largest in (limit, math.inf)
+        )
+        assert (near == far).all() and not np.signbit(near[near == 0.0]).any()
+
+    @pytest.mark.parametrize("name", TAILS)
     def test_another_machines_last_bits_change_nothing(self, name, monkeypatch):
         """Four times the error that is proved, and rint that rounds down: the same releases."""
         totals = np.random.default_rng(0).uniform(-3, 3, 3000)

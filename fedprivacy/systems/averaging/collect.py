@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import operator
 from collections import Counter
 from collections.abc import Iterable
@@ -12,7 +13,6 @@ from torch import Tensor
 
 from ...errors import ParameterError, refuse
 from ...mechanisms import Perturbation, Sparsification
-from ...mechanisms.noise import is_finite
 from ...training.rounds import RoundInfo, fingerprint
 from .upload import upload_size
 
@@ -95,7 +95,8 @@ class Collected:
         # Whatever is wrong with one update must not stop the round.
         except ParameterError:
             return None
-        return part if is_finite(part) else None
+        # A sum is finite only where all of it is; of finite single precision it has room.
+        return part if math.isfinite(part.sum(dtype=torch.float64)) else None
 
     @property
     def shares(self) -> int:

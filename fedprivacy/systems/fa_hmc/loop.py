@@ -97,11 +97,10 @@ class HamiltonianSampling(Sampling):
         def pushed(eta: float, spread: Spread) -> Any:
             """Return -eta^2 / 2 times a gradient at the points, with private noise."""
             nonlocal share
-            own, public = local.parts(points)
-            own *= -0.5 * eta**2
+            own, public = local.parts(points, -0.5 * eta**2)
             own, std = self._noisy(own, spread, local, private)
             share = min(share, std / spread.least) if spread.least else share
-            return own if public is None else own - (0.5 * eta**2 * public) * points
+            return own if public is None else own + public * points
 
         for eta in self.steps_of(index):
             asked = 0.5 * eta**2 * queries

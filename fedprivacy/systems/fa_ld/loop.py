@@ -90,13 +90,12 @@ class LangevinSampling(Sampling):
             if step < stds.shape[-1]:  # one column where all steps are alike
                 spread = Spread.of(stds[..., step, None], local)
                 spread = spread if within is None else spread._replace(grid=HIDDEN_GRID)
-            own, public = local.parts(points)
-            own *= -eta
+            own, public = local.parts(points, -eta)
             if public is not None:
                 # Only now: ``parts`` reads the points.
-                points *= 1.0 - eta * public
+                points *= 1.0 + public
             if within is not None:  # all of the step is rounded: its roundings are then public
-                own += within * points
+                own = own + within * points
                 points *= 1.0 - within
             own, std = self._noisy(own, spread, local, private)
             points += own
