@@ -43,7 +43,7 @@ def trained(message, client):
         with torch.no_grad():
             for one in model.parameters():
                 one -= RATE * one.grad
-    metrics = MetricRecord({"num-examples": len(rows), "loss": float(loss)})
+    metrics = MetricRecord({"num-examples": len(rows), "loss": loss.item()})
     return Message(RecordDict({"arrays": arrays_of(model), "metrics": metrics}), reply_to=message)
 
 
