@@ -34,7 +34,9 @@ ARROWS = {
     "systems": BASE
     | {"bound", "mechanisms", "sampling", "ledger", "theory", "questions", "training"},
     "published": {"questions", "systems"},
-    "integrations": CORE | {"questions", "accountants", "mechanisms", "sampling", "ledger"},
+    "integrations": CORE
+    | {"questions", "accountants", "mechanisms", "sampling", "ledger"}
+    | {"training", "systems"},
     "runs": BASE
     | {"bound", "mechanisms", "sampling", "ledger", "theory", "questions", "training"}
     | {"systems", "audit", "factors"},
@@ -50,17 +52,19 @@ FACES = {"training/__init__.py": {"systems"}, "theory/__init__.py": {"systems"}}
 SYSTEM_FILES = {"__init__", "loop", "law", "bounds", "claim", "grid"}
 """What a system's room may hold; FURTHER are a loop's own parts."""
 FURTHER = {
-    "averaging": {"collect", "upload", "rows", "state"},
+    "averaging": {"collect", "upload", "rows", "server", "state"},
     "fed_smp": {"moments"},
     "fed_plt": {"agents", "proximal", "solvers", "tradeoff"},
 }
 
 TRAINS = {
     "training",
+    "integrations/flower",
     "systems/averaging/loop",
     "systems/averaging/collect",
     "systems/averaging/upload",
     "systems/averaging/rows",
+    "systems/averaging/server",
     "systems/averaging/state",
     "systems/fa_ld/loop",
     "systems/fa_hmc/loop",
@@ -83,6 +87,7 @@ TRAINS = {
 
 LAZY = {
     "flint",
+    "flwr",
     "torch",
     "sklearn",
     "arviz_stats",
@@ -116,6 +121,7 @@ HOMES = {
     "joblib": {"audit/attacks"},
     "opacus": {"integrations/opacus", "integrations/peers"},
     "prv_accountant": {"integrations/peers"},
+    "flwr": {"integrations/flower"},
 }
 """Where a heavy package may be imported at all."""
 
@@ -127,6 +133,7 @@ SLOW_PARTS = {
     "scipy.optimize": {"systems"},
     "rich": {"runs/progress"},
     "dp_accounting": {"integrations"},
+    "flwr": {"integrations/flower"},
 }
 """Parts that may import a heavy package at once: they are imported late themselves."""
 
@@ -365,7 +372,7 @@ def test_the_standard_library_and_the_declared_packages_are_all():
         "jinja2",
     }
     declared |= {"matplotlib", "torch", "sklearn", "arviz_stats", "joblib", "fedprivacy"}
-    declared |= {"opacus", "prv_accountant", "arviz_base", "arviz", "mlflow", "flint"}
+    declared |= {"opacus", "prv_accountant", "arviz_base", "arviz", "mlflow", "flint", "flwr"}
     for path in files():
         tops = {name.partition(".")[0] for name in imports(path)}
         assert tops - declared - set(sys.stdlib_module_names) == set(), name_of(path)

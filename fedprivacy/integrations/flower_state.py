@@ -1,4 +1,4 @@
-"""The state of Flower's privacy accountants (1.35 and later), as their ``state_dict()`` gives it."""
+"""The state of Flower's privacy accountants (1.35 and later), as ``state_dict()`` gives it."""
 
 from __future__ import annotations
 

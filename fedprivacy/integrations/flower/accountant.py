@@ -75,9 +75,7 @@ class Accountant:
         """Return the certified delta of all releases; 0 before the first."""
         if not self._counts:
             return 0.0
-        found: Bound = delta_of(
-            self._run(self._counts), epsilon=epsilon, adjacency=self._adjacency
-        )
+        found: Bound = delta_of(self._run(self._counts), epsilon=epsilon, adjacency=self._adjacency)
         return found.upper
 
     def get_privacy_spent(self, delta: float | None = None) -> PrivacySpent:

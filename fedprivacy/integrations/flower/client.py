@@ -13,7 +13,7 @@ from ...errors import ParameterError, refuse
 from .wire import ASKED, CLIP_NORM, FACTOR, MASK, UPDATE, clipped_update
 
 
-def private_mod(message: Message, context: Context, call_next: ClientAppCallable) -> Message:
+def private_mod(msg: Message, context: Context, call_next: ClientAppCallable) -> Message:
     """Let the app train, and send its clipped update in place of what it replied.
 
     To be the first of a ``ClientApp``'s mods. Metrics, weights and all other records of the app's
@@ -22,7 +22,7 @@ def private_mod(message: Message, context: Context, call_next: ClientAppCallable
     app sees it.
 
     Args:
-        message: the server's.
+        msg: the server's.
         context: of this client.
         call_next: the app, or the next mod.
 
@@ -30,7 +30,7 @@ def private_mod(message: Message, context: Context, call_next: ClientAppCallable
         The update as one vector; or an error that says which rule was broken.
     """
     try:
-        return _answered(message, context, call_next)
+        return _answered(msg, context, call_next)
     except ParameterError as problem:
         code, reason = ErrorCode.MOD_FAILED_PRECONDITION, f"private_mod: {problem}"
     except Exception as problem:
@@ -38,7 +38,7 @@ def private_mod(message: Message, context: Context, call_next: ClientAppCallable
         log(ERROR, "private_mod: the app failed", exc_info=problem)
         code = ErrorCode.CLIENT_APP_RAISED_EXCEPTION
         reason = "private_mod: the app failed; its own log says how"
-    return Message(Error(code=code, reason=reason), reply_to=message)
+    return Message(Error(code=code, reason=reason), reply_to=msg)
 
 
 def _answered(message: Message, context: Context, call_next: ClientAppCallable) -> Message:

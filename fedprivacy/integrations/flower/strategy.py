@@ -289,9 +289,7 @@ class PrivateStrategy(Strategy):
 
     def _stepped(self, server_round: int, average: Arrays) -> ArrayRecord:
         """Return what the wrapped strategy makes of the noisy average, its only reply."""
-        content = RecordDict(
-            {"arrays": _record(average), "metrics": MetricRecord({EQUALLY: 1.0})}
-        )
+        content = RecordDict({"arrays": _record(average), "metrics": MetricRecord({EQUALLY: 1.0})})
         reply = Message(content=content, message_type=MessageType.TRAIN, dst_node_id=0)
         arrays, _ = self.inner.aggregate_train(self._behind + server_round, [reply])
         if arrays is None:
