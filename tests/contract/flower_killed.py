@@ -1,6 +1,6 @@
 """A light Flower app on the real Ray engine; run as a program, to be killed at any moment.
 
-    python -m tests.contract.flower_killed FOLDER ROUNDS
+python -m tests.contract.flower_killed FOLDER ROUNDS
 """
 
 import os
@@ -9,16 +9,16 @@ from pathlib import Path
 
 os.environ.setdefault("FLWR_TELEMETRY_ENABLED", "0")
 
-from flwr.app import Context, Message  # noqa: E402
-from flwr.clientapp import ClientApp  # noqa: E402
-from flwr.serverapp import Grid, ServerApp  # noqa: E402
-from flwr.serverapp.strategy import FedAvg  # noqa: E402
-from flwr.simulation import run_simulation  # noqa: E402
+from flwr.app import Context, Message
+from flwr.clientapp import ClientApp
+from flwr.serverapp import Grid, ServerApp
+from flwr.serverapp.strategy import FedAvg
+from flwr.simulation import run_simulation
 
-import fedprivacy as fp  # noqa: E402
-from fedprivacy.integrations.flower import private_mod  # noqa: E402
+import fedprivacy as fp
+from fedprivacy.integrations.flower import private_mod
 
-from . import flower_apps as apps  # noqa: E402
+from . import flower_apps as apps
 
 
 def main(folder: Path, rounds: int) -> None:

@@ -109,9 +109,7 @@ def test_too_many_silent_clients_abort_the_round(tmp_path):
     for missing, aborted in ((0, True), (1, False)):
         folder = tmp_path / str(missing)
         folder.mkdir()
-        strategy = apps.private(
-            apps.equal(FedAvg), folder, scheme=fp.Everyone(), missing=missing
-        )
+        strategy = apps.private(apps.equal(FedAvg), folder, scheme=fp.Everyone(), missing=missing)
         grid = apps.HereGrid(apps.client_app(), after=silent)
         result = strategy.start(grid, start, 1)
         assert strategy.history[0].aborted is aborted
@@ -208,9 +206,7 @@ def test_a_client_sends_one_norm_over_all_arrays_and_no_part_of_a_model():
 
 
 def test_the_budget_stops_the_run_and_a_closed_ledger_stays_closed(tmp_path):
-    one = fp.epsilon(
-        apps.GAUSSIAN.sampled(fp.Everyone()) * 2, delta=1e-3, adjacency="zero_out"
-    )
+    one = fp.epsilon(apps.GAUSSIAN.sampled(fp.Everyone()) * 2, delta=1e-3, adjacency="zero_out")
     budget = apps.a_budget(one.upper + 0.01)
     strategy = apps.private(apps.equal(FedAvg), tmp_path, scheme=fp.Everyone(), budget=budget)
     grid = apps.HereGrid(apps.client_app())

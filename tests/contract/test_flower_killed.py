@@ -12,8 +12,8 @@ import pytest
 pytest.importorskip("ray", reason="needs the extra 'flower', which make flower installs")
 pytest.importorskip("torch")
 
-import fedprivacy as fp  # noqa: E402
-from fedprivacy.ledger import Ledger  # noqa: E402
+import fedprivacy as fp
+from fedprivacy.ledger import Ledger
 
 KILLS = int(os.environ.get("FLOWER_KILLS", "3"))
 ROUNDS_A_LIFE = 4
@@ -33,6 +33,7 @@ def server(folder, rounds):
 
 @pytest.mark.slow
 @pytest.mark.timeout(3600)
+@pytest.mark.filterwarnings("default")
 def test_killed_and_resumed_it_audits(tmp_path):
     counted, chance = 0, random.Random(3)
     for _ in range(KILLS):
