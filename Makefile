@@ -2,7 +2,7 @@
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo examples test test-slow check docs dist format benchmarks campaign certify repro-check clean
+.PHONY: help demo examples test test-slow check docs dist format benchmarks campaign certify repro-check flower clean
 
 VENV := .venv
 BIN := $(VENV)/bin
@@ -29,6 +29,7 @@ help:
 	@echo "make campaign   random settings looked through for contradictions (5 minutes, goes on each time)"
 	@echo "make certify    200 random bounds proved again in ball arithmetic, by a program of its own"
 	@echo "make repro-check  rerun the smallest cell of every paper's results and compare"
+	@echo "make flower     a private app on Flower's Ray engine, in an environment of its own, and its audit"
 	@echo "make format     let the formatter and the linter mend what they can"
 	@echo "make clean      remove everything that was built, $(VENV) too"
 
@@ -98,6 +99,22 @@ repro-check: $(VENV)/.has-train
 		echo "$$script --check"; $(ONE_THREAD) $(BIN)/python "$$script" --check || failed=1; \
 	done; exit $$failed
 
+# An environment of its own: what flwr pins must not choose the versions of everything else.
+FLOWER := .venv-flower
+FLOWER_OUT := $(CURDIR)/flower-out
+$(FLOWER)/.has-flower: pyproject.toml $(PINS)
+	@"$(PYTHON)" -m venv $(FLOWER)
+	@$(FLOWER)/bin/python -m pip install --quiet --disable-pip-version-check -c $(PINS) -e '.[flower,test]'
+	@touch $@
+
+# A fresh folder each time: a ledger whose run is complete is closed.
+flower: $(FLOWER)/.has-flower
+	@rm -rf $(FLOWER_OUT) && mkdir $(FLOWER_OUT)
+	cd examples/flower && PATH="$(CURDIR)/$(FLOWER)/bin:$$PATH" FLWR_HOME=$(FLOWER_OUT)/flwr \
+		FLWR_TELEMETRY_ENABLED=0 flwr run . --stream \
+		--run-config "folder='$(FLOWER_OUT)'" --federation-config "num-supernodes=20"
+	$(FLOWER)/bin/fedprivacy audit $(FLOWER_OUT)/run.jsonl --strict
+
 docs: $(VENV)/.has-check
 	$(BIN)/sphinx-build -q -b html docs docs/_build/html
 	@echo "docs/_build/html/index.html"
@@ -120,6 +137,6 @@ format: $(VENV)/.has-check
 	$(BIN)/ruff format .
 
 clean:
-	rm -rf $(VENV) build dist *.egg-info docs/_build docs/_generated docs/notebooks docs/reference/generated demo-out demo-report*
+	rm -rf $(VENV) $(FLOWER) flower-out build dist *.egg-info docs/_build docs/_generated docs/notebooks docs/reference/generated demo-out demo-report*
 	rm -rf .pytest_cache .mypy_cache .ruff_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -25,7 +25,9 @@ ARROWS = {
     "systems": BASE
     | {"bound", "mechanisms", "sampling", "ledger", "theory", "questions", "training"},
     "published": {"questions", "systems"},
-    "integrations": CORE | {"questions", "accountants", "mechanisms", "sampling", "ledger"},
+    "integrations": CORE
+    | {"questions", "accountants", "mechanisms", "sampling", "ledger"}
+    | {"training", "systems"},
     "runs": BASE
     | {"bound", "mechanisms", "sampling", "ledger", "theory", "questions", "training"}
     | {"systems", "audit", "factors"},

@@ -20,17 +20,19 @@ FACES = {"training/__init__.py": {"systems"}, "theory/__init__.py": {"systems"}}
 SYSTEM_FILES = {"__init__", "loop", "law", "bounds", "claim", "grid"}
 """What a system's room may hold; FURTHER are a loop's own parts."""
 FURTHER = {
-    "averaging": {"collect", "upload", "rows", "state"},
+    "averaging": {"collect", "upload", "rows", "server", "state"},
     "fed_smp": {"moments"},
     "fed_plt": {"agents", "proximal", "solvers", "tradeoff"},
 }
 
 TRAINS = {
     "training",
+    "integrations/flower",
     "systems/averaging/loop",
     "systems/averaging/collect",
     "systems/averaging/upload",
     "systems/averaging/rows",
+    "systems/averaging/server",
     "systems/averaging/state",
     "systems/fa_ld/loop",
     "systems/fa_hmc/loop",
@@ -57,6 +59,7 @@ AT_WORK = {"cli", "runs/attackable"}
 
 LAZY = {
     "flint",
+    "flwr",
     "torch",
     "sklearn",
     "arviz_stats",
@@ -90,6 +93,7 @@ HOMES = {
     "joblib": {"audit/attacks"},
     "opacus": {"integrations/opacus", "integrations/peers"},
     "prv_accountant": {"integrations/peers"},
+    "flwr": {"integrations/flower"},
 }
 """Where a heavy package may be imported at all."""
 
@@ -101,6 +105,7 @@ SLOW_PARTS = {
     "scipy.optimize": {"systems"},
     "rich": {"runs/progress"},
     "dp_accounting": {"integrations"},
+    "flwr": {"integrations/flower"},
 }
 """Parts that may import a heavy package at once: they are imported late themselves."""
 
@@ -341,7 +346,7 @@ def test_the_standard_library_and_the_declared_packages_are_all():
         "jinja2",
     }
     declared |= {"matplotlib", "torch", "sklearn", "arviz_stats", "joblib", "fedprivacy"}
-    declared |= {"opacus", "prv_accountant", "arviz_base", "arviz", "mlflow", "flint"}
+    declared |= {"opacus", "prv_accountant", "arviz_base", "arviz", "mlflow", "flint", "flwr"}
     for path in files():
         tops = {name.partition(".")[0] for name in imports(path)}
         assert tops - declared - set(sys.stdlib_module_names) == set(), name_of(path)

@@ -11,7 +11,8 @@ from ..errors import positive, refuse
 from ..mechanisms import Mechanism, Sparsification, SparsifiedPerturbation
 from ..relations import Adjacency, Unit
 from ..sampling import Everyone, FixedSize, Poisson, Scheme, WithReplacement
-from ..systems.averaging.loop import FederatedAveraging, State, contributions
+from ..systems.averaging.loop import FederatedAveraging, State
+from ..systems.averaging.server import contributions
 from ..systems.averaging.upload import upload_size
 from ..training.data import FederatedData
 from ..training.models import ModelFactory

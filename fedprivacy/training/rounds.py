@@ -148,6 +148,19 @@ class Books:
     clip_norm: float
     noise_std: float
 
+    def ask(self) -> None:
+        """Ask the budget whether a round fits; nothing is spent or written.
+
+        Raises:
+            BudgetExhausted: it does not.
+        """
+        if self.budget is None or self.mechanism is None or self.budget.allows(self.mechanism):
+            return
+        raise BudgetExhausted(
+            f"the next round, {self.mechanism}, exceeds the budget; nothing was released; stop "
+            "here or raise the budget"
+        )
+
     def begin(self) -> int | None:
         """Ask the budget and write the intent; return the round's number, None without a ledger.
 
@@ -157,11 +170,7 @@ class Books:
         if self.mechanism is None:
             return None
         # Asked before the intent: a round that does not fit leaves no line.
-        if self.budget is not None and not self.budget.allows(self.mechanism):
-            raise BudgetExhausted(
-                f"the next round, {self.mechanism}, exceeds the budget; nothing was released; stop "
-                "here or raise the budget"
-            )
+        self.ask()
         if self.ledger is None:
             return None
         return self.ledger.intent(

@@ -6,55 +6,14 @@ the probability of Poisson sampling, or the cohort of sampling without replaceme
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import Any
 
-import msgspec
-
+from ...integrations.flower_state import Config, Event, State
 from ...relations import Adjacency, Unit
 from .content import as_type, unreadable
 from .trace import Origin, Rounds, Sampling, Trace
 
 KIND = "Flower accountant state"
-
-_Count = Annotated[int, msgspec.Meta(ge=1, le=10**15)]
-_Positive = Annotated[float, msgspec.Meta(gt=0)]
-_Delta = Annotated[float, msgspec.Meta(gt=0, lt=1)]
-
-
-class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """``PrivacyConfig``."""
-
-    target_delta: _Delta
-    population_size: _Count
-    neighboring_relation: Literal["add-or-remove-one", "replace-one"]
-    sampling_method: Literal["poisson", "without-replacement", "no-amplification"]
-    max_epsilon: _Positive | None = None
-
-
-class Event(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """``GaussianPrivacyEvent``."""
-
-    noise_multiplier: _Positive
-    sample_size: _Count
-    population_size: _Count
-
-
-class Composition(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """An event and how often it was composed."""
-
-    event: Event
-    count: _Count
-
-
-class State(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The accountant's state."""
-
-    schema_version: Literal[1]
-    backend: str
-    config: Config
-    compositions: list[Composition]
-    orders: list[float] = []
-
 
 _SAMPLING = {
     "poisson": Sampling.POISSON,

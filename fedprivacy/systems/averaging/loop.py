@@ -28,15 +28,8 @@ from ...mechanisms import (
     Sparsification,
     Sparsifier,
 )
-from ...relations import Unit
 from ...sampling import (
-    Everyone,
-    FixedSize,
-    RandomAllocation,
     Scheme,
-    Shuffled,
-    WithReplacement,
-    expected_size,
 )
 from ...sampling.scheme import among
 from ...training.data import FederatedData
@@ -66,6 +59,15 @@ from .rows import (
     of_clients,
     row_of,
     taken,
+)
+from .server import (
+    books_of,
+    check_draws,
+    check_perturbation,
+    denominator,
+    is_declared,
+    largest,
+    released,
 )
 from .state import CorrelatedState
 from .state import State as State
@@ -154,8 +156,7 @@ class FederatedAveraging:
             refuse("model", kind, "be a function that builds the module", "such as lambda: ...")
         if self.device.startswith("cuda") and not torch.cuda.is_available():
             refuse("device", self.device, "be one that torch finds", "'cpu'")
-        if isinstance(self.scheme, Shuffled | RandomAllocation):
-            refuse("scheme", self.scheme.name, "draw round by round", "use Poisson or FixedSize")
+        check_draws(self.scheme)
         if self.perturbation is not None:
             self._check_perturbation(self.perturbation)
             _ = self.round_mechanism
@@ -165,21 +166,8 @@ class FederatedAveraging:
         if self.sparsification is not None:
             rule = "be None with a perturbation"
             refuse("sparsification", "given", rule, "use SparsifiedPerturbation, which sparsifies")
-        if not isinstance(perturbation, Perturbation):
-            refuse(
-                "perturbation",
-                type(perturbation).__name__,
-                "be Gaussian, SparsifiedPerturbation or None",
-            )
         self._check_correlated()
-        if perturbation.protects is not Unit.CLIENT:
-            unit = perturbation.protects
-            refuse("perturbation.unit", unit, "be 'client'", "pass unit='client'")
-        clip_norm = perturbation.clip_norm
-        multiplier = perturbation.full_noise_std / clip_norm
-        for name, value in (("clip_norm", clip_norm), ("noise_multiplier", multiplier)):
-            if not 1e-15 <= value <= 1e15:
-                refuse(name, value, "be between 1e-15 and 1e15, for single precision")
+        check_perturbation(perturbation)
 
     def _check_correlated(self) -> None:
         """Refuse schemes that cannot draw from those that a rule of participation lets come."""
@@ -293,14 +281,7 @@ class FederatedAveraging:
         self, mechanism: Mechanism | None, ledger: Ledger | None, budget: RoundBudget | None
     ) -> Books:
         """Return where a round is written down."""
-        noise = self.perturbation
-        return Books(
-            mechanism=mechanism,
-            ledger=ledger,
-            budget=budget,
-            clip_norm=0.0 if noise is None else noise.clip_norm,
-            noise_std=0.0 if noise is None else noise.full_noise_std,
-        )
+        return books_of(mechanism, self.perturbation, ledger, budget)
 
     def _row(
         self,
@@ -409,7 +390,7 @@ class FederatedAveraging:
         check_ledger(ledger, self.round_mechanism, self.seed)
         check_denominator(self._declared, ledger, budget)
         among(self.scheme, data.population)
-        check_room(_largest(self.scheme, data.population), self.perturbation)
+        check_room(largest(self.scheme, data.population), self.perturbation)
         if data.features.dtype != torch.float32:
             refuse("features", data.features.dtype, "be torch.float32", "pass features.float()")
         self._check_model(data)
@@ -510,15 +491,10 @@ class FederatedAveraging:
         self, state: State, collected: Collected, population: int
     ) -> tuple[State, RoundInfo]:
         """Let the perturbation draw the sum's noise; return the new state and what was drawn."""
-        noisy, std = collected.noisy(noise_source(self.seed, state.round))
-        # Rounded to the model's precision after the noise, never before.
-        noisy = noisy.to(state.parameters.dtype)
         size = self._denominator(collected, population)
-        step = -self._server_rate(state.round) / size
-        if collected.mask is None:
-            parameters = torch.add(state.parameters, noisy, alpha=step)
-        else:
-            parameters = state.parameters.index_add(0, collected.mask, noisy, alpha=step)
+        step = self._server_rate(state.round) / size
+        source = noise_source(self.seed, state.round)
+        parameters, std = released(state.parameters, collected, source, step)
         info = collected.info(state.round, noise_std=std, denominator=size)
         return self._after(state, parameters), info
 
@@ -527,16 +503,12 @@ class FederatedAveraging:
         if self.perturbation is None:
             # A round that nobody answered divides its 0 by 1.
             return max(1, collected.arrived)
-        if self.expected_cohort is not None:
-            return self.expected_cohort
-        return self.perturbation.full_cohort or contributions(self.scheme, population)
+        return denominator(self.scheme, self.perturbation, self.expected_cohort, population)
 
     @property
     def _declared(self) -> bool:
         """Whether the denominator does not follow the number of clients."""
-        # A fixed number of draws does not follow the number of clients.
-        fixed = isinstance(self.scheme, FixedSize | WithReplacement)
-        return self.perturbation is None or self.expected_cohort is not None or fixed
+        return self.perturbation is None or is_declared(self.scheme, self.expected_cohort)
 
     def _after(self, state: State, parameters: Tensor) -> State:
         rate = state.learning_rate * self.learning_rate_decay
@@ -544,22 +516,6 @@ class FederatedAveraging:
 
     def _generator(self, stream: str, number: int) -> np.random.Generator:
         return generator_for(self.seed, number, stream)
-
-
-def contributions(scheme: Scheme, population: int) -> int:
-    """Return how many contributions a round has, on average where their number varies."""
-    if isinstance(scheme, WithReplacement):
-        return scheme.draws
-    if isinstance(scheme, FixedSize):
-        return scheme.size
-    return expected_size(scheme, population)
-
-
-def _largest(scheme: Scheme, population: int) -> int:
-    """Return how many contributions a round surely has at most, 0 where that is left to chance."""
-    if isinstance(scheme, Everyone):
-        return population
-    return int(getattr(scheme, "size", getattr(scheme, "draws", 0)))
 
 
 @contextmanager

@@ -1,0 +1,20 @@
+"""The clients: an ordinary app, and one mod."""
+
+from flwr.app import ArrayRecord, Context, Message, MetricRecord, RecordDict
+from flwr.clientapp import ClientApp
+
+from fedprivacy.integrations.flower import private_mod
+
+from .task import network, train
+
+app = ClientApp(mods=[private_mod])
+
+
+@app.train()
+def train_client(message: Message, context: Context) -> Message:
+    """Train on this client's images; the mod clips what leaves, and keeps the metrics here."""
+    model = network()
+    model.load_state_dict(message.content["arrays"].to_torch_state_dict())
+    train(model, int(context.node_config["partition-id"]), int(context.run_config["clients"]))
+    arrays, metrics = ArrayRecord(model.state_dict()), MetricRecord({"num-examples": 320})
+    return Message(RecordDict({"arrays": arrays, "metrics": metrics}), reply_to=message)

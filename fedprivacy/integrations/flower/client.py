@@ -1,0 +1,77 @@
+"""The client's side: a mod that lets nothing leave but one clipped vector."""
+
+from __future__ import annotations
+
+from logging import ERROR
+
+from flwr.app import Array, ArrayRecord, Context, Error, Message, MessageType, RecordDict
+from flwr.clientapp.typing import ClientAppCallable
+from flwr.common.constant import ErrorCode
+from flwr.supercore import log
+
+from ...errors import ParameterError, refuse
+from .wire import ASKED, CLIP_NORM, FACTOR, MASK, UPDATE, clipped_update
+
+
+def private_mod(msg: Message, context: Context, call_next: ClientAppCallable) -> Message:
+    """Let the app train, and send its clipped update in place of what it replied.
+
+    To be the first of a ``ClientApp``'s mods. Metrics, weights and all other records of the app's
+    reply stay here, and so does the text of an error of the app: both may tell of its records. A
+    message without a clip norm, or one that asks for anything but training, is refused before the
+    app sees it.
+
+    Args:
+        msg: the server's.
+        context: of this client.
+        call_next: the app, or the next mod.
+
+    Returns:
+        The update as one vector; or an error that says which rule was broken.
+    """
+    try:
+        return _answered(msg, context, call_next)
+    except ParameterError as problem:
+        code, reason = ErrorCode.MOD_FAILED_PRECONDITION, f"private_mod: {problem}"
+    except Exception as problem:
+        # Its text may hold somebody's data: it is for this client alone.
+        log(ERROR, "private_mod: the app failed", exc_info=problem)
+        code = ErrorCode.CLIENT_APP_RAISED_EXCEPTION
+        reason = "private_mod: the app failed; its own log says how"
+    return Message(Error(code=code, reason=reason), reply_to=msg)
+
+
+def _answered(message: Message, context: Context, call_next: ClientAppCallable) -> Message:
+    kind = message.metadata.message_type
+    # "train", or "train.name" for a named function.
+    if kind.partition(".")[0] != MessageType.TRAIN:
+        way_out = "metrics would leave unpriced: evaluate at the server, on public data"
+        refuse("message type", kind, "be 'train'", way_out)
+    asked = message.content.config_records.get(ASKED)
+    if asked is None:
+        rule = "come from fedprivacy's PrivateStrategy, which names a clip norm"
+        refuse("message", "without one", rule, "wrap the server's strategy")
+    sent = [name for name in message.content.array_records if name != MASK]
+    if len(sent) != 1:
+        refuse("message's array records", sent, "be one")
+    before = {name: array.numpy() for name, array in message.content.array_records[sent[0]].items()}
+    masks = message.content.array_records.get(MASK)
+    mask = None if masks is None else masks[UPDATE].numpy()
+    # The app sees what it would see without us.
+    for name in {ASKED, MASK} & message.content.keys():
+        del message.content[name]
+    reply = call_next(message, context)
+    if reply.has_error():
+        return reply
+    records = list(reply.content.array_records.values())
+    if len(records) != 1:
+        refuse("the app's array records", list(reply.content.array_records), "be one")
+    update = clipped_update(
+        before,
+        {name: array.numpy() for name, array in records[0].items()},
+        clip_norm=float(asked[CLIP_NORM]),  # type: ignore[arg-type]
+        factor=float(asked[FACTOR]),  # type: ignore[arg-type]
+        mask=mask,
+    )
+    reply.content = RecordDict({UPDATE: ArrayRecord({UPDATE: Array(update)})})
+    return reply

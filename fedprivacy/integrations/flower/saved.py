@@ -1,0 +1,64 @@
+"""The model of a run on disk: what was released, so that it is nobody's secret."""
+
+from __future__ import annotations
+
+import io
+import json
+import zipfile
+from pathlib import Path
+
+import numpy as np
+
+from ...errors import ParameterError, refuse
+from ...training.notes import whole_file
+from .wire import Arrays
+
+FORMAT = "fedprivacy flower model 1"
+_HEAD = "head"
+_ARRAY = "array:"
+"""Before the names of arrays, so that none can be taken for the head."""
+
+
+class Saved:
+    """A model with the number of rounds behind it, bound to the ledger that counts them.
+
+    Args:
+        path: the file.
+        nonce: of the ledger.
+    """
+
+    def __init__(self, path: Path, nonce: str) -> None:
+        self.path, self.nonce = path, nonce
+
+    def write(self, arrays: Arrays, rounds: int) -> None:
+        """Put a model on disk; a crash leaves the old one or the new one."""
+        head = json.dumps({"format": FORMAT, "ledger": self.nonce, "rounds": rounds})
+        named = {_ARRAY + name: array for name, array in arrays.items()}
+        buffer = io.BytesIO()
+        # A dictionary by keywords: arrays may have any names.
+        np.savez(buffer, **{_HEAD: np.array(head), **named})  # type: ignore[arg-type]
+        whole_file(self.path, buffer.getvalue())
+
+    def read(self) -> tuple[Arrays, int] | None:
+        """Return the model and its rounds, None where there is no file.
+
+        Raises:
+            ParameterError: it is damaged, or was trained under another ledger.
+        """
+        if not self.path.exists():
+            return None
+        try:
+            with np.load(self.path, allow_pickle=False) as held:
+                head = json.loads(str(held[_HEAD]))
+                names = [name for name in held.files if name.startswith(_ARRAY)]
+                arrays = {name.removeprefix(_ARRAY): held[name] for name in names}
+                rounds = int(head["rounds"])
+        except (OSError, ValueError, KeyError, TypeError, zipfile.BadZipFile) as problem:
+            raise ParameterError(
+                f"checkpoint must be a model of this run, got {str(self.path)!r} "
+                f"({type(problem).__name__}); restore it, or remove it and begin with other arrays"
+            ) from problem
+        if head.get("format") != FORMAT or head.get("ledger") != self.nonce:
+            rule = "be of this ledger's run: what another one spent is not counted here"
+            refuse("checkpoint", str(self.path), rule, "name another file")
+        return arrays, rounds

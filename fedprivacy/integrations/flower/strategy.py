@@ -1,0 +1,416 @@
+"""The server's side: a strategy that makes another one private."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Iterator
+from logging import INFO, WARNING
+from pathlib import Path
+
+import numpy as np
+import torch
+from flwr.app import (
+    Array,
+    ArrayRecord,
+    ConfigRecord,
+    Message,
+    MessageType,
+    MetricRecord,
+    RecordDict,
+)
+from flwr.common.constant import ErrorCode
+from flwr.serverapp import Grid
+from flwr.serverapp.strategy import (
+    FedAdagrad,
+    FedAdam,
+    FedAvg,
+    FedAvgM,
+    FedProx,
+    FedYogi,
+    Result,
+    Strategy,
+)
+from flwr.serverapp.strategy.strategy_utils import aggregate_metricrecords
+from flwr.supercore import log
+
+from ...errors import BudgetExhausted, LedgerError, refuse
+from ...ledger import Ledger
+from ...mechanisms import Perturbation
+from ...questions.budget import Budget
+from ...sampling import Scheme
+from ...systems.averaging.collect import Collected
+from ...systems.averaging.server import Average, Server
+from ...training.rounds import Books, RoundInfo, charge_past
+from .saved import Saved
+from .wire import ASKED, CLIP_NORM, FACTOR, MASK, UPDATE, Arrays, flat, may_hold, shaped, spread
+
+EQUALLY = "fedprivacy-equally"
+"""What ``weighted_by_key`` must be: every client counts once, whatever number it reports."""
+
+_AVERAGES = (FedAvg, FedAvgM, FedProx, FedAdam, FedAdagrad, FedYogi)
+"""Flower's strategies whose step depends on the replies by their weighted average alone."""
+
+_NEVER_CAME = (
+    ErrorCode.MESSAGE_UNAVAILABLE,
+    ErrorCode.REPLY_MESSAGE_UNAVAILABLE,
+    ErrorCode.NODE_UNAVAILABLE,
+)
+"""Errors that the engine makes where a client did not answer."""
+
+
+class PrivateStrategy(Strategy):
+    """A strategy that averages, made private: ours draws, clips, sums, noises; it steps.
+
+    In every round the cohort is drawn by ``scheme``, the clients are asked for one clipped update
+    each (by ``private_mod``), what they send is clipped again and summed, noise is added and the
+    round is written down; all by the core of ``FederatedAveraging``. The wrapped strategy then gets
+    one reply, start less noisy average, as if a single client had answered: its momentum and
+    learning rates are post-processing. Client metrics never reach it. What a round costs goes into
+    Flower's training metrics: "epsilon", "delta" and "noise-std".
+
+    ``start`` resumes a run whose ledger is there. When the budget is spent it stops, says so and
+    returns what it has; a ledger whose run is complete is closed.
+
+    Args:
+        strategy: FedAvg, FedAvgM, FedProx, FedAdam, FedAdagrad, FedYogi or a subclass, with
+            ``fraction_evaluate=0.0`` and ``weighted_by_key=EQUALLY``. Its own sampling is not used.
+        perturbation: clips and perturbs, unit "client": ``Gaussian``, or ``SparsifiedPerturbation``
+            with rand_k, whose clients send kept coordinates alone.
+        scheme: draws the clients of a round: ``Poisson``, ``FixedSize``, ``WithReplacement`` or
+            ``Everyone``.
+        population: how many nodes there are. The run waits for them, numbers them, and draws from
+            these alone; nodes that connect later take no part.
+        ledger: file of the ledger; resumed where it exists.
+        budget: asked before clients are, and again before noise is drawn.
+        expected_cohort: public denominator; see ``FederatedAveraging``.
+        missing: most clients of a cohort that may stay silent until the timeout; with more the
+            round is aborted: nothing is released, nothing charged. Who stays silent must not depend
+            on data. An error that a client sends is an answer: it counts as a zero update.
+        checkpoint: file for the model, written after every round; None for none. Without it a
+            resumed run begins with ``initial_arrays`` again, and what was spent stays spent. The
+            wrapped strategy's own memory, such as momentum, begins anew.
+        seed: None for the operating system's randomness. With a number, cohorts and noise are
+            reproducible and therefore not private; the ledger says so.
+
+    Raises:
+        ParameterError: a value out of its range; a strategy that does not average, weighs clients
+            by a number of theirs or would release their metrics; or a ledger of another run.
+        UnsupportedCombination: the perturbation's noise does not hold under the scheme.
+        LedgerError: the ledger cannot be written, or its run is complete.
+
+    Attributes:
+        history: what the server saw of each round of this process; not covered by any epsilon.
+    """
+
+    def __init__(
+        self,
+        strategy: Strategy,
+        *,
+        perturbation: Perturbation,
+        scheme: Scheme,
+        population: int,
+        ledger: str | Path,
+        budget: Budget,
+        expected_cohort: int | None = None,
+        missing: int = 0,
+        checkpoint: str | Path | None = None,
+        seed: int | None = None,
+    ) -> None:
+        self.inner = _checked(strategy)
+        self.server = Server(
+            scheme=scheme,
+            perturbation=perturbation,
+            population=population,
+            expected_cohort=expected_cohort,
+            missing=missing,
+            seed=seed,
+        )
+        self.budget, self.history = budget, list[RoundInfo]()
+        self.ledger = _opened(Path(ledger), budget, seed)
+        self._books: Books = self.server.books(self.ledger, budget)
+        charge_past(self.ledger, budget)
+        self._saved = None if checkpoint is None else Saved(Path(checkpoint), self.ledger.nonce)
+        self._behind, self._roster = 0, dict[int, int]()
+        self._under_way: tuple[Arrays, Average, Collected] | None = None
+        self._result = Result()
+
+    def start(
+        self,
+        grid: Grid,
+        initial_arrays: ArrayRecord,
+        num_rounds: int = 3,
+        timeout: float = 3600,
+        train_config: ConfigRecord | None = None,
+        evaluate_config: ConfigRecord | None = None,
+        evaluate_fn: Callable[[int, ArrayRecord], MetricRecord | None] | None = None,
+    ) -> Result:
+        """Run rounds until ``num_rounds`` were run, or the budget is spent; see ``Strategy.start``.
+
+        Args:
+            grid: Flower's.
+            initial_arrays: of single precision; of a resumed run the checkpoint's are taken.
+            num_rounds: total number, those before the checkpoint included.
+            timeout: seconds until a client that did not answer counts as silent.
+            train_config: sent to the clients.
+            evaluate_config: not used: clients evaluate nothing.
+            evaluate_fn: evaluates the model at the server. On public data: what it returns is not
+                covered by any epsilon.
+        """
+        arrays, self._behind = initial_arrays, 0
+        if self._saved is not None and (found := self._saved.read()) is not None:
+            arrays, self._behind = _record(found[0]), found[1]
+            log(INFO, "Resumed: %d rounds are behind the checkpoint", self._behind)
+        elif self.ledger.rounds:
+            log(WARNING, "%d rounds in the ledger stay spent", len(self.ledger.rounds))
+        self._result = Result(arrays=arrays)
+        try:
+            super().start(
+                grid,
+                arrays,
+                max(0, num_rounds - self._behind),
+                timeout,
+                train_config,
+                evaluate_config,
+                None if evaluate_fn is None else self._noted(evaluate_fn),
+            )
+        except BudgetExhausted as problem:
+            log(WARNING, "Stopped after %d rounds: %s", self._rounds_run, problem)
+        except BaseException:
+            # What was begun stays begun, and the file may be resumed at once.
+            self.ledger.release()
+            raise
+        self.ledger.close()
+        return self._result
+
+    @property
+    def _rounds_run(self) -> int:
+        return self._behind + len(self.history)
+
+    def _noted(
+        self, evaluate: Callable[[int, ArrayRecord], MetricRecord | None]
+    ) -> Callable[[int, ArrayRecord], MetricRecord | None]:
+        """Keep what the server measures: of a run that is stopped Flower returns nothing."""
+
+        def noted(number: int, arrays: ArrayRecord) -> MetricRecord | None:
+            found = evaluate(self._behind + number, arrays)
+            if found is not None:
+                self._result.evaluate_metrics_serverapp[self._behind + number] = found
+            return found
+
+        return noted
+
+    def configure_train(
+        self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
+    ) -> Iterable[Message]:
+        """Draw the cohort and return its messages; nobody is asked for a round that does not fit.
+
+        Raises:
+            BudgetExhausted: the next round does not fit.
+        """
+        self._books.ask()
+        nodes = self._nodes(grid)
+        content = self._content(self._behind + server_round, arrays, config, grid)
+        number = self._rounds_run
+        cohort, mask = self.server.cohort(number), self.server.mask(number)
+        before = {name: array.numpy() for name, array in arrays.items()}
+        start = Average(number, torch.from_numpy(flat(before)))
+        running = self.server.collected(cohort, len(start.parameters), mask)
+        self._under_way = before, start, running
+        content[ASKED] = ConfigRecord(
+            {
+                CLIP_NORM: float(self.server.perturbation.clip_norm),
+                FACTOR: 1.0 if mask is None else len(start.parameters) / len(mask),
+            }
+        )
+        if mask is not None:
+            content[MASK] = ArrayRecord({UPDATE: Array(mask.numpy())})
+        # A client that was drawn twice is asked once.
+        return [
+            Message(content=content, message_type=MessageType.TRAIN, dst_node_id=nodes[client])
+            for client in running.turns
+        ]
+
+    def _nodes(self, grid: Grid) -> list[int]:
+        """Return the nodes by the number of their client; the first call waits for all of them."""
+        population = self.server.population
+        while not self._roster:
+            here = sorted(grid.get_node_ids())
+            if len(here) > population:
+                way_out = "every node is drawn from: connect no others, or state their number"
+                refuse("population", population, f"be the {len(here)} nodes connected", way_out)
+            if len(here) == population:
+                self._roster = {node: client for client, node in enumerate(here)}
+            else:
+                log(INFO, "Waiting for nodes: %d of %d", len(here), population)
+                time.sleep(1.0)
+        return list(self._roster)
+
+    def _content(
+        self, number: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
+    ) -> RecordDict:
+        """Return what the wrapped strategy would send; whom it would send it to does not matter."""
+        asked = list(self.inner.configure_train(number, arrays, config, grid))
+        if not asked or any(message.content is not asked[0].content for message in asked):
+            rule = "send one message to all clients of a round"
+            way_out = "leave fraction_train at 1; messages of their own would tell of clients"
+            refuse("strategy", type(self.inner).__name__, rule, way_out)
+        return RecordDict(dict(asked[0].content.items()))
+
+    def aggregate_train(
+        self, server_round: int, replies: Iterable[Message]
+    ) -> tuple[ArrayRecord | None, MetricRecord | None]:
+        """Sum what came, release it with noise, and let the wrapped strategy step.
+
+        Returns:
+            (None, None) for a round that was aborted.
+
+        Raises:
+            BudgetExhausted: the round does not fit; nothing was released.
+        """
+        if self._under_way is None:
+            refuse("aggregate_train", "a round", "follow configure_train of the same round")
+        (before, start, running), self._under_way = self._under_way, None
+        updates = self._updates(replies, running)
+        state, info = self.server.step(start, running, updates, self._books)
+        self.history.append(info)
+        if info.arrived < info.cohort:
+            told = "%d of %d updates are in the sum, %d answers were refused"
+            log(WARNING, told, info.arrived, info.cohort, info.refused)
+        if info.aborted:
+            log(WARNING, "Round aborted: too many clients stayed silent; nothing was released")
+            self._save(before, state.round)
+            return None, None
+        arrays = self._stepped(server_round, shaped(state.parameters.numpy(), before))
+        self._save({name: array.numpy() for name, array in arrays.items()}, state.round)
+        metrics = self._spent(info)
+        self._result.arrays = arrays
+        self._result.train_metrics_clientapp[self._behind + server_round] = metrics
+        return arrays, metrics
+
+    def _stepped(self, server_round: int, average: Arrays) -> ArrayRecord:
+        """Return what the wrapped strategy makes of the noisy average, its only reply."""
+        content = RecordDict({"arrays": _record(average), "metrics": MetricRecord({EQUALLY: 1.0})})
+        reply = Message(content=content, message_type=MessageType.TRAIN, dst_node_id=0)
+        arrays, _ = self.inner.aggregate_train(self._behind + server_round, [reply])
+        if arrays is None:
+            refuse("strategy", type(self.inner).__name__, "return arrays for one reply")
+        # FedOpt's arithmetic is in double precision.
+        return _record({name: array.numpy().astype(np.float32) for name, array in arrays.items()})
+
+    def _updates(
+        self, replies: Iterable[Message], running: Collected
+    ) -> Iterator[tuple[int, object]]:
+        """Yield every answer with its client; None for one that holds no update."""
+        for reply in replies:
+            # A stranger has no number: the sum refuses -1, which is nobody's.
+            client = self._roster.get(reply.metadata.src_node_id, -1)
+            if not reply.has_error():
+                yield client, _update(reply.content, running)
+            elif reply.error.code not in _NEVER_CAME:
+                log(WARNING, "A client answered by an error: %s", _reason(reply))
+                yield client, None
+
+    def _spent(self, info: RoundInfo) -> MetricRecord:
+        spent = self.budget.spent()
+        assert spent is not None
+        return MetricRecord(
+            {"epsilon": spent.upper, "delta": self.budget.delta, "noise-std": info.noise_std}
+        )
+
+    def _save(self, arrays: Arrays, rounds: int) -> None:
+        if self._saved is not None:
+            self._saved.write(arrays, rounds)
+
+    def configure_evaluate(
+        self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
+    ) -> Iterable[Message]:
+        """Return no messages: what clients measure would be released unpriced."""
+        return []
+
+    def aggregate_evaluate(
+        self, server_round: int, replies: Iterable[Message]
+    ) -> MetricRecord | None:
+        """Return None."""
+        return None
+
+    def summary(self) -> None:
+        """Log what a round is, and the wrapped strategy's own summary."""
+        log(INFO, "\t├──> Private rounds: %s", self.server.mechanism)
+        log(INFO, "\t├──> Drawn from %d clients, instead of:", self.server.population)
+        self.inner.summary()
+
+
+def _checked(strategy: Strategy) -> FedAvg:
+    """Return a strategy after refusing what would make the account untrue."""
+    # The first class of Flower's own: what a subclass adds is after the one reply.
+    owners = [kind for kind in type(strategy).__mro__ if "aggregate_train" in vars(kind)]
+    own = next((kind for kind in owners if kind.__module__.startswith("flwr.")), None)
+    if not isinstance(strategy, FedAvg) or own not in _AVERAGES:
+        rule = "average its replies: FedAvg, FedAvgM, FedProx, FedAdam, FedAdagrad or FedYogi"
+        refuse("strategy", type(strategy).__name__, rule, "others need single updates, unnoised")
+    if strategy.weighted_by_key != EQUALLY:
+        rule = f"be {EQUALLY!r}: a client of a larger weight moves the sum by more than is priced"
+        way_out = "pass weighted_by_key=fedprivacy.integrations.flower.EQUALLY"
+        refuse("strategy.weighted_by_key", strategy.weighted_by_key, rule, way_out)
+    if strategy.fraction_evaluate != 0.0:
+        rule = "be 0.0: metrics of clients would be released unpriced"
+        way_out = "evaluate at the server by evaluate_fn, on public data"
+        refuse("strategy.fraction_evaluate", strategy.fraction_evaluate, rule, way_out)
+    for name in ("train_metrics_aggr_fn", "evaluate_metrics_aggr_fn"):
+        if getattr(strategy, name) is not aggregate_metricrecords:
+            rule = "be left out: metrics of clients would be released unpriced"
+            refuse(f"strategy.{name}", "a function", rule, "no metrics leave a client")
+    return strategy
+
+
+def _opened(path: Path, budget: Budget, seed: int | None) -> Ledger:
+    """Return the ledger of a run, a new one or the one that is there."""
+    if not path.exists():
+        return Ledger.create(
+            path,
+            unit="client",
+            adjacency=budget.adjacency,
+            observer=budget.observer,
+            claim=(budget.epsilon, budget.delta),
+            schedule="adaptive" if budget.adaptive else "fixed",
+            budget_rule=budget.rule,
+            seed_policy="operating system" if seed is None else "fixed",
+            description="Flower, by fedprivacy's PrivateStrategy",
+        )
+    found = Ledger.open(path, resume=True)
+    asked = ("client", str(budget.adjacency), str(budget.observer))
+    if tuple(map(str, found.facts)) != asked:
+        found.release()
+        raise LedgerError(
+            f"{path} is of {tuple(map(str, found.facts))}, the budget of {asked}; resume with the "
+            "budget of the run's beginning, or name another file"
+        )
+    return found
+
+
+def _update(content: RecordDict, running: Collected) -> object:
+    """Return a client's update, shape (d,); None for whatever else it sent, which is untrusted."""
+    travels = running.sparsification
+    mask = None if running.mask is None else running.mask.numpy()
+    try:
+        array = content.array_records[UPDATE][UPDATE]
+        # Before it is read: a header may claim any size.
+        if not may_hold(array.data, travels.kept):
+            return None
+        vector = array.numpy()
+        if vector.dtype != np.float32 or vector.shape != (travels.kept,):
+            return None
+        return torch.from_numpy(spread(vector, travels.dimension, mask))
+    # Whatever is wrong with one answer must not stop the round.
+    except Exception:
+        return None
+
+
+def _reason(reply: Message) -> str:
+    """Return the first line of an error, cut: the sender wrote it."""
+    lines = str(reply.error.reason or "no reason").splitlines()
+    return ascii(lines[0][:400]) if lines else "no reason"
+
+
+def _record(arrays: Arrays) -> ArrayRecord:
+    return ArrayRecord({name: Array(np.ascontiguousarray(each)) for name, each in arrays.items()})

@@ -1,0 +1,291 @@
+"""The server's side of private averaging, whoever trains the clients and carries their uploads.
+
+``FederatedAveraging`` trains the clients on this machine; a federation's engine has them trained
+elsewhere. Either way the cohort, the noise and the price of a round come from here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from ...errors import integer, refuse
+from ...ledger import Ledger
+from ...mechanisms import (
+    CorrelatedNoise,
+    Mechanism,
+    Perturbation,
+    SampledMechanism,
+    Sparsification,
+    Sparsifier,
+)
+from ...relations import Unit
+from ...sampling import (
+    Everyone,
+    FixedSize,
+    RandomAllocation,
+    Scheme,
+    Shuffled,
+    WithReplacement,
+    expected_size,
+)
+from ...sampling.scheme import among
+from ...training.rounds import (
+    Aborted,
+    Books,
+    Indices,
+    RoundBudget,
+    RoundInfo,
+    check_denominator,
+    check_ledger,
+    generator_for,
+    noise_source,
+    run_round,
+)
+from .collect import Collected, check_room
+
+
+def check_draws(scheme: Scheme) -> None:
+    """Refuse a scheme that does not draw every round by itself."""
+    if isinstance(scheme, Shuffled | RandomAllocation):
+        refuse("scheme", scheme.name, "draw round by round", "use Poisson or FixedSize")
+
+
+def check_perturbation(perturbation: object) -> None:
+    """Refuse what cannot clip and perturb clients' updates in single precision."""
+    if not isinstance(perturbation, Perturbation):
+        kind = type(perturbation).__name__
+        refuse("perturbation", kind, "be Gaussian, SparsifiedPerturbation or None")
+    if perturbation.protects is not Unit.CLIENT:
+        unit = perturbation.protects
+        refuse("perturbation.unit", unit, "be 'client'", "pass unit='client'")
+    clip_norm = perturbation.clip_norm
+    multiplier = perturbation.full_noise_std / clip_norm
+    for name, value in (("clip_norm", clip_norm), ("noise_multiplier", multiplier)):
+        if not 1e-15 <= value <= 1e15:
+            refuse(name, value, "be between 1e-15 and 1e15, for single precision")
+
+
+def books_of(
+    mechanism: Mechanism | None,
+    perturbation: Perturbation | None,
+    ledger: Ledger | None,
+    budget: RoundBudget | None,
+) -> Books:
+    """Return where a round of a perturbation is written down."""
+    return Books(
+        mechanism=mechanism,
+        ledger=ledger,
+        budget=budget,
+        clip_norm=0.0 if perturbation is None else perturbation.clip_norm,
+        noise_std=0.0 if perturbation is None else perturbation.full_noise_std,
+    )
+
+
+def contributions(scheme: Scheme, population: int) -> int:
+    """Return how many contributions a round has, on average where their number varies."""
+    if isinstance(scheme, WithReplacement):
+        return scheme.draws
+    if isinstance(scheme, FixedSize):
+        return scheme.size
+    return expected_size(scheme, population)
+
+
+def largest(scheme: Scheme, population: int) -> int:
+    """Return how many contributions a round surely has at most, 0 where that is left to chance."""
+    if isinstance(scheme, Everyone):
+        return population
+    return int(getattr(scheme, "size", getattr(scheme, "draws", 0)))
+
+
+def denominator(
+    scheme: Scheme, perturbation: Perturbation, expected_cohort: int | None, population: int
+) -> int:
+    """Return what a private sum is divided by: a public number, never the real size."""
+    if expected_cohort is not None:
+        return expected_cohort
+    return perturbation.full_cohort or contributions(scheme, population)
+
+
+def is_declared(scheme: Scheme, expected_cohort: int | None) -> bool:
+    """Return whether a private sum's denominator does not follow the number of clients."""
+    # A fixed number of draws does not follow the number of clients.
+    return expected_cohort is not None or isinstance(scheme, FixedSize | WithReplacement)
+
+
+def released(
+    parameters: Tensor, collected: Collected, source: np.random.Generator | None, step: float
+) -> tuple[Tensor, float]:
+    """Let the perturbation draw a sum's noise, and take the noisy sum off the parameters.
+
+    Args:
+        parameters: shape (d,).
+        collected: the sum.
+        source: see ``noise_source``.
+        step: what the noisy sum is multiplied with.
+
+    Returns:
+        The next parameters, and the std of the noise as drawn.
+    """
+    noisy, std = collected.noisy(source)
+    # Rounded to the model's precision after the noise, never before.
+    noisy = noisy.to(parameters.dtype)
+    if collected.mask is None:
+        return torch.add(parameters, noisy, alpha=-step), std
+    return parameters.index_add(0, collected.mask, noisy, alpha=-step), std
+
+
+@dataclass(frozen=True, eq=False)
+class Average:
+    """Where private averaging stands.
+
+    Args:
+        round: how many rounds were run, aborted ones included.
+        parameters: flat vector, shape (d,), single precision.
+    """
+
+    round: int
+    parameters: Tensor
+
+
+@dataclass(frozen=True, kw_only=True)
+class Server:
+    """A private average of clients that are trained elsewhere: one object draws, noises, is priced.
+
+    Args:
+        scheme: draws the clients of a round.
+        perturbation: clips their updates, once more, and perturbs the sum.
+        population: how many clients there are; they are numbered from 0.
+        expected_cohort: public denominator; see ``FederatedAveraging``.
+        missing: most clients of a cohort that may stay silent; with more of them a round is
+            aborted: nothing is released, nothing charged. Who stays silent must not depend on data.
+        seed: None for the operating system's randomness, as privacy needs.
+
+    Raises:
+        ParameterError: a value out of its range, or a perturbation that cannot run here.
+        UnsupportedCombination: the perturbation's noise does not hold under the scheme.
+    """
+
+    scheme: Scheme
+    perturbation: Perturbation
+    population: int
+    expected_cohort: int | None = None
+    missing: int = 0
+    seed: int | None = None
+
+    def __post_init__(self) -> None:
+        check_draws(self.scheme)
+        check_perturbation(self.perturbation)
+        if isinstance(self.perturbation, CorrelatedNoise):
+            rule = (
+                "draw every round's noise afresh: who came when is not known of clients elsewhere"
+            )
+            refuse("perturbation", "CorrelatedNoise", rule, "use FederatedAveraging, or Gaussian")
+        sparse = self.perturbation.sparsification
+        if sparse is not None and sparse.sparsifier is Sparsifier.TOP_K and self._masks:
+            rule = "be 'rand_k': the mask of 'top_k' is made of public data"
+            refuse("sparsifier", "top_k", rule, "use FederatedAveraging, which holds them")
+        integer(1, population=self.population)
+        integer(0, missing=self.missing)
+        if self.expected_cohort is not None:
+            integer(1, expected_cohort=self.expected_cohort)
+        if self.seed is not None:
+            integer(0, seed=self.seed)
+        among(self.scheme, self.population)
+        check_room(largest(self.scheme, self.population), self.perturbation)
+        _ = self.mechanism
+
+    @cached_property
+    def mechanism(self) -> SampledMechanism:
+        """One round."""
+        return self.perturbation.sampled(self.scheme)
+
+    @property
+    def denominator(self) -> int:
+        """What the noisy sum is divided by."""
+        return denominator(self.scheme, self.perturbation, self.expected_cohort, self.population)
+
+    @property
+    def _masks(self) -> bool:
+        sparse = self.perturbation.sparsification
+        return sparse is not None and sparse.kept < sparse.dimension
+
+    def books(self, ledger: Ledger, budget: RoundBudget) -> Books:
+        """Return where rounds are written down.
+
+        Raises:
+            ParameterError: the ledger does not fit, or the denominator follows the clients' number.
+        """
+        check_ledger(ledger, self.mechanism, self.seed)
+        check_denominator(is_declared(self.scheme, self.expected_cohort), ledger, budget)
+        return books_of(self.mechanism, self.perturbation, ledger, budget)
+
+    def cohort(self, number: int) -> Indices:
+        """Return the clients of a round, an entry for each draw."""
+        scheme = among(self.scheme, self.population)
+        return scheme.draw(self.population, generator_for(self.seed, number, "cohort"))
+
+    def mask(self, number: int) -> Tensor | None:
+        """Return the coordinates that travel in a round, shape (kept,); None where all do."""
+        sparse = self.perturbation.sparsification
+        if sparse is None or not self._masks:
+            return None
+        return torch.from_numpy(sparse.draw_mask(generator_for(self.seed, number, "mask")))
+
+    def collected(self, cohort: Indices, dimension: int, mask: Tensor | None) -> Collected:
+        """Return a sum that nothing was added to.
+
+        Raises:
+            ParameterError: the perturbation is for another dimension.
+        """
+        travels = self.perturbation.sparsification
+        if travels is not None and travels.dimension != dimension:
+            rule = f"equal the model's {dimension} parameters"
+            refuse("dimension", travels.dimension, rule)
+        travels = travels or Sparsification(kept=dimension, dimension=dimension)
+        return Collected(cohort, travels, mask, self.perturbation)
+
+    def step(
+        self,
+        state: Average,
+        running: Collected,
+        updates: Iterable[tuple[int, object]],
+        books: Books,
+        on_release: Callable[[Average], None] | None = None,
+    ) -> tuple[Average, RoundInfo]:
+        """Run one round on what the clients sent.
+
+        Args:
+            state: what the clients started from.
+            running: of ``collected``, nothing added yet.
+            updates: (client, update) in any order; whatever is not fit is counted as refused.
+            books: of ``books``.
+            on_release: gets the new state before ``done`` is written.
+
+        Raises:
+            BudgetExhausted: the round does not fit; nothing was released.
+        """
+
+        def collect() -> Collected | Aborted[Average]:
+            for client, update in updates:
+                running.add(client, update)
+            silent = running.drawn - running.shares
+            if not running.short and silent <= self.missing:
+                return running
+            reason = f"{running.shares} of {running.drawn} clients answered"
+            same = Average(state.round + 1, state.parameters)
+            return Aborted(reason, same, running.info(state.round))
+
+        def release(collected: Collected) -> tuple[Average, RoundInfo]:
+            size = self.denominator
+            source = noise_source(self.seed, state.round)
+            parameters, std = released(state.parameters, collected, source, 1.0 / size)
+            info = collected.info(state.round, noise_std=std, denominator=size)
+            return Average(state.round + 1, parameters), info
+
+        return run_round(books, collect=collect, release=release, on_release=on_release)
