@@ -153,3 +153,16 @@ def test_an_event_with_two_names_is_refused(tmp_path):
     path.write_text(json.dumps(two))
     with pytest.raises(FedPrivacyError, match="class_name"):
         fp.audit(path, claim=(3.0, 1e-5), adjacency="zero_out")
+
+
+def test_an_entry_of_the_registry_says_what_no_record_shows(tmp_path):
+    asked = ("name", "description", "intended_use", "data_product_region")
+    said = {**dict.fromkeys(asked, "x"), "publication_date": "2026-11-22"}
+    said |= {"data_curators": ["A"], "registry_authors": ["A"]}
+    facts = {"adjacency": "zero_out", "sampling": "everyone", "claim": (9.0, 1e-5)}
+    found = fp.audit({"history": [[4.0, 0.1, 2]]}, **facts)
+    text = fp.report(found, tmp_path / "a.yaml", deployment=said).read_text()
+    assert "certified, on the word of an imported record." in text
+    assert "Stated by the user, not recorded: adjacency = zero_out; sampling = everyone" in text
+    assert "Taken for granted: each recorded round released one noisy sum" in text
+    assert 'model_name: "Central"' in text  # a record of one data set; no client is in it
