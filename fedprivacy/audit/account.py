@@ -229,7 +229,8 @@ def audit(
         sampling: how units were drawn, where the source does not say: "poisson", "fixed",
             "shuffled", "with-replacement", "allocation", "everyone", or a whole scheme.
         population: how many units there are, where the source does not say.
-        steps_per_round: how many noisy sums each recorded round released.
+        steps_per_round: how many noisy sums of its cohort each recorded round released; sums whose
+            units were drawn for each alone are rounds of their own.
         missing_shares: how many of a cohort's shares of the noise did not arrive.
         denominator: what sums were divided by: "public", or "realised", a number that follows the
             data.

@@ -124,8 +124,12 @@ class Attack:
 
     def __str__(self) -> str:
         certified = "" if self.upper_certified is None else f" (certified: {self.upper_certified})"
+        found = f"epsilon >= {self.lower:g} at delta = {self.delta:g}{certified}"
+        if self.mu is not None:
+            # Of epsilon nothing is known but in one case, which no experiment shows.
+            found = f"not {self.mu:g}-GDP; if its worst pair is Gaussian, {found}"
         return (
-            f"{self.verdict}: epsilon >= {self.lower:g} at delta = {self.delta:g}{certified}; "
+            f"{self.verdict}: {found}; "
             f"{self.correct} of {self.guesses} guesses right, {self.canaries} canaries in "
             f"{self.runs} run{'' if self.runs == 1 else 's'}, {self.observer}; wrong with "
             f"probability at most {self.level:g}"

@@ -13,6 +13,7 @@ from datetime import date
 from typing import Any
 
 from ..errors import refuse
+from ..relations import Unit
 from ..version import VERSION
 from .account import NOT_COUNTED, Audit
 from .statement import EYES, NEIGHBOURS, UNITS, formal, parts_in_words, sampler_in_words
@@ -80,7 +81,7 @@ def entry(found: Audit, deployment: Mapping[str, Any]) -> dict[str, Any]:
             **_parameters(found),
         },
         "deployment_model": {
-            "model_name": said.get("model_name", "Federated"),
+            "model_name": said.get("model_name", _model(found)),
             "actors": said.get("actors", f"Who is kept out: {EYES[found.facts.observer]}."),
         },
         "accounting": {"composition": _composition(found)} | _said(said, "post_processing"),
@@ -155,8 +156,10 @@ def _parameters(found: Audit) -> dict[str, Any]:
     if found.void or found.bound.upper == float("inf"):
         return {}
     low, high = found.bound.ends(6)
+    depends = "".join(f", {told}" for told in found.bound.qualified)
     details = (
-        f"{formal(found)}. The certified interval of epsilon at this delta is [{low}, {high}]; "
+        f"{formal(found)}{depends}. The certified interval of epsilon at this delta is "
+        f"[{low}, {high}]; "
         "the parameters given are its upper end."
     )
     # The upper end is the parameter: the lower one is no guarantee.
@@ -183,7 +186,17 @@ def _mechanisms(found: Audit) -> list[str]:
 
 def _source(found: Audit) -> str:
     check = f", SHA-256 {found.origin.sha256}" if found.origin.sha256 else ""
-    return f"Source: {found.origin.kind}{check}."
+    # Handed on alone, an entry must say itself what no record shows.
+    said = "; ".join(f"{name} = {value}" for name, value in found.stated.items())
+    told = f" Stated by the user, not recorded: {said}." if said else ""
+    granted = "; ".join(found.granted.values())
+    more = f" Taken for granted: {granted}." if granted else ""
+    return f"Source: {found.origin.kind}{check}.{told}{more}"
+
+
+def _model(found: Audit) -> str:
+    # Whose unit is a record may have been trained in one place: nothing here says otherwise.
+    return "Federated" if found.facts.unit is Unit.CLIENT else "Central"
 
 
 def as_yaml(value: Any, indent: str = "") -> str:

@@ -171,6 +171,7 @@ def _of_trace(trace: Trace, stated: Stated) -> Reading:
             certain=made.certain,
             # A whole described run lists no rounds: then its steps are counted.
             rounds=sum(times for _, times in trace.rounds) or _count(made.run),
+            doubts=made.doubts,
             follows=made.follows,
         ),
         origin=trace.origin,

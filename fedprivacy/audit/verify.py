@@ -31,6 +31,8 @@ Release = Callable[[Array, np.random.Generator], Any]
 
 _LARGE = 1e6
 """Updates of so many clip norms show whether they are clipped."""
+_DATA = 6
+"""At how many data sets beside zeros the noise is judged."""
 
 
 class Finding(NamedTuple):
@@ -168,13 +170,14 @@ def verify(
             refuse("adjacency", str(one), f"be one of {listed(stated.adjacencies)}")
         # Asked about one adjacency, neighbours under the others are not tried.
         stated = Stated(**{**stated.__dict__, "adjacencies": (one,)})
-    # Means, noise and independence get a quarter of the level each; one stays unused.
+    # Means, noise of zeros, independence and noise of data get a quarter of the level each.
     replay = Replay(stated, source, times, chance / 4.0)
     findings = (
         *replay.replays(),
         *replay.movements(tries),
         *replay.equal_sums(tries),
         *replay.noise(),
+        *replay.noise_of_data(),
     )
     return Conformance(all(one.passed for one in findings), findings, chance)
 
@@ -306,6 +309,23 @@ _SIZES = {"gaussian": _gaussian_ends, "laplace": _laplace_ends}
 _CDFS: dict[str, Callable[[Array], Array]] = {"gaussian": ndtr, "laplace": _laplace_cdf}
 _MEDIANS = {"gaussian": float(ndtri(0.75)), "laplace": math.log(2.0) / math.sqrt(2.0)}
 """Median of the size."""
+
+
+def _gaussian_difference_cdf(x: Array) -> Array:
+    return np.asarray(ndtr(x / math.sqrt(2.0)))
+
+
+def _laplace_difference_cdf(x: Array) -> Array:
+    """Return the law of the difference of two Laplace variables of std 1."""
+    scaled = math.sqrt(2.0) * np.abs(x)
+    tail = (2.0 + scaled) * np.exp(-scaled) / 4.0
+    return np.where(x < 0.0, tail, 1.0 - tail)
+
+
+_DIFFERENCES: dict[str, Callable[[Array], Array]] = {
+    "gaussian": _gaussian_difference_cdf,
+    "laplace": _laplace_difference_cdf,
+}
 
 
 def shape_p_value(values: Array, cdf: Callable[[Array], Array]) -> float:
@@ -470,7 +490,10 @@ class Replay:
         if number % 3 == 0:
             rows = np.zeros(shape)
             rows[np.arange(shape[0]), self.source.integers(shape[1], size=shape[0])] = 1.0
-        lengths = np.array([1e-3, 1.0, 3.0, _LARGE])[self.source.integers(4, size=(shape[0], 1))]
+        # Between none and the clip norm as well: a rule may be wrong there alone.
+        inside = self.source.uniform(size=(shape[0], 1))
+        which = self.source.integers(5, size=(shape[0], 1))
+        lengths = np.choose(which, [1e-3, inside, 1.0, 3.0, _LARGE])
         norms = np.linalg.norm(rows, axis=1, keepdims=True)
         # Lengths from far below to far above the clip norm, so that clipping is seen at work.
         return np.asarray(rows / norms * lengths * (self.stated.clip_norm or 1.0))
@@ -495,6 +518,19 @@ class Replay:
         return small, shared
 
     # -- noise
+
+    def noise_of_data(self) -> Iterator[Finding]:
+        """Judge the noise of data that are not zeros, by what two releases of them differ by."""
+        # The sum is the same in both, whatever it is: only noise is left.
+        cdf = _DIFFERENCES[self.stated.shape]
+        for number in range(_DATA):
+            values = self.many(self._updates(number)) / self.stated.noise_std
+            half = len(values) // 2
+            # Large sums are rounded to more than the noise's last digits.
+            p = shape_p_value(values[:half] - values[half : 2 * half], cdf)
+            share = self.level / _DATA
+            detail = f"noise of data set {number + 1} of {_DATA}, p-value"
+            yield Finding("noise of data", p >= share, p, share, detail)
 
     def noise(self) -> Iterator[Finding]:
         """Judge the noise at zero sums of several numbers of units; all are held to one law."""

@@ -42,6 +42,8 @@ def _plain(data: Any, depth: int = 0) -> Any:
     if isinstance(data, list) and _names_a_class(data[:2]):
         data = _of_a_list(data)
     elif isinstance(data, dict) and "class_name" in data:
+        if "type" in data:
+            raise LedgerError("an event has a type and a class_name; one of the two names it")
         rest = {k: v for k, v in data.items() if k not in ("module_name", "class_name")}
         data = {"type": data["class_name"], **rest}
     if isinstance(data, dict):

@@ -15,7 +15,7 @@ from typing import Any, NoReturn
 
 import torch
 from opacus.accountants import IAccountant, register_accountant
-from opacus.optimizers import DPOptimizer, DPPerLayerOptimizer
+from opacus.optimizers import AdaClipDPOptimizer, DPOptimizer, DPPerLayerOptimizer
 from opacus.utils.uniform_sampler import UniformWithReplacementSampler
 from torch.utils.data import BatchSampler, DataLoader, RandomSampler, Sampler, SequentialSampler
 
@@ -168,6 +168,22 @@ class CertifiedAccountant(IAccountant):  # type: ignore[misc]
             refuse("look_at", f"after {len(self)} steps", "be called before the first step")
         self._loader = _Loader.looked_at(loader)
         return self._loader.scheme
+
+    def get_optimizer_hook_fn(self, sample_rate: float) -> Callable[[Any], None]:
+        """Return what Opacus calls before every step; see ``step``.
+
+        The hook raises ParameterError with adaptive clipping: the number of clipped records, which
+        it releases too, is a sum that no clip norm bounds as it is accounted.
+        """
+        hook: Callable[[Any], None] = super().get_optimizer_hook_fn(sample_rate)
+
+        def looked_at(optimizer: Any) -> None:
+            if isinstance(optimizer, AdaClipDPOptimizer):
+                told, way_out = type(optimizer).__name__, "use clipping='flat' or 'per_layer'"
+                refuse("optimizer", told, "release sums of clipped gradients only", way_out)
+            hook(optimizer)
+
+        return looked_at
 
     def step(self, *, noise_multiplier: float, sample_rate: float) -> None:
         """Count one step; Opacus calls it."""

@@ -536,3 +536,8 @@ def test_what_is_refused(change, names):
     settings = {"train": noisy(1.0), "canaries": 50, "runs": 20, "generator": seeded(0)}
     with pytest.raises(fp.ParameterError, match=f"^{names} must"):
         fp.attack(**{**settings, **change})
+
+
+def test_a_refuted_mu_is_not_told_as_an_epsilon():
+    found = fp.attack(noisy(0.1), 500, estimator="gdp", generator=seeded(6), runs=1, delta=1e-5)
+    assert found.mu and f"not {found.mu:g}-GDP; if its worst pair is Gaussian" in str(found)

@@ -294,3 +294,25 @@ def test_a_checkpoint_of_ours_is_read_as_any_other(tmp_path):
     found = fp.audit(tmp_path / "a.pt", **facts)
     assert found.bound.upper == engine.get_epsilon(1e-5)
     assert found.facts_recorded["its own accountant"] == live.NAME
+
+
+def test_adaptive_clipping_is_refused_before_a_step():
+    """Its count of clipped records is released beside the sum, with a sensitivity of its own."""
+    engine, network = PrivacyEngine(accountant=live.NAME), torch.nn.Linear(3, 1)
+    network, optimizer, loader = engine.make_private(
+        module=network,
+        optimizer=torch.optim.SGD(network.parameters(), lr=0.1),
+        data_loader=DataLoader(DATA, batch_size=BATCH),
+        noise_multiplier=2.0,
+        max_grad_norm=1.5,
+        clipping="adaptive",
+        target_unclipped_quantile=0.5,
+        clipbound_learning_rate=0.1,
+        max_clipbound=10.0,
+        min_clipbound=0.1,
+        unclipped_num_std=4.0,
+    )
+    engine.accountant.look_at(loader)
+    with pytest.raises(fp.ParameterError, match="AdaClipDPOptimizer"):
+        train(network, optimizer, loader, 1)
+    assert not engine.accountant.history

@@ -304,3 +304,45 @@ def test_what_is_refused(release, change, name):
     settings = {"clip_norm": CLIP, "noise_std": STD, "generator": seeded()}
     with pytest.raises(fp.ParameterError, match=f"^{name} must"):
         fp.verify(release, **{**settings, **change})
+
+
+def _clipped(updates):
+    return updates / np.maximum(np.linalg.norm(updates, axis=1, keepdims=True), 1.0)
+
+
+def _noisy_at_zeros_only(updates, generator):
+    total = _clipped(updates).sum(axis=0)
+    return total + generator.normal(0.0, 2.0, total.shape) * (0.0 if total.any() else 1.0)
+
+
+def _less_noise_for_long_updates(updates, generator):
+    total = _clipped(updates).sum(axis=0)
+    less = 0.7 if np.linalg.norm(updates) > 1e3 else 1.0
+    return total + generator.normal(0.0, 2.0, total.shape) * less
+
+
+def _more_noise_for_long_sums(updates, generator):
+    total = _clipped(updates).sum(axis=0)
+    more = 1.3 if np.linalg.norm(total) > 1.5 else 1.0
+    return total + generator.normal(0.0, 2.0, total.shape) * more
+
+
+def _wrong_below_the_clip_norm(updates, generator):
+    sent, norms = _clipped(updates), np.linalg.norm(updates, axis=1)
+    sent[(norms > 0.1) & (norms < 0.9)] *= 50.0
+    return sent.sum(axis=0) + generator.normal(0.0, 2.0, updates.shape[1])
+
+
+@pytest.mark.parametrize(
+    ("release", "failure"),
+    [
+        (_noisy_at_zeros_only, "noise of data"),
+        (_less_noise_for_long_updates, "noise of data"),
+        (_more_noise_for_long_sums, "noise of data"),
+        (_wrong_below_the_clip_norm, "movement"),
+    ],
+)
+def test_noise_and_clipping_are_looked_at_where_data_are_not_zeros(release, failure):
+    rng = np.random.default_rng(5)
+    found = fp.verify(release, clip_norm=1.0, noise_std=2.0, pairs=50, generator=rng)
+    assert failure in found.failures

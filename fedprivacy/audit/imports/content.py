@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import tomllib
 from collections.abc import Iterator
 from hashlib import sha256
@@ -85,9 +86,18 @@ def json_of(text: bytes, name: str) -> Any:
     # Before parsing: a deep nesting could exhaust the stack.
     check_depth(text, name)
     try:
+        # Of two fields of one name each reader takes another one: neither is what was recorded.
+        json.loads(text, object_pairs_hook=_once)
         return msgspec.json.decode(text)
     except (msgspec.MsgspecError, ValueError, RecursionError) as error:
         unreadable(name, f"not readable as JSON: {error}")
+
+
+def _once(pairs: list[tuple[str, Any]]) -> None:
+    names = [name for name, _ in pairs]
+    if len(set(names)) != len(names):
+        twice = next(name for name in names if names.count(name) > 1)
+        raise ValueError(f"{twice!r:.40} is there twice")
 
 
 def check_depth(text: bytes, name: str) -> None:

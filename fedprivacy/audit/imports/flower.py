@@ -11,7 +11,7 @@ from typing import Any
 from ...integrations.flower_state import Config, Event, State
 from ...relations import Adjacency, Unit
 from .content import as_type, unreadable
-from .trace import Origin, Rounds, Sampling, Trace
+from .trace import Origin, Rounds, Sampling, Trace, in_order
 
 KIND = "Flower accountant state"
 
@@ -41,14 +41,10 @@ def read(data: Any, origin: Origin) -> Trace:
     state = as_type(data, State, name)
     if not state.compositions:
         unreadable(name, "nothing was composed: no release was recorded")
-    counts: dict[Rounds, int] = {}
-    for composition in state.compositions:
-        rounds = _rounds(composition.event, state.config, name)
-        counts[rounds] = counts.get(rounds, 0) + composition.count
     most, delta = state.config.max_epsilon, state.config.target_delta
     return Trace(
         origin,
-        tuple(counts.items()),
+        in_order((_rounds(one.event, state.config, name), one.count) for one in state.compositions),
         unit=Unit.CLIENT,
         adjacency=_ADJACENCY[state.config.neighboring_relation],
         claim=None if most is None else (most, delta),

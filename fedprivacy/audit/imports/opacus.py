@@ -15,7 +15,7 @@ import msgspec
 
 from ...relations import Unit
 from .content import as_type, unreadable
-from .trace import Origin, Rounds, Trace
+from .trace import Origin, Rounds, Trace, in_order
 
 KIND = "Opacus accountant state"
 INSIDE = "privacy_accountant_state_dict"
@@ -54,13 +54,9 @@ def read(data: Any, origin: Origin) -> Trace:
     state = as_type(whole.get(INSIDE, whole), State, origin.name or KIND)
     if not state.history:
         unreadable(origin.name or KIND, "its history is empty: no step was recorded")
-    counts: dict[Rounds, int] = {}
-    for noise, rate, steps in state.history:
-        rounds = Rounds(noise, rate=rate)
-        counts[rounds] = counts.get(rounds, 0) + steps
     return Trace(
         origin,
-        tuple(counts.items()),
+        in_order((Rounds(noise, rate=rate), steps) for noise, rate, steps in state.history),
         unit=Unit.RECORD,
         told={"its own accountant": state.mechanism[:40]},
     )

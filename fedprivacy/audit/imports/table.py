@@ -73,7 +73,9 @@ def read(path: Path, origin: Origin) -> Trace:
         ParameterError: a value breaks its rule.
         LedgerError: the file cannot be read.
     """
-    counts: dict[Rounds, int] = {}
+    # Each kind is kept once: a table may have millions of rounds.
+    kinds: dict[Rounds, Rounds] = {}
+    found: list[tuple[Rounds, int]] = []
     missing: list[str] = []
     last: int | None = None
     for where, row in _rows(path):
@@ -87,13 +89,15 @@ def read(path: Path, origin: Origin) -> Trace:
             missing.append(f"round {row.round} follows round {last}")
         last = row.round
         rounds = _rounds(row, where)
-        counts[rounds] = counts.get(rounds, 0) + 1
+        kind = kinds.setdefault(rounds, rounds)
+        before = found.pop()[1] if found and found[-1][0] is kind else 0
+        found.append((kind, before + 1))
         # Bounded, since a file of strangers decides how much memory this takes.
-        if len(counts) > MAX_KINDS:
+        if len(kinds) > MAX_KINDS:
             unreadable(path.name, f"more than {MAX_KINDS} kinds of rounds")
-    if not counts:
+    if not found:
         unreadable(path.name, "no round was recorded")
-    return Trace(origin, tuple(counts.items()), missing=tuple(missing))
+    return Trace(origin, tuple(found), missing=tuple(missing))
 
 
 def _rows(path: Path) -> Iterator[tuple[str, Row]]:

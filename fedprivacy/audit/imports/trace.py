@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from enum import StrEnum
+from itertools import groupby
 
 from ...errors import UnsupportedCombination, count, integer, member, positive, probability, refuse
 from ...mechanisms import Gaussian, Mechanism, Run
@@ -23,6 +24,7 @@ from ...sampling import (
     TruncatedPoisson,
     WithReplacement,
 )
+from .passes import Kind, counted, odd_cohorts
 
 
 class Sampling(StrEnum):
@@ -96,7 +98,7 @@ class Stated:
         observer: who looks.
         sampling: a name from ``Sampling``, or a whole scheme.
         population: how many units there are.
-        steps_per_round: how many noisy sums each recorded round released.
+        steps_per_round: how many noisy sums of its cohort each recorded round released.
         missing_shares: how many of a cohort's shares of the noise did not arrive.
         denominator: a name from ``Denominator``.
         trials: how many runs were made on these data, this one included.
@@ -127,7 +129,7 @@ class Rounds:
         cohort: how many took part.
         population: how many there are.
         per_epoch: how many rounds an epoch has.
-        steps_per_round: how many noisy sums a round released.
+        steps_per_round: how many noisy sums of its cohort a round released.
         missing_shares: how many of the cohort's shares of the noise did not arrive.
     """
 
@@ -147,7 +149,7 @@ class Trace:
 
     Attributes:
         origin: the format, the file and who imported it.
-        rounds: groups of rounds that were alike, with their counts, in the order they first ran.
+        rounds: neighbouring rounds that were alike, with their counts, in the order they ran.
         unit: whose data is one unit, where the format says.
         adjacency: where the format says.
         observer: where the format says.
@@ -182,6 +184,7 @@ class Assembled:
         run: what is priced, for upper ends.
         certain: what surely ran, for lower ends; None if nothing.
         contradictions: sentences about statements that the record denies.
+        doubts: sentences about cohorts that their own sampling does not draw.
         follows: whether sums were divided by numbers that follow the data.
         careless: the run as it would be without what was said of ``Unseen``, by name.
         granted: what of ``Unseen`` neither the record nor the user said, by name.
@@ -190,9 +193,16 @@ class Assembled:
     run: Mechanism
     certain: Mechanism | None
     contradictions: tuple[str, ...] = ()
+    doubts: tuple[str, ...] = ()
     follows: bool = False
     careless: dict[str, Mechanism] = field(default_factory=dict)
     granted: dict[str, str] = field(default_factory=dict)
+
+
+def in_order(rounds: Iterable[tuple[Rounds, int]]) -> tuple[tuple[Rounds, int], ...]:
+    """Return rounds with their counts, neighbours that are alike together."""
+    alike = groupby(rounds, key=lambda group: group[0])
+    return tuple((kind, sum(times for _, times in groups)) for kind, groups in alike)
 
 
 def assemble(trace: Trace, stated: Stated) -> Assembled:
@@ -204,7 +214,7 @@ def assemble(trace: Trace, stated: Stated) -> Assembled:
     # What no trace shows is settled first, so that all that is granted gets named.
     said = {one.name: _said(trace, stated, one.name) for one in Unseen}
     build = _described if trace.run is not None else _of_rounds
-    run, certain, denied = build(trace, stated, frozenset())
+    run, certain, denied, odd = build(trace, stated, frozenset())
     careless = {
         # Each statement left out once: a claim may have been computed without it.
         name: build(trace, stated, frozenset({name}))[0]
@@ -214,15 +224,30 @@ def assemble(trace: Trace, stated: Stated) -> Assembled:
     return Assembled(
         run,
         certain,
-        tuple(denied),
+        (*denied, *_against(trace, stated)),
+        odd,
         follows=said["denominator"] is Denominator.REALISED,
         careless={name: other for name, other in careless.items() if other != run},
         granted={name: str(Unseen[name]) for name, value in said.items() if value is None},
     )
 
 
-_Built = tuple[Mechanism, Mechanism | None, list[str]]
-"""What is priced, what surely ran, and what the record denies."""
+_Built = tuple[Mechanism, Mechanism | None, list[str], tuple[str, ...]]
+"""What is priced, what surely ran, what the record denies, and odd cohorts."""
+
+
+def _against(trace: Trace, stated: Stated) -> list[str]:
+    """Return what was stated of the whole run and differs from what the record says of it."""
+    told = []
+    for name in ("denominator", "trials"):
+        known, given = getattr(trace, name), getattr(stated, name)
+        if None not in (known, given) and known != given:
+            told.append(_differs(name, known, given))
+    return told
+
+
+def _differs(name: str, known: object, given: object) -> str:
+    return f"{name} is {known} in the record; {given} was stated and counts"
 
 
 def _said(trace: Trace, stated: Stated, name: str) -> object:
@@ -249,26 +274,29 @@ def _described(trace: Trace, stated: Stated, without: frozenset[str]) -> _Built:
             way_out = f"a {trace.origin.kind} says how units were drawn, and their noise"
             refuse(name, str(getattr(stated, name)), "be left out", way_out)
     assert trace.run is not None
-    adjacency = trace.adjacency if stated.adjacency is None else stated.adjacency
+    # What it says of guarantees is about its own adjacency, whichever one is asked about.
+    adjacency = stated.adjacency if trace.adjacency is None else trace.adjacency
     run = trace.run(adjacency) * _times(trace, stated, "steps_per_round", without)
     # Other trials add to the upper end; what surely ran is this one.
-    return run * _times(trace, stated, "trials", without), run, []
+    return run * _times(trace, stated, "trials", without), run, [], ()
 
 
 def _of_rounds(trace: Trace, stated: Stated, without: frozenset[str]) -> _Built:
     denied: dict[str, None] = {}
-    groups = []
-    for rounds, times in trace.rounds:
+    kinds: dict[Rounds, Kind] = {}
+    for rounds in dict.fromkeys(rounds for rounds, _ in trace.rounds):
         completed, contradictions = _completed(rounds, stated)
         # Dropped after completion, so that the rest of what was stated still counts.
         completed = replace(completed, **dict.fromkeys(without & _BY_ROUND))  # type: ignore[arg-type]
         denied |= dict.fromkeys(contradictions)
-        groups.append((completed, times))
-    parts = [_part(rounds, stated, times, trace.unit, len(groups)) for rounds, times in groups]
-    whole = _in_sequence((upper, most) for upper, most, _ in parts)
-    certain = _in_sequence((upper, least) for upper, _, least in parts)
+        kinds[rounds] = _kind(completed, stated, trace.unit)
+    groups = [(kinds[rounds], times) for rounds, times in trace.rounds]
+    parts = list(counted(groups))
+    whole = _in_sequence((kind.mechanism, most) for kind, most, _ in parts)
+    certain = _in_sequence((kind.mechanism, least) for kind, _, least in parts)
     assert whole is not None
-    return whole * _times(trace, stated, "trials", without), certain, list(denied)
+    run = whole * _times(trace, stated, "trials", without)
+    return run, certain, list(denied), odd_cohorts(groups)
 
 
 _BY_ROUND = {"steps_per_round", "missing_shares"}
@@ -295,7 +323,7 @@ def _completed(rounds: Rounds, stated: Stated) -> tuple[Rounds, list[str]]:
     given |= _how_drawn(stated.sampling)
     known = {name: getattr(rounds, name) for name in given}
     told = [
-        f"{name} is {known[name]} in the record; {value} was stated and counts"
+        _differs(name, known[name], value)
         for name, value in given.items()
         if known[name] not in (None, value)
     ]
@@ -351,28 +379,20 @@ _NAMES: dict[type, Sampling] = {
 }
 
 
-def _part(
-    rounds: Rounds, stated: Stated, times: int, unit: Unit | None, groups: int
-) -> tuple[Mechanism, int, int]:
-    """Return the mechanism of a group of rounds, how often it ran at most, and at least."""
+def _kind(rounds: Rounds, stated: Stated, unit: Unit | None) -> Kind:
+    """Return what a round of a group released, and how it was drawn."""
     noise = positive(
         "a round without noise has no epsilon at all", noise_multiplier=rounds.noise_multiplier
     )
     scheme = stated.sampling if isinstance(stated.sampling, TableScheme) else _scheme(rounds)
     # The record's noise is whole noise: shares that did not arrive are taken off first.
-    one = Gaussian(noise_multiplier=noise * _arrived(rounds), unit=unit).sampled(scheme)
-    steps = rounds.steps_per_round or 1
-    per_epoch = getattr(scheme, "rounds_per_epoch", None)
-    if per_epoch is None:
-        return one, steps * times, steps * times
-    # A group that does not fill whole epochs may begin and end within one: where there are others
-    # beside it, a unit may be in one round more of it, or in one less.
-    whole, rest = divmod(times, per_epoch)
-    if not rest:
-        return one, steps * whole, steps * whole
-    alone = groups == 1
-    most, least = whole + (1 if alone else 2), whole if alone else max(0, whole - 1)
-    return one, steps * most, steps * least
+    arrived = noise * _arrived(rounds)
+    sums = rounds.steps_per_round or 1
+    one: Mechanism = Gaussian(noise_multiplier=arrived, unit=unit)
+    # One cohort is drawn for all sums of a round: they are sampled together, not each by itself.
+    drawn = (one if sums == 1 else one * sums).sampled(scheme)
+    cohort, population = rounds.cohort, rounds.population
+    return Kind(drawn, scheme, arrived / math.sqrt(sums), cohort, population, rounds.rate)
 
 
 def _arrived(rounds: Rounds) -> float:

@@ -1,0 +1,134 @@
+"""Rounds in the order they ran: how often one unit may be in them, and cohorts that do not fit.
+
+Where units are drawn once a pass, one is in a single round of it; which one is not known, so that
+the round with the least noise counts.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+from scipy.special import betainc
+
+from ...mechanisms import Mechanism
+from ...sampling import Poisson, RandomAllocation, Scheme, Shuffled, TruncatedPoisson
+
+FALSE_DOUBT = 1e-9
+"""Probability that a record's cohorts are doubted though its sampling drew them."""
+
+
+class Kind(NamedTuple):
+    """A round, as it is priced.
+
+    Attributes:
+        mechanism: what it released, sampled; of a pass, if the scheme draws one.
+        scheme: how units were drawn.
+        noise: noise multiplier of one sum that says as much as all of the round's.
+        cohort: how many took part, as recorded.
+        population: how many there are, as recorded.
+        share: of the units in a round, as recorded.
+    """
+
+    mechanism: Mechanism
+    scheme: Scheme
+    noise: float
+    cohort: int | None = None
+    population: int | None = None
+    share: float | None = None
+
+    @property
+    def per_pass(self) -> int | None:
+        """Rounds of a pass, if the scheme draws a pass as a whole."""
+        return getattr(self.scheme, "rounds_per_epoch", None)
+
+
+Group = tuple[Kind, int]
+"""Neighbouring rounds that were alike, and how many."""
+
+
+def counted(groups: Sequence[Group]) -> Iterator[tuple[Kind, int, int]]:
+    """Yield kinds of rounds, with how often a unit was in one at most, and at least."""
+    if len({(type(kind.scheme), kind.per_pass) for kind, _ in groups}) == 1:
+        length = groups[0][0].per_pass
+        yield from _aligned(groups, length or 1)
+        return
+    # Where other rounds lie between, passes begin anywhere.
+    for kind, times in groups:
+        length = kind.per_pass or 1
+        yield kind, 1 + -(-(times - 1) // length), max(0, (times - length + 1) // length)
+
+
+def _aligned(groups: Sequence[Group], length: int) -> Iterator[tuple[Kind, int, int]]:
+    """Yield passes of one length, the first of which begins with the record."""
+    left, quietest = 0, groups[0][0]
+    for kind, times in groups:
+        used = min(left, times)
+        if used:
+            # The pass under way holds rounds of several kinds: less noise tells more.
+            quietest = min(quietest, kind, key=lambda one: one.noise)
+            left -= used
+            if not left:
+                yield quietest, 1, 0
+        whole, rest = divmod(times - used, length)
+        if whole:
+            yield kind, whole, whole
+        if rest:
+            left, quietest = length - rest, kind
+    if left:
+        yield quietest, 1, 0
+
+
+def odd_cohorts(groups: Sequence[Group]) -> tuple[str, ...]:
+    """Return sentences about cohorts, or shares, that the sampling of their rounds does not draw.
+
+    Certain, or wrong with a probability of at most ``FALSE_DOUBT`` in a whole record; but for
+    rounding: a share is taken to one in a hundred, a cohort to one unit.
+    """
+    drawn: dict[tuple[float, int], Counter[int]] = {}
+    told: dict[str, None] = {}
+    for kind, times in groups:
+        share = kind.scheme.rate / (kind.per_pass or 1)
+        size, population = kind.cohort, kind.population
+        one = 1.0 / population if population else 0.0
+        # A larger share than is priced would cost more; a smaller one costs less.
+        if kind.share is not None and kind.share > 1.01 * share + one:
+            told[f"a share of {kind.share:g} where the sampling draws {share:g}"] = None
+        if size is None or population is None:
+            continue
+        if size > population:
+            told[f"{size} participants of {population}"] = None
+        elif isinstance(kind.scheme, Shuffled) and size > 1.01 * share * population + 1:
+            told[f"{size} participants of {population} in one of {kind.per_pass} batches"] = None
+        elif isinstance(kind.scheme, Poisson | TruncatedPoisson | RandomAllocation):
+            drawn.setdefault((share, population), Counter())[size] += times
+    chance = FALSE_DOUBT / max(len(drawn), 1)
+    for (share, population), sizes in drawn.items():
+        if _unlikely(sizes, share, population, chance):
+            span = f"{min(sizes)} to {max(sizes)}"
+            told[f"{span} participants of {population} at a probability of {share:g}"] = None
+    return tuple(told)
+
+
+def _unlikely(sizes: Counter[int], share: float, population: int, chance: float) -> bool:
+    """Return whether binomial cohorts, all together or the largest, are hardly as large, or small.
+
+    A stated cohort may be a rounded mean: all together are given one unit a round.
+    """
+    rounds = sum(sizes.values())
+    total = sum(size * times for size, times in sizes.items())
+    throws = rounds * population
+    # Three tests share the chance, the last one over all rounds.
+    return (
+        _at_least(total - rounds, throws, share) < chance / 3.0
+        or _at_least(throws - total - rounds, throws, 1.0 - share) < chance / 3.0
+        or _at_least(max(sizes), population, share) * rounds < chance / 3.0
+    )
+
+
+def _at_least(successes: int, trials: int, probability: float) -> float:
+    """Return P[Binomial(trials, probability) >= successes]."""
+    if successes <= 0:
+        return 1.0
+    return float(betainc(successes, trials - successes + 1, probability))
