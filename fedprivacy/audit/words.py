@@ -12,11 +12,14 @@ from ..bound import Bound, shown
 from ..errors import FedPrivacyError
 from ..mechanisms import (
     CohortMechanism,
+    DistributedDiscreteGaussian,
     Gaussian,
     HeldMechanism,
+    IntegerPerturbation,
     Laplace,
     Mechanism,
     SampledMechanism,
+    Skellam,
     SparsifiedPerturbation,
 )
 from ..questions.risk import attack_risk
@@ -193,6 +196,13 @@ def _sparsified(m: SparsifiedPerturbation) -> str:
     )
 
 
+def _integers(m: IntegerPerturbation) -> str:
+    kind = "discrete Gaussian" if isinstance(m, DistributedDiscreteGaussian) else "Skellam"
+    turned = "rotated, " if m.rotated else ""
+    whole = f"{turned}rounded to whole multiples of {m.grid:.4g} and summed modulo 2^{m.bits}"
+    return f"{_sparsified(m).replace('Gaussian', kind)}; updates are {whole}"
+
+
 _FEDAVG = "DP-FedAvg: the sum of clients' clipped updates"
 
 _WORDS: dict[type, Callable[[Any], str]] = {
@@ -205,6 +215,8 @@ _WORDS: dict[type, Callable[[Any], str]] = {
         "clip norms"
     ),
     SparsifiedPerturbation: _sparsified,
+    DistributedDiscreteGaussian: _integers,
+    Skellam: _integers,
 }
 
 _NAMES = {

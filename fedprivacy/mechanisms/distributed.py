@@ -14,6 +14,7 @@ import math
 import sys
 from abc import abstractmethod
 from dataclasses import dataclass, field, replace
+from fractions import Fraction
 from functools import cached_property
 from typing import Any, ClassVar
 
@@ -45,7 +46,7 @@ from .integers import (
 )
 from .noise import norm, private_generator
 from .rotation import padded, rotated, rotated_back, signs_of
-from .rounded import bits_of
+from .rounded import LARGEST, PART, bits_of
 from .sparsified import SparsifiedPerturbation
 
 MOST_BITS = 40
@@ -55,6 +56,9 @@ REJECTED = 1e-3
 """Chance that a rounding is drawn again, at most: beta of Kairouz, Liu and Steinke (2021)."""
 
 _TRIES = 16
+
+_SINGLE = float(1 << 22)
+"""Below it, single precision holds whole numbers and most of the fractions to be rounded."""
 
 _LONGEST = float(1 << 25)
 """Largest clip norm in whole numbers: squares of norms are then exact in doubles."""
@@ -106,6 +110,11 @@ class IntegerPerturbation(SparsifiedPerturbation):
         """What a whole number stands for: the granularity."""
         assert self.granularity is not None
         return self.granularity
+
+    @property
+    def room(self) -> int:
+        """How many contributions doubles add up exactly: far more than ``cohort``."""
+        return math.floor(LARGEST / math.sqrt(self.square))
 
     @property
     def square(self) -> int:
@@ -230,8 +239,8 @@ class IntegerPerturbation(SparsifiedPerturbation):
             mask: the round's indices, shape (kept,); None where every coordinate is kept.
 
         Returns:
-            Whole numbers as doubles, of squared norm at most ``square``; that is checked on what is
-            returned, whatever rounding did before.
+            Whole numbers as doubles, or in single precision where that holds them, of squared norm
+            at most ``square``: checked on what is returned, whatever rounding did before.
 
         Raises:
             ParameterError: a wrong shape, an entry that is not finite, or no signs of the round.
@@ -242,24 +251,31 @@ class IntegerPerturbation(SparsifiedPerturbation):
         if not math.isfinite(size):
             refuse("update", f"norm {size}", "have a finite norm", "leave this update out")
         factor = min(1.0, self.clip_norm / size) if size else 1.0
-        scaled = _doubles(kept) * (factor / self.grid)
+        scaled = self._precise(kept) * (factor / self.grid)
         if self.rotated:
             scaled = rotated(scaled, self._signs, self.width)
         return self._whole(scaled)
+
+    def _precise(self, kept: Any) -> Any:
+        """Return numbers in single precision where they came in it and it holds what is sent."""
+        single = _is_tensor(kept) and kept.element_size() == 4
+        low, high = self.grid > 1e-30, max(self.clip_norm / self.grid, self.clip_norm) < _SINGLE
+        return kept.detach() if single and low and high else _doubles(kept)
 
     def _whole(self, scaled: Any) -> Any:
         """Return a random rounding of norm at most ``square``; towards 0 if none of 16 has it."""
         limit = float(self.square)
         for _ in range(_TRIES):
-            drawn = self._rounding.random(tuple(scaled.shape))
-            points = _floor(scaled + _like(drawn, scaled))
+            kind = np.float32 if scaled.itemsize == 4 else np.float64
+            drawn = self._rounding.random(tuple(scaled.shape), dtype=kind)
+            points = _floor(_like(drawn, scaled), scaled)
             if _square(points) <= limit:
-                return points + 0.0
+                return points
         points = _trunc(scaled)
         # Rounding before may have put it outside; what is sent must be inside.
         while _square(points) > limit:
             points = _trunc(points * (1.0 - 2.0**-20))
-        return points + 0.0
+        return points
 
     def noise(
         self, like: Any, generator: Any = None, *, shares: int | None = None
@@ -381,7 +397,7 @@ class IntegerPerturbation(SparsifiedPerturbation):
 
     def _attained(self, replaced: bool) -> Witness | None:
         """Return what one coordinate shows, where updates of whole numbers are sent as they are."""
-        moves = math.floor(self.clip_norm / self.grid * (1.0 - 1e-12))
+        moves = self._sendable()
         if self.rotated or not moves:
             return None
         atoms = self._scalar(moves * (2 if replaced else 1))
@@ -390,6 +406,16 @@ class IntegerPerturbation(SparsifiedPerturbation):
             "(replace_one: it sends that or its negative)"
         )
         return None if atoms is None else Witness(atoms, names)
+
+    def _sendable(self) -> int:
+        """Return a k for which an update k granularities long is sent as the whole number k."""
+        most = math.floor(Fraction(self.clip_norm) / Fraction(self.grid))
+        # As ``contribution`` computes it.
+        for k in range(most, max(most - 8, 0), -1):
+            sent = k * self.grid
+            if sent <= self.clip_norm and sent * (1.0 / self.grid) == k:
+                return k
+        return 0
 
     @abstractmethod
     def _scalar(self, moves: int) -> Curve | None: ...
@@ -503,8 +529,10 @@ def _doubles(value: Any) -> Any:
     return value.detach().double() if _is_tensor(value) else np.asarray(value, dtype=np.float64)
 
 
-def _floor(value: Any) -> Any:
-    return value.floor_() if _is_tensor(value) else np.floor(value)
+def _floor(drawn: Any, value: Any) -> Any:
+    """Return the floor of the sum, written over ``drawn``."""
+    drawn += value
+    return drawn.floor_() if _is_tensor(drawn) else np.floor(drawn, out=drawn)
 
 
 def _trunc(value: Any) -> Any:
@@ -512,8 +540,15 @@ def _trunc(value: Any) -> Any:
 
 
 def _square(points: Any) -> float:
-    flat = points.reshape(-1)
-    return float(flat @ flat)
+    """Return the squared norm of whole numbers: exact in doubles, part by part in a core's cache.
+
+    Beyond 2^53 it may round, and is far above any limit.
+    """
+    flat, total = points.reshape(-1), 0.0
+    for start in range(0, len(flat), PART):
+        part = _doubles(flat[start : start + PART])
+        total += float(part @ part)
+    return total
 
 
 def _like(array: np.ndarray, like: Any) -> Any:

@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-_BLOCK = 6
-"""Powers of two that one small matrix does at a time."""
+_BLOCK = 4
+"""Powers of two that one small matrix does at a time: larger ones multiply more than they save."""
 
 
 def padded(count: int) -> int:
@@ -23,19 +23,17 @@ def padded(count: int) -> int:
 
 
 @functools.lru_cache(maxsize=4)
-def signs_of(seed: int, width: int) -> NDArray[np.float64]:
+def signs_of(seed: int, width: int) -> NDArray[np.float32]:
     """Return ``width`` public random signs that follow from a seed."""
     drawn = np.random.Generator(np.random.PCG64DXSM(seed)).integers(0, 2, width, dtype=np.int8)
-    signs = 1.0 - 2.0 * drawn
-    signs.setflags(write=False)
-    return np.asarray(signs)
+    return (1 - 2 * drawn).astype(np.float32)
 
 
-def rotated(value: Any, signs: NDArray[np.float64], width: int) -> Any:
-    """Return H D x for x padded with zeros to ``width``, H orthonormal; doubles.
+def rotated(value: Any, signs: NDArray[np.float32], width: int) -> Any:
+    """Return H D x for x padded with zeros to ``width``, H orthonormal.
 
     Args:
-        value: shape (n,), n at most ``width``; doubles, an array or a tensor.
+        value: shape (n,), n at most ``width``; an array of doubles or a tensor.
         signs: D's diagonal, shape (width,).
         width: a power of two.
     """
@@ -45,22 +43,24 @@ def rotated(value: Any, signs: NDArray[np.float64], width: int) -> Any:
     return hadamard(full)
 
 
-def rotated_back(value: Any, signs: NDArray[np.float64], count: int) -> Any:
+def rotated_back(value: Any, signs: NDArray[np.float32], count: int) -> Any:
     """Return the first ``count`` entries of D H y, the inverse of ``rotated``."""
     return hadamard(value)[:count] * _as(signs[:count], value)
 
 
 def hadamard(value: Any) -> Any:
-    """Return the orthonormal Walsh-Hadamard transform of a vector of 2^k doubles."""
+    """Return the orthonormal Walsh-Hadamard transform of a vector of 2^k numbers."""
     width = len(value)
-    left, done = width.bit_length() - 1, 1
-    out = value.reshape(-1)
+    left, done, out = width.bit_length() - 1, 1, value
     while left:
         size = 1 << min(_BLOCK, left)
-        # Kronecker's product acts on one axis at a time.
-        out = _as(_matrix(size), out) @ out.reshape(width // (done * size), size, done)
-        done, left = done * size, left - min(_BLOCK, left)
-        out = out.reshape(-1)
+        matrix = _as(_matrix(size), out)
+        # Kronecker's product acts on one axis at a time; the innermost needs no batch.
+        if done == 1:
+            out = out.reshape(-1, size) @ matrix
+        else:
+            out = matrix @ out.reshape(width // (done * size), size, done)
+        done, left, out = done * size, left - min(_BLOCK, left), out.reshape(-1)
     return out
 
 
@@ -72,8 +72,8 @@ def _matrix(size: int) -> NDArray[np.float64]:
     return np.asarray(matrix / np.sqrt(size))
 
 
-def _as(array: NDArray[np.float64], like: Any) -> Any:
+def _as(array: NDArray[Any], like: Any) -> Any:
     if not hasattr(like, "detach"):
         return array
-    torch = sys.modules["torch"]
-    return torch.tensor(array, dtype=like.dtype, device=like.device)
+    torch = sys.modules["torch"]  # whoever has a tensor has imported it
+    return torch.from_numpy(array).to(device=like.device, dtype=like.dtype)
