@@ -42,7 +42,7 @@ from .integers import (
     Integers,
     discrete_gaussian,
     skellam,
-    skellam_rate,
+    skellam_reach,
 )
 from .noise import norm, private_generator
 from .rotation import padded, rotated, rotated_back, signs_of
@@ -502,10 +502,7 @@ class Skellam(IntegerPerturbation):
 
     def _noise_reach(self, std: float, log_part: float) -> float:
         """Return what noise exceeds with a chance of e^-log_part at most, on either side."""
-        reach, variance = std * math.sqrt(2.0 * log_part), std * std
-        while variance * skellam_rate(reach / variance) < log_part:
-            reach *= 1.01
-        return reach
+        return skellam_reach(std * std, log_part)
 
     def _numbers(self, count: int, variance: float, generator: Any) -> Integers:
         return skellam(count, variance=variance, bits=bits_of(generator))

@@ -26,7 +26,7 @@ from scipy.special import gammaln, logsumexp
 
 from ..loss import Curve, Gdp, RenyiLine, RenyiPoints
 from ..loss.pairs.discrete import Atoms
-from .integers import gaussian_weights, skellam_rate, skellam_weights
+from .integers import gaussian_weights, skellam_weights
 
 Array = NDArray[np.float64]
 
@@ -35,10 +35,6 @@ LEAST_ORDER = 1.5
 
 MOST_SUM_ERROR = 0.5
 """Largest eta of a sum of shares; beyond, the shares are too small to say anything."""
-
-WIDEST_SKELLAM_ACCOUNT = float(1 << 13)
-"""Largest std of Skellam noise that is accounted: the law of a shift by one is summed term by term.
-"""
 
 _UP = 1.0 + 1e-12
 _RADII = np.arange(0.7, 4.05, 0.05)
@@ -218,7 +214,7 @@ def concentrated_unit(variance: float, highest: float) -> float:
     share, rounding and what the sum leaves out are added.
 
     Args:
-        variance: of the law, its root at most ``WIDEST_SKELLAM_ACCOUNT``.
+        variance: of the law, its root at most 2^13: the law is summed term by term.
         highest: largest order, at most 1 + 2 variance.
     """
     std = math.sqrt(variance)
@@ -344,17 +340,3 @@ def _merged(loss: Array, p: Array, q: Array, rest: float, off: float) -> Atoms:
     for at, mass in zip(losses.tolist(), p.tolist(), strict=True):
         points[at] = points.get(at, 0.0) + mass
     return Atoms(tuple(sorted(points.items())))
-
-
-__all__ = [
-    "Shift",
-    "concentrated_unit",
-    "gaussian_curve",
-    "scalar_witness",
-    "shift_of",
-    "skellam_curve",
-    "skellam_rate",
-    "smoothing_error",
-    "sum_error",
-    "unit_losses",
-]

@@ -18,7 +18,6 @@ from fractions import Fraction
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.optimize import brentq
 
 from ..errors import integer, positive, refuse
 from .deviates import fresh_words, system_bits
@@ -115,7 +114,7 @@ def skellam_weights(variance: Fraction) -> list[int]:
     Ratios I_k / I_(k-1) = 1 / (2 k / variance + I_(k+1) / I_k), backwards from far out, where any
     start in [0, 1] will do: an error shrinks by the ratio's square at every step.
     """
-    end = _far(float(variance), _CUT * math.log(2.0))
+    end = math.ceil(skellam_reach(float(variance), _CUT * math.log(2.0))) + 8
     # As many steps further as shrink an error of 1 below 2^-400.
     slope = 2.0 * math.asinh(end / float(variance))
     start = end + math.ceil(_PLACES * math.log(2.0) / slope) + 16
@@ -134,16 +133,13 @@ def skellam_weights(variance: Fraction) -> list[int]:
     return weights
 
 
-def _far(variance: float, depth: float) -> int:
-    """Return a k beyond which a Skellam law has mass below e^-depth, by Chernoff's bound."""
-
-    def short(u: float) -> float:
-        return variance * skellam_rate(u) - depth
-
-    high = 1.0
-    while short(high) < 0.0:
-        high *= 2.0
-    return math.ceil(variance * float(brentq(short, 0.0, high))) + 8
+def skellam_reach(variance: float, depth: float) -> float:
+    """Return an x, within 1 %, that a Skellam number exceeds with a chance of e^-depth at most."""
+    # The rate is below u^2 / 2, so that this start is not yet far enough.
+    u = math.sqrt(2.0 * depth / variance)
+    while variance * skellam_rate(u) < depth:
+        u *= 1.01
+    return variance * u
 
 
 def skellam_rate(u: float) -> float:
