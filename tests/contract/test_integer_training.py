@@ -74,7 +74,9 @@ def test_a_ledger_is_audited_and_reported_in_words(kind, tmp_path):
     path, one = tmp_path / "run.ledger", loop(kind, seed=None)
     with fp.Ledger.create(path, **FACTS) as ledger:
         train(one, data(), rounds=2, ledger=ledger)
+        ledger.close()
     end = fp.epsilon(one.round_mechanism * 2, delta=1e-4, adjacency="zero_out").upper
+    assert ledger.closed
     audit = fp.audit(path, claim=(end + 1e-6, 1e-4))
     assert str(audit.verdict) == "HOLDS"
     fp.report(audit, tmp_path / "report.html")
