@@ -169,9 +169,9 @@ def words(cnn_round: dict[str, float]) -> str:
     share = cnn_round["rotation and rounding"] / cnn_round["float"]
     return (
         f"A round of the CNN ({cnn_round['dimension']:,.0f} parameters, 20 clients) takes "
-        f"{cnn_round['float']:.2f} s with float noise and {cnn_round['whole numbers']:.2f} s in "
-        f"whole numbers of 16 bits; rotating and rounding the clients' updates takes "
-        f"{cnn_round['rotation and rounding']:.3f} s of it, {share:.1%} of the float round."
+        f"{cnn_round['float']:.2f} s with float noise; rotating and rounding its clients' updates to "
+        f"16 bits takes {cnn_round['rotation and rounding']:.3f} s, {share:.1%} of that, and clipping "
+        f"them to the float grid {cnn_round['clipping']:.3f} s."
     )
 
 
