@@ -169,9 +169,9 @@ def words(cnn_round: dict[str, float]) -> str:
     share = cnn_round["rotation and rounding"] / cnn_round["float"]
     return (
         f"A round of the CNN ({cnn_round['dimension']:,.0f} parameters, 20 clients) takes "
-        f"{cnn_round['float']:.2f} s with float noise; rotating and rounding its clients' updates to "
-        f"16 bits takes {cnn_round['rotation and rounding']:.3f} s, {share:.1%} of that, and clipping "
-        f"them to the float grid {cnn_round['clipping']:.3f} s."
+        f"{cnn_round['float']:.2f} s with float noise; rotating and rounding its clients' "
+        f"updates to 16 bits takes {cnn_round['rotation and rounding']:.3f} s, {share:.1%} of "
+        f"that, and clipping them to the float grid {cnn_round['clipping']:.3f} s."
     )
 
 

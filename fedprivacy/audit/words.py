@@ -12,11 +12,8 @@ from ..bound import Bound, shown
 from ..errors import FedPrivacyError
 from ..mechanisms import (
     CohortMechanism,
-<<<<<<< HEAD
-    DistributedDiscreteGaussian,
-=======
     CorrelatedNoise,
->>>>>>> main
+    DistributedDiscreteGaussian,
     Gaussian,
     HeldMechanism,
     IntegerPerturbation,
@@ -219,16 +216,13 @@ _WORDS: dict[type, Callable[[Any], str]] = {
         "clip norms"
     ),
     SparsifiedPerturbation: _sparsified,
-<<<<<<< HEAD
-    DistributedDiscreteGaussian: _integers,
-    Skellam: _integers,
-=======
     CorrelatedNoise: lambda m: (
         f"{'DP-FTRL: ' if m.protects is Unit.CLIENT else ''}{m.rounds:,} sums of clipped "
         f"contributions with Gaussian noise of std {m.noise_multiplier:.4g} clip norms, correlated "
         f"from round to round ({type(m.factor).__name__}), accounted as one release"
     ),
->>>>>>> main
+    DistributedDiscreteGaussian: _integers,
+    Skellam: _integers,
 }
 
 _NAMES = {

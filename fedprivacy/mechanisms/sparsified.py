@@ -322,12 +322,8 @@ class SparsifiedPerturbation(Perturbation):
         counts = (total / self.noise_multiplier) ** 2 - self.colluding / self.cohort
         if counts <= 0.0:
             return None
-<<<<<<< HEAD
-        multiplier = self.noise_multiplier * math.sqrt(counts) / self.counted_multiplier
-=======
-        share = self.sum_multiplier / self.noise_multiplier
+        share = self.counted_multiplier / self.noise_multiplier
         multiplier = self.noise_multiplier * (math.sqrt(counts) / share)
->>>>>>> main
         return replace(self, noise_multiplier=multiplier)
 
     def unlike(self, *, shares: int, noise_multiplier: float) -> str:
