@@ -19,7 +19,13 @@ from numpy.typing import NDArray
 from scipy.special import betainc, gammainc, gammaincc, ndtr, ndtri
 
 from ..errors import UnsupportedCombination, integer, listed, member, open_unit, positive, refuse
-from ..mechanisms import Laplace, Mechanism, Perturbation, SparsifiedPerturbation
+from ..mechanisms import (
+    IntegerPerturbation,
+    Laplace,
+    Mechanism,
+    Perturbation,
+    SparsifiedPerturbation,
+)
 from ..mechanisms.noise import private_generator
 from ..mechanisms.rounded import STEP_GRID
 from ..mechanisms.upload import Upload
@@ -211,6 +217,10 @@ def _of_function(
 
 def _of_mechanism(mechanism: Mechanism, source: np.random.Generator) -> Stated:
     served = tuple(one for one in Adjacency if _serves(mechanism, one))
+    if isinstance(mechanism, IntegerPerturbation):
+        rule = "have noise of a continuous law, which is what the tests here know"
+        way_out = "its whole numbers' law is one of thresholds: docs/theory/integers.md"
+        refuse("release", type(mechanism).__name__, rule, way_out)
     if isinstance(mechanism, SparsifiedPerturbation):
         return _of_shares(mechanism, served, source)
     if isinstance(mechanism, Upload):

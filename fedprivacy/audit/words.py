@@ -13,11 +13,14 @@ from ..errors import FedPrivacyError
 from ..mechanisms import (
     CohortMechanism,
     CorrelatedNoise,
+    DistributedDiscreteGaussian,
     Gaussian,
     HeldMechanism,
+    IntegerPerturbation,
     Laplace,
     Mechanism,
     SampledMechanism,
+    Skellam,
     SparsifiedPerturbation,
 )
 from ..questions.risk import attack_risk
@@ -194,6 +197,13 @@ def _sparsified(m: SparsifiedPerturbation) -> str:
     )
 
 
+def _integers(m: IntegerPerturbation) -> str:
+    kind = "discrete Gaussian" if isinstance(m, DistributedDiscreteGaussian) else "Skellam"
+    turned = "rotated, " if m.rotated else ""
+    whole = f"{turned}rounded to whole multiples of {m.grid:.4g} and summed modulo 2^{m.bits}"
+    return f"{_sparsified(m).replace('Gaussian', kind)}; updates are {whole}"
+
+
 _FEDAVG = "DP-FedAvg: the sum of clients' clipped updates"
 
 _WORDS: dict[type, Callable[[Any], str]] = {
@@ -211,6 +221,8 @@ _WORDS: dict[type, Callable[[Any], str]] = {
         f"contributions with Gaussian noise of std {m.noise_multiplier:.4g} clip norms, correlated "
         f"from round to round ({type(m.factor).__name__}), accounted as one release"
     ),
+    DistributedDiscreteGaussian: _integers,
+    Skellam: _integers,
 }
 
 _NAMES = {

@@ -3,6 +3,7 @@
 from .base import CohortMechanism, HeldMechanism, Mechanism, Run, SampledMechanism
 from .correlated import CorrelatedNoise, CorrelatedRow, SampledNoise
 from .discrete import DiscreteLaplace, RandomizedResponse
+from .distributed import DistributedDiscreteGaussian, IntegerPerturbation, Skellam
 from .gaussian import Gaussian
 from .gradient_descent import NoisyGradientDescent
 from .hamiltonian import FederatedHamiltonian
@@ -23,11 +24,13 @@ __all__ = [
     "CorrelatedNoise",
     "CorrelatedRow",
     "DiscreteLaplace",
+    "DistributedDiscreteGaussian",
     "FederatedHamiltonian",
     "FederatedLangevin",
     "Gaussian",
     "GaussianDp",
     "HeldMechanism",
+    "IntegerPerturbation",
     "Laplace",
     "Mechanism",
     "MixtureOfGaussians",
@@ -41,6 +44,7 @@ __all__ = [
     "Run",
     "SampledMechanism",
     "SampledNoise",
+    "Skellam",
     "Sparsification",
     "SparsifiedPerturbation",
     "Sparsifier",

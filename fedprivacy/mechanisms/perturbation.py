@@ -7,6 +7,8 @@ from abc import abstractmethod
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar
 
+import numpy as np
+
 from .base import Mechanism
 from .rounded import grid_for, on_grid, room
 
@@ -57,6 +59,27 @@ class Perturbation(Mechanism):
     def sparsification(self) -> Sparsification | None:
         """Which coordinates travel; None for all of them."""
         return None
+
+    def of_round(self, generator: np.random.Generator | None = None) -> Perturbation:
+        """Return the mechanism with what is drawn afresh, and publicly, for one round: itself.
+
+        Args:
+            generator: what it is drawn from; None for the operating system.
+        """
+        del generator
+        return self
+
+    def travelling(self, kept: int) -> int:
+        """Return how many numbers a contribution of ``kept`` coordinates is made of."""
+        return kept
+
+    def upload_bits(self, kept: int) -> int:
+        """Return how many bits the numbers of a client's upload take: 32 each."""
+        return 32 * kept
+
+    def decoded(self, total: Any) -> Any:
+        """Return the noisy sum of updates that a sum of contributions and noise stands for."""
+        return total
 
     @property
     @abstractmethod

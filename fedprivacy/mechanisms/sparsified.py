@@ -233,7 +233,12 @@ class SparsifiedPerturbation(Perturbation):
         return Sparsification(kept=self.kept, dimension=self.dimension, sparsifier=self.sparsifier)
 
     @property
-    def sum_multiplier(self) -> float:
+    def sum_multiplier(self) -> float | None:
+        """``counted_multiplier``: the sum's noise is Gaussian."""
+        return self.counted_multiplier
+
+    @property
+    def counted_multiplier(self) -> float:
         """Std of the noise that counts in the secure sum, over the clip norm."""
         # Topped up, nothing is missing; else the fewest honest shares count.
         lost = 0 if self.topped_up else self.colluding + self.missing
@@ -286,7 +291,7 @@ class SparsifiedPerturbation(Perturbation):
     @property
     def _total(self) -> float:
         """Std of the sum's noise over the clip norm, colluders' shares included."""
-        return replace(self, colluding=0).sum_multiplier
+        return replace(self, colluding=0).counted_multiplier
 
     def noise_ratios(self, clip_norm: float) -> frozenset[float]:
         """Of the sum's noise, colluders' shares included."""
@@ -317,7 +322,7 @@ class SparsifiedPerturbation(Perturbation):
         counts = (total / self.noise_multiplier) ** 2 - self.colluding / self.cohort
         if counts <= 0.0:
             return None
-        share = self.sum_multiplier / self.noise_multiplier
+        share = self.counted_multiplier / self.noise_multiplier
         multiplier = self.noise_multiplier * (math.sqrt(counts) / share)
         return replace(self, noise_multiplier=multiplier)
 
@@ -420,6 +425,12 @@ class SparsifiedPerturbation(Perturbation):
         return scheme
 
     def _loss(self, facts: Facts) -> PrivacyLoss:
+        assumed = self._assumed(facts)
+        loss = gaussian_sum_loss(self.counted_multiplier, facts)
+        return replace(loss, assumptions=(*loss.assumptions, *assumed))
+
+    def _assumed(self, facts: Facts) -> tuple[str, ...]:
+        """Return what must be true of the run; refuse an adjacency that shares do not serve."""
         if facts.adjacency is Adjacency.ADD_REMOVE and not self.topped_up:
             raise UnsupportedCombination(
                 "a client that is not there, and whose place nobody takes, leaves its share of "
@@ -428,11 +439,9 @@ class SparsifiedPerturbation(Perturbation):
                 "below the population, or pass topped_up=True (and top the secure sum up to the "
                 "full noise for every realised size)"
             )
-        loss = gaussian_sum_loss(self.sum_multiplier, facts)
         shares = _SHARES.format(self.cohort, self.cohort - self.missing)
         last = (_TOPPED_UP,) if self.topped_up else (shares, _AS_DRAWN.format(self.absent))
-        assumed = (*_ASSUMED, *last)
-        return replace(loss, assumptions=(*loss.assumptions, *assumed))
+        return (*_ASSUMED, *last)
 
     def draw_mask(self, generator: np.random.Generator | None = None) -> Indices:
         """Return ``kept`` of ``dimension`` indices, sorted, uniformly at random (public)."""

@@ -24,7 +24,7 @@ Indices = NDArray[np.int64]
 Dropout = Callable[[Indices], Collection[int]]
 """Gets a cohort, returns the clients that do not answer; must not depend on data."""
 
-STREAMS = ("model", "cohort", "mask", "batches", "noise", "shared")
+STREAMS = ("model", "cohort", "mask", "batches", "noise", "shared", "rotation")
 """What randomness is used for; each use of each round has a stream of its own."""
 
 

@@ -48,7 +48,9 @@ class Collected:
         self.sparsification, self.mask, self.perturbation = sparsification, mask, perturbation
         self.drawn = self.turns.total()
         kind = torch.float32 if perturbation is None else torch.float64
-        self.total = torch.zeros(sparsification.kept, device=device, dtype=kind)
+        kept = sparsification.kept
+        width = kept if perturbation is None else perturbation.travelling(kept)
+        self.total = torch.zeros(width, device=device, dtype=kind)
         if mask is not None:
             sparsification.check_mask(mask)
         check_room(self.drawn, perturbation)
@@ -99,6 +101,12 @@ class Collected:
         return part if math.isfinite(part.sum(dtype=torch.float64)) else None
 
     @property
+    def _payload(self) -> int:
+        """How many bytes the numbers of an upload take."""
+        kept, own = self.sparsification.kept, self.perturbation
+        return 4 * kept if own is None else -(-own.upload_bits(kept) // 8)
+
+    @property
     def shares(self) -> int:
         """How many shares of the noise are in the sum.
 
@@ -113,7 +121,7 @@ class Collected:
         return self.perturbation is not None and not self.perturbation.carries(self.shares)
 
     def noisy(self, generator: np.random.Generator | None) -> tuple[Tensor, float]:
-        """Return the sum with its noise, which the perturbation draws, and the noise's std.
+        """Return the noisy sum of updates, and the std of the noise that the perturbation drew.
 
         Args:
             generator: None for the operating system's randomness, as privacy needs.
@@ -121,7 +129,7 @@ class Collected:
         if self.perturbation is None:
             return self.total, 0.0
         noise, std = self.perturbation.noise(self.total, generator, shares=self.shares)
-        return self.total + noise, std
+        return self.perturbation.decoded(self.total + noise), std
 
     def info(
         self, number: int, *, noise_std: float = 0.0, denominator: float | None = None
@@ -135,8 +143,8 @@ class Collected:
             # At most the cohort, as ledgers ask: strangers may have reported as well.
             refused=min(self.refused + self.out_of_turn, self.drawn),
             aborted=denominator is None,
-            upload_bytes=self.uploads * upload_size(self.sparsification.kept),
-            payload_bytes=self.uploads * 4 * self.sparsification.kept,
+            upload_bytes=self.uploads * (upload_size(0) + self._payload),
+            payload_bytes=self.uploads * self._payload,
             noise_std=noise_std,
             denominator=denominator,
             mask=fingerprint(mask),

@@ -419,7 +419,10 @@ class FederatedAveraging:
         if cohort is None:
             scheme = among(self.scheme, data.population)
             cohort = scheme.draw(data.population, self._generator("cohort", state.round))
-        running = Collected(cohort, self._travels, mask, self.perturbation, self.device)
+        noise = self.perturbation
+        if noise is not None:
+            noise = noise.of_round(self._generator("rotation", state.round))
+        running = Collected(cohort, self._travels, mask, noise, self.device)
         missing = set() if dropout is None else set(map(int, dropout(cohort)))
         answering = [client for client in running.turns if client not in missing]
         order = self._generator("batches", state.round)

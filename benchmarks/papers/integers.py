@@ -1,0 +1,218 @@
+"""Noise in whole numbers beside noise in floating point: privacy, accuracy, bytes, time.
+
+    python benchmarks/papers/integers.py            runs everything; writes results/ and the page
+    python benchmarks/papers/integers.py --speed    samplers and the CNN's round alone
+    python benchmarks/papers/integers.py --page     the page from the results there are
+
+200 clients of 295 images of Fashion-MNIST each take part in all of 20 rounds of softmax regression;
+clip norm 1, noise of std 2 on their sum. Times are of the processor.
+"""
+
+import argparse
+import json
+import time
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from pages import put, table
+
+import fedprivacy as fp
+from fedprivacy.mechanisms import Perturbation
+from fedprivacy.mechanisms.integers import discrete_gaussian, skellam
+from fedprivacy.training import FederatedAveraging, cnn, fashion_mnist, logistic
+
+RESULTS = Path(__file__).parent / "results" / "integers.json"
+CLIENTS, ROUNDS, NOISE, DELTA, SEEDS = 200, 20, 2.0, 1e-4, (1, 2)
+BITS = (8, 10, 12, 14, 16, 20)
+NAMES = {"DistributedDiscreteGaussian": "discrete Gaussian", "Skellam": "Skellam"}
+
+
+def perturbation_of(kind: str, bits: int | None, dimension: int, cohort: int) -> Perturbation:
+    """Return floating-point noise, or whole numbers of so many bits."""
+    facts = {"noise_multiplier": NOISE, "clip_norm": 1.0, "dimension": dimension, "cohort": cohort}
+    if bits is None:
+        return fp.SparsifiedPerturbation(**facts, kept=dimension)
+    return getattr(fp, kind)(**facts, bits=bits)
+
+
+def epsilon_of(perturbation: Perturbation) -> float:
+    """Return the least certified epsilon of the run over the accountants."""
+    run = perturbation.sampled(fp.Everyone()) * ROUNDS
+    ask = {"delta": DELTA, "adjacency": "zero_out"}
+    return min(fp.epsilon(run, **ask, accountant=how).upper for how in ("pld", "rdp"))
+
+
+def trained(kind: str, bits: int | None, data: Any) -> dict[str, Any]:
+    """Return one row of the comparison, with the reason where there is none."""
+    row: dict[str, Any] = {"kind": kind, "bits": bits}
+    try:
+        perturbation = perturbation_of(kind, bits, 7850, CLIENTS)
+        row["epsilon"] = epsilon_of(perturbation)
+    except (fp.ParameterError, fp.UnsupportedCombination) as refusal:
+        return row | {"refused": str(refusal)}
+    if bits is not None:
+        row["clip_in_whole_numbers"] = perturbation.clip_norm / perturbation.grid
+        row["norm_counted"] = perturbation.square**0.5 * perturbation.grid
+    accuracies, start, sent = [], time.process_time(), 0
+    for seed in SEEDS:
+        loop = FederatedAveraging(
+            model=logistic(784, 10),
+            scheme=fp.Everyone(),
+            perturbation=perturbation,
+            local_steps=10,
+            batch_size=12,
+            learning_rate=0.1,
+            seed=seed,
+        )
+        state = loop.init()
+        for _ in range(ROUNDS):
+            state, info = loop.step(state, data)
+            sent = info.payload_bytes // CLIENTS
+        accuracies.append(loop.evaluate(state, data)[0])
+    seconds = (time.process_time() - start) / (len(SEEDS) * ROUNDS)
+    spread = float(np.std(accuracies, ddof=1))
+    return row | {
+        "accuracy": float(np.mean(accuracies)),
+        "spread": spread,
+        "bytes": sent,
+        "seconds_a_round": seconds,
+    }
+
+
+def comparison() -> list[dict[str, Any]]:
+    """Return all rows."""
+    data = fashion_mnist(clients=CLIENTS, seed=0)
+    cells = [("SparsifiedPerturbation", None)]
+    cells += [(kind, bits) for kind in NAMES for bits in BITS]
+    rows = []
+    for kind, bits in cells:
+        rows.append(trained(kind, bits, data))
+        print(rows[-1], flush=True)
+    return rows
+
+
+def speeds() -> dict[str, Any]:
+    """Return millions of samples a second of the samplers, tables made before."""
+    found = {}
+    for draw, stds in ((discrete_gaussian, (1, 1e2, 1e4, 1e6)), (skellam, (1, 1e2, 1e4))):
+        for std in stds:
+            draw(1, variance=std * std)
+            start = time.process_time()
+            draw(1_000_000, variance=std * std)
+            found[f"{draw.__name__} {std:g}"] = 1.0 / (time.process_time() - start)
+    return found
+
+
+def rounds_of_the_cnn(cohort: int = 20) -> dict[str, float]:
+    """Return seconds of the CNN's round with float noise and in whole numbers, and the encoding's.
+
+    The same loop as ``benchmarks/training.py``: 10 steps on batches of 10 images.
+    """
+    data = fashion_mnist(clients=6000, seed=0)
+    plain = FederatedAveraging(
+        model=cnn(),
+        scheme=fp.FixedSize(cohort, population=6000),
+        local_steps=10,
+        batch_size=10,
+        learning_rate=0.125,
+        momentum=0.5,
+        seed=1,
+    )
+    dimension = plain.flat.dimension
+    found = {"dimension": float(dimension)}
+    kinds = {"float": (None, 0), "whole numbers": ("DistributedDiscreteGaussian", 16)}
+    loops = {}
+    for name, (kind, bits) in kinds.items():
+        chosen = perturbation_of(str(kind), bits or None, dimension, cohort)
+        loops[name] = replace(plain, perturbation=chosen)
+        loops[name].step(loops[name].init(), data)
+        found[name] = float("inf")
+    # In turns, the least of five: what else runs on the machine only adds.
+    for _ in range(5):
+        for name, loop in loops.items():
+            state, start = loop.init(), time.process_time()
+            loop.step(state, data)
+            found[name] = min(found[name], time.process_time() - start)
+    return found | encoding(loops["whole numbers"].perturbation, dimension, cohort)
+
+
+def encoding(mechanism: Any, dimension: int, cohort: int) -> dict[str, float]:
+    """Return seconds that the contributions of a round take in whole numbers and in floats."""
+    update = torch.randn(dimension)
+    floats = perturbation_of("", None, dimension, cohort)
+    found = {}
+    for name, one in (("rotation and rounding", mechanism.of_round()), ("clipping", floats)):
+        times = []
+        for _ in range(15):
+            start = time.process_time()
+            one.contribution(update)
+            times.append(time.process_time() - start)
+        found[name] = cohort * sorted(times)[7]
+    return found
+
+
+def page(known: dict[str, Any]) -> None:
+    """Write the page's tables."""
+    head = ["noise", "bits", "C in whole numbers", "norm counted / C", "epsilon at most"]
+    head += ["accuracy", "bytes a client", "CPU s a round"]
+    put("integers.md", "comparison", table(head, map(line, known["comparison"])))
+    rows = ([name, f"{rate:.1f}"] for name, rate in known["speeds"].items())
+    put("integers.md", "samplers", table(["law, std", "million numbers a CPU s"], rows))
+    put("integers.md", "rounds", words(known["cnn"]))
+
+
+def words(cnn_round: dict[str, float]) -> str:
+    """Return the sentence on the CNN's round."""
+    share = cnn_round["rotation and rounding"] / cnn_round["float"]
+    return (
+        f"A round of the CNN ({cnn_round['dimension']:,.0f} parameters, 20 clients) takes "
+        f"{cnn_round['float']:.2f} s with float noise; rotating and rounding its clients' "
+        f"updates to 16 bits takes {cnn_round['rotation and rounding']:.3f} s, {share:.1%} of "
+        f"that, and clipping them to the float grid {cnn_round['clipping']:.3f} s."
+    )
+
+
+def line(row: dict[str, Any]) -> list[str]:
+    """Return a row of the table."""
+    name = NAMES.get(row["kind"], "float (Gaussian)")
+    bits = "32" if row["bits"] is None else str(row["bits"])
+    if "refused" in row:
+        return [name, bits, "", "", "refused", "", "", ""]
+    whole = f"{row['clip_in_whole_numbers']:.4g}" if row["bits"] else ""
+    counted = f"{row['norm_counted']:.4f}" if row["bits"] else "1"
+    accuracy = f"{row['accuracy']:.2%} +- {row['spread']:.2%}"
+    times = f"{row['seconds_a_round']:.2f}"
+    return [
+        name,
+        bits,
+        whole,
+        counted,
+        f"{row['epsilon']:.4f}",
+        accuracy,
+        f"{row['bytes']:,}",
+        times,
+    ]
+
+
+def main() -> None:
+    """Run what is asked for."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--speed", action="store_true")
+    parser.add_argument("--page", action="store_true")
+    chosen = parser.parse_args()
+    torch.set_num_threads(1)
+    known = json.loads(RESULTS.read_text()) if RESULTS.exists() else {}
+    if not (chosen.page or chosen.speed):
+        known["comparison"] = comparison()
+    if not chosen.page:
+        known |= {"speeds": speeds(), "cnn": rounds_of_the_cnn()}
+        RESULTS.write_text(json.dumps(known, indent=1) + "\n")
+    if "comparison" in known:
+        page(known)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,555 @@
+"""Secure aggregation in whole numbers: clients round, add whole noise, and sum modulo 2^bits.
+
+A client clips its update, rotates it if asked to, divides it by the granularity, rounds it at
+random to whole numbers of a norm that is checked, adds its share of the noise and sends that modulo
+2^bits.
+Nothing but the sum modulo 2^bits is seen. What is accounted are whole numbers, their norm and an
+exact law: no rounding of floating-point numbers enters (docs/theory/integers.md).
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+import sys
+from abc import abstractmethod
+from dataclasses import dataclass, field, replace
+from fractions import Fraction
+from functools import cached_property
+from typing import Any, ClassVar
+
+import numpy as np
+
+from ..errors import UnsupportedCombination, integer, positive, refuse
+from ..loss import Curve
+from ..privacy_loss import PrivacyLoss, Witness
+from ..registry import registered
+from ..relations import Adjacency, Facts
+from .gaussian import Gaussian
+from .integer_laws import (
+    Shift,
+    gaussian_curve,
+    scalar_witness,
+    shift_of,
+    skellam_curve,
+    sum_error,
+)
+from .integers import (
+    NARROWEST,
+    TOTAL_VARIATION,
+    WIDEST_GAUSSIAN,
+    WIDEST_SKELLAM,
+    Integers,
+    discrete_gaussian,
+    skellam,
+    skellam_reach,
+)
+from .noise import norm, private_generator
+from .rotation import padded, rotated, rotated_back, signs_of
+from .rounded import LARGEST, PART, bits_of
+from .sparsified import SparsifiedPerturbation
+
+MOST_BITS = 40
+"""Largest number of bits of a summed number."""
+
+REJECTED = 1e-3
+"""Chance that a rounding is drawn again, at most: beta of Kairouz, Liu and Steinke (2021)."""
+
+_TRIES = 16
+
+_SINGLE = float(1 << 22)
+"""Below it, single precision holds whole numbers and most of the fractions to be rounded."""
+
+_LONGEST = float(1 << 25)
+"""Largest clip norm in whole numbers: squares of norms are then exact in doubles."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class IntegerPerturbation(SparsifiedPerturbation):
+    """What mechanisms of whole numbers share; see ``DistributedDiscreteGaussian``."""
+
+    kept: int = 0
+    bits: int
+    granularity: float | None = None
+    rotated: bool = True
+    overflow: float = 1e-6
+    seed: int | None = field(default=None, compare=False, repr=False)
+
+    widest: ClassVar[float]
+    """Largest std of noise, in whole numbers."""
+
+    def __post_init__(self) -> None:
+        # All coordinates travel unless fewer are named.
+        object.__setattr__(self, "kept", self.kept or self.dimension)
+        super().__post_init__()
+        object.__setattr__(self, "bits", integer(2, bits=self.bits))
+        if self.bits > MOST_BITS:
+            refuse("bits", self.bits, f"be at most {MOST_BITS}")
+        chance = positive(overflow=self.overflow)
+        if chance > 0.1:
+            refuse("overflow", chance, "be at most 0.1", "a sum that wraps is lost")
+        if self.granularity is None:
+            object.__setattr__(self, "granularity", self._finest())
+        object.__setattr__(self, "granularity", positive(granularity=self.granularity))
+        self._check_room()
+        self._check_shares()
+
+    # ---- sizes
+
+    @property
+    def width(self) -> int:
+        """How many whole numbers travel: ``kept``, padded to a power of two where it is rotated."""
+        return self.travelling(self.kept)
+
+    def travelling(self, kept: int) -> int:
+        """Return ``kept``, padded to a power of two where it is rotated."""
+        return padded(kept) if self.rotated else kept
+
+    @property
+    def grid(self) -> float:
+        """What a whole number stands for: the granularity."""
+        assert self.granularity is not None
+        return self.granularity
+
+    @property
+    def room(self) -> int:
+        """How many contributions doubles add up exactly: far more than ``cohort``."""
+        return math.floor(LARGEST / math.sqrt(self.square))
+
+    @property
+    def square(self) -> int:
+        """Largest squared norm of a contribution, in whole numbers.
+
+        With c = clip_norm / granularity a random rounding of a vector of norm c has a larger one
+        with probability ``REJECTED`` at most, and is drawn again then (Kairouz, Liu and Steinke
+        2021, Proposition on conditional rounding).
+        """
+        return inflated_square(self.clip_norm / self.grid, self.width)
+
+    @property
+    def whole_std(self) -> float:
+        """Std parameter of the full sum's noise, in whole numbers."""
+        return self.full_noise_std / self.grid
+
+    @property
+    def share_variance(self) -> float:
+        """Variance of one client's share of the noise, in whole numbers."""
+        return (self.share_std / self.grid) ** 2
+
+    def smallest_bits(self, granularity: float) -> int:
+        """Return the fewest bits whose sums wrap with a chance of at most ``overflow`` a round."""
+        reach = self._reach(positive(granularity=granularity))
+        return math.ceil(math.log2(2.0 * reach + 2.0))
+
+    def _reach(self, granularity: float) -> float:
+        """Return what no entry of a round's sum exceeds, but with a chance of ``overflow``.
+
+        Without rotation nothing is assumed of updates: every client may have all its norm in one
+        coordinate. With it a coordinate is a sum of independent signs (Hoeffding), and so are the
+        roundings, whose law is at most 1 / (1 - REJECTED) times that of unconditional ones.
+        """
+        length, part = self.clip_norm / granularity, 3.0 * self.width / self.overflow
+        log_part = math.log(2.0 * part)
+        if self.rotated:
+            sums = self.cohort * length * math.sqrt(2.0 * log_part / self.width)
+            accepted = -self.cohort * math.log1p(-REJECTED)
+            rounding = math.sqrt(0.5 * self.cohort * (log_part + accepted))
+            data = min(sums, self.cohort * length) + min(rounding, self.cohort)
+        else:
+            data = self.cohort * math.ceil(length)
+        return data + self._noise_reach(self.full_noise_std / granularity, log_part)
+
+    def _noise_reach(self, std: float, log_part: float) -> float:
+        """Return what noise exceeds with a chance of e^-log_part at most, on either side."""
+        return std * math.sqrt(2.0 * log_part)
+
+    def _finest(self) -> float:
+        """Return the finest granularity whose sums fit, within 0.1 %."""
+        room = 2.0 ** (self.bits - 1) - 1.0
+        coarse = self.full_noise_std / self._narrowest()
+        if self._reach(coarse) > room:
+            self._too_few(coarse)
+        fine = self.full_noise_std / min(self.widest, 2.0**self.bits)
+        while coarse > 1.001 * fine:
+            middle = math.sqrt(coarse * fine)
+            fine, coarse = (fine, middle) if self._reach(middle) <= room else (middle, coarse)
+        return coarse
+
+    def _narrowest(self) -> float:
+        return NARROWEST * math.sqrt(self.cohort)
+
+    def _too_few(self, granularity: float) -> None:
+        needed = self.smallest_bits(granularity)
+        rule = f"be at least {needed} at granularity = {granularity:.4g}"
+        way_out = "or a coarser granularity, a smaller cohort, rotated=True or a larger overflow"
+        refuse("bits", self.bits, rule, way_out)
+
+    def _check_room(self) -> None:
+        """Refuse bits in which a round's sum wraps more often than ``overflow``."""
+        if self._reach(self.grid) > 2.0 ** (self.bits - 1) - 1.0:
+            self._too_few(self.grid)
+
+    def _check_shares(self) -> None:
+        """Refuse noise that the samplers do not draw, and norms that doubles do not hold."""
+        if self.clip_norm / self.grid > _LONGEST:
+            refuse("granularity", self.grid, f"be at least clip_norm / {_LONGEST:g}", "coarser")
+        share, whole = math.sqrt(self.share_variance), self.whole_std
+        if share < NARROWEST * (1.0 - 1e-9):
+            least = f"leave each share a std of at least {NARROWEST:g} whole numbers, got {share:g}"
+            needed = self.smallest_bits(self.full_noise_std / self._narrowest())
+            refuse("granularity", self.grid, least, f"finer; that takes {needed} bits")
+        if whole > self.widest:
+            most = f"leave the noise a std of at most {self.widest:g} whole numbers, got {whole:g}"
+            refuse("granularity", self.grid, most, "coarser: fewer bits do")
+
+    # ---- what a round does
+
+    def of_round(self, generator: np.random.Generator | None = None) -> IntegerPerturbation:
+        """Return the mechanism with a round's own public signs, the same for all its clients.
+
+        A loop that stands for all clients rounds with ``generator`` too. A client of its own makes
+        the mechanism with the ``seed`` that the server sends, and rounds with its own randomness.
+
+        Args:
+            generator: draws their seed; None for one from the operating system.
+        """
+        source = private_generator() if generator is None else generator
+        found = replace(self, seed=int(source.integers(2**62)))
+        object.__setattr__(found, "_rounding", source)
+        return found
+
+    @cached_property
+    def _rounding(self) -> np.random.Generator:
+        """What roundings are drawn from; privacy does not rest on them."""
+        return private_generator()
+
+    @cached_property
+    def _signs(self) -> np.ndarray:
+        """The round's public signs, shape (width,)."""
+        if self.seed is None:
+            way_out = "of_round() once a round, for all its clients and the server"
+            refuse("seed", None, "be given where sums are rotated", way_out)
+        return signs_of(self.seed, self.width)
+
+    def contribution(self, update: Any, mask: Any = None) -> Any:
+        """Return a client's clipped, rotated and rounded update: whole numbers, shape (width,).
+
+        Args:
+            update: flat array or tensor of shape (dimension,).
+            mask: the round's indices, shape (kept,); None where every coordinate is kept.
+
+        Returns:
+            Whole numbers as doubles, or in single precision where that holds them, of squared norm
+            at most ``square``: checked on what is returned, whatever rounding did before.
+
+        Raises:
+            ParameterError: a wrong shape, an entry that is not finite, or no signs of the round.
+        """
+        kept = self.sparsification.select(update, mask)
+        size = norm(kept)
+        # Norms that overflow are finite only once they are scaled down.
+        if not math.isfinite(size):
+            refuse("update", f"norm {size}", "have a finite norm", "leave this update out")
+        factor = min(1.0, self.clip_norm / size) if size else 1.0
+        scaled = self._precise(kept) * (factor / self.grid)
+        if self.rotated:
+            scaled = rotated(scaled, self._signs, self.width)
+        return self._whole(scaled)
+
+    def _precise(self, kept: Any) -> Any:
+        """Return numbers in single precision where they came in it and it holds what is sent."""
+        single = _is_tensor(kept) and kept.element_size() == 4
+        low, high = self.grid > 1e-30, max(self.clip_norm / self.grid, self.clip_norm) < _SINGLE
+        return kept.detach() if single and low and high else _doubles(kept)
+
+    def _whole(self, scaled: Any) -> Any:
+        """Return a random rounding of norm at most ``square``; towards 0 if none of 16 has it."""
+        limit = float(self.square)
+        for _ in range(_TRIES):
+            kind = np.float32 if scaled.itemsize == 4 else np.float64
+            drawn = self._rounding.random(tuple(scaled.shape), dtype=kind)
+            points = _floor(_like(drawn, scaled), scaled)
+            if _square(points) <= limit:
+                return points
+        points = _trunc(scaled)
+        # Rounding before may have put it outside; what is sent must be inside.
+        while _square(points) > limit:
+            points = _trunc(points * (1.0 - 2.0**-20))
+        return points
+
+    def noise(
+        self, like: Any, generator: Any = None, *, shares: int | None = None
+    ) -> tuple[Any, float]:
+        """Draw the noise of a sum of ``shares`` clients in one go, whole numbers as doubles.
+
+        The account of so many shares holds for it: one number is a sum of one share (I1), and
+        Skellam numbers of the summed variance are the sum.
+
+        Returns:
+            The noise, to be added to a sum of contributions before ``decoded``; and its std on a
+            coordinate, in units of the update.
+        """
+        std = self.sum_noise_std(self.cohort if shares is None else shares)
+        count = int(np.prod(np.shape(like)))
+        drawn = self._numbers(count, (std / self.grid) ** 2, generator)
+        noise = drawn.astype(np.float64).reshape(np.shape(like))
+        return _like(noise, like), std
+
+    @abstractmethod
+    def _numbers(self, count: int, variance: float, generator: Any) -> Integers:
+        """Draw so many numbers of the noise's law."""
+
+    def release(
+        self, value: Any, generator: Any = None, *, mask: Any = None, shares: int | None = None
+    ) -> Integers:
+        """Return what one client sends: its contribution and its share, modulo 2^bits.
+
+        Args:
+            value: the client's flat update, shape (dimension,); numpy array or torch tensor.
+            generator: see ``rounded.bits_of``; None is the only private choice.
+            mask: the round's kept indices; None where every coordinate is kept.
+            shares: how many shares the sum will hold; see ``SparsifiedPerturbation.release``.
+
+        Returns:
+            int64, shape (width,), from 0 to 2^bits - 1. Sums of them modulo 2^bits are for
+            ``decoded``.
+
+        Raises:
+            ParameterError: as of ``contribution``; send a share of zeros then.
+        """
+        variance = (self._std_of_one(shares) / self.grid) ** 2
+        if math.sqrt(variance) < NARROWEST:
+            rule = f"leave each share a std of at least {NARROWEST:g} whole numbers"
+            refuse("shares", shares, rule, "a finer granularity")
+        own = np.asarray(_doubles(self.contribution(value, mask)))
+        drawn = self._numbers(self.width, variance, generator)
+        return np.asarray((own.astype(np.int64) + drawn) % (1 << self.bits))
+
+    def decoded(self, total: Any) -> Any:
+        """Return the sum of updates that a sum of whole numbers, wrapped or not, stands for.
+
+        Args:
+            total: shape (width,), array or tensor, equal modulo 2^bits to the clients' sum.
+
+        Returns:
+            Doubles, shape (kept,): entries taken from -2^(bits-1) to 2^(bits-1) - 1, times the
+            granularity, rotated back.
+        """
+        half = float(1 << self.bits - 1)
+        values = _doubles(total)
+        wrapped = (values + half) % (2.0 * half) - half
+        if self.rotated:
+            wrapped = rotated_back(wrapped, self._signs, self.kept)
+        return wrapped * self.grid
+
+    def upload_bits(self, kept: int) -> int:
+        """Return how many bits a client's numbers take."""
+        del kept
+        return self.bits * self.width
+
+    # ---- the account
+
+    @property
+    def zeroing_replaces(self) -> bool:
+        """True: zeros are a contribution like any other."""
+        return True
+
+    @property
+    def sum_multiplier(self) -> None:
+        """None: theorems about one Gaussian sum are not used."""
+        return None
+
+    @property
+    def _honest(self) -> int:
+        """The fewest shares that count."""
+        return self.cohort if self.topped_up else self.cohort - self.missing - self.colluding
+
+    def single_uploads(self) -> Gaussian:
+        """Refuse: a single upload is whole numbers modulo 2^bits with one share of the noise."""
+        raise UnsupportedCombination(
+            "without secure aggregation a client's own share is all the noise it has; account "
+            f"{type(self).__name__} with cohort=1 and noise_multiplier="
+            f"{self.noise_multiplier / math.sqrt(self.cohort):.6g}"
+        )
+
+    @abstractmethod
+    def _curve(self, shift: Shift) -> tuple[Curve, str] | None:
+        """Return what dominates a shift, and by which theorem; None where noise is too small."""
+
+    def _loss(self, facts: Facts) -> PrivacyLoss:
+        # Refuses what no share of absent clients covers, and says what is assumed.
+        assumed = self._assumed(facts)
+        replaced = facts.adjacency is Adjacency.REPLACE_ONE
+        found = self._curve(shift_of(self.square, self.width, replaced))
+        if found is None:
+            raise self._too_small()
+        curve, theorem = found
+        law = f"each drawn number's law is within {TOTAL_VARIATION:.1g} of the ideal one"
+        return PrivacyLoss(curve, facts, self._attained(replaced), (theorem,), (*assumed, law))
+
+    def _too_small(self) -> UnsupportedCombination:
+        share = math.sqrt(self.share_variance)
+        return UnsupportedCombination(
+            f"shares of std {share:.4g} whole numbers are too small for any theorem here, of which "
+            f"{self._honest} count; take a finer granularity than {self.grid:.4g} (more bits), or "
+            "a larger noise_multiplier"
+        )
+
+    def _attained(self, replaced: bool) -> Witness | None:
+        """Return what one coordinate shows, where updates of whole numbers are sent as they are."""
+        moves = self._sendable()
+        if self.rotated or not moves:
+            return None
+        atoms = self._scalar(moves * (2 if replaced else 1))
+        names = (
+            f"one unit sends {moves} granularities on one coordinate, every other sends 0 "
+            "(replace_one: it sends that or its negative)"
+        )
+        return None if atoms is None else Witness(atoms, names)
+
+    def _sendable(self) -> int:
+        """Return a k for which an update k granularities long is sent as the whole number k."""
+        most = math.floor(Fraction(self.clip_norm) / Fraction(self.grid))
+        # As ``contribution`` computes it.
+        for k in range(most, max(most - 8, 0), -1):
+            sent = k * self.grid
+            if sent <= self.clip_norm and sent * (1.0 / self.grid) == k:
+                return k
+        return 0
+
+    @abstractmethod
+    def _scalar(self, moves: int) -> Curve | None: ...
+
+
+@functools.lru_cache(maxsize=256)
+def inflated_square(length: float, dimension: int) -> int:
+    """Return the largest squared norm of a rounding of a vector of norm ``length``, rounded up.
+
+    The smaller of (c + sqrt d)^2 and c^2 + d/4 + sqrt(2 log(1 / beta)) (c + sqrt(d) / 2).
+    """
+    root = math.sqrt(dimension)
+    spread = math.sqrt(-2.0 * math.log(REJECTED)) * (length + root / 2.0)
+    return math.ceil(min((length + root) ** 2, length**2 + dimension / 4.0 + spread))
+
+
+@registered
+@dataclass(frozen=True, kw_only=True)
+class DistributedDiscreteGaussian(IntegerPerturbation):
+    """One round of the distributed discrete Gaussian mechanism (Kairouz, Liu and Steinke 2021).
+
+    Fields not named here are those of ``SparsifiedPerturbation``; the unit is a client. The noise
+    of a sum of r clients is the sum of r discrete Gaussian numbers, of variance r times a share's.
+
+    Args:
+        noise_multiplier: std of the full sum's noise over the clip norm, above 0.
+        clip_norm: norm that an update is clipped to.
+        dimension: d, number of coordinates.
+        cohort: r, number of clients whose shares make up the full noise.
+        kept: how many coordinates travel; 0 for all.
+        bits: b from 2 to 40: sums are taken modulo 2^b.
+        granularity: what a whole number stands for, unit of the update; None for the finest one
+            whose sums fit, within 0.1 %.
+        rotated: whether updates are rotated first, by public random signs and a Hadamard matrix, so
+            that their norm is spread over all coordinates; they are padded with zeros to a power of
+            two. No account of a rotated sum has a lower end.
+        overflow: chance that some entry of a round's sum wraps, at most; it costs accuracy, never
+            privacy.
+
+    Raises:
+        ParameterError: a value out of its range; bits that hold no sum, with the smallest that do.
+        UnsupportedCombination: ``topped_up``: sums of different numbers of shares differ in law.
+    """
+
+    widest: ClassVar[float] = WIDEST_GAUSSIAN
+
+    def __post_init__(self) -> None:
+        if self.topped_up:
+            raise UnsupportedCombination(
+                "discrete Gaussian shares of a varying number of clients do not add up to one law "
+                f"(topped_up = {self.topped_up}); use Skellam, whose shares do, or FixedSize"
+            )
+        super().__post_init__()
+
+    def _numbers(self, count: int, variance: float, generator: Any) -> Integers:
+        return discrete_gaussian(count, variance=variance, bits=bits_of(generator))
+
+    def _curve(self, shift: Shift) -> tuple[Curve, str] | None:
+        return gaussian_curve(shift, self._honest, self.share_variance)
+
+    def _scalar(self, moves: int) -> Curve | None:
+        error = sum_error(self._honest, self.share_variance)
+        variance = self._honest * self.share_variance
+        if error > 1e-6:
+            return None
+        return scalar_witness(variance, moves, 1 << self.bits, skellam=False, error=error)
+
+
+@registered
+@dataclass(frozen=True, kw_only=True)
+class Skellam(IntegerPerturbation):
+    """One round of the distributed Skellam mechanism (Agarwal, Kairouz and Liu 2021).
+
+    Fields are those of ``DistributedDiscreteGaussian``. Shares are differences of two Poisson
+    numbers; sums of them are of the same kind, so that ``topped_up`` is served: varying cohorts,
+    and ``add_remove``. The account is one of Renyi divergences: use ``accountant="rdp"`` for many
+    rounds.
+
+    Raises:
+        ParameterError: as of ``DistributedDiscreteGaussian``.
+    """
+
+    widest: ClassVar[float] = WIDEST_SKELLAM / 2.0
+
+    def _noise_reach(self, std: float, log_part: float) -> float:
+        """Return what noise exceeds with a chance of e^-log_part at most, on either side."""
+        return skellam_reach(std * std, log_part)
+
+    def _numbers(self, count: int, variance: float, generator: Any) -> Integers:
+        return skellam(count, variance=variance, bits=bits_of(generator))
+
+    def _curve(self, shift: Shift) -> tuple[Curve, str] | None:
+        return skellam_curve(shift, self._honest * self.share_variance)
+
+    def _scalar(self, moves: int) -> Curve | None:
+        variance = self._honest * self.share_variance
+        return scalar_witness(variance, moves, 1 << self.bits, skellam=True, error=0.0)
+
+
+# ---- arrays and tensors
+
+
+def _is_tensor(value: Any) -> bool:
+    return hasattr(value, "detach")
+
+
+def _doubles(value: Any) -> Any:
+    return value.detach().double() if _is_tensor(value) else np.asarray(value, dtype=np.float64)
+
+
+def _floor(drawn: Any, value: Any) -> Any:
+    """Return the floor of the sum, written over ``drawn``."""
+    drawn += value
+    return drawn.floor_() if _is_tensor(drawn) else np.floor(drawn, out=drawn)
+
+
+def _trunc(value: Any) -> Any:
+    return value.trunc() if _is_tensor(value) else np.trunc(value)
+
+
+def _square(points: Any) -> float:
+    """Return the squared norm of whole numbers: exact in doubles, part by part in a core's cache.
+
+    Beyond 2^53 it may round, and is far above any limit.
+    """
+    flat, total = points.reshape(-1), 0.0
+    for start in range(0, len(flat), PART):
+        part = _doubles(flat[start : start + PART])
+        total += float(part @ part)
+    return total
+
+
+def _like(array: np.ndarray, like: Any) -> Any:
+    if not _is_tensor(like):
+        return array
+    torch = sys.modules["torch"]  # whoever has a tensor has imported it
+    return torch.from_numpy(np.ascontiguousarray(array)).to(like.device)

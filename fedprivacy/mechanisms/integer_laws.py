@@ -1,0 +1,342 @@
+"""What whole-number noise loses: dominating pairs of shifted discrete Gaussian and Skellam laws.
+
+A release is s + X, X of d independent whole numbers, s a whole-number vector of the data;
+neighbours move s by a vector of norm at most S. Four theorems, proved in docs/theory/integers.md:
+
+- *Sums* (I1): masses of a sum of n shares N_Z(0, v) are those of N_Z(0, n v) within a factor
+  (1 +- eta) / (1 -+ eta), eta a theta series of the lattice dual to {w in Z^n: sum w = 0}.
+- *Gaussian* (I2): N_Z(s, V) is, within a factor close to 1, a function of N(s, V - r^2), so that it
+  is dominated by a Gaussian pair of a shift a little above S / sqrt(V - r^2).
+- *Concentrated* (I3): Renyi divergences are at most a S^2 / (2V) + m w, and at most a/2 times
+  (S^2 + 2 w S_1 sqrt(V) + w^2 m V) / V, with w the log of I1's factor and m coordinates that move.
+- *Chains* (I4): if a shift by one has divergences of at most a c / 2 at orders up to A, a shift by
+  a vector of norm S has at most a c S^2 / 2 at orders up to A / S. It serves Skellam noise.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from dataclasses import dataclass
+from fractions import Fraction
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import gammaln, logsumexp
+
+from ..loss import Curve, Gdp, RenyiLine, RenyiPoints
+from ..loss.pairs.discrete import Atoms
+from .integers import gaussian_weights, skellam_weights
+
+Array = NDArray[np.float64]
+
+LEAST_ORDER = 1.5
+"""The highest order of a Renyi account is at least this, else the shares are too small."""
+
+MOST_SUM_ERROR = 0.5
+"""Largest eta of a sum of shares; beyond, the shares are too small to say anything."""
+
+_UP = 1.0 + 1e-12
+_RADII = np.arange(0.7, 4.05, 0.05)
+_MOST_NOISE_LOST = 0.5
+"""Most that I2 may take off the variance; beyond, I3 serves."""
+
+_POINTS = 1500
+"""Points of a pair that is attained: outcomes of nearby losses are merged."""
+
+
+def sum_error(shares: int, variance: float) -> float:
+    """Return eta of I1 for so many shares N_Z(0, variance), rounded up; infinite where too large.
+
+    With q = e^(-2 pi^2 variance) and n q < 1 it is at most (n^2 q^2 + 2 sum_j C(n+j-1, j)
+    q^(j - j^2/n)) / (1 - n^2 q^2), j from 1 to n / 2.
+    """
+    if shares == 1:
+        return 0.0
+    exponent = 2.0 * math.pi**2 * variance * (1.0 - 1e-12)
+    log_first = math.log(shares) - exponent
+    if log_first > -0.5:
+        return math.inf
+    j = np.arange(1.0, shares // 2 + 1.0)
+    log_terms = gammaln(shares + j) - gammaln(j + 1.0) - gammaln(float(shares))
+    log_terms = log_terms - exponent * (j - j * j / shares)
+    # gammaln of large numbers is right to a few units of its size.
+    log_terms += 1e-14 * (1.0 + np.abs(gammaln(shares + j)))
+    log_total = float(np.logaddexp(2.0 * log_first, math.log(2.0) + logsumexp(log_terms)))
+    found = math.exp(min(log_total, 0.0)) / -math.expm1(2.0 * log_first) * _UP
+    return found if log_total < 0.0 and found <= MOST_SUM_ERROR else math.inf
+
+
+def smoothing_error(variance: float) -> float:
+    """Return by how much sums of e^(-(k-y)^2 / 2v) over whole k differ with y, over their mean.
+
+    2 sum e^(-2 pi^2 v k^2) by Poisson's summation formula; at most 2 q / (1 - q).
+    """
+    q = math.exp(-2.0 * math.pi**2 * variance * (1.0 - 1e-12))
+    return 2.0 * q / (1.0 - q)
+
+
+def _width(error: float) -> float:
+    """Return log((1 + e) / (1 - e)), rounded up."""
+    return (math.log1p(error) - math.log1p(-error)) * _UP
+
+
+@dataclass(frozen=True)
+class Shift:
+    """How far neighbours move the sum, in whole numbers.
+
+    Attributes:
+        square: largest squared norm S^2.
+        one_norm: largest 1-norm.
+        moved: most coordinates that move.
+    """
+
+    square: int
+    one_norm: float
+    moved: int
+
+
+def shift_of(square: int, dimension: int, replaced: bool) -> Shift:
+    """Return the shift of one contribution z in Z^d of |z|^2 <= square; of z - z' where replaced.
+
+    A whole number is at most its square, so that |z|_1 and the number of z's entries that are not 0
+    are at most |z|^2; and |z|_1 <= sqrt(d) |z| (Cauchy and Schwarz).
+    """
+    one = min(math.sqrt(dimension * square) * _UP, float(square))
+    if not replaced:
+        return Shift(square, one, min(dimension, square))
+    return Shift(4 * square, 2.0 * one, min(dimension, 2 * square))
+
+
+def gaussian_curve(shift: Shift, shares: int, share_variance: float) -> tuple[Curve, str] | None:
+    """Return what dominates a shifted sum of shares N_Z(0, share_variance), and by which theorem.
+
+    None where the shares are too small for I1.
+    """
+    eta = sum_error(shares, share_variance)
+    if not eta < math.inf:
+        return None
+    variance = shares * share_variance * (1.0 - 1e-14)
+    mu = _gaussian_shift(shift, variance, eta)
+    if mu is not None:
+        return Gdp(mu), "I1, I2: sums of discrete Gaussians, as functions of one Gaussian"
+    width = _width(eta)
+    # Both hold at every order: the one that is smaller at 10, where few rounds are converted.
+    lines = [
+        (shift.square / (2.0 * variance), width * shift.moved),
+        (_second_line(shift, variance, width), 0.0),
+    ]
+    rho, xi = min(lines, key=lambda line: 10.0 * line[0] + line[1])
+    return _line(rho * _UP, xi * _UP), "I1, I3: sums of discrete Gaussians, concentrated DP"
+
+
+def _second_line(shift: Shift, variance: float, width: float) -> float:
+    crossed = 2.0 * width * shift.one_norm / math.sqrt(variance)
+    return 0.5 * (shift.square / variance + crossed + width**2 * shift.moved)
+
+
+def _line(rho: float, xi: float) -> RenyiLine:
+    scale = 1.0 / math.sqrt(rho)
+    orders = 1.0 + scale * np.geomspace(1e-3, 1e2, 122)
+    points = tuple((a, (xi + rho * a) * (1.0 + 1e-15)) for a in np.unique(orders).tolist())
+    return RenyiLine(tuple(pair for pair in points if pair[0] > 1.0), rho, xi)
+
+
+def _gaussian_shift(shift: Shift, variance: float, eta: float) -> float | None:
+    """Return I2's mu, the least over the radii r; None where no radius gives a useful one."""
+    found = []
+    for radius in _RADII.tolist():
+        left = variance - radius * radius
+        error = smoothing_error(radius * radius)
+        if left < _MOST_NOISE_LOST * variance or error >= 0.5:
+            continue
+        slack = (_width(eta) + _width(error)) * shift.moved
+        mu = math.sqrt(shift.square / left) * _UP
+        widened = _widened(mu, slack)
+        if widened is not None:
+            found.append(widened)
+    return min(found, default=None)
+
+
+def _widened(mu: float, slack: float) -> float | None:
+    """Return mu' with H_mu'(e) >= e^slack H_mu(e - slack) for all e >= 0, H a Gaussian profile.
+
+    mu' = mu + 2 sqrt(2 pi) slack e^(b^2 / 2) does for b = 1.01 mu / 2 + slack / mu if mu' is at
+    most 1.01 mu: on the way dH/dmu = phi(a) outweighs H and the fall of H in e, which are at most
+    phi(a) times Mills' ratio at a >= -b, and that is at most sqrt(2 pi) e^(b^2 / 2).
+    """
+    b = 1.01 * mu / 2.0 + slack / mu
+    log_more = math.log(2.0 * math.sqrt(2.0 * math.pi)) + b * b / 2.0
+    log_more += math.log(slack) if slack > 0.0 else -math.inf
+    if log_more > math.log(0.0099 * mu):
+        return None
+    return (mu + math.exp(log_more)) * _UP
+
+
+# ---- Skellam
+
+
+def unit_losses(variance: float, reach: int) -> Array:
+    """Return L(y) = log p(y) / p(y + 1) of a Skellam law for y = 0 .. reach - 1.
+
+    e^L(y) = r_y = I_y / I_(y+1) of x = variance; r_(y-1) = 1 / r_y + 2 y / x, backwards from the
+    lower of Amos's bounds (1974): (w + sqrt(w^2 + x^2)) / x, and (w + sqrt((w + 1)^2 + x^2)) / x,
+    w = y + 1/2. An error shrinks by r^-2 at every step.
+    """
+    # So many more steps that the start's error is gone: 40 decimal digits.
+    extra = math.ceil(50.0 / math.asinh(reach / variance)) + 16
+    w = reach + extra + 0.5
+    ratio = (w + math.hypot(w, variance)) / variance
+    ratios = np.empty(reach)
+    for y in range(reach + extra, 0, -1):
+        ratio = 1.0 / ratio + 2.0 * y / variance
+        if y <= reach:
+            ratios[y - 1] = ratio
+    return np.asarray(np.log(ratios))
+
+
+def _blocked_sums(values: Array) -> Array:
+    """Return running sums whose errors grow with the root of their number."""
+    size = math.isqrt(len(values)) + 1
+    padded = np.zeros(size * size)
+    padded[: len(values)] = values
+    rows = np.cumsum(padded.reshape(size, size), axis=1)
+    before = np.append(0.0, np.cumsum(rows[:, -1])[:-1])
+    return np.asarray((rows + before[:, None]).reshape(-1)[: len(values)])
+
+
+@functools.lru_cache(maxsize=64)
+def concentrated_unit(variance: float, highest: float) -> float:
+    """Return c with D_a(Skellam + 1 || Skellam) <= a c / 2 at all orders a in (1, highest].
+
+    K(b) = log E e^(b L) at b = a - 1 is convex and 0 at 0. It is summed at nodes so close that,
+    between two, a chord is above the parabola by a share of (db)^2 / (4 b (b + 1)) at most; that
+    share, rounding and what the sum leaves out are added.
+
+    Args:
+        variance: of the law, its root at most 2^13: the law is summed term by term.
+        highest: largest order, at most 1 + 2 variance.
+    """
+    std = math.sqrt(variance)
+    # The tilted law's mean is at most x sinh(b / x), its spread about std.
+    tilt = (highest - 1.0) / variance
+    reach = math.ceil(variance * math.sinh(tilt) + 16.0 * std * math.sqrt(math.cosh(tilt)) + 64)
+    right = unit_losses(variance, reach)
+    log_right = np.append(0.0, -_blocked_sums(right))[:-1]
+    loss = np.concatenate([-right[::-1], right])
+    log_p = np.concatenate([np.append(log_right[1:], -_blocked_sums(right)[-1])[::-1], log_right])
+    log_p -= float(logsumexp(log_p))
+    kept = log_p > _DEEP
+    start, found = int(np.argmax(kept)), 0.0
+    log_p, loss = log_p[start:], loss[start:]
+    for b in _nodes(highest - 1.0):
+        found = max(found, 2.0 * _cumulant(b, log_p, loss) / (b * (b + 1.0)))
+    return found * (1.0 + _SHARE) * (1.0 + 1e-5)
+
+
+_SHARE = 5e-4
+
+
+def _nodes(highest: float) -> list[float]:
+    """Return increasing b from below ``_SHARE`` to ``highest``, neighbours close enough."""
+    nodes = [_SHARE]
+    while nodes[-1] < highest:
+        b = nodes[-1]
+        nodes.append(min(b + 2.0 * math.sqrt(_SHARE * b * (b + 1.0)), highest))
+    return nodes
+
+
+_DEEP = -90.0
+"""Log-masses below this one, tilted or not, are left out: 1e-39 against cumulants above 1e-12."""
+
+
+def _cumulant(b: float, log_p: Array, loss: Array) -> float:
+    tilted = log_p + b * loss
+    # Losses grow with y, so that only the end on the right moves.
+    end = len(tilted) - int(np.argmax(tilted[::-1] > _DEEP))
+    if b * loss[end - 1] < 30.0:
+        # The digits of a small cumulant would be lost in a logarithm near 1.
+        return math.log1p(float(np.exp(log_p[:end]) @ np.expm1(b * loss[:end])))
+    return float(logsumexp(tilted[:end]))
+
+
+def skellam_curve(shift: Shift, variance: float) -> tuple[Curve, str] | None:
+    """Return the Renyi account of shifted Skellam noise (I4); None where the noise is too small."""
+    norm = math.sqrt(shift.square)
+    multiplier = math.sqrt(variance) / norm
+    top = math.ceil(norm) + 1
+    wanted = 1.0 + 20.0 * max(1.0, multiplier)
+    highest = min(wanted * top, 1.0 + 2.0 * variance)
+    # Orders that are served: those of a shift by one over the shift.
+    most = highest / top
+    if most < LEAST_ORDER:
+        return None
+    rho = 0.5 * shift.square * concentrated_unit(variance, highest) * _UP
+    powers = np.geomspace(min(1e-3, 1e-2 * (most - 1.0)), most - 1.0, 300)
+    points = tuple((1.0 + b, rho * (1.0 + b) * (1.0 + 1e-15)) for b in powers.tolist())
+    return RenyiPoints(points), "I4: Skellam noise, shifts as chains of shifts by one"
+
+
+# ---- one dimension
+
+
+def _masses(weights: list[int], shift: int) -> tuple[Array, Array, float]:
+    """Return P's and Q's masses on one window, and what the window leaves out at most."""
+    half = [weight / (1 << 400) for weight in weights]
+    law = np.array([*half[:0:-1], *half])
+    law /= math.fsum(law)
+    padding = np.zeros(shift)
+    # P is moved by the shift; where a law has no mass in the table it has less than the cut.
+    return np.append(padding, law), np.append(law, padding), 2.0**-200
+
+
+def scalar_witness(
+    variance: float, shift: int, modulus: int, *, skellam: bool, error: float
+) -> Atoms | None:
+    """Return the pair of X + shift and X modulo ``modulus``, merged into few outcomes.
+
+    Merging is a function of the outcome, so that a pair which is attained stays attained; P's
+    masses are lowered, and Q's raised, by all that rounding and ``error`` may be. None where the
+    table would be too long.
+
+    Args:
+        variance: of X.
+        shift: whole, at least 1.
+        modulus: sums are seen modulo this.
+        skellam: X is Skellam, else discrete Gaussian.
+        error: relative error of X's masses (I1).
+    """
+    std = math.sqrt(variance)
+    if std > 4096.0 or shift > 40.0 * std + 40.0:
+        return None
+    make = skellam_weights if skellam else gaussian_weights
+    p, q, lost = _masses(make(Fraction(variance)), shift)
+    if len(p) > modulus:
+        place = np.arange(len(p)) % modulus
+        p, q = _collected(place, p), _collected(place, q)
+    q = q + lost
+    with np.errstate(divide="ignore"):
+        loss = np.log(p / q)
+    held = p > 1e-45
+    off = 1e-11 + 3.0 * error
+    # What P hardly has is not worth a loss: it stays with Q at the lowest.
+    return _merged(loss[held], p[held], q[held], float(q[~held].sum()), off)
+
+
+def _collected(cell: NDArray[np.int64], mass: Array) -> Array:
+    """Return the mass of every cell."""
+    return np.bincount(cell, mass).astype(np.float64)
+
+
+def _merged(loss: Array, p: Array, q: Array, rest: float, off: float) -> Atoms:
+    order = np.argsort(loss, kind="stable")
+    loss, p, q = loss[order], p[order], q[order]
+    cell = np.floor((loss - loss[0]) / max(loss[-1] - loss[0], 1e-12) * _POINTS).astype(np.int64)
+    p, q = _collected(cell, p), _collected(cell, q)
+    q[0] += rest
+    p, q = p[p > 0.0], q[p > 0.0]
+    losses = np.log(p / q) - off
+    points: dict[float, float] = {}
+    for at, mass in zip(losses.tolist(), p.tolist(), strict=True):
+        points[at] = points.get(at, 0.0) + mass
+    return Atoms(tuple(sorted(points.items())))

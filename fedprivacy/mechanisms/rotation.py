@@ -1,0 +1,79 @@
+"""Random rotations that are fast: public signs, then a Hadamard matrix, padded to a power of two.
+
+Rotations spread a vector's norm over all coordinates. Privacy does not rest on them: what is sent
+is checked after them.
+"""
+
+from __future__ import annotations
+
+import functools
+import sys
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+_BLOCK = 4
+"""Powers of two that one small matrix does at a time: larger ones multiply more than they save."""
+
+
+def padded(count: int) -> int:
+    """Return the least power of two that is at least ``count``."""
+    return 1 << max(count - 1, 0).bit_length()
+
+
+@functools.lru_cache(maxsize=4)
+def signs_of(seed: int, width: int) -> NDArray[np.float32]:
+    """Return ``width`` public random signs that follow from a seed."""
+    drawn = np.random.Generator(np.random.PCG64DXSM(seed)).integers(0, 2, width, dtype=np.int8)
+    return (1 - 2 * drawn).astype(np.float32)
+
+
+def rotated(value: Any, signs: NDArray[np.float32], width: int) -> Any:
+    """Return H D x for x padded with zeros to ``width``, H orthonormal.
+
+    Args:
+        value: shape (n,), n at most ``width``; an array of doubles or a tensor.
+        signs: D's diagonal, shape (width,).
+        width: a power of two.
+    """
+    full = value.new_zeros(width) if hasattr(value, "detach") else np.zeros(width)
+    count = len(value)
+    full[:count] = value * _as(signs[:count], value)
+    return hadamard(full)
+
+
+def rotated_back(value: Any, signs: NDArray[np.float32], count: int) -> Any:
+    """Return the first ``count`` entries of D H y, the inverse of ``rotated``."""
+    return hadamard(value)[:count] * _as(signs[:count], value)
+
+
+def hadamard(value: Any) -> Any:
+    """Return the orthonormal Walsh-Hadamard transform of a vector of 2^k numbers."""
+    width = len(value)
+    left, done, out = width.bit_length() - 1, 1, value
+    while left:
+        size = 1 << min(_BLOCK, left)
+        matrix = _as(_matrix(size), out)
+        # Kronecker's product acts on one axis at a time; the innermost needs no batch.
+        if done == 1:
+            out = out.reshape(-1, size) @ matrix
+        else:
+            out = matrix @ out.reshape(width // (done * size), size, done)
+        done, left, out = done * size, left - min(_BLOCK, left), out.reshape(-1)
+    return out
+
+
+@functools.lru_cache(maxsize=8)
+def _matrix(size: int) -> NDArray[np.float64]:
+    matrix = np.ones((1, 1))
+    while len(matrix) < size:
+        matrix = np.block([[matrix, matrix], [matrix, -matrix]])
+    return np.asarray(matrix / np.sqrt(size))
+
+
+def _as(array: NDArray[Any], like: Any) -> Any:
+    if not hasattr(like, "detach"):
+        return array
+    torch = sys.modules["torch"]  # whoever has a tensor has imported it
+    return torch.from_numpy(array).to(device=like.device, dtype=like.dtype)

@@ -1,0 +1,125 @@
+"""Rounds in whole numbers: through the loop, the ledger, the account and the audit."""
+
+import numpy as np
+import pytest
+
+import fedprivacy as fp
+
+torch = pytest.importorskip("torch")
+
+from fedprivacy.training import FederatedAveraging, FederatedData, logistic, train  # noqa: E402
+
+KINDS = [fp.DistributedDiscreteGaussian, fp.Skellam]
+
+
+def data():
+    inputs = np.random.default_rng(0).normal(size=(60, 5)).astype(np.float32)
+    features, labels = torch.from_numpy(inputs), torch.from_numpy((inputs[:, 0] > 0).astype(int))
+    return FederatedData(
+        name="made up",
+        features=features,
+        labels=labels,
+        clients=tuple(np.split(np.arange(60), 12)),
+        test_features=features,
+        test_labels=labels,
+        num_classes=2,
+    )
+
+
+def loop(kind, *, seed=3, scheme=None, **options):
+    facts = {"noise_multiplier": 2.0, "clip_norm": 1.0, "dimension": 12, "cohort": 12, "bits": 16}
+    return FederatedAveraging(
+        model=logistic(5, 2),
+        scheme=scheme or fp.Everyone(),
+        perturbation=kind(**facts | options),
+        local_steps=2,
+        batch_size=5,
+        learning_rate=0.5,
+        seed=seed,
+    )
+
+
+FACTS = {"unit": "client", "adjacency": "zero_out"}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_run_that_stops_goes_on_as_if_it_had_not(kind, tmp_path):
+    class Stopped(Exception):
+        pass
+
+    def stop(state, info):
+        if state.round == 2:
+            raise Stopped
+
+    whole = loop(kind)
+    ledgers = [tmp_path / "one.ledger", tmp_path / "two.ledger"]
+    with fp.Ledger.create(ledgers[0], **FACTS, seed_policy="fixed") as ledger:
+        first = train(whole, data(), rounds=4, ledger=ledger, checkpoint=tmp_path / "one.pt")
+    places = {"rounds": 4, "checkpoint": tmp_path / "two.pt"}
+    with (
+        fp.Ledger.create(ledgers[1], **FACTS, seed_policy="fixed") as ledger,
+        pytest.raises(Stopped),
+    ):
+        train(whole, data(), **places, ledger=ledger, on_round=stop)
+    with fp.Ledger.open(ledgers[1], resume=True) as ledger:
+        second = train(loop(kind), data(), **places, ledger=ledger)
+    assert torch.equal(first.state.parameters, second.state.parameters)
+    ends = [fp.account(path, delta=1e-4).upper for path in ledgers]
+    run = whole.round_mechanism * 4
+    assert ends[0] == ends[1] == fp.epsilon(run, delta=1e-4, adjacency="zero_out").upper
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_ledger_is_audited_and_reported_in_words(kind, tmp_path):
+    path, one = tmp_path / "run.ledger", loop(kind, seed=None)
+    with fp.Ledger.create(path, **FACTS) as ledger:
+        train(one, data(), rounds=2, ledger=ledger)
+        ledger.close()
+    end = fp.epsilon(one.round_mechanism * 2, delta=1e-4, adjacency="zero_out").upper
+    assert ledger.closed
+    audit = fp.audit(path, claim=(end + 1e-6, 1e-4))
+    assert str(audit.verdict) == "HOLDS"
+    fp.report(audit, tmp_path / "report.html")
+    name = {"Skellam": "Skellam"}.get(kind.__name__, "discrete Gaussian")
+    assert f"{name} noise of std 2 clip norms" in (tmp_path / "report.html").read_text()
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_rounds_learn_and_say_how_many_bytes_travel(kind):
+    """Accuracy of noise next to none is that of training without; 16 numbers of 20 bits travel."""
+    one = loop(kind, noise_multiplier=0.02, bits=20, clip_norm=5.0)
+    state = one.init()
+    for _ in range(10):
+        state, info = one.step(state, data())
+    assert info.payload_bytes == 12 * 16 * 20 // 8
+    assert info.noise_std == pytest.approx(0.1)
+    assert one.evaluate(state, data())[0] > 0.9
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_dropouts_within_the_declared_number_leave_less_noise_and_more_end_the_round(kind):
+    one = loop(kind, missing=3)
+    state, info = one.step(one.init(), data(), dropout=lambda cohort: cohort[:3])
+    assert not info.aborted and info.noise_std == pytest.approx(2.0 * (9 / 12) ** 0.5)
+    after, info = one.step(state, data(), dropout=lambda cohort: cohort[:4])
+    assert info.aborted and torch.equal(after.parameters, state.parameters)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_neighbours_move_the_sum_by_no_more_than_is_counted(kind):
+    """Whatever one client sends, zeros in its place are within the counted norm of it."""
+    mechanism = loop(kind, bits=14).perturbation.of_round(np.random.default_rng(0))
+    rng = np.random.default_rng(1)
+    others = sum(mechanism.contribution(rng.normal(size=12)) for _ in range(11))
+    for size in (1e-9, 0.1, 1.0, 1e9, 1e200):
+        own = mechanism.contribution(rng.normal(size=12) * size)
+        moved = (others + own) - (others + mechanism.contribution(np.zeros(12)))
+        assert float(moved @ moved) <= mechanism.square
+
+
+def test_clients_updates_that_are_no_numbers_are_refused_and_their_noise_stays(tmp_path):
+    poisoned = data()
+    poisoned.features[:5] = float("nan")
+    one = loop(fp.DistributedDiscreteGaussian)
+    _, info = one.step(one.init(), poisoned)
+    assert info.refused == 1 and info.noise_std == pytest.approx(2.0)

@@ -1,0 +1,308 @@
+"""Whole-number noise: its law, what it loses, and what a client sends, against other arithmetic."""
+
+import math
+from fractions import Fraction
+
+import mpmath as mp
+import numpy as np
+import pytest
+from scipy import stats
+
+import fedprivacy as fp
+from fedprivacy.mechanisms import integer_laws as laws
+from fedprivacy.mechanisms import integers
+from fedprivacy.mechanisms.rotation import hadamard, padded
+
+
+def gaussian_law(variance, reach):
+    return {k: mp.exp(-mp.mpf(k * k) / (2 * mp.mpf(variance))) for k in range(-reach, reach + 1)}
+
+
+def skellam_law(variance, reach):
+    return {k: mp.besseli(abs(k), mp.mpf(variance)) for k in range(-reach, reach + 1)}
+
+
+@pytest.mark.parametrize("std", [0.125, 0.7, 3.5])
+@pytest.mark.parametrize(
+    ("table", "law"),
+    [(integers.gaussian_table, gaussian_law), (integers.skellam_table, skellam_law)],
+)
+def test_thresholds_are_the_law_to_sixty_digits(std, table, law):
+    exact = Fraction(std) ** 2
+    found = table(exact)
+    with mp.workdps(110):
+        variance = mp.mpf(exact.numerator) / exact.denominator
+        masses = law(variance, found.reach + 20)
+        total, running = mp.fsum(masses.values()), mp.mpf(0)
+        for k in range(-found.reach - 20, found.reach):
+            running += masses[k]
+            if k >= -found.reach:
+                threshold = mp.mpf(found.thresholds[k + found.reach]) / 2**256
+                assert abs(running / total - threshold) < mp.mpf(2) ** -240
+        beyond = masses[found.reach + 1] / total
+        assert beyond < mp.mpf(2) ** -269
+
+
+def test_wide_numbers_are_two_narrow_ones_of_the_same_law():
+    std = 2500.0
+    spread = round(math.sqrt(std / 4.0))
+    fine = 16.0 * spread**2
+    coarse = (std**2 - fine) / spread**2
+    y = np.arange(-2000, 2001)
+    for x in (0, 1, spread // 2, 777, -4000):
+        log = -((x - spread * y) ** 2) / (2.0 * fine) - y**2 / (2.0 * coarse)
+        ideal = -(x**2) / (2.0 * std**2)
+        factor = np.exp(log - ideal).sum()
+        level = math.sqrt(2.0 * math.pi * fine * coarse / std**2)
+        assert factor == pytest.approx(level, rel=1e-12)
+
+
+def test_bits_beyond_the_first_64_decide_where_those_do_not():
+    table = integers.gaussian_table(Fraction(9))
+    at = table.reach + 1
+    word = int(table.tops[at])
+    rest = table.thresholds[at] & ((1 << 192) - 1)
+    for add, place in ((-1, at), (0, at + 1), (1, at + 1)):
+        given = iter([word.to_bytes(8, "little"), (rest + add).to_bytes(24, "little")])
+        found = table.draw(1, lambda count, given=given: next(given))
+        assert found[0] == place - table.reach
+
+
+@pytest.mark.parametrize("std", [0.3, 5.0, 400.0, 5000.0])
+@pytest.mark.parametrize("draw", [integers.discrete_gaussian, integers.skellam])
+def test_drawn_numbers_have_the_law(draw, std):
+    """Chi-square over 40 cells of about equal mass; fails by accident once in 10^8 runs."""
+    found, count = draw(200_000, variance=std * std), 200_000
+    table = {"discrete_gaussian": integers.gaussian_weights, "skellam": integers.skellam_weights}
+    weights = table[draw.__name__](Fraction(std) ** 2)
+    half = np.array([float(Fraction(w, 1 << 400)) for w in weights])
+    law = np.concatenate([half[:0:-1], half]) / (2.0 * half.sum() - half[0])
+    cell = np.minimum((np.cumsum(law) * 40).astype(int), 39)
+    expected = np.bincount(cell, law) * count
+    reach = len(half) - 1
+    seen = np.bincount(cell[np.clip(found, -reach, reach) + reach], minlength=len(expected))
+    held = expected > 5
+    expected, seen = expected[held], seen[held]
+    expected *= seen.sum() / expected.sum()
+    assert stats.chisquare(seen, expected).pvalue > 1e-8
+
+
+@pytest.mark.parametrize("shares", [2, 3, 7, 12])
+@pytest.mark.parametrize("variance", [0.45, 0.7, 1.0])
+def test_sums_of_shares_are_within_their_factor_of_one_number(shares, variance):
+    eta = laws.sum_error(shares, variance)
+    if eta == math.inf:
+        pytest.skip("too small for the theorem, and so refused")
+    with mp.workdps(40):
+        one = gaussian_law(variance, 14)
+        total = mp.fsum(one.values())
+        law = np.array([one[k] / total for k in range(-14, 15)])
+        summed = law
+        for _ in range(shares - 1):
+            summed = np.convolve(summed, law)
+        middle = len(summed) // 2
+        ratios = [
+            summed[middle + k] * mp.exp(mp.mpf(k * k) / (2 * shares * mp.mpf(variance)))
+            for k in range(-6, 7)
+        ]
+        spread = max(ratios) / min(ratios)
+        assert 1 <= spread <= (1 + mp.mpf(eta)) / (1 - mp.mpf(eta))
+        # And the bound is of the right size: the true spread is not a thousandth of it.
+        assert spread - 1 > 1e-3 * eta
+
+
+def profile(p, q, epsilon):
+    return float(np.maximum(p - math.exp(epsilon) * q, 0.0).sum())
+
+
+def shifted(weights, *shifts):
+    """Return P and Q of a product law whose coordinates move by so much."""
+    half = np.array([float(Fraction(w, 1 << 400)) for w in weights])
+    law = np.concatenate([half[:0:-1], half])
+    law = law[law > 1e-24]
+    p, q = np.ones(1), np.ones(1)
+    for shift in shifts:
+        gap = np.zeros(shift)
+        p = np.outer(p, np.append(gap, law)).reshape(-1)
+        q = np.outer(q, np.append(law, gap)).reshape(-1)
+    return p / p.sum(), q / q.sum()
+
+
+@pytest.mark.parametrize(
+    ("std", "moves"), [(2.0, (3,)), (4.0, (2, 3)), (3.0, (2, 2, 1)), (40.0, (35,))]
+)
+def test_certified_profiles_contain_the_true_ones(std, moves):
+    square = sum(m * m for m in moves)
+    for make, weights in (
+        (lambda s: laws.gaussian_curve(s, 1, std**2), integers.gaussian_weights),
+        (lambda s: laws.skellam_curve(s, std**2), integers.skellam_weights),
+    ):
+        found = make(laws.shift_of(square, len(moves), False))
+        if found is None:
+            continue
+        p, q = shifted(weights(Fraction(std) ** 2), *moves)
+        lattice = found[0]
+        loss = fp.PrivacyLoss(
+            lattice, fp.Gaussian(noise_multiplier=1.0).privacy_loss("zero_out").facts
+        )
+        for how in (fp.accountants.PldAccountant, fp.accountants.RdpAccountant):
+            account = how().compose(loss)
+            for epsilon in (0.0, 0.3, 1.0, 3.0):
+                assert account.delta(epsilon).upper >= profile(p, q, epsilon) * (1.0 - 1e-9)
+
+
+@pytest.mark.parametrize("variance", [9.0, 100.0])
+def test_chains_contain_skellam_divergences(variance):
+    top = 1.0 + 2.0 * variance
+    unit = laws.concentrated_unit(variance, top)
+    assert unit * variance < 1.01
+    reach = int(40 + 14 * math.sqrt(variance))
+    with mp.workdps(50):
+        law = skellam_law(variance, 3 * reach)
+        total = mp.fsum(law.values())
+        for shift in (1, 2, 5):
+            for order in (1.001, 1.5, 3.0, top / shift):
+                if order <= 1.0:
+                    continue
+                a = mp.mpf(order)
+                parts = (
+                    law[k] ** a * law[k + shift] ** (1 - a) for k in range(-2 * reach, 2 * reach)
+                )
+                true = mp.log(mp.fsum(parts) / total) / (a - 1)
+                assert true <= order * unit * shift**2 / 2.0
+
+
+def test_the_witness_is_below_and_the_account_above_dp_accountings():
+    pld = pytest.importorskip("dp_accounting.pld.privacy_loss_distribution")
+    mechanism = fp.DistributedDiscreteGaussian(
+        noise_multiplier=1.5,
+        clip_norm=1.0,
+        dimension=1,
+        cohort=1,
+        bits=10,
+        granularity=0.125,
+        rotated=False,
+    )
+    std = mechanism.whole_std
+    ours = fp.epsilon(mechanism, delta=1e-6, adjacency="zero_out")
+    attained = pld.from_discrete_gaussian_mechanism(std, 8).get_epsilon_for_delta(1e-6)
+    moved = math.isqrt(mechanism.square)
+    counted = pld.from_discrete_gaussian_mechanism(std, moved).get_epsilon_for_delta(1e-6)
+    assert ours.lower == pytest.approx(attained, rel=5e-3)
+    assert ours.lower <= attained * (1.0 + 1e-6)
+    assert counted <= ours.upper * (1.0 + 1e-6)
+
+
+FACTS = {"noise_multiplier": 1.0, "clip_norm": 2.0, "dimension": 100, "cohort": 10, "bits": 14}
+KINDS = [fp.DistributedDiscreteGaussian, fp.Skellam]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("rotated", [True, False])
+def test_shares_sum_modulo_a_power_of_two_to_the_noisy_sum(kind, rotated):
+    """The root mean square is within 6 of its own deviations of what is stated."""
+    mechanism = kind(**FACTS | {"dimension": 3000, "bits": 16}, rotated=rotated).of_round()
+    updates = np.random.default_rng(0).normal(size=(10, 3000))
+    total = sum(mechanism.release(update) for update in updates)
+    assert mechanism.release(updates[0]).shape == (mechanism.width,)
+    clipped = updates * (2.0 / np.linalg.norm(updates, axis=1))[:, None]
+    for wrapped in (total, total % 2**16):
+        error = mechanism.decoded(wrapped) - clipped.sum(0)
+        rounding = 10 * mechanism.grid**2 / 4.0
+        ratio = float((error**2).mean()) / mechanism.full_noise_std**2
+        assert 1.0 - 6 * math.sqrt(2 / 3000) < ratio
+        assert ratio < (1.0 + rounding / mechanism.full_noise_std**2) * (
+            1 + 6 * math.sqrt(2 / 3000)
+        )
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_what_is_sent_is_whole_and_within_the_counted_norm(kind):
+    torch = pytest.importorskip("torch")
+    mechanism = kind(**FACTS | {"bits": 11}).of_round()
+    rng = np.random.default_rng(1)
+    hostile = [np.eye(100)[3] * 1e300, np.full(100, 1e-320), rng.normal(size=100) * 1e150]
+    hostile += [np.full(100, 0.2), rng.standard_cauchy(100), np.zeros(100)]
+    for update in [*hostile, *(torch.tensor(h, dtype=torch.float32) for h in hostile[3:])]:
+        sent = np.asarray(mechanism.contribution(update), dtype=np.float64)
+        assert (sent == np.rint(sent)).all() and float(sent @ sent) <= mechanism.square
+    for bad in (np.full(100, math.nan), np.full(100, math.inf), np.zeros(99)):
+        with pytest.raises(fp.ParameterError, match="update"):
+            mechanism.contribution(bad)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_roundings_are_unbiased(kind):
+    """A mean of 4000 roundings is within 6 of its deviations of what was rounded."""
+    mechanism = kind(**FACTS, rotated=False).of_round(np.random.default_rng(2))
+    update = np.full(100, 0.01234)
+    mean = sum(mechanism.contribution(update) for _ in range(4000)) / 4000
+    assert (np.abs(mean - update / mechanism.grid) < 6 * 0.5 / math.sqrt(4000)).all()
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_settings_that_cannot_work_are_refused_with_what_would(kind):
+    with pytest.raises(fp.ParameterError, match=r"bits must be at least \d+ at granularity"):
+        kind(**FACTS | {"bits": 3})
+    with pytest.raises(fp.ParameterError, match=r"bits must be at least (\d+) at") as refusal:
+        kind(**FACTS | {"bits": 8}, granularity=1e-3)
+    needed = int(str(refusal.value).split("at least ")[1].split(" ")[0])
+    kind(**FACTS | {"bits": needed}, granularity=1e-3)
+    with pytest.raises(fp.ParameterError):
+        kind(**FACTS | {"bits": needed - 1}, granularity=1e-3)
+    with pytest.raises(fp.ParameterError, match="granularity must leave each share"):
+        kind(**FACTS, granularity=100.0)
+    with pytest.raises(fp.ParameterError, match="seed must be given"):
+        kind(**FACTS).contribution(np.zeros(100))
+    with pytest.raises(fp.UnsupportedCombination, match="too small for any theorem"):
+        kind(**FACTS, granularity=3.0).privacy_loss("zero_out")
+
+
+def test_varying_cohorts_are_for_skellam_alone():
+    with pytest.raises(fp.UnsupportedCombination, match="use Skellam"):
+        fp.DistributedDiscreteGaussian(**FACTS, topped_up=True)
+    run = fp.Skellam(**FACTS, topped_up=True).sampled(fp.Poisson(0.01)) * 100
+    for adjacency in ("add_remove", "zero_out"):
+        bound = fp.epsilon(run, delta=1e-5, adjacency=adjacency, accountant="rdp")
+        assert 0.1 < bound.upper < 5.0
+    with pytest.raises(fp.UnsupportedCombination, match="variance tells"):
+        fp.epsilon(fp.Skellam(**FACTS), delta=1e-5, adjacency="add_remove")
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_missing_and_known_shares_are_paid_for(kind):
+    ask = {"delta": 1e-5, "adjacency": "zero_out"}
+    full, less = kind(**FACTS | {"bits": 16}), kind(**FACTS | {"bits": 16}, missing=3, colluding=1)
+    assert not less.carries(6) and less.carries(7)
+    gaussian = fp.epsilon(fp.Gaussian(noise_multiplier=math.sqrt(0.6)), **ask).upper
+    assert fp.epsilon(full, **ask).upper < gaussian < fp.epsilon(less, **ask).upper < 1.2 * gaussian
+
+
+def test_more_bits_cost_less_and_are_calibrated():
+    def run(bits):
+        return (
+            fp.DistributedDiscreteGaussian(**FACTS | {"bits": bits, "noise_multiplier": 4.0}) * 10
+        )
+
+    ask = {"delta": 1e-5, "adjacency": "zero_out"}
+    ends = [fp.epsilon(run(bits), **ask).upper for bits in (10, 12, 16, 20)]
+    assert ends == sorted(ends, reverse=True)
+    plain = fp.epsilon(fp.Gaussian(noise_multiplier=4.0) * 10, **ask).upper
+    assert plain < ends[-1] < plain * 1.001
+    few = fp.calibrate(run, epsilon=ends[1], integer=True, domain=(9, 20), **ask)
+    assert few.value <= 12 and few.bound.upper <= ends[1]
+    noise = fp.calibrate(
+        lambda z: fp.DistributedDiscreteGaussian(**FACTS | {"bits": 16, "noise_multiplier": z}),
+        epsilon=2.0,
+        **ask,
+    )
+    assert noise.bound.upper <= 2.0
+
+
+def test_hadamard_is_orthonormal_and_its_own_inverse():
+    for power in (0, 1, 3, 7, 10):
+        value = np.random.default_rng(power).normal(size=1 << power)
+        there = hadamard(value)
+        assert np.allclose(hadamard(there), value, atol=1e-12)
+        assert there @ there == pytest.approx(value @ value)
+    assert [padded(n) for n in (1, 2, 3, 1000, 1024)] == [1, 2, 4, 1024, 1024]
