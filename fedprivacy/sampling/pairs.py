@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ..errors import UnsupportedCombination
-from ..loss import Curve, Fold, Sampled, Side
+from ..loss import Curve, Fold, Gdp, Sampled, Side, Triangles
 from ..privacy_loss import PrivacyLoss
 from ..relations import Adjacency, Observer
 from .scheme import VISIBLE, Builder, Cell, Lossy, Pair, Rows, Scheme
@@ -98,6 +98,16 @@ def folded(inner: Lossy, scheme: Scheme, observer: Observer) -> Pair:
         return as_it_is(inner, SWAP, observer)
     curve, attained = sampled_pair(symmetric_replacement(inner, observer), scheme.rate)
     return Pair(Fold(curve, curve), attained)
+
+
+def slotted(inner: Lossy, scheme: Scheme, observer: Observer) -> Pair:
+    """``folded`` at a fixed size; of one Gaussian sum it is known that rounds are triangles (T10)."""
+    found = folded(inner, scheme, observer)
+    curve = found.curve
+    known = isinstance(curve, Fold) and isinstance(curve.up, Sampled)
+    if inner.sum_multiplier is None or not known or curve.up.inner != Gdp(2.0 / inner.sum_multiplier):
+        return found
+    return found._replace(curve=Triangles(curve.up, curve.up))
 
 
 def visible(adjacency: Adjacency) -> Builder:
