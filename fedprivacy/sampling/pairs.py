@@ -101,13 +101,13 @@ def folded(inner: Lossy, scheme: Scheme, observer: Observer) -> Pair:
 
 
 def slotted(inner: Lossy, scheme: Scheme, observer: Observer) -> Pair:
-    """``folded`` at a fixed size; of one Gaussian sum it is known that rounds are triangles (T10)."""
-    found = folded(inner, scheme, observer)
-    curve = found.curve
-    known = isinstance(curve, Fold) and isinstance(curve.up, Sampled)
-    if inner.sum_multiplier is None or not known or curve.up.inner != Gdp(2.0 / inner.sum_multiplier):
+    """``folded`` at a fixed size, where rounds of one Gaussian sum are known to be triangles."""
+    found, z = folded(inner, scheme, observer), inner.sum_multiplier
+    # Everybody takes part at rate 1: then nothing is folded.
+    if z is None or not isinstance(found.curve, Fold):
         return found
-    return found._replace(curve=Triangles(curve.up, curve.up))
+    one = Sampled(Gdp(2.0 / z), scheme.rate)
+    return found if found.curve.up != one else found._replace(curve=Triangles(one, one))
 
 
 def visible(adjacency: Adjacency) -> Builder:

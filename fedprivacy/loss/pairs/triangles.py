@@ -24,7 +24,9 @@ class Triangles(Fold):
     def __post_init__(self) -> None:
         known = isinstance(self.up, Sampled) and isinstance(self.up.inner, Gdp)
         if not (known and self.up == self.down):
-            raise ValueError(f"Triangles: up = {self.up} and down must be one sampled Gaussian pair")
+            raise ValueError(
+                f"Triangles: up = {self.up} and down must be one sampled Gaussian pair"
+            )
 
     @property
     def mu(self) -> float:

@@ -1,9 +1,9 @@
 """Pairs above all triangles: one unit's two contributions and the one that takes its slot.
 
-Of a cohort of a fixed size a round of a Gaussian sum compares, its others known, (1-q) N(0) + q N(u)
-with (1-q) N(0) + q N(v) (docs/theory/game.md). What counts are u's and v's products. Those of three
-points in a ball are at most, as matrices, those of a triangle in its boundary without an obtuse angle,
-which has two angles g and b in [0, pi/2], g + b >= pi/2:
+Of a cohort of a fixed size a round of a Gaussian sum compares, its others known, (1-q) N(0) +
+q N(u) with (1-q) N(0) + q N(v) (docs/theory/game.md). What counts are u's and v's products. Those
+of three points in a ball are at most, as matrices, those of a triangle in its boundary that has no
+obtuse angle, with angles g and b in [0, pi/2], g + b >= pi/2:
 
     |u| = mu sin g,  |v| = mu sin b,  <u, v> = -mu^2 sin g sin b cos(g + b).
 
@@ -14,7 +14,6 @@ what they have above (1 - a)^+, which the triangles with b for g have too, as a 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
 from typing import NamedTuple
 
 import numpy as np
@@ -96,7 +95,7 @@ def _without_v(uu: float, q: float, losses: Array) -> Array:
     with np.errstate(divide="ignore"):
         cut = np.log(c) / u + 0.5 * u
     gain, lost = ndtr(u - cut), c * ndtr(-cut)
-    return q * (np.maximum(gain - lost, 0.0) + RELATIVE * (gain + lost) + 1e-300)
+    return np.asarray(q * (np.maximum(gain - lost, 0.0) + RELATIVE * (gain + lost) + 1e-300))
 
 
 def _summed(gram: Gram, q: float, losses: Array) -> Array:
@@ -114,7 +113,9 @@ def _summed(gram: Gram, q: float, losses: Array) -> Array:
     found = np.empty(len(losses))
     off = 2.0 * math.exp(0.5 * strip * strip * steep - 2.0 * math.pi * strip / step) + 1e-31
     rows = max(_BLOCK // len(x), 1)
-    nodes = [np.exp(-0.5 * (x - mean) ** 2) * (step / math.sqrt(2 * math.pi)) for mean in (0.0, along, v)]
+    nodes = [
+        np.exp(-0.5 * (x - mean) ** 2) * (step / math.sqrt(2 * math.pi)) for mean in (0.0, along, v)
+    ]
     for start in range(0, len(losses), rows):
         tick()
         at = losses[start : start + rows]

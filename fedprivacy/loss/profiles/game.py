@@ -19,11 +19,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from scipy import fft
 
 from ..clock import tick
 from ..pairs.lattice import Array, Lattice, Side
 from ..rounding import UNIT
+from .convolution import fast_length
 
 FFT = 8 * UNIT
 _TINY = 1e-290
@@ -80,7 +80,7 @@ class _Game:
         # h(a e^-loss): positive losses look left of the window, negative ones right.
         self.before, self.after_ = max(last, 0), max(-first, 0)
         length = window.size + self.before + self.after_
-        self.length = fft.next_fast_len(length, real=True)
+        self.length = fast_length(length)
         sign = 1.0 if self.up else -1.0
         kernels = np.zeros((len(lattices), self.length))
         for row, one in zip(kernels, lattices, strict=True):
@@ -93,7 +93,7 @@ class _Game:
         self.log_scale = math.log(float(sums.max()))
         kernels *= math.exp(-self.log_scale)
         self.largest = float(kernels.sum(axis=1).max()) * (1.0 + 1e-12)
-        self.transforms = fft.rfft(kernels, axis=1)
+        self.transforms = np.fft.rfft(kernels, axis=1)
         self.inexact = 3.1 * FFT * math.log2(self.length) * self.largest
 
     def after(self, rounds: int) -> Array:
@@ -114,27 +114,27 @@ class _Game:
         with np.errstate(divide="ignore"):
             logs = np.log(held) + (rounds * self.log_scale - tilted[inside])
         slack = 1e-12 + 8 * UNIT * (np.abs(tilted[inside]) + rounds * (abs(self.log_scale) + 2.0))
-        return np.minimum(logs + slack, 0.0) if self.up else logs - slack
+        return np.asarray(np.minimum(logs + slack, 0.0) if self.up else logs - slack)
 
     def _round(self, held: Array, one: Array, inside: slice, around: Array) -> Array:
         """Return h after one more round, tilted; ``one`` is 1 tilted and scaled as ``held`` is."""
         left, right = one[: inside.start], one[inside.stop :]
         if self.up:
             # Right of the window h is at most its last value.
-            last = held[-1] / one[inside.stop - 1] if len(right) else 0.0
+            last = held[-1] / one[inside.stop - 1] * (1.0 + 1e-12)
             padded = np.concatenate([left, held, last * right])
         else:
             below = -np.expm1(np.minimum(around[: inside.start], 0.0)) * left
             padded = np.concatenate([below * (1.0 - 1e-12), held, np.zeros(len(right))])
-        spectrum = fft.rfft(padded, self.length)
-        found = fft.irfft(spectrum * self.transforms, self.length, axis=1)
+        spectrum = np.fft.rfft(padded, self.length)
+        found = np.fft.irfft(spectrum * self.transforms, self.length, axis=1)
         shift = self.before + self.after_
         found = found[:, shift : shift + len(held)]
         error = self.inexact * float(np.linalg.norm(padded)) + _TINY
         scaled = one[inside] * math.exp(-self.log_scale)
         if self.up:
             best = (found + self.infinite[:, None] * scaled).max(axis=0) + error
-            return np.minimum(best, scaled) * (1.0 + 1e-14)
+            return np.asarray(np.minimum(best, scaled) * (1.0 + 1e-14))
         # Nobody is told less than nothing: at a below 1 a share of 1 - a always is.
         least = -np.expm1(np.minimum(around[inside], 0.0)) * scaled * (1.0 - 1e-12)
-        return np.maximum(found.max(axis=0) - error, least) * (1.0 - 1e-14)
+        return np.asarray(np.maximum(found.max(axis=0) - error, least) * (1.0 - 1e-14))

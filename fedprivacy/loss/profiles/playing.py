@@ -17,9 +17,11 @@ from scipy.special import ndtr
 
 from .. import clock
 from ..clock import LateError
+from ..moments.line import NoSpectrum
 from ..pairs.combined import compose
 from ..pairs.curve import Curve
 from ..pairs.lattice import MAX_POINTS, Array, Lattice, Side, TooLarge
+from ..pairs.laws import cells_law, merged, merged_downwards
 from ..pairs.triangles import Triangles, triangles
 from . import inversion
 from .cells import RELATIVE, above_cell, excess
@@ -105,7 +107,7 @@ def refine(question: Question, folded: Interval, attained: float) -> Interval:
     except LateError:
         return best._replace(reason=LATE)
     # Too many rounds, or losses too large, for a lattice: the fold's number stands.
-    except (TooLarge, inversion.NoSpectrum):
+    except (TooLarge, NoSpectrum):
         return best
     return best._replace(reason="" if question.excess(best) <= 1.0 else STUCK)
 
@@ -153,10 +155,15 @@ class _Board:
 
     def low(self, known: Interval) -> float:
         """Return what S and its swap, each where it is worse, attain."""
-        step = self.step(self.question.off(known, 0.005, self.tilt))
+        # Two pairs cost little: they may be told much more exactly than the many above.
+        step = self.step(0.1 * self.question.off(known, 0.005, self.tilt))
         tail = math.exp(self.log_delta) * _NEGLIGIBLE / self.rounds
         up = self.one.up
-        both = [each.lattice(step, Side.DOWN, tail) for each in (up, up.swap())]
+        # Much of S lies at its least losses, of its swap at its largest: merged last, or first.
+        both = [
+            merged(cells_law(up, 0.25 * step, tail), step, 0.0),
+            merged_downwards(cells_law(up.swap(), 0.25 * step, tail), step, 0.0),
+        ]
         offset = 0.0
         best = 0.0
         # The second lattice has a point just where the first says that delta is reached.
@@ -230,7 +237,8 @@ def _gain(c: Array, mu: float, *, below: bool = False) -> Array:
         cut = np.log(c) / mu + 0.5 * mu
     sign = -1.0 if below else 1.0
     there, here = ndtr(sign * (mu - cut)), c * ndtr(-sign * cut)
-    return np.maximum(sign * (there - here), 0.0) + RELATIVE * (there + here) + 1e-300
+    found = np.maximum(sign * (there - here), 0.0) + RELATIVE * (there + here) + 1e-300
+    return np.asarray(found)
 
 
 def _groups(mesh: Mesh) -> list[list[tuple[tuple[float, float], tuple[float, float]]]]:
@@ -267,4 +275,4 @@ def _hull(most: Array, losses: Array) -> Array:
     on = np.array([i - 1 for i in kept[1:]])
     found = np.maximum(drawn + 1e-15, 0.0)
     found[on] = most[on]
-    return np.minimum(found, most)
+    return np.asarray(np.minimum(found, most))
