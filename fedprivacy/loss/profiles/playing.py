@@ -30,8 +30,8 @@ from .ways import LATE, STUCK, Interval, Question
 
 METHOD = "PLD, game of adaptive rounds"
 PLAN = (
-    "one unit sends C u or -C u and every other -C u in a round, or C u for -C u; "
-    "which of the data sets that unit is then alike the others in, the releases before decide"
+    "one unit sends C u in one data set and -C u, as every other does, in the other; "
+    "which is which is decided in every round by earlier releases"
 )
 _NEGLIGIBLE = 1e-6
 """Which share of delta what is left out of all rounds may hold."""
