@@ -86,7 +86,7 @@ def test_two_rounds_are_above_every_triple(population):
     z, q = 1.5, 1.0 / population
     asked = (0.0, 0.4, 1.2)
     found = [
-        fp.delta(run(1, population, z, 2), epsilon=x, accountant="game", tolerance=0.05, **ASK)
+        fp.delta(run(1, population, z, 2), epsilon=x, accountant="game", deadline=0.7, **ASK)
         for x in asked
     ]
     for u, v in triples(population, 12):
@@ -108,7 +108,7 @@ def test_the_game_is_below_the_fold_and_above_what_adaptive_data_attain():
     ask = {"delta": 1e-5, **ASK}
     one = run(10, 1000, 1.0, 100)
     fold = fp.epsilon(one, **ask)
-    game = fp.epsilon(one, accountant="game", tolerance=0.1, **ask)
+    game = fp.epsilon(one, accountant="game", tolerance=0.05, **ask)
     assert fold.lower < game.lower <= 6.513
     assert 6.510 <= game.upper < fold.upper
     assert "game" in game.method
