@@ -23,6 +23,8 @@ SCHEMES = {
     "fixed": lambda share: fp.FixedSize(round(UNITS * share), population=UNITS),
     "everyone": lambda share: fp.Everyone(),
     "replacement": lambda share: fp.WithReplacement(round(UNITS * share), population=UNITS),
+    "shuffled": lambda share: fp.Shuffled(round(1.0 / share)),
+    "allocation": lambda share: fp.RandomAllocation(round(1.0 / share)),
 }
 ADJACENCIES = ("add_remove", "zero_out", "replace_one")
 OBSERVERS = ("aggregate", "server")

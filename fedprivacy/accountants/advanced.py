@@ -10,6 +10,7 @@ import numpy as np
 
 from ..loss import Composed, Curve, Side
 from ..loss.profiles import direct
+from ..loss.profiles.hopeless import hopeless
 from ..loss.rounding import FEW
 from ..privacy_loss import PrivacyLoss
 from .base import Accountant, Answer, orientations
@@ -46,7 +47,9 @@ class AdvancedCompositionAccountant(Accountant):
     def _epsilon(self, loss: PrivacyLoss, delta: float) -> Answer:
         parts = _parts(loss.curve)
         nested = "; points of nested rounds from their PLD" if _has_nested(parts) else ""
-        value, rule = _best_split(parts, delta)
+        # What no rule makes small is only added up.
+        sought = _basic_alone if hopeless(loss.curve) else _best_split
+        value, rule = sought(parts, delta)
         return Answer(value, method=f"advanced composition, {rule}{nested}")
 
     def _delta(self, loss: PrivacyLoss, epsilon: float) -> Answer:
@@ -74,11 +77,15 @@ def _has_nested(parts: Sequence[tuple[Curve, int]]) -> bool:
     return any("Composed" in repr(curve) for curve, _ in parts)
 
 
-def _best_split(parts: Sequence[tuple[Curve, int]], delta: float) -> tuple[float, str]:
-    """Return (epsilon, rule) of the best rule over all shares of delta spent inside the rounds."""
+def _basic_alone(parts: Sequence[tuple[Curve, int]], delta: float) -> tuple[float, str]:
     rounds = sum(count for _, count in parts)
     # delta / rounds, times rounds, must not exceed delta once it is rounded.
-    best = basic(_points(parts, delta / rounds * (1 - FEW))), "basic"
+    return basic(_points(parts, delta / rounds * (1 - FEW))), "basic"
+
+
+def _best_split(parts: Sequence[tuple[Curve, int]], delta: float) -> tuple[float, str]:
+    """Return (epsilon, rule) of the best rule over all shares of delta spent inside the rounds."""
+    rounds, best = sum(count for _, count in parts), _basic_alone(parts, delta)
     # One round leaves nothing to be shared out.
     if rounds == 1:
         return best

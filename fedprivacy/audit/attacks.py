@@ -7,7 +7,7 @@ beats the certified number, the mechanism that ran is not the one that was accou
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, NamedTuple
@@ -23,10 +23,15 @@ from ..questions.epsilon import epsilon
 from ..questions.risk import attack_risk
 from ..relations import Adjacency, Observer
 from .canaries import (
+    Asked,
+    Coins,
+    Planted,
+    Train,
     client_canaries,
     crafted_canaries,
     is_loop,
     loop_mechanism,
+    plant_named,
     random_directions,
 )
 from .guessing import (
@@ -39,9 +44,6 @@ from .guessing import (
 )
 
 Array = NDArray[np.float64]
-Coins = NDArray[np.bool_]
-Train = Callable[[Coins, np.random.Generator], Any]
-"""Gets which canaries are in the data, shape (m,), and a generator; returns scores or releases."""
 
 SHARES = (0.025, 0.125, 0.75)
 """Shares of the canaries that are guessed, unless said otherwise; the level is split over them."""
@@ -154,7 +156,7 @@ class Claimed(NamedTuple):
 
 
 def attack(
-    train: Train | Any,
+    train: Train | str | Any,
     canaries: int = 1000,
     observer: Observer | str = Observer.AGGREGATE,
     level: float = 0.05,
@@ -166,6 +168,7 @@ def attack(
     directions: Any = None,
     data: Any = None,
     rounds: int = 1,
+    settings: Mapping[str, Any] | None = None,
     estimator: Estimator | str = Estimator.GUESSES,
     guesses: int | None = None,
     generator: np.random.Generator | None = None,
@@ -183,6 +186,9 @@ def attack(
             with ``directions``, what was released, shape (d,) or (rounds, d). Or a loop of
             federated averaging, with ``data`` and ``rounds``: its first clients are the canaries,
             and what is certified of it under zero_out is the claim (``canaries.client_canaries``).
+            Or the name of a method, as ``fedprivacy train --method`` takes it: crafted clients, or
+            records with one of two labels where the unit is a record, in the loop that would be
+            trained; the claim is what is certified of it.
         canaries: m, in every run.
         observer: "aggregate" and "server" look at every release, "final" at the last.
         level: chance of a lower end above the truth, in (0, 1).
@@ -193,8 +199,10 @@ def attack(
         directions: shape (canaries, d): what each canary adds. Its score is then the sum over the
             releases seen of its cosine with them. With a loop, crafted clients send them, far above
             the clip norm; "random" for random ones; None for the clients' own updates.
-        data: of a loop.
+        data: of a loop; with a name also "digits" (None stands for it), "fashion-mnist" or a file.
         rounds: of a loop.
+        settings: with a name, those of the method, such as ``{"noise_multiplier": 2.0}``. Where the
+            one that pays for privacy is left out, it is calibrated to epsilon 4.
         estimator: "guesses"; "gdp" for more power in one run, read as the last of the assumptions
             says; or "rates" for one canary a run and at least 8 runs.
         guesses: r, over all runs; None for three numbers of them, at a third of the level each.
@@ -216,7 +224,17 @@ def attack(
     way = member(Estimator, estimator=estimator)
     chance = open_unit(level=level)
     each, times = integer(1, canaries=canaries), integer(1, runs=runs)
-    if is_loop(train):
+    if isinstance(train, str):
+        at = closed_unit(delta=1e-5 if delta is None else delta)
+        source = private_generator() if generator is None else generator
+        asked = Asked(each, integer(1, rounds=rounds), at, seer, source, data, settings or {})
+        loop = _named(train, directions, asked)
+        train, directions = loop.train, loop.directions
+        if claim is None:
+            claim, adjacency = loop.claim, loop.adjacency
+    elif settings is not None:
+        refuse("settings", settings, "be left out", "they are for a method that is named")
+    elif is_loop(train):
         # A loop has its own account, which is the claim unless another is given.
         if claim is None:
             claim, adjacency = loop_mechanism(train, integer(1, rounds=rounds)), Adjacency.ZERO_OUT
@@ -272,6 +290,13 @@ def _as_gaussian(
         assumptions=(_COINS, _FRAME, _APART, _GAUSSIAN),
         mu=found.lower,
     )
+
+
+def _named(name: str, directions: Any, asked: Asked) -> Planted:
+    """Return the loop of a name, with canaries in it."""
+    if directions is not None:
+        refuse("directions", directions, f"be left out with the name {name!r}", "pass the loop")
+    return plant_named(name, asked)
 
 
 def _of_loop(

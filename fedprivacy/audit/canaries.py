@@ -5,19 +5,59 @@ A loop and its state are taken as they come: nothing here imports the room that 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import fields, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ..errors import integer, refuse
+from ..errors import integer, listed, refuse
 from ..mechanisms import Mechanism
+from ..relations import Adjacency, Observer
 from ..sampling import Everyone
 
 Array = NDArray[np.float64]
 Coins = NDArray[np.bool_]
+Train = Callable[[Coins, np.random.Generator], Any]
+"""Gets which canaries are in the data, shape (m,), and a generator; returns scores or releases."""
+
+
+class Asked(NamedTuple):
+    """What an attack asks of a loop that it knows by name."""
+
+    canaries: int
+    rounds: int
+    delta: float
+    observer: Observer
+    generator: np.random.Generator
+    data: Any
+    settings: Mapping[str, Any]
+
+
+class Planted(NamedTuple):
+    """A loop with canaries in it: how it is run, what each adds, and what is certified of it."""
+
+    train: Train
+    directions: Array
+    claim: Mechanism
+    adjacency: Adjacency
+
+
+BY_NAME: dict[str, Callable[[Asked], Planted]] = {}
+"""Loops that are attacked by name, put here by whoever defines them: no name is imported."""
+
+
+def plant_named(name: str, asked: Asked) -> Planted:
+    """Return the loop of a name, with canaries in it.
+
+    Raises:
+        ParameterError: an unknown name, or what is asked does not fit the loop.
+    """
+    if name not in BY_NAME:
+        way_out = "pass a function of (included, generator) for any other"
+        refuse("train", name, f"be one of {listed(BY_NAME)}", way_out)
+    return BY_NAME[name](asked)
 
 
 def is_loop(train: object) -> bool:

@@ -19,6 +19,8 @@ from ..questions.epsilon import epsilon as certified
 from ..relations import Adjacency, Facts, Observer
 from ..sampling import Everyone, Poisson, Scheme
 
+_USELESS = 1e4
+"""Epsilons above this tell nothing of a claim: e^10,000 lets everything through."""
 MAX_PARTS = 20
 """Runs of more kinds of rounds are not looked at: every reading costs an account."""
 
@@ -84,7 +86,9 @@ class Question:
         """Whether readings are tried: each costs an account."""
         # A pure or an impossible claim has no reading that would give its number.
         short = len(self.run.sequence()) <= MAX_PARTS
-        return short and self.claim > 0.0 and 0.0 < self.delta < 1.0
+        # Of a run that gives no privacy at all readings cost most, and explain nothing.
+        some = min(bound.upper for bound in self.found.values()) < _USELESS
+        return short and some and self.claim > 0.0 and 0.0 < self.delta < 1.0
 
     def ask(
         self,

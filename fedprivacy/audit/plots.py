@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from ..bound import Verdict
 from ..errors import FedPrivacyError
 from ..mechanisms import Mechanism
 from ..questions.epsilon import epsilon, profile
@@ -77,7 +78,9 @@ def plots_of(
         lines = {name: Line(*pair) for name, pair in accuracies.items()}
         found.append(_plot("Accuracy by round", lines, _with_accuracy))
     if audits:
-        found.append(_epsilons(audits, by_round))
+        # One moment is no course: a release of all rounds at once has no other.
+        course = {name: pair for name, pair in by_round.items() if len(pair[0]) > 1}
+        found += [_epsilons(audits, course)] if course else []
         found.append(
             _plot("Privacy profile: delta at each epsilon", _drawn(audits, _profile), _with_delta)
         )
@@ -123,6 +126,47 @@ def epsilon_by_round(found: Audit, points: int = 12) -> tuple[list[int], list[fl
         for count in moments
     ]
     return [*moments, last], [*values, found.bound.upper]
+
+
+MOST = 10
+"""Times as many rounds as were run, beyond which nobody asks how many more there may be."""
+
+
+def further_rounds(found: Audit) -> int | None:
+    """Return how many more rounds like the last the claim allows for certain.
+
+    At least that many: their number is looked for to 2 %, and up to ``MOST`` times those run. None
+    where the run does not compose of the rounds that were counted, as a correlated noise's one
+    release of them all, or where the claim does not hold.
+    """
+    run = found.run
+    assert run is not None
+    steps = run.sequence()
+    total = sum(count for _, count in steps)
+    if found.verdict is not Verdict.HOLDS or total != found.rounds:
+        return None
+    last = steps[-1][0]
+
+    def fits(count: int) -> bool:
+        """Return whether so many more keep the claim, by the upper end."""
+        whole = epsilon(
+            run + last * count,
+            delta=found.claim[1],
+            adjacency=found.facts.adjacency,
+            observer=found.facts.observer,
+            tolerance=0.005 * min(max(found.claim[0], 0.1), 10.0),
+        )
+        return whole.upper <= found.claim[0]
+
+    most = MOST * total
+    good, bad = 0, 1
+    while bad <= most and fits(bad):
+        good, bad = bad, 2 * bad
+    bad = min(bad, most + 1)
+    while bad - good > max(1, bad // 50):
+        middle = (good + bad) // 2
+        good, bad = (middle, bad) if fits(middle) else (good, middle)
+    return good
 
 
 def _first(run: Mechanism, count: int) -> Mechanism:
@@ -183,7 +227,7 @@ def _epsilons(
             told = f"claimed: {claim:g}"
             axes.axhline(claim, color="0.4", linewidth=0.8)
             axes.annotate(
-                told, (0.02, claim), xycoords=across, fontsize=8, va="bottom", color="0.3"
+                told, (0.02, claim), xycoords=across, fontsize=10, va="bottom", color="0.3"
             )
         axes.set(xlabel="round", ylabel="epsilon", ylim=(0, 1.08 * axes.get_ylim()[1]))
         axes.xaxis.set_major_locator(MaxNLocator(integer=True))
@@ -201,7 +245,7 @@ def _with_delta(axes: Axes) -> None:
 
 def _with_rates(axes: Axes) -> None:
     axes.plot([0, 1], [1, 0], color="0.6", linewidth=0.8)
-    axes.annotate("guessing", (0.5, 0.51), fontsize=8, color="0.3")
+    axes.annotate("guessing", (0.5, 0.51), fontsize=10, color="0.3")
     axes.set(xlabel="false alarms", ylabel="missed", xlim=(0, 1), ylim=(0, 1))
 
 
@@ -225,7 +269,7 @@ def _plot(caption: str, lines: Mapping[str, Line], finish: Callable[[Axes], None
         axes.grid(alpha=0.25)
         axes.spines[["top", "right"]].set_visible(False)
         if len(together) > 1:
-            axes.legend(frameon=False, fontsize=8)
+            axes.legend(frameon=False, fontsize=10)
         buffer = io.StringIO()
         # Without dates, so that equal reports are equal files.
         figure.savefig(buffer, format="svg", metadata=dict.fromkeys(_NO_METADATA))

@@ -24,7 +24,7 @@ from ..mechanisms.base import Asked, asked_once
 from . import registry
 from .account import NOT_COUNTED, Audit
 from .defects import Numbers
-from .plots import composes, epsilon_by_round, plots_of
+from .plots import composes, epsilon_by_round, further_rounds, plots_of
 from .statement import rows_of
 from .words import GLOSSARY, attack_in_words, guarantee
 
@@ -114,6 +114,11 @@ class _Told:
         drawn = {name: found for name, found in self.audits.items() if composes(found)}
         return {name: epsilon_by_round(found) for name, found in drawn.items()}
 
+    @cached_property
+    def further(self) -> dict[str, int | None]:
+        """How many more rounds each of these claims allows, asked once."""
+        return {name: further_rounds(self.audits[name]) for name in self.by_round}
+
 
 def _page(told: _Told) -> str:
     return _rendered("report.html", told, plots=_plots(told), autoescape=True)
@@ -129,6 +134,7 @@ def _json(told: _Told) -> str:
         "subject": told.subject,
         "runs": {name: found.to_dict() for name, found in told.audits.items()},
         "statement": {name: dict(rows_of(found)) for name, found in told.audits.items()},
+        "further_rounds": told.further,
         "not_counted": list(NOT_COUNTED),
     }
     # NaN and infinity are not JSON: better an error than a file nobody can read.
@@ -256,13 +262,9 @@ def _cover(runs: Mapping[str, RunSummary], subject: str) -> list[tuple[str, str]
         told = f"{found.statement}; for the observer {found.facts.observer}"
         # Several verdicts stand with their runs: the cover would have to choose.
         rows += [] if more else [("verdict", told)]
-    rows += [
-        (name, ", ".join(dict.fromkeys(filter(None, values))))
-        for name, values in (
-            ("audited", [found.audited for found in audits]),
-            ("auditor", [found.auditor for found in audits] or [""]),
-        )
-    ]
+    moments = sorted({found.audited for found in audits})
+    rows.append(("audited", " to ".join(moments[:: max(1, len(moments) - 1)])))
+    rows.append(("auditor", ", ".join(dict.fromkeys(a.auditor for a in audits if a.auditor))))
     rows.append(("written by", f"fedprivacy {fedprivacy.__version__}"))
     # The same source for several audits is told once.
     return [(name, value or "not stated") for name, value in dict.fromkeys(rows)]
@@ -294,7 +296,7 @@ def _run_view(name: str, run: RunSummary, told: _Told) -> dict[str, Any]:
             "bounds": _bound_rows(found),
             "unsupported": found.unsupported,
             "moments": _moments(*told.by_round.get(name, ([], [])), found.claim[0]),
-            "left": _left(found),
+            "left": _left(found, told.further.get(name)),
             "theorems": list(found.bound.theorems),
             "assumptions": list(found.bound.assumptions),
         }
@@ -327,20 +329,30 @@ def _recorded_rows(found: Audit) -> list[tuple[str, str]]:
 def _moments(rounds: list[int], values: list[float], claim: float) -> list[tuple[str, str, str]]:
     """Return (round, certified epsilon after it, what is left of the claim) at a few moments."""
     # Five moments show the course; a set, since few rounds give equal ones.
-    chosen = sorted({round(i) for i in np.linspace(0, len(rounds) - 1, 5)}) if rounds else []
+    several = len(rounds) > 1
+    chosen = sorted({round(i) for i in np.linspace(0, len(rounds) - 1, 5)}) if several else []
     # Spent goes up and what is left goes down: neither is told better than certified.
     return [(f"{rounds[i]:,}", _up(values[i]), _down(claim - values[i])) for i in chosen]
 
 
-def _left(found: Audit) -> str:
-    """Return how much of the claim is left at least; empty where no number is certified."""
+def _left(found: Audit, further: int | None) -> str:
+    """Return how much of the claim is left at least; empty where no number is certified.
+
+    Args:
+        found: the audit.
+        further: how many more rounds it is worth; None where that is not known.
+    """
     left = found.claim[0] - found.bound.upper
     # Written so that an infinite epsilon, too, says nothing of what is left.
     if found.void or not found.rounds or not left > -np.inf:
         return ""
     if left < 0.0:
         return "Nothing of the claimed epsilon is left for certain."
-    return f"Of the claimed epsilon at least {_down(left)} is left."
+    told = f"Of the claimed epsilon at least {_down(left)} is left"
+    if further is None:
+        return f"{told}."
+    many = f"at least {further:,} more round{'' if further == 1 else 's'} like the last"
+    return f"{told}: enough for {many if further else 'no further round like the last'}."
 
 
 def _up(value: float) -> str:

@@ -309,7 +309,8 @@ def _whole_run(run: CorrelatedNoise, held: list[tuple[Round, CorrelatedRow]]) ->
     soonest = min((row.separation for _, row in held if row.separation), default=run.rounds)
     most = max((row.participations or 0 for _, row in held), default=0)
     priced: CorrelatedNoise | None = run
-    if not all(row.kept for _, row in held):
+    kept = all(row.kept for _, row in held)
+    if not kept:
         gap, times = min(soonest, rule.gap(run.rounds)), max(most, rule.most(run.rounds))
         told.append(f"somebody came after {soonest} rounds, or {most} times; it is priced by that")
         priced = _came_sooner(run, gap, times)
@@ -321,10 +322,22 @@ def _whole_run(run: CorrelatedNoise, held: list[tuple[Round, CorrelatedRow]]) ->
     sure = {row.row for r, row in held if _released(r)}
     # A lower end needs the leading rows without a gap.
     first = next(i for i in range(len(sure) + 1) if i not in sure)
-    # Repriced runs have no certain part: what of it ran is not known.
-    certain = run.leading(first) if first and not told else None
+    certain = _surely(run, first, held) if kept and first else None
     which = f"{len(held)} rows of correlated noise: " if told else ""
     return _Group(priced, certain, 1, which + "; ".join(told))
+
+
+def _surely(
+    run: CorrelatedNoise, rows: int, held: list[tuple[Round, CorrelatedRow]]
+) -> CorrelatedNoise | None:
+    """Return the leading rows with the noise of the one that had most.
+
+    A row with less shows no less: independent noise added to its z makes it one with the most.
+    """
+    most = max(r.noise_used / r.clip_norm for r, row in held if row.row < rows and _released(r))
+    share = most / run.noise_multiplier
+    leading = run.leading(rows)
+    return leading if abs(share - 1.0) <= ROUNDING else leading.rescaled(share)
 
 
 def _came_sooner(run: CorrelatedNoise, gap: int, times: int) -> CorrelatedNoise:

@@ -10,7 +10,7 @@ from typing import Any, Protocol, runtime_checkable
 
 from ..errors import ConversionError, LedgerError, closed_unit, member, non_negative, refuse
 from ..ledger import Ledger, Round
-from ..mechanisms import Mechanism
+from ..mechanisms import CorrelatedNoise, Mechanism
 from ..relations import Adjacency, Facts, Observer, Unit
 from . import imports
 from .defects import Defect
@@ -275,7 +275,9 @@ def _of_its_lines(
 
 
 def _count(run: Mechanism) -> int:
-    return sum(count for _, count in run.sequence())
+    """Return how many rounds a run has; a correlated noise's one release is of several."""
+    parts = run.sequence()
+    return sum(n * (p.rounds if isinstance(p, CorrelatedNoise) else 1) for p, n in parts)
 
 
 def claim_of(

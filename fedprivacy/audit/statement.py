@@ -7,10 +7,16 @@ accountant and its assumptions, the formal statement, what was not counted.
 
 from __future__ import annotations
 
-from ..mechanisms import CohortMechanism, HeldMechanism, Mechanism, SampledMechanism
+from ..mechanisms import (
+    CohortMechanism,
+    CorrelatedNoise,
+    HeldMechanism,
+    Mechanism,
+    SampledMechanism,
+)
 from ..relations import Adjacency, Observer, Unit
 from .account import SINGLE, Audit
-from .words import described, scheme_in_words
+from .words import described, participation_in_words, scheme_in_words
 
 UNITS = {Unit.CLIENT: "client (all data of one client)", Unit.RECORD: "record"}
 
@@ -101,4 +107,6 @@ def sampler_in_words(found: Audit) -> str:
 def _scheme(part: Mechanism) -> str:
     if isinstance(part, SampledMechanism | HeldMechanism | CohortMechanism):
         return scheme_in_words(part.scheme)
+    if isinstance(part, CorrelatedNoise):
+        return participation_in_words(part.participation)
     return "all units take part in every round"

@@ -21,6 +21,7 @@ from scipy.special import betainc, gammainc, gammaincc, ndtr, ndtri
 from ..errors import UnsupportedCombination, integer, listed, member, open_unit, positive, refuse
 from ..mechanisms import Laplace, Mechanism, Perturbation, SparsifiedPerturbation
 from ..mechanisms.noise import private_generator
+from ..mechanisms.rounded import STEP_GRID
 from ..mechanisms.upload import Upload
 from ..relations import Adjacency
 
@@ -30,8 +31,6 @@ Release = Callable[[Array, np.random.Generator], Any]
 
 _LARGE = 1e6
 """Updates of so many clip norms show whether they are clipped."""
-_GRID = 2.0**-25
-"""Of the noise's std: releases may be rounded to a grid that is finer."""
 
 
 class Finding(NamedTuple):
@@ -418,7 +417,8 @@ class Replay:
         terms = (len(one) + 2) * math.sqrt(first.shape[1])
         # Each term of a sum may be off by its last digit, on every coordinate.
         room = 2.0 * terms * self._digits * (largest + (self.stated.clip_norm or 0.0))
-        room += _GRID * self.stated.noise_std * math.sqrt(first.shape[1])
+        # Rounded after the noise, to the coarsest grid of our loops or a finer one.
+        room += STEP_GRID * self.stated.noise_std * math.sqrt(first.shape[1])
         return _Pair(moved, room, one, other)
 
     def _lines_up(self, pair: _Pair) -> bool:

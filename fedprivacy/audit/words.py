@@ -12,6 +12,7 @@ from ..bound import Bound, shown
 from ..errors import FedPrivacyError
 from ..mechanisms import (
     CohortMechanism,
+    CorrelatedNoise,
     Gaussian,
     HeldMechanism,
     Laplace,
@@ -205,6 +206,11 @@ _WORDS: dict[type, Callable[[Any], str]] = {
         "clip norms"
     ),
     SparsifiedPerturbation: _sparsified,
+    CorrelatedNoise: lambda m: (
+        f"{'DP-FTRL: ' if m.protects is Unit.CLIENT else ''}{m.rounds:,} sums of clipped "
+        f"contributions with Gaussian noise of std {m.noise_multiplier:.4g} clip norms, correlated "
+        f"from round to round ({type(m.factor).__name__}), accounted as one release"
+    ),
 }
 
 _NAMES = {
@@ -251,6 +257,17 @@ _SCHEMES: dict[type, Callable[[Any], str]] = {
     ),
     Everyone: lambda s: "all units take part in every round",
 }
+
+
+def participation_in_words(rule: Any) -> str:
+    """Return how often a unit may take part where noise is correlated, and how soon again."""
+    most = getattr(rule, "at_most", 1)
+    apart = getattr(rule, "separation", None)
+    times = (
+        "once at most" if most == 1 else f"at most {most:,} times" if most else "again and again"
+    )
+    soon = "" if most == 1 or apart is None else f", at least {apart:,} rounds apart"
+    return f"every unit takes part {times}{soon}; nothing rests on a draw"
 
 
 def scheme_in_words(scheme: Any) -> str:

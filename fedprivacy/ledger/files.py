@@ -7,6 +7,7 @@ import fcntl
 import os
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from hashlib import sha256
 from os import PathLike
 from pathlib import Path
 
@@ -69,6 +70,29 @@ def sync_folder(folder: Path) -> None:
         os.fsync(fd)
     finally:
         os.close(fd)
+
+
+Stamp = tuple[int, int, int]
+"""Size of a file, and when its bytes and it itself were changed last."""
+
+
+def stamp(fd: int) -> Stamp:
+    """Return what changes when something writes to an open file."""
+    now = os.fstat(fd)
+    # The second time, too: whoever sets the first one back changes it.
+    return now.st_size, now.st_mtime_ns, now.st_ctime_ns
+
+
+def digest_of(fd: int) -> str:
+    """Return the SHA-256 of an open file, in hexadecimal; its position stays where it is."""
+    found, at = sha256(), 0
+    while block := os.pread(fd, _BLOCK, at):
+        found.update(block)
+        at += len(block)
+    return found.hexdigest()
+
+
+_BLOCK = 2**20
 
 
 def estranged(fd: int, path: Path) -> str:

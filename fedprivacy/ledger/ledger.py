@@ -17,7 +17,17 @@ from ..errors import LedgerError, closed_unit, integer, member, non_negative, po
 from ..mechanisms import Mechanism
 from ..relations import Adjacency, Facts, Observer, Unit
 from ..version import VERSION
-from .files import born, estranged, explained, lock, sync_folder, write_all
+from .files import (
+    Stamp,
+    born,
+    digest_of,
+    estranged,
+    explained,
+    lock,
+    stamp,
+    sync_folder,
+    write_all,
+)
 from .history import History, passes, read
 from .lines import (
     FORMAT,
@@ -55,6 +65,8 @@ class Ledger:
         self._fd = fd
         # A ledger that is dropped without `release` still gives its lock back when it is collected.
         self._finalizer = weakref.finalize(self, os.close, fd) if fd is not None else None
+        # Of the file after our last write; None before the first one.
+        self._stamp: Stamp | None = None
         self._begun: int | None = None
         self._text: tuple[Mechanism, bytes] | None = None
         self._why_not = "" if fd is not None else "it was opened for reading"
@@ -331,8 +343,9 @@ class Ledger:
         if problem:
             raise LedgerError(f"{self.path}: {problem}")
         line, check = line_of(event, self._history.check)
-        # Another size than ours: something else wrote, and our checksum would not follow its line.
-        changed = os.fstat(fd).st_size != self._history.size
+        # Bytes that are not ours: our checksum would not follow them, and what was spent is lost.
+        with explained(self.path, "be read again"):
+            changed = stamp(fd) != self._stamp and digest_of(fd) != self._history.digest
         why_not = "something else changed the file" if changed else estranged(fd, self._place)
         if why_not:
             # Kept, so that every later call refuses as well.
@@ -341,6 +354,7 @@ class Ledger:
         try:
             write_all(fd, line)
             os.fsync(fd)
+            self._stamp = stamp(fd)
         except OSError as error:
             # How much of the line is on disk is not known; only reading again, by resume, tells.
             self._why_not = f"an earlier write failed ({error})"

@@ -8,6 +8,8 @@ from typing import Any
 
 import numpy as np
 
+from ..errors import refuse
+
 
 def private_generator() -> np.random.Generator:
     """Return a generator seeded by the operating system, as every private release must be."""
@@ -38,3 +40,24 @@ def is_finite(value: Any) -> bool:
     # NaN and infinity pass through one of the two, and no mask is made.
     ends = (value.min(), value.max()) if isinstance(value, np.ndarray) else value.aminmax()
     return all(math.isfinite(float(end)) for end in ends)
+
+
+def check_readable(name: str, value: Any) -> None:
+    """Refuse a tensor that does not hold real numbers, all of them, where they can be read.
+
+    Raises:
+        ParameterError: it is complex, sparse, nested, quantised, or on the meta device.
+    """
+    if isinstance(value, np.ndarray) or not hasattr(value, "detach"):
+        return
+    torch = sys.modules["torch"]
+    found = {
+        "complex": value.is_complex(),
+        "nested": value.is_nested,
+        "quantised": value.is_quantized,
+        "sparse": value.layout is not torch.strided,
+        "on the meta device": value.is_meta,
+    }
+    told = [kind for kind, so in found.items() if so]
+    if told:
+        refuse(name, f"a tensor that is {told[0]}", "be a dense tensor of real numbers")

@@ -29,7 +29,7 @@ import numpy as np
 
 from ..errors import moderate, refuse
 from .deviates import Deviates
-from .noise import is_finite, norm
+from .noise import check_readable, is_finite, norm
 from .refined import Bits, ExponentialTail, NormalTail, Tail
 
 LARGEST = float(1 << 52)
@@ -163,6 +163,7 @@ def on_grid(value: Any, *, clip_norm: float, grid: float) -> Any:
 
 def _measured(value: Any) -> tuple[Any, float]:
     """Return numbers as doubles and their norm; both scaled down where the norm is huge."""
+    check_readable("value", value)
     if isinstance(value, np.ndarray) or not hasattr(value, "detach"):
         array = _doubles("value", value)
         size = norm(array)
@@ -348,6 +349,7 @@ def numbers(value: Any) -> np.ndarray:
     """Return an array of a tensor's numbers (single precision or less in doubles), or of any."""
     if isinstance(value, np.ndarray) or not hasattr(value, "detach"):
         return np.asarray(value)
+    check_readable("value", value)
     return np.asarray(value.detach().cpu().double().numpy())
 
 

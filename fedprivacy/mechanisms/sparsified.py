@@ -18,7 +18,7 @@ from ..relations import Adjacency, Facts, Unit
 from ..sampling import Everyone, FixedSize, Scheme, Shuffled, WithReplacement
 from .base import ROUNDING
 from .gaussian import Gaussian, gaussian_sum_loss
-from .noise import is_finite, private_generator
+from .noise import check_readable, is_finite, private_generator
 from .perturbation import Perturbation
 from .rounded import noise_like, noisy_like
 
@@ -80,6 +80,7 @@ class Sparsification:
             ParameterError: a wrong shape, an entry that is not finite, or a mask that does not hold
                 ``kept`` different indices.
         """
+        check_readable("update", update)
         if tuple(update.shape) != (self.dimension,):
             refuse("update", tuple(update.shape), f"have shape ({self.dimension},)")
         whole = mask is None and self.kept == self.dimension
@@ -312,11 +313,12 @@ class SparsifiedPerturbation(Perturbation):
 
     def _scaled(self, total: float) -> SparsifiedPerturbation | None:
         # What colluders know stays known in full: only the rest of the noise counts.
-        known = self.colluding * self.noise_multiplier**2 / self.cohort
-        counts = total**2 - known
+        # As shares of all the noise, since squares of noise itself may overflow.
+        counts = (total / self.noise_multiplier) ** 2 - self.colluding / self.cohort
         if counts <= 0.0:
             return None
-        multiplier = self.noise_multiplier * math.sqrt(counts) / self.sum_multiplier
+        share = self.sum_multiplier / self.noise_multiplier
+        multiplier = self.noise_multiplier * (math.sqrt(counts) / share)
         return replace(self, noise_multiplier=multiplier)
 
     def unlike(self, *, shares: int, noise_multiplier: float) -> str:

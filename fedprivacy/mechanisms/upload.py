@@ -19,6 +19,7 @@ from ..privacy_loss import PrivacyLoss, Witness
 from ..relations import Adjacency, Facts, Unit
 from ..theory.hidden_state import contraction_gap, hidden_state_factor, varying_steps_factor
 from .base import Mechanism
+from .noise import check_readable
 from .rounded import HIDDEN_GRID, grid_for, noise_like, noisy_like
 
 NO_NOISE = Atoms((), infinite=1.0, vanishing=1.0)
@@ -152,6 +153,7 @@ class Upload(Mechanism):
         """
         std = self.step_noise_std
         if std == 0.0:
+            check_readable("value", value)
             return value + 0.0
         return noisy_like(value, std=std, grid=grid_for(std, std, 26), generator=generator)
 

@@ -1,1 +1,3 @@
 """From a budget to an audited run: jobs, sweeps, the demonstration."""
+
+from . import attackable as attackable

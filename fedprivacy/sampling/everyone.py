@@ -56,6 +56,11 @@ class Everyone(TableScheme):
         told = f"{min(sizes)} to {max(sizes)} participants where everyone takes part"
         return [Odd(told, tuple(sizes))]
 
+    def among_free(self, free: int) -> Everyone:
+        """Return itself: whoever may come is drawn as before."""
+        del free
+        return self
+
     def draw(self, population: int, generator: np.random.Generator) -> Indices:
         """Return all indices."""
         return np.arange(population)

@@ -125,6 +125,17 @@ class FixedSize(TableScheme):
         """Return what draws as many from more units; see ``scheme.among``."""
         return replace(self, population=population)
 
+    def among_free(self, free: int) -> FixedSize:
+        """Return what draws as many from those that a rule of participation lets come.
+
+        Raises:
+            ParameterError: fewer may come.
+        """
+        if free < self.size:
+            rule = f"be at most the {free} clients that the participation lets come now"
+            refuse("cohort", self.size, rule, "draw fewer, or let clients come back sooner")
+        return replace(self, population=free)
+
     def unlikely(self, sizes: Mapping[int, int], chance: float) -> list[Odd]:
         """Return every other size than ``size``; see ``TableScheme.unlikely``."""
         return beyond(sizes, lambda size: size == self.size, str(self.size))

@@ -128,6 +128,11 @@ class Poisson(TableScheme):
         told = excluded(sizes, self.probability, chance)
         return [Odd(told, tuple(sizes))] if told else []
 
+    def among_free(self, free: int) -> Poisson:
+        """Return itself: whoever may come is drawn as before."""
+        del free
+        return self
+
     def draw(self, population: int, generator: np.random.Generator) -> Indices:
         """Return the participants among ``population`` units; may be empty."""
         return np.flatnonzero(generator.random(population) < self.probability)

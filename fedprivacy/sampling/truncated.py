@@ -49,6 +49,7 @@ from .scheme import VISIBLE, Builder, Cell, Indices, Lossy, Odd, Pair, Rows, Tab
 _RARE = 1e-300
 """Labels rarer than this are taken for this likely."""
 _UP = 1.0 + FEW
+_TOLD = "population (the number of units itself, declared public: add_remove does not hide it)"
 
 
 def _unless_it_never_truncates(adjacency: Adjacency, build: Builder) -> Builder:
@@ -269,6 +270,13 @@ class TruncatedPoisson(TableScheme):
         """T4 with the probability of taking part, rounded up or down."""
         rate = self.rate if side is Side.UP else self.surely
         return inner if rate == 1.0 else Mix(((1.0 - rate, IDENTITY), (rate, inner)))
+
+    def public(self, adjacency: Adjacency) -> dict[str, object]:
+        """Return its numbers; under add_remove the population is said to be no secret."""
+        found = super().public(adjacency)
+        if adjacency is ADD:
+            found[_TOLD] = found.pop("population")
+        return found
 
     def unlikely(self, sizes: Mapping[int, int], chance: float) -> list[Odd]:
         """Return sizes above ``largest``, and what its population does not make.

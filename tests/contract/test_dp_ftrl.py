@@ -302,6 +302,33 @@ def test_add_remove_is_refused_before_anything_is_spent(tmp_path):
         assert ledger.rounds == ()
 
 
+class Lottery(fp.FixedSize):
+    """A scheme of somebody else's, which needs no place in any list."""
+
+    def among_free(self, free):
+        return Lottery(self.size, population=free)
+
+
+class Twice(Lottery):
+    def among_free(self, free):
+        return Twice(self.size, population=free)
+
+    def draw(self, population, generator):
+        return np.zeros(2, dtype=np.int64)
+
+
+def test_a_scheme_of_your_own_draws_from_those_that_may_come():
+    clients = len(DATA.clients)
+    loop = loop_of(scheme=Lottery(2, population=clients))
+    state, info = loop.step(loop.init(), DATA)
+    assert info.cohort == 2 and int(state.times.sum()) == 2
+    with pytest.raises(ParameterError, match="at most once"):
+        loop = loop_of(scheme=Twice(2, population=clients))
+        loop.step(loop.init(), DATA)
+    with pytest.raises(ParameterError, match="among_free"):
+        loop_of(scheme=fp.WithReplacement(2, population=clients))
+
+
 def rows_recorded(path, noise, rows, **given):
     with ledger_of(path, noise) as ledger:
         for row in rows:
@@ -327,6 +354,28 @@ def test_an_audit_prices_who_may_have_taken_part(tmp_path):
     path = rows_recorded(tmp_path / "bands", banded, [banded.row(1, separation=2)])
     with pytest.raises(UnsupportedCombination, match="sooner"):
         fp.account(path, delta=1e-5)
+
+
+def test_rows_with_less_noise_refute_the_claim_that_the_plan_keeps(tmp_path):
+    """What surely ran is a lower end: the leading rows, with the noise of the loudest of them."""
+    noise = noise_of()
+    rows = [noise.row(i) for i in range(noise.rounds)]
+    ask = {"delta": 1e-5, "adjacency": "zero_out"}
+    planned, half = fp.epsilon(noise, **ask), fp.epsilon(noise.rescaled(0.5), **ask)
+    own = noise.full_noise_std
+    path = rows_recorded(tmp_path / "half", noise, rows, std=0.5 * own)
+    found = fp.audit(path, claim=(1.01 * planned.upper, 1e-5))
+    assert found.verdict is fp.Verdict.FAILS
+    assert found.bound.lower == pytest.approx(half.lower) and found.bound.lower > planned.upper
+    with ledger_of(tmp_path / "one", noise) as ledger:
+        for row, share in zip(rows, [0.5] + [1.0] * len(rows), strict=False):
+            number = ledger.intent(row, clip_norm=1.0, noise_std=own)
+            ledger.done(number, cohort=3, arrived=3, refused=0, noise_std=share * own)
+    mixed = fp.account(tmp_path / "one", delta=1e-5)
+    assert mixed.lower == pytest.approx(planned.lower) and mixed.upper == pytest.approx(half.upper)
+    assert fp.audit(tmp_path / "one", claim=(1.01 * planned.upper, 1e-5)).verdict is (
+        fp.Verdict.CANNOT_BE_CERTIFIED
+    )
 
 
 def test_an_audit_finds_a_row_twice(tmp_path):

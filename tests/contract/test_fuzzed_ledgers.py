@@ -7,6 +7,9 @@ from pathlib import Path
 
 import pytest
 
+import fedprivacy as fp
+from fedprivacy.errors import FedPrivacyError
+
 ROOT = Path(__file__).parents[2]
 
 HOSTILE = {
@@ -31,6 +34,25 @@ HOSTILE = {
     "draws": (
         "fp.Gaussian(noise_multiplier=1., unit='client')"
         ".sampled(fp.WithReplacement(10**12, population=100))",
+        {},
+    ),
+    "hardly any noise x 10^12": (
+        "fp.Gaussian(noise_multiplier=1e-40, unit='client')"
+        ".sampled(fp.FixedSize(3, population=10**6)) * 10**12",
+        {},
+    ),
+    "little noise x 10^6": (
+        "fp.Gaussian(noise_multiplier=1e-3, unit='client')"
+        ".sampled(fp.FixedSize(3, population=10**6)) * 10**6",
+        {},
+    ),
+    "noise of .05 x 10^12": (
+        "fp.Gaussian(noise_multiplier=.05, unit='client')"
+        ".sampled(fp.FixedSize(3, population=10**6)) * 10**12",
+        {},
+    ),
+    "sampled x 10^12": (
+        "fp.Gaussian(noise_multiplier=1., unit='client').sampled(fp.Poisson(.01)) * 10**12",
         {},
     ),
     "orders": (
@@ -86,3 +108,26 @@ def test_damaged_ledgers_give_no_traceback_no_hang_and_no_new_holds(tmp_path):
     finally:
         sys.path.pop(0)
     assert fuzz(40, 1, tmp_path) == []
+
+
+@pytest.mark.parametrize("noise", [1e-308, 1e-200, 1e200, 1e308])
+@pytest.mark.parametrize("sparse", [False, True])
+@pytest.mark.filterwarnings("ignore")
+def test_noise_at_the_ends_of_doubles_gives_a_verdict_or_a_refusal(tmp_path, noise, sparse):
+    """Never a traceback: what overflows within one way of answering says nothing."""
+    one = fp.Gaussian(noise_multiplier=noise, unit="client").sampled(fp.Poisson(0.1))
+    if sparse:
+        shares = {"kept": 3, "dimension": 9, "cohort": 4, "missing": 1, "colluding": 1}
+        part = fp.SparsifiedPerturbation(noise_multiplier=noise, clip_norm=1.0, **shares)
+        one = part.sampled(fp.FixedSize(4, population=40))
+    facts = {"unit": "client", "adjacency": "zero_out", "claim": (50.0, 1e-5)}
+    with fp.Ledger.create(tmp_path / "a", **facts) as ledger:
+        for used in (2.0, noise):
+            number = ledger.intent(one, clip_norm=1.0, noise_std=noise)
+            ledger.done(number, cohort=4, arrived=4, refused=0, noise_std=used, denominator=4.0)
+        ledger.close()
+    try:
+        found = fp.audit(tmp_path / "a")
+    except FedPrivacyError:
+        return
+    assert noise > 1.0 or found.verdict != "HOLDS"

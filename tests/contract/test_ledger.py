@@ -17,6 +17,7 @@ import fedprivacy as fp
 from fedprivacy.audit.repricing import as_released, run_of, spent
 from fedprivacy.errors import DamagedLedger, ForeignLedger, LedgerError, ParameterError
 from fedprivacy.ledger import REGISTRY, Done, Ledger
+from fedprivacy.ledger.files import stamp
 from fedprivacy.ledger.lines import CloseLine, DoneLine, IntentLine, line_of
 from fedprivacy.mechanisms import Mechanism
 
@@ -475,6 +476,33 @@ def test_a_file_changed_under_the_writer_is_not_written_to(path):
             ledger.intent(GAUSS, clip_norm=1.0, noise_std=1.0)
 
 
+@pytest.mark.parametrize("set_back", [False, True])
+def test_a_change_in_place_that_keeps_the_size_is_noticed(path, set_back):
+    """Even where the time of the change is set back to what it was."""
+    with new(path) as ledger:
+        one_round(ledger)
+        before = os.stat(path)
+        text = path.read_bytes()
+        time.sleep(0.02)  # beyond the file system's clock
+        with open(path, "r+b") as other:
+            other.seek(text.index(b'"cohort"') + 9)
+            other.write(b"7")
+        if set_back:
+            os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
+        assert path.read_bytes() != text and path.stat().st_size == before.st_size
+        with pytest.raises(LedgerError, match="something else changed"):
+            ledger.intent(GAUSS, clip_norm=1.0, noise_std=1.0)
+
+
+def test_a_file_that_was_touched_and_holds_the_same_is_written_to(path):
+    with new(path) as ledger:
+        one_round(ledger)
+        os.utime(path)
+        path.chmod(0o600)
+        one_round(ledger)
+    assert Ledger.open(path).spent_rounds == 2
+
+
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
 def test_a_full_disk_stops_the_round(path):
     with new(path) as ledger:
@@ -482,7 +510,7 @@ def test_a_full_disk_stops_the_round(path):
         aside = path.rename(path.with_name("aside"))
         path.symlink_to("/dev/full")
         keep, ledger._fd = ledger._fd, full
-        ledger._history.size = os.fstat(full).st_size
+        ledger._stamp = stamp(full)
         with pytest.raises(LedgerError, match="No space left"):
             ledger.intent(GAUSS, clip_norm=1.0, noise_std=1.0)
         ledger._fd = keep

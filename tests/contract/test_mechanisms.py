@@ -558,3 +558,13 @@ def test_units_that_are_away_are_sampled_not_in_a_cohort():
 
     with pytest.raises(fp.UnsupportedCombination, match="known to be away"):
         Away(noise_multiplier=1.0).in_cohort(fp.Poisson(0.5))
+
+
+def test_a_population_that_the_law_of_cohorts_needs_is_said_to_be_public():
+    run = fp.Gaussian(noise_multiplier=2.0).sampled(
+        fp.TruncatedPoisson(0.01, population=900, largest=20)
+    )
+    bound = fp.epsilon(run, delta=1e-5, adjacency="add_remove", accountant="rdp")
+    assert "declared public: add_remove does not hide it) = 900" in bound.assumptions[-1]
+    other = fp.epsilon(run, delta=1e-5, adjacency="zero_out", accountant="rdp")
+    assert "population = 900" in other.assumptions[-1]

@@ -12,6 +12,7 @@ import fedprivacy as fp
 from fedprivacy.audit import RunSummary, registry
 from fedprivacy.audit.plots import Line, _labelled_once
 from fedprivacy.audit.statement import rows_of
+from fedprivacy.audit.words import participation_in_words
 
 ROOT = Path(__file__).parents[2]
 SCHEMA = ROOT.parent / "shared" / "schemas" / "deployments-schema.yaml"
@@ -75,13 +76,13 @@ def test_the_page_is_whole_and_can_be_read_by_anybody(three):
     ids = [a["id"] for _, a, _ in tags.seen if "id" in a]
     assert len(ids) == len(set(ids)) and ids
     figures = tags.all("figure")
-    assert len(figures) == 4
+    assert len(figures) == 4 and 'data-label="claim"' in page
     for figure in figures:
         assert figure["role"] == "img" and re.search(r"\d", figure["aria-label"])
     assert all(svg["aria-hidden"] == "true" for svg in tags.all("svg"))
     assert all(cell["scope"] in ("row", "col") for cell in tags.all("th"))
     assert len(tags.all("h1")) == 1
-    wide = [a for a in tags.all("div") if a.get("class") == "wide"]
+    wide = [a for a in tags.all("div") if a.get("class", "").startswith("wide")]
     assert wide and all(a["tabindex"] == "0" and a["aria-label"] for a in wide)
 
 
@@ -244,3 +245,65 @@ def test_the_command_writes_every_form(tmp_path, capsys):
         assert code == 0 and ("3.48781" if end == "yaml" else "3.488") in output.read_text()
     code, _, error = answer(capsys, *ask, str(tmp_path / "b.yaml"))
     assert code == 2 and "data_curators" in error
+
+
+def left(tmp_path, found):
+    """Return the page, and the number of further rounds that a program reads."""
+    text = fp.report({"a": found}, tmp_path / "a.md").read_text()
+    data = json.loads(fp.report({"a": found}, tmp_path / "a.json").read_text())
+    return text, data["further_rounds"]["a"]
+
+
+def test_what_is_left_is_told_in_further_rounds_too(tmp_path):
+    """As many as fit by the upper end, and one more does not."""
+    text, count = left(tmp_path, fp.audit(SIX, claim=(4.0, 1e-5), **PLAIN))
+    one = fp.Gaussian(noise_multiplier=4.0, unit="client")
+    ends = [fp.epsilon(one * (6 + k), delta=1e-5, **PLAIN) for k in (count, count + 1)]
+    assert ends[0].upper <= 4.0 < ends[1].upper
+    assert f"enough for at least {count} more round" in text
+
+
+LEFT = {
+    "none of them": (SIX, fp.epsilon(SIX, delta=1e-5, **PLAIN).upper + 1e-3, 0),
+    "ten times as many, where nobody asks for more": (SIX, 1e3, 60),
+    "not a claim that fails": (SIX, 0.1, None),
+    "not a sum whose rounds hang together": (
+        fp.CorrelatedNoise(
+            factor=fp.factors.Tree(),
+            noise_multiplier=4.0,
+            rounds=6,
+            participation=fp.SingleParticipation(),
+        ),
+        9.0,
+        None,
+    ),
+}
+
+
+@pytest.mark.parametrize("what", LEFT)
+def test_further_rounds_are_told_where_they_are_known(what, tmp_path):
+    run, claimed, count = LEFT[what]
+    text, found = left(tmp_path, fp.audit(run, claim=(claimed, 1e-5), **PLAIN))
+    assert found == count
+    assert ("no further round like the last" in text) == (count == 0)
+    assert ("more round" in text) == bool(count)
+
+
+def test_correlated_noise_is_told_as_what_it_is(tmp_path):
+    """Its one release is of all rounds: no course to draw, and nobody takes part in all of them."""
+    noise = LEFT["not a sum whose rounds hang together"][0]
+    found = fp.audit(noise, claim=(9.0, 1e-5), **PLAIN)
+    rows = dict(rows_of(found))
+    assert rows["sampler"].startswith("every unit takes part once at most; nothing rests on a draw")
+    assert "6 sums" in rows["what was run"] and "correlated" in rows["what was run"]
+    assert rows["what is covered"].startswith("6 rounds")
+    page = fp.report(found, tmp_path / "a.html").read_text()
+    assert page.count("<svg") == 2 and "Epsilon by round" not in page
+    spaced = fp.MinimumSeparation(2, at_most=3)
+    assert "at most 3 times, at least 2 rounds" in participation_in_words(spaced)
+    assert "again and again, at least 2" in participation_in_words(fp.MinimumSeparation(2))
+
+
+def test_several_audits_have_one_span_of_time_on_the_cover(three):
+    (told,) = re.findall(r'<th scope="row">audited</th><td>([^<]*)</td>', three["html"])
+    assert told.count("+00:00") <= 2

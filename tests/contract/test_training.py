@@ -665,6 +665,20 @@ def test_a_client_that_reports_twice_or_was_not_drawn_changes_nothing():
 NINES = torch.full((8,), 9.0)
 
 
+class Nobody:
+    def __index__(self):
+        raise OSError("not for you")
+
+
+@pytest.mark.parametrize("name", [None, "4", 4.5, math.nan, [4], Nobody(), b"4", 2**70])
+def test_whoever_says_no_number_is_refused_and_counted(name):
+    running = Collected([4, 7], travels(8))
+    assert not running.add(name, NINES)
+    assert running.add(np.int64(4), torch.ones(8)) and running.add(torch.tensor(7), torch.ones(8))
+    assert torch.equal(running.total, torch.full((8,), 2.0))
+    assert (running.arrived, running.info(0, denominator=1).refused) == (2, 1)
+
+
 def test_a_second_report_is_refused_counted_in_the_ledger_and_not_summed(monkeypatch):
     """A loop whose clients all answer twice releases what one whose clients answer once does."""
     averaging, data = loop(fed_smp(kept=8), batch_size=99), small()

@@ -279,7 +279,7 @@ class GaussianPair:
         with np.errstate(over="ignore"):
             low, high = (float(end) for end in self.ends.span(tilt, depth))
         if not math.isfinite(high - low):
-            raise OverflowError  # no nodes reach from end to end
+            raise NoSpectrum  # no nodes reach from end to end
         return low, high
 
     def log_top(self, low: Array, high: Array, tilt: float) -> Array:

@@ -104,6 +104,9 @@ class Composition:
 
     def __init__(self, parts: Parts, side: Side) -> None:
         self.parts = [(lattice, count) for lattice, count in parts if count]
+        # Losses near the ends of doubles may leave masses that are no numbers.
+        if not all(math.isfinite(float(lattice.mass.sum())) for lattice, _ in self.parts):
+            raise FloatingPointError
         self.side = side
         self.step = self.parts[0][0].step
         self.count = sum(count for _, count in self.parts)

@@ -90,12 +90,16 @@ def _bracket(found: NDArray[np.bool_], fits: Callable[[float], bool]) -> tuple[f
     if found.any():
         first = int(np.argmax(found))
         return float(_FIRST[first - 1]), float(_FIRST[first])
-    high = 2.0 * float(_FIRST[-1])
+    low, high = float(_FIRST[-1]), 2.0 * float(_FIRST[-1])
     while not fits(high):
-        high *= 2.0
-        if high == _FAR and not fits(_LARGEST):
+        if high >= _FAR and not fits(_LARGEST):
             return _LARGEST, math.inf
-    return high / 2.0, high
+        # Faster and faster: the largest epsilons are not reached by doubling.
+        low, high = high, min(high * max(2.0, high / _FIRST[-1]), _LARGEST)
+    while high > 2.0 * low:
+        middle = math.sqrt(low) * math.sqrt(high)
+        low, high = (low, middle) if fits(middle) else (middle, high)
+    return low, high
 
 
 def _grid(low: float, high: float, guess: float) -> Array:

@@ -16,9 +16,12 @@ from ..pairs.curve import Curve
 from ..rounding import FEW
 from .convolution import golden
 from .direct import TINY
+from .hopeless import hopeless
 
 _NEAR = (0.99, 1.0, 1.01)
 """Of the recommended power: what a few parts recommend for many is off by half a per cent."""
+_LOW = (1.0001, 1.01)
+"""Where the loss is hopeless: no other order is much better."""
 _MANY = 256
 """Of so many kinds of rounds the recommended order alone is certified: it costs 1e-4 of epsilon."""
 
@@ -80,6 +83,8 @@ def _best(curve: Curve, at: _Conversion, orders: Orders) -> tuple[float, float]:
 
     if orders and math.isfinite((first := min((certified(one), one) for one in orders))[0]):
         return first
+    if hopeless(curve):
+        return min((certified(order), order) for order in _LOW)
     try:
         order = _best_order(likely)
         shares = (1.0,) if _kinds(curve) > _MANY else _NEAR

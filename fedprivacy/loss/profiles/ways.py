@@ -26,6 +26,7 @@ from ..pairs.curve import Curve
 from ..pairs.lattice import MAX_POINTS, Array, Side, TooLarge
 from . import cut, direct, inversion, renyi
 from .convolution import Composition
+from .hopeless import REASON, hopeless
 
 SLACK = 1e-2
 """By which share of delta, times the tolerance, the profile may be off through what is trimmed: log
@@ -49,8 +50,8 @@ class Interval(NamedTuple):
         method = self.method if self.high <= other.high else other.method
         reason = self.reason and other.reason
         if reason:
-            # A deadline explains a wide interval better than a way that gave up.
-            reason = LATE if self.reason == LATE else other.reason
+            # These explain a wide interval better than a way that gave up.
+            reason = self.reason if self.reason in (LATE, REASON) else other.reason
         return Interval(max(self.low, other.low), min(self.high, other.high), method, reason)
 
     def numbers(self) -> Interval:
@@ -319,7 +320,7 @@ class Cutting:
 
     def answer(self, question: Question) -> Interval:
         """Return what the sum of all terms says."""
-        return _unless_none(question.cut)
+        return _HOPELESS if hopeless(question.curve) else _unless_none(question.cut)
 
 
 def _unless_none(ask: Callable[[], tuple[float, float]]) -> Interval:
@@ -331,6 +332,7 @@ def _unless_none(ask: Callable[[], tuple[float, float]]) -> Interval:
 
 
 _NOTHING = Interval(0.0, math.inf, "PLD, lattice composition", STUCK)
+_HOPELESS = _NOTHING._replace(reason=REASON)
 _ATTEMPTS = 10
 """More lattices never helped: each is a few times finer than the last."""
 _FIRST = 16.0
@@ -382,6 +384,8 @@ class Lattices:
 
     def answer(self, question: Question) -> Interval:
         """Refine until the interval is narrow enough, has too many points or is late."""
+        if not _exact(question.curve) and hopeless(question.curve):
+            return _HOPELESS
         step = self._first(question)
         best, best_step, floor, reason = _NOTHING, step, 0.0, ""
         too_wide = math.inf
@@ -498,7 +502,9 @@ def _tried(question: Question) -> Interval:
             return Interval(0.0, question.floor, _INVERTED)
         serving = (way for way in WAYS if way.serves(question))
         for way in sorted(serving, key=lambda way: way.cost(question)):
-            found = way.answer(question).meet(found)
+            # What overflows within a way says nothing, and the next one may do.
+            with contextlib.suppress(ArithmeticError):
+                found = way.answer(question).meet(found)
             # Exact tails are as good as it gets: other ways would only repeat them.
             if _met(question, found) or question.curve.exact:
                 break

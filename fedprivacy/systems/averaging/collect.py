@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from collections import Counter
 from collections.abc import Iterable
 
@@ -53,12 +54,13 @@ class Collected:
         check_room(self.drawn, perturbation)
         self.arrived = self.refused = self.out_of_turn = self.uploads = 0
 
-    def add(self, client: int, update: object) -> bool:
+    def add(self, client: object, update: object) -> bool:
         """Add a client's update, or count it as refused.
 
         Args:
-            client: who sends it. A client that was not drawn, or that reported before, is refused;
-                what it sent before stays in the sum once.
+            client: who sends it: a whole number. A client that was not drawn, or that reported
+                before, and whoever says no number, is refused; what was sent before stays in the
+                sum once.
             update: a flat dense tensor of real numbers; refused if it is anything else (None,
                 sparse, on the meta device, of a class of its own), or unless its shape is (d,) and
                 every entry is finite.
@@ -67,7 +69,7 @@ class Collected:
             Whether it is in the sum.
         """
         # Taken out, so that a second report finds no turn.
-        times = self.turns.pop(int(client), 0)
+        times = self.turns.pop(_number(client), 0)
         if not times:
             self.out_of_turn += 1
             return False
@@ -145,6 +147,15 @@ def check_room(contributions: int, perturbation: Perturbation | None) -> None:
     if perturbation is not None and contributions > perturbation.room:
         rule = f"be at most {perturbation.room}"
         refuse("cohort", contributions, rule, "sums of more are not exact in double precision")
+
+
+def _number(client: object) -> int:
+    """Return a client's number, -1, which nobody has, for what is none."""
+    try:
+        return operator.index(client)  # type: ignore[arg-type]
+    # A name from the network may be an object whose methods raise anything.
+    except Exception:
+        return -1
 
 
 def _plain(update: object) -> Tensor | None:

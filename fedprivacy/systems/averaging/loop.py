@@ -32,7 +32,6 @@ from ...relations import Unit
 from ...sampling import (
     Everyone,
     FixedSize,
-    Poisson,
     RandomAllocation,
     Scheme,
     Shuffled,
@@ -183,10 +182,10 @@ class FederatedAveraging:
                 refuse(name, value, "be between 1e-15 and 1e15, for single precision")
 
     def _check_correlated(self) -> None:
-        """Refuse schemes that correlated noise has no use for, or that it alone can serve."""
+        """Refuse schemes that cannot draw from those that a rule of participation lets come."""
         correlated = isinstance(self.perturbation, CorrelatedNoise)
-        if correlated and not isinstance(self.scheme, FixedSize | Poisson | Everyone):
-            way_out = "FixedSize, Poisson and Everyone draw from those that may come"
+        if correlated and not hasattr(self.scheme, "among_free"):
+            way_out = "FixedSize, Poisson and Everyone do, or a scheme with a method among_free(n)"
             refuse("scheme", self.scheme, "draw each client at most once in a round", way_out)
 
     def _check_server(self) -> None:

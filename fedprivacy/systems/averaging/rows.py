@@ -21,7 +21,7 @@ from ...errors import ParameterError, refuse
 from ...ledger import Ledger
 from ...mechanisms import CorrelatedNoise, CorrelatedRow
 from ...mechanisms.streams import NoiseMemory
-from ...sampling import FixedSize, Scheme
+from ...sampling import Scheme
 from ...training.notes import whole_file
 from ...training.rounds import Indices
 from .state import CorrelatedState, State
@@ -79,17 +79,17 @@ def may_come(state: CorrelatedState, noise: CorrelatedNoise) -> Indices:
 
 
 def drawn(scheme: Scheme, free: Indices, generator: np.random.Generator) -> Indices:
-    """Return a cohort of those that may come.
+    """Return a cohort of those that may come, as the scheme draws it ``among_free``.
 
     Raises:
-        ParameterError: a fixed size, and fewer may come.
+        ParameterError: a fixed size, and fewer may come; or somebody was drawn twice.
     """
-    if isinstance(scheme, FixedSize):
-        if len(free) < scheme.size:
-            rule = f"be at most the {len(free)} clients that the participation lets come now"
-            refuse("cohort", scheme.size, rule, "draw fewer, or let clients come back sooner")
-        scheme = replace(scheme, population=len(free))
-    return free[scheme.draw(len(free), generator)]
+    able: Any = scheme  # the loop asked whether it has the method
+    chosen = np.asarray(able.among_free(len(free)).draw(len(free), generator))
+    if len(np.unique(chosen)) < len(chosen):
+        refuse("cohort", chosen.tolist(), "hold each client at most once")
+    cohort: Indices = free[chosen]
+    return cohort
 
 
 def taken(state: CorrelatedState, cohort: Indices, noise: CorrelatedNoise) -> CorrelatedState:
