@@ -38,6 +38,8 @@ class Answer:
     """Lower end for the attained pair."""
     method: str = ""
     reason: str = ""
+    datasets: str = ""
+    """Which data attain it, where these are not the attained pair's."""
 
     def __post_init__(self) -> None:
         # Written so that NaN, too, counts as infinite.
@@ -246,12 +248,11 @@ def _bound(quantity: str, given: float, loss: PrivacyLoss, answer: Answer) -> Bo
     # A delta is a probability.
     upper = min(answer.upper, 1.0) if quantity == "delta" else answer.upper
     low = max(answer.low, answer.attained)
+    shown = answer.datasets or (loss.witness.datasets if loss.witness else "")
     # Never silently: either a theorem or its program is wrong.
     if low > upper:
-        shown = (
-            f"attained by {loss.witness.datasets}" if loss.witness else "the dominating pair's own"
-        )
-        ends = (f"{low!r} ({shown})", f"{upper!r} ({answer.method})")
+        whose = f"attained by {shown}" if shown else "the dominating pair's own"
+        ends = (f"{low!r} ({whose})", f"{upper!r} ({answer.method})")
         contradict(f"{quantity} at {given:g} ({', '.join(map(str, loss.facts))})", *ends)
     return Bound(
         quantity=quantity,
@@ -259,7 +260,7 @@ def _bound(quantity: str, given: float, loss: PrivacyLoss, answer: Answer) -> Bo
         upper=upper,
         lower=answer.attained,
         resolution=(low, upper),
-        witness=loss.witness.datasets if loss.witness and answer.attained > 0 else None,
+        witness=shown if loss.witness and answer.attained > 0 else None,
         method=answer.method,
         theorems=loss.theorems,
         assumptions=loss.assumed,

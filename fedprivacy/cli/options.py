@@ -22,7 +22,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 ADJACENCIES = click.Choice(["add_remove", "zero_out", "replace_one"])
 OBSERVERS = click.Choice(["aggregate", "server", "final"])
-ACCOUNTANT_NAMES = click.Choice(["pld", "rdp", "advanced"])
+ACCOUNTANT_NAMES = click.Choice(["pld", "game", "rdp", "advanced"])
 
 
 EXIT_CODES = (

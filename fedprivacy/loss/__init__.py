@@ -11,6 +11,7 @@ from .pairs.laplace import LaplacePair
 from .pairs.lattice import Side, Tails
 from .pairs.nested import Nested, rough_epsilon, scale
 from .pairs.stated import RenyiAndPoints, RenyiLine, RenyiPoints, stated_pair
+from .pairs.triangles import Triangles
 
 __all__ = [
     "IDENTITY",
@@ -33,6 +34,7 @@ __all__ = [
     "Side",
     "Swapped",
     "Tails",
+    "Triangles",
     "compose",
     "kinds",
     "largest",

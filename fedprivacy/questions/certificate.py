@@ -11,9 +11,9 @@ import numpy as np
 from ..accountants.base import orientations
 from ..bound import Bound
 from ..errors import ParameterError
-from ..loss import Curve
+from ..loss import Curve, Triangles
 from ..loss.moments.line import NoSpectrum
-from ..loss.profiles import inversion
+from ..loss.profiles import inversion, playing
 from ..mechanisms.base import Mechanism
 from ..privacy_loss import PrivacyLoss
 from ..registry import KINDS, encode
@@ -37,6 +37,11 @@ class Asked:
             raise ParameterError(
                 f"certificate needs a mechanism, got {type(self.run).__name__}: certificates tell "
                 "what ran; ask of fp.Gaussian(...).sampled(...) * rounds, for instance"
+            )
+        if bound.method == playing.METHOD:
+            raise ParameterError(
+                "certificate proves one pair a round, and this bound is of a game over many; ask "
+                "for it with accountant='pld'"
             )
         parts = [
             (part.privacy_loss(bound.adjacency, bound.observer), count)
@@ -62,8 +67,9 @@ class Asked:
 
 
 def _round(loss: PrivacyLoss, count: int) -> dict[str, Any]:
+    curve = loss.curve
     return {
-        "pair": encode(loss.curve, KINDS),
+        "pair": encode(curve.fold if isinstance(curve, Triangles) else curve, KINDS),
         "attained": None if loss.witness is None else encode(loss.witness.curve, KINDS),
         "count": count,
         "theorems": list(loss.theorems),

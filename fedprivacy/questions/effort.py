@@ -9,7 +9,7 @@ from __future__ import annotations
 import time
 from dataclasses import dataclass, field
 
-from ..accountants import ACCOUNTANTS, Accountant
+from ..accountants import BY_NAME, Accountant
 from ..accountants.pld import delta_interval
 from ..errors import listed, positive, refuse
 from ..loss import Curve
@@ -29,7 +29,8 @@ class Effort:
     """What a question is told of how to answer; the clock starts when it is made.
 
     Args:
-        accountant: "pld" (an interval), "rdp" or "advanced" (upper ends only).
+        accountant: "pld" (an interval); "game", the same but sharper and slower for rounds of
+            ``FixedSize`` under replace_one; "rdp" or "advanced" (upper ends only).
         tolerance: wanted width of an interval, above 0: absolute for an epsilon, relative for a
             probability. "pld" refines until it is met, or the answer says why not.
         deadline: seconds, above 0, after which nothing finer is begun, for the whole answer; what
@@ -45,8 +46,8 @@ class Effort:
     begun: float = field(default_factory=time.monotonic, init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        if not isinstance(self.accountant, str) or self.accountant not in ACCOUNTANTS:
-            refuse("accountant", self.accountant, f"be one of {listed(ACCOUNTANTS)}")
+        if not isinstance(self.accountant, str) or self.accountant not in BY_NAME:
+            refuse("accountant", self.accountant, f"be one of {listed(BY_NAME)}")
         object.__setattr__(self, "tolerance", positive(tolerance=self.tolerance))
         if self.deadline is not None:
             object.__setattr__(self, "deadline", positive(deadline=self.deadline))
@@ -83,7 +84,7 @@ class Effort:
         """
         # Whichever ends first: a question's own deadline or the one for this attempt.
         times = [each for each in (self.left, deadline) if each is not None]
-        return ACCOUNTANTS[accountant or self.accountant](
+        return BY_NAME[accountant or self.accountant](
             tolerance=self.tolerance if tolerance is None else tolerance,
             deadline=min(times, default=None),
         ).compose(loss)

@@ -57,7 +57,8 @@ def epsilon(
         delta: in [0, 1]; 0 asks for pure differential privacy.
         adjacency: how neighbouring data sets differ; there is no default on purpose.
         observer: who looks.
-        accountant: "pld" (an interval), "rdp" or "advanced" (upper ends only).
+        accountant: "pld" (an interval); "game", the same but sharper and slower for rounds of
+            ``FixedSize`` under replace_one; "rdp" or "advanced" (upper ends only).
         tolerance: wanted width of the interval, absolute for an epsilon, relative for a
             probability; "pld" refines until it is met or says why not.
         deadline: seconds for the whole answer, after which nothing finer is begun; it then says so.

@@ -24,6 +24,7 @@ from .pairs import (
     folded,
     sampled_pair,
     server_rows,
+    slotted,
     unamplified,
 )
 from .scheme import (
@@ -80,7 +81,7 @@ _ROWS: Rows = {
         "one unit sends C u or nothing; every other sends -C u (or nothing)",
         _zero_out,
     ),
-    (AGGREGATE, SWAP): Cell("F(S, S), S = S(G(2/z), q)", "T1", "S", EXCHANGED_OPPOSED, folded),
+    (AGGREGATE, SWAP): Cell("F(S, S), S = S(G(2/z), q)", "T1", "S", EXCHANGED_OPPOSED, slotted),
     **server_rows(),
 }
 

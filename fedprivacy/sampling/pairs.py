@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ..errors import UnsupportedCombination
-from ..loss import Curve, Fold, Sampled, Side
+from ..loss import Curve, Fold, Gdp, Sampled, Side, Triangles
 from ..privacy_loss import PrivacyLoss
 from ..relations import Adjacency, Observer
 from .scheme import VISIBLE, Builder, Cell, Lossy, Pair, Rows, Scheme
@@ -98,6 +98,16 @@ def folded(inner: Lossy, scheme: Scheme, observer: Observer) -> Pair:
         return as_it_is(inner, SWAP, observer)
     curve, attained = sampled_pair(symmetric_replacement(inner, observer), scheme.rate)
     return Pair(Fold(curve, curve), attained)
+
+
+def slotted(inner: Lossy, scheme: Scheme, observer: Observer) -> Pair:
+    """``folded`` at a fixed size, where rounds of one Gaussian sum are known to be triangles."""
+    found, z = folded(inner, scheme, observer), inner.sum_multiplier
+    # Everybody takes part at rate 1: then nothing is folded.
+    if z is None or not isinstance(found.curve, Fold):
+        return found
+    one = Sampled(Gdp(2.0 / z), scheme.rate)
+    return found if found.curve.up != one else found._replace(curve=Triangles(one, one))
 
 
 def visible(adjacency: Adjacency) -> Builder:

@@ -9,7 +9,8 @@ import numpy as np
 
 from ..rounding import FEW, UNIT
 from .averages import sums_from_right
-from .lattice import MAX_POINTS, Array, Lattice, Side, Tails, TooLarge
+from .curve import Curve
+from .lattice import MAX_POINTS, Array, Lattice, Side, Tails, TooLarge, support
 
 
 class DiscreteLaw(NamedTuple):
@@ -142,3 +143,60 @@ def merged(law: DiscreteLaw, step: float, tail_mass: float) -> Lattice:
     mean = group.point + math.log(group.p / group.q) - 4.0 * group.guard
     mass[max(math.floor(mean / step) - first, 0)] += group.mass()
     return Lattice(step, first, mass * (1.0 - FEW), 0.0)
+
+
+def cells_law(curve: Curve, width: float, tail_mass: float) -> DiscreteLaw:
+    """Return the law of a curve's loss seen in cells of a width only: from below."""
+    low, high = support(curve.tails, width, tail_mass)
+    edges = width * np.arange(low, high + 1, dtype=np.float64)
+    found = curve.tails(edges, Side.DOWN)
+    p, q = (np.empty(len(edges) + 1) for _ in range(2))
+    # Of the two ways to a cell's mass the one from the smaller tail, which cancels less.
+    right = edges[:-1] >= 0.0
+    for mass, above, below in (
+        (p, found.p_above, found.p_below),
+        (q, found.q_above, found.q_below),
+    ):
+        up, down = np.exp(above), np.exp(below)
+        mass[1:-1] = np.where(right, up[:-1] - up[1:], down[1:] - down[:-1])
+        mass[0], mass[-1] = down[0], up[-1]
+        error = np.where(right, up[:-1], down[1:]) * (FEW * 800.0)
+        mass[1:-1] += -error if mass is p else error
+    some = p > 0.0
+    p, q = p[some] * (1.0 - 1e-12), q[some] * (1.0 + 1e-12)
+    loss = np.log(p) - np.log(q)
+    order = np.argsort(loss, kind="stable")
+    return DiscreteLaw(loss[order], p[order], q[order], 0.0, 0.0, 1e-13, width, Side.DOWN)
+
+
+def merged_downwards(law: DiscreteLaw, step: float, tail_mass: float) -> Lattice:
+    """Merge consecutive outcomes as ``merged`` does, from the largest loss down.
+
+    A group takes in outcomes of lower loss as long as its mean stays above its point. So what has
+    much mass at its largest losses errs in second order of the step, where ``merged`` would let it
+    fall.
+    """
+    part = _kept(law, step, tail_mass)
+    losses = (law.loss[part] - law.shift)[::-1].tolist()
+    masses = (law.p[part] * math.exp(-law.shift))[::-1].tolist()
+    first = math.floor(losses[-1] / step) - 1
+    mass = np.zeros(math.ceil(losses[0] / step) - first + 2)
+    index, kept, spare = _floor(losses[0], step), 0.0, 0.0
+    for loss, p in zip(losses, masses, strict=True):
+        left = p
+        while left > 0.0:
+            # Above 0 where the outcome lifts the group; its roundings count against it.
+            lift = -math.expm1(index * step - loss) - 1e-13
+            # No more than what is spare, less its rounding, or the mean would fall short.
+            taken = left if lift >= 0.0 else min(left, max(spare, 0.0) * (1.0 - 1e-9) / -lift)
+            kept, spare, left = kept + taken, spare + lift * taken, left - taken
+            if left > 0.0:
+                mass[index - first] += kept
+                index, kept, spare = _floor(loss, step), 0.0, 0.0
+    mass[index - first] += kept
+    return Lattice(step, first, mass * (1.0 - 1e-12), 0.0)
+
+
+def _floor(loss: float, step: float) -> int:
+    """Return the lattice point at or below a loss, its rounding counted."""
+    return math.floor((loss - 1e-12) / step)

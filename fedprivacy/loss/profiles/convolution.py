@@ -283,7 +283,7 @@ class Composition:
         # Before any array of that size is made.
         if length > MAX_POINTS:
             raise TooLarge
-        length = _fast_length(max(length, 16))
+        length = fast_length(max(length, 16))
         self.points = max(self.points, length)
         mass, error, drift = self._convolve(tilt, start, length)
         missing = drift + self._missing(tilt, here, right_at, left_at, start, length)
@@ -409,7 +409,7 @@ class Composition:
         return Lattice(self.step, start, finite, min(self.infinite() + beyond, 1.0))
 
 
-def _fast_length(at_least: int) -> int:
+def fast_length(at_least: int) -> int:
     """Return the smallest 2^a 3^b 5^c, a >= 1, that is not below ``at_least``."""
     best = 1 << (at_least - 1).bit_length()
     # Powers of 3 and 5 up to 243; doublings make up the rest.

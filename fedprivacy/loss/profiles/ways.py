@@ -32,8 +32,8 @@ SLACK = 1e-2
 """By which share of delta, times the tolerance, the profile may be off through what is trimmed: log
 delta falls by more than a tenth for every unit of epsilon, but where epsilon is large itself."""
 _COARSE = "the asked tolerance would need a lattice of more than 2 million points"
-_LATE = "the deadline was near before the asked tolerance was reached"
-_STUCK = "the asked tolerance was not reached by refining"
+LATE = "the deadline was near before the asked tolerance was reached"
+STUCK = "the asked tolerance was not reached by refining"
 _INVERTED = "PLD, moments inverted"
 
 
@@ -51,7 +51,7 @@ class Interval(NamedTuple):
         reason = self.reason and other.reason
         if reason:
             # These explain a wide interval better than a way that gave up.
-            reason = self.reason if self.reason in (_LATE, REASON) else other.reason
+            reason = self.reason if self.reason in (LATE, REASON) else other.reason
         return Interval(max(self.low, other.low), min(self.high, other.high), method, reason)
 
     def numbers(self) -> Interval:
@@ -128,6 +128,40 @@ class EpsilonAt(_Asked):
         least = self.delta - self.slack
         return renyi.epsilon(self.curve, least, _orders(self.curve, -math.log(least)))
 
+    def place(self, known: Interval) -> tuple[float, float]:
+        """Return (log delta, epsilon), about, of what is known."""
+        return math.log(self.delta), known.high
+
+    def off(self, known: Interval, share: float, tilt: float) -> float:
+        """Return by how much a profile may be moved: a part of the tolerance, or of the width."""
+        del tilt
+        return max(0.3 * self.tolerance, share * (known.high - known.low))
+
+    def covered(self, losses: Array, logs: Array) -> float:
+        """Return an end from upper bounds of a convex profile's logs at increasing losses."""
+        inside = np.flatnonzero((logs <= math.log(self.delta)) & (losses >= 0.0))
+        if not len(inside):
+            return math.inf
+        at = int(inside[0])
+        # Where no delta above 0 is needed none is.
+        if at == 0 or losses[at - 1] < 0.0:
+            return float(losses[at])
+        high, low = math.exp(logs[at - 1]), math.exp(logs[at])
+        share = (high - self.delta) / (high - low)
+        gap = float(losses[at] - losses[at - 1])
+        return float(losses[at - 1]) + math.log1p(share * math.expm1(gap)) + 1e-12
+
+    def shown(self, losses: Array, logs: Array) -> float:
+        """Return an end from lower bounds of a profile's logs at increasing losses."""
+        inside = np.flatnonzero(logs >= math.log(self.delta) + 1e-12)
+        return max(float(losses[inside[-1]]), 0.0) if len(inside) else 0.0
+
+    def near(self, losses: Array, logs: Array) -> float:
+        """Return a loss just below where the profile passes delta, about."""
+        at = int(np.flatnonzero(logs >= math.log(self.delta))[-1]) if len(logs) else 0
+        part = slice(max(at - 1, 0), at + 2)
+        return float(np.interp(-math.log(self.delta), -logs[part], losses[part])) - 1e-6
+
     def excess(self, found: Interval) -> float:
         """Return the width in units of the tolerance."""
         return (found.high - found.low) / self.tolerance
@@ -171,6 +205,33 @@ class DeltaAt(_Asked):
     def bounded(self) -> tuple[float, float]:
         """Return a delta that a Renyi divergence shows to suffice, and its order."""
         return renyi.delta(self.curve, self.epsilon, _orders(self.curve, 5.0, 15.0, 40.0))
+
+    def place(self, known: Interval) -> tuple[float, float]:
+        """Return (log delta, epsilon), about, of what is known."""
+        return math.log(known.high), self.epsilon
+
+    def off(self, known: Interval, share: float, tilt: float) -> float:
+        """Return by how much a profile may be moved: log delta moves by the tilt times as much."""
+        return max(0.3 * self.tolerance, share * (1.0 - known.low / known.high)) / tilt
+
+    def covered(self, losses: Array, logs: Array) -> float:
+        """Return an end from upper bounds of a convex profile's logs at increasing losses."""
+        at = int(np.searchsorted(losses, self.epsilon, side="right"))
+        if not 0 < at < len(losses):
+            return 1.0
+        share = math.expm1(self.epsilon - losses[at - 1]) / math.expm1(losses[at] - losses[at - 1])
+        high, low = math.exp(logs[at - 1]), math.exp(logs[at])
+        return (high + (low - high) * share) * (1.0 + 1e-12)
+
+    def shown(self, losses: Array, logs: Array) -> float:
+        """Return an end from lower bounds of a profile's logs at increasing losses."""
+        inside = np.flatnonzero(losses >= self.epsilon + 1e-13)
+        return math.exp(logs[inside[0]]) if len(inside) else 0.0
+
+    def near(self, losses: Array, logs: Array) -> float:
+        """Return a loss just above epsilon."""
+        del losses, logs
+        return self.epsilon + 1e-9
 
     def excess(self, found: Interval) -> float:
         """Return the relative width over the tolerance; deltas that underflow have none."""
@@ -264,13 +325,13 @@ class Cutting:
 
 def _unless_none(ask: Callable[[], tuple[float, float]]) -> Interval:
     try:
-        return Interval(*ask(), _INVERTED, _STUCK)
+        return Interval(*ask(), _INVERTED, STUCK)
     # A way that does not reach a curve is no error: the next one may.
     except NoSpectrum:
-        return Interval(0.0, math.inf, _INVERTED, _STUCK)
+        return Interval(0.0, math.inf, _INVERTED, STUCK)
 
 
-_NOTHING = Interval(0.0, math.inf, "PLD, lattice composition", _STUCK)
+_NOTHING = Interval(0.0, math.inf, "PLD, lattice composition", STUCK)
 _HOPELESS = _NOTHING._replace(reason=REASON)
 _ATTEMPTS = 10
 """More lattices never helped: each is a few times finer than the last."""
@@ -337,14 +398,14 @@ class Lattices:
                 step = _coarser(step, None if math.isinf(best.high) else best_step)
                 continue
             except LateError:
-                return best._replace(reason=_LATE)
+                return best._replace(reason=LATE)
             best, best_step = found.meet(best), step
             before, too_wide = too_wide, question.excess(best)
             if _met(question, best):
                 return best._replace(reason="")
             # Cut short, the next lattice would only cost time.
             if clock.left() < _GROWTH * (time.monotonic() - begun):
-                return best._replace(reason=_LATE)
+                return best._replace(reason=LATE)
             # A small lattice is refined even where the last step hardly helped: that may be chance.
             stuck = _hardly_helped(before, too_wide)
             if stuck and points > SMALL:
@@ -355,7 +416,7 @@ class Lattices:
             if step > _SAME * best_step:
                 reason = reason or _COARSE
                 break
-        return best._replace(reason=reason or _STUCK)
+        return best._replace(reason=reason or STUCK)
 
     @staticmethod
     def _first(question: Question) -> float:
@@ -405,7 +466,7 @@ def _pair(question: Question, step: float) -> tuple[Interval, int]:
     tail_mass = max(_NEGLIGIBLE * question.scale, 1e-290)
     both = [question.curve.composition(step, side, tail_mass) for side in (Side.DOWN, Side.UP)]
     low, high = (question.on(one) for one in both)
-    return Interval(low, high, _NOTHING.method, _STUCK), max(one.points for one in both)
+    return Interval(low, high, _NOTHING.method, STUCK), max(one.points for one in both)
 
 
 _PATIENCE = 0.1
@@ -431,7 +492,7 @@ def interval(question: Question) -> Interval:
     with clock.no_less(_PATIENCE):
         found = _tried(question)
     found = (found._replace(reason="") if _met(question, found) else found).numbers()
-    if found.reason == _LATE and math.isinf(found.high):
+    if found.reason == LATE and math.isinf(found.high):
         high, order = math.inf, math.nan
         # What is to rescue a late answer must not be late itself.
         with clock.within(None), contextlib.suppress(NoSpectrum, OverflowError):
@@ -445,7 +506,7 @@ def interval(question: Question) -> Interval:
 
 def _tried(question: Question) -> Interval:
     """Return what the ways give until one meets the tolerance, or the time is up."""
-    found = Interval(0.0, math.inf, _INVERTED, _STUCK)
+    found = Interval(0.0, math.inf, _INVERTED, STUCK)
     try:
         if question.below_floor:
             return Interval(0.0, question.floor, _INVERTED)
@@ -459,7 +520,7 @@ def _tried(question: Question) -> Interval:
                 break
             clock.tick()
     except LateError:
-        found = found._replace(reason=_LATE)
+        found = found._replace(reason=LATE)
     return found
 
 

@@ -1,0 +1,61 @@
+"""Sampling without replacement: what adaptive rounds can do, below what the fold says of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import ClassVar
+
+from ..loss import Curve
+from ..loss.profiles import playing
+from ..loss.profiles.ways import DeltaAt, EpsilonAt, Interval, Question, interval
+from ..privacy_loss import PrivacyLoss
+from .base import Answer
+from .pld import PldAccountant
+
+
+class GameAccountant(PldAccountant):
+    """As "pld", and sharper where every round is one of a family of pairs.
+
+    That is known of ``FixedSize`` under ``replace_one`` with one Gaussian sum a round and the same
+    setting in all rounds. There upper and lower end approach each other until they are within the
+    tolerance, which takes seconds (``fedprivacy.loss.profiles.playing``); the lower end is attained
+    by data that follow what was released. Every other question is answered as by "pld".
+    """
+
+    name: ClassVar[str] = "game"
+
+    def _epsilon(self, loss: PrivacyLoss, delta: float) -> Answer:
+        def ask(curve: Curve) -> Question:
+            return EpsilonAt.of(curve, delta, self.tolerance, 0.0)
+
+        return self._refined(loss, super()._epsilon(loss, delta), ask)
+
+    def _delta(self, loss: PrivacyLoss, epsilon: float) -> Answer:
+        def ask(curve: Curve) -> Question:
+            return DeltaAt(curve, self.tolerance, 0.0, epsilon)
+
+        return self._refined(loss, super()._delta(loss, epsilon), ask)
+
+    def _refined(
+        self, loss: PrivacyLoss, folded: Answer, ask: Callable[[Curve], Question]
+    ) -> Answer:
+        question = ask(loss.curve)
+        if not playing.serves(question):
+            return folded
+        attained = folded.attained
+        if loss.witness is None:
+            # Shown or not: below what S alone loses no end can lie.
+            attained = interval(ask(playing.alone(loss.curve))).low
+        known = Interval(folded.low, folded.upper, folded.method, folded.reason)
+        found = playing.refine(question, known, attained)
+        shown = 0.0 if loss.witness is None else found.low
+        return replace(
+            folded,
+            upper=found.high,
+            low=found.low,
+            attained=shown,
+            method=found.method,
+            reason=found.reason,
+            datasets=playing.PLAN if shown > folded.attained else "",
+        )

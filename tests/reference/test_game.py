@@ -1,0 +1,177 @@
+"""Fixed cohorts under replace_one: the game of adaptive rounds, against arithmetic of its own."""
+
+from __future__ import annotations
+
+import itertools
+import math
+
+import numpy as np
+import pytest
+from scipy.special import ndtr
+
+import fedprivacy as fp
+from fedprivacy.errors import ParameterError
+from fedprivacy.loss.profiles.cells import above_cell, excess
+
+ASK = {"adjacency": "replace_one"}
+
+
+def run(size: int, population: int, z: float, rounds: int) -> fp.Mechanism:
+    scheme = fp.FixedSize(size, population=population)
+    return fp.Gaussian(noise_multiplier=z, clip_norm=1.0).sampled(scheme) * rounds
+
+
+def plane(u: np.ndarray, v: np.ndarray, q: float) -> tuple[np.ndarray, np.ndarray]:
+    """Return P's and Q's masses on a fine grid of the plane."""
+    x = np.linspace(-8.0, 10.0, 700)
+    one, two = np.meshgrid(x, x, indexing="ij")
+
+    def normal(mean: np.ndarray) -> np.ndarray:
+        square = (one - mean[0]) ** 2 + (two - mean[1]) ** 2
+        return np.exp(-0.5 * square) * ((x[1] - x[0]) ** 2 / (2 * math.pi))
+
+    none = (1 - q) * normal(np.zeros(2))
+    return none + q * normal(u), none + q * normal(v)
+
+
+def worst_round(a: np.ndarray, mu: float, q: float) -> np.ndarray:
+    """Return the fold's profile at a, in closed form."""
+
+    def above(one: np.ndarray) -> np.ndarray:
+        c = 1.0 + (one - 1.0) / q
+        cut = np.log(c) / mu + mu / 2
+        return q * (ndtr(mu - cut) - c * ndtr(-cut))
+
+    high = np.maximum(a, 1.0)
+    low = np.minimum(np.maximum(a, 1e-300), 1.0)
+    return np.where(a >= 1.0, above(high), 1.0 - low + low * above(1.0 / low))
+
+
+def triples(seed: int, count: int) -> list[tuple[np.ndarray, np.ndarray]]:
+    """Return (x - y, x' - y) of three points in the unit disc, some on its edge."""
+    draw = np.random.default_rng(seed)
+    found = []
+    for _ in range(count):
+        points = draw.normal(size=(3, 2))
+        points /= np.linalg.norm(points, axis=1)[:, None]
+        points *= draw.choice([1.0, 1.0, 0.7], size=(3, 1))
+        found.append((points[0] - points[2], points[1] - points[2]))
+    e = np.array([2.0, 0.0])
+    return [*found, (e, 0 * e), (0 * e, e), (e, np.array([1.0, math.sqrt(3.0)]))]
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_cells_lie_above_their_triangles(seed):
+    draw = np.random.default_rng(seed)
+    q, mu = draw.uniform(0.02, 0.5), draw.uniform(0.3, 3.0)
+    g = draw.uniform(math.pi / 4, math.pi / 2)
+    b = draw.uniform(math.pi / 2 - g, math.pi / 2)
+    wide = 1e-3
+    inside = ((max(t - wide, 0.0), min(t + wide, math.pi / 2)) for t in (g, b))
+    losses = np.linspace(-2.0, 2.0, 21)
+    bound = excess(above_cell(mu, *inside), q, losses)
+    u = mu * math.sin(g) * np.array([1.0, 0.0])
+    turn = math.pi - g - b
+    v = mu * math.sin(b) * np.array([math.cos(turn), math.sin(turn)])
+    p, none = plane(u, v, q)
+    a = np.exp(losses)
+    exact = np.array([np.maximum(p - x * none, 0).sum() for x in a]) - np.maximum(1 - a, 0)
+    # A sum over half a million points is right to 1e-13 itself.
+    assert np.all(exact - 1e-13 <= bound)
+    assert np.all(bound <= exact + 0.02 * q)
+
+
+@pytest.mark.parametrize("population", [2, 5])
+def test_two_rounds_are_above_every_triple(population):
+    z, q = 1.5, 1.0 / population
+    asked = (0.0, 0.4, 1.2)
+    found = [
+        fp.delta(run(1, population, z, 2), epsilon=x, accountant="game", deadline=0.7, **ASK)
+        for x in asked
+    ]
+    for u, v in triples(population, 12):
+        p, none = plane(u / z, v / z, q)
+        ratio = none / np.maximum(p, 1e-300)
+        for x, bound in zip(asked, found, strict=True):
+            shown = float((p * worst_round(math.exp(x) * ratio, 2.0 / z, q)).sum())
+            assert shown <= bound.upper
+
+
+def test_one_round_is_the_fold_and_exact():
+    ask = {"delta": 1e-5, **ASK}
+    game = fp.epsilon(run(10, 1000, 1.0, 1), accountant="game", **ask)
+    fold = fp.epsilon(run(10, 1000, 1.0, 1), **ask)
+    assert (game.lower, game.upper) == (fold.lower, fold.upper)
+
+
+def test_the_game_is_below_the_fold_and_above_what_adaptive_data_attain():
+    ask = {"delta": 1e-5, **ASK}
+    one = run(10, 1000, 1.0, 100)
+    fold = fp.epsilon(one, **ask)
+    game = fp.epsilon(one, accountant="game", tolerance=0.05, **ask)
+    assert fold.lower < game.lower <= 6.513
+    assert 6.510 <= game.upper < fold.upper
+    assert "game" in game.method
+    assert "releases" in game.witness
+    with pytest.raises(ParameterError, match="accountant='pld'"):
+        game.certificate()
+
+
+def test_it_grows_with_rounds_and_probability_and_falls_with_noise():
+    ask = {"delta": 1e-5, "accountant": "game", "tolerance": 0.3, **ASK}
+    here = fp.epsilon(run(10, 100, 2.0, 10), **ask)
+    for more in (run(10, 100, 2.0, 20), run(20, 100, 2.0, 10), run(10, 100, 1.5, 10)):
+        assert fp.epsilon(more, **ask).upper > here.lower
+
+
+def test_a_deadline_is_kept_and_different_rounds_are_the_folds():
+    one = run(10, 1000, 1.0, 100)
+    late = fp.epsilon(one, delta=1e-5, accountant="game", tolerance=1e-6, deadline=0.5, **ASK)
+    assert "deadline" in late.reason
+    both = run(10, 100, 2.0, 2) + run(20, 100, 2.0, 2)
+    game, fold = (fp.epsilon(both, delta=1e-5, accountant=n, **ASK) for n in ("game", "pld"))
+    assert game.upper == fold.upper
+
+
+def random_settings(count: int) -> list[tuple[int, int, float, int, float]]:
+    draw = np.random.default_rng(7)
+    found = []
+    for _ in range(count):
+        population = int(draw.integers(2, 3000))
+        size = int(draw.integers(1, population))
+        rounds = int(np.exp(draw.uniform(math.log(2), math.log(200))))
+        z = float(np.exp(draw.uniform(math.log(0.7), math.log(20))))
+        found.append((size, population, z, rounds, float(10 ** draw.uniform(-9, -2))))
+    return found
+
+
+def _ordered(settings):
+    for size, population, z, rounds, delta in settings:
+        one, ask = run(size, population, z, rounds), {"delta": delta, **ASK}
+        fold = fp.epsilon(one, **ask)
+        game = fp.epsilon(one, accountant="game", deadline=1.0, **ask)
+        assert game.lower <= game.upper <= fold.upper
+        assert game.lower >= fold.lower * (1 - 1e-9) - 1e-3
+
+
+def test_ends_are_in_order():
+    _ordered(itertools.islice(random_settings(200), 4))
+
+
+@pytest.mark.slow
+def test_ends_are_in_order_at_many_settings():
+    _ordered(random_settings(200))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("size", "population", "z", "rounds", "delta", "attained", "most"),
+    [
+        (100, 6000, 1.4, 180, 6000**-1.1, 3.2395, 3.26),
+        (10, 1000, 1.0, 100, 1e-5, 6.505, 6.535),
+    ],
+)
+def test_long_runs_come_close(size, population, z, rounds, delta, attained, most):
+    one = run(size, population, z, rounds)
+    bound = fp.epsilon(one, delta=delta, accountant="game", deadline=60.0, **ASK)
+    assert attained <= bound.lower <= bound.upper <= most
