@@ -28,9 +28,9 @@ KINDS = {
     "Poisson": (SUM.sampled(fp.Poisson(0.05)), 1.0, 2.0, "zero_out", 10),
     "FixedSize": (SUM.sampled(fp.FixedSize(10, population=200)), 1.0, 2.0, "zero_out", 10),
     "Shuffled": (SUM.sampled(fp.Shuffled(5)), 1.0, 2.0, "zero_out", 10),
-    "Fed-SMP": (SMP.sampled(fp.FixedSize(10, population=200)), 1.0, 2.0, "zero_out", 10),
+    "Fed-SMP": (SMP.sampled(fp.FixedSize(10, population=200)), 1.0, None, "zero_out", 10),
     "FA-LD": (LANGEVIN.in_cohort(fp.FixedSize(10, population=40)), 0.1, None, "replace_one", 10),
-    "Fed-PLT": (SPLITTING.in_cohort(fp.Poisson(0.3)), 1.0, 0.5, "replace_one", 10),
+    "Fed-PLT": (SPLITTING.in_cohort(fp.Poisson(0.3)), 1.0, None, "replace_one", 10),
 }
 ROUNDS = 3
 
