@@ -1,4 +1,4 @@
-"""Rounds against the plan: no edit of a round's mechanism lowers the price of a claim that holds."""
+"""Rounds against the plan: no edit of a round lowers the price of a claim that holds."""
 
 import json
 from hashlib import sha256
@@ -177,7 +177,12 @@ def test_whoever_leaves_a_plan_for_good_reasons_is_not_accused(tmp_path, options
 
 def test_an_adaptive_run_leaves_its_plan_under_its_filter(tmp_path):
     rule = fp.Budget(50.0, 1e-5, adjacency="zero_out", adaptive=True).rule
-    adaptive = {"schedule": "adaptive", "budget_rule": rule, "every": [LOUDER] * ROUNDS, "used": 3.0}
+    adaptive = {
+        "schedule": "adaptive",
+        "budget_rule": rule,
+        "every": [LOUDER] * ROUNDS,
+        "used": 3.0,
+    }
     found = fp.audit(write(tmp_path / "run", ONE, *REST, claim=50.0, **adaptive))
     assert (found.verdict, found.defects) == ("HOLDS", ())
 
