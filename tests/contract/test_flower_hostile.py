@@ -8,7 +8,7 @@ pytest.importorskip("flwr", reason="needs the extra 'flower', which make flower 
 torch = pytest.importorskip("torch")
 
 import numpy as np  # noqa: E402
-from flwr.app import Array, ArrayRecord, Error, Message, MetricRecord, RecordDict  # noqa: E402
+from flwr.app import Array, ArrayRecord, ConfigRecord, Error, Message, MetricRecord, RecordDict  # noqa: E402
 from flwr.serverapp import (  # noqa: E402
     GaussianPrivacyEvent,
     NeighboringRelation,
@@ -152,7 +152,7 @@ def test_other_strategies_step_by_the_noisy_average_alone(tmp_path, kind, named)
     assert all(("proximal-mu" in names) == (kind is FedProx) for names in seen)
     alone, arrays = apps.equal(kind, **named), start
     for number, average in enumerate(averages, 1):
-        alone.configure_train(number, arrays, apps.ConfigRecord(), apps.HereGrid(None))
+        alone.configure_train(number, arrays, ConfigRecord(), apps.HereGrid(None))
         parts = np.split(average, [640])
         reply = ArrayRecord(
             {name: Array(part.reshape(held.shape))

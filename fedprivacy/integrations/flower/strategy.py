@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Iterator
-from logging import INFO, WARNING
+from contextlib import contextmanager
+from logging import INFO, WARNING, LogRecord, getLogger
 from pathlib import Path
 
 import numpy as np
@@ -32,6 +33,7 @@ from flwr.serverapp.strategy import (
 )
 from flwr.serverapp.strategy.strategy_utils import aggregate_metricrecords
 from flwr.supercore import log
+from flwr.supercore.logger import LOGGER_NAME
 from numpy.typing import NDArray
 
 from ...errors import BudgetExhausted, LedgerError, refuse
@@ -230,6 +232,7 @@ class PrivateStrategy(Strategy):
         )
         if mask is not None:
             content[MASK] = ArrayRecord({UPDATE: Array(mask.numpy())})
+        log(INFO, "configure_train: %d of %d nodes were drawn", len(running.turns), len(nodes))
         # A client that was drawn twice is asked once.
         return [
             Message(content=content, message_type=MessageType.TRAIN, dst_node_id=nodes[client])
@@ -261,7 +264,8 @@ class PrivateStrategy(Strategy):
         self, number: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
     ) -> RecordDict:
         """Return what the wrapped strategy would send; whom it would send it to does not matter."""
-        asked = list(self.inner.configure_train(number, arrays, config, grid))
+        with _unsaid():
+            asked = list(self.inner.configure_train(number, arrays, config, grid))
         if not asked or any(message.content is not asked[0].content for message in asked):
             rule = "send one message to all clients of a round"
             way_out = "leave fraction_train at 1; messages of their own would tell of clients"
@@ -285,9 +289,9 @@ class PrivateStrategy(Strategy):
         updates = self._updates(replies, running)
         state, info = self.server.step(start, running, updates, self._books)
         self.history.append(info)
-        if info.arrived < info.cohort:
-            told = "%d of %d updates are in the sum, %d answers were refused"
-            log(WARNING, told, info.arrived, info.cohort, info.refused)
+        told = "aggregate_train: %d of %d updates are in the sum, %d answers were refused"
+        level = INFO if info.arrived == info.cohort else WARNING
+        log(level, told, info.arrived, info.cohort, info.refused)
         if info.aborted:
             log(WARNING, "Round aborted: too many clients stayed silent; nothing was released")
             self._save(before, state.round)
@@ -303,7 +307,8 @@ class PrivateStrategy(Strategy):
         """Return what the wrapped strategy makes of the noisy average, its only reply."""
         content = RecordDict({"arrays": _record(average), "metrics": MetricRecord({EQUALLY: 1.0})})
         reply = Message(content=content, message_type=MessageType.TRAIN, dst_node_id=0)
-        arrays, _ = self.inner.aggregate_train(self._behind + server_round, [reply])
+        with _unsaid():
+            arrays, _ = self.inner.aggregate_train(self._behind + server_round, [reply])
         if arrays is None:
             refuse("strategy", type(self.inner).__name__, "return arrays for one reply")
         # FedOpt's arithmetic is in double precision.
@@ -373,6 +378,21 @@ def _checked(strategy: Strategy) -> FedAvg:
             rule = "be left out: metrics of clients would be released unpriced"
             refuse(f"strategy.{name}", "a function", rule, "no metrics leave a client")
     return strategy
+
+
+@contextmanager
+def _unsaid() -> Iterator[None]:
+    """Leave out of the log what the wrapped strategy says of a draw and replies that are none."""
+
+    def is_true(record: LogRecord) -> bool:
+        return not str(record.msg).startswith(("configure_train: Sampled", "%s: Received"))
+
+    logger = getLogger(LOGGER_NAME)
+    logger.addFilter(is_true)
+    try:
+        yield
+    finally:
+        logger.removeFilter(is_true)
 
 
 def _opened(path: Path, budget: Budget, seed: int | None) -> Ledger:
