@@ -24,29 +24,33 @@ from fedprivacy.integrations.flower.wire import UPDATE
 
 from . import flower_apps as apps
 
-TIMEOUT, ASLEEP = 60, 80
-"""Seconds until the server goes on, and of the client that hangs."""
+TIMEOUT = {"equal": 3600, "hostile": 120}
+"""Seconds until the server goes on without whoever is silent; workers take a while to start."""
 NAN, SHAPE, RAISES, HANGS = 1, 2, 3, 4
 
 
-def lying(message, context, call_next):
-    """Answer in place of the honest mod: these clients were never clipped."""
-    client = int(context.node_config["partition-id"])
-    first = message.content["config"]["server-round"] == 1
-    if client == RAISES:
-        raise RuntimeError("its own words")
-    if client == HANGS and first:
-        time.sleep(ASLEEP)
-    reply = call_next(message, context)
-    lies = {NAN: np.full(650, np.nan, np.float32), SHAPE: np.full(7, 1e30, np.float32)}
-    if client in lies:
-        reply.content = RecordDict({UPDATE: ArrayRecord({UPDATE: Array(lies[client])})})
-    return reply
+def liar(folder: Path):
+    """Return a mod for clients that were never clipped: it answers in place of the honest one."""
+
+    def lying(message, context, call_next):
+        client = int(context.node_config["partition-id"])
+        # Until the server has gone on without it.
+        while client == HANGS and not (folder / "went-on").exists():
+            time.sleep(0.2)
+        if client == RAISES:
+            raise RuntimeError("its own words")
+        reply = call_next(message, context)
+        lies = {NAN: np.full(650, np.nan, np.float32), SHAPE: np.full(7, 1e30, np.float32)}
+        if client in lies:
+            reply.content = RecordDict({UPDATE: ArrayRecord({UPDATE: Array(lies[client])})})
+        return reply
+
+    return lying
 
 
 def run(kind: str, folder: Path) -> None:
     server = ServerApp()
-    client = ClientApp(mods=[lying, private_mod] if kind == "hostile" else [private_mod])
+    client = ClientApp(mods=[liar(folder), private_mod] if kind == "hostile" else [private_mod])
 
     @client.train()
     def train(message: Message, context: Context) -> Message:
@@ -63,8 +67,13 @@ def run(kind: str, folder: Path) -> None:
     @server.main()
     def serve(grid: Grid, context: Context) -> None:
         strategy = apps.private(apps.equal(FedAvg), folder, **settings)
+
+        def went_on(number: int, arrays: ArrayRecord) -> None:
+            if number:
+                (folder / "went-on").touch()
+
         start = apps.first_arrays()
-        result = strategy.start(grid, start, 2, timeout=TIMEOUT)
+        result = strategy.start(grid, start, 2, timeout=TIMEOUT[kind], evaluate_fn=went_on)
         rounds = [
             {"cohort": one.cohort, "arrived": one.arrived, "refused": one.refused,
              "aborted": one.aborted}
@@ -74,7 +83,11 @@ def run(kind: str, folder: Path) -> None:
             np.save(folder / name, apps.flat(arrays))
         (folder / "rounds.json").write_text(json.dumps(rounds))
 
-    resources = {"client_resources": {"num_cpus": 1, "num_gpus": 0.0}}
+    # Two workers on any machine: one of them may hang.
+    resources = {
+        "client_resources": {"num_cpus": 1, "num_gpus": 0.0},
+        "init_args": {"num_cpus": 2},
+    }
     run_simulation(server, client, num_supernodes=apps.CLIENTS, backend_config=resources)
 
 

@@ -25,12 +25,13 @@ ROOT = Path(__file__).parent.parent.parent
 def ran(kind, folder):
     """Run an app in a process of its own; return the server's rounds, first and last model."""
     command = [sys.executable, "-m", "tests.contract.flower_ray", kind, str(folder)]
-    told = subprocess.run(command, capture_output=True, text=True, timeout=270, cwd=ROOT)
+    told = subprocess.run(command, capture_output=True, text=True, timeout=580, cwd=ROOT)
     assert told.returncode == 0, told.stderr[-3000:]
     rounds = json.loads((folder / "rounds.json").read_text())
     return rounds, *(np.load(folder / f"{name}.npy") for name in ("before", "after"))
 
 
+@pytest.mark.timeout(600)
 def test_on_ray_it_equals_our_own_loop_and_uses_more_than_one_worker(tmp_path):
     rounds, _, after = ran("equal", tmp_path)
     ours = apps.by_our_loop(tmp_path / "own.jsonl", apps.SCHEME, rounds=2)
@@ -40,7 +41,7 @@ def test_on_ray_it_equals_our_own_loop_and_uses_more_than_one_worker(tmp_path):
     assert there.upper == fp.account(tmp_path / "own.jsonl", delta=1e-3).upper
     workers = (tmp_path / "workers").read_text().split()
     assert len(workers) == 8
-    assert len(set(workers)) >= min(2, os.cpu_count() or 1)
+    assert len(set(workers)) == 2
 
 
 @pytest.mark.slow
@@ -76,7 +77,7 @@ def test_the_docs_example_with_fifty_clients(tmp_path):
     )  # fmt: skip
     assert told.returncode == 0, told.stdout[-3000:] + told.stderr[-3000:]
     log = told.stdout + told.stderr
-    assert "25 of 50 nodes were drawn" in log and "Sampled" not in log
+    assert "25 of 50 nodes were drawn" in log and "configure_train: Sampled" not in log
     assert re.search(r"round 2: epsilon \d", log)
     audited = fp.audit(tmp_path / "run.jsonl", claim=(8.0, 1e-3))
     assert audited.verdict == "HOLDS"
