@@ -36,7 +36,7 @@ def main(folder: Path, rounds: int) -> None:
             apps.equal(FedAvg), folder, scheme=fp.Everyone(), checkpoint=folder / "model.npz",
             budget=apps.a_budget(1e5),
         )  # fmt: skip
-        strategy.start(grid, apps.arrays_of(apps.module()), rounds, timeout=60)
+        strategy.start(grid, apps.arrays_of(apps.module()), rounds)
 
     resources = {
         "client_resources": {"num_cpus": 1, "num_gpus": 0.0},
