@@ -29,8 +29,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
-from contextlib import suppress
-from functools import cache, partial
+from functools import cache
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -214,51 +213,16 @@ def flower_client(model: str, folder: str, message: Any, context: Any) -> Any:
     return Message(content=RecordDict(content), reply_to=message)
 
 
-def flower_kind(kind: str, cohort: int, ledger: Path) -> tuple[list[Any], Any]:
-    """Return a client app's mods and the server's strategy: plain, Flower's own wrapper, ours."""
-    from flwr.clientapp.mod import fixedclipping_mod
-    from flwr.serverapp.strategy import DifferentialPrivacyClientSideFixedClipping, FedAvg
-
-    nodes = NODES_A_CLIENT * cohort
-    sampled = {
-        "fraction_train": 1 / NODES_A_CLIENT,
-        "fraction_evaluate": 0.0,
-        "min_train_nodes": cohort,
-        "min_evaluate_nodes": 0,
-        "min_available_nodes": nodes,
-    }
-    if kind == "plain":
-        return [], FedAvg(**sampled)
-    if kind == "its own":
-        wrapped = DifferentialPrivacyClientSideFixedClipping(FedAvg(**sampled), NOISE, CLIP, cohort)
-        return [fixedclipping_mod], wrapped
-    import fedprivacy as fp
-    from fedprivacy.integrations.flower import EQUALLY, PrivateStrategy, private_mod
-
-    ours = PrivateStrategy(
-        FedAvg(fraction_evaluate=0.0, weighted_by_key=EQUALLY),
-        perturbation=fp.Gaussian(noise_multiplier=NOISE, clip_norm=CLIP, unit="client"),
-        scheme=fp.FixedSize(cohort, population=nodes),
-        population=nodes,
-        ledger=ledger,
-        budget=fp.Budget(1e4, 1e-5, adjacency="zero_out"),
-        checkpoint=ledger.with_suffix(".npz"),
-    )
-    return [private_mod], ours
-
-
-class Over(Exception):
-    """Nobody asks for another round."""
-
-
-def flower_rounds(model: str, cohort: int, folder: str, kind: str = "its own") -> None:
+def flower_rounds(model: str, cohort: int, folder: str) -> None:
     from flwr.app import ArrayRecord
     from flwr.clientapp import ClientApp
+    from flwr.clientapp.mod import fixedclipping_mod
     from flwr.serverapp import ServerApp
+    from flwr.serverapp.strategy import DifferentialPrivacyClientSideFixedClipping, FedAvg
     from flwr.simulation import run_simulation
 
-    mods, strategy = flower_kind(kind, cohort, Path(folder) / f"{model}.jsonl")
-    client, server = ClientApp(mods=mods), ServerApp()
+    nodes = NODES_A_CLIENT * cohort
+    client, server = ClientApp(mods=[fixedclipping_mod]), ServerApp()
 
     @client.train()
     def train(message: Any, context: Any) -> Any:
@@ -268,22 +232,23 @@ def flower_rounds(model: str, cohort: int, folder: str, kind: str = "its own") -
 
     @server.main()
     def main(grid: Any, context: Any) -> None:
-        asked = turns()
-
-        def wait(*_: Any) -> None:
-            """Let Flower's own loop wait for its turn, before the first round and after each."""
-            if next(asked, strategy) is strategy:
-                raise Over
-
+        average = FedAvg(
+            fraction_train=1 / NODES_A_CLIENT,
+            fraction_evaluate=0.0,
+            min_train_nodes=cohort,
+            min_evaluate_nodes=0,
+            min_available_nodes=nodes,
+        )
+        strategy = DifferentialPrivacyClientSideFixedClipping(average, NOISE, CLIP, cohort)
         arrays = ArrayRecord(module_of(model).state_dict())
         say({"ready": {name: version(name) for name in ("flwr", "ray", "torch")}})
-        with suppress(Over):
-            strategy.start(grid, arrays, num_rounds=10**6, evaluate_fn=wait)
+        for _ in turns():
+            arrays = strategy.start(grid, arrays, num_rounds=1).arrays
 
     run_simulation(
         server,
         client,
-        NODES_A_CLIENT * cohort,
+        nodes,
         backend_config={
             "client_resources": {"num_cpus": 1, "num_gpus": 0.0},
             "init_args": {"num_cpus": 1},
@@ -296,10 +261,7 @@ LIBRARIES: dict[str, Callable[[str, int, str], None]] = {
     "pfl": pfl_rounds,
     "pfl, our layout": lambda model, cohort, folder: pfl_rounds(model, cohort, folder, "ours"),
     "Flower": flower_rounds,
-    "Flower, FedAvg alone": partial(flower_rounds, kind="plain"),
-    "Flower, PrivateStrategy": partial(flower_rounds, kind="ours"),
 }
-PEERS = ("fedprivacy", "pfl", "pfl, our layout", "Flower")
 
 
 def serve(library: str, model: str, cohort: int, folder: str) -> None:
@@ -387,12 +349,14 @@ def data_for_all(folder: str) -> None:
     np.save(Path(folder) / "cuts.npy", np.cumsum([len(own) for own in data.clients])[:-1])
 
 
-def compare(
-    pythons: dict[str, str], model: str, cohort: int, rounds: int, folder: str
-) -> dict[str, Any]:
-    """Return the seconds a round of libraries, each by its interpreter, taken in turns."""
+def compare(model: str, python: str, cohort: int, rounds: int, folder: str) -> dict[str, Any]:
+    """Return every library's seconds a round, taken in turns."""
+    names = [n for n in LIBRARIES if model == "cnn" or "layout" not in n]
     processes = {
-        name: Process(python, name, model, cohort, folder) for name, python in pythons.items()
+        name: Process(
+            sys.executable if name == "fedprivacy" else python, name, model, cohort, folder
+        )
+        for name in names
     }
     for _ in range(rounds + 1):
         for process in processes.values():
@@ -407,17 +371,17 @@ def compare(
 
 
 def show(model: str, found: dict[str, Any]) -> None:
-    """Print seconds, and ratios to the first."""
+    """Print seconds and ratios to ours."""
     print(f"\n{model}, {', '.join(f'{k} {v}' for k, v in found['versions'].items())}")
     print(
-        f"  {'a round':24s} {'wall':>9s} {'to first':>8s} {'cpu':>9s} {'to first':>8s}"
+        f"  {'a round':18s} {'wall':>9s} {'to ours':>8s} {'cpu':>9s} {'to ours':>8s}"
         f" {'peak MB':>8s}"
     )
-    ours = next(iter(found["libraries"].values()))
+    ours = found["libraries"]["fedprivacy"]
     for name, its in found["libraries"].items():
         wall, cpu = its["wall"] / ours["wall"], its["cpu"] / ours["cpu"]
         print(
-            f"  {name:24s} {its['wall']:9.4f} {wall:8.2f} {its['cpu']:9.4f} {cpu:8.2f}"
+            f"  {name:18s} {its['wall']:9.4f} {wall:8.2f} {its['cpu']:9.4f} {cpu:8.2f}"
             f" {its['peak_mb']:8.0f}",
             flush=True,
         )
@@ -442,10 +406,7 @@ def main() -> None:
         data_for_all(folder)
         for model in (options.model,) if options.model else MOMENTUM:
             rounds = options.rounds * (1 if model == "cnn" else 5)
-            own = {"fedprivacy": sys.executable}
-            names = [name for name in PEERS if model == "cnn" or "layout" not in name]
-            pythons = {name: options.python for name in names} | own
-            found[model] = compare(pythons, model, cohort, rounds, folder)
+            found[model] = compare(model, options.python, cohort, rounds, folder)
             show(model, found[model])
     if not options.quick and not options.model:
         content = {"python": platform.python_version(), "cores": options.cores}

@@ -58,11 +58,12 @@ def run(kind: str, folder: Path) -> None:
             told.write(f"{os.getpid()}\n")
         return apps.trained(message, int(context.node_config["partition-id"]))
 
-    settings = {"seed": 5}
+    # Everyone: nodes are numbered by the engine's ids, which are not in the order of the data.
+    settings = {"seed": apps.SEED, "scheme": fp.Everyone()}
     if kind == "hostile":
         quiet = fp.Gaussian(noise_multiplier=1e-9, clip_norm=0.05, unit="client")
         budget = fp.Budget(1e30, 0.5, adjacency="zero_out")
-        settings |= {"perturbation": quiet, "scheme": fp.Everyone(), "budget": budget, "missing": 1}
+        settings |= {"perturbation": quiet, "budget": budget, "missing": 1}
 
     @server.main()
     def serve(grid: Grid, context: Context) -> None:

@@ -34,13 +34,13 @@ def ran(kind, folder):
 @pytest.mark.timeout(600)
 def test_on_ray_it_equals_our_own_loop_and_uses_more_than_one_worker(tmp_path):
     rounds, _, after = ran("equal", tmp_path)
-    ours = apps.by_our_loop(tmp_path / "own.jsonl", apps.SCHEME, rounds=2)
+    ours = apps.by_our_loop(tmp_path / "own.jsonl", fp.Everyone(), rounds=2)
     np.testing.assert_allclose(after, ours.state.parameters.numpy(), rtol=0, atol=2e-7)
-    assert [one["arrived"] for one in rounds] == [one.arrived for one in ours.history] == [4, 4]
+    assert [one["arrived"] for one in rounds] == [one.arrived for one in ours.history] == [12, 12]
     there = fp.account(tmp_path / "run.jsonl", delta=1e-3)
     assert there.upper == fp.account(tmp_path / "own.jsonl", delta=1e-3).upper
     workers = (tmp_path / "workers").read_text().split()
-    assert len(workers) == 8
+    assert len(workers) == 24
     assert len(set(workers)) == 2
 
 
