@@ -2,7 +2,7 @@
 
 import pytest
 
-pytest.importorskip("flwr", reason="needs the extra 'flower', which make flower installs")
+pytest.importorskip("flwr", reason="pip install -e '.[flower,test]' elsewhere")
 pytest.importorskip("torch")
 
 import numpy as np

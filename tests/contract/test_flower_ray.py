@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-pytest.importorskip("flwr", reason="needs the extra 'flower', which make flower installs")
+pytest.importorskip("flwr", reason="pip install -e '.[flower,test]' elsewhere")
 pytest.importorskip("ray")
 pytest.importorskip("torch")
 
