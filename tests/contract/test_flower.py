@@ -1,4 +1,4 @@
-"""Flower: the strategy and the mod, in this process; ``test_flower_ray`` has the real engine."""
+"""Flower: the strategy and the mod, in this process; ``test_flower_killed`` has the real engine."""
 
 import pytest
 
