@@ -61,6 +61,11 @@ class Sparsification:
         if self.kept > self.dimension:
             refuse("kept", self.kept, f"be at most dimension = {self.dimension}")
 
+    @property
+    def factor(self) -> float:
+        """What kept coordinates are multiplied with: d/k for rand_k, else 1."""
+        return self.dimension / self.kept if self.sparsifier is Sparsifier.RAND_K else 1.0
+
     def draw_mask(self, generator: np.random.Generator | None = None) -> Indices:
         """Return ``kept`` of ``dimension`` indices, sorted, uniformly at random (public)."""
         generator = private_generator() if generator is None else generator
@@ -89,11 +94,11 @@ class Sparsification:
         if not is_finite(update):
             refuse("update", "a non-finite entry", "be finite", "leave this client's update out")
         kept = update if whole else update[mask]
-        if self.sparsifier is not Sparsifier.RAND_K or self.kept == self.dimension:
+        if self.factor == 1.0:
             return kept
         # What overflows is refused with all that is not finite.
         with np.errstate(over="ignore"):
-            return kept * (self.dimension / self.kept)
+            return kept * self.factor
 
     def check_mask(self, mask: Any) -> None:
         """Raise ParameterError unless a mask holds ``kept`` different indices below ``dimension``.

@@ -1,5 +1,6 @@
 """A Flower app on few records, and a grid that runs it in this process."""
 
+import numpy as np
 import torch
 from flwr.app import ArrayRecord, Context, Message, MetricRecord, RecordDict
 from flwr.clientapp import ClientApp
@@ -9,10 +10,13 @@ from torch.nn import functional
 
 import fedprivacy as fp
 from fedprivacy.integrations.flower import EQUALLY, PrivateStrategy, private_mod
-from fedprivacy.training import digits, logistic
+from fedprivacy.ledger import Ledger
+from fedprivacy.training import FederatedAveraging, digits, logistic, train
 
 CLIENTS, STEPS, RATE = 12, 2, 0.5
 GAUSSIAN = fp.Gaussian(noise_multiplier=1.0, clip_norm=0.05, unit="client")
+SCHEME = fp.FixedSize(4, population=CLIENTS)
+SEED = 5
 
 
 def data():
@@ -25,6 +29,33 @@ def module():
 
 def arrays_of(model):
     return ArrayRecord(model.state_dict())
+
+
+def flat(arrays):
+    return np.concatenate([array.numpy().ravel() for array in arrays.values()])
+
+
+def our_loop(scheme):
+    return FederatedAveraging(
+        model=module, scheme=scheme, perturbation=GAUSSIAN, local_steps=STEPS,
+        batch_size=1000, learning_rate=RATE, seed=SEED, device="cpu",
+    )  # fmt: skip
+
+
+def by_our_loop(path, scheme, rounds):
+    """Train by our own loop, with a ledger at ``path``."""
+    with Ledger.create(path, unit="client", adjacency="zero_out", seed_policy="fixed") as own:
+        found = train(our_loop(scheme), data(), rounds=rounds, ledger=own, budget=a_budget())
+        own.close()
+    return found
+
+
+def first_arrays():
+    """Return what our own loop begins with."""
+    model = module()
+    start = our_loop(SCHEME).init().parameters
+    torch.nn.utils.vector_to_parameters(start, model.parameters())
+    return arrays_of(model)
 
 
 def a_budget(epsilon=50.0):
@@ -120,7 +151,7 @@ class HereGrid(Grid):
 def private(strategy, folder, **named):
     settings = {
         "perturbation": GAUSSIAN,
-        "scheme": fp.FixedSize(4, population=CLIENTS),
+        "scheme": SCHEME,
         "population": CLIENTS,
         "ledger": folder / "run.jsonl",
         "budget": a_budget(),

@@ -31,12 +31,17 @@ def main(folder: Path, rounds: int) -> None:
 
     @server.main()
     def serve(grid: Grid, context: Context) -> None:
+        # More than fifty lives spend.
         strategy = apps.private(
-            apps.equal(FedAvg), folder, scheme=fp.Everyone(), checkpoint=folder / "model.npz"
-        )
-        strategy.start(grid, apps.arrays_of(apps.module()), rounds, timeout=60)
+            apps.equal(FedAvg), folder, scheme=fp.Everyone(), checkpoint=folder / "model.npz",
+            budget=apps.a_budget(1e5),
+        )  # fmt: skip
+        strategy.start(grid, apps.arrays_of(apps.module()), rounds)
 
-    resources = {"client_resources": {"num_cpus": 1, "num_gpus": 0.0}}
+    resources = {
+        "client_resources": {"num_cpus": 1, "num_gpus": 0.0},
+        "init_args": {"num_cpus": 1},
+    }
     run_simulation(server, client, num_supernodes=apps.CLIENTS, backend_config=resources)
 
 

@@ -1,51 +1,33 @@
-"""Flower: the strategy and the mod, in this process; ``test_flower_ray`` has the real engine."""
+"""Flower: the strategy and the mod, in this process; ``test_flower_killed`` has the real engine."""
 
 import pytest
 
-pytest.importorskip("flwr", reason="needs the extra 'flower', which make flower installs")
-torch = pytest.importorskip("torch")
+pytest.importorskip("flwr", reason="pip install -e '.[flower,test]' elsewhere")
+pytest.importorskip("torch")
 
-import numpy as np  # noqa: E402
-from flwr.serverapp.strategy import FedAvg  # noqa: E402
+import numpy as np
+from flwr.serverapp.strategy import FedAvg
 
-import fedprivacy as fp  # noqa: E402
-from fedprivacy.ledger import Ledger  # noqa: E402
-from fedprivacy.training import FederatedAveraging, train  # noqa: E402
+import fedprivacy as fp
 
-from . import flower_apps as apps  # noqa: E402
+from . import flower_apps as apps
 
 ROUNDS = 3
 SCHEMES = {
-    "fixed": fp.FixedSize(4, population=apps.CLIENTS),
+    "fixed": apps.SCHEME,
     "poisson": fp.Poisson(0.4),
     "replacement": fp.WithReplacement(4, population=apps.CLIENTS),
     "everyone": fp.Everyone(),
 }
 
 
-def flat(arrays):
-    return np.concatenate([array.numpy().ravel() for array in arrays.values()])
-
-
 @pytest.mark.parametrize("scheme", SCHEMES.values(), ids=SCHEMES)
 def test_it_equals_our_own_loop(tmp_path, scheme):
-    loop = FederatedAveraging(
-        model=apps.module, scheme=scheme, perturbation=apps.GAUSSIAN, local_steps=apps.STEPS,
-        batch_size=1000, learning_rate=apps.RATE, seed=5, device="cpu",
-    )  # fmt: skip
-    budget = apps.a_budget()
-    own = Ledger.create(
-        tmp_path / "own.jsonl", unit="client", adjacency="zero_out", seed_policy="fixed"
-    )
-    with own:
-        ours = train(loop, apps.data(), rounds=ROUNDS, ledger=own, budget=budget)
-        own.close()
-    model = apps.module()
-    torch.nn.utils.vector_to_parameters(loop.init().parameters, model.parameters())
-    strategy = apps.private(apps.equal(FedAvg), tmp_path, scheme=scheme, seed=5)
-    result = strategy.start(apps.HereGrid(apps.client_app()), apps.arrays_of(model), ROUNDS)
+    ours = apps.by_our_loop(tmp_path / "own.jsonl", scheme, ROUNDS)
+    strategy = apps.private(apps.equal(FedAvg), tmp_path, scheme=scheme, seed=apps.SEED)
+    result = strategy.start(apps.HereGrid(apps.client_app()), apps.first_arrays(), ROUNDS)
     np.testing.assert_allclose(
-        flat(result.arrays), ours.state.parameters.numpy(), rtol=0, atol=2e-7
+        apps.flat(result.arrays), ours.state.parameters.numpy(), rtol=0, atol=2e-7
     )
     assert [one.cohort for one in strategy.history] == [one.cohort for one in ours.history]
     assert [one.arrived for one in strategy.history] == [one.arrived for one in ours.history]

@@ -1,14 +1,15 @@
 """Clients of a Flower app that fail, lie or answer twice: counted, and never released unclipped."""
 
 import json
+from logging import getLogger
 
 import pytest
 
-pytest.importorskip("flwr", reason="needs the extra 'flower', which make flower installs")
+pytest.importorskip("flwr", reason="pip install -e '.[flower,test]' elsewhere")
 torch = pytest.importorskip("torch")
 
 import numpy as np  # noqa: E402
-from flwr.app import Array, ArrayRecord, Error, Message, MetricRecord, RecordDict  # noqa: E402
+from flwr.app import Array, ArrayRecord, ConfigRecord, Error, Message, MetricRecord, RecordDict  # noqa: E402
 from flwr.serverapp import (  # noqa: E402
     GaussianPrivacyEvent,
     NeighboringRelation,
@@ -21,7 +22,7 @@ from flwr.serverapp.strategy import FedAdam, FedAvg, FedAvgM, FedMedian, FedProx
 import fedprivacy as fp  # noqa: E402
 from fedprivacy.errors import ParameterError  # noqa: E402
 from fedprivacy.integrations.flower import Accountant  # noqa: E402
-from fedprivacy.integrations.flower.wire import UPDATE, clipped_update  # noqa: E402
+from fedprivacy.integrations.flower.wire import UPDATE  # noqa: E402
 
 from . import flower_apps as apps  # noqa: E402
 
@@ -152,7 +153,7 @@ def test_other_strategies_step_by_the_noisy_average_alone(tmp_path, kind, named)
     assert all(("proximal-mu" in names) == (kind is FedProx) for names in seen)
     alone, arrays = apps.equal(kind, **named), start
     for number, average in enumerate(averages, 1):
-        alone.configure_train(number, arrays, apps.ConfigRecord(), apps.HereGrid(None))
+        alone.configure_train(number, arrays, ConfigRecord(), apps.HereGrid(None))
         parts = np.split(average, [640])
         reply = ArrayRecord(
             {name: Array(part.reshape(held.shape))
@@ -192,19 +193,6 @@ def test_what_would_make_the_account_untrue_is_refused(tmp_path, strategy, named
     assert not (tmp_path / "run.jsonl").exists()
 
 
-def test_a_client_sends_one_norm_over_all_arrays_and_no_part_of_a_model():
-    before = {"a": np.zeros(3, np.float32), "b": np.zeros((2, 2), np.float32)}
-    after = {"a": np.full(3, 3.0, np.float32), "b": np.full((2, 2), -1.0, np.float32)}
-    sent = clipped_update(before, after, clip_norm=1.0)
-    assert np.linalg.norm(sent) == pytest.approx(1.0)
-    np.testing.assert_allclose(sent / sent[0], [1, 1, 1] + [-1 / 3] * 4, rtol=1e-6)
-    with pytest.raises(ParameterError, match="FedBN"):
-        clipped_update(before, {"a": after["a"]}, clip_norm=1.0)
-    with pytest.raises(ParameterError, match="float32"):
-        counted = {"n": np.zeros((), np.int64)}
-        clipped_update(counted, counted, clip_norm=1.0)
-
-
 def test_the_budget_stops_the_run_and_a_closed_ledger_stays_closed(tmp_path):
     one = fp.epsilon(apps.GAUSSIAN.sampled(fp.Everyone()) * 2, delta=1e-3, adjacency="zero_out")
     budget = apps.a_budget(one.upper + 0.01)
@@ -220,7 +208,19 @@ def test_the_budget_stops_the_run_and_a_closed_ledger_stays_closed(tmp_path):
         apps.private(apps.equal(FedAvg), tmp_path, scheme=fp.Everyone(), budget=budget)
 
 
-def test_rand_k_sends_kept_coordinates_alone(tmp_path):
+def nudged(arrays):
+    """Train on public data: here, move the first 65 numbers."""
+    moved = apps.flat(arrays)
+    moved[:65] += 1.0
+    parts = np.split(moved, [640])
+    return ArrayRecord(
+        {name: Array(part.reshape(held.shape))
+         for (name, held), part in zip(arrays.items(), parts, strict=True)}
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", ["rand_k", "top_k"])
+def test_sparse_rounds_send_kept_coordinates_alone(tmp_path, kind):
     sizes = []
 
     def after(client, reply):
@@ -228,15 +228,41 @@ def test_rand_k_sends_kept_coordinates_alone(tmp_path):
         return [reply]
 
     perturbation = fp.SparsifiedPerturbation(
-        noise_multiplier=1.0, clip_norm=0.05, kept=65, dimension=DIMENSION, cohort=4
-    )
-    strategy = apps.private(apps.equal(FedAvg), tmp_path, perturbation=perturbation)
+        noise_multiplier=1.0, clip_norm=0.05, kept=65, dimension=DIMENSION, cohort=4,
+        sparsifier=kind,
+    )  # fmt: skip
+    by_size = {"public_training": nudged} if kind == "top_k" else {}
+    strategy = apps.private(apps.equal(FedAvg), tmp_path, perturbation=perturbation, **by_size)
     start = apps.arrays_of(apps.module())
     result = strategy.start(apps.HereGrid(apps.client_app(), after=after), start, 1)
     assert set(sizes) == {(65,)} and strategy.history[0].arrived == 4
-    moved = [result.arrays[name].numpy() != start[name].numpy() for name in start]
-    assert sum(int(part.sum()) for part in moved) == 65
+    moved = np.flatnonzero(apps.flat(result.arrays) != apps.flat(start))
+    assert len(moved) == 65 and (kind == "rand_k" or moved[-1] == 64)
     assert fp.audit(tmp_path / "run.jsonl", claim=(50.0, 1e-3)).verdict == "HOLDS"
+
+
+def test_whole_numbers_of_every_client_arrive(tmp_path):
+    perturbation = fp.DistributedDiscreteGaussian(
+        noise_multiplier=1.0, clip_norm=0.05, dimension=DIMENSION, cohort=4, bits=18
+    )
+    strategy = apps.private(apps.equal(FedAvg), tmp_path, perturbation=perturbation)
+    start = apps.arrays_of(apps.module())
+    result = strategy.start(apps.HereGrid(apps.client_app()), start, 2)
+    assert [one.arrived for one in strategy.history] == [4, 4]
+    # The noise of two rounds, and little else.
+    moved = np.std(apps.flat(result.arrays) - apps.flat(start))
+    assert 0.8 < moved / (0.05 / 4 * 2**0.5) < 1.2
+    assert fp.audit(tmp_path / "run.jsonl", claim=(50.0, 1e-3)).verdict == "HOLDS"
+
+
+def test_the_log_speaks_of_the_cohort_that_was_drawn(tmp_path, caplog):
+    getLogger("flwr").propagate = True
+    strategy = apps.private(apps.equal(FedAvg), tmp_path)
+    with caplog.at_level("INFO", logger="flwr"):
+        strategy.start(apps.HereGrid(apps.client_app()), apps.arrays_of(apps.module()), 1)
+    assert "4 of 12 nodes were drawn" in caplog.text
+    assert "4 of 4 updates are in the sum" in caplog.text
+    assert "configure_train: Sampled" not in caplog.text and "Received" not in caplog.text
 
 
 def test_an_accountant_for_flowers_own_strategies(tmp_path):

@@ -9,7 +9,7 @@ import time
 
 import pytest
 
-pytest.importorskip("ray", reason="needs the extra 'flower', which make flower installs")
+pytest.importorskip("ray", reason="pip install -e '.[flower,test]' elsewhere")
 pytest.importorskip("torch")
 
 import fedprivacy as fp

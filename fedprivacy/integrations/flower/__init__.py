@@ -10,11 +10,44 @@
         ledger="run.jsonl", budget=fp.Budget(8.0, 1e-5, adjacency="zero_out"),
     )
 
-Needs the extra ``flower``: flwr 1.41 with its message API.
+These names need the extra ``flower``: flwr 1.41 with its message API. What travels (``wire``) and
+the model on disk (``saved``) do without.
 """
 
-from .accountant import Accountant
-from .client import private_mod
-from .strategy import EQUALLY, PrivateStrategy
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from ...errors import ParameterError
+
+if TYPE_CHECKING:
+    from .accountant import Accountant
+    from .client import private_mod
+    from .strategy import EQUALLY, PrivateStrategy
+
+_ROOM = {
+    "Accountant": "accountant",
+    "EQUALLY": "strategy",
+    "PrivateStrategy": "strategy",
+    "private_mod": "client",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _ROOM:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    try:
+        return getattr(import_module(f"{__name__}.{_ROOM[name]}"), name)
+    except ModuleNotFoundError as error:
+        # Another module that is missing is not mended by the extra.
+        if not (error.name or "").startswith("flwr"):
+            raise
+        raise ParameterError(f"{name} needs flwr; pip install 'fedprivacy[flower]'") from error
+
+
+def __dir__() -> list[str]:
+    return __all__
+
 
 __all__ = ["EQUALLY", "Accountant", "PrivateStrategy", "private_mod"]

@@ -48,7 +48,8 @@ class Saved:
         if not self.path.exists():
             return None
         try:
-            with np.load(self.path, allow_pickle=False) as held:
+            # Opened here: of a damaged file numpy closes nothing.
+            with self.path.open("rb") as file, np.load(file, allow_pickle=False) as held:
                 head = json.loads(str(held[_HEAD]))
                 names = [name for name in held.files if name.startswith(_ARRAY)]
                 arrays = {name.removeprefix(_ARRAY): held[name] for name in names}

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Iterator
-from logging import INFO, WARNING
+from contextlib import contextmanager
+from logging import INFO, WARNING, LogRecord, getLogger
 from pathlib import Path
 
 import numpy as np
@@ -32,6 +33,8 @@ from flwr.serverapp.strategy import (
 )
 from flwr.serverapp.strategy.strategy_utils import aggregate_metricrecords
 from flwr.supercore import log
+from flwr.supercore.logger import LOGGER_NAME
+from numpy.typing import NDArray
 
 from ...errors import BudgetExhausted, LedgerError, refuse
 from ...ledger import Ledger
@@ -75,7 +78,7 @@ class PrivateStrategy(Strategy):
         strategy: FedAvg, FedAvgM, FedProx, FedAdam, FedAdagrad, FedYogi or a subclass, with
             ``fraction_evaluate=0.0`` and ``weighted_by_key=EQUALLY``. Its own sampling is not used.
         perturbation: clips and perturbs, unit "client": ``Gaussian``, or ``SparsifiedPerturbation``
-            with rand_k, whose clients send kept coordinates alone.
+            and its kin, whose clients send kept coordinates alone.
         scheme: draws the clients of a round: ``Poisson``, ``FixedSize``, ``WithReplacement`` or
             ``Everyone``.
         population: how many nodes there are. The run waits for them, numbers them, and draws from
@@ -86,6 +89,8 @@ class PrivateStrategy(Strategy):
         missing: most clients of a cohort that may stay silent until the timeout; with more the
             round is aborted: nothing is released, nothing charged. Who stays silent must not depend
             on data. An error that a client sends is an answer: it counts as a zero update.
+        public_training: gets the arrays, returns them after training on public data at the server:
+            top_k's mask is made of the difference. Given for top_k, and for nothing else.
         checkpoint: file for the model, written after every round; None for none. Without it a
             resumed run begins with ``initial_arrays`` again, and what was spent stays spent. The
             wrapped strategy's own memory, such as momentum, begins anew.
@@ -113,16 +118,19 @@ class PrivateStrategy(Strategy):
         budget: Budget,
         expected_cohort: int | None = None,
         missing: int = 0,
+        public_training: Callable[[ArrayRecord], ArrayRecord] | None = None,
         checkpoint: str | Path | None = None,
         seed: int | None = None,
     ) -> None:
         self.inner = _checked(strategy)
+        self._public_training, self._layout = public_training, dict[str, NDArray[np.generic]]()
         self.server = Server(
             scheme=scheme,
             perturbation=perturbation,
             population=population,
             expected_cohort=expected_cohort,
             missing=missing,
+            public_update=None if public_training is None else self._public_update,
             seed=seed,
         )
         self.budget, self.history = budget, list[RoundInfo]()
@@ -210,25 +218,32 @@ class PrivateStrategy(Strategy):
         self._books.ask()
         nodes = self._nodes(grid)
         content = self._content(self._behind + server_round, arrays, config, grid)
-        number = self._rounds_run
-        cohort, mask = self.server.cohort(number), self.server.mask(number)
-        before = {name: array.numpy() for name, array in arrays.items()}
-        start = Average(number, torch.from_numpy(flat(before)))
-        running = self.server.collected(cohort, len(start.parameters), mask)
+        before = _plain(arrays)
+        start = Average(self._rounds_run, torch.from_numpy(flat(before)))
+        self._layout = before
+        cohort, mask = self.server.cohort(start.round), self.server.mask(start)
+        running = self.server.collected(start, cohort, mask)
         self._under_way = before, start, running
         content[ASKED] = ConfigRecord(
             {
                 CLIP_NORM: float(self.server.perturbation.clip_norm),
-                FACTOR: 1.0 if mask is None else len(start.parameters) / len(mask),
+                FACTOR: running.sparsification.factor,
             }
         )
         if mask is not None:
             content[MASK] = ArrayRecord({UPDATE: Array(mask.numpy())})
+        log(INFO, "configure_train: %d of %d nodes were drawn", len(running.turns), len(nodes))
         # A client that was drawn twice is asked once.
         return [
             Message(content=content, message_type=MessageType.TRAIN, dst_node_id=nodes[client])
             for client in running.turns
         ]
+
+    def _public_update(self, parameters: torch.Tensor) -> torch.Tensor:
+        """Return what training on public data at the server changes, shape (d,)."""
+        assert self._public_training is not None
+        after = self._public_training(_record(shaped(parameters.numpy(), self._layout)))
+        return parameters - torch.from_numpy(flat(_plain(after)))
 
     def _nodes(self, grid: Grid) -> list[int]:
         """Return the nodes by the number of their client; the first call waits for all of them."""
@@ -249,7 +264,8 @@ class PrivateStrategy(Strategy):
         self, number: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
     ) -> RecordDict:
         """Return what the wrapped strategy would send; whom it would send it to does not matter."""
-        asked = list(self.inner.configure_train(number, arrays, config, grid))
+        with _unsaid():
+            asked = list(self.inner.configure_train(number, arrays, config, grid))
         if not asked or any(message.content is not asked[0].content for message in asked):
             rule = "send one message to all clients of a round"
             way_out = "leave fraction_train at 1; messages of their own would tell of clients"
@@ -273,15 +289,15 @@ class PrivateStrategy(Strategy):
         updates = self._updates(replies, running)
         state, info = self.server.step(start, running, updates, self._books)
         self.history.append(info)
-        if info.arrived < info.cohort:
-            told = "%d of %d updates are in the sum, %d answers were refused"
-            log(WARNING, told, info.arrived, info.cohort, info.refused)
+        told = "aggregate_train: %d of %d updates are in the sum, %d answers were refused"
+        level = INFO if info.arrived == info.cohort else WARNING
+        log(level, told, info.arrived, info.cohort, info.refused)
         if info.aborted:
             log(WARNING, "Round aborted: too many clients stayed silent; nothing was released")
             self._save(before, state.round)
             return None, None
         arrays = self._stepped(server_round, shaped(state.parameters.numpy(), before))
-        self._save({name: array.numpy() for name, array in arrays.items()}, state.round)
+        self._save(_plain(arrays), state.round)
         metrics = self._spent(info)
         self._result.arrays = arrays
         self._result.train_metrics_clientapp[self._behind + server_round] = metrics
@@ -291,7 +307,8 @@ class PrivateStrategy(Strategy):
         """Return what the wrapped strategy makes of the noisy average, its only reply."""
         content = RecordDict({"arrays": _record(average), "metrics": MetricRecord({EQUALLY: 1.0})})
         reply = Message(content=content, message_type=MessageType.TRAIN, dst_node_id=0)
-        arrays, _ = self.inner.aggregate_train(self._behind + server_round, [reply])
+        with _unsaid():
+            arrays, _ = self.inner.aggregate_train(self._behind + server_round, [reply])
         if arrays is None:
             refuse("strategy", type(self.inner).__name__, "return arrays for one reply")
         # FedOpt's arithmetic is in double precision.
@@ -363,6 +380,21 @@ def _checked(strategy: Strategy) -> FedAvg:
     return strategy
 
 
+@contextmanager
+def _unsaid() -> Iterator[None]:
+    """Leave out of the log what the wrapped strategy says of a draw and replies that are none."""
+
+    def is_true(record: LogRecord) -> bool:
+        return not str(record.msg).startswith(("configure_train: Sampled", "%s: Received"))
+
+    logger = getLogger(LOGGER_NAME)
+    logger.addFilter(is_true)
+    try:
+        yield
+    finally:
+        logger.removeFilter(is_true)
+
+
 def _opened(path: Path, budget: Budget, seed: int | None) -> Ledger:
     """Return the ledger of a run, a new one or the one that is there."""
     if not path.exists():
@@ -410,6 +442,10 @@ def _reason(reply: Message) -> str:
     """Return the first line of an error, cut: the sender wrote it."""
     lines = str(reply.error.reason or "no reason").splitlines()
     return ascii(lines[0][:400]) if lines else "no reason"
+
+
+def _plain(record: ArrayRecord) -> dict[str, NDArray[np.generic]]:
+    return {name: array.numpy() for name, array in record.items()}
 
 
 def _record(arrays: Arrays) -> ArrayRecord:

@@ -88,7 +88,8 @@ class Collected:
     def _part(self, update: object) -> Tensor | None:
         """Return what the client adds to the sum, shape (kept,), None if it is to be refused."""
         plain = _plain(update)
-        if plain is None:
+        # A vector of one number would be added to every coordinate.
+        if plain is None or len(plain) != self.sparsification.dimension:
             return None
         own = self.perturbation
         choose = self.sparsification.select if own is None else own.contribution

@@ -67,6 +67,7 @@ from .server import (
     denominator,
     is_declared,
     largest,
+    largest_entries,
     released,
 )
 from .state import CorrelatedState
@@ -486,8 +487,7 @@ class FederatedAveraging:
         if travels.sparsifier is Sparsifier.TOP_K:
             everything = np.arange(len(data.public()[1]))
             update = self._updates(state, data.public(), [everything], generator)[0]
-            # In order, like random ones: a mask is a set.
-            return update.abs().topk(travels.kept, sorted=False).indices.sort().values
+            return largest_entries(update, travels.kept)
         return torch.from_numpy(travels.draw_mask(generator)).to(self.device)
 
     def _release(

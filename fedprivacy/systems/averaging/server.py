@@ -118,6 +118,12 @@ def is_declared(scheme: Scheme, expected_cohort: int | None) -> bool:
     return expected_cohort is not None or isinstance(scheme, FixedSize | WithReplacement)
 
 
+def largest_entries(update: Tensor, kept: int) -> Tensor:
+    """Return top_k's mask: the indices of an update's largest entries, ascending, shape (kept,)."""
+    # In order, like random ones: a mask is a set.
+    return update.abs().topk(kept, sorted=False).indices.sort().values
+
+
 def released(
     parameters: Tensor, collected: Collected, source: np.random.Generator | None, step: float
 ) -> tuple[Tensor, float]:
@@ -164,6 +170,8 @@ class Server:
         expected_cohort: public denominator; see ``FederatedAveraging``.
         missing: most clients of a cohort that may stay silent; with more of them a round is
             aborted: nothing is released, nothing charged. Who stays silent must not depend on data.
+        public_update: gets the parameters, shape (d,), returns the update of training on public
+            data, shape (d,): top_k's mask is made of it. Given for top_k, and for nothing else.
         seed: None for the operating system's randomness, as privacy needs.
 
     Raises:
@@ -176,6 +184,7 @@ class Server:
     population: int
     expected_cohort: int | None = None
     missing: int = 0
+    public_update: Callable[[Tensor], Tensor] | None = None
     seed: int | None = None
 
     def __post_init__(self) -> None:
@@ -186,10 +195,9 @@ class Server:
                 "draw every round's noise afresh: who came when is not known of clients elsewhere"
             )
             refuse("perturbation", "CorrelatedNoise", rule, "use FederatedAveraging, or Gaussian")
-        sparse = self.perturbation.sparsification
-        if sparse is not None and sparse.sparsifier is Sparsifier.TOP_K and self._masks:
-            rule = "be 'rand_k': the mask of 'top_k' is made of public data"
-            refuse("sparsifier", "top_k", rule, "use FederatedAveraging, which holds them")
+        if (self.public_update is not None) != self._by_size:
+            given = "none" if self.public_update is None else "a function"
+            refuse("public_update", given, "be given for a mask of top_k, and for nothing else")
         integer(1, population=self.population)
         integer(0, missing=self.missing)
         if self.expected_cohort is not None:
@@ -215,6 +223,11 @@ class Server:
         sparse = self.perturbation.sparsification
         return sparse is not None and sparse.kept < sparse.dimension
 
+    @property
+    def _by_size(self) -> bool:
+        sparse = self.perturbation.sparsification
+        return self._masks and sparse is not None and sparse.sparsifier is Sparsifier.TOP_K
+
     def books(self, ledger: Ledger, budget: RoundBudget) -> Books:
         """Return where rounds are written down.
 
@@ -230,25 +243,37 @@ class Server:
         scheme = among(self.scheme, self.population)
         return scheme.draw(self.population, generator_for(self.seed, number, "cohort"))
 
-    def mask(self, number: int) -> Tensor | None:
-        """Return the coordinates that travel in a round, shape (kept,); None where all do."""
+    def mask(self, state: Average) -> Tensor | None:
+        """Return the coordinates that travel in a round, shape (kept,); None where all do.
+
+        Raises:
+            ParameterError: ``public_update`` returned no finite update of the model's size.
+        """
         sparse = self.perturbation.sparsification
         if sparse is None or not self._masks:
             return None
-        return torch.from_numpy(sparse.draw_mask(generator_for(self.seed, number, "mask")))
+        if self.public_update is None:
+            return torch.from_numpy(sparse.draw_mask(generator_for(self.seed, state.round, "mask")))
+        update = self.public_update(state.parameters)
+        if update.shape != state.parameters.shape or not update.isfinite().all():
+            shape = tuple(state.parameters.shape)
+            refuse("public_update's", tuple(update.shape), f"be finite and of shape {shape}")
+        return largest_entries(update, sparse.kept)
 
-    def collected(self, cohort: Indices, dimension: int, mask: Tensor | None) -> Collected:
+    def collected(self, state: Average, cohort: Indices, mask: Tensor | None) -> Collected:
         """Return a sum that nothing was added to.
 
         Raises:
             ParameterError: the perturbation is for another dimension.
         """
+        dimension = len(state.parameters)
         travels = self.perturbation.sparsification
         if travels is not None and travels.dimension != dimension:
             rule = f"equal the model's {dimension} parameters"
             refuse("dimension", travels.dimension, rule)
         travels = travels or Sparsification(kept=dimension, dimension=dimension)
-        return Collected(cohort, travels, mask, self.perturbation)
+        own = self.perturbation.of_round(generator_for(self.seed, state.round, "rotation"))
+        return Collected(cohort, travels, mask, own)
 
     def step(
         self,
