@@ -27,6 +27,7 @@ from ..registry import registered
 from ..relations import Adjacency, Facts
 from .gaussian import Gaussian
 from .integer_laws import (
+    MOST_WITNESS_ERROR,
     Shift,
     gaussian_curve,
     scalar_witness,
@@ -479,7 +480,7 @@ class DistributedDiscreteGaussian(IntegerPerturbation):
     def _scalar(self, moves: int) -> Curve | None:
         error = sum_error(self._honest, self.share_variance)
         variance = self._honest * self.share_variance
-        if error > 1e-6:
+        if error > MOST_WITNESS_ERROR:
             return None
         return scalar_witness(variance, moves, 1 << self.bits, skellam=False, error=error)
 
