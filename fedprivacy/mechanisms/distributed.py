@@ -252,10 +252,10 @@ class IntegerPerturbation(SparsifiedPerturbation):
         if not math.isfinite(size):
             refuse("update", f"norm {size}", "have a finite norm", "leave this update out")
         factor = min(1.0, self.clip_norm / size) if size else 1.0
-        scaled = self._precise(kept) * (factor / self.grid)
+        precise, scale = self._precise(kept), factor / self.grid
         if self.rotated:
-            scaled = rotated(scaled, self._signs, self.width)
-        return self._whole(scaled)
+            return self._whole(rotated(precise, self._signs, self.width, scale))
+        return self._whole(precise * scale)
 
     def _precise(self, kept: Any) -> Any:
         """Return numbers in single precision where they came in it and it holds what is sent."""

@@ -9,6 +9,8 @@ torch = pytest.importorskip("torch")
 
 from fedprivacy.training import FederatedAveraging, FederatedData, logistic, train  # noqa: E402
 
+from .kills import kill_often  # noqa: E402
+
 KINDS = [fp.DistributedDiscreteGaussian, fp.Skellam]
 
 
@@ -115,6 +117,26 @@ def test_neighbours_move_the_sum_by_no_more_than_is_counted(kind):
         own = mechanism.contribution(rng.normal(size=12) * size)
         moved = (others + own) - (others + mechanism.contribution(np.zeros(12)))
         assert float(moved @ moved) <= mechanism.square
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_replaced_clients_move_the_sum_by_no_more_than_is_counted(kind):
+    """Opposite updates as well, whose roundings are the farthest apart; many, of every length."""
+    mechanism = loop(kind, bits=12).perturbation.of_round(np.random.default_rng(0))
+    rng, farthest = np.random.default_rng(1), 0.0
+    for size in (1e-9, 0.1, 0.999, 1.0, 1e9, 1e200) * 20:
+        own = rng.normal(size=12) * size
+        for other in (-own, rng.normal(size=12) * size):
+            moved = mechanism.contribution(own) - mechanism.contribution(other)
+            assert float(moved @ moved) <= 4.0 * mechanism.square
+            farthest = max(farthest, float(moved @ moved) / (4.0 * mechanism.square))
+    # Nearly all that is counted is reached: the bound is not idle.
+    assert farthest > 0.5
+
+
+@pytest.mark.parametrize(("loop_name", "seed"), [("discrete gaussian", 5), ("skellam", 6)])
+def test_killed_at_random_moments_it_never_counts_too_little(loop_name, seed, tmp_path):
+    kill_often(loop_name, tmp_path, 20, seed)
 
 
 def test_clients_updates_that_are_no_numbers_are_refused_and_their_noise_stays(tmp_path):
