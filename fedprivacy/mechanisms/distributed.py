@@ -385,7 +385,12 @@ class IntegerPerturbation(SparsifiedPerturbation):
         if found is None:
             raise self._too_small()
         curve, theorem = found
-        law = f"each drawn number's law is within {TOTAL_VARIATION:.1g} of the ideal one"
+        off = TOTAL_VARIATION * self.width * self.cohort
+        law = (
+            f"the {self.width * self.cohort} numbers that a round draws are within a total "
+            f"variation of {off:.1g} of the ideal law: t rounds add at most (1 + e^epsilon) t times "
+            "that to delta"
+        )
         return PrivacyLoss(curve, facts, self._attained(replaced), (theorem,), (*assumed, law))
 
     def _too_small(self) -> UnsupportedCombination:

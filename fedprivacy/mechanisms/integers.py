@@ -122,17 +122,18 @@ def skellam_weights(variance: Fraction) -> list[int]:
 
 
 def bessel_ratios(variance: Fraction, end: int, places: int) -> list[int]:
-    """Return I_k(variance) / I_(k-1)(variance) times 2^places for k = 1 .. end, each below 1.
+    """Return I_k(variance) / I_(k-1)(variance) times 2^places for k = 1 .. end.
 
-    They are 1 / (2 k / variance + I_(k+1) / I_k), backwards from far out, where any start in [0, 1]
-    will do: an error shrinks at every step by a product of two ratios, which are below 1 and below
-    e^(-asinh((k - 1/2) / variance)) (Amos 1974). In all a ratio is off by end + 2 units of 2^-places
-    at most.
+    They are 1 / (2 k / variance + I_(k+1) / I_k), backwards from Amos's upper bound (1974) far out,
+    x / (w + sqrt(w^2 + x^2)) with w = k + 1/2. A step turns a relative error into one smaller by a
+    product of two such ratios, so that in all a ratio is off by end + 2 units of 2^-places at most.
     """
+    x = float(variance)
     # As many steps further as shrink an error of 1 below 2^-places.
-    slope = 2.0 * math.asinh(end / float(variance))
+    slope = 2.0 * math.asinh(end / x)
     start = end + math.ceil(places * math.log(2.0) / slope) + 16
-    ratio, ratios = 0, []
+    w, ratios = start + 0.5, []
+    ratio = int(x / (w + math.hypot(w, x)) * 2.0**53) << places - 53
     top, bottom = 1 << 2 * places, variance.numerator
     double = 2 * variance.denominator << places
     for k in range(start, 0, -1):

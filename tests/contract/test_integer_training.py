@@ -7,6 +7,8 @@ import fedprivacy as fp
 
 torch = pytest.importorskip("torch")
 
+from fedprivacy.runs.experiment import Experiment  # noqa: E402
+from fedprivacy.runs.jobs import job  # noqa: E402
 from fedprivacy.training import FederatedAveraging, FederatedData, logistic, train  # noqa: E402
 
 from .kills import kill_often  # noqa: E402
@@ -134,9 +136,42 @@ def test_replaced_clients_move_the_sum_by_no_more_than_is_counted(kind):
     assert farthest > 0.5
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("loop_name", "seed"), [("discrete gaussian", 5), ("skellam", 6)])
 def test_killed_at_random_moments_it_never_counts_too_little(loop_name, seed, tmp_path):
     kill_often(loop_name, tmp_path, 20, seed)
+
+
+WHOLE = {"rounds": 2, "local_steps": 1, "clients": 60, "clip_norm": 1.0}
+
+
+@pytest.mark.parametrize(
+    ("noise", "drawn"), [("skellam", "poisson"), ("discrete-gaussian", "fixed")]
+)
+def test_a_method_takes_noise_in_whole_numbers_by_name(noise, drawn, tmp_path):
+    """As ``fedprivacy train --set noise=skellam --set bits=14`` runs it: calibrated and audited."""
+    given = WHOLE | {"noise": noise, "strategy": drawn, "bits": 14, "cohort": 12}
+    task = job("dp-fedavg", "digits", **given)
+    kind = {"skellam": fp.Skellam, "discrete-gaussian": fp.DistributedDiscreteGaussian}[noise]
+    assert type(task.loop(1.0, None).perturbation) is kind
+    assert (task.settings["noise"], task.settings["bits"]) == (noise, 14)
+    # 650 parameters are padded to 1024.
+    assert task.upload_per_client == pytest.approx(14 * 1024 / 8e6 * 2 * 12 / 60)
+    done = Experiment(job=task, epsilon=20.0, delta=1e-2).run(ledger_path=tmp_path / "run.ledger")
+    assert done.audit.bound.upper <= 20.0
+    if task.expected_bytes is None:
+        assert done.upload_bytes == 2 * 12 * (24 + 14 * 1024 // 8)
+    else:
+        assert task.expected_bytes == 2 * 12 * (24 + 14 * 1024 // 8)
+
+
+def test_settings_of_whole_numbers_that_do_not_fit_are_refused():
+    with pytest.raises(fp.ParameterError, match="noise must be one of"):
+        job("dp-fedavg", "digits", noise="laplace")
+    with pytest.raises(fp.ParameterError, match="bits must be left out"):
+        job("dp-fedavg", "digits", bits=16)
+    with pytest.raises(fp.ParameterError, match="strategy must be fixed or everyone"):
+        job("dp-fedavg", "digits", noise="discrete-gaussian")
 
 
 def test_clients_updates_that_are_no_numbers_are_refused_and_their_noise_stays(tmp_path):
