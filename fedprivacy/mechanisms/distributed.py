@@ -388,8 +388,8 @@ class IntegerPerturbation(SparsifiedPerturbation):
         off = TOTAL_VARIATION * self.width * self.cohort
         law = (
             f"the {self.width * self.cohort} numbers that a round draws are within a total "
-            f"variation of {off:.1g} of the ideal law: t rounds add at most (1 + e^epsilon) t times "
-            "that to delta"
+            f"variation of {off:.1g} of the ideal law: t rounds add at most (1 + e^epsilon) t "
+            "times that to delta"
         )
         return PrivacyLoss(curve, facts, self._attained(replaced), (theorem,), (*assumed, law))
 
