@@ -316,7 +316,7 @@ def _tell(
     told = ", ".join(f"{name} {value:.4g}" for name, value in record.scores.items())
     sent = f"{(record.upload_bytes or 0) / 1e6:.2f} MB uploaded by all"
     if task.upload_per_client is not None:
-        sent += f", {task.upload_per_client:.4g} MB a client by the count 32 k T r / n bits"
+        sent += f", {task.upload_per_client:.4g} MB a client on average, headers apart"
     say(f"{METHODS[result['method']].title}: {told}; {sent}")
     say("  " + ", ".join(f"{name} {value}" for name, value in experiment.settings.items()))
     for note in (*result["notes"], record.rests_on):

@@ -27,6 +27,7 @@ from ..registry import registered
 from ..relations import Adjacency, Facts
 from .gaussian import Gaussian
 from .integer_laws import (
+    MOST_WITNESS_ERROR,
     Shift,
     gaussian_curve,
     scalar_witness,
@@ -251,10 +252,10 @@ class IntegerPerturbation(SparsifiedPerturbation):
         if not math.isfinite(size):
             refuse("update", f"norm {size}", "have a finite norm", "leave this update out")
         factor = min(1.0, self.clip_norm / size) if size else 1.0
-        scaled = self._precise(kept) * (factor / self.grid)
+        precise, scale = self._precise(kept), factor / self.grid
         if self.rotated:
-            scaled = rotated(scaled, self._signs, self.width)
-        return self._whole(scaled)
+            return self._whole(rotated(precise, self._signs, self.width, scale))
+        return self._whole(precise * scale)
 
     def _precise(self, kept: Any) -> Any:
         """Return numbers in single precision where they came in it and it holds what is sent."""
@@ -384,7 +385,12 @@ class IntegerPerturbation(SparsifiedPerturbation):
         if found is None:
             raise self._too_small()
         curve, theorem = found
-        law = f"each drawn number's law is within {TOTAL_VARIATION:.1g} of the ideal one"
+        off = TOTAL_VARIATION * self.width * self.cohort
+        law = (
+            f"the {self.width * self.cohort} numbers that a round draws are within a total "
+            f"variation of {off:.1g} of the ideal law: t rounds add at most (1 + e^epsilon) t "
+            "times that to delta"
+        )
         return PrivacyLoss(curve, facts, self._attained(replaced), (theorem,), (*assumed, law))
 
     def _too_small(self) -> UnsupportedCombination:
@@ -479,7 +485,7 @@ class DistributedDiscreteGaussian(IntegerPerturbation):
     def _scalar(self, moves: int) -> Curve | None:
         error = sum_error(self._honest, self.share_variance)
         variance = self._honest * self.share_variance
-        if error > 1e-6:
+        if error > MOST_WITNESS_ERROR:
             return None
         return scalar_witness(variance, moves, 1 << self.bits, skellam=False, error=error)
 

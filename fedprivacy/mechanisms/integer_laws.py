@@ -26,7 +26,8 @@ from scipy.special import gammaln, logsumexp
 
 from ..loss import Curve, Gdp, RenyiLine, RenyiPoints
 from ..loss.pairs.discrete import Atoms
-from .integers import gaussian_weights, skellam_weights
+from ..loss.rounding import FEW, UNIT
+from .integers import bessel_ratios, gaussian_weights, skellam_weights
 
 Array = NDArray[np.float64]
 
@@ -40,6 +41,9 @@ _UP = 1.0 + 1e-12
 _RADII = np.arange(0.7, 4.05, 0.05)
 _MOST_NOISE_LOST = 0.5
 """Most that I2 may take off the variance; beyond, I3 serves."""
+
+MOST_WITNESS_ERROR = 1e-10
+"""Largest relative error of the masses of a pair that is shown: a pair's masses add up to 1."""
 
 _POINTS = 1500
 """Points of a pair that is attained: outcomes of nearby losses are merged."""
@@ -176,62 +180,51 @@ def _widened(mu: float, slack: float) -> float | None:
 # ---- Skellam
 
 
-def unit_losses(variance: float, reach: int) -> Array:
-    """Return L(y) = log p(y) / p(y + 1) of a Skellam law for y = 0 .. reach - 1.
+_PLACES = 160
+"""Bits after the point of a ratio of Bessel's functions; what is lost is below 2^-130."""
 
-    e^L(y) = r_y = I_y / I_(y+1) of x = variance; r_(y-1) = 1 / r_y + 2 y / x, backwards from the
-    lower of Amos's bounds (1974): (w + sqrt(w^2 + x^2)) / x, and (w + sqrt((w + 1)^2 + x^2)) / x,
-    w = y + 1/2. An error shrinks by r^-2 at every step.
+
+def unit_losses(variance: Fraction, reach: int) -> Array:
+    """Return L(y) = log p(y) / p(y + 1) of a Skellam law for y = 0 .. reach - 1, to ``FEW``.
+
+    Ratios come in whole-number arithmetic; 1 less than them too, so that no digit of a loss near 0
+    is lost.
     """
-    # So many more steps that the start's error is gone: 40 decimal digits.
-    extra = math.ceil(50.0 / math.asinh(reach / variance)) + 16
-    w = reach + extra + 0.5
-    ratio = (w + math.hypot(w, variance)) / variance
-    ratios = np.empty(reach)
-    for y in range(reach + extra, 0, -1):
-        ratio = 1.0 / ratio + 2.0 * y / variance
-        if y <= reach:
-            ratios[y - 1] = ratio
-    return np.asarray(np.log(ratios))
+    one = 1 << _PLACES
+    ratios = bessel_ratios(variance, reach, _PLACES)
+    # A quotient of whole numbers is rounded once.
+    return np.log1p([(one - ratio) / ratio for ratio in ratios])
 
 
-def _blocked_sums(values: Array) -> Array:
-    """Return running sums whose errors grow with the root of their number."""
-    size = math.isqrt(len(values)) + 1
+def _depths(losses: Array) -> tuple[Array, float]:
+    """Return log p(0) / p(y) for y = 0 .. len(losses), and by how much of itself it may be off.
+
+    Sums of numbers above 0 in blocks: an entry has as many roundings as a block is long, twice.
+    """
+    size = math.isqrt(len(losses)) + 1
     padded = np.zeros(size * size)
-    padded[: len(values)] = values
+    padded[: len(losses)] = losses
     rows = np.cumsum(padded.reshape(size, size), axis=1)
     before = np.append(0.0, np.cumsum(rows[:, -1])[:-1])
-    return np.asarray((rows + before[:, None]).reshape(-1)[: len(values)])
+    sums = (rows + before[:, None]).reshape(-1)[: len(losses)]
+    return np.append(0.0, sums), FEW + (2.0 * size + 2.0) * UNIT
 
 
 @functools.lru_cache(maxsize=64)
 def concentrated_unit(variance: float, highest: float) -> float:
     """Return c with D_a(Skellam + 1 || Skellam) <= a c / 2 at all orders a in (1, highest].
 
-    K(b) = log E e^(b L) at b = a - 1 is convex and 0 at 0. It is summed at nodes so close that,
+    K(b) = log E e^(b L) at b = a - 1 is convex and 0 at 0. It is bounded at nodes so close that,
     between two, a chord is above the parabola by a share of (db)^2 / (4 b (b + 1)) at most; that
-    share, rounding and what the sum leaves out are added.
+    share is added. A node's bound counts every rounding and all that its sum leaves out.
 
     Args:
         variance: of the law, its root at most 2^13: the law is summed term by term.
         highest: largest order, at most 1 + 2 variance.
     """
-    std = math.sqrt(variance)
-    # The tilted law's mean is at most x sinh(b / x), its spread about std.
-    tilt = (highest - 1.0) / variance
-    reach = math.ceil(variance * math.sinh(tilt) + 16.0 * std * math.sqrt(math.cosh(tilt)) + 64)
-    right = unit_losses(variance, reach)
-    log_right = np.append(0.0, -_blocked_sums(right))[:-1]
-    loss = np.concatenate([-right[::-1], right])
-    log_p = np.concatenate([np.append(log_right[1:], -_blocked_sums(right)[-1])[::-1], log_right])
-    log_p -= float(logsumexp(log_p))
-    kept = log_p > _DEEP
-    start, found = int(np.argmax(kept)), 0.0
-    log_p, loss = log_p[start:], loss[start:]
-    for b in _nodes(highest - 1.0):
-        found = max(found, 2.0 * _cumulant(b, log_p, loss) / (b * (b + 1.0)))
-    return found * (1.0 + _SHARE) * (1.0 + 1e-5)
+    law = _UnitShift.of(variance, highest - 1.0)
+    found = max(2.0 * law.cumulant(b) / (b * (b + 1.0)) for b in _nodes(highest - 1.0))
+    return found * (1.0 + _SHARE) * _UP
 
 
 _SHARE = 5e-4
@@ -246,18 +239,85 @@ def _nodes(highest: float) -> list[float]:
     return nodes
 
 
-_DEEP = -90.0
-"""Log-masses below this one, tilted or not, are left out: 1e-39 against cumulants above 1e-12."""
+_DEEP = 90.0
+"""Masses below e^-90 of the largest are left out on the left."""
+
+_DIRECT = 30.0
+"""Exponents up to here are summed as they are, lest a small cumulant drown beside 1."""
 
 
-def _cumulant(b: float, log_p: Array, loss: Array) -> float:
-    tilted = log_p + b * loss
-    # Losses grow with y, so that only the end on the right moves.
-    end = len(tilted) - int(np.argmax(tilted[::-1] > _DEEP))
-    if b * loss[end - 1] < 30.0:
-        # The digits of a small cumulant would be lost in a logarithm near 1.
-        return math.log1p(float(np.exp(log_p[:end]) @ np.expm1(b * loss[:end])))
-    return float(logsumexp(tilted[:end]))
+@dataclass(frozen=True, eq=False)
+class _UnitShift:
+    """A Skellam law beside itself moved by one: y from -left to right - 1.
+
+    Attributes:
+        variance: x, of the law.
+        left: so many y are below 0.
+        depth: log p(0) / p(y).
+        loss: L(y) = log p(y) / p(y + 1), increasing, each within ``FEW`` of itself.
+        slip: what a mass's logarithm is off, as a share of its depth.
+        log_total: a lower bound of log sum p / p(0): masses are too large then, and their sums.
+    """
+
+    variance: float
+    left: int
+    depth: Array
+    loss: Array
+    slip: float
+    log_total: float
+
+    @classmethod
+    def of(cls, variance: float, most: float) -> _UnitShift:
+        """Return the law, far enough out for e^(b L) of every b up to ``most``."""
+        reach, _ = _reach_and_fall(variance, most)
+        right = unit_losses(Fraction(variance), reach)
+        depth, slip = _depths(right)
+        # Depths grow: so many are not too deep.
+        left = min(int(np.searchsorted(depth, _DEEP)), reach)
+        depth = np.concatenate([depth[left:0:-1], depth[:-1]])
+        loss = np.concatenate([-right[:left][::-1], right])
+        mass = np.exp(-depth)
+        # Roundings of the sum, of the exponentials, and of the depths: all shares of a mass.
+        off = (len(mass) + 2.0) * UNIT + FEW + slip * float(depth[mass > 0.0].max())
+        total = float(mass.sum())
+        return cls(variance, left, depth, loss, slip, math.log(total) - 1.001 * off - FEW * 32.0)
+
+    def cumulant(self, b: float) -> float:
+        """Return an upper bound of K(b) = log E e^(b L), b above 0 and at most ``most``.
+
+        On the left e^(b L) - 1 is below 0, so that leaving masses out there is an upper bound.
+        """
+        reach, fall = _reach_and_fall(self.variance, b)
+        end = self.left + reach
+        power, depth = b * self.loss[:end], self.depth[:end]
+        log_rest = float(power[-1] - depth[-1]) - math.log(math.expm1(fall))
+        largest = max(float(power[-1]), -float(power[0]))
+        off = (end + 2.0) * UNIT + FEW * (4.0 + largest) + self.slip * float(depth.max())
+        if largest < _DIRECT:
+            terms = np.exp(-depth) * np.expm1(power)
+            below, above = float(terms[: self.left].sum()), float(terms[self.left :].sum())
+            total = above + below + off * (above - below) * 1.001 + math.exp(log_rest)
+            return math.log1p(total * math.exp(-self.log_total)) * (1.0 + 64.0 * FEW)
+        log_sum = float(np.logaddexp(logsumexp(power - depth), log_rest)) + 1.001 * off
+        return log_sum - self.log_total + FEW * (abs(log_sum) + 64.0)
+
+
+def _reach_and_fall(variance: float, b: float) -> tuple[int, float]:
+    """Return how far out p e^(b L) is summed, and an f > 0: beyond, it falls by e^-f a step.
+
+    Amos's bounds (1974) give asinh((y + 1/2) / x) <= L(y) <= asinh((y + 3/2) / x), so that L
+    grows by at most 2 / sqrt(x^2 + (y + 1/2)^2) a step; f = asinh((y + 1/2) / x) less b of those
+    grows with y, and counts from the last y on.
+    """
+    std, tilt = math.sqrt(variance), b / variance
+    # The tilted law's mean is at most x sinh(b / x), its spread about std.
+    reach = math.ceil(variance * math.sinh(tilt) + 16.0 * std * math.sqrt(math.cosh(tilt)) + 64)
+    while True:
+        y = reach - 0.5
+        fall = math.asinh(y / variance) - 2.0 * b / math.hypot(variance, y)
+        if fall > 1.0 / (std + 1.0):
+            return reach, fall * (1.0 - 1e-9)
+        reach += reach // 8
 
 
 def skellam_curve(shift: Shift, variance: float) -> tuple[Curve, str] | None:
@@ -304,7 +364,7 @@ def scalar_witness(
         shift: whole, at least 1.
         modulus: sums are seen modulo this.
         skellam: X is Skellam, else discrete Gaussian.
-        error: relative error of X's masses (I1).
+        error: relative error of X's masses (I1), at most ``MOST_WITNESS_ERROR``.
     """
     std = math.sqrt(variance)
     if std > 4096.0 or shift > 40.0 * std + 40.0:
@@ -335,7 +395,7 @@ def _merged(loss: Array, p: Array, q: Array, rest: float, off: float) -> Atoms:
     p, q = _collected(cell, p), _collected(cell, q)
     q[0] += rest
     p, q = p[p > 0.0], q[p > 0.0]
-    losses = np.log(p / q) - off
+    losses, p = np.log(p / q) - 2.0 * off, p * math.exp(-off)
     points: dict[float, float] = {}
     for at, mass in zip(losses.tolist(), p.tolist(), strict=True):
         points[at] = points.get(at, 0.0) + mass

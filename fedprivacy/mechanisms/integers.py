@@ -109,28 +109,38 @@ def gaussian_weights(variance: Fraction) -> list[int]:
 
 
 def skellam_weights(variance: Fraction) -> list[int]:
-    """Return I_k(variance) / I_0(variance) times 2^400 for k = 0, 1, ... until below 2^-270.
-
-    Ratios I_k / I_(k-1) = 1 / (2 k / variance + I_(k+1) / I_k), backwards from far out, where any
-    start in [0, 1] will do: an error shrinks by the ratio's square at every step.
-    """
+    """Return I_k(variance) / I_0(variance) times 2^400 for k = 0, 1, ... until below 2^-270."""
     end = math.ceil(skellam_reach(float(variance), _CUT * math.log(2.0))) + 8
-    # As many steps further as shrink an error of 1 below 2^-400.
-    slope = 2.0 * math.asinh(end / float(variance))
-    start = end + math.ceil(_PLACES * math.log(2.0) / slope) + 16
-    one, ratio, ratios = 1 << _PLACES, 0, []
-    double = 1 << 2 * _PLACES
-    for k in range(start, 0, -1):
-        ratio = double // ((2 * k * variance.denominator << _PLACES) // variance.numerator + ratio)
-        if k <= end:
-            ratios.append(ratio)
+    one = 1 << _PLACES
     weights, least = [one], one >> _CUT
-    for ratio in reversed(ratios):
+    for ratio in bessel_ratios(variance, end, _PLACES):
         weight = weights[-1] * ratio >> _PLACES
         if weight < least:
             break
         weights.append(weight)
     return weights
+
+
+def bessel_ratios(variance: Fraction, end: int, places: int) -> list[int]:
+    """Return I_k(variance) / I_(k-1)(variance) times 2^places for k = 1 .. end.
+
+    They are 1 / (2 k / variance + I_(k+1) / I_k), backwards from Amos's upper bound (1974) far out,
+    x / (w + sqrt(w^2 + x^2)) with w = k + 1/2. A step turns a relative error into one smaller by a
+    product of two such ratios, so that in all a ratio is off by end + 2 units of 2^-places at most.
+    """
+    x = float(variance)
+    # As many steps further as shrink an error of 1 below 2^-places.
+    slope = 2.0 * math.asinh(end / x)
+    start = end + math.ceil(places * math.log(2.0) / slope) + 16
+    w, ratios = start + 0.5, []
+    ratio = int(x / (w + math.hypot(w, x)) * 2.0**53) << places - 53
+    top, bottom = 1 << 2 * places, variance.numerator
+    double = 2 * variance.denominator << places
+    for k in range(start, 0, -1):
+        ratio = top // (k * double // bottom + ratio)
+        if k <= end:
+            ratios.append(ratio)
+    return ratios[::-1]
 
 
 def skellam_reach(variance: float, depth: float) -> float:

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-_BLOCK = 4
+_NEAR, _FAR = 5, 4
 """Powers of two that one small matrix does at a time: larger ones multiply more than they save."""
 
 
@@ -29,18 +29,20 @@ def signs_of(seed: int, width: int) -> NDArray[np.float32]:
     return (1 - 2 * drawn).astype(np.float32)
 
 
-def rotated(value: Any, signs: NDArray[np.float32], width: int) -> Any:
-    """Return H D x for x padded with zeros to ``width``, H orthonormal.
+def rotated(value: Any, signs: NDArray[np.float32], width: int, scale: float = 1.0) -> Any:
+    """Return scale H D x for x padded with zeros to ``width``, H orthonormal.
 
     Args:
         value: shape (n,), n at most ``width``; an array of doubles or a tensor.
         signs: D's diagonal, shape (width,).
         width: a power of two.
+        scale: a factor.
     """
     full = value.new_zeros(width) if hasattr(value, "detach") else np.zeros(width)
     count = len(value)
-    full[:count] = value * _as(signs[:count], value)
-    return hadamard(full)
+    full[:count] = value
+    full[:count] *= _as(signs[:count], value)
+    return _transformed(full, scale)
 
 
 def rotated_back(value: Any, signs: NDArray[np.float32], count: int) -> Any:
@@ -50,18 +52,34 @@ def rotated_back(value: Any, signs: NDArray[np.float32], count: int) -> Any:
 
 def hadamard(value: Any) -> Any:
     """Return the orthonormal Walsh-Hadamard transform of a vector of 2^k numbers."""
-    width = len(value)
-    left, done, out = width.bit_length() - 1, 1, value
+    return _transformed(value.clone() if hasattr(value, "detach") else value.copy(), 1.0)
+
+
+def _transformed(value: Any, scale: float) -> Any:
+    """Return ``scale`` times the transform, and write over ``value``: it takes one more buffer."""
+    multiply, spare = _product(value)
+    width, done, left = len(value), 1, len(value).bit_length() - 1
+    value *= scale
     while left:
-        size = 1 << min(_BLOCK, left)
-        matrix = _as(_matrix(size), out)
+        power = min(_NEAR if done == 1 else _FAR, left)
+        size = 1 << power
+        matrix = _as(_matrix(size), value)
         # Kronecker's product acts on one axis at a time; the innermost needs no batch.
         if done == 1:
-            out = out.reshape(-1, size) @ matrix
+            multiply(value.reshape(-1, size), matrix, out=spare.reshape(-1, size))
         else:
-            out = matrix @ out.reshape(width // (done * size), size, done)
-        done, left, out = done * size, left - min(_BLOCK, left), out.reshape(-1)
-    return out
+            shape = width // (done * size), size, done
+            multiply(matrix, value.reshape(shape), out=spare.reshape(shape))
+        value, spare, done, left = spare, value, done * size, left - power
+    return value
+
+
+def _product(value: Any) -> tuple[Any, Any]:
+    """Return the matrix product of an array's or a tensor's kind, and room for another one."""
+    if not hasattr(value, "detach"):
+        return np.matmul, np.empty_like(value)
+    torch = sys.modules["torch"]  # whoever has a tensor has imported it
+    return torch.matmul, torch.empty_like(value)
 
 
 @functools.lru_cache(maxsize=8)

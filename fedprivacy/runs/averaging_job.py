@@ -7,8 +7,15 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
-from ..errors import positive, refuse
-from ..mechanisms import Mechanism, Sparsification, SparsifiedPerturbation
+from ..errors import listed, positive, refuse
+from ..mechanisms import (
+    DistributedDiscreteGaussian,
+    IntegerPerturbation,
+    Mechanism,
+    Skellam,
+    Sparsification,
+    SparsifiedPerturbation,
+)
 from ..relations import Adjacency, Unit
 from ..sampling import Everyone, FixedSize, Poisson, Scheme, WithReplacement
 from ..systems.averaging.loop import FederatedAveraging, State
@@ -16,7 +23,7 @@ from ..systems.averaging.server import contributions
 from ..systems.averaging.upload import upload_size
 from ..training.data import FederatedData
 from ..training.models import ModelFactory
-from .methods import Averaging, Method, Noisy, Sparse
+from .methods import Averaging, Method, Noisy, Sparse, WholeNumbers
 from .presets import preset_for
 
 _PUBLIC = ("clients", "cohorts", "rounds", "clip_norm", "parameters", "sent")
@@ -30,6 +37,12 @@ _LOOP = (
 
 _AWAY = ("missing", "absent", "colluding")
 """How many clients may not answer, or may tell; see ``methods.Noisy``."""
+
+_WHOLE = {"discrete-gaussian": DistributedDiscreteGaussian, "skellam": Skellam}
+"""What perturbs in whole numbers, by the law of its noise."""
+
+_BITS = 16
+"""Bits of a whole number where nobody says otherwise."""
 
 _DECLARE = "pass public numbers: --set sampling_probability=0.1 --set expected_cohort=40"
 
@@ -105,6 +118,8 @@ class AveragingJob:
         found = {"clients": self.units, "cohorts": str(loop.scheme), "rounds": self.rounds}
         if isinstance(loop.perturbation, SparsifiedPerturbation):
             found["clip_norm"] = loop.perturbation.clip_norm
+        if isinstance(loop.perturbation, IntegerPerturbation):
+            found |= {"noise": getattr(self.chosen, "noise", None), "bits": loop.perturbation.bits}
         found |= {"parameters": loop.flat.dimension, "sent": self._kept(loop.flat.dimension)}
         # Zeros are as usual, and not told.
         found |= {name: away for name in _AWAY if (away := getattr(self.chosen, name, 0))}
@@ -193,7 +208,8 @@ class AveragingJob:
                 way_out = "strategy=fixed draws cohorts of a fixed size"
                 refuse(name, getattr(chosen, name), rule, way_out)
         declared = chosen.expected_cohort if topped_up else None
-        return SparsifiedPerturbation(
+        kind, bits = self._noise(topped_up)
+        return kind(
             noise_multiplier=positive(noise_multiplier=level),
             clip_norm=chosen.clip_norm,
             kept=self._kept(dimension),
@@ -203,15 +219,39 @@ class AveragingJob:
             sparsifier=sparsifier,
             topped_up=topped_up,
             **{name: getattr(chosen, name) for name in _AWAY},
+            **bits,
         )
+
+    def _noise(self, topped_up: bool) -> tuple[type[SparsifiedPerturbation], dict[str, int]]:
+        """Return what perturbs, by the law of the noise, and the bits of whole numbers."""
+        chosen = self.chosen
+        noise = chosen.noise if isinstance(chosen, WholeNumbers) else "gaussian"
+        bits = chosen.bits if isinstance(chosen, WholeNumbers) else None
+        if noise == "gaussian":
+            if bits is not None:
+                rule = "be left out: gaussian noise is no whole number"
+                refuse("bits", bits, rule, f"choose noise from {listed(_WHOLE)}")
+            return SparsifiedPerturbation, {}
+        if topped_up and noise == "discrete-gaussian":
+            rule = "be fixed or everyone: sums of a varying number of its shares differ in law"
+            refuse("strategy", "poisson", rule, "or noise=skellam, whose shares do not")
+        return _WHOLE[noise], {"bits": bits or _BITS}
 
     @property
     def upload_per_client(self) -> float:
-        """What a client sends in the whole run on average, in MB: the paper's 32 k T r / n bits."""
+        """What a client sends in the whole run on average, in MB, headers apart."""
         chance = self.chosen.sampling_probability
         if chance is None:
             chance = contributions(self.scheme, self.units) / self.units
-        return 4e-6 * float(self.settings["sent"]) * self.rounds * chance
+        return 1e-6 * self._upload * self.rounds * chance
+
+    @cached_property
+    def _upload(self) -> int:
+        """Bytes of what a client sends in a round, its header apart."""
+        perturbation = self.loop(None if self.knob is None else 1.0, None).perturbation
+        if isinstance(perturbation, IntegerPerturbation):
+            return -(-perturbation.upload_bits(perturbation.kept) // 8)
+        return 4 * int(self.settings["sent"])
 
     @property
     def expected_bytes(self) -> int | None:
@@ -219,7 +259,7 @@ class AveragingJob:
         if not isinstance(self.chosen, Noisy) or isinstance(self.scheme, FixedSize | Everyone):
             return None
         members = self.chosen.expected_cohort or contributions(self.scheme, self.units)
-        return self.rounds * members * upload_size(int(self.settings["sent"]))
+        return self.rounds * members * (upload_size(0) + self._upload)
 
     def public(self, adjacency: Adjacency | str) -> dict[str, Any]:
         """Return what the noisy average and its mask depend on; see ``Job``."""

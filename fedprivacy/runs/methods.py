@@ -42,6 +42,17 @@ def _strategy(*, strategy: object) -> str:
     return _NUMBERED.get(name, name)
 
 
+NOISES = ("gaussian", "discrete-gaussian", "skellam")
+"""Laws of the noise on a sum: the first is of floating-point numbers, the others of whole ones."""
+
+
+def _noise(*, noise: object) -> str:
+    if noise not in NOISES:
+        refuse("noise", noise, f"be one of {listed(NOISES)}")
+    return str(noise)
+
+
+NOISE = Rule(f"one of {', '.join(NOISES)}", _noise, str)
 STRATEGY = Rule(f"one of {', '.join(STRATEGIES)}", _strategy, str)
 
 
@@ -113,7 +124,19 @@ class SparseAveraging(Sparse, Averaging):
 
 
 @dataclass(frozen=True, kw_only=True)
-class NoisyAveraging(Noisy, Averaging):
+class WholeNumbers(Settings):
+    """What averaging takes whose sums may be of whole numbers."""
+
+    noise: str = setting(
+        NOISE, "law of the noise; but for gaussian, of whole numbers", default="gaussian"
+    )
+    bits: int | None = setting(
+        COUNT, "whole numbers are summed modulo 2^bits; left open: 16", default=None
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class NoisyAveraging(WholeNumbers, Noisy, Averaging):
     """DP-FedAvg."""
 
 
@@ -291,7 +314,7 @@ ALL_SETTINGS = {name for each in METHODS.values() for name in each.settings.know
 """The names of all methods' settings."""
 
 
-DECLARED = (Averaging, Noisy, Correlated, Sparse, Langevin, Hamiltonian, Splitting)
+DECLARED = (Averaging, Noisy, WholeNumbers, Correlated, Sparse, Langevin, Hamiltonian, Splitting)
 """The classes that declare settings; the others put them together."""
 
 

@@ -16,7 +16,7 @@ import numpy as np
 import torch
 
 from fedprivacy.ledger import Ledger
-from fedprivacy.mechanisms import SparsifiedPerturbation
+from fedprivacy.mechanisms import DistributedDiscreteGaussian, Skellam, SparsifiedPerturbation
 from fedprivacy.sampling import FixedSize
 from fedprivacy.systems.fa_ld.law import DecayingSteps, GaussianTarget
 from fedprivacy.training import (
@@ -39,7 +39,7 @@ CLIENTS = {"unit": "client", "adjacency": "zero_out"}
 RECORDS = {"unit": "record", "adjacency": "replace_one"}
 
 
-def averaging():
+def averaging(perturbation=None):
     inputs = np.random.default_rng(0).normal(size=(12, 3)).astype(np.float32)
     features, labels = torch.from_numpy(inputs), torch.from_numpy((inputs[:, 0] > 0).astype(int))
     data = FederatedData(
@@ -54,12 +54,19 @@ def averaging():
     loop = FederatedAveraging(
         model=logistic(3, 2),
         scheme=FixedSize(3, 6),
-        perturbation=SparsifiedPerturbation(
+        perturbation=perturbation
+        or SparsifiedPerturbation(
             noise_multiplier=1.0, clip_norm=1.0, kept=4, dimension=8, cohort=3
         ),
         local_steps=1,
     )
     return loop, data, CLIENTS
+
+
+def whole(kind):
+    """Return averaging whose noise is whole numbers."""
+    made = {"noise_multiplier": 4.0, "clip_norm": 1.0, "dimension": 8, "cohort": 3, "bits": 10}
+    return averaging(kind(**made))
 
 
 def sampling():
@@ -89,7 +96,14 @@ def splitting():
     return loop, data, RECORDS
 
 
-LOOP, DATA, FACTS = {"averaging": averaging, "sampling": sampling, "splitting": splitting}[NAME]()
+LOOPS = {
+    "averaging": averaging,
+    "discrete gaussian": lambda: whole(DistributedDiscreteGaussian),
+    "skellam": lambda: whole(Skellam),
+    "sampling": sampling,
+    "splitting": splitting,
+}
+LOOP, DATA, FACTS = LOOPS[NAME]()
 
 
 def observe(_):

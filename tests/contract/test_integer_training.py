@@ -7,7 +7,11 @@ import fedprivacy as fp
 
 torch = pytest.importorskip("torch")
 
+from fedprivacy.runs.experiment import Experiment  # noqa: E402
+from fedprivacy.runs.jobs import job  # noqa: E402
 from fedprivacy.training import FederatedAveraging, FederatedData, logistic, train  # noqa: E402
+
+from .kills import kill_often  # noqa: E402
 
 KINDS = [fp.DistributedDiscreteGaussian, fp.Skellam]
 
@@ -115,6 +119,59 @@ def test_neighbours_move_the_sum_by_no_more_than_is_counted(kind):
         own = mechanism.contribution(rng.normal(size=12) * size)
         moved = (others + own) - (others + mechanism.contribution(np.zeros(12)))
         assert float(moved @ moved) <= mechanism.square
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_replaced_clients_move_the_sum_by_no_more_than_is_counted(kind):
+    """Opposite updates as well, whose roundings are the farthest apart; many, of every length."""
+    mechanism = loop(kind, bits=12).perturbation.of_round(np.random.default_rng(0))
+    rng, farthest = np.random.default_rng(1), 0.0
+    for size in (1e-9, 0.1, 0.999, 1.0, 1e9, 1e200) * 20:
+        own = rng.normal(size=12) * size
+        for other in (-own, rng.normal(size=12) * size):
+            moved = mechanism.contribution(own) - mechanism.contribution(other)
+            assert float(moved @ moved) <= 4.0 * mechanism.square
+            farthest = max(farthest, float(moved @ moved) / (4.0 * mechanism.square))
+    # Nearly all that is counted is reached: the bound is not idle.
+    assert farthest > 0.5
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("loop_name", "seed"), [("discrete gaussian", 5), ("skellam", 6)])
+def test_killed_at_random_moments_it_never_counts_too_little(loop_name, seed, tmp_path):
+    kill_often(loop_name, tmp_path, 20, seed)
+
+
+WHOLE = {"rounds": 2, "local_steps": 1, "clients": 60, "clip_norm": 1.0}
+
+
+@pytest.mark.parametrize(
+    ("noise", "drawn"), [("skellam", "poisson"), ("discrete-gaussian", "fixed")]
+)
+def test_a_method_takes_noise_in_whole_numbers_by_name(noise, drawn, tmp_path):
+    """As ``fedprivacy train --set noise=skellam --set bits=14`` runs it: calibrated and audited."""
+    given = WHOLE | {"noise": noise, "strategy": drawn, "bits": 14, "cohort": 12}
+    task = job("dp-fedavg", "digits", **given)
+    kind = {"skellam": fp.Skellam, "discrete-gaussian": fp.DistributedDiscreteGaussian}[noise]
+    assert type(task.loop(1.0, None).perturbation) is kind
+    assert (task.settings["noise"], task.settings["bits"]) == (noise, 14)
+    # 650 parameters are padded to 1024.
+    assert task.upload_per_client == pytest.approx(14 * 1024 / 8e6 * 2 * 12 / 60)
+    done = Experiment(job=task, epsilon=20.0, delta=1e-2).run(ledger_path=tmp_path / "run.ledger")
+    assert done.audit.bound.upper <= 20.0
+    if task.expected_bytes is None:
+        assert done.upload_bytes == 2 * 12 * (24 + 14 * 1024 // 8)
+    else:
+        assert task.expected_bytes == 2 * 12 * (24 + 14 * 1024 // 8)
+
+
+def test_settings_of_whole_numbers_that_do_not_fit_are_refused():
+    with pytest.raises(fp.ParameterError, match="noise must be one of"):
+        job("dp-fedavg", "digits", noise="laplace")
+    with pytest.raises(fp.ParameterError, match="bits must be left out"):
+        job("dp-fedavg", "digits", bits=16)
+    with pytest.raises(fp.ParameterError, match="strategy must be fixed or everyone"):
+        job("dp-fedavg", "digits", noise="discrete-gaussian")
 
 
 def test_clients_updates_that_are_no_numbers_are_refused_and_their_noise_stays(tmp_path):

@@ -172,6 +172,89 @@ def test_chains_contain_skellam_divergences(variance):
                 assert true <= order * unit * shift**2 / 2.0
 
 
+@pytest.mark.parametrize("variance", [0.3, 2.25, 40.0])
+def test_every_node_is_above_its_cumulant_and_next_to_it(variance):
+    """Cumulants of a shift by one against 60 digits; the unit is above all of them."""
+    most = 2.0 * variance
+    law, unit = laws._UnitShift.of(variance, most), laws.concentrated_unit(variance, 1.0 + most)
+    reach = int(40 + 30 * math.sqrt(variance) + 8 * variance)
+    with mp.workdps(60):
+        bessel = [mp.besseli(k, mp.mpf(variance)) for k in range(reach + 2)]
+        total = bessel[0] + 2 * mp.fsum(bessel[1:])
+        pairs = [(bessel[abs(y)], bessel[abs(y + 1)]) for y in range(-reach, reach)]
+        for b in (3e-4, 1e-3, 0.1 * most, 0.77 * most, most):
+            true = mp.log(mp.fsum(p * (p / q) ** mp.mpf(b) for p, q in pairs) / total)
+            assert true <= unit * b * (b + 1.0) / 2.0
+            assert true <= law.cumulant(b) <= true * (1 + mp.mpf(1e-9))
+
+
+def summed(shares, variance, skellam):
+    """Return the law of a sum of shares as doubles, by convolution."""
+    one = integers.skellam_weights if skellam else integers.gaussian_weights
+    half = np.array([float(Fraction(w, 1 << 400)) for w in one(Fraction(variance))])
+    half = half[half > 1e-22]
+    law = np.concatenate([half[:0:-1], half])
+    law, found = law / law.sum(), np.ones(1)
+    for _ in range(shares):
+        found = np.convolve(found, law)
+    return found[found > 1e-18]
+
+
+def moved(law, shifts, modulus):
+    """Return P and Q of a product law whose coordinates move by so much, seen modulo something."""
+    p, q = np.ones(1), np.ones(1)
+    for shift in shifts:
+        gap = np.zeros(shift)
+        one, other = np.append(gap, law), np.append(law, gap)
+        if modulus:
+            place = np.arange(len(one)) % modulus
+            one, other = np.bincount(place, one), np.bincount(place, other)
+        p, q = np.outer(p, one).reshape(-1), np.outer(q, other).reshape(-1)
+    return p, q
+
+
+@pytest.mark.parametrize("skellam", [False, True])
+@pytest.mark.parametrize(
+    ("shares", "variance"), [(1, 0.05), (1, 0.2), (2, 0.25), (3, 0.3), (3, 0.6), (10, 0.45)]
+)
+def test_every_move_of_small_shares_is_within_its_account(shares, variance, skellam):
+    """All whole-number moves of up to two coordinates, wrapped or not, both orientations."""
+    law = summed(shares, variance, skellam)
+    gaussian = fp.Gaussian(noise_multiplier=1.0).privacy_loss("zero_out").facts
+    for square, replaced in ((1, False), (2, False), (5, False), (1, True), (2, True)):
+        shift = laws.shift_of(square, 2, replaced)
+        if skellam:
+            found = laws.skellam_curve(shift, shares * variance)
+        else:
+            found = laws.gaussian_curve(shift, shares, variance)
+        if found is None:
+            continue
+        account = fp.accountants.PldAccountant().compose(fp.PrivacyLoss(found[0], gaussian))
+        side = math.isqrt(shift.square) + 1
+        moves = [(i, j) for i in range(side) for j in range(i + 1) if i and i + j <= shift.one_norm]
+        for move in [m for m in moves if m[0] ** 2 + m[1] ** 2 <= shift.square]:
+            for modulus in (0, 8):
+                p, q = moved(law, move, modulus)
+                for epsilon in (0.0, 0.3, 1.0, 3.0):
+                    true = max(profile(p, q, epsilon), profile(q, p, epsilon))
+                    assert account.delta(epsilon).upper >= true * (1.0 - 1e-9) - 1e-15
+
+
+@pytest.mark.parametrize("skellam", [False, True])
+def test_witness_is_below_the_exact_pair_at_every_epsilon(skellam):
+    """Also modulo 16, where the law wraps; every mass is lowered, not its loss alone."""
+    law = summed(1, 9.0, skellam)
+    for modulus in (16, 1 << 20):
+        atoms = laws.scalar_witness(9.0, 4, modulus, skellam=skellam, error=0.0)
+        points = np.array(atoms.points)
+        assert points[:, 1].sum() < 1.0
+        p, q = moved(law, (4,), modulus if modulus < 100 else 0)
+        for epsilon in (0.0, 0.5, 2.0, 3.5):
+            true = profile(p, q, epsilon)
+            shown = points[:, 1] @ np.maximum(-np.expm1(epsilon - points[:, 0]), 0.0)
+            assert true * (1.0 - 5e-3) - 1e-9 < shown <= true * (1.0 + 1e-13)
+
+
 def test_the_witness_is_below_and_the_account_above_dp_accountings():
     pld = pytest.importorskip("dp_accounting.pld.privacy_loss_distribution")
     mechanism = fp.DistributedDiscreteGaussian(
