@@ -96,8 +96,8 @@ def absent_excess(loss: float, mu: float, q: float) -> mpmath.mpf:
 @pytest.mark.parametrize("q", [0.25, 0.5])
 def test_corners_are_above_where_hardly_a_ratio_is_left(q):
     """Next to a = 1 - q the ratio c that decides is the small difference of two numbers."""
-    s = Sampled(Gdp(2.0), q)
-    one = Triangles(s, s)
+    pair = Sampled(Gdp(2.0), q)
+    one = Triangles(pair, pair)
     half = np.append(0.0, -math.log1p(-q) * (1.0 - np.geomspace(0.1, 1e-9, 30)))
     s, w = _corners(one, np.concatenate([-half[:0:-1], half]))
     with mpmath.workdps(40):
