@@ -32,7 +32,7 @@ from flint import acb, acb_mat, arb, ctx
 
 BITS, ORDER, RHO, EDGES, DEPTH = 192, 40, 3, 20, 36.0
 TARGET = 1e-31  # error of a moment that is allowed for each panel, relative to the moment
-MOST_HEIGHTS, MOST_APART, MOST_ONCE = 1 << 16, 20_000, 200
+MOST_HEIGHTS, MOST_APART, MOST_ONCE = 1 << 16, 20_000, 1_000
 MOST_STRIDE, STRIDES = 1 << 26, 1 << 11
 Terms = tuple[tuple[arb, arb], ...]  # (coefficient, exponent) of a sum of exponentials
 Tree = dict[str, Any]

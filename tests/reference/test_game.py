@@ -5,13 +5,18 @@ from __future__ import annotations
 import itertools
 import math
 
+import mpmath
 import numpy as np
 import pytest
 from scipy.special import ndtr
 
 import fedprivacy as fp
 from fedprivacy.errors import ParameterError
+from fedprivacy.loss import Gdp, Sampled
+from fedprivacy.loss.pairs.triangles import Triangles
 from fedprivacy.loss.profiles.cells import above_cell, excess
+from fedprivacy.loss.profiles.game import chords
+from fedprivacy.loss.profiles.playing import _corners
 
 ASK = {"adjacency": "replace_one"}
 
@@ -79,6 +84,40 @@ def test_cells_lie_above_their_triangles(seed):
     # A sum over half a million points is right to 1e-13 itself.
     assert np.all(exact - 1e-13 <= bound)
     assert np.all(bound <= exact + 0.02 * q)
+
+
+def absent_excess(loss: float, mu: float, q: float) -> mpmath.mpf:
+    """Return what S has above 1 - a at a = e^-loss, to 40 digits."""
+    c = 1 + mpmath.expm1(-mpmath.mpf(loss)) / mpmath.mpf(q)
+    cut = mpmath.log(c) / mu + mpmath.mpf(mu) / 2
+    return mpmath.mpf(q) * (c * mpmath.ncdf(cut) - mpmath.ncdf(cut - mu))
+
+
+@pytest.mark.parametrize("q", [0.25, 0.5])
+def test_corners_are_above_where_hardly_a_ratio_is_left(q):
+    """Next to a = 1 - q the ratio c that decides is the small difference of two numbers."""
+    pair = Sampled(Gdp(2.0), q)
+    one = Triangles(pair, pair)
+    half = np.append(0.0, -math.log1p(-q) * (1.0 - np.geomspace(0.1, 1e-9, 30)))
+    s, w = _corners(one, np.concatenate([-half[:0:-1], half]))
+    with mpmath.workdps(40):
+        exact = [absent_excess(loss, one.mu, q) for loss in half[:0:-1]]
+        assert all(bound >= x for bound, x in zip(s, exact, strict=False))
+        turned = [mpmath.exp(loss) * x for loss, x in zip(half[:0:-1], exact, strict=True)]
+        assert all(bound >= x for bound, x in zip(w[::-1], turned, strict=False))
+
+
+def test_masses_are_above_chords_of_close_knots():
+    """Knots 1e-9 apart, under a profile that falls by half in 2e-4."""
+    step, knots = 1e-9, np.arange(-200, 201)
+    above = 1e-3 * np.exp(-3000.0 * np.maximum(step * knots, 0) - np.maximum(-step * knots, 0))
+    made = chords(above, knots, step)
+    with mpmath.workdps(40):
+        p, q = mpmath.mpf(made.infinite), mpmath.mpf(0)
+        for knot, mass, least in zip(knots[::-1], made.mass[::-1], above[::-1], strict=True):
+            a = mpmath.exp(mpmath.mpf(step) * int(knot))
+            assert p - a * q >= max(0, 1 - a) + mpmath.mpf(least)
+            p, q = p + mpmath.mpf(mass), q + mpmath.mpf(mass) / a
 
 
 @pytest.mark.parametrize("population", [2, 5])

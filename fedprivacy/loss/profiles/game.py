@@ -55,7 +55,8 @@ def chords(excess: Array, knots: Array, step: float) -> Lattice:
         step: of the lattice.
     """
     a = np.exp(step * knots)
-    gaps = np.diff(a)
+    # Of neighbours a difference of exponentials would be of few digits.
+    gaps = a[:-1] * np.expm1(step * np.diff(knots))
     # From 0 at a = 0 on, and flat beyond the last knot.
     slopes = np.concatenate([[excess[0] / a[0]], np.diff(excess) / gaps, [0.0]])
     # A slope errs by a few units of what it is the difference of.

@@ -23,6 +23,7 @@ from ..pairs.curve import Curve
 from ..pairs.lattice import MAX_POINTS, Array, Lattice, Side, TooLarge
 from ..pairs.laws import cells_law, merged, merged_downwards
 from ..pairs.triangles import Triangles, triangles
+from ..rounding import UNIT
 from . import inversion
 from .cells import RELATIVE, above_cell, excess
 from .game import Window, chords, play
@@ -48,21 +49,23 @@ class Mesh:
     Args:
         cells: a right angle is cut in so many.
         groups: largest smaller angles of groups of cells, degrees; a pair a group and its swap.
+        other: larger angles of a group are within so many degrees, counted from a right angle.
         knots: profiles are known every so many of a loss, relative to it.
         gap: share of the fold's distance from what is attained that rounding to a lattice may take.
     """
 
     cells: int
     groups: tuple[float, ...]
+    other: float
     knots: float
     gap: float
 
 
 MESHES = (
-    Mesh(20, (3.0, 10.0, 30.0), 0.08, 0.05),
-    Mesh(40, (1.5, 3.0, 6.0, 10.0, 16.0, 25.0, 40.0), 0.05, 0.015),
-    Mesh(80, tuple(45.0 * (k / 24) ** 1.6 for k in range(1, 24)), 0.03, 0.005),
-    Mesh(160, tuple(45.0 * (k / 64) ** 1.6 for k in range(1, 64)), 0.02, 0.002),
+    Mesh(20, (3.0, 10.0, 30.0), 90.0, 0.08, 0.05),
+    Mesh(40, (1.5, 3.0, 6.0, 10.0, 16.0, 25.0, 40.0), 10.0, 0.05, 0.015),
+    Mesh(80, tuple(45.0 * (k / 24) ** 1.6 for k in range(1, 24)), 8.0, 0.03, 0.005),
+    Mesh(160, tuple(45.0 * (k / 64) ** 1.6 for k in range(1, 64)), 8.0, 0.02, 0.002),
 )
 _SLOWER = 5.0
 """How much longer than the last the next mesh takes, about."""
@@ -224,9 +227,9 @@ def _corners(one: Triangles, losses: Array) -> tuple[Array, Array]:
     far = losses[len(losses) // 2 :]
     a = np.exp(far)
     present = _gain(1.0 + np.expm1(far) / q, mu)
-    # Absent against present: likelihood ratios below c.
-    c = 1.0 + np.expm1(-far) / q
-    absent = a * _gain(np.maximum(c, 0.0), mu, below=True)
+    # Absent against present: likelihood ratios below c, rounded up as it may be next to nothing.
+    c = np.maximum(1.0 + np.expm1(-far) / q, 0.0) + 8 * UNIT
+    absent = a * _gain(c, mu, below=True)
     s = q * np.concatenate([(absent / a)[:0:-1], present])
     return s, np.exp(losses) * s[::-1]
 
@@ -247,12 +250,13 @@ def _groups(mesh: Mesh) -> list[list[tuple[tuple[float, float], tuple[float, flo
     # Half way to a curve that is flat at both ends: there triangles differ most.
     edges = (0.25 * math.pi * (x + 3.0 * x**2 - 2.0 * x**3)).tolist()
     edges[-1] = math.nextafter(0.5 * math.pi, 2.0)
-    found: dict[int, list[tuple[tuple[float, float], tuple[float, float]]]] = {}
+    found: dict[tuple[int, int], list[tuple[tuple[float, float], tuple[float, float]]]] = {}
     for i in range(mesh.cells):
         for j in range(i + 1):
             # Rounded towards keeping a cell; what has an obtuse angle is below another.
             if edges[i + 1] + edges[j + 1] >= 0.5 * math.pi - 1e-12:
-                at = int(np.searchsorted(mesh.groups, math.degrees(edges[j]) + 1e-9))
+                small = int(np.searchsorted(mesh.groups, math.degrees(edges[j]) + 1e-9))
+                at = small, int((90.0 - math.degrees(edges[i])) / mesh.other)
                 cell = (edges[i], edges[i + 1]), (edges[j], edges[j + 1])
                 found.setdefault(at, []).append(cell)
     return list(found.values())
