@@ -114,12 +114,13 @@ class _RunFile:
         words = re.findall(r"[\w-]+", str(told))
         spelled = [word.lstrip("-").replace("-", "_") for word in words]
         # Messages name options as the command line spells them.
-        said = [key for key in self._keys() if key.replace("-", "_") in spelled]
-        raise ParameterError(
-            f"{self.path}:{self._line(min(said, key=spelled.index))}: {told}"
-            if said
-            else f"{self.path}: {told}"
-        ) from problem
+        said = {
+            spelled.index(name): key
+            for key in self._keys()
+            if (name := key.replace("-", "_")) in spelled
+        }
+        line = f":{self._line(said[min(said)])}" if said else ""
+        raise ParameterError(f"{self.path}{line}: {told}") from problem
 
     def _keys(self) -> list[str]:
         inner = self.content.get(SETTINGS)

@@ -75,7 +75,8 @@ data_options = options(
         "model",
         panel=DATA,
         help="logistic, mlp, cnn, or FILE.py:NAME of a function that builds a torch module; with "
-        "fa-ld and fa-hmc FILE.py:NAME of a Posterior, which holds its own data.  "
+        "fa-ld and fa-hmc FILE.py:NAME of a Posterior, which holds its own data; with fed-plt "
+        "a module is clipped, record by record.  "
         "[default: one that goes with the data]",
     ),
     click.option(

@@ -21,7 +21,7 @@ from ..mechanisms import Mechanism
 from ..relations import Adjacency, Unit
 from ..systems.fa_hmc.loop import HamiltonianSampling
 from ..systems.fa_ld.loop import LangevinSampling
-from ..systems.fed_plt.agents import AgentData, Logistic
+from ..systems.fed_plt.agents import AgentData, Logistic, ModuleLoss
 from ..systems.fed_plt.loop import FederatedSplitting, SplittingState
 from ..systems.fed_plt.solvers import LocalSolver
 from ..systems.settings import Settings
@@ -44,6 +44,9 @@ AGENTS = 10
 
 CENTRE = 0.3
 """Taken from every pixel before Fed-PLT's inputs are scaled into their ball."""
+
+OWN_SPLITTING = {"clip_norm": 1.0, "step_size": 0.1}
+"""Of a module by Fed-PLT, whose curvature and sensitivity nobody knows: a place to start from."""
 
 S = TypeVar("S", bound=Settings)
 
@@ -326,38 +329,87 @@ class SplittingJob(_RecordJob[Splitting]):
     """Regularised logistic regression by Fed-PLT: odd classes against even; unit: a record.
 
     Inputs are scaled into a ball, so the loss has a sensitivity of its own and nothing is clipped.
+
+    Args:
+        model: builds a module, which tells all classes apart and whose gradients are clipped
+            record by record; None for that regression.
     """
 
+    model: ModelFactory | None = None
+
+    @classmethod
+    def of(
+        cls,
+        method: Method,
+        source: FederatedData,
+        model: ModelFactory | None,
+        given: Mapping[str, Any],
+    ) -> Self:
+        """Return the job with some settings given; a module's need a clip norm and a step size."""
+        if model is not None:
+            if "feature_bound" in given:
+                rule = "be left out: a module takes inputs as they are"
+                refuse("feature_bound", given["feature_bound"], rule, "clip_norm bounds a record")
+            given = OWN_SPLITTING | dict(given)
+        chosen = cast(Splitting, method.of(given))
+        return cls(method=method, source=source, chosen=chosen, model=model)
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """What was chosen; inputs of a module are bounded by nothing."""
+        found = super().settings
+        if self.model is not None:
+            del found["feature_bound"]
+        return {name: value for name, value in found.items() if value is not None}
+
     @cached_property
-    def loss(self) -> Logistic:
+    def loss(self) -> Logistic | ModuleLoss:
         """Every agent's."""
         chosen = self.chosen
+        if self.model is not None:
+            return ModuleLoss(model=self.model, regularisation=chosen.regularisation)
         return Logistic(regularisation=chosen.regularisation, feature_bound=chosen.feature_bound)
 
     @cached_property
     def data(self) -> AgentData:
         """The agents' records."""
-        inputs, targets = _inputs(self.source.features), _parities(self.source.labels)
+        inputs, targets = self._seen(self.source.features, self.source.labels)
         owned = [torch.from_numpy(rows) for rows in self.source.clients]
         return AgentData.of([(inputs[rows], targets[rows]) for rows in owned])
 
+    def _seen(self, features: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
+        """Return inputs and targets as the loss takes them."""
+        if self.model is not None:
+            return features.double(), labels
+        return _inputs(features), _parities(labels)
+
     def loop(self, level: float | None, seed: int | None) -> FederatedSplitting:
         """Return the loop with a noise scale."""
-        tau, steps = positive(noise_scale=level), self.chosen.local_steps
+        chosen, loss = self.chosen, self.loss
         return FederatedSplitting(
-            loss=self.loss,
+            loss=loss,
             records=self.data.records,
-            dimension=self.loss.dimension(self.data),
-            penalty=self.chosen.penalty,
-            solver=LocalSolver(method="noisy", steps=steps, noise_scale=tau),
+            dimension=loss.dimension(self.data),
+            penalty=chosen.penalty,
+            solver=LocalSolver(
+                method="noisy",
+                steps=chosen.local_steps,
+                step_size=chosen.step_size,
+                noise_scale=positive(noise_scale=level),
+                clip_norm=chosen.clip_norm,
+            ),
             seed=seed,
         )
 
     def scores(self, loop: FederatedSplitting, state: SplittingState) -> dict[str, float]:
         """Return the accuracy of the coordinator's model."""
-        side = (_inputs(self.source.test_features) @ loop.consensus(state)).sign()
-        truth = _parities(self.source.test_labels)
-        return {"accuracy": float((side == truth).double().mean())}
+        inputs, truth = self._seen(self.source.test_features, self.source.test_labels)
+        point, loss = loop.consensus(state), self.loss
+        if isinstance(loss, ModuleLoss):
+            told = loss.flat.logits(point, inputs).argmax(1)
+        else:
+            told = (inputs @ point).sign()
+        return {"accuracy": float((told == truth).double().mean())}
 
 
 def _inputs(features: Tensor) -> Tensor:
@@ -398,8 +450,8 @@ def job(
         data_dir: where Fashion-MNIST's files are.
         clients: how many share the records.
         classes_per_client: how many classes a client has.
-        model: "logistic", "mlp", "cnn" or "FILE.py:NAME" (averaging); the "FILE.py:NAME" of a
-            ``Posterior`` (samplers).
+        model: "logistic", "mlp", "cnn" or "FILE.py:NAME" (averaging and Fed-PLT); the
+            "FILE.py:NAME" of a ``Posterior`` (samplers).
         settings: the method's settings that are not to be the usual ones, by name; see ``methods``.
             None stands for the usual one.
 
@@ -418,7 +470,7 @@ def job(
         own: Job = kind.on(chosen, posterior_at(model), given)
         return own
     if not issubclass(kind, AveragingJob):
-        if model is not None:
+        if issubclass(kind, _SamplingJob) and model is not None:
             rule = "be left out: this method has a model of its own"
             refuse("model", model, rule, "samplers take a Posterior: --posterior FILE.py:NAME")
         clients = AGENTS if clients is None and data in tuple(DATA) else clients

@@ -212,6 +212,14 @@ class Splitting(Settings):
     feature_bound: float = setting(
         POSITIVE, "radius of the ball that inputs are scaled into", default=2.0
     )
+    step_size: float | None = setting(
+        POSITIVE,
+        "of a local step; left open: what contracts fastest, 0.1 of a module",
+        default=None,
+    )
+    clip_norm: float | None = setting(
+        POSITIVE, f"{CLIP}; left open: the loss's own bound, 1.0 of a module", default=None
+    )
 
 
 @dataclass(frozen=True)

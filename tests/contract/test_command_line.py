@@ -195,6 +195,13 @@ def test_a_run_file_s_errors_point_at_the_line(tmp_path, monkeypatch, capsys, ol
     assert code == 2 and f"run.toml:{line}: " in err and told in err, err
 
 
+def test_a_run_file_s_error_finds_an_option_with_a_hyphen(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "run.toml").write_text('command = "epsilon"\nnoise-multiplier = [1, 2]\n')
+    code, _, err = command(capsys, "run", "run.toml")
+    assert code == 2 and "run.toml:2: Invalid value for '--noise-multiplier'" in err, err
+
+
 def test_the_parts_of_a_run_have_shares_and_add_up_to_it():
     quiet = fp.Gaussian(noise_multiplier=8.0).sampled(fp.Poisson(0.1)) * 10
     loud = fp.Gaussian(noise_multiplier=1.0).sampled(fp.Poisson(0.1)) * 10

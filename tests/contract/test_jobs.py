@@ -77,6 +77,30 @@ def test_a_fixed_level_over_the_budget_is_refused_before_anything_is_spent(tmp_p
     assert not path.exists()
 
 
+MODULE = """
+from torch import nn
+
+
+def network():
+    return nn.Sequential(nn.Linear(64, 4), nn.Tanh(), nn.Linear(4, 10))
+"""
+
+
+def test_fed_plt_trains_a_module_of_one_s_own(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "mine.py").write_text(MODULE)
+    words = ["train", "--method", "fed-plt", "--model", "mine.py:network", "--rounds", "2"]
+    words += ["--delta", "1e-4", "--set", "clip_norm=0.5", "--ledger", "plt.ledger", "--json"]
+    code, out, problem = command(capsys, *words)
+    assert code == 0, problem
+    found = json.loads(out)
+    assert found["audit"]["verdict"] == "HOLDS" and fp.audit("plt.ledger").verdict == "HOLDS"
+    assert found["settings"]["clip_norm"] == 0.5 and found["settings"]["step_size"] == 0.1
+    assert "feature_bound" not in found["public"] and found["public"]["classes"] == 10
+    code, _, problem = command(capsys, *words, "--set", "feature_bound=1")
+    assert code == 2 and "a module takes inputs as they are" in problem
+
+
 def test_the_command_line_trains_a_sampler(tmp_path, capsys):
     path = tmp_path / "chain.ledger"
     words = ["train", "--method", "fa-ld", "--rounds", "2", "--set", "local_steps=3"]
