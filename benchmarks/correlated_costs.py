@@ -1,9 +1,9 @@
-"""What correlated noise costs: sensitivities, calibration, the best factor, a row of the CNN's noise.
+"""What correlated noise costs: sensitivities, calibration, the best factor, a row of noise.
 
     python benchmarks/correlated_costs.py
 
-Times are of the processor, the least of five; the row's share is of a round of 100 clients, of which
-ten are trained (`benchmarks/training.py` trains all).
+Times are of the processor, the least of five; a row is of the CNN, its share that of a round of 100
+clients, of which ten are trained (`benchmarks/training.py` trains all).
 """
 
 from __future__ import annotations
