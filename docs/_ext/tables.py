@@ -26,6 +26,7 @@ def write(folder: Path) -> None:
         "reference_table": reference_table(),
         "defects_table": defects.table(),
         "matrix": matrix(),
+        "correlated_matrix": correlated_matrix(),
         "messages": messages_table(),
         "arrows": arrows(),
         "rooms": rooms(),
@@ -131,6 +132,68 @@ def answer(make: Make, who: Any, adjacency: Adjacency, observer: Observer) -> st
     lower, upper = found.ends(4)
     ratio = f"{found.upper / found.lower:.3f}" if found.lower else "no lower end"
     return f"[{lower}, {upper}], ratio {ratio}"
+
+
+FACTORS = {
+    "Identity()": fp.factors.Identity(),
+    "Banded(5)": fp.factors.Banded(5),
+    "BandedInverse(5)": fp.factors.BandedInverse(5),
+    "BufferedToeplitz(4)": fp.factors.BufferedToeplitz(4),
+    "SquareRootToeplitz()": fp.factors.SquareRootToeplitz(),
+    "Tree()": fp.factors.Tree(),
+    "Matrix(...)": fp.factors.Matrix(fp.factors.SquareRootToeplitz().matrix(ROUNDS)),
+}
+"""One of each kind; the matrix is any, here the square root's."""
+
+_KEPT = fp.FixedEpochs(5)
+DRAWS: dict[str, tuple[Any, Any]] = {
+    "no draw, `SingleParticipation()`": (fp.SingleParticipation(), None),
+    "no draw, `FixedEpochs(5)`": (_KEPT, None),
+    "no draw, `MinimumSeparation(5)`": (fp.MinimumSeparation(5), None),
+    "every round `Poisson(0.1)`": (fp.FixedEpochs(1), SCHEMES["Poisson(0.1)"]),
+    "groups of 5 in turns, `Poisson(0.1)`": (_KEPT, SCHEMES["Poisson(0.1)"]),
+    "groups of 5 in turns, `TruncatedPoisson`": (_KEPT, list(SCHEMES.values())[1]),
+    "groups of 5 in turns, `FixedSize(10 of 100)`": (_KEPT, SCHEMES["FixedSize(10 of 100)"]),
+    "balls in bins, `RandomAllocation(5)`": (_KEPT, fp.RandomAllocation(5)),
+    "one round of all, `RandomAllocation(20)`": (
+        fp.SingleParticipation(),
+        fp.RandomAllocation(ROUNDS),
+    ),
+    "2 rounds of all, `RandomAllocation(20)`": (
+        fp.MinimumSeparation(1, at_most=2),
+        fp.RandomAllocation(ROUNDS),
+    ),
+    "at least 5 rounds apart, `Poisson(0.1)`": (
+        fp.MinimumSeparation(5),
+        SCHEMES["Poisson(0.1)"],
+    ),
+    "new bins in every epoch, `RandomAllocation(10)`": (_KEPT, fp.RandomAllocation(10)),
+}
+"""How a unit's rounds come about: the rule of participation, and the secret draw if any."""
+
+
+def correlated_matrix() -> str:
+    """Return how rounds are drawn by factor: upper ends, or why there is none."""
+    lines = [f"| rounds | {' | '.join(f'`{name}`' for name in FACTORS)} |"]
+    lines.append("|---" * (len(FACTORS) + 1) + "|")
+    for name, (rule, scheme) in DRAWS.items():
+        told = " | ".join(drawn(factor, rule, scheme) for factor in FACTORS.values())
+        lines.append(f"| {name} | {told} |")
+    return "\n".join(lines) + "\n"
+
+
+def drawn(factor: Any, rule: Any, scheme: Any) -> str:
+    """Return the certified upper end of one cell, or the name of its refusal."""
+    try:
+        run: fp.Mechanism = fp.CorrelatedNoise(
+            factor=factor, noise_multiplier=4.0, rounds=ROUNDS, participation=rule
+        )
+        if scheme is not None:
+            run = run.sampled(scheme)
+        found = fp.epsilon(run, delta=DELTA, adjacency="zero_out", tolerance=0.02)
+    except FedPrivacyError as refusal:
+        return f"{type(refusal).__name__}"
+    return found.ends(4)[1]
 
 
 Message = tuple[str, str]

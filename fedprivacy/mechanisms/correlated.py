@@ -291,6 +291,10 @@ _SERVES = (
 _BINS = "bins: places of a tree dominate (Theorems A, D and E of correlated_noise.md)"
 _SOME = "k of n rounds: a common part and k allocations dominate (Theorem A of correlated_noise.md)"
 _LINE = "Poisson, any factor: one dimension dominates (Theorem F of correlated_noise.md)"
+_ROWS = (
+    "Poisson, any factor: rows compose but for pasts of probability 1e-13 (conditional "
+    "composition: Choquette-Choo et al. 2024; Theorem H of correlated_noise.md)"
+)
 _CYCLE = "cyclic sampling, bands <= groups: blocks share no row (Theorem C of correlated_noise.md)"
 _UNHIDDEN = "no amplification: joint convexity over the unit's rounds"
 _ALONG = "a unit sends C u in its rounds, every other sends 0; seen along the sum of all means"
@@ -405,10 +409,9 @@ class SampledNoise(Mechanism):
         noise = self.noise
         matrix = noise.factor.matrix(noise.rounds)
         if self._kind == "line":
-            # Outwards, for what squares and roots round.
-            norms = (matrix**2).sum(axis=0) ** 0.5 * (1.0 + 1e-12)
             assert isinstance(self.scheme, Poisson)
-            return places.rank_one(norms, self.scheme.rate, noise.noise_multiplier), None, _LINE
+            curve, told = places.poisson(matrix, self.scheme.rate, noise.noise_multiplier)
+            return curve, None, _ROWS if told else _LINE
         count = noise.rounds if self._kind == "some" else noise.participation.gap(noise.rounds)
         gram = places.kernel(matrix, count, noise.noise_multiplier)
         if self._kind == "some":

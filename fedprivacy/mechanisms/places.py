@@ -14,7 +14,9 @@ from heapq import nsmallest
 import numpy as np
 from numpy.typing import NDArray
 
-from ..loss import Allocated, Curve, GaussianMix, Gdp, Nested, compose, rough_epsilon, scale
+from ..loss import Allocated, Curve, Gdp, Nested, compose, rough_epsilon, scale
+from . import conditional
+from .shifted import moved_up, shifts, sums_above
 
 Array = NDArray[np.float64]
 _UP = 2.0**-52
@@ -22,9 +24,10 @@ _SEPARATIONS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384
 _CHILDREN = (1, 2, 3, 4, 5, 6, 8, 10, 12, 16, 20, 24, 32, 48, 64)
 _DEPTH = 3
 _TRIED = 48
-_MOVES = 64
+_MOVES = 256
 """How many means a lower end's mixture has."""
-_PARTS = 32
+_PARTS = 128
+_POINTS = 256
 
 Levels = tuple[tuple[int, float], ...]
 
@@ -116,15 +119,6 @@ def one_direction(gram: Array) -> Curve:
     return shifts(levels, counts)
 
 
-def shifts(values: Array, weights: Array) -> Curve:
-    """Return the mixture of N(value, 1) against N(0, 1)."""
-    held = weights > 0.0
-    pairs = tuple(zip(weights[held].tolist(), values[held].tolist(), strict=True))
-    if len(pairs) == 1:
-        return Gdp(pairs[0][1])
-    return GaussianMix(1.0, pairs, ((1.0, 0.0),))
-
-
 def several_of(gram: Array, count: int) -> Curve:
     """Return what dominates a uniform choice of ``count`` places, all of them taken part in."""
     inside = float(np.diag(gram).max())
@@ -142,26 +136,26 @@ def rank_one(norms: Array, probability: float, multiplier: float) -> Curve:
     Norms are rounded up to parts of the largest, and tails to the largest sum.
     """
     unit = float(norms.max()) / _PARTS
-    # A quotient that is whole but for rounding stays what it is; the last factor below pays.
+    # A quotient that is whole but for rounding stays what it is; ``moved_up`` pays.
     steps = np.ceil(norms / unit * (1.0 - 1e-14)).astype(np.int64)
-    law = np.ones(1)
-    for step in steps:
-        one = np.zeros(step + 1)
-        one[[0, -1]] = 1.0 - probability, probability
-        law = np.convolve(law, one)
-        law = law[: max(int(np.flatnonzero(law > 1e-40)[-1]) + 1, 1)]
-    above = np.cumsum(law[::-1])[::-1] * (1.0 + 1e-12)
-    # What was cut off is given back to every tail.
-    above = np.minimum(above + 1e-35 * len(steps), 1.0)
-    above[0] = 1.0
-    top = int(np.argmax(above < 1e-18)) or len(above)
-    at = np.arange(top)
-    rare = above[:top] < 1e-6
-    at = np.where(rare, -(-at // 8) * 8, at)  # fewer moves where they hardly count
-    # The last stands for the whole tail, so it moves as far as any sum can.
-    at[-1] = max(int(steps.sum()), at[-1]) if top < len(above) else at[-1]
-    weights = above[:top] - np.append(above[1:top], 0.0)
-    moves, index = np.unique(at, return_inverse=True)
-    counts = np.bincount(index, weights)
-    values = np.asarray(moves * unit / multiplier * (1.0 + 1e-12), dtype=np.float64)
-    return shifts(values, counts / counts.sum())
+    above = sums_above(steps, np.full(len(norms), probability))
+    return moved_up(above, int(steps.sum()), unit / multiplier, points=_POINTS)
+
+
+def poisson(matrix: Array, probability: float, multiplier: float) -> tuple[Curve, bool]:
+    """Return the lesser of one dimension and conditional composition, and if it is the latter.
+
+    Args:
+        matrix: C, shape (m, n).
+        probability: q, of every unit in every round.
+        multiplier: noise multiplier z.
+    """
+    # Outwards, for what squares and roots round.
+    norms = (matrix**2).sum(axis=0) ** 0.5 * (1.0 + 1e-12)
+    line = rank_one(norms, probability, multiplier)
+    if max(matrix.shape) > conditional.MOST_ROUNDS:
+        return line, False
+    rows = conditional.rows_of(np.abs(matrix), probability, multiplier)
+    if conditional.rough_epsilon(rows) >= conditional.rough_epsilon([(line, 1)]):
+        return line, False
+    return conditional.unless_unlikely(rows), True

@@ -76,10 +76,16 @@ def victim(ready):
     train(LOOP, DATA, rounds=ROUNDS, ledger=ledger, checkpoint=CHECKPOINT, on_release=observe)
 
 
+def released():
+    """Return how many releases the observer saw."""
+    return RELEASES.read_bytes().count(b"\n") if RELEASES.exists() else 0
+
+
 def main():
     chance = random.Random(SEED)
     LOOP.step(LOOP.init(), DATA)  # what a process does once only is done before it is forked
     Ledger.create(LEDGER, unit="client", adjacency="zero_out", plan=NOISE).release()
+    pace = 0.1
     for _ in range(KILLS):
         there, ready = os.pipe()
         child = os.fork()
@@ -93,7 +99,11 @@ def main():
         os.close(ready)
         os.read(there, 1)
         os.close(there)
-        time.sleep(chance.uniform(0.0, 0.35))
+        before, start = released(), time.monotonic()
+        # A few rows at the pace of the process before: a loaded machine is slower.
+        time.sleep(chance.uniform(0.0, 3.5 * pace))
+        rows = released() - before
+        pace = min(max((time.monotonic() - start) / max(rows, 1), 0.1 * pace, 0.02), 2.0)
         os.kill(child, signal.SIGKILL)
         _, status = os.waitpid(child, 0)
         assert os.WIFSIGNALED(status), "the run ended by itself"

@@ -10,7 +10,7 @@ import fedprivacy as fp
 from fedprivacy import factors
 from fedprivacy.errors import UnsupportedCombination
 from fedprivacy.loss import Allocated, Gdp, Nested, Side
-from fedprivacy.mechanisms import places
+from fedprivacy.mechanisms import conditional, places
 from fedprivacy.mechanisms.places import envelope, kernel
 
 RNG = np.random.default_rng(3)
@@ -134,6 +134,52 @@ def test_poisson_in_one_dimension(q):
         above, below = exact(matrix, sets, weights, z, POINTS)
         assert (deltas(loss.curve, POINTS) >= np.array(above) - 1e-5).all()
         assert (deltas(loss.curve.swap(), POINTS) >= np.array(below) - 1e-5).all()
+
+
+@pytest.mark.parametrize(("q", "z"), [(0.1, 6.0), (0.4, 12.0)])
+def test_poisson_row_by_row(q, z):
+    """Conditional composition lies above the exact pair, both ways."""
+    matrix = lower_triangular(3)
+    sets = [s for k in range(4) for s in itertools.combinations(range(3), k)]
+    weights = [q ** len(s) * (1 - q) ** (3 - len(s)) for s in sets]
+    points = np.array([0.0, 0.03, 0.1])
+    above, below = exact(matrix, sets, weights, z, points)
+    rows = conditional.rows_of(matrix, q, z)
+    found = _profile(conditional.unless_unlikely(rows), points)
+    assert (found >= np.maximum(above, below) - 1e-6).all()
+
+
+def test_chances_given_likely_pasts():
+    """The posterior chance of a round is below its bound on every past drawn."""
+    matrix, q, z = lower_triangular(4), 0.3, 1.5
+    sets = np.array(list(itertools.product((0.0, 1.0), repeat=4)))
+    weights = np.prod(np.where(sets > 0, q, 1 - q), axis=1)
+    bounds = conditional._chances(matrix, np.arange(4), q, z)
+    means = sets @ matrix.T / z
+    for _ in range(2000):
+        y = means[RNG.choice(len(sets), p=weights)] + RNG.normal(size=4)
+        for i in range(4):
+            log = means[:, :i] @ y[:i] - 0.5 * (means[:, :i] ** 2).sum(axis=1)
+            posterior = weights * np.exp(log)
+            chance = (posterior @ sets) / posterior.sum()
+            assert (chance <= bounds[i] + 1e-12)[matrix[i] > 0].all()
+
+
+def test_the_lesser_of_one_dimension_and_rows():
+    """Square root, 64 rounds, q = 1/64: one dimension at z = 4 (3.04), rows at z = 32."""
+    found = {}
+    for z in (4.0, 32.0):
+        run = noise_of(factors.SquareRootToeplitz(), z, 64, fp.FixedEpochs(1))
+        found[z] = run.sampled(fp.Poisson(1 / 64))
+    one, other = (s.privacy_loss("zero_out") for s in found.values())
+    assert "one dimension" in one.theorems[0]
+    assert "conditional composition" in other.theorems[0]
+    ask = {"delta": 1e-5, "adjacency": "zero_out"}
+    assert fp.epsilon(found[4.0], **ask).upper < 3.08
+    assert fp.epsilon(found[32.0], **ask).upper < 0.13
+    norms = np.linalg.norm(factors.SquareRootToeplitz().matrix(64), axis=0)
+    line = places.rank_one(norms, 1 / 64, 32.0)
+    assert deltas(line, [0.13])[0] > 1e-5
 
 
 def test_a_tree_of_one_level_is_a_common_part_and_an_allocation():

@@ -1,0 +1,107 @@
+"""What correlated noise costs: sensitivities, calibration, the best factor, a row of noise.
+
+    python benchmarks/correlated_costs.py
+
+Times are of the processor, the least of five; a row is of the CNN, its share that of a round of 100
+clients, of which ten are trained (`benchmarks/training.py` trains all).
+"""
+
+from __future__ import annotations
+
+import functools
+import tempfile
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import torch
+
+import fedprivacy as fp
+from fedprivacy import factors
+from fedprivacy.mechanisms import correlated
+from fedprivacy.systems.averaging import rows
+from fedprivacy.training import FederatedAveraging, cnn, fashion_mnist
+
+APART = fp.MinimumSeparation(50)
+
+
+def clock(job: Callable[[], object], times: int = 5) -> float:
+    """Return the least processor time of a job, in seconds."""
+    found = []
+    for _ in range(times):
+        correlated._sensitivity.cache_clear()
+        start = time.process_time()
+        job()
+        found.append(time.process_time() - start)
+    return min(found)
+
+
+def run_of(factor: fp.factors.Factor, rounds: int, multiplier: float) -> fp.CorrelatedNoise:
+    """Return a run with one client in 50 rounds."""
+    return fp.CorrelatedNoise(
+        factor=factor,
+        noise_multiplier=multiplier,
+        rounds=rounds,
+        participation=APART,
+        unit="client",
+    )
+
+
+def calibrated(factor: fp.factors.Factor, rounds: int) -> object:
+    """Return the noise multiplier for epsilon 2."""
+    return fp.calibrate(
+        lambda z: run_of(factor, rounds, z), epsilon=2.0, delta=1e-5, adjacency="zero_out"
+    )
+
+
+def accounts() -> None:
+    """Print how long sensitivities, calibration and the search for a factor take."""
+    for factor, rounds in (
+        (factors.SquareRootToeplitz(), 2000),
+        (factors.BufferedToeplitz(4), 2000),
+        (factors.Banded(50), 2000),
+        (factors.BufferedToeplitz(4), 100_000),
+    ):
+        one = clock(functools.partial(factor.sensitivity, rounds, APART))
+        whole = clock(functools.partial(calibrated, factor, rounds))
+        print(f"{factor}, {rounds}: sensitivity {1e3 * one:.2f} ms, calibrate {1e3 * whole:.1f} ms")
+    shape = factors.BufferedToeplitz(4)
+    best = clock(lambda: factors.optimised(shape, rounds=2000, participation=APART), 1)
+    print(f"best BLT of 2000 rounds: {best:.2f} s")
+
+
+def a_row() -> None:
+    """Print what a row of BLT noise, and its memory's file, add to the CNN's round."""
+    data, noise = fashion_mnist(), run_of(factors.BufferedToeplitz(4), 200, 1.0)
+    few = FederatedAveraging(
+        model=cnn(),
+        scheme=fp.FixedSize(10, population=data.population),
+        local_steps=10,
+        batch_size=10,
+        learning_rate=0.125,
+        momentum=0.5,
+        seed=1,
+    )
+    plain = few.init()
+    a_round = 10.0 * clock(lambda: few.step(plain, data), 3)
+    private = replace(few, perturbation=noise)
+    state = rows.of_clients(private.init(), data.population)
+    drawn = clock(lambda: rows.noisy(state, noise, None))
+    after = rows.noisy(state, noise, None)[2]
+    with tempfile.TemporaryDirectory() as folder:
+        ledger = fp.Ledger.create(
+            Path(folder) / "run", unit="client", adjacency="zero_out", plan=noise
+        )
+        file = rows.NoiseFile(ledger)
+        written = clock(lambda: file.write(after))
+        size = file.path.stat().st_size / 1e6
+        ledger.release()
+    share = (drawn + written) / a_round
+    print(f"row {drawn:.3f} s, its file of {size:.0f} MB {written:.3f} s: {share:.1%} of a round")
+
+
+if __name__ == "__main__":
+    torch.set_num_threads(1)
+    accounts()
+    a_row()

@@ -1,0 +1,70 @@
+"""Sums of numbers that are drawn at random, from above, and Gaussians that they shift."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..loss import Curve, GaussianMix, Gdp
+
+Array = NDArray[np.float64]
+_RARE = 1e-6
+_DROPPED = 1e-18
+
+
+def shifts(values: Array, weights: Array) -> Curve:
+    """Return the mixture of N(value, 1) against N(0, 1)."""
+    held = weights > 0.0
+    pairs = tuple(zip(weights[held].tolist(), values[held].tolist(), strict=True))
+    if len(pairs) == 1:
+        return Gdp(pairs[0][1])
+    return GaussianMix(1.0, pairs, ((1.0, 0.0),))
+
+
+def sums_above(steps: NDArray[np.int64], chances: Array) -> Array:
+    """Return bounds on P(sum >= k), k = 0, 1, ..., of whole numbers drawn with chances.
+
+    Args:
+        steps: shape (n,), each at least 0.
+        chances: that each is part of the sum, shape (n,).
+    """
+    law = np.ones(1)
+    for step, chance in zip(steps, chances, strict=True):
+        if not step:
+            continue
+        longer = np.zeros(len(law) + step)
+        longer[: len(law)] = (1.0 - chance) * law
+        longer[step:] += chance * law
+        law = longer[: max(int(np.flatnonzero(longer > 1e-40)[-1]) + 1, 1)]
+    above = np.cumsum(law[::-1])[::-1] * (1.0 + 1e-12)
+    # What was cut off is given back to every tail.
+    above = np.minimum(above + 1e-35 * len(steps), 1.0)
+    above[0] = 1.0
+    return above
+
+
+def moved_up(above: Array, largest: int, unit: float, points: int = 64) -> Curve:
+    """Return the mixture of Gaussians shifted by a sum, or by more, against none.
+
+    A shift that is stochastically larger loses more (Lemma G).
+
+    Args:
+        above: bounds on P(sum >= k).
+        largest: of all sums.
+        unit: by how much 1 shifts, in standard deviations.
+        points: about how many shifts are told apart.
+    """
+    top = int(np.argmax(above < _DROPPED)) or len(above)
+    at = np.arange(top)
+    wide = max(1, top // points)
+    # Fewer moves where they hardly count; 0 stays what it is.
+    step = np.where(above[:top] < _RARE, 8 * wide, wide)
+    at = -(-at // step) * step
+    at = np.maximum.accumulate(at)
+    # The last stands for the whole tail, so it moves as far as any sum can.
+    at[-1] = max(largest, int(at[-1])) if top < len(above) else at[-1]
+    weights = above[:top] - np.append(above[1:top], 0.0)
+    moves, index = np.unique(at, return_inverse=True)
+    counts = np.bincount(index, weights)
+    values = np.asarray(moves * unit * (1.0 + 1e-12), dtype=np.float64)
+    return shifts(values, counts / counts.sum())
