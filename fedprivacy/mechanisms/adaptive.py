@@ -48,8 +48,9 @@ class AdaptiveClipping(Gaussian):
     z_delta = z / sqrt(1 - s) and the sum of bits in {-1/2, +1/2} noise of std z_bits / 2 where
     z_bits = z / sqrt(s), so that z = (z_delta^-2 + z_bits^-2)^-1/2 as in Andrew et al. (2021),
     Theorem 1, whatever the adjacency: a contribution has norm at most C, and two of them are at
-    most 2 C apart. An update of zeros has no bit: it is as if its client were not there. So a round is one Gaussian sum of multiplier z, and the clip norms, which depend
-    on earlier releases alone, change nothing in the account.
+    most 2 C apart. An update of zeros has no bit: it is as if its client were not there. So a round
+    is one Gaussian sum of multiplier z, and the clip norms, which depend on earlier releases alone,
+    change nothing in the account.
 
     After a round C is multiplied by exp(-``clip_learning_rate`` (b - ``quantile``)), b the noisy
     share of updates within the threshold. Their paper's std of the bits' noise, a twentieth of the
