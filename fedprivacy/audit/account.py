@@ -395,7 +395,36 @@ def _audit_fixed(case: _Case) -> _Findings:
         _compare(bounds)
     except UnsupportedCombination as refusal:
         unsupported[SINGLE] = str(refusal)
-    return verdict, reasons, bounds, unsupported, ()
+    cheaper = (Defect.CHEAPER,) if _cheaper_than_planned(case, bounds) else ()
+    return verdict, reasons, bounds, unsupported, cheaper
+
+
+def _cheaper_than_planned(case: _Case, bounds: dict[str, dict[str, Bound]]) -> bool:
+    """Return whether a run, to any observer, costs less than with its plan's rounds."""
+    planned = case.evidence.planned
+    if planned is None:
+        return False
+    as_planned = replace(case.evidence, run=planned, certain=None)
+    for seen_by, found in bounds.items():
+        if seen_by == SINGLE:
+            continue
+        try:
+            loss = as_planned.loss(case.facts._replace(observer=Observer(seen_by)))
+        # Of a plan without a number nothing shows that the rounds cost no less.
+        except UnsupportedCombination:
+            return True
+        above = case.efforts.bounds(loss, case.delta)
+        if _least(found) < _least(above) * (1.0 - _ALIKE):
+            return True
+    return False
+
+
+_ALIKE = 1e-6
+"""Relative distance of upper ends that count as equal: noise in decimals, scaled to and fro."""
+
+
+def _least(bounds: dict[str, Bound]) -> float:
+    return min(bound.upper for bound in bounds.values())
 
 
 def _audit_adaptive(case: _Case) -> _Findings:

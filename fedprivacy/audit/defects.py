@@ -52,6 +52,8 @@ class Defect(StrEnum):
     CONTRADICTED = "a statement that the record denies"
     IMPORTED = "a record that was imported"
     STATED = "parameters that were only stated"
+    CHEAPER = "rounds that cost less than the plan's"
+    UNPLANNED = "rounds that the plan does not name"
     UNCONFIRMED = "rounds begun and never confirmed"
     LESS_NOISE = "less noise than was priced"
     ABORTED = "rounds that were aborted"
@@ -123,6 +125,20 @@ EFFECTS: dict[Defect, Effect] = {
         Numbers.CERTIFIED,
         "for the run as it was stated, of which no record was seen",
         "the numbers are right for what was stated; nothing shows that it was run so",
+    ),
+    Defect.CHEAPER: Effect(
+        _OPEN,
+        _FAILS,
+        Numbers.RECORDED,
+        "rounds cost less than planned",
+        "either the plan or the rounds are not what was run, and with the plan's more was spent",
+    ),
+    Defect.UNPLANNED: Effect(
+        _HOLDS,
+        _FAILS,
+        Numbers.CERTIFIED,
+        "rounds left the plan",
+        "they are priced as they were recorded",
     ),
     Defect.UNCONFIRMED: Effect(
         _HOLDS,

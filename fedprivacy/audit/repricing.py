@@ -64,6 +64,8 @@ class Evidence:
         divided: what sums were divided by, by whom they were drawn; None in it for a round that
             does not say. Empty where nothing is known of rounds.
         follows: whether sums were divided by numbers that are said to follow the data.
+        planned: what the run would have been with the plan's rounds in the place of those that the
+            plan does not name; None where there are none.
     """
 
     run: Mechanism | None
@@ -73,6 +75,7 @@ class Evidence:
     doubts: tuple[str, ...] = ()
     divided: tuple[frozenset[float | None], ...] = ()
     follows: bool = False
+    planned: Mechanism | None = None
 
     def under(self, facts: Facts) -> tuple[Evidence, tuple[Defect, ...]]:
         """Return the evidence about these facts, and what is wrong with it.

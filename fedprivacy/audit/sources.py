@@ -16,6 +16,7 @@ from . import imports
 from .defects import Defect
 from .imports import Origin, Stated, Trace, Unseen
 from .imports.content import beginning
+from .planned import as_planned
 from .repricing import Evidence, divided, doubts, spent
 
 PARAMETERS = "parameters, as they were stated"
@@ -203,8 +204,13 @@ def _of_ledger(ledger: Ledger) -> Reading:
         aborted=sum(r.times for r in rounds if not r.spent),
         doubts=doubts(rounds),
         divided=divided(rounds),
+        # Outputs may lead an adaptive schedule away from any plan: its filter decides.
+        planned=None if ledger.schedule == "adaptive" else as_planned(rounds, ledger.plan),
     )
     notes, private, defects = _of_its_lines(ledger, rounds, found.notes)
+    if evidence.planned is not None:
+        notes += ("Rounds were of mechanisms that the ledger's plan does not name.",)
+        defects = (Defect.UNPLANNED, *defects)
     recorded = {
         "seed policy": ledger.seed_statement,
         "schedule": f"{ledger.schedule}; {ledger.budget_rule or 'no budget rule recorded'}",

@@ -489,7 +489,7 @@ def test_without_a_seed_the_noise_comes_from_the_operating_system(monkeypatch):
     averaging = loop(fed_smp(), seed=None)
     with pytest.raises(ParameterError, match="bits must be random"):
         averaging.step(averaging.init(), small())
-    assert len(made) == 5 and len(set(map(id, made))) == 5  # the model twice, one for each use
+    assert len(made) == 6 and len(set(map(id, made))) == 6  # the model twice, one for each use
     assert asked[0] == 5 * 8  # a word for each kept coordinate, from the system's own generator
     seeded = loop(fed_smp())
     seeded.step(seeded.init(), small())

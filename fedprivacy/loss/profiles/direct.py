@@ -95,7 +95,7 @@ def _bracket(found: NDArray[np.bool_], fits: Callable[[float], bool]) -> tuple[f
         if high >= _FAR and not fits(_LARGEST):
             return _LARGEST, math.inf
         # Faster and faster: the largest epsilons are not reached by doubling.
-        low, high = high, min(high * max(2.0, high / _FIRST[-1]), _LARGEST)
+        low, high = high, min(high * max(2.0, high / float(_FIRST[-1])), _LARGEST)
     while high > 2.0 * low:
         middle = math.sqrt(low) * math.sqrt(high)
         low, high = (low, middle) if fits(middle) else (middle, high)
