@@ -25,6 +25,7 @@ from .errors import ParameterError, UnsupportedCombination
 from .factors import FixedEpochs, MinimumSeparation, SingleParticipation
 from .ledger import Ledger
 from .mechanisms import (
+    AdaptiveClipping,
     ApproximateDp,
     ConcentratedDp,
     CorrelatedNoise,
@@ -67,6 +68,7 @@ from .sampling import (
 from .version import VERSION as __version__
 
 __all__ = [
+    "AdaptiveClipping",
     "Adjacency",
     "ApproximateDp",
     "Attack",

@@ -11,6 +11,7 @@ from typing import Any
 from ..bound import Bound, shown
 from ..errors import FedPrivacyError
 from ..mechanisms import (
+    AdaptiveClipping,
     CohortMechanism,
     CorrelatedNoise,
     DistributedDiscreteGaussian,
@@ -210,6 +211,12 @@ _WORDS: dict[type, Callable[[Any], str]] = {
     Gaussian: lambda m: (
         f"{_FEDAVG if m.protects is Unit.CLIENT else 'the sum of clipped contributions'} with "
         f"Gaussian noise of std {m.noise_multiplier:.4g} clip norms"
+    ),
+    AdaptiveClipping: lambda m: (
+        f"{_FEDAVG if m.protects is Unit.CLIENT else 'the sum of clipped contributions'} and of "
+        f"bits that say whose norm is within the threshold, with Gaussian noise of std "
+        f"{m.noise_multiplier:.4g} norms of both together; the next clip norm follows the quantile "
+        f"{m.quantile:g}"
     ),
     Laplace: lambda m: (
         f"the sum of clipped contributions with Laplace noise of scale {m.noise_multiplier:.4g} "

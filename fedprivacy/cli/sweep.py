@@ -48,6 +48,19 @@ from .train import begins, data_options, seed_option
     show_default=True,
     help="Run every setting so often; means are compared, with their spread.",
 )
+@click.option(
+    "--jobs",
+    type=int,
+    default=1,
+    show_default=True,
+    help="How many runs at once, each in a process of its own; results do not depend on it.",
+)
+@click.option(
+    "--backend",
+    default="loky",
+    show_default=True,
+    help="What runs them, by joblib: loky (this machine), dask or ray (a cluster), sequential.",
+)
 @as_json
 def sweep(
     method: str,
@@ -62,6 +75,8 @@ def sweep(
     seeds: int,
     dropout_rate: float,
     threads: int | None,
+    jobs: int,
+    backend: str,
     as_json: bool,
     **source: Any,
 ) -> None:
@@ -104,12 +119,8 @@ def sweep(
     unsaid = {"delta": delta, "adjacency": adjacency}
     # On the error stream, so that --json leaves nothing but JSON on the other.
     say(begins(whole, [name for name, value in unsaid.items() if value is None]), err=True)
-    with Steps() as steps:
-        trained = []
-        for label in whole.labels:
-            told = ", ".join(f"{name} {value}" for name, value in label.items()) or method
-            with steps.rounds(told, whole.experiment(label).job.rounds * seeds) as tick:
-                trained.append((label, whole.train(label, tick)))
+    with Steps() as steps, steps.count("runs", len(whole.labels) * seeds) as tick:
+        trained = whole.train_all(jobs=jobs, backend=backend, on_run=lambda *_: tick())
     whole.write(trained)
     found = whole.compare(trained)
     # Picking the best of several runs uses them all: their joint epsilon is told, too.

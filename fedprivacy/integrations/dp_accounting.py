@@ -26,6 +26,7 @@ from ..errors import (
     refuse,
 )
 from ..mechanisms import (
+    AdaptiveClipping,
     ApproximateDp,
     CohortMechanism,
     ConcentratedDp,
@@ -265,6 +266,7 @@ def _cohort_event(run: CohortMechanism) -> dpa.DpEvent:
 
 _WRITERS: dict[type[Mechanism], Callable[[Any], dpa.DpEvent]] = {
     CorrelatedNoise: _correlated_event,
+    AdaptiveClipping: _gaussian_event,
     Gaussian: _gaussian_event,
     Laplace: _laplace_event,
     RandomizedResponse: _response_event,

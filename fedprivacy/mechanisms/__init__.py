@@ -1,5 +1,6 @@
 """Mechanisms: frozen values whose privacy loss is known."""
 
+from .adaptive import AdaptiveClipping
 from .base import CohortMechanism, HeldMechanism, Mechanism, Run, SampledMechanism
 from .correlated import CorrelatedNoise, CorrelatedRow, SampledNoise
 from .discrete import DiscreteLaplace, RandomizedResponse
@@ -18,6 +19,7 @@ from .splitting_run import SplittingRun
 from .stated import ApproximateDp, ConcentratedDp, GaussianDp, RenyiDp
 
 __all__ = [
+    "AdaptiveClipping",
     "ApproximateDp",
     "CohortMechanism",
     "ConcentratedDp",

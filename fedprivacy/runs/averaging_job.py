@@ -9,6 +9,7 @@ from typing import Any
 
 from ..errors import listed, positive, refuse
 from ..mechanisms import (
+    AdaptiveClipping,
     DistributedDiscreteGaussian,
     IntegerPerturbation,
     Mechanism,
@@ -19,11 +20,11 @@ from ..mechanisms import (
 from ..relations import Adjacency, Unit
 from ..sampling import Everyone, FixedSize, Poisson, Scheme, WithReplacement
 from ..systems.averaging.loop import FederatedAveraging, State
-from ..systems.averaging.server import contributions
+from ..systems.averaging.server import contributions, denominator
 from ..systems.averaging.upload import upload_size
 from ..training.data import FederatedData
 from ..training.models import ModelFactory
-from .methods import Averaging, Method, Noisy, Sparse, WholeNumbers
+from .methods import Adaptive, Averaging, Method, Noisy, Sparse, WholeNumbers
 from .presets import preset_for
 
 _PUBLIC = ("clients", "cohorts", "rounds", "clip_norm", "parameters", "sent")
@@ -116,10 +117,12 @@ class AveragingJob:
         loop = self.loop(None if self.knob is None else 1.0, None)
         names = [name for name in _LOOP if getattr(loop, name) is not None]
         found = {"clients": self.units, "cohorts": str(loop.scheme), "rounds": self.rounds}
-        if isinstance(loop.perturbation, SparsifiedPerturbation):
+        if isinstance(loop.perturbation, SparsifiedPerturbation | AdaptiveClipping):
             found["clip_norm"] = loop.perturbation.clip_norm
         if isinstance(loop.perturbation, IntegerPerturbation):
             found |= {"noise": getattr(self.chosen, "noise", None), "bits": loop.perturbation.bits}
+        if isinstance(loop.perturbation, AdaptiveClipping):
+            found |= {name: getattr(self.chosen, name) for name in Adaptive.known()}
         found |= {"parameters": loop.flat.dimension, "sent": self._kept(loop.flat.dimension)}
         # Zeros are as usual, and not told.
         found |= {name: away for name in _AWAY if (away := getattr(self.chosen, name, 0))}
@@ -196,10 +199,12 @@ class AveragingJob:
 
     def _perturbation(
         self, level: float | None, dimension: int, sparsifier: str
-    ) -> SparsifiedPerturbation:
+    ) -> SparsifiedPerturbation | AdaptiveClipping:
         """Return what clips and perturbs; DP-FedAvg keeps every coordinate."""
         chosen = self.chosen
         assert isinstance(chosen, Noisy) and chosen.clip_norm is not None
+        if isinstance(chosen, Adaptive) and chosen.clip_quantile is not None:
+            return self._adaptive(chosen, positive(noise_multiplier=level), chosen.clip_norm)
         # Poisson cohorts vary: shares of one size would not add up to the stated noise.
         topped_up = isinstance(self.scheme, Poisson)
         for name in _AWAY:
@@ -237,6 +242,26 @@ class AveragingJob:
             refuse("strategy", "poisson", rule, "or noise=skellam, whose shares do not")
         return _WHOLE[noise], {"bits": bits or _BITS}
 
+    def _adaptive(self, chosen: Adaptive, level: float, clip_norm: float) -> AdaptiveClipping:
+        """Return what clips to a norm that follows a quantile; its noise is drawn at once."""
+        assert chosen.clip_quantile is not None
+        for name in _AWAY:
+            if getattr(chosen, name):
+                rule = "be 0 with clip_quantile, whose noise has no shares"
+                refuse(name, getattr(chosen, name), rule, "leave clip_quantile out")
+        for name, usual in (("noise", "gaussian"), ("bits", None)):
+            if getattr(chosen, name, usual) != usual:
+                rule = f"be {usual or 'left out'} with clip_quantile"
+                refuse(name, getattr(chosen, name), rule, "leave clip_quantile out")
+        return AdaptiveClipping(
+            noise_multiplier=level,
+            clip_norm=clip_norm,
+            quantile=chosen.clip_quantile,
+            bits_share=chosen.clip_bits_share,
+            clip_learning_rate=chosen.clip_learning_rate,
+            unit=Unit.CLIENT,
+        )
+
     @property
     def upload_per_client(self) -> float:
         """What a client sends in the whole run on average, in MB, headers apart."""
@@ -270,9 +295,12 @@ class AveragingJob:
             self._check_declared(self.chosen)
             del known["clients"]
         loop = self.loop(1.0, None)
-        assert isinstance(loop.perturbation, SparsifiedPerturbation)
-        known["denominator"] = loop.expected_cohort or loop.perturbation.cohort
-        if loop.perturbation.sparsifier == "top_k":
+        noise = loop.perturbation
+        assert noise is not None
+        known["denominator"] = denominator(self.scheme, noise, loop.expected_cohort, self.units)
+        if isinstance(noise, AdaptiveClipping):
+            known |= {name: self.settings[name] for name in Adaptive.known()}
+        if noise.sparsification is not None and noise.sparsification.sparsifier == "top_k":
             known["public records"] = len(self.source.public()[1])
         return known | {"classes": self.source.classes}
 

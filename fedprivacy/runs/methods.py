@@ -16,6 +16,7 @@ from ..systems.settings import (
     CLOSED_SHARE,
     COUNT,
     NON_NEGATIVE,
+    OPEN_SHARE,
     POSITIVE,
     SHARE,
     WHOLE,
@@ -112,6 +113,23 @@ class Noisy(Clipped):
 
 
 @dataclass(frozen=True, kw_only=True)
+class Adaptive(Settings):
+    """What averaging takes whose clip norm follows a quantile of the updates' norms."""
+
+    clip_quantile: float | None = setting(
+        OPEN_SHARE,
+        "share of updates to be within the clip norm, which then follows it from clip_norm on",
+        default=None,
+    )
+    clip_bits_share: float = setting(
+        OPEN_SHARE, "of the budget, for the bits that the clip norm is learned from", default=0.01
+    )
+    clip_learning_rate: float = setting(
+        POSITIVE, "how fast the logarithm of the clip norm moves", default=0.2
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
 class Sparse(Settings):
     """What sparsified averaging takes besides."""
 
@@ -136,7 +154,7 @@ class WholeNumbers(Settings):
 
 
 @dataclass(frozen=True, kw_only=True)
-class NoisyAveraging(WholeNumbers, Noisy, Averaging):
+class NoisyAveraging(Adaptive, WholeNumbers, Noisy, Averaging):
     """DP-FedAvg."""
 
 
@@ -322,7 +340,10 @@ ALL_SETTINGS = {name for each in METHODS.values() for name in each.settings.know
 """The names of all methods' settings."""
 
 
-DECLARED = (Averaging, Noisy, WholeNumbers, Correlated, Sparse, Langevin, Hamiltonian, Splitting)
+DECLARED = (
+    *(Averaging, Noisy, Adaptive, WholeNumbers, Correlated, Sparse),
+    *(Langevin, Hamiltonian, Splitting),
+)
 """The classes that declare settings; the others put them together."""
 
 

@@ -43,6 +43,12 @@ class Steps:
         self._progress.update(task, total=1, completed=1)
 
     @contextmanager
+    def count(self, name: str, total: int) -> Iterator[Callable[[], None]]:
+        """Show ``total`` pieces of work; yield what is called after each."""
+        task = self._progress.add_task(name, total=total)
+        yield lambda: self._progress.advance(task)
+
+    @contextmanager
     def rounds(self, name: str, total: int) -> Iterator[Callable[[Any, Any], None]]:
         """Show ``total`` rounds; yield what a training loop calls after each."""
         task = self._progress.add_task(name, total=total)

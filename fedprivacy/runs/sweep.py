@@ -11,9 +11,9 @@ import io
 import itertools
 import json
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +27,7 @@ from ..relations import Adjacency, Observer
 from .experiment import Experiment, OnRound, default_delta
 from .jobs import Job, job
 from .methods import method_named, names
+from .parallel import check_backend, each
 from .pareto import DIGITS, Pareto, Value, in_words, pareto
 
 NOTE = "sweep.json"
@@ -167,10 +168,59 @@ class Sweep:
         Raises:
             ParameterError: see the class.
         """
-        each = [self._once(label, repeat, on_round) for repeat in range(self.seeds)]
+        return self._trained(
+            label, [self._once(label, repeat, on_round) for repeat in range(self.seeds)]
+        )
+
+    def train_all(
+        self,
+        *,
+        jobs: int = 1,
+        backend: str = "loky",
+        on_run: Callable[[Mapping[str, Any], int], None] | None = None,
+    ) -> list[tuple[dict[str, Any], Trained]]:
+        """Train every setting, several at once; results are those of one after the other.
+
+        What was killed goes on: runs that ended are not run again, others go on from where they
+        were.
+
+        Args:
+            jobs: how many runs at once, each in a process of its own, and on one thread unless
+                ``threads`` says otherwise. A model of more than a million parameters rounds
+                otherwise on several threads, so that equal results take equal ``threads``.
+            backend: see ``parallel.each``.
+            on_run: gets a setting and its repeat as soon as that run has ended.
+
+        Returns:
+            Every setting with what ``train`` returns.
+
+        Raises:
+            ParameterError: see the class, and ``parallel.each``.
+        """
+        check_backend(backend, jobs)
+        self.check()
+        # Made once, by one process: others find it.
+        self._open_folder()
+        runs = [(label, repeat) for label in self.labels for repeat in range(self.seeds)]
+
+        def done(place: int) -> None:
+            if on_run is not None:
+                on_run(*runs[place])
+
+        # Sent without the data that it holds, which every process reads by itself.
+        sent = self if jobs == 1 else replace(self, threads=self.threads or 1)
+        calls = [partial(sent._once, label, repeat, None) for label, repeat in runs]
+        costs = iter(each(calls, jobs=jobs, backend=backend, done=done))
+        return [
+            (label, self._trained(label, [next(costs) for _ in range(self.seeds)]))
+            for label in self.labels
+        ]
+
+    def _trained(self, label: Mapping[str, Any], costs: Sequence[Mapping[str, float]]) -> Trained:
+        """Return a setting's ledger, and its costs: of several repeats a number each."""
         if self.seeds == 1:
-            return self._ledger(label, 0), dict(each[0])
-        return self._ledger(label, 0), {name: [one[name] for one in each] for name in each[0]}
+            return self._ledger(label, 0), dict(costs[0])
+        return self._ledger(label, 0), {name: [one[name] for one in costs] for name in costs[0]}
 
     def _once(
         self, label: Mapping[str, Any], repeat: int, on_round: OnRound | None

@@ -122,7 +122,7 @@ class Collected:
         return self.perturbation is not None and not self.perturbation.carries(self.shares)
 
     def noisy(self, generator: np.random.Generator | None) -> tuple[Tensor, float]:
-        """Return the noisy sum of updates, and the std of the noise that the perturbation drew.
+        """Return the noisy sum, and the std of the noise that the perturbation drew.
 
         Args:
             generator: None for the operating system's randomness, as privacy needs.
@@ -130,7 +130,11 @@ class Collected:
         if self.perturbation is None:
             return self.total, 0.0
         noise, std = self.perturbation.noise(self.total, generator, shares=self.shares)
-        return self.perturbation.decoded(self.total + noise), std
+        return self.total + noise, std
+
+    def decoded(self, noisy: Tensor) -> Tensor:
+        """Return the noisy sum of updates that a noisy sum stands for."""
+        return noisy if self.perturbation is None else self.perturbation.decoded(noisy)
 
     def info(
         self, number: int, *, noise_std: float = 0.0, denominator: float | None = None

@@ -20,9 +20,9 @@ from torch import Tensor
 from ...errors import integer, positive, refuse
 from ...ledger import Ledger
 from ...mechanisms import (
+    AdaptiveClipping,
     CorrelatedNoise,
     CorrelatedRow,
-    Mechanism,
     Perturbation,
     SampledMechanism,
     Sparsification,
@@ -37,7 +37,6 @@ from ...training.models import ModelFactory
 from ...training.optimise import FlatModel, LocalSGD, Loss, checked_rates, default_device
 from ...training.rounds import (
     Aborted,
-    Books,
     Dropout,
     Indices,
     RoundBudget,
@@ -70,7 +69,7 @@ from .server import (
     largest_entries,
     released,
 )
-from .state import CorrelatedState
+from .state import AdaptiveState, CorrelatedState
 from .state import State as State
 
 
@@ -91,7 +90,9 @@ class FederatedAveraging:
         scheme: draws the clients of a round.
         perturbation: clips and perturbs; None for no privacy. With ``CorrelatedNoise`` it is
             DP-FTRL: ``scheme`` draws from the clients that its participation lets come, nothing
-            rests on the draw's secrecy, and the noise's memory lies beside the ledger.
+            rests on the draw's secrecy, and the noise's memory lies beside the ledger. With
+            ``AdaptiveClipping`` the state holds the clip norm of the next round, learned from what
+            was released.
         sparsification: which coordinates travel, without noise and without clipping (FedAvg-rand-k
             and FedAvg-top-k); None for all, or for what ``perturbation`` says.
         local_steps: mini-batch steps of a client in a round; either this or ``local_epochs``.
@@ -235,6 +236,8 @@ class FederatedAveraging:
                 )
         state = State(0, fresh.flatten(), float(self.learning_rate))
         noise = self.perturbation
+        if isinstance(noise, AdaptiveClipping):
+            return AdaptiveState(0, state.parameters, state.learning_rate, noise.clip_norm)
         return begun(state, noise) if isinstance(noise, CorrelatedNoise) else state
 
     def step(
@@ -270,7 +273,7 @@ class FederatedAveraging:
         self._check(state, data, ledger, budget)
         if isinstance(self.perturbation, CorrelatedNoise):
             return self._row(state, data, self.perturbation, ledger, budget, dropout, on_release)
-        books = self._books(self.round_mechanism, ledger, budget)
+        books = books_of(self.round_mechanism, self._now(state), ledger, budget)
         return run_round(
             books,
             collect=lambda: self._collect(state, data, dropout),
@@ -278,11 +281,13 @@ class FederatedAveraging:
             on_release=on_release,
         )
 
-    def _books(
-        self, mechanism: Mechanism | None, ledger: Ledger | None, budget: RoundBudget | None
-    ) -> Books:
-        """Return where a round is written down."""
-        return books_of(mechanism, self.perturbation, ledger, budget)
+    def _now(self, state: State) -> Perturbation | None:
+        """Return what clips and perturbs in a state's round."""
+        noise = self.perturbation
+        # What clips norms otherwise from round to round is one mechanism to the ledger.
+        if isinstance(noise, AdaptiveClipping) and isinstance(state, AdaptiveState):
+            return noise.at(state.clip_norm)
+        return noise
 
     def _row(
         self,
@@ -318,7 +323,7 @@ class FederatedAveraging:
             noise.privacy_loss(*ledger.facts[1:])
         free = may_come(now, noise)
         cohort = drawn(self.scheme, free, self._generator("cohort", now.round))
-        books = self._books(row_of(now, cohort, noise), ledger, budget)
+        books = books_of(row_of(now, cohort, noise), noise, ledger, budget)
         # Whoever is drawn counts as taken, answering or not.
         following = taken(now, cohort, noise)
         return run_round(
@@ -391,7 +396,7 @@ class FederatedAveraging:
         check_ledger(ledger, self.round_mechanism, self.seed)
         check_denominator(self._declared, ledger, budget)
         among(self.scheme, data.population)
-        check_room(largest(self.scheme, data.population), self.perturbation)
+        check_room(largest(self.scheme, data.population), self._now(state))
         if data.features.dtype != torch.float32:
             refuse("features", data.features.dtype, "be torch.float32", "pass features.float()")
         self._check_model(data)
@@ -420,7 +425,7 @@ class FederatedAveraging:
         if cohort is None:
             scheme = among(self.scheme, data.population)
             cohort = scheme.draw(data.population, self._generator("cohort", state.round))
-        noise = self.perturbation
+        noise = self._now(state)
         if noise is not None:
             noise = noise.of_round(self._generator("rotation", state.round))
         running = Collected(cohort, self._travels, mask, noise, self.device)
@@ -497,9 +502,14 @@ class FederatedAveraging:
         size = self._denominator(collected, population)
         step = self._server_rate(state.round) / size
         source = noise_source(self.seed, state.round)
-        parameters, std = released(state.parameters, collected, source, step)
-        info = collected.info(state.round, noise_std=std, denominator=size)
-        return self._after(state, parameters), info
+        found = released(state.parameters, collected, source, step)
+        info = collected.info(state.round, noise_std=found.noise_std, denominator=size)
+        following = self._after(state, found.parameters)
+        noise = collected.perturbation
+        if isinstance(noise, AdaptiveClipping) and isinstance(following, AdaptiveState):
+            clip_norm = noise.after(found.noisy, size).clip_norm
+            following = replace(following, clip_norm=clip_norm)
+        return following, info
 
     def _denominator(self, collected: Collected, population: int) -> int:
         """Return what the sum is divided by: with privacy a public number, never the real size."""
@@ -515,7 +525,7 @@ class FederatedAveraging:
 
     def _after(self, state: State, parameters: Tensor) -> State:
         rate = state.learning_rate * self.learning_rate_decay
-        return State(state.round + 1, parameters, rate)
+        return replace(state, round=state.round + 1, parameters=parameters, learning_rate=rate)
 
     def _generator(self, stream: str, number: int) -> np.random.Generator:
         return generator_for(self.seed, number, stream)

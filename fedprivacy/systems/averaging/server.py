@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import cached_property
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -17,6 +18,7 @@ from torch import Tensor
 from ...errors import integer, refuse
 from ...ledger import Ledger
 from ...mechanisms import (
+    AdaptiveClipping,
     CorrelatedNoise,
     Mechanism,
     Perturbation,
@@ -124,9 +126,23 @@ def largest_entries(update: Tensor, kept: int) -> Tensor:
     return update.abs().topk(kept, sorted=False).indices.sort().values
 
 
+class Released(NamedTuple):
+    """What a round released.
+
+    Attributes:
+        parameters: the next ones, shape (d,).
+        noise_std: of the noise, as drawn.
+        noisy: the noisy sum of contributions that they come from.
+    """
+
+    parameters: Tensor
+    noise_std: float
+    noisy: Tensor
+
+
 def released(
     parameters: Tensor, collected: Collected, source: np.random.Generator | None, step: float
-) -> tuple[Tensor, float]:
+) -> Released:
     """Let the perturbation draw a sum's noise, and take the noisy sum off the parameters.
 
     Args:
@@ -134,16 +150,22 @@ def released(
         collected: the sum.
         source: see ``noise_source``.
         step: what the noisy sum is multiplied with.
-
-    Returns:
-        The next parameters, and the std of the noise as drawn.
     """
     noisy, std = collected.noisy(source)
     # Rounded to the model's precision after the noise, never before.
-    noisy = noisy.to(parameters.dtype)
+    update = collected.decoded(noisy).to(parameters.dtype)
     if collected.mask is None:
-        return torch.add(parameters, noisy, alpha=-step), std
-    return parameters.index_add(0, collected.mask, noisy, alpha=-step), std
+        moved = torch.add(parameters, update, alpha=-step)
+    else:
+        moved = parameters.index_add(0, collected.mask, update, alpha=-step)
+    return Released(moved, std, noisy)
+
+
+_ELSEWHERE: dict[type, str] = {
+    CorrelatedNoise: "draw every round's noise afresh: who came when is not known elsewhere",
+    AdaptiveClipping: "keep its clip norm: clients elsewhere are not told of another",
+}
+"""What clients that are trained elsewhere cannot do -> the rule that it breaks."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -190,11 +212,9 @@ class Server:
     def __post_init__(self) -> None:
         check_draws(self.scheme)
         check_perturbation(self.perturbation)
-        if isinstance(self.perturbation, CorrelatedNoise):
-            rule = (
-                "draw every round's noise afresh: who came when is not known of clients elsewhere"
-            )
-            refuse("perturbation", "CorrelatedNoise", rule, "use FederatedAveraging, or Gaussian")
+        for kind, rule in _ELSEWHERE.items():
+            if isinstance(self.perturbation, kind):
+                refuse("perturbation", kind.__name__, rule, "use FederatedAveraging, or Gaussian")
         if (self.public_update is not None) != self._by_size:
             given = "none" if self.public_update is None else "a function"
             refuse("public_update", given, "be given for a mask of top_k, and for nothing else")
@@ -309,8 +329,8 @@ class Server:
         def release(collected: Collected) -> tuple[Average, RoundInfo]:
             size = self.denominator
             source = noise_source(self.seed, state.round)
-            parameters, std = released(state.parameters, collected, source, 1.0 / size)
-            info = collected.info(state.round, noise_std=std, denominator=size)
-            return Average(state.round + 1, parameters), info
+            found = released(state.parameters, collected, source, 1.0 / size)
+            info = collected.info(state.round, noise_std=found.noise_std, denominator=size)
+            return Average(state.round + 1, found.parameters), info
 
         return run_round(books, collect=collect, release=release, on_release=on_release)

@@ -23,6 +23,17 @@ class State:
 
 
 @dataclass(frozen=True, eq=False)
+class AdaptiveState(State):
+    """Where a run with an adaptive clip norm stands.
+
+    Args:
+        clip_norm: of the next round.
+    """
+
+    clip_norm: float
+
+
+@dataclass(frozen=True, eq=False)
 class CorrelatedState(State):
     """Where a run with correlated noise stands. Secret: so is any checkpoint of it.
 

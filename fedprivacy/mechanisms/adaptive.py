@@ -1,0 +1,188 @@
+"""A clip norm that follows a quantile of the updates' norms, learned from bits with noise.
+
+Andrew, Thakkar, McMahan and Ramaswamy (2021) release two sums a round: of clipped updates, and of
+bits that say whose norm is within the threshold. Both are Gaussian, so that together they are one
+Gaussian sum: each client's contribution is its update with one more coordinate, the bit, scaled so
+that the noise of every coordinate has one std. The bit is +h or -h, never 0 or 2 h, and so the two
+of them have norm at most C where the update alone has at most sqrt(C^2 - h^2).
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from ..errors import open_unit, positive, refuse
+from ..privacy_loss import PrivacyLoss
+from ..registry import registered
+from ..relations import Facts
+from .gaussian import Gaussian
+from .noise import norm
+from .rounded import on_grid
+
+CLIP_NORMS = 1e-15, 1e15
+"""Between these a clip norm stays, as training in single precision needs."""
+
+BIT_DIGITS = 20
+"""Binary digits of the bit's height: a sum in single precision holds it."""
+
+LOUDEST = float(1 << 27)
+"""Largest std over the square root of the bits' share: the grid then holds 16 points below h."""
+
+_WITNESS = (
+    "one unit sends an update of the threshold's norm and its bit, every other the same as before "
+    "(replace_one: it sends that, or a longer one of the other sign, whose bit is the other one)"
+)
+
+
+@registered
+@dataclass(frozen=True, kw_only=True)
+class AdaptiveClipping(Gaussian):
+    """A noisy sum of clipped updates and of bits, from which the next round's clip norm is learned.
+
+    With z = ``noise_multiplier`` and s = ``bits_share`` the updates have noise of multiplier
+    z_delta = z / sqrt(1 - s) and the sum of bits in {-1/2, +1/2} noise of std z_bits / 2 where
+    z_bits = z / sqrt(s), so that z = (z_delta^-2 + z_bits^-2)^-1/2 as in Andrew et al. (2021),
+    Theorem 1, whatever the adjacency: a contribution has norm at most C, and two of them are at
+    most 2 C apart. An update of zeros has no bit: it is as if its client were not there. So a round
+    is one Gaussian sum of multiplier z, and the clip norms, which depend on earlier releases alone,
+    change nothing in the account.
+
+    After a round C is multiplied by exp(-``clip_learning_rate`` (b - ``quantile``)), b the noisy
+    share of updates within the threshold. Their paper's std of the bits' noise, a twentieth of the
+    cohort m, is ``bits_share`` = (10 z / m)^2.
+
+    Args:
+        noise_multiplier: z, std of the noise over the clip norm, above 0.
+        clip_norm: C of the first round, norm of an update with its bit.
+        quantile: share of updates that are to be within the threshold, in (0, 1).
+        bits_share: s, what the bits cost of 1 / z^2, in (0, 1/2].
+        clip_learning_rate: above 0, at most 10.
+        unit: "client" or "record"; may be left out.
+
+    Raises:
+        ParameterError: a value out of its range.
+    """
+
+    quantile: float = 0.5
+    bits_share: float = 0.01
+    clip_learning_rate: float = 0.2
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        object.__setattr__(self, "quantile", open_unit(quantile=self.quantile))
+        rate = positive(clip_learning_rate=self.clip_learning_rate)
+        if rate > 10.0:
+            refuse("clip_learning_rate", rate, "be at most 10", "0.2 is usual")
+        object.__setattr__(self, "clip_learning_rate", rate)
+        share = open_unit(bits_share=self.bits_share)
+        if not 1e-8 <= share <= 0.5:
+            refuse("bits_share", share, "be from 1e-8 to 0.5", "0.01 is usual")
+        object.__setattr__(self, "bits_share", share)
+        if self.noise_multiplier > LOUDEST * math.sqrt(share):
+            rule = f"be at most {LOUDEST * math.sqrt(share):g} with bits_share {share:g}"
+            refuse("noise_multiplier", self.noise_multiplier, rule)
+
+    @cached_property
+    def bit(self) -> float:
+        """The height h of a bit, on the grid: about C sqrt(``bits_share``)."""
+        height = self.clip_norm * math.sqrt(self.bits_share)
+        # Rounded down to few digits; the threshold takes what is left of the clip norm.
+        unit = math.ldexp(1.0, math.frexp(height)[1] - BIT_DIGITS)
+        unit = max(unit, self.grid)
+        return math.floor(height / unit) * unit
+
+    @cached_property
+    def threshold(self) -> float:
+        """Norm that an update is clipped to, and that its bit is about: sqrt(C^2 - h^2)."""
+        left = (self.clip_norm - self.bit) * (self.clip_norm + self.bit)
+        # Below it by more than its own rounding.
+        return math.sqrt(left) * (1.0 - 2.0**-50)
+
+    @property
+    def update_multiplier(self) -> float:
+        """z_delta: std of the noise on updates over the threshold."""
+        return self.full_noise_std / self.threshold
+
+    @property
+    def bits_std(self) -> float:
+        """Std of the noise on the sum of bits in {-1/2, +1/2}: z_bits / 2."""
+        return self.full_noise_std / (2.0 * self.bit)
+
+    def travelling(self, kept: int) -> int:
+        """Return one number more than coordinates: the bit."""
+        return kept + 1
+
+    def upload_bits(self, kept: int) -> int:
+        """Return 32 a coordinate, and the bit."""
+        return 32 * kept + 1
+
+    def contribution(self, update: Any, mask: Any = None) -> Any:
+        """Return a clipped update and its bit, on the grid, shape (d + 1,), norm at most C.
+
+        Args:
+            update: flat array or tensor of shape (d,).
+            mask: None: every coordinate is kept.
+
+        Raises:
+            ParameterError: a mask, or an entry that is not finite.
+        """
+        if mask is not None:
+            refuse("mask", "given", "be None: AdaptiveClipping keeps every coordinate")
+        part = on_grid(update, clip_norm=self.threshold, grid=self.grid)
+        signed = self._signed(update)
+        if isinstance(part, np.ndarray):
+            return np.append(part, signed)
+        joined = part.new_empty(len(part) + 1)
+        joined[:-1], joined[-1] = part, signed
+        return joined
+
+    def _signed(self, update: Any) -> float:
+        """Return the bit of an update as it came: of one that was clipped it is always set."""
+        given = update if hasattr(update, "detach") else np.asarray(update, dtype=np.float64)
+        size = norm(given)
+        # Who contributes nothing is nowhere: a bit would move the sum by 2 h more.
+        if not size:
+            return 0.0
+        return self.bit if size <= self.threshold else -self.bit
+
+    def decoded(self, total: Any) -> Any:
+        """Return the noisy sum of updates, without that of bits."""
+        return total[:-1]
+
+    def share_within(self, released: Any, denominator: float) -> float:
+        """Return the noisy share of updates within the threshold, cut to [0, 1].
+
+        Args:
+            released: a noisy sum, shape (d + 1,).
+            denominator: how many contributions were expected, a public number.
+        """
+        found = 0.5 + float(released[-1]) / (2.0 * self.bit * denominator)
+        return min(max(found, 0.0), 1.0)
+
+    def after(self, released: Any, denominator: float) -> AdaptiveClipping:
+        """Return the next round's mechanism, which differs in the clip norm alone.
+
+        A function of a release, which costs nothing.
+
+        Args:
+            released: the noisy sum of this round, shape (d + 1,).
+            denominator: see ``share_within``.
+        """
+        ahead = self.share_within(released, denominator) - self.quantile
+        following = self.clip_norm * math.exp(-self.clip_learning_rate * ahead)
+        return self.at(min(max(following, CLIP_NORMS[0]), CLIP_NORMS[1]))
+
+    def at(self, clip_norm: float) -> AdaptiveClipping:
+        """Return the mechanism of a round with another clip norm."""
+        return replace(self, clip_norm=clip_norm)
+
+    def _loss(self, facts: Facts) -> PrivacyLoss:
+        loss = super()._loss(facts)
+        theorem = "updates and their bits are one Gaussian sum (Andrew et al. 2021, Theorem 1)"
+        witness = None if loss.witness is None else loss.witness._replace(datasets=_WITNESS)
+        return replace(loss, theorems=(*loss.theorems, theorem), witness=witness)
