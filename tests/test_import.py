@@ -18,13 +18,14 @@ HEAVY = [
     "jinja2",
 ]
 TIMED = """
-import sys, time
-import numpy, scipy.special
+import time
 begin = time.process_time()
+import numpy, scipy.special
+middle = time.process_time()
 import fedprivacy
-print(time.process_time() - begin)
+print((time.process_time() - middle) / (middle - begin))
 """
-"""Processor time, so that a busy machine does not fail the test."""
+"""Processor time beside what has to be imported anyway: both take longer on a busy machine."""
 
 
 def run(code: str, cache: str | None = None) -> str:
@@ -46,7 +47,7 @@ def test_nothing_heavy_is_imported():
 def test_import_adds_little_to_numpy_and_scipy_special(tmp_path):
     run(TIMED, str(tmp_path))  # writes the byte code
     tries = (float(run(TIMED, str(tmp_path))) for _ in range(15))
-    assert any(seconds < 0.15 for seconds in tries)
+    assert any(share < 1.6 for share in tries)
 
 
 def test_all_is_what_is_public():
