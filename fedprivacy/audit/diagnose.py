@@ -19,8 +19,8 @@ from ..questions.epsilon import epsilon as certified
 from ..relations import Adjacency, Facts, Observer
 from ..sampling import Everyone, Poisson, Scheme
 
-_USELESS = 1e4
-"""Epsilons above this tell nothing of a claim: e^10,000 lets everything through."""
+_USELESS, _LONG = 1e4, 10**4
+"""Readings of a run with a larger epsilon and more rounds cost most and explain nothing."""
 MAX_PARTS = 20
 """Runs of more kinds of rounds are not looked at: every reading costs an account."""
 
@@ -85,10 +85,11 @@ class Question:
     def can_be_read(self) -> bool:
         """Whether readings are tried: each costs an account."""
         # A pure or an impossible claim has no reading that would give its number.
-        short = len(self.run.sequence()) <= MAX_PARTS
-        # Of a run that gives no privacy at all readings cost most, and explain nothing.
-        some = min(bound.upper for bound in self.found.values()) < _USELESS
-        return short and some and self.claim > 0.0 and 0.0 < self.delta < 1.0
+        parts = self.run.sequence()
+        long = sum(times for _, times in parts) > _LONG
+        hopeless = long and min(bound.upper for bound in self.found.values()) > _USELESS
+        readable = len(parts) <= MAX_PARTS and not hopeless
+        return readable and self.claim > 0.0 and 0.0 < self.delta < 1.0
 
     def ask(
         self,

@@ -500,4 +500,4 @@ def test_a_report_tells_of_the_rows(tmp_path):
         ledger.close()
     page = tmp_path / "report.html"
     fp.report(fp.audit(path, claim=(100.0, 1e-5)), page)
-    assert "CorrelatedNoise" in page.read_text()
+    assert "DP-FTRL: " in page.read_text()

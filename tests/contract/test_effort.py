@@ -57,7 +57,7 @@ def test_every_question_takes_all_three(question):
 @pytest.mark.parametrize(
     ("how", "words"),
     [
-        ({"accountant": "moments"}, "accountant must be one of 'pld', 'rdp' or 'advanced'"),
+        ({"accountant": "moments"}, "accountant must be one of 'pld', 'rdp', 'advanced' or 'game'"),
         ({"accountant": 3}, "accountant must be one of"),
         ({"tolerance": 0.0}, "tolerance must be a finite number above 0"),
         ({"tolerance": math.nan}, "tolerance must be a finite number above 0"),
