@@ -90,7 +90,7 @@ HOMES = {
     "arviz": {"training"},
     "mlflow": {"runs/watching"},
     "dp_accounting": {"integrations"},
-    "joblib": {"audit/attacks"},
+    "joblib": {"audit/attacks", "runs/parallel"},
     "opacus": {"integrations/opacus", "integrations/peers"},
     "prv_accountant": {"integrations/peers"},
     "flwr": {"integrations/flower"},

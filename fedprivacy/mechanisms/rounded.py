@@ -334,7 +334,8 @@ def noisy_scaled(total: Any, *, stds: Any, deviates: Deviates, grid: float = STE
         spacings, which a chain has to be stopped for.
     """
     spacings = stds * grid
-    points = numbers(total) / spacings
+    # Single precision would round the total, by far more than its sensitivity leaves room for.
+    points = np.divide(numbers(total), spacings, dtype=np.float64)
     flat, lost = points.reshape(-1), None
     largest = _at_most(flat)
     # Not `>`: NaN is lost too.

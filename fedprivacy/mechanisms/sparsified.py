@@ -88,6 +88,8 @@ class Sparsification:
         check_readable("update", update)
         if tuple(update.shape) != (self.dimension,):
             refuse("update", tuple(update.shape), f"have shape ({self.dimension},)")
+        # What is sent must not lead back to what it was made of.
+        update = update.detach() if hasattr(update, "detach") else update
         whole = mask is None and self.kept == self.dimension
         if not whole:
             self.check_mask(mask)
@@ -494,8 +496,8 @@ class SparsifiedPerturbation(Perturbation):
             mask = self._own_mask(generator)
         kept, std = self.contribution(value, mask), self._std_of_one(shares)
         noisy = noisy_like(kept, std=std, grid=self.grid, generator=generator)
-        # Zeros of the update's type, on its device.
-        share = value * 0.0
+        # Zeros of the update's type, on its device; none is -0, which would tell a sign.
+        share = abs((value.detach() if hasattr(value, "detach") else value) * 0.0)
         share[mask] = noisy if isinstance(share, np.ndarray) else noisy.to(share.dtype)
         return share
 

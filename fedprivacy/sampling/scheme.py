@@ -231,6 +231,29 @@ def among(scheme: Scheme, population: int) -> Scheme:
     return larger
 
 
+def cohort_of(scheme: Scheme, population: int, generator: np.random.Generator) -> Indices:
+    """Return the clients of one round, one entry for each draw.
+
+    Raises:
+        ParameterError: as ``among``; or draws that are not what was accounted: other than numbers
+            of clients, or one client twice by a scheme that does not say that it ``repeats``.
+    """
+    drawn = np.asarray(among(scheme, population).draw(population, generator))
+    name = f"{type(scheme).__name__}.draw"
+    # Indices, not a mask: True and False would be clients 1 and 0, many times each.
+    if drawn.ndim != 1 or (len(drawn) and drawn.dtype.kind not in "iu"):
+        told = f"{drawn.dtype} of shape {drawn.shape}"
+        refuse(name, told, "return whole numbers, one for each draw", "np.flatnonzero of a mask")
+    cohort = drawn.astype(np.int64)
+    if len(cohort) and not 0 <= int(cohort.min()) <= int(cohort.max()) < population:
+        refuse(name, cohort.tolist(), f"return numbers from 0 to {population - 1}")
+    # Whoever counts twice moves the sum by twice as much as is accounted.
+    if not getattr(scheme, "repeats", False) and len(np.unique(cohort)) < len(cohort):
+        rule = "return each client at most once"
+        refuse(name, cohort.tolist(), rule, "a scheme whose account covers more says repeats=True")
+    return cohort
+
+
 def _seen(observer: Observer) -> Observer:
     """Return the observer whose cell counts: the last release is a function of all of them."""
     # Post-processing: whoever sees all releases could compute the last one.

@@ -18,6 +18,7 @@ from fedprivacy.mechanisms import Mechanism, Perturbation
 from fedprivacy.mechanisms.rounded import noise_like
 from fedprivacy.privacy_loss import PrivacyLoss
 from fedprivacy.registry import KINDS, registered
+from fedprivacy.systems.averaging.server import Server
 from fedprivacy.training import FederatedAveraging, logistic, save_model, train
 from fedprivacy.training.rounds import Books, RoundInfo, run_round
 
@@ -175,6 +176,35 @@ def test_a_loop_trains_with_them(tmp_path):
     assert save_model(tmp_path / "model.pt", loop, result.state).exists()
     moved = (result.state.parameters - loop.init().parameters).norm() * 3.0 / math.sqrt(4 * 8)
     assert 0.2 < float(moved) < 10.0  # about the std; beyond with probability below 1e-8
+
+
+WRONG_DRAWS = {
+    "a mask": lambda n: np.arange(n) < 2,
+    "one client twice": lambda n: np.array([0, 0, 1]),
+    "a client below 0": lambda n: np.array([-1, 0]),
+    "a client too many": lambda n: np.array([n]),
+    "fractions": lambda n: np.array([0.5, 1.0]),
+    "none": lambda n: None,
+}
+
+
+@pytest.mark.parametrize("kind", WRONG_DRAWS)
+def test_a_scheme_that_draws_what_is_not_accounted_is_refused_before_any_release(kind, tmp_path):
+    """Of a mask True and False would be clients 1 and 0, and count in the sum many times."""
+
+    class Wrong(HalfThere):
+        def draw(self, population, generator):
+            return WRONG_DRAWS[kind](population)
+
+    released = []
+    loop = FederatedAveraging(
+        model=logistic(3, 2), scheme=Wrong(), perturbation=Loud(), local_steps=1, expected_cohort=3
+    )
+    with pytest.raises(fp.ParameterError, match=r"Wrong.draw must return"):
+        loop.step(loop.init(), small(), on_release=released.append)
+    assert not released
+    with pytest.raises(fp.ParameterError, match=r"Wrong.draw must return"):
+        Server(scheme=Wrong(), perturbation=Loud(), population=6).cohort(0)
 
 
 def test_what_was_not_declared_is_not_read(tmp_path):

@@ -18,6 +18,7 @@ import fedprivacy as fp
 from fedprivacy.ledger import Ledger
 from fedprivacy.mechanisms import (
     Gaussian,
+    Sparsification,
     SparsifiedPerturbation,
     perturbation,
     rounded,
@@ -628,20 +629,60 @@ UPLOADS = {
     "subclass": hostile,
     "a list": lambda: [1.0] * 8,
     "none": lambda: None,
+    "one number": lambda: torch.ones(1),
+    "too many numbers": lambda: torch.ones(9),
+    "no numbers": lambda: torch.ones(0),
+    "a table": lambda: torch.ones(1, 8),
+    "a count no memory holds": lambda: torch.ones(1, dtype=torch.half).expand(10**13),
+    "a byte a number": lambda: torch.ones(8).to(torch.float8_e4m3fn),
+}
+PRIVATE = {
+    "none": None,
+    "sparsified": SparsifiedPerturbation(
+        noise_multiplier=1.0, clip_norm=1.0, kept=8, dimension=8, cohort=2
+    ),
+    "gaussian": fp.Gaussian(noise_multiplier=1.0, clip_norm=1.0, unit="client"),
 }
 
 
 @pytest.mark.parametrize("name", UPLOADS)
-@pytest.mark.parametrize("private", [True, False])
+@pytest.mark.parametrize("private", PRIVATE)
 @pytest.mark.filterwarnings("ignore")
 def test_an_upload_of_any_kind_is_refused_and_counted(name, private):
-    noise = SparsifiedPerturbation(
-        noise_multiplier=1.0, clip_norm=1.0, kept=8, dimension=8, cohort=2
-    )
-    running = Collected(range(2), noise.sparsification, None, noise if private else None)
+    running = Collected(range(2), Sparsification(kept=8, dimension=8), None, PRIVATE[private])
     assert not running.add(0, UPLOADS[name]())
+    assert not running.total.any()
     assert running.add(1, torch.ones(8))
     assert (running.arrived, running.refused, running.shares) == (1, 1, 2)
+
+
+def test_a_mechanism_whose_contributions_would_be_spread_over_all_coordinates_is_refused():
+    class Short(fp.Gaussian):
+        def contribution(self, update, mask=None):
+            return super().contribution(update)[:1]
+
+    noise = Short(noise_multiplier=1.0, clip_norm=1.0, unit="client")
+    running = Collected(range(2), Sparsification(kept=8, dimension=8), None, noise)
+    with pytest.raises(
+        fp.errors.ParameterError, match=r"Short.contribution must have shape \(8,\)"
+    ):
+        running.add(0, torch.ones(8))
+
+
+@pytest.mark.parametrize("kind", [np.asarray, torch.tensor])
+def test_a_share_does_not_tell_the_signs_of_what_stays_at_home(kind):
+    noise = SparsifiedPerturbation(
+        noise_multiplier=1.0, clip_norm=1.0, kept=2, dimension=6, cohort=1
+    )
+    share = noise.release(kind([1.0, -1.0, 2.0, -2.0, -3.0, 3.0]), mask=kind([0, 1]))
+    assert not np.signbit(np.asarray(share)[2:]).any()
+
+
+def test_a_share_does_not_lead_back_to_the_update():
+    noise = fp.SparsifiedPerturbation(
+        noise_multiplier=1.0, clip_norm=1.0, kept=3, dimension=3, cohort=1
+    )
+    assert noise.release(torch.ones(3, requires_grad=True)).grad_fn is None
 
 
 SPARSE = SparsifiedPerturbation(noise_multiplier=1.0, clip_norm=1.0, kept=8, dimension=8, cohort=1)

@@ -24,6 +24,7 @@ from fedprivacy.mechanisms.rounded import (
     grid_for,
     noise_on_grid,
     noisy_laplace_sum,
+    noisy_scaled,
     noisy_sum,
     on_grid,
     reproducible_bits,
@@ -628,3 +629,13 @@ def test_a_source_that_repeats_itself_is_refused_or_harmless(byte):
 def test_other_bad_input(call, name):
     with pytest.raises(ParameterError, match=name):
         call()
+
+
+def test_a_total_in_single_precision_is_divided_in_double():
+    """What the division rounds belongs to the total: 2^-24 of it would be some spacings here."""
+    total = np.full(64, 1.0 / 3.0, dtype=np.float32)
+    drawn = [
+        noisy_scaled(each, stds=1e-3, deviates=Deviates(NORMAL, seeded(3)))
+        for each in (total, total.astype(np.float64))
+    ]
+    assert np.array_equal(*drawn)

@@ -16,6 +16,9 @@ from ...mechanisms import Perturbation, Sparsification
 from ...training.rounds import RoundInfo, fingerprint
 from .upload import upload_size
 
+_PRECISIONS = torch.float16, torch.bfloat16, torch.float32, torch.float64
+"""What clients may send; others torch cannot always turn into single precision."""
+
 
 class Collected:
     """The running sum of a round's contributions; memory O(model).
@@ -87,9 +90,8 @@ class Collected:
 
     def _part(self, update: object) -> Tensor | None:
         """Return what the client adds to the sum, shape (kept,), None if it is to be refused."""
-        plain = _plain(update)
-        # A vector of one number would be added to every coordinate.
-        if plain is None or len(plain) != self.sparsification.dimension:
+        plain = _plain(update, self.sparsification.dimension)
+        if plain is None:
             return None
         own = self.perturbation
         choose = self.sparsification.select if own is None else own.contribution
@@ -98,6 +100,10 @@ class Collected:
         # Whatever is wrong with one update must not stop the round.
         except ParameterError:
             return None
+        # A shorter one would be added to every coordinate.
+        if part.shape != self.total.shape:
+            rule = f"have shape {tuple(self.total.shape)}, what a round sums"
+            refuse(f"{type(own).__name__}.contribution", tuple(part.shape), rule)
         # A sum is finite only where all of it is; of finite single precision it has room.
         return part if math.isfinite(part.sum(dtype=torch.float64)) else None
 
@@ -172,8 +178,8 @@ def _number(client: object) -> int:
         return -1
 
 
-def _plain(update: object) -> Tensor | None:
-    """Return a client's tensor in single precision, None for anything that is no plain tensor.
+def _plain(update: object, dimension: int) -> Tensor | None:
+    """Return a client's vector in single precision, None for anything else than ``dimension``.
 
     Whatever else a client sends must not stop the round, nor run code of its own: a subclass of
     Tensor may do anything when it is asked for its shape, and so may one with attributes of its
@@ -184,9 +190,11 @@ def _plain(update: object) -> Tensor | None:
     assert isinstance(update, Tensor)
     dense = update.layout is torch.strided and not (update.is_nested or update.is_quantized)
     dense = dense and not torch._is_functional_tensor(update)
-    if not dense or update.is_meta or update.dim() != 1 or not update.is_floating_point():
+    # Before anything is copied: one number in memory may claim to be any count of them.
+    if not dense or update.is_meta or update.shape != (dimension,):
         return None
-    return update.detach().float() if _in_memory(update) else None
+    readable = update.dtype in _PRECISIONS and _in_memory(update)
+    return update.detach().float() if readable else None
 
 
 def _in_memory(vector: Tensor) -> bool:

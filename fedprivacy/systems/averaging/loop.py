@@ -31,7 +31,7 @@ from ...mechanisms import (
 from ...sampling import (
     Scheme,
 )
-from ...sampling.scheme import among
+from ...sampling.scheme import among, cohort_of
 from ...training.data import FederatedData
 from ...training.models import ModelFactory
 from ...training.optimise import FlatModel, LocalSGD, Loss, checked_rates, default_device
@@ -423,8 +423,8 @@ class FederatedAveraging:
         mask = self._mask(state, data)
         cohort = chosen
         if cohort is None:
-            scheme = among(self.scheme, data.population)
-            cohort = scheme.draw(data.population, self._generator("cohort", state.round))
+            generator = self._generator("cohort", state.round)
+            cohort = cohort_of(self.scheme, data.population, generator)
         noise = self._now(state)
         if noise is not None:
             noise = noise.of_round(self._generator("rotation", state.round))

@@ -22,6 +22,7 @@ from ...ledger import Ledger
 from ...mechanisms import CorrelatedNoise, CorrelatedRow
 from ...mechanisms.streams import NoiseMemory
 from ...sampling import Scheme
+from ...sampling.scheme import cohort_of
 from ...training.notes import whole_file
 from ...training.rounds import Indices
 from .state import CorrelatedState, State
@@ -85,10 +86,7 @@ def drawn(scheme: Scheme, free: Indices, generator: np.random.Generator) -> Indi
         ParameterError: a fixed size, and fewer may come; or somebody was drawn twice.
     """
     able: Any = scheme  # the loop asked whether it has the method
-    chosen = np.asarray(able.among_free(len(free)).draw(len(free), generator))
-    if len(np.unique(chosen)) < len(chosen):
-        refuse("cohort", chosen.tolist(), "hold each client at most once")
-    cohort: Indices = free[chosen]
+    cohort: Indices = free[cohort_of(able.among_free(len(free)), len(free), generator)]
     return cohort
 
 

@@ -36,7 +36,7 @@ from ...sampling import (
     WithReplacement,
     expected_size,
 )
-from ...sampling.scheme import among
+from ...sampling.scheme import among, cohort_of
 from ...training.rounds import (
     Aborted,
     Books,
@@ -260,8 +260,7 @@ class Server:
 
     def cohort(self, number: int) -> Indices:
         """Return the clients of a round, an entry for each draw."""
-        scheme = among(self.scheme, self.population)
-        return scheme.draw(self.population, generator_for(self.seed, number, "cohort"))
+        return cohort_of(self.scheme, self.population, generator_for(self.seed, number, "cohort"))
 
     def mask(self, state: Average) -> Tensor | None:
         """Return the coordinates that travel in a round, shape (kept,); None where all do.
