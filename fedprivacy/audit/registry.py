@@ -16,7 +16,15 @@ from ..errors import refuse
 from ..relations import Unit
 from ..version import VERSION
 from .account import NOT_COUNTED, Audit
-from .statement import EYES, NEIGHBOURS, UNITS, formal, parts_in_words, sampler_in_words
+from .statement import (
+    EYES,
+    NEIGHBOURS,
+    UNITS,
+    formal,
+    parts_in_words,
+    sampler_in_words,
+    trials_counted,
+)
 
 PRODUCTS = (
     "Summary statistics",
@@ -174,7 +182,7 @@ def _composition(found: Audit) -> str:
 
 
 def _tuning(found: Audit) -> str:
-    trials = found.stated.get("trials")
+    trials = trials_counted(found)
     return f"{trials} runs are counted, as stated." if trials else NOT_COUNTED[1]
 
 

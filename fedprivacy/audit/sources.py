@@ -159,6 +159,7 @@ def _of_trace(trace: Trace, stated: Stated) -> Reading:
     """Return a trace with what was stated; the two are kept apart in what is shown."""
     made = imports.assemble(trace, stated)
     typed = trace.origin.kind == PARAMETERS
+    told = trace.told | ({"trials": str(trace.trials)} if trace.trials else {})
     defects = [Defect.STATED if typed else Defect.IMPORTED]
     notes = tuple(made.contradictions)
     if made.contradictions:
@@ -182,8 +183,8 @@ def _of_trace(trace: Trace, stated: Stated) -> Reading:
         claim=trace.claim,
         notes=notes,
         # Of what was typed in nothing is recorded: all of it is the user's word.
-        recorded={} if typed else trace.told,
-        stated=({**trace.told} if typed else {}) | stated.in_words(),
+        recorded={} if typed else told,
+        stated=(told if typed else {}) | stated.in_words(),
         defects=tuple(defects),
         sensitivity=trace.sensitivity,
         careless=made.careless,

@@ -76,9 +76,14 @@ def _setting(found: Audit) -> str:
     return "central: whoever sums sees contributions before noise is added, and is trusted"
 
 
+def trials_counted(found: Audit) -> str | None:
+    """Return how many runs on the same data are priced, as the user or the source says."""
+    return found.stated.get("trials") or found.facts_recorded.get("trials")
+
+
 def _covered(found: Audit) -> str:
     rounds = f"{found.rounds:,} round{'' if found.rounds == 1 else 's'}"
-    trials = found.stated.get("trials")
+    trials = trials_counted(found)
     tuned = (
         f"{trials} runs on the same data, as stated"
         if trials

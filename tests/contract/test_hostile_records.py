@@ -166,3 +166,13 @@ def test_an_entry_of_the_registry_says_what_no_record_shows(tmp_path):
     assert "Stated by the user, not recorded: adjacency = zero_out; sampling = everyone" in text
     assert "Taken for granted: each recorded round released one noisy sum" in text
     assert 'model_name: "Central"' in text  # a record of one data set; no client is in it
+
+
+def test_trials_that_a_statement_counts_are_told(tmp_path):
+    path = tmp_path / "run.toml"
+    text = "noise_multiplier = 4\nrounds = 9\nsampling = 'everyone'\nadjacency = 'zero_out'\n"
+    path.write_text(text + "epsilon = 30\ndelta = 1e-5\ntrials = 3\n")
+    found = fp.audit(path)
+    assert found.facts_recorded["trials"] == "3"
+    page = fp.report(found, tmp_path / "run.md").read_text()
+    assert "3 runs on the same data" in page and "this run alone" not in page
