@@ -74,7 +74,8 @@ def within(seconds: float, call: Callable[[], Any]) -> Any:
         raise TimeUp
 
     before = signal.signal(signal.SIGPROF, stop)
-    left, _ = signal.setitimer(signal.ITIMER_PROF, seconds)
+    # Again each second: an exception that a finalizer swallows has to come once more.
+    left, _ = signal.setitimer(signal.ITIMER_PROF, seconds, 1.0)
     begun = time.process_time()
     try:
         return call()

@@ -83,6 +83,6 @@ def test_what_is_none_is_refused(words, message, place, capsys):
     assert code == 2 and message in plain, plain
 
 
-def test_a_module_is_no_posterior(place):
-    with pytest.raises(ParameterError, match="be left out: this method has a model of its own"):
+def test_a_posterior_is_no_module(place):
+    with pytest.raises(ParameterError, match="must name a function in .* that builds the module"):
         job("fed-plt", model="mine.py:target")
