@@ -84,5 +84,5 @@ def test_what_is_none_is_refused(words, message, place, capsys):
 
 
 def test_a_posterior_is_no_module(place):
-    with pytest.raises(ParameterError, match="must name a function in .* that builds the module"):
+    with pytest.raises(ParameterError, match=r"must name a function in .* that builds the module"):
         job("fed-plt", model="mine.py:target")
