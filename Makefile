@@ -20,7 +20,7 @@ ONE_THREAD := OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 MKL_NUM_THREADS=1
 help:
 	@echo "make demo       install, then train, account and audit on real data; writes demo-report.html"
 	@echo "make examples   run every script of examples/ and compare what it prints (under 5 minutes)"
-	@echo "make test       install, then run the test suite (under 5 minutes on 2 cores)"
+	@echo "make test       install, then run the test suite (5 to 10 minutes on 2 cores)"
 	@echo "make test-slow  the statistical tests and other long ones"
 	@echo "make check      formatter, linter, strict type checker, docs build without warnings"
 	@echo "make docs       build the documentation into docs/_build/html"
