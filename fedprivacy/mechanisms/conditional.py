@@ -60,15 +60,20 @@ def rows_of(matrix: Array, probability: float, multiplier: float) -> Parts:
     return parts
 
 
-def unless_unlikely(parts: Parts) -> Curve:
-    """Return rows composed, and pasts that were not counted on revealed.
+def revealed(parts: Parts) -> float:
+    """Return with what probability all is to be revealed, so that unlikely pasts are paid for.
 
     What holds but for a probability d in either orientation is dominated once d / (1 - TV) is
     revealed, since 1 - delta >= 1 - TV is left at every epsilon >= 0; 1 - TV >= exp(-KL) / 2
-    (Bretagnolle and Huber 1979), and order 2's divergence is at least KL.
+    (Bretagnolle and Huber 1979), and order 2's divergence is at least KL. At 1 or above, as where
+    rows lose very much, nothing is left to be said.
     """
     divergence = sum(count * curve.log_moment(2.0) for curve, count in parts)
-    told = min(2.0 * UNLIKELY * math.exp(min(divergence, 700.0)) * _UP, 0.5)
+    return 2.0 * UNLIKELY * math.exp(min(divergence, 700.0)) * _UP
+
+
+def unless_unlikely(parts: Parts, told: float) -> Curve:
+    """Return rows composed, and all revealed with a probability below 1; see ``revealed``."""
     return compose([*parts, (Atoms(((0.0, 1.0 - told),), infinite=told, vanishing=told), 1)])
 
 
@@ -106,8 +111,9 @@ def _chances(
     # Two events for every entry: its weighted noise is large, or its weighted company is.
     each = UNLIKELY / (2.0 * max(int(drawn.sum()), 1))
     reach = -float(ndtri(each)) * _UP
-    squares = np.cumsum(matrix**2, axis=0) - matrix**2
-    lengths = np.maximum(squares[rows], 0.0)
+    squares = matrix**2
+    # Of the rows before, never by a difference: small ones would be lost behind a large row.
+    lengths = np.vstack([np.zeros_like(squares[:1]), np.cumsum(squares, axis=0)[:-1]])[rows]
     company = _company(matrix[: rows[-1]], probability, each)
     log_odds = reach * np.sqrt(lengths) / multiplier + company / multiplier**2
     # Less half a square, at least what it surely is.

@@ -156,6 +156,8 @@ def poisson(matrix: Array, probability: float, multiplier: float) -> tuple[Curve
     if max(matrix.shape) > conditional.MOST_ROUNDS:
         return line, False
     rows = conditional.rows_of(np.abs(matrix), probability, multiplier)
-    if conditional.rough_epsilon(rows) >= conditional.rough_epsilon([(line, 1)]):
+    told = conditional.revealed(rows)
+    # A probability is never cut to size: where so much is revealed, one dimension answers.
+    if told > 0.5 or conditional.rough_epsilon(rows) >= conditional.rough_epsilon([(line, 1)]):
         return line, False
-    return conditional.unless_unlikely(rows), True
+    return conditional.unless_unlikely(rows, told), True
