@@ -62,7 +62,10 @@ def triples(seed: int, count: int) -> list[tuple[np.ndarray, np.ndarray]]:
         points *= draw.choice([1.0, 1.0, 0.7], size=(3, 1))
         found.append((points[0] - points[2], points[1] - points[2]))
     e = np.array([2.0, 0.0])
-    return [*found, (e, 0 * e), (0 * e, e), (e, np.array([1.0, math.sqrt(3.0)]))]
+    # Three points of the circle as far from each other as they can be: sides of sqrt(3).
+    side = math.sqrt(3.0)
+    even = np.array([side, 0.0]), np.array([0.5 * side, 1.5])
+    return [*found, (e, 0 * e), (0 * e, e), even]
 
 
 @pytest.mark.parametrize("seed", range(4))
