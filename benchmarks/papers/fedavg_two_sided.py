@@ -16,11 +16,11 @@ import os
 import platform
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass, fields, replace
 from functools import cache, partial
 from itertools import takewhile
-from math import inf, isfinite
+from math import isfinite
 from pathlib import Path
 from typing import Any
 
@@ -52,6 +52,10 @@ MODELS = {
 }
 TARGETS = {"logistic": 0.78, "2nn": 0.80, "cnn": 0.80}
 MOST_ROUNDS = {"logistic": 200, "2nn": 200, "cnn": 60}
+GRID_ROUNDS, GRID_SEEDS = 40, (1, 2, 3)
+"""Rounds of a cell of Table 3's grid, and its seeds."""
+SERVER_RATES, LOCAL_RATES, COHORTS = (1.0, 10.0), (0.001, 0.01, 0.1), (10, 50, 100)
+"""Table 3's grid."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -66,6 +70,7 @@ class Cell:
         strategy: 1 draws with replacement, 2 without.
         seed: of partition, start, cohorts and batches.
         server_rate: the server's learning rate.
+        local_rate: the workers'.
         epochs: K, passes over a worker's images in a round.
         batch: images in a local step; the paper does not say.
     """
@@ -77,6 +82,7 @@ class Cell:
     strategy: int = 2
     seed: int = 1
     server_rate: float = SERVER_RATE
+    local_rate: float = LOCAL_RATE
     epochs: int = EPOCHS
     batch: int = BATCH
 
@@ -117,7 +123,7 @@ class Averaging:
             scheme=cell.scheme,
             local_epochs=cell.epochs,
             batch_size=cell.batch,
-            learning_rate=LOCAL_RATE,
+            learning_rate=cell.local_rate,
             server_learning_rate=cell.server_rate,
             seed=cell.seed,
         )
@@ -179,9 +185,9 @@ class Scaffold:
             slopes = torch.autograd.grad(loss, self.flat.trained)
             with torch.no_grad():
                 for (parameter, fix), slope in zip(parts, slopes, strict=True):
-                    parameter.sub_(slope + fix, alpha=LOCAL_RATE)
+                    parameter.sub_(slope + fix, alpha=self.cell.local_rate)
         update = self.point - self.flat.flatten()
-        return update, update / (len(batches) * LOCAL_RATE) - self.common
+        return update, update / (len(batches) * self.cell.local_rate) - self.common
 
     def evaluate(self, data: FederatedData) -> tuple[float, float]:
         """Return (accuracy, loss) on the test set."""
@@ -192,7 +198,8 @@ def run(cell: Cell, most: int | None = None) -> dict[str, Any]:
     """Run a cell until its target or ``most`` rounds and return what came out."""
     data = data_for(cell.classes, cell.seed)
     learner = Averaging(cell) if cell.method == "fedavg" else Scaffold(cell)
-    target, most = target_of(cell.model), min(most or inf, MOST_ROUNDS[cell.model])
+    most = min(most or MOST_ROUNDS[cell.model], planned(cell))
+    target = target_of(cell.model)
     accuracy: list[float] = []
     loss: list[float] = []
     began = time.process_time()
@@ -205,12 +212,20 @@ def run(cell: Cell, most: int | None = None) -> dict[str, Any]:
         "target": target,
         "rounds_to_target": len(accuracy) if accuracy[-1] >= target else None,
         "rounds_run": len(accuracy),
+        "rounds_planned": most,
         "diverged": False,
         "upload_bytes": learner.upload_bytes,
         "processor_seconds": round(time.process_time() - began, 1),
         "accuracy": accuracy,
         "test_loss": loss,
     }
+
+
+def planned(cell: Cell) -> int:
+    """Return how many rounds a cell is given."""
+    own = (cell.server_rate, cell.local_rate, cell.seed, cell.workers)
+    in_grid = own[:3] != (SERVER_RATE, LOCAL_RATE, 1) or cell.workers == 50
+    return GRID_ROUNDS if in_grid else MOST_ROUNDS[cell.model]
 
 
 def sober(result: dict[str, Any]) -> dict[str, Any]:
@@ -257,6 +272,17 @@ def by_batch() -> Iterator[Cell]:
             yield Cell(method=method, model="2nn", workers=10, classes=2, batch=batch)
 
 
+def table_3(seeds: Iterable[int] = GRID_SEEDS) -> Iterator[Cell]:
+    """Yield Table 3's grid of both learning rates, two classes, logistic; a seed at a time."""
+    for seed in seeds:
+        for workers in COHORTS:
+            for server in SERVER_RATES:
+                for local in LOCAL_RATES:
+                    rates = {"server_rate": server, "local_rate": local}
+                    own = {"workers": workers, "classes": 2, "seed": seed}
+                    yield Cell(method="fedavg", model="logistic", **own, **rates)
+
+
 SMALLEST = Cell(method="fedavg", model="logistic", workers=10, classes=10)
 
 
@@ -265,7 +291,7 @@ def known() -> list[dict[str, Any]]:
     if not results().exists():
         return []
     cells: list[dict[str, Any]] = json.loads(results().read_text())["cells"]
-    return cells
+    return [{"local_rate": LOCAL_RATE} | cell for cell in cells]
 
 
 def matches(result: dict[str, Any], cell: Cell) -> bool:
@@ -279,7 +305,6 @@ def write(cells: list[dict[str, Any]]) -> None:
     settings = {
         "data": f"{OWN['name']}, 60,000 images among 100 workers",
         "inputs": "unit",
-        "local_rate": LOCAL_RATE,
     }
     head = json.dumps({"versions": versions, "settings": settings})[:-1]
     lines = ",\n".join(json.dumps(sober(cell), allow_nan=False) for cell in cells)
@@ -375,7 +400,7 @@ def main() -> None:
     """Read the command line and do as it says."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--only", choices=list(MODELS))
-    parser.add_argument("--workers", type=int, choices=[10, 100])
+    parser.add_argument("--workers", type=int, choices=COHORTS)
     parser.add_argument("--classes", type=int, choices=[1, 2, 5, 10])
     parser.add_argument("--method", choices=["fedavg", "scaffold"])
     parser.add_argument("--most", type=int, help="rounds, where that is fewer than the cell's own")
@@ -391,7 +416,7 @@ def main() -> None:
     if options.page:
         write(known())
         return
-    for cell in (*table_2(), *figure_1(), *by_batch()):
+    for cell in (*table_2(), *figure_1(), *by_batch(), *table_3()):
         own = (cell.model, cell.workers, cell.classes, cell.method)
         asked = (options.only, options.workers, options.classes, options.method)
         if any(one not in (None, it) for one, it in zip(asked, own, strict=True)):
