@@ -87,6 +87,8 @@ class Work(NamedTuple):
         clients: client in each seat, shape (chains or 1, seats).
         private: draws their own noise.
         common: draws what they share.
+        known: what is added to every gradient of a client and everybody knows, in the clients'
+            coordinates; None for nothing.
     """
 
     round: int
@@ -94,6 +96,7 @@ class Work(NamedTuple):
     clients: Indices
     private: Noise
     common: np.random.Generator
+    known: Any = None
 
 
 class Spread(NamedTuple):
@@ -468,20 +471,23 @@ class Sampling(Stepped):
         if seats.arrived == 0:
             info = self._info(state, seats, self._planned_std(state.round), aborted=True)
             return self._after(state, state.positions), info
-        positions, std = self._averaged(state, seats)
+        positions, std = self._averaged(self._work(state, seats), seats)
         return self._after(state, positions), self._info(state, seats, std, aborted=False)
 
-    def _averaged(self, state: ChainState, seats: Seats) -> tuple[Tensor, float]:
-        """Return the average of the uploads, shape (chains, d), and the std of their noise."""
+    def _work(self, state: ChainState, seats: Seats) -> Work:
+        """Return the clients at the start of a round."""
         batches = self._generator("batches", state.round)
         local = self.target.local(seats.clients, state.positions, self.batch_fraction, batches)
         private, common = self._source(state.round, local), self._generator("shared", state.round)
-        work = Work(state.round, local, seats.clients, private, common)
+        return Work(state.round, local, seats.clients, private, common)
+
+    def _averaged(self, work: Work, seats: Seats) -> tuple[Tensor, float]:
+        """Return the average of the uploads, shape (chains, d), and the std of their noise."""
         # An overflow is told by `_check_finite`, not by a warning.
         with np.errstate(over="ignore", invalid="ignore"):
             uploads, std = self._jumped(work) if self.exact_jump else self._locally(work)
             # Before the average: 0 times infinity there would be NaN for everybody.
-            self._check_finite(uploads, state.round)
+            self._check_finite(uploads, work.round)
         parts = torch.from_numpy(np.array(seats.shares)).to(uploads)
         return torch.bmm(parts[:, None, :], uploads)[:, 0, :], std
 
