@@ -22,6 +22,7 @@ from functools import cache, partial
 from itertools import takewhile
 from math import isfinite
 from pathlib import Path
+from statistics import mean, stdev
 from typing import Any
 
 import numpy as np
@@ -56,6 +57,8 @@ GRID_ROUNDS, GRID_SEEDS = 40, (1, 2, 3)
 """Rounds of a cell of Table 3's grid, and its seeds."""
 SERVER_RATES, LOCAL_RATES, COHORTS = (1.0, 10.0), (0.001, 0.01, 0.1), (10, 50, 100)
 """Table 3's grid."""
+BEYOND = ((0.3, 0.1), (0.3, 0.3), (1.0, 0.3), (1.0, 1.0), (3.0, 0.1), (3.0, 0.03))
+"""Pairs around it, of ten workers: whether the grid's best lies inside what was tried."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -274,13 +277,12 @@ def by_batch() -> Iterator[Cell]:
 
 def table_3(seeds: Iterable[int] = GRID_SEEDS) -> Iterator[Cell]:
     """Yield Table 3's grid of both learning rates, two classes, logistic; a seed at a time."""
+    pairs = [(server, local) for server in SERVER_RATES for local in LOCAL_RATES]
     for seed in seeds:
+        own = {"method": "fedavg", "model": "logistic", "classes": 2, "seed": seed}
         for workers in COHORTS:
-            for server in SERVER_RATES:
-                for local in LOCAL_RATES:
-                    rates = {"server_rate": server, "local_rate": local}
-                    own = {"workers": workers, "classes": 2, "seed": seed}
-                    yield Cell(method="fedavg", model="logistic", **own, **rates)
+            for server, local in (*pairs, *(BEYOND if workers == 10 else ())):
+                yield Cell(**own, workers=workers, server_rate=server, local_rate=local)
 
 
 SMALLEST = Cell(method="fedavg", model="logistic", workers=10, classes=10)
@@ -352,6 +354,72 @@ def pages(cells: list[dict[str, Any]]) -> None:
     head = ["model", "classes", "n", "epochs", "strategy", "rounds", "accuracy at 10", "at the end"]
     put("fedavg_two_sided.md", "figure 1", table(head, rows))
     put("fedavg_two_sided.md", "batches", batches(cells))
+    put("fedavg_two_sided.md", "table 3", both_rates(cells))
+    put("fedavg_two_sided.md", "table 3, the best", best_pairs(cells))
+
+
+def by_pair(cells: list[dict[str, Any]]) -> dict[tuple[float, float, int], list[dict[str, Any]]]:
+    """Return what was run of Table 3's grid and around it: by both rates and n, every seed."""
+    groups: dict[tuple[float, float, int], list[dict[str, Any]]] = {}
+    for cell in table_3():
+        if (one := found(cells, cell)) is not None:
+            key = (cell.server_rate, cell.local_rate, cell.workers)
+            groups.setdefault(key, []).append(one)
+    return groups
+
+
+def both_rates(cells: list[dict[str, Any]]) -> str:
+    """Return the table of both learning rates: rounds to the target, or how far runs got."""
+    groups = by_pair(cells)
+    rows = [
+        [
+            f"{server:g}",
+            f"{local:g}",
+            *(outcome(groups.get((server, local, n), [])) for n in COHORTS),
+        ]
+        for server, local in sorted({key[:2] for key in groups})
+    ]
+    return table(["server's rate", "workers' rate", *(f"n = {n}" for n in COHORTS)], rows)
+
+
+def outcome(runs: list[dict[str, Any]]) -> str:
+    """Return every seed's rounds to the target, or the mean accuracy after as many as were run."""
+    if not runs:
+        return "-"
+    if any(one["diverged"] for one in runs):
+        return f"diverged ({sum(one['diverged'] for one in runs)} of {len(runs)})"
+    rounds = [one["rounds_to_target"] for one in runs]
+    if None not in rounds:
+        return f"{', '.join(map(str, rounds))} rounds"
+    ends = [100 * one["accuracy"][-1] for one in runs]
+    reached = sum(number is not None for number in rounds)
+    spread = f" ± {stdev(ends):.1f}" if len(ends) > 1 else ""
+    told = f", {reached} of {len(runs)} there" if reached else ""
+    return f"{mean(ends):.1f}{spread} % in {GRID_ROUNDS}{told}"
+
+
+def best_pairs(cells: list[dict[str, Any]]) -> str:
+    """Return for each n the best pair, refused where it lies at the edge of what was tried."""
+    groups, rows = by_pair(cells), []
+    for n in COHORTS:
+        own = {key[:2]: runs for key, runs in groups.items() if key[2] == n}
+        if not own:
+            continue
+        best = min(own, key=lambda pair: slowness(own[pair]))
+        servers = [server for server, local in own if local == best[1]]
+        locals_ = [local for server, local in own if server == best[0]]
+        ends = zip(best, (servers, locals_), strict=True)
+        edge = any(rate in (min(tried), max(tried)) for rate, tried in ends)
+        told = "refused: at the edge" if edge else f"{best[0]:g} and {best[1]:g}"
+        rows.append([str(n), told, f"{best[0]:g} and {best[1]:g}", outcome(own[best])])
+    return table(["n", "best pair", "of those tried", "with it"], rows)
+
+
+def slowness(runs: list[dict[str, Any]]) -> tuple[float, float]:
+    """Return mean rounds to the target, those not there counted as a round more, and the error."""
+    rounds = [one["rounds_to_target"] or GRID_ROUNDS + 1 for one in runs]
+    errors = [1.0 - one["accuracy"][-1] if one["accuracy"] else 1.0 for one in runs]
+    return mean(rounds), mean(errors)
 
 
 def batches(cells: list[dict[str, Any]]) -> str:

@@ -87,8 +87,7 @@ class Work(NamedTuple):
         clients: client in each seat, shape (chains or 1, seats).
         private: draws their own noise.
         common: draws what they share.
-        known: what is added to every gradient of a client and everybody knows, in the clients'
-            coordinates; None for nothing.
+        known: added to a client's gradients, known to all, in its coordinates; None for nothing.
     """
 
     round: int
@@ -376,10 +375,7 @@ class Sampling(Stepped):
         return (self.target.sensitivity or 0.0) / 2.0
 
     def _planned_std(self, index: int) -> float:
-        """Return the smallest std of the private noise in one step of any client.
-
-        Where all noise is shared, and nothing hides, that of the shared noise.
-        """
+        """Return the smallest std of private noise in a client's step, of shared where none is."""
         return self._planned_first if self.homogeneous else self._planned_of(index)
 
     @cached_property
