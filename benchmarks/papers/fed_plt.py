@@ -602,9 +602,9 @@ def again(tables: "Tables", key: str) -> bool:
     dimension, taking_part = int(size.removeprefix("n = ")), int(active.split()[0])
     part = None if taking_part == AGENTS else taking_part
     kept = tables.cells[key]
-    if dimension > 5:
+    if parts := read().get("parts", {}).get(key):
         # Those of the first part; the other parts are alike.
-        kept = kept | summary(*map(torch.tensor, read()["parts"][key][0]))
+        kept = kept | summary(*map(torch.tensor, parts[0]))
     make, ranges = searches(kind, part)[name]
     problem = tables.problem(kind, dimension)
     rounds = speed(make(**{each: kept["parameters"][each] for each in ranges}), problem).rounds
