@@ -49,9 +49,11 @@ HAMILTONIAN = [
 ]
 PLAN = (
     *(("fa_ld_long", facts, (0,)) for facts in LANGEVIN[:2]),
-    *(("fa_hmc_long", facts, (0,)) for facts in HAMILTONIAN[:3]),
-    *(("fa_ld_long", facts, SEEDS) for facts in LANGEVIN[:2]),
-    *(("fa_hmc_long", facts, SEEDS) for facts in HAMILTONIAN[:4]),
+    *(("fa_hmc_long", facts, (0,)) for facts in HAMILTONIAN[:2]),
+    ("fa_ld_long", LANGEVIN[0], SEEDS),
+    ("fa_hmc_long", HAMILTONIAN[0], SEEDS),
+    ("fa_ld_long", LANGEVIN[1], SEEDS),
+    *(("fa_hmc_long", facts, SEEDS) for facts in HAMILTONIAN[1:4]),
     *(("fa_ld_long", facts, SEEDS) for facts in LANGEVIN[2:]),
     *(("fa_hmc_long", facts, SEEDS) for facts in HAMILTONIAN[4:]),
 )
