@@ -384,7 +384,7 @@ class Lattices:
 
     def answer(self, question: Question) -> Interval:
         """Refine until the interval is narrow enough, has too many points or is late."""
-        if not _exact(question.curve) and hopeless(question.curve):
+        if _useless(question.curve):
             return _HOPELESS
         step = self._first(question)
         best, best_step, floor, reason = _NOTHING, step, 0.0, ""
@@ -395,7 +395,7 @@ class Lattices:
                 found, points = _pair(question, step)
             except TooLarge:
                 floor, reason = step, _COARSE
-                step = _coarser(step, None if math.isinf(best.high) else best_step)
+                step = _coarser(step, best, best_step)
                 continue
             except LateError:
                 return best._replace(reason=LATE)
@@ -443,10 +443,15 @@ def _hardly_helped(before: float, after: float) -> bool:
     return after > _HELPED * before and math.isfinite(before)
 
 
-def _coarser(step: float, finished: float | None) -> float:
+def _useless(curve: Curve) -> bool:
+    """Return whether no lattice that is fine enough has few enough points."""
+    return not _exact(curve) and hopeless(curve)
+
+
+def _coarser(step: float, best: Interval, finished: float) -> float:
     """Return what is tried after a step that took too many points."""
     # Nothing finished yet: coarser by four; else half way, in logs, to what did.
-    return 4.0 * step if finished is None else math.sqrt(step * finished)
+    return 4.0 * step if math.isinf(best.high) else math.sqrt(step * finished)
 
 
 def _ratio(too_wide: float, stuck: bool) -> float:
