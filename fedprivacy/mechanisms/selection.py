@@ -18,6 +18,7 @@ from ..loss.profiles import renyi, ways
 from ..privacy_loss import PrivacyLoss, Witness
 from ..registry import plain_fields, registered
 from ..relations import Adjacency, Facts, Observer, Unit
+from ..rounding import FEW, HUNDREDS, TENS, THOUSANDS
 from ..sampling import Scheme
 from .base import Mechanism
 
@@ -33,7 +34,7 @@ _DEPTH = 1e-30
 """The profile is taken up to about this delta."""
 _MORE = 1.0 + 1e-10
 """Covers what the law that is drawn has as its mean beyond the stated one, and rounding."""
-_ROUNDED = 1.0 + 1e-14
+_ROUNDED = 1.0 + TENS
 _MAX_MEAN = 1e12
 
 
@@ -97,7 +98,7 @@ class PoissonTrials(Trials):
     @property
     def nothing(self) -> float:
         """exp(-mean), rounded up."""
-        return max(math.exp(-self.mean) * (1.0 + 1e-15), 1e-16)
+        return max(math.exp(-self.mean) * (1.0 + FEW), 1e-16)
 
     @property
     def most(self) -> float:
@@ -119,9 +120,9 @@ class PoissonTrials(Trials):
         delta is the base's at log(1 + 1/(a-1)), by a chord of its profile, convex in e^epsilon.
         """
         # A little less epsilon needs a little more delta: the safe side.
-        at = np.array([1.0 / (a - 1.0) for a, _ in base]) * (1.0 - 1e-14)
+        at = np.array([1.0 / (a - 1.0) for a, _ in base]) * (1.0 - TENS)
         grid = np.expm1([epsilon for epsilon, _ in profile])
-        found = np.interp(at, grid, [delta for _, delta in profile]) * (1.0 + 1e-12)
+        found = np.interp(at, grid, [delta for _, delta in profile]) * (1.0 + THOUSANDS)
         return tuple(
             (a, self._divergence(a - 1.0, each, delta))
             for (a, each), delta in zip(base, found.tolist(), strict=True)
@@ -133,7 +134,7 @@ class PoissonTrials(Trials):
             return 0.0
         rise = moment if moment > 700.0 else math.log(math.expm1(moment))
         terms = (math.log(self.most), power * self.most * delta, rise)
-        exponent = math.fsum(terms) + 1e-14 * (1.0 + math.fsum(map(abs, terms)))
+        exponent = math.fsum(terms) + TENS * (1.0 + math.fsum(map(abs, terms)))
         return float(np.logaddexp(0.0, exponent)) / power * _ROUNDED
 
     def shift(self, profile: Points) -> float:
@@ -212,7 +213,7 @@ class TruncatedNegativeBinomial(Trials):
         # At b = 1 the theorem's term is log(1/gamma) itself.
         least = min(self.stops, *((1.0 - 1.0 / b) * each + self.stops / b for b, each in base))
         more = (1.0 + self.shape) * least * _ROUNDED
-        ends = math.log(self.mean) * (1.0 + 1e-15) + (1e-10 if self.mean > 1.0 else 0.0)
+        ends = math.log(self.mean) * (1.0 + FEW) + (1e-10 if self.mean > 1.0 else 0.0)
         return tuple((a, (each + more + ends / (a - 1.0)) * _ROUNDED) for a, each in base)
 
     def shift(self, profile: Points) -> float:
@@ -245,7 +246,7 @@ def log_stops(mean: float, shape: float) -> float:
     """
     if mean == 1.0:
         return 0.0
-    above = partial(_above, shape=shape, goal=math.log(mean) * (1.0 + 1e-12) + 1e-13)
+    above = partial(_above, shape=shape, goal=math.log(mean) * (1.0 + THOUSANDS) + HUNDREDS)
     low, high = 0.0, 1.0
     while not above(high):
         low, high = high, 2.0 * high
@@ -420,7 +421,7 @@ def _divergences(turned: tuple[Curve, ...]) -> Points:
     found = []
     for order in _ORDERS:
         moment = max(each.log_moment(order) for each in turned)
-        divergence = max(moment, 0.0) / (order - 1.0) * (1.0 + 1e-15)
+        divergence = max(moment, 0.0) / (order - 1.0) * (1.0 + FEW)
         # Log-moments are convex: past the first infinite order all are.
         if not math.isfinite(divergence):
             break

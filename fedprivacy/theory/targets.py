@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import integer, non_negative, positive, refuse
+from ..rounding import THOUSANDS
 from .gaussian import AffineMap, Array, Normal, as_vectors, root, transposed, w2
 
 
@@ -58,7 +59,7 @@ class GaussianTarget:
         object.__setattr__(self, "centres", centres)
         object.__setattr__(self, "hessians", hessians)
         object.__setattr__(self, "weights", self._shares(clients))
-        if not np.allclose(hessians, transposed(hessians), rtol=1e-12, atol=0.0):
+        if not np.allclose(hessians, transposed(hessians), rtol=THOUSANDS, atol=0.0):
             refuse("hessians", "a matrix that is not symmetric", "be symmetric")
         if not self.strong_convexity > 0.0:
             refuse("hessians", self.strong_convexity, "be positive definite", "smallest eigenvalue")

@@ -12,6 +12,7 @@ import numpy as np
 from scipy.special import gammaln, logsumexp
 
 from ...registry import registered
+from ...rounding import FEW, HUNDREDS, TENS
 from ..clock import tick
 from ..moments import spectrum as spectra
 from ..moments.line import Line, NoSpectrum
@@ -19,7 +20,6 @@ from ..moments.pieces import Part, above
 from ..moments.spectrum import Cumulants, Decay, Spectrum
 from ..moments.stacks import Bundle
 from ..profiles.convolution import Composition
-from ..rounding import FEW
 from . import lattice as lattices
 from .curve import TAIL_MASS, Curve, Labelled
 from .gaussian import IDENTITY, Gdp
@@ -134,7 +134,7 @@ def _binomial_moment(inner: Curve, q: float, order: int) -> float:
     choose = gammaln(order + 1) - gammaln(picks + 1) - gammaln(order - picks + 1)
     terms = choose + (order - picks) * math.log1p(-q) + picks * math.log(q) + inside
     # gammaln's rounding grows with the order.
-    return float(logsumexp(terms)) + 1e-14 * order
+    return float(logsumexp(terms)) + TENS * order
 
 
 @registered
@@ -253,7 +253,7 @@ def _dots(curve: Curve) -> tuple[Array, Array]:
     # Losses of small rounds crowd around 0, so the grid is finest there.
     half = np.geomspace(1e-9, reach, 6000)
     edges = np.concatenate([-half[::-1], [0.0], half])
-    return edges, lattices.connect_the_dots(curve.tails, edges)[0] * (1 + 1e-13)
+    return edges, lattices.connect_the_dots(curve.tails, edges)[0] * (1 + HUNDREDS)
 
 
 @registered

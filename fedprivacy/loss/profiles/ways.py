@@ -18,6 +18,7 @@ from typing import NamedTuple, Protocol
 
 import numpy as np
 
+from ...rounding import HUNDREDS, THOUSANDS
 from .. import clock
 from ..clock import LateError
 from ..moments.line import NoSpectrum
@@ -149,11 +150,11 @@ class EpsilonAt(_Asked):
         high, low = math.exp(logs[at - 1]), math.exp(logs[at])
         share = (high - self.delta) / (high - low)
         gap = float(losses[at] - losses[at - 1])
-        return float(losses[at - 1]) + math.log1p(share * math.expm1(gap)) + 1e-12
+        return float(losses[at - 1]) + math.log1p(share * math.expm1(gap)) + THOUSANDS
 
     def shown(self, losses: Array, logs: Array) -> float:
         """Return an end from lower bounds of a profile's logs at increasing losses."""
-        inside = np.flatnonzero(logs >= math.log(self.delta) + 1e-12)
+        inside = np.flatnonzero(logs >= math.log(self.delta) + THOUSANDS)
         return max(float(losses[inside[-1]]), 0.0) if len(inside) else 0.0
 
     def near(self, losses: Array, logs: Array) -> float:
@@ -221,11 +222,11 @@ class DeltaAt(_Asked):
             return 1.0
         share = math.expm1(self.epsilon - losses[at - 1]) / math.expm1(losses[at] - losses[at - 1])
         high, low = math.exp(logs[at - 1]), math.exp(logs[at])
-        return (high + (low - high) * share) * (1.0 + 1e-12)
+        return (high + (low - high) * share) * (1.0 + THOUSANDS)
 
     def shown(self, losses: Array, logs: Array) -> float:
         """Return an end from lower bounds of a profile's logs at increasing losses."""
-        inside = np.flatnonzero(losses >= self.epsilon + 1e-13)
+        inside = np.flatnonzero(losses >= self.epsilon + HUNDREDS)
         return math.exp(logs[inside[0]]) if len(inside) else 0.0
 
     def near(self, losses: Array, logs: Array) -> float:
