@@ -18,6 +18,9 @@ HALF_SPACING = 2.0**-53
 UNIT = 1.2e-16
 """The unit round-off, rounded up: n factors 1 + 2^-53 stay below 1 + n units for n up to 1e15."""
 
+FFT = 8 * UNIT
+"""What a transform of length N errs by, over log2 N and the size of its inputs."""
+
 FEW = 1e-15
 """Eight units: what a short expression may be off, where its roundings are not told apart."""
 

@@ -200,13 +200,6 @@ class LocalRound:
         inner = transposed(vectors)[:, None] @ vectors[None]
         return np.asarray(vectors[:, None] @ (self.common * inner) @ transposed(vectors)[None])
 
-    def own_covariance(self, client: int) -> Array:
-        """Return the covariance of one client's own noise, shape (d, d)."""
-        kind = self.target.kinds[1][client]
-        scaled = self.own[kind] / self.target.shares[client]
-        mine = in_basis(self.target.spectra[1][kind], scaled)
-        return mine if self.gradient is None else mine + self.gradient[client]
-
     def sample(self, starts: Array, generator: np.random.Generator) -> Array:
         """Return draws of all clients' iterates after the round, at once whatever K is.
 

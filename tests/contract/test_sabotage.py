@@ -53,12 +53,7 @@ DRAWS = 500
 """Releases that the search for the low bits looks at."""
 
 
-@pytest.fixture(autouse=True)
-def _one_thread():
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
+pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 # What every loop is asked

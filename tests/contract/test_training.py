@@ -59,12 +59,7 @@ FAILS = 1e-9  # chance that a sound run fails a statistical check
 TINY = 1e-9
 
 
-@pytest.fixture(autouse=True)
-def _one_thread():
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
+pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 def small(clients=6, features=3, records=4, poisoned=(), classes=2, public=5):

@@ -4,7 +4,7 @@ The masses are tilted by exp(tilt * loss) before the Fourier transform and tilte
 that rounding, wrap-around and truncation are small beside the answer itself and not beside 1.
 Four errors remain and each is bounded from the numbers at hand:
 
-- *rounding*: a transform of length N errs by at most ``_FFT * log2 N`` of the sum of its inputs in
+- *rounding*: a transform of length N errs by at most ``FFT * log2 N`` of the sum of its inputs in
   every bin, a power by its exponent's rounding; the bins are added up in square (Parseval) and
   meet the answer's weights by Cauchy-Schwarz;
 - *drift*: tilted masses are right to a few ulps of their exponents; over T rounds the L1 error
@@ -23,13 +23,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ...rounding import FEW, HUNDREDS, TENS, UNIT
+from ...rounding import FEW, FFT, HUNDREDS, TENS, UNIT
 from ..clock import tick
 from ..pairs.lattice import LOSS_ROUNDING, MAX_POINTS, Array, Lattice, Side, TooLarge
 
 Parts = Sequence[tuple[Lattice, int]]
 
-_FFT = 8 * UNIT
 _WIDE = 600.0
 """Steps whose exponential is not to be taken."""
 _NEGLIGIBLE = 42.0
@@ -325,7 +324,7 @@ class Composition:
         log_most = np.zeros(length // 2 + 1)
         phase = np.full(length // 2 + 1, FEW)
         moved, drift = 0, 0.0
-        per_bin = _FFT * math.log2(length)
+        per_bin = FFT * math.log2(length)
         for lattice, count in self.parts:
             tick()
             tilted, centre, inexact = _tilted(lattice, tilt, length)

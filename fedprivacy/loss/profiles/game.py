@@ -20,12 +20,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ...rounding import TENS, THOUSANDS, UNIT
+from ...rounding import FFT, TENS, THOUSANDS, UNIT
 from ..clock import tick
 from ..pairs.lattice import Array, Lattice, Side
 from .convolution import fast_length
 
-FFT = 8 * UNIT
 _TINY = 1e-290
 
 
