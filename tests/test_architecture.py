@@ -47,7 +47,6 @@ TRAINS = {
     "runs/jobs",
     "runs/own_data",
     "runs/planting",
-    "runs/presets",
     "runs/sources",
     "runs/sweep",
     "runs/watching",
