@@ -1,4 +1,4 @@
-"""Makes ``truth`` importable from every folder of tests."""
+"""Makes ``truth`` and ``common`` importable from every folder of tests; what torch is kept to."""
 
 import sys
 from pathlib import Path

@@ -409,8 +409,10 @@ def _epsilon(
 ) -> Bound:
     asked: dict[str, Any] = {"adjacency": adjacency, "observer": observer}
     asked |= {"accountant": effort.accountant, "tolerance": effort.tolerance}
-    ask = account if isinstance(source, Ledger | str | PathLike) else epsilon_of
-    return ask(source, delta=delta, **asked, deadline=effort.left)
+    asked["deadline"] = effort.left
+    if isinstance(source, Ledger | str | PathLike):
+        return account(source, delta=delta, **asked)
+    return epsilon_of(source, delta=delta, **asked)
 
 
 def _check_units(settings: list[Setting]) -> None:

@@ -9,16 +9,9 @@ import fedprivacy as fp
 from fedprivacy.audit.defects import Defect
 from fedprivacy.ledger.lines import CHECK, TAIL
 
-LANGEVIN = fp.FederatedLangevin(
-    step_size=0.01,
-    temperature=1.0,
-    correlation=0.6,
-    weight=0.5,
-    batch_fraction=1.0,
-    gradient_sensitivity=0.2,
-    steps=3,
-)
-SPLITTING = fp.NoisyGradientDescent(step_size=0.1, noise_std=0.5, sensitivity=0.04, steps=3)
+from .test_repricing import CLIPPED as SPLITTING
+from .test_repricing import LANGEVIN
+
 SMP = fp.SparsifiedPerturbation(
     noise_multiplier=2.0, clip_norm=1.0, kept=3, dimension=9, cohort=10, missing=1
 )

@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 import pytest
 import torch
+from common import excluded
 from scipy.stats import binom, chi2
 
 import fedprivacy as fp
@@ -436,18 +437,6 @@ def test_the_denominator_stands_in_the_record(tmp_path):
 
 
 # Low bits
-
-
-def excluded(out, other):
-    """Whether no double of noise gives these outputs under the other sum (Mironov 2012)."""
-    about = out - other
-    tries = [about]
-    for direction in (-np.inf, np.inf):
-        tried = about
-        for _ in range(4):
-            tried = np.nextafter(tried, direction)
-            tries.append(tried)
-    return not np.any([other + noise == out for noise in tries], axis=0).all()
 
 
 def sums(mechanism, generator, numbers):

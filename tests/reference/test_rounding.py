@@ -11,6 +11,7 @@ from fractions import Fraction
 import mpmath
 import numpy as np
 import pytest
+from common import excluded
 from mpmath import mp, mpf
 from scipy.special import gammaincc, ndtr
 
@@ -348,18 +349,6 @@ class TestLaw:
         noise = noise_on_grid(1_000_000, std=1.0, grid=2.0**-20)
         for lag in (1, 2, deviates.BLOCK):
             assert abs(np.mean(noise[lag:] * noise[:-lag])) < 5.4 / math.sqrt(noise.size - lag)
-
-
-def excluded(out, other):
-    """Whether no double of noise gives these outputs under the other sum."""
-    about = out - other
-    tries = [about]
-    for direction in (-np.inf, np.inf):
-        tried = about
-        for _ in range(4):
-            tried = np.nextafter(tried, direction)
-            tries.append(tried)
-    return not np.any([other + noise == out for noise in tries], axis=0).all()
 
 
 class TestLowBits:
