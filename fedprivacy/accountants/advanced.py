@@ -46,7 +46,8 @@ class AdvancedCompositionAccountant(Accountant):
 
     def _epsilon(self, loss: PrivacyLoss, delta: float) -> Answer:
         parts = _parts(loss.curve)
-        nested = "; points of nested rounds from their PLD" if _has_nested(parts) else ""
+        inner = any(_has_rounds(curve) for curve, _ in parts)
+        nested = "; points of nested rounds from their PLD" if inner else ""
         # What no rule makes small is only added up.
         sought = _basic_alone if hopeless(loss.curve) else _best_split
         value, rule = sought(parts, delta)
@@ -72,9 +73,9 @@ def _parts(curve: Curve) -> tuple[tuple[Curve, int], ...]:
     return curve.parts if isinstance(curve, Composed) else ((curve, 1),)
 
 
-def _has_nested(parts: Sequence[tuple[Curve, int]]) -> bool:
-    # A composition may stand anywhere inside a curve, and its text shows it.
-    return any("Composed" in repr(curve) for curve, _ in parts)
+def _has_rounds(curve: Curve) -> bool:
+    """Return whether a composition stands anywhere inside a curve."""
+    return isinstance(curve, Composed) or any(map(_has_rounds, curve.inside))
 
 
 def _basic_alone(parts: Sequence[tuple[Curve, int]], delta: float) -> tuple[float, str]:

@@ -52,6 +52,11 @@ class Sampled(Curve):
         if not 0.0 < self.q < 1.0:
             raise ValueError(f"Sampled: q = {self.q} must be in (0, 1); at 1 it is the inner curve")
 
+    @property
+    def inside(self) -> tuple[Curve, ...]:
+        """The sampled curve."""
+        return (self.inner,)
+
     def cover(self) -> float:
         """Return the inner curve's: with probability 1 - q replace the output by a draw of Q."""
         return self.inner.cover()
@@ -198,6 +203,11 @@ class Fold(Curve):
         beyond = min(moment - s * float(losses[-1]) for s, moment in extra)
         return float(np.logaddexp(inside, beyond))
 
+    @property
+    def inside(self) -> tuple[Curve, ...]:
+        """Both halves."""
+        return self.up, self.down
+
     def swap(self) -> Curve:
         """Return the fold with its halves exchanged."""
         return Fold(self.down, self.up)
@@ -323,6 +333,11 @@ class Mix(Curve):
         """Return the weighted sum of the parts' bounds."""
         return spectra.mix_decay([(w, curve.decay(tilt, heights, fine)) for w, curve in self.parts])
 
+    @property
+    def inside(self) -> tuple[Curve, ...]:
+        """Those of all labels."""
+        return tuple(curve for _, curve in self.parts)
+
     def swap(self) -> Curve:
         """Return the mixture of the swapped parts."""
         return Mix(tuple((weight, curve.swap()) for weight, curve in self.parts))
@@ -431,6 +446,11 @@ class Composed(Curve):
         # Parts that are not looked at do not fall: their level is always a bound.
         bound = spectra.power_decay(found + (others.level(tilt, heights) if others else []))
         return bound.of_all() if self._bundle.keeps_atoms else bound
+
+    @property
+    def inside(self) -> tuple[Curve, ...]:
+        """Those of all rounds."""
+        return tuple(curve for curve, _ in self.parts)
 
     def swap(self) -> Curve:
         """Return the composition of the swapped parts."""
