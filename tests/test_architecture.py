@@ -48,6 +48,7 @@ TRAINS = {
     "runs/own_data",
     "runs/planting",
     "runs/sources",
+    "runs/private_sweep",
     "runs/sweep",
     "runs/watching",
 }
