@@ -79,9 +79,9 @@ test: $(VENV)/.has-test
 test-slow: $(VENV)/.has-test
 	$(PYTEST) -m slow
 
-# The code and the pages are looked at side by side; the output of each stays together.
+# The code and the pages are looked at side by side.
 check: $(VENV)/.has-check
-	@$(MAKE) --no-print-directory --jobs=2 --keep-going --output-sync=target check-code check-docs
+	@$(MAKE) --no-print-directory --jobs=2 --keep-going check-code check-docs
 
 check-code: $(VENV)/.has-check
 	$(BIN)/ruff format --check .
