@@ -346,8 +346,15 @@ def test_closed_form_gradients_train_as_automatic_ones_do(momentum, sizes, model
     assert torch.allclose(*found, atol=1e-6) and float(found[0].abs().max()) > 1e-3
 
 
-@pytest.mark.parametrize("hidden", [64, 13])
-@pytest.mark.parametrize("activation", [torch.nn.ReLU, torch.nn.Softplus])
+@pytest.mark.parametrize(
+    ("activation", "hidden"),
+    [
+        (torch.nn.ReLU, 64),
+        (torch.nn.Softplus, 13),
+        pytest.param(torch.nn.ReLU, 13, marks=pytest.mark.slow),
+        pytest.param(torch.nn.Softplus, 64, marks=pytest.mark.slow),
+    ],
+)
 def test_no_client_s_update_depends_on_who_trains_beside_it(activation, hidden):
     """To the last bit: long training on labels at odds makes much of a rounding."""
     layers = [torch.nn.Linear(64, hidden), activation(), torch.nn.Linear(hidden, 2)]
