@@ -1,4 +1,7 @@
-"""``truth`` importable from every folder of tests, and how long a test may take.
+"""``truth`` importable from every folder of tests, which cells are slow, how long a test may take.
+
+Of a test with three or more parameters the cells that show no pair of values for the first time
+are slow, and so are two of three seeds where there are many: ``make test-slow`` runs them.
 
 A test that is not slow should take no more than ``LONG`` seconds of processor time. Which ones do
 is told at the end of a run and fails nobody, since a busy machine is slower; CONTRIBUTING.md says
@@ -7,6 +10,7 @@ what to do about it.
 
 import os
 import sys
+from itertools import combinations
 from pathlib import Path
 
 import pytest
@@ -18,6 +22,38 @@ LONG = 2.0
 
 TAKEN = "processor time"
 BEGUN = pytest.StashKey[float]()
+
+
+SEEDS = "seed"
+"""The parameter whose values are of one kind."""
+MANY = 9
+"""From so many seeds on, every third is taken."""
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items):
+    """Mark cells as slow that add neither a pair of values nor a seed in turn."""
+    tests = {}
+    for item in items:
+        if hasattr(item, "callspec") and item.get_closest_marker("slow") is None:
+            tests.setdefault(item.nodeid.partition("[")[0], []).append(item)
+    for cells in tests.values():
+        for item in rest_of(cells):
+            item.add_marker(pytest.mark.slow)
+
+
+def rest_of(cells):
+    """Yield the cells of one test that are left for a longer run."""
+    seeds = {cell.callspec.indices.get(SEEDS) for cell in cells}
+    met = set()
+    for cell in cells:
+        places = dict(cell.callspec.indices)
+        seed = places.pop(SEEDS, 0)
+        pairs = {(seed, *pair) for pair in combinations(sorted(places.items()), 2)}
+        if (len(seeds) >= MANY and seed % 3) or (len(places) > 2 and pairs <= met):
+            yield cell
+        else:
+            met |= pairs
 
 
 def spent() -> float:

@@ -904,7 +904,7 @@ def test_a_truncated_checkpoint_is_refused(tmp_path):
 
 
 def test_killed_at_random_moments_it_never_counts_too_little(tmp_path):
-    kill_often("averaging", tmp_path, 6, 1)
+    kill_often("averaging", tmp_path, 10, 1)
 
 
 @pytest.mark.slow

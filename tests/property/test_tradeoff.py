@@ -12,7 +12,7 @@ from fedprivacy.questions.tradeoff import Points, floor_of, joined, lower_hull
 
 BOUNDED = settings(
     derandomize=True,
-    max_examples=2,
+    max_examples=3,
     deadline=None,
     phases=[Phase.explicit, Phase.generate],  # shrinking asks for hundreds of curves
     suppress_health_check=[HealthCheck.too_slow],
