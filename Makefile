@@ -26,9 +26,9 @@ PYTEST := $(ONE_THREAD) $(BIN)/python -m pytest -n 2 --dist worksteal
 help:
 	@echo "make demo       install, then train, account and audit on real data; writes demo-report.html"
 	@echo "make examples   run every script of examples/ and compare what it prints (under 5 minutes)"
-	@echo "make test       install, then run the test suite (about 6 minutes on 2 idle cores)"
+	@echo "make test       install, then run the test suite (5 to 9 minutes on 2 idle cores)"
 	@echo "make test-slow  the statistical tests and other long ones"
-	@echo "make check      formatter, linter, strict type checker, docs build without warnings (4 minutes)"
+	@echo "make check      formatter, linter, strict type checker, docs build without warnings (under 5 minutes)"
 	@echo "make docs       build the documentation into docs/_build/html"
 	@echo "make dist       wheel and sdist, installed without torch and with it, and tried"
 	@echo "make benchmarks time and width beside other libraries (a quarter of an hour)"
