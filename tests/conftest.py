@@ -44,16 +44,27 @@ def pytest_collection_modifyitems(items):
 
 def rest_of(cells):
     """Yield the cells of one test that are left for a longer run."""
-    seeds = {cell.callspec.indices.get(SEEDS) for cell in cells}
+    seeds = list(dict.fromkeys(cell.callspec.params.get(SEEDS) for cell in cells))
     met = set()
     for cell in cells:
-        places = dict(cell.callspec.indices)
-        seed = places.pop(SEEDS, 0)
-        pairs = {(seed, *pair) for pair in combinations(sorted(places.items()), 2)}
-        if (len(seeds) >= MANY and seed % 3) or (len(places) > 2 and pairs <= met):
+        axes = sorted(axes_of(cell))
+        seed = seeds.index(cell.callspec.params.get(SEEDS))
+        pairs = {(seed, *pair) for pair in combinations(axes, 2)}
+        if (len(seeds) >= MANY and seed % 3) or (len(axes) > 2 and pairs <= met):
             yield cell
         else:
             met |= pairs
+
+
+def axes_of(cell):
+    """Yield the names of each parametrize mark, but for seeds, and which of its values these are."""
+    given = cell.callspec.params
+    for mark in cell.iter_markers("parametrize"):
+        names = mark.args[0]
+        names = names.replace(",", " ").split() if isinstance(names, str) else names
+        # One value of a list is one object, whatever it is equal to.
+        if names != [SEEDS]:
+            yield tuple(names), tuple(id(given[name]) for name in names)
 
 
 def spent() -> float:
