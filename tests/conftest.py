@@ -57,7 +57,7 @@ def rest_of(cells):
 
 
 def axes_of(cell):
-    """Yield the names of each parametrize mark, but for seeds, and which of its values these are."""
+    """Yield the names of each parametrize mark but the seeds', and which values these are."""
     given = cell.callspec.params
     for mark in cell.iter_markers("parametrize"):
         names = mark.args[0]
