@@ -179,24 +179,37 @@ class Deviates:
         out: Array = np.rint(near)
         clear = np.abs(near - out) < 0.5 - (scale + 1.0) * MARGIN
         # Below, the table has no cells.
-        clear &= uniforms >= 1 << FAST_FROM
+        served = uniforms >= 1 << FAST_FROM
+        clear &= served
         if not clear.all():
             for i in (~clear).nonzero()[0]:
                 # Fractions from here on: doubles are some, so nothing is rounded any more.
                 offset = Fraction(float(totals[i])) / Fraction(unit) - int(base[i])
-                out[i] = self._exact(offset, Fraction(scale), int(words[i]))
+                known = float(near[i]) if served[i] else None
+                out[i] = self._exact(offset, Fraction(scale), int(words[i]), known)
         out += base
         return out
 
-    def _exact(self, offset: Fraction, scale: Fraction, word: int) -> float:
-        """Return the whole number nearest to offset + or - scale X, more bits drawn as needed."""
+    def _exact(
+        self, offset: Fraction, scale: Fraction, word: int, near: float | None = None
+    ) -> float:
+        """Return the whole number nearest to offset + or - scale X, more bits drawn as needed.
+
+        Args:
+            offset: what the noise is added to.
+            scale: factor on X.
+            word: sign and first bits of V.
+            near: that sum but for an error below 1/2; None where it is not known.
+        """
         uniform, sign = word >> 1, -1 if word & 1 else 1
+        drawn = Uniform(uniform, DRAWN_BITS, self.bits)
+        # Mirrored where the sign is minus, so that the size is always added.
+        question = self.tail, sign * offset, 1 / scale, drawn
+        if near is not None:
+            return float(sign * nearest(*question, math.floor(sign * near), or_next=True))
         # From the middle of what the bits leave open; nothing rests on it.
         size = self.tail.guess((uniform + 0.5) / 2.0**DRAWN_BITS)
-        # Mirrored where the sign is minus, so that the size is always added.
-        guess = round(sign * offset + scale * Fraction(size))
-        drawn = Uniform(uniform, DRAWN_BITS, self.bits)
-        return float(sign * nearest(self.tail, sign * offset, 1 / scale, drawn, guess))
+        return float(sign * nearest(*question, round(sign * offset + scale * Fraction(size))))
 
 
 def fresh_words(bits: Bits, count: int) -> Words:
@@ -258,8 +271,9 @@ def sizes(tail: Tail, uniforms: Array) -> Array:
     # The leading bits of a double are its octave and the place in it: the cell's number.
     cell = (uniforms.view(np.int64) >> CELL_SHIFT) - first
     variable = uniforms - centres.take(cell, mode="clip")
-    found: Array = coefficients[-1].take(cell, mode="clip")
-    for row in coefficients[-2::-1]:
+    rows = coefficients.take(cell, axis=1, mode="clip")
+    found: Array = rows[-1]
+    for row in rows[-2::-1]:
         found *= variable
-        found += row.take(cell, mode="clip")
+        found += row
     return found

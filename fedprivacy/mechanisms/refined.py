@@ -57,13 +57,15 @@ def series(y: Fraction, places: int) -> tuple[int, int]:
     Every term is rounded down; errors add up to at most 2 (n + 1) e^y, which the guard bits take.
     """
     guard = math.ceil(y * 3 / 2) + 64
+    # A fraction's parts are properties, and asking for them takes longer than the product.
+    above, below = y.numerator, y.denominator
     term, n, exponential, integral = 1 << places + guard, 0, 0, 0
     while term or n < y:
         signed = -term if n % 2 else term
         exponential += signed
         integral += signed // (2 * n + 1)
         n += 1
-        term = term * y.numerator // (y.denominator * n)
+        term = term * above // (below * n)
     return _rounded(exponential, guard), _rounded(integral, guard)
 
 
@@ -284,7 +286,15 @@ class Uniform:
             self.value, self.places = self.value << 64 | word, self.places + 64
 
 
-def nearest(tail: Tail, offset: Fraction, step: Fraction, uniform: Uniform, guess: int) -> int:
+def nearest(
+    tail: Tail,
+    offset: Fraction,
+    step: Fraction,
+    uniform: Uniform,
+    guess: int,
+    *,
+    or_next: bool = False,
+) -> int:
     """Return the whole number nearest to offset + X / step, X being the size that V stands for.
 
     The answer is at least k exactly where X exceeds (k - 1/2 - offset) step: the search, up or down
@@ -296,6 +306,7 @@ def nearest(tail: Tail, offset: Fraction, step: Fraction, uniform: Uniform, gues
         step: the grid's spacing in units of X.
         uniform: V, at least as many bits of it as are known.
         guess: where the search begins.
+        or_next: whether it is known to be ``guess`` or the next number: one question is enough.
     """
 
     def reaches(k: int) -> bool:
@@ -303,6 +314,8 @@ def nearest(tail: Tail, offset: Fraction, step: Fraction, uniform: Uniform, gues
         # A size is above 0 with probability 1.
         return bound <= 0 or uniform.below(lambda places: tail.curve(bound, places)[0])
 
+    if or_next:
+        return guess + reaches(guess + 1)
     # Longer and longer strides, then halves: from a good guess two questions are enough.
     low, high, stride = guess, guess + 1, 1
     while not reaches(low):

@@ -256,6 +256,17 @@ class TestBits:
         assert max(drawn) >= 64
 
     @pytest.mark.parametrize("name", TAILS)
+    def test_one_question_is_enough_between_two_numbers(self, name, monkeypatch):
+        """Where the table has told which two they are."""
+        generator, asked = np.random.default_rng(11), []
+        words = boundary_words(name, 7.0, 0.25, 40, generator)
+        below = Uniform.below
+        monkeypatch.setattr(Uniform, "below", lambda *a: asked.append(1) or below(*a))
+        out = release(name, np.full(len(words), 0.25), 7.0, 1.0, script(words))
+        assert out.tolist() == [truth(name, word, 0.25, 7.0, 1.0) for word in words]
+        assert 0 < len(asked) <= len(words)
+
+    @pytest.mark.parametrize("name", TAILS)
     def test_few_bits_and_wrong_guesses_end_at_the_same_number(self, name):
         generator = np.random.default_rng(3)
         for word in generator.integers(2**63, 2**64, 150, dtype=np.uint64).tolist():
