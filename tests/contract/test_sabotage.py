@@ -454,7 +454,7 @@ SMP = SparsifiedPerturbation(
 def summed(value, generator):
     """The secure sum of a loop, with its noise."""
     running = Collected(range(6), SMP.sparsification, None, SMP)
-    running.total += torch.from_numpy(value)
+    running.total.add_(torch.from_numpy(value))
     running.arrived = 6
     return running.noisy(generator)[0].numpy()
 
