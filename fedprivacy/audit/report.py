@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from decimal import ROUND_CEILING, ROUND_FLOOR
@@ -19,8 +18,8 @@ import fedprivacy
 
 from ..bound import shown
 from ..errors import refuse
-from ..ledger import free
 from ..mechanisms.base import Asked, asked_once
+from ..outputs import whole_file
 from . import registry
 from .account import NOT_COUNTED, Audit
 from .defects import Numbers
@@ -85,12 +84,7 @@ def report(
         answers |= {} if run.audit is None else run.audit.answers
     with asked_once(answers):
         text = form(told)
-    # Written beside and moved: whoever reads sees the old page or the new one, never half.
-    draft = target.with_name(target.name + ".part")
-    # A ledger is evidence: neither the page nor its draft may be written over one.
-    free(target, draft)
-    draft.write_text(text, encoding="utf-8")
-    os.replace(draft, target)
+    whole_file(target, text)
     return target
 
 

@@ -289,7 +289,7 @@ def report(
     """
     from ..audit import report as write
     from ..audit.imports.content import MAX_TOML, toml_of, whole
-    from ..ledger import free
+    from ..outputs import free
 
     found = _judged(**given)
     source = given["source"] or Path("parameters")

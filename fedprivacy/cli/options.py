@@ -14,6 +14,7 @@ import rich_click as click
 from .. import __version__
 from ..bound import Bound
 from ..errors import refuse
+from ..outputs import whole_file
 from ..runs.described import SampledRun
 from ..runs.methods import settings_in_words
 from ..systems.settings import Setting
@@ -183,7 +184,7 @@ certificate_option = click.option(
 def write_certificate(bound: Bound, path: Path | None) -> None:
     """Write a bound's certificate, where a path was given."""
     if path is not None:
-        path.write_text(json.dumps(bound.certificate(), indent=2, allow_nan=False) + "\n")
+        whole_file(path, json.dumps(bound.certificate(), indent=2, allow_nan=False) + "\n")
 
 
 def named_texts(chosen: Iterable[str]) -> dict[str, str]:

@@ -15,6 +15,7 @@ import numpy as np
 
 from ..errors import LedgerError, closed_unit, integer, member, non_negative, positive, refuse
 from ..mechanisms import Mechanism
+from ..outputs import free, sync_folder
 from ..relations import Adjacency, Facts, Observer, Unit
 from ..version import VERSION
 from .files import (
@@ -25,7 +26,6 @@ from .files import (
     explained,
     lock,
     stamp,
-    sync_folder,
     write_all,
 )
 from .history import History, passes, read
@@ -193,11 +193,16 @@ class Ledger:
             return
         # Set aside and synced before the cut: a crash between leaves the bytes twice, never lost.
         aside = self.path.with_name(self.path.name + ".torn")
-        with open(aside, "ab") as file:
-            file.write(torn)
-            file.flush()
-            os.fsync(file.fileno())
-        sync_folder(self.path.parent)
+        free(aside)
+        with explained(aside, "set a half-written line aside"):
+            # Through no link, and no pipe that would wait for a reader.
+            how = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_NONBLOCK
+            fd = os.open(aside, how, 0o644)
+            with os.fdopen(fd, "ab") as file:
+                file.write(torn)
+                file.flush()
+                os.fsync(file.fileno())
+            sync_folder(self.path.parent)
         os.ftruncate(self._writable(), self._history.size)
         self._history.torn = b""
         # The last note says that the torn line was left out; the repair line's own replaces it.

@@ -29,11 +29,11 @@ from ..errors import (
     open_unit,
     refuse,
 )
-from ..ledger import Ledger, free
+from ..ledger import Ledger
 from ..questions.epsilon import Accountable
 from ..questions.epsilon import epsilon as epsilon_of
 from ..relations import Adjacency, Observer
-from .pictures import check_picture
+from .pictures import check_picture, write_picture
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -244,9 +244,7 @@ class Pareto:
             handles.append(Line2D([], [], linestyle="none"))
             words.append(literal(f"{number}: {setting.name}"))
         figure.legend(handles, words, loc="outside lower left", frameon=False, fontsize=8)
-        free(path)
-        figure.savefig(path, dpi=150)
-        return Path(path)
+        return write_picture(figure, path)
 
     def _drawn(self, name: str) -> list[float]:
         """Return a cost of every setting that takes part."""

@@ -17,7 +17,8 @@ from torch import Tensor
 
 from ..errors import ParameterError, integer, refuse
 from ..ledger import Ledger
-from .notes import Notes, whole_file
+from ..outputs import whole_file
+from .notes import Notes
 from .rounds import Dropout, Loop, RoundBudget, RoundInfo, RoundState, S, charge_past
 from .threads import limited
 

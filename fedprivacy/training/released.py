@@ -11,7 +11,7 @@ from torch import Tensor
 
 from ..errors import refuse
 from ..ledger.lines import MAGIC
-from .notes import whole_file
+from ..outputs import whole_file
 
 
 def released(loop: Any, state: Any) -> dict[str, Tensor]:

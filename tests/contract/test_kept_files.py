@@ -1,15 +1,24 @@
 """Ledgers that lose their name while a run writes, outputs that would overwrite one, escapes."""
 
+import os
+import resource
 import shutil
+import signal
+from types import SimpleNamespace
 
 import pytest
 
 import fedprivacy as fp
+from fedprivacy import factors
 from fedprivacy.cli import main
 from fedprivacy.cli.options import printable
 from fedprivacy.errors import LedgerError, ParameterError
-from fedprivacy.ledger import free
+from fedprivacy.outputs import free, whole_file
+from fedprivacy.runs import watching
+from fedprivacy.runs.pictures import draw_tradeoff
+from fedprivacy.training.rounds import RoundInfo
 
+A_FACTOR = factors.Matrix(tuple((1.0,) * (1 + i) for i in range(20)))
 ONE = fp.Gaussian(noise_multiplier=1.0, unit="client")
 
 
@@ -68,13 +77,13 @@ def test_no_output_overwrites_a_ledger(tmp_path, capsys):
     linked.symlink_to(path)
     with pytest.raises(ParameterError, match="be no ledger"):
         fp.report(found, linked)
-    shutil.copyfile(path, tmp_path / "c.html.part")
+    shutil.copyfile(path, tmp_path / "c.html.tmp")
     with pytest.raises(ParameterError, match="be no ledger"):
         fp.report(found, tmp_path / "c.html")
     with pytest.raises(SystemExit) as stop:
         main(["report", str(path)])
     assert stop.value.code == 2 and "output" in capsys.readouterr().err
-    assert path.read_bytes() == before == (tmp_path / "c.html.part").read_bytes()
+    assert path.read_bytes() == before == (tmp_path / "c.html.tmp").read_bytes()
     read = tmp_path / "state.html"
     read.write_text("{}")
     with pytest.raises(ParameterError, match="than what is read"):
@@ -139,3 +148,106 @@ def test_a_filter_takes_any_number_of_rounds_at_once():
     budget = fp.Budget(8.0, 1e-5, adjacency="zero_out", adaptive=True)
     assert budget.keeps((fp.Gaussian(noise_multiplier=1e9) * 10**12).sequence())
     assert not budget.keeps((fp.Gaussian(noise_multiplier=1.0) * 10**12).sequence())
+
+
+def by_certificate(path):
+    with pytest.raises(SystemExit) as stop:
+        main(["epsilon", "--noise-multiplier=1", "--delta=1e-5", f"--certificate={path}"])
+    assert stop.value.code == 2
+
+
+def by_factor(path):
+    with pytest.raises(ParameterError):
+        factors.save(A_FACTOR, path)
+
+
+def by_watching(path):
+    class Loop:
+        round_mechanism = ONE
+
+    tell = watching.to_csv(path, Loop(), delta=1e-5, adjacency="zero_out")
+    with pytest.raises(ParameterError):
+        tell(SimpleNamespace(round=0), RoundInfo(**dict.fromkeys(TOLD, 0)))
+
+
+def by_report(path):
+    with pytest.raises(ParameterError):
+        fp.report(fp.audit(ONE, claim=(9.0, 1e-5), adjacency="zero_out"), path)
+
+
+TOLD = ("round", "cohort", "arrived", "refused", "aborted", "upload_bytes", "noise_std")
+
+
+@pytest.mark.parametrize("written", [by_certificate, by_factor, by_watching, by_report])
+def test_nothing_that_is_written_lands_on_a_ledger(tmp_path, written):
+    path = tmp_path / "run.html"
+    begun(path).release()
+    before = path.read_bytes()
+    written(path)
+    assert path.read_bytes() == before
+
+
+@pytest.mark.parametrize("ending", ["", ".tmp"])
+def test_an_output_goes_through_no_link_and_replaces_no_device(tmp_path, ending):
+    victim, place = tmp_path / "mine", tmp_path / "a.html"
+    victim.write_text("mine")
+    place.with_name(place.name + ending).symlink_to(victim)
+    whole_file(place, "ours")
+    assert (victim.read_text(), place.read_text()) == ("mine", "ours")
+    os.mkfifo(tmp_path / "pipe")
+    for other in (tmp_path / "pipe", tmp_path):
+        with pytest.raises(ParameterError, match="be a file or a new name"):
+            whole_file(other, "ours")
+
+
+def on_a_full_disk(write, folder):
+    """Return what a child says whose files may have no more than 500 bytes."""
+    told, tell = os.pipe()
+    if (child := os.fork()) == 0:
+        signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (500, 500))
+        try:
+            write(folder)
+        except Exception as error:
+            os.write(tell, str(error).encode())
+        finally:
+            os._exit(0)
+    os.close(tell)
+    os.waitpid(child, 0)
+    with os.fdopen(told) as file:
+        return file.read()
+
+
+def a_report(folder):
+    fp.report(fp.audit(ONE, claim=(9.0, 1e-5), adjacency="zero_out"), folder / "out.html")
+
+
+def a_picture(folder):
+    draw_tradeoff(fp.tradeoff_curve(ONE, adjacency="zero_out"), folder / "out.png")
+
+
+def a_factor(folder):
+    factors.save(A_FACTOR, folder / "out.json")
+
+
+@pytest.mark.parametrize("write", [a_report, a_picture, a_factor])
+def test_a_full_disk_is_told_with_the_file_and_leaves_nothing_half_written(tmp_path, write):
+    assert f"{tmp_path}/out." in on_a_full_disk(write, tmp_path)
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_half_written_line_is_set_aside_through_no_link(tmp_path):
+    path, victim = tmp_path / "run.ledger", tmp_path / "mine"
+    begun(path).release()
+    path.write_bytes(path.read_bytes() + b'{"kind')
+    before = path.read_bytes()
+    victim.write_text("mine")
+    aside = tmp_path / "run.ledger.torn"
+    for lay in (lambda: aside.symlink_to(victim), lambda: os.mkfifo(aside)):
+        lay()
+        with pytest.raises(LedgerError, match=r"run\.ledger\.torn"):
+            fp.Ledger.open(path, resume=True)
+        aside.unlink()
+    assert (victim.read_text(), path.read_bytes()) == ("mine", before)
+    with fp.Ledger.open(path, resume=True):
+        assert aside.read_bytes() == b'{"kind'

@@ -21,9 +21,9 @@ from ...errors import ParameterError, refuse
 from ...ledger import Ledger
 from ...mechanisms import CorrelatedNoise, CorrelatedRow
 from ...mechanisms.streams import NoiseMemory
+from ...outputs import whole_file
 from ...sampling import Scheme
 from ...sampling.scheme import cohort_of
-from ...training.notes import whole_file
 from ...training.rounds import Indices
 from .state import CorrelatedState, State
 
