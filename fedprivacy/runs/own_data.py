@@ -25,7 +25,7 @@ NEEDED = ("features", "labels", "test_features", "test_labels")
 OPTIONAL = ("clients", "public_features", "public_labels")
 MOST_CLASSES = 10**6
 """What is beyond is no number of a class; it would be the model's number of outputs."""
-_PACKED, _READ_ANYWAY = 100, 1 << 28
+_PACKED, _READ_ANYWAY = 100, 1 << 26
 """How many times a file of more than so many bytes, unpacked, may be packed: images are 5 to 50."""
 
 SAVE = "write it with numpy.savez(path, features=..., labels=..., clients=..., test_features=...)"
@@ -81,17 +81,18 @@ def read_npz(
 
 
 def _arrays(path: Path) -> dict[str, NDArray[Any]]:
+    if not path.exists():
+        refuse("data", str(path), "be a file that is there", SAVE)
+    # Opening a pipe waits for ever; a lone array would be read whole before it is refused.
+    if not path.is_file() or not zipfile.is_zipfile(path):
+        refuse("data", str(path), "be a readable file of numpy.savez", SAVE)
     try:
         with open(path, "rb") as file:
             # No pickles: they run code when they are read.
             content = np.load(file, allow_pickle=False)
-            zipped = isinstance(content, np.lib.npyio.NpzFile)
-            names = list(content.files) if zipped else []
-            _check_names(path, names)
+            _check_names(path, list(content.files))
             _check_unpacked(path, content.zip)
             arrays = dict(content)
-    except FileNotFoundError:
-        refuse("data", str(path), "be a file that is there", SAVE)
     except ParameterError:
         raise
     except Exception as error:  # a damaged file raises whatever its reader stumbled on

@@ -1,6 +1,7 @@
 """A user's own data and model on the command line: any torch module, any partition."""
 
 import io
+import os
 import json
 import tracemalloc
 import warnings
@@ -232,8 +233,18 @@ def test_what_is_no_such_file_is_refused(tmp_path):
             read_npz(tmp_path / name)
     np.save(tmp_path / "one.npy", np.zeros(3))
     (tmp_path / "one.npy").rename(tmp_path / "one.npz")
-    with pytest.raises(ParameterError, match="hold an array 'features'"):
-        read_npz(tmp_path / "one.npz")
+    (tmp_path / "loop.npz").symlink_to(tmp_path / "loop.npz")
+    (tmp_path / "folder.npz").mkdir()
+    # Who opens a pipe waits for a writer.
+    os.mkfifo(tmp_path / "pipe.npz")
+    for name in ("one.npz", "loop.npz", "folder.npz", "pipe.npz"):
+        with pytest.raises(ParameterError, match=r"must be a (readable )?file"):
+            read_npz(tmp_path / name)
+    for name, word in ("empty", ""), ("other", "features"):
+        with zipfile.ZipFile(tmp_path / f"{name}.npz", "w") as archive:
+            archive.writestr("x.npy", word)
+        with pytest.raises(ParameterError, match="hold an array 'features'"):
+            read_npz(tmp_path / f"{name}.npz")
     path = saved(tmp_path / "mine.npz")
     with pytest.raises(ParameterError, match="names the clients"):
         read_npz(path, clients=5)
