@@ -1,4 +1,4 @@
-"""Outputs: written whole or not at all, and never over a ledger."""
+"""Outputs: files whole or not at all, never over a ledger; text that a terminal cannot obey."""
 
 from __future__ import annotations
 
@@ -102,3 +102,12 @@ def named(path: Path) -> Iterator[None]:
     except OSError as error:
         told = f"could not be written ({error.strerror or error})"
         raise type(error)(error.errno, told, str(path)) from error
+
+
+def printable(text: object) -> str:
+    """Return text as one line: what is no printable character stands as its escape.
+
+    Files are untrusted: a sequence in one of their strings could clear a screen and write another
+    verdict on it, and a line end could add one.
+    """
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in str(text))

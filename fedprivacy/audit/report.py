@@ -19,7 +19,7 @@ import fedprivacy
 from ..bound import shown
 from ..errors import refuse
 from ..mechanisms.base import Asked, asked_once
-from ..outputs import whole_file
+from ..outputs import printable, whole_file
 from . import registry
 from .account import NOT_COUNTED, Audit
 from .defects import Numbers
@@ -159,7 +159,12 @@ def _rendered(name: str, told: _Told, *, plots: list[Any], autoescape: bool) -> 
 
     # An undefined name is an error: a report must not silently lack a line.
     environment = Environment(
-        autoescape=autoescape, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
+        autoescape=autoescape,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        # Strings of a record may hold escapes for a terminal, or turn the order of letters.
+        finalize=lambda value: printable(value) if type(value) is str else value,
     )
     environment.filters["cell"] = _cell
     template = environment.from_string((files(__package__) / name).read_text("utf-8"))

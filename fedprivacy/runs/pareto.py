@@ -30,6 +30,7 @@ from ..errors import (
     refuse,
 )
 from ..ledger import Ledger
+from ..outputs import printable
 from ..questions.epsilon import Accountable
 from ..questions.epsilon import epsilon as epsilon_of
 from ..relations import Adjacency, Observer
@@ -204,7 +205,8 @@ class Pareto:
             names = "; ".join(s.name for s in taking if s.depends == words)
             lines.append(f"not as it stands: {names}: {words}")
         where = f"epsilon at delta = {self.delta:g} ({self.adjacency}, {self.observer}), rounded up"
-        return "\n".join([f"{where}; * is on the front", *lines, *self._budget_lines()])
+        whole = [f"{where}; * is on the front", *lines, *self._budget_lines()]
+        return "\n".join(map(printable, whole))
 
     def _budget_lines(self) -> list[str]:
         if self.budget is None:

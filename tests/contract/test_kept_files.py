@@ -11,9 +11,8 @@ import pytest
 import fedprivacy as fp
 from fedprivacy import factors
 from fedprivacy.cli import main
-from fedprivacy.cli.options import printable
 from fedprivacy.errors import LedgerError, ParameterError
-from fedprivacy.outputs import free, whole_file
+from fedprivacy.outputs import free, printable, whole_file
 from fedprivacy.runs import watching
 from fedprivacy.runs.pictures import draw_tradeoff
 from fedprivacy.training.rounds import RoundInfo
@@ -109,15 +108,46 @@ def test_a_checkpoint_overwrites_no_ledger(tmp_path):
 
 
 def test_strings_of_a_ledger_cannot_write_a_verdict(tmp_path, capsys):
-    path = tmp_path / "a"
-    with begun(path, claim=(0.1, 1e-5), budget_rule="\x1b[2J\x1b[HHOLDS\x9b1m\u202e") as ledger:
+    path = tmp_path / "a\nHOLDS"
+    rule = "\x1b[2J\x1b[HHOLDS\x9b1m\u202e\nHOLDS: epsilon <= 0.1"
+    with begun(path, claim=(0.1, 1e-5), budget_rule=rule) as ledger:
         ledger.close()
     with pytest.raises(SystemExit):
         main(["audit", str(path)])
     told = capsys.readouterr().out
     assert told.startswith("FAILS") and "\\x1b[2J" in told
-    assert not set(told) & {"\x1b", "\x9b", "\u202e"}
-    assert printable("a\tb\n\rc") == "a\\tb\n\\rc"
+    assert not set(told) & {"\x1b", "\x9b", "\u202e"} and "\nHOLDS" not in told
+    assert printable("a\tb\n\rc") == "a\\tb\\n\\rc"
+    for name in ("a.html", "a.md"):
+        with pytest.raises(SystemExit):
+            main(["report", str(path), f"--output={tmp_path / name}", "--subject=\x1b[2J"])
+        page = (tmp_path / name).read_text()
+        assert "HOLDS" in page and not set(page) & {"\x1b", "\x9b", "\u202e"}
+        assert "\nHOLDS" not in page
+    assert "\nHOLDS" not in capsys.readouterr().out
+
+
+@pytest.mark.timeout(30)
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["run"],
+        ["verify"],
+        ["audit"],
+        ["pareto", "--delta=1e-5", "--adjacency=zero_out", "--maximise=x"],
+    ],
+)
+def test_what_is_no_file_is_refused_before_it_is_opened(tmp_path, words, capsys):
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "bytes").write_bytes(b"\xff\xfe")
+    (tmp_path / "deep").write_text("[" * 10**6)
+    (tmp_path / "named").write_text('{"bound": {"quantity": "\\u001b[2J"}}')
+    for place in ("/dev/zero", *(str(tmp_path / name) for name in os.listdir(tmp_path))):
+        with pytest.raises(SystemExit) as stop:
+            main([*words, place])
+        told = capsys.readouterr()
+        lines = (told.err + told.out).splitlines()
+        assert stop.value.code == 2 and len(lines) == 1 and "\x1b" not in lines[0], lines
 
 
 @pytest.mark.parametrize(

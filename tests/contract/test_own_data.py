@@ -1,8 +1,8 @@
 """A user's own data and model on the command line: any torch module, any partition."""
 
 import io
-import os
 import json
+import os
 import tracemalloc
 import warnings
 import zipfile
