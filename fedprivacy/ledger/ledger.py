@@ -8,6 +8,7 @@ import weakref
 from datetime import UTC, datetime
 from os import PathLike
 from pathlib import Path
+from threading import Lock
 from typing import Self
 
 import msgspec
@@ -65,6 +66,7 @@ class Ledger:
         self._fd = fd
         # A ledger that is dropped without `release` still gives its lock back when it is collected.
         self._finalizer = weakref.finalize(self, os.close, fd) if fd is not None else None
+        self._one_writer = Lock()
         # Of the file after our last write; None before the first one.
         self._stamp: Stamp | None = None
         self._begun: int | None = None
@@ -342,6 +344,11 @@ class Ledger:
 
     def _append(self, event: Event) -> None:
         """Write one line and return when it is on disk."""
+        # One thread at a time: lines of two that follow the same checksum break the chain.
+        with self._one_writer:
+            self._write(event)
+
+    def _write(self, event: Event) -> None:
         fd = self._writable()
         # Asked before writing: a line out of order on disk makes the whole file unreadable.
         problem = self._history.misplaced(event)

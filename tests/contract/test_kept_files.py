@@ -4,6 +4,7 @@ import os
 import resource
 import shutil
 import signal
+from concurrent.futures import ThreadPoolExecutor
 from types import SimpleNamespace
 
 import pytest
@@ -26,6 +27,26 @@ def begun(path, **more):
     number = ledger.intent(ONE, clip_norm=1.0, noise_std=1.0)
     ledger.done(number, cohort=5, arrived=5, refused=0, noise_std=1.0)
     return ledger
+
+
+def test_threads_break_no_chain(tmp_path):
+    path, refused = tmp_path / "run.ledger", []
+    ledger = begun(path)
+
+    def write(*_):
+        for _ in range(20):
+            try:
+                number = ledger.intent(ONE, clip_norm=1.0, noise_std=1.0)
+                ledger.done(number, cohort=5, arrived=5, refused=0, noise_std=1.0)
+            except LedgerError as error:
+                refused.append(str(error))
+
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(write, range(4)))
+    ledger.release()
+    # Out of turn, and so refused before it is written; what is written is read.
+    assert all("round" in told for told in refused)
+    assert len(fp.Ledger.open(path).rounds) == len(ledger.rounds) >= 20
 
 
 def removed(path):
