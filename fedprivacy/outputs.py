@@ -12,6 +12,8 @@ from .errors import refuse
 
 BEGINNING = b'{"kind":"header","format":"fedprivacy ledger",'
 """How a ledger of any schema begins."""
+TEMPORARY = ".tmp"
+"""Behind the name of a file, while it is written."""
 
 
 def whole_file(path: str | PathLike[str], content: bytes | str, *, mode: int = 0o644) -> None:
@@ -26,13 +28,7 @@ def whole_file(path: str | PathLike[str], content: bytes | str, *, mode: int = 0
         OSError: it cannot be written; the error names the file.
         ParameterError: a ledger is in its place, or a pipe, a device or a folder.
     """
-    target = Path(path)
-    temporary = target.with_name(target.name + ".tmp")
-    # Before anything is touched: neither name may be a ledger's.
-    free(target, temporary)
-    # A new name would take the place of a device such as /dev/null, for every program.
-    if target.exists() and not target.is_file():
-        refuse("output", str(target), "be a file or a new name", _ELSEWHERE)
+    target, temporary = writable(path)
     whole = content.encode() if isinstance(content, str) else content
     with named(target):
         # What a crash left, or a link that was laid there, is not written through.
@@ -51,6 +47,21 @@ def whole_file(path: str | PathLike[str], content: bytes | str, *, mode: int = 0
             raise
         # The name must outlive a crash too.
         sync_folder(target.parent)
+
+
+def writable(path: str | PathLike[str]) -> tuple[Path, Path]:
+    """Return where ``whole_file`` writes, and the name that it uses on the way.
+
+    Raises:
+        ParameterError: a ledger is in either place, or a pipe, a device or a folder in the first.
+    """
+    target = Path(path)
+    temporary = target.with_name(target.name + TEMPORARY)
+    free(target, temporary)
+    # A new name would take the place of a device such as /dev/null, for every program.
+    if target.exists() and not target.is_file():
+        refuse("output", str(target), "be a file or a new name", _ELSEWHERE)
+    return target, temporary
 
 
 def free(*targets: str | PathLike[str], besides: Iterable[str | PathLike[str]] = ()) -> None:

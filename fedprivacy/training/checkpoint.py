@@ -177,6 +177,9 @@ class Checkpoint:
         Raises:
             ParameterError: no such file, or it is not a checkpoint of this format.
         """
+        # Opening a pipe waits for ever.
+        if Path(path).exists() and not Path(path).is_file():
+            refuse("checkpoint", str(path), "be a file")
         try:
             _check_unpacked(path)
             with warnings.catch_warnings():

@@ -60,6 +60,8 @@ class Notes:
         path = place.with_name(place.name + SUFFIX)
         if not path.exists():
             return cls(path, None, {})
+        if not path.is_file():
+            refuse("private notes", str(path), "be a file", "name another ledger")
         # Counts have blank lines between them; see ``count``.
         lines = [_object(line) for line in path.read_bytes().splitlines() if line]
         head = lines[0] if lines else {}
