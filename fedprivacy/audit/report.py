@@ -18,6 +18,7 @@ import fedprivacy
 
 from ..bound import shown
 from ..errors import refuse
+from ..loss.profiles.once import answered_once
 from ..mechanisms.base import Asked, asked_once
 from ..outputs import printable, whole_file
 from . import registry
@@ -82,7 +83,7 @@ def report(
     for run in told.runs.values():
         # Losses that the audits asked for are not computed again for the plots.
         answers |= {} if run.audit is None else run.audit.answers
-    with asked_once(answers):
+    with asked_once(answers), answered_once():
         text = form(told)
     whole_file(target, text)
     return target

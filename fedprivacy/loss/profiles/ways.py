@@ -27,6 +27,7 @@ from ..pairs.lattice import MAX_POINTS, Array, Side, TooLarge
 from . import cut, direct, inversion, renyi, trimming
 from .convolution import Composition
 from .hopeless import REASON, hopeless
+from .once import remembered
 
 SLACK = 1e-2
 """By which share of delta, times the tolerance, the profile may be off through what is trimmed: log
@@ -489,6 +490,10 @@ def interval(question: Question) -> Interval:
     When time is up, that is all; an orientation of which nothing is known by then is bounded by a
     Renyi divergence, which takes milliseconds.
     """
+    return remembered(question, lambda: _interval(question), lambda found: found.reason != LATE)
+
+
+def _interval(question: Question) -> Interval:
     with clock.no_less(_PATIENCE):
         found = _tried(question)
     found = (found._replace(reason="") if _met(question, found) else found).numbers()
