@@ -9,6 +9,7 @@ import rich_click as click
 
 from ..bound import Verdict
 from ..errors import integer, refuse
+from ..outputs import printable
 from ..relations import Unit
 from .options import (
     ADJACENCIES,
@@ -17,7 +18,6 @@ from .options import (
     cli,
     noise_option,
     options,
-    printable,
     say,
     screen,
     show,
@@ -224,9 +224,14 @@ def audit_data(found: Audit) -> dict[str, Any]:
 def show_audit(found: Audit) -> None:
     """Print an audit: verdict, reasons and, where they certify anything, a table of the bounds."""
     console = screen()
+    from rich.markup import escape
+
+    # Strings of a record hold no line ends there: each of these is a line of our own.
     first, *rest = str(found).splitlines()
     # Only the verdict is markup: all other text may come from a stranger's file.
-    console.print(f"[bold]{found.verdict}[/bold]{first[len(found.verdict) :]}", soft_wrap=True)
+    console.print(
+        f"[bold]{found.verdict}[/bold]{escape(first[len(found.verdict) :])}", soft_wrap=True
+    )
     for line in rest:
         console.print(line, markup=False, soft_wrap=True)
     if found.void:
@@ -289,7 +294,7 @@ def report(
     """
     from ..audit import report as write
     from ..audit.imports.content import MAX_TOML, toml_of, whole
-    from ..ledger import free
+    from ..outputs import free
 
     found = _judged(**given)
     source = given["source"] or Path("parameters")

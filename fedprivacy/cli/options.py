@@ -14,6 +14,7 @@ import rich_click as click
 from .. import __version__
 from ..bound import Bound
 from ..errors import refuse
+from ..outputs import printable, whole_file
 from ..runs.described import SampledRun
 from ..runs.methods import settings_in_words
 from ..systems.settings import Setting
@@ -183,7 +184,7 @@ certificate_option = click.option(
 def write_certificate(bound: Bound, path: Path | None) -> None:
     """Write a bound's certificate, where a path was given."""
     if path is not None:
-        path.write_text(json.dumps(bound.certificate(), indent=2, allow_nan=False) + "\n")
+        whole_file(path, json.dumps(bound.certificate(), indent=2, allow_nan=False) + "\n")
 
 
 def named_texts(chosen: Iterable[str]) -> dict[str, str]:
@@ -206,21 +207,8 @@ def named_texts(chosen: Iterable[str]) -> dict[str, str]:
     return found
 
 
-def printable(text: object) -> str:
-    """Return text in which every control character stands as its escape, but for line ends.
-
-    Files are untrusted: a sequence in one of their strings could clear a screen and write another
-    verdict on it.
-    """
-    # Line ends may stay: they can add lines, but not overwrite any.
-    return "".join(
-        c if c.isprintable() or c == "\n" else c.encode("unicode_escape").decode()
-        for c in str(text)
-    )
-
-
 def say(text: object, *, err: bool = False) -> None:
-    """Print text for a person; see ``printable``."""
+    """Print one line for a person; see ``printable``."""
     click.echo(printable(text), err=err)
 
 

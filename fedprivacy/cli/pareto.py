@@ -146,7 +146,8 @@ def pareto(
         data["plot"] = str(found.plot(output))
 
     def text() -> None:
-        say(found.table())
+        for line in found.table().splitlines():
+            say(line)
         if output is not None:
             say(f"plot: {output}")
 

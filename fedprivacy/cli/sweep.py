@@ -172,7 +172,8 @@ def sweep(
         data["plot"] = str(found.plot(output))
 
     def text() -> None:
-        say(found.table())
+        for line in found.table().splitlines():
+            say(line)
         say(f"all runs in the folder together, as whoever picks the best sees them: {together}")
         say(f"ledgers: {data['runs']}")
         if output is not None:

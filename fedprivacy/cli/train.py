@@ -10,6 +10,7 @@ import rich_click as click
 
 from ..errors import refuse
 from ..ledger import Ledger
+from ..outputs import free
 from ..runs.methods import COMPARED, METHODS, FedSmp, Method, names
 from ..systems.settings import read, single
 from .ledgers import audit_data, show_audit
@@ -228,6 +229,9 @@ def train(
         **{name: rest.pop(name) for name in NAMED},
     }
     budget = rest
+    if output is not None:
+        source = (model or "").rpartition(":")[0]
+        free(output, besides=[data, *([source] if source else [])])
     task = job(method, data, **_settings(METHODS[method], given, chosen))
     # A run without privacy leaves no ledger: the option would promise one.
     if task.knob is None and ledger is not None:
