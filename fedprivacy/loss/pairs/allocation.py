@@ -17,7 +17,7 @@ from scipy.special import gammaln, log_ndtr, logsumexp, xlogy
 
 from ...registry import registered
 from ..rounding import FEW
-from .averages import Law, average_law
+from .averages import Law, average_law, fineness_of
 from .curve import TAIL_MASS, Curve
 from .gaussian import Gdp
 from .lattice import Array, Lattice, Side, Tails
@@ -26,10 +26,18 @@ from .laws import DiscreteLaw, merged, split
 _MU_RANGE = (1e-9, 8.0)
 """Below, ratios differ from 1 by less than rounding; above, Q-masses underflow that matter."""
 _MAX_ROUNDS = 1 << 24
+COARSE = 16
+"""Cells to a standard deviation of a coarse law."""
+LONG = 1 << 14
+"""Laws of more rounds are coarse: they take many doublings."""
+_BITS = 10
+"""So many of a long epoch's number of rounds are kept: it is off by 1 in 512 at most."""
 _MAX_REFINED = 16_000
 """Laws of more outcomes are not made finer."""
 _MAX_ORDER = 512
 """The largest order whose moment is summed."""
+_FEW_ORDERS = 64
+"""Up to here no more are: time grows with the square."""
 _SLOPES = np.geomspace(1e-3, 1e9, 400)
 """Parameters of Chernoff's bound."""
 
@@ -43,6 +51,7 @@ class Allocated(Curve):
         mu: clip norm over the standard deviation of the noise of one round, at least 0.
         rounds: rounds of the epoch, at least 1.
         swapped: False for (present, absent), True for (absent, present).
+        coarse: whether the laws above and below may be farther apart, and take a tenth of the time.
 
     Dominates and is attained under ``add_remove`` and ``zero_out``, for rounds that adapt to
     everything released before. Out of reach (mu above 8 or below 1e-9, more than 2^24 rounds) the
@@ -52,6 +61,7 @@ class Allocated(Curve):
     mu: float
     rounds: int
     swapped: bool = False
+    coarse: bool = False
 
     def __post_init__(self) -> None:
         if not (math.isfinite(self.mu) and self.mu >= 0.0):
@@ -86,10 +96,12 @@ class Allocated(Curve):
         """Return the law, a finer one for a lattice that is fine beside it, if not too costly."""
         # From above a larger mu or fewer rounds may stand in: either dominates.
         mu, rounds = max(self.mu, _MU_RANGE[0]), min(self.rounds, _MAX_ROUNDS)
-        atoms = _rounded(mu, rounds, side)
+        rounds = _with_few_bits(rounds, side)
+        coarse = self.coarse or rounds > LONG
+        atoms = _rounded(mu, rounds, side, COARSE if coarse else 0)
         # A lattice that resolves the law's own cells deserves a finer law.
-        if step < 2.0 * atoms.cell and len(atoms.loss) <= _MAX_REFINED:
-            atoms = _rounded(mu, rounds, side, 2)
+        if step < 2.0 * atoms.cell and len(atoms.loss) <= _MAX_REFINED and not coarse:
+            atoms = _rounded(mu, rounds, side, 2 * fineness_of(mu, rounds))
         return atoms.swap() if self.swapped else atoms
 
     def cover(self) -> float:
@@ -145,7 +157,8 @@ class Allocated(Curve):
         known *= 1.0 + 1e-14
         if order >= _MAX_ORDER:
             return known
-        moments, below = _whole_moments(self.mu, self.rounds), math.floor(order)
+        most = _FEW_ORDERS if order < _FEW_ORDERS else _MAX_ORDER
+        moments, below = _whole_moments(self.mu, self.rounds, most), math.floor(order)
         share = order - below
         chord = (1.0 - share) * moments[below] + share * moments[below + 1]
         return min(known, float(chord) * (1.0 + FEW))
@@ -163,6 +176,16 @@ class Allocated(Curve):
             tangent = math.log1p(-order) + order * end + math.log(atoms.q_infinite)
             beyond = _left_moment(max(self.mu, _MU_RANGE[0]), self.rounds, order, end)
         return float(logsumexp([inside, tangent, beyond])) + slack
+
+
+def _with_few_bits(rounds: int, side: Side) -> int:
+    """Return a number of rounds that errs to the side and needs few steps beside doubling."""
+    if rounds <= LONG:
+        return rounds
+    dropped = rounds.bit_length() - _BITS
+    kept = rounds >> dropped
+    # More rounds lose less: from below they are rounded up.
+    return (kept if side is Side.UP else -(-rounds >> dropped)) << dropped
 
 
 def tails_of(atoms: DiscreteLaw, loss: Array) -> Tails:
@@ -224,9 +247,9 @@ def _combined(one: Array, two: Array, share: float) -> Array:
 
 
 @functools.lru_cache(maxsize=64)
-def _whole_moments(mu: float, rounds: int) -> Array:
-    """Return log E X^k for k = 0 ... ``_MAX_ORDER``, rounded up."""
-    orders = np.arange(_MAX_ORDER + 1.0)
+def _whole_moments(mu: float, rounds: int, most: int) -> Array:
+    """Return log E X^k for k = 0 ... ``most``, rounded up."""
+    orders = np.arange(most + 1.0)
     exact = orders * (orders - 1.0) * mu * mu / 2
     single = np.array([exact, FEW * exact])
     found, count = single, 1
@@ -238,9 +261,9 @@ def _whole_moments(mu: float, rounds: int) -> Array:
 
 
 @functools.lru_cache(maxsize=32)
-def _rounded(mu: float, rounds: int, side: Side, finer: int = 1) -> DiscreteLaw:
+def _rounded(mu: float, rounds: int, side: Side, fineness: int = 0) -> DiscreteLaw:
     """Return the law of (present, absent) with its masses rounded to the side."""
-    return discrete(average_law(mu, rounds, side, finer))
+    return discrete(average_law(mu, rounds, side, fineness))
 
 
 def discrete(law: Law) -> DiscreteLaw:
