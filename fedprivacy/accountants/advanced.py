@@ -10,7 +10,7 @@ import numpy as np
 
 from ..loss import Composed, Curve, Side
 from ..loss.profiles import direct
-from ..loss.profiles.hopeless import hopeless
+from ..loss.profiles.hopeless import crude, hopeless
 from ..loss.rounding import FEW
 from ..privacy_loss import PrivacyLoss
 from .base import Accountant, Answer, orientations
@@ -47,6 +47,8 @@ class AdvancedCompositionAccountant(Accountant):
     def _epsilon(self, loss: PrivacyLoss, delta: float) -> Answer:
         parts = _parts(loss.curve)
         nested = "; points of nested rounds from their PLD" if _has_nested(parts) else ""
+        if (simple := crude(loss.curve)) is not None:
+            parts = ((simple, 1),)
         # What no rule makes small is only added up.
         sought = _basic_alone if hopeless(loss.curve) else _best_split
         value, rule = sought(parts, delta)

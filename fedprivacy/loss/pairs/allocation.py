@@ -96,7 +96,8 @@ class Allocated(Curve):
         """Return the law, a finer one for a lattice that is fine beside it, if not too costly."""
         # From above a larger mu or fewer rounds may stand in: either dominates.
         mu, rounds = max(self.mu, _MU_RANGE[0]), min(self.rounds, _MAX_ROUNDS)
-        rounds = _with_few_bits(rounds, side)
+        if rounds > LONG:
+            rounds = with_few_bits(rounds, side, _BITS)
         coarse = self.coarse or rounds > LONG
         atoms = _rounded(mu, rounds, side, COARSE if coarse else 0)
         # A lattice that resolves the law's own cells deserves a finer law.
@@ -178,11 +179,9 @@ class Allocated(Curve):
         return float(logsumexp([inside, tangent, beyond])) + slack
 
 
-def _with_few_bits(rounds: int, side: Side) -> int:
+def with_few_bits(rounds: int, side: Side, bits: int) -> int:
     """Return a number of rounds that errs to the side and needs few steps beside doubling."""
-    if rounds <= LONG:
-        return rounds
-    dropped = rounds.bit_length() - _BITS
+    dropped = max(rounds.bit_length() - bits, 0)
     kept = rounds >> dropped
     # More rounds lose less: from below they are rounded up.
     return (kept if side is Side.UP else -(-rounds >> dropped)) << dropped
@@ -260,7 +259,7 @@ def _whole_moments(mu: float, rounds: int, most: int) -> Array:
     return np.asarray(found[0] + found[1])
 
 
-@functools.lru_cache(maxsize=32)
+@functools.lru_cache(maxsize=128)
 def _rounded(mu: float, rounds: int, side: Side, fineness: int = 0) -> DiscreteLaw:
     """Return the law of (present, absent) with its masses rounded to the side."""
     return discrete(average_law(mu, rounds, side, fineness))

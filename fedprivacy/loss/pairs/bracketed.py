@@ -13,12 +13,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ...registry import registered
-from .allocation import Allocated
+from .allocation import Allocated, with_few_bits
 from .curve import TAIL_MASS, Curve
 from .lattice import Array, Lattice, Side, Tails
 
-MOST = 32
+MOST = 48
 """So many different epochs are accounted one by one."""
+
+_BITS = 6
+"""So many of a group's number of rounds are kept: it is off by 1 in 32 at most."""
 
 Epochs = list[tuple[Allocated, int]]
 
@@ -66,7 +69,7 @@ class Bracketed(Curve):
 
 
 def fewer(parts: Sequence[tuple[Curve, int]]) -> list[tuple[Curve, int]]:
-    """Return parts of a composition, more than ``MOST`` different epochs put into as many groups."""
+    """Return parts of a composition, more than ``MOST`` different epochs in as many groups."""
     counts: dict[Allocated, int] = {}
     for curve, count in parts:
         if isinstance(curve, Allocated) and not curve.swapped:
@@ -100,6 +103,8 @@ def _width(group: Epochs) -> tuple[float, float]:
 def _between(group: Epochs) -> tuple[Curve, int]:
     """Return a curve that stands for every epoch of a group, and how many these are."""
     mus, rounds = zip(*((epoch.mu, epoch.rounds) for epoch, _ in group), strict=True)
-    above = Allocated(max(mus), min(rounds), coarse=True)
-    below = Allocated(min(mus), max(rounds), coarse=True)
+    fewest = with_few_bits(min(rounds), Side.UP, _BITS)
+    most = with_few_bits(max(rounds), Side.DOWN, _BITS)
+    above = Allocated(max(mus), fewest, coarse=True)
+    below = Allocated(min(mus), most, coarse=True)
     return above if above == below else Bracketed(above, below), sum(n for _, n in group)

@@ -16,7 +16,7 @@ from ..pairs.curve import Curve
 from ..rounding import FEW
 from .convolution import golden
 from .direct import TINY
-from .hopeless import hopeless
+from .hopeless import crude, hopeless
 from .trimming import trim
 
 _NEAR = (0.99, 1.0, 1.01)
@@ -96,7 +96,8 @@ def _best(curve: Curve, at: _Conversion, orders: Orders) -> tuple[float, float]:
     if orders and math.isfinite((first := min((certified(one), one) for one in orders))[0]):
         return first
     if hopeless(curve):
-        return min((certified(order), order) for order in _LOW)
+        simple = crude(curve) or curve
+        return min((_finite(at(simple.log_moment(order), order)), order) for order in _LOW)
     try:
         order = _best_order(likely)
         shares = (1.0,) if _kinds(curve) > _MANY else _NEAR

@@ -4,8 +4,8 @@ One round in a billion with a
 hundredfold shift makes every moment huge, and says nothing about delta = 1e-5. Moving its mass m to
 the likeliest component changes P, or the law of a label that both data sets share, by at most m in
 total variation; T rounds by at most T m. A profile H_a(P, Q) is 1-Lipschitz in P, and in the law of
-the shared label, so it moves by at most T m, either way. It is a-Lipschitz in Q, a = e^epsilon: mass
-moved within Q counts e^epsilon times, which is known up to the largest epsilon that is looked at.
+the shared label, so it moves by at most T m, either way. It is a-Lipschitz in Q, a = e^epsilon:
+mass moved within Q counts e^epsilon times, which is known up to the largest epsilon in question.
 """
 
 from __future__ import annotations
@@ -58,6 +58,8 @@ def _trim(curve: Curve, allowed: float) -> Trimmed:
     if isinstance(curve, GaussianMix):
         # Only P is trimmed: a profile is 1-Lipschitz in P, but e^epsilon-Lipschitz in Q.
         p, moved = _moved(curve.p, allowed)
+        if not moved:
+            return Trimmed(curve, 0.0)
         # Without a component the pair may be of a shape that is not served: then it stays.
         with contextlib.suppress(ValueError):
             return Trimmed(GaussianMix(curve.std, p, curve.q), moved)

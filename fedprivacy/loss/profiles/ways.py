@@ -26,7 +26,7 @@ from ..pairs.curve import Curve
 from ..pairs.lattice import MAX_POINTS, Array, Side, TooLarge
 from . import cut, direct, inversion, renyi, trimming
 from .convolution import Composition
-from .hopeless import REASON, hopeless
+from .hopeless import REASON, crude, hopeless
 
 SLACK = 1e-2
 """By which share of delta, times the tolerance, the profile may be off through what is trimmed: log
@@ -95,8 +95,9 @@ class EpsilonAt(_Asked):
         # A single round's tails are read as they are.
         if not isinstance(curve, Composed):
             return untrimmed
-        trimmed, slack, reach = trimming.trim(curve, SLACK * min(tolerance, 1.0) * delta)
-        return untrimmed if floor > reach else cls(trimmed, tolerance, floor, delta, slack, curve, reach)
+        few, slack, reach = trimming.trim(curve, SLACK * min(tolerance, 1.0) * delta)
+        trimmed = cls(few, tolerance, floor, delta, slack, curve, reach)
+        return untrimmed if floor > reach else trimmed
 
     def untrimmed(self) -> EpsilonAt:
         """Return the same question of the curve with everything."""
@@ -520,6 +521,9 @@ def interval(question: Question) -> Interval:
 def _tried(question: Question) -> Interval:
     """Return what the ways give until one meets the tolerance, or the time is up."""
     found = Interval(0.0, math.inf, _INVERTED, STUCK)
+    # Before anything is computed: each moment of such a run takes too long.
+    if crude(question.curve) is not None:
+        return _HOPELESS
     try:
         if question.below_floor:
             return Interval(0.0, question.floor, _INVERTED)
