@@ -182,10 +182,17 @@ def _within_reach(point: Point) -> bool:
 
 def _points(parts: Sequence[tuple[Curve, int]], delta: float) -> list[Point]:
     """Return each part's epsilon at the same per-round delta, in the worse orientation."""
-    found = []
-    for curve, count in parts:
-        worse = max(direct.epsilon(turned, delta, Side.UP) for turned in orientations(curve))
-        found.append(Point(worse, delta, count))
+    return [Point(_worse(curve, delta), delta, count) for curve, count in parts]
+
+
+def _worse(curve: Curve, delta: float) -> float:
+    """Return the epsilon at a delta in the worse orientation."""
+    first, *others = orientations(curve)
+    found = direct.epsilon(first, delta, Side.UP)
+    for other in others:
+        # Where what is found suffices, too, a second search would not raise it.
+        if not direct.delta(other, np.array([found]), Side.UP)[0] <= delta:
+            found = max(found, direct.epsilon(other, delta, Side.UP))
     return found
 
 
