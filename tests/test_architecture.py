@@ -49,6 +49,7 @@ TRAINS = {
     "runs/planting",
     "runs/presets",
     "runs/sources",
+    "runs/private_sweep",
     "runs/sweep",
     "runs/watching",
 }
