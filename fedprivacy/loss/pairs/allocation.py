@@ -26,7 +26,7 @@ from .laws import DiscreteLaw, merged, split
 _MU_RANGE = (1e-9, 8.0)
 """Below, ratios differ from 1 by less than rounding; above, Q-masses underflow that matter."""
 _MAX_ROUNDS = 1 << 24
-COARSE = 16
+COARSE = 12
 """Cells to a standard deviation of a coarse law."""
 LONG = 1 << 14
 """Laws of more rounds are coarse: they take many doublings."""
@@ -82,6 +82,11 @@ class Allocated(Curve):
     @property
     def _within_reach(self) -> bool:
         return _MU_RANGE[0] <= self.mu <= _MU_RANGE[1] and self.rounds <= _MAX_ROUNDS
+
+    @property
+    def _most_order(self) -> int:
+        """The largest order whose moment is summed: fewer where there are many steps."""
+        return _MAX_ORDER if self.rounds <= LONG else _MAX_ORDER // 2
 
     @property
     def _gdp(self) -> Gdp:
@@ -144,7 +149,7 @@ class Allocated(Curve):
         # Both bound the moment from above, so the smaller does.
         closed = self._closed_moment(order)
         # At whole orders the closed sum is the moment itself: a law cannot improve it.
-        whole = 1.0 < order <= _MAX_ORDER and order == math.floor(order)
+        whole = 1.0 < order < self._most_order and order == math.floor(order)
         if whole or self.mu > _MU_RANGE[1]:
             return closed
         return min(closed, self._numeric_moment(order))
@@ -156,9 +161,9 @@ class Allocated(Curve):
             mean = 0.5 * self.mu * self.mu * order * (order / self.rounds - 1.0)
             return min(known, mean) * (1.0 + 1e-14)
         known *= 1.0 + 1e-14
-        if order >= _MAX_ORDER:
+        if order >= self._most_order:
             return known
-        most = _FEW_ORDERS if order < _FEW_ORDERS else _MAX_ORDER
+        most = _FEW_ORDERS if order < _FEW_ORDERS else self._most_order
         moments, below = _whole_moments(self.mu, self.rounds, most), math.floor(order)
         share = order - below
         chord = (1.0 - share) * moments[below] + share * moments[below + 1]
