@@ -27,7 +27,7 @@ from ..pairs.curve import Curve
 from ..pairs.lattice import MAX_POINTS, Array, Side, TooLarge
 from . import cut, direct, inversion, renyi, trimming
 from .convolution import Composition
-from .hopeless import REASON, hopeless
+from .hopeless import REASON, crude, hopeless
 from .once import remembered
 
 SLACK = 1e-2
@@ -82,18 +82,28 @@ class EpsilonAt(_Asked):
     """Epsilon at a delta in (0, 1); the tolerance is absolute.
 
     What is rarer than delta by far is left out, so that the profile that is asked is off by
-    ``slack``; ``whole`` is the curve with everything.
+    ``slack`` up to the epsilon ``reach``; ``whole`` is the curve with everything.
     """
 
     delta: float
     slack: float
     whole: Curve
+    reach: float = math.inf
 
     @classmethod
     def of(cls, curve: Curve, delta: float, tolerance: float, floor: float) -> EpsilonAt:
         """Return the question, the curve trimmed."""
-        trimmed, slack = trimming.trim(curve, SLACK * min(tolerance, 1.0) * delta)
-        return cls(trimmed, tolerance, floor, delta, slack, curve)
+        untrimmed = cls(curve, tolerance, floor, delta, 0.0, curve)
+        # A single round's tails are read as they are.
+        if not isinstance(curve, Composed):
+            return untrimmed
+        few, slack, reach = trimming.trim(curve, SLACK * min(tolerance, 1.0) * delta)
+        trimmed = cls(few, tolerance, floor, delta, slack, curve, reach)
+        return untrimmed if floor > reach else trimmed
+
+    def untrimmed(self) -> EpsilonAt:
+        """Return the same question of the curve with everything."""
+        return EpsilonAt(self.whole, self.tolerance, self.floor, self.delta, 0.0, self.whole)
 
     @property
     def scale(self) -> float:
@@ -313,8 +323,9 @@ class Cutting:
     """Rounds cut where their loss becomes large: a line for every number of jumps."""
 
     def serves(self, question: Question) -> bool:
-        """Return whether there are rounds to cut."""
-        return isinstance(question.curve, Composed)
+        """Return whether there are rounds to cut, of so few kinds that any jump is a term."""
+        curve = question.curve
+        return isinstance(curve, Composed) and len(curve.parts) < cut.MOST_TERMS
 
     def cost(self, question: Question) -> float:
         """Return what some ten terms take."""
@@ -502,6 +513,9 @@ def interval(question: Question) -> Interval:
 def _interval(question: Question) -> Interval:
     with clock.no_less(_PATIENCE):
         found = _tried(question)
+    # What was trimmed is not counted so far out.
+    if isinstance(question, EpsilonAt) and not found.high <= question.reach:
+        return interval(question.untrimmed())
     found = (found._replace(reason="") if _met(question, found) else found).numbers()
     if found.reason == LATE and math.isinf(found.high):
         high, order = math.inf, math.nan
@@ -518,6 +532,9 @@ def _interval(question: Question) -> Interval:
 def _tried(question: Question) -> Interval:
     """Return what the ways give until one meets the tolerance, or the time is up."""
     found = Interval(0.0, math.inf, _INVERTED, STUCK)
+    # Before anything is computed: each moment of such a run takes too long.
+    if crude(question.curve) is not None:
+        return _HOPELESS
     try:
         if question.below_floor:
             return Interval(0.0, question.floor, _INVERTED)
