@@ -9,8 +9,20 @@ import rich_click as click
 
 from ..runs.methods import METHODS, names
 from ..systems.settings import read
-from .options import as_json, cli, named_texts, picture_option, say, show, told_settings
+from .options import (
+    METHOD,
+    OUTPUT,
+    as_json,
+    cli,
+    named_texts,
+    picture_option,
+    say,
+    show,
+    told_settings,
+)
 from .train import begins, data_options, seed_option
+
+WHERE = "Where it runs"
 
 
 @told_settings
@@ -18,14 +30,17 @@ from .train import begins, data_options, seed_option
 @click.option(
     "--method",
     type=click.Choice(names(private=True)),
+    metavar="NAME",
+    panel=METHOD,
     default="dp-fedavg",
     show_default=True,
-    help="What to train with.",
+    help=f"What to train with: {', '.join(names(private=True))}.",
 )
 @data_options
 @click.option(
     "--set",
     "chosen",
+    panel=METHOD,
     multiple=True,
     metavar="NAME=VALUES",
     help="Values to try, with commas between, such as noise_multiplier=1,2 or cohort=50,100; "
@@ -34,6 +49,7 @@ from .train import begins, data_options, seed_option
 )
 @click.option(
     "--folder",
+    panel=OUTPUT,
     type=click.Path(path_type=Path),
     default=Path("sweep"),
     show_default=True,
@@ -43,6 +59,7 @@ from .train import begins, data_options, seed_option
 @seed_option
 @click.option(
     "--seeds",
+    panel=METHOD,
     type=int,
     default=1,
     show_default=True,
@@ -50,6 +67,7 @@ from .train import begins, data_options, seed_option
 )
 @click.option(
     "--jobs",
+    panel=WHERE,
     type=int,
     default=1,
     show_default=True,
@@ -57,6 +75,7 @@ from .train import begins, data_options, seed_option
 )
 @click.option(
     "--backend",
+    panel=WHERE,
     default="loky",
     show_default=True,
     help="What runs them, by joblib: loky (this machine), dask or ray (a cluster), sequential.",
