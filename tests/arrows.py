@@ -1,16 +1,17 @@
 """Which part of the package may import which; a test holds it and the documentation prints it."""
 
-BASE = {"errors", "relations"}
+BASE = {"errors", "relations", "rounding"}
 CORE = BASE | {"bound", "loss", "privacy_loss"}
 ARROWS = {
     "errors": set(),
     "relations": set(),
+    "rounding": set(),
     "registry": {"errors"},
-    "loss": {"errors", "registry"},
+    "loss": {"errors", "registry", "rounding"},
     "bound": BASE,
     "privacy_loss": BASE | {"loss"},
     "theory": BASE,
-    "factors": {"errors", "registry"},
+    "factors": {"errors", "registry", "rounding"},
     "sampling": BASE | {"loss", "privacy_loss", "registry"},
     "mechanisms": BASE | {"sampling", "loss", "privacy_loss", "theory", "registry", "factors"},
     "accountants": CORE | {"registry"},

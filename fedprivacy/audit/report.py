@@ -20,6 +20,7 @@ import fedprivacy
 from ..bound import shown
 from ..errors import refuse
 from ..ledger import free
+from ..loss.profiles.once import answered_once
 from ..mechanisms.base import Asked, asked_once
 from . import registry
 from .account import NOT_COUNTED, Audit
@@ -83,7 +84,7 @@ def report(
     for run in told.runs.values():
         # Losses that the audits asked for are not computed again for the plots.
         answers |= {} if run.audit is None else run.audit.answers
-    with asked_once(answers):
+    with asked_once(answers), answered_once():
         text = form(told)
     # Written beside and moved: whoever reads sees the old page or the new one, never half.
     draft = target.with_name(target.name + ".part")

@@ -173,6 +173,18 @@ class Swept(Comparison):
 
 
 @dataclass(frozen=True)
+class Selected:
+    """The best of a secret number of trials; null where the law drew none."""
+
+    setting: dict[str, Any] | None
+    accuracy: float | None
+    model: str | None
+    ledger: str
+    verdict: str
+    epsilon: tuple[float, float] | None
+
+
+@dataclass(frozen=True)
 class Claimed:
     """What is claimed."""
 
@@ -290,6 +302,7 @@ ANSWERS: dict[str, type] = {
     "tradeoff": Curve,
     "pareto": Comparison,
     "sweep": Swept,
+    "sweep --private": Selected,
     "train": Trained,
     "demo": Demonstrated,
     "audit": Judged,

@@ -14,6 +14,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from ..rounding import FEW
 from .moments.mixtures import log_sum, log_sum_error
 from .pairs.allocation import Allocated
 from .pairs.combined import Composed, Fold, Mix, Sampled
@@ -22,7 +23,6 @@ from .pairs.discrete import Atoms
 from .pairs.gaussian import GaussianMix, Gdp
 from .pairs.laplace import LaplacePair
 from .pairs.stated import RenyiAndPoints, stated_pair
-from .rounding import FEW
 
 _EXPONENT = 700.0
 """Up to it exp does not overflow."""

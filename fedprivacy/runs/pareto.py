@@ -30,6 +30,7 @@ from ..errors import (
     refuse,
 )
 from ..ledger import Ledger, free
+from ..questions.effort import Effort
 from ..questions.epsilon import Accountable
 from ..questions.epsilon import epsilon as epsilon_of
 from ..relations import Adjacency, Observer
@@ -264,6 +265,7 @@ def pareto(
     epsilon: float | None = None,
     accountant: str = "pld",
     tolerance: float = 1e-3,
+    deadline: float | None = None,
     digits: int = DIGITS,
 ) -> Pareto:
     """Compare settings by certified epsilon and by what they cost.
@@ -282,6 +284,8 @@ def pareto(
         epsilon: a budget for ``best`` and the table.
         accountant: "pld", "rdp" or "advanced".
         tolerance: wanted width of each interval.
+        deadline: seconds for the whole comparison; see ``epsilon``. Settings that come after it
+            have wider intervals.
         digits: epsilons are compared rounded up to so many digits: settings that differ by less
             are equally private.
 
@@ -303,6 +307,7 @@ def pareto(
     >>> found.best().label, [setting.label for setting in found.front]
     (10.0, [20.0, 10.0, 5.0])
     """
+    effort = Effort(accountant, tolerance, deadline)
     facts = member(Adjacency, adjacency=adjacency), member(Observer, observer=observer)
     at = open_unit(delta=delta)
     budget = None if epsilon is None else non_negative(epsilon=epsilon)
@@ -319,7 +324,7 @@ def pareto(
         setting = Setting(label=label, bound=None, costs=pairs, spreads=spreads)
         endless = [name for name, value in pairs if not math.isfinite(value)]
         try:
-            bound = _epsilon(source, at, *facts, accountant, tolerance)
+            bound = _epsilon(source, at, *facts, effort)
         except UnsupportedCombination as problem:
             return dataclasses.replace(setting, refused=str(problem))
         reason = f"its {endless[0]} is not finite" if endless else ""
@@ -400,14 +405,14 @@ def _epsilon(
     delta: float,
     adjacency: Adjacency,
     observer: Observer,
-    accountant: str,
-    tolerance: float,
+    effort: Effort,
 ) -> Bound:
-    facts: dict[str, Any] = {"adjacency": adjacency, "observer": observer}
-    how: dict[str, Any] = {"accountant": accountant, "tolerance": tolerance}
+    asked: dict[str, Any] = {"adjacency": adjacency, "observer": observer}
+    asked |= {"accountant": effort.accountant, "tolerance": effort.tolerance}
+    asked["deadline"] = effort.left
     if isinstance(source, Ledger | str | PathLike):
-        return account(source, delta=delta, **facts, **how)
-    return epsilon_of(source, delta=delta, **facts, **how)
+        return account(source, delta=delta, **asked)
+    return epsilon_of(source, delta=delta, **asked)
 
 
 def _check_units(settings: list[Setting]) -> None:

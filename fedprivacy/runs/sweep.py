@@ -131,17 +131,26 @@ class Sweep:
             ParameterError: see the class.
         """
         task, level = self._task(label)
-        how = self._threat | {"dropout_rate": self.dropout_rate, "threads": self.threads}
-        how |= {"job": task, "seed": self._seed(_name(label, repeat))}
+        how = self.threat | {"dropout_rate": self.dropout_rate, "threads": self.threads}
+        how |= {"job": task, "seed": self.seed_of(_name(label, repeat))}
         if level is not None:
             # A setting that was begun keeps the claim of its ledger.
             begun = self._ledger(label, repeat)
             known = Ledger.open(begun).claim if begun.exists() else None
-            own = known[0] if known else epsilon_of(task.run(level), **self._threat).upper * SLACK
+            own = known[0] if known else epsilon_of(task.run(level), **self.threat).upper * SLACK
             return Experiment(epsilon=own, level=level, **how)
         if self.epsilon is None:
             refuse("epsilon", None, "be given", f"or values of {self.knob}")
         return Experiment(epsilon=self.epsilon, **how)
+
+    def plan(self, label: Mapping[str, Any]) -> Mechanism:
+        """Return one setting's whole run as it is accounted.
+
+        Raises:
+            ParameterError: see the class.
+        """
+        one = self.experiment(label)
+        return one.job.run(float(one.setting or 0.0))
 
     def check(self) -> None:
         """Build every setting's loop, so that what does not fit is told before anything is trained.
@@ -169,7 +178,7 @@ class Sweep:
             ParameterError: see the class.
         """
         return self._trained(
-            label, [self._once(label, repeat, on_round) for repeat in range(self.seeds)]
+            label, [self.once(label, repeat, on_round) for repeat in range(self.seeds)]
         )
 
     def train_all(
@@ -209,7 +218,7 @@ class Sweep:
 
         # Sent without the data that it holds, which every process reads by itself.
         sent = self if jobs == 1 else replace(self, threads=self.threads or 1)
-        calls = [partial(sent._once, label, repeat, None) for label, repeat in runs]
+        calls = [partial(sent.once, label, repeat, None) for label, repeat in runs]
         costs = iter(each(calls, jobs=jobs, backend=backend, done=done))
         return [
             (label, self._trained(label, [next(costs) for _ in range(self.seeds)]))
@@ -222,10 +231,20 @@ class Sweep:
             return self._ledger(label, 0), dict(costs[0])
         return self._ledger(label, 0), {name: [one[name] for one in costs] for name in costs[0]}
 
-    def _once(
+    def model(self, label: Mapping[str, Any], repeat: int, path: Path) -> None:
+        """Write the model of a repeat that has ended to a file that may be handed over.
+
+        Raises:
+            ParameterError: see the class, and ``training.save_model``.
+        """
+        ledger = self._ledger(label, repeat)
+        checkpoint = ledger.with_name(f"{_name(label, repeat)}.pt")
+        self.experiment(label, repeat).run(ledger_path=ledger, checkpoint=checkpoint, output=path)
+
+    def once(
         self, label: Mapping[str, Any], repeat: int, on_round: OnRound | None
     ) -> dict[str, float]:
-        """Train one repeat of a setting; return its costs."""
+        """Train one repeat of a setting, or go on with it; return its costs."""
         experiment = self.experiment(label, repeat)
         # Refuses what does not fit while the folder is not yet made.
         experiment.job.loop(experiment.setting, experiment.seed)
@@ -276,7 +295,7 @@ class Sweep:
             trained,
             maximise="accuracy",
             epsilon=self.epsilon,
-            **self._threat,
+            **self.threat,
             digits=DIGITS if self.knob in self.grid else _CALIBRATED_DIGITS,
         )
 
@@ -287,15 +306,15 @@ class Sweep:
         """
         ledgers = [Ledger.open(path) for path in sorted(self.folder.glob("*.ledger"))]
         runs = (run_of(one.rounds) for one in ledgers)
-        upper = epsilon_of(_sequence(runs), **self._threat)
+        upper = epsilon_of(_sequence(runs), **self.threat)
         known = [run for one in ledgers if (run := spent(one.rounds).certain) is not None]
         if not known:
             return replace(upper, lower=0.0, witness=None)
-        lower = epsilon_of(_sequence(known), **self._threat)
+        lower = epsilon_of(_sequence(known), **self.threat)
         return replace(upper, lower=min(lower.lower, upper.lower), witness=lower.witness)
 
     @property
-    def _threat(self) -> dict[str, Any]:
+    def threat(self) -> dict[str, Any]:
         """Delta, adjacency and observer, as every question takes them."""
         return {"delta": self.delta, "adjacency": self._adjacency, "observer": self.observer}
 
@@ -303,7 +322,7 @@ class Sweep:
     def _adjacency(self) -> Adjacency | str:
         return self.adjacency or self.job.adjacency
 
-    def _seed(self, name: str) -> int | None:
+    def seed_of(self, name: str) -> int | None:
         """Return a run's own seed: two runs with the same noise would give each other away."""
         if self.seed is None:
             return None

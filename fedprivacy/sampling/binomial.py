@@ -21,7 +21,7 @@ import numpy as np
 from scipy.special import gammaln
 
 from ..loss import Side
-from ..loss.rounding import UNIT
+from ..rounding import UNIT
 
 Interval = tuple[float, float]
 

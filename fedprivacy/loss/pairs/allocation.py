@@ -16,7 +16,7 @@ import numpy as np
 from scipy.special import gammaln, log_ndtr, logsumexp, xlogy
 
 from ...registry import registered
-from ..rounding import FEW
+from ...rounding import FEW, HUNDREDS, TENS, THOUSANDS
 from .averages import Law, average_law
 from .curve import TAIL_MASS, Curve
 from .gaussian import Gdp
@@ -141,8 +141,8 @@ class Allocated(Curve):
         if order < 0:
             # X is at least the geometric mean of the Z, so a negative power is at most that mean's.
             mean = 0.5 * self.mu * self.mu * order * (order / self.rounds - 1.0)
-            return min(known, mean) * (1.0 + 1e-14)
-        known *= 1.0 + 1e-14
+            return min(known, mean) * (1.0 + TENS)
+        known *= 1.0 + TENS
         if order >= _MAX_ORDER:
             return known
         moments, below = _whole_moments(self.mu, self.rounds), math.floor(order)
@@ -153,7 +153,7 @@ class Allocated(Curve):
     def _numeric_moment(self, order: float) -> float:
         """Bound the moment by that of the law above, its power continued by tangents."""
         atoms = replace(self, swapped=False)._atoms(Side.UP)
-        slack = abs(order) * (atoms.shift + FEW) + 1e-13
+        slack = abs(order) * (atoms.shift + FEW) + HUNDREDS
         inside = float(logsumexp(order * atoms.loss, b=atoms.q))
         end = float(atoms.loss[-1 if order > 0 else 0])
         if order > 0:
@@ -188,13 +188,13 @@ def _left_moment(mu: float, rounds: int, order: float, end: float) -> float:
     bins = _log_below(mu, rounds, edges[1:]) + order * edges[:-1]
     rest = 0.5 * mu * mu * order * (order / rounds - 1.0)
     rest += float(log_ndtr((bottom + mu * mu / 2) / width - order * width))
-    return float(np.logaddexp(logsumexp(bins), rest)) + 1e-12 * (1.0 + abs(rest))
+    return float(np.logaddexp(logsumexp(bins), rest)) + THOUSANDS * (1.0 + abs(rest))
 
 
 def _log_below(mu: float, rounds: int, x: Array) -> Array:
     """Return bounds on log P(log X < x): Chernoff's, by the law above one Z."""
     bounds = rounds * (_log_laplace(mu)[:, None] + _SLOPES[:, None] * np.exp(x))
-    return np.asarray(np.minimum(bounds.min(axis=0), 0.0) + 1e-12 * rounds)
+    return np.asarray(np.minimum(bounds.min(axis=0), 0.0) + THOUSANDS * rounds)
 
 
 @functools.lru_cache(maxsize=16)

@@ -54,6 +54,11 @@ class AnyOf(Curve):
         # max() of a NaN depends on the order; infinity is always a bound.
         return math.inf if any(map(math.isnan, found)) else max(found)
 
+    @property
+    def inside(self) -> tuple[Curve, ...]:
+        """All of them."""
+        return self.curves
+
     def swap(self) -> Curve:
         """Return the curves swapped, kind by kind."""
         return AnyOf(tuple(curve.swap() for curve in self.curves))

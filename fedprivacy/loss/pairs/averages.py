@@ -27,8 +27,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import ndtr, ndtri
 
+from ...rounding import FEW, UNIT
 from ..clock import tick
-from ..rounding import FEW, UNIT
 from .lattice import Array, Side
 
 Places = NDArray[np.int64]

@@ -24,6 +24,7 @@ from typing import NamedTuple
 import numpy as np
 from scipy.special import ndtr
 
+from ...rounding import THOUSANDS, UNIT
 from ..clock import tick
 from ..moments.gaussian_rules import GaussianPair
 from ..moments.legendre import legendre
@@ -42,7 +43,6 @@ from ..moments.spectrum import (
 from ..pairs.combined import Composed, Fold
 from ..pairs.curve import Curve
 from ..pairs.gaussian import Gdp
-from ..rounding import UNIT
 from .inversion import Chernoff, Inverted, chernoff, close_in, invert_moments
 from .trimming import trim
 
@@ -109,7 +109,7 @@ class Term:
         """Return the product of the parts' bounds."""
         found = [(part.decay(tilt, heights, fine), count) for part, count in self.parts]
         log_atom, log_rest = power_decay(found)
-        return Decay(log_atom + self.log_ways, log_rest + self.log_ways + 1e-12)
+        return Decay(log_atom + self.log_ways, log_rest + self.log_ways + THOUSANDS)
 
     def smoothed(self, std: float) -> Term:
         """Return the outcomes seen together with N(std, 1) against N(0, 1)."""
@@ -145,7 +145,7 @@ class Sum:
         low, high = np.zeros_like(x), np.full_like(x, rest)
         for tilt, log_moment in self.tails:
             exponent = log_moment - tilt * x
-            slack = 1e-12 + 8 * UNIT * (abs(log_moment) + tilt * np.abs(x))
+            slack = THOUSANDS + 8 * UNIT * (abs(log_moment) + tilt * np.abs(x))
             # Capped, so that a useless bound is huge instead of an overflow.
             high = high + np.exp(np.minimum(exponent + slack, 600.0))
         for one in self.inverted:
@@ -186,7 +186,9 @@ class Smoothed:
         others[_HATS] = 0.0
         # Outside the nodes only delta <= 1 is known, so that their probability counts whole.
         around = others.sum(axis=0) + beyond
-        least = (low[_HATS] * (1 - 1e-12) - around * (1 + 1e-12)) / (shares[_HATS] * (1 + 1e-12))
+        least = (low[_HATS] * (1 - THOUSANDS) - around * (1 + THOUSANDS)) / (
+            shares[_HATS] * (1 + THOUSANDS)
+        )
         return np.maximum(least, 0.0), high[_HATS]
 
     def value_and_fall(self, x: float) -> tuple[float, float]:
@@ -249,7 +251,7 @@ def cut_round(curve: Curve, loss: float) -> Cut:
     return Cut(
         Part(tuple(calm), atom, missing=mass),
         Part(tuple(jumps), missing=1.0 - mass, rare=True),
-        mass * (1.0 + 1e-12),
+        mass * (1.0 + THOUSANDS),
     )
 
 
@@ -332,7 +334,7 @@ def _largest(piece: Piece, stop: float) -> float:
     heavier = sum(w for w, m in pair.p if m == largest) > sum(w for w, m in pair.q if m == largest)
     if single or (piece.start > -math.inf and heavier):
         # The loss itself is rounded, so that the bound on it goes up.
-        return max(float(_loss(pair, np.array([stop]))[0]), 0.0) * (1.0 + 1e-9) + 1e-12
+        return max(float(_loss(pair, np.array([stop]))[0]), 0.0) * (1.0 + 1e-9) + THOUSANDS
     return math.inf
 
 

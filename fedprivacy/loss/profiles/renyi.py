@@ -10,10 +10,10 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 
+from ...rounding import FEW
 from ..moments.line import NoSpectrum
 from ..pairs.combined import Composed
 from ..pairs.curve import Curve
-from ..rounding import FEW
 from .convolution import golden
 from .direct import TINY
 from .hopeless import hopeless

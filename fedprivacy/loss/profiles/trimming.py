@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple, TypeVar
 
+from ...rounding import THOUSANDS
 from ..pairs.combined import Composed, Fold, Mix, Sampled, compose
 from ..pairs.curve import Curve
 from ..pairs.gaussian import GaussianMix
@@ -38,7 +39,7 @@ def trim(curve: Curve, allowed: float) -> Trimmed:
     # Total variation adds up over independent rounds, so each gets an equal share.
     share = allowed / curve.count
     found = [(_trim(part, share), count) for part, count in curve.parts]
-    slack = sum(count * part.slack for part, count in found) * (1.0 + 1e-12)
+    slack = sum(count * part.slack for part, count in found) * (1.0 + THOUSANDS)
     if slack == 0.0:
         return Trimmed(curve, 0.0)
     return Trimmed(compose((part.curve, count) for part, count in found), slack)
@@ -80,11 +81,11 @@ def _moved(
     largest = weights.index(max(weights))
     # The rarest first, as long as all that is moved stays within what is allowed.
     for k in sorted(range(len(weights)), key=weights.__getitem__):
-        if k == largest or (moved + weights[k]) * (1.0 + 1e-12) > allowed:
+        if k == largest or (moved + weights[k]) * (1.0 + THOUSANDS) > allowed:
             # In rising order: after one that does not fit none does; the likeliest is last.
             break
         moved += weights[k]
         kept[k] = 0.0
     kept[largest] += moved
     left = tuple((w, part) for w, (_, part) in zip(kept, weighted, strict=True) if w > 0)
-    return left, moved * (1.0 + 1e-12)
+    return left, moved * (1.0 + THOUSANDS)

@@ -18,6 +18,7 @@ from typing import NamedTuple, Protocol
 
 import numpy as np
 
+from ...rounding import HUNDREDS, THOUSANDS
 from .. import clock
 from ..clock import LateError
 from ..moments.line import NoSpectrum
@@ -27,6 +28,7 @@ from ..pairs.lattice import MAX_POINTS, Array, Side, TooLarge
 from . import cut, direct, inversion, renyi, trimming
 from .convolution import Composition
 from .hopeless import REASON, hopeless
+from .once import remembered
 
 SLACK = 1e-2
 """By which share of delta, times the tolerance, the profile may be off through what is trimmed: log
@@ -149,11 +151,11 @@ class EpsilonAt(_Asked):
         high, low = math.exp(logs[at - 1]), math.exp(logs[at])
         share = (high - self.delta) / (high - low)
         gap = float(losses[at] - losses[at - 1])
-        return float(losses[at - 1]) + math.log1p(share * math.expm1(gap)) + 1e-12
+        return float(losses[at - 1]) + math.log1p(share * math.expm1(gap)) + THOUSANDS
 
     def shown(self, losses: Array, logs: Array) -> float:
         """Return an end from lower bounds of a profile's logs at increasing losses."""
-        inside = np.flatnonzero(logs >= math.log(self.delta) + 1e-12)
+        inside = np.flatnonzero(logs >= math.log(self.delta) + THOUSANDS)
         return max(float(losses[inside[-1]]), 0.0) if len(inside) else 0.0
 
     def near(self, losses: Array, logs: Array) -> float:
@@ -221,11 +223,11 @@ class DeltaAt(_Asked):
             return 1.0
         share = math.expm1(self.epsilon - losses[at - 1]) / math.expm1(losses[at] - losses[at - 1])
         high, low = math.exp(logs[at - 1]), math.exp(logs[at])
-        return (high + (low - high) * share) * (1.0 + 1e-12)
+        return (high + (low - high) * share) * (1.0 + THOUSANDS)
 
     def shown(self, losses: Array, logs: Array) -> float:
         """Return an end from lower bounds of a profile's logs at increasing losses."""
-        inside = np.flatnonzero(losses >= self.epsilon + 1e-13)
+        inside = np.flatnonzero(losses >= self.epsilon + HUNDREDS)
         return math.exp(logs[inside[0]]) if len(inside) else 0.0
 
     def near(self, losses: Array, logs: Array) -> float:
@@ -384,7 +386,7 @@ class Lattices:
 
     def answer(self, question: Question) -> Interval:
         """Refine until the interval is narrow enough, has too many points or is late."""
-        if not _exact(question.curve) and hopeless(question.curve):
+        if _useless(question.curve):
             return _HOPELESS
         step = self._first(question)
         best, best_step, floor, reason = _NOTHING, step, 0.0, ""
@@ -395,7 +397,7 @@ class Lattices:
                 found, points = _pair(question, step)
             except TooLarge:
                 floor, reason = step, _COARSE
-                step = _coarser(step, None if math.isinf(best.high) else best_step)
+                step = _coarser(step, best, best_step)
                 continue
             except LateError:
                 return best._replace(reason=LATE)
@@ -443,10 +445,15 @@ def _hardly_helped(before: float, after: float) -> bool:
     return after > _HELPED * before and math.isfinite(before)
 
 
-def _coarser(step: float, finished: float | None) -> float:
+def _useless(curve: Curve) -> bool:
+    """Return whether no lattice that is fine enough has few enough points."""
+    return not _exact(curve) and hopeless(curve)
+
+
+def _coarser(step: float, best: Interval, finished: float) -> float:
     """Return what is tried after a step that took too many points."""
     # Nothing finished yet: coarser by four; else half way, in logs, to what did.
-    return 4.0 * step if finished is None else math.sqrt(step * finished)
+    return 4.0 * step if math.isinf(best.high) else math.sqrt(step * finished)
 
 
 def _ratio(too_wide: float, stuck: bool) -> float:
@@ -489,6 +496,10 @@ def interval(question: Question) -> Interval:
     When time is up, that is all; an orientation of which nothing is known by then is bounded by a
     Renyi divergence, which takes milliseconds.
     """
+    return remembered(question, lambda: _interval(question), lambda found: found.reason != LATE)
+
+
+def _interval(question: Question) -> Interval:
     with clock.no_less(_PATIENCE):
         found = _tried(question)
     found = (found._replace(reason="") if _met(question, found) else found).numbers()
