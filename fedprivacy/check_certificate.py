@@ -979,18 +979,23 @@ def printable(text: str) -> str:
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
 
 
+def read(path: str) -> tuple[int, str]:
+    """Return a file's exit code, and what was proved of it in words."""
+    try:
+        document = json.loads(content(Path(path)))
+        found, bound = check(document), document["bound"]
+    except (Refused, OSError, ValueError, KeyError, TypeError, AttributeError) as problem:
+        return 2, f"refused: {problem}"
+    said = f"{bound['quantity']} in [{bound['lower']}, {bound['upper']}]: "
+    said += ", ".join(f"{name} {verdict}" for name, verdict in found.items())
+    return 1 if "wrong" in found.values() else 3 if set(found.values()) != {"proved"} else 0, said
+
+
 def main(paths: list[str]) -> int:
     """Check files; say for each what was proved."""
     worst = 0
     for path in paths:
-        try:
-            document = json.loads(content(Path(path)))
-            found, bound = check(document), document["bound"]
-            said = f"{bound['quantity']} in [{bound['lower']}, {bound['upper']}]: "
-            said += ", ".join(f"{name} {verdict}" for name, verdict in found.items())
-            code = 1 if "wrong" in found.values() else 3 if set(found.values()) != {"proved"} else 0
-        except (Refused, OSError, ValueError, KeyError, TypeError, AttributeError) as problem:
-            code, said = 2, f"refused: {problem}"
+        code, said = read(path)
         print(printable(f"{path}: {said}"))
         worst = max(worst, code)
     return worst

@@ -47,7 +47,15 @@ COMMANDS = {
     context_settings={"help_option_names": ["-h", "--help"]},
     epilog=EXIT_CODES,
 )
-@click.rich_config({"theme": "default-slim", "max_width": 96, "text_markup": None})
+@click.rich_config(
+    {
+        "theme": "default-slim",
+        "max_width": 96,
+        "text_markup": None,
+        "default_string": r"\[default: {}]",
+        "options_panel_title": "Help",
+    }
+)
 @click.version_option(__version__, prog_name="fedprivacy")
 @click.pass_context
 def cli(context: click.Context) -> None:
@@ -87,7 +95,7 @@ def told_settings(command: click.Command) -> click.Command:
 
 
 OUTPUT, THREAT, RUN = "What is written", "Who is protected from whom", "The run"
-EXACT = "How exact"
+EXACT, ASKED, BUDGET, METHOD = "How exact", "The question", "The budget", "The method"
 """Groups of options that several commands have."""
 
 as_json = click.option(
@@ -130,7 +138,7 @@ facts_options = options(
         panel=EXACT,
         default="pld",
         show_default=True,
-        help="pld gives an interval; rdp and advanced give upper ends only.",
+        help="pld and game give an interval; rdp and advanced give upper ends only.",
     ),
     click.option(
         "--tolerance",

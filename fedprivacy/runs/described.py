@@ -31,9 +31,11 @@ class SampledRun(Settings):
         default=None,
     )
     cohort: int | None = setting(
-        COUNT, "This many units take part in every round ...", default=None
+        COUNT, "This many units take part in every round, of the population.", default=None
     )
-    population: int | None = setting(COUNT, "... drawn afresh from this many.", default=None)
+    population: int | None = setting(
+        COUNT, "How many the cohort is drawn from, afresh in every round.", default=None
+    )
     rounds: int = setting(COUNT, "How many rounds are run.", default=1)
     largest_cohort: int | None = setting(
         COUNT,
