@@ -26,13 +26,13 @@ def begun(folder):
 
 def server(folder, rounds):
     """Start a server in a process group of its own, with its Ray workers."""
-    command = [sys.executable, "-m", "tests.contract.flower_killed", str(folder), str(rounds)]
+    command = [sys.executable, "-m", "tests.contract.flower_ray", "lasting", str(folder), str(rounds)]
     with open(folder / "log", "ab") as log:
         return subprocess.Popen(command, stdout=log, stderr=log, start_new_session=True)
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(3600)
+@pytest.mark.timeout(7200)
 @pytest.mark.filterwarnings("default")
 def test_killed_and_resumed_it_audits(tmp_path):
     counted, chance = 0, random.Random(3)
