@@ -42,10 +42,12 @@ def our_loop(scheme):
     )  # fmt: skip
 
 
-def by_our_loop(path, scheme, rounds):
+def by_our_loop(path, scheme, rounds, records=None):
     """Train by our own loop, with a ledger at ``path``."""
     with Ledger.create(path, unit="client", adjacency="zero_out", seed_policy="fixed") as own:
-        found = train(our_loop(scheme), data(), rounds=rounds, ledger=own, budget=a_budget())
+        found = train(
+            our_loop(scheme), records or data(), rounds=rounds, ledger=own, budget=a_budget()
+        )
         own.close()
     return found
 
@@ -62,10 +64,9 @@ def a_budget(epsilon=50.0):
     return fp.Budget(epsilon, 1e-3, adjacency="zero_out")
 
 
-def trained(message, client):
-    """Return what a client's app replies: full-batch gradient descent, and two metrics."""
-    held, model = data(), module()
-    model.load_state_dict(message.content["arrays"].to_torch_state_dict())
+def descended(model, client):
+    """Train a model by full-batch gradient descent on a client's records; return the last loss."""
+    held = data()
     rows = held.clients[client]
     for _ in range(STEPS):
         model.zero_grad()
@@ -74,7 +75,14 @@ def trained(message, client):
         with torch.no_grad():
             for one in model.parameters():
                 one -= RATE * one.grad
-    metrics = MetricRecord({"num-examples": len(rows), "loss": loss.item()})
+    return loss.item()
+
+
+def trained(message, client):
+    """Return what a client's app replies: its arrays, and two metrics."""
+    model = module()
+    model.load_state_dict(message.content["arrays"].to_torch_state_dict())
+    metrics = MetricRecord({"num-examples": 1, "loss": descended(model, client)})
     return Message(RecordDict({"arrays": arrays_of(model), "metrics": metrics}), reply_to=message)
 
 
