@@ -5,6 +5,7 @@ import torch
 from flwr.app import ArrayRecord, Context, Message, MetricRecord, RecordDict
 from flwr.clientapp import ClientApp
 from flwr.serverapp import Grid
+from flwr.serverapp.strategy import FedAdam, FedAvgM, FedProx
 from flwr.supercore.task_identity import TaskIdentity
 from torch.nn import functional
 
@@ -17,6 +18,12 @@ CLIENTS, STEPS, RATE = 12, 2, 0.5
 GAUSSIAN = fp.Gaussian(noise_multiplier=1.0, clip_norm=0.05, unit="client")
 SCHEME = fp.FixedSize(4, population=CLIENTS)
 SEED = 5
+KINDS = {
+    "FedAvgM": (FedAvgM, {"server_momentum": 0.9}),
+    "FedProx": (FedProx, {"proximal_mu": 0.1}),
+    "FedAdam": (FedAdam, {"eta": 0.01}),
+}
+"""Flower's strategies beside FedAvg, with settings of theirs."""
 
 
 def data():

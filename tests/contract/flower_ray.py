@@ -16,7 +16,6 @@ from flwr.app import Context, Message
 from flwr.clientapp import ClientApp
 from flwr.serverapp import Grid, ServerApp
 from flwr.serverapp.strategy import FedAvg
-from flwr.simulation import run_simulation
 
 import fedprivacy as fp
 from fedprivacy.integrations.flower import private_mod
@@ -37,6 +36,9 @@ TIMEOUT, START = 40.0, 300.0
 
 def simulate(server, client, workers=2):
     """Run an app on Ray with some worker processes of one core each."""
+    # Only here: it imports much, with warnings that the tests would take for errors.
+    from flwr.simulation import run_simulation
+
     resources = {
         "client_resources": {"num_cpus": 1, "num_gpus": 0.0},
         "init_args": {"num_cpus": workers, "include_dashboard": False},
@@ -80,7 +82,7 @@ def lasting(folder: Path, rounds: int) -> None:
 
 
 def equal(folder: Path) -> None:
-    """Train by every scheme, from the start and the seed of our own loop."""
+    """Train by every scheme, from the start and the seed of our own loop, and every strategy."""
     server, client = ServerApp(), ClientApp(mods=[private_mod])
 
     @client.train()
@@ -98,10 +100,19 @@ def equal(folder: Path) -> None:
             told = [[one.cohort, one.arrived, one.refused] for one in strategy.history]
             spent = result.train_metrics_clientapp[EQUAL_ROUNDS]["epsilon"]
             (own / "told.json").write_text(json.dumps({"rounds": told, "epsilon": spent}))
+        for name, (kind, named) in apps.KINDS.items():
+            np.save(folder / f"{name}.npy", stepped(kind, named, folder / name, grid))
         (folder / "nodes.json").write_text(json.dumps(sorted(grid.get_node_ids())))
         (folder / "actors.json").write_text(json.dumps(actors()))
 
     simulate(server, client)
+
+
+def stepped(kind, named, folder, grid):
+    """Return the model after rounds of everyone under one of Flower's strategies."""
+    folder.mkdir()
+    strategy = apps.private(apps.equal(kind, **named), folder, scheme=fp.Everyone(), seed=apps.SEED)
+    return apps.flat(strategy.start(grid, apps.first_arrays(), EQUAL_ROUNDS).arrays)
 
 
 def actors() -> list[str]:

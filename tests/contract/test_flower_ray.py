@@ -71,6 +71,11 @@ def test_it_equals_our_own_loop_on_two_workers(tmp_path):
         assert spent.upper == fp.account(own, delta=1e-3).upper
         assert report["epsilon"] == pytest.approx(spent.upper, rel=1e-3)
         assert fp.audit(there, claim=(spent.upper + 0.01, 1e-3)).verdict == "HOLDS"
+    for name, (kind, named) in apps.KINDS.items():
+        grid = apps.HereGrid(apps.client_app())
+        here = rayed.stepped(kind, named, tmp_path / f"here-{name}", grid)
+        # Adam divides by what may be small.
+        np.testing.assert_allclose(np.load(tmp_path / f"{name}.npy"), here, rtol=0, atol=1e-5)
     # Ray's own table of its state has both workers, and clients were trained by each of them.
     actors = json.loads((tmp_path / "actors.json").read_text())
     assert len(actors) == 2 and {one["worker"] for one in told.values()} == set(actors)
