@@ -42,18 +42,22 @@ def flat(arrays):
     return np.concatenate([array.numpy().ravel() for array in arrays.values()])
 
 
-def our_loop(scheme):
+def our_loop(scheme, perturbation=GAUSSIAN):
     return FederatedAveraging(
-        model=module, scheme=scheme, perturbation=GAUSSIAN, local_steps=STEPS,
+        model=module, scheme=scheme, perturbation=perturbation, local_steps=STEPS,
         batch_size=1000, learning_rate=RATE, seed=SEED, device="cpu",
     )  # fmt: skip
 
 
-def by_our_loop(path, scheme, rounds, records=None):
+def by_our_loop(path, scheme, rounds, records=None, perturbation=GAUSSIAN):
     """Train by our own loop, with a ledger at ``path``."""
     with Ledger.create(path, unit="client", adjacency="zero_out", seed_policy="fixed") as own:
         found = train(
-            our_loop(scheme), records or data(), rounds=rounds, ledger=own, budget=a_budget()
+            our_loop(scheme, perturbation),
+            records or data(),
+            rounds=rounds,
+            ledger=own,
+            budget=a_budget(),
         )
         own.close()
     return found

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-pytest.importorskip("ray", reason="pip install -e '.[flower,test]' elsewhere")
+pytest.importorskip("flwr", reason="pip install -e '.[flower,test]' elsewhere")
 torch = pytest.importorskip("torch")
 
 import numpy as np  # noqa: E402
@@ -85,7 +85,8 @@ def test_it_equals_our_own_loop_on_two_workers(tmp_path):
 def honest_update(start, partition):
     """Return what a client that follows the rules adds to the sum, shape (d,)."""
     model = apps.module()
-    torch.nn.utils.vector_to_parameters(torch.from_numpy(start), model.parameters())
+    # Copied: parameters are views of the vector, and are trained in place.
+    torch.nn.utils.vector_to_parameters(torch.from_numpy(start.copy()), model.parameters())
     apps.descended(model, partition)
     after = torch.nn.utils.parameters_to_vector(model.parameters()).detach().numpy()
     return clipped_update({"all": start}, {"all": after}, clip_norm=0.05).astype(np.float64)
