@@ -60,6 +60,7 @@ from .rows import (
     taken,
 )
 from .server import (
+    at_norm,
     books_of,
     check_draws,
     check_perturbation,
@@ -67,6 +68,7 @@ from .server import (
     is_declared,
     largest,
     largest_entries,
+    learned_norm,
     released,
 )
 from .state import AdaptiveState, CorrelatedState
@@ -284,10 +286,7 @@ class FederatedAveraging:
     def _now(self, state: State) -> Perturbation | None:
         """Return what clips and perturbs in a state's round."""
         noise = self.perturbation
-        # What clips norms otherwise from round to round is one mechanism to the ledger.
-        if isinstance(noise, AdaptiveClipping) and isinstance(state, AdaptiveState):
-            return noise.at(state.clip_norm)
-        return noise
+        return None if noise is None else at_norm(noise, getattr(state, "clip_norm", None))
 
     def _row(
         self,
@@ -505,10 +504,9 @@ class FederatedAveraging:
         found = released(state.parameters, collected, source, step)
         info = collected.info(state.round, noise_std=found.noise_std, denominator=size)
         following = self._after(state, found.parameters)
-        noise = collected.perturbation
-        if isinstance(noise, AdaptiveClipping) and isinstance(following, AdaptiveState):
-            clip_norm = noise.after(found.noisy, size).clip_norm
-            following = replace(following, clip_norm=clip_norm)
+        norm = learned_norm(collected.perturbation, found.noisy, size)
+        if norm is not None and isinstance(following, AdaptiveState):
+            following = replace(following, clip_norm=norm)
         return following, info
 
     def _denominator(self, collected: Collected, population: int) -> int:
