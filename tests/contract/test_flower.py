@@ -83,4 +83,3 @@ def test_a_learned_norm_equals_that_of_our_own_loop(tmp_path):
     plain = fp.Gaussian(noise_multiplier=1.0, unit="client").sampled(apps.SCHEME) * (ROUNDS + 1)
     spent = fp.account(tmp_path / "run.jsonl", delta=1e-3)
     assert spent.upper == fp.epsilon(plain, delta=1e-3, adjacency="zero_out").upper
-    assert fp.audit(tmp_path / "run.jsonl", claim=(spent.upper + 0.01, 1e-3)).verdict == "HOLDS"
