@@ -29,6 +29,7 @@ from fedprivacy.mechanisms import (
 from fedprivacy.runs.jobs import job
 from fedprivacy.runs.methods import METHODS
 from fedprivacy.sampling import Everyone, FixedSize, Poisson, WithReplacement
+from fedprivacy.systems.averaging.clients import Work
 from fedprivacy.systems.averaging.collect import Collected
 from fedprivacy.systems.averaging.upload import pack, unpack, upload_size
 from fedprivacy.training import (
@@ -297,21 +298,18 @@ def test_clients_trained_together_get_what_they_get_alone():
     data = replace(small(), clients=tuple(np.split(np.arange(24), [1, 3, 9, 10, 20])))
     averaging = loop(local_steps=None, local_epochs=3, batch_size=99, momentum=0.6, model=mlp(3, 2))
     state = averaging.init()
-    order = np.random.default_rng(0)
-    records = (data.features, data.labels)
     together = all_updates(averaging, state, data)
-    for number, rows in enumerate(data.clients):
-        alone = averaging._updates(state, records, [rows], order)[0]
+    for number in range(data.population):
+        (alone,) = all_updates(averaging, state, data, [number])
         assert torch.allclose(together[number], alone, atol=1e-6)
 
 
 def all_updates(averaging, state, data, clients=None):
     """Return the updates as a round makes them, shape (clients, d)."""
-    found = {}
-    for few in averaging._at_once(list(clients or range(data.population)), data):
-        rows, order = [data.clients[client] for client in few], np.random.default_rng(0)
-        trained = averaging._updates(state, (data.features, data.labels), rows, order)
-        found |= dict(zip(few, trained, strict=True))
+    found, work = {}, Work(state.parameters, state.learning_rate, averaging.momentum)
+    for group in data.groups(clients or range(data.population), averaging.flat.clients_at_once):
+        job = averaging._job(group, np.random.default_rng(0))
+        found |= dict(zip(group.clients, averaging._trained(work, job), strict=True))
     return torch.stack([found[client] for client in sorted(found)])
 
 

@@ -2,8 +2,8 @@
 
 All that is drawn for a client is drawn beforehand, in one order (``Job``), and its arithmetic does
 not depend on its company (``FlatModel.clients_at_once``). Private contributions lie on a grid, and
-sums of them are exact; other updates come back one by one, to be added in their order. So a round
-is the same, to the last bit, however many processes share it.
+sums of them are exact; updates whose sum is not, or whose contributions are drawn, come back one by
+one, to be added in their order. So a round is the same, to the last bit, however many share it.
 """
 
 from __future__ import annotations
@@ -144,7 +144,7 @@ def _done(part: Part) -> tuple[list[int], Collected | Tensor]:
     loop, total = _unpickled(part.loop), part.empty
     clients = [client for job in part.jobs for client in job.clients]
     updates = (trained(loop.flat, part.work, job, "cpu") for job in part.jobs)
-    if total.perturbation is None:
+    if total.perturbation is None or total.perturbation.draws:
         return clients, torch.cat(list(updates))
     each = (update for several in updates for update in several)
     for client, update in zip(clients, each, strict=True):
