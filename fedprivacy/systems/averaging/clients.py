@@ -32,11 +32,13 @@ class Work(NamedTuple):
         parameters: shape (d,).
         learning_rate: of this round.
         momentum: of a client, from rest.
+        proximal: mu of FedProx.
     """
 
     parameters: Tensor
     learning_rate: float
-    momentum: float
+    momentum: float = 0.0
+    proximal: float = 0.0
 
 
 class Job(NamedTuple):
@@ -81,7 +83,8 @@ class Part(NamedTuple):
 
 def trained(flat: FlatModel, work: Work, job: Job, device: str) -> Tensor:
     """Return the updates of a few clients, shape (clients, d)."""
-    facts = (work.parameters, job.records, job.schedule, work.learning_rate, work.momentum)
+    rates = (work.learning_rate, work.momentum, work.proximal)
+    facts = (work.parameters, job.records, job.schedule, *rates)
     if job.seed is None:
         return flat.updates(*facts)
     with own_randomness(job.seed, device):

@@ -15,7 +15,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ...errors import integer, positive, refuse
+from ...errors import integer, non_negative, positive, refuse
 from ...ledger import Ledger
 from ...mechanisms import (
     AdaptiveClipping,
@@ -106,6 +106,8 @@ class FederatedAveraging:
         batch_size: records in a mini-batch.
         learning_rate: local, of the first round.
         momentum: local, from rest in every round.
+        proximal: mu of FedProx (Li et al. 2020): a client's loss has mu / 2 times the squared way
+            from the round's start besides. It does not enter the account: updates are clipped.
         learning_rate_decay: factor on the local learning rate after every round, in (0, 1].
         server_learning_rate: factor on the averaged update.
         server_rates: factors on ``server_learning_rate``, one for every round; () for none. See
@@ -141,6 +143,7 @@ class FederatedAveraging:
     batch_size: int = 32
     learning_rate: float = 0.1
     momentum: float = 0.0
+    proximal: float = 0.0
     learning_rate_decay: float = 1.0
     server_learning_rate: float = 1.0
     server_rates: tuple[float, ...] = ()
@@ -153,6 +156,7 @@ class FederatedAveraging:
 
     def __post_init__(self) -> None:
         checked_rates(self.learning_rate, self.learning_rate_decay, self.server_learning_rate)
+        non_negative(proximal=self.proximal)
         self._check_server()
         if self.expected_cohort is not None:
             integer(1, expected_cohort=self.expected_cohort)
@@ -439,7 +443,7 @@ class FederatedAveraging:
         running = Collected(cohort, self._travels, mask, noise, self.device)
         missing = set() if dropout is None else set(map(int, dropout(cohort)))
         answering = [client for client in running.turns if client not in missing]
-        work = Work(state.parameters, state.learning_rate, self.momentum)
+        work = self._work(state)
         jobs = self._jobs(answering, data, self._generator("batches", state.round))
         if self.workers == 1:
             for job in jobs:
@@ -451,6 +455,9 @@ class FederatedAveraging:
             return running
         reason = f"{running.shares} of {running.drawn} clients answered"
         return Aborted(reason, self._after(state, state.parameters), running.info(state.round))
+
+    def _work(self, state: State) -> Work:
+        return Work(state.parameters, state.learning_rate, self.momentum, self.proximal)
 
     def _share(self, clients: int) -> int:
         """Return how many clients go to a worker at a time: a few parts each."""
@@ -496,8 +503,7 @@ class FederatedAveraging:
         generator = self._generator("mask", state.round)
         if travels.sparsifier is Sparsifier.TOP_K:
             everyone = Group([0], data.public(), [np.arange(len(data.public()[1]))])
-            work = Work(state.parameters, state.learning_rate, self.momentum)
-            update = self._trained(work, self._job(everyone, generator))[0]
+            update = self._trained(self._work(state), self._job(everyone, generator))[0]
             return largest_entries(update, travels.kept)
         return torch.from_numpy(travels.draw_mask(generator)).to(self.device)
 
