@@ -634,7 +634,7 @@ def test_a_finite_update_whose_scaled_part_overflows_is_refused():
     data, state = small(), averaging.init()
     updates = torch.zeros(6, 8)
     updates[0, averaging._mask(state, data)[0]] = 3.2e38
-    object.__setattr__(averaging, "_updates", lambda *_: updates)
+    object.__setattr__(averaging, "_trained", lambda *_: updates)
     after, info = averaging.step(state, data)
     assert (info.arrived, info.refused) == (5, 1)
     assert bool(torch.isfinite(after.parameters).all())
