@@ -134,7 +134,8 @@ class FederatedData:
 
     def example(self) -> tuple[Tensor, Tensor]:
         """Return (inputs, targets) of no records: their types and shapes."""
-        return self.features[:0], self.labels[:0]
+        features, labels = self.features, self.labels
+        return features.new_empty(0, *features.shape[1:]), labels.new_empty(0, *labels.shape[1:])
 
     def groups(self, clients: Iterable[int], most: int) -> Iterator[Group]:
         """Yield clients of one size, at most so many at once."""
