@@ -132,8 +132,8 @@ class Bound:
         """
         if self.evidence is None:
             raise ParameterError(
-                "certificate needs the run that was asked of, and this bound holds none; ask with "
-                "fp.epsilon(run, ...) or fp.delta(run, ...)"
+                f"certificate needs the run that was asked of, and this bound of {self.upper:g} "
+                "holds none; ask with fp.epsilon(run, ...) or fp.delta(run, ...)"
             )
         document = {
             "format": "fedprivacy certificate",

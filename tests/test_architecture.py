@@ -47,8 +47,8 @@ TRAINS = {
     "runs/jobs",
     "runs/own_data",
     "runs/planting",
-    "runs/presets",
     "runs/sources",
+    "runs/private_sweep",
     "runs/sweep",
     "runs/watching",
 }
@@ -151,6 +151,7 @@ def absolute(path: Path, node: ast.ImportFrom) -> str:
     return ".".join([*base, *([node.module] if node.module else [])])
 
 
+@cache
 def imports(path: Path, tree: ast.AST | None = None) -> list[str]:
     """Return every dotted name imported in a file, `from a import b` as a.b."""
     found = []
@@ -175,12 +176,14 @@ def functions(tree: ast.AST) -> list[ast.FunctionDef | ast.AsyncFunctionDef]:
     return [node for node in ast.walk(tree) if isinstance(node, kinds)]
 
 
+@cache
 def inside_functions(tree: ast.AST) -> set[int]:
     """Return the ids of the import statements that run only when a function is called."""
     kinds = (ast.Import, ast.ImportFrom)
     return {id(n) for f in functions(tree) for n in ast.walk(f) if isinstance(n, kinds)}
 
 
+@cache
 def for_types_only(tree: ast.AST) -> set[int]:
     """Return the ids of the import statements under ``if TYPE_CHECKING``."""
     blocks = [

@@ -12,8 +12,12 @@ EXAMPLES = sorted((Path(__file__).parent.parent / "examples").glob("*.py"))
 FLAGS = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
 
 
+LONG = {"sequences"}
+RUN = [pytest.param(p, marks=[pytest.mark.slow] * (p.stem in LONG), id=p.stem) for p in EXAMPLES]
+
+
 @pytest.mark.filterwarnings("default")
-@pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.stem)
+@pytest.mark.parametrize("path", RUN)
 def test_example(path, tmp_path, monkeypatch, capsys):
     if path.stem == "opacus_loop":
         pytest.importorskip("opacus")

@@ -10,16 +10,16 @@ import numpy as np
 
 from ..loss import Composed, Curve, Side
 from ..loss.profiles import direct
-from ..loss.profiles.hopeless import hopeless
-from ..loss.rounding import FEW
+from ..loss.profiles.hopeless import crude, hopeless
 from ..privacy_loss import PrivacyLoss
+from ..rounding import FEW, TENS, THOUSANDS
 from .base import Accountant, Answer, orientations
 from .responses import MAX_EPSILON, MAX_TIMES, Responses
 
 _SHARES = (1e-4, 1e-3, 0.01, 0.03, 0.1, 0.2, 0.35, 0.5, 0.65, 0.8, 0.9, 0.97)
 
 
-_MORE = 1.0 + 1e-14
+_MORE = 1.0 + TENS
 """What rounds a sum of a few terms, each right to a few units, upwards."""
 _LARGEST = 1e150
 """Squares of larger epsilons overflow."""
@@ -46,7 +46,10 @@ class AdvancedCompositionAccountant(Accountant):
 
     def _epsilon(self, loss: PrivacyLoss, delta: float) -> Answer:
         parts = _parts(loss.curve)
-        nested = "; points of nested rounds from their PLD" if _has_nested(parts) else ""
+        inner = any(_has_rounds(curve) for curve, _ in parts)
+        nested = "; points of nested rounds from their PLD" if inner else ""
+        if (simple := crude(loss.curve)) is not None:
+            parts = ((simple, 1),)
         # What no rule makes small is only added up.
         sought = _basic_alone if hopeless(loss.curve) else _best_split
         value, rule = sought(parts, delta)
@@ -72,9 +75,9 @@ def _parts(curve: Curve) -> tuple[tuple[Curve, int], ...]:
     return curve.parts if isinstance(curve, Composed) else ((curve, 1),)
 
 
-def _has_nested(parts: Sequence[tuple[Curve, int]]) -> bool:
-    # A composition may stand anywhere inside a curve, and its text shows it.
-    return any("Composed" in repr(curve) for curve, _ in parts)
+def _has_rounds(curve: Curve) -> bool:
+    """Return whether a composition stands anywhere inside a curve."""
+    return isinstance(curve, Composed) or any(map(_has_rounds, curve.inside))
 
 
 def _basic_alone(parts: Sequence[tuple[Curve, int]], delta: float) -> tuple[float, str]:
@@ -180,10 +183,17 @@ def _within_reach(point: Point) -> bool:
 
 def _points(parts: Sequence[tuple[Curve, int]], delta: float) -> list[Point]:
     """Return each part's epsilon at the same per-round delta, in the worse orientation."""
-    found = []
-    for curve, count in parts:
-        worse = max(direct.epsilon(turned, delta, Side.UP) for turned in orientations(curve))
-        found.append(Point(worse, delta, count))
+    return [Point(_worse(curve, delta), delta, count) for curve, count in parts]
+
+
+def _worse(curve: Curve, delta: float) -> float:
+    """Return the epsilon at a delta in the worse orientation."""
+    first, *others = orientations(curve)
+    found = direct.epsilon(first, delta, Side.UP)
+    for other in others:
+        # Where what is found suffices, too, a second search would not raise it.
+        if not direct.delta(other, np.array([found]), Side.UP)[0] <= delta:
+            found = max(found, direct.epsilon(other, delta, Side.UP))
     return found
 
 
@@ -200,7 +210,7 @@ def _left_over(points: Sequence[Point], delta: float) -> float:
     """Return d with 1 - (1 - d) prod (1 - delta_i) = delta, rounded down."""
     log_rest = math.log1p(-delta) - math.fsum(p.times * math.log1p(-p.delta) for p in points)
     # Less left over is on the safe side, and 1e-12 is above the sums' rounding.
-    return -math.expm1(min(log_rest, 0.0)) * (1 - 1e-12)
+    return -math.expm1(min(log_rest, 0.0)) * (1 - THOUSANDS)
 
 
 def basic(points: Sequence[Point]) -> float:
@@ -213,7 +223,7 @@ def dwork_rothblum_vadhan(points: Sequence[Point], delta: float) -> float:
 
     Dwork, Rothblum and Vadhan (2010), Theorem III.3; infinite where no delta is left.
     """
-    rest = (delta - _spent(points)) * (1 - 1e-12)
+    rest = (delta - _spent(points)) * (1 - THOUSANDS)
     # expm1 of a large epsilon overflows, long after other rules are better.
     if rest <= 0 or any(p.epsilon > MAX_EPSILON for p in points):
         return math.inf

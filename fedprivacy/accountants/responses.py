@@ -19,7 +19,7 @@ from typing import NamedTuple
 import numpy as np
 
 from ..loss.pairs.lattice import Array
-from ..loss.rounding import FEW
+from ..rounding import FEW, HUNDREDS, TENS, THOUSANDS
 
 MAX_EPSILON = 300.0
 """Of one response."""
@@ -33,7 +33,7 @@ _PER_DEVIATION = 32
 _BEYOND = 12.0
 """Standard deviations above the mean from which on lies are bounded together."""
 _NEGLIGIBLE = 1e-6
-_RELATIVE = 1e-13
+_RELATIVE = HUNDREDS
 """More than what rounding does to a logarithm of a probability, relative and absolute."""
 _TINY = 1e-305
 
@@ -99,7 +99,7 @@ class Responses(NamedTuple):
             # What is left is bounded in any case: once small, it may stay a bound.
             if np.all(rest <= _NEGLIGIBLE * found):
                 break
-        found = (found + rest) * (1.0 + 1e-12) + _TINY
+        found = (found + rest) * (1.0 + THOUSANDS) + _TINY
         # Not even the truth alone exceeds this epsilon.
         return np.where(crossing < 0.0, _TINY, np.minimum(found, 1.0))
 
@@ -108,14 +108,14 @@ class Responses(NamedTuple):
         lies = np.maximum(starts, 0.0)
         mass = np.exp(self.log_mass(lies))
         if block == 1:
-            terms = mass * -np.expm1(-2.0 * self.epsilon * (crossing - lies)) * (1.0 + 1e-13)
+            terms = mass * -np.expm1(-2.0 * self.epsilon * (crossing - lies)) * (1.0 + HUNDREDS)
         else:
             fall = np.maximum(self.log_fall(lies), -700.0)
             every = _series(fall, block)
             none = np.exp(-2.0 * self.epsilon * (crossing - lies))
             terms = every - none * _series(fall - 2.0 * self.epsilon, block)
             # The difference's rounding is relative to the larger of the two.
-            terms = mass * (np.maximum(terms, 0.0) + 1e-14 * every)
+            terms = mass * (np.maximum(terms, 0.0) + TENS * every)
         return np.asarray(np.where(starts >= 0.0, terms, 0.0).sum(axis=1))
 
     def _below(self, first: Array) -> Array:
@@ -123,15 +123,15 @@ class Responses(NamedTuple):
         lies = np.maximum(first, 0.0)
         fall = self.log_fall(lies)
         # From ratio 1 on no series ends: 1 bounds any probability.
-        falls = fall < -1e-12
+        falls = fall < -THOUSANDS
         series = 1.0 / -np.expm1(np.where(falls, fall, -1.0))
         bound = np.where(falls, np.exp(self.log_mass(lies)) * series, 1.0)
         return np.where(first >= 0.0, bound, 0.0)
 
     def _above(self, first: Array) -> Array:
         """Return a bound on P(more lies than so many), so many being well above the mean."""
-        rise = (self.times - first) / (first + 1.0) * math.exp(-self.epsilon) * (1.0 + 1e-14)
-        rises = rise < 1.0 - 1e-12
+        rise = (self.times - first) / (first + 1.0) * math.exp(-self.epsilon) * (1.0 + TENS)
+        rises = rise < 1.0 - THOUSANDS
         series = np.where(rises, rise, 0.5) / (1.0 - np.where(rises, rise, 0.5))
         return np.where(rises, np.exp(self.log_mass(first)) * series, 1.0)
 

@@ -13,6 +13,7 @@ from ..bound import Bound, Verdict
 from ..errors import UnsupportedCombination, closed_unit, contradict
 from ..mechanisms import Mechanism
 from ..mechanisms.base import Asked, asked_once
+from ..outputs import printable
 from ..privacy_loss import PrivacyLoss
 from ..questions.budget import Budget
 from ..questions.effort import Effort
@@ -143,7 +144,8 @@ class Audit:
             f"({unit}, {self.facts.adjacency}, {self.facts.observer}; {rounds}; {self.origin.kind})"
         )
         private = (f"  for the auditor alone: {told}" for told in self.auditor_only)
-        return "\n".join([head, *(f"  {reason}" for reason in self.reasons), *private])
+        lines = [head, *(f"  {reason}" for reason in self.reasons), *private]
+        return "\n".join(map(printable, lines))
 
 
 def account(
@@ -355,22 +357,47 @@ class _Case(NamedTuple):
 
 def _audit_fixed(case: _Case) -> _Findings:
     """Judge a schedule that was fixed beforehand, by every accountant and for every observer."""
-    read, evidence, facts, epsilon, delta, efforts = case
+    evidence, facts, efforts = case.evidence, case.facts, case.efforts
+    bounds, unsupported = _by_observer(case)
+    # Before judging: a contradiction means that one of our bounds is wrong.
+    _compare(bounds)
+    verdict, reasons = _judged(case, bounds)
+    try:
+        # Beside the verdict: a server without a secure sum is not the claim's observer.
+        alone = evidence.single_uploads(facts)
+        bounds |= {} if alone is None else {SINGLE: efforts.bounds(alone, case.delta)}
+        _compare(bounds)
+    except UnsupportedCombination as refusal:
+        unsupported[SINGLE] = str(refusal)
+    cheaper = (Defect.CHEAPER,) if _cheaper_than_planned(case, bounds) else ()
+    return verdict, reasons, bounds, unsupported, cheaper
+
+
+def _by_observer(case: _Case) -> tuple[dict[str, dict[str, Bound]], dict[str, str]]:
+    """Return epsilon to each observer by every accountant, and for whom there is none.
+
+    Raises:
+        UnsupportedCombination: there is none for the claim's own observer.
+    """
     # The claim's own observer first: its refusal ends the audit, others are only told.
-    observers = dict.fromkeys([facts.observer, Observer.AGGREGATE, Observer.SERVER])
+    observers = dict.fromkeys([case.facts.observer, Observer.AGGREGATE, Observer.SERVER])
     bounds: dict[str, dict[str, Bound]] = {}
     unsupported: dict[str, str] = {}
     for seen_by in observers:
         try:
-            loss = evidence.loss(facts._replace(observer=seen_by))
+            loss = case.evidence.loss(case.facts._replace(observer=seen_by))
         except UnsupportedCombination as refusal:
-            if seen_by is facts.observer:
+            if seen_by is case.facts.observer:
                 raise
             unsupported[str(seen_by)] = str(refusal)
             continue
-        bounds[str(seen_by)] = efforts.bounds(loss, delta)
-    # Before judging: a contradiction means that one of our bounds is wrong.
-    _compare(bounds)
+        bounds[str(seen_by)] = case.efforts.bounds(loss, case.delta)
+    return bounds, unsupported
+
+
+def _judged(case: _Case, bounds: dict[str, dict[str, Bound]]) -> tuple[Verdict, tuple[str, ...]]:
+    """Return the verdict on the claim, and why."""
+    read, evidence, facts, epsilon, delta, _ = case
     # The server sees all that others see, so that its upper ends hold for them as well.
     more = {} if facts.observer is Observer.SERVER else bounds.get(str(Observer.SERVER), {})
     verdict, reason = _judge(bounds[str(facts.observer)], more, epsilon, delta)
@@ -388,15 +415,7 @@ def _audit_fixed(case: _Case) -> _Findings:
         question = Question(evidence.run, facts, epsilon, found, read.sensitivity, read.careless)
         judged = overcounts if verdict is Verdict.HOLDS else failing_assumptions
         reasons += judged(question)
-    try:
-        # Beside the verdict: a server without a secure sum is not the claim's observer.
-        alone = evidence.single_uploads(facts)
-        bounds |= {} if alone is None else {SINGLE: efforts.bounds(alone, delta)}
-        _compare(bounds)
-    except UnsupportedCombination as refusal:
-        unsupported[SINGLE] = str(refusal)
-    cheaper = (Defect.CHEAPER,) if _cheaper_than_planned(case, bounds) else ()
-    return verdict, reasons, bounds, unsupported, cheaper
+    return verdict, reasons
 
 
 def _cheaper_than_planned(case: _Case, bounds: dict[str, dict[str, Bound]]) -> bool:

@@ -117,7 +117,7 @@ class Evidence:
         # An aborted round released no sum, but its uploads were seen one by one.
         if self.aborted:
             raise UnsupportedCombination(
-                "the uploads of rounds that were aborted were seen as well"
+                f"the uploads of {self.aborted} rounds that were aborted were seen as well"
             )
         loss = alone.privacy_loss(facts.adjacency, Observer.SERVER)
         certain = None if self.certain is None else self.certain.single_uploads()

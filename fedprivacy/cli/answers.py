@@ -173,6 +173,18 @@ class Swept(Comparison):
 
 
 @dataclass(frozen=True)
+class Selected:
+    """The best of a secret number of trials; null where the law drew none."""
+
+    setting: dict[str, Any] | None
+    accuracy: float | None
+    model: str | None
+    ledger: str
+    verdict: str
+    epsilon: tuple[float, float] | None
+
+
+@dataclass(frozen=True)
 class Claimed:
     """What is claimed."""
 
@@ -266,6 +278,22 @@ class Demonstrated:
     ledgers: str
 
 
+@dataclass(frozen=True)
+class Proved:
+    """What was proved of one certificate; the code is 0 where all of it was."""
+
+    file: str
+    exit_code: int
+    said: str
+
+
+@dataclass(frozen=True)
+class Verified:
+    """Certificates that were proved again, or not."""
+
+    certificates: list[Proved]
+
+
 ANSWERS: dict[str, type] = {
     "epsilon": Certified,
     "delta": Certified,
@@ -274,10 +302,12 @@ ANSWERS: dict[str, type] = {
     "tradeoff": Curve,
     "pareto": Comparison,
     "sweep": Swept,
+    "sweep --private": Selected,
     "train": Trained,
     "demo": Demonstrated,
     "audit": Judged,
     "report": Reported,
+    "verify": Verified,
 }
 """Command -> what it prints with ``--json``."""
 

@@ -3,14 +3,32 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import rich_click as click
 
+from ..errors import refuse
+from ..mechanisms.selection import LAWS
 from ..runs.methods import METHODS, names
 from ..systems.settings import read
-from .options import as_json, cli, named_texts, picture_option, say, show, told_settings
+from .options import (
+    METHOD,
+    OUTPUT,
+    as_json,
+    cli,
+    named_texts,
+    picture_option,
+    say,
+    show,
+    told_settings,
+)
 from .train import begins, data_options, seed_option
+
+if TYPE_CHECKING:
+    from ..runs.private_sweep import PrivateSweep
+
+WHERE, SELECTION = "Where it runs", "Choosing in private"
+"""Groups of options."""
 
 
 @told_settings
@@ -18,14 +36,17 @@ from .train import begins, data_options, seed_option
 @click.option(
     "--method",
     type=click.Choice(names(private=True)),
+    metavar="NAME",
+    panel=METHOD,
     default="dp-fedavg",
     show_default=True,
-    help="What to train with.",
+    help=f"What to train with: {', '.join(names(private=True))}.",
 )
 @data_options
 @click.option(
     "--set",
     "chosen",
+    panel=METHOD,
     multiple=True,
     metavar="NAME=VALUES",
     help="Values to try, with commas between, such as noise_multiplier=1,2 or cohort=50,100; "
@@ -34,6 +55,7 @@ from .train import begins, data_options, seed_option
 )
 @click.option(
     "--folder",
+    panel=OUTPUT,
     type=click.Path(path_type=Path),
     default=Path("sweep"),
     show_default=True,
@@ -43,6 +65,7 @@ from .train import begins, data_options, seed_option
 @seed_option
 @click.option(
     "--seeds",
+    panel=METHOD,
     type=int,
     default=1,
     show_default=True,
@@ -50,6 +73,7 @@ from .train import begins, data_options, seed_option
 )
 @click.option(
     "--jobs",
+    panel=WHERE,
     type=int,
     default=1,
     show_default=True,
@@ -57,9 +81,32 @@ from .train import begins, data_options, seed_option
 )
 @click.option(
     "--backend",
+    panel=WHERE,
     default="loky",
     show_default=True,
     help="What runs them, by joblib: loky (this machine), dask or ray (a cluster), sequential.",
+)
+@click.option(
+    "--private",
+    "law",
+    type=click.Choice(list(LAWS)),
+    panel=SELECTION,
+    help="Show the best trial only, within the budget as a whole: draw a number of trials by this "
+    "law, and for each a setting of the grid.",
+)
+@click.option(
+    "--trials",
+    type=float,
+    panel=SELECTION,
+    default=10.0,
+    show_default=True,
+    help="Mean number of trials of --private.",
+)
+@click.option(
+    "--public-test",
+    is_flag=True,
+    panel=SELECTION,
+    help="State that the test data, which decide which trial is best, are public.",
 )
 @as_json
 def sweep(
@@ -77,6 +124,9 @@ def sweep(
     threads: int | None,
     jobs: int,
     backend: str,
+    law: str | None,
+    trials: float,
+    public_test: bool,
     as_json: bool,
     **source: Any,
 ) -> None:
@@ -91,6 +141,7 @@ def sweep(
           --set cohort=50,100 --set rounds=20,40 --set kept_fraction=0.1,0.4
     """  # noqa: D301
     from ..runs.pictures import check_picture
+    from ..runs.private_sweep import PrivateSweep
     from ..runs.progress import Steps
     from ..runs.sweep import Sweep
 
@@ -112,6 +163,14 @@ def sweep(
         threads=threads,
         source={name: value for name, value in source.items() if value is not None},
     )
+    if law is not None:
+        # Neither a plot of all nor several at once: one trial is shown, after the other.
+        for name, value in (("--output", output), ("--jobs", jobs if jobs != 1 else None)):
+            if value is not None:
+                refuse(name, str(value), "be left out with --private")
+        chosen_by = LAWS[law](trials)
+        _choose(PrivateSweep(sweep=whole, trials=chosen_by, public_test=public_test), as_json)
+        return
     # Before the first setting is trained, which may take hours.
     whole.check()
     if output is not None:
@@ -131,10 +190,45 @@ def sweep(
         data["plot"] = str(found.plot(output))
 
     def text() -> None:
-        say(found.table())
+        for line in found.table().splitlines():
+            say(line)
         say(f"all runs in the folder together, as whoever picks the best sees them: {together}")
         say(f"ledgers: {data['runs']}")
         if output is not None:
             say(f"plot: {output}")
+
+    show(data, as_json, text)
+
+
+def _choose(one: PrivateSweep, as_json: bool) -> None:
+    """Run a private sweep; print the best trial, and what choosing it costs."""
+    from ..runs.pareto import in_words
+    from ..runs.private_sweep import LEDGER
+    from ..runs.progress import Steps
+
+    # No count of trials is shown: their number is part of the secret.
+    with Steps() as steps:
+        with steps.step("calibrating a trial"):
+            one.check()
+        with steps.step("training a secret number of trials"):
+            found = one.run()
+    bound = found.audit.bound
+    data = {
+        "setting": found.setting,
+        "accuracy": None if found.setting is None else found.accuracy,
+        "model": None if found.model is None else str(found.model),
+        "ledger": str(one.sweep.folder / LEDGER),
+        "verdict": str(found.audit.verdict),
+        "epsilon": None if bound is None else [bound.lower, bound.upper],
+    }
+
+    def text() -> None:
+        if found.setting is None:
+            say("no trial was drawn, so there is nothing to show; that is what the law may say")
+        else:
+            say(f"the best trial: {in_words(found.setting)}, accuracy {found.accuracy:.4g}")
+            say(f"its model: {found.model}")
+        say(f"the selection: {found.audit}")
+        say(f"ledger: {data['ledger']}")
 
     show(data, as_json, text)

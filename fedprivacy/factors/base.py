@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 
 from ..errors import MODERATE, refuse
-from .interval import UNIT, Array, Interval, columns, disjoint, toeplitz
+from ..rounding import HALF_SPACING
+from .interval import Array, Interval, columns, disjoint, toeplitz
 from .participation import Participation
 
 DENSE_ROUNDS = 4096
@@ -103,7 +104,7 @@ class ToeplitzFactor(Factor):
     def error(self, rounds: int) -> float:
         """Return a bound on the relative error of each of ``coefficients``."""
         # A running product of n quotients rounds twice at each; the rest is slack.
-        return 4.0 * rounds * UNIT
+        return 4.0 * rounds * HALF_SPACING
 
     def width(self, rounds: int) -> int:
         """Return how many coefficients may not be 0."""

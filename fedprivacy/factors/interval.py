@@ -15,9 +15,9 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from ..rounding import HALF_SPACING
+
 Array = NDArray[np.float64]
-UNIT = 2.0**-53
-"""Relative error of one rounding."""
 
 
 class Interval(NamedTuple):
@@ -30,7 +30,7 @@ class Interval(NamedTuple):
 def outward(low_square: float, high_square: float, terms: float) -> Interval:
     """Return square roots of two sums, moved outwards by what so many roundings may do."""
     # Sixteen more for the root, the products and this line itself.
-    slack = (terms + 16.0) * UNIT
+    slack = (terms + 16.0) * HALF_SPACING
     # A root halves a relative error: twice the slack is more than enough.
     lower = math.sqrt(max(low_square, 0.0)) * (1.0 - 2.0 * slack)
     return Interval(max(lower, 0.0), math.sqrt(max(high_square, 0.0)) * (1.0 + 2.0 * slack))
@@ -92,7 +92,7 @@ def toeplitz(coefficients: Array, gap: int, most: int, error: float) -> Interval
     """
     above = np.maximum.accumulate(np.abs(coefficients)[::-1])[::-1]
     # A square doubles its coefficient's error; sums along rows and columns round once a term.
-    spread = 2.0 * error / UNIT + len(coefficients) + most
+    spread = 2.0 * error / HALF_SPACING + len(coefficients) + most
     single = float(np.sum(coefficients**2))
     # One participation is a pattern too.
     low = max(comb_square(coefficients, gap, most), single)
@@ -115,7 +115,7 @@ def disjoint(coefficients: Array, gap: int, most: int, error: float) -> Interval
     # Later columns are shorter and the r-th participation is in round r b at the earliest.
     heads = np.cumsum(coefficients**2)
     total = float(np.sum(heads[rounds - 1 - gap * np.arange(most)]))
-    return outward(total, total, 2.0 * error / UNIT + rounds + most)
+    return outward(total, total, 2.0 * error / HALF_SPACING + rounds + most)
 
 
 def columns(matrix: Array, gap: int, most: int, together: bool) -> Interval:
@@ -133,8 +133,8 @@ def columns(matrix: Array, gap: int, most: int, together: bool) -> Interval:
         together: whether rounds are exactly ``gap`` apart, or a multiple of it.
     """
     gram = matrix.T @ matrix
-    # A product of m terms rounds by at most about m UNIT of what absolute values give.
-    loss = len(matrix) * UNIT * (np.abs(matrix).T @ np.abs(matrix))
+    # A product of m terms rounds by at most about m HALF_SPACING of what absolute values give.
+    loss = len(matrix) * HALF_SPACING * (np.abs(matrix).T @ np.abs(matrix))
     # Twice: the bound was itself computed with roundings.
     high = np.abs(gram) + 2.0 * loss
     terms = float(len(matrix) + 2 * most * most + 8)
@@ -162,7 +162,7 @@ def _signed_square(chosen: Array) -> float:
         total = total + column if float(total @ column) >= 0.0 else total - column
         size += float(np.linalg.norm(column))
     # Rounding errors are of the size of the terms, not of what is left of them.
-    norm = float(np.linalg.norm(total)) - len(chosen.T) * UNIT * 2.0 * size
+    norm = float(np.linalg.norm(total)) - len(chosen.T) * HALF_SPACING * 2.0 * size
     return max(norm, 0.0) ** 2
 
 

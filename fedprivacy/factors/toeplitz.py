@@ -9,8 +9,9 @@ from scipy.special import betainc
 
 from ..errors import integer, refuse
 from ..registry import registered
+from ..rounding import HALF_SPACING
 from .base import Recurrence, ToeplitzFactor, as_numbers, inverse_series
-from .interval import UNIT, Array
+from .interval import Array
 from .participation import Participation
 
 MOST_BUFFERS = 64
@@ -171,7 +172,9 @@ class BandedInverse(ToeplitzFactor):
     def error(self, rounds: int) -> float:
         """Return a bound: every coefficient is a sum of positive products of earlier ones."""
         # 4 p for the inverse's own numbers; then p + 2 roundings a step, at most n steps long.
-        return (4.0 * min(self.bands, rounds) + rounds * (min(self.bands, rounds) + 2.0)) * UNIT
+        return (
+            4.0 * min(self.bands, rounds) + rounds * (min(self.bands, rounds) + 2.0)
+        ) * HALF_SPACING
 
     def inverse(self, rounds: int) -> Array:
         """Return the numbers of the inverse, and 0 behind them."""
@@ -252,7 +255,7 @@ class BufferedToeplitz(ToeplitzFactor):
 
     def error(self, rounds: int) -> float:
         """Return a bound on powers, products and sums of positive terms."""
-        return (2.0 * self.buffers + 16.0) * UNIT
+        return (2.0 * self.buffers + 16.0) * HALF_SPACING
 
     def inverse(self, rounds: int) -> Array:
         """Return the first column of the inverse, which is of the same kind (for errors only)."""

@@ -185,6 +185,8 @@ def _selection_event(run: PrivateSelection) -> dpa.DpEvent:
     law = run.trials
     if not isinstance(law, PoissonTrials | TruncatedNegativeBinomial):
         _lost(f"what {type(law).__name__} is", "it has two laws of the number of trials")
+    if run.others:
+        _lost("that trials differ", "its event has one mechanism for all of them")
     shape = law.shape if isinstance(law, TruncatedNegativeBinomial) else math.inf
     return dp_event.RepeatAndSelectDpEvent(_event(run.base), law.mean, shape)
 

@@ -39,6 +39,7 @@ from ..mechanisms import (
     TruncatedNegativeBinomial,
 )
 from ..relations import Adjacency, Observer, Unit
+from ..rounding import FEW
 from ..sampling import FixedSize, Poisson, Scheme, TruncatedPoisson
 
 MAX_DEPTH = 32
@@ -405,7 +406,7 @@ def _read_tree(event: Any, asked: Asked, _depth: int) -> Reading:
     if multiplier == 0.0:
         return EVERYTHING
     # Rounded up: the mu is a guarantee.
-    mu = math.nextafter(math.sqrt(depth) / multiplier * (1.0 + 1e-15), math.inf)
+    mu = math.nextafter(math.sqrt(depth) / multiplier * (1.0 + FEW), math.inf)
     return _one(GaussianDp(mu=mu, adjacency=Adjacency.ZERO_OUT, unit=asked.unit))
 
 

@@ -43,7 +43,10 @@ def _plain(data: Any, depth: int = 0) -> Any:
         data = _of_a_list(data)
     elif isinstance(data, dict) and "class_name" in data:
         if "type" in data:
-            raise LedgerError("an event has a type and a class_name; one of the two names it")
+            told = (
+                f"type {str(data['type'])[:80]!r} and class_name {str(data['class_name'])[:80]!r}"
+            )
+            raise LedgerError(f"an event has {told}; one of the two names it")
         rest = {k: v for k, v in data.items() if k not in ("module_name", "class_name")}
         data = {"type": data["class_name"], **rest}
     if isinstance(data, dict):

@@ -38,13 +38,17 @@ _ASKED: ContextVar[Asked | None] = ContextVar("asked", default=None)
 
 
 @contextmanager
-def asked_once(answers: Asked) -> Iterator[None]:
+def asked_once(answers: Asked | None = None) -> Iterator[None]:
     """Within the block, ask equal frozen mechanisms for one loss once; ``answers`` keeps it.
 
-    An audit asks the same run for many numbers, and a scheme asks the same mechanism for several
-    rows. Outside of such a block nothing is remembered.
+    An audit asks the same run for many numbers, and a scheme asks the same mechanism for its pair,
+    for what it serves and for its words. Outside of such a block nothing is remembered.
+
+    Args:
+        answers: what is known; None: what an enclosing block knows, or nothing.
     """
-    before = _ASKED.set(answers)
+    known = _ASKED.get() if answers is None else answers
+    before = _ASKED.set({} if known is None else known)
     try:
         yield
     finally:
@@ -198,9 +202,14 @@ class Mechanism(ABC):
         # What may change cannot be remembered by its value.
         if answers is None or parameters is None or not parameters.frozen:
             return self._loss_of(facts)
-        if (self, facts) not in answers:
-            answers[self, facts] = self._loss_of(facts)
-        return answers[self, facts]
+        try:
+            found = answers.get((self, facts))
+        except TypeError:
+            # A field that has no hash, such as a list, may change as well.
+            return self._loss_of(facts)
+        if found is None:
+            found = answers[self, facts] = self._loss_of(facts)
+        return found
 
     def _loss_of(self, facts: Facts) -> PrivacyLoss:
         if facts.observer is Observer.FINAL:

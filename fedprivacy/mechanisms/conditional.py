@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from scipy.special import ndtri
 
 from ..loss import Atoms, Curve, compose
+from ..rounding import TENS
 from .shifted import moved_up, sums_above
 
 Array = NDArray[np.float64]
@@ -46,7 +47,7 @@ def rows_of(matrix: Array, probability: float, multiplier: float) -> Parts:
     """
     unit = float(matrix.max()) / _FINE
     # A quotient that is whole but for rounding stays what it is; ``moved_up`` pays.
-    steps = np.ceil(matrix / unit * (1.0 - 1e-14)).astype(np.int64)
+    steps = np.ceil(matrix / unit * (1.0 - TENS)).astype(np.int64)
     parts: Parts = []
     for few in np.array_split(np.arange(len(matrix)), min(_BLOCKS, len(matrix))):
         chances = _chances(matrix, few, probability, multiplier)

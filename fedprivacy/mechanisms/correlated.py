@@ -37,7 +37,7 @@ _SECRET = "the memory of the noise is kept secret, and no row of it is released 
 _WITNESS = "a unit sends C u or -C u in the rounds of its largest pattern, every other sends 0"
 
 
-MOST_ROUNDS = 10**7
+MOST_ROUNDS = 10**6
 """Rounds of a run whose columns are held in memory."""
 
 
@@ -189,7 +189,7 @@ class CorrelatedNoise(NoisySum):
             raise UnsupportedCombination(
                 "CorrelatedNoise has no theorem for add_remove: when a unit leaves, others move to "
                 "other rounds, as under Shuffled; account for zero_out or replace_one, or say that "
-                "nobody moves: participation with apart=True"
+                f"nobody moves: participation with apart=True, got {self.participation}"
             )
         # Replaced, a unit goes from C u to -C u.
         moves = 2.0 if facts.adjacency is Adjacency.REPLACE_ONE else 1.0
@@ -426,7 +426,8 @@ class SampledNoise(Mechanism):
         if facts.adjacency is Adjacency.ADD_REMOVE and not moves and gap > 1:
             raise UnsupportedCombination(
                 "cyclic sampling has no theorem for add_remove unless a unit's group does not "
-                "depend on who else is there: say FixedEpochs(b, apart=True) and draw by Poisson"
+                "depend on who else is there: say FixedEpochs(b, apart=True) and draw by Poisson, "
+                f"got {noise.participation} drawn by {self.scheme}"
             )
         # Blocks of a group share no row: each time is one Gaussian, of a single column.
         single = noise.factor.sensitivity(noise.rounds, SingleParticipation()).upper

@@ -19,8 +19,7 @@ from .refined import (
     CELL_SHIFT,
     DRAWN_BITS,
     FAST_FROM,
-    QUICK_BITS,
-    QUICK_FROM,
+    QUICK_SHIFT,
     Bits,
     Tail,
     Uniform,
@@ -38,11 +37,13 @@ BLOCK = 1 << 15
 MARGIN = 1.0 / (1 << 40)
 """A rounding is believed where it is clear by (std / grid + 1) MARGIN; proved: 2^-43."""
 
-QUICK_MARGIN = 1.0 / (1 << 32)
-"""The same for the small polynomials; proved: 2^-33 + 2^-42, and 2^-39 for a total nearby."""
+QUICK_MARGIN = 1.0 / (1 << 35)
+"""The same for the small polynomials; proved: 2^-36 + 2^-42, and 2^-39 for a total nearby."""
 
 NEARBY = float(1 << 12)
 """Totals of up to so many scales are added to the noise as they are: that rounds by 2^-39."""
+
+_ONE, _SIGN = np.uint64(1), np.uint64(63)
 
 SMALL = 2048
 """Bytes that the system gives faster than OpenSSL can be told a new key."""
@@ -169,7 +170,7 @@ class Deviates:
 
     def _finer(self, words: Words, totals: Array, scale: float, unit: float) -> Array:
         """Return the whole numbers by the table, or exact ones."""
-        offsets, uniforms = totals / unit, (words >> np.uint64(1)).view(np.int64)
+        offsets, uniforms = totals / unit, (words >> _ONE).view(np.int64)
         base = np.rint(offsets)
         near = sizes(self.tail, uniforms.astype(np.float64))
         near = _with_signs(near, words, np.empty_like(words))
@@ -178,24 +179,37 @@ class Deviates:
         out: Array = np.rint(near)
         clear = np.abs(near - out) < 0.5 - (scale + 1.0) * MARGIN
         # Below, the table has no cells.
-        clear &= uniforms >= 1 << FAST_FROM
+        served = uniforms >= 1 << FAST_FROM
+        clear &= served
         if not clear.all():
             for i in (~clear).nonzero()[0]:
                 # Fractions from here on: doubles are some, so nothing is rounded any more.
                 offset = Fraction(float(totals[i])) / Fraction(unit) - int(base[i])
-                out[i] = self._exact(offset, Fraction(scale), int(words[i]))
+                known = float(near[i]) if served[i] else None
+                out[i] = self._exact(offset, Fraction(scale), int(words[i]), known)
         out += base
         return out
 
-    def _exact(self, offset: Fraction, scale: Fraction, word: int) -> float:
-        """Return the whole number nearest to offset + or - scale X, more bits drawn as needed."""
+    def _exact(
+        self, offset: Fraction, scale: Fraction, word: int, near: float | None = None
+    ) -> float:
+        """Return the whole number nearest to offset + or - scale X, more bits drawn as needed.
+
+        Args:
+            offset: what the noise is added to.
+            scale: factor on X.
+            word: sign and first bits of V.
+            near: that sum but for an error below 1/2; None where it is not known.
+        """
         uniform, sign = word >> 1, -1 if word & 1 else 1
+        drawn = Uniform(uniform, DRAWN_BITS, self.bits)
+        # Mirrored where the sign is minus, so that the size is always added.
+        question = self.tail, sign * offset, 1 / scale, drawn
+        if near is not None:
+            return float(sign * nearest(*question, math.floor(sign * near), or_next=True))
         # From the middle of what the bits leave open; nothing rests on it.
         size = self.tail.guess((uniform + 0.5) / 2.0**DRAWN_BITS)
-        # Mirrored where the sign is minus, so that the size is always added.
-        guess = round(sign * offset + scale * Fraction(size))
-        drawn = Uniform(uniform, DRAWN_BITS, self.bits)
-        return float(sign * nearest(self.tail, sign * offset, 1 / scale, drawn, guess))
+        return float(sign * nearest(*question, round(sign * offset + scale * Fraction(size))))
 
 
 def fresh_words(bits: Bits, count: int) -> Words:
@@ -216,43 +230,36 @@ class Workspace:
 
 
 def signed_sizes(tail: Tail, words: Words, space: Workspace) -> Array:
-    """Return s X within 2^-32 of what words stand for; NaN where only whole numbers can tell.
+    """Return s X within 2^-35 of what words stand for; NaN where the quick table has no cell.
 
-    The lowest bit is the sign, the others are V in units of 2^-63, their first ``QUICK_BITS`` the
-    cell of a table whose variable are the bits that follow.
+    The lowest bit is the sign, the others are V in units of 2^-63.
 
     Args:
         tail: the law of X.
         words: 64 bits each.
         space: of at least as many numbers; the answer lies in it.
     """
-    rows, count = quick_table(tail), len(words)
+    (first, rows), count = quick_table(tail), len(words)
     cells, found = space.whole[:count], space.found[:count]
-    variable, next_row, bits = space.one[:count], space.other[:count], cells.view(np.uint64)
-    np.bitwise_and(words, np.uint64((1 << 64 - QUICK_BITS) - 1), out=bits)
-    # Fewer than 53 bits are left: exact as doubles.
-    np.copyto(variable, cells)
-    np.right_shift(words, np.uint64(64 - QUICK_BITS), out=bits)
-    # Clip, as numpy buffers the output where it checks bounds; no index is out of them.
-    rows[-1].take(cells, mode="clip", out=found)
-    for row in rows[-2::-1]:
-        found *= variable
-        found += row.take(cells, mode="clip", out=next_row)
-    few = 1 << QUICK_BITS - DRAWN_BITS + QUICK_FROM
-    rare = np.less(cells, few, out=space.flags[:count]).nonzero()[0]
-    if len(rare):
-        uniforms = (words[rare] >> np.uint64(1)).view(np.int64)
-        farther = sizes(tail, uniforms.astype(np.float64))
-        # NaN is never clear: these go on to whole numbers.
-        farther[uniforms < 1 << FAST_FROM] = np.nan
-        found[rare] = farther
+    uniforms, next_row, bits = space.one[:count], space.other[:count], cells.view(np.uint64)
+    np.right_shift(words, _ONE, out=bits)
+    np.copyto(uniforms, cells)
+    # The leading bits of a double are its octave and the place in it: the cell's number.
+    np.right_shift(uniforms.view(np.int64), QUICK_SHIFT, out=cells)
+    cells -= first
+    # Clip: what has no cell gets the first or the last one, which are NaN and never clear.
+    rows[2].take(cells, mode="clip", out=found)
+    found *= uniforms
+    found += rows[1].take(cells, mode="clip", out=next_row)
+    found *= uniforms
+    found += rows[0].take(cells, mode="clip", out=next_row)
     return _with_signs(found, words, bits)
 
 
 def _with_signs(found: Array, words: Words, signs: Words) -> Array:
     """Return sizes, which are changed, with the signs that the words' lowest bits say."""
     # The lowest bit is moved to where a double has its sign: no branch and no product.
-    np.left_shift(words, np.uint64(63), out=signs)
+    np.left_shift(words, _SIGN, out=signs)
     bits = found.view(np.uint64)
     np.bitwise_xor(bits, signs, out=bits)
     return found
@@ -264,8 +271,9 @@ def sizes(tail: Tail, uniforms: Array) -> Array:
     # The leading bits of a double are its octave and the place in it: the cell's number.
     cell = (uniforms.view(np.int64) >> CELL_SHIFT) - first
     variable = uniforms - centres.take(cell, mode="clip")
-    found: Array = coefficients[-1].take(cell, mode="clip")
-    for row in coefficients[-2::-1]:
+    rows = coefficients.take(cell, axis=1, mode="clip")
+    found: Array = rows[-1]
+    for row in rows[-2::-1]:
         found *= variable
-        found += row.take(cell, mode="clip")
+        found += row
     return found

@@ -114,6 +114,11 @@ class IntegerPerturbation(SparsifiedPerturbation):
         return self.granularity
 
     @property
+    def spacing(self) -> float:
+        """1: contributions are whole numbers."""
+        return 1.0
+
+    @property
     def room(self) -> int:
         """How many contributions doubles add up exactly: far more than ``cohort``."""
         return math.floor(LARGEST / math.sqrt(self.square))

@@ -26,7 +26,7 @@ from scipy.special import gammaln, logsumexp
 
 from ..loss import Curve, Gdp, RenyiLine, RenyiPoints
 from ..loss.pairs.discrete import Atoms
-from ..loss.rounding import FEW, UNIT
+from ..rounding import FEW, TENS, THOUSANDS, UNIT
 from .integers import bessel_ratios, gaussian_weights, skellam_weights
 
 Array = NDArray[np.float64]
@@ -37,7 +37,7 @@ LEAST_ORDER = 1.5
 MOST_SUM_ERROR = 0.5
 """Largest eta of a sum of shares; beyond, the shares are too small to say anything."""
 
-_UP = 1.0 + 1e-12
+_UP = 1.0 + THOUSANDS
 _RADII = np.arange(0.7, 4.05, 0.05)
 _MOST_NOISE_LOST = 0.5
 """Most that I2 may take off the variance; beyond, I3 serves."""
@@ -57,7 +57,7 @@ def sum_error(shares: int, variance: float) -> float:
     """
     if shares == 1:
         return 0.0
-    exponent = 2.0 * math.pi**2 * variance * (1.0 - 1e-12)
+    exponent = 2.0 * math.pi**2 * variance * (1.0 - THOUSANDS)
     log_first = math.log(shares) - exponent
     if log_first > -0.5:
         return math.inf
@@ -65,7 +65,7 @@ def sum_error(shares: int, variance: float) -> float:
     log_terms = gammaln(shares + j) - gammaln(j + 1.0) - gammaln(float(shares))
     log_terms = log_terms - exponent * (j - j * j / shares)
     # gammaln of large numbers is right to a few units of its size.
-    log_terms += 1e-14 * (1.0 + np.abs(gammaln(shares + j)))
+    log_terms += TENS * (1.0 + np.abs(gammaln(shares + j)))
     log_total = float(np.logaddexp(2.0 * log_first, math.log(2.0) + logsumexp(log_terms)))
     found = math.exp(min(log_total, 0.0)) / -math.expm1(2.0 * log_first) * _UP
     return found if log_total < 0.0 and found <= MOST_SUM_ERROR else math.inf
@@ -76,7 +76,7 @@ def smoothing_error(variance: float) -> float:
 
     2 sum e^(-2 pi^2 v k^2) by Poisson's summation formula; at most 2 q / (1 - q).
     """
-    q = math.exp(-2.0 * math.pi**2 * variance * (1.0 - 1e-12))
+    q = math.exp(-2.0 * math.pi**2 * variance * (1.0 - THOUSANDS))
     return 2.0 * q / (1.0 - q)
 
 
@@ -120,7 +120,7 @@ def gaussian_curve(shift: Shift, shares: int, share_variance: float) -> tuple[Cu
     eta = sum_error(shares, share_variance)
     if not eta < math.inf:
         return None
-    variance = shares * share_variance * (1.0 - 1e-14)
+    variance = shares * share_variance * (1.0 - TENS)
     mu = _gaussian_shift(shift, variance, eta)
     if mu is not None:
         return Gdp(mu), "I1, I2: sums of discrete Gaussians, as functions of one Gaussian"
@@ -142,7 +142,7 @@ def _second_line(shift: Shift, variance: float, width: float) -> float:
 def _line(rho: float, xi: float) -> RenyiLine:
     scale = 1.0 / math.sqrt(rho)
     orders = 1.0 + scale * np.geomspace(1e-3, 1e2, 122)
-    points = tuple((a, (xi + rho * a) * (1.0 + 1e-15)) for a in np.unique(orders).tolist())
+    points = tuple((a, (xi + rho * a) * (1.0 + FEW)) for a in np.unique(orders).tolist())
     return RenyiLine(tuple(pair for pair in points if pair[0] > 1.0), rho, xi)
 
 
@@ -333,7 +333,7 @@ def skellam_curve(shift: Shift, variance: float) -> tuple[Curve, str] | None:
         return None
     rho = 0.5 * shift.square * concentrated_unit(variance, highest) * _UP
     powers = np.geomspace(min(1e-3, 1e-2 * (most - 1.0)), most - 1.0, 300)
-    points = tuple((1.0 + b, rho * (1.0 + b) * (1.0 + 1e-15)) for b in powers.tolist())
+    points = tuple((1.0 + b, rho * (1.0 + b) * (1.0 + FEW)) for b in powers.tolist())
     return RenyiPoints(points), "I4: Skellam noise, shifts as chains of shifts by one"
 
 

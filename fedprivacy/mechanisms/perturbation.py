@@ -46,6 +46,11 @@ class Perturbation(Mechanism):
         return grid_for(self.full_noise_std, self.clip_norm, PLACES)
 
     @property
+    def spacing(self) -> float:
+        """What contributions are whole multiples of, a power of two: the grid."""
+        return self.grid
+
+    @property
     def room(self) -> int:
         """How many contributions are summed without rounding."""
         return room(self.clip_norm, self.grid)

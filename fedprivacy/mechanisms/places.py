@@ -15,11 +15,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..loss import Allocated, Curve, Gdp, Nested, compose, rough_epsilon, scale
+from ..rounding import SPACING, TENS, THOUSANDS
 from . import conditional
 from .shifted import moved_up, shifts, sums_above
 
 Array = NDArray[np.float64]
-_UP = 2.0**-52
 _SEPARATIONS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768, 1024)
 _CHILDREN = (1, 2, 3, 4, 5, 6, 8, 10, 12, 16, 20, 24, 32, 48, 64)
 _DEPTH = 3
@@ -46,7 +46,7 @@ def kernel(matrix: Array, places: int, multiplier: float) -> Array:
         sums[:, : part.shape[1]] += part
     # No signs, so nothing cancels: relative errors add up to this at most.
     terms = len(matrix) + matrix.shape[1] // places + 16.0
-    return np.asarray((sums.T @ sums) / multiplier**2 * (1.0 + 2.0 * terms * _UP))
+    return np.asarray((sums.T @ sums) / multiplier**2 * (1.0 + 2.0 * terms * SPACING))
 
 
 def envelope(gram: Array) -> Array:
@@ -70,7 +70,7 @@ def best_tree(gram: Array) -> Nested | Gdp:
     """
     above = envelope(gram)
     leaf = float(above[0])
-    alone = Gdp(math.sqrt(leaf) * (1.0 + _UP))
+    alone = Gdp(math.sqrt(leaf) * (1.0 + SPACING))
     best: dict[object, tuple[float, Levels]] = {}
     for levels in _trees(len(gram), above):
         # the best of each root and depth: the second moment alone is no judge of tails
@@ -124,8 +124,8 @@ def several_of(gram: Array, count: int) -> Curve:
     inside = float(np.diag(gram).max())
     shared = gram - np.diag(np.diag(gram))
     common = float(shared.max()) if len(gram) > 1 else 0.0
-    apart = math.sqrt(max(inside - common, 0.0)) * (1.0 + _UP)
-    parts: list[tuple[Curve, int]] = [(Gdp(count * math.sqrt(common) * (1.0 + _UP)), 1)]
+    apart = math.sqrt(max(inside - common, 0.0)) * (1.0 + SPACING)
+    parts: list[tuple[Curve, int]] = [(Gdp(count * math.sqrt(common) * (1.0 + SPACING)), 1)]
     # Fewer places hide less, so their number is rounded down.
     return compose([*parts, (Allocated(apart, len(gram) // count), count)])
 
@@ -137,7 +137,7 @@ def rank_one(norms: Array, probability: float, multiplier: float) -> Curve:
     """
     unit = float(norms.max()) / _PARTS
     # A quotient that is whole but for rounding stays what it is; ``moved_up`` pays.
-    steps = np.ceil(norms / unit * (1.0 - 1e-14)).astype(np.int64)
+    steps = np.ceil(norms / unit * (1.0 - TENS)).astype(np.int64)
     above = sums_above(steps, np.full(len(norms), probability))
     return moved_up(above, int(steps.sum()), unit / multiplier, points=_POINTS)
 
@@ -151,7 +151,7 @@ def poisson(matrix: Array, probability: float, multiplier: float) -> tuple[Curve
         multiplier: noise multiplier z.
     """
     # Outwards, for what squares and roots round.
-    norms = (matrix**2).sum(axis=0) ** 0.5 * (1.0 + 1e-12)
+    norms = (matrix**2).sum(axis=0) ** 0.5 * (1.0 + THOUSANDS)
     line = rank_one(norms, probability, multiplier)
     if max(matrix.shape) > conditional.MOST_ROUNDS:
         return line, False

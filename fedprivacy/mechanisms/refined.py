@@ -35,10 +35,11 @@ DEGREE = 6
 CENTRE_ERROR = Fraction(1, 2**47)
 """Largest relative error of S at the middle of a cell that a table is built with."""
 
-QUICK_BITS, QUICK_FROM, QUICK_DEGREE = 13, 57, 3
-"""Cells of the quick table are 2^-13 of V wide, and serve V of at least 2^-6; its degree."""
+QUICK_FROM, QUICK_CELLS, QUICK_DEGREE = 47, 1024, 2
+"""The quick table serves V of at least 2^(QUICK_FROM - DRAWN_BITS); its cells in an octave, degree.
+"""
 
-QUICK_ERROR = 2.0**-33
+QUICK_ERROR = 2.0**-36
 """Most that a polynomial of the quick table is off from that of the table, before rounding."""
 
 MOST_BITS = 1 << 11
@@ -56,13 +57,15 @@ def series(y: Fraction, places: int) -> tuple[int, int]:
     Every term is rounded down; errors add up to at most 2 (n + 1) e^y, which the guard bits take.
     """
     guard = math.ceil(y * 3 / 2) + 64
+    # A fraction's parts are properties, and asking for them takes longer than the product.
+    above, below = y.numerator, y.denominator
     term, n, exponential, integral = 1 << places + guard, 0, 0, 0
     while term or n < y:
         signed = -term if n % 2 else term
         exponential += signed
         integral += signed // (2 * n + 1)
         n += 1
-        term = term * y.numerator // (y.denominator * n)
+        term = term * above // (below * n)
     return _rounded(exponential, guard), _rounded(integral, guard)
 
 
@@ -197,44 +200,57 @@ def _taylor(tail: Tail, middle: int) -> list[float]:
     raise ArithmeticError(f"no double is the quantile of {float(v)!r}: the arithmetic is broken")
 
 
+class QuickTable(NamedTuple):
+    """x as small polynomials in 2^63 v, one for each cell; NaN in the first and the last.
+
+    Attributes:
+        first: index of the first cell, of what lies below all others.
+        rows: the constant first, shape (QUICK_DEGREE + 1, cells).
+    """
+
+    first: int
+    rows: NDArray[np.float64]
+
+
+QUICK_SHIFT = 52 - QUICK_CELLS.bit_length() + 1
+"""Bits of a double below those that choose its cell in the quick table."""
+
+
 @functools.cache
-def quick_table(tail: Tail) -> NDArray[np.float64]:
-    """Build smaller polynomials out of the table's, about the middles of cells that are narrower.
+def quick_table(tail: Tail) -> QuickTable:
+    """Build smaller polynomials out of the table's, in cells that are narrower.
 
-    Their cell is the first ``QUICK_BITS`` bits of a word of 64, their variable the rest of it, the
-    sign included, which counts for nothing. What the higher powers that are left out add up to is
-    at most ``QUICK_ERROR``.
-
-    Returns:
-        QUICK_DEGREE + 1 rows, the constant first, shape (2^QUICK_BITS,); cells below
-        V = 2^(QUICK_FROM - DRAWN_BITS) hold nothing of use.
+    Of a cubic's last power, the straight line that is nearest to it in the cell is kept. What it
+    and the higher powers that are left out add up to is at most ``QUICK_ERROR``.
 
     Raises:
         ArithmeticError: more than that is left out.
     """
     first, centres, coefficients = table(tail)
-    width = 2.0 ** (DRAWN_BITS - QUICK_BITS)
-    middles = (np.arange(1 << QUICK_BITS) + 0.5) * width
-    # Cells below the table get its first polynomial; nobody reads them.
-    old = np.maximum((middles.view(np.int64) >> CELL_SHIFT) - first, 0)
-    shift = middles - centres[old]
+    octaves = 2.0 ** np.arange(QUICK_FROM, DRAWN_BITS)
+    places = QUICK_CELLS + 0.5 + np.arange(QUICK_CELLS)
+    # Of every cell its width and its middle, in widths.
+    width = np.repeat(octaves / QUICK_CELLS, QUICK_CELLS)
+    middles = np.tile(places, len(octaves))
+    old = ((middles * width).view(np.int64) >> CELL_SHIFT) - first
+    shift = middles * width - centres[old]
     powers = coefficients[:, old]
-    # The same polynomial about another middle.
+    # The same polynomial about another middle, of t in (-1/2, 1/2), the place in the cell.
     moved = [
         width**k * sum(math.comb(i, k) * powers[i] * shift ** (i - k) for i in range(k, DEGREE + 1))
         for k in range(DEGREE + 1)
-    ]  # of t in (-1/2, 1/2), the place in the cell
-    left_out = sum(abs(moved[k]) * 0.5**k for k in range(QUICK_DEGREE + 1, DEGREE + 1))
+    ]
+    # |t^3 - 3/16 t| <= 1/32.
+    left_out = abs(moved[3]) / 32.0 + sum(abs(moved[k]) * 0.5**k for k in range(4, DEGREE + 1))
     # Not `>`: NaN is refused too.
-    if not left_out[1 << QUICK_BITS - DRAWN_BITS + QUICK_FROM :].max() <= QUICK_ERROR:
+    if not left_out.max() <= QUICK_ERROR:
         raise ArithmeticError("the quick table is too coarse: the arithmetic is broken")
-    unit = 2.0 ** (QUICK_BITS - 64)
-    rows = [
-        unit**k
-        * sum(math.comb(i, k) * moved[i] * (-0.5) ** (i - k) for i in range(k, QUICK_DEGREE + 1))
-        for k in range(QUICK_DEGREE + 1)
-    ]  # of the rest of the word, whose unit is 2^-64
-    return np.ascontiguousarray(np.array(rows))
+    square, line = moved[2], moved[1] + 3.0 / 16.0 * moved[3]
+    constant = moved[0] - middles * (line - middles * square)
+    rows = [constant, (line - 2.0 * middles * square) / width, square / width**2]
+    ends = ((0, 0), (1, 1))
+    below = (int(octaves[:1].view(np.int64)[0]) >> QUICK_SHIFT) - 1
+    return QuickTable(below, np.pad(np.array(rows), ends, constant_values=np.nan))
 
 
 @dataclass
@@ -270,7 +286,15 @@ class Uniform:
             self.value, self.places = self.value << 64 | word, self.places + 64
 
 
-def nearest(tail: Tail, offset: Fraction, step: Fraction, uniform: Uniform, guess: int) -> int:
+def nearest(
+    tail: Tail,
+    offset: Fraction,
+    step: Fraction,
+    uniform: Uniform,
+    guess: int,
+    *,
+    or_next: bool = False,
+) -> int:
     """Return the whole number nearest to offset + X / step, X being the size that V stands for.
 
     The answer is at least k exactly where X exceeds (k - 1/2 - offset) step: the search, up or down
@@ -282,6 +306,7 @@ def nearest(tail: Tail, offset: Fraction, step: Fraction, uniform: Uniform, gues
         step: the grid's spacing in units of X.
         uniform: V, at least as many bits of it as are known.
         guess: where the search begins.
+        or_next: whether it is known to be ``guess`` or the next number: one question is enough.
     """
 
     def reaches(k: int) -> bool:
@@ -289,6 +314,8 @@ def nearest(tail: Tail, offset: Fraction, step: Fraction, uniform: Uniform, gues
         # A size is above 0 with probability 1.
         return bound <= 0 or uniform.below(lambda places: tail.curve(bound, places)[0])
 
+    if or_next:
+        return guess + reaches(guess + 1)
     # Longer and longer strides, then halves: from a good guess two questions are enough.
     low, high, stride = guess, guess + 1, 1
     while not reaches(low):

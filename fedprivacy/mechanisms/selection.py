@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache, partial
 
@@ -15,9 +15,10 @@ from ..loss import IDENTITY, AnyOf, Curve, Mix, RenyiAndPoints, RenyiPoints, lar
 from ..loss.pairs.lattice import Array
 from ..loss.pairs.stated import MAX_EPSILON
 from ..loss.profiles import renyi, ways
-from ..privacy_loss import PrivacyLoss, Witness
+from ..privacy_loss import PrivacyLoss, Witness, merged
 from ..registry import plain_fields, registered
 from ..relations import Adjacency, Facts, Observer, Unit
+from ..rounding import FEW, HUNDREDS, TENS, THOUSANDS
 from ..sampling import Scheme
 from .base import Mechanism
 
@@ -33,7 +34,7 @@ _DEPTH = 1e-30
 """The profile is taken up to about this delta."""
 _MORE = 1.0 + 1e-10
 """Covers what the law that is drawn has as its mean beyond the stated one, and rounding."""
-_ROUNDED = 1.0 + 1e-14
+_ROUNDED = 1.0 + TENS
 _MAX_MEAN = 1e12
 
 
@@ -97,7 +98,7 @@ class PoissonTrials(Trials):
     @property
     def nothing(self) -> float:
         """exp(-mean), rounded up."""
-        return max(math.exp(-self.mean) * (1.0 + 1e-15), 1e-16)
+        return max(math.exp(-self.mean) * (1.0 + FEW), 1e-16)
 
     @property
     def most(self) -> float:
@@ -119,9 +120,9 @@ class PoissonTrials(Trials):
         delta is the base's at log(1 + 1/(a-1)), by a chord of its profile, convex in e^epsilon.
         """
         # A little less epsilon needs a little more delta: the safe side.
-        at = np.array([1.0 / (a - 1.0) for a, _ in base]) * (1.0 - 1e-14)
+        at = np.array([1.0 / (a - 1.0) for a, _ in base]) * (1.0 - TENS)
         grid = np.expm1([epsilon for epsilon, _ in profile])
-        found = np.interp(at, grid, [delta for _, delta in profile]) * (1.0 + 1e-12)
+        found = np.interp(at, grid, [delta for _, delta in profile]) * (1.0 + THOUSANDS)
         return tuple(
             (a, self._divergence(a - 1.0, each, delta))
             for (a, each), delta in zip(base, found.tolist(), strict=True)
@@ -133,7 +134,7 @@ class PoissonTrials(Trials):
             return 0.0
         rise = moment if moment > 700.0 else math.log(math.expm1(moment))
         terms = (math.log(self.most), power * self.most * delta, rise)
-        exponent = math.fsum(terms) + 1e-14 * (1.0 + math.fsum(map(abs, terms)))
+        exponent = math.fsum(terms) + TENS * (1.0 + math.fsum(map(abs, terms)))
         return float(np.logaddexp(0.0, exponent)) / power * _ROUNDED
 
     def shift(self, profile: Points) -> float:
@@ -212,7 +213,7 @@ class TruncatedNegativeBinomial(Trials):
         # At b = 1 the theorem's term is log(1/gamma) itself.
         least = min(self.stops, *((1.0 - 1.0 / b) * each + self.stops / b for b, each in base))
         more = (1.0 + self.shape) * least * _ROUNDED
-        ends = math.log(self.mean) * (1.0 + 1e-15) + (1e-10 if self.mean > 1.0 else 0.0)
+        ends = math.log(self.mean) * (1.0 + FEW) + (1e-10 if self.mean > 1.0 else 0.0)
         return tuple((a, (each + more + ends / (a - 1.0)) * _ROUNDED) for a, each in base)
 
     def shift(self, profile: Points) -> float:
@@ -220,6 +221,14 @@ class TruncatedNegativeBinomial(Trials):
         odds = math.expm1(self.stops)
         each = (max(epsilon, math.log1p(odds * delta)) for epsilon, delta in profile)
         return (1.0 + self.shape) * min(each) * _ROUNDED
+
+
+LAWS: dict[str, Callable[[float], Trials]] = {
+    "logarithmic": lambda mean: TruncatedNegativeBinomial(mean=mean, shape=0.0),
+    "geometric": lambda mean: TruncatedNegativeBinomial(mean=mean, shape=1.0),
+    "poisson": PoissonTrials,
+}
+"""Laws of the number of trials by name, each from its mean."""
 
 
 def _number(name: str, value: object, low: float, high: float, way_out: str = "") -> float:
@@ -245,7 +254,7 @@ def log_stops(mean: float, shape: float) -> float:
     """
     if mean == 1.0:
         return 0.0
-    above = partial(_above, shape=shape, goal=math.log(mean) * (1.0 + 1e-12) + 1e-13)
+    above = partial(_above, shape=shape, goal=math.log(mean) * (1.0 + THOUSANDS) + HUNDREDS)
     low, high = 0.0, 1.0
     while not above(high):
         low, high = high, 2.0 * high
@@ -284,20 +293,31 @@ class PrivateSelection(Mechanism):
     compose them. What the law calls a tie may be broken in any way fixed beforehand.
 
     Args:
-        base: one trial; where settings of the grid differ in price, one that costs most.
+        base: one trial.
         trials: ``TruncatedNegativeBinomial(mean=, shape=)`` or ``PoissonTrials(mean)``.
+        others: what else a trial may be, where settings of the grid differ in price: a mechanism
+            for each. A trial costs no more than the worst of all at every order and epsilon; what
+            is attained is not known then, as it depends on how settings are drawn.
 
     Raises:
         ParameterError: a base that is no mechanism, or trials that are no law; a fixed number of
-            trials is ``base * number`` and no selection is cheaper by a theorem.
+            trials is ``base * number`` and no selection is cheaper by a theorem. Or ``others``
+            that are no mechanisms or protect another unit.
     """
 
     base: Mechanism
     trials: Trials
+    others: tuple[Mechanism, ...] = ()
 
     def __post_init__(self) -> None:
-        if not isinstance(self.base, Mechanism):
-            refuse("base", self.base, "be a mechanism", "pass Gaussian(noise_multiplier=1.0) * 10")
+        object.__setattr__(self, "others", tuple(self.others))
+        for name, each in (("base", self.base), *(("others", one) for one in self.others)):
+            if not isinstance(each, Mechanism):
+                refuse(name, each, "be a mechanism", "pass Gaussian(noise_multiplier=1.0) * 10")
+        units = {each.protects for each in self._every}
+        if len(units) > 1:
+            rule = "protect the unit that the base does"
+            refuse("others", sorted(map(str, units)), rule, "account for each unit by itself")
         if not isinstance(self.trials, Trials):
             rule = "be a law of their number"
             way_out = (
@@ -307,6 +327,10 @@ class PrivateSelection(Mechanism):
             refuse("trials", self.trials, rule, way_out)
 
     @property
+    def _every(self) -> tuple[Mechanism, ...]:
+        return (self.base, *self.others)
+
+    @property
     def protects(self) -> Unit | None:
         """The base's unit."""
         return self.base.protects
@@ -314,17 +338,17 @@ class PrivateSelection(Mechanism):
     @property
     def zeroed_is_absent(self) -> bool:
         """Whether it is in every trial."""
-        return self.base.zeroed_is_absent
+        return all(each.zeroed_is_absent for each in self._every)
 
     @property
     def zeroing_replaces(self) -> bool:
         """Whether it does in every trial."""
-        return self.base.zeroing_replaces
+        return all(each.zeroing_replaces for each in self._every)
 
     @property
     def samples_its_unit(self) -> bool:
         """Whether a trial does."""
-        return self.base.samples_its_unit
+        return any(each.samples_its_unit for each in self._every)
 
     def public(self, adjacency: Adjacency) -> dict[str, object]:
         """Return the law's numbers; the base's loss has its own."""
@@ -332,31 +356,46 @@ class PrivateSelection(Mechanism):
         return {f"{name} of trials": value for name, value in plain_fields(self.trials).items()}
 
     def check_scheme(self, scheme: Scheme) -> None:
-        """Ask the base."""
-        self.base.check_scheme(scheme)
+        """Ask every trial."""
+        for each in self._every:
+            each.check_scheme(scheme)
 
     def worst_scheme(self, scheme: Scheme) -> Scheme:
-        """Return the base's."""
-        return self.base.worst_scheme(scheme)
+        """Return the trials' common one.
+
+        Raises:
+            UnsupportedCombination: they have none.
+        """
+        found = {each.worst_scheme(scheme) for each in self._every}
+        if len(found) > 1:
+            raise UnsupportedCombination(
+                f"trials that look differently drawn under {scheme!r} are not served; account for "
+                "the selection among those of one scheme"
+            )
+        return found.pop()
 
     def noise_ratios(self, clip_norm: float) -> frozenset[float]:
-        """Return the base's."""
-        return self.base.noise_ratios(clip_norm)
+        """Return all trials'."""
+        return frozenset().union(*(each.noise_ratios(clip_norm) for each in self._every))
 
     def rescaled(self, fraction: float) -> PrivateSelection | None:
         """Return the selection with the fraction of every trial's noise."""
-        return self._of(self.base.rescaled(fraction))
+        return self._of([each.rescaled(fraction) for each in self._every])
 
     def single_uploads(self) -> PrivateSelection | None:
         """Return the selection among single uploads."""
-        return self._of(self.base.single_uploads())
+        return self._of([each.single_uploads() for each in self._every])
 
-    def _of(self, base: Mechanism | None) -> PrivateSelection | None:
-        return None if base is None else replace(self, base=base)
+    def _of(self, every: Sequence[Mechanism | None]) -> PrivateSelection | None:
+        known = [each for each in every if each is not None]
+        if len(known) < len(every):
+            return None
+        return replace(self, base=known[0], others=tuple(known[1:]))
 
     def unlike(self, *, shares: int, noise_multiplier: float) -> str:
-        """Return what the base says."""
-        return self.base.unlike(shares=shares, noise_multiplier=noise_multiplier)
+        """Return what the trials say, the first that says something."""
+        said = (x.unlike(shares=shares, noise_multiplier=noise_multiplier) for x in self._every)
+        return next(filter(None, said), "")
 
     def _loss(self, facts: Facts) -> PrivacyLoss:
         if facts.observer is Observer.SERVER:
@@ -365,15 +404,27 @@ class PrivateSelection(Mechanism):
                 "who took part in all and every result; account for observer='aggregate', or "
                 "compose every trial: base * number"
             )
-        base = self.base.privacy_loss(facts.adjacency, facts.observer)
+        every = [each.privacy_loss(facts.adjacency, facts.observer) for each in self._every]
         return PrivacyLoss(
-            _of_kinds(base.curve, partial(_selected, trials=self.trials)),
+            self._curve([each.curve for each in every]),
             facts,
-            self._witness(base.witness),
-            (self.trials.theorem, "profile of the best of several trials (T14)", *base.theorems),
-            (*_ASSUMED, *base.assumptions),
-            base.public,
+            None if self.others else self._witness(every[0].witness),
+            (
+                self.trials.theorem,
+                "profile of the best of several trials (T14)",
+                *_all("theorems", every),
+            ),
+            (*_ASSUMED, *_all("assumptions", every)),
+            merged(each.public for each in every),
         )
+
+    def _curve(self, curves: Sequence[Curve]) -> Curve:
+        """Return the curve of the best trial, kind by kind where units differ in one mechanism."""
+        if len(curves) == 1:
+            return _of_kinds(curves[0], lambda curve: _selected((curve,), self.trials))
+        # Of several mechanisms the kinds need not be the same: any trial may be any of them.
+        kinds = [each.curves if isinstance(each, AnyOf) else (each,) for each in curves]
+        return _selected(tuple(dict.fromkeys(one for each in kinds for one in each)), self.trials)
 
     def _witness(self, base: Witness | None) -> Witness | None:
         """Return the base's, shown whenever there is a trial.
@@ -392,6 +443,11 @@ class PrivateSelection(Mechanism):
         return Mix(((nothing, IDENTITY), (1.0 - nothing, curve)))
 
 
+def _all(name: str, losses: Sequence[PrivacyLoss]) -> tuple[str, ...]:
+    """Return what losses say, once each."""
+    return tuple(dict.fromkeys(said for one in losses for said in getattr(one, name)))
+
+
 def _of_kinds(curve: Curve, change: Callable[[Curve], Curve]) -> Curve:
     """Return a curve changed, kind by kind where units differ."""
     if isinstance(curve, AnyOf):
@@ -400,9 +456,11 @@ def _of_kinds(curve: Curve, change: Callable[[Curve], Curve]) -> Curve:
 
 
 @lru_cache(maxsize=64)
-def _selected(base: Curve, trials: Trials) -> Curve:
-    """Return the curve of the best trial; both orientations of the base count in both of its."""
-    turned = (base,) if base.symmetric else (base, base.swap())
+def _selected(bases: tuple[Curve, ...], trials: Trials) -> Curve:
+    """Return the curve of the best trial; both orientations of a base count in both of its."""
+    turned = tuple(
+        each for base in bases for each in ((base,) if base.symmetric else (base, base.swap()))
+    )
     found, profile = _divergences(turned), _profile(turned)
     shift = trials.shift(profile)
     shifted = (((epsilon + shift) * _ROUNDED, trials.most * delta) for epsilon, delta in profile)
@@ -420,7 +478,7 @@ def _divergences(turned: tuple[Curve, ...]) -> Points:
     found = []
     for order in _ORDERS:
         moment = max(each.log_moment(order) for each in turned)
-        divergence = max(moment, 0.0) / (order - 1.0) * (1.0 + 1e-15)
+        divergence = max(moment, 0.0) / (order - 1.0) * (1.0 + FEW)
         # Log-moments are convex: past the first infinite order all are.
         if not math.isfinite(divergence):
             break

@@ -6,6 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..loss import Curve, GaussianMix, Gdp
+from ..rounding import THOUSANDS
 
 Array = NDArray[np.float64]
 _RARE = 1e-6
@@ -36,7 +37,7 @@ def sums_above(steps: NDArray[np.int64], chances: Array) -> Array:
         longer[: len(law)] = (1.0 - chance) * law
         longer[step:] += chance * law
         law = longer[: max(int(np.flatnonzero(longer > 1e-40)[-1]) + 1, 1)]
-    above = np.cumsum(law[::-1])[::-1] * (1.0 + 1e-12)
+    above = np.cumsum(law[::-1])[::-1] * (1.0 + THOUSANDS)
     # What was cut off is given back to every tail.
     above = np.minimum(above + 1e-35 * len(steps), 1.0)
     above[0] = 1.0
@@ -66,5 +67,5 @@ def moved_up(above: Array, largest: int, unit: float, points: int = 64) -> Curve
     weights = above[:top] - np.append(above[1:top], 0.0)
     moves, index = np.unique(at, return_inverse=True)
     counts = np.bincount(index, weights)
-    values = np.asarray(moves * unit * (1.0 + 1e-12), dtype=np.float64)
+    values = np.asarray(moves * unit * (1.0 + THOUSANDS), dtype=np.float64)
     return shifts(values, counts / counts.sum())

@@ -95,7 +95,7 @@ class Sparsification:
             self.check_mask(mask)
         if not is_finite(update):
             refuse("update", "a non-finite entry", "be finite", "leave this client's update out")
-        kept = update if whole else update[mask]
+        kept = update if whole else _taken(update, mask)
         if self.factor == 1.0:
             return kept
         # What overflows is refused with all that is not finite.
@@ -115,13 +115,20 @@ class Sparsification:
         whole = ("int",) if isinstance(mask, np.ndarray) else ("torch.int32", "torch.int64")
         if not str(mask.dtype).startswith(whole):
             refuse("mask", mask.dtype, "hold whole numbers", "pass kept indices, int64")
-        low, high = int(mask.min()), int(mask.max())
+        # Masks are drawn in order, and are then checked without searching or sorting them.
+        rising = bool((mask[1:] > mask[:-1]).all())
+        ends = (mask[0], mask[-1]) if rising else (mask.min(), mask.max())
+        low, high = map(int, ends)
         if low < 0 or high >= self.dimension:
             refuse("mask", (low, high), f"hold indices from 0 to {self.dimension - 1}")
-        # Masks are drawn in order, and are then checked without sorting them.
-        rising = bool((mask[1:] > mask[:-1]).all())
         if not rising and len(np.unique(np.asarray(mask.tolist()))) < self.kept:
             refuse("mask", "an index twice", "hold different indices", "pass kept indices")
+
+
+def _taken(update: Any, mask: Any) -> Any:
+    """Return the coordinates of a mask that was checked, faster than torch's indexing does."""
+    both = hasattr(update, "detach") and hasattr(mask, "detach")
+    return update.index_select(0, mask) if both else update[mask]
 
 
 _ASSUMED = (

@@ -16,6 +16,7 @@ from ..loss.pairs.stated import MAX_EPSILON
 from ..privacy_loss import PrivacyLoss
 from ..registry import registered
 from ..relations import Adjacency, Facts, Observer, Unit
+from ..rounding import FEW
 from .base import Mechanism
 
 MAX_POINTS = 2000
@@ -256,5 +257,5 @@ class ConcentratedDp(Stated):
         powers = scale * np.geomspace(1e-3, 1e2, 122)
         orders = np.unique(1.0 + powers).tolist()
         # Next to 1 a power is lost to rounding, and 1 is no order.
-        found = ((a, (self.xi + self.rho * a) * (1.0 + 1e-15)) for a in orders if a > 1.0)
+        found = ((a, (self.xi + self.rho * a) * (1.0 + FEW)) for a in orders if a > 1.0)
         return tuple(found)

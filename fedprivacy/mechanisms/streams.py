@@ -19,13 +19,12 @@ import numpy as np
 
 from ..errors import refuse
 from ..factors import Factor, Recurrence, Tree
+from ..rounding import HALF_SPACING
 from .noise import norm
 from .rounded import noise_like, noisy_like
 
 SPARE = 2.0**-20
 """How much more noise is drawn than is accounted, and so what rounding may move a release by."""
-
-_UNIT = 2.0**-53
 
 
 @dataclass(frozen=True, eq=False)
@@ -161,7 +160,7 @@ def _weighted(step: Recurrence, memory: NoiseMemory, rounds: int) -> tuple[Any, 
     sizes = [norm(vector) for vector in vectors[:filled]]
     used = np.abs(weights[:filled])
     error = float(used @ np.array(memory.errors[:filled]))
-    error += (filled + 2.0) * _UNIT * float(used @ np.array(sizes))
+    error += (filled + 2.0) * HALF_SPACING * float(used @ np.array(sizes))
     if isinstance(vectors, np.ndarray):
         # The last factor covers the roundings of the bound itself.
         return weights[:filled] @ vectors[:filled], error * (1.0 + 1e-9)
@@ -181,14 +180,14 @@ def _moved(
         vectors[1:] = memory.vectors[:-1]
         vectors[0] = newest
         # Noise on its grid is held exactly; less its mean it was rounded.
-        first = (error + _UNIT * norm(newest)) * (1.0 + 1e-9) if step.inputs else 0.0
+        first = (error + HALF_SPACING * norm(newest)) * (1.0 + 1e-9) if step.inputs else 0.0
         return vectors, (first, *memory.errors[:-1])
     size, errors = norm(noise), []
     for slot, decay in enumerate(step.decays):
         vectors[slot] *= float(decay)
         vectors[slot] += noise
         # One rounding in the product, one in the sum.
-        lost = decay * memory.errors[slot] + 2.0 * _UNIT * (norm(vectors[slot]) + size)
+        lost = decay * memory.errors[slot] + 2.0 * HALF_SPACING * (norm(vectors[slot]) + size)
         errors.append(float(lost) * (1.0 + 1e-9))
     return vectors, tuple(errors)
 

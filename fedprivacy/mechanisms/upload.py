@@ -17,6 +17,7 @@ from ..errors import UnsupportedCombination, integer, non_negative, positive, re
 from ..loss import Atoms, Curve, Fold, GaussianMix, Gdp, Sampled
 from ..privacy_loss import PrivacyLoss, Witness
 from ..relations import Adjacency, Facts, Unit
+from ..rounding import FEW, THOUSANDS
 from ..theory.hidden_state import contraction_gap, hidden_state_factor, varying_steps_factor
 from .base import Mechanism
 from .noise import check_readable
@@ -128,7 +129,7 @@ class Upload(Mechanism):
             rule = f"be at most {0.25 / share:.3g} times that, for steps accounted by T6"
             refuse("noise over sensitivity", self._largest_multiplier, rule, way_out)
         # The last factor covers what this line itself rounds.
-        return 1.0 / (1.0 - share) * (1.0 + 1e-12)
+        return 1.0 / (1.0 - share) * (1.0 + THOUSANDS)
 
     @abstractmethod
     def _replaced(self, facts: Facts) -> PrivacyLoss:
@@ -336,7 +337,7 @@ def varying(
         twice.append(left * left * size)
         left *= 1.0 - size * convexity[0]
     # Inwards: what is shown is a lower end.
-    shown = abs(math.fsum(once)) / math.sqrt(math.fsum(twice)) * (1.0 - 1e-12)
+    shown = abs(math.fsum(once)) / math.sqrt(math.fsum(twice)) * (1.0 - THOUSANDS)
     return curve, Gdp(shown / multiplier)
 
 
@@ -415,7 +416,7 @@ def _law(weights: Sequence[int], fraction: float) -> NDArray[np.float64] | None:
         spread = np.zeros(weight * (len(counted) - 1) + 1)
         spread[::weight] = counted
         law = _kept(np.convolve(law, spread))
-    law[1:] *= 1.0 - 1e-15 * (64 + len(weights))
+    law[1:] *= 1.0 - FEW * (64 + len(weights))
     law[0] = 1.0 - math.fsum(law[1:])
     return law if len(law) <= MAX_WITNESS else None
 

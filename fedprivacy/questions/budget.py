@@ -10,9 +10,9 @@ from ..accountants import ACCOUNTANTS, Accountant
 from ..bound import Bound
 from ..errors import BudgetExhausted, closed_unit, non_negative, open_unit, refuse
 from ..loss import Curve
-from ..loss.rounding import FEW
 from ..privacy_loss import PrivacyLoss
 from ..relations import Adjacency, Facts, Observer
+from ..rounding import FEW
 from .effort import Effort
 from .epsilon import Accountable, loss_of
 

@@ -1,7 +1,8 @@
 """How an answer is sought: by which accountant, how closely, for how long.
 
 ``accountant``, ``tolerance`` and ``deadline`` mean the same in every question: ``epsilon``,
-``delta``, ``profile``, ``calibrate``, ``tradeoff_curve``, ``attack_risk`` and ``audit``.
+``delta``, ``profile``, ``calibrate``, ``tradeoff_curve``, ``attack_risk``, ``pareto``, ``account``
+and ``audit``.
 """
 
 from __future__ import annotations

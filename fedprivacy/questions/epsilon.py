@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from ..bound import Bound
 from ..errors import at_least_zero, refuse
+from ..mechanisms.base import asked_once
 from ..privacy_loss import PrivacyLoss
 from ..relations import Adjacency, Observer
 from .certificate import Asked
@@ -37,7 +38,8 @@ def loss_of(run: Accountable, adjacency: Adjacency | str, observer: Observer | s
         refuse(
             "run", type(run).__name__, "have a privacy loss", "pass a mechanism, such as Gaussian"
         )
-    return run.privacy_loss(adjacency, observer)
+    with asked_once():
+        return run.privacy_loss(adjacency, observer)
 
 
 def epsilon(

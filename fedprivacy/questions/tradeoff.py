@@ -21,11 +21,11 @@ from numpy.typing import NDArray
 from scipy.special import ndtr, ndtri
 
 from ..loss import Curve
+from ..rounding import FEW, THOUSANDS
 from .effort import Effort
 
 Array = NDArray[np.float64]
 
-_ULP = 1e-15
 _LARGEST = 700.0
 """No epsilon beyond it is asked for: exp overflows."""
 _SMALL = 1e-9
@@ -94,7 +94,7 @@ def _tidy(a: Array, low: Array, high: Array) -> Points:
     # h falls, so that an upper end holds for all larger a as well.
     high = np.minimum.accumulate(np.minimum(high, 1.0))
     # h is at least 1 - a, which is what the set of all outcomes gives.
-    low = np.maximum(low, np.maximum(1.0 - a - _ULP, 0.0))
+    low = np.maximum(low, np.maximum(1.0 - a - FEW, 0.0))
     return Points(a, np.minimum(np.maximum.accumulate(low[::-1])[::-1], high), high)
 
 
@@ -106,8 +106,8 @@ def joined(near: Points, far: Points) -> Points:
     # The point a = 1 is in both halves and counts once.
     inner = far.a > 1.0
     a = 1.0 / far.a[inner][::-1]
-    low = 1.0 - a + a * far.low[inner][::-1] - _ULP
-    high = 1.0 - a + a * far.high[inner][::-1] + _ULP
+    low = 1.0 - a + a * far.low[inner][::-1] - FEW
+    high = 1.0 - a + a * far.high[inner][::-1] + FEW
     # h(0) is 1 for every pair: it anchors the curve on the left.
     columns = ((0.0, a, near.a), (1.0, low, near.low), (1.0, high, near.high))
     return _tidy(*(np.concatenate([[first], *rest]) for first, *rest in columns))
@@ -121,7 +121,7 @@ def floor_of(points: Points) -> tuple[Array, Array]:
     an end or where they cross. Beyond the last point h is at least 0.
     """
     a, low, high = points
-    gaps, inexact = np.diff(a), _ULP * a[1:]
+    gaps, inexact = np.diff(a), FEW * a[1:]
     # Where two points nearly coincide their slope is rounding: -1 is always a bound.
     safe = np.where(gaps > 2.0 * inexact, gaps - inexact, np.inf)
     left = np.append(-1.0, np.where(safe < np.inf, (low[1:] - high[:-1]) / safe, -1.0))
@@ -139,7 +139,7 @@ def floor_of(points: Points) -> tuple[Array, Array]:
     def above(at: Array) -> Array:
         from_left, from_right = left * (at - start), right * (at - anchor)
         # Values are moved down by their rounding, since they must lie below h.
-        error = _ULP * (1.0 + at) * np.maximum(-left, -right) + _ULP * low
+        error = FEW * (1.0 + at) * np.maximum(-left, -right) + FEW * low
         return np.asarray(np.maximum(low + from_left, end + from_right) - error)
 
     ends = np.append(stop[:-1], start[-1])
@@ -192,8 +192,8 @@ class Sandwich:
         corners, values = floor_of(points)
         lines = values + np.multiply.outer(x, corners)
         which = np.argmin(lines, axis=-1)
-        low = np.min(lines, axis=-1) * (1 - 4 * _ULP)
-        high = np.min(points.high + np.multiply.outer(x, points.a), axis=-1) * (1 + 4 * _ULP)
+        low = np.min(lines, axis=-1) * (1 - 4 * FEW)
+        high = np.min(points.high + np.multiply.outer(x, points.a), axis=-1) * (1 + 4 * FEW)
         # N(cover, 1) against N(0, 1) dominates the pair, and so do its rates.
         high = np.minimum(high, gaussian_rate(x, self.cover))
         # Guessing has the rate x, and no test more than 1.
@@ -207,7 +207,7 @@ class Sandwich:
         first, second = self.points(False), self.points(True)
         a = np.union1d(first.a, second.a)
         high = np.maximum(*(np.interp(a, known.a, known.high) for known in (first, second)))
-        rates = np.min(high + np.multiply.outer(x, a), axis=-1) * (1 + 8 * _ULP)
+        rates = np.min(high + np.multiply.outer(x, a), axis=-1) * (1 + 8 * FEW)
         return np.asarray(np.clip(np.minimum(rates, gaussian_rate(x, self.cover)), x, 1.0))
 
     def advantage(self) -> tuple[float, float]:
@@ -350,8 +350,8 @@ def _chord_mus(points: Points, slack: float) -> tuple[Array, Array]:
     # Fewer chords, and the hull's are the sharpest that upper ends allow.
     a, high = lower_hull(points)
     x = -np.diff(high) / np.diff(a)
-    rate = np.minimum((high[:-1] + a[:-1] * x) * (1 + 4 * _ULP), 1.0)
-    mus = _mu(x * (1 - 4 * _ULP), rate - slack, up=True)
+    rate = np.minimum((high[:-1] + a[:-1] * x) * (1 + 4 * FEW), 1.0)
+    mus = _mu(x * (1 - 4 * FEW), rate - slack, up=True)
     return np.append(mus, 0.0), np.stack([a, np.append(a[1:], a[-1])], axis=1)
 
 
@@ -359,7 +359,7 @@ def _mu(x: Array, rate: Array, up: bool) -> Array:
     """Return the mu of an attacker with false-positive rate x and true-positive rate ``rate``."""
     with np.errstate(invalid="ignore"):
         gap = np.where(rate > x, ndtri(np.clip(rate, 0.0, 1.0)) - ndtri(np.clip(x, 0.0, 1.0)), 0.0)
-    pad = 1e-12 * (1.0 + np.abs(gap))
+    pad = THOUSANDS * (1.0 + np.abs(gap))
     return np.maximum(np.where(np.isfinite(gap), gap + (pad if up else -pad), gap), 0.0)
 
 

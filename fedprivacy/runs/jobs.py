@@ -143,8 +143,15 @@ class _RecordJob(ABC, Generic[S]):
         given: Mapping[str, Any],
     ) -> Self:
         """Return the method's job with some settings given."""
+        return cls(method=method, source=source, **cls._chosen(method, model, given))
+
+    @classmethod
+    def _chosen(
+        cls, method: Method, model: ModelFactory | None, given: Mapping[str, Any]
+    ) -> dict[str, Any]:
+        """Return the fields that settings and model decide."""
         del model
-        return cls(method=method, source=source, chosen=cast(S, method.of(given)))
+        return {"chosen": method.of(given)}
 
     @property
     def knob(self) -> str | None:
@@ -338,21 +345,16 @@ class SplittingJob(_RecordJob[Splitting]):
     model: ModelFactory | None = None
 
     @classmethod
-    def of(
-        cls,
-        method: Method,
-        source: FederatedData,
-        model: ModelFactory | None,
-        given: Mapping[str, Any],
-    ) -> Self:
-        """Return the job with some settings given; a module's need a clip norm and a step size."""
+    def _chosen(
+        cls, method: Method, model: ModelFactory | None, given: Mapping[str, Any]
+    ) -> dict[str, Any]:
+        """Return settings and module; a module's settings need a clip norm and a step size."""
         if model is not None:
             if "feature_bound" in given:
                 rule = "be left out: a module takes inputs as they are"
                 refuse("feature_bound", given["feature_bound"], rule, "clip_norm bounds a record")
             given = OWN_SPLITTING | dict(given)
-        chosen = cast(Splitting, method.of(given))
-        return cls(method=method, source=source, chosen=chosen, model=model)
+        return {"chosen": method.of(given), "model": model}
 
     @property
     def settings(self) -> dict[str, Any]:

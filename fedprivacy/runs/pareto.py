@@ -29,11 +29,13 @@ from ..errors import (
     open_unit,
     refuse,
 )
-from ..ledger import Ledger, free
+from ..ledger import Ledger
+from ..outputs import printable
+from ..questions.effort import Effort
 from ..questions.epsilon import Accountable
 from ..questions.epsilon import epsilon as epsilon_of
 from ..relations import Adjacency, Observer
-from .pictures import check_picture
+from .pictures import check_picture, write_picture
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -204,7 +206,8 @@ class Pareto:
             names = "; ".join(s.name for s in taking if s.depends == words)
             lines.append(f"not as it stands: {names}: {words}")
         where = f"epsilon at delta = {self.delta:g} ({self.adjacency}, {self.observer}), rounded up"
-        return "\n".join([f"{where}; * is on the front", *lines, *self._budget_lines()])
+        whole = [f"{where}; * is on the front", *lines, *self._budget_lines()]
+        return "\n".join(map(printable, whole))
 
     def _budget_lines(self) -> list[str]:
         if self.budget is None:
@@ -244,9 +247,7 @@ class Pareto:
             handles.append(Line2D([], [], linestyle="none"))
             words.append(literal(f"{number}: {setting.name}"))
         figure.legend(handles, words, loc="outside lower left", frameon=False, fontsize=8)
-        free(path)
-        figure.savefig(path, dpi=150)
-        return Path(path)
+        return write_picture(figure, path)
 
     def _drawn(self, name: str) -> list[float]:
         """Return a cost of every setting that takes part."""
@@ -264,6 +265,7 @@ def pareto(
     epsilon: float | None = None,
     accountant: str = "pld",
     tolerance: float = 1e-3,
+    deadline: float | None = None,
     digits: int = DIGITS,
 ) -> Pareto:
     """Compare settings by certified epsilon and by what they cost.
@@ -282,6 +284,8 @@ def pareto(
         epsilon: a budget for ``best`` and the table.
         accountant: "pld", "rdp" or "advanced".
         tolerance: wanted width of each interval.
+        deadline: seconds for the whole comparison; see ``epsilon``. Settings that come after it
+            have wider intervals.
         digits: epsilons are compared rounded up to so many digits: settings that differ by less
             are equally private.
 
@@ -303,6 +307,7 @@ def pareto(
     >>> found.best().label, [setting.label for setting in found.front]
     (10.0, [20.0, 10.0, 5.0])
     """
+    effort = Effort(accountant, tolerance, deadline)
     facts = member(Adjacency, adjacency=adjacency), member(Observer, observer=observer)
     at = open_unit(delta=delta)
     budget = None if epsilon is None else non_negative(epsilon=epsilon)
@@ -319,7 +324,7 @@ def pareto(
         setting = Setting(label=label, bound=None, costs=pairs, spreads=spreads)
         endless = [name for name, value in pairs if not math.isfinite(value)]
         try:
-            bound = _epsilon(source, at, *facts, accountant, tolerance)
+            bound = _epsilon(source, at, *facts, effort)
         except UnsupportedCombination as problem:
             return dataclasses.replace(setting, refused=str(problem))
         reason = f"its {endless[0]} is not finite" if endless else ""
@@ -400,14 +405,14 @@ def _epsilon(
     delta: float,
     adjacency: Adjacency,
     observer: Observer,
-    accountant: str,
-    tolerance: float,
+    effort: Effort,
 ) -> Bound:
-    facts: dict[str, Any] = {"adjacency": adjacency, "observer": observer}
-    how: dict[str, Any] = {"accountant": accountant, "tolerance": tolerance}
+    asked: dict[str, Any] = {"adjacency": adjacency, "observer": observer}
+    asked |= {"accountant": effort.accountant, "tolerance": effort.tolerance}
+    asked["deadline"] = effort.left
     if isinstance(source, Ledger | str | PathLike):
-        return account(source, delta=delta, **facts, **how)
-    return epsilon_of(source, delta=delta, **facts, **how)
+        return account(source, delta=delta, **asked)
+    return epsilon_of(source, delta=delta, **asked)
 
 
 def _check_units(settings: list[Setting]) -> None:

@@ -10,7 +10,6 @@ import hashlib
 import io
 import itertools
 import json
-import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
@@ -20,8 +19,9 @@ from typing import Any
 from ..audit.repricing import run_of, spent
 from ..bound import Bound
 from ..errors import ParameterError, integer, refuse
-from ..ledger import Ledger, free
+from ..ledger import Ledger
 from ..mechanisms.base import Mechanism, Run
+from ..outputs import whole_file
 from ..questions.epsilon import epsilon as epsilon_of
 from ..relations import Adjacency, Observer
 from .experiment import Experiment, OnRound, default_delta
@@ -131,17 +131,26 @@ class Sweep:
             ParameterError: see the class.
         """
         task, level = self._task(label)
-        how = self._threat | {"dropout_rate": self.dropout_rate, "threads": self.threads}
-        how |= {"job": task, "seed": self._seed(_name(label, repeat))}
+        how = self.threat | {"dropout_rate": self.dropout_rate, "threads": self.threads}
+        how |= {"job": task, "seed": self.seed_of(_name(label, repeat))}
         if level is not None:
             # A setting that was begun keeps the claim of its ledger.
             begun = self._ledger(label, repeat)
             known = Ledger.open(begun).claim if begun.exists() else None
-            own = known[0] if known else epsilon_of(task.run(level), **self._threat).upper * SLACK
+            own = known[0] if known else epsilon_of(task.run(level), **self.threat).upper * SLACK
             return Experiment(epsilon=own, level=level, **how)
         if self.epsilon is None:
             refuse("epsilon", None, "be given", f"or values of {self.knob}")
         return Experiment(epsilon=self.epsilon, **how)
+
+    def plan(self, label: Mapping[str, Any]) -> Mechanism:
+        """Return one setting's whole run as it is accounted.
+
+        Raises:
+            ParameterError: see the class.
+        """
+        one = self.experiment(label)
+        return one.job.run(float(one.setting or 0.0))
 
     def check(self) -> None:
         """Build every setting's loop, so that what does not fit is told before anything is trained.
@@ -169,7 +178,7 @@ class Sweep:
             ParameterError: see the class.
         """
         return self._trained(
-            label, [self._once(label, repeat, on_round) for repeat in range(self.seeds)]
+            label, [self.once(label, repeat, on_round) for repeat in range(self.seeds)]
         )
 
     def train_all(
@@ -209,7 +218,7 @@ class Sweep:
 
         # Sent without the data that it holds, which every process reads by itself.
         sent = self if jobs == 1 else replace(self, threads=self.threads or 1)
-        calls = [partial(sent._once, label, repeat, None) for label, repeat in runs]
+        calls = [partial(sent.once, label, repeat, None) for label, repeat in runs]
         costs = iter(each(calls, jobs=jobs, backend=backend, done=done))
         return [
             (label, self._trained(label, [next(costs) for _ in range(self.seeds)]))
@@ -222,10 +231,20 @@ class Sweep:
             return self._ledger(label, 0), dict(costs[0])
         return self._ledger(label, 0), {name: [one[name] for one in costs] for name in costs[0]}
 
-    def _once(
+    def model(self, label: Mapping[str, Any], repeat: int, path: Path) -> None:
+        """Write the model of a repeat that has ended to a file that may be handed over.
+
+        Raises:
+            ParameterError: see the class, and ``training.save_model``.
+        """
+        ledger = self._ledger(label, repeat)
+        checkpoint = ledger.with_name(f"{_name(label, repeat)}.pt")
+        self.experiment(label, repeat).run(ledger_path=ledger, checkpoint=checkpoint, output=path)
+
+    def once(
         self, label: Mapping[str, Any], repeat: int, on_round: OnRound | None
     ) -> dict[str, float]:
-        """Train one repeat of a setting; return its costs."""
+        """Train one repeat of a setting, or go on with it; return its costs."""
         experiment = self.experiment(label, repeat)
         # Refuses what does not fit while the folder is not yet made.
         experiment.job.loop(experiment.setting, experiment.seed)
@@ -264,7 +283,8 @@ class Sweep:
         writer = csv.DictWriter(text, list(rows[-1]))
         writer.writeheader()
         writer.writerows(rows)
-        return _replaced(path, text.getvalue())
+        whole_file(path, text.getvalue())
+        return path
 
     def compare(self, trained: Iterable[tuple[Mapping[str, Any], Trained]]) -> Pareto:
         """Return the settings against each other, by accuracy and by what a client sends.
@@ -276,7 +296,7 @@ class Sweep:
             trained,
             maximise="accuracy",
             epsilon=self.epsilon,
-            **self._threat,
+            **self.threat,
             digits=DIGITS if self.knob in self.grid else _CALIBRATED_DIGITS,
         )
 
@@ -287,15 +307,15 @@ class Sweep:
         """
         ledgers = [Ledger.open(path) for path in sorted(self.folder.glob("*.ledger"))]
         runs = (run_of(one.rounds) for one in ledgers)
-        upper = epsilon_of(_sequence(runs), **self._threat)
+        upper = epsilon_of(_sequence(runs), **self.threat)
         known = [run for one in ledgers if (run := spent(one.rounds).certain) is not None]
         if not known:
             return replace(upper, lower=0.0, witness=None)
-        lower = epsilon_of(_sequence(known), **self._threat)
+        lower = epsilon_of(_sequence(known), **self.threat)
         return replace(upper, lower=min(lower.lower, upper.lower), witness=lower.witness)
 
     @property
-    def _threat(self) -> dict[str, Any]:
+    def threat(self) -> dict[str, Any]:
         """Delta, adjacency and observer, as every question takes them."""
         return {"delta": self.delta, "adjacency": self._adjacency, "observer": self.observer}
 
@@ -303,7 +323,7 @@ class Sweep:
     def _adjacency(self) -> Adjacency | str:
         return self.adjacency or self.job.adjacency
 
-    def _seed(self, name: str) -> int | None:
+    def seed_of(self, name: str) -> int | None:
         """Return a run's own seed: two runs with the same noise would give each other away."""
         if self.seed is None:
             return None
@@ -330,7 +350,7 @@ class Sweep:
                 rule = "hold no ledgers but those of this sweep"
                 refuse("folder", str(self.folder), rule, "name another folder")
             self.folder.mkdir(parents=True, exist_ok=True)
-            _replaced(path, json.dumps(note, indent=1) + "\n")
+            whole_file(path, json.dumps(note, indent=1) + "\n")
             return
         try:
             known = json.loads(path.read_text(encoding="utf-8"))
@@ -348,15 +368,6 @@ class Sweep:
 
 def _sequence(runs: Iterable[Mechanism | None]) -> Mechanism:
     return Run(tuple(part for run in runs if run is not None for part in run.sequence()))
-
-
-# Renamed into place: a reader sees the old file or the new one.
-def _replaced(path: Path, text: str) -> Path:
-    temporary = path.with_suffix(".tmp")
-    free(path, temporary)
-    temporary.write_text(text, encoding="utf-8")
-    os.replace(temporary, path)
-    return path
 
 
 def _name(label: Mapping[str, Any], repeat: int) -> str:

@@ -9,8 +9,8 @@ from typing import ClassVar
 
 from ..errors import UnsupportedCombination, refuse
 from ..loss import Curve, Fold, GaussianMix, Gdp, Mix, Side
-from ..loss.rounding import FEW
 from ..relations import Observer
+from ..rounding import FEW
 from .binomial import Law, hypergeometric_law, law
 from .everyone import Everyone
 from .fixed_size import FixedSize

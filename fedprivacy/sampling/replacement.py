@@ -11,9 +11,9 @@ import numpy as np
 
 from ..errors import UnsupportedCombination, integer, probability, refuse
 from ..loss import IDENTITY, Curve, Fold, GaussianMix, Gdp, Mix, Side, compose
-from ..loss.rounding import FEW
 from ..registry import plain_fields, registered
 from ..relations import Adjacency, Observer
+from ..rounding import FEW, THOUSANDS
 from .binomial import Law
 from .binomial import law as binomial_law
 from .pairs import (
@@ -250,9 +250,9 @@ class WithReplacement(TableScheme):
             # No round holds more different units than draws, or than there are.
             return 0.0
         terms = [math.lgamma(n + 1.0) for n in (population, size, population - size)]
-        error = 1e-12 * math.fsum(map(abs, terms))
+        error = THOUSANDS * math.fsum(map(abs, terms))
         share = self.draws * math.log(size / population)
-        return terms[0] - terms[1] - terms[2] + share * (1.0 - 1e-12) + FEW * self.draws + error
+        return terms[0] - terms[1] - terms[2] + share * (1.0 - THOUSANDS) + FEW * self.draws + error
 
     def draw(self, population: int, generator: np.random.Generator) -> Indices:
         """Return the participants, sorted, one entry for each draw.

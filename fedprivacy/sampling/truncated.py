@@ -12,9 +12,9 @@ import numpy as np
 
 from ..errors import integer, probability, refuse
 from ..loss import IDENTITY, Curve, Fold, Gdp, Mix, Side, compose
-from ..loss.rounding import FEW
 from ..registry import registered
 from ..relations import Adjacency, Observer
+from ..rounding import FEW
 from .binomial import (
     NEVER,
     Interval,

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg import solve_discrete_lyapunov
-from scipy.special import gammaln, log_ndtr
+from scipy.special import log_ndtr
 
 from ..errors import integer, non_negative, open_unit, refuse
 
@@ -177,24 +176,6 @@ class AffineMap:
         )
 
 
-def mixture_moments(weights: Sequence[float] | Array, laws: Normal) -> Normal:
-    """Return mean and covariance of a mixture, as a ``Normal`` that it is not.
-
-    Args:
-        weights: shape (n,), sum to 1.
-        laws: a batch of n laws.
-    """
-    shares = as_vectors(weights=weights)
-    if shares.shape != laws.mean.shape[:-1] or not math.isclose(math.fsum(shares), 1.0):
-        refuse("weights", shares, "sum to 1, one for each law")
-    mean = np.asarray(shares @ laws.mean, np.float64)
-    # A mixture spreads as its laws do, and by how far their means lie apart.
-    apart = laws.mean - mean
-    between = np.einsum("n,ni,nj->ij", shares, apart, apart)
-    within = np.einsum("n,nij->ij", shares, laws.covariance)
-    return Normal(mean=mean, covariance=within + between)
-
-
 def gdp(difference: object, covariance: object) -> float:
     """Return mu of two Gaussian laws with one covariance: N(0, S) against N(difference, S).
 
@@ -253,24 +234,3 @@ def epsilon(mu: float, delta_at: float) -> float:
     while low < (middle := (low + high) / 2.0) < high:
         low, high = (middle, high) if delta(mu, middle) > wanted else (low, middle)
     return high
-
-
-def visited_delta(mu: float, epsilon: float, rounds: int, participation: float) -> float:
-    """Return delta(epsilon) of ``rounds`` rounds of which each shows N(mu, 1) or nothing.
-
-    A round shows something with probability ``participation``, visibly and independently:
-    sum_j Bin(rounds, participation)(j) delta(sqrt(j) mu), exact (T4).
-    """
-    times = integer(1, rounds=rounds)
-    share = non_negative(participation=participation)
-    if share > 1.0:
-        refuse("participation", participation, "be in [0, 1]")
-    # No chance is left: the sum has one term, and log(0) none.
-    if share in (0.0, 1.0):
-        return delta(math.sqrt(times) * mu, epsilon) if share else 0.0
-    seen = np.arange(times + 1)
-    choose = gammaln(times + 1) - gammaln(seen + 1) - gammaln(times - seen + 1)
-    logs = choose + seen * math.log(share) + (times - seen) * math.log1p(-share)
-    # The others' probabilities underflow.
-    likely = seen[(logs > -745.0) & (seen > 0)]
-    return math.fsum(math.exp(logs[j]) * delta(math.sqrt(j) * mu, epsilon) for j in likely)

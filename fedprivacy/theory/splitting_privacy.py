@@ -17,6 +17,7 @@ from scipy.special import ndtri_exp
 
 from ..errors import integer, moderate, open_unit, refuse
 from ..relations import Observer
+from ..rounding import TENS
 from .hidden_state import contraction_gap, hidden_state_factor
 
 Array = NDArray[np.float64]
@@ -174,7 +175,7 @@ def _cheapest(paid: _Payments, rounds: int) -> float:
     # Cheapest are payments in proportion to what they save, and none above its drift.
     payments = np.minimum(paid.drift, high * paid.weights)
     # Rounding over all the rounds is paid for as well.
-    last = paid.end(ahead, payments) * (1.0 + SLACK + 1e-14 * rounds)
+    last = paid.end(ahead, payments) * (1.0 + SLACK + TENS * rounds)
     return float((payments * payments).sum()) + last * last / paid.squares
 
 

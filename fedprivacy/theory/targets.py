@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import integer, non_negative, positive, refuse
+from ..rounding import THOUSANDS
 from .gaussian import AffineMap, Array, Normal, as_vectors, root, transposed, w2
 
 
@@ -58,7 +59,7 @@ class GaussianTarget:
         object.__setattr__(self, "centres", centres)
         object.__setattr__(self, "hessians", hessians)
         object.__setattr__(self, "weights", self._shares(clients))
-        if not np.allclose(hessians, transposed(hessians), rtol=1e-12, atol=0.0):
+        if not np.allclose(hessians, transposed(hessians), rtol=THOUSANDS, atol=0.0):
             refuse("hessians", "a matrix that is not symmetric", "be symmetric")
         if not self.strong_convexity > 0.0:
             refuse("hessians", self.strong_convexity, "be positive definite", "smallest eigenvalue")
@@ -198,13 +199,6 @@ class LocalRound:
         vectors = self.target.spectra[1]
         inner = transposed(vectors)[:, None] @ vectors[None]
         return np.asarray(vectors[:, None] @ (self.common * inner) @ transposed(vectors)[None])
-
-    def own_covariance(self, client: int) -> Array:
-        """Return the covariance of one client's own noise, shape (d, d)."""
-        kind = self.target.kinds[1][client]
-        scaled = self.own[kind] / self.target.shares[client]
-        mine = in_basis(self.target.spectra[1][kind], scaled)
-        return mine if self.gradient is None else mine + self.gradient[client]
 
     def sample(self, starts: Array, generator: np.random.Generator) -> Array:
         """Return draws of all clients' iterates after the round, at once whatever K is.

@@ -464,6 +464,14 @@ def _check_layers(module: nn.Module) -> None:
         refuse("model's precision", sorted(map(str, kinds)), "be torch.float32 throughout")
 
 
+def check_frozen(one: FlatModel, other: FlatModel) -> None:
+    """Refuse a model whose parameters and buffers that are not trained differ when built again."""
+    kept = [tuple(model.frozen) for model in (one, other)]
+    if len(kept[0]) != len(kept[1]) or not all(map(torch.equal, *kept)):
+        rule, way_out = "be the same whenever the model is built", "load them from a file"
+        refuse("model's frozen parameters and buffers", "new ones", rule, way_out)
+
+
 def _check_mixing(module: nn.Module) -> None:
     """Refuse layers whose output for one record depends on others."""
     mixing = [name for name, m in module.named_modules() if isinstance(m, _MIXING)]

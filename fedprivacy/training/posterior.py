@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from ..errors import integer, non_negative, positive, refuse
+from ..rounding import THOUSANDS
 from .data import FederatedData
 from .likelihoods import Likelihood, LogLikelihood, Model
 
@@ -219,7 +220,7 @@ class Posterior:
     def batch_sizes(self, fraction: float) -> tuple[Indices, Array]:
         """Return how many records a batch has, rounded up, and the fractions that makes."""
         # A product that rounds up past a whole number must not add a record.
-        sizes = np.ceil(fraction * self.counts * (1.0 - 1e-12)).astype(np.int64)
+        sizes = np.ceil(fraction * self.counts * (1.0 - THOUSANDS)).astype(np.int64)
         return sizes, sizes / self.counts
 
     def local(

@@ -120,12 +120,19 @@ def victim():
     train(LOOP, DATA, rounds=10**9, ledger=ledger, checkpoint=CHECKPOINT, on_release=observe)
 
 
+def wait_for_a_checkpoint():
+    """On a busy machine a quarter of a second may not be enough for a single round."""
+    end = time.monotonic() + 200.0
+    while not CHECKPOINT.exists() and time.monotonic() < end:
+        time.sleep(0.01)
+
+
 def main():
     chance = random.Random(SEED)
     LOOP.step(LOOP.init(), DATA)  # what a process does once only is done before it is forked
     plan = LOOP.round_mechanism * 10**6
     Ledger.create(LEDGER, **FACTS, claim=(8.0, 1e-3), budget_rule="none", plan=plan).release()
-    for _ in range(KILLS):
+    for number in range(KILLS):
         child = os.fork()
         if child == 0:
             try:
@@ -133,6 +140,8 @@ def main():
             finally:
                 os._exit(7)
         time.sleep(chance.uniform(0.0, 0.25))
+        if number == KILLS - 1:
+            wait_for_a_checkpoint()
         os.kill(child, signal.SIGKILL)
         _, status = os.waitpid(child, 0)
         assert os.WIFSIGNALED(status), "the run ended by itself"

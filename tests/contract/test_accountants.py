@@ -194,3 +194,18 @@ def test_rare_rounds_in_rare_cohorts_are_answered():
     inner = fp.Gaussian(noise_multiplier=0.3).sampled(fp.Poisson(7e-8)) * 3
     run = inner.in_cohort(fp.Poisson(0.1)) * 4
     assert fp.epsilon(run, delta=1e-5, adjacency="zero_out", accountant="advanced").upper >= 0.0
+
+
+@pytest.mark.parametrize(
+    ("run", "told"),
+    [
+        (POISSON * 3, False),
+        ((POISSON * 2).in_cohort(fp.Poisson(0.3)) * 2, True),
+        (fp.Laplace(noise_multiplier=1.0) * 2 + POISSON, False),
+        (POISSON + (POISSON * 2).in_cohort(fp.Poisson(0.3)), True),
+    ],
+    ids=["plain", "nested", "two kinds", "nested beside plain"],
+)
+def test_the_method_tells_of_rounds_inside_rounds(run, told):
+    found = fp.epsilon(run, delta=1e-5, adjacency="replace_one", accountant="advanced")
+    assert ("nested rounds" in found.method) is told

@@ -9,6 +9,7 @@ import math
 
 import numpy as np
 import pytest
+from common import noisy, told
 from scipy.optimize import linprog
 from scipy.special import bdtrc, betainc
 
@@ -198,19 +199,6 @@ def test_an_epsilon_says_nothing_of_a_curve():
 
 
 # ---- null runs and power
-
-
-def told(epsilon):
-    """Randomised response: every coin is told, wrong with probability 1 / (1 + e^eps)."""
-
-    def train(included, generator):
-        return included ^ (generator.random(len(included)) * (1.0 + math.exp(epsilon)) < 1.0)
-
-    return train
-
-
-def noisy(std):
-    return lambda included, generator: included + generator.normal(0.0, std, len(included))
 
 
 @pytest.mark.parametrize("truth, train", [(0.0, told(0.0)), (1.0, told(1.0))])

@@ -3,6 +3,7 @@
 import os
 import sys
 from collections import Counter
+from dataclasses import dataclass
 from itertools import pairwise
 
 import numpy as np
@@ -85,6 +86,47 @@ def test_nothing_is_remembered_outside_of_an_audit(tmp_path, entered):
     for _ in range(2):
         STEP.privacy_loss("zero_out")
     assert max(entered.values()) >= 2
+
+
+@pytest.mark.parametrize(
+    "ask",
+    [
+        lambda run: fp.epsilon(run, delta=1e-5, adjacency="zero_out"),
+        lambda run: fp.delta(run, epsilon=1.0, adjacency="zero_out"),
+        lambda run: fp.tradeoff_curve(run, fpr=[0.1], adjacency="zero_out"),
+    ],
+    ids=["epsilon", "delta", "tradeoff_curve"],
+)
+def test_a_question_asks_every_mechanism_once(entered, ask):
+    ask(STEP * 20)
+    losses = {name: count for name, count in entered.items() if name[0] == "_loss"}
+    assert {name[1] for name in losses} == {"Gaussian", "SampledMechanism", "Run"}
+    assert set(losses.values()) == {1}
+
+
+def test_a_frozen_mechanism_that_has_no_hash_is_asked_each_time():
+    """A list in a frozen dataclass can change: nothing is remembered of it, nothing breaks."""
+
+    @dataclass(frozen=True)
+    class Listed(fp.Mechanism):
+        multipliers: list
+
+        @property
+        def protects(self):
+            return None
+
+        def _loss(self, facts):
+            one = fp.Gaussian(noise_multiplier=self.multipliers[0])
+            return one.privacy_loss(facts.adjacency, facts.observer)
+
+    how = {"delta": 1e-5, "adjacency": "zero_out"}
+    held = [2.0]
+    assert (
+        fp.epsilon(Listed(held), **how).upper
+        == fp.epsilon(fp.Gaussian(noise_multiplier=2.0), **how).upper
+    )
+    audited = fp.audit(Listed(held), claim=(9.0, 1e-5), adjacency="zero_out")
+    assert audited.verdict == "HOLDS"
 
 
 # Equal rounds are kept once

@@ -12,6 +12,7 @@ import pytest
 import fedprivacy as fp
 from fedprivacy.cli import main
 from fedprivacy.cli.answers import ANSWERS
+from fedprivacy.runs.demo import _folder
 
 
 def run(*arguments, cwd=None):
@@ -289,33 +290,36 @@ def test_the_demo_trains_audits_and_reports(tmp_path):
     assert (
         found["runs"]["fed-smp-top-k"]["upload_bytes"] < found["runs"]["dp-fedavg"]["upload_bytes"]
     )
-    again = run("demo", "--rounds", "3", "--json", cwd=tmp_path)
-    assert again.returncode == 0 and json.loads(again.stdout)["ledgers"] != found["ledgers"]
+    # Where another demo would put its ledgers: earlier ones are never overwritten.
+    assert _folder(tmp_path / "demo-report.html", None) != tmp_path / found["ledgers"]
+    assert (tmp_path / found["ledgers"] / "dp-fedavg.ledger").exists()
 
 
-def test_train_leaves_a_ledger_and_never_overwrites_it(tmp_path):
+def test_train_leaves_a_ledger_and_never_overwrites_it(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
     arguments = ["train", "--method", "dp-fedavg", "--rounds", "2", "--json"]
     done = run(*arguments, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     found = json.loads(done.stdout)
     assert found["audit"]["verdict"] == "HOLDS" and found["audit"]["rounds"] == 2
     content = (tmp_path / "dp-fedavg.ledger").read_bytes()
-    again = run(*arguments, cwd=tmp_path)
-    assert again.returncode == 2 and len(again.stderr.strip().splitlines()[-1:]) == 1
-    assert "exists already" in again.stderr
+    code, _, err = answer(capsys, *arguments)
+    assert code == 2 and "exists already" in err.strip().splitlines()[-1]
     assert (tmp_path / "dp-fedavg.ledger").read_bytes() == content
 
 
-def test_a_seeded_run_says_that_it_is_not_private(tmp_path):
-    done = run("train", "--rounds", "1", "--seed", "7", "--json", cwd=tmp_path)
-    recorded = json.loads(done.stdout)["audit"]["recorded"]
+def test_a_seeded_run_says_that_it_is_not_private(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    _, out, _ = answer(capsys, "train", "--rounds", "1", "--seed", "7", "--json")
+    recorded = json.loads(out)["audit"]["recorded"]
     assert recorded["seed policy"] == "reproducible: not private"
 
 
 @pytest.mark.skipif(
     Path("/usr/share/datasets/fashion-mnist").exists(), reason="Debian's package is installed"
 )
-def test_fashion_mnist_that_is_not_there_says_how_to_get_it(tmp_path):
-    done = run("train", "--data", "fashion-mnist", "--data-dir", str(tmp_path), cwd=tmp_path)
-    assert done.returncode == 2
-    assert "dataset-fashion-mnist" in done.stderr and "Traceback" not in done.stderr
+def test_fashion_mnist_that_is_not_there_says_how_to_get_it(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    code, _, err = answer(capsys, "train", "--data", "fashion-mnist", "--data-dir", str(tmp_path))
+    assert code == 2
+    assert "dataset-fashion-mnist" in err and "Traceback" not in err

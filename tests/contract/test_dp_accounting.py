@@ -54,6 +54,20 @@ SAME = {
     ),
 }
 EACH = pytest.mark.parametrize("run, event", SAME.values(), ids=list(SAME))
+# A sample of a sum takes seconds: under one relation in every run of the tests.
+PRICED = pytest.mark.parametrize(
+    "run, event, relation",
+    [
+        pytest.param(
+            *pair,
+            relation,
+            id=f"{relation.name}-{name}",
+            marks=[pytest.mark.slow] * (name == "one sample" and relation is not ADD),
+        )
+        for relation in (ADD, SWAP, ZERO)
+        for name, pair in SAME.items()
+    ],
+)
 
 
 def sparsified(**changed):
@@ -294,8 +308,7 @@ def test_the_contract_is_thirteen_tests():
     assert issubclass(type(CertifiedAccountant(ADD)), dpa.PrivacyAccountant)
 
 
-@EACH
-@RELATIONS
+@PRICED
 def test_the_accountant_says_what_epsilon_says(run, event, relation):
     account = CertifiedAccountant(relation, unit="record").compose(event)
     bound = fp.epsilon(run, delta=1e-4, adjacency=adjacency_of(relation))
@@ -393,8 +406,7 @@ def test_their_calibration_finds_whole_numbers_too():
 # ---- JSON
 
 
-@EACH
-@RELATIONS
+@PRICED
 def test_state_survives_json(run, event, relation):
     account = CertifiedAccountant(relation, unit="client", tolerance=2e-3, observer="final")
     account.compose(event, 2).compose(L)

@@ -259,13 +259,13 @@ def test_a_seed_is_seen(tmp_path):
     assert "the seed was fixed" in fp.audit(tmp_path / "b").statement
 
 
-def test_other_optimizers_and_ledgers_are_refused(tmp_path):
-    engine = PrivacyEngine(accountant=live.NAME)
-    network = torch.nn.Linear(3, 1)
-    _, adaptive, loader = engine.make_private(
+def adaptively():
+    """Return an engine whose clip norm follows a quantile, and what it made private."""
+    engine, network = PrivacyEngine(accountant=live.NAME), torch.nn.Linear(3, 1)
+    network, optimizer, loader = engine.make_private(
         module=network,
         optimizer=torch.optim.SGD(network.parameters(), lr=0.1),
-        data_loader=DataLoader(DATA, batch_size=8),
+        data_loader=DataLoader(DATA, batch_size=BATCH),
         noise_multiplier=2.0,
         max_grad_norm=1.5,
         clipping="adaptive",
@@ -273,8 +273,13 @@ def test_other_optimizers_and_ledgers_are_refused(tmp_path):
         clipbound_learning_rate=0.1,
         max_clipbound=10.0,
         min_clipbound=0.1,
-        unclipped_num_std=5.0,
+        unclipped_num_std=4.0,
     )
+    return engine, network, optimizer, loader
+
+
+def test_other_optimizers_and_ledgers_are_refused(tmp_path):
+    _, _, adaptive, loader = adaptively()
     with pytest.raises(fp.ParameterError, match="optimizer must"):
         live.keep_books(adaptive, loader)
     _, _, optimizer, loader = private()
@@ -298,20 +303,7 @@ def test_a_checkpoint_of_ours_is_read_as_any_other(tmp_path):
 
 def test_adaptive_clipping_is_refused_before_a_step():
     """Its count of clipped records is released beside the sum, with a sensitivity of its own."""
-    engine, network = PrivacyEngine(accountant=live.NAME), torch.nn.Linear(3, 1)
-    network, optimizer, loader = engine.make_private(
-        module=network,
-        optimizer=torch.optim.SGD(network.parameters(), lr=0.1),
-        data_loader=DataLoader(DATA, batch_size=BATCH),
-        noise_multiplier=2.0,
-        max_grad_norm=1.5,
-        clipping="adaptive",
-        target_unclipped_quantile=0.5,
-        clipbound_learning_rate=0.1,
-        max_clipbound=10.0,
-        min_clipbound=0.1,
-        unclipped_num_std=4.0,
-    )
+    engine, network, optimizer, loader = adaptively()
     engine.accountant.look_at(loader)
     with pytest.raises(fp.ParameterError, match="AdaClipDPOptimizer"):
         train(network, optimizer, loader, 1)

@@ -13,6 +13,8 @@ from fedprivacy.audit import RunSummary, registry
 from fedprivacy.audit.plots import Line, _labelled_once
 from fedprivacy.audit.statement import rows_of
 from fedprivacy.audit.words import participation_in_words
+from fedprivacy.loss.profiles import ways
+from fedprivacy.loss.profiles.once import answered_once, remembered
 
 ROOT = Path(__file__).parents[2]
 SCHEMA = ROOT.parent / "shared" / "schemas" / "deployments-schema.yaml"
@@ -307,3 +309,26 @@ def test_correlated_noise_is_told_as_what_it_is(tmp_path):
 def test_several_audits_have_one_span_of_time_on_the_cover(three):
     (told,) = re.findall(r'<th scope="row">audited</th><td>([^<]*)</td>', three["html"])
     assert told.count("+00:00") <= 2
+
+
+def test_runs_with_one_curve_are_asked_for_their_numbers_once(tmp_path, monkeypatch):
+    """Two loops with the same noise: the page of both asks no more than the page of one."""
+    found = fp.audit(SIX.sampled(fp.Poisson(0.5)), claim=(2.0, 1e-5), **PLAIN)
+    asked, answer = [], ways._interval
+    monkeypatch.setattr(ways, "_interval", lambda one: asked.append(one) or answer(one))
+    pages = []
+    for names in (["one"], ["one", "two"]):
+        pages.append(fp.report(dict.fromkeys(names, found), tmp_path / "a.md").read_text())
+        asked.append("a page")
+    first = asked.index("a page")
+    once, both = asked[:first], asked[first + 1 : -1]
+    assert once == both and len(once) == len(set(once)) > 0 and pages[0] != pages[1]
+
+
+def test_an_answer_for_lack_of_time_is_not_kept_and_none_outside_of_a_block():
+    told = iter(range(9))
+    assert [remembered("a", lambda: next(told)) for _ in range(2)] == [0, 1]
+    with answered_once():
+        found = [remembered("a", lambda: next(told), lambda n: n > 2) for _ in range(3)]
+        assert found == [2, 3, 3] and remembered("b", lambda: next(told)) == 4
+    assert remembered("a", lambda: next(told)) == 5

@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 import pytest
 import torch
+from common import excluded
 from scipy.stats import binom, chi2
 
 import fedprivacy as fp
@@ -53,12 +54,7 @@ DRAWS = 500
 """Releases that the search for the low bits looks at."""
 
 
-@pytest.fixture(autouse=True)
-def _one_thread():
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
+pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 # What every loop is asked
@@ -443,18 +439,6 @@ def test_the_denominator_stands_in_the_record(tmp_path):
 # Low bits
 
 
-def excluded(out, other):
-    """Whether no double of noise gives these outputs under the other sum (Mironov 2012)."""
-    about = out - other
-    tries = [about]
-    for direction in (-np.inf, np.inf):
-        tried = about
-        for _ in range(4):
-            tried = np.nextafter(tried, direction)
-            tries.append(tried)
-    return not np.any([other + noise == out for noise in tries], axis=0).all()
-
-
 def sums(mechanism, generator, numbers):
     """A sum of contributions, and the same with another one's in place of one."""
     parts = [mechanism.contribution(generator.normal(size=numbers)) for _ in range(7)]
@@ -470,7 +454,7 @@ SMP = SparsifiedPerturbation(
 def summed(value, generator):
     """The secure sum of a loop, with its noise."""
     running = Collected(range(6), SMP.sparsification, None, SMP)
-    running.total += torch.from_numpy(value)
+    running.total.add_(torch.from_numpy(value))
     running.arrived = 6
     return running.noisy(generator)[0].numpy()
 

@@ -165,6 +165,7 @@ def test_chances_given_likely_pasts():
             assert (chance <= bounds[i] + 1e-12)[matrix[i] > 0].all()
 
 
+@pytest.mark.slow
 def test_the_lesser_of_one_dimension_and_rows():
     """Square root, 64 rounds, q = 1/64: one dimension at z = 4 (3.04), rows at z = 32."""
     found = {}

@@ -44,12 +44,7 @@ FAILS = 1e-9  # chance that a sound sampler fails a statistical check of these f
 DELTA = 1e-5
 
 
-@pytest.fixture(autouse=True)
-def _one_thread():
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
+pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 def target(clients=6, size=3, kinds=3, weights=None, seed=5):

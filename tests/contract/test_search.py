@@ -7,6 +7,7 @@ import math
 
 import numpy as np
 import pytest
+import truth
 from scipy.special import ndtr, ndtri
 
 import fedprivacy as fp
@@ -17,7 +18,6 @@ from fedprivacy.systems.fed_plt.law import QuadraticSplitting, View
 from fedprivacy.systems.fed_plt.tradeoff import SplittingProblem
 from fedprivacy.theory.gaussian import delta as gaussian_delta
 from fedprivacy.theory.gaussian import epsilon as gaussian_epsilon
-from fedprivacy.theory.gaussian import visited_delta
 from fedprivacy.theory.splitting_privacy import PrivateSplitting, final_models_mu, rounds_mu
 
 from .test_cli import answer
@@ -198,8 +198,8 @@ def test_what_is_certified_of_a_cohort_contains_the_exact_delta():
         )
         mu = transcript_gdp(chain, client=0, difference=2.0, rounds=1)
         upper = fp.epsilon(run, **ASK).upper
-        assert visited_delta(mu, upper, 9, 0.75) <= 1e-5
-        assert visited_delta(mu, upper - 0.01, 9, 0.75) > 1e-5
+        assert truth.erased_delta(upper, mu, 9, 0.75) <= 1e-5
+        assert truth.erased_delta(upper - 0.01, mu, 9, 0.75) > 1e-5
 
 
 def test_records_of_the_problem_are_what_it_says():
@@ -520,7 +520,7 @@ def test_the_command_for_fed_plt(capsys):
     ("arguments", "words"),
     [
         (["--method", "fa-ld", "--set", "penalty=1"], "setting must be one of 'clients'"),
-        (["--method", "fed-plt", "--set", "cohort=1"], "setting must be one of 'agents'"),
+        (["--method", "fed-plt", "--set", "cohort=1"], "setting must be one of 'gradient_cost'"),
         (["--method", "fa-ld", "--set", "local_steps=1,x"], "local_steps must be a whole number"),
         (["--method", "fa-ld", "--set", "clients=1,2"], "be one value"),
         (["--method", "fa-ld", "--set", "local_steps"], "NAME=VALUES"),

@@ -38,12 +38,7 @@ NOISY = LocalSolver(method="noisy", steps=5, step_size=0.4, noise_scale=0.3)
 LIMIT = 6.5  # standard errors: exceeded by a sound run with probability below 1e-10
 
 
-@pytest.fixture(autouse=True)
-def _one_thread():
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
+pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 def agents(kind="regression", sizes=(7, 12, 12, 5), dimension=3, seed=0):

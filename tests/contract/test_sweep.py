@@ -11,10 +11,12 @@ pytest.importorskip("torch")
 import fedprivacy as fp
 from fedprivacy.cli import main
 from fedprivacy.errors import ParameterError
+from fedprivacy.mechanisms.selection import LAWS
 from fedprivacy.runs.described import runs_of_file
 from fedprivacy.runs.experiment import Experiment
 from fedprivacy.runs.jobs import job
 from fedprivacy.runs.pareto import in_words
+from fedprivacy.runs.private_sweep import SECRET, PrivateSweep
 from fedprivacy.runs.sweep import Sweep
 
 ASK = {"delta": 1e-3, "adjacency": "zero_out"}
@@ -296,3 +298,113 @@ def test_simulated_dropouts_happen_and_seeded_ones_happen_again(tmp_path, seed):
     assert seed is None or sent[0] == sent[1]
     with pytest.raises(ParameterError, match="dropout_rate must be below 1"):
         Experiment(job=task, epsilon=8.0, dropout_rate=1.0, **ASK)
+
+
+def best_of(folder, monkeypatch, number=2, **options):
+    """A private sweep whose draw is known; what it costs is that of the stated law."""
+    trials = fp.PoissonTrials(2.0)
+    monkeypatch.setattr(fp.PoissonTrials, "draw", lambda self, generator: number)
+    grid = {"noise_multiplier": [2.0, 4.0], "rounds": [1]}
+    whole = sweep(folder, grid=grid, epsilon=20.0, **options)
+    return PrivateSweep(sweep=whole, trials=trials, public_test=True)
+
+
+def test_a_private_sweep_shows_one_trial_and_counts_the_selection(tmp_path, monkeypatch):
+    one = best_of(tmp_path / "s", monkeypatch, 4)
+    found = one.run()
+    assert sorted(p.name for p in (tmp_path / "s").iterdir()) == [
+        "chosen.json",
+        "model.pt",
+        "selection.ledger",
+    ]
+    ledger = fp.Ledger.open(tmp_path / "s" / "selection.ledger")
+    assert ledger.closed and ledger.claim == (20.0, 1e-3)
+    assert [each.mechanism for each in ledger.rounds] == [one.mechanism]
+    assert found.audit.bound.upper == fp.epsilon(one.mechanism, **ASK).upper
+    dearest = max(fp.epsilon(one.sweep.plan(label), **ASK).upper for label in one.sweep.labels)
+    assert found.audit.bound.upper > dearest
+    assert found.setting in one.sweep.labels and 0.0 < found.accuracy <= 1.0
+    assert one.run().setting == found.setting, "what was shown stays the answer"
+
+
+def test_the_best_of_the_trials_is_shown(tmp_path, monkeypatch):
+    scores = iter([0.3, 0.7, 0.7, 0.1])
+    trained = []
+
+    def once(self, label, repeat, on_round):
+        trained.append((label, repeat))
+        return {"accuracy": next(scores)}
+
+    monkeypatch.setattr(Sweep, "once", once)
+    monkeypatch.setattr(
+        Sweep, "model", lambda self, label, repeat, path: path.write_text(f"{repeat}")
+    )
+    found = best_of(tmp_path / "s", monkeypatch, 4).run()
+    label, repeat = trained[1]
+    assert (found.setting, found.accuracy) == (label, 0.7), "of equal ones the first"
+    assert found.model.read_text() == str(repeat)
+    assert len(set(map(str, trained))) == 4, "no trial is another's repeat"
+
+
+@pytest.mark.parametrize(
+    "when", ["model", *(pytest.param(x, marks=pytest.mark.slow) for x in ("trial", "told"))]
+)
+def test_a_private_sweep_that_was_stopped_goes_on_with_its_trials(tmp_path, monkeypatch, when):
+    class Stopped(Exception):
+        pass
+
+    begun, drawn = best_of(tmp_path / "s", monkeypatch), []
+    with monkeypatch.context() as patch:
+
+        def stop(*_):
+            raise Stopped
+
+        told = PrivateSweep._write
+        if when == "model":
+            patch.setattr(Sweep, "model", stop)
+        if when == "told":
+            patch.setattr(PrivateSweep, "_write", lambda *a: (told(*a), stop()))
+        with pytest.raises(Stopped):
+            begun.run(stop if when == "trial" else None)
+    if when == "trial":
+        drawn = json.loads((tmp_path / "s" / SECRET / "trials.json").read_text())["settings"]
+    assert (tmp_path / "s" / SECRET).stat().st_mode & 0o77 == 0
+    found = best_of(tmp_path / "s", monkeypatch).run()
+    ledger = fp.Ledger.open(tmp_path / "s" / "selection.ledger")
+    assert ledger.closed and len(ledger.rounds) == 1, "one selection is counted once"
+    assert found.audit.bound.upper == fp.epsilon(begun.mechanism, **ASK).upper
+    assert not drawn or found.setting in [begun.sweep.labels[i] for i in drawn]
+
+
+def test_no_trial_shows_nothing(tmp_path, monkeypatch):
+    found = best_of(tmp_path / "s", monkeypatch, 0).run()
+    assert (found.setting, found.model) == (None, None)
+    assert found.audit.bound.upper > 0.0, "that there was none tells something"
+
+
+def test_what_a_private_sweep_refuses(tmp_path, monkeypatch):
+    whole = sweep(tmp_path / "s", grid={"noise_multiplier": [2.0], "rounds": [1]})
+    law = LAWS["geometric"](2.0)
+    with pytest.raises(ParameterError, match="public_test must be True"):
+        PrivateSweep(sweep=whole, trials=law)
+    with pytest.raises(ParameterError, match="seeds must be 1"):
+        PrivateSweep(sweep=sweep(tmp_path / "s", seeds=2), trials=law, public_test=True)
+    tight = sweep(tmp_path / "s", grid={"noise_multiplier": [0.5], "rounds": [1]}, epsilon=0.1)
+    with pytest.raises(ParameterError, match="epsilon must be enough for the selection"):
+        PrivateSweep(sweep=tight, trials=law, public_test=True).check()
+    server = sweep(tmp_path / "s", grid={"noise_multiplier": [9.0]}, observer="server")
+    with pytest.raises(fp.errors.UnsupportedCombination, match="sees who took part"):
+        PrivateSweep(sweep=server, trials=law, public_test=True).check()
+    best_of(tmp_path / "t", monkeypatch, 1).run()
+    (tmp_path / "t" / "chosen.json").unlink()
+    with pytest.raises(ParameterError, match="folder must hold the trials"):
+        best_of(tmp_path / "t", monkeypatch, 1).run()
+    assert not (tmp_path / "s").exists()
+
+
+@pytest.mark.slow
+def test_a_trial_is_calibrated_so_that_the_selection_keeps_the_budget(tmp_path):
+    whole = sweep(tmp_path / "s", grid={"rounds": [2]}, epsilon=6.0)
+    one = PrivateSweep(sweep=whole, trials=LAWS["logarithmic"](5.0), public_test=True)
+    assert 0.98 * 6.0 <= fp.epsilon(one.mechanism, **ASK).upper <= 6.0
+    assert 1.0 < one.trial_epsilon < 6.0

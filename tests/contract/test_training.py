@@ -60,12 +60,7 @@ FAILS = 1e-9  # chance that a sound run fails a statistical check
 TINY = 1e-9
 
 
-@pytest.fixture(autouse=True)
-def _one_thread():
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
+pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 def small(clients=6, features=3, records=4, poisoned=(), classes=2, public=5):
@@ -415,8 +410,15 @@ def test_closed_form_gradients_train_as_automatic_ones_do(momentum, sizes, model
     assert torch.allclose(*found, atol=1e-6) and float(found[0].abs().max()) > 1e-3
 
 
-@pytest.mark.parametrize("hidden", [64, 13])
-@pytest.mark.parametrize("activation", [torch.nn.ReLU, torch.nn.Softplus])
+@pytest.mark.parametrize(
+    ("activation", "hidden"),
+    [
+        (torch.nn.ReLU, 64),
+        (torch.nn.Softplus, 13),
+        pytest.param(torch.nn.ReLU, 13, marks=pytest.mark.slow),
+        pytest.param(torch.nn.Softplus, 64, marks=pytest.mark.slow),
+    ],
+)
 def test_no_client_s_update_depends_on_who_trains_beside_it(activation, hidden):
     """To the last bit: long training on labels at odds makes much of a rounding."""
     layers = [torch.nn.Linear(64, hidden), activation(), torch.nn.Linear(hidden, 2)]
@@ -966,13 +968,13 @@ def test_a_truncated_checkpoint_is_refused(tmp_path):
 
 
 def test_killed_at_random_moments_it_never_counts_too_little(tmp_path):
-    kill_often("averaging", tmp_path, 30, 1)
+    kill_often("averaging", tmp_path, 10, 1)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("seed", [2, 3])
-def test_killed_hundreds_of_times_it_never_counts_too_little(tmp_path, seed):
-    kill_often("averaging", tmp_path, 300, seed)
+@pytest.mark.parametrize(("kills", "seed"), [(30, 1), (300, 2), (300, 3)])
+def test_killed_hundreds_of_times_it_never_counts_too_little(tmp_path, kills, seed):
+    kill_often("averaging", tmp_path, kills, seed)
 
 
 # Memory

@@ -6,7 +6,10 @@ import numpy as np
 import pytest
 import torch
 
+from fedprivacy.errors import ParameterError
+from fedprivacy.mechanisms import rounded
 from fedprivacy.mechanisms.rounded import grid_for, on_grid
+from fedprivacy.systems.averaging.collect import Total
 from fedprivacy.training.likelihoods import clip_factor
 
 LIMITS = [1e-6, 1e-3, 1.0, 1e3]
@@ -86,3 +89,77 @@ def test_a_records_gradient_is_never_longer_than_its_clip_norm(clip):
     for size in (1e-3, 1e10, 1e30, 1e34, 1e36, 1e38, 3e38):
         gradient = torch.full((1,), size)
         assert float((gradient * clip_factor(gradient.norm()[None], clip)).double()) <= clip
+
+
+LONG = 3 * rounded.PART + 77
+"""More than two parts of a tensor, and no whole number of rows."""
+
+
+@pytest.mark.parametrize("length", [0.3, 1.0, 1.0 + 2.0**-20, 7.0, 1e6])
+def test_long_updates_of_single_precision_are_put_on_the_grid_in_single_precision(length):
+    value = torch.randn(LONG, generator=torch.Generator().manual_seed(1))
+    value *= length / float(value.double().norm())
+    grid = 2.0**-24
+    found = on_grid(value, clip_norm=1.0, grid=grid)
+    points = found.double().numpy() / grid
+    assert found.dtype == torch.float32 and (points == np.rint(points)).all()
+    # Whole numbers below 2^53: the sum is exact.
+    squares = int((points.astype(np.int64) ** 2).sum())
+    assert (1.0 - 2.0**-13) * min(length, 1.0) ** 2 < squares * grid * grid <= 1.0
+    # Rounded once in single precision, and once to the grid.
+    wanted = value.double() * min(1.0, (1.0 - rounded.ROW_ERROR) / length)
+    assert float((found.double() - wanted).abs().max()) <= 0.55 * grid
+    assert not np.signbit(points[points == 0.0]).any()
+
+
+def test_an_entry_that_is_too_large_for_single_precision_goes_the_careful_way():
+    value = torch.full((LONG,), 1e-6)
+    value[5] = 0.9
+    assert rounded._quick(value, 1.0, 2.0**-24) is None
+    found = on_grid(value, clip_norm=1.0, grid=2.0**-24)
+    assert float(found[5]) == pytest.approx(0.9) and true_norm(found) <= 1.0
+
+
+@pytest.mark.parametrize("share", [0.5, 0.9999])
+def test_a_norm_that_was_measured_wrongly_is_noticed(share, monkeypatch):
+    """The norm is too small, so that too little is clipped: what is returned is looked at."""
+    value, real, calls = torch.randn(LONG), rounded._row_norms, []
+
+    def wrong(flat):
+        calls.append(len(flat))
+        return real(flat) * (share if len(calls) == 1 else 1.0)
+
+    monkeypatch.setattr(rounded, "_row_norms", wrong)
+    assert rounded._quick(value, 1.0, 2.0**-24) is None and len(calls) > 1
+    calls.clear()
+    assert true_norm(on_grid(value, clip_norm=1.0, grid=2.0**-24)) <= 1.0
+
+
+@pytest.mark.parametrize("bad", [math.nan, math.inf])
+def test_a_long_update_that_is_not_finite_is_refused(bad):
+    value = torch.zeros(LONG)
+    value[-1] = bad
+    with pytest.raises(ParameterError):
+        on_grid(value, clip_norm=1.0, grid=2.0**-24)
+
+
+def test_a_total_is_exact_whatever_single_precision_holds():
+    """Numbers that it adds up exactly, that it does not, doubles, and some of them many times."""
+    grid, generator = 2.0**-24, np.random.default_rng(0)
+    total, exact = Total(torch.zeros(40, dtype=torch.float64), grid), np.zeros(40, dtype=object)
+    for turn in range(600):
+        bits, times = int(generator.integers(1, 25)), int(generator.integers(1, 4))
+        points = generator.integers(-(2**bits) + 1, 2**bits, 40)
+        part = torch.from_numpy(points * grid).to(torch.float64 if turn % 7 == 0 else torch.float32)
+        total.add(part, times, float(part.abs().max()))
+        exact += times * points.astype(object)
+        if turn % 97 == 0:
+            assert (total.value().numpy() / grid).tolist() == exact.tolist()
+    assert (total.value().numpy() / grid).tolist() == exact.tolist()
+
+
+def test_a_total_of_numbers_on_no_grid_is_added_up_as_it_is():
+    total = Total(torch.zeros(2, dtype=torch.float64), None)
+    for _ in range(10):
+        total.add(torch.tensor([0.1, 2.0**30]), 1, 2.0**30)
+    assert total.value().tolist() == [10 * float(torch.tensor(0.1)), 10 * 2.0**30]

@@ -12,12 +12,13 @@ from fedprivacy.questions.tradeoff import Points, floor_of, joined, lower_hull
 
 BOUNDED = settings(
     derandomize=True,
-    max_examples=6,
+    max_examples=3,
     deadline=None,
     phases=[Phase.explicit, Phase.generate],  # shrinking asks for hundreds of curves
     suppress_health_check=[HealthCheck.too_slow],
 )
 MANY = settings(BOUNDED, max_examples=200, phases=list(Phase))
+CURVES = settings(BOUNDED, max_examples=8)
 RATES = np.concatenate([[0.0], np.geomspace(1e-4, 0.5, 9), np.linspace(0.6, 1.0, 5)])
 ADJACENCY = st.sampled_from(["add_remove", "replace_one"])
 
@@ -36,9 +37,7 @@ def runs(draw):
     return step.sampled(scheme) * draw(st.integers(1, 3))
 
 
-@BOUNDED
-@given(runs(), ADJACENCY)
-def test_every_end_is_shaped_like_a_trade_off(run, adjacency):
+def check_shape(run, adjacency):
     curve = fp.tradeoff_curve(run, adjacency=adjacency, fpr=RATES, tolerance=0.05)
     for ends in (curve.present_to_absent, curve.absent_to_present, curve.worst):
         assert np.all(ends.lower <= ends.upper) and np.all(ends.upper <= ends.attained)
@@ -52,9 +51,7 @@ def test_every_end_is_shaped_like_a_trade_off(run, adjacency):
     assert curve.reason or np.all(curve.worst.upper - curve.worst.lower <= 0.05 + 1e-9)
 
 
-@BOUNDED
-@given(runs(), ADJACENCY, st.floats(1.05, 3.0))
-def test_more_noise_is_never_worse(run, adjacency, factor):
+def check_noise(run, adjacency, factor):
     (part, rounds), *_ = run.sequence()
     louder = fp.Gaussian(noise_multiplier=factor * part.inner.noise_multiplier)
     ask = {"adjacency": adjacency, "fpr": RATES, "tolerance": 0.05}
@@ -63,9 +60,7 @@ def test_more_noise_is_never_worse(run, adjacency, factor):
     assert np.all(quiet.worst.upper >= loud.worst.lower)
 
 
-@settings(BOUNDED, max_examples=4)
-@given(runs(), ADJACENCY)
-def test_risk_agrees_with_delta_and_with_the_curve(run, adjacency):
+def check_risk(run, adjacency):
     ask = {"adjacency": adjacency, "tolerance": 0.05}
     risk = fp.attack_risk(run, fpr=RATES, slack=1e-4, **ask)
     low, high = fp.delta(run, epsilon=0.0, **ask).resolution
@@ -76,6 +71,21 @@ def test_risk_agrees_with_delta_and_with_the_curve(run, adjacency):
     assert np.all(risk.tpr.upper >= 1 - curve.worst.upper - 1e-12)
     assert 0 <= risk.mu_within.lower <= risk.mu_within.upper <= risk.mu.upper
     assert risk.mu.lower >= risk.mu_within.lower
+
+
+FACTOR = st.floats(1.05, 3.0)
+test_every_end_is_shaped_like_a_trade_off = BOUNDED(given(runs(), ADJACENCY)(check_shape))
+test_more_noise_is_never_worse = BOUNDED(given(runs(), ADJACENCY, FACTOR)(check_noise))
+test_risk_agrees_with_delta_and_with_the_curve = BOUNDED(given(runs(), ADJACENCY)(check_risk))
+
+
+@pytest.mark.slow
+@CURVES
+@given(runs(), ADJACENCY, FACTOR)
+def test_ends_of_many_curves(run, adjacency, factor):
+    check_shape(run, adjacency)
+    check_noise(run, adjacency, factor)
+    check_risk(run, adjacency)
 
 
 @st.composite

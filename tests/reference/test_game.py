@@ -128,7 +128,7 @@ def test_two_rounds_are_above_every_triple(population):
     z, q = 1.5, 1.0 / population
     asked = (0.0, 0.4, 1.2)
     found = [
-        fp.delta(run(1, population, z, 2), epsilon=x, accountant="game", deadline=0.7, **ASK)
+        fp.delta(run(1, population, z, 2), epsilon=x, accountant="game", tolerance=0.2, **ASK)
         for x in asked
     ]
     for u, v in triples(population, 12):
@@ -197,7 +197,7 @@ def _ordered(settings):
 
 
 def test_ends_are_in_order():
-    _ordered(itertools.islice(random_settings(200), 4))
+    _ordered(itertools.islice(random_settings(200), 2))
 
 
 @pytest.mark.slow

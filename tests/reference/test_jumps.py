@@ -16,7 +16,7 @@ from fedprivacy.loss.moments import line as lines
 from fedprivacy.loss.moments.line import Line, NoSpectrum
 from fedprivacy.loss.pairs.combined import Composed, compose
 from fedprivacy.loss.profiles import cut as jumps
-from fedprivacy.loss.rounding import UNIT
+from fedprivacy.rounding import UNIT
 
 wide, complex_wide = np.longdouble, np.clongdouble
 

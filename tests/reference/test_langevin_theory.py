@@ -108,16 +108,6 @@ def test_the_stationary_law_stays():
         AffineMap(matrix=np.eye(2), offset=np.zeros(2), noise=np.eye(2)).stationary()
 
 
-def test_mixture_moments():
-    laws = Normal(
-        mean=np.array([[0.0, 0.0], [2.0, 4.0]]), covariance=np.array([np.eye(2), 3 * np.eye(2)])
-    )
-    mixed = gaussian.mixture_moments([0.25, 0.75], laws)
-    assert mixed.mean == pytest.approx([1.5, 3.0])
-    between = 0.25 * 0.75 * np.outer([2, 4], [2, 4])
-    assert mixed.covariance == pytest.approx(2.5 * np.eye(2) + between)
-
-
 def test_mu_of_two_gaussians():
     generator = np.random.default_rng(0)
     covariance, shift = symmetric(spd(generator, 4)), generator.normal(size=4)
@@ -138,11 +128,7 @@ def test_gaussian_profile(mu, epsilon):
         assert gaussian.epsilon(mu, true) == pytest.approx(epsilon, rel=1e-8)
 
 
-def test_visited_rounds():
-    for q, rounds in ((0.1, 30), (0.9, 5), (1.0, 4)):
-        true = float(truth.erased_delta(0.5, 0.3, rounds, q))
-        assert gaussian.visited_delta(0.3, 0.5, rounds, q) == pytest.approx(true, rel=1e-10)
-    assert gaussian.visited_delta(0.3, 0.5, 10, 0.0) == 0.0
+def test_infinitely_far_apart():
     assert gaussian.delta(math.inf, 3.0) == 1.0
     assert gaussian.epsilon(math.inf, 1e-5) == math.inf
 
@@ -207,7 +193,12 @@ def by_enumeration(target, chain, law, index):
         mean=np.array([a @ mean for _, a in ways]),
         covariance=np.array([symmetric(a @ covariance @ a.T) for _, a in ways]),
     )
-    return gaussian.mixture_moments([p for p, _ in ways], laws)
+    shares = np.array([p for p, _ in ways])
+    middle = shares @ laws.mean
+    apart = laws.mean - middle
+    between = np.einsum("n,ni,nj->ij", shares, apart, apart)
+    within = np.einsum("n,nij->ij", shares, laws.covariance)
+    return Normal(mean=middle, covariance=within + between)
 
 
 CHAINS = [
@@ -352,7 +343,13 @@ def test_draws_with_gradient_noise():
     chain = LangevinChain(target=target, step_size=0.2, local_steps=5, gradient_covariance=noise)
     local = chain.local_round(0)
     drawn = local.sample(np.zeros((runs, 2)), np.random.default_rng(8))[:, 1]
-    true = local.own_covariance(1)
+    slope = np.eye(2) - chain.step_size * target.hessians[1]
+    # x <- A x + own noise, five times: its private part is the sum of A^k N A^k'.
+    private = 2 * chain.step_size / target.shares[1] * np.eye(2) + chain.step_size**2 * noise[1]
+    true = sum(
+        np.linalg.matrix_power(slope, k) @ private @ np.linalg.matrix_power(slope, k).T
+        for k in range(5)
+    )
     scale = np.sqrt(np.diag(true))
     wide = 8 * math.sqrt(2 / runs) * np.outer(scale, scale)
     assert np.all(np.abs(np.cov(drawn.T) - true) < wide)

@@ -87,7 +87,13 @@ def test_folds_of_samples_hold_the_truth(seed):
             assert abs(value - 1 - exact) <= found.error[k] * math.exp(found.log_size)
 
 
-@pytest.mark.parametrize("seed", range(10))
+# Two wide pairs at great heights: thousands of turns of the integrand.
+TURNING = {3, 4}
+
+
+@pytest.mark.parametrize(
+    "seed", [pytest.param(s, marks=[pytest.mark.slow] * (s in TURNING)) for s in range(10)]
+)
 def test_moments_fall_as_they_say(seed):
     rng = random.Random(100 + seed)
     shift, curve = some_curve(rng)

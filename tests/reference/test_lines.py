@@ -7,7 +7,7 @@ import pytest
 
 from fedprivacy.loss.moments import line as lines
 from fedprivacy.loss.moments.line import Line, NoSpectrum, summing, transform, turned
-from fedprivacy.loss.rounding import UNIT
+from fedprivacy.rounding import UNIT
 
 CASES = [(3000, 2000, 1.0), (20_000, 512, 5.0), (5000, 1025, 1e-4), (9000, 700, 300.0)]
 

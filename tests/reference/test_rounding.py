@@ -11,6 +11,7 @@ from fractions import Fraction
 import mpmath
 import numpy as np
 import pytest
+from common import excluded
 from mpmath import mp, mpf
 from scipy.special import gammaincc, ndtr
 
@@ -158,14 +159,30 @@ class TestTable:
     @pytest.mark.parametrize("name", TAILS)
     def test_every_small_polynomial_is_as_near_to_the_table_as_is_proved(self, name):
         """At both ends, the middle and a place between, where the higher powers are largest."""
-        tail, below = TAILS[name], 64 - refined.QUICK_BITS
-        cells = np.arange(1 << refined.QUICK_BITS - 6, 1 << refined.QUICK_BITS, dtype=np.uint64)
-        for part in (0, 1 << below - 3, 1 << below - 1, (1 << below) - 2):
-            words = (cells << np.uint64(below)) + np.uint64(part)
-            space = deviates.Workspace(len(words))
-            found = deviates.signed_sizes(tail, words, space)
-            wanted = deviates.sizes(tail, (words >> np.uint64(1)).astype(np.float64))
+        tail, cells = TAILS[name], refined.QUICK_CELLS
+        starts = [
+            2**power // cells * (cells + i)
+            for power in range(refined.QUICK_FROM, 63)
+            for i in range(cells)
+        ]
+        starts = np.array(starts, dtype=np.uint64)
+        width = 2.0 ** np.floor(np.log2(starts)) / cells
+        for share in (0.0, 0.125, 0.5, 1.0):
+            uniforms = starts + np.minimum(width * share, width - 1.0).astype(np.uint64)
+            # What rounds up to the next cell's first number is in that one, or in none.
+            within = uniforms.astype(np.float64) < starts + width
+            space = deviates.Workspace(len(starts))
+            found = deviates.signed_sizes(tail, uniforms << np.uint64(1), space)[within]
+            wanted = deviates.sizes(tail, uniforms.astype(np.float64))[within]
             assert abs(found - wanted).max() <= refined.QUICK_ERROR
+            assert share == 1.0 or within.all()
+
+    @pytest.mark.parametrize("name", TAILS)
+    def test_what_has_no_cell_is_never_clear(self, name):
+        uniforms = np.array([0, 1, 2**44, 2**refined.QUICK_FROM - 1, 2**63 - 1], dtype=np.uint64)
+        words, space = uniforms << np.uint64(1), deviates.Workspace(5)
+        assert np.isnan(deviates.signed_sizes(TAILS[name], words, space)).all()
+        assert np.isnan(deviates.signed_sizes(TAILS[name], words + np.uint64(1), space)).all()
 
     def test_what_is_believed_leaves_a_factor_of_eight(self):
         """For what is rounding; what is left out of a polynomial is the same on every machine."""
@@ -240,6 +257,17 @@ class TestBits:
         assert max(drawn) >= 64
 
     @pytest.mark.parametrize("name", TAILS)
+    def test_one_question_is_enough_between_two_numbers(self, name, monkeypatch):
+        """Where the table has told which two they are."""
+        generator, asked = np.random.default_rng(11), []
+        words = boundary_words(name, 7.0, 0.25, 40, generator)
+        below = Uniform.below
+        monkeypatch.setattr(Uniform, "below", lambda *a: asked.append(1) or below(*a))
+        out = release(name, np.full(len(words), 0.25), 7.0, 1.0, script(words))
+        assert out.tolist() == [truth(name, word, 0.25, 7.0, 1.0) for word in words]
+        assert 0 < len(asked) <= len(words)
+
+    @pytest.mark.parametrize("name", TAILS)
     def test_few_bits_and_wrong_guesses_end_at_the_same_number(self, name):
         generator = np.random.default_rng(3)
         for word in generator.integers(2**63, 2**64, 150, dtype=np.uint64).tolist():
@@ -292,7 +320,7 @@ class TestBits:
             return perturbed
 
         monkeypatch.setattr(deviates, "sizes", moved(deviates.sizes, 2.0**-41))
-        monkeypatch.setattr(deviates, "signed_sizes", moved(deviates.signed_sizes, 2.0**-33))
+        monkeypatch.setattr(deviates, "signed_sizes", moved(deviates.signed_sizes, 2.0**-36))
         assert (release(name, totals, scale, grid, seeded(1)) == wanted).all()
         monkeypatch.setattr(np, "rint", np.floor)
         assert (release(name, totals, scale, grid, seeded(1)) == wanted).all()
@@ -348,18 +376,6 @@ class TestLaw:
         noise = noise_on_grid(1_000_000, std=1.0, grid=2.0**-20)
         for lag in (1, 2, deviates.BLOCK):
             assert abs(np.mean(noise[lag:] * noise[:-lag])) < 5.4 / math.sqrt(noise.size - lag)
-
-
-def excluded(out, other):
-    """Whether no double of noise gives these outputs under the other sum."""
-    about = out - other
-    tries = [about]
-    for direction in (-np.inf, np.inf):
-        tried = about
-        for _ in range(4):
-            tried = np.nextafter(tried, direction)
-            tries.append(tried)
-    return not np.any([other + noise == out for noise in tries], axis=0).all()
 
 
 class TestLowBits:

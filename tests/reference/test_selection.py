@@ -3,6 +3,7 @@
 import itertools
 import json
 import math
+from dataclasses import replace
 
 import mpmath
 import numpy as np
@@ -300,3 +301,43 @@ def test_other_laws_have_no_event():
     )
     assert type(event) is dp_event.RepeatAndSelectDpEvent
     assert event.shape == math.inf
+
+
+def test_trials_that_differ_cost_no_less_than_the_dearest_and_no_more_than_worse_ones():
+    law = fp.TruncatedNegativeBinomial(mean=4, shape=0)
+    cheap, dear = (fp.Gaussian(noise_multiplier=z) for z in (4.0, 2.0))
+    alone = epsilon(fp.PrivateSelection(dear, trials=law), 1e-5)
+    for base, others in ((cheap, (dear,)), (dear, (cheap,)), (dear, (dear, cheap))):
+        mixed = epsilon(fp.PrivateSelection(base, trials=law, others=others), 1e-5)
+        assert mixed.upper == alone.upper, "a larger multiplier loses less at every order"
+        assert mixed.lower == 0.0, "how settings are drawn is not known"
+    few, many = dear.sampled(fp.Poisson(0.1)) * 3, fp.Laplace(noise_multiplier=2.0)
+    both = epsilon(fp.PrivateSelection(few, trials=law, others=(many,)), 1e-5).upper
+    assert both >= max(epsilon(fp.PrivateSelection(x, trials=law), 1e-5).upper for x in (few, many))
+
+
+def test_a_law_of_two_trials_that_differ_is_contained():
+    """Each trial is one of two randomised responses, drawn evenly; scores in every order."""
+    law = fp.TruncatedNegativeBinomial(mean=3, shape=1)
+    one, two = (fp.RandomizedResponse(chance=c, answers=2) for c in (0.6, 0.3))
+    run = fp.PrivateSelection(one, trials=law, others=(two,))
+    p = np.array([0.35, 0.15, 0.425, 0.075])
+    q = p[[1, 0, 3, 2]]
+    for delta in (0.2, 0.01):
+        upper = epsilon(run, delta, "pld", "replace_one").upper
+        for first, second in orders(p, q):
+            assert lost(best(first, law), best(second, law), upper) <= delta + 1e-12
+
+
+def test_others_are_asked_and_checked():
+    law, base = fp.PoissonTrials(4), fp.Gaussian(noise_multiplier=2.0, unit="client")
+    with pytest.raises(fp.ParameterError, match=r"^others must be a mechanism"):
+        fp.PrivateSelection(base, trials=law, others=(3,))
+    with pytest.raises(fp.ParameterError, match=r"^others must protect the unit"):
+        other = fp.Gaussian(noise_multiplier=2.0, unit="record")
+        fp.PrivateSelection(base, trials=law, others=(other,))
+    both = fp.PrivateSelection(base, trials=law, others=(replace(base, noise_multiplier=3.0),))
+    assert both.noise_ratios(1.0) == {2.0, 3.0}
+    assert [each.noise_multiplier for each in both.rescaled(0.5)._every] == [1.0, 1.5]
+    with pytest.raises(fp.errors.ConversionError, match="trials differ"):
+        to_event(both, adjacency="zero_out")

@@ -124,9 +124,10 @@ def test_its_profile_is_the_greatest_convex_function_below(guarantees):
 MASSES = st.lists(st.floats(1e-3, 1.0), min_size=2, max_size=6)
 
 
-@given(MASSES, MASSES, st.lists(st.floats(0.0, 4.0), min_size=1, max_size=5))
-@settings(max_examples=80, deadline=None)
-def test_no_pair_that_keeps_the_guarantees_loses_more(p, q, epsilons):
+EPSILONS = st.lists(st.floats(0.0, 4.0), min_size=1, max_size=5)
+
+
+def check_guarantees(p, q, epsilons):
     size = min(len(p), len(q))
     p, q = np.array(p[:size]) / sum(p[:size]), np.array(q[:size]) / sum(q[:size])
     deltas = np.maximum(real(p, q, epsilons), real(q, p, epsilons)) * (1 + 1e-12)
@@ -136,6 +137,19 @@ def test_no_pair_that_keeps_the_guarantees_loses_more(p, q, epsilons):
     twice = real(np.outer(p, p).ravel(), np.outer(q, q).ravel(), [0.0, 1.0])
     for target, true in zip((0.0, 1.0), twice, strict=True):
         assert delta_interval(compose([(pair, 2)]), target)[1] >= true * (1 - 1e-12)
+
+
+@given(MASSES, MASSES, EPSILONS)
+@settings(max_examples=20, deadline=None)
+def test_no_pair_that_keeps_the_guarantees_loses_more(p, q, epsilons):
+    check_guarantees(p, q, epsilons)
+
+
+@pytest.mark.slow
+@given(MASSES, MASSES, EPSILONS)
+@settings(max_examples=200, deadline=None)
+def test_none_of_many_pairs_that_keep_the_guarantees_loses_more(p, q, epsilons):
+    check_guarantees(p, q, epsilons)
 
 
 @given(MASSES, MASSES)

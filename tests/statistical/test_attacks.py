@@ -1,9 +1,8 @@
 """Error rates and power of attacks. Slow; seeds are fixed, nothing is tried twice."""
 
-import math
-
 import numpy as np
 import pytest
+from common import noisy, told
 from scipy.special import bdtrc
 
 import fedprivacy as fp
@@ -13,17 +12,6 @@ pytestmark = pytest.mark.slow
 NULLS, LEVEL = 400, 0.05
 STD = 1.0815413087653432
 """Noise of a sum of norm 1 at epsilon 4, delta 1e-5."""
-
-
-def told(epsilon):
-    def train(included, generator):
-        return included ^ (generator.random(len(included)) * (1.0 + math.exp(epsilon)) < 1.0)
-
-    return train
-
-
-def noisy(std):
-    return lambda included, generator: included + generator.normal(0.0, std, len(included))
 
 
 def all_or_nothing(chance):

@@ -18,6 +18,9 @@ from ...sampling import Poisson, RandomAllocation, Scheme, Shuffled, TruncatedPo
 FALSE_DOUBT = 1e-9
 """Probability that a record's cohorts are doubted though its sampling drew them."""
 
+_ROUNDED = 1.01
+"""A recorded share may be printed with two digits: so much above what is drawn it is no slip."""
+
 
 class Kind(NamedTuple):
     """A round, as it is priced.
@@ -42,6 +45,11 @@ class Kind(NamedTuple):
     def per_pass(self) -> int | None:
         """Rounds of a pass, if the scheme draws a pass as a whole."""
         return getattr(self.scheme, "rounds_per_epoch", None)
+
+    @property
+    def drawn(self) -> float:
+        """Share of the population that a round draws, in the mean."""
+        return self.scheme.rate / (self.per_pass or 1)
 
 
 Group = tuple[Kind, int]
@@ -86,29 +94,38 @@ def odd_cohorts(groups: Sequence[Group]) -> tuple[str, ...]:
     Certain, or wrong with a probability of at most ``FALSE_DOUBT`` in a whole record; but for
     rounding: a share is taken to one in a hundred, a cohort to one unit.
     """
+    certain = (told for kind, _ in groups for told in _impossible(kind))
+    return tuple(dict.fromkeys([*certain, *_improbable(groups)]))
+
+
+def _impossible(kind: Kind) -> Iterator[str]:
+    """Yield sentences about a share, or a cohort, that is larger than the sampling ever draws."""
+    share, size, population = kind.drawn, kind.cohort, kind.population
+    one = 1.0 / population if population else 0.0
+    # A larger share than is priced would cost more; a smaller one costs less.
+    if kind.share is not None and kind.share > _ROUNDED * share + one:
+        yield f"a share of {kind.share:g} where the sampling draws {share:g}"
+    if size is None or population is None:
+        return
+    if size > population:
+        yield f"{size} participants of {population}"
+    elif isinstance(kind.scheme, Shuffled) and size > _ROUNDED * share * population + 1:
+        yield f"{size} participants of {population} in one of {kind.per_pass} batches"
+
+
+def _improbable(groups: Sequence[Group]) -> Iterator[str]:
+    """Yield sentences about cohorts of random size that are hardly ever as large, or as small."""
     drawn: dict[tuple[float, int], Counter[int]] = {}
-    told: dict[str, None] = {}
     for kind, times in groups:
-        share = kind.scheme.rate / (kind.per_pass or 1)
         size, population = kind.cohort, kind.population
-        one = 1.0 / population if population else 0.0
-        # A larger share than is priced would cost more; a smaller one costs less.
-        if kind.share is not None and kind.share > 1.01 * share + one:
-            told[f"a share of {kind.share:g} where the sampling draws {share:g}"] = None
-        if size is None or population is None:
-            continue
-        if size > population:
-            told[f"{size} participants of {population}"] = None
-        elif isinstance(kind.scheme, Shuffled) and size > 1.01 * share * population + 1:
-            told[f"{size} participants of {population} in one of {kind.per_pass} batches"] = None
-        elif isinstance(kind.scheme, Poisson | TruncatedPoisson | RandomAllocation):
-            drawn.setdefault((share, population), Counter())[size] += times
+        varies = isinstance(kind.scheme, Poisson | TruncatedPoisson | RandomAllocation)
+        if varies and size is not None and population is not None and size <= population:
+            drawn.setdefault((kind.drawn, population), Counter())[size] += times
     chance = FALSE_DOUBT / max(len(drawn), 1)
     for (share, population), sizes in drawn.items():
         if _unlikely(sizes, share, population, chance):
             span = f"{min(sizes)} to {max(sizes)}"
-            told[f"{span} participants of {population} at a probability of {share:g}"] = None
-    return tuple(told)
+            yield f"{span} participants of {population} at a probability of {share:g}"
 
 
 def _unlikely(sizes: Counter[int], share: float, population: int, chance: float) -> bool:

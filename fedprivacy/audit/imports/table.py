@@ -79,14 +79,9 @@ def read(path: Path, origin: Origin) -> Trace:
     missing: list[str] = []
     last: int | None = None
     for where, row in _rows(path):
-        # Numbering may start at 0 or 1; later than that something came before.
-        if last is None and row.round > 1:
-            missing.append(f"the first round recorded is {row.round}")
-        if last is not None and row.round <= last:
-            unreadable(where, f"round {row.round} follows round {last}; numbers must rise")
-        # Ten gaps tell as much as a thousand, and the report stays readable.
-        if last is not None and row.round > last + 1 and len(missing) < 10:
-            missing.append(f"round {row.round} follows round {last}")
+        gap = _gap(last, row.round, where)
+        if gap and len(missing) < _MOST_GAPS:
+            missing.append(gap)
         last = row.round
         rounds = _rounds(row, where)
         kind = kinds.setdefault(rounds, rounds)
@@ -98,6 +93,20 @@ def read(path: Path, origin: Origin) -> Trace:
     if not found:
         unreadable(path.name, "no round was recorded")
     return Trace(origin, tuple(found), missing=tuple(missing))
+
+
+_MOST_GAPS = 10
+"""Ten gaps tell as much as a thousand, and the report stays readable."""
+
+
+def _gap(last: int | None, number: int, where: str) -> str:
+    """Return what is missing before a round, after the last one; "" where nothing is."""
+    if last is None:
+        # Numbering may start at 0 or 1; later than that something came before.
+        return f"the first round recorded is {number}" if number > 1 else ""
+    if number <= last:
+        unreadable(where, f"round {number} follows round {last}; numbers must rise")
+    return f"round {number} follows round {last}" if number > last + 1 else ""
 
 
 def _rows(path: Path) -> Iterator[tuple[str, Row]]:

@@ -11,7 +11,7 @@ from typing import NamedTuple
 import numpy as np
 
 from ...errors import ParameterError, refuse
-from ...training.notes import whole_file
+from ...outputs import whole_file
 from .wire import Arrays
 
 FORMAT = "fedprivacy flower model 1"

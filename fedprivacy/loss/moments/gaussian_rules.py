@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import ndtr
 
-from ..rounding import FEW
+from ...rounding import FEW, TENS
 from .legendre import legendre
 from .line import Array, NoSpectrum, PerRow
 from .mixtures import (
@@ -367,7 +367,7 @@ def phase_bound(
     at_high = posterior_mean(p, high) + posterior_mean(q, high)
     at_low = posterior_mean(p, low) + posterior_mean(q, low)
     distance = np.minimum(at_high - 2 * least, 2 * most - at_low)
-    distance = np.maximum(distance, 0.0) * (1 + 1e-9) + 1e-14 * reach
+    distance = np.maximum(distance, 0.0) * (1 + 1e-9) + TENS * reach
     # Beyond 1.5 the cosine's bound is worse than the plain one.
     angle = np.minimum(d * ends.spread, 1.5)
     near = np.where(angle < 1.5, distance * d / np.cos(angle), np.inf)

@@ -16,8 +16,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from ...rounding import UNIT
 from ..clock import tick
-from ..rounding import UNIT
 from . import spectrum as spectra
 from .gaussian_rules import DEPTH, Ends, Weighed, chosen_rows, log_top, phase_bound
 from .legendre import legendre

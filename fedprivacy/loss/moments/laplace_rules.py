@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from ..rounding import UNIT
+from ...rounding import UNIT
 from .gaussian_rules import DEPTH
 from .legendre import legendre
 from .line import Array, NoSpectrum

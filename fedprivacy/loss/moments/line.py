@@ -14,8 +14,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from ...rounding import UNIT
 from ..clock import tick
-from ..rounding import UNIT
 
 Array = NDArray[np.float64]
 Complex = NDArray[np.complex128]

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from ..rounding import UNIT
+from ...rounding import UNIT
 from .line import Array
 
 Mixture = tuple[tuple[float, float], ...]

@@ -13,8 +13,8 @@ from typing import NamedTuple
 
 import numpy as np
 
+from ...rounding import UNIT
 from ..clock import tick
-from ..rounding import UNIT
 from . import spectrum as spectra
 from .gaussian_rules import DEPTH, MAX_NODES, GaussianPair, Weighed, between
 from .laplace_rules import LaplaceMix

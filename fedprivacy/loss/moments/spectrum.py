@@ -17,7 +17,7 @@ from typing import NamedTuple, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from ..rounding import FEW, UNIT
+from ...rounding import FEW, TENS, THOUSANDS, UNIT
 from .line import Array, Complex, Line, NoSpectrum, PerRow, summing, transform, turned
 
 
@@ -103,7 +103,7 @@ class Spectrum:
     def level(self, heights: Array) -> Decay:
         """Return the bound that needs no looking: |E_P e^{s L}| is at most E_P e^{tilt L}."""
         size = np.abs(self.values[..., :1]) + self.error[..., :1]
-        rest = self.log_size + np.log(np.maximum(size - self.atom, 1e-300)) + 1e-12
+        rest = self.log_size + np.log(np.maximum(size - self.atom, 1e-300)) + THOUSANDS
         return Decay(self.log_atom, rest + np.zeros_like(heights))
 
 
@@ -367,7 +367,7 @@ def _slack(decay: Decay, count: PerRow) -> Array:
     """Return the rounding of ``count`` times a bound, and of an atom right to 1e-14 of all."""
     off_atom = math.exp(min(-decay.log_atom, 30.0)) if decay.log_atom > -math.inf else 0.0
     return np.asarray(
-        count * 1e-14 * (1.0 + 0.1 * np.abs(np.maximum(decay.log_rest, -1e9)) + off_atom)
+        count * TENS * (1.0 + 0.1 * np.abs(np.maximum(decay.log_rest, -1e9)) + off_atom)
     )
 
 
@@ -375,7 +375,7 @@ def mix_decay(parts: Sequence[tuple[float, Decay]]) -> Decay:
     """Return the bound for a labelled mixture."""
     log_atom = log_total(np.array([math.log(weight) + part.log_atom for weight, part in parts]))
     log_rest = log_total(np.array([math.log(weight) + part.log_rest for weight, part in parts]))
-    return Decay(float(log_atom), log_rest + 1e-12)
+    return Decay(float(log_atom), log_rest + THOUSANDS)
 
 
 def slab_decay(

@@ -10,6 +10,7 @@ from typing import NoReturn
 from ...errors import UnsupportedCombination
 from ...registry import registered
 from . import combined as nodes
+from .bracketed import fewer
 from .curve import Curve
 from .discrete import Atoms
 from .lattice import Array, Side, Tails
@@ -53,6 +54,11 @@ class AnyOf(Curve):
         found = [curve.log_moment(order) for curve in set(self.curves)]
         # max() of a NaN depends on the order; infinity is always a bound.
         return math.inf if any(map(math.isnan, found)) else max(found)
+
+    @property
+    def inside(self) -> tuple[Curve, ...]:
+        """All of them."""
+        return self.curves
 
     def swap(self) -> Curve:
         """Return the curves swapped, kind by kind."""
@@ -99,4 +105,4 @@ def compose(parts: Iterable[tuple[Curve, int]]) -> Curve:
 
 def _composed(parts: list[tuple[Curve, int]]) -> Curve:
     # What shows everything composes to itself, and has no moments to add.
-    return APART if any(curve == APART for curve, _ in parts) else nodes.compose(parts)
+    return APART if any(curve == APART for curve, _ in parts) else nodes.compose(fewer(parts))

@@ -12,6 +12,7 @@ import numpy as np
 from scipy.special import gammaln, logsumexp
 
 from ...registry import registered
+from ...rounding import FEW, HUNDREDS, TENS
 from ..clock import tick
 from ..moments import spectrum as spectra
 from ..moments.line import Line, NoSpectrum
@@ -19,7 +20,6 @@ from ..moments.pieces import Part, above
 from ..moments.spectrum import Cumulants, Decay, Spectrum
 from ..moments.stacks import Bundle
 from ..profiles.convolution import Composition
-from ..rounding import FEW
 from . import lattice as lattices
 from .curve import TAIL_MASS, Curve, Labelled
 from .gaussian import IDENTITY, Gdp
@@ -51,6 +51,11 @@ class Sampled(Curve):
     def __post_init__(self) -> None:
         if not 0.0 < self.q < 1.0:
             raise ValueError(f"Sampled: q = {self.q} must be in (0, 1); at 1 it is the inner curve")
+
+    @property
+    def inside(self) -> tuple[Curve, ...]:
+        """The sampled curve."""
+        return (self.inner,)
 
     def cover(self) -> float:
         """Return the inner curve's: with probability 1 - q replace the output by a draw of Q."""
@@ -134,7 +139,7 @@ def _binomial_moment(inner: Curve, q: float, order: int) -> float:
     choose = gammaln(order + 1) - gammaln(picks + 1) - gammaln(order - picks + 1)
     terms = choose + (order - picks) * math.log1p(-q) + picks * math.log(q) + inside
     # gammaln's rounding grows with the order.
-    return float(logsumexp(terms)) + 1e-14 * order
+    return float(logsumexp(terms)) + TENS * order
 
 
 @registered
@@ -198,6 +203,11 @@ class Fold(Curve):
         beyond = min(moment - s * float(losses[-1]) for s, moment in extra)
         return float(np.logaddexp(inside, beyond))
 
+    @property
+    def inside(self) -> tuple[Curve, ...]:
+        """Both halves."""
+        return self.up, self.down
+
     def swap(self) -> Curve:
         """Return the fold with its halves exchanged."""
         return Fold(self.down, self.up)
@@ -253,7 +263,7 @@ def _dots(curve: Curve) -> tuple[Array, Array]:
     # Losses of small rounds crowd around 0, so the grid is finest there.
     half = np.geomspace(1e-9, reach, 6000)
     edges = np.concatenate([-half[::-1], [0.0], half])
-    return edges, lattices.connect_the_dots(curve.tails, edges)[0] * (1 + 1e-13)
+    return edges, lattices.connect_the_dots(curve.tails, edges)[0] * (1 + HUNDREDS)
 
 
 @registered
@@ -322,6 +332,11 @@ class Mix(Curve):
     def decay(self, tilt: float, heights: Array, fine: bool = False) -> Decay:
         """Return the weighted sum of the parts' bounds."""
         return spectra.mix_decay([(w, curve.decay(tilt, heights, fine)) for w, curve in self.parts])
+
+    @property
+    def inside(self) -> tuple[Curve, ...]:
+        """Those of all labels."""
+        return tuple(curve for _, curve in self.parts)
 
     def swap(self) -> Curve:
         """Return the mixture of the swapped parts."""
@@ -431,6 +446,11 @@ class Composed(Curve):
         # Parts that are not looked at do not fall: their level is always a bound.
         bound = spectra.power_decay(found + (others.level(tilt, heights) if others else []))
         return bound.of_all() if self._bundle.keeps_atoms else bound
+
+    @property
+    def inside(self) -> tuple[Curve, ...]:
+        """Those of all rounds."""
+        return tuple(curve for curve, _ in self.parts)
 
     def swap(self) -> Curve:
         """Return the composition of the swapped parts."""

@@ -61,6 +61,11 @@ class Curve(ABC):
         """A step of which all losses are multiples; inf where all are 0, 0 where there is none."""
         return 0.0
 
+    @property
+    def inside(self) -> tuple[Curve, ...]:
+        """The curves that this one is made of; none of a leaf."""
+        return ()
+
     def cover(self) -> float:
         """Return a mu such that N(mu, 1) against N(0, 1) dominates the curve, or inf."""
         return math.inf
@@ -195,6 +200,11 @@ class Swapped(Curve):
     def pairs(self) -> Labelled:
         """Return the curve's pairs, each swapped."""
         return tuple((weight, pair.swap()) for weight, pair in self.curve.pairs())
+
+    @property
+    def inside(self) -> tuple[Curve, ...]:
+        """The other orientation."""
+        return (self.curve,)
 
     def swap(self) -> Curve:
         """Return the curve itself."""

@@ -11,9 +11,9 @@ import numpy as np
 from scipy.special import logsumexp
 
 from ...registry import registered
+from ...rounding import FEW, HUNDREDS, UNIT
 from ..moments.line import Line, NoSpectrum
 from ..moments.spectrum import Cumulants, Decay, Rule, Spectrum
-from ..rounding import FEW, UNIT
 from .curve import TAIL_MASS, Curve
 from .lattice import Array, Lattice, Side, Tails, common_mesh, multiples
 from .laws import DiscreteLaw, merged, split
@@ -62,7 +62,7 @@ class Atoms(Curve):
         loss, p, q = self._columns
         same = np.array_equal(loss, -loss[::-1]) and self.infinite == self.vanishing
         # Q-masses are rounded exponentials: mirror images agree to a few units only.
-        return bool(same and np.allclose(p, q[::-1], rtol=1e-13, atol=0.0))
+        return bool(same and np.allclose(p, q[::-1], rtol=HUNDREDS, atol=0.0))
 
     @property
     def symmetric(self) -> bool:

@@ -11,11 +11,11 @@ import numpy as np
 from scipy.special import log_ndtr
 
 from ...registry import registered
+from ...rounding import FEW, TENS, THOUSANDS, UNIT
 from ..moments.gaussian_rules import GaussianPair
 from ..moments.line import Complex, Line
 from ..moments.mixtures import Mixture, log_sum, posterior_mean
 from ..moments.spectrum import Cumulants, Decay, Near, Spectrum, log_total
-from ..rounding import FEW, UNIT
 from .curve import TAIL_MASS, Curve, Labelled
 from .lattice import Array, Lattice, Side, Tails
 
@@ -93,8 +93,8 @@ class Gdp(Curve):
         size = tilt * (tilt + 1.0) * self.mu * self.mu / 2
         if self.mu == 0.0:
             return Decay(0.0, np.full_like(heights, -np.inf))
-        fall = 0.5 * (heights * self.mu) ** 2 * (1 - 1e-12)
-        return Decay(-math.inf, size * (1 + 1e-14) + 1e-9 - fall)
+        fall = 0.5 * (heights * self.mu) ** 2 * (1 - THOUSANDS)
+        return Decay(-math.inf, size * (1 + TENS) + 1e-9 - fall)
 
     def lattice(self, step: float, side: Side, tail_mass: float = TAIL_MASS) -> Lattice:
         """Return the rounded loss; no loss at all is rounded exactly."""
@@ -140,6 +140,9 @@ class GaussianMix(Curve):
     q: Mixture
 
     def __post_init__(self) -> None:
+        # Above a single mean of Q there are no minus signs: no breakpoint needs a look.
+        if len(self.q) == 1 and all(mean >= self.q[0][1] for _, mean in self.p):
+            return
         for pattern in self._sign_patterns():
             if pattern not in ([1], [-1], [-1, 1], [1, -1, 1]):
                 raise ValueError(f"GaussianMix: loss sets of pattern {pattern} are not served")

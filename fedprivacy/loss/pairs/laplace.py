@@ -9,10 +9,10 @@ import numpy as np
 from scipy.special import logsumexp, ndtri
 
 from ...registry import registered
+from ...rounding import FEW, THOUSANDS, UNIT
 from ..moments.laplace_rules import LaplaceMix
 from ..moments.line import Complex, Line, NoSpectrum
 from ..moments.spectrum import Cumulants, Decay, Near, Spectrum
-from ..rounding import FEW, UNIT
 from .curve import Curve, Labelled
 from .lattice import Array, Side, Tails
 
@@ -39,7 +39,7 @@ class LaplacePair(Curve):
     def cover(self) -> float:
         """Return -2 Phi^-1(exp(-shift / 2) / 2), rounded up: exact (docs/curves.md)."""
         exact = -2.0 * float(ndtri(0.5 * math.exp(-0.5 * self.shift)))
-        return exact * (1 + 1e-12) + FEW
+        return exact * (1 + THOUSANDS) + FEW
 
     def tails(self, loss: Array, side: Side = Side.UP) -> Tails:
         """Return the exact tails; inside, P(L <= x) = exp((x - s) / 2) / 2."""
@@ -105,7 +105,7 @@ class LaplacePair(Curve):
         """
         first = np.hypot(1.0 + tilt, heights) / np.hypot(1.0 + 2.0 * tilt, 2.0 * heights)
         logs = np.logaddexp(np.log(first) + tilt * self.shift, -_LOG_2 - (1 + tilt) * self.shift)
-        return Decay(-math.inf, logs + 1e-12 * (1.0 + tilt * self.shift))
+        return Decay(-math.inf, logs + THOUSANDS * (1.0 + tilt * self.shift))
 
 
 _LOG_2 = math.log(2.0)

@@ -28,7 +28,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from ..rounding import FEW, UNIT
+from ...rounding import FEW, HUNDREDS, THOUSANDS, UNIT
 
 Array = NDArray[np.float64]
 
@@ -38,7 +38,7 @@ MAX_POINTS = 1 << 21
 _WIDE = 600.0
 """Steps whose exponential is not to be taken: nothing is certified from below there."""
 
-LOSS_ROUNDING = 1e-13
+LOSS_ROUNDING = HUNDREDS
 """By how much the loss of one lattice point may be off through floating point."""
 
 
@@ -175,7 +175,7 @@ def floored(tails: Callable[[Array], Tails], step: float, tail_mass: float) -> L
     # Beyond the last edge Q counts at the edge's ratio, which is at most P's own mass.
     top = math.exp(min(float(found.q_above[-1]) + edges[-1], 0.0))
     return Lattice(
-        step, low, np.append(np.maximum(cells.q - cells.error, 0.0), top * (1 - 1e-12)), 0.0
+        step, low, np.append(np.maximum(cells.q - cells.error, 0.0), top * (1 - THOUSANDS)), 0.0
     )
 
 
@@ -241,7 +241,7 @@ def _merge(tails: Callable[[Array], Tails], step: float, low: int, high: int) ->
     mass = np.zeros(len(points) + 1)
     mass[1:] += np.where(falls, 0.0, kept + taken)
     mass[:-1] += np.where(falls, kept, 0.0)
-    mass[-1] += np.exp(found.p_above[-1]) * (1 - 1e-12)
+    mass[-1] += np.exp(found.p_above[-1]) * (1 - THOUSANDS)
     return Lattice(step, low - 1, mass, 0.0)
 
 

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ..rounding import FEW, UNIT
+from ...rounding import FEW, HUNDREDS, TENS, THOUSANDS, UNIT
 from .averages import sums_from_right
 from .curve import Curve
 from .lattice import MAX_POINTS, Array, Lattice, Side, Tails, TooLarge, support
@@ -43,7 +43,7 @@ class DiscreteLaw(NamedTuple):
         to the side.
         """
         sign = 1.0 if self.side is Side.UP else -1.0
-        slack = sign * (UNIT * (len(self.loss) + 8) + 1e-13)
+        slack = sign * (UNIT * (len(self.loss) + 8) + HUNDREDS)
         # More of what raises the profile, less of what lowers it; from below the reverse.
         more, less, moved = 1.0 + slack, 1.0 - slack, sign * self.shift
         with np.errstate(divide="ignore"):
@@ -102,7 +102,7 @@ class _Group:
         self.index += self.index * step < loss
         self.point = self.index * step
         self.p = self.q = 0.0
-        self.guard = 1e-14
+        self.guard = TENS
 
     def add(self, loss: float, p: float) -> float:
         """Take in what it takes to lift the group to its point; return the share left over."""
@@ -163,10 +163,10 @@ def cells_law(curve: Curve, width: float, tail_mass: float) -> DiscreteLaw:
         error = np.where(right, up[:-1], down[1:]) * (FEW * 800.0)
         mass[1:-1] += -error if mass is p else error
     some = p > 0.0
-    p, q = p[some] * (1.0 - 1e-12), q[some] * (1.0 + 1e-12)
+    p, q = p[some] * (1.0 - THOUSANDS), q[some] * (1.0 + THOUSANDS)
     loss = np.log(p) - np.log(q)
     order = np.argsort(loss, kind="stable")
-    return DiscreteLaw(loss[order], p[order], q[order], 0.0, 0.0, 1e-13, width, Side.DOWN)
+    return DiscreteLaw(loss[order], p[order], q[order], 0.0, 0.0, HUNDREDS, width, Side.DOWN)
 
 
 def merged_downwards(law: DiscreteLaw, step: float, tail_mass: float) -> Lattice:
@@ -186,7 +186,7 @@ def merged_downwards(law: DiscreteLaw, step: float, tail_mass: float) -> Lattice
         left = p
         while left > 0.0:
             # Above 0 where the outcome lifts the group; its roundings count against it.
-            lift = -math.expm1(index * step - loss) - 1e-13
+            lift = -math.expm1(index * step - loss) - HUNDREDS
             # No more than what is spare, less its rounding, or the mean would fall short.
             taken = left if lift >= 0.0 else min(left, max(spare, 0.0) * (1.0 - 1e-9) / -lift)
             kept, spare, left = kept + taken, spare + lift * taken, left - taken
@@ -194,9 +194,9 @@ def merged_downwards(law: DiscreteLaw, step: float, tail_mass: float) -> Lattice
                 mass[index - first] += kept
                 index, kept, spare = _floor(loss, step), 0.0, 0.0
     mass[index - first] += kept
-    return Lattice(step, first, mass * (1.0 - 1e-12), 0.0)
+    return Lattice(step, first, mass * (1.0 - THOUSANDS), 0.0)
 
 
 def _floor(loss: float, step: float) -> int:
     """Return the lattice point at or below a loss, its rounding counted."""
-    return math.floor((loss - 1e-12) / step)
+    return math.floor((loss - THOUSANDS) / step)

@@ -16,6 +16,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from ...registry import registered
+from ...rounding import FEW
 from .allocation import discrete, tails_of
 from .averages import Law, averaged, product, single
 from .curve import TAIL_MASS, Curve
@@ -62,7 +63,7 @@ class Nested(Curve):
     @property
     def _gdp(self) -> Gdp:
         """The curve of whoever knows the place, which dominates."""
-        return Gdp(math.sqrt(self.leaf) * (1.0 + 1e-15))
+        return Gdp(math.sqrt(self.leaf) * (1.0 + FEW))
 
     def swap(self) -> Curve:
         """Return the other orientation."""

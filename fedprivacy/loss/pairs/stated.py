@@ -17,7 +17,7 @@ from fractions import Fraction
 import numpy as np
 
 from ...registry import registered
-from ..rounding import FEW
+from ...rounding import FEW, HUNDREDS, TENS
 from .curve import TAIL_MASS, Curve
 from .discrete import Atoms
 from .lattice import Array, Lattice, Side, Tails
@@ -177,12 +177,12 @@ class RenyiPoints(Curve):
         power = orders - 1.0
         size = self._moments(orders) + power * np.log1p(-1.0 / orders) - np.log(orders)
         log_delta = np.min(size - np.multiply.outer(epsilons, power), axis=1)
-        delta = np.exp(np.minimum(log_delta * (1.0 - 1e-14) + 1e-13, 0.0))
-        variance = math.expm1(min(self.log_moment(2.0), 700.0)) * (1.0 + 1e-14)
+        delta = np.exp(np.minimum(log_delta * (1.0 - TENS) + HUNDREDS, 0.0))
+        variance = math.expm1(min(self.log_moment(2.0), 700.0)) * (1.0 + TENS)
         beyond = np.expm1(epsilons)
         # The difference of a root and a - 1, rationalised: nothing cancels at large a.
         spread = 0.5 * variance / (np.hypot(math.sqrt(variance), beyond) + beyond + 1e-300)
-        return np.asarray(np.minimum(delta, spread * (1.0 + 1e-14)))
+        return np.asarray(np.minimum(delta, spread * (1.0 + TENS)))
 
     @functools.cached_property
     def _tried(self) -> Array:

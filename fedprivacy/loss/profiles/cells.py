@@ -19,9 +19,9 @@ from typing import NamedTuple
 import numpy as np
 from scipy.special import ndtr
 
+from ...rounding import FEW, HUNDREDS, UNIT
 from ..clock import tick
 from ..pairs.lattice import Array
-from ..rounding import UNIT
 
 _REACH = 12.0
 """Standard deviations beyond all means: 4e-33 of the mass lies outside."""
@@ -59,10 +59,10 @@ def above_cell(mu: float, g: tuple[float, float], b: tuple[float, float]) -> Gra
     # Any split of what is added to the diagonal will do: more where it costs less.
     share = math.exp(min(max(0.5 * mu * mu * (vv - uu), -30.0), 30.0))
     # Rounded up by far more than its roundings.
-    more = mu * mu * (1.0 + 1e-13)
+    more = mu * mu * (1.0 + HUNDREDS)
     return Gram(
-        more * (uu + half * share + 1e-13),
-        more * (vv + half / share + 1e-13),
+        more * (uu + half * share + HUNDREDS),
+        more * (vv + half / share + HUNDREDS),
         mu * mu * 0.5 * (high + low),
     )
 
@@ -127,7 +127,7 @@ def _summed(gram: Gram, q: float, losses: Array) -> Array:
         gain, lost = there @ nodes[1], c * (neither @ nodes[0]) + a * (neither @ nodes[2])
         slack = (RELATIVE + UNIT * len(x)) * (gain + lost) + off * (1.0 + a + c)
         found[start : start + rows] = gain - lost + slack
-    return q * np.maximum(found, 0.0) * (1.0 + 1e-15)
+    return q * np.maximum(found, 0.0) * (1.0 + FEW)
 
 
 def _steps(steep: float, v: float) -> tuple[float, float]:

@@ -4,7 +4,7 @@ The masses are tilted by exp(tilt * loss) before the Fourier transform and tilte
 that rounding, wrap-around and truncation are small beside the answer itself and not beside 1.
 Four errors remain and each is bounded from the numbers at hand:
 
-- *rounding*: a transform of length N errs by at most ``_FFT * log2 N`` of the sum of its inputs in
+- *rounding*: a transform of length N errs by at most ``FFT * log2 N`` of the sum of its inputs in
   every bin, a power by its exponent's rounding; the bins are added up in square (Parseval) and
   meet the answer's weights by Cauchy-Schwarz;
 - *drift*: tilted masses are right to a few ulps of their exponents; over T rounds the L1 error
@@ -23,13 +23,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from ...rounding import FEW, FFT, HUNDREDS, TENS, UNIT
 from ..clock import tick
 from ..pairs.lattice import LOSS_ROUNDING, MAX_POINTS, Array, Lattice, Side, TooLarge
-from ..rounding import FEW, UNIT
 
 Parts = Sequence[tuple[Lattice, int]]
 
-_FFT = 8 * UNIT
 _WIDE = 600.0
 """Steps whose exponential is not to be taken."""
 _NEGLIGIBLE = 42.0
@@ -125,7 +124,7 @@ class Composition:
         """Return the probability that any round's loss is infinite, rounded to the side."""
         # Kept off 1, since log(0) is no sum; FEW below is more than what that takes away.
         log_finite = sum(c * math.log1p(-min(la.infinite, 1.0 - 1e-16)) for la, c in self.parts)
-        return -math.expm1(log_finite) * (1.0 + (FEW if self.side is Side.UP else -1e-14))
+        return -math.expm1(log_finite) * (1.0 + (FEW if self.side is Side.UP else -TENS))
 
     def moment(self, tilt: float) -> float:
         """Return the log moment generating function of the finite loss at ``tilt``."""
@@ -141,7 +140,7 @@ class Composition:
         )
         first, bounds = self._profile(tilt, epsilon)
         # Delta falls with epsilon: a smaller one is on the upper side.
-        moved = self.count * LOSS_ROUNDING + 1e-14 * epsilon
+        moved = self.count * LOSS_ROUNDING + TENS * epsilon
         epsilon = epsilon - moved if self.side is Side.UP else epsilon + moved
         finite = self._at(first, bounds, epsilon)
         if self.side is Side.DOWN:
@@ -215,7 +214,7 @@ class Composition:
         at_end = index == 0 or index == len(bounds)
         found = (first + index - (0 if up else 1)) * self.step
         found = found if at_end else self._between(first, bounds, index, target)
-        slack = self.count * LOSS_ROUNDING + 1e-14 * abs(found)
+        slack = self.count * LOSS_ROUNDING + TENS * abs(found)
         return found + slack if up else max(found - slack, 0.0)
 
     def _between(self, first: int, bounds: Array, index: int, target: float) -> float:
@@ -257,7 +256,7 @@ class Composition:
         weight_norm = min(weight_norm, math.sqrt(len(losses)))
         slack = falling * (window.error * weight_norm + window.missing)
         # Each running sum rounds once a term.
-        slack = slack + (1e-13 + UNIT * len(losses)) * np.abs(above)
+        slack = slack + (HUNDREDS + UNIT * len(losses)) * np.abs(above)
         # Masses were divided by their moment: undone in logs, where nothing overflows.
         scale = self.moment(tilt) - tilt * reference
         if up:
@@ -325,7 +324,7 @@ class Composition:
         log_most = np.zeros(length // 2 + 1)
         phase = np.full(length // 2 + 1, FEW)
         moved, drift = 0, 0.0
-        per_bin = _FFT * math.log2(length)
+        per_bin = FFT * math.log2(length)
         for lattice, count in self.parts:
             tick()
             tilted, centre, inexact = _tilted(lattice, tilt, length)

@@ -24,6 +24,7 @@ from typing import NamedTuple
 import numpy as np
 from scipy.special import ndtr
 
+from ...rounding import THOUSANDS, UNIT
 from ..clock import tick
 from ..moments.gaussian_rules import GaussianPair
 from ..moments.legendre import legendre
@@ -42,7 +43,6 @@ from ..moments.spectrum import (
 from ..pairs.combined import Composed, Fold
 from ..pairs.curve import Curve
 from ..pairs.gaussian import Gdp
-from ..rounding import UNIT
 from .inversion import Chernoff, Inverted, chernoff, close_in, invert_moments
 from .trimming import trim
 
@@ -53,7 +53,7 @@ _SHARE = 1e-5
 _CHEAP_POINTS = 1024
 """Of a line, without smoothing."""
 _MAX_POINTS = 1 << 16
-_MOST_TERMS = 128
+MOST_TERMS = 128
 _BEYOND = 1.1
 """Where the cut is, of the epsilon in question: nearer, jumps get common; farther, moments grow."""
 _STEPS = 16
@@ -109,7 +109,7 @@ class Term:
         """Return the product of the parts' bounds."""
         found = [(part.decay(tilt, heights, fine), count) for part, count in self.parts]
         log_atom, log_rest = power_decay(found)
-        return Decay(log_atom + self.log_ways, log_rest + self.log_ways + 1e-12)
+        return Decay(log_atom + self.log_ways, log_rest + self.log_ways + THOUSANDS)
 
     def smoothed(self, std: float) -> Term:
         """Return the outcomes seen together with N(std, 1) against N(0, 1)."""
@@ -145,13 +145,13 @@ class Sum:
         low, high = np.zeros_like(x), np.full_like(x, rest)
         for tilt, log_moment in self.tails:
             exponent = log_moment - tilt * x
-            slack = 1e-12 + 8 * UNIT * (abs(log_moment) + tilt * np.abs(x))
+            slack = THOUSANDS + 8 * UNIT * (abs(log_moment) + tilt * np.abs(x))
             # Capped, so that a useless bound is huge instead of an overflow.
             high = high + np.exp(np.minimum(exponent + slack, 600.0))
         for one in self.inverted:
             least, most = one.bounds(x)
             low, high = low + least, high + most
-        # At most _MOST_TERMS ends were added: 128 roundings are 1.5e-14.
+        # At most MOST_TERMS ends were added: 128 roundings are 1.5e-14.
         return low * (1 - 2e-14), high * (1 + 2e-14)
 
     def value_and_fall(self, x: float) -> tuple[float, float]:
@@ -186,7 +186,9 @@ class Smoothed:
         others[_HATS] = 0.0
         # Outside the nodes only delta <= 1 is known, so that their probability counts whole.
         around = others.sum(axis=0) + beyond
-        least = (low[_HATS] * (1 - 1e-12) - around * (1 + 1e-12)) / (shares[_HATS] * (1 + 1e-12))
+        least = (low[_HATS] * (1 - THOUSANDS) - around * (1 + THOUSANDS)) / (
+            shares[_HATS] * (1 + THOUSANDS)
+        )
         return np.maximum(least, 0.0), high[_HATS]
 
     def value_and_fall(self, x: float) -> tuple[float, float]:
@@ -249,7 +251,7 @@ def cut_round(curve: Curve, loss: float) -> Cut:
     return Cut(
         Part(tuple(calm), atom, missing=mass),
         Part(tuple(jumps), missing=1.0 - mass, rare=True),
-        mass * (1.0 + 1e-12),
+        mass * (1.0 + THOUSANDS),
     )
 
 
@@ -332,7 +334,7 @@ def _largest(piece: Piece, stop: float) -> float:
     heavier = sum(w for w, m in pair.p if m == largest) > sum(w for w, m in pair.q if m == largest)
     if single or (piece.start > -math.inf and heavier):
         # The loss itself is rounded, so that the bound on it goes up.
-        return max(float(_loss(pair, np.array([stop]))[0]), 0.0) * (1.0 + 1e-9) + 1e-12
+        return max(float(_loss(pair, np.array([stop]))[0]), 0.0) * (1.0 + 1e-9) + THOUSANDS
     return math.inf
 
 
@@ -372,7 +374,7 @@ def _most_jumps(expected: float, rounds: int, log_least: float) -> tuple[int, fl
     most = 0
     while (log_rest := _log_more(expected, most)) > log_least and most < rounds:
         most += 1
-        if most > _MOST_TERMS:
+        if most > MOST_TERMS:
             raise NoSpectrum
     # All rounds jump at most: patterns up to there leave none out.
     return most, log_rest if most < rounds else -math.inf
@@ -390,7 +392,7 @@ def _patterns(counts: Sequence[int], most: int) -> Iterator[tuple[int, ...]]:
     """
     jumping = sum(count > 0 for count in counts)
     # So many patterns have at most ``most`` jumps of ``jumping`` kinds: counted before made.
-    if math.comb(most + jumping, jumping) > _MOST_TERMS:
+    if math.comb(most + jumping, jumping) > MOST_TERMS:
         raise NoSpectrum
     ranges = [range(min(count, most) + 1) for count in counts]
     return (jumps for jumps in itertools.product(*ranges) if sum(jumps) <= most)
@@ -496,7 +498,10 @@ def epsilon_interval(curve: Curve, delta: float, tolerance: float) -> tuple[floa
     Raises:
         NoSpectrum: the method does not reach this curve.
     """
-    run, slack = trim(curve, _SHARE * delta)
+    run, slack, reach = trim(curve, _SHARE * delta)
+    # Terms are looked at far out, where what is moved within Q is not counted.
+    if reach < math.inf:
+        run, slack = curve, 0.0
     if not isinstance(run, Composed):
         raise NoSpectrum
     composed, log_delta = run, math.log(delta)

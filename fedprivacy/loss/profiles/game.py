@@ -20,12 +20,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from ...rounding import FFT, TENS, THOUSANDS, UNIT
 from ..clock import tick
 from ..pairs.lattice import Array, Lattice, Side
-from ..rounding import UNIT
 from .convolution import fast_length
 
-FFT = 8 * UNIT
 _TINY = 1e-290
 
 
@@ -93,7 +92,7 @@ class _Game:
         sums = kernels.sum(axis=1)
         self.log_scale = math.log(float(sums.max()))
         kernels *= math.exp(-self.log_scale)
-        self.largest = float(kernels.sum(axis=1).max()) * (1.0 + 1e-12)
+        self.largest = float(kernels.sum(axis=1).max()) * (1.0 + THOUSANDS)
         self.transforms = np.fft.rfft(kernels, axis=1)
         self.inexact = 3.1 * FFT * math.log2(self.length) * self.largest
 
@@ -114,7 +113,9 @@ class _Game:
             held = self._round(held, one, inside, around)
         with np.errstate(divide="ignore"):
             logs = np.log(held) + (rounds * self.log_scale - tilted[inside])
-        slack = 1e-12 + 8 * UNIT * (np.abs(tilted[inside]) + rounds * (abs(self.log_scale) + 2.0))
+        slack = THOUSANDS + 8 * UNIT * (
+            np.abs(tilted[inside]) + rounds * (abs(self.log_scale) + 2.0)
+        )
         return np.asarray(np.minimum(logs + slack, 0.0) if self.up else logs - slack)
 
     def _round(self, held: Array, one: Array, inside: slice, around: Array) -> Array:
@@ -122,11 +123,11 @@ class _Game:
         left, right = one[: inside.start], one[inside.stop :]
         if self.up:
             # Right of the window h is at most its last value.
-            last = held[-1] / one[inside.stop - 1] * (1.0 + 1e-12)
+            last = held[-1] / one[inside.stop - 1] * (1.0 + THOUSANDS)
             padded = np.concatenate([left, held, last * right])
         else:
             below = -np.expm1(np.minimum(around[: inside.start], 0.0)) * left
-            padded = np.concatenate([below * (1.0 - 1e-12), held, np.zeros(len(right))])
+            padded = np.concatenate([below * (1.0 - THOUSANDS), held, np.zeros(len(right))])
         spectrum = np.fft.rfft(padded, self.length)
         found = np.fft.irfft(spectrum * self.transforms, self.length, axis=1)
         shift = self.before + self.after_
@@ -135,7 +136,7 @@ class _Game:
         scaled = one[inside] * math.exp(-self.log_scale)
         if self.up:
             best = (found + self.infinite[:, None] * scaled).max(axis=0) + error
-            return np.asarray(np.minimum(best, scaled) * (1.0 + 1e-14))
+            return np.asarray(np.minimum(best, scaled) * (1.0 + TENS))
         # Nobody is told less than nothing: at a below 1 a share of 1 - a always is.
-        least = -np.expm1(np.minimum(around[inside], 0.0)) * scaled * (1.0 - 1e-12)
-        return np.asarray(np.maximum(found.max(axis=0) - error, least) * (1.0 - 1e-14))
+        least = -np.expm1(np.minimum(around[inside], 0.0)) * scaled * (1.0 - THOUSANDS)
+        return np.asarray(np.maximum(found.max(axis=0) - error, least) * (1.0 - TENS))

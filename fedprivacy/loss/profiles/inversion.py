@@ -21,12 +21,12 @@ from typing import NamedTuple, Protocol
 
 import numpy as np
 
+from ...rounding import HUNDREDS, TENS, UNIT
 from .. import clock
 from ..clock import LateError
 from ..moments.line import Array, Line, NoSpectrum
 from ..moments.spectrum import Cumulants, Decay, Moments, Spectrum
 from ..pairs.curve import Curve
-from ..rounding import UNIT
 
 _DEPTH = 27.0
 """Images and heights left out are wanted below about exp(-27) = 2e-12 of the answer."""
@@ -395,7 +395,7 @@ def solve(inverted: Inverted, delta: float, start: float) -> tuple[float, float]
         # Newton's method on log delta, which is nearly straight where delta is not.
         moved = min(max(math.log(value / delta) * value / slope, -1.0 - x), 1.0 + x)
         x = max(x + moved, 0.0)
-        if abs(moved) < 1e-13 * (1.0 + x):
+        if abs(moved) < HUNDREDS * (1.0 + x):
             break
     return x, slope
 
@@ -443,7 +443,7 @@ def _bounded(curve: Curve, tilt: float, delta: float, epsilon: float) -> bool:
     log_delta -= math.log1p(tilt) + tilt * math.log1p(1.0 / tilt)
     size = 1.0 + abs(log_delta) + 2.0 * tilt * epsilon
     # The summands' rounding counts against the bound.
-    return log_delta + 1e-14 * size <= math.log(delta)
+    return log_delta + TENS * size <= math.log(delta)
 
 
 def _around(inverted: Inverted, delta: float, start: float, slack: float) -> tuple[float, float]:
@@ -462,7 +462,7 @@ def _around(inverted: Inverted, delta: float, start: float, slack: float) -> tup
     def step(excess: float) -> float:
         wanted = 1.01 * excess / slope if slope > 0 else 1.0
         # NaN is unequal to itself: bounds that say nothing give a plain step.
-        return min(max(wanted, 1e-14 * (1.0 + at)), 1.0 + at) if wanted == wanted else 1.0
+        return min(max(wanted, TENS * (1.0 + at)), 1.0 + at) if wanted == wanted else 1.0
 
     # Each probe is certified by itself, so that the bounds need not be monotone.
     below = _first(lambda x: both(x)[0] >= most, at, -step(most - both(at)[0]))

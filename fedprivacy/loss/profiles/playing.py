@@ -15,6 +15,7 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.special import ndtr
 
+from ...rounding import FEW, UNIT
 from .. import clock
 from ..clock import LateError
 from ..moments.line import NoSpectrum
@@ -23,7 +24,6 @@ from ..pairs.curve import Curve
 from ..pairs.lattice import MAX_POINTS, Array, Lattice, Side, TooLarge
 from ..pairs.laws import cells_law, merged, merged_downwards
 from ..pairs.triangles import Triangles, triangles
-from ..rounding import UNIT
 from . import inversion
 from .cells import RELATIVE, above_cell, excess
 from .game import Window, chords, play
@@ -277,6 +277,6 @@ def _hull(most: Array, losses: Array) -> Array:
         kept.append(i)
     drawn = np.interp(x[1:], np.array(x)[kept], np.array(y)[kept]) - kink
     on = np.array([i - 1 for i in kept[1:]])
-    found = np.maximum(drawn + 1e-15, 0.0)
+    found = np.maximum(drawn + FEW, 0.0)
     found[on] = most[on]
     return np.asarray(np.minimum(found, most))

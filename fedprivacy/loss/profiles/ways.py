@@ -18,6 +18,7 @@ from typing import NamedTuple, Protocol
 
 import numpy as np
 
+from ...rounding import HUNDREDS, THOUSANDS
 from .. import clock
 from ..clock import LateError
 from ..moments.line import NoSpectrum
@@ -26,7 +27,8 @@ from ..pairs.curve import Curve
 from ..pairs.lattice import MAX_POINTS, Array, Side, TooLarge
 from . import cut, direct, inversion, renyi, trimming
 from .convolution import Composition
-from .hopeless import REASON, hopeless
+from .hopeless import REASON, crude, hopeless
+from .once import remembered
 
 SLACK = 1e-2
 """By which share of delta, times the tolerance, the profile may be off through what is trimmed: log
@@ -80,18 +82,28 @@ class EpsilonAt(_Asked):
     """Epsilon at a delta in (0, 1); the tolerance is absolute.
 
     What is rarer than delta by far is left out, so that the profile that is asked is off by
-    ``slack``; ``whole`` is the curve with everything.
+    ``slack`` up to the epsilon ``reach``; ``whole`` is the curve with everything.
     """
 
     delta: float
     slack: float
     whole: Curve
+    reach: float = math.inf
 
     @classmethod
     def of(cls, curve: Curve, delta: float, tolerance: float, floor: float) -> EpsilonAt:
         """Return the question, the curve trimmed."""
-        trimmed, slack = trimming.trim(curve, SLACK * min(tolerance, 1.0) * delta)
-        return cls(trimmed, tolerance, floor, delta, slack, curve)
+        untrimmed = cls(curve, tolerance, floor, delta, 0.0, curve)
+        # A single round's tails are read as they are.
+        if not isinstance(curve, Composed):
+            return untrimmed
+        few, slack, reach = trimming.trim(curve, SLACK * min(tolerance, 1.0) * delta)
+        trimmed = cls(few, tolerance, floor, delta, slack, curve, reach)
+        return untrimmed if floor > reach else trimmed
+
+    def untrimmed(self) -> EpsilonAt:
+        """Return the same question of the curve with everything."""
+        return EpsilonAt(self.whole, self.tolerance, self.floor, self.delta, 0.0, self.whole)
 
     @property
     def scale(self) -> float:
@@ -149,11 +161,11 @@ class EpsilonAt(_Asked):
         high, low = math.exp(logs[at - 1]), math.exp(logs[at])
         share = (high - self.delta) / (high - low)
         gap = float(losses[at] - losses[at - 1])
-        return float(losses[at - 1]) + math.log1p(share * math.expm1(gap)) + 1e-12
+        return float(losses[at - 1]) + math.log1p(share * math.expm1(gap)) + THOUSANDS
 
     def shown(self, losses: Array, logs: Array) -> float:
         """Return an end from lower bounds of a profile's logs at increasing losses."""
-        inside = np.flatnonzero(logs >= math.log(self.delta) + 1e-12)
+        inside = np.flatnonzero(logs >= math.log(self.delta) + THOUSANDS)
         return max(float(losses[inside[-1]]), 0.0) if len(inside) else 0.0
 
     def near(self, losses: Array, logs: Array) -> float:
@@ -221,11 +233,11 @@ class DeltaAt(_Asked):
             return 1.0
         share = math.expm1(self.epsilon - losses[at - 1]) / math.expm1(losses[at] - losses[at - 1])
         high, low = math.exp(logs[at - 1]), math.exp(logs[at])
-        return (high + (low - high) * share) * (1.0 + 1e-12)
+        return (high + (low - high) * share) * (1.0 + THOUSANDS)
 
     def shown(self, losses: Array, logs: Array) -> float:
         """Return an end from lower bounds of a profile's logs at increasing losses."""
-        inside = np.flatnonzero(losses >= self.epsilon + 1e-13)
+        inside = np.flatnonzero(losses >= self.epsilon + HUNDREDS)
         return math.exp(logs[inside[0]]) if len(inside) else 0.0
 
     def near(self, losses: Array, logs: Array) -> float:
@@ -311,8 +323,9 @@ class Cutting:
     """Rounds cut where their loss becomes large: a line for every number of jumps."""
 
     def serves(self, question: Question) -> bool:
-        """Return whether there are rounds to cut."""
-        return isinstance(question.curve, Composed)
+        """Return whether there are rounds to cut, of so few kinds that any jump is a term."""
+        curve = question.curve
+        return isinstance(curve, Composed) and len(curve.parts) < cut.MOST_TERMS
 
     def cost(self, question: Question) -> float:
         """Return what some ten terms take."""
@@ -384,7 +397,7 @@ class Lattices:
 
     def answer(self, question: Question) -> Interval:
         """Refine until the interval is narrow enough, has too many points or is late."""
-        if not _exact(question.curve) and hopeless(question.curve):
+        if _useless(question.curve):
             return _HOPELESS
         step = self._first(question)
         best, best_step, floor, reason = _NOTHING, step, 0.0, ""
@@ -395,7 +408,7 @@ class Lattices:
                 found, points = _pair(question, step)
             except TooLarge:
                 floor, reason = step, _COARSE
-                step = _coarser(step, None if math.isinf(best.high) else best_step)
+                step = _coarser(step, best, best_step)
                 continue
             except LateError:
                 return best._replace(reason=LATE)
@@ -443,10 +456,15 @@ def _hardly_helped(before: float, after: float) -> bool:
     return after > _HELPED * before and math.isfinite(before)
 
 
-def _coarser(step: float, finished: float | None) -> float:
+def _useless(curve: Curve) -> bool:
+    """Return whether no lattice that is fine enough has few enough points."""
+    return not _exact(curve) and hopeless(curve)
+
+
+def _coarser(step: float, best: Interval, finished: float) -> float:
     """Return what is tried after a step that took too many points."""
     # Nothing finished yet: coarser by four; else half way, in logs, to what did.
-    return 4.0 * step if finished is None else math.sqrt(step * finished)
+    return 4.0 * step if math.isinf(best.high) else math.sqrt(step * finished)
 
 
 def _ratio(too_wide: float, stuck: bool) -> float:
@@ -489,8 +507,15 @@ def interval(question: Question) -> Interval:
     When time is up, that is all; an orientation of which nothing is known by then is bounded by a
     Renyi divergence, which takes milliseconds.
     """
+    return remembered(question, lambda: _interval(question), lambda found: found.reason != LATE)
+
+
+def _interval(question: Question) -> Interval:
     with clock.no_less(_PATIENCE):
         found = _tried(question)
+    # What was trimmed is not counted so far out.
+    if isinstance(question, EpsilonAt) and not found.high <= question.reach:
+        return interval(question.untrimmed())
     found = (found._replace(reason="") if _met(question, found) else found).numbers()
     if found.reason == LATE and math.isinf(found.high):
         high, order = math.inf, math.nan
@@ -507,6 +532,9 @@ def interval(question: Question) -> Interval:
 def _tried(question: Question) -> Interval:
     """Return what the ways give until one meets the tolerance, or the time is up."""
     found = Interval(0.0, math.inf, _INVERTED, STUCK)
+    # Before anything is computed: each moment of such a run takes too long.
+    if crude(question.curve) is not None:
+        return _HOPELESS
     try:
         if question.below_floor:
             return Interval(0.0, question.floor, _INVERTED)

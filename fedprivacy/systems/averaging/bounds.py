@@ -12,6 +12,7 @@ from enum import StrEnum
 from typing import NamedTuple
 
 from ...errors import count, member, moderate, moderate_or_zero, refuse
+from ...rounding import THOUSANDS
 from ...theory.statement import Statement
 
 _ASSUMED = (
@@ -263,7 +264,7 @@ def _draw(kind: Participation, m: int, n: int, weight: float, as_printed: bool) 
 def _check_steps(local: float, product: float, draw: _Draw, as_printed: bool) -> tuple[str, ...]:
     """Check the conditions on the step sizes, in units of 1 / (K L); return them in words."""
     # Recommended steps may meet a limit with equality, but for rounding.
-    room = 1.0 + 1e-12
+    room = 1.0 + THOUSANDS
     if local > room / 8.0:
         refuse("learning_rate * smoothness * local_steps", local, "be at most 1/8")
     if product > draw.limit * room:

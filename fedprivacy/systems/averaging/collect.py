@@ -20,6 +20,54 @@ _PRECISIONS = torch.float16, torch.bfloat16, torch.float32, torch.float64
 """What clients may send; others torch cannot always turn into single precision."""
 
 
+_EXACT = 2.0**24
+"""Whole numbers up to here are exact in single precision."""
+
+
+class Total:
+    """A sum of vectors that are whole multiples of a spacing, exact as long as doubles are.
+
+    What single precision adds up exactly is added up in it, and only now and then to the doubles:
+    that takes a third of the time.
+
+    Args:
+        zero: what the sum begins with, whose precision is the sum's.
+        spacing: a power of two; None where nothing is known of the vectors.
+    """
+
+    def __init__(self, zero: Tensor, spacing: float | None) -> None:
+        self._sum, self._spacing = zero, spacing
+        self._single: Tensor | None = None
+        self._reach = 0.0
+
+    def add(self, part: Tensor, times: int, largest: float) -> None:
+        """Add a vector so many times, none of whose entries is larger in size than ``largest``."""
+        reach = math.inf
+        if self._spacing is not None and part.dtype == torch.float32:
+            reach = times * largest / self._spacing
+        if self._reach + reach > _EXACT:
+            self._settle()
+        if reach > _EXACT:
+            self._sum.add_(part, alpha=times)
+            return
+        if self._single is None:
+            self._single = torch.zeros_like(part)
+        # No partial sum is above 2^24 spacings: none is rounded.
+        self._single.add_(part, alpha=times)
+        self._reach += reach
+
+    def value(self) -> Tensor:
+        """Return the sum; what is written to it is in the sum."""
+        self._settle()
+        return self._sum
+
+    def _settle(self) -> None:
+        if self._single is not None and self._reach:
+            self._sum.add_(self._single)
+            self._single.zero_()
+        self._reach = 0.0
+
+
 class Collected:
     """The running sum of a round's contributions; memory O(model).
 
@@ -53,11 +101,18 @@ class Collected:
         kind = torch.float32 if perturbation is None else torch.float64
         kept = sparsification.kept
         width = kept if perturbation is None else perturbation.travelling(kept)
-        self.total = torch.zeros(width, device=device, dtype=kind)
+        spacing = None if perturbation is None else perturbation.spacing
+        self._total = Total(torch.zeros(width, device=device, dtype=kind), spacing)
+        self._width, self._device = width, device
         if mask is not None:
             sparsification.check_mask(mask)
         check_room(self.drawn, perturbation)
         self.arrived = self.refused = self.out_of_turn = self.uploads = 0
+
+    @property
+    def total(self) -> Tensor:
+        """The sum, shape (kept,)."""
+        return self._total.value()
 
     def add(self, client: object, update: object) -> bool:
         """Add a client's update, or count it as refused.
@@ -81,10 +136,11 @@ class Collected:
         # What is refused was sent all the same.
         self.uploads += 1
         part = self._part(update)
-        if part is None:
+        largest = math.nan if part is None else _largest(part)
+        if part is None or not math.isfinite(largest):
             self.refused += times
             return False
-        self.total.add_(part, alpha=times)
+        self._total.add(part, times, largest)
         self.arrived += times
         return True
 
@@ -118,16 +174,15 @@ class Collected:
         own = self.perturbation
         choose = self.sparsification.select if own is None else own.contribution
         try:
-            part: Tensor = choose(plain.to(self.total.device), self.mask)
+            part: Tensor = choose(plain.to(self._device), self.mask)
         # Whatever is wrong with one update must not stop the round.
         except ParameterError:
             return None
         # A shorter one would be added to every coordinate.
-        if part.shape != self.total.shape:
-            rule = f"have shape {tuple(self.total.shape)}, what a round sums"
+        if part.shape != (self._width,):
+            rule = f"have shape {(self._width,)}, what a round sums"
             refuse(f"{type(own).__name__}.contribution", tuple(part.shape), rule)
-        # A sum is finite only where all of it is; of finite single precision it has room.
-        return part if math.isfinite(part.sum(dtype=torch.float64)) else None
+        return part
 
     @property
     def _payload(self) -> int:
@@ -189,6 +244,11 @@ def check_room(contributions: int, perturbation: Perturbation | None) -> None:
     if perturbation is not None and contributions > perturbation.room:
         rule = f"be at most {perturbation.room}"
         refuse("cohort", contributions, rule, "sums of more are not exact in double precision")
+
+
+def _largest(part: Tensor) -> float:
+    """Return the largest size of an entry; NaN or infinity where one is."""
+    return max(abs(float(end)) for end in part.aminmax())
 
 
 def _number(client: object) -> int:

@@ -33,7 +33,14 @@ from ...sampling.scheme import among, cohort_of
 from ...training.data import FederatedData, Group
 from ...training.lazy import LazyData
 from ...training.models import ModelFactory
-from ...training.optimise import FlatModel, LocalSGD, Loss, checked_rates, default_device
+from ...training.optimise import (
+    FlatModel,
+    LocalSGD,
+    Loss,
+    check_frozen,
+    checked_rates,
+    default_device,
+)
 from ...training.rounds import (
     Aborted,
     Dropout,
@@ -239,15 +246,7 @@ class FederatedAveraging:
                 could not be resumed with them.
         """
         fresh = self._fresh_model()
-        for one, other in zip(fresh.frozen, self.flat.frozen, strict=True):
-            if not torch.equal(one, other):
-                rule = "be the same whenever the model is built"
-                refuse(
-                    "model's frozen parameters and buffers",
-                    "new ones",
-                    rule,
-                    "load them from a file",
-                )
+        check_frozen(fresh, self.flat)
         state = State(0, fresh.flatten(), float(self.learning_rate))
         noise = self.perturbation
         if isinstance(noise, AdaptiveClipping):

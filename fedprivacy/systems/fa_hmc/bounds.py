@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from ...errors import integer, non_negative, positive, refuse
+from ...rounding import THOUSANDS
 from ...theory.statement import Statement
 from ...theory.targets import StepSizes
 
@@ -104,7 +105,7 @@ class HamiltonianProblem:
     def _stable(self, step_size: float) -> str:
         limit = 1.0 / (self.leapfrog_steps * math.sqrt(self.smoothness))
         # Steps chosen to meet the limit may be above it by a rounding.
-        if positive(step_size=step_size) > limit * (1.0 + 1e-12):
+        if positive(step_size=step_size) > limit * (1.0 + THOUSANDS):
             refuse("step_size", step_size, f"be at most 1 / (K sqrt(L)) = {limit:g}")
         return f"step_size <= 1 / (K sqrt(L)) = {limit:g}"
 

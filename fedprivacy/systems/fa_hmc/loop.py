@@ -11,6 +11,7 @@ from torch import Tensor
 
 from ...errors import integer, non_negative, positive, refuse
 from ...mechanisms import FederatedHamiltonian
+from ...rounding import THOUSANDS
 from ...training.chains import Sampling, Spread, Work
 from ...training.posterior import Array
 from .law import DynamicSteps, HamiltonianChain
@@ -132,7 +133,7 @@ class HamiltonianSampling(Sampling):
                 differ and gradients carry noise, whose std then differs too.
         """
         target, stds = self._gaussian().target, self._gradient_std()
-        if not np.allclose(stds, stds[0], rtol=1e-12):
+        if not np.allclose(stds, stds[0], rtol=THOUSANDS):
             refuse("weights", target.shares.tolist(), "be equal for the law of noisy gradients")
         return HamiltonianChain(
             target=target,

@@ -14,6 +14,7 @@ from ...mechanisms import FederatedLangevin
 from ...questions.claim import Claim, judged
 from ...questions.epsilon import epsilon as epsilon_of
 from ...relations import Adjacency
+from ...rounding import THOUSANDS
 from ...sampling import Poisson, drawn_once
 from ..settings import (
     CLOSED_SHARE,
@@ -30,7 +31,7 @@ _TOLERANCES = (1e-2, 1e-4, 1e-6)
 """Wanted widths relative to the claim, tried until the verdict is clear."""
 _PATIENCE = 5.0
 """Seconds after which an account begins no costlier attempt at a decision."""
-_ROUNDING = 1e-12
+_ROUNDING = THOUSANDS
 """How far above its limit a step size may be by rounding."""
 _SCHEMES = ("I", "II")
 

@@ -233,8 +233,7 @@ def transcript_gdp(
     """Return mu of a client's ``rounds`` uploads together; arguments as in ``upload_gdp``.
 
     Given everything before it an upload moves by the same vector in both data sets' chains, so
-    the log-likelihood ratio of the transcript is a sum of Gaussians: mu^2 adds up, exactly. With
-    visible participation see ``gaussian.visited_delta``.
+    the log-likelihood ratio of the transcript is a sum of Gaussians: mu^2 adds up, exactly.
     """
     count = integer(1, rounds=rounds)
     if chain.homogeneous:

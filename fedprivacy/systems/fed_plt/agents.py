@@ -18,10 +18,11 @@ import torch.nn.functional as functional
 from torch import Tensor
 
 from ...errors import integer, non_negative, positive, refuse
+from ...rounding import THOUSANDS
 from ...training.models import ModelFactory
 from ...training.optimise import FlatModel
 
-INWARD = 1.0 - 1e-12
+INWARD = 1.0 - THOUSANDS
 """Scaled records end this factor inside their bound, so that rounding cannot carry them out."""
 
 _SHORTEST = 1e-140

@@ -6,21 +6,12 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 
 from ...mechanisms import SplittingRun
-from ..settings import (
-    COUNT,
-    NON_NEGATIVE,
-    OPEN_SHARE,
-    POSITIVE,
-    Axis,
-    Priced,
-    Settings,
-    setting,
-)
-from .tradeoff import SplittingProblem, SplittingSetting, trade_off
+from ..settings import COUNT, POSITIVE, Axis, Priced, setting
+from .tradeoff import Costs, SplittingProblem, SplittingSetting, trade_off
 
 
 @dataclass(frozen=True, kw_only=True)
-class Regression(Settings):
+class Regression(Costs):
     """A logistic regression with features of bounded norm, and what its rounds cost.
 
     Raises:
@@ -32,22 +23,16 @@ class Regression(Settings):
     records: int = setting(COUNT, "of each agent", default=250)
     regularisation: float = setting(POSITIVE, "strong convexity of every loss", default=0.5)
     feature_bound: float = setting(POSITIVE, "largest norm of a record's features", default=2.0)
-    gradient_cost: float = setting(NON_NEGATIVE, "t_G, time of a local step", default=1.0)
-    round_cost: float = setting(NON_NEGATIVE, "t_C, time of a round's communication", default=10.0)
-    accuracy: float = setting(
-        OPEN_SHARE, "share of the start's distance that the rounds leave", default=1e-3
-    )
 
     @property
     def splitting(self) -> SplittingProblem:
         """The same as the theory takes it; the logistic function's slope is at most 1/4."""
-        costs = {name: getattr(self, name) for name in ("gradient_cost", "round_cost", "accuracy")}
         return SplittingProblem(
             sensitivity=2.0 * self.feature_bound / self.records,
             strong_convexity=self.regularisation,
             smoothness=self.regularisation + 0.25 * self.feature_bound**2,
             coordinates=self.agents * self.dimension,
-            **costs,
+            **{name: getattr(self, name) for name in Costs.known()},
         )
 
 

@@ -19,6 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...errors import integer, non_negative, positive, refuse
+from ...rounding import HUNDREDS
 from ...theory.gaussian import delta as gaussian_delta
 from ...theory.gaussian import epsilon as gaussian_epsilon
 
@@ -167,7 +168,7 @@ class QuadraticSplitting:
         rows, moves = self.rows(view), self.moved(shifts)
         _, sizes, basis = np.linalg.svd(rows, full_matrices=False)
         # Directions as small as roundings are no part of what is seen.
-        kept = basis[sizes > sizes.max() * 1e-13 * max(rows.shape)]
+        kept = basis[sizes > sizes.max() * HUNDREDS * max(rows.shape)]
         return float(np.linalg.norm(kept @ moves))
 
     def renyi(self, order: float, shifts: float | Array, view: View | str) -> float:

@@ -19,7 +19,18 @@ from .bounds import asymptotic_error, convergence, local_noise
 
 
 @dataclass(frozen=True, kw_only=True)
-class SplittingProblem(Settings):
+class Costs(Settings):
+    """What computing and sending cost, and when a run is long enough."""
+
+    gradient_cost: float = setting(NON_NEGATIVE, "t_G, time of a local step", default=1.0)
+    round_cost: float = setting(NON_NEGATIVE, "t_C, time of a round's communication", default=10.0)
+    accuracy: float = setting(
+        OPEN_SHARE, "share of the start's distance that the rounds leave", default=1e-3
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class SplittingProblem(Costs):
     """What all settings of a trade-off share: the losses, and what computing and sending cost.
 
     Raises:
@@ -32,13 +43,6 @@ class SplittingProblem(Settings):
     strong_convexity: float = setting(POSITIVE, "l of every f_i")
     smoothness: float = setting(POSITIVE, "L of every f_i")
     coordinates: int = setting(COUNT, "n N, of all agents' models together")
-    gradient_cost: float = setting(NON_NEGATIVE, "t_G, time of one local step", default=1.0)
-    round_cost: float = setting(
-        NON_NEGATIVE, "t_C, time of one round's communication", default=10.0
-    )
-    accuracy: float = setting(
-        OPEN_SHARE, "K is so large that this share of the start's distance is left", default=1e-3
-    )
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -11,9 +11,10 @@ from ...mechanisms import Gaussian, Mechanism
 from ...questions.claim import Claim, judged_by_account, sampling_rate_of
 from ...questions.epsilon import epsilon as epsilon_of
 from ...relations import Adjacency, Observer
+from ...rounding import THOUSANDS
 from ...sampling import FixedSize
 
-_PAD = 1e-12
+_PAD = THOUSANDS
 """Relative error allowed to a closed form before it decides."""
 
 

@@ -1,0 +1,270 @@
+"""The best of a random number of private runs, for little more than the price of one.
+
+Whoever tries every setting of a grid and hands over the best has paid for all of them. Here the
+number of trials is drawn, every trial draws its setting, and only the best is shown: it is
+accounted as ``PrivateSelection``.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import secrets
+import shutil
+from collections import Counter
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any, NoReturn
+
+import numpy as np
+
+from ..audit import Audit, audit
+from ..errors import refuse
+from ..ledger import Ledger
+from ..mechanisms import PrivateSelection, Trials
+from ..outputs import whole_file
+from ..questions.epsilon import epsilon as epsilon_of
+from .sweep import Sweep
+
+SECRET = "secret"
+"""The folder of trials that were not, or not yet, chosen; it goes when the best is shown."""
+
+MODEL = "model.pt"
+"""What the best trial's model is called."""
+
+LEDGER = "selection.ledger"
+_DRAWN = "trials.json"
+_ATTEMPTS = 8
+"""At the price of a trial; about three are enough."""
+_AIM, _NEAR = 0.998, 0.99
+"""Which share of the budget is aimed at, and which is near enough."""
+
+
+@dataclass(frozen=True)
+class Chosen:
+    """What a private sweep shows.
+
+    Args:
+        setting: the best trial's; None where the law drew no trial.
+        accuracy: its accuracy on the public test data; NaN where there was no trial.
+        model: where its model is.
+        audit: of the selection's ledger.
+    """
+
+    setting: Mapping[str, Any] | None
+    accuracy: float
+    model: Path | None
+    audit: Audit
+
+
+@dataclass(frozen=True, kw_only=True)
+class PrivateSweep:
+    """A random number of trials, each with a setting drawn evenly from a sweep's grid.
+
+    Trials go on in a folder that only their owner may read; whoever sees more of them than the
+    best has seen what is not accounted, their number and how long they took included. A sweep that
+    was killed goes on with the trials that it had drawn.
+
+    Args:
+        sweep: grid, folder and budget; its epsilon is that of the whole selection.
+        trials: the law of the number of trials.
+        public_test: whether the test data, which decide which trial is best, are public.
+
+    Raises:
+        ParameterError: test data that are not said to be public, repeats, or no epsilon.
+    """
+
+    sweep: Sweep
+    trials: Trials
+    public_test: bool = False
+
+    def __post_init__(self) -> None:
+        if self.public_test is not True:
+            way_out = (
+                "pass --public-test if they are; a private score is a noisy release of its own, "
+                "part of the base of fedprivacy.PrivateSelection"
+            )
+            refuse("public_test", self.public_test, "be True: the test data choose", way_out)
+        if self.sweep.seeds != 1:
+            refuse("seeds", self.sweep.seeds, "be 1: every repeat would be a trial")
+        if self.sweep.epsilon is None:
+            refuse("epsilon", None, "be given: the budget of the whole selection")
+
+    @cached_property
+    def trial_epsilon(self) -> float:
+        """The largest epsilon of a trial with which the selection keeps the budget.
+
+        Where the grid gives the noise itself it is the budget, which then has to be enough.
+
+        Raises:
+            ParameterError: the budget does not allow a useful selection.
+        """
+        budget = float(self.sweep.epsilon or 0.0)
+        if self.sweep.knob in self.sweep.grid:
+            if (price := self._price(budget)) > budget:
+                self._too_little(price)
+            return budget
+        # A selection costs about so many times a trial, whatever the trial's price.
+        trial, found = 0.5 * budget, 0.0
+        for _ in range(_ATTEMPTS):
+            price = self._price(trial)
+            if price <= budget:
+                found = max(found, trial)
+                if price >= _NEAR * budget:
+                    break
+            trial *= min(max(_AIM * budget / price, 0.1), 10.0)
+        if not found:
+            self._too_little(price)
+        return found
+
+    def _too_little(self, price: float) -> NoReturn:
+        rule = f"be enough for the selection, which costs {price:.4g}"
+        refuse("epsilon", self.sweep.epsilon, rule, "raise it, draw fewer trials, or add noise")
+
+    def _price(self, trial: float) -> float:
+        return epsilon_of(self._selection(trial), **self.sweep.threat).upper
+
+    def _selection(self, trial: float) -> PrivateSelection:
+        inner = replace(self.sweep, epsilon=trial)
+        base, *others = dict.fromkeys(inner.plan(label) for label in inner.labels)
+        return PrivateSelection(base, trials=self.trials, others=tuple(others))
+
+    @cached_property
+    def mechanism(self) -> PrivateSelection:
+        """What is accounted."""
+        return self._selection(self.trial_epsilon)
+
+    def check(self) -> None:
+        """Refuse what does not fit before anything is drawn.
+
+        Raises:
+            ParameterError: see the class, and ``Sweep.check``.
+            UnsupportedCombination: an observer that sees more than the best.
+        """
+        self.sweep.check()
+        _ = self.mechanism
+
+    def run(self, on_trial: Callable[[], None] | None = None) -> Chosen:
+        """Draw, train and show the best; of a sweep that was shown already, show it again.
+
+        Args:
+            on_trial: called after every trial. Who sees the calls sees the secret number.
+
+        Raises:
+            ParameterError: see ``check``; or a folder that holds something else.
+        """
+        self.check()
+        folder = self.sweep.folder
+        ledger, told = folder / LEDGER, folder / "chosen.json"
+        if not told.exists():
+            best = self._best(on_trial)
+            # Until here nothing has left the folder that only its owner reads.
+            self._show(best, ledger, told)
+        elif not Ledger.open(ledger).closed:
+            # Shown, and killed before that was said: what is on disk stays the answer.
+            with Ledger.open(ledger, resume=True) as known:
+                known.close()
+        shutil.rmtree(folder / SECRET, ignore_errors=True)
+        shown, model = json.loads(told.read_text(encoding="utf-8")), folder / MODEL
+        return Chosen(
+            setting=shown["setting"],
+            accuracy=math.nan if shown["accuracy"] is None else float(shown["accuracy"]),
+            model=model if model.exists() else None,
+            audit=audit(ledger),
+        )
+
+    @cached_property
+    def _inner(self) -> Sweep:
+        """The trials as a sweep of their own, in the secret folder."""
+        return replace(self.sweep, folder=self.sweep.folder / SECRET, epsilon=self.trial_epsilon)
+
+    def _drawn(self) -> list[int]:
+        """Return which setting each trial has; drawn once, and kept for a sweep that goes on."""
+        secret = self.sweep.folder / SECRET
+        path = secret / _DRAWN
+        if not path.exists():
+            if (self.sweep.folder / LEDGER).exists():
+                rule = "hold the trials of the selection that its ledger counts"
+                refuse("folder", str(self.sweep.folder), rule, "name another folder")
+            secret.mkdir(parents=True, exist_ok=True, mode=0o700)
+            seed = self.sweep.seed_of("number of trials")
+            # Without a seed 256 bits of the operating system's, to begin with.
+            generator = np.random.default_rng(secrets.randbits(256) if seed is None else seed)
+            number = self.trials.draw(generator)
+            settings = generator.integers(len(self.sweep.labels), size=number).tolist()
+            note = {"settings": settings, "selection": self._told()}
+            whole_file(path, json.dumps(note).encode(), mode=0o600)
+        known = json.loads(path.read_text(encoding="utf-8"))
+        if known["selection"] != self._told():
+            rule = "be that of the same private sweep"
+            refuse("folder", str(self.sweep.folder), rule, "name another folder")
+        return [int(each) for each in known["settings"]]
+
+    def _told(self) -> dict[str, Any]:
+        """Return what another sweep in the same folder would differ in."""
+        return {
+            "grid": json.loads(json.dumps(dict(self.sweep.grid))),
+            "trials": repr(self.trials),
+            "epsilon": self.sweep.epsilon,
+            "delta": self.sweep.delta,
+        }
+
+    def _best(self, on_trial: Callable[[], None] | None) -> tuple[int, int, float] | None:
+        """Run the trials; return setting, repeat and accuracy of the best, of equal ones the first.
+
+        None where the law drew none.
+        """
+        best: tuple[int, int, float] | None = None
+        seen: Counter[int] = Counter()
+        for setting in self._drawn():
+            costs = self._inner.once(self.sweep.labels[setting], seen[setting], None)
+            if best is None or costs["accuracy"] > best[2]:
+                best = setting, seen[setting], costs["accuracy"]
+            seen[setting] += 1
+            if on_trial is not None:
+                on_trial()
+        return best
+
+    def _show(self, best: tuple[int, int, float] | None, path: Path, told: Path) -> None:
+        """Count the selection, write the best trial's model and what is told of it, confirm."""
+        if path.exists():
+            # Begun and killed: the same trials show the same, and it was counted.
+            with Ledger.open(path, resume=True) as ledger:
+                self._write(best, told)
+                ledger.close()
+            return
+        run, std = self.mechanism, self._least_noise()
+        with self._new(path) as ledger:
+            round_ = ledger.intent(run, clip_norm=1.0, noise_std=std)
+            self._write(best, told)
+            ledger.done(round_, cohort=0, arrived=0, refused=0, noise_std=std)
+            ledger.close()
+
+    def _least_noise(self) -> float:
+        """Return the smallest std of noise inside, in clip norms: what a ledger compares."""
+        return min(self.mechanism.noise_ratios(1.0), default=1.0)
+
+    def _new(self, path: Path) -> Ledger:
+        sweep = self.sweep
+        described = {"method": sweep.method, "private sweep of": self._told()["grid"]}
+        return Ledger.create(
+            path,
+            unit=sweep.job.unit,
+            adjacency=sweep.threat["adjacency"],
+            observer=sweep.observer,
+            claim=(float(sweep.epsilon or 0.0), sweep.delta),
+            seed_policy="operating system" if sweep.seed is None else "fixed",
+            plan=self.mechanism,
+            description=json.dumps(described),
+        )
+
+    def _write(self, best: tuple[int, int, float] | None, told: Path) -> None:
+        shown: dict[str, Any] = {"setting": None, "accuracy": None}
+        if best is not None:
+            setting, repeat, accuracy = best
+            label = self.sweep.labels[setting]
+            self._inner.model(label, repeat, self.sweep.folder / MODEL)
+            shown = {"setting": label, "accuracy": accuracy}
+        whole_file(told, json.dumps(shown, indent=1).encode() + b"\n")

@@ -1,0 +1,31 @@
+"""What several test files use: releases that noise cannot explain, and runs of known epsilon."""
+
+import math
+
+import numpy as np
+
+
+def excluded(out, other):
+    """Whether no double of noise gives these outputs under the other sum (Mironov 2012)."""
+    about = out - other
+    tries = [about]
+    for direction in (-np.inf, np.inf):
+        tried = about
+        for _ in range(4):
+            tried = np.nextafter(tried, direction)
+            tries.append(tried)
+    return not np.any([other + noise == out for noise in tries], axis=0).all()
+
+
+def told(epsilon):
+    """Randomised response: every coin is told, wrong with probability 1 / (1 + e^eps)."""
+
+    def train(included, generator):
+        return included ^ (generator.random(len(included)) * (1.0 + math.exp(epsilon)) < 1.0)
+
+    return train
+
+
+def noisy(std):
+    """Every coin is told with noise of its own."""
+    return lambda included, generator: included + generator.normal(0.0, std, len(included))
