@@ -5,7 +5,7 @@
 A process for each size of the population: DP-FedAvg on logistic regression, about 100 clients a
 round, each of 10 made-up records of 784 numbers. "model" is what the parameters take, "more" how
 much the largest resident memory grows from before the first round to after the last, "drawn" the
-time of one cohort, the best of many. ``--workers`` shares the largest population's rounds among
+time of one cohort, the best of many. ``--processes`` shares the largest population's rounds among
 processes, and says what that gains: on an idle machine, with as many cores. Linux only.
 """
 
@@ -42,7 +42,7 @@ def client(number):
     return torch.from_numpy(inputs), torch.from_numpy(generator.integers(CLASSES, size=RECORDS))
 
 
-def measure(population: int, kind: str, rounds: int, workers: int, steps: int) -> dict:
+def measure(population: int, kind: str, rounds: int, processes: int, steps: int) -> dict:
     """Run rounds on a population; return seconds, megabytes and bytes."""
     import numpy as np
     import torch
@@ -52,13 +52,13 @@ def measure(population: int, kind: str, rounds: int, workers: int, steps: int) -
 
     schemes = {"poisson": fp.Poisson(COHORT / population)}
     scheme = schemes.get(kind) or fp.FixedSize(COHORT, population=population)
-    model = logistic(WIDTH, CLASSES) if workers == 0 else mlp(WIDTH, CLASSES, (200, 200))
+    model = logistic(WIDTH, CLASSES) if processes == 0 else mlp(WIDTH, CLASSES, (200, 200))
     loop = FederatedAveraging(
         model=model,
         scheme=scheme,
         perturbation=fp.Gaussian(noise_multiplier=1.0, clip_norm=0.1, unit="client"),
         local_steps=steps,
-        workers=max(1, workers),
+        processes=max(1, processes),
         device="cpu",
     )
     data = LazyData(
@@ -88,7 +88,7 @@ def measure(population: int, kind: str, rounds: int, workers: int, steps: int) -
     return {
         "population": population,
         "scheme": kind,
-        "workers": workers,
+        "processes": processes,
         "model_mb": loop.flat.dimension * 4 / 2**20,
         "peak_mb": peak_mb(),
         "more_mb": peak_mb() - before,
@@ -119,7 +119,7 @@ def main() -> None:
     """Measure, print, write."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--rounds", type=int, default=20)
-    parser.add_argument("--workers", type=int, nargs="*", default=[], help="such as 1 2 4")
+    parser.add_argument("--processes", type=int, nargs="*", default=[], help="such as 1 2 4")
     parser.add_argument("--write", action="store_true", help="replace the stored results")
     options = parser.parse_args()
     rows = [
@@ -137,15 +137,15 @@ def main() -> None:
             f" {row['peak_mb']:8.0f} {row['more_mb']:8.1f} {row['round_seconds']:8.3f}"
             f" {row['draw_seconds']:9.6f} {row['ledger_bytes_a_round']:15.0f}"
         )
-    shared = [measured(10**6, "fixed", options.rounds, each, 200) for each in options.workers]
+    shared = [measured(10**6, "fixed", options.rounds, each, 200) for each in options.processes]
     for row in shared:
         gain = shared[0]["round_seconds"] / row["round_seconds"]
         print(
-            f"{row['workers']} workers: {row['round_seconds']:.3f} s a round, {gain:.2f} times as"
-            f" fast, efficiency {gain * shared[0]['workers'] / row['workers']:.2f}"
+            f"{row['processes']} processes: {row['round_seconds']:.3f} s a round, {gain:.2f} times"
+            f" as fast, efficiency {gain * shared[0]['processes'] / row['processes']:.2f}"
         )
     if options.write:
-        content = {"python": platform.python_version(), "populations": rows, "workers": shared}
+        content = {"python": platform.python_version(), "populations": rows, "processes": shared}
         RESULTS.write_text(json.dumps(content, indent=1) + "\n")
 
 

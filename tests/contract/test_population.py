@@ -155,21 +155,21 @@ SHARED = {
 }
 
 
-def by_workers(workers, settings, rounds=2):
+def by_processes(processes, settings, rounds=2):
     chosen = {"model": logistic(5, 2), "batch_size": 2, "local_epochs": 2, "local_steps": None}
     loop = FederatedAveraging(
         **{
             "scheme": fp.FixedSize(12, population=40), "perturbation": NOISE, "seed": 3,
-            "device": "cpu", "workers": workers, **chosen, **settings,
+            "device": "cpu", "processes": processes, **chosen, **settings,
         }
     )  # fmt: skip
     return train(loop, whole(), rounds=rounds)
 
 
 def check_shared(settings, counts):
-    alone = by_workers(1, settings)
-    for workers in counts:
-        shared = by_workers(workers, settings)
+    alone = by_processes(1, settings)
+    for processes in counts:
+        shared = by_processes(processes, settings)
         assert torch.equal(alone.state.parameters, shared.state.parameters)
         assert alone.history == shared.history
 
@@ -189,6 +189,6 @@ def test_processes_share_a_round_to_the_last_bit(settings):
     check_shared(settings, (2, 4))
 
 
-def test_workers_are_counted_from_one_and_on_the_cpu():
-    with pytest.raises(ParameterError, match="workers"):
-        loop_of(workers=0)
+def test_processes_are_counted_from_one_and_on_the_cpu():
+    with pytest.raises(ParameterError, match="processes"):
+        loop_of(processes=0)

@@ -97,7 +97,7 @@ def spread(
     jobs: Iterator[Job],
     running: Collected,
     share: int,
-    workers: int,
+    processes: int,
 ) -> None:
     """Let processes train the clients of jobs, and add up what they contribute.
 
@@ -107,7 +107,7 @@ def spread(
         jobs: what there is to train.
         running: the sum, which gets everything.
         share: how many clients go to a process at a time.
-        workers: how many processes.
+        processes: how many.
     """
     import joblib
 
@@ -118,8 +118,8 @@ def spread(
     )
     # Memory is not mapped from files, and few parts wait: what is at work is all there is.
     parallel = joblib.Parallel(
-        n_jobs=workers, backend="loky", return_as="generator", batch_size=1,
-        pre_dispatch=2 * workers, max_nbytes=None,
+        n_jobs=processes, backend="loky", return_as="generator", batch_size=1,
+        pre_dispatch=2 * processes, max_nbytes=None,
     )  # fmt: skip
     for clients, found in parallel(map(joblib.delayed(_done), parts)):
         if isinstance(found, Collected):
@@ -159,7 +159,7 @@ def _pickled(loop: FederatedAveraging) -> bytes:
     """Return a loop as bytes, without what it has built; functions within travel by value."""
     import joblib
 
-    plain = replace(loop, workers=1)
+    plain = replace(loop, processes=1)
     return pickle.dumps(joblib.wrap_non_picklable_objects(plain, keep_wrapper=False))
 
 

@@ -132,7 +132,7 @@ class FederatedAveraging:
         seed: None for randomness from the operating system. With a number everything, the noise
             too, is reproducible and therefore not private.
         device: where the model computes; CUDA where torch finds it, unless said otherwise.
-        workers: how many processes of this machine train a round's clients, on the CPU alone. The
+        processes: how many of this machine train a round's clients, on the CPU alone. The
             result is the same, to the last bit, for any number of them.
 
     Raises:
@@ -159,7 +159,7 @@ class FederatedAveraging:
     expected_cohort: int | None = None
     seed: int | None = None
     device: str = field(default_factory=default_device)
-    workers: int = 1
+    processes: int = 1
 
     def __post_init__(self) -> None:
         checked_rates(self.learning_rate, self.learning_rate_decay, self.server_learning_rate)
@@ -177,8 +177,8 @@ class FederatedAveraging:
             refuse("model", kind, "be a function that builds the module", "such as lambda: ...")
         if self.device.startswith("cuda") and not torch.cuda.is_available():
             refuse("device", self.device, "be one that torch finds", "'cpu'")
-        if integer(1, workers=self.workers) > 1 and self.device != "cpu":
-            refuse("workers", self.workers, f"be 1 on device {self.device!r}", "device='cpu'")
+        if integer(1, processes=self.processes) > 1 and self.device != "cpu":
+            refuse("processes", self.processes, f"be 1 on device {self.device!r}", "device='cpu'")
         check_draws(self.scheme)
         if self.perturbation is not None:
             self._check_perturbation(self.perturbation)
@@ -444,12 +444,12 @@ class FederatedAveraging:
         answering = [client for client in running.turns if client not in missing]
         work = self._work(state)
         jobs = self._jobs(answering, data, self._generator("batches", state.round))
-        if self.workers == 1:
+        if self.processes == 1:
             for job in jobs:
                 for client, update in zip(job.clients, self._trained(work, job), strict=True):
                     running.add(client, update)
         else:
-            spread(self, work, jobs, running, self._share(len(answering)), self.workers)
+            spread(self, work, jobs, running, self._share(len(answering)), self.processes)
         if not running.short:
             return running
         reason = f"{running.shares} of {running.drawn} clients answered"
@@ -460,12 +460,12 @@ class FederatedAveraging:
 
     def _share(self, clients: int) -> int:
         """Return how many clients go to a worker at a time: a few parts each."""
-        return max(1, -(-clients // (4 * self.workers)))
+        return max(1, -(-clients // (4 * self.processes)))
 
     def _jobs(self, clients: list[int], data: Clients, order: np.random.Generator) -> Iterator[Job]:
         """Yield what there is to train; all that is drawn for it is drawn here, in one order."""
         most = self.flat.clients_at_once
-        if self.workers > 1:
+        if self.processes > 1:
             most = min(most, self._share(len(clients)))
         for group in data.groups(clients, most):
             yield self._job(group, order)
