@@ -294,7 +294,9 @@ def brackets(
     curve: Curve, delta: float, tolerance: float
 ) -> Iterator[tuple[str, Callable[[], Any]]]:
     """Name and call of everything that brackets one orientation's epsilon."""
-    trimmed, slack = trimming.trim(curve, ways.SLACK * tolerance * delta)
+    trimmed, slack, reach = trimming.trim(curve, ways.SLACK * tolerance * delta)
+    if math.isfinite(reach):  # what was moved within Q counts up to there only
+        trimmed, slack = curve, 0.0
     yield "inversion", lambda: inversion.epsilon_interval(trimmed, delta, tolerance, slack)
     whole = ways.EpsilonAt.of(curve, delta, tolerance, 0.0)
     if "Renyi" not in repr(curve):  # whose moments, asked when it is late, are not the pair's

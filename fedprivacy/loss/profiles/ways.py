@@ -25,6 +25,7 @@ from ..moments.line import NoSpectrum
 from ..pairs.combined import Composed
 from ..pairs.curve import Curve
 from ..pairs.lattice import MAX_POINTS, Array, Side, TooLarge
+from ..pairs.stated import RenyiPoints
 from . import cut, direct, inversion, renyi, trimming
 from .convolution import Composition
 from .hopeless import REASON, crude, hopeless
@@ -504,8 +505,8 @@ WAYS: tuple[Way, ...] = (
 def interval(question: Question) -> Interval:
     """Return the number's interval: cheapest way first; what was found on the way counts too.
 
-    When time is up, that is all; an orientation of which nothing is known by then is bounded by a
-    Renyi divergence, which takes milliseconds.
+    When time is up, that is all. An orientation of which nothing is known by then, or that no way
+    tells as narrowly as was asked, is bounded by a Renyi divergence too, which takes milliseconds.
     """
     return remembered(question, lambda: _interval(question), lambda found: found.reason != LATE)
 
@@ -516,17 +517,31 @@ def _interval(question: Question) -> Interval:
     # What was trimmed is not counted so far out.
     if isinstance(question, EpsilonAt) and not found.high <= question.reach:
         return interval(question.untrimmed())
-    found = (found._replace(reason="") if _met(question, found) else found).numbers()
-    if found.reason == LATE and math.isinf(found.high):
-        high, order = math.inf, math.nan
-        # What is to rescue a late answer must not be late itself.
-        with clock.within(None), contextlib.suppress(NoSpectrum, OverflowError):
-            high, order = question.bounded()
-        # Of a stated Renyi guarantee moments and tails are not of one pair: its own number is not
-        # bracketed then, and only the upper end is left.
-        low = found.low if found.low <= high else 0.0
-        found = found._replace(low=low, high=high, method=f"RDP, order {order:.5g}")
-    return found
+    met = _met(question, found)
+    found = (found._replace(reason="") if met else found).numbers()
+    # Moments of a stated guarantee say more than the pair that its tails are of; and where the ways
+    # fell short a divergence may, if it is worth the time.
+    short = found.reason == STUCK or (math.isinf(found.high) and found.reason != REASON)
+    return _or_bounded(question, found) if short or _stated(question.curve) else found
+
+
+def _stated(curve: Curve) -> bool:
+    """Return whether a guarantee without a pair of its own stands anywhere inside."""
+    return isinstance(curve, RenyiPoints) or any(map(_stated, curve.inside))
+
+
+def _or_bounded(question: Question, found: Interval) -> Interval:
+    """Return what is known, or what a Renyi divergence shows where that is less."""
+    high, order = math.inf, math.nan
+    # What is to rescue a late answer must not be late itself.
+    with clock.within(None), contextlib.suppress(NoSpectrum, OverflowError):
+        high, order = question.bounded()
+    if not high < found.high:
+        return found
+    # Of a stated Renyi guarantee moments and tails are not of one pair: its own number is not
+    # bracketed then, and only the upper end is left.
+    low = found.low if found.low <= high else 0.0
+    return found._replace(low=low, high=high, method=f"RDP, order {order:.5g}")
 
 
 def _tried(question: Question) -> Interval:
