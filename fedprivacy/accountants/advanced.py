@@ -192,7 +192,7 @@ def _worse(curve: Curve, delta: float) -> float:
     found = direct.epsilon(first, delta, Side.UP)
     for other in others:
         # Where what is found suffices, too, a second search would not raise it.
-        if not direct.delta(other, np.array([found]), Side.UP)[0] <= delta:
+        if math.isfinite(found) and not direct.delta(other, np.array([found]), Side.UP)[0] <= delta:
             found = max(found, direct.epsilon(other, delta, Side.UP))
     return found
 

@@ -31,9 +31,9 @@ _DIGITS = Context(prec=40, Emin=MIN_EMIN, Emax=MAX_EMAX)
 """Of a law's terms: after 1e6 of them still 33 are right."""
 RARE = 1e-30
 """Numbers rarer than this together are moved to the end of a law, on the safe side."""
-_MOST_ATOMS = 320
-_MOST_VARIANCE = 2.0**22
-"""From here on a law is two atoms: they are less than a hundredth of their place apart."""
+_MOST_ATOMS = 1024
+_MOST_VARIANCE = 2.0**24
+"""From here on a law is two atoms: they are less than a per mille of their place apart."""
 NEVER: Interval = (-math.inf, -math.inf)
 ALWAYS: Interval = (0.0, 0.0)
 
