@@ -13,6 +13,7 @@ import msgspec
 from ..errors import LedgerError, refuse
 from ..factors import Factor, Participation
 from ..mechanisms import Mechanism, Trials
+from ..outputs import BEGINNING
 from ..registry import NOTHING, Held, Registry, decode, encode
 from ..relations import Adjacency, Observer, Unit
 
@@ -31,8 +32,6 @@ _LONG = 1024
 """Bytes of a factor's record that every line may repeat; a longer one is in the plan alone."""
 
 # msgspec writes the kind and then the fields in order, so every header begins so.
-BEGINNING = f'{{"kind":"header","format":"{FORMAT}",'.encode()
-"""How a ledger of any schema begins."""
 MAGIC = BEGINNING + f'"schema":{SCHEMA},'.encode()
 CHECK = b',"check":"'
 TAIL = len(CHECK) + 64 + len(b'"}')
