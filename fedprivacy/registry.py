@@ -139,8 +139,9 @@ def decode(data: object, registry: Mapping[str, type], held: Held = NOTHING) -> 
         held: digest -> what may be referred to.
 
     Raises:
-        LedgerError: a reference to what is not held, an unknown type, version or field, a missing field, a value that does not fit
-            its field or that the dataclass refuses, or data too deep or too large.
+        LedgerError: a reference to what is not held, an unknown type, version or field, a missing
+            field, a value that does not fit its field or that the dataclass refuses, or data too
+            deep or too large.
     """
     return _Walk(registry, held).decoded(data, 0, "value")
 
