@@ -13,6 +13,7 @@ import functools
 import math
 import sys
 from abc import abstractmethod
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from functools import cached_property
@@ -258,9 +259,13 @@ class IntegerPerturbation(SparsifiedPerturbation):
             refuse("update", f"norm {size}", "have a finite norm", "leave this update out")
         factor = min(1.0, self.clip_norm / size) if size else 1.0
         precise, scale = self._precise(kept), factor / self.grid
-        if self.rotated:
-            return self._whole(rotated(precise, self._signs, self.width, scale))
-        return self._whole(precise * scale)
+
+        def scaled() -> Any:
+            if self.rotated:
+                return rotated(precise, self._signs, self.width, scale)
+            return precise * scale
+
+        return self._whole(scaled)
 
     def _precise(self, kept: Any) -> Any:
         """Return numbers in single precision where they came in it and it holds what is sent."""
@@ -268,20 +273,36 @@ class IntegerPerturbation(SparsifiedPerturbation):
         low, high = self.grid > 1e-30, max(self.clip_norm / self.grid, self.clip_norm) < _SINGLE
         return kept.detach() if single and low and high else _doubles(kept)
 
-    def _whole(self, scaled: Any) -> Any:
-        """Return a random rounding of norm at most ``square``; towards 0 if none of 16 has it."""
+    def _whole(self, scaled: Callable[[], Any]) -> Any:
+        """Return a random rounding of norm at most ``square``; towards 0 if none of 16 has it.
+
+        Args:
+            scaled: makes what is rounded, afresh: a rounding is written over it.
+        """
         limit = float(self.square)
         for _ in range(_TRIES):
-            kind = np.float32 if scaled.itemsize == 4 else np.float64
-            drawn = self._rounding.random(tuple(scaled.shape), dtype=kind)
-            points = _floor(_like(drawn, scaled), scaled)
-            if _square(points) <= limit:
+            points = scaled()
+            if self._rounded(points) <= limit:
                 return points
-        points = _trunc(scaled)
+        points = _trunc(scaled())
         # Rounding before may have put it outside; what is sent must be inside.
         while _square(points) > limit:
             points = _trunc(points * (1.0 - 2.0**-20))
         return points
+
+    def _rounded(self, points: Any) -> float:
+        """Round at random in place, part by part in a core's cache; return the squared norm."""
+        flat, total = points.reshape(-1), 0.0
+        kind = np.float32 if points.itemsize == 4 else np.float64
+        room = np.empty(min(PART, len(flat)), dtype=kind)
+        for start in range(0, len(flat), PART):
+            part = flat[start : start + PART]
+            drawn = room[: len(part)]
+            self._rounding.random(out=drawn, dtype=kind)
+            part += _like(drawn, part)
+            _floor(part)
+            total += _square(part)
+        return total
 
     def noise(
         self, like: Any, generator: Any = None, *, shares: int | None = None
@@ -537,10 +558,12 @@ def _doubles(value: Any) -> Any:
     return value.detach().double() if _is_tensor(value) else np.asarray(value, dtype=np.float64)
 
 
-def _floor(drawn: Any, value: Any) -> Any:
-    """Return the floor of the sum, written over ``drawn``."""
-    drawn += value
-    return drawn.floor_() if _is_tensor(drawn) else np.floor(drawn, out=drawn)
+def _floor(value: Any) -> None:
+    """Round down in place."""
+    if _is_tensor(value):
+        value.floor_()
+    else:
+        np.floor(value, out=value)
 
 
 def _trunc(value: Any) -> Any:

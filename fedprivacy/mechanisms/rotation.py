@@ -38,11 +38,15 @@ def rotated(value: Any, signs: NDArray[np.float32], width: int, scale: float = 1
         width: a power of two.
         scale: a factor.
     """
-    full = value.new_zeros(width) if hasattr(value, "detach") else np.zeros(width)
+    block = _block(width)
     count = len(value)
+    # Blocks of nothing but padding stay 0 until the last step, and are left out.
+    held = block * -(-count // block)
+    full = value.new_empty(held) if hasattr(value, "detach") else np.empty(held)
     full[:count] = value
     full[:count] *= _as(signs[:count], value)
-    return _transformed(full, scale)
+    full[count:] = 0.0
+    return _transformed(full, width, scale)
 
 
 def rotated_back(value: Any, signs: NDArray[np.float32], count: int) -> Any:
@@ -52,26 +56,39 @@ def rotated_back(value: Any, signs: NDArray[np.float32], count: int) -> Any:
 
 def hadamard(value: Any) -> Any:
     """Return the orthonormal Walsh-Hadamard transform of a vector of 2^k numbers."""
-    return _transformed(value.clone() if hasattr(value, "detach") else value.copy(), 1.0)
+    copy = value.clone() if hasattr(value, "detach") else value.copy()
+    return _transformed(copy, len(value), 1.0)
 
 
-def _transformed(value: Any, scale: float) -> Any:
-    """Return ``scale`` times the transform, and write over ``value``: it takes one more buffer."""
+def _block(width: int) -> int:
+    """Return how long the parts are that the last step of a transform puts together."""
+    return max(width >> _FAR, 1)
+
+
+def _transformed(value: Any, width: int, scale: float) -> Any:
+    """Return ``scale`` times the transform of ``value``, padded; writes over ``value``.
+
+    Args:
+        value: whole blocks, as many as hold something.
+        width: of the transform.
+        scale: a factor.
+    """
     multiply, spare = _product(value)
-    width, done, left = len(value), 1, len(value).bit_length() - 1
+    block, done = _block(width), 1
     value *= scale
-    while left:
-        power = min(_NEAR if done == 1 else _FAR, left)
-        size = 1 << power
+    while done < block:
+        size = min(1 << (_NEAR if done == 1 else _FAR), block // done)
         matrix = _as(_matrix(size), value)
         # Kronecker's product acts on one axis at a time; the innermost needs no batch.
         if done == 1:
             multiply(value.reshape(-1, size), matrix, out=spare.reshape(-1, size))
         else:
-            shape = width // (done * size), size, done
+            shape = len(value) // (done * size), size, done
             multiply(matrix, value.reshape(shape), out=spare.reshape(shape))
-        value, spare, done, left = spare, value, done * size, left - power
-    return value
+        value, spare, done = spare, value, done * size
+    rows = len(value) // block
+    last = _as(_matrix(width // block), value)[:, :rows]
+    return multiply(last, value.reshape(rows, block)).reshape(-1)
 
 
 def _product(value: Any) -> tuple[Any, Any]:
