@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 import sys
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -73,25 +74,34 @@ def _transformed(value: Any, width: int, scale: float) -> Any:
         width: of the transform.
         scale: a factor.
     """
-    multiply, spare = _product(value)
-    block, done = _block(width), 1
+    rows = value.reshape(-1, _block(width))
+    multiply, spare = _product(rows[0])
     value *= scale
-    while done < block:
-        size = min(1 << (_NEAR if done == 1 else _FAR), block // done)
+    # Block by block, so that both buffers stay in a core's cache.
+    for row in rows:
+        _in_place(row, spare, multiply)
+    last = _as(_matrix(width // len(spare)), value)[:, : len(rows)]
+    return multiply(last, rows).reshape(-1)
+
+
+def _in_place(value: Any, spare: Any, multiply: Callable[..., Any]) -> None:
+    """Write its orthonormal transform over ``value``, and anything over ``spare``."""
+    here, there, done = value, spare, 1
+    while done < len(value):
+        size = min(1 << (_NEAR if done == 1 else _FAR), len(value) // done)
         matrix = _as(_matrix(size), value)
         # Kronecker's product acts on one axis at a time; the innermost needs no batch.
         if done == 1:
-            multiply(value.reshape(-1, size), matrix, out=spare.reshape(-1, size))
+            multiply(here.reshape(-1, size), matrix, out=there.reshape(-1, size))
         else:
             shape = len(value) // (done * size), size, done
-            multiply(matrix, value.reshape(shape), out=spare.reshape(shape))
-        value, spare, done = spare, value, done * size
-    rows = len(value) // block
-    last = _as(_matrix(width // block), value)[:, :rows]
-    return multiply(last, value.reshape(rows, block)).reshape(-1)
+            multiply(matrix, here.reshape(shape), out=there.reshape(shape))
+        here, there, done = there, here, done * size
+    if here is spare:
+        value[:] = spare
 
 
-def _product(value: Any) -> tuple[Any, Any]:
+def _product(value: Any) -> tuple[Callable[..., Any], Any]:
     """Return the matrix product of an array's or a tensor's kind, and room for another one."""
     if not hasattr(value, "detach"):
         return np.matmul, np.empty_like(value)
