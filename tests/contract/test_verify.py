@@ -354,7 +354,14 @@ LATTICE = {"noise_multiplier": 1.0, "clip_norm": 2.0, "dimension": 12, "cohort":
 
 
 @pytest.mark.parametrize("kind", [fp.DistributedDiscreteGaussian, fp.Skellam])
-@pytest.mark.parametrize("more", [{}, {"rotated": False, "granularity": 0.5}, {"kept": 5}])
+@pytest.mark.parametrize(
+    "more",
+    [
+        {"rotated": False, "granularity": 0.5},
+        pytest.param({}, marks=pytest.mark.slow),
+        pytest.param({"kept": 5}, marks=pytest.mark.slow),
+    ],
+)
 def test_whole_numbers_are_as_certified(kind, more):
     """A sound mechanism would fail with probability 10^-3; the seed is fixed."""
     found = fp.verify(kind(**LATTICE | more), draws=40, pairs=30, generator=seeded())
@@ -397,11 +404,16 @@ class Broken(fp.DistributedDiscreteGaussian):
         (Weak, "scale", {}),
         (Long, "movement", {}),
         (Same, "coordinates", {}),
-        (Rounded, "shape", {"granularity": 0.5, "noise_multiplier": 1.2}),
+        pytest.param(
+            *(Rounded, "shape", {"granularity": 0.5, "noise_multiplier": 1.2}),
+            marks=pytest.mark.slow,
+        ),
         (Broken, "whole", {}),
     ],
     ids=lambda one: getattr(one, "__name__", ""),
 )
 def test_faults_of_whole_numbers_are_named(kind, named, more):
-    found = fp.verify(kind(**LATTICE | more), draws=400 if more else 60, generator=seeded())
+    found = fp.verify(
+        kind(**LATTICE | more), draws=400 if more else 40, pairs=30, generator=seeded()
+    )
     assert named in found.failures
