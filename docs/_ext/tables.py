@@ -212,7 +212,7 @@ def whole_matrix() -> str:
 
 
 def whole(kind: Any, scheme: Any) -> fp.Mechanism:
-    """Return 20 rounds of 10 clients in 16 bits; topped up where cohorts vary and that is served."""
+    """Return 20 rounds of 10 clients in 16 bits, topped up where cohorts vary if that is served."""
     epoch = isinstance(scheme, fp.Shuffled | fp.RandomAllocation)
     steady = isinstance(scheme, fp.FixedSize | fp.WithReplacement | fp.Everyone)
     one = kind(
