@@ -24,7 +24,7 @@ import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from itertools import islice, pairwise
+from itertools import accumulate, islice, pairwise
 from pathlib import Path
 from typing import Any
 
@@ -953,19 +953,50 @@ def verdict(holds: Callable[[list[Run], float], bool], runs: list[Run], end: flo
         return f"not decided ({problem})"
 
 
+LONGEST = 2**26
+"""Characters of a certificate, at most."""
+
+
+def content(path: Path) -> str:
+    """Return a file's text; a pipe, a device or a file of more than ``LONGEST`` is refused."""
+    if path.exists() and not path.is_file():
+        raise Refused("not a file")
+    with open(path, encoding="utf-8") as file:
+        text = file.read(LONGEST + 1)
+    if len(text) > LONGEST or deepest(text) > 64:
+        raise Refused(f"more than {LONGEST} characters, or nested more than 64 deep")
+    return text
+
+
+def deepest(text: str) -> int:
+    """Return the most brackets that are open at once, those in strings counted too."""
+    steps = [1 if c in "[{" else -1 for c in text if c in "[]{}"]
+    return max(accumulate(steps), default=0)
+
+
+def printable(text: str) -> str:
+    """Return text whose control characters are escapes: no file writes on the terminal."""
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
+
+
+def read(path: str) -> tuple[int, str]:
+    """Return a file's exit code, and what was proved of it in words."""
+    try:
+        document = json.loads(content(Path(path)))
+        found, bound = check(document), document["bound"]
+    except (Refused, OSError, ValueError, KeyError, TypeError, AttributeError) as problem:
+        return 2, f"refused: {problem}"
+    said = f"{bound['quantity']} in [{bound['lower']}, {bound['upper']}]: "
+    said += ", ".join(f"{name} {verdict}" for name, verdict in found.items())
+    return 1 if "wrong" in found.values() else 3 if set(found.values()) != {"proved"} else 0, said
+
+
 def main(paths: list[str]) -> int:
     """Check files; say for each what was proved."""
     worst = 0
     for path in paths:
-        try:
-            document = json.loads(Path(path).read_text())
-            found, bound = check(document), document["bound"]
-            said = f"{bound['quantity']} in [{bound['lower']}, {bound['upper']}]: "
-            said += ", ".join(f"{name} {verdict}" for name, verdict in found.items())
-            code = 1 if "wrong" in found.values() else 3 if set(found.values()) != {"proved"} else 0
-        except (Refused, OSError, ValueError, KeyError, TypeError, AttributeError) as problem:
-            code, said = 2, f"refused: {problem}"
-        print(f"{path}: {said}")
+        code, said = read(path)
+        print(printable(f"{path}: {said}"))
         worst = max(worst, code)
     return worst
 

@@ -6,31 +6,32 @@ ARROWS = {
     "errors": set(),
     "relations": set(),
     "rounding": set(),
+    "outputs": {"errors"},
     "registry": {"errors"},
     "loss": {"errors", "registry", "rounding"},
     "bound": BASE,
     "privacy_loss": BASE | {"loss"},
     "theory": BASE,
-    "factors": {"errors", "registry", "rounding"},
+    "factors": {"errors", "registry", "outputs", "rounding"},
     "sampling": BASE | {"loss", "privacy_loss", "registry"},
     "mechanisms": BASE | {"sampling", "loss", "privacy_loss", "theory", "registry", "factors"},
     "accountants": CORE | {"registry"},
     "questions": CORE | {"accountants", "mechanisms", "registry"},
     "version": set(),
     "check_certificate": set(),
-    "ledger": BASE | {"mechanisms", "sampling", "registry", "version", "factors"},
+    "ledger": BASE | {"mechanisms", "sampling", "registry", "version", "factors"} | {"outputs"},
     "audit": CORE
     | {"ledger", "questions", "accountants", "mechanisms", "sampling", "integrations"}
-    | {"version"},
-    "training": BASE | {"mechanisms", "sampling", "ledger", "theory", "factors"},
+    | {"version", "outputs"},
+    "training": BASE | {"mechanisms", "sampling", "ledger", "theory", "factors", "outputs"},
     "systems": BASE
-    | {"bound", "mechanisms", "sampling", "ledger", "theory", "questions", "training"},
+    | {"bound", "mechanisms", "sampling", "ledger", "theory", "questions", "training", "outputs"},
     "published": {"questions", "systems"},
     "integrations": CORE
     | {"questions", "accountants", "mechanisms", "sampling", "ledger"}
-    | {"training", "systems"},
+    | {"training", "systems", "outputs"},
     "runs": BASE
     | {"bound", "mechanisms", "sampling", "ledger", "theory", "questions", "training"}
-    | {"systems", "audit", "factors"},
+    | {"systems", "audit", "factors", "outputs"},
 }
 """Part -> parts it may import."""

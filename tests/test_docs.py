@@ -6,6 +6,7 @@ import importlib
 import re
 import shlex
 import sys
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -35,7 +36,14 @@ def name_of(page: Path) -> str:
     return str(page.relative_to(ROOT))
 
 
-@pytest.mark.parametrize("page", with_blocks("python"), ids=name_of)
+def has_commands(page: Path) -> bool:
+    return any(text.startswith("fedprivacy ") for _, text in blocks(page, "sh"))
+
+
+RUN = [page for page in PAGES if blocks(page, "python") or has_commands(page)]
+
+
+@pytest.mark.parametrize("page", RUN, ids=name_of)
 def test_python_blocks(page, tmp_path, monkeypatch):
     """With the commands between them; a block whose first line names a file is that file too."""
     monkeypatch.chdir(tmp_path)
@@ -73,7 +81,9 @@ def run_session(page: Path, line: int, code: str, names: dict[str, object]) -> N
 def test_console_blocks(page, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     for line, text in blocks(page, "console"):
-        for command, expected in re.findall(r"^\$ (.*?[^\\])\n(.*?)(?=^\$ |\Z)", text, re.M | re.S):
+        found = re.findall(r"^\$ (.*?[^\\])\n(.*?)(?=^\$ |\Z)", text, re.M | re.S)
+        assert found, f"{page.name}, line {line}: nothing after a prompt"
+        for command, expected in found:
             words = shlex.split(command.replace("\\\n", " "))
             assert words[0] == "fedprivacy"
             with pytest.raises(SystemExit) as left:
@@ -127,9 +137,30 @@ def test_everything_in_the_reference_has_a_docstring():
         assert found is None or found.__doc__, name
 
 
-def tables():
+def extension(name: str):
     sys.path.insert(0, str(ROOT / "docs/_ext"))
-    return importlib.import_module("tables")
+    return importlib.import_module(name)
+
+
+def tables():
+    return extension("tables")
+
+
+def test_badges_say_what_pyproject_says():
+    """And the README's words for them say the same; classifiers name no Python that is excluded."""
+    badges = extension("badges")
+    shown = {path.name: path.read_text(encoding="utf-8") for path in badges.FOLDER.glob("*.svg")}
+    assert shown == badges.drawn() and len(shown) == 4, "python docs/_ext/badges.py writes them"
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+    told = re.findall(r"!\[([^]]+)\]\(docs/_static/badges/(\w+)\.svg\)", PAGES[0].read_text())
+    facts = {name: " ".join(words) for name, words in badges.facts(project["project"]).items()}
+    assert {name: text.replace(":", "").lower() for text, name in told} == {
+        name: text.lower() for name, text in facts.items()
+    }
+    assert project["tool"]["mypy"]["strict"] and (ROOT / "LICENSE").read_text().count("Apache")
+    oldest = int(re.search(r"3\.(\d+)", project["project"]["requires-python"])[1])
+    named = re.findall(r"Python :: 3\.(\d+)", "\n".join(project["project"]["classifiers"]))
+    assert min(map(int, named)) == oldest
 
 
 def test_troubleshooting_quotes_messages_that_there_are():

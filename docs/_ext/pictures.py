@@ -18,7 +18,7 @@ from matplotlib.patches import Circle, FancyArrowPatch, Rectangle
 import fedprivacy as fp
 
 INK = "#123456"
-"""Stands for the text's colour until the picture is in the page."""
+"""Stands for the text's colour until the picture is in the page; the others, for site.css's."""
 US, OTHERS, BAD, PALE = "#2a9d8f", "#6c7a89", "#d1495b", "#9aa5b1"
 
 Draw = Callable[[Axes], None]
@@ -61,6 +61,8 @@ def svg(name: str, told: str, size: tuple[float, float], draw: Draw) -> str:
         figure.savefig(buffer, format="svg", transparent=True, metadata=nothing)
     text = buffer.getvalue()
     text = text[text.index("<svg") :].replace(INK, "currentColor")
+    for kind, colour in (("us", US), ("others", OTHERS), ("bad", BAD)):
+        text = text.replace(colour, f"var(--picture-{kind})")
     used = set(re.findall(r"url\(#([^)]+)\)|href=\"#([^\"]+)\"", text))
     wanted = {one or other for one, other in used}
     text = re.sub(

@@ -10,7 +10,7 @@ import numpy as np
 
 from ..loss import Composed, Curve, Side
 from ..loss.profiles import direct
-from ..loss.profiles.hopeless import hopeless
+from ..loss.profiles.hopeless import crude, hopeless
 from ..privacy_loss import PrivacyLoss
 from ..rounding import FEW, TENS, THOUSANDS
 from .base import Accountant, Answer, orientations
@@ -48,6 +48,8 @@ class AdvancedCompositionAccountant(Accountant):
         parts = _parts(loss.curve)
         inner = any(_has_rounds(curve) for curve, _ in parts)
         nested = "; points of nested rounds from their PLD" if inner else ""
+        if (simple := crude(loss.curve)) is not None:
+            parts = ((simple, 1),)
         # What no rule makes small is only added up.
         sought = _basic_alone if hopeless(loss.curve) else _best_split
         value, rule = sought(parts, delta)
@@ -181,10 +183,17 @@ def _within_reach(point: Point) -> bool:
 
 def _points(parts: Sequence[tuple[Curve, int]], delta: float) -> list[Point]:
     """Return each part's epsilon at the same per-round delta, in the worse orientation."""
-    found = []
-    for curve, count in parts:
-        worse = max(direct.epsilon(turned, delta, Side.UP) for turned in orientations(curve))
-        found.append(Point(worse, delta, count))
+    return [Point(_worse(curve, delta), delta, count) for curve, count in parts]
+
+
+def _worse(curve: Curve, delta: float) -> float:
+    """Return the epsilon at a delta in the worse orientation."""
+    first, *others = orientations(curve)
+    found = direct.epsilon(first, delta, Side.UP)
+    for other in others:
+        # Where what is found suffices, too, a second search would not raise it.
+        if math.isfinite(found) and not direct.delta(other, np.array([found]), Side.UP)[0] <= delta:
+            found = max(found, direct.epsilon(other, delta, Side.UP))
     return found
 
 

@@ -13,6 +13,7 @@ from ..bound import Bound, Verdict
 from ..errors import UnsupportedCombination, closed_unit, contradict
 from ..mechanisms import Mechanism
 from ..mechanisms.base import Asked, asked_once
+from ..outputs import printable
 from ..privacy_loss import PrivacyLoss
 from ..questions.budget import Budget
 from ..questions.effort import Effort
@@ -143,7 +144,8 @@ class Audit:
             f"({unit}, {self.facts.adjacency}, {self.facts.observer}; {rounds}; {self.origin.kind})"
         )
         private = (f"  for the auditor alone: {told}" for told in self.auditor_only)
-        return "\n".join([head, *(f"  {reason}" for reason in self.reasons), *private])
+        lines = [head, *(f"  {reason}" for reason in self.reasons), *private]
+        return "\n".join(map(printable, lines))
 
 
 def account(

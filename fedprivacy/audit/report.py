@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from decimal import ROUND_CEILING, ROUND_FLOOR
@@ -19,9 +18,9 @@ import fedprivacy
 
 from ..bound import shown
 from ..errors import refuse
-from ..ledger import free
 from ..loss.profiles.once import answered_once
 from ..mechanisms.base import Asked, asked_once
+from ..outputs import printable, whole_file
 from . import registry
 from .account import NOT_COUNTED, Audit
 from .defects import Numbers
@@ -86,12 +85,7 @@ def report(
         answers |= {} if run.audit is None else run.audit.answers
     with asked_once(answers), answered_once():
         text = form(told)
-    # Written beside and moved: whoever reads sees the old page or the new one, never half.
-    draft = target.with_name(target.name + ".part")
-    # A ledger is evidence: neither the page nor its draft may be written over one.
-    free(target, draft)
-    draft.write_text(text, encoding="utf-8")
-    os.replace(draft, target)
+    whole_file(target, text)
     return target
 
 
@@ -166,7 +160,12 @@ def _rendered(name: str, told: _Told, *, plots: list[Any], autoescape: bool) -> 
 
     # An undefined name is an error: a report must not silently lack a line.
     environment = Environment(
-        autoescape=autoescape, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
+        autoescape=autoescape,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        # Strings of a record may hold escapes for a terminal, or turn the order of letters.
+        finalize=lambda value: printable(value) if type(value) is str else value,
     )
     environment.filters["cell"] = _cell
     template = environment.from_string((files(__package__) / name).read_text("utf-8"))

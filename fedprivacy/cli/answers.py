@@ -278,6 +278,22 @@ class Demonstrated:
     ledgers: str
 
 
+@dataclass(frozen=True)
+class Proved:
+    """What was proved of one certificate; the code is 0 where all of it was."""
+
+    file: str
+    exit_code: int
+    said: str
+
+
+@dataclass(frozen=True)
+class Verified:
+    """Certificates that were proved again, or not."""
+
+    certificates: list[Proved]
+
+
 ANSWERS: dict[str, type] = {
     "epsilon": Certified,
     "delta": Certified,
@@ -291,6 +307,7 @@ ANSWERS: dict[str, type] = {
     "demo": Demonstrated,
     "audit": Judged,
     "report": Reported,
+    "verify": Verified,
 }
 """Command -> what it prints with ``--json``."""
 

@@ -12,6 +12,8 @@ from ..bound import Bound
 from ..errors import refuse
 from ..runs.described import SampledRun
 from .options import (
+    ASKED,
+    BUDGET,
     as_json,
     certificate_option,
     cli,
@@ -26,7 +28,9 @@ from .options import (
 
 
 @cli.command()
-@click.option("--delta", type=float, required=True, help="Ask for epsilon at this delta.")
+@click.option(
+    "--delta", type=float, required=True, panel=ASKED, help="Ask for epsilon at this delta."
+)
 @run_options
 @facts_options
 @deadline_option
@@ -46,7 +50,9 @@ def epsilon(unit: str | None, as_json: bool, **given: Any) -> None:
 
 
 @cli.command()
-@click.option("--epsilon", type=float, required=True, help="Ask for delta at this epsilon.")
+@click.option(
+    "--epsilon", type=float, required=True, panel=ASKED, help="Ask for delta at this epsilon."
+)
 @run_options
 @facts_options
 @deadline_option
@@ -87,14 +93,16 @@ SOLVABLE = {
 
 
 @cli.command()
-@click.option("--epsilon", type=float, required=True, help="The budget's epsilon.")
-@click.option("--delta", type=float, required=True, help="The budget's delta.")
+@click.option("--epsilon", type=float, required=True, panel=BUDGET, help="The budget's epsilon.")
+@click.option("--delta", type=float, required=True, panel=BUDGET, help="The budget's delta.")
 @click.option(
     "--solve-for",
     type=click.Choice(list(SOLVABLE)),
+    metavar="NAME",
+    panel=ASKED,
     default="noise-multiplier",
     show_default=True,
-    help="Which parameter to find; give all the others.",
+    help=f"Which parameter to find, of {', '.join(SOLVABLE)}; give all the others.",
 )
 @run_options
 @facts_options

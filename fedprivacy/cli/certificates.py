@@ -5,12 +5,13 @@ from __future__ import annotations
 import rich_click as click
 
 from ..errors import FedPrivacyError
-from .options import cli
+from .options import as_json, cli, say, show
 
 
 @cli.command()
 @click.argument("certificates", nargs=-1, required=True, type=click.Path(exists=True))
-def verify(certificates: tuple[str, ...]) -> int:
+@as_json
+def verify(certificates: tuple[str, ...], as_json: bool) -> int:
     """Prove the ends of certificates, or tell where they fail.
 
     The program that does it shares no arithmetic with the rest of the package: it is the script
@@ -29,4 +30,12 @@ def verify(certificates: tuple[str, ...]) -> int:
         raise FedPrivacyError(
             f"verify needs {problem.name}, which is not installed; pip install python-flint"
         ) from problem
-    return check_certificate.main(list(certificates))
+    found = [(path, *check_certificate.read(path)) for path in certificates]
+
+    def text() -> None:
+        for path, _, told in found:
+            say(f"{path}: {told}")
+
+    files = [{"file": path, "exit_code": code, "said": told} for path, code, told in found]
+    show({"certificates": files}, as_json, text)
+    return max(code for _, code, _ in found)

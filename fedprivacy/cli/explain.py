@@ -20,7 +20,7 @@ from ..relations import Adjacency, Observer
 from ..runs.described import SampledRun
 from ..sampling import TABLE
 from ..systems.settings import CLOSED_SHARE, Setting
-from .options import OUTPUT, as_json, cli, run_options, say, show, threat_options
+from .options import ASKED, OUTPUT, as_json, cli, run_options, say, show, threat_options
 
 VIEWS = (Observer.AGGREGATE, Observer.SERVER)
 RATES = (0.01, 0.001)
@@ -44,7 +44,9 @@ CLAIMS = {
 
 @cli.command()
 @click.argument("ledger", required=False, type=click.Path(path_type=Path))
-@click.option("--delta", type=float, required=True, help="Ask for epsilon at this delta.")
+@click.option(
+    "--delta", type=float, required=True, panel=ASKED, help="Ask for epsilon at this delta."
+)
 @run_options
 @threat_options
 @as_json
@@ -239,7 +241,9 @@ def _print_risk(risk: Any) -> None:
 
 
 @cli.command()
-@click.option("--fpr", metavar="RATES", help="False-positive rates, with commas between.")
+@click.option(
+    "--fpr", metavar="RATES", panel=ASKED, help="False-positive rates, with commas between."
+)
 @run_options
 @threat_options
 @click.option(
@@ -259,8 +263,8 @@ def tradeoff(
 
     \b
     Example:
-      fedprivacy tradeoff --noise-multiplier 1 --sampling-probability 0.01 --rounds 1000 \\
-          --adjacency add_remove --fpr 0.001,0.01,0.1 --plot curve.png
+      fedprivacy tradeoff --noise-multiplier 1 --sampling-probability 0.01 \\
+          --rounds 1000 --adjacency add_remove --fpr 0.001,0.01,0.1 --plot curve.png
     """  # noqa: D301
     from ..questions.risk import tradeoff_curve
     from ..runs.pictures import check_picture, draw_tradeoff

@@ -9,15 +9,18 @@ import rich_click as click
 
 from ..bound import Verdict
 from ..errors import integer, refuse
+from ..outputs import printable
 from ..relations import Unit
 from .options import (
     ADJACENCIES,
     OBSERVERS,
+    OUTPUT,
+    RUN,
+    THREAT,
     as_json,
     cli,
     noise_option,
     options,
-    printable,
     say,
     screen,
     show,
@@ -30,6 +33,9 @@ if TYPE_CHECKING:
 SAMPLINGS = click.Choice(
     ["poisson", "fixed", "shuffled", "with-replacement", "allocation", "everyone"]
 )
+CLAIM, UNSAID = "The claim", "What a file may not say"
+"""Groups of options."""
+
 EXIT_CODES = {Verdict.HOLDS: 0, Verdict.FAILS: 3, Verdict.CANNOT_BE_CERTIFIED: 4}
 """What ``--strict`` exits with."""
 
@@ -37,52 +43,86 @@ judge_options = options(
     click.argument("source", required=False, metavar="[FILE]", type=click.Path(path_type=Path)),
     click.option(
         "--claim",
+        panel=CLAIM,
         metavar="EPSILON,DELTA",
         help="What is claimed.  [default: what the file states]",
     ),
-    click.option("--claim-epsilon", "--epsilon", "epsilon", type=float, help="The same, apart ..."),
-    click.option("--claim-delta", "--delta", "delta", type=float, help="... in two options."),
+    click.option(
+        "--claim-epsilon",
+        "--epsilon",
+        "epsilon",
+        panel=CLAIM,
+        type=float,
+        help="The same, apart ...",
+    ),
+    click.option(
+        "--claim-delta", "--delta", "delta", panel=CLAIM, type=float, help="... in two options."
+    ),
     click.option(
         "--adjacency",
+        panel=THREAT,
         type=ADJACENCIES,
         help="Judge under this adjacency.  [default: what the file states]",
     ),
     click.option(
         "--observer",
+        panel=THREAT,
         type=OBSERVERS,
         help="Judge for this observer.  [default: what the file states, else aggregate]",
     ),
     click.option(
         "--sampling",
+        panel=RUN,
         type=SAMPLINGS,
-        help="How units were drawn, where the file does not say; there is no default.",
+        metavar="NAME",
+        help=f"How units were drawn, where the file does not say: {', '.join(SAMPLINGS.choices)}. "
+        "There is no default.",
     ),
-    click.option("--population", type=int, help="How many units there are, where it is not said."),
-    click.option("--sampling-probability", type=float, help="For --sampling poisson."),
-    click.option("--cohort", type=int, help="For --sampling fixed and with-replacement."),
-    click.option("--rounds-per-epoch", type=int, help="For --sampling shuffled and allocation."),
+    click.option(
+        "--population", panel=RUN, type=int, help="How many units there are, where it is not said."
+    ),
+    click.option("--sampling-probability", panel=RUN, type=float, help="For --sampling poisson."),
+    click.option(
+        "--cohort", panel=RUN, type=int, help="For --sampling fixed and with-replacement."
+    ),
+    click.option(
+        "--rounds-per-epoch", panel=RUN, type=int, help="For --sampling shuffled and allocation."
+    ),
     noise_option,
-    click.option("--rounds", type=int, help="With --noise-multiplier.  [default: 1]"),
+    click.option("--rounds", panel=RUN, type=int, help="With --noise-multiplier.  [default: 1]"),
     click.option(
-        "--unit", type=click.Choice(["client", "record"]), help="With --noise-multiplier."
+        "--unit",
+        panel=THREAT,
+        type=click.Choice(["client", "record"]),
+        help="With --noise-multiplier.",
     ),
     click.option(
-        "--steps-per-round", type=int, help="How many noisy sums each recorded round released."
+        "--steps-per-round",
+        panel=UNSAID,
+        type=int,
+        help="How many noisy sums each recorded round released.",
     ),
     click.option(
         "--missing-shares",
+        panel=UNSAID,
         type=int,
         help="How many of a cohort's shares of the noise were missing.",
     ),
     click.option(
         "--denominator",
+        panel=UNSAID,
         type=click.Choice(["public", "realised"]),
         help="What sums were divided by: a public number, or one that follows the data.",
     ),
-    click.option("--trials", type=int, help="How many runs were made on these data."),
-    click.option("--auditor", default="", help="Who audits.  [default: the login name]"),
+    click.option("--trials", panel=UNSAID, type=int, help="How many runs were made on these data."),
     click.option(
-        "--strict", is_flag=True, help="Exit with 0 for HOLDS, 3 for FAILS, 4 for neither."
+        "--auditor", panel=OUTPUT, default="", help="Who audits.  [default: the login name]"
+    ),
+    click.option(
+        "--strict",
+        panel=CLAIM,
+        is_flag=True,
+        help="Exit with 0 for HOLDS, 3 for FAILS, 4 for neither.",
     ),
 )
 
@@ -207,9 +247,10 @@ def audit(as_json: bool, strict: bool, **given: Any) -> int:
     \b
     Examples:
       fedprivacy audit run.ledger --strict
-      fedprivacy audit opacus.json --claim 8,1e-5 --sampling poisson --adjacency add_remove
-      fedprivacy audit --noise-multiplier 1.4 --sampling fixed --cohort 100 --population 6000 \\
-          --rounds 180 --claim 8,1e-5 --adjacency replace_one
+      fedprivacy audit opacus.json --claim 8,1e-5 --sampling poisson \\
+          --adjacency add_remove
+      fedprivacy audit --noise-multiplier 1.4 --sampling fixed --cohort 100 \\
+          --population 6000 --rounds 180 --claim 8,1e-5 --adjacency replace_one
     """  # noqa: D301
     found = _judged(**given)
     show(audit_data(found), as_json, lambda: show_audit(found))
@@ -224,9 +265,14 @@ def audit_data(found: Audit) -> dict[str, Any]:
 def show_audit(found: Audit) -> None:
     """Print an audit: verdict, reasons and, where they certify anything, a table of the bounds."""
     console = screen()
+    from rich.markup import escape
+
+    # Strings of a record hold no line ends there: each of these is a line of our own.
     first, *rest = str(found).splitlines()
     # Only the verdict is markup: all other text may come from a stranger's file.
-    console.print(f"[bold]{found.verdict}[/bold]{first[len(found.verdict) :]}", soft_wrap=True)
+    console.print(
+        f"[bold]{found.verdict}[/bold]{escape(first[len(found.verdict) :])}", soft_wrap=True
+    )
     for line in rest:
         console.print(line, markup=False, soft_wrap=True)
     if found.void:
@@ -264,12 +310,14 @@ def _table(found: Audit) -> Any:
 @judge_options
 @click.option(
     "--output",
+    panel=OUTPUT,
     type=click.Path(path_type=Path),
     help="Where to write the page.  [default: the file's name with .html]",
 )
-@click.option("--subject", default="", help="What the page is about, in words.")
+@click.option("--subject", panel=OUTPUT, default="", help="What the page is about, in words.")
 @click.option(
     "--deployment",
+    panel=OUTPUT,
     type=click.Path(path_type=Path),
     help="For --output X.yaml: a TOML file of what the registry of deployments asks for.",
 )
@@ -289,7 +337,7 @@ def report(
     """
     from ..audit import report as write
     from ..audit.imports.content import MAX_TOML, toml_of, whole
-    from ..ledger import free
+    from ..outputs import free
 
     found = _judged(**given)
     source = given["source"] or Path("parameters")

@@ -14,6 +14,7 @@ import rich_click as click
 from .. import __version__
 from ..bound import Bound
 from ..errors import refuse
+from ..outputs import printable, whole_file
 from ..runs.described import SampledRun
 from ..runs.methods import settings_in_words
 from ..systems.settings import Setting
@@ -46,7 +47,15 @@ COMMANDS = {
     context_settings={"help_option_names": ["-h", "--help"]},
     epilog=EXIT_CODES,
 )
-@click.rich_config({"theme": "default-slim", "max_width": 96, "text_markup": None})
+@click.rich_config(
+    {
+        "theme": "default-slim",
+        "max_width": 96,
+        "text_markup": None,
+        "default_string": r"\[default: {}]",
+        "options_panel_title": "Help",
+    }
+)
 @click.version_option(__version__, prog_name="fedprivacy")
 @click.pass_context
 def cli(context: click.Context) -> None:
@@ -86,7 +95,7 @@ def told_settings(command: click.Command) -> click.Command:
 
 
 OUTPUT, THREAT, RUN = "What is written", "Who is protected from whom", "The run"
-EXACT = "How exact"
+EXACT, ASKED, BUDGET, METHOD = "How exact", "The question", "The budget", "The method"
 """Groups of options that several commands have."""
 
 as_json = click.option(
@@ -129,7 +138,7 @@ facts_options = options(
         panel=EXACT,
         default="pld",
         show_default=True,
-        help="pld gives an interval; rdp and advanced give upper ends only.",
+        help="pld and game give an interval; rdp and advanced give upper ends only.",
     ),
     click.option(
         "--tolerance",
@@ -183,7 +192,7 @@ certificate_option = click.option(
 def write_certificate(bound: Bound, path: Path | None) -> None:
     """Write a bound's certificate, where a path was given."""
     if path is not None:
-        path.write_text(json.dumps(bound.certificate(), indent=2, allow_nan=False) + "\n")
+        whole_file(path, json.dumps(bound.certificate(), indent=2, allow_nan=False) + "\n")
 
 
 def named_texts(chosen: Iterable[str]) -> dict[str, str]:
@@ -206,21 +215,8 @@ def named_texts(chosen: Iterable[str]) -> dict[str, str]:
     return found
 
 
-def printable(text: object) -> str:
-    """Return text in which every control character stands as its escape, but for line ends.
-
-    Files are untrusted: a sequence in one of their strings could clear a screen and write another
-    verdict on it.
-    """
-    # Line ends may stay: they can add lines, but not overwrite any.
-    return "".join(
-        c if c.isprintable() or c == "\n" else c.encode("unicode_escape").decode()
-        for c in str(text)
-    )
-
-
 def say(text: object, *, err: bool = False) -> None:
-    """Print text for a person; see ``printable``."""
+    """Print one line for a person; see ``printable``."""
     click.echo(printable(text), err=err)
 
 

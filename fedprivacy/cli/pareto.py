@@ -12,6 +12,9 @@ from ..errors import refuse
 from ..runs.described import SampledRun, runs_of_file, runs_of_grid
 from ..systems.settings import Settings, read, single
 from .options import (
+    ASKED,
+    EXACT,
+    METHOD,
     as_json,
     cli,
     facts_options,
@@ -57,10 +60,15 @@ METHODS: dict[str, Callable[[Mapping[str, str]], Any]] = {
 
 @cli.command()
 @click.argument("settings", type=click.Path(path_type=Path), required=False)
-@click.option("--delta", type=float, required=True, help="Certify epsilon at this delta.")
-@click.option("--epsilon", type=float, help="A budget: name the best setting within it.")
+@click.option(
+    "--delta", panel=ASKED, type=float, required=True, help="Certify epsilon at this delta."
+)
+@click.option(
+    "--epsilon", panel=ASKED, type=float, help="A budget: name the best setting within it."
+)
 @click.option(
     "--method",
+    panel=METHOD,
     type=click.Choice(list(METHODS)),
     help="A grid of this method instead of a file: fa-ld by w2, the distance to a Gaussian "
     "target; fed-plt by asymptotic error and computation time.",
@@ -68,6 +76,7 @@ METHODS: dict[str, Callable[[Mapping[str, str]], Any]] = {
 @click.option(
     "--set",
     "chosen",
+    panel=METHOD,
     multiple=True,
     metavar="NAME=VALUES",
     help="Values for the method, with commas between, such as local_steps=1,5,20; repeat for "
@@ -76,15 +85,22 @@ METHODS: dict[str, Callable[[Mapping[str, str]], Any]] = {
 @options(*(setting_option(each, several=True) for each in SampledRun.known().values()))
 @click.option(
     "--cost",
+    panel=ASKED,
     multiple=True,
     help="A column of SETTINGS that is a cost.  [default: all that do not describe a run]  Of a "
     "grid: noise in a round's mean update, over the clip norm and times the population; "
     "averaged-noise, the same averaged over all rounds; uploads, a client's expected ones; or "
     "rounds.  [default: noise]",
 )
-@click.option("--maximise", multiple=True, help="A cost of which more is better, such as accuracy.")
+@click.option(
+    "--maximise",
+    panel=ASKED,
+    multiple=True,
+    help="A cost of which more is better, such as accuracy.",
+)
 @click.option(
     "--digits",
+    panel=EXACT,
     type=int,
     default=5,
     show_default=True,
@@ -121,8 +137,8 @@ def pareto(
     Examples:
       fedprivacy pareto runs.csv --maximise accuracy --delta 1e-5 \\
           --adjacency add_remove --epsilon 8 --output front.png
-      fedprivacy pareto --noise-multiplier 0.6,0.8,1,1.4 --sampling-probability 0.01,0.02 \\
-          --rounds 200 --delta 1e-5 --adjacency add_remove
+      fedprivacy pareto --noise-multiplier 0.6,0.8,1,1.4 --rounds 200 \\
+          --sampling-probability 0.01,0.02 --delta 1e-5 --adjacency add_remove
       fedprivacy pareto --method fa-ld --set correlation=0,0.9 --delta 1e-5 \\
           --adjacency replace_one --epsilon 4 --output front.png
     """  # noqa: D301
@@ -146,7 +162,8 @@ def pareto(
         data["plot"] = str(found.plot(output))
 
     def text() -> None:
-        say(found.table())
+        for line in found.table().splitlines():
+            say(line)
         if output is not None:
             say(f"plot: {output}")
 

@@ -12,7 +12,7 @@ from click.shell_completion import get_completion_class
 
 from ..errors import FedPrivacyError, ParameterError, listed
 from .answers import ANSWERS, schema
-from .options import as_json, cli, say, show
+from .options import as_json, cli, show
 
 SHELLS = ["bash", "zsh", "fish"]
 
@@ -63,7 +63,14 @@ class _RunFile:
         Raises:
             ParameterError: it is no TOML; the message names the line.
         """
-        text = path.read_text(encoding="utf-8")
+        from ..audit.imports.content import MAX_TOML, check_depth, whole
+
+        raw = whole(path, MAX_TOML)
+        check_depth(raw, str(path))
+        try:
+            text = raw.decode("utf-8")
+        except UnicodeDecodeError as problem:
+            raise ParameterError(f"{path} must be UTF-8, got {problem}") from problem
         try:
             return cls(path, text, tomllib.loads(text))
         except tomllib.TOMLDecodeError as problem:
@@ -170,4 +177,5 @@ def completion(shell: str) -> None:
     """  # noqa: D301
     kind = get_completion_class(shell)
     assert kind is not None
-    say(kind(cli, {}, "fedprivacy", "_FEDPRIVACY_COMPLETE").source())
+    # Lines of our own, for a shell and not for a person.
+    click.echo(kind(cli, {}, "fedprivacy", "_FEDPRIVACY_COMPLETE").source())

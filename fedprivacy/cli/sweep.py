@@ -11,13 +11,24 @@ from ..errors import refuse
 from ..mechanisms.selection import LAWS
 from ..runs.methods import METHODS, names
 from ..systems.settings import read
-from .options import as_json, cli, named_texts, picture_option, say, show, told_settings
+from .options import (
+    METHOD,
+    OUTPUT,
+    as_json,
+    cli,
+    named_texts,
+    picture_option,
+    say,
+    show,
+    told_settings,
+)
 from .train import begins, data_options, seed_option
 
 if TYPE_CHECKING:
     from ..runs.private_sweep import PrivateSweep
 
-SELECTION = "Choosing in private"
+WHERE, SELECTION = "Where it runs", "Choosing in private"
+"""Groups of options."""
 
 
 @told_settings
@@ -25,14 +36,17 @@ SELECTION = "Choosing in private"
 @click.option(
     "--method",
     type=click.Choice(names(private=True)),
+    metavar="NAME",
+    panel=METHOD,
     default="dp-fedavg",
     show_default=True,
-    help="What to train with.",
+    help=f"What to train with: {', '.join(names(private=True))}.",
 )
 @data_options
 @click.option(
     "--set",
     "chosen",
+    panel=METHOD,
     multiple=True,
     metavar="NAME=VALUES",
     help="Values to try, with commas between, such as noise_multiplier=1,2 or cohort=50,100; "
@@ -41,6 +55,7 @@ SELECTION = "Choosing in private"
 )
 @click.option(
     "--folder",
+    panel=OUTPUT,
     type=click.Path(path_type=Path),
     default=Path("sweep"),
     show_default=True,
@@ -50,6 +65,7 @@ SELECTION = "Choosing in private"
 @seed_option
 @click.option(
     "--seeds",
+    panel=METHOD,
     type=int,
     default=1,
     show_default=True,
@@ -57,6 +73,7 @@ SELECTION = "Choosing in private"
 )
 @click.option(
     "--jobs",
+    panel=WHERE,
     type=int,
     default=1,
     show_default=True,
@@ -64,6 +81,7 @@ SELECTION = "Choosing in private"
 )
 @click.option(
     "--backend",
+    panel=WHERE,
     default="loky",
     show_default=True,
     help="What runs them, by joblib: loky (this machine), dask or ray (a cluster), sequential.",
@@ -172,7 +190,8 @@ def sweep(
         data["plot"] = str(found.plot(output))
 
     def text() -> None:
-        say(found.table())
+        for line in found.table().splitlines():
+            say(line)
         say(f"all runs in the folder together, as whoever picks the best sees them: {together}")
         say(f"ledgers: {data['runs']}")
         if output is not None:

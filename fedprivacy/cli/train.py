@@ -10,11 +10,14 @@ import rich_click as click
 
 from ..errors import refuse
 from ..ledger import Ledger
+from ..outputs import free
 from ..runs.methods import COMPARED, METHODS, FedSmp, Method, names
 from ..systems.settings import read, single
 from .ledgers import audit_data, show_audit
 from .options import (
     ADJACENCIES,
+    BUDGET,
+    METHOD,
     OBSERVERS,
     OUTPUT,
     as_json,
@@ -31,8 +34,8 @@ if TYPE_CHECKING:
     from ..runs.experiment import Experiment, TrainedRun
     from ..runs.sweep import Sweep
 
-DATA, METHOD, BUDGET = "The data", "The method", "The budget"
-"""Groups of options."""
+DATA = "The data"
+"""A group of options."""
 
 NAMED = ("clip_norm", "missing", "absent", "colluding")
 """Settings of the methods that have options of their own; --set gives the others."""
@@ -138,9 +141,11 @@ data_options = options(
     "--method",
     panel=METHOD,
     type=click.Choice(names(private=False)),
+    metavar="NAME",
     default="fed-smp-top-k",
     show_default=True,
-    help="What to train with.  The unit is a client, with fa-ld, fa-hmc and fed-plt a record.",
+    help=f"What to train with: {', '.join(names(private=False))}. The unit is a client, "
+    "with fa-ld, fa-hmc and fed-plt a record.",
 )
 @data_options
 @click.option(
@@ -148,6 +153,7 @@ data_options = options(
     "--noise-multiplier",
     "level",
     type=float,
+    panel=METHOD,
     help="What pays for privacy: the noise multiplier; fa-ld's step size; fa-hmc's noise on "
     "gradients; fed-plt's noise scale.  [default: calibrated from the budget]",
 )
@@ -211,7 +217,8 @@ def train(
 
     \b
     Examples:
-      fedprivacy train --method fed-smp-top-k --epsilon 8 --delta 1e-3 --ledger run.ledger
+      fedprivacy train --method fed-smp-top-k --epsilon 8 --delta 1e-3 \\
+          --ledger run.ledger
       fedprivacy train --method fa-ld --epsilon 8 --delta 1e-5 --set local_steps=20
       fedprivacy train --method dp-fedavg --data mine.npz --model mine.py:network
     """  # noqa: D301
@@ -228,6 +235,9 @@ def train(
         **{name: rest.pop(name) for name in NAMED},
     }
     budget = rest
+    if output is not None:
+        source = (model or "").rpartition(":")[0]
+        free(output, besides=[data, *([source] if source else [])])
     task = job(method, data, **_settings(METHODS[method], given, chosen))
     # A run without privacy leaves no ledger: the option would promise one.
     if task.knob is None and ledger is not None:

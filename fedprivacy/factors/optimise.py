@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -12,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from ..errors import ParameterError, integer, refuse
+from ..outputs import whole_file
 from ..registry import Registry, decode, encode
 from .base import Factor, ToeplitzFactor, check_dense
 from .dense import Matrix
@@ -280,10 +280,7 @@ def save(factor: Factor, path: str | Path) -> None:
         OSError: it cannot be written.
     """
     text = json.dumps({"format": FORMAT, "factor": encode(factor, _FACTORS)}) + "\n"
-    temporary = Path(f"{path}.tmp")
-    # Renamed over the old one: a reader never sees half a file.
-    temporary.write_text(text, encoding="utf-8")
-    os.replace(temporary, path)
+    whole_file(path, text)
 
 
 def load(path: str | Path) -> Factor:

@@ -17,9 +17,8 @@ A ledger is untrusted data: line kinds and record types are closed lists, and no
 or executed by name. Files are locked with ``fcntl``, so writing needs a POSIX system.
 """
 
-from .files import free
 from .ledger import Ledger
 from .lines import REGISTRY, Schedule, SeedPolicy
 from .rounds import Done, Round
 
-__all__ = ["REGISTRY", "Done", "Ledger", "Round", "Schedule", "SeedPolicy", "free"]
+__all__ = ["REGISTRY", "Done", "Ledger", "Round", "Schedule", "SeedPolicy"]

@@ -5,14 +5,12 @@ from __future__ import annotations
 import errno
 import fcntl
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from hashlib import sha256
-from os import PathLike
 from pathlib import Path
 
-from ..errors import LedgerError, refuse
-from .lines import BEGINNING
+from ..errors import LedgerError
 
 
 @contextmanager
@@ -63,15 +61,6 @@ def write_all(fd: int, data: bytes) -> None:
         rest = rest[os.write(fd, rest) :]
 
 
-def sync_folder(folder: Path) -> None:
-    """Put a folder's list of names on disk."""
-    fd = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(fd)
-    finally:
-        os.close(fd)
-
-
 Stamp = tuple[int, int, int]
 """Size of a file, and when its bytes and it itself were changed last."""
 
@@ -109,35 +98,3 @@ def estranged(fd: int, path: Path) -> str:
         return "the file was removed or given another name"
     same = (named.st_dev, named.st_ino) == (mine.st_dev, mine.st_ino)
     return "" if same else "another file was put in its place"
-
-
-def free(*targets: str | PathLike[str], besides: Iterable[str | PathLike[str]] = ()) -> None:
-    """Refuse to write over a ledger, or over a file that was read; every writer of files asks.
-
-    Args:
-        targets: what is about to be written, temporary names included.
-        besides: other files that are not to be overwritten.
-
-    Raises:
-        ParameterError: a target begins like a ledger, or is one of ``besides``.
-    """
-    for target in map(Path, targets):
-        for other in map(Path, besides):
-            # By inode: links and other spellings of a path lead to the same file.
-            if target.exists() and other.exists() and target.samefile(other):
-                refuse("output", str(target), "be another file than what is read", _ELSEWHERE)
-        # By content: a ledger that was renamed is one all the same.
-        if target.is_file() and _begins_like_a_ledger(target):
-            rule = "be no ledger: the record of what was spent is never overwritten"
-            refuse("output", str(target), rule, _ELSEWHERE)
-
-
-_ELSEWHERE = "name another file"
-
-
-def _begins_like_a_ledger(path: Path) -> bool:
-    try:
-        with open(path, "rb") as file:
-            return file.read(len(BEGINNING)) == BEGINNING
-    except OSError:
-        return False

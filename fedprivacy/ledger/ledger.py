@@ -8,6 +8,7 @@ import weakref
 from datetime import UTC, datetime
 from os import PathLike
 from pathlib import Path
+from threading import Lock
 from typing import Self
 
 import msgspec
@@ -15,6 +16,7 @@ import numpy as np
 
 from ..errors import LedgerError, closed_unit, integer, member, non_negative, positive, refuse
 from ..mechanisms import Mechanism
+from ..outputs import free, sync_folder
 from ..relations import Adjacency, Facts, Observer, Unit
 from ..version import VERSION
 from .files import (
@@ -25,7 +27,6 @@ from .files import (
     explained,
     lock,
     stamp,
-    sync_folder,
     write_all,
 )
 from .history import History, passes, read
@@ -65,6 +66,7 @@ class Ledger:
         self._fd = fd
         # A ledger that is dropped without `release` still gives its lock back when it is collected.
         self._finalizer = weakref.finalize(self, os.close, fd) if fd is not None else None
+        self._one_writer = Lock()
         # Of the file after our last write; None before the first one.
         self._stamp: Stamp | None = None
         self._begun: int | None = None
@@ -193,11 +195,16 @@ class Ledger:
             return
         # Set aside and synced before the cut: a crash between leaves the bytes twice, never lost.
         aside = self.path.with_name(self.path.name + ".torn")
-        with open(aside, "ab") as file:
-            file.write(torn)
-            file.flush()
-            os.fsync(file.fileno())
-        sync_folder(self.path.parent)
+        free(aside)
+        with explained(aside, "set a half-written line aside"):
+            # Through no link, and no pipe that would wait for a reader.
+            how = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_NONBLOCK
+            fd = os.open(aside, how, 0o644)
+            with os.fdopen(fd, "ab") as file:
+                file.write(torn)
+                file.flush()
+                os.fsync(file.fileno())
+            sync_folder(self.path.parent)
         os.ftruncate(self._writable(), self._history.size)
         self._history.torn = b""
         # The last note says that the torn line was left out; the repair line's own replaces it.
@@ -337,6 +344,11 @@ class Ledger:
 
     def _append(self, event: Event) -> None:
         """Write one line and return when it is on disk."""
+        # One thread at a time: lines of two that follow the same checksum break the chain.
+        with self._one_writer:
+            self._write(event)
+
+    def _write(self, event: Event) -> None:
         fd = self._writable()
         # Asked before writing: a line out of order on disk makes the whole file unreadable.
         problem = self._history.misplaced(event)

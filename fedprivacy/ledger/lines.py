@@ -11,6 +11,7 @@ import msgspec
 from ..errors import LedgerError, refuse
 from ..factors import Factor, Participation
 from ..mechanisms import Mechanism, Trials
+from ..outputs import BEGINNING
 from ..registry import Registry, decode, encode
 from ..relations import Adjacency, Observer, Unit
 
@@ -26,8 +27,6 @@ REGISTRY = Registry(lambda kind: issubclass(kind, _KINDS) or hasattr(kind, "ampl
 """Every record type that a ledger may hold."""
 
 # msgspec writes the kind and then the fields in order, so every header begins so.
-BEGINNING = f'{{"kind":"header","format":"{FORMAT}",'.encode()
-"""How a ledger of any schema begins."""
 MAGIC = BEGINNING + f'"schema":{SCHEMA},'.encode()
 CHECK = b',"check":"'
 TAIL = len(CHECK) + 64 + len(b'"}')

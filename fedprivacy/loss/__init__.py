@@ -3,6 +3,7 @@
 from .largest import Largest, largest
 from .pairs.allocation import Allocated
 from .pairs.any_of import AnyOf, compose, kinds
+from .pairs.bracketed import Bracketed
 from .pairs.combined import Composed, Fold, Mix, Sampled
 from .pairs.curve import Curve, Swapped
 from .pairs.discrete import Atoms
@@ -18,6 +19,7 @@ __all__ = [
     "Allocated",
     "AnyOf",
     "Atoms",
+    "Bracketed",
     "Composed",
     "Curve",
     "Fold",

@@ -17,6 +17,7 @@ import numpy as np
 from ..rounding import FEW
 from .moments.mixtures import log_sum, log_sum_error
 from .pairs.allocation import Allocated
+from .pairs.bracketed import Bracketed
 from .pairs.combined import Composed, Fold, Mix, Sampled
 from .pairs.curve import Curve, Swapped
 from .pairs.discrete import Atoms
@@ -85,6 +86,12 @@ def _(curve: LaplacePair) -> Largest:
 @largest.register
 def _(curve: Allocated) -> Largest:
     return _NO_LIMIT if curve.mu > 0.0 else Largest(0.0, 0.0)
+
+
+@largest.register
+def _(curve: Bracketed) -> Largest:
+    low, high = largest(curve.below), largest(curve.above)
+    return Largest(low.low, high.high, low.infinite_low, high.infinite_high)
 
 
 @largest.register
@@ -217,13 +224,16 @@ def _(curve: Sampled) -> Largest:
 def _(curve: GaussianMix) -> Largest:
     """Return minus the least loss: a limit at an end, or found on a grid.
 
-    The loss falls and then rises. Its second derivative is a difference of two variances of means,
-    each at most spread^2 / 4, so that between neighbours of a grid it lies at most
-    (spread step)^2 / 32 below the lower of them.
+    The loss rises throughout where Q has one mean, below all of P's. Else it falls and then
+    rises. Its second derivative is a difference of two variances of means, each at most
+    spread^2 / 4, so that between neighbours of a grid it lies at most (spread step)^2 / 32 below
+    the lower of them.
     """
     limits = min(_limit(curve, -1.0), _limit(curve, 1.0))
     if limits == -math.inf:
         return _NO_LIMIT
+    if len(curve.q) == 1 and all(mean >= curve.q[0][1] for _, mean in curve.p):
+        return Largest(max(_less(-limits), 0.0), max(_more(-limits), 0.0))
     y, _, lowest = curve._table
     # The table's grid is coarse: the least loss lies next to its lowest point.
     around = y[max(lowest - 2, 0) : lowest + 3]

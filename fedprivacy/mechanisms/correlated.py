@@ -37,7 +37,7 @@ _SECRET = "the memory of the noise is kept secret, and no row of it is released 
 _WITNESS = "a unit sends C u or -C u in the rounds of its largest pattern, every other sends 0"
 
 
-MOST_ROUNDS = 10**7
+MOST_ROUNDS = 10**6
 """Rounds of a run whose columns are held in memory."""
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-import json
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -32,9 +31,11 @@ class SampledRun(Settings):
         default=None,
     )
     cohort: int | None = setting(
-        COUNT, "This many units take part in every round ...", default=None
+        COUNT, "This many units take part in every round, of the population.", default=None
     )
-    population: int | None = setting(COUNT, "... drawn afresh from this many.", default=None)
+    population: int | None = setting(
+        COUNT, "How many the cohort is drawn from, afresh in every round.", default=None
+    )
     rounds: int = setting(COUNT, "How many rounds are run.", default=1)
     largest_cohort: int | None = setting(
         COUNT,
@@ -154,11 +155,13 @@ def runs_of_file(path: Path, unit: str | None, costs: Sequence[str]) -> list[Row
 
 
 def _rows(path: Path) -> list[dict[str, Any]]:
+    from ..audit.imports.content import json_of, whole
+
     try:
         # Spreadsheets write a mark in front of UTF-8.
-        text = path.read_text(encoding="utf-8-sig")
+        text = whole(path).decode("utf-8-sig")
         if path.suffix.lower() == ".json":
-            rows = json.loads(text)
+            rows = json_of(text.encode(), path.name)
         else:
             # Cells beyond the header get an empty name, which is refused further on.
             rows = list(csv.DictReader(text.splitlines(), restkey="", strict=True))

@@ -19,6 +19,7 @@ from ..audit import RunSummary, audit
 from ..errors import BudgetExhausted, LedgerError, closed_unit, integer, positive, refuse
 from ..ledger import Ledger
 from ..mechanisms import Mechanism
+from ..outputs import TEMPORARY
 from ..questions.budget import Budget
 from ..questions.calibrate import Calibration, calibrate
 from ..questions.epsilon import epsilon
@@ -192,12 +193,13 @@ class Experiment:
         for name, place in (("ledger", ledger), ("checkpoint", checkpoint)):
             if place is not None and not Path(place).parent.is_dir():
                 refuse(name, str(place), "be in a folder that is there")
-        written = [Path(path).resolve() for path in (ledger, checkpoint) if path is not None]
-        # Private notes lie beside either file, the memory of correlated noise beside the ledger.
-        beside = [p.with_name(p.name + suffix) for p in written for suffix in (SUFFIX, NOISE)]
-        if checkpoint is not None and Path(checkpoint).resolve() in beside:
-            refuse("checkpoint", str(checkpoint), "be apart from the ledger's private files")
-        if output is not None and checked_path(output).resolve() in written + beside:
+        known = _taken(ledger) if ledger is not None else set()
+        if checkpoint is not None:
+            if known & _replaced(checkpoint):
+                rule = "be apart from the ledger and its private files"
+                refuse("checkpoint", str(checkpoint), rule)
+            known |= _taken(checkpoint)
+        if output is not None and known & _replaced(checked_path(output)):
             refuse("output", str(output), "be a file of its own, apart from ledger and checkpoint")
 
     def _train_openly(
@@ -431,3 +433,14 @@ class _Scores:
             not_covered={"upload_bytes": done.upload_bytes, "refused": self.refused},
             output=output,
         )
+
+
+def _replaced(path: Path) -> set[Path]:
+    """Return what writing a file whole replaces: the file, and its name on the way."""
+    return {Path(f"{path}{end}").resolve() for end in ("", TEMPORARY)}
+
+
+def _taken(path: Path) -> set[Path]:
+    """Return what belongs to a ledger or a checkpoint: itself, and what lies beside it."""
+    # Private notes lie beside either file, the memory of correlated noise beside the ledger.
+    return {Path(f"{path}{end}").resolve() for end in ("", SUFFIX, NOISE, TEMPORARY)}

@@ -18,14 +18,14 @@ from torch import Tensor, nn
 from ..errors import ParameterError, refuse
 from ..training.data import FederatedData, Indices, partition_by_label, partition_iid
 from ..training.models import ModelFactory
-from ..training.optimise import FlatModel, LocalSGD
+from ..training.optimise import FlatModel, LocalSGD, check_frozen
 from ..training.posterior import Posterior
 
 NEEDED = ("features", "labels", "test_features", "test_labels")
 OPTIONAL = ("clients", "public_features", "public_labels")
 MOST_CLASSES = 10**6
 """What is beyond is no number of a class; it would be the model's number of outputs."""
-_PACKED, _READ_ANYWAY = 100, 1 << 28
+_PACKED, _READ_ANYWAY = 100, 1 << 26
 """How many times a file of more than so many bytes, unpacked, may be packed: images are 5 to 50."""
 
 SAVE = "write it with numpy.savez(path, features=..., labels=..., clients=..., test_features=...)"
@@ -81,17 +81,18 @@ def read_npz(
 
 
 def _arrays(path: Path) -> dict[str, NDArray[Any]]:
+    if not path.exists():
+        refuse("data", str(path), "be a file that is there", SAVE)
+    # Opening a pipe waits for ever; a lone array would be read whole before it is refused.
+    if not path.is_file() or not zipfile.is_zipfile(path):
+        refuse("data", str(path), "be a readable file of numpy.savez", SAVE)
     try:
         with open(path, "rb") as file:
             # No pickles: they run code when they are read.
             content = np.load(file, allow_pickle=False)
-            zipped = isinstance(content, np.lib.npyio.NpzFile)
-            names = list(content.files) if zipped else []
-            _check_names(path, names)
+            _check_names(path, list(content.files))
             _check_unpacked(path, content.zip)
             arrays = dict(content)
-    except FileNotFoundError:
-        refuse("data", str(path), "be a file that is there", SAVE)
     except ParameterError:
         raise
     except Exception as error:  # a damaged file raises whatever its reader stumbled on
@@ -259,14 +260,9 @@ def check_model(model: ModelFactory, data: FederatedData) -> None:
     # Two, since clients of one size may be trained beside each other.
     owners = [np.arange(len(labels))] * 2
     with torch.random.fork_rng(devices=[]):
-        try:
-            module: object = model()
-        except (Exception, SystemExit) as error:
-            refuse("model", type(error).__name__, f"be built without arguments ({error})")
-        if not isinstance(module, nn.Module):
-            refuse("model", type(module).__name__, "build an nn.Module")
-        name = type(module).__name__
-        flat = FlatModel(module, torch.device("cpu"))
+        flat = _built(model)
+        name = type(flat.module).__name__
+        check_frozen(_built(model), flat)
         plan = LocalSGD(steps=1).schedule(owners, np.random.default_rng(0))
         try:
             with torch.no_grad():
@@ -274,10 +270,25 @@ def check_model(model: ModelFactory, data: FederatedData) -> None:
             if not isinstance(outputs, Tensor) or tuple(outputs.shape) != wanted:
                 got = tuple(outputs.shape) if isinstance(outputs, Tensor) else type(outputs)
                 refuse("model's output", got, f"have shape (records, {data.classes} classes)")
+            if not bool(torch.isfinite(outputs).all()):
+                way_out = "look at how its parameters begin: no client's update would be finite"
+                refuse("model's output", "NaN or infinity", "be finite", way_out)
+            flat.check_outputs(features, labels, data.classes)
             flat.updates(flat.flatten(), (features, labels), plan, 0.1)
             flat.evaluate(flat.flatten(), features, labels)
         except ParameterError:
             raise
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             reason = f"{type(error).__name__}: {_first_line(error)}"
             refuse("model", name, f"train on inputs of shape {shape} a record ({reason})")
+
+
+def _built(model: ModelFactory) -> FlatModel:
+    """Build a model with torch's randomness."""
+    try:
+        module: object = model()
+    except (Exception, SystemExit) as error:
+        refuse("model", type(error).__name__, f"be built without arguments ({error})")
+    if not isinstance(module, nn.Module):
+        refuse("model", type(module).__name__, "build an nn.Module")
+    return FlatModel(module, torch.device("cpu"))

@@ -29,12 +29,13 @@ from ..errors import (
     open_unit,
     refuse,
 )
-from ..ledger import Ledger, free
+from ..ledger import Ledger
+from ..outputs import printable
 from ..questions.effort import Effort
 from ..questions.epsilon import Accountable
 from ..questions.epsilon import epsilon as epsilon_of
 from ..relations import Adjacency, Observer
-from .pictures import check_picture
+from .pictures import check_picture, write_picture
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -205,7 +206,8 @@ class Pareto:
             names = "; ".join(s.name for s in taking if s.depends == words)
             lines.append(f"not as it stands: {names}: {words}")
         where = f"epsilon at delta = {self.delta:g} ({self.adjacency}, {self.observer}), rounded up"
-        return "\n".join([f"{where}; * is on the front", *lines, *self._budget_lines()])
+        whole = [f"{where}; * is on the front", *lines, *self._budget_lines()]
+        return "\n".join(map(printable, whole))
 
     def _budget_lines(self) -> list[str]:
         if self.budget is None:
@@ -245,9 +247,7 @@ class Pareto:
             handles.append(Line2D([], [], linestyle="none"))
             words.append(literal(f"{number}: {setting.name}"))
         figure.legend(handles, words, loc="outside lower left", frameon=False, fontsize=8)
-        free(path)
-        figure.savefig(path, dpi=150)
-        return Path(path)
+        return write_picture(figure, path)
 
     def _drawn(self, name: str) -> list[float]:
         """Return a cost of every setting that takes part."""

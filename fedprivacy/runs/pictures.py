@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import io
 from os import PathLike
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from ..errors import listed, refuse
-from ..ledger import free
+from ..outputs import whole_file
 from ..questions.risk import TradeoffCurve
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 
 def check_picture(path: str | PathLike[str]) -> None:
@@ -42,6 +47,13 @@ def draw_tradeoff(curve: TradeoffCurve, path: str | PathLike[str]) -> Path:
     axes.grid(alpha=0.25)
     axes.spines[["top", "right"]].set_visible(False)
     axes.legend(frameon=False)
-    free(path)
-    figure.savefig(path, dpi=150)
+    return write_picture(figure, path)
+
+
+def write_picture(figure: Figure, path: str | PathLike[str]) -> Path:
+    """Write a figure whole; the file name's ending is the format."""
+    # To memory first: a full disk leaves no half of a picture.
+    buffer = io.BytesIO()
+    figure.savefig(buffer, format=Path(path).suffix.removeprefix("."), dpi=150)
+    whole_file(path, buffer.getvalue())
     return Path(path)

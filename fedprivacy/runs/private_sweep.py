@@ -24,8 +24,8 @@ from ..audit import Audit, audit
 from ..errors import refuse
 from ..ledger import Ledger
 from ..mechanisms import PrivateSelection, Trials
+from ..outputs import whole_file
 from ..questions.epsilon import epsilon as epsilon_of
-from ..training.notes import whole_file
 from .sweep import Sweep
 
 SECRET = "secret"

@@ -10,7 +10,6 @@ import hashlib
 import io
 import itertools
 import json
-import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
@@ -20,8 +19,9 @@ from typing import Any
 from ..audit.repricing import run_of, spent
 from ..bound import Bound
 from ..errors import ParameterError, integer, refuse
-from ..ledger import Ledger, free
+from ..ledger import Ledger
 from ..mechanisms.base import Mechanism, Run
+from ..outputs import whole_file
 from ..questions.epsilon import epsilon as epsilon_of
 from ..relations import Adjacency, Observer
 from .experiment import Experiment, OnRound, default_delta
@@ -283,7 +283,8 @@ class Sweep:
         writer = csv.DictWriter(text, list(rows[-1]))
         writer.writeheader()
         writer.writerows(rows)
-        return _replaced(path, text.getvalue())
+        whole_file(path, text.getvalue())
+        return path
 
     def compare(self, trained: Iterable[tuple[Mapping[str, Any], Trained]]) -> Pareto:
         """Return the settings against each other, by accuracy and by what a client sends.
@@ -349,7 +350,7 @@ class Sweep:
                 rule = "hold no ledgers but those of this sweep"
                 refuse("folder", str(self.folder), rule, "name another folder")
             self.folder.mkdir(parents=True, exist_ok=True)
-            _replaced(path, json.dumps(note, indent=1) + "\n")
+            whole_file(path, json.dumps(note, indent=1) + "\n")
             return
         try:
             known = json.loads(path.read_text(encoding="utf-8"))
@@ -367,15 +368,6 @@ class Sweep:
 
 def _sequence(runs: Iterable[Mechanism | None]) -> Mechanism:
     return Run(tuple(part for run in runs if run is not None for part in run.sequence()))
-
-
-# Renamed into place: a reader sees the old file or the new one.
-def _replaced(path: Path, text: str) -> Path:
-    temporary = path.with_suffix(".tmp")
-    free(path, temporary)
-    temporary.write_text(text, encoding="utf-8")
-    os.replace(temporary, path)
-    return path
 
 
 def _name(label: Mapping[str, Any], repeat: int) -> str:

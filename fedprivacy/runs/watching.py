@@ -17,6 +17,7 @@ from typing import Any
 import torch
 
 from ..errors import ParameterError, integer, non_negative
+from ..outputs import free, named
 from ..questions.epsilon import epsilon as certified
 from ..relations import Adjacency, Observer
 from ..training.rounds import RoundInfo
@@ -113,9 +114,10 @@ def to_csv(path: str | Path, loop: Any, *, every: int = 1, **budget: Any) -> OnR
 
     def write(numbers: dict[str, float], step: int) -> None:
         del step
+        free(target)
         fresh = not target.exists() or not target.stat().st_size
         # Opened for each line: what was told stays where the run is killed.
-        with open(target, "a", newline="", encoding="utf-8") as file:
+        with named(target), open(target, "a", newline="", encoding="utf-8") as file:
             writer = csv.DictWriter(file, columns)
             if fresh:
                 writer.writeheader()

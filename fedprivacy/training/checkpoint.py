@@ -17,7 +17,8 @@ from torch import Tensor
 
 from ..errors import ParameterError, integer, refuse
 from ..ledger import Ledger
-from .notes import Notes, whole_file
+from ..outputs import whole_file
+from .notes import Notes
 from .rounds import Dropout, Loop, RoundBudget, RoundInfo, RoundState, S, charge_past
 from .threads import limited
 
@@ -176,6 +177,9 @@ class Checkpoint:
         Raises:
             ParameterError: no such file, or it is not a checkpoint of this format.
         """
+        # Opening a pipe waits for ever.
+        if Path(path).exists() and not Path(path).is_file():
+            refuse("checkpoint", str(path), "be a file")
         try:
             _check_unpacked(path)
             with warnings.catch_warnings():

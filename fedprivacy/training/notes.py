@@ -10,10 +10,8 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 import secrets
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields, is_dataclass
 from pathlib import Path
 from typing import Any, Self
@@ -23,8 +21,8 @@ import torch
 from torch import Tensor
 
 from ..errors import refuse
-from ..ledger import Ledger, free
-from ..ledger.files import sync_folder
+from ..ledger import Ledger
+from ..outputs import named, whole_file
 
 FORMAT = "fedprivacy private notes 1"
 SUFFIX = ".private"
@@ -62,6 +60,8 @@ class Notes:
         path = place.with_name(place.name + SUFFIX)
         if not path.exists():
             return cls(path, None, {})
+        if not path.is_file():
+            refuse("private notes", str(path), "be a file", "name another ledger")
         # Counts have blank lines between them; see ``count``.
         lines = [_object(line) for line in path.read_bytes().splitlines() if line]
         head = lines[0] if lines else {}
@@ -104,7 +104,7 @@ class Notes:
         # A line that a crash cut ends where the next one begins.
         line = f"\n{json.dumps({'round': round, 'sent': sent})}\n"
         # Not synced: a count that is lost costs no privacy.
-        with _named(self.path), open(self.path, "ab") as file:
+        with named(self.path), open(self.path, "ab") as file:
             file.write(line.encode())
         self._sums[round] = sent
 
@@ -118,51 +118,6 @@ def digest(data: Any, key: bytes) -> str:
     found = hashlib.blake2b(key=key, digest_size=32)
     _fold(data, found.update)
     return found.hexdigest()
-
-
-def whole_file(path: str | Path, content: bytes, *, mode: int = 0o644) -> None:
-    """Write a file so that a crash leaves either the old one or the new one.
-
-    Args:
-        path: file to replace; ``path + ".tmp"`` is used on the way.
-        content: all of it.
-        mode: who may read and write it, less what the process's mask takes away.
-
-    Raises:
-        OSError: it cannot be written; the error names the file.
-        ParameterError: a ledger is in its place.
-    """
-    target = Path(path)
-    temporary = target.with_name(target.name + ".tmp")
-    # Before anything is touched: neither name may be a ledger's.
-    free(target, temporary)
-    with _named(target):
-        # What a crash left, or a link that was laid there, is not written through.
-        temporary.unlink(missing_ok=True)
-        try:
-            # The mode from the start: others cannot read it even for a moment.
-            handle = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
-            with os.fdopen(handle, "wb") as file:
-                file.write(content)
-                file.flush()
-                # On disk before it has the name, or a crash may leave an empty file under it.
-                os.fsync(file.fileno())
-            os.replace(temporary, target)
-        except OSError:
-            temporary.unlink(missing_ok=True)
-            raise
-        # The name must outlive a crash too.
-        sync_folder(target.parent)
-
-
-@contextmanager
-def _named(path: Path) -> Iterator[None]:
-    """Let the system's errors name the file; those of a full disk do not."""
-    try:
-        yield
-    except OSError as error:
-        told = f"could not be written ({error.strerror or error})"
-        raise type(error)(error.errno, told, str(path)) from error
 
 
 def _object(line: bytes) -> dict[str, Any]:

@@ -10,8 +10,7 @@ import torch
 from torch import Tensor
 
 from ..errors import refuse
-from ..ledger.lines import MAGIC
-from .notes import whole_file
+from ..outputs import whole_file, writable
 
 
 def released(loop: Any, state: Any) -> dict[str, Tensor]:
@@ -76,13 +75,9 @@ def checked_path(path: str | Path) -> Path:
     """Return where a model may be written.
 
     Raises:
-        ParameterError: no folder there, a folder itself, or a ledger.
+        ParameterError: no folder there, a folder itself, a ledger, a pipe or a device.
     """
     target = Path(path)
     if not target.parent.is_dir() or target.is_dir():
         refuse("output", str(path), "be a file in a folder that is there")
-    if target.exists():
-        with open(target, "rb") as file:
-            if file.read(len(MAGIC)) == MAGIC:
-                refuse("output", str(path), "be no ledger", "name another file")
-    return target
+    return writable(target)[0]

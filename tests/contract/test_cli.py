@@ -161,7 +161,7 @@ def test_files_that_are_no_ledgers_are_one_line_and_code_2(capsys, tmp_path):
         assert code == 2 and out == "" and len(err.strip().splitlines()) == 1
 
 
-@pytest.mark.parametrize("command", sorted(ANSWERS))
+@pytest.mark.parametrize("command", sorted(name for name in ANSWERS if " " not in name))
 def test_every_command_has_help_and_json(capsys, command):
     code, out, _ = answer(capsys, command, "--help")
     assert code == 0

@@ -38,6 +38,7 @@ CALLS = {
         *["geometric", "--trials", "1", "--public-test", "--set", "noise_multiplier=2", *TRAIN],
     ],
     "demo": TRAIN,
+    "verify": ["run.json"],
 }
 
 
@@ -58,6 +59,30 @@ def test_the_bare_command_prints_its_help_as_help(capsys):
         assert command(capsys, name, "--help")[1].startswith(f"Usage: fedprivacy {name}")
 
 
+def test_every_option_stands_in_a_named_group():
+    """What has none would stand beside --help."""
+    alone = [
+        (name, each.opts)
+        for name, command in cli.commands.items()
+        for each in command.params
+        if each.opts[0].startswith("-") and not getattr(each, "panel", None)
+    ]
+    assert alone == []
+
+
+def test_help_fits_a_terminal_of_80_columns(capsys, monkeypatch):
+    """No list of choices is cut, and an example's lines stay whole, so that it can be copied."""
+    monkeypatch.setenv("COLUMNS", "80")
+    for name, known in cli.commands.items():
+        _, out, _ = command(capsys, name, "--help")
+        lines = {line.strip() for line in out.splitlines()}
+        assert "…" not in out and max(map(len, out.splitlines())) <= 80, name
+        said = [line.strip() for line in str(known.help).splitlines()]
+        asked = [line for line in said if line.startswith((f"fedprivacy {name} ", "--"))]
+        assert set(asked) <= lines, name
+        assert asked or name in ("demo", "run", "schema", "report"), f"{name} has no example"
+
+
 @pytest.mark.parametrize("name", ["train", "sweep"])
 def test_help_lists_every_setting_of_every_method(capsys, name):
     out = " ".join(command(capsys, name, "--help")[1].split())
@@ -74,6 +99,10 @@ def test_help_lists_every_setting_of_every_method(capsys, name):
 )
 def test_json_is_what_the_schema_says_and_nothing_else(name, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
+    if name == "verify":
+        pytest.importorskip("flint")
+        asked = ["--noise-multiplier", "2", *ADD, "--delta", "1e-5", "--certificate", "run.json"]
+        assert command(capsys, "epsilon", *asked)[0] == 0
     code, out, err = command(capsys, *name.split(), *CALLS[name], "--json")
     assert code == 0, err
     data = json.loads(out)

@@ -272,6 +272,37 @@ def test_a_foreign_or_broken_noise_file_is_refused(tmp_path):
         ledger.release()
 
 
+def test_an_older_noise_file_is_not_gone_on_with(tmp_path):
+    noise, path, place = noise_of(), tmp_path / "run", tmp_path / "state"
+    with ledger_of(path, noise) as ledger:
+        train(loop_of(noise), DATA, rounds=2, ledger=ledger, checkpoint=place)
+        files = {file: file.read_bytes() for file in (NoiseFile(ledger).path, place)}
+        train(loop_of(noise), DATA, rounds=5, ledger=ledger, checkpoint=place)
+        for file, content in files.items():
+            file.write_bytes(content)
+        with pytest.raises(ParameterError, match="up to row 4, which was released, not 1"):
+            train(loop_of(noise), DATA, rounds=8, ledger=ledger, checkpoint=place)
+        assert len(ledger.rounds) == 5
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"noise_multiplier": 1.0},
+        {"rounds": 20},
+        {"participation": fp.MinimumSeparation(2)},
+        {"factor": factors.BufferedToeplitz(2, scales=(0.3, 0.2), decays=(0.5, 0.2))},
+    ],
+)
+def test_no_row_is_made_of_another_noise_s_memory(tmp_path, changed):
+    noise, path, place = noise_of(), tmp_path / "run", tmp_path / "state"
+    with ledger_of(path, noise) as ledger:
+        train(loop_of(noise), DATA, rounds=4, ledger=ledger, checkpoint=place)
+        with pytest.raises(ParameterError, match="be the noise of the 4 rows behind the state"):
+            train(loop_of(noise_of(**changed)), DATA, rounds=8, ledger=ledger, checkpoint=place)
+        assert len(ledger.rounds) == 4
+
+
 @pytest.mark.parametrize(
     "factor",
     [

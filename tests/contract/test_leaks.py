@@ -19,6 +19,7 @@ pytest.importorskip("torch")
 import torch
 
 import fedprivacy as fp
+from fedprivacy import outputs
 from fedprivacy.cli import main
 from fedprivacy.errors import ParameterError
 from fedprivacy.ledger import lines
@@ -223,7 +224,7 @@ def test_a_full_disk_names_the_file_and_leaves_the_old_one(tmp_path, monkeypatch
         def fsync(self, handle):
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
-    monkeypatch.setattr(notes_module, "os", Full())
+    monkeypatch.setattr(outputs, "os", Full())
     with (
         fp.Ledger.open(tmp_path / "run.ledger", resume=True) as ledger,
         pytest.raises(OSError, match=r"No space left on device.*run\.pt"),
@@ -359,7 +360,10 @@ def test_what_is_not_covered_is_marked_and_not_in_the_report(tmp_path, monkeypat
     assert "123457" not in page and "123459" not in page and "0.12 MB" not in page
 
 
-@pytest.mark.parametrize("place", ["run.ledger.noise", "run.ledger.private"])
+PLACES = ["run.ledger.noise", "run.ledger.private", "run.ledger", "run.ledger.tmp"]
+
+
+@pytest.mark.parametrize("place", PLACES)
 @pytest.mark.parametrize("name", ["checkpoint", "output"])
 def test_no_file_takes_the_place_of_a_private_one(tmp_path, name, place):
     """The noise's memory and the key are needed to go on, and nobody is to be handed them."""
@@ -367,6 +371,22 @@ def test_no_file_takes_the_place_of_a_private_one(tmp_path, name, place):
     experiment = Experiment(job=job("dp-ftrl", rounds=2), epsilon=8.0)
     with pytest.raises(ParameterError, match=f"{name} must be"):
         experiment.check_places(**files | {name: tmp_path / place})
+    files |= {"ledger": tmp_path / "a.pt.tmp", name: tmp_path / "a.pt"}
+    with pytest.raises(ParameterError, match=f"{name} must be"):
+        experiment.check_places(**files)
+
+
+@pytest.mark.timeout(60)
+def test_what_is_no_place_is_refused_before_anything_is_spent(tmp_path, capsys):
+    os.mkfifo(tmp_path / "pipe")
+    np.savez(tmp_path / "mine.npz", features=np.zeros((2, 2)))
+    words = ["train", f"--ledger={tmp_path / 'run.ledger'}", f"--data={tmp_path / 'mine.npz'}"]
+    for name, place in (("output", "mine.npz"), ("output", "pipe"), ("checkpoint", "pipe")):
+        more = ["--data=digits"] if place == "pipe" else []
+        with pytest.raises(SystemExit) as stop:
+            main([*words, *more, "--rounds=1", "--level=9", f"--{name}={tmp_path / place}"])
+        assert stop.value.code == 2 and f"{name} must be" in capsys.readouterr().err
+    assert sorted(os.listdir(tmp_path)) == ["mine.npz", "pipe"]
 
 
 def test_an_observer_of_the_last_release_gets_the_last_score_alone(tmp_path):

@@ -2,6 +2,7 @@
 
 import io
 import json
+import os
 import tracemalloc
 import warnings
 import zipfile
@@ -75,6 +76,42 @@ def words():
 
 def narrow():
     return nn.Sequential(nn.Flatten(), nn.Linear(64, 9))
+
+
+class Broken(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.Linear(64, 10)
+
+    def forward(self, inputs):
+        return self.layer(inputs.flatten(1))
+
+
+class Empty(Broken):
+    def __init__(self):
+        super().__init__()
+        nn.init.constant_(self.layer.bias, float("nan"))
+
+
+class Frozen(Broken):
+    def __init__(self):
+        super().__init__()
+        self.layer.weight.requires_grad_(False)
+
+
+class Counts(Broken):
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("seen", torch.zeros(1))
+
+    def forward(self, inputs):
+        self.seen += inputs.sum()
+        return super().forward(inputs)
+
+
+class Quits(Broken):
+    def forward(self, inputs):
+        raise SystemExit(0)
 
 
 built = Residual()
@@ -232,8 +269,18 @@ def test_what_is_no_such_file_is_refused(tmp_path):
             read_npz(tmp_path / name)
     np.save(tmp_path / "one.npy", np.zeros(3))
     (tmp_path / "one.npy").rename(tmp_path / "one.npz")
-    with pytest.raises(ParameterError, match="hold an array 'features'"):
-        read_npz(tmp_path / "one.npz")
+    (tmp_path / "loop.npz").symlink_to(tmp_path / "loop.npz")
+    (tmp_path / "folder.npz").mkdir()
+    # Who opens a pipe waits for a writer.
+    os.mkfifo(tmp_path / "pipe.npz")
+    for name in ("one.npz", "loop.npz", "folder.npz", "pipe.npz"):
+        with pytest.raises(ParameterError, match=r"must be a (readable )?file"):
+            read_npz(tmp_path / name)
+    for name, word in ("empty", ""), ("other", "features"):
+        with zipfile.ZipFile(tmp_path / f"{name}.npz", "w") as archive:
+            archive.writestr("x.npy", word)
+        with pytest.raises(ParameterError, match="hold an array 'features'"):
+            read_npz(tmp_path / f"{name}.npz")
     path = saved(tmp_path / "mine.npz")
     with pytest.raises(ParameterError, match="names the clients"):
         read_npz(path, clients=5)
@@ -324,6 +371,10 @@ def test_two_classes_may_be_true_and_false(tmp_path):
         (["--model", "mine.py:needy"], "be built without arguments (needy() missing 1 required"),
         (["--model", "mine.py:leaving"], "be built without arguments"),
         (["--model", "mine.py:counting"], "output must have shape (records, 10 classes)"),
+        (["--model", "mine.py:Empty"], "output must be finite, got 'NaN or infinity'"),
+        (["--model", "mine.py:Frozen"], "be the same whenever the model is built"),
+        (["--model", "mine.py:Counts"], "keep no running statistics, got 'seen'"),
+        (["--model", "mine.py:Quits"], "a record (SystemExit"),
         (["--model", "broken.py:build"], "be code that runs (SyntaxError"),
         (["--model", "leaving.py:build"], "be code that runs (SystemExit"),
         (["--model", "mlp", "--method", "fa-ld"], "model must be left out"),

@@ -48,7 +48,7 @@ def one_sided(run, side, epsilon):
 @pytest.mark.parametrize("allowed", [0.0, 1e-30])
 def test_nothing_is_left_out_that_counts(allowed):
     run = Composed(tuple((curve, 5) for curve in CURVES))
-    assert trim(run, allowed) == (run, 0.0)
+    assert trim(run, allowed)[:2] == (run, 0.0)
 
 
 @pytest.mark.parametrize("adjacency", ["add_remove", "zero_out", "replace_one"])
@@ -65,3 +65,28 @@ def test_repeated_draws_hold_the_lattice_of_all_of_them(adjacency):
     low, high = np.max(ends, axis=0)
     assert low <= found[1] and found[0] <= high
     assert found[1] - found[0] <= 1e-3
+
+
+def test_mass_that_moves_within_q_counts_by_the_epsilon():
+    """(Q, P) of a pair whose P has a far component: up to the reach the profile moves by less."""
+    weights = ((0.99, 0.0), (0.01 - 1e-20, 1.0), (1e-20, 9.0))
+    turned = GaussianMix(1.0, weights, ((1.0, 0.0),)).swap()
+    trimmed = trim(turned, 1e-4)
+    assert 0.0 < trimmed.slack <= 1e-4 and trimmed.reach < np.inf
+    epsilons = np.append(np.linspace(0.0, trimmed.reach, 15), trimmed.reach)
+    before, after = (direct.delta(one, epsilons, Side.UP) for one in (turned, trimmed.curve))
+    assert trimmed.curve != turned
+    assert np.all(np.abs(before - after) <= trimmed.slack)
+    # With nothing to spare nothing is left out.
+    assert trim(turned, 1e-12).curve == turned
+
+
+def test_a_pair_that_would_lose_its_shape_is_kept():
+    """Without its largest mean this pair's losses would be above 0 to the left."""
+    q = 1e-14
+    stays = (1.0 - q, -1.0)
+    pair = GaussianMix(1.0, (stays, (q, 1.0)), (stays, (q, 0.0)))
+    assert trim(pair, 1e-9) == (pair, 0.0, np.inf)
+    run = fp.Gaussian(noise_multiplier=1.0).sampled(fp.FixedSize(10, population=10**15)) * 3
+    bound = fp.epsilon(run, delta=1e-5, adjacency="zero_out")
+    assert 0.0 <= bound.lower <= bound.upper < 1e-6

@@ -346,7 +346,7 @@ def test_divergences_that_are_not_convex_are_used_as_far_as_they_go():
     assert curve.log_moment(1.0) == 0.0 and curve.log_moment(9.0) == pytest.approx(8.0)
     assert RenyiPoints(((64.0, 1e6),)).pair == Atoms((), 1.0, 1.0)
     useless = fp.RenyiDp(divergences=((64.0, 1e6),), adjacency=ADJACENCY)
-    assert math.isinf(epsilon(useless * 3, 1e-5).upper)
+    assert 3e6 <= epsilon(useless * 3, 1e-5).upper < 3.1e6, "the divergence itself"
 
 
 # ---- as mechanisms
@@ -367,7 +367,7 @@ def test_the_algebra(stated):
     run = stated * 3 + gaussian.sampled(fp.Poisson(0.01)) * 100
     bound = epsilon(run, 1e-4)
     assert plain < bound.upper < plain + 3.0
-    assert 0.0 < bound.lower < bound.resolution[0], "the Gaussian rounds alone have a witness"
+    assert 0.0 < bound.lower <= bound.resolution[0], "the Gaussian rounds alone have a witness"
     assert any("T12" in theorem for theorem in bound.theorems)
     assert fp.epsilon(run, delta=1e-4, adjacency=ADJACENCY, observer="final").lower == 0.0
     for kind in (PldAccountant, RdpAccountant):

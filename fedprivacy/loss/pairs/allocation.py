@@ -17,7 +17,7 @@ from scipy.special import gammaln, log_ndtr, logsumexp, xlogy
 
 from ...registry import registered
 from ...rounding import FEW, HUNDREDS, TENS, THOUSANDS
-from .averages import Law, average_law
+from .averages import Law, average_law, fineness_of
 from .curve import TAIL_MASS, Curve
 from .gaussian import Gdp
 from .lattice import Array, Lattice, Side, Tails
@@ -26,10 +26,18 @@ from .laws import DiscreteLaw, merged, split
 _MU_RANGE = (1e-9, 8.0)
 """Below, ratios differ from 1 by less than rounding; above, Q-masses underflow that matter."""
 _MAX_ROUNDS = 1 << 24
+COARSE = 12
+"""Cells to a standard deviation of a coarse law."""
+LONG = 1 << 14
+"""Laws of more rounds are coarse: they take many doublings."""
+_BITS = 10
+"""So many of a long epoch's number of rounds are kept: it is off by 1 in 512 at most."""
 _MAX_REFINED = 16_000
 """Laws of more outcomes are not made finer."""
 _MAX_ORDER = 512
 """The largest order whose moment is summed."""
+_FEW_ORDERS = 64
+"""Up to here no more are: time grows with the square."""
 _SLOPES = np.geomspace(1e-3, 1e9, 400)
 """Parameters of Chernoff's bound."""
 
@@ -43,6 +51,7 @@ class Allocated(Curve):
         mu: clip norm over the standard deviation of the noise of one round, at least 0.
         rounds: rounds of the epoch, at least 1.
         swapped: False for (present, absent), True for (absent, present).
+        coarse: whether the laws above and below may be farther apart, and take a tenth of the time.
 
     Dominates and is attained under ``add_remove`` and ``zero_out``, for rounds that adapt to
     everything released before. Out of reach (mu above 8 or below 1e-9, more than 2^24 rounds) the
@@ -52,6 +61,7 @@ class Allocated(Curve):
     mu: float
     rounds: int
     swapped: bool = False
+    coarse: bool = False
 
     def __post_init__(self) -> None:
         if not (math.isfinite(self.mu) and self.mu >= 0.0):
@@ -74,6 +84,11 @@ class Allocated(Curve):
         return _MU_RANGE[0] <= self.mu <= _MU_RANGE[1] and self.rounds <= _MAX_ROUNDS
 
     @property
+    def _most_order(self) -> int:
+        """The largest order whose moment is summed: fewer where there are many steps."""
+        return _MAX_ORDER if self.rounds <= LONG else _MAX_ORDER // 2
+
+    @property
     def _gdp(self) -> Gdp:
         """The curve of a unit that knows its round, which dominates."""
         return Gdp(self.mu)
@@ -86,10 +101,13 @@ class Allocated(Curve):
         """Return the law, a finer one for a lattice that is fine beside it, if not too costly."""
         # From above a larger mu or fewer rounds may stand in: either dominates.
         mu, rounds = max(self.mu, _MU_RANGE[0]), min(self.rounds, _MAX_ROUNDS)
-        atoms = _rounded(mu, rounds, side)
+        if rounds > LONG:
+            rounds = with_few_bits(rounds, side, _BITS)
+        coarse = self.coarse or rounds > LONG
+        atoms = _rounded(mu, rounds, side, COARSE if coarse else 0)
         # A lattice that resolves the law's own cells deserves a finer law.
-        if step < 2.0 * atoms.cell and len(atoms.loss) <= _MAX_REFINED:
-            atoms = _rounded(mu, rounds, side, 2)
+        if step < 2.0 * atoms.cell and len(atoms.loss) <= _MAX_REFINED and not coarse:
+            atoms = _rounded(mu, rounds, side, 2 * fineness_of(mu, rounds))
         return atoms.swap() if self.swapped else atoms
 
     def cover(self) -> float:
@@ -131,7 +149,7 @@ class Allocated(Curve):
         # Both bound the moment from above, so the smaller does.
         closed = self._closed_moment(order)
         # At whole orders the closed sum is the moment itself: a law cannot improve it.
-        whole = 1.0 < order <= _MAX_ORDER and order == math.floor(order)
+        whole = 1.0 < order < self._most_order and order == math.floor(order)
         if whole or self.mu > _MU_RANGE[1]:
             return closed
         return min(closed, self._numeric_moment(order))
@@ -143,9 +161,10 @@ class Allocated(Curve):
             mean = 0.5 * self.mu * self.mu * order * (order / self.rounds - 1.0)
             return min(known, mean) * (1.0 + TENS)
         known *= 1.0 + TENS
-        if order >= _MAX_ORDER:
+        if order >= self._most_order:
             return known
-        moments, below = _whole_moments(self.mu, self.rounds), math.floor(order)
+        most = _FEW_ORDERS if order < _FEW_ORDERS else self._most_order
+        moments, below = _whole_moments(self.mu, self.rounds, most), math.floor(order)
         share = order - below
         chord = (1.0 - share) * moments[below] + share * moments[below + 1]
         return min(known, float(chord) * (1.0 + FEW))
@@ -163,6 +182,14 @@ class Allocated(Curve):
             tangent = math.log1p(-order) + order * end + math.log(atoms.q_infinite)
             beyond = _left_moment(max(self.mu, _MU_RANGE[0]), self.rounds, order, end)
         return float(logsumexp([inside, tangent, beyond])) + slack
+
+
+def with_few_bits(rounds: int, side: Side, bits: int) -> int:
+    """Return a number of rounds that errs to the side and needs few steps beside doubling."""
+    dropped = max(rounds.bit_length() - bits, 0)
+    kept = rounds >> dropped
+    # More rounds lose less: from below they are rounded up.
+    return (kept if side is Side.UP else -(-rounds >> dropped)) << dropped
 
 
 def tails_of(atoms: DiscreteLaw, loss: Array) -> Tails:
@@ -224,9 +251,9 @@ def _combined(one: Array, two: Array, share: float) -> Array:
 
 
 @functools.lru_cache(maxsize=64)
-def _whole_moments(mu: float, rounds: int) -> Array:
-    """Return log E X^k for k = 0 ... ``_MAX_ORDER``, rounded up."""
-    orders = np.arange(_MAX_ORDER + 1.0)
+def _whole_moments(mu: float, rounds: int, most: int) -> Array:
+    """Return log E X^k for k = 0 ... ``most``, rounded up."""
+    orders = np.arange(most + 1.0)
     exact = orders * (orders - 1.0) * mu * mu / 2
     single = np.array([exact, FEW * exact])
     found, count = single, 1
@@ -237,10 +264,10 @@ def _whole_moments(mu: float, rounds: int) -> Array:
     return np.asarray(found[0] + found[1])
 
 
-@functools.lru_cache(maxsize=32)
-def _rounded(mu: float, rounds: int, side: Side, finer: int = 1) -> DiscreteLaw:
+@functools.lru_cache(maxsize=128)
+def _rounded(mu: float, rounds: int, side: Side, fineness: int = 0) -> DiscreteLaw:
     """Return the law of (present, absent) with its masses rounded to the side."""
-    return discrete(average_law(mu, rounds, side, finer))
+    return discrete(average_law(mu, rounds, side, fineness))
 
 
 def discrete(law: Law) -> DiscreteLaw:

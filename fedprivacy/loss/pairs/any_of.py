@@ -10,6 +10,7 @@ from typing import NoReturn
 from ...errors import UnsupportedCombination
 from ...registry import registered
 from . import combined as nodes
+from .bracketed import fewer
 from .curve import Curve
 from .discrete import Atoms
 from .lattice import Array, Side, Tails
@@ -104,4 +105,4 @@ def compose(parts: Iterable[tuple[Curve, int]]) -> Curve:
 
 def _composed(parts: list[tuple[Curve, int]]) -> Curve:
     # What shows everything composes to itself, and has no moments to add.
-    return APART if any(curve == APART for curve, _ in parts) else nodes.compose(parts)
+    return APART if any(curve == APART for curve, _ in parts) else nodes.compose(fewer(parts))

@@ -155,7 +155,7 @@ def _scale(mu: float, count: int) -> float:
     return min(mu, math.sqrt(math.expm1(mu * mu) / count))
 
 
-def _fineness(mu: float, rounds: int) -> int:
+def fineness_of(mu: float, rounds: int) -> int:
     """Return how many cells go into one standard deviation: what some tenths of a second buy."""
     scale = _scale(mu, rounds)
     if scale > 0.5:
@@ -165,16 +165,17 @@ def _fineness(mu: float, rounds: int) -> int:
     return 96 if reach < 120.0 * scale else 64
 
 
-def average_law(mu: float, rounds: int, side: Side, finer: int = 1) -> Law:
+def average_law(mu: float, rounds: int, side: Side, fineness: int = 0) -> Law:
     """Return the law for ``rounds`` rounds, the bits of which say how it is made.
 
     Args:
         mu: standard deviation of log Z, in [1e-9, 8].
         rounds: how many Z are averaged.
         side: above or below.
-        finer: by what the number of grid cells is multiplied; time grows with its square.
+        fineness: cells to a standard deviation, at least 8; 0: ``fineness_of``. Time grows with its
+            square.
     """
-    fineness = finer * _fineness(mu, rounds)
+    fineness = fineness or fineness_of(mu, rounds)
     plan = _plan(mu, rounds, fineness)
     # Revealed masses add up over all the rounds that are averaged.
     origin, tail = plan[-1][1] / 2, _REVEALED / rounds

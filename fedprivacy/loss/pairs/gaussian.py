@@ -140,6 +140,9 @@ class GaussianMix(Curve):
     q: Mixture
 
     def __post_init__(self) -> None:
+        # Above a single mean of Q there are no minus signs: no breakpoint needs a look.
+        if len(self.q) == 1 and all(mean >= self.q[0][1] for _, mean in self.p):
+            return
         for pattern in self._sign_patterns():
             if pattern not in ([1], [-1], [-1, 1], [1, -1, 1]):
                 raise ValueError(f"GaussianMix: loss sets of pattern {pattern} are not served")

@@ -53,7 +53,7 @@ _SHARE = 1e-5
 _CHEAP_POINTS = 1024
 """Of a line, without smoothing."""
 _MAX_POINTS = 1 << 16
-_MOST_TERMS = 128
+MOST_TERMS = 128
 _BEYOND = 1.1
 """Where the cut is, of the epsilon in question: nearer, jumps get common; farther, moments grow."""
 _STEPS = 16
@@ -151,7 +151,7 @@ class Sum:
         for one in self.inverted:
             least, most = one.bounds(x)
             low, high = low + least, high + most
-        # At most _MOST_TERMS ends were added: 128 roundings are 1.5e-14.
+        # At most MOST_TERMS ends were added: 128 roundings are 1.5e-14.
         return low * (1 - 2e-14), high * (1 + 2e-14)
 
     def value_and_fall(self, x: float) -> tuple[float, float]:
@@ -374,7 +374,7 @@ def _most_jumps(expected: float, rounds: int, log_least: float) -> tuple[int, fl
     most = 0
     while (log_rest := _log_more(expected, most)) > log_least and most < rounds:
         most += 1
-        if most > _MOST_TERMS:
+        if most > MOST_TERMS:
             raise NoSpectrum
     # All rounds jump at most: patterns up to there leave none out.
     return most, log_rest if most < rounds else -math.inf
@@ -392,7 +392,7 @@ def _patterns(counts: Sequence[int], most: int) -> Iterator[tuple[int, ...]]:
     """
     jumping = sum(count > 0 for count in counts)
     # So many patterns have at most ``most`` jumps of ``jumping`` kinds: counted before made.
-    if math.comb(most + jumping, jumping) > _MOST_TERMS:
+    if math.comb(most + jumping, jumping) > MOST_TERMS:
         raise NoSpectrum
     ranges = [range(min(count, most) + 1) for count in counts]
     return (jumps for jumps in itertools.product(*ranges) if sum(jumps) <= most)
@@ -498,7 +498,10 @@ def epsilon_interval(curve: Curve, delta: float, tolerance: float) -> tuple[floa
     Raises:
         NoSpectrum: the method does not reach this curve.
     """
-    run, slack = trim(curve, _SHARE * delta)
+    run, slack, reach = trim(curve, _SHARE * delta)
+    # Terms are looked at far out, where what is moved within Q is not counted.
+    if reach < math.inf:
+        run, slack = curve, 0.0
     if not isinstance(run, Composed):
         raise NoSpectrum
     composed, log_delta = run, math.log(delta)

@@ -4,27 +4,35 @@ One round in a billion with a
 hundredfold shift makes every moment huge, and says nothing about delta = 1e-5. Moving its mass m to
 the likeliest component changes P, or the law of a label that both data sets share, by at most m in
 total variation; T rounds by at most T m. A profile H_a(P, Q) is 1-Lipschitz in P, and in the law of
-the shared label, so it moves by at most T m, either way.
+the shared label, so it moves by at most T m, either way. It is a-Lipschitz in Q, a = e^epsilon:
+mass moved within Q counts e^epsilon times, which is known up to the largest epsilon in question.
 """
 
 from __future__ import annotations
 
+import contextlib
+import math
 from collections.abc import Sequence
 from typing import NamedTuple, TypeVar
 
 from ...rounding import THOUSANDS
 from ..pairs.combined import Composed, Fold, Mix, Sampled, compose
-from ..pairs.curve import Curve
+from ..pairs.curve import Curve, Swapped
 from ..pairs.gaussian import GaussianMix
 
 T = TypeVar("T")
 
 
+_FARTHEST = 35.0
+"""Up to this epsilon mass that is moved within Q is counted."""
+
+
 class Trimmed(NamedTuple):
-    """A curve and by how much its profile may be off, at every epsilon of at least 0."""
+    """A curve and by how much its profile may be off, at every epsilon from 0 to ``reach``."""
 
     curve: Curve
     slack: float
+    reach: float = math.inf
 
 
 def trim(curve: Curve, allowed: float) -> Trimmed:
@@ -35,14 +43,15 @@ def trim(curve: Curve, allowed: float) -> Trimmed:
         allowed: how much the profile may be off.
     """
     if not isinstance(curve, Composed):
-        return Trimmed(curve, 0.0)
+        return _trim(curve, allowed)
     # Total variation adds up over independent rounds, so each gets an equal share.
     share = allowed / curve.count
     found = [(_trim(part, share), count) for part, count in curve.parts]
     slack = sum(count * part.slack for part, count in found) * (1.0 + THOUSANDS)
     if slack == 0.0:
         return Trimmed(curve, 0.0)
-    return Trimmed(compose((part.curve, count) for part, count in found), slack)
+    reach = min(part.reach for part, _ in found)
+    return Trimmed(compose((part.curve, count) for part, count in found), slack, reach)
 
 
 def _trim(curve: Curve, allowed: float) -> Trimmed:
@@ -50,7 +59,17 @@ def _trim(curve: Curve, allowed: float) -> Trimmed:
     if isinstance(curve, GaussianMix):
         # Only P is trimmed: a profile is 1-Lipschitz in P, but e^epsilon-Lipschitz in Q.
         p, moved = _moved(curve.p, allowed)
-        return Trimmed(GaussianMix(curve.std, p, curve.q), moved) if moved else Trimmed(curve, 0.0)
+        if not moved:
+            return Trimmed(curve, 0.0)
+        # Without a component the pair may be of a shape that is not served: then it stays.
+        with contextlib.suppress(ValueError):
+            return Trimmed(GaussianMix(curve.std, p, curve.q), moved)
+        return Trimmed(curve, 0.0)
+    if isinstance(curve, Swapped) and isinstance(curve.curve, GaussianMix):
+        inner = _trim(curve.curve, allowed * math.exp(-_FARTHEST))
+        if inner.slack == 0.0:
+            return Trimmed(curve, 0.0)
+        return Trimmed(inner.curve.swap(), inner.slack * math.exp(_FARTHEST), _FARTHEST)
     if isinstance(curve, Mix):
         # The profile is the labels' weighted mean, and each of theirs lies in [0, 1].
         parts, moved = _moved(curve.parts, allowed)

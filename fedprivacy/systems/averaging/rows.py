@@ -9,6 +9,7 @@ a round without a result, and the run goes on with the next.
 from __future__ import annotations
 
 import io
+from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -18,12 +19,12 @@ import torch
 from torch import Tensor
 
 from ...errors import ParameterError, refuse
-from ...ledger import Ledger
-from ...mechanisms import CorrelatedNoise, CorrelatedRow
+from ...ledger import Ledger, Round
+from ...mechanisms import CorrelatedNoise, CorrelatedRow, Mechanism
 from ...mechanisms.streams import NoiseMemory
+from ...outputs import whole_file
 from ...sampling import Scheme
 from ...sampling.scheme import cohort_of
-from ...training.notes import whole_file
 from ...training.rounds import Indices
 from .state import CorrelatedState, State
 
@@ -195,11 +196,16 @@ def caught_up(
     are drawn and thrown away.
 
     Raises:
-        ParameterError: the file is gone, and rows may have been released since the checkpoint.
+        ParameterError: the file is gone or older than the last row that was released; or the state
+            is of another noise, whose memory makes no row of this one.
     """
     if ledger is None:
         return state
-    file, next_row = NoiseFile(ledger), _next_row(ledger, noise)
+    rows = [one for one in ledger.alike if _is_row(one.mechanism, noise)]
+    if state.round > _after(rows):
+        rule = f"be the noise of the {state.round} rows behind the state, as the ledger has them"
+        refuse("perturbation", noise, rule, "go on with it, or begin another run: loop.init()")
+    file, next_row = NoiseFile(ledger), _after(one for one in rows if one.spent)
     # The ledger has no row beyond this state: nothing was released since.
     if next_row <= state.round:
         # A file from the first row on: where it is missing later, it was lost.
@@ -212,14 +218,22 @@ def caught_up(
         way_out = "restore it, or begin another run with another ledger"
         refuse("noise file", str(file.path), rule, way_out)
     state = on_disk if on_disk.round > state.round else state
+    # A row that was confirmed was released with noise that later rows must know.
+    released = _after(one for one in rows if one.done is not None)
+    if state.round < released:
+        rule = f"hold the noise up to row {released - 1}, which was released, not {state.round - 1}"
+        way_out = "restore the newest one, or begin another run with another ledger"
+        refuse("noise file", str(file.path), rule, way_out)
     while state.round < next_row:
         _, _, state = noisy(state, noise, generator)
     return state
 
 
-def _next_row(ledger: Ledger, noise: CorrelatedNoise) -> int:
-    """Return the row after the last one that a ledger says may have been released."""
-    rows = [one.mechanism for one in ledger.alike if one.spent]
-    # Of this run alone: another run in the ledger has another noise.
-    used = [row.row + 1 for row in rows if isinstance(row, CorrelatedRow) and row.run == noise]
-    return max(used, default=0)
+def _is_row(mechanism: Mechanism, noise: CorrelatedNoise) -> bool:
+    """Return whether a round was of this run: another run in the ledger has another noise."""
+    return isinstance(mechanism, CorrelatedRow) and mechanism.run == noise
+
+
+def _after(rows: Iterable[Round]) -> int:
+    """Return the row after the last one of some rounds."""
+    return max((one.mechanism.row + 1 for one in rows), default=0)  # type: ignore[attr-defined]

@@ -1,0 +1,187 @@
+"""Small ledgers with huge numbers: each is answered or refused within a second and 200 MB.
+
+    python benchmarks/hostile_ledgers.py [--only TEXT] [--seconds 1] [--megabytes 200]
+
+Every scheme, and every factor of correlated noise, is asked with a huge value in each of its
+whole-number fields in turn, under each accountant and each adjacency and observer that has a
+theorem. A case is a process of its own with limits on processor time and memory: it reads the
+mechanism as a ledger's line holds it and accounts it. Prints what is late, large or ends with
+anything but an answer or a typed refusal; the exit status is 1 if anything does.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import resource
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import fields, replace
+from itertools import product
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import fedprivacy as fp
+from fedprivacy.accountants import ACCOUNTANTS
+from fedprivacy.errors import FedPrivacyError
+from fedprivacy.ledger.lines import decoded, encoded
+
+HUGE = (10**6, 10**7, 10**9, 10**15)
+ADJACENCIES = ("add_remove", "zero_out", "replace_one")
+OBSERVERS = ("aggregate", "server")
+SCHEMES = (
+    fp.Poisson(0.01),
+    fp.FixedSize(10, population=1000),
+    fp.WithReplacement(10, population=1000),
+    fp.WithReplacement(10, probability=0.01),
+    fp.Shuffled(10),
+    fp.TruncatedPoisson(0.01, population=1000, largest=20),
+    fp.RandomAllocation(10),
+    fp.Everyone(),
+)
+FACTORS = (
+    fp.factors.Banded(4),
+    fp.factors.BufferedToeplitz(2),
+    fp.factors.SquareRootToeplitz(),
+    fp.factors.Tree(),
+    fp.factors.BandedInverse(4),
+    fp.factors.Identity(),
+)
+
+
+class Case(NamedTuple):
+    """What is asked of a ledger's line, and a name for it."""
+
+    name: str
+    line: bytes
+    accountant: str
+    adjacency: str
+    observer: str
+
+
+class Outcome(NamedTuple):
+    """What came of a case: its number or refusal, processor seconds, peak growth in megabytes."""
+
+    said: str
+    seconds: float
+    megabytes: float
+
+
+def grown(one: Any) -> Iterator[tuple[str, Any]]:
+    """Yield (what is huge, the value with it) for each whole-number field that takes it."""
+    for field in fields(one):
+        value = getattr(one, field.name)
+        if not isinstance(value, int) or isinstance(value, bool):
+            continue
+        for huge in HUGE:
+            try:
+                yield f"{field.name} 1e{len(str(huge)) - 1}", replace(one, **{field.name: huge})
+            except FedPrivacyError:
+                continue
+
+
+def lines() -> Iterator[tuple[str, bytes]]:
+    """Yield (name, line) of runs with one huge number."""
+    step = fp.Gaussian(noise_multiplier=1.0)
+    for scheme in SCHEMES:
+        kind = type(scheme).__name__
+        runs = [(huge, step.sampled(changed) * 3) for huge, changed in grown(scheme)]
+        runs += [(f"count 1e{len(str(n)) - 1}", step.sampled(scheme) * n) for n in HUGE]
+        for huge, run in runs:
+            yield f"{kind} {huge}", encoded("plan", run, None)
+    participation = fp.MinimumSeparation(10, at_most=3)
+    for factor in FACTORS:
+        small = fp.CorrelatedNoise(
+            factor=factor, noise_multiplier=1.0, rounds=64, participation=participation
+        )
+        line = encoded("plan", small, None)
+        for huge in HUGE:
+            changed = line.replace(b'"rounds":64', b'"rounds":%d' % huge)
+            yield f"{type(factor).__name__} rounds 1e{len(str(huge)) - 1}", changed
+
+
+def cases() -> Iterator[Case]:
+    """Yield every line with every accountant, adjacency and observer."""
+    for (name, line), *asked in product(lines(), ACCOUNTANTS, ADJACENCIES, OBSERVERS):
+        yield Case(" ".join((name, *asked)), line, *asked)
+
+
+def answer(case: Case) -> str:
+    """Return a case's interval, or the refusal."""
+    asked = {"adjacency": case.adjacency, "observer": case.observer}
+    try:
+        run = decoded(case.line)
+        found = fp.epsilon(run, delta=1e-5, accountant=case.accountant, **asked)
+    except FedPrivacyError as problem:
+        return f"{type(problem).__name__}: {problem}"
+    return f"[{found.resolution[0]:.6g}, {found.resolution[1]:.6g}] {found.reason}"
+
+
+def _child(case: Case, seconds: float, megabytes: float) -> str:
+    """Account within limits; return what is to be told."""
+    held = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
+    # Twice the limits: what is over is then measured, what is far over is ended.
+    room = held + int(2.0 * megabytes * 2**20)
+    resource.setrlimit(resource.RLIMIT_AS, (room, room))
+    spent = time.process_time()
+    most = int(spent + 2.0 * seconds) + 1
+    resource.setrlimit(resource.RLIMIT_CPU, (most, most))
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    try:
+        said = answer(case)
+    except MemoryError:
+        said = "MemoryError"
+    # Whatever comes out is what is to be found.
+    except Exception as problem:
+        said = f"untyped {type(problem).__name__}: {problem}"
+    grown_by = (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / 1024
+    return f"{time.process_time() - spent}\t{grown_by}\t{said}"
+
+
+def outcome(case: Case, seconds: float, megabytes: float) -> Outcome:
+    """Account one case in a process of its own."""
+    reading, writing = os.pipe()
+    child = os.fork()
+    if child == 0:
+        os.write(writing, _child(case, seconds, megabytes).encode()[:4000])
+        os._exit(0)
+    os.close(writing)
+    with os.fdopen(reading) as pipe:
+        told = pipe.read()
+    _, status = os.waitpid(child, 0)
+    if not told:
+        return Outcome(f"ended by signal {status & 127}", float("inf"), float("nan"))
+    spent, grown_by, said = told.split("\t", 2)
+    return Outcome(said, float(spent), float(grown_by))
+
+
+def wrong(found: Outcome, seconds: float, megabytes: float) -> bool:
+    """Return whether a case was late, large, or ended otherwise than it may."""
+    untyped = found.said.startswith(("untyped", "MemoryError", "ended"))
+    return untyped or found.seconds > seconds or found.megabytes > megabytes
+
+
+def main() -> int:
+    """Run the cases and return the exit status."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--only", default="", help="words that a case's name must hold")
+    parser.add_argument("--seconds", type=float, default=1.0)
+    parser.add_argument("--megabytes", type=float, default=200.0)
+    args = parser.parse_args()
+    count = bad = 0
+    for case in cases():
+        if not all(word in case.name for word in args.only.split()):
+            continue
+        found = outcome(case, args.seconds, args.megabytes)
+        count += 1
+        if wrong(found, args.seconds, args.megabytes):
+            bad += 1
+            numbers = f"{found.seconds:5.2f} s {found.megabytes:5.0f} MB"
+            print(f"{case.name:60} {numbers}  {found.said[:100]}", flush=True)
+    print(f"{count} cases, {bad} late, large or untyped")
+    return int(bad > 0)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,75 @@
+"""Small ledgers with huge numbers are answered or refused, quickly and in little memory."""
+
+from pathlib import Path
+
+import pytest
+
+import fedprivacy as fp
+
+BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
+SECONDS, MEGABYTES = 2.0, 200.0
+"""Twice the benchmark's time: processors that others use as well are slower."""
+FEW = [
+    "FixedSize population 1e15 pld zero_out aggregate",
+    "WithReplacement draws 1e6 pld add_remove aggregate",
+    "WithReplacement draws 1e6 rdp zero_out aggregate",
+    "WithReplacement draws 1e6 advanced add_remove aggregate",
+    "Shuffled rounds_per_epoch 1e7 pld zero_out server",
+    "RandomAllocation rounds_per_epoch 1e6 rdp add_remove aggregate",
+    "BufferedToeplitz rounds 1e7 pld zero_out aggregate",
+    "Tree rounds 1e7 pld zero_out aggregate",
+]
+
+
+@pytest.fixture
+def ledgers(monkeypatch):
+    monkeypatch.syspath_prepend(str(BENCHMARKS))
+    import hostile_ledgers
+
+    return hostile_ledgers
+
+
+def asked(ledgers, chosen):
+    """Return what came of the cases that are chosen, by name."""
+    return {
+        case.name: ledgers.outcome(case, SECONDS, MEGABYTES)
+        for case in ledgers.cases()
+        if chosen(case.name)
+    }
+
+
+def test_a_few_of_every_kind(ledgers):
+    found = asked(ledgers, set(FEW).__contains__)
+    assert set(found) == set(FEW)
+    assert not {k: v for k, v in found.items() if ledgers.wrong(v, SECONDS, MEGABYTES)}
+    refusal = found["Tree rounds 1e7 pld zero_out aggregate"].said
+    assert "rounds must be at most" in refusal and "10000000" in refusal
+
+
+def test_what_hangs_or_grows_is_told(ledgers, monkeypatch):
+    [case] = [one for one in ledgers.cases() if one.name == FEW[0]]
+    monkeypatch.setattr(ledgers, "answer", lambda case: str(len(bytearray(10**10))))
+    assert ledgers.wrong(ledgers.outcome(case, SECONDS, MEGABYTES), SECONDS, MEGABYTES)
+
+    def hang(case):
+        while True:
+            pass
+
+    monkeypatch.setattr(ledgers, "answer", hang)
+    assert ledgers.wrong(ledgers.outcome(case, 0.1, MEGABYTES), 0.1, MEGABYTES)
+
+
+def test_a_hopeless_run_says_why():
+    scheme = fp.WithReplacement(10**6, population=1000)
+    run = fp.Gaussian(noise_multiplier=1.0).sampled(scheme) * 3
+    bound = fp.epsilon(run, delta=1e-5, adjacency="add_remove")
+    assert bound.upper == float("inf") and "not refined" in bound.reason
+    # At least 900 draws of the unit, of which each adds 2 to the mean: the loss is above 10^6.
+    assert fp.epsilon(run, delta=1e-5, adjacency="add_remove", accountant="rdp").upper > 1e6
+
+
+@pytest.mark.slow
+def test_every_scheme_and_factor(ledgers):
+    found = asked(ledgers, lambda name: True)
+    assert len(found) > 500
+    assert not {k: v for k, v in found.items() if ledgers.wrong(v, SECONDS, MEGABYTES)}
