@@ -3,9 +3,10 @@
 from .account import Audit, account, audit
 from .attacks import Attack, attack, plan
 from .canaries import planted
+from .conformance import Conformance
 from .crosscheck import Crosscheck, crosscheck
 from .report import RunSummary, report
-from .verify import Conformance, verify
+from .verify import verify
 
 __all__ = [
     "Attack",

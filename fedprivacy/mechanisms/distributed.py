@@ -319,7 +319,7 @@ class IntegerPerturbation(SparsifiedPerturbation):
     def _rounded(self, points: Any) -> float:
         """Round at random in place, part by part in a core's cache; return the squared norm."""
         flat, total = points.reshape(-1), 0.0
-        kind = np.float32 if points.itemsize == 4 else np.float64
+        kind: Any = np.float32 if points.itemsize == 4 else np.float64
         room = np.empty(min(PART, len(flat)), dtype=kind)
         for start in range(0, len(flat), PART):
             part = flat[start : start + PART]
