@@ -22,18 +22,21 @@ import json
 import math
 import sys
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import accumulate, islice, pairwise
 from pathlib import Path
 from typing import Any
 
-from flint import acb, acb_mat, arb, ctx
+from flint import acb, acb_mat, arb, arb_poly, arb_series, ctx
 
 BITS, ORDER, RHO, EDGES, DEPTH = 192, 40, 3, 20, 36.0
 TARGET = 1e-31  # error of a moment that is allowed for each panel, relative to the moment
 MOST_HEIGHTS, MOST_APART, MOST_ONCE = 1 << 16, 20_000, 1_000
 MOST_STRIDE, STRIDES = 1 << 26, 1 << 11
+SLIP = arb(2) ** -120  # how far a lattice point's outcome may be from it, in loss
+POINTS, MOST_ROUNDS = (1 << 12, 1 << 14, 1 << 16, 1 << 18), 1 << 14
 Terms = tuple[tuple[arb, arb], ...]  # (coefficient, exponent) of a sum of exponentials
 Tree = dict[str, Any]
 
@@ -213,17 +216,33 @@ class Pair:
 
 
 def _monotone(piece: Piece) -> list[Piece]:
-    """Return the piece, or two: L' = (d' q - d q') / (p q) changes sign once at most."""
+    """Return the piece, or two: L' = (p' q - p q') / (p q) changes sign once at most.
+
+    As a sum of exponentials p' q - p q' has at most as many zeros as its coefficients, ordered by
+    exponents, have changes of sign (Laguerre's rule).
+    """
+    if not piece.gaussian:
+        return [piece]
 
     def rises(y: arb) -> Any:
-        (_, q, d), (_, dq, dd) = piece.value(y), piece.value(y, 1)
-        return dd * q - d * dq
+        (p, q, _), (dp, dq, _) = piece.value(y), piece.value(y, 1)
+        return dp * q - p * dq
 
-    low, high = piece.cross - 30, piece.cross
-    if piece.low is not None or piece.high is not None or not piece.gaussian:
+    every = sorted(
+        ((m + n, w * v * (m - n)) for w, m in piece.p for v, n in piece.q if m.repr() != n.repr()),
+        key=lambda term: float(term[0]),
+    )
+    signs = [w > 0 for _, w in every]
+    known = all(w > 0 or w < 0 for _, w in every)
+    if not known or sum(a != b for a, b in pairwise(signs)) > 1:
+        raise Undecided("how often a loss turns")
+    first = signs[0] if piece.low is None else rises(piece.low) > 0
+    last = signs[-1] if piece.high is None else rises(piece.high) > 0
+    if first == last:
         return [piece]
-    if not rises(low) * rises(high) < 0:
-        return [piece]
+    low, high = piece.cross - 30, piece.cross + 30
+    while (rises(low) > 0) == (rises(high) > 0):
+        low, high = 2 * low - piece.cross, 2 * high - piece.cross
     for _ in range(2 * BITS):
         middle = ((low + high) / 2).mid()
         low, high = (middle, high) if rises(middle) * rises(low) > 0 else (low, middle)
@@ -806,15 +825,199 @@ def _times_drawn(a: arb, b: arb, p: arb, q: arb, rounds: int) -> Iterator[tuple[
         ways = ways * (rounds - k) / (k + 1)
 
 
+# --- several rounds, on a lattice -------------------------------------------------------------
+
+
+class Lattice:
+    """Delta at x of (pair, count) rounds between two numbers; x is a lattice point.
+
+    A round's outcomes are cut where the loss meets a lattice point, and those of a cell spread over
+    its two ends, P's and Q's mass kept. That dominates: 1 - e^{y - L} is convex in e^{-L}. By how
+    much: with one round more spread, delta grows by the mean of g(x - R), R the others' losses, g
+    what the spread adds to one round's delta: 0 at the points, in a cell at most where the tangents
+    at its ends meet. R is at most a spacing for each round away from where the spread ones put it.
+    """
+
+    def __init__(self, rounds: list[tuple[Pair, int]], x: float, points: int, small: arb) -> None:
+        self.rounds = rounds
+        ends = [_reaching(pair, small) for pair, _ in rounds]
+        least = sum((n * low for low, (_, n) in zip(ends, rounds, strict=True)), arb(0)) - x / 64
+        self.up = max(1, int(points * x / float(x - least)))  # points from 0 to x
+        self.h = arb(x) / self.up
+        firsts = [math.floor(float(low / self.h)) - 1 for low in ends]
+        self.first = sum(n * k for k, (_, n) in zip(firsts, rounds, strict=True))
+        self.count = sum(n for _, n in rounds)
+        self.spreads = [
+            Spread(pair, self.h, k, self.up - self.first + self.count, small)
+            for k, (pair, _) in zip(firsts, rounds, strict=True)
+        ]
+
+    def delta(self, x: arb) -> arb:
+        """Return a ball that holds delta at x."""
+        counts, whole = [n for _, n in self.rounds], self.up - self.first + 1
+        ctx.cap = whole + self.count
+        masses = self._composed(counts)[:whole]
+        kept = sum(masses, arb(0))
+        factor, low = (-self.h).exp(), (-self.first * self.h).exp()
+        other = low * arb_poly(masses)(factor)
+        lost = sum((n * one.lost for n, one in zip(counts, self.spreads, strict=True)), arb(0))
+        p, q = (_product([one.held[k] for one in self.spreads], counts) for k in (0, 1))
+        found = p - kept - x.exp() * (q - other)
+        slip = 2 * self.count * SLIP
+        most = (found + lost + slip).upper()
+        return arb(found - self._added(counts) - slip).lower().max(arb(0)).union(arb(most))
+
+    def _composed(self, counts: list[int]) -> list[arb]:
+        total = arb_series([1])
+        for one, n in zip(self.spreads, counts, strict=True):
+            total = total * _power(arb_series(one.masses), n)
+        return total.coeffs() + [arb(0)] * (ctx.cap - len(total.coeffs()))
+
+    def _added(self, counts: list[int]) -> arb:
+        """Return what spreading adds to delta at most, all rounds together."""
+        total = arb(0)
+        for i, one in enumerate(self.spreads):
+            others = self._composed([n - (i == j) for j, n in enumerate(counts)])
+            gaps = _widened(one.gaps, self.count)  # of cells from one.first - count on
+            at = self.up - self.first + self.count  # the gap's place where R is least
+            skipped = max(0, at + 1 - len(gaps))
+            pairs = zip(others[skipped:], reversed(gaps[: at + 1]), strict=False)
+            total += counts[i] * sum((mass * gap for mass, gap in pairs if gap), arb(0))
+        return total
+
+
+class Spread:
+    """A round on a lattice: ``masses`` of P from the point ``first`` on, P's and Q's mass held."""
+
+    def __init__(self, pair: Pair, h: arb, first: int, size: int, small: arb) -> None:
+        self.h, self.first, self.lost = h, first, arb(0)
+        self.masses, self.gaps = [arb(0)] * (size + 2), [0.0] * (size + 2)
+        self.held = [pair.still, pair.still]
+        self.masses[-first] += pair.still
+        for a, b in pair.atoms:
+            self._put(a, b, _place((a / b).log(), h))
+        for piece in pair.pieces:
+            self._cut(piece, small)
+
+    def _put(self, p: arb, q: arb, k: int) -> None:
+        """Spread masses whose loss is between the points k and k + 1."""
+        self.held = [self.held[0] + p, self.held[1] + q]
+        place = k - self.first
+        if place + 1 >= len(self.masses):
+            return
+        q = q * arb(1, 2 * SLIP)  # losses may be beyond an end by so much
+        low, high = (k * self.h).exp(), ((k + 1) * self.h).exp()
+        top = high * (p - q * low) / (high - low)
+        self.masses[place] += p - top
+        self.masses[place + 1] += top
+        gap = abs((p - top) * top / (low * high * q)) * (high - low)
+        self.gaps[place] += float(gap.upper()) * (1 + 1e-9) + 1e-300
+
+    def _cut(self, piece: Piece, small: arb) -> None:
+        a, b, lost = _within(piece, small)
+        self.lost += lost
+        (start, slope), (end, _) = _rising(piece, a), _rising(piece, b)
+        if not start < end:
+            raise Undecided("a piece's loss does not rise")
+        k, last = _place(start, self.h), _place(end, self.h)
+        last = min(last, self.first + len(self.masses))
+        while k < last:
+            at, slope = _meeting(piece, (k + 1) * self.h, a, b, self.h / slope)
+            self._put(*_masses(piece, a, at), k)
+            a, k = at, k + 1
+        self._put(*_masses(piece, a, b), k)
+
+
+def _place(loss: arb, h: arb) -> int:
+    """Return the point below a loss, which may be less than it by SLIP."""
+    found = (loss / h + SLIP / 8).floor().unique_fmpz()
+    if found is None:
+        raise Undecided("a loss's place on the lattice")
+    return int(found)
+
+
+def _masses(piece: Piece, a: arb, b: arb) -> tuple[arb, arb]:
+    low, high = (a, b) if a < b else (b, a)
+    return piece.held(piece.p, low, high), piece.held(piece.q, low, high)
+
+
+def _within(piece: Piece, small: arb) -> tuple[arb, arb, arb]:
+    """Return outcomes from where the loss is least to where it is most, and P's mass beyond."""
+    low, high, lost = piece.low, piece.high, arb(0)
+    if low is None:
+        low = (piece.cross if high is None else high.min(piece.cross)).mid()
+        while not piece.held(piece.p, None, low) < small:
+            low -= 1
+        lost += piece.held(piece.p, None, low)
+    if high is None:
+        high = (piece.cross if piece.low is None else low.max(piece.cross)).mid()
+        while not piece.held(piece.p, high, None) < small:
+            high += 1
+        lost += piece.held(piece.p, high, None)
+    turned = _rising(piece, high)[0] < _rising(piece, low)[0]
+    return (high, low, lost) if turned else (low, high, lost)
+
+
+def _reaching(pair: Pair, small: arb) -> arb:
+    """Return about the least loss."""
+    every = [(a / b).log() for a, b in pair.atoms] + [arb(0)]
+    every += [_rising(piece, _within(piece, small)[0])[0] for piece in pair.pieces]
+    return min((x.mid() for x in every), key=float)
+
+
+def _rising(piece: Piece, y: arb) -> tuple[arb, arb]:
+    """Return (L, L') at y."""
+    powers = {m.repr(): (y * m).exp() for _, m in piece.p + piece.q}
+    sums = []
+    for terms in (piece.p, piece.q):
+        every = [(w * powers[m.repr()], m) for w, m in terms]
+        sums.append((sum((z for z, _ in every), arb(0)), sum((z * m for z, m in every), arb(0))))
+    (p, dp), (q, dq) = sums
+    return (p / q).log(), dp / p - dq / q
+
+
+def _meeting(piece: Piece, target: arb, a: arb, b: arb, step: arb) -> tuple[arb, arb]:
+    """Return (y, L' there) between a and b where L is the target, but for SLIP."""
+    y = (a + step).mid()
+    for _ in range(400):
+        if not (y - a) * (b - y) > 0:
+            y = ((a + b) / 2).mid()
+        loss, slope = _rising(piece, y)
+        if abs(loss - target) < SLIP:
+            return y, slope
+        a, b = (y, b) if loss < target else (a, y)
+        y = (y - (loss - target) / slope).mid()
+    raise Undecided("a lattice point's outcome")
+
+
+def _power(base: arb_series, n: int) -> arb_series:
+    total = arb_series([1])
+    for bit in bin(n)[2:]:
+        total = total * total
+        total = total * base if bit == "1" else total
+    return total
+
+
+def _widened(values: list[float], reach: int) -> list[float]:
+    """Return the largest within reach of each place, ``reach`` places added on both sides."""
+    found, width = [0.0] * (2 * reach) + values + [0.0] * (2 * reach), 1
+    while width < 2 * reach + 1:
+        step = min(width, 2 * reach + 1 - width)
+        found = [max(a, b) for a, b in zip(found, found[step:], strict=False)]
+        width += step
+    return found
+
+
 # --- a certificate ----------------------------------------------------------------------------
 
 
 class Run:
     """One orientation of a run."""
 
-    def __init__(self, parts: list[tuple[Pair, int]]) -> None:
-        self.rounds = parts
+    def __init__(self, parts: list[tuple[Pair, int]], wide: bool) -> None:
+        self.rounds, self.wide = parts, wide
         self.lines: dict[float, Line] = {}
+        self.at_most = lru_cache(self._at_most)  # two ends may be one number
 
     def largest(self) -> arb:
         """Return the largest loss; infinite for Gaussian noise."""
@@ -825,24 +1028,41 @@ class Run:
         ]
         return sum((n * top for top, (_, n) in zip(tops, self.rounds, strict=True)), arb(0))
 
-    def delta(self, x: float, share: float, level: float) -> arb:
-        """Return delta at an epsilon, where it is about ``share``."""
+    def enclosures(self, x: float, share: float) -> Iterator[arb]:
+        """Yield balls that hold delta at an epsilon, where it is about ``share``."""
         if math.isinf(x) or self.largest() <= x:
-            return arb(0)
-        if [n for _, n in self.rounds] == [1]:
-            return alone(self.rounds[0][0], arb(x), arb(share))
+            yield arb(0)
+        elif [n for _, n in self.rounds] == [1]:
+            yield alone(self.rounds[0][0], arb(x), arb(share))
+        elif share > 0:  # the document says which way is likelier to be quick
+            ways = (self.on_lattices, self.on_a_line)
+            for way in ways if self.wide else ways[::-1]:
+                with suppress(Undecided):
+                    yield from way(x, share)
+
+    def on_lattices(self, x: float, share: float) -> Iterator[arb]:
+        """Yield what finer and finer lattices show."""
+        count = sum(n for _, n in self.rounds)
+        for points in POINTS if x > 0 and count <= MOST_ROUNDS else ():
+            yield Lattice(self.rounds, x, points, arb(share) * 1e-12 / count).delta(arb(x))
+
+    def on_a_line(self, x: float, share: float) -> Iterator[arb]:
+        """Yield what more and more heights show."""
         near = [line for y, line in self.lines.items() if abs(y - x) <= 0.01 * (x + 0.1)]
         line = near[0] if near else self.lines.setdefault(x, Line(self.rounds, x, share))
-        return line.delta(arb(x), level, arb(share))
-
-    def at_most(self, x: float, value: float) -> bool:
-        """Return whether delta(x) is at most a value; False: it is at least that."""
         level = 1e-3  # what heights left out may add, of the answer
-        for _ in range(6) if value > 0 else ():
-            found = self.delta(x, value, level)
+        for _ in range(6):
+            found = line.delta(arb(x), level, arb(share))
+            yield found
+            level = min(level / 10, max(abs(float(found / share) - 1) / 2, 1e-15))
+
+    def _at_most(self, x: float, value: float) -> bool:
+        """Return whether delta(x) is at most a value; False: it is at least that."""
+        if value >= 1:
+            return True
+        for found in self.enclosures(x, value):
             if found <= value or found >= value:
                 return bool(found <= value)
-            level = min(level / 10, max(abs(float(found / value) - 1) / 2, 1e-15))
         if value == 0:  # a sum of logarithms, equal to the end where 40 digits agree
             return bool(self.largest() - x < 1e-40)
         raise Undecided(f"delta at epsilon {x!r} against {value!r}")
@@ -884,9 +1104,10 @@ def _runs(document: dict[str, Any], which: str) -> list[Run]:
     if gaussian:  # N(mu, 1) against N(0, 1) add up in mu^2
         mu = sum((n * arb(m) ** 2 for m, n in gaussian), arb(0)).sqrt()
         pairs.append((made(_node("Gdp", mu=mu)), 1))
+    wide = "lattice" in document["bound"]["method"]  # which way first, no more than that
     if all(_symmetric(tree) for tree, _ in every):
-        return [Run(pairs)] if pairs else []
-    return [Run(pairs), Run([(pair.swap(), n) for pair, n in pairs])]
+        return [Run(pairs, wide)] if pairs else []
+    return [Run(pairs, wide), Run([(pair.swap(), n) for pair, n in pairs], wide)]
 
 
 def check(document: dict[str, Any]) -> dict[str, str]:
