@@ -255,8 +255,7 @@ def _monotone(piece: Piece) -> list[Piece]:
 
 def _completed(weighted: list[Any]) -> list[tuple[arb, Any]]:
     """Return (weight, what) with the largest weight made what the others leave of 1."""
-    rest = sorted(weighted, key=lambda pair: pair[0])[:-1]
-    top = max(weighted, key=lambda pair: pair[0])
+    *rest, top = sorted(weighted, key=lambda pair: pair[0])
     found = [(arb(w), x) for w, x in rest]
     return [*found, (1 - sum((w for w, _ in found), arb(0)), top[1])]
 

@@ -1,7 +1,10 @@
 """Certificates are proved by a program that shares no code, and a changed one is refused."""
 
 import copy
+import itertools
 import json
+import math
+import random
 import subprocess
 import sys
 from pathlib import Path
@@ -89,6 +92,57 @@ def test_losses_that_are_small_but_for_rare_ones_are_proved():
     assert set(found.values()) == {"proved"}
 
 
+def on_lattice(name, points, monkeypatch):
+    """Return (balls around delta at both ends) of the slower orientation, and delta."""
+    document = through_json(asked(name))
+    monkeypatch.setattr(check_certificate.ctx, "prec", check_certificate.BITS)
+    ends = document["bound"]["resolution"]
+    run = check_certificate._runs(document, "pair")[0]
+    share = check_certificate.arb(1e-17)
+    lattices = [check_certificate.Lattice(run.rounds, end, points, share) for end in ends]
+    return [one.delta(check_certificate.arb(end)) for one, end in zip(lattices, ends, strict=True)]
+
+
+@pytest.mark.parametrize("name", ["few", "Poisson", "Laplace, sampled", "server"])
+def test_a_lattice_holds_delta_at_both_ends(name, monkeypatch):
+    """The ends are on both sides of where delta is 1e-5, and a ball holds delta."""
+    widths = []
+    for points in (200, 800):
+        at_low, at_high = on_lattice(name, points, monkeypatch)
+        assert not at_low < 1e-5 and not at_high > 1e-5
+        widths.append(float(at_high.upper() - at_high.lower()))
+    assert widths[1] < widths[0] / 4
+
+
+def test_a_lattice_and_a_line_agree(monkeypatch):
+    document = through_json(asked("Poisson"))
+    monkeypatch.setattr(check_certificate.ctx, "prec", check_certificate.BITS)
+    run, x = check_certificate._runs(document, "pair")[0], document["bound"]["upper"]
+    line, lattice = next(run.on_a_line(x, 1e-5)), next(run.on_lattices(x, 1e-5))
+    assert lattice.overlaps(line) and float(line.rad()) < 1e-7
+
+
+def test_a_delta_of_one_is_an_upper_end_of_any_run():
+    run = check_certificate.Run([], False)
+    assert run.at_most(1e9, 1.0)
+
+
+def test_of_two_equal_weights_each_keeps_its_own():
+    half = check_certificate._completed([[0.5, "first"], [0.5, "second"]])
+    assert sorted(what for _, what in half) == ["first", "second"]
+
+
+def test_a_loss_that_turns_often_is_not_taken_for_one_that_rises():
+    arb = check_certificate.arb
+    p = check_certificate._normal([[0.5, -1.0], [0.5, 1.0]], 1)
+    q = check_certificate._normal([[0.4, -3.0], [0.3, 0.0], [0.3, 3.0]], 1)
+    piece = check_certificate.Piece(
+        True, p, q, check_certificate._less(p, q), None, None, arb(0), 1
+    )
+    with pytest.raises(check_certificate.Undecided, match="turns"):
+        check_certificate._monotone(piece)
+
+
 def test_a_delta_is_proved():
     run, adjacency, _ = SETTINGS["Poisson"]
     bound = fp.delta(run, epsilon=2.0, adjacency=adjacency)
@@ -125,6 +179,64 @@ def test_any_changed_number_is_refused():
     for path in paths:
         with pytest.raises(check_certificate.Refused, match="digest"):
             check_certificate.check(changed(document, path, 1 + 1e-9))
+
+
+def leaves(value, path=()):
+    if isinstance(value, dict | list):
+        items = value.items() if isinstance(value, dict) else enumerate(value)
+        for key, item in items:
+            yield from leaves(item, (*path, key))
+    else:
+        yield path, value
+
+
+def nearly(value):
+    """Return what differs least from a leaf."""
+    if isinstance(value, float):
+        return math.nextafter(value, math.inf)
+    if isinstance(value, bool) or value is None:
+        return not value
+    return value + 1 if isinstance(value, int) else value + " "
+
+
+def replaced(document, path, value):
+    twin = copy.deepcopy(document)
+    at = twin
+    for key in path[:-1]:
+        at = at[key]
+    at[path[-1]] = value
+    return twin
+
+
+def random_documents(count, monkeypatch):
+    monkeypatch.syspath_prepend(str(BENCHMARKS))
+    import certify
+
+    found = (certify.bound(random.Random(f"3/{n}")) for n in itertools.count())
+    return [through_json(b) for b in itertools.islice((b for b in found if b), count)]
+
+
+@pytest.mark.slow
+def test_any_leaf_changed_least_is_refused(monkeypatch):
+    for document in random_documents(20, monkeypatch):
+        for path, value in leaves(document):
+            with pytest.raises(check_certificate.Refused):
+                check_certificate.check(replaced(document, path, nearly(value)))
+
+
+@pytest.mark.slow
+def test_ends_signed_again_are_told_wrong(monkeypatch):
+    """Of a bracket moved below or above itself no document of 20 proves the end that is untrue."""
+    for document in random_documents(20, monkeypatch):
+        low, high = map(float, document["bound"]["resolution"])
+        if not 0 < low <= high < math.inf or document["bound"]["upper"] == 1:
+            continue
+        less, more = low * (1 - 1e-3), high * (1 + 1e-3)
+        down = replaced(document, ("bound", "upper"), less)
+        down = replaced(down, ("bound", "resolution"), [0.0, less])
+        assert check_certificate.check(signed(down))["upper"] == "wrong"
+        up = replaced(document, ("bound", "lower"), more)
+        assert check_certificate.check(signed(up))["lower"] == "wrong"
 
 
 def test_what_follows_from_the_question_is_computed_again():
