@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import functools
 import math
-import sys
 from abc import abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
@@ -26,6 +25,7 @@ from ..loss import Curve
 from ..privacy_loss import PrivacyLoss, Witness
 from ..registry import registered
 from ..relations import Adjacency, Facts
+from .arrays import doubles, floor, floored, is_tensor, placed_like, squared_norm, truncated
 from .gaussian import Gaussian
 from .integer_laws import (
     MOST_WITNESS_ERROR,
@@ -295,9 +295,9 @@ class IntegerPerturbation(SparsifiedPerturbation):
 
     def _precise(self, kept: Any) -> Any:
         """Return numbers in single precision where they came in it and it holds what is sent."""
-        single = _is_tensor(kept) and kept.element_size() == 4
+        single = is_tensor(kept) and kept.element_size() == 4
         low, high = self.grid > 1e-30, max(self.clip_norm / self.grid, self.clip_norm) < _SINGLE
-        return kept.detach() if single and low and high else _doubles(kept)
+        return kept.detach() if single and low and high else doubles(kept)
 
     def _whole(self, scaled: Callable[[], Any]) -> Any:
         """Return a random rounding of norm at most ``square``; towards 0 if none of 16 has it.
@@ -310,10 +310,10 @@ class IntegerPerturbation(SparsifiedPerturbation):
             points = scaled()
             if self._rounded(points) <= limit:
                 return points
-        points = _trunc(scaled())
+        points = truncated(scaled())
         # Rounding before may have put it outside; what is sent must be inside.
-        while _square(points) > limit:
-            points = _trunc(points * (1.0 - 2.0**-20))
+        while squared_norm(points) > limit:
+            points = truncated(points * (1.0 - 2.0**-20))
         return points
 
     def _rounded(self, points: Any) -> float:
@@ -325,9 +325,9 @@ class IntegerPerturbation(SparsifiedPerturbation):
             part = flat[start : start + PART]
             drawn = room[: len(part)]
             self._rounding.random(out=drawn, dtype=kind)
-            part += _like(drawn, part)
-            _floor(part)
-            total += _square(part)
+            part += placed_like(drawn, part)
+            floor(part)
+            total += squared_norm(part)
         return total
 
     def noise(
@@ -346,7 +346,7 @@ class IntegerPerturbation(SparsifiedPerturbation):
         count = int(np.prod(np.shape(like)))
         drawn = self._numbers(count, (std / self.grid) ** 2, generator)
         noise = drawn.astype(np.float64).reshape(np.shape(like))
-        return _like(noise, like), std
+        return placed_like(noise, like), std
 
     @abstractmethod
     def _numbers(self, count: int, variance: float, generator: Any) -> Integers:
@@ -374,7 +374,7 @@ class IntegerPerturbation(SparsifiedPerturbation):
         if math.sqrt(variance) < NARROWEST:
             rule = f"leave each share a std of at least {NARROWEST:g} whole numbers"
             refuse("shares", shares, rule, "a finer granularity")
-        own = np.asarray(_doubles(self.contribution(value, mask)))
+        own = np.asarray(doubles(self.contribution(value, mask)))
         drawn = self._numbers(self.width, variance, generator)
         return np.asarray((own.astype(np.int64) + drawn) % (1 << self.bits))
 
@@ -392,10 +392,10 @@ class IntegerPerturbation(SparsifiedPerturbation):
             granularity, rotated back.
         """
         half = float(1 << self.bits - 1)
-        values = _doubles(total)
+        values = doubles(total)
         if tuple(values.shape) != (self.width,):
             refuse("total", tuple(values.shape), f"have shape ({self.width},)")
-        if not (is_finite(values) and bool((values == _floored(values)).all())):
+        if not (is_finite(values) and bool((values == floored(values)).all())):
             way_out = "pass the sum of what clients sent"
             refuse("total", "other entries", "hold whole numbers", way_out)
         wrapped = (values + half) % (2.0 * half) - half
@@ -582,49 +582,3 @@ class Skellam(IntegerPerturbation):
     def _scalar(self, moves: int) -> Curve | None:
         variance = self._honest * self.share_variance
         return scalar_witness(variance, moves, 1 << self.bits, skellam=True, error=0.0)
-
-
-# ---- arrays and tensors
-
-
-def _is_tensor(value: Any) -> bool:
-    return hasattr(value, "detach")
-
-
-def _doubles(value: Any) -> Any:
-    return value.detach().double() if _is_tensor(value) else np.asarray(value, dtype=np.float64)
-
-
-def _floor(value: Any) -> None:
-    """Round down in place."""
-    if _is_tensor(value):
-        value.floor_()
-    else:
-        np.floor(value, out=value)
-
-
-def _floored(value: Any) -> Any:
-    return value.floor() if _is_tensor(value) else np.floor(value)
-
-
-def _trunc(value: Any) -> Any:
-    return value.trunc() if _is_tensor(value) else np.trunc(value)
-
-
-def _square(points: Any) -> float:
-    """Return the squared norm of whole numbers: exact in doubles, part by part in a core's cache.
-
-    Beyond 2^53 it may round, and is far above any limit.
-    """
-    flat, total = points.reshape(-1), 0.0
-    for start in range(0, len(flat), PART):
-        part = _doubles(flat[start : start + PART])
-        total += float(part @ part)
-    return total
-
-
-def _like(array: np.ndarray, like: Any) -> Any:
-    if not _is_tensor(like):
-        return array
-    torch = sys.modules["torch"]  # whoever has a tensor has imported it
-    return torch.from_numpy(np.ascontiguousarray(array)).to(like.device)
