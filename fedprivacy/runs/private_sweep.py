@@ -177,8 +177,12 @@ class PrivateSweep:
 
     @cached_property
     def _inner(self) -> Sweep:
-        """The trials as a sweep of their own, in the secret folder."""
-        return replace(self.sweep, folder=self.sweep.folder / SECRET, epsilon=self.trial_epsilon)
+        """The trials as a sweep of their own, within the secret folder.
+
+        Anyone may ask for the secret folder's own size and times, but for nothing within it.
+        """
+        folder = self.sweep.folder / SECRET / "trials"
+        return replace(self.sweep, folder=folder, epsilon=self.trial_epsilon)
 
     def _drawn(self) -> list[int]:
         """Return which setting each trial has; drawn once, and kept for a sweep that goes on."""
@@ -189,6 +193,8 @@ class PrivateSweep:
                 rule = "hold the trials of the selection that its ledger counts"
                 refuse("folder", str(self.sweep.folder), rule, "name another folder")
             secret.mkdir(parents=True, exist_ok=True, mode=0o700)
+            # One that was there may be open to others.
+            secret.chmod(0o700)
             seed = self.sweep.seed_of("number of trials")
             # Without a seed 256 bits of the operating system's, to begin with.
             generator = np.random.default_rng(secrets.randbits(256) if seed is None else seed)
@@ -229,17 +235,15 @@ class PrivateSweep:
 
     def _show(self, best: tuple[int, int, float] | None, path: Path, told: Path) -> None:
         """Count the selection, write the best trial's model and what is told of it, confirm."""
-        if path.exists():
-            # Begun and killed: the same trials show the same, and it was counted.
-            with Ledger.open(path, resume=True) as ledger:
-                self._write(best, told)
-                ledger.close()
-            return
         run, std = self.mechanism, self._least_noise()
-        with self._new(path) as ledger:
-            round_ = ledger.intent(run, clip_norm=1.0, noise_std=std)
+        with Ledger.open(path, resume=True) if path.exists() else self._new(path) as ledger:
+            # Begun and killed: the same trials show the same, which is counted once.
+            round_ = None
+            if not ledger.rounds:
+                round_ = ledger.intent(run, clip_norm=1.0, noise_std=std)
             self._write(best, told)
-            ledger.done(round_, cohort=0, arrived=0, refused=0, noise_std=std)
+            if round_ is not None:
+                ledger.done(round_, cohort=0, arrived=0, refused=0, noise_std=std)
             ledger.close()
 
     def _least_noise(self) -> float:
