@@ -158,6 +158,8 @@ class PrivateSweep:
         self.check()
         folder = self.sweep.folder
         ledger, told = folder / LEDGER, folder / "chosen.json"
+        if ledger.exists():
+            self._check_same(Ledger.open(ledger).description)
         if not told.exists():
             best = self._best(on_trial)
             # Until here nothing has left the folder that only its owner reads.
@@ -203,19 +205,27 @@ class PrivateSweep:
             note = {"settings": settings, "selection": self._told()}
             whole_file(path, json.dumps(note).encode(), mode=0o600)
         known = json.loads(path.read_text(encoding="utf-8"))
-        if known["selection"] != self._told():
-            rule = "be that of the same private sweep"
-            refuse("folder", str(self.sweep.folder), rule, "name another folder")
+        self._check_same(known["selection"])
         return [int(each) for each in known["settings"]]
 
-    def _told(self) -> dict[str, Any]:
+    def _check_same(self, known: object) -> None:
+        """Refuse a folder that holds something else than what is known of it."""
+        if known != self._told():
+            rule = "be that of the same private sweep"
+            refuse("folder", str(self.sweep.folder), rule, "name another folder")
+
+    def _told(self) -> str:
         """Return what another sweep in the same folder would differ in."""
-        return {
-            "grid": json.loads(json.dumps(dict(self.sweep.grid))),
+        told = {
+            "private sweep of": self.sweep.method,
+            "grid": dict(self.sweep.grid),
             "trials": repr(self.trials),
             "epsilon": self.sweep.epsilon,
             "delta": self.sweep.delta,
+            "adjacency": str(self.sweep.threat["adjacency"]),
+            "observer": str(self.sweep.observer),
         }
+        return json.dumps(told)
 
     def _best(self, on_trial: Callable[[], None] | None) -> tuple[int, int, float] | None:
         """Run the trials; return setting, repeat and accuracy of the best, of equal ones the first.
@@ -252,7 +262,6 @@ class PrivateSweep:
 
     def _new(self, path: Path) -> Ledger:
         sweep = self.sweep
-        described = {"method": sweep.method, "private sweep of": self._told()["grid"]}
         return Ledger.create(
             path,
             unit=sweep.job.unit,
@@ -261,7 +270,7 @@ class PrivateSweep:
             claim=(float(sweep.epsilon or 0.0), sweep.delta),
             seed_policy="operating system" if sweep.seed is None else "fixed",
             plan=self.mechanism,
-            description=json.dumps(described),
+            description=self._told(),
         )
 
     def _write(self, best: tuple[int, int, float] | None, told: Path) -> None:

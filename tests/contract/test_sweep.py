@@ -413,6 +413,8 @@ def test_what_a_private_sweep_refuses(tmp_path, monkeypatch):
     with pytest.raises(fp.errors.UnsupportedCombination, match="sees who took part"):
         PrivateSweep(sweep=server, trials=law, public_test=True).check()
     best_of(tmp_path / "t", monkeypatch, 1).run()
+    with pytest.raises(ParameterError, match="folder must be that of the same private sweep"):
+        best_of(tmp_path / "t", monkeypatch, 1, adjacency="replace_one").run()
     (tmp_path / "t" / "chosen.json").unlink()
     with pytest.raises(ParameterError, match="folder must hold the trials"):
         best_of(tmp_path / "t", monkeypatch, 1).run()
