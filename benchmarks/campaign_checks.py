@@ -23,7 +23,7 @@ from fedprivacy.errors import FedPrivacyError, UnsupportedCombination
 from fedprivacy.loss import Composed, Curve, Side, clock, kinds
 from fedprivacy.loss.moments.line import NoSpectrum
 from fedprivacy.loss.pairs.lattice import TooLarge
-from fedprivacy.loss.profiles import cut, direct, inversion, trimming, ways
+from fedprivacy.loss.profiles import asked, cut, direct, inversion, trimming, ways
 from fedprivacy.privacy_loss import PrivacyLoss
 
 _DEADLINE = 0.3
@@ -294,11 +294,11 @@ def brackets(
     curve: Curve, delta: float, tolerance: float
 ) -> Iterator[tuple[str, Callable[[], Any]]]:
     """Name and call of everything that brackets one orientation's epsilon."""
-    trimmed, slack, reach = trimming.trim(curve, ways.SLACK * tolerance * delta)
+    trimmed, slack, reach = trimming.trim(curve, asked.SLACK * tolerance * delta)
     if math.isfinite(reach):  # what was moved within Q counts up to there only
         trimmed, slack = curve, 0.0
     yield "inversion", lambda: inversion.epsilon_interval(trimmed, delta, tolerance, slack)
-    whole = ways.EpsilonAt.of(curve, delta, tolerance, 0.0)
+    whole = asked.EpsilonAt.of(curve, delta, tolerance, 0.0)
     if "Renyi" not in repr(curve):  # whose moments, asked when it is late, are not the pair's
         yield "whole", _in_time(lambda: ways.interval(whole)[:2])
     if not isinstance(curve, Composed):

@@ -74,7 +74,7 @@ def averaging(model, clients, private, ratio=1.0, at_work=True):
     state = loop.init()
     if not at_work:
         update = torch.randn(1, dimension) * 1e-3
-        object.__setattr__(loop, "_updates", lambda *_: update)
+        object.__setattr__(loop, "_trained", lambda *_: update)
     return lambda: loop.step(state, data)
 
 

@@ -163,7 +163,7 @@ class Untrained(Rounds):
     def __init__(self, loop: FederatedAveraging, data: FederatedData) -> None:
         super().__init__(loop, data)
         update = torch.randn(1, loop.flat.dimension) * 1e-3
-        object.__setattr__(loop, "_updates", lambda *_: update)
+        object.__setattr__(loop, "_trained", lambda *_: update)
 
 
 def timed(jobs: dict[str, Job], turns: int) -> dict[str, float]:

@@ -1,11 +1,12 @@
 """What a private federated round costs here, in pfl and in Flower's simulation, run in turns.
 
-    python -m venv peers && peers/bin/pip install 'torch==2.13.0' pfl 'flwr[simulation]'
-    python benchmarks/training_peers.py --python peers/bin/python
+    python -m venv peers && peers/bin/pip install 'torch==2.13.0' pfl
+    python -m venv flower && flower/bin/pip install -c constraints.txt -e '.[flower]'
+    python benchmarks/training_peers.py --pfl peers/bin/python --flower flower/bin/python
 
-The peers need an interpreter of their own: pfl wants an older dp-accounting than fedprivacy. Both
-must have the same torch. ``--quick`` draws 20 clients a round instead of 100, ``--model`` runs one
-model only.
+The peers need interpreters of their own: pfl wants an older dp-accounting than fedprivacy. All must
+have the same torch. ``--quick`` draws 20 clients a round instead of 100, ``--model`` runs one model
+only, ``--only`` some libraries.
 
 The job is the same for all: 6,000 clients share Fashion-MNIST, 100 are drawn, each takes 10 local
 steps on batches of its 9 or 10 images; updates are clipped to one norm, summed, noise is added.
@@ -16,10 +17,13 @@ sum of their largest resident memories.
 
 pfl and Flower train a plain module, as one writes it; "our layout" gives pfl the channels-last
 memory that our loop gives every module. Flower simulates 200 nodes, half of them drawn, with one
-actor; clipping is ``fixedclipping_mod``, at the client. Linux only.
+actor: "Flower" clips by its ``fixedclipping_mod``, at the client, and adds its own noise; "plain"
+is FedAvg without privacy, "ours" the same app with ``PrivateStrategy``, ``private_mod`` and a
+ledger. Flower looks for answers every three seconds. Linux only.
 """
 
 import argparse
+import contextlib
 import json
 import os
 import platform
@@ -213,16 +217,47 @@ def flower_client(model: str, folder: str, message: Any, context: Any) -> Any:
     return Message(content=RecordDict(content), reply_to=message)
 
 
-def flower_rounds(model: str, cohort: int, folder: str) -> None:
+def flower_strategy(kind: str, cohort: int, folder: str) -> tuple[Any, list[Any]]:
+    """Return the server's strategy and the clients' mods."""
+    from flwr.clientapp.mod import fixedclipping_mod
+    from flwr.serverapp.strategy import DifferentialPrivacyClientSideFixedClipping, FedAvg
+
+    settings = {
+        "fraction_train": 1 / NODES_A_CLIENT,
+        "fraction_evaluate": 0.0,
+        "min_train_nodes": cohort,
+        "min_evaluate_nodes": 0,
+        "min_available_nodes": NODES_A_CLIENT * cohort,
+    }
+    if kind == "plain":
+        return FedAvg(**settings), []
+    if kind == "theirs":
+        average = FedAvg(**settings)
+        private = DifferentialPrivacyClientSideFixedClipping(average, NOISE, CLIP, cohort)
+        return private, [fixedclipping_mod]
+    import fedprivacy as fp
+    from fedprivacy.integrations.flower import EQUALLY, PrivateStrategy, private_mod
+
+    strategy = PrivateStrategy(
+        FedAvg(weighted_by_key=EQUALLY, **settings),
+        perturbation=fp.Gaussian(noise_multiplier=NOISE, clip_norm=CLIP, unit="client"),
+        scheme=fp.FixedSize(cohort, population=NODES_A_CLIENT * cohort),
+        population=NODES_A_CLIENT * cohort,
+        ledger=Path(folder) / f"{os.getpid()}.jsonl",
+        budget=fp.Budget(1e4, 1e-5, adjacency="zero_out"),
+        checkpoint=Path(folder) / f"{os.getpid()}.npz",
+    )
+    return strategy, [private_mod]
+
+
+def flower_rounds(model: str, cohort: int, folder: str, kind: str = "theirs") -> None:
     from flwr.app import ArrayRecord
     from flwr.clientapp import ClientApp
-    from flwr.clientapp.mod import fixedclipping_mod
     from flwr.serverapp import ServerApp
-    from flwr.serverapp.strategy import DifferentialPrivacyClientSideFixedClipping, FedAvg
     from flwr.simulation import run_simulation
 
-    nodes = NODES_A_CLIENT * cohort
-    client, server = ClientApp(mods=[fixedclipping_mod]), ServerApp()
+    strategy, mods = flower_strategy(kind, cohort, folder)
+    client, server = ClientApp(mods=mods), ServerApp()
 
     @client.train()
     def train(message: Any, context: Any) -> Any:
@@ -232,23 +267,20 @@ def flower_rounds(model: str, cohort: int, folder: str) -> None:
 
     @server.main()
     def main(grid: Any, context: Any) -> None:
-        average = FedAvg(
-            fraction_train=1 / NODES_A_CLIENT,
-            fraction_evaluate=0.0,
-            min_train_nodes=cohort,
-            min_evaluate_nodes=0,
-            min_available_nodes=nodes,
-        )
-        strategy = DifferentialPrivacyClientSideFixedClipping(average, NOISE, CLIP, cohort)
-        arrays = ArrayRecord(module_of(model).state_dict())
+        arrays, waits = ArrayRecord(module_of(model).state_dict()), turns()
         say({"ready": {name: version(name) for name in ("flwr", "ray", "torch")}})
-        for _ in turns():
-            arrays = strategy.start(grid, arrays, num_rounds=1).arrays
+
+        def wait(number: int, arrays: Any) -> None:
+            next(waits)
+
+        # Called before the first round and after every one; when nobody asks any more, it ends.
+        with contextlib.suppress(StopIteration):
+            strategy.start(grid, arrays, num_rounds=10**6, evaluate_fn=wait)
 
     run_simulation(
         server,
         client,
-        nodes,
+        NODES_A_CLIENT * cohort,
         backend_config={
             "client_resources": {"num_cpus": 1, "num_gpus": 0.0},
             "init_args": {"num_cpus": 1},
@@ -261,6 +293,8 @@ LIBRARIES: dict[str, Callable[[str, int, str], None]] = {
     "pfl": pfl_rounds,
     "pfl, our layout": lambda model, cohort, folder: pfl_rounds(model, cohort, folder, "ours"),
     "Flower": flower_rounds,
+    "Flower, plain": lambda model, cohort, folder: flower_rounds(model, cohort, folder, "plain"),
+    "Flower, ours": lambda model, cohort, folder: flower_rounds(model, cohort, folder, "ours"),
 }
 
 
@@ -349,14 +383,14 @@ def data_for_all(folder: str) -> None:
     np.save(Path(folder) / "cuts.npy", np.cumsum([len(own) for own in data.clients])[:-1])
 
 
-def compare(model: str, python: str, cohort: int, rounds: int, folder: str) -> dict[str, Any]:
+def compare(
+    model: str, pythons: dict[str, str], names: list[str], cohort: int, rounds: int, folder: str
+) -> dict[str, Any]:
     """Return every library's seconds a round, taken in turns."""
-    names = [n for n in LIBRARIES if model == "cnn" or "layout" not in n]
     processes = {
-        name: Process(
-            sys.executable if name == "fedprivacy" else python, name, model, cohort, folder
-        )
+        name: Process(pythons[name.partition(",")[0]], name, model, cohort, folder)
         for name in names
+        if model == "cnn" or "layout" not in name
     }
     for _ in range(rounds + 1):
         for process in processes.values():
@@ -377,7 +411,7 @@ def show(model: str, found: dict[str, Any]) -> None:
         f"  {'a round':18s} {'wall':>9s} {'to ours':>8s} {'cpu':>9s} {'to ours':>8s}"
         f" {'peak MB':>8s}"
     )
-    ours = found["libraries"]["fedprivacy"]
+    ours = next(iter(found["libraries"].values()))
     for name, its in found["libraries"].items():
         wall, cpu = its["wall"] / ours["wall"], its["cpu"] / ours["cpu"]
         print(
@@ -390,7 +424,9 @@ def show(model: str, found: dict[str, Any]) -> None:
 def main() -> None:
     """Measure, print, write."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--python", default=sys.executable, help="has pfl and flwr[simulation]")
+    parser.add_argument("--pfl", default=sys.executable, help="the Python that has pfl")
+    parser.add_argument("--flower", default=sys.executable, help="the one that has flwr and ray")
+    parser.add_argument("--only", choices=LIBRARIES, nargs="+", default=list(LIBRARIES))
     parser.add_argument("--quick", action="store_true")
     parser.add_argument("--model", choices=MOMENTUM)
     parser.add_argument(
@@ -406,9 +442,10 @@ def main() -> None:
         data_for_all(folder)
         for model in (options.model,) if options.model else MOMENTUM:
             rounds = options.rounds * (1 if model == "cnn" else 5)
-            found[model] = compare(model, options.python, cohort, rounds, folder)
+            pythons = {"fedprivacy": sys.executable, "pfl": options.pfl, "Flower": options.flower}
+            found[model] = compare(model, pythons, options.only, cohort, rounds, folder)
             show(model, found[model])
-    if not options.quick and not options.model:
+    if not options.quick and not options.model and options.only == list(LIBRARIES):
         content = {"python": platform.python_version(), "cores": options.cores}
         content |= {"clients_a_round": cohort, **found}
         RESULTS.write_text(json.dumps(content, indent=1) + "\n")

@@ -20,7 +20,7 @@ FACES = {"training/__init__.py": {"systems"}, "theory/__init__.py": {"systems"}}
 SYSTEM_FILES = {"__init__", "loop", "law", "bounds", "claim", "grid"}
 """What a system's room may hold; FURTHER are a loop's own parts."""
 FURTHER = {
-    "averaging": {"collect", "upload", "rows", "server", "state"},
+    "averaging": {"clients", "collect", "upload", "rows", "server", "state"},
     "fed_smp": {"moments"},
     "fed_plt": {"agents", "proximal", "solvers", "tradeoff"},
 }
@@ -29,6 +29,7 @@ TRAINS = {
     "training",
     "integrations/flower",
     "systems/averaging/loop",
+    "systems/averaging/clients",
     "systems/averaging/collect",
     "systems/averaging/upload",
     "systems/averaging/rows",
@@ -90,7 +91,7 @@ HOMES = {
     "arviz": {"training"},
     "mlflow": {"runs/watching"},
     "dp_accounting": {"integrations"},
-    "joblib": {"audit/attacks", "runs/parallel"},
+    "joblib": {"audit/attacks", "runs/parallel", "systems/averaging/clients"},
     "opacus": {"integrations/opacus", "integrations/peers"},
     "prv_accountant": {"integrations/peers"},
     "flwr": {"integrations/flower"},

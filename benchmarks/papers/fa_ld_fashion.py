@@ -437,7 +437,7 @@ def every_cell(part):
     return markdown([*names, "step size", "accuracy", "Brier", "ECE", "NLL"], rows)
 
 
-LETTERS = {"local_steps": "K", "leapfrog_steps": "K", "iterations": "T"}
+LETTERS = {"local_steps": "$K$", "leapfrog_steps": "$K$", "iterations": "$T$"}
 
 
 def pages():

@@ -48,7 +48,7 @@ def compared(found: dict[str, Any]) -> Iterator[Named]:
     costs = ["0.1", "1.0", "10.0", "100.0"]
     names = [name for name in (*ALL, "FedPD, step only", "LED, step only") if name in found["III"]]
     rows = [[name, *(k(found["III"][name][c]) for c in costs)] for name in names]
-    yield "III", table(["", *(f"t_C = {float(c):g}" for c in costs)], rows)
+    yield "III", table(["", *(f"$t_C = {float(c):g}$" for c in costs)], rows)
     ways = ["gradient", "gradient, partial", "accelerated", "accelerated, partial"]
     rows = []
     for name, theirs in paper["IV"].items():
@@ -61,7 +61,7 @@ def compared(found: dict[str, Any]) -> Iterator[Named]:
         if cell := found["V"].get(name):
             times = zip(cell["time"].values(), paper["V"][name.partition(",")[0]], strict=True)
             rows.append([name, f"{cell['rounds']:.1f}", *(both(o, t) for o, t in times)])
-    yield "V", table(["", "rounds", "t_C = 2", "20", "200", "2000"], rows)
+    yield "V", table(["", "rounds", "$t_C = 2$", "20", "200", "2000"], rows)
 
 
 def swept(found: dict[str, Any]) -> Iterator[Named]:
@@ -70,12 +70,12 @@ def swept(found: dict[str, Any]) -> Iterator[Named]:
     yield "VI", table(["active", "time"], rows)
     rows = [[p, f"{c['rounds']:.1f}", both(c["time"], paper["VIII"][p])]
             for p, c in found["VIII"].items()]  # fmt: skip
-    yield "VIII", table(["rho", "rounds", "time"], rows)
+    yield "VIII", table([r"$\rho$", "rounds", "time"], rows)
     rows = []
     for steps, cell in found["IX"].items():
         times = zip(cell["time"].values(), paper["IX"][steps], strict=True)
         rows.append([steps, f"{cell['rounds']:.1f}", *(both(o, t) for o, t in times)])
-    yield "IX", table(["N_e", "rounds", "t_C = 0.1", "1", "10", "100"], rows)
+    yield "IX", table(["$N_e$", "rounds", "$t_C = 0.1$", "1", "10", "100"], rows)
 
 
 def noise(found: dict[str, Any]) -> Iterator[Named]:
@@ -87,8 +87,8 @@ def noise(found: dict[str, Any]) -> Iterator[Named]:
             sound = shown(account["sound"], 4, ROUND_CEILING)
             row += [f"{account['published']:.4g}", sound]
         rows.append(row)
-    pairs = [f"{what}, K = {n}" for n in (10, 100, 1000) for what in ("printed", "sound")]
-    yield "VII", table(["tau²", "all models", "mean model", *pairs], rows)
+    pairs = [f"{what}, $K = {n}$" for n in (10, 100, 1000) for what in ("printed", "sound")]
+    yield "VII", table([r"$\tau^2$", "all models", "mean model", *pairs], rows)
 
 
 def main() -> None:

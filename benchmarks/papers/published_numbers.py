@@ -277,7 +277,7 @@ def page(data: dict) -> str:
         ["clients", *(f"{s['population']:,}" for s in settings)],
         ["in a round", *(str(s["cohort"]) for s in settings)],
         ["rounds", *(str(s["rounds"]) for s in settings)],
-        ["delta = clients^-1.1", *(f"{s['delta']:.4g}" for s in settings)],
+        [r"$\delta = \text{clients}^{-1.1}$", *(f"{s['delta']:.4g}" for s in settings)],
     ]
     private = []
     for row in data["two_sided"]:
@@ -287,7 +287,7 @@ def page(data: dict) -> str:
     return TEXT.format(
         facts=table(["printed epsilon", *(f"{s['printed']:g}" for s in settings)], facts),
         readings=table(head, rows),
-        private=table(["m, n, z, T", "cohorts", "aggregate", "server"], private),
+        private=table(["$m$, $n$, $z$, $T$", "cohorts", "aggregate", "server"], private),
     )
 
 
@@ -296,7 +296,7 @@ def table(head: list[str], rows: list[list[str]]) -> str:
     return "\n".join(f"| {' | '.join(line)} |" for line in lines)
 
 
-TEXT = """# Published privacy numbers, under every reading
+TEXT = r"""# Published privacy numbers, under every reading
 
 Written by `benchmarks/papers/published_numbers.py`; the numbers with all their digits are in
 `benchmarks/papers/results/published_numbers.json`. Epsilons are rounded up; `a to b` is a certified
@@ -326,9 +326,10 @@ epsilons. In **bold**: within 0.01 of the printed number.
 
 ## Two-sided FedAvg (Yang, Fang and Liu)
 
-The paper has no privacy. In its private form every update is clipped and noise of std z times the
+The paper has no privacy. In its private form every update is clipped and noise of std $z$ times the
 clip norm is put on the sum of a round; step sizes and the number of local steps then cost no
-privacy. Client level, replace_one, delta = 1e-5; m workers, n drawn in each of T rounds:
+privacy. Client level, replace_one, $\delta = 10^{{-5}}$; $m$ workers, $n$ drawn in each of
+$T$ rounds:
 
 {private}
 """

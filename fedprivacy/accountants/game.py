@@ -8,7 +8,8 @@ from typing import ClassVar
 
 from ..loss import Curve
 from ..loss.profiles import playing
-from ..loss.profiles.ways import DeltaAt, EpsilonAt, Interval, Question, interval
+from ..loss.profiles.asked import DeltaAt, EpsilonAt, Interval, Question
+from ..loss.profiles.ways import interval
 from ..privacy_loss import PrivacyLoss
 from .base import Answer
 from .pld import PldAccountant

@@ -9,7 +9,8 @@ import numpy as np
 
 from ..loss import Curve
 from ..loss.clock import left, within
-from ..loss.profiles.ways import DeltaAt, EpsilonAt, Interval, deltas, interval
+from ..loss.profiles.asked import DeltaAt, EpsilonAt, Interval
+from ..loss.profiles.ways import deltas, interval
 from ..privacy_loss import PrivacyLoss
 from .base import Accountant, Answer, kinds_of, orientations
 

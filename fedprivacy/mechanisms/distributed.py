@@ -76,6 +76,7 @@ class IntegerPerturbation(SparsifiedPerturbation):
     overflow: float = 1e-6
     seed: int | None = field(default=None, compare=False, repr=False)
 
+    draws: ClassVar[bool] = True
     widest: ClassVar[float]
     """Largest std of noise, in whole numbers."""
 

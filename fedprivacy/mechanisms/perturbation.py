@@ -34,6 +34,9 @@ class Perturbation(Mechanism):
         "denominator of the sum",
     )
 
+    draws: ClassVar[bool] = False
+    """Whether ``contribution`` draws something, so that its order matters to a seeded run."""
+
     clip_norm: float
     """Norm that a contribution is clipped to."""
 

@@ -14,7 +14,7 @@ from ..errors import UnsupportedCombination, refuse
 from ..loss import IDENTITY, AnyOf, Curve, Mix, RenyiAndPoints, RenyiPoints, largest, stated_pair
 from ..loss.pairs.lattice import Array
 from ..loss.pairs.stated import MAX_EPSILON
-from ..loss.profiles import renyi, ways
+from ..loss.profiles import asked, renyi, ways
 from ..privacy_loss import PrivacyLoss, Witness, merged
 from ..registry import plain_fields, registered
 from ..relations import Adjacency, Facts, Observer, Unit
@@ -513,7 +513,7 @@ def _deltas(curve: Curve, epsilons: Array) -> Array:
     start = np.where(epsilons >= end.high, end.infinite_high, 1.0)
     if known:
         start = np.minimum(start, RenyiPoints(known).implied_delta(epsilons))
-    found: dict[float, ways.Interval] = {}
+    found: dict[float, asked.Interval] = {}
     for part in np.array_split(epsilons[epsilons < end.high], _STRETCHES):
         if len(part):
             found |= ways.deltas(curve, part, 1e-3)

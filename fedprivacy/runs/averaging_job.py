@@ -31,9 +31,12 @@ _PUBLIC = ("clients", "cohorts", "rounds", "clip_norm", "parameters", "sent")
 
 _LOOP = (
     *("learning_rate", "learning_rate_decay", "server_learning_rate", "momentum"),
-    *("local_steps", "local_epochs", "batch_size", "expected_cohort"),
+    *("local_steps", "local_epochs", "batch_size", "expected_cohort", "proximal"),
 )
 """Settings of averaging that go to the loop as they are."""
+
+_UNTOLD = ("missing", "absent", "colluding", "proximal")
+"""Settings that are told only where they are not 0."""
 
 _AWAY = ("missing", "absent", "colluding")
 """How many clients may not answer, or may tell; see ``methods.Noisy``."""
@@ -114,7 +117,7 @@ class AveragingJob:
         """The same, of every averaging job."""
         # Any level will do: no setting depends on it.
         loop = self.loop(None if self.knob is None else 1.0, None)
-        names = [name for name in _LOOP if getattr(loop, name) is not None]
+        names = [n for n in _LOOP if getattr(loop, n) is not None and n not in _UNTOLD]
         found = {"clients": self.units, "cohorts": str(loop.scheme), "rounds": self.rounds}
         if isinstance(loop.perturbation, SparsifiedPerturbation | AdaptiveClipping):
             found["clip_norm"] = loop.perturbation.clip_norm
@@ -124,7 +127,7 @@ class AveragingJob:
             found |= {name: getattr(self.chosen, name) for name in Adaptive.known()}
         found |= {"parameters": loop.flat.dimension, "sent": self._kept(loop.flat.dimension)}
         # Zeros are as usual, and not told.
-        found |= {name: away for name in _AWAY if (away := getattr(self.chosen, name, 0))}
+        found |= {name: told for name in _UNTOLD if (told := getattr(self.chosen, name, 0))}
         return found | {name: getattr(loop, name) for name in names}
 
     @property

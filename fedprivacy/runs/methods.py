@@ -84,6 +84,9 @@ class Averaging(Settings):
         SHARE, "factor on the learning rate after every round", default=1.0
     )
     momentum: float = setting(NON_NEGATIVE, "of a client, from rest in every round", default=0.0)
+    proximal: float = setting(
+        NON_NEGATIVE, "mu of FedProx, which pulls a client towards the round's start", default=0.0
+    )
     server_learning_rate: float | None = setting(
         POSITIVE, "factor on the averaged update", default=None
     )

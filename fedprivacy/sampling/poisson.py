@@ -31,6 +31,18 @@ from .pairs import (
 )
 from .scheme import Cell, Indices, Lossy, Odd, Pair, Rows, Scheme, TableScheme, at_least_once
 
+AT_ONCE = 1 << 16
+"""Units that are drawn for at a time: a population needs no memory of its own."""
+
+
+def drawn_apart(population: int, probability: float, generator: np.random.Generator) -> Indices:
+    """Return the units that are drawn, each by a number of its own; memory O(those drawn)."""
+    found = []
+    for start in range(0, population, AT_ONCE):
+        numbers = generator.random(min(AT_ONCE, population - start))
+        found.append(np.flatnonzero(numbers < probability) + start)
+    return np.concatenate(found) if found else np.arange(0)
+
 
 def _add_remove(inner: Lossy, scheme: Scheme, observer: Observer) -> Pair:
     return sampled_pair(inner.privacy_loss(ADD, observer), scheme.rate)
@@ -135,4 +147,4 @@ class Poisson(TableScheme):
 
     def draw(self, population: int, generator: np.random.Generator) -> Indices:
         """Return the participants among ``population`` units; may be empty."""
-        return np.flatnonzero(generator.random(population) < self.probability)
+        return drawn_apart(population, self.probability, generator)

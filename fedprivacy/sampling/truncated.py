@@ -43,7 +43,7 @@ from .pairs import (
     unamplified,
     visible,
 )
-from .poisson import Poisson, exchanged
+from .poisson import Poisson, drawn_apart, exchanged
 from .scheme import VISIBLE, Builder, Cell, Indices, Lossy, Odd, Pair, Rows, TableScheme, beyond
 
 _RARE = 1e-300
@@ -308,7 +308,7 @@ class TruncatedPoisson(TableScheme):
         """
         if population != self.population:
             refuse("population", population, f"equal the scheme's population = {self.population}")
-        drawn = np.flatnonzero(generator.random(population) < self.probability)
+        drawn = drawn_apart(population, self.probability, generator)
         # Nothing to cut: choosing among them would only disturb the generator.
         if len(drawn) <= self.largest:
             return drawn

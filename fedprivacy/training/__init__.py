@@ -30,6 +30,7 @@ from .diagnostics import (
 )
 from .fashion import fashion_mnist
 from .gaussian import GaussianPosterior
+from .lazy import LazyData
 from .likelihoods import Likelihood, SoftmaxRegression, classifier
 from .models import cnn, colour_cnn, logistic, lstm, mlp
 from .optimise import FlatModel, LocalSGD
@@ -88,6 +89,7 @@ __all__ = [
     "GaussianPosterior",
     "HamiltonianSampling",
     "LangevinSampling",
+    "LazyData",
     "LeastSquares",
     "Likelihood",
     "LocalSGD",

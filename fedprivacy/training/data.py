@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+import itertools
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -13,6 +15,20 @@ from torch import Tensor
 from ..errors import ParameterError, integer, refuse
 
 Indices = NDArray[np.int64]
+
+
+class Group(NamedTuple):
+    """Clients of one size, which are trained beside each other.
+
+    Attributes:
+        clients: their numbers.
+        records: (inputs, targets) that hold theirs.
+        rows: row numbers of each client in them.
+    """
+
+    clients: list[int]
+    records: tuple[Tensor, Tensor]
+    rows: list[Indices]
 
 
 def _none() -> Tensor:
@@ -115,6 +131,24 @@ class FederatedData:
         """Return one client's (inputs, labels)."""
         rows = torch.from_numpy(self.clients[client]).to(self.labels.device)
         return self.features[rows], self.labels[rows]
+
+    def example(self) -> tuple[Tensor, Tensor]:
+        """Return (inputs, targets) of no records: their types and shapes."""
+        features, labels = self.features, self.labels
+        return features.new_empty(0, *features.shape[1:]), labels.new_empty(0, *labels.shape[1:])
+
+    def groups(self, clients: Iterable[int], most: int) -> Iterator[Group]:
+        """Yield clients of one size, at most so many at once."""
+
+        def size(client: int) -> int:
+            return len(self.clients[client])
+
+        # By size: only equally long plans run beside each other; see ``LocalSGD.schedule``.
+        for _, alike in itertools.groupby(sorted(clients, key=size), key=size):
+            group = list(alike)
+            for start in range(0, len(group), most):
+                few = group[start : start + most]
+                yield Group(few, (self.features, self.labels), [self.clients[c] for c in few])
 
     def public(self) -> tuple[Tensor, Tensor]:
         """Return the public (inputs, labels).

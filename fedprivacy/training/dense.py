@@ -72,7 +72,7 @@ class DenseNetwork:
             weights: of the records, shape (clients, width); 0 leaves a record out.
             into: shape (clients, d).
             scale: factor on the gradient.
-            keep: factor on what ``into`` holds; 1 where that is ``parameters``.
+            keep: factor on what ``into`` holds.
         """
         layers = self.views(parameters)
         outputs = [inputs.flatten(2)]

@@ -228,6 +228,7 @@ class FlatModel:
         schedule: Schedule,
         learning_rate: float,
         momentum: float = 0.0,
+        proximal: float = 0.0,
     ) -> Tensor:
         """Train clients from the same start and return ``start - trained``, shape (clients, d).
 
@@ -237,8 +238,9 @@ class FlatModel:
             schedule: which rows each client uses in each step.
             learning_rate: of this round.
             momentum: of the heavy ball, from rest.
+            proximal: mu of FedProx: mu / 2 times the squared way from the start joins the loss.
         """
-        facts = (learning_rate, momentum)
+        facts = (learning_rate, momentum, proximal)
         if self.dense is not None:
             return self._together(self.dense, start, records, schedule, *facts)
         if schedule.rows.shape[1] == 1:
@@ -321,6 +323,7 @@ class FlatModel:
         schedule: Schedule,
         learning_rate: float,
         momentum: float,
+        proximal: float,
     ) -> Tensor:
         """Train clients of one size beside each other.
 
@@ -340,9 +343,14 @@ class FlatModel:
             batch = (inputs[:, :width], labels[:, :width], weights)
             # Without momentum a step goes straight into the parameters: no velocity is written.
             if not momentum:
-                dense.step(trained, *batch, trained, scale=-learning_rate)
+                pull = learning_rate * proximal
+                dense.step(trained, *batch, trained, scale=-learning_rate, keep=1.0 - pull)
+                if pull:
+                    trained.add_(start, alpha=pull)
                 continue
             dense.step(trained, *batch, velocity, scale=1.0, keep=momentum)
+            if proximal:
+                velocity.add_(trained - start, alpha=proximal)
             trained.sub_(velocity, alpha=learning_rate)
         return start - trained
 
@@ -353,6 +361,7 @@ class FlatModel:
         schedule: Schedule,
         learning_rate: float,
         momentum: float,
+        proximal: float,
     ) -> Tensor:
         """Train one client in the module itself: a large model is limited by memory traffic."""
         self._renew()
@@ -361,16 +370,27 @@ class FlatModel:
         fused = self.device.type in ("cpu", "cuda")
         # A new one for every client: its velocity begins at rest.
         optimiser = torch.optim.SGD(self.trained, learning_rate, momentum, fused=fused)
-        model = FactoredLayers(self.module, sum(schedule.sizes), learning_rate, momentum)
+        used = sum(schedule.sizes)
+        model = FactoredLayers(self.module, used, learning_rate, momentum, proximal)
         batches = self._batches(records, schedule.rows[:, 0])
         for size, (inputs, labels) in zip(schedule.sizes, batches, strict=True):
             optimiser.zero_grad()
             loss = self._mean_loss(model(inputs[:size]), labels[:size])
             torch.autograd.backward(loss)
+            if proximal:
+                self._pull(start, proximal)
             optimiser.step()
         # Else this client's gradients lie in memory beside the update.
         optimiser.zero_grad()
         return self._lost(start, model).unsqueeze(0)
+
+    @torch.no_grad()
+    def _pull(self, start: Tensor, proximal: float) -> None:
+        """Add the proximal term's gradient; wide layers have it in their factors."""
+        for parameter, old in zip(self.trained, self.split(start), strict=True):
+            # Without a gradient a parameter is where it was.
+            if parameter.grad is not None:
+                parameter.grad.add_(parameter - old, alpha=proximal)
 
     def _mean_loss(self, outputs: Any, targets: Tensor) -> Tensor:
         if self.loss is not None:

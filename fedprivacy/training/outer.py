@@ -25,10 +25,13 @@ class OuterProducts:
         weight: of the layer, shape (outputs, inputs), at the client's start.
         learning_rate: of this round.
         momentum: of the heavy ball, from rest.
+        proximal: factor on the way from the start that is added to the gradient.
     """
 
-    def __init__(self, weight: Tensor, learning_rate: float, momentum: float) -> None:
-        self.weight = weight
+    def __init__(
+        self, weight: Tensor, learning_rate: float, momentum: float, proximal: float = 0.0
+    ) -> None:
+        self.weight, self.proximal = weight, proximal
         self.learning_rate, self.momentum = learning_rate, momentum
         at = weight.detach()
         outputs, inputs = at.shape
@@ -57,7 +60,10 @@ class OuterProducts:
         self._inputs = torch.cat([self._inputs, inputs])
         self._slopes = torch.cat([self._slopes, slope])
         # Momentum scales an outer product as a whole: its velocity is one number.
-        self._velocity = torch.cat([self.momentum * self._velocity, fresh])
+        kept = self.momentum * self._velocity
+        if self.proximal:
+            kept = kept.sub_(self._lost, alpha=self.proximal)
+        self._velocity = torch.cat([kept, fresh])
         moved = torch.cat([self._lost, torch.zeros_like(fresh)])
         self._lost = moved.add_(self._velocity, alpha=self.learning_rate)
 
@@ -101,14 +107,20 @@ class FactoredLayers:
         records: in all steps of the client together.
         learning_rate: of this round.
         momentum: of the heavy ball, from rest.
+        proximal: see ``OuterProducts``.
     """
 
     def __init__(
-        self, module: nn.Module, records: int, learning_rate: float, momentum: float
+        self,
+        module: nn.Module,
+        records: int,
+        learning_rate: float,
+        momentum: float,
+        proximal: float = 0.0,
     ) -> None:
         self.module = module
         self._kept = {
-            layer: OuterProducts(layer.weight, learning_rate, momentum)
+            layer: OuterProducts(layer.weight, learning_rate, momentum, proximal)
             for layer in wide_layers(module, records)
         }
         self._of = {id(kept.weight): kept for kept in self._kept.values()}

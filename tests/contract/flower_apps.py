@@ -5,6 +5,7 @@ import torch
 from flwr.app import ArrayRecord, Context, Message, MetricRecord, RecordDict
 from flwr.clientapp import ClientApp
 from flwr.serverapp import Grid
+from flwr.serverapp.strategy import FedAdam, FedAvgM, FedProx
 from flwr.supercore.task_identity import TaskIdentity
 from torch.nn import functional
 
@@ -17,6 +18,12 @@ CLIENTS, STEPS, RATE = 12, 2, 0.5
 GAUSSIAN = fp.Gaussian(noise_multiplier=1.0, clip_norm=0.05, unit="client")
 SCHEME = fp.FixedSize(4, population=CLIENTS)
 SEED = 5
+KINDS = {
+    "FedAvgM": (FedAvgM, {"server_momentum": 0.9}),
+    "FedProx": (FedProx, {"proximal_mu": 0.1}),
+    "FedAdam": (FedAdam, {"eta": 0.01}),
+}
+"""Flower's strategies beside FedAvg, with settings of theirs."""
 
 
 def data():
@@ -35,17 +42,23 @@ def flat(arrays):
     return np.concatenate([array.numpy().ravel() for array in arrays.values()])
 
 
-def our_loop(scheme):
+def our_loop(scheme, perturbation=GAUSSIAN):
     return FederatedAveraging(
-        model=module, scheme=scheme, perturbation=GAUSSIAN, local_steps=STEPS,
+        model=module, scheme=scheme, perturbation=perturbation, local_steps=STEPS,
         batch_size=1000, learning_rate=RATE, seed=SEED, device="cpu",
     )  # fmt: skip
 
 
-def by_our_loop(path, scheme, rounds):
+def by_our_loop(path, scheme, rounds, records=None, perturbation=GAUSSIAN):
     """Train by our own loop, with a ledger at ``path``."""
     with Ledger.create(path, unit="client", adjacency="zero_out", seed_policy="fixed") as own:
-        found = train(our_loop(scheme), data(), rounds=rounds, ledger=own, budget=a_budget())
+        found = train(
+            our_loop(scheme, perturbation),
+            records or data(),
+            rounds=rounds,
+            ledger=own,
+            budget=a_budget(),
+        )
         own.close()
     return found
 
@@ -62,10 +75,9 @@ def a_budget(epsilon=50.0):
     return fp.Budget(epsilon, 1e-3, adjacency="zero_out")
 
 
-def trained(message, client):
-    """Return what a client's app replies: full-batch gradient descent, and two metrics."""
-    held, model = data(), module()
-    model.load_state_dict(message.content["arrays"].to_torch_state_dict())
+def descended(model, client):
+    """Train a model by full-batch gradient descent on a client's records; return the last loss."""
+    held = data()
     rows = held.clients[client]
     for _ in range(STEPS):
         model.zero_grad()
@@ -74,7 +86,14 @@ def trained(message, client):
         with torch.no_grad():
             for one in model.parameters():
                 one -= RATE * one.grad
-    metrics = MetricRecord({"num-examples": len(rows), "loss": loss.item()})
+    return loss.item()
+
+
+def trained(message, client):
+    """Return what a client's app replies: its arrays, and two metrics."""
+    model = module()
+    model.load_state_dict(message.content["arrays"].to_torch_state_dict())
+    metrics = MetricRecord({"num-examples": 1, "loss": descended(model, client)})
     return Message(RecordDict({"arrays": arrays_of(model), "metrics": metrics}), reply_to=message)
 
 

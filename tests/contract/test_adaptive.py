@@ -16,7 +16,6 @@ torch = pytest.importorskip("torch")
 
 from fedprivacy.runs.experiment import Experiment  # noqa: E402
 from fedprivacy.runs.jobs import job  # noqa: E402
-from fedprivacy.systems.averaging.server import Server  # noqa: E402
 from fedprivacy.training import FederatedAveraging, FederatedData, logistic, train  # noqa: E402
 
 CLIENTS, DELTA = 20, 1e-5
@@ -303,8 +302,6 @@ def test_values_out_of_range_are_told(wrong):
         clipping(**wrong)
 
 
-def test_a_server_of_clients_elsewhere_refuses_it():
-    with pytest.raises(ParameterError, match="AdaptiveClipping"):
-        Server(scheme=fp.FixedSize(2, population=9), perturbation=clipping(), population=9)
+def test_a_mask_is_refused():
     with pytest.raises(ParameterError, match="mask"):
         clipping().contribution(np.ones(3), mask=np.arange(2))

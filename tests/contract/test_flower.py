@@ -1,4 +1,4 @@
-"""Flower: the strategy and the mod, in this process; ``test_flower_killed`` has the real engine."""
+"""Flower: the strategy and the mod, in this process; ``test_flower_ray`` has the real engine."""
 
 import pytest
 
@@ -9,6 +9,7 @@ import numpy as np
 from flwr.serverapp.strategy import FedAvg
 
 import fedprivacy as fp
+from fedprivacy.ledger import Ledger
 
 from . import flower_apps as apps
 
@@ -47,3 +48,38 @@ def test_the_ledger_audits(tmp_path):
     spent = fp.account(tmp_path / "run.jsonl", delta=1e-3)
     low = fp.audit(tmp_path / "run.jsonl", claim=(0.5 * spent.lower, 1e-3))
     assert low.verdict == "FAILS"
+
+
+def norms(path):
+    """Return the clip norm of every round in a ledger."""
+    return [one.clip_norm for one in Ledger.open(path).rounds]
+
+
+def test_a_learned_norm_equals_that_of_our_own_loop(tmp_path):
+    adaptive = fp.AdaptiveClipping(
+        noise_multiplier=1.0, clip_norm=0.05, bits_share=0.1, clip_learning_rate=1.0, unit="client"
+    )
+    ours = apps.by_our_loop(tmp_path / "own.jsonl", apps.SCHEME, ROUNDS + 1, perturbation=adaptive)
+    grid = apps.HereGrid(apps.client_app())
+    start = apps.first_arrays()
+    # Stopped after a round, and resumed with the norm that was learned in it.
+    for rounds in (1, ROUNDS + 1):
+        strategy = apps.private(
+            apps.equal(FedAvg), tmp_path, perturbation=adaptive, seed=apps.SEED,
+            checkpoint=tmp_path / "model.npz",
+        )  # fmt: skip
+        if rounds == 1:
+            # As a server that is stopped leaves it: open.
+            strategy.ledger.close = strategy.ledger.release
+        result = strategy.start(grid, start, rounds)
+    found = apps.flat(result.arrays)
+    np.testing.assert_allclose(found, ours.state.parameters.numpy(), rtol=0, atol=2e-7)
+    here, there = norms(tmp_path / "run.jsonl"), norms(tmp_path / "own.jsonl")
+    assert len(here) == ROUNDS + 1 and len(set(here)) == ROUNDS + 1
+    assert here == pytest.approx(there, rel=1e-6)
+    told = result.train_metrics_clientapp
+    # What a round's metrics say of the next one is what the ledger says of it.
+    assert [told[n]["next-clip-norm"] for n in (2, 3)] == here[2:]
+    plain = fp.Gaussian(noise_multiplier=1.0, unit="client").sampled(apps.SCHEME) * (ROUNDS + 1)
+    spent = fp.account(tmp_path / "run.jsonl", delta=1e-3)
+    assert spent.upper == fp.epsilon(plain, delta=1e-3, adjacency="zero_out").upper

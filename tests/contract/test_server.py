@@ -10,7 +10,7 @@ torch = pytest.importorskip("torch")
 import fedprivacy as fp  # noqa: E402
 from fedprivacy.errors import BudgetExhausted, ParameterError  # noqa: E402
 from fedprivacy.integrations import flower  # noqa: E402
-from fedprivacy.integrations.flower.saved import Saved  # noqa: E402
+from fedprivacy.integrations.flower.saved import Held, Saved  # noqa: E402
 from fedprivacy.integrations.flower.wire import (  # noqa: E402
     clipped_update,
     flat,
@@ -194,9 +194,11 @@ def test_a_saved_model_belongs_to_its_ledger(tmp_path):
     path = tmp_path / "model.npz"
     saved = Saved(path, "one")
     assert saved.read() is None
-    saved.write(AFTER, 5)
-    arrays, rounds = saved.read()
-    assert rounds == 5 and all(np.array_equal(arrays[name], AFTER[name]) for name in AFTER)
+    saved.write(Held(AFTER, 5, 0.25))
+    arrays, rounds, norm = saved.read()
+    assert (rounds, norm) == (5, 0.25) and all(
+        np.array_equal(arrays[name], AFTER[name]) for name in AFTER
+    )
     with pytest.raises(ParameterError, match="this ledger's"):
         Saved(path, "another").read()
     whole = path.read_bytes()

@@ -52,6 +52,7 @@ from fedprivacy.training.checkpoint import FORMAT
 from fedprivacy.training.dense import DenseNetwork
 from fedprivacy.training.fashion import read_idx
 from fedprivacy.training.optimise import WORKSPACE
+from fedprivacy.training.outer import wide_layers
 
 from .kills import kill_often
 
@@ -287,26 +288,94 @@ def test_rates_momentum_and_decay_against_an_independent_computation():
     assert state.learning_rate == pytest.approx(rate)
 
 
+class Wrapped(torch.nn.Module):
+    """A module that nothing is known about."""
+
+    def __init__(self):
+        super().__init__()
+        self.inner = mlp(3, 2)()
+
+    def forward(self, inputs):
+        return self.inner(inputs)
+
+
+def wide():
+    """A network with a layer whose weight is kept as outer products."""
+    return torch.nn.Sequential(
+        torch.nn.Flatten(), torch.nn.Linear(3, 300), torch.nn.ReLU(), torch.nn.Linear(300, 300),
+        torch.nn.ReLU(), torch.nn.Linear(300, 2),
+    )  # fmt: skip
+
+
+def by_autograd(model, inputs, labels, settings):
+    """Return a client's update where the proximal term is part of the loss, shape (d,)."""
+    start = [one.detach().clone() for one in model.parameters()]
+    optimiser = torch.optim.SGD(model.parameters(), settings["learning_rate"], settings["momentum"])
+    for _ in range(settings["local_steps"]):
+        optimiser.zero_grad()
+        way = sum(
+            (new - old).square().sum() for new, old in zip(model.parameters(), start, strict=True)
+        )
+        loss = torch.nn.functional.cross_entropy(model(inputs), labels)
+        (loss + settings["proximal"] / 2 * way).backward()
+        optimiser.step()
+    return torch.cat(
+        [(a - b).flatten() for a, b in zip(start, model.parameters(), strict=True)]
+    ).detach()
+
+
+@pytest.mark.parametrize("momentum", [0.0, 0.6])
+@pytest.mark.parametrize("model", [logistic(3, 2), wide, Wrapped], ids=["closed", "wide", "any"])
+def test_the_proximal_term_is_part_of_a_clients_loss(model, momentum):
+    settings = {"momentum": momentum, "proximal": 0.7, "learning_rate": 0.3, "local_steps": 4}
+    data = small(clients=2)
+    averaging = loop(model=model, batch_size=99, **settings)
+    state = averaging.init()
+    assert bool(wide_layers(averaging.flat.module, 48)) == (model is wide)
+    for number, update in enumerate(all_updates(averaging, state, data)):
+        found = []
+        for proximal in (settings["proximal"], 0.0):
+            module = model()
+            torch.nn.utils.vector_to_parameters(state.parameters.clone(), module.parameters())
+            chosen = settings | {"proximal": proximal}
+            found.append(by_autograd(module, *data.records(number), chosen))
+        assert torch.allclose(update, found[0], atol=2e-6)
+        assert not torch.allclose(update, found[1], atol=1e-4)
+
+
+def test_the_proximal_term_changes_nothing_that_is_accounted(tmp_path):
+    noise = Gaussian(noise_multiplier=1.0, clip_norm=0.5, unit="client")
+    told = []
+    for proximal in (0.0, 5.0):
+        averaging = loop(perturbation=noise, proximal=proximal)
+        path = tmp_path / f"{proximal}.jsonl"
+        with Ledger.create(
+            path, unit="client", adjacency="zero_out", seed_policy="fixed"
+        ) as ledger:
+            train(averaging, small(), rounds=2, ledger=ledger)
+        told.append([(one.mechanism, one.clip_norm) for one in Ledger.open(path).rounds])
+    assert told[0] == told[1]
+    with pytest.raises(ParameterError, match="proximal"):
+        loop(proximal=-1.0)
+
+
 def test_clients_trained_together_get_what_they_get_alone():
     """Sizes differ, so the schedule is padded; a client's update depends on its records only."""
     data = replace(small(), clients=tuple(np.split(np.arange(24), [1, 3, 9, 10, 20])))
     averaging = loop(local_steps=None, local_epochs=3, batch_size=99, momentum=0.6, model=mlp(3, 2))
     state = averaging.init()
-    order = np.random.default_rng(0)
-    records = (data.features, data.labels)
     together = all_updates(averaging, state, data)
-    for number, rows in enumerate(data.clients):
-        alone = averaging._updates(state, records, [rows], order)[0]
+    for number in range(data.population):
+        (alone,) = all_updates(averaging, state, data, [number])
         assert torch.allclose(together[number], alone, atol=1e-6)
 
 
 def all_updates(averaging, state, data, clients=None):
     """Return the updates as a round makes them, shape (clients, d)."""
-    found = {}
-    for few in averaging._at_once(list(clients or range(data.population)), data):
-        rows, order = [data.clients[client] for client in few], np.random.default_rng(0)
-        trained = averaging._updates(state, (data.features, data.labels), rows, order)
-        found |= dict(zip(few, trained, strict=True))
+    found, work = {}, averaging._work(state)
+    for group in data.groups(clients or range(data.population), averaging.flat.clients_at_once):
+        job = averaging._job(group, np.random.default_rng(0))
+        found |= dict(zip(group.clients, averaging._trained(work, job), strict=True))
     return torch.stack([found[client] for client in sorted(found)])
 
 
@@ -567,7 +636,7 @@ def test_a_finite_update_whose_scaled_part_overflows_is_refused():
     data, state = small(), averaging.init()
     updates = torch.zeros(6, 8)
     updates[0, averaging._mask(state, data)[0]] = 3.2e38
-    object.__setattr__(averaging, "_updates", lambda *_: updates)
+    object.__setattr__(averaging, "_trained", lambda *_: updates)
     after, info = averaging.step(state, data)
     assert (info.arrived, info.refused) == (5, 1)
     assert bool(torch.isfinite(after.parameters).all())

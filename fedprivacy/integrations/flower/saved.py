@@ -6,6 +6,7 @@ import io
 import json
 import zipfile
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 
@@ -19,6 +20,20 @@ _ARRAY = "array:"
 """Before the names of arrays, so that none can be taken for the head."""
 
 
+class Held(NamedTuple):
+    """What is on disk.
+
+    Attributes:
+        arrays: the model.
+        rounds: how many are behind it.
+        clip_norm: of the next round, where it is learned; else None.
+    """
+
+    arrays: Arrays
+    rounds: int
+    clip_norm: float | None
+
+
 class Saved:
     """A model with the number of rounds behind it, bound to the ledger that counts them.
 
@@ -30,17 +45,18 @@ class Saved:
     def __init__(self, path: Path, nonce: str) -> None:
         self.path, self.nonce = path, nonce
 
-    def write(self, arrays: Arrays, rounds: int) -> None:
+    def write(self, held: Held) -> None:
         """Put a model on disk; a crash leaves the old one or the new one."""
-        head = json.dumps({"format": FORMAT, "ledger": self.nonce, "rounds": rounds})
-        named = {_ARRAY + name: array for name, array in arrays.items()}
+        told = {"rounds": held.rounds, "clip_norm": held.clip_norm}
+        head = json.dumps({"format": FORMAT, "ledger": self.nonce, **told})
+        named = {_ARRAY + name: array for name, array in held.arrays.items()}
         buffer = io.BytesIO()
         # A dictionary by keywords: arrays may have any names.
         np.savez(buffer, **{_HEAD: np.array(head), **named})  # type: ignore[arg-type]
         whole_file(self.path, buffer.getvalue())
 
-    def read(self) -> tuple[Arrays, int] | None:
-        """Return the model and its rounds, None where there is no file.
+    def read(self) -> Held | None:
+        """Return the model, its rounds and norm, None where there is no file.
 
         Raises:
             ParameterError: it is damaged, or was trained under another ledger.
@@ -53,7 +69,8 @@ class Saved:
                 head = json.loads(str(held[_HEAD]))
                 names = [name for name in held.files if name.startswith(_ARRAY)]
                 arrays = {name.removeprefix(_ARRAY): held[name] for name in names}
-                rounds = int(head["rounds"])
+                norm = head.get("clip_norm")
+                found = Held(arrays, int(head["rounds"]), None if norm is None else float(norm))
         except (OSError, ValueError, KeyError, TypeError, zipfile.BadZipFile) as problem:
             raise ParameterError(
                 f"checkpoint must be a model of this run, got {str(self.path)!r} "
@@ -62,4 +79,4 @@ class Saved:
         if head.get("format") != FORMAT or head.get("ledger") != self.nonce:
             rule = "be of this ledger's run: what another one spent is not counted here"
             refuse("checkpoint", str(self.path), rule, "name another file")
-        return arrays, rounds
+        return found

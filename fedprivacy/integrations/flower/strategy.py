@@ -44,7 +44,7 @@ from ...sampling import Scheme
 from ...systems.averaging.collect import Collected
 from ...systems.averaging.server import Average, Server
 from ...training.rounds import Books, RoundInfo, charge_past
-from .saved import Saved
+from .saved import Held, Saved
 from .wire import ASKED, CLIP_NORM, FACTOR, MASK, UPDATE, Arrays, flat, may_hold, shaped, spread
 
 EQUALLY = "fedprivacy-equally"
@@ -77,7 +77,8 @@ class PrivateStrategy(Strategy):
     Args:
         strategy: FedAvg, FedAvgM, FedProx, FedAdam, FedAdagrad, FedYogi or a subclass, with
             ``fraction_evaluate=0.0`` and ``weighted_by_key=EQUALLY``. Its own sampling is not used.
-        perturbation: clips and perturbs, unit "client": ``Gaussian``, or ``SparsifiedPerturbation``
+        perturbation: clips and perturbs, unit "client": ``Gaussian``, ``AdaptiveClipping``, whose
+            next norm goes into the metrics too ("next-clip-norm"), or ``SparsifiedPerturbation``
             and its kin, whose clients send kept coordinates alone.
         scheme: draws the clients of a round: ``Poisson``, ``FixedSize``, ``WithReplacement`` or
             ``Everyone``.
@@ -92,7 +93,8 @@ class PrivateStrategy(Strategy):
         public_training: gets the arrays, returns them after training on public data at the server:
             top_k's mask is made of the difference. Given for top_k, and for nothing else.
         checkpoint: file for the model, written after every round; None for none. Without it a
-            resumed run begins with ``initial_arrays`` again, and what was spent stays spent. The
+            resumed run begins with ``initial_arrays`` and the first clip norm again, and what was
+            spent stays spent. The
             wrapped strategy's own memory, such as momentum, begins anew.
         seed: None for the operating system's randomness. With a number, cohorts and noise are
             reproducible and therefore not private; the ledger says so.
@@ -139,6 +141,7 @@ class PrivateStrategy(Strategy):
         charge_past(self.ledger, budget)
         self._saved = None if checkpoint is None else Saved(Path(checkpoint), self.ledger.nonce)
         self._behind, self._roster = 0, dict[int, int]()
+        self._clip_norm: float | None = None
         self._under_way: tuple[Arrays, Average, Collected] | None = None
         self._result = Result()
 
@@ -166,7 +169,8 @@ class PrivateStrategy(Strategy):
         """
         arrays, self._behind = initial_arrays, 0
         if self._saved is not None and (found := self._saved.read()) is not None:
-            arrays, self._behind = _record(found[0]), found[1]
+            arrays, self._behind = _record(found.arrays), found.rounds
+            self._clip_norm = found.clip_norm
             log(INFO, "Resumed: %d rounds are behind the checkpoint", self._behind)
         elif self.ledger.rounds:
             log(WARNING, "%d rounds in the ledger stay spent", len(self.ledger.rounds))
@@ -219,14 +223,15 @@ class PrivateStrategy(Strategy):
         nodes = self._nodes(grid)
         content = self._content(self._behind + server_round, arrays, config, grid)
         before = _plain(arrays)
-        start = Average(self._rounds_run, torch.from_numpy(flat(before)))
+        start = Average(self._rounds_run, torch.from_numpy(flat(before)), self._clip_norm)
         self._layout = before
         cohort, mask = self.server.cohort(start.round), self.server.mask(start)
         running = self.server.collected(start, cohort, mask)
         self._under_way = before, start, running
         content[ASKED] = ConfigRecord(
             {
-                CLIP_NORM: float(self.server.perturbation.clip_norm),
+                # Of a learned norm a little more than the threshold: who is beyond it stays so.
+                CLIP_NORM: float(self.server.now(start).clip_norm),
                 FACTOR: running.sparsification.factor,
             }
         )
@@ -289,6 +294,7 @@ class PrivateStrategy(Strategy):
         updates = self._updates(replies, running)
         state, info = self.server.step(start, running, updates, self._books)
         self.history.append(info)
+        self._clip_norm = state.clip_norm
         told = "aggregate_train: %d of %d updates are in the sum, %d answers were refused"
         level = INFO if info.arrived == info.cohort else WARNING
         log(level, told, info.arrived, info.cohort, info.refused)
@@ -330,13 +336,14 @@ class PrivateStrategy(Strategy):
     def _spent(self, info: RoundInfo) -> MetricRecord:
         spent = self.budget.spent()
         assert spent is not None
-        return MetricRecord(
-            {"epsilon": spent.upper, "delta": self.budget.delta, "noise-std": info.noise_std}
-        )
+        told = {"epsilon": spent.upper, "delta": self.budget.delta, "noise-std": info.noise_std}
+        if self._clip_norm is not None:
+            told["next-clip-norm"] = self._clip_norm
+        return MetricRecord(told)
 
     def _save(self, arrays: Arrays, rounds: int) -> None:
         if self._saved is not None:
-            self._saved.write(arrays, rounds)
+            self._saved.write(Held(arrays, rounds, self._clip_norm))
 
     def configure_evaluate(
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid

@@ -4,15 +4,20 @@ from __future__ import annotations
 
 import math
 
+import numpy as np
+
 from ..moments.gaussian_rules import GaussianPair
 from ..moments.line import NoSpectrum
 from ..moments.mixtures import Mixture
 from ..pairs.combined import Composed, Fold
 from ..pairs.curve import Curve
 from ..pairs.gaussian import Gdp
+from ..pairs.lattice import Side
 
 MOST_LOSS = 1e4
 """Mean losses above this are of no use, whatever their digits: e^10,000 tells all."""
+_LOSSES = np.concatenate([np.geomspace(MOST_LOSS, 1e12, 40), np.geomspace(1e13, 1e300, 60)])
+"""Where a mean is looked for that no moment tells."""
 _MANY = 64
 """Components of a round from which on even looking at it takes long."""
 MOST_ROUNDS = 10**5
@@ -33,7 +38,17 @@ def hopeless(curve: Curve) -> bool:
         # At so small a tilt the mean is that of P itself.
         return not curve.cumulants(1e-12).mean < MOST_LOSS
     except (NoSpectrum, OverflowError):
-        return curve.count > MOST_ROUNDS
+        return curve.count > MOST_ROUNDS or _least_mean(curve) >= MOST_LOSS
+
+
+def _least_mean(curve: Composed) -> float:
+    """Return what the mean loss of rounds is at least: x P(L > x), less what lies below 0."""
+    total = 0.0
+    for part, count in curve.parts:
+        shares = np.exp(np.minimum(part.tails(_LOSSES, Side.DOWN).p_above, 0.0))
+        # Below 0 a mean has at least -1/e.
+        total += count * (float(np.max(_LOSSES * shares)) - 1.0)
+    return total
 
 
 def crude(curve: Curve) -> Gdp | None:

@@ -25,9 +25,9 @@ from ..pairs.lattice import MAX_POINTS, Array, Lattice, Side, TooLarge
 from ..pairs.laws import cells_law, merged, merged_downwards
 from ..pairs.triangles import Triangles, triangles
 from . import inversion
+from .asked import LATE, STUCK, Interval, Question
 from .cells import RELATIVE, above_cell, excess
 from .game import Window, chords, play
-from .ways import LATE, STUCK, Interval, Question
 
 METHOD = "PLD, game of adaptive rounds"
 PLAN = (

@@ -144,6 +144,28 @@ class Collected:
         self.arrived += times
         return True
 
+    def empty(self, clients: Iterable[int]) -> Collected:
+        """Return a sum of nothing yet for some of the clients, to be added up elsewhere."""
+        cohort = [client for client in clients for _ in range(self.turns[client])]
+        device = str(self.total.device)
+        return Collected(cohort, self.sparsification, self.mask, self.perturbation, device)
+
+    def merge(self, clients: Iterable[int], part: Collected) -> None:
+        """Add what was added up elsewhere for some of the clients, by a private perturbation.
+
+        Exact, so that it is as if their updates had come here.
+
+        Args:
+            clients: all of those that ``part`` was made for and that reported to it.
+            part: from ``empty``.
+        """
+        for client in clients:
+            del self.turns[client]
+        self.total.add_(part.total)
+        self.arrived += part.arrived
+        self.refused += part.refused
+        self.uploads += part.uploads
+
     def _part(self, update: object) -> Tensor | None:
         """Return what the client adds to the sum, shape (kept,), None if it is to be refused."""
         plain = _plain(update, self.sparsification.dimension)

@@ -7,9 +7,7 @@ shares that arrived, release, ``done`` on disk.
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
@@ -17,7 +15,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ...errors import integer, positive, refuse
+from ...errors import integer, non_negative, positive, refuse
 from ...ledger import Ledger
 from ...mechanisms import (
     AdaptiveClipping,
@@ -32,7 +30,8 @@ from ...sampling import (
     Scheme,
 )
 from ...sampling.scheme import among, cohort_of
-from ...training.data import FederatedData
+from ...training.data import FederatedData, Group
+from ...training.lazy import LazyData
 from ...training.models import ModelFactory
 from ...training.optimise import (
     FlatModel,
@@ -54,6 +53,7 @@ from ...training.rounds import (
     noise_source,
     run_round,
 )
+from .clients import Job, Work, own_randomness, spread, trained
 from .collect import Collected, check_room
 from .rows import (
     NoiseFile,
@@ -67,6 +67,7 @@ from .rows import (
     taken,
 )
 from .server import (
+    at_norm,
     books_of,
     check_draws,
     check_perturbation,
@@ -74,10 +75,14 @@ from .server import (
     is_declared,
     largest,
     largest_entries,
+    learned_norm,
     released,
 )
 from .state import AdaptiveState, CorrelatedState
 from .state import State as State
+
+Clients = FederatedData | LazyData
+"""A population: with all of its records, or made as it is drawn."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -108,6 +113,8 @@ class FederatedAveraging:
         batch_size: records in a mini-batch.
         learning_rate: local, of the first round.
         momentum: local, from rest in every round.
+        proximal: mu of FedProx (Li et al. 2020): a client's loss has mu / 2 times the squared way
+            from the round's start besides. It does not enter the account: updates are clipped.
         learning_rate_decay: factor on the local learning rate after every round, in (0, 1].
         server_learning_rate: factor on the averaged update.
         server_rates: factors on ``server_learning_rate``, one for every round; () for none. See
@@ -125,6 +132,8 @@ class FederatedAveraging:
         seed: None for randomness from the operating system. With a number everything, the noise
             too, is reproducible and therefore not private.
         device: where the model computes; CUDA where torch finds it, unless said otherwise.
+        processes: how many of this machine train a round's clients, on the CPU alone. The
+            result is the same, to the last bit, for any number of them.
 
     Raises:
         ParameterError: a value out of its range, a perturbation this loop cannot run or whose
@@ -141,6 +150,7 @@ class FederatedAveraging:
     batch_size: int = 32
     learning_rate: float = 0.1
     momentum: float = 0.0
+    proximal: float = 0.0
     learning_rate_decay: float = 1.0
     server_learning_rate: float = 1.0
     server_rates: tuple[float, ...] = ()
@@ -149,9 +159,11 @@ class FederatedAveraging:
     expected_cohort: int | None = None
     seed: int | None = None
     device: str = field(default_factory=default_device)
+    processes: int = 1
 
     def __post_init__(self) -> None:
         checked_rates(self.learning_rate, self.learning_rate_decay, self.server_learning_rate)
+        non_negative(proximal=self.proximal)
         self._check_server()
         if self.expected_cohort is not None:
             integer(1, expected_cohort=self.expected_cohort)
@@ -165,6 +177,8 @@ class FederatedAveraging:
             refuse("model", kind, "be a function that builds the module", "such as lambda: ...")
         if self.device.startswith("cuda") and not torch.cuda.is_available():
             refuse("device", self.device, "be one that torch finds", "'cpu'")
+        if integer(1, processes=self.processes) > 1 and self.device != "cpu":
+            refuse("processes", self.processes, f"be 1 on device {self.device!r}", "device='cpu'")
         check_draws(self.scheme)
         if self.perturbation is not None:
             self._check_perturbation(self.perturbation)
@@ -242,7 +256,7 @@ class FederatedAveraging:
     def step(
         self,
         state: State,
-        data: FederatedData,
+        data: Clients,
         *,
         ledger: Ledger | None = None,
         budget: RoundBudget | None = None,
@@ -283,15 +297,12 @@ class FederatedAveraging:
     def _now(self, state: State) -> Perturbation | None:
         """Return what clips and perturbs in a state's round."""
         noise = self.perturbation
-        # What clips norms otherwise from round to round is one mechanism to the ledger.
-        if isinstance(noise, AdaptiveClipping) and isinstance(state, AdaptiveState):
-            return noise.at(state.clip_norm)
-        return noise
+        return None if noise is None else at_norm(noise, getattr(state, "clip_norm", None))
 
     def _row(
         self,
         state: State,
-        data: FederatedData,
+        data: Clients,
         noise: CorrelatedNoise,
         ledger: Ledger | None,
         budget: RoundBudget | None,
@@ -363,7 +374,7 @@ class FederatedAveraging:
         factor = self.server_rates[number] if self.server_rates else 1.0
         return self.server_learning_rate * factor
 
-    def evaluate(self, state: State, data: FederatedData) -> tuple[float, float]:
+    def evaluate(self, state: State, data: Clients) -> tuple[float, float]:
         """Return (accuracy, mean loss) on the test set.
 
         The loss is cross-entropy, or the one that was given; accuracy is NaN then.
@@ -378,13 +389,13 @@ class FederatedAveraging:
 
     def _fresh_model(self) -> FlatModel:
         """Build the module with this run's randomness, not torch's global one."""
-        with _own_randomness(self._generator("model", 0)):
+        with own_randomness(int(self._generator("model", 0).integers(2**63))):
             return FlatModel(self.model(), torch.device(self.device), self.loss)
 
     def _check(
         self,
         state: State,
-        data: FederatedData,
+        data: Clients,
         ledger: Ledger | None,
         budget: RoundBudget | None,
     ) -> None:
@@ -396,26 +407,27 @@ class FederatedAveraging:
         check_denominator(self._declared, ledger, budget)
         among(self.scheme, data.population)
         check_room(largest(self.scheme, data.population), self._now(state))
-        if data.features.dtype != torch.float32:
-            refuse("features", data.features.dtype, "be torch.float32", "pass features.float()")
+        kind = data.example()[0].dtype
+        if kind != torch.float32:
+            refuse("features", kind, "be torch.float32", "pass features.float()")
         self._check_model(data)
         travels = self._travels
         if travels.sparsifier is Sparsifier.TOP_K and travels.kept < travels.dimension:
             # Raises where there is nothing to make a mask of.
             data.public()
 
-    def _check_model(self, data: FederatedData) -> None:
+    def _check_model(self, data: Clients) -> None:
         """Try the model on test records, or on zeros where there are none: on nobody's."""
         classes = data.classes if self.loss is None else None
         few = min(2, len(data.test_labels))
-        zeros = (part.new_zeros((2, *part.shape[1:])) for part in (data.features, data.labels))
+        zeros = (part.new_zeros((2, *part.shape[1:])) for part in data.example())
         inputs, targets = (data.test_features[:few], data.test_labels[:few]) if few else zeros
         self.flat.check_outputs(inputs, targets, classes)
 
     def _collect(
         self,
         state: State,
-        data: FederatedData,
+        data: Clients,
         dropout: Dropout | None,
         chosen: Indices | None = None,
     ) -> Collected | Aborted[State]:
@@ -430,48 +442,48 @@ class FederatedAveraging:
         running = Collected(cohort, self._travels, mask, noise, self.device)
         missing = set() if dropout is None else set(map(int, dropout(cohort)))
         answering = [client for client in running.turns if client not in missing]
-        order = self._generator("batches", state.round)
-        for few in self._at_once(answering, data):
-            rows = [data.clients[client] for client in few]
-            updates = self._updates(state, (data.features, data.labels), rows, order)
-            for client, update in zip(few, updates, strict=True):
-                running.add(client, update)
+        work = self._work(state)
+        jobs = self._jobs(answering, data, self._generator("batches", state.round))
+        if self.processes == 1:
+            for job in jobs:
+                for client, update in zip(job.clients, self._trained(work, job), strict=True):
+                    running.add(client, update)
+        else:
+            spread(self, work, jobs, running, self._share(len(answering)), self.processes)
         if not running.short:
             return running
         reason = f"{running.shares} of {running.drawn} clients answered"
         return Aborted(reason, self._after(state, state.parameters), running.info(state.round))
 
-    def _at_once(self, clients: list[int], data: FederatedData) -> Iterator[list[int]]:
-        """Yield the clients that are trained beside each other: those of one size."""
+    def _work(self, state: State) -> Work:
+        return Work(state.parameters, state.learning_rate, self.momentum, self.proximal)
 
-        def size(client: int) -> int:
-            return len(data.clients[client])
+    def _share(self, clients: int) -> int:
+        """Return how many clients go to a worker at a time: a few parts each."""
+        return max(1, -(-clients // (4 * self.processes)))
 
-        # By size: only equally long plans run beside each other; see ``LocalSGD.schedule``.
-        for _, alike in itertools.groupby(sorted(clients, key=size), key=size):
-            group = list(alike)
-            for start in range(0, len(group), self.flat.clients_at_once):
-                yield group[start : start + self.flat.clients_at_once]
+    def _jobs(self, clients: list[int], data: Clients, order: np.random.Generator) -> Iterator[Job]:
+        """Yield what there is to train; all that is drawn for it is drawn here, in one order."""
+        most = self.flat.clients_at_once
+        if self.processes > 1:
+            most = min(most, self._share(len(clients)))
+        for group in data.groups(clients, most):
+            yield self._job(group, order)
 
-    def _updates(
-        self,
-        state: State,
-        records: tuple[Tensor, Tensor],
-        clients: Sequence[Indices],
-        order: np.random.Generator,
-    ) -> Tensor:
-        """Return the updates of a few clients, shape (clients, d).
+    def _job(self, group: Group, order: np.random.Generator) -> Job:
+        """Draw a group's batches.
 
         Layers that draw, such as Dropout, draw from ``order`` too, not from torch's generator,
         whose state others may know.
         """
-        schedule = self.optimiser.schedule(clients, order)
-        start, rate = state.parameters, state.learning_rate
+        schedule = self.optimiser.schedule(group.rows, order)
         # The closed form draws nothing.
-        if self.flat.dense is not None:
-            return self.flat.updates(start, records, schedule, rate, self.momentum)
-        with _own_randomness(order, self.device):
-            return self.flat.updates(start, records, schedule, rate, self.momentum)
+        seed = None if self.flat.dense is not None else int(order.integers(2**63))
+        return Job(group.clients, group.records, schedule, seed)
+
+    def _trained(self, work: Work, job: Job) -> Tensor:
+        """Return the updates of a few clients, shape (clients, d)."""
+        return trained(self.flat, work, job, self.device)
 
     @property
     def _travels(self) -> Sparsification:
@@ -482,15 +494,15 @@ class FederatedAveraging:
         dimension = self.flat.dimension
         return said or Sparsification(kept=dimension, dimension=dimension)
 
-    def _mask(self, state: State, data: FederatedData) -> Tensor | None:
+    def _mask(self, state: State, data: Clients) -> Tensor | None:
         """Return the round's kept coordinates, from public randomness or public data."""
         travels = self._travels
         if travels.kept == travels.dimension:
             return None
         generator = self._generator("mask", state.round)
         if travels.sparsifier is Sparsifier.TOP_K:
-            everything = np.arange(len(data.public()[1]))
-            update = self._updates(state, data.public(), [everything], generator)[0]
+            everyone = Group([0], data.public(), [np.arange(len(data.public()[1]))])
+            update = self._trained(self._work(state), self._job(everyone, generator))[0]
             return largest_entries(update, travels.kept)
         return torch.from_numpy(travels.draw_mask(generator)).to(self.device)
 
@@ -504,10 +516,9 @@ class FederatedAveraging:
         found = released(state.parameters, collected, source, step)
         info = collected.info(state.round, noise_std=found.noise_std, denominator=size)
         following = self._after(state, found.parameters)
-        noise = collected.perturbation
-        if isinstance(noise, AdaptiveClipping) and isinstance(following, AdaptiveState):
-            clip_norm = noise.after(found.noisy, size).clip_norm
-            following = replace(following, clip_norm=clip_norm)
+        norm = learned_norm(collected.perturbation, found.noisy, size)
+        if norm is not None and isinstance(following, AdaptiveState):
+            following = replace(following, clip_norm=norm)
         return following, info
 
     def _denominator(self, collected: Collected, population: int) -> int:
@@ -528,12 +539,3 @@ class FederatedAveraging:
 
     def _generator(self, stream: str, number: int) -> np.random.Generator:
         return generator_for(self.seed, number, stream)
-
-
-@contextmanager
-def _own_randomness(generator: np.random.Generator, device: str = "cpu") -> Iterator[None]:
-    """Let torch draw from a seed of ``generator``'s; its own state is as before afterwards."""
-    devices = [torch.device(device)] if device != "cpu" else []
-    with torch.random.fork_rng(devices=devices):
-        torch.manual_seed(int(generator.integers(2**63)))
-        yield

@@ -7,7 +7,7 @@ elsewhere. Either way the cohort, the noise and the price of a round come from h
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import NamedTuple
 
@@ -161,11 +161,21 @@ def released(
     return Released(moved, std, noisy)
 
 
-_ELSEWHERE: dict[type, str] = {
-    CorrelatedNoise: "draw every round's noise afresh: who came when is not known elsewhere",
-    AdaptiveClipping: "keep its clip norm: clients elsewhere are not told of another",
-}
-"""What clients that are trained elsewhere cannot do -> the rule that it breaks."""
+def at_norm(perturbation: Perturbation, clip_norm: float | None) -> Perturbation:
+    """Return what clips and perturbs in a round whose clip norm was learned, None for its own."""
+    # What clips norms otherwise from round to round is one mechanism to the ledger.
+    if isinstance(perturbation, AdaptiveClipping) and clip_norm is not None:
+        return perturbation.at(clip_norm)
+    return perturbation
+
+
+def learned_norm(
+    perturbation: Perturbation | None, noisy: Tensor, denominator: float
+) -> float | None:
+    """Return the next round's clip norm, which follows from a release; None where it stays."""
+    if not isinstance(perturbation, AdaptiveClipping):
+        return None
+    return perturbation.after(noisy, denominator).clip_norm
 
 
 @dataclass(frozen=True, eq=False)
@@ -175,10 +185,12 @@ class Average:
     Args:
         round: how many rounds were run, aborted ones included.
         parameters: flat vector, shape (d,), single precision.
+        clip_norm: of the next round, where it is learned; None for the perturbation's own.
     """
 
     round: int
     parameters: Tensor
+    clip_norm: float | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -212,9 +224,9 @@ class Server:
     def __post_init__(self) -> None:
         check_draws(self.scheme)
         check_perturbation(self.perturbation)
-        for kind, rule in _ELSEWHERE.items():
-            if isinstance(self.perturbation, kind):
-                refuse("perturbation", kind.__name__, rule, "use FederatedAveraging, or Gaussian")
+        if isinstance(self.perturbation, CorrelatedNoise):
+            rule = "draw every round's noise afresh: who came when is not known elsewhere"
+            refuse("perturbation", "CorrelatedNoise", rule, "use FederatedAveraging, or Gaussian")
         if (self.public_update is not None) != self._by_size:
             given = "none" if self.public_update is None else "a function"
             refuse("public_update", given, "be given for a mask of top_k, and for nothing else")
@@ -258,6 +270,10 @@ class Server:
         check_denominator(is_declared(self.scheme, self.expected_cohort), ledger, budget)
         return books_of(self.mechanism, self.perturbation, ledger, budget)
 
+    def now(self, state: Average) -> Perturbation:
+        """Return what clips and perturbs in a state's round."""
+        return at_norm(self.perturbation, state.clip_norm)
+
     def cohort(self, number: int) -> Indices:
         """Return the clients of a round, an entry for each draw."""
         return cohort_of(self.scheme, self.population, generator_for(self.seed, number, "cohort"))
@@ -291,7 +307,7 @@ class Server:
             rule = f"equal the model's {dimension} parameters"
             refuse("dimension", travels.dimension, rule)
         travels = travels or Sparsification(kept=dimension, dimension=dimension)
-        own = self.perturbation.of_round(generator_for(self.seed, state.round, "rotation"))
+        own = self.now(state).of_round(generator_for(self.seed, state.round, "rotation"))
         return Collected(cohort, travels, mask, own)
 
     def step(
@@ -322,7 +338,7 @@ class Server:
             if not running.short and silent <= self.missing:
                 return running
             reason = f"{running.shares} of {running.drawn} clients answered"
-            same = Average(state.round + 1, state.parameters)
+            same = replace(state, round=state.round + 1)
             return Aborted(reason, same, running.info(state.round))
 
         def release(collected: Collected) -> tuple[Average, RoundInfo]:
@@ -330,6 +346,9 @@ class Server:
             source = noise_source(self.seed, state.round)
             found = released(state.parameters, collected, source, 1.0 / size)
             info = collected.info(state.round, noise_std=found.noise_std, denominator=size)
-            return Average(state.round + 1, found.parameters), info
+            norm = learned_norm(collected.perturbation, found.noisy, size)
+            return Average(state.round + 1, found.parameters, norm), info
 
+        now = self.now(state)
+        books = replace(books, clip_norm=now.clip_norm, noise_std=now.full_noise_std)
         return run_round(books, collect=collect, release=release, on_release=on_release)

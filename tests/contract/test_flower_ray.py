@@ -1,0 +1,167 @@
+"""The real Ray engine: what equals our own loop, what liars can do, and what kill -9 leaves."""
+
+import json
+import os
+import random
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("flwr", reason="pip install -e '.[flower,test]' elsewhere")
+torch = pytest.importorskip("torch")
+
+import numpy as np  # noqa: E402
+
+import fedprivacy as fp  # noqa: E402
+from fedprivacy.integrations.flower.saved import Saved  # noqa: E402
+from fedprivacy.integrations.flower.wire import clipped_update  # noqa: E402
+from fedprivacy.ledger import Ledger  # noqa: E402
+
+from . import flower_apps as apps  # noqa: E402
+from . import flower_ray as rayed  # noqa: E402
+
+KILLS = int(os.environ.get("FLOWER_KILLS", "3"))
+ROUNDS_A_LIFE = 2
+EXAMPLE = Path(__file__).parents[2] / "examples" / "flower"
+
+pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("default")]
+
+
+def engine(folder, job, *more):
+    """Start a job of ``flower_ray`` in a process group of its own, with its Ray workers."""
+    command = [sys.executable, "-m", "tests.contract.flower_ray", job, str(folder), *map(str, more)]
+    with open(folder / "log", "ab") as log:
+        return subprocess.Popen(command, stdout=log, stderr=log, start_new_session=True)
+
+
+def finished(folder, job, seconds=900):
+    """Run a job to its end."""
+    assert engine(folder, job).wait(seconds) == 0, (folder / "log").read_text()[-3000:]
+
+
+def notes(folder):
+    """Return what every node's client left behind, by the node's id."""
+    return {
+        int(note.stem.removeprefix("node-")): json.loads(note.read_text())
+        for note in folder.glob("node-*.json")
+    }
+
+
+@pytest.mark.timeout(1200)
+def test_it_equals_our_own_loop_on_two_workers(tmp_path):
+    finished(tmp_path, "equal")
+    told = notes(tmp_path)
+    nodes = json.loads((tmp_path / "nodes.json").read_text())
+    # A client's number is its node's place; its records are those of the node's partition.
+    clients = [apps.data().clients[told[node]["partition"]] for node in nodes]
+    data = replace(apps.data(), clients=tuple(clients))
+    for name, scheme in rayed.SCHEMES.items():
+        own, there = tmp_path / f"{name}.jsonl", tmp_path / name / "run.jsonl"
+        ours = apps.by_our_loop(own, scheme, rayed.EQUAL_ROUNDS, data)
+        found = np.load(tmp_path / name / "model.npy")
+        np.testing.assert_allclose(found, ours.state.parameters.numpy(), rtol=0, atol=2e-7)
+        report = json.loads((tmp_path / name / "told.json").read_text())
+        assert report["rounds"] == [[one.cohort, one.arrived, 0] for one in ours.history]
+        spent = fp.account(there, delta=1e-3)
+        assert spent.upper == fp.account(own, delta=1e-3).upper
+        assert report["epsilon"] == pytest.approx(spent.upper, rel=1e-3)
+    for name, (kind, named) in apps.KINDS.items():
+        grid = apps.HereGrid(apps.client_app())
+        here = rayed.stepped(kind, named, tmp_path / f"here-{name}", grid)
+        # Adam divides by what may be small.
+        np.testing.assert_allclose(np.load(tmp_path / f"{name}.npy"), here, rtol=0, atol=1e-5)
+    # Ray's own table of its state has both workers, and clients were trained by each of them.
+    actors = json.loads((tmp_path / "actors.json").read_text())
+    assert len(actors) == 2 and {one["worker"] for one in told.values()} == set(actors)
+    assert len({one["process"] for one in told.values()}) == 2
+
+
+def honest_update(start, partition):
+    """Return what a client that follows the rules adds to the sum, shape (d,)."""
+    model = apps.module()
+    # Copied: parameters are views of the vector, and are trained in place.
+    torch.nn.utils.vector_to_parameters(torch.from_numpy(start.copy()), model.parameters())
+    apps.descended(model, partition)
+    after = torch.nn.utils.parameters_to_vector(model.parameters()).detach().numpy()
+    return clipped_update({"all": start}, {"all": after}, clip_norm=0.05).astype(np.float64)
+
+
+@pytest.mark.timeout(1200)
+def test_liars_are_counted_and_move_the_model_by_no_more_than_the_norm(tmp_path):
+    finished(tmp_path, "hostile")
+    rounds = json.loads((tmp_path / "told.json").read_text())
+    everyone, silent, refused = apps.CLIENTS, 2, 5
+    # Nobody of the others is left out; the engine itself drops an answer in another's name.
+    arrived = everyone - silent - refused
+    assert rounds == [
+        [everyone, everyone, 1, False],
+        # Beside those refused, the answer that came twice.
+        [everyone, arrived, refused + 1, False],
+        # The answer to the round before, which came too late, is no answer to this one.
+        [everyone, everyone, 1, False],
+    ]
+    models = np.load(tmp_path / "models.npy")
+    assert np.isfinite(models).all()
+    for start, after, liars in ((0, 1, set()), (1, 2, rayed.LIES), (2, 3, set())):
+        told_truth = [p for p in range(everyone) if p not in liars]
+        total = sum(honest_update(models[start], p) for p in told_truth)
+        moved = models[after].astype(np.float64) - models[start]
+        off = np.linalg.norm(moved + total / everyone)
+        # One of the liars is in the sum, clipped to the norm.
+        room = 0.05 / everyone if liars else 0.0
+        assert room * 0.999 <= off <= room + 1e-6
+
+
+def begun(folder):
+    ledger = folder / "run.jsonl"
+    return len(Ledger.open(ledger).rounds) if ledger.exists() else 0
+
+
+def verdict(folder):
+    """Return the audit of a claim just above what all rounds that were begun cost.
+
+    Of a copy that is closed here: what has no end may have lost rounds, as any audit says.
+    """
+    copy = folder / "copy.jsonl"
+    shutil.copy(folder / "run.jsonl", copy)
+    if not (ledger := Ledger.open(copy)).closed:
+        ledger = Ledger.open(copy, resume=True)
+        ledger.close()
+    claim = (fp.account(copy, delta=1e-3).upper + 0.01, 1e-3)
+    return fp.audit(copy, claim=claim).verdict
+
+
+@pytest.mark.timeout(7200)
+def test_killed_and_resumed_it_audits(tmp_path):
+    counted, chance = 0, random.Random(3)
+    for _ in range(KILLS):
+        life = engine(tmp_path, "lasting", 10**6)
+        end = time.monotonic() + 300
+        while begun(tmp_path) < counted + ROUNDS_A_LIFE and time.monotonic() < end:
+            assert life.poll() is None, (tmp_path / "log").read_text()[-2000:]
+            time.sleep(0.05)
+        # Anywhere in a round.
+        time.sleep(chance.random() * 0.5)
+        before = begun(tmp_path)
+        os.killpg(life.pid, signal.SIGKILL)
+        life.wait()
+        found = Ledger.open(tmp_path / "run.jsonl")
+        assert len(found.rounds) >= before >= counted + ROUNDS_A_LIFE
+        # Whatever was begun counts, confirmed or not.
+        assert all(one.spent for one in found.rounds)
+        counted = len(found.rounds)
+        assert verdict(tmp_path) == "HOLDS"
+    behind = Saved(tmp_path / "model.npz", found.nonce).read()[1]
+    # At most one round a life was released after its checkpoint, or never confirmed.
+    assert counted - KILLS <= behind <= counted
+    last = engine(tmp_path, "lasting", behind + 2)
+    assert last.wait(300) == 0, (tmp_path / "log").read_text()[-2000:]
+    final = Ledger.open(tmp_path / "run.jsonl")
+    assert final.closed and len(final.rounds) == counted + 2
+    assert verdict(tmp_path) == "HOLDS"
