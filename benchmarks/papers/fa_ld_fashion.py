@@ -200,8 +200,7 @@ def langevin(posterior, local_steps, step_size, setting, **options):
         local_steps=local_steps,
         temperature=setting["temperature"],
         batch_fraction=share_of(posterior, setting["batch"]),
-        seed=0,
-        **options,
+        **{"seed": 0, **options},
     )
 
 
@@ -242,8 +241,7 @@ def hamiltonian(posterior, pair, step_size, setting, **options):
         leapfrog_steps=leapfrog,
         iterations=iterations,
         batch_fraction=share_of(posterior, setting["batch"]),
-        seed=0,
-        **options,
+        **{"seed": 0, **options},
     )
     facts = {"leapfrog_steps": leapfrog, "iterations": iterations, "step_size": step_size}
     return facts, loop

@@ -35,10 +35,10 @@ from fedprivacy.training import AgentData, FederatedSplitting, LocalSolver, Logi
 
 RESULTS = Path(__file__).parent / "results" / "fed_plt.json"
 AGENTS, RECORDS, REGULARISATION, LOCAL_STEPS = 100, 250, 0.5, 5
-RUNS, TUNING_RUNS, NOISE_RUNS, SWEEP_RUNS = 100, 2, 10, 25
-"""Runs of Tables II and III, those tuned on, those of Table VII, those of all other tables."""
+RUNS, TUNING_RUNS = 100, 2
+"""Runs measured, the paper's, and those tuned on."""
 LARGE_RUNS, LARGE_TUNING_AGENTS = 10, 25
-"""With n = 100: runs measured, and agents of the one data set that is tuned on."""
+"""With n = 100: runs measured at a time, and agents of the one data set that is tuned on."""
 TARGET, MOST_ROUNDS = 1e-5, 600
 CAPS = (25, 80, 250)
 SEED = 20240913
@@ -176,10 +176,15 @@ class Speed:
 
 
 def speed(
-    algorithm: Any, problem: Problem, most: int = MOST_ROUNDS, *, hurried: bool = False
+    algorithm: Any,
+    problem: Problem,
+    most: int = MOST_ROUNDS,
+    *,
+    hurried: bool = False,
+    seed: int = SEED,
 ) -> Speed:
     """Run an algorithm to the target; in a hurry, give up what would take three times ``most``."""
-    generator = np.random.default_rng(SEED)
+    generator = np.random.default_rng(seed)
     state = algorithm.start(problem)
     rounds = torch.full((problem.runs,), math.inf, dtype=torch.float64)
     steps, used, crossing = torch.zeros_like(rounds), torch.zeros_like(rounds), rounds.clone()
@@ -300,7 +305,7 @@ def time_of(name: str, row: dict[str, Any], gradient: float, communication: floa
 def measured(
     name: str,
     problem: Problem,
-    tuning: Problem,
+    tuning: Problem | None,
     *,
     kind: str = "convex",
     active: int | None = None,
@@ -311,14 +316,7 @@ def measured(
     make, ranges = searches(kind, active)[name]
     chosen = tuned(make, ranges, tuning) if algorithm is None else algorithm
     found = speed(chosen, problem)
-    rounds, steps = found.rounds, found.local_steps
-    kept = rounds.isfinite()
-    row = {
-        "rounds": float(rounds[kept].mean()),
-        "rounds_sd": float(rounds[kept].std()) if int(kept.sum()) > 1 else 0.0,
-        "local_steps": float(steps[kept].mean()),
-        "converged": int(kept.sum()),
-        "runs": problem.runs,
+    row = summary(found.rounds, found.local_steps) | {
         "agents": AGENTS if active is None else active,
         "parameters": {
             key: value for key, value in vars(chosen).items() if isinstance(value, float)
@@ -329,44 +327,79 @@ def measured(
     return row
 
 
+def summary(rounds: Tensor, steps: Tensor) -> dict[str, Any]:
+    """Return means over the runs that converge."""
+    kept = rounds.isfinite()
+    return {
+        "rounds": float(rounds[kept].mean()),
+        "rounds_sd": float(rounds[kept].std()) if int(kept.sum()) > 1 else 0.0,
+        "local_steps": float(steps[kept].mean()),
+        "converged": int(kept.sum()),
+        "runs": len(rounds),
+    }
+
+
 ALL = ("FedPD", "FedLin", "TAMUNA", "LED", "5GCS", "Fed-PLT", *STEP_ONLY)
 
 
 class Tables:
-    """Every table, measured; a cell that is in the file of results is not measured again."""
+    """Every table, measured; a cell that is in the file of results is not measured again.
+
+    One of fewer runs than are asked for is measured anew, with the parameters found for it.
+    """
 
     def __init__(self, runs: int) -> None:
         self.runs = runs
         self.cells: dict[str, dict] = read().get("cells", {})
         self._problems: dict[tuple, Problem] = {}
 
-    def problem(
-        self, kind: str, dimension: int, tuning: bool = False, sweep: bool = False
-    ) -> Problem:
-        runs, agents = min(self.runs, SWEEP_RUNS) if sweep else self.runs, AGENTS
-        runs = TUNING_RUNS if tuning else runs
+    def problem(self, kind: str, dimension: int, tuning: bool = False) -> Problem:
+        runs, agents = TUNING_RUNS if tuning else self.runs, AGENTS
         if dimension > 5:
             runs = 1 if tuning else LARGE_RUNS
             agents = LARGE_TUNING_AGENTS if tuning else AGENTS
-        key = (kind, dimension, tuning, sweep)
+        key = (kind, dimension, tuning)
         if key not in self._problems:
             self._problems[key] = problem_of(kind, dimension, runs, SEED + tuning, agents)
         return self._problems[key]
 
     def cell(self, key: str, measure: Callable[[], dict]) -> dict:
-        if key not in self.cells:
+        if key not in self.cells or runs_of(self.cells[key]) < self.runs:
             self.cells[key] = measure()
             write(cells={**read().get("cells", {}), key: self.cells[key]})
         return self.cells[key]
 
     def row(self, name: str, kind: str, dimension: int = 5, active: int | None = None) -> dict:
-        def measure() -> dict:
-            sweep = active is not None or "accelerated" in name
-            problem = self.problem(kind, dimension, sweep=sweep)
-            tuning = self.problem(kind, dimension, tuning=True)
-            return measured(name, problem, tuning, kind=kind, active=active)
+        key = f"{name}, {kind}, n = {dimension}, {active or AGENTS} active"
 
-        return self.cell(f"{name}, {kind}, n = {dimension}, {active or AGENTS} active", measure)
+        def measure() -> dict:
+            found, tuning = None, None
+            if key in self.cells:
+                make, ranges = searches(kind, active)[name]
+                found = make(**{each: self.cells[key]["parameters"][each] for each in ranges})
+            else:
+                tuning = self.problem(kind, dimension, tuning=True)
+            problem = self.problem(kind, dimension)
+            own = {"kind": kind, "active": active, "algorithm": found}
+            row = measured(name, problem, tuning, **own)
+            return row if dimension <= 5 else self.whole(key, name, row)
+
+        return self.cell(key, measure)
+
+    def whole(self, key: str, name: str, row: dict) -> dict:
+        """Return a row of n = 100 of all its runs, some at a time; they are written down."""
+        make, ranges = searches("convex")[name]
+        algorithm = make(**{each: row["parameters"][each] for each in ranges})
+        began, parts = time.perf_counter(), read().get("parts", {}).get(key, [])
+        for number in range(len(parts), self.runs // LARGE_RUNS):
+            seed = SEED + 100 * number
+            problem = problem_of("convex", 100, LARGE_RUNS, seed)
+            found = speed(algorithm, problem, seed=seed)
+            parts.append([found.rounds.tolist(), found.local_steps.tolist()])
+            write(parts={**read().get("parts", {}), key: parts})
+        rounds, steps = (torch.tensor([one for part in parts for one in part[at]]) for at in (0, 1))
+        seconds = row["seconds"] + time.perf_counter() - began
+        return row | summary(rounds, steps) | {"seconds": seconds}
 
     def table_ii(self) -> dict:
         return {
@@ -419,7 +452,7 @@ class Tables:
 
     def table_vii(self) -> dict:
         penalty = self.row("Fed-PLT", "convex")["parameters"]["penalty"]
-        problem = problem_of("convex", 5, NOISE_RUNS, SEED)
+        problem = problem_of("convex", 5, self.runs, SEED)
         rows = self.cell("noise", lambda: noise_table(problem, penalty))
         return {
             variance: row | {"accounts": accounts(float(variance), row["penalty"])}
@@ -427,7 +460,7 @@ class Tables:
         }
 
     def table_viii(self) -> dict:
-        problem, found = self.problem("convex", 5, sweep=True), {}
+        problem, found = self.problem("convex", 5), {}
         for penalty in (0.1, 1.0, 10.0):
             algorithm = FedPlt(penalty)
             row = self.cell(
@@ -438,7 +471,7 @@ class Tables:
         return found
 
     def table_ix(self) -> dict:
-        problem, found = self.problem("convex", 5, sweep=True), {}
+        problem, found = self.problem("convex", 5), {}
         settings = self.row("Fed-PLT", "convex")["parameters"]
         for steps in (1, 2, 5, 8, 10, 20):
             algorithm = FedPlt(**settings, local_steps=steps)
@@ -449,6 +482,12 @@ class Tables:
             costs = {str(c): time_of("Fed-PLT", row, 1.0, c) for c in (0.1, 1.0, 10.0, 100.0)}
             found[str(steps)] = row | {"time": costs}
         return found
+
+
+def runs_of(cell: dict[str, Any]) -> int:
+    """Return of how many runs a cell is, the least of its rows where it has several."""
+    rows = [cell] if "runs" in cell else cell.values()
+    return min(row["runs"] for row in rows)
 
 
 def optimum(problem: Problem) -> Tensor:
@@ -563,9 +602,11 @@ def again(tables: "Tables", key: str) -> bool:
     dimension, taking_part = int(size.removeprefix("n = ")), int(active.split()[0])
     part = None if taking_part == AGENTS else taking_part
     kept = tables.cells[key]
+    if parts := read().get("parts", {}).get(key):
+        # Those of the first part; the other parts are alike.
+        kept = kept | summary(*map(torch.tensor, parts[0]))
     make, ranges = searches(kind, part)[name]
-    sweep = part is not None or "accelerated" in name
-    problem = tables.problem(kind, dimension, sweep=sweep)
+    problem = tables.problem(kind, dimension)
     rounds = speed(make(**{each: kept["parameters"][each] for each in ranges}), problem).rounds
     found = rounds[rounds.isfinite()]
     return len(found) == kept["converged"] and near(float(found.mean()), kept["rounds"], 1e-2)

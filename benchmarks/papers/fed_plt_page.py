@@ -64,6 +64,24 @@ def compared(found: dict[str, Any]) -> Iterator[Named]:
     yield "V", table(["", "rounds", "$t_C = 2$", "20", "200", "2000"], rows)
 
 
+def runs(found: dict[str, Any]) -> str:
+    """Return of how many runs every table is."""
+    told = []
+    for name in ("II", "III", "IV", "V", "VI", "VII", "VIII", "IX"):
+        counts = sorted(set(counted(found["II"]["convex"] if name == "III" else found[name])))
+        told.append(f"{name}: {' and '.join(map(str, counts))}")
+    return f"Runs of a cell, by table. {'; '.join(told)}."
+
+
+def counted(part: Any) -> Iterator[int]:
+    """Yield the numbers of runs in a part of the results."""
+    if isinstance(part, dict):
+        if "runs" in part:
+            yield part["runs"]
+        for one in part.values():
+            yield from counted(one)
+
+
 def swept(found: dict[str, Any]) -> Iterator[Named]:
     paper = found["paper"]
     rows = [[p + " %", both(c["time"], paper["VI"][p])] for p, c in found["VI"].items()]
@@ -95,6 +113,7 @@ def main() -> None:
     found = json.loads((HERE / "results" / "fed_plt.json").read_text())
     for name, text in (*compared(found), *swept(found), *noise(found)):
         put("fed_plt.md", f"table {name}", text)
+    put("fed_plt.md", "runs", runs(found))
 
 
 if __name__ == "__main__":

@@ -16,12 +16,13 @@ import os
 import platform
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass, fields, replace
 from functools import cache, partial
 from itertools import takewhile
-from math import inf, isfinite
+from math import isfinite
 from pathlib import Path
+from statistics import mean, stdev
 from typing import Any
 
 import numpy as np
@@ -52,6 +53,12 @@ MODELS = {
 }
 TARGETS = {"logistic": 0.78, "2nn": 0.80, "cnn": 0.80}
 MOST_ROUNDS = {"logistic": 200, "2nn": 200, "cnn": 60}
+GRID_ROUNDS, GRID_SEEDS = 40, (1, 2, 3)
+"""Rounds of a cell of Table 3's grid, and its seeds."""
+SERVER_RATES, LOCAL_RATES, COHORTS = (1.0, 10.0), (0.001, 0.01, 0.1), (10, 50, 100)
+"""Table 3's grid."""
+BEYOND = ((0.3, 0.1), (0.3, 0.3), (1.0, 0.3), (1.0, 1.0), (3.0, 0.1), (3.0, 0.03))
+"""Pairs around it, of ten workers: whether the grid's best lies inside what was tried."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -66,6 +73,7 @@ class Cell:
         strategy: 1 draws with replacement, 2 without.
         seed: of partition, start, cohorts and batches.
         server_rate: the server's learning rate.
+        local_rate: the workers'.
         epochs: K, passes over a worker's images in a round.
         batch: images in a local step; the paper does not say.
     """
@@ -77,6 +85,7 @@ class Cell:
     strategy: int = 2
     seed: int = 1
     server_rate: float = SERVER_RATE
+    local_rate: float = LOCAL_RATE
     epochs: int = EPOCHS
     batch: int = BATCH
 
@@ -117,7 +126,7 @@ class Averaging:
             scheme=cell.scheme,
             local_epochs=cell.epochs,
             batch_size=cell.batch,
-            learning_rate=LOCAL_RATE,
+            learning_rate=cell.local_rate,
             server_learning_rate=cell.server_rate,
             seed=cell.seed,
         )
@@ -179,9 +188,9 @@ class Scaffold:
             slopes = torch.autograd.grad(loss, self.flat.trained)
             with torch.no_grad():
                 for (parameter, fix), slope in zip(parts, slopes, strict=True):
-                    parameter.sub_(slope + fix, alpha=LOCAL_RATE)
+                    parameter.sub_(slope + fix, alpha=self.cell.local_rate)
         update = self.point - self.flat.flatten()
-        return update, update / (len(batches) * LOCAL_RATE) - self.common
+        return update, update / (len(batches) * self.cell.local_rate) - self.common
 
     def evaluate(self, data: FederatedData) -> tuple[float, float]:
         """Return (accuracy, loss) on the test set."""
@@ -192,7 +201,8 @@ def run(cell: Cell, most: int | None = None) -> dict[str, Any]:
     """Run a cell until its target or ``most`` rounds and return what came out."""
     data = data_for(cell.classes, cell.seed)
     learner = Averaging(cell) if cell.method == "fedavg" else Scaffold(cell)
-    target, most = target_of(cell.model), min(most or inf, MOST_ROUNDS[cell.model])
+    most = min(most or MOST_ROUNDS[cell.model], planned(cell))
+    target = target_of(cell.model)
     accuracy: list[float] = []
     loss: list[float] = []
     began = time.process_time()
@@ -205,12 +215,20 @@ def run(cell: Cell, most: int | None = None) -> dict[str, Any]:
         "target": target,
         "rounds_to_target": len(accuracy) if accuracy[-1] >= target else None,
         "rounds_run": len(accuracy),
+        "rounds_planned": most,
         "diverged": False,
         "upload_bytes": learner.upload_bytes,
         "processor_seconds": round(time.process_time() - began, 1),
         "accuracy": accuracy,
         "test_loss": loss,
     }
+
+
+def planned(cell: Cell) -> int:
+    """Return how many rounds a cell is given."""
+    own = (cell.server_rate, cell.local_rate, cell.seed, cell.workers)
+    in_grid = own[:3] != (SERVER_RATE, LOCAL_RATE, 1) or cell.workers == 50
+    return GRID_ROUNDS if in_grid else MOST_ROUNDS[cell.model]
 
 
 def sober(result: dict[str, Any]) -> dict[str, Any]:
@@ -257,6 +275,16 @@ def by_batch() -> Iterator[Cell]:
             yield Cell(method=method, model="2nn", workers=10, classes=2, batch=batch)
 
 
+def table_3(seeds: Iterable[int] = GRID_SEEDS) -> Iterator[Cell]:
+    """Yield Table 3's grid of both learning rates, two classes, logistic; a seed at a time."""
+    pairs = [(server, local) for server in SERVER_RATES for local in LOCAL_RATES]
+    for seed in seeds:
+        own = {"method": "fedavg", "model": "logistic", "classes": 2, "seed": seed}
+        for workers in COHORTS:
+            for server, local in (*pairs, *(BEYOND if workers == 10 else ())):
+                yield Cell(**own, workers=workers, server_rate=server, local_rate=local)
+
+
 SMALLEST = Cell(method="fedavg", model="logistic", workers=10, classes=10)
 
 
@@ -265,7 +293,7 @@ def known() -> list[dict[str, Any]]:
     if not results().exists():
         return []
     cells: list[dict[str, Any]] = json.loads(results().read_text())["cells"]
-    return cells
+    return [{"local_rate": LOCAL_RATE} | cell for cell in cells]
 
 
 def matches(result: dict[str, Any], cell: Cell) -> bool:
@@ -279,7 +307,6 @@ def write(cells: list[dict[str, Any]]) -> None:
     settings = {
         "data": f"{OWN['name']}, 60,000 images among 100 workers",
         "inputs": "unit",
-        "local_rate": LOCAL_RATE,
     }
     head = json.dumps({"versions": versions, "settings": settings})[:-1]
     lines = ",\n".join(json.dumps(sober(cell), allow_nan=False) for cell in cells)
@@ -327,6 +354,72 @@ def pages(cells: list[dict[str, Any]]) -> None:
     head = ["model", "classes", "n", "epochs", "strategy", "rounds", "accuracy at 10", "at the end"]
     put("fedavg_two_sided.md", "figure 1", table(head, rows))
     put("fedavg_two_sided.md", "batches", batches(cells))
+    put("fedavg_two_sided.md", "table 3", both_rates(cells))
+    put("fedavg_two_sided.md", "table 3, the best", best_pairs(cells))
+
+
+def by_pair(cells: list[dict[str, Any]]) -> dict[tuple[float, float, int], list[dict[str, Any]]]:
+    """Return what was run of Table 3's grid and around it: by both rates and n, every seed."""
+    groups: dict[tuple[float, float, int], list[dict[str, Any]]] = {}
+    for cell in table_3():
+        if (one := found(cells, cell)) is not None:
+            key = (cell.server_rate, cell.local_rate, cell.workers)
+            groups.setdefault(key, []).append(one)
+    return groups
+
+
+def both_rates(cells: list[dict[str, Any]]) -> str:
+    """Return the table of both learning rates: rounds to the target, or how far runs got."""
+    groups = by_pair(cells)
+    rows = [
+        [
+            f"{server:g}",
+            f"{local:g}",
+            *(outcome(groups.get((server, local, n), [])) for n in COHORTS),
+        ]
+        for server, local in sorted({key[:2] for key in groups})
+    ]
+    return table(["server's rate", "workers' rate", *(f"n = {n}" for n in COHORTS)], rows)
+
+
+def outcome(runs: list[dict[str, Any]]) -> str:
+    """Return every seed's rounds to the target, or the mean accuracy after as many as were run."""
+    if not runs:
+        return "-"
+    if any(one["diverged"] for one in runs):
+        return f"diverged ({sum(one['diverged'] for one in runs)} of {len(runs)})"
+    rounds = [one["rounds_to_target"] for one in runs]
+    if None not in rounds:
+        return f"{', '.join(map(str, rounds))} rounds"
+    ends = [100 * one["accuracy"][-1] for one in runs]
+    reached = sum(number is not None for number in rounds)
+    spread = f" ± {stdev(ends):.1f}" if len(ends) > 1 else ""
+    told = f", {reached} of {len(runs)} there" if reached else ""
+    return f"{mean(ends):.1f}{spread} % in {GRID_ROUNDS}{told}"
+
+
+def best_pairs(cells: list[dict[str, Any]]) -> str:
+    """Return for each n the best pair, refused where it lies at the edge of what was tried."""
+    groups, rows = by_pair(cells), []
+    for n in COHORTS:
+        own = {key[:2]: runs for key, runs in groups.items() if key[2] == n}
+        if not own:
+            continue
+        best = min(own, key=lambda pair: slowness(own[pair]))
+        servers = [server for server, local in own if local == best[1]]
+        locals_ = [local for server, local in own if server == best[0]]
+        ends = zip(best, (servers, locals_), strict=True)
+        edge = any(rate in (min(tried), max(tried)) for rate, tried in ends)
+        told = "refused: at the edge" if edge else f"{best[0]:g} and {best[1]:g}"
+        rows.append([str(n), told, f"{best[0]:g} and {best[1]:g}", outcome(own[best])])
+    return table(["n", "best pair", "of those tried", "with it"], rows)
+
+
+def slowness(runs: list[dict[str, Any]]) -> tuple[float, float]:
+    """Return mean rounds to the target, those not there counted as a round more, and the error."""
+    rounds = [one["rounds_to_target"] or GRID_ROUNDS + 1 for one in runs]
+    errors = [1.0 - one["accuracy"][-1] if one["accuracy"] else 1.0 for one in runs]
+    return mean(rounds), mean(errors)
 
 
 def batches(cells: list[dict[str, Any]]) -> str:
@@ -375,7 +468,7 @@ def main() -> None:
     """Read the command line and do as it says."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--only", choices=list(MODELS))
-    parser.add_argument("--workers", type=int, choices=[10, 100])
+    parser.add_argument("--workers", type=int, choices=COHORTS)
     parser.add_argument("--classes", type=int, choices=[1, 2, 5, 10])
     parser.add_argument("--method", choices=["fedavg", "scaffold"])
     parser.add_argument("--most", type=int, help="rounds, where that is fewer than the cell's own")
@@ -391,7 +484,7 @@ def main() -> None:
     if options.page:
         write(known())
         return
-    for cell in (*table_2(), *figure_1(), *by_batch()):
+    for cell in (*table_2(), *figure_1(), *by_batch(), *table_3()):
         own = (cell.model, cell.workers, cell.classes, cell.method)
         asked = (options.only, options.workers, options.classes, options.method)
         if any(one not in (None, it) for one, it in zip(asked, own, strict=True)):

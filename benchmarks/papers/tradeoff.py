@@ -1,4 +1,4 @@
-"""What FA-LD's and Fed-PLT's figures lack: the privacy of every point, beside its accuracy.
+"""What FA-LD's, FA-HMC's and Fed-PLT's figures lack: privacy of every point beside its accuracy.
 
     python benchmarks/papers/tradeoff.py                 writes results/tradeoff.json (minutes)
     python benchmarks/papers/tradeoff.py --check         recomputes the smallest cells and compares
@@ -6,6 +6,8 @@
 
 FA-LD: the targets of Figures 1 and 2, the step size 1e-7, total steps T given, over K and rho. The
 records lie in an ellipse of ``REACH`` standard deviations around 0, and a neighbour's do too.
+FA-HMC: the same targets, over step size, K, T, rounds and the noise on gradients, which is what
+counts for K > 1; of every K the settings that no other beats in both W2 and epsilon.
 Fed-PLT: Table VII's noise levels, N = 100 agents, n = 5, 250 records, N_e = 5.
 """
 
@@ -13,6 +15,7 @@ import argparse
 import dataclasses
 import json
 import math
+from collections.abc import Callable
 from decimal import ROUND_CEILING
 from functools import partial
 from pathlib import Path
@@ -21,13 +24,16 @@ from typing import Any
 import numpy as np
 from drawn import Cells, near, redrawn
 from fa_ld import CLIENTS, SPREAD, START, STEP, paper_target, records, unequal_target
+from pages import put, table
 
 import fedprivacy as fp
 from fedprivacy.bound import shown
+from fedprivacy.systems.fa_hmc.law import HamiltonianChain
 from fedprivacy.systems.fa_ld.grid import langevin_settings
 from fedprivacy.systems.fa_ld.law import GaussianTarget, LangevinChain, transcript_gdp
 from fedprivacy.systems.fed_plt.bounds import asymptotic_error, convergence, local_noise
 from fedprivacy.theory.gaussian import epsilon as gaussian_epsilon
+from fedprivacy.theory.gaussian import w2
 from fedprivacy.theory.splitting_privacy import PrivateSplitting, attained
 
 RESULTS = Path(__file__).parent / "results" / "tradeoff.json"
@@ -43,6 +49,13 @@ TARGETS = {
 }
 TOTALS, LOCAL, CORRELATIONS = (1000, 3000, 10_000, 30_000), (1, 10, 100, 1000), (0.0, 0.5, 0.9)
 BUDGETS = (1.0, 2.0, 5.0, 10.0, 20.0, 50.0)
+
+LEAPFROG, ITERATIONS, HMC_ROUNDS = (1, 3, 10), (1, 10, 100), (1, 10, 100)
+ETAS = tuple(math.sqrt(2.0 * step) for step in (1e-7, 3e-7, 1e-6, 3e-6))
+NOISES = (0.0, 1.0, 10.0, 30.0)
+"""FA-HMC's grid: K, T, rounds, step sizes, and z, the noise on gradients in reaches of a record."""
+
+HMC_TARGETS = ("paper, alpha 0", "unequal, alpha 1")
 
 VARIANCES = (1e-6, 1e-5, 1e-4, 1e-3, 1e-2, 1e-1, 1.0, 10.0)
 AGENTS, DIMENSION, HELD, LOCAL_STEPS, CONVEXITY = 100, 5, 250, 5, 0.5
@@ -150,6 +163,62 @@ def figure_2() -> list[dict[str, Any]]:
         }
         for label, (run, costs) in settings
     ]
+
+
+def hamiltonian(name: str, leapfrog: int) -> list[dict[str, float]]:
+    """Settings of FA-HMC with K leapfrog steps, those not beaten in both epsilon and W2."""
+    make, alpha = TARGETS[name]
+    target = make(alpha)
+    reach, limit = max(sensitivities(target, alpha)), 2.0 / math.sqrt(target.smoothness)
+    rows = [
+        hamiltonian_row(target, reach, eta, leapfrog, iterations, rounds, noise)
+        for eta in ETAS
+        for iterations in ITERATIONS
+        for rounds in HMC_ROUNDS
+        # With one leapfrog step the momentum hides; with more, noise on gradients alone.
+        for noise in (NOISES if leapfrog == 1 else NOISES[1:])
+        if eta < limit
+    ]
+    rows.sort(key=lambda row: (row["epsilon"], row["w2"]))
+    kept: list[dict[str, float]] = []
+    for row in rows:
+        if not kept or row["w2"] < kept[-1]["w2"]:
+            kept.append(row)
+    return kept
+
+
+def hamiltonian_row(
+    target: GaussianTarget,
+    reach: float,
+    eta: float,
+    leapfrog: int,
+    iterations: int,
+    rounds: int,
+    noise: float,
+) -> dict[str, float]:
+    """Epsilon and W2 of one setting: what is accounted is the noise that the law has."""
+    client = fp.FederatedHamiltonian(
+        step_size=eta,
+        leapfrog_steps=leapfrog,
+        iterations=iterations,
+        correlation=0.0,
+        weight=1.0 / CLIENTS,
+        batch_fraction=1.0,
+        gradient_sensitivity=reach,
+        gradient_noise_multiplier=noise,
+    )
+    chain = HamiltonianChain(
+        target=target,
+        step_size=eta,
+        leapfrog_steps=leapfrog,
+        iterations=iterations,
+        correlation=0.0,
+        gradient_std=client.gradient_noise_std,
+    )
+    apart = float(w2(chain.law(START, rounds), target.law()))
+    facts = {"eta": eta, "K": leapfrog, "T": iterations, "rounds": rounds, "z": noise}
+    epsilon = raised(fp.epsilon(client * rounds, **ASK).upper)
+    return {**facts, "w2": float(f"{apart:.6g}"), "epsilon": epsilon}
 
 
 def searched(name: str) -> dict[str, Any]:
@@ -267,6 +336,11 @@ def table_vii() -> dict[str, Any]:
     return made
 
 
+def all_hamiltonian() -> dict[str, dict[str, list[dict[str, float]]]]:
+    """FA-HMC's settings of every target and K."""
+    return {name: {str(k): hamiltonian(name, k) for k in LEAPFROG} for name in HMC_TARGETS}
+
+
 def everything() -> dict[str, Any]:
     for alpha, reach in REACH.items():
         held = np.concatenate(records(alpha))
@@ -283,8 +357,13 @@ def everything() -> dict[str, Any]:
         "figure 1": figure_1(),
         "figure 2": figure_2(),
         "best": {name: searched(name) for name in TARGETS},
+        "FA-HMC": all_hamiltonian(),
         "table VII": table_vii(),
     }
+
+
+PARTS: dict[str, Callable[[], Any]] = {"FA-HMC": all_hamiltonian, "table VII": table_vii}
+"""What may be computed alone."""
 
 
 def tables(kept: dict[str, Any]) -> dict[str, Cells]:
@@ -304,7 +383,13 @@ def tables(kept: dict[str, Any]) -> dict[str, Cells]:
         for variance, row in kept["table VII"][name].items()
         for rounds, old in row["rounds"].items()
     }
-    return {"figure 1": first, "table VII": seventh}
+    moved = {
+        f"{name}, K {leapfrog}, row {number}": partial(agrees_in_hamiltonian, name, row)
+        for name in HMC_TARGETS
+        for leapfrog in LEAPFROG
+        for number, row in enumerate(kept["FA-HMC"][name][str(leapfrog)])
+    }
+    return {"figure 1": first, "FA-HMC": moved, "table VII": seventh}
 
 
 def agrees(kept: dict[str, Any], name: str, total: int, steps: int) -> bool:
@@ -312,6 +397,14 @@ def agrees(kept: dict[str, Any], name: str, total: int, steps: int) -> bool:
     make, alpha = TARGETS[name]
     old = [row for row in kept["figure 1"][name] if (row["T"], row["K"]) == (total, steps)]
     return near(at_total(make(alpha), alpha, total, steps), old, 1e-5)
+
+
+def agrees_in_hamiltonian(name: str, row: dict[str, Any]) -> bool:
+    """Return whether a setting of FA-HMC comes out as kept."""
+    make, alpha = TARGETS[name]
+    target = make(alpha)
+    facts = (row["eta"], int(row["K"]), int(row["T"]), int(row["rounds"]), row["z"])
+    return near(hamiltonian_row(target, max(sensitivities(target, alpha)), *facts), row, 1e-5)
 
 
 def agrees_in_table_vii(name: str, variance: float, rounds: int, old: dict[str, Any]) -> bool:
@@ -354,11 +447,30 @@ def same(fresh: Any, old: Any, tolerance: float = 1e-5) -> None:
         assert fresh == old, (fresh, old)
 
 
+def page(kept: dict[str, Any]) -> None:
+    """Write the table of FA-HMC's page."""
+    rows = []
+    for name, leapfrog in ((name, k) for name in HMC_TARGETS for k in LEAPFROG):
+        within = [
+            min((row for row in kept["FA-HMC"][name][str(leapfrog)] if row["epsilon"] <= budget),
+                key=lambda row: row["w2"], default=None)
+            for budget in BUDGETS
+        ]  # fmt: skip
+        cells = [
+            "-" if row is None else f"{row['w2']:.2g} ({shown(row['epsilon'], 3, ROUND_CEILING)})"
+            for row in within
+        ]
+        rows.append([name, str(leapfrog), *cells])
+    head = ["target", "K", *(f"epsilon at most {budget:g}" for budget in BUDGETS)]
+    put("tradeoff.md", "FA-HMC, W2 within a budget", table(head, rows))
+
+
 def draw(folder: Path) -> None:
     """Draw epsilon against W2 at rho = 0, and epsilon against Fed-PLT's error."""
     from matplotlib.figure import Figure
 
     kept = json.loads(RESULTS.read_text())
+    page(kept)
     figure = Figure(figsize=(9.0, 3.2), layout="constrained")
     panels = figure.subplots(1, 3, sharey=True, sharex=True)
     for axes, (name, rows) in zip(panels, kept["figure 1"].items(), strict=True):
@@ -379,6 +491,7 @@ def draw(folder: Path) -> None:
     panels[2].plot([], [], ":", color="0.3", label="exact")
     panels[2].legend(fontsize=7, loc="lower left")
     figure.savefig(folder / "tradeoff_fa_ld.png", dpi=72)
+    draw_hamiltonian(kept, folder)
     figure = Figure(figsize=(8.0, 3.2), layout="constrained")
     panels = figure.subplots(1, 2, sharey=True, sharex=True)
     for axes, (name, rows) in zip(panels, kept["table VII"].items(), strict=True):
@@ -395,17 +508,40 @@ def draw(folder: Path) -> None:
     figure.savefig(folder / "tradeoff_fed_plt.png", dpi=72)
 
 
+def draw_hamiltonian(kept: dict[str, Any], folder: Path) -> None:
+    """Draw FA-HMC's smallest W2 within a certified epsilon, for every K."""
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(6.6, 3.2), layout="constrained")
+    panels = figure.subplots(1, 2, sharey=True, sharex=True)
+    for axes, name in zip(panels, HMC_TARGETS, strict=True):
+        for colour, leapfrog in zip(("C0", "C1", "C2"), LEAPFROG, strict=True):
+            rows = [row for row in kept["FA-HMC"][name][str(leapfrog)] if row["epsilon"] < 1e3]
+            epsilons, distances = ([row[key] for row in rows] for key in ("epsilon", "w2"))
+            axes.step(epsilons, distances, where="post", color=colour, label=f"K = {leapfrog}")
+        axes.set(title=name, xlabel="certified epsilon", xscale="log", yscale="log")
+        axes.set_xlim(0.1, 1e3)
+        axes.grid(alpha=0.25)
+    panels[0].set_ylabel("W2")
+    panels[1].legend(fontsize=8, loc="upper right")
+    figure.savefig(folder / "tradeoff_fa_hmc.png", dpi=72)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawTextHelpFormatter
     )
     parser.add_argument("--check", action="store_true")
+    parser.add_argument("--only", choices=list(PARTS), help="compute this part, leave the rest")
     parser.add_argument("--figures", type=Path, metavar="DIR")
     options = parser.parse_args()
     if options.check:
         check()
     elif options.figures is not None:
         draw(options.figures)
+    elif options.only:
+        kept = json.loads(RESULTS.read_text()) | {options.only: PARTS[options.only]()}
+        RESULTS.write_text(json.dumps(kept, indent=1) + "\n")
     else:
         RESULTS.write_text(json.dumps(everything(), indent=1) + "\n")
 

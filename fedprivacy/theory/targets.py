@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import cached_property
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -417,11 +417,27 @@ class Chain(Stepped):
         return law
 
 
-def w2_curve(chain: Chain, start: Normal, rounds: int) -> Array:
+class Laws(Protocol):
+    """What has a law in every round, and a target."""
+
+    @property
+    def target(self) -> GaussianTarget:
+        """The split target."""
+
+    @property
+    def temperature(self) -> float:
+        """Temperature of the target that it aims at."""
+
+    def laws(self, start: Normal) -> Iterator[Normal]:
+        """Yield mean and covariance after 0, 1, 2, ... rounds."""
+
+
+def w2_curve(chain: Chain | Laws, start: Normal, rounds: int) -> Array:
     """Return W2 to the target after 0, 1, ..., ``rounds`` rounds, shape (rounds + 1,).
 
-    Exact where ``chain.gaussian``. Else it is W2 between the Gaussians with the exact moments,
-    which the papers plot and which is a lower bound of the mixture's W2 (Gelbrich 1990).
+    Exact where every position is Gaussian (``Chain.gaussian``; ``DebiasedLaws``). Else it is W2
+    between the Gaussians with the exact moments, which the papers plot and which is a lower bound
+    of the mixture's W2 (Gelbrich 1990).
     """
     laws = chain.laws(start)
     kept = [next(laws) for _ in range(integer(0, rounds=rounds) + 1)]

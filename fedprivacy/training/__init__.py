@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from ..systems.averaging.collect import Collected
     from ..systems.averaging.loop import FederatedAveraging, State
     from ..systems.averaging.upload import pack, unpack, upload_size
-    from ..systems.fa_hmc.loop import HamiltonianSampling
+    from ..systems.fa_hmc.loop import DebiasedSampling, DebiasedState, HamiltonianSampling
     from ..systems.fa_ld.loop import LangevinSampling
     from ..systems.fed_plt.agents import AgentData, AgentLoss, LeastSquares, Logistic, ModuleLoss
     from ..systems.fed_plt.loop import FederatedSplitting, SplittingState
@@ -53,7 +53,7 @@ _LOOPS = {
     "averaging.collect": ("Collected",),
     "averaging.loop": ("FederatedAveraging", "State"),
     "averaging.upload": ("pack", "unpack", "upload_size"),
-    "fa_hmc.loop": ("HamiltonianSampling",),
+    "fa_hmc.loop": ("DebiasedSampling", "DebiasedState", "HamiltonianSampling"),
     "fa_ld.loop": ("LangevinSampling",),
     "fed_plt.agents": ("AgentData", "AgentLoss", "LeastSquares", "Logistic", "ModuleLoss"),
     "fed_plt.loop": ("FederatedSplitting", "SplittingState"),
@@ -80,6 +80,8 @@ __all__ = [
     "ChainState",
     "Clipping",
     "Collected",
+    "DebiasedSampling",
+    "DebiasedState",
     "Diagnostics",
     "FederatedAveraging",
     "FederatedData",

@@ -87,6 +87,7 @@ class Work(NamedTuple):
         clients: client in each seat, shape (chains or 1, seats).
         private: draws their own noise.
         common: draws what they share.
+        known: added to a client's gradients, known to all, in its coordinates; None for nothing.
     """
 
     round: int
@@ -94,6 +95,7 @@ class Work(NamedTuple):
     clients: Indices
     private: Noise
     common: np.random.Generator
+    known: Any = None
 
 
 class Spread(NamedTuple):
@@ -373,10 +375,7 @@ class Sampling(Stepped):
         return (self.target.sensitivity or 0.0) / 2.0
 
     def _planned_std(self, index: int) -> float:
-        """Return the smallest std of the private noise in one step of any client.
-
-        Where all noise is shared, and nothing hides, that of the shared noise.
-        """
+        """Return the smallest std of private noise in a client's step, of shared where none is."""
         return self._planned_first if self.homogeneous else self._planned_of(index)
 
     @cached_property
@@ -468,20 +467,23 @@ class Sampling(Stepped):
         if seats.arrived == 0:
             info = self._info(state, seats, self._planned_std(state.round), aborted=True)
             return self._after(state, state.positions), info
-        positions, std = self._averaged(state, seats)
+        positions, std = self._averaged(self._work(state, seats), seats)
         return self._after(state, positions), self._info(state, seats, std, aborted=False)
 
-    def _averaged(self, state: ChainState, seats: Seats) -> tuple[Tensor, float]:
-        """Return the average of the uploads, shape (chains, d), and the std of their noise."""
+    def _work(self, state: ChainState, seats: Seats) -> Work:
+        """Return the clients at the start of a round."""
         batches = self._generator("batches", state.round)
         local = self.target.local(seats.clients, state.positions, self.batch_fraction, batches)
         private, common = self._source(state.round, local), self._generator("shared", state.round)
-        work = Work(state.round, local, seats.clients, private, common)
+        return Work(state.round, local, seats.clients, private, common)
+
+    def _averaged(self, work: Work, seats: Seats) -> tuple[Tensor, float]:
+        """Return the average of the uploads, shape (chains, d), and the std of their noise."""
         # An overflow is told by `_check_finite`, not by a warning.
         with np.errstate(over="ignore", invalid="ignore"):
             uploads, std = self._jumped(work) if self.exact_jump else self._locally(work)
             # Before the average: 0 times infinity there would be NaN for everybody.
-            self._check_finite(uploads, state.round)
+            self._check_finite(uploads, work.round)
         parts = torch.from_numpy(np.array(seats.shares)).to(uploads)
         return torch.bmm(parts[:, None, :], uploads)[:, 0, :], std
 

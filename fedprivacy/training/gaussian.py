@@ -162,3 +162,11 @@ class GaussianLocal:
     def finish(self, points: Array) -> Tensor:
         """Return the clients' parameters."""
         return torch.from_numpy(self._turned(points, forward=False) + self._centres)
+
+    def outward(self, directions: Array) -> Tensor:
+        """Return directions in the parameters' own basis."""
+        return torch.from_numpy(self._turned(directions, forward=False))
+
+    def inward(self, directions: Tensor) -> Array:
+        """Return directions in the clients' eigenbases."""
+        return self._turned(directions.numpy(), forward=True)

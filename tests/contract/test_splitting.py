@@ -68,11 +68,12 @@ DIFFERENT = (
     LocalSolver(steps=5),
     LocalSolver(steps=9, step_size=0.1),
     LocalSolver(method="accelerated", steps=20),
-    LocalSolver(steps=7),
+    LocalSolver(method="newton", steps=2),
 )
 WAYS = {
     "found": {},
     "accelerated": {"solver": LocalSolver(method="accelerated")},
+    "newton": {"solver": LocalSolver(method="newton", steps=1), "penalty": 0.7},
     "each its own": {"solver": DIFFERENT, "penalty": 0.7},
     "partial": {"participation": (0.3, 0.9, 1.0, 0.5), "seed": 4},
     "two of four": {"participation": fp.FixedSize(2, population=4), "seed": 4},
@@ -103,6 +104,53 @@ def test_logistic_regression_reaches_scipys_optimum():
 
     best = minimize(total, np.zeros(3), jac=True, method="BFGS", options={"gtol": 1e-10})
     np.testing.assert_allclose(loop.average(run(loop, data, 100)), best.x, atol=1e-7)
+
+
+@pytest.mark.parametrize("loss", [Logistic(regularisation=0.2), LeastSquares()])
+def test_hessians_are_those_of_the_gradients(loss):
+    apart = [AgentData.of(agents("classes", (6, 6, 6), seed=seed)) for seed in range(2)]
+    data = AgentData(
+        torch.stack([each.features for each in apart]), torch.stack([a.targets for a in apart])
+    )
+    points = torch.randn(2, 3, 3, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
+    found = loss.hessian(points, data)
+    for at in range(3):
+        moved = torch.zeros(3, dtype=torch.float64)
+        moved[at] = 1e-6
+        rise = loss.gradient(points + moved, data) - loss.gradient(points - moved, data)
+        torch.testing.assert_close(found[..., at], rise / 2e-6, rtol=1e-6, atol=1e-9)
+
+
+@pytest.mark.parametrize("far", [0.0, 40.0])
+def test_newton_solves_the_local_problems_that_gradient_steps_solve(far):
+    """From far off too, where a whole step would overshoot: logistic losses are flat there."""
+    data = AgentData.of(agents("classes"))
+    loss = Logistic(regularisation=1e-3)
+    ends = []
+    for solver in (
+        LocalSolver(method="newton", steps=12),
+        LocalSolver(steps=600, step_size=0.3),
+    ):
+        loop = FederatedSplitting.on(data, loss=loss, solver=solver, penalty=10.0)
+        state = loop.init()
+        begun = replace(state, models=state.models + far)
+        ends.append(loop.step(begun, data)[0].models)
+    torch.testing.assert_close(*ends, rtol=0.0, atol=1e-6)
+    assert float(ends[0].abs().max()) > 0.1
+
+
+def test_newton_is_refused_where_it_has_nothing_to_go_by():
+    data = AgentData.of(agents())
+    with pytest.raises(ParameterError, match="hessian"):
+        FederatedSplitting(
+            loss=ModuleLoss(model=lambda: torch.nn.Linear(3, 2)),
+            records=data.records,
+            dimension=8,
+            penalty=1.0,
+            solver=LocalSolver(method="newton", steps=1),
+        )
+    with pytest.raises(ParameterError, match="step_size"):
+        LocalSolver(method="newton", steps=1, step_size=0.1)
 
 
 def penalty_value(name, x):

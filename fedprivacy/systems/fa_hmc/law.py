@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import islice
 
 import numpy as np
 
 from ...errors import integer, non_negative, positive, refuse
-from ...theory.gaussian import Array, as_vectors
+from ...theory.gaussian import AffineMap, Array, Normal, as_vectors
 from ...theory.targets import (
     Averaging,
     Chain,
@@ -30,6 +32,7 @@ from .bounds import (
 
 __all__ = [
     "Averaging",
+    "DebiasedLaws",
     "DynamicSteps",
     "GaussianTarget",
     "HamiltonianChain",
@@ -209,6 +212,91 @@ class HamiltonianChain(Chain):
         else:
             total = np.sum(first**2, axis=0) + np.sum(last**2, axis=0)
         return np.asarray(self.gradient_std**2 * total)
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class DebiasedLaws:
+    """De-biased FA-HMC (Algorithms B.1 and B.2) on a Gaussian target: every round's exact law.
+
+    Client c follows H_c (x - y) + grad f(y), y the start of the round before: a leapfrog around
+    y - H_c^-1 grad f(y). Two rounds' positions together are moved by an affine map; in the first
+    round grad f(y) counts as 0, as printed, and y = x.
+
+    Args:
+        chain: the same chain without the correction; all clients take part.
+
+    Raises:
+        ParameterError: drawn cohorts, or noise on gradients: the first round's enters the second
+            round, too, and no such law is computed.
+    """
+
+    chain: HamiltonianChain
+
+    def __post_init__(self) -> None:
+        if self.chain.cohort is not None:
+            refuse("averaging", self.chain.averaging, "be 'full'")
+        if self.chain.gradient_std > 0.0:
+            refuse("gradient_std", self.chain.gradient_std, "be 0 for these laws")
+
+    @property
+    def target(self) -> GaussianTarget:
+        """The split target."""
+        return self.chain.target
+
+    @property
+    def temperature(self) -> float:
+        """One."""
+        return self.chain.temperature
+
+    def joint(self, index: int) -> AffineMap:
+        """Return round ``index`` >= 1 as a map of (position, the one before), shape (2 d,)."""
+        target = self.target
+        local, size = self.chain.local_round(index), target.dimension
+        vectors, kinds = target.spectra[1], target.kinds[1]
+        # Of every kind of client: how far it goes to its mode, times its inverse Hessian.
+        pull = in_basis(vectors, (1.0 - local.contraction) / target.spectra[0])
+        pull = np.einsum("c,cij->ij", target.shares, pull[kinds]) @ target.precision
+        kept = local.average.matrix
+        matrix = np.block([[kept, np.eye(size) - kept - pull], [np.eye(size), np.zeros_like(kept)]])
+        noise = np.zeros_like(matrix)
+        noise[:size, :size] = local.average.noise
+        offset = np.concatenate([pull @ target.mean, np.zeros(size)])
+        return AffineMap(matrix=matrix, offset=offset, noise=noise)
+
+    def first(self, start: Normal) -> Normal:
+        """Return the law of (position after the first round, start): momentum moves it alone."""
+        added, spread = self.chain.local_round(0).average.noise, start.covariance
+        covariance = np.block([[spread + added, spread], [spread, spread]])
+        return Normal(mean=np.concatenate([start.mean, start.mean]), covariance=covariance)
+
+    def laws(self, start: Normal) -> Iterator[Normal]:
+        """Yield mean and covariance of the global position after 0, 1, 2, ... rounds."""
+        yield start
+        both, index = self.first(start), 1
+        while True:
+            yield self._position(both)
+            both, index = self.joint(index).apply(both), index + 1
+
+    def law(self, start: Normal, rounds: int) -> Normal:
+        """Return the law after ``rounds`` rounds; with a constant step size at once."""
+        count = integer(0, rounds=rounds)
+        if count == 0 or not self.chain.homogeneous:
+            return next(islice(self.laws(start), count, None))
+        return self._position(self.joint(1).power(count - 1).apply(self.first(start)))
+
+    def stationary(self) -> Normal:
+        """Return the law that rounds lead to.
+
+        Raises:
+            ParameterError: they do not contract, or step sizes differ.
+        """
+        if not self.chain.homogeneous:
+            refuse("step_size", self.chain.step_size, "be constant")
+        return self._position(self.joint(1).stationary())
+
+    def _position(self, both: Normal) -> Normal:
+        size = self.target.dimension
+        return Normal(mean=both.mean[:size], covariance=both.covariance[:size, :size])
 
 
 def query_responses(values: Array, step_size: float, steps: int) -> tuple[Array, Array]:

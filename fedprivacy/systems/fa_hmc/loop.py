@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
+import torch
 from torch import Tensor
 
 from ...errors import integer, non_negative, positive, refuse
-from ...mechanisms import FederatedHamiltonian
+from ...ledger import Ledger
+from ...mechanisms import FederatedHamiltonian, Mechanism
 from ...rounding import THOUSANDS
-from ...training.chains import Sampling, Spread, Work
+from ...training.chains import ChainState, Client, Sampling, Seats, Spread, Work
 from ...training.posterior import Array
-from .law import DynamicSteps, HamiltonianChain
+from ...training.rounds import Dropout, RoundBudget, RoundInfo
+from .law import DebiasedLaws, DynamicSteps, HamiltonianChain
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -90,7 +93,7 @@ class HamiltonianSampling(Sampling):
         return self.iterations * (1 + (1 + self._fresh) * (self.leapfrog_steps - 1))
 
     def _locally(self, work: Work) -> tuple[Tensor, float]:
-        index, local, clients, private, common = work
+        index, local, clients, private, common, known = work
         momenta = self._stds(index, lambda client: client.momentum_noise_std)[clients]
         queries = self._gradient_std()[clients]
         points, planned, share = local.points, math.inf, 1.0
@@ -101,7 +104,8 @@ class HamiltonianSampling(Sampling):
             own, public = local.parts(points, -0.5 * eta**2)
             own, std = self._noisy(own, spread, local, private)
             share = min(share, std / spread.least) if spread.least else share
-            return own if public is None else own + public * points
+            own = own if public is None else own + public * points
+            return own if known is None else own - 0.5 * eta**2 * known
 
         for eta in self.steps_of(index):
             asked = 0.5 * eta**2 * queries
@@ -145,3 +149,132 @@ class HamiltonianSampling(Sampling):
             correlation=self.correlation,
             gradient_std=float(stds[0]),
         )
+
+
+@dataclass(frozen=True, eq=False)
+class DebiasedState(ChainState):
+    """Where de-biased chains stand.
+
+    Args:
+        corrections: what every client adds to its gradients in the next round, the mean of all
+            clients' gradients at the last round's start less its own, shape (chains, N, d).
+    """
+
+    corrections: Tensor
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class DebiasedSampling(HamiltonianSampling):
+    """Sample with de-biased FA-HMC (Algorithms B.1 and B.2): gradients point to the common mode.
+
+    Client c follows grad f^c(x) - grad f^c(y) + grad f(y), y the start of the round before. So
+    every client also uploads its gradient at the round's start, and the server broadcasts their
+    mean. In the first round that mean is taken to be 0, as printed.
+
+    A client keeps the very gradient that it released, batch and noise included, and subtracts
+    that: what is added to its gradients is then known to all who see the uploads, and costs
+    nothing. A round is one of ``HamiltonianSampling`` and one gradient's release more; the latter
+    is accounted as an upload of one leapfrog step whose momentum everybody knows. Without noise on
+    gradients it protects nobody, with one leapfrog step, too.
+
+    Everybody takes part and answers: the mean is that of all clients' gradients.
+
+    Args:
+        step_size: see ``HamiltonianSampling``, as for all the others.
+
+    Raises:
+        ParameterError: a value out of its range, scheme I or II, or ``exact_jump``.
+    """
+
+    def __post_init__(self) -> None:
+        if self.cohort is not None:
+            refuse("averaging", self.averaging, "be 'full'", "all clients' gradients are needed")
+        if self.exact_jump:
+            refuse("exact_jump", True, "be False", "a round's law depends on the round before")
+        super().__post_init__()
+
+    def _in_cohort(self, client: Client, weight: float) -> Mechanism:
+        assert isinstance(client, FederatedHamiltonian)
+        return client + self._release_of(client)
+
+    def _release_of(self, client: FederatedHamiltonian) -> FederatedHamiltonian:
+        """Return the release of one gradient: a leapfrog step of a momentum that all know."""
+        steps = client.step_size
+        eta = steps if isinstance(steps, float) else steps[0]
+        return replace(client, step_size=eta, leapfrog_steps=1, iterations=1, correlation=1.0)
+
+    @property
+    def _noisy_steps(self) -> int:
+        return super()._noisy_steps + 1
+
+    @property
+    def exact(self) -> HamiltonianChain:
+        """Refused: a round's law depends on the round before.
+
+        Raises:
+            ParameterError: always.
+        """
+        refuse("exact", "a chain", "be asked for as exact_laws", "it takes two rounds' positions")
+
+    @property
+    def exact_laws(self) -> DebiasedLaws:
+        """The exact law of every round's positions on a Gaussian target.
+
+        Raises:
+            ParameterError: the target is not a ``GaussianPosterior``, or gradients carry noise.
+        """
+        return DebiasedLaws(chain=super().exact)
+
+    def init(self) -> DebiasedState:
+        """Return the state before the first round: all chains at the start."""
+        first = super().init()
+        shape = (self.chains, len(self.target.shares), self.target.dimension)
+        return DebiasedState(0, first.positions, first.draws, first.positions.new_zeros(shape))
+
+    def step(
+        self,
+        state: ChainState,
+        data: Any = None,
+        *,
+        ledger: Ledger | None = None,
+        budget: RoundBudget | None = None,
+        dropout: Dropout | None = None,
+        on_release: Any = None,
+    ) -> tuple[ChainState, RoundInfo]:
+        """Run one round; see ``HamiltonianSampling.step``.
+
+        Raises:
+            ParameterError: a state of other chains; clients that drop out.
+        """
+        if not isinstance(state, DebiasedState):
+            refuse("state", type(state).__name__, "be a DebiasedState", "begin with init()")
+        if dropout is not None:
+            refuse("dropout", dropout, "be None", "all clients' gradients are needed")
+        own: dict[str, Any] = {"ledger": ledger, "budget": budget, "on_release": on_release}
+        return super().step(state, data, **own)
+
+    def _release(self, state: ChainState, seats: Seats) -> tuple[ChainState, RoundInfo]:
+        assert isinstance(state, DebiasedState)
+        work = self._work(state, seats)
+        gradients, share = self._gradients(work)
+        # As printed: before the first exchange the mean of the gradients counts as 0.
+        known = state.corrections if state.round else -gradients
+        positions, std = self._averaged(work._replace(known=work.local.inward(known)), seats)
+        mean = torch.einsum(
+            "rc,rcd->rd", torch.from_numpy(np.array(seats.shares)).to(gradients), gradients
+        )
+        after = replace(state, corrections=mean[:, None] - gradients)
+        info = self._info(state, seats, std * share, aborted=False)
+        return self._after(after, positions), replace(info, upload_bytes=2 * info.upload_bytes)
+
+    def _gradients(self, work: Work) -> tuple[Tensor, float]:
+        """Return what clients release of their gradients, (chains, N, d), and the noise's share.
+
+        That is the std that was used over the one that was planned.
+        """
+        local = work.local
+        spread = Spread.of(self._gradient_std()[work.clients][..., None], local)
+        own, public = local.parts(local.points, 1.0)
+        own, std = self._noisy(own, spread, local, work.private)
+        own = own if public is None else own + public * local.points
+        return local.outward(own), std / spread.least if spread.least else 1.0

@@ -82,7 +82,7 @@ class LangevinSampling(Sampling):
         return self.local_steps
 
     def _locally(self, work: Work) -> tuple[Tensor, float]:
-        index, local, clients, private, common = work
+        index, local, clients, private, common, _ = work
         points, used = local.points, math.inf
         stds, together = self._widened(index, clients)
         within = local.scaled(local.spread(together)) if together.any() else None

@@ -213,6 +213,13 @@ class AgentLoss(ABC):
                 A record whose gradient is not finite counts as 0.
         """
 
+    def hessian(self, points: Tensor, data: AgentData) -> Tensor:
+        """Return the Hessian of each agent's loss, shape (..., agents, dimension, dimension).
+
+        What the Newton solver needs; a loss without it cannot be solved so.
+        """
+        refuse("loss", type(self).__name__, "have a hessian", "take another solver")
+
     def prepared(self, data: AgentData) -> AgentData:
         """Return the data as the loss's guarantees need them."""
         return data
@@ -266,6 +273,10 @@ class LinearLoss(AgentLoss):
     def slope(self, outputs: Tensor, targets: Tensor) -> Tensor:
         """Return the derivative of a record's loss in its output."""
 
+    @abstractmethod
+    def bend(self, outputs: Tensor, targets: Tensor) -> Tensor:
+        """Return the second derivative of a record's loss in its output."""
+
     def dimension(self, data: AgentData) -> int:
         """Return the length of an input vector."""
         if data.features.dim() != data.targets.dim() + 1:
@@ -286,6 +297,14 @@ class LinearLoss(AgentLoss):
             rows = points[..., None, :]
             found = self._sum(rows, data.features, targets, weights, clip_norm)[..., 0, :]
         return found + self.regularisation * points if self.regularisation else found
+
+    def hessian(self, points: Tensor, data: AgentData) -> Tensor:
+        """Return each agent's Hessian; see ``AgentLoss``."""
+        inputs = data.features
+        outputs = (inputs @ points[..., None])[..., 0]
+        weighted = inputs * (self.bend(outputs, data.targets) * data.weights)[..., None]
+        own = self.regularisation * torch.eye(points.shape[-1], dtype=points.dtype)
+        return inputs.transpose(-1, -2) @ weighted + own.to(points.device)
 
     def _sum(
         self, rows: Tensor, inputs: Tensor, targets: Tensor, weights: Tensor, clip: float | None
@@ -330,6 +349,10 @@ class Logistic(LinearLoss):
         """Return -b / (1 + exp(b times the output))."""
         return -targets * torch.sigmoid(-targets * outputs)
 
+    def bend(self, outputs: Tensor, targets: Tensor) -> Tensor:
+        """Return the variance of a target: the chance of one class times that of the other."""
+        return torch.sigmoid(outputs) * torch.sigmoid(-outputs)
+
     def dimension(self, data: AgentData) -> int:
         """Return the length of an input vector."""
         if not bool((data.targets.abs() == 1).all()):
@@ -353,6 +376,10 @@ class LeastSquares(LinearLoss):
     def slope(self, outputs: Tensor, targets: Tensor) -> Tensor:
         """Return the output less the target."""
         return outputs - targets
+
+    def bend(self, outputs: Tensor, targets: Tensor) -> Tensor:
+        """Return 1."""
+        return torch.ones_like(outputs)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -355,6 +355,10 @@ class FederatedSplitting:
             refuse("solver", "noisy for some agents", rule, "the others' records are not protected")
         if len({each.clip_norm for each in self.solvers}) > 1:
             refuse("solver.clip_norm", "several", "be the same for all agents")
+        newton = any(each.method is SolverKind.NEWTON for each in self.solvers)
+        if newton and type(self.loss).hessian is AgentLoss.hessian:
+            rule = "not be newton for a loss without a hessian"
+            refuse("solver.method", "newton", rule, "Logistic and LeastSquares have one")
 
     def _checked(
         self,

@@ -34,12 +34,21 @@ class SolverKind(StrEnum):
     """Nesterov's method with the constant momentum of a strongly convex function."""
     STOCHASTIC = "stochastic"
     """Gradient descent on a batch drawn anew, without replacement, in every step."""
+    NEWTON = "newton"
+    """Newton's method on all records, each step halved until the gradient falls with it."""
     NOISY = "noisy"
     """Gradient descent on all records with Gaussian noise in every step: the private one."""
 
 
+_HALVINGS, _FALL, _TINY = 30, 0.25, 2.0**-40
+"""How often a Newton step is halved, the share of its size by which the gradient must fall, and
+below which share of the point's norm nothing is asked."""
+
 OPTIONS = {"batch_size": SolverKind.STOCHASTIC, "noise_scale": SolverKind.NOISY}
 """What one method needs and no other takes."""
+
+STEP_OF_ITS_OWN = (SolverKind.ACCELERATED, SolverKind.NEWTON)
+"""Methods that are told no step size."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,11 +56,11 @@ class LocalSolver:
     """What one agent does in a round; all agents alike, or each its own.
 
     Args:
-        method: "gradient", "accelerated", "stochastic" or "noisy".
+        method: "gradient", "accelerated", "stochastic", "newton" or "noisy".
         steps: N_e; None for the one that the theory's search finds.
         step_size: gamma, above 0 and below 2 / (smoothness + 1 / penalty); None for the fastest
-            contraction, 2 / (strong convexity + smoothness + 2 / penalty). The accelerated solver
-            has its own.
+            contraction, 2 / (strong convexity + smoothness + 2 / penalty). The accelerated and the
+            Newton solver have their own.
         batch_size: the stochastic solver's; an agent with fewer records uses all of them.
         noise_scale: tau, the noisy solver's: each step adds N(0, 2 gamma tau^2) to every
             coordinate.
@@ -85,8 +94,8 @@ class LocalSolver:
                 refuse(name, getattr(self, name), rule, f"it is the {owner} solver's")
         if self.clip_norm is not None and kind is not SolverKind.NOISY:
             refuse("clip_norm", self.clip_norm, f"be None for the {kind} solver")
-        if self.step_size is not None and kind is SolverKind.ACCELERATED:
-            refuse("step_size", self.step_size, "be None for the accelerated solver")
+        if self.step_size is not None and kind in STEP_OF_ITS_OWN:
+            refuse("step_size", self.step_size, f"be None for the {kind} solver")
 
     @property
     def private(self) -> bool:
@@ -119,11 +128,11 @@ class LocalSolver:
         if constants is None:
             if self.method is SolverKind.ACCELERATED:
                 refuse("method", self.method, "not be accelerated without the loss's curvature")
-            if self.step_size is None:
+            if self.step_size is None and self.method not in STEP_OF_ITS_OWN:
                 refuse("step_size", None, "be given where the loss's curvature is not known")
             return replace(self, steps=steps)
         low, high = (each + 1.0 / penalty for each in constants)
-        if self.method is SolverKind.ACCELERATED:
+        if self.method in STEP_OF_ITS_OWN:
             return replace(self, steps=steps)
         step = 2.0 / (low + high) if self.step_size is None else self.step_size
         if step >= 2.0 / high:
@@ -240,6 +249,7 @@ class LocalProblem:
         spreads = spreads * (1.0 if self.widening is None else self.widening[:, None])
         stochastic, clip = any(s.batch_size for s in solvers), self._clip(solvers[0])
         noisy, accelerated = bool(stds.any()), bool(momenta.any())
+        newton = start.new_tensor([s.method is SolverKind.NEWTON for s in solvers])[:, None]
         point = before = start
         used = np.full_like(spreads, math.inf) if noisy else spreads
         for number in range(most):
@@ -249,10 +259,42 @@ class LocalProblem:
             noised = self._noised(known, move, spreads, drawn) if noisy else (known + move, used)
             after, used = noised[0], np.minimum(used, noised[1])
             moved = after + momenta * (after - before) if accelerated else after
+            if bool(newton.any()):
+                moved = torch.where(newton > 0.0, self._newton(point), moved)
             on = None if even else steps > number
             point = moved if on is None else torch.where(on, moved, point)
             before = after if on is None else torch.where(on, after, before)
         return point, used[:, 0]
+
+    def _newton(self, point: Tensor) -> Tensor:
+        """Return the points after a Newton step of every agent on its local problem.
+
+        A step is halved until the norm of the gradient falls by a quarter of its share, which a
+        short enough one does: along it the norm's derivative is minus the norm. Steps near
+        rounding are taken as they are.
+        """
+        slope = self._slope(point)
+        bend = self.loss.hessian(point, self.data)
+        bend = bend + torch.eye(bend.shape[-1], dtype=bend.dtype).to(bend) / self.penalty
+        direction = -torch.linalg.solve(bend, slope[..., None])[..., 0]
+        long = torch.linalg.vector_norm(slope, dim=-1, keepdim=True)
+        tiny = _TINY * torch.linalg.vector_norm(point, dim=-1, keepdim=True)
+        near = torch.linalg.vector_norm(direction, dim=-1, keepdim=True) <= tiny
+        share = torch.ones_like(long)
+        for _ in range(_HALVINGS):
+            ends = torch.linalg.vector_norm(
+                self._slope(point + share * direction), dim=-1, keepdim=True
+            )
+            falls = near | (ends <= (1.0 - _FALL * share) * long)
+            if bool(falls.all()):
+                break
+            share = torch.where(falls, share, share / 2.0)
+        return torch.where(falls, point + share * direction, point)
+
+    def _slope(self, point: Tensor) -> Tensor:
+        """Return the gradients of the local problems."""
+        own = self.loss.gradient(point, self.data)
+        return own + (point - self.anchors) / self.penalty
 
     def _noised(
         self, known: Tensor, move: Tensor, spreads: NDArray[np.float64], drawn: Deviates
@@ -281,6 +323,8 @@ class LocalProblem:
         return tuple(column[:, None] for column in columns)
 
     def _coefficients(self, solver: LocalSolver) -> tuple[float, float]:
+        if solver.method is SolverKind.NEWTON:
+            return 0.0, 0.0
         if solver.method is not SolverKind.ACCELERATED:
             assert solver.step_size is not None
             return solver.step_size, 0.0
