@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import NamedTuple
@@ -10,6 +11,7 @@ from typing import NamedTuple
 from .errors import UnsupportedCombination, refuse
 from .loss import IDENTITY, Curve, compose
 from .relations import Adjacency, Facts, Observer, Unit
+from .rounding import FEW
 
 
 class Witness(NamedTuple):
@@ -39,6 +41,8 @@ class PrivacyLoss:
         assumptions: what must be true of the run and is not checked by arithmetic.
         public: the numbers that the release depends on beside the protected data; see
             ``Mechanism.public``.
+        off: total variation by which what runs may differ from the laws that the curve is of,
+            whatever was released before; accountants add (1 + e^epsilon) times it to delta.
     """
 
     curve: Curve
@@ -47,6 +51,7 @@ class PrivacyLoss:
     theorems: tuple[str, ...] = ()
     assumptions: tuple[str, ...] = ()
     public: Public = ()
+    off: float = 0.0
 
     @property
     def assumed(self) -> tuple[str, ...]:
@@ -183,6 +188,7 @@ def compose_losses(parts: list[tuple[PrivacyLoss, int]]) -> PrivacyLoss:
         theorems=_joined([loss.theorems for loss, _ in parts]),
         assumptions=_joined([loss.assumptions for loss, _ in parts]),
         public=merged(loss.public for loss, _ in parts),
+        off=math.fsum(loss.off * count for loss, count in parts) * (1.0 + FEW),
     )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import functools
 import re
 import sys
 from collections.abc import Callable
@@ -27,6 +28,7 @@ def write(folder: Path) -> None:
         "defects_table": defects.table(),
         "matrix": matrix(),
         "correlated_matrix": correlated_matrix(),
+        "whole_matrix": whole_matrix(),
         "messages": messages_table(),
         "arrows": arrows(),
         "rooms": rooms(),
@@ -194,6 +196,35 @@ def drawn(factor: Any, rule: Any, scheme: Any) -> str:
     except FedPrivacyError as refusal:
         return f"{type(refusal).__name__}"
     return found.ends(4)[1]
+
+
+def whole_matrix() -> str:
+    """Return what is answered of noise in whole numbers, and what is refused."""
+    lines = [
+        "| who takes part | adjacency | observer | discrete Gaussian | Skellam |",
+        "|---|---|---|---|---|",
+    ]
+    kinds = (fp.DistributedDiscreteGaussian, fp.Skellam)
+    for (name, scheme), *ask in product(SCHEMES.items(), Adjacency, [Observer.AGGREGATE]):
+        told = (answer(functools.partial(whole, kind), scheme, *ask) for kind in kinds)
+        lines.append(f"| `{name}` | {ask[0]} | {ask[1]} | {' | '.join(told)} |")
+    return "\n".join(lines) + "\n"
+
+
+def whole(kind: Any, scheme: Any) -> fp.Mechanism:
+    """Return 20 rounds of 10 clients in 16 bits, topped up where cohorts vary if that is served."""
+    epoch = isinstance(scheme, fp.Shuffled | fp.RandomAllocation)
+    steady = isinstance(scheme, fp.FixedSize | fp.WithReplacement | fp.Everyone)
+    one = kind(
+        noise_multiplier=2.0,
+        clip_norm=1.0,
+        dimension=100,
+        cohort=10,
+        bits=16,
+        topped_up=not steady and kind is fp.Skellam,
+    )
+    run: fp.Mechanism = one.sampled(scheme) * (ROUNDS // 10 if epoch else ROUNDS)
+    return run
 
 
 Message = tuple[str, str]

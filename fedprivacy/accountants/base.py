@@ -9,12 +9,22 @@ from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Self
 
 from ..bound import Bound
-from ..errors import LedgerError, at_least_zero, closed_unit, contradict, integer, positive, refuse
+from ..errors import (
+    LedgerError,
+    at_least_zero,
+    closed_unit,
+    contradict,
+    integer,
+    non_negative,
+    positive,
+    refuse,
+)
 from ..loss import Curve, Largest, kinds, largest
 from ..loss.clock import within
 from ..privacy_loss import PrivacyLoss, Witness, compose_losses, merge_facts
 from ..registry import Registry, decode, encode
 from ..relations import Adjacency, Facts, Observer, Unit
+from ..rounding import FEW
 
 CURVES = Registry(lambda kind: issubclass(kind, Curve))
 """Every curve that a saved accountant may hold."""
@@ -25,6 +35,12 @@ _LARGEST = "sum of the largest losses"
 _UNBOUNDED = (
     "the loss has no known limit, so no epsilon is certified at delta = 0; ask at a delta above 0"
 )
+
+_TOO_FAR_OFF = (
+    "noise is drawn within a total variation of {:.1g} of its law, of which this delta has no room"
+)
+_SPARE = (2.0**-40, 0.5)
+"""Shares of delta that are set aside for laws that are off, the first that is enough."""
 
 
 @dataclass(frozen=True)
@@ -49,6 +65,11 @@ class Answer:
         for end in ("low", "attained"):
             if math.isnan(getattr(self, end)):
                 object.__setattr__(self, end, 0.0)
+
+
+def _counted(off: float, epsilon: float) -> float:
+    """Return (1 + e^epsilon) off, rounded up."""
+    return off * (1.0 + math.exp(min(epsilon, 700.0))) * (1.0 + FEW) if off else 0.0
 
 
 def orientations(curve: Curve) -> tuple[Curve, ...]:
@@ -120,8 +141,8 @@ class Accountant(ABC):
         loss = self.loss
         # Only accountants that can stop half way get the clock: others would be left with nothing.
         with within(self.deadline if self.interruptible else None):
-            answers = [self._capped_epsilon(one, target) for one in kinds_of(loss)]
-        return _bound("epsilon", target, loss, _worst(answers))
+            answer = self._off_epsilon(loss, target) if loss.off else self._at(loss, target)
+        return _bound("epsilon", target, loss, answer)
 
     def delta(self, epsilon: float) -> Bound:
         """Return the delta of everything composed, at an epsilon of at least 0, or infinity.
@@ -130,9 +151,38 @@ class Accountant(ABC):
         """
         target = at_least_zero(epsilon=epsilon)
         loss = self.loss
+        # No larger delta is true at a larger epsilon, where the laws' distance would weigh more.
+        asked = min(target, -0.5 * math.log(loss.off)) if loss.off else target
         with within(self.deadline if self.interruptible else None):
-            answers = [self._capped_delta(one, target) for one in kinds_of(loss)]
-        return _bound("delta", target, loss, _worst(answers))
+            answer = _worst([self._capped_delta(one, asked) for one in kinds_of(loss)])
+        if loss.off:
+            upper = math.nextafter(answer.upper + _counted(loss.off, asked), math.inf)
+            answer = replace(answer, upper=upper)
+        if asked < target:
+            answer = replace(answer, low=0.0, attained=0.0)
+        return _bound("delta", target, loss, answer)
+
+    def _at(self, loss: PrivacyLoss, delta: float) -> Answer:
+        """Return what holds at a delta for all kinds of units, of the curve's own laws."""
+        return _worst([self._capped_epsilon(one, delta) for one in kinds_of(loss)])
+
+    def _off_epsilon(self, loss: PrivacyLoss, delta: float) -> Answer:
+        """Return the answer for laws that are ``off`` the curve's by a total variation.
+
+        P~(E) - e^epsilon Q~(E) <= P(E) - e^epsilon Q(E) + (1 + e^epsilon) off for every event E:
+        an epsilon of the curve's own laws at a delta that leaves room for it.
+        """
+        for share in _SPARE:
+            found = self._at(loss, delta * (1.0 - share))
+            if _counted(loss.off, found.upper) <= delta * share:
+                break
+        else:
+            found = Answer(math.inf, reason=_TOO_FAR_OFF.format(loss.off))
+        # Lower ends are those at delta itself, a little smaller.
+        if found.low or found.attained:
+            at = self._at(loss, delta)
+            found = replace(found, low=min(found.low, at.low), attained=at.attained)
+        return found
 
     def foresee(self, epsilons: Sequence[float]) -> None:
         """Prepare for ``delta`` at many epsilons: nothing to do but where work can be shared."""
@@ -280,6 +330,7 @@ def _encode(loss: PrivacyLoss) -> dict[str, Any]:
         "theorems": list(loss.theorems),
         "assumptions": list(loss.assumptions),
         "public": [[name, list(values)] for name, values in loss.public],
+        "off": loss.off,
     }
 
 
@@ -301,6 +352,7 @@ def _decode(data: dict[str, Any]) -> PrivacyLoss:
             tuple(map(str, data["theorems"])),
             tuple(map(str, data["assumptions"])),
             tuple((str(n), tuple(map(str, values))) for n, values in data.get("public", ())),
+            non_negative(off=data.get("off", 0.0)),
         )
     except (KeyError, TypeError, ValueError) as problem:
         raise LedgerError(f"accountant state is not readable: {problem}") from problem

@@ -144,26 +144,25 @@ def crafted_canaries(
         refuse("directions", directions.shape, f"have {dimension} columns, one a parameter")
     lengths = np.linalg.norm(directions, axis=1, keepdims=True)
     sent = directions / lengths * (_FAR * clip_norm)
-    # Clients are told by their data object: a loop hands over rows, not numbers.
-    whose = {id(rows): canary for canary, rows in enumerate(data.clients[: len(sent)])}
 
     class Crafted(type(loop)):  # type: ignore[misc]
         """The same loop, but for what canaries send."""
 
         coins: Coins = np.zeros(len(sent), np.bool_)
 
-        def _updates(self, state: Any, records: Any, clients: Any, order: Any) -> Any:
-            found = super()._updates(state, records, clients, order)
-            for row, rows in enumerate(clients):
-                canary = whose.get(id(rows))
-                if canary is not None:
+        def _trained(self, work: Any, job: Any) -> Any:
+            found = super()._trained(work, job)
+            for row, client in enumerate(job.clients):
+                if client < len(sent):
                     # Zeros, not silence: the client still sends its share of the noise.
-                    found[row] = found.new_tensor(sent[canary] * bool(self.coins[canary]))
+                    found[row] = found.new_tensor(sent[client] * bool(self.coins[client]))
             return found
 
     def train(included: Coins, generator: np.random.Generator) -> Array:
         given = {each.name: getattr(loop, each.name) for each in fields(loop)}
-        now = Crafted(**{**given, "seed": int(generator.integers(2**62))})
+        # In one process: what is crafted is known here.
+        own = {"seed": int(generator.integers(2**62)), "processes": 1}
+        now = Crafted(**{**given, **own})
         # The loop is frozen; the coins are no part of what it is.
         object.__setattr__(now, "coins", included)
         return _rounds(now, data, times, None)
@@ -211,7 +210,7 @@ def planted(
 def _checked(loop: Any, data: Any, canaries: int) -> Any:
     """Return a loop's perturbation, if clients of it can be canaries."""
     noise = getattr(loop, "perturbation", None)
-    if noise is None or not hasattr(loop, "_updates"):
+    if noise is None or not hasattr(loop, "_trained"):
         way_out = "pass a function of (included, generator), or planted(make, rounds)"
         refuse("train", type(loop).__name__, "be FederatedAveraging with noise", way_out)
     # Each canary is a client of the data.

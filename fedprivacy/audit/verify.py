@@ -10,13 +10,13 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import betainc, gammainc, gammaincc, ndtr, ndtri
+from scipy.special import gammainc, gammaincc, ndtr, ndtri
 
 from ..errors import UnsupportedCombination, integer, listed, member, open_unit, positive, refuse
 from ..mechanisms import (
@@ -30,6 +30,14 @@ from ..mechanisms.noise import private_generator
 from ..mechanisms.rounded import STEP_GRID
 from ..mechanisms.upload import Upload
 from ..relations import Adjacency
+from .conformance import (
+    Conformance,
+    Finding,
+    agreement,
+    gaussian_ends,
+    shape_p_value,
+)
+from .verify_integers import whole_numbers
 
 Array = NDArray[np.float64]
 Release = Callable[[Array, np.random.Generator], Any]
@@ -39,53 +47,6 @@ _LARGE = 1e6
 """Updates of so many clip norms show whether they are clipped."""
 _DATA = 6
 """At how many data sets beside zeros the noise is judged."""
-
-
-class Finding(NamedTuple):
-    """One thing that was looked at.
-
-    Attributes:
-        name: what.
-        passed: whether it is as stated.
-        measured: a distance, a standard deviation, or a p-value.
-        allowed: what it is held against.
-        detail: in words.
-    """
-
-    name: str
-    passed: bool
-    measured: float
-    allowed: float
-    detail: str
-
-
-@dataclass(frozen=True)
-class Conformance:
-    """What replays on neighbours say of a mechanism.
-
-    Attributes:
-        passed: whether every finding did.
-        findings: all of them.
-        error_rate: a mechanism that is as stated fails with probability at most this.
-    """
-
-    passed: bool
-    findings: tuple[Finding, ...]
-    error_rate: float
-
-    @property
-    def failures(self) -> tuple[str, ...]:
-        """Names of what is not as stated."""
-        return tuple(dict.fromkeys(one.name for one in self.findings if not one.passed))
-
-    def __str__(self) -> str:
-        word = "conforms" if self.passed else f"does not conform: {', '.join(self.failures)}"
-        lines = [f"{word} (wrongly accused with probability at most {self.error_rate:g})"]
-        for one in self.findings:
-            mark = "ok  " if one.passed else "FAIL"
-            shown = f"{one.measured:.6g} against {one.allowed:.6g}"
-            lines.append(f"  {mark} {one.name}: {shown}; {one.detail}")
-        return "\n".join(lines)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -166,14 +127,16 @@ def verify(
     source = private_generator() if generator is None else generator
     chance = open_unit(level=level)
     tries, times = integer(1, pairs=pairs), integer(20, draws=draws)
+    if isinstance(release, IntegerPerturbation):
+        served = [one for one in Adjacency if _serves(release, one)]
+        asked = served if adjacency is None else [_one_of(served, adjacency)]
+        return whole_numbers(release, asked, tries, times, chance, source)
     if isinstance(release, Mechanism):
         stated = _of_mechanism(release, source)
     else:
         stated = _of_function(release, clip_norm, noise_std, shape, units, dimension)
     if adjacency is not None:
-        one = member(Adjacency, adjacency=adjacency)
-        if one not in stated.adjacencies:
-            refuse("adjacency", str(one), f"be one of {listed(stated.adjacencies)}")
+        one = _one_of(stated.adjacencies, adjacency)
         # Asked about one adjacency, neighbours under the others are not tried.
         stated = Stated(**{**stated.__dict__, "adjacencies": (one,)})
     # Means, noise of zeros, independence and noise of data get a quarter of the level each.
@@ -186,6 +149,13 @@ def verify(
         *replay.noise_of_data(),
     )
     return Conformance(all(one.passed for one in findings), findings, chance)
+
+
+def _one_of(served: Sequence[Adjacency], adjacency: Adjacency | str) -> Adjacency:
+    one = member(Adjacency, adjacency=adjacency)
+    if one not in served:
+        refuse("adjacency", str(one), f"be one of {listed(served)}")
+    return one
 
 
 # ---- what is stated
@@ -217,10 +187,6 @@ def _of_function(
 
 def _of_mechanism(mechanism: Mechanism, source: np.random.Generator) -> Stated:
     served = tuple(one for one in Adjacency if _serves(mechanism, one))
-    if isinstance(mechanism, IntegerPerturbation):
-        rule = "have noise of a continuous law, which is what the tests here know"
-        way_out = "its whole numbers' law is one of thresholds: docs/theory/integers.md"
-        refuse("release", type(mechanism).__name__, rule, way_out)
     if isinstance(mechanism, SparsifiedPerturbation):
         return _of_shares(mechanism, served, source)
     if isinstance(mechanism, Upload):
@@ -303,19 +269,13 @@ def _laplace_cdf(x: Array) -> Array:
     return np.where(x < 0.0, half, 1.0 - half)
 
 
-def _gaussian_ends(values: Array) -> float:
-    """Return the two-sided p-value of the sum of squares."""
-    count, total = values.size / 2.0, float((values**2).sum()) / 2.0
-    return 2.0 * float(min(gammainc(count, total), gammaincc(count, total)))
-
-
 def _laplace_ends(values: Array) -> float:
     """Return the two-sided p-value of the sum of sizes, a gamma variable."""
     total = math.sqrt(2.0) * float(np.abs(values).sum())
     return 2.0 * float(min(gammainc(values.size, total), gammaincc(values.size, total)))
 
 
-_SIZES = {"gaussian": _gaussian_ends, "laplace": _laplace_ends}
+_SIZES = {"gaussian": gaussian_ends, "laplace": _laplace_ends}
 _CDFS: dict[str, Callable[[Array], Array]] = {"gaussian": ndtr, "laplace": _laplace_cdf}
 _MEDIANS = {"gaussian": float(ndtri(0.75)), "laplace": math.log(2.0) / math.sqrt(2.0)}
 """Median of the size."""
@@ -336,22 +296,6 @@ _DIFFERENCES: dict[str, Callable[[Array], Array]] = {
     "gaussian": _gaussian_difference_cdf,
     "laplace": _laplace_difference_cdf,
 }
-
-
-def shape_p_value(values: Array, cdf: Callable[[Array], Array]) -> float:
-    """Return Massart's (1990) bound: P[sup |F_n - F| > t] <= 2 exp(-2 n t^2), for every n."""
-    heights = cdf(np.sort(values.reshape(-1)))
-    steps = np.arange(values.size + 1) / values.size
-    # The empirical law jumps at each value: both sides of the jump count.
-    gap = max(float((steps[1:] - heights).max()), float((heights - steps[:-1]).max()))
-    return min(1.0, 2.0 * math.exp(-2.0 * values.size * gap * gap))
-
-
-def coin_p_value(heads: int, throws: int) -> float:
-    """Return the two-sided p-value of so many heads of a fair coin."""
-    more = max(heads, throws - heads)
-    # Without a throw there is nothing to tell, and betainc has no value.
-    return min(1.0, 2.0 * float(betainc(more, throws - more + 1, 0.5))) if more else 1.0
 
 
 # ---- replays
@@ -567,10 +511,10 @@ class Replay:
         kinds, draws, rounds, width = coins.shape
         rows = coins.reshape(kinds, draws * rounds, width)
         sides = itertools.combinations(range(width), 2)
-        ps = [_agreement(rows[:, :, i], rows[:, :, j]) for i, j in sides]
+        ps = [agreement(rows[:, :, i], rows[:, :, j]) for i, j in sides]
         yield self._least("coordinates", [p for both in ps for p in both])
         by_round = coins.transpose(2, 0, 1, 3).reshape(rounds, kinds, draws * width)
-        ps = [_agreement(one, other) for one, other in itertools.combinations(by_round, 2)]
+        ps = [agreement(one, other) for one, other in itertools.combinations(by_round, 2)]
         yield self._least("rounds", [p for both in ps for p in both])
 
     def _least(self, name: str, ps: list[float]) -> Finding:
@@ -588,12 +532,6 @@ class _Pair(NamedTuple):
     room: float
     one: Array
     other: Array
-
-
-def _agreement(one: NDArray[np.bool_], other: NDArray[np.bool_]) -> list[float]:
-    """Return p-values of how often two rows of fair coins agree, for each kind of coin."""
-    same = (one == other).sum(axis=1)
-    return [coin_p_value(int(count), one.shape[1]) for count in same]
 
 
 def _resolution(found: Any) -> float:

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from ..errors import MODERATE, refuse
-from ..rounding import HALF_SPACING
+from ..rounding import HALF_SPACING, SPACING
 from .interval import Array, Interval, columns, disjoint, toeplitz
 from .participation import Participation
 
@@ -52,6 +52,10 @@ class Factor(ABC):
         Raises:
             ParameterError: it would not fit in memory, or the factor has another size.
         """
+
+    def magnitudes(self, rounds: int) -> Array:
+        """Return the entries' absolute values, rounded up; the shape is that of ``matrix``."""
+        return np.abs(self.matrix(rounds))
 
     @abstractmethod
     def sensitivity(self, rounds: int, participation: Participation) -> Interval:
@@ -114,6 +118,10 @@ class ToeplitzFactor(Factor):
         """Return C."""
         check_dense(rounds, type(self).__name__)
         return lower_toeplitz(self.coefficients(rounds))
+
+    def magnitudes(self, rounds: int) -> Array:
+        """Return the entries' absolute values, with what coefficients may be off by."""
+        return np.abs(self.matrix(rounds)) * (1.0 + self.error(rounds) + SPACING)
 
     def noise_matrix(self, rounds: int) -> Array:
         """Return C^-1."""

@@ -47,6 +47,14 @@ class Matrix(DenseFactor):
         if not self.array:
             refuse("array", self.array, "have a row")
 
+    def __hash__(self) -> int:
+        """Of half a million entries: found once."""
+        return self._hash
+
+    @cached_property
+    def _hash(self) -> int:
+        return hash(self.array)
+
     @cached_property
     def _dense(self) -> Array:
         size = len(self.array)

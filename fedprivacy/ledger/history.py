@@ -12,6 +12,7 @@ import msgspec
 
 from ..errors import DamagedLedger, FedPrivacyError, ForeignLedger, LedgerError
 from ..mechanisms import Mechanism
+from ..registry import NOTHING, Held
 from .files import explained
 from .lines import (
     CHECK,
@@ -30,6 +31,7 @@ from .lines import (
     body_of,
     check_unit,
     decoded,
+    long_factors,
 )
 from .rounds import Rounds
 
@@ -48,6 +50,7 @@ class History:
     Attributes:
         header: the first line; None before it.
         plan: the whole run as planned, if given.
+        held: the plan's long factors, which lines refer to.
         rounds: every round begun.
         closed: whether the run is complete.
         notes: sentences on repairs and on what was left out.
@@ -61,6 +64,7 @@ class History:
     def __init__(self) -> None:
         self.header: HeaderLine | None = None
         self.plan: Mechanism | None = None
+        self.held: Held = NOTHING
         self.rounds = Rounds()
         self.closed = False
         self.notes: list[str] = []
@@ -108,6 +112,7 @@ class History:
             case HeaderLine():
                 self.header = event
                 self.plan = self._priced(event.plan) if bytes(event.plan) != b"null" else None
+                self.held = long_factors(self.plan)
             case RepairLine():
                 self.notes.append(
                     f"before line {self.lines + 1} a half-written line of {event.cut} bytes was "
@@ -124,7 +129,7 @@ class History:
         return number
 
     def _priced(self, raw: msgspec.Raw) -> Mechanism:
-        mechanism = decoded(bytes(raw))
+        mechanism = decoded(bytes(raw), self.held)
         check_unit("mechanism", mechanism, self.header.unit if self.header else None)
         return mechanism
 

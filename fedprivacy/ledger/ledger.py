@@ -233,7 +233,8 @@ class Ledger:
         number = len(self._history.rounds)
         # Loops pass one object for every round: it is checked and encoded once.
         if self._text is None or self._text[0] is not mechanism:
-            self._text = (mechanism, encoded("mechanism", mechanism, self.facts.unit))
+            held = self._history.held
+            self._text = (mechanism, encoded("mechanism", mechanism, self.facts.unit, held))
         event = IntentLine(
             round=number,
             clip_norm=positive(clip_norm=clip_norm),

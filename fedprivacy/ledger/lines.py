@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from dataclasses import fields, is_dataclass
 from enum import StrEnum
 from hashlib import sha256
 from typing import Annotated
@@ -12,7 +14,7 @@ from ..errors import LedgerError, refuse
 from ..factors import Factor, Participation
 from ..mechanisms import Mechanism, Trials
 from ..outputs import BEGINNING
-from ..registry import Registry, decode, encode
+from ..registry import NOTHING, Held, Registry, decode, encode
 from ..relations import Adjacency, Observer, Unit
 
 FORMAT = "fedprivacy ledger"
@@ -25,6 +27,9 @@ _KINDS = (Mechanism, Trials, Factor, Participation)
 # A scheme of sampling is a protocol, which nobody must inherit: what amplifies is one.
 REGISTRY = Registry(lambda kind: issubclass(kind, _KINDS) or hasattr(kind, "amplify"))
 """Every record type that a ledger may hold."""
+
+_LONG = 1024
+"""Bytes of a factor's record that every line may repeat; a longer one is in the plan alone."""
 
 # msgspec writes the kind and then the fields in order, so every header begins so.
 MAGIC = BEGINNING + f'"schema":{SCHEMA},'.encode()
@@ -150,8 +155,14 @@ def body_of(line: bytes, before: str) -> tuple[bytes, str] | None:
     return (body + b"}", check) if tail == CHECK + check.encode() + b'"}\n' else None
 
 
-def encoded(name: str, mechanism: object, unit: Unit | None) -> bytes:
+def encoded(name: str, mechanism: object, unit: Unit | None, held: Held = NOTHING) -> bytes:
     """Return a mechanism as JSON, once it is known to read back the same.
+
+    Args:
+        name: what to call it in errors.
+        mechanism: the mechanism.
+        unit: of the ledger.
+        held: what may be referred to; see ``long_factors``.
 
     Raises:
         ParameterError: not a mechanism, or one for another unit.
@@ -160,9 +171,9 @@ def encoded(name: str, mechanism: object, unit: Unit | None) -> bytes:
     if not isinstance(mechanism, Mechanism):
         refuse(name, mechanism, "be a mechanism", "such as fp.Gaussian(noise_multiplier=1.0)")
     check_unit(name, mechanism, unit)
-    text = msgspec.json.encode(encode(mechanism, REGISTRY))
+    text = msgspec.json.encode(encode(mechanism, REGISTRY, held))
     # Tried before the round: what cannot be read back is spent and can never be priced.
-    if decoded(text) != mechanism:
+    if decoded(text, held) != mechanism:
         raise LedgerError(f"{name} does not read back as it was: {mechanism!r}")
     return text
 
@@ -179,13 +190,35 @@ def check_unit(name: str, mechanism: Mechanism, unit: Unit | None) -> None:
         )
 
 
-def decoded(text: bytes) -> Mechanism:
+def decoded(text: bytes, held: Held = NOTHING) -> Mechanism:
     """Return the mechanism that JSON from an untrusted file describes.
 
     Raises:
-        LedgerError: it describes no mechanism of ours.
+        LedgerError: it describes no mechanism of ours, or refers to what is not held.
     """
-    mechanism = decode(msgspec.json.decode(text), REGISTRY)
+    mechanism = decode(msgspec.json.decode(text), REGISTRY, held)
     if not isinstance(mechanism, Mechanism):
         raise LedgerError(f"a mechanism was expected, got {type(mechanism).__name__}")
     return mechanism
+
+
+def long_factors(plan: object) -> dict[str, object]:
+    """Return a plan's factors by the digests of their records, those too long for every line."""
+    found: dict[str, object] = {}
+    for factor in _factors(plan):
+        text = msgspec.json.encode(encode(factor, REGISTRY))
+        if len(text) > _LONG:
+            found[sha256(text).hexdigest()] = factor
+    return found
+
+
+def _factors(value: object) -> Iterator[Factor]:
+    """Yield the factors in a mechanism."""
+    if isinstance(value, Factor):
+        yield value
+    elif isinstance(value, tuple):
+        for item in value:
+            yield from _factors(item)
+    elif is_dataclass(value):
+        for field in fields(value):
+            yield from _factors(getattr(value, field.name))

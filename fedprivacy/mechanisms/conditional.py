@@ -13,7 +13,7 @@ import math
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import ndtri
+from scipy.special import expit, ndtri
 
 from ..loss import Atoms, Curve, compose
 from ..rounding import TENS
@@ -33,6 +33,8 @@ _FINE = 256
 _UP = 1.0 + 1e-9
 _ORDERS = (1.5, 2.0, 3.0, 5.0, 8.0, 12.0, 20.0, 32.0, 64.0, 128.0)
 _CELLS = 2048
+_FARTHEST = 350.0
+"""Half of a grid's reach at most: the exponential of all of it still is a double."""
 
 Parts = list[tuple[Curve, int]]
 
@@ -42,12 +44,14 @@ def rows_of(matrix: Array, probability: float, multiplier: float) -> Parts:
 
     Args:
         matrix: |C|, shape (m, n), rows in any order that does not depend on data.
-        probability: q, of every unit in every round.
+        probability: q, of every unit in every round, above 0 and below 1.
         multiplier: noise multiplier z.
     """
     unit = float(matrix.max()) / _FINE
     # A quotient that is whole but for rounding stays what it is; ``moved_up`` pays.
     steps = np.ceil(matrix / unit * (1.0 - TENS)).astype(np.int64)
+    # However small: no entry counts for nothing.
+    steps = np.maximum(steps, matrix > 0.0)
     parts: Parts = []
     for few in np.array_split(np.arange(len(matrix)), min(_BLOCKS, len(matrix))):
         chances = _chances(matrix, few, probability, multiplier)
@@ -80,7 +84,8 @@ def unless_unlikely(parts: Parts, told: float) -> Curve:
 
 def rough_epsilon(parts: Parts) -> float:
     """Return about the epsilon at delta = 1e-5, to choose among curves; it certifies nothing."""
-    reach = 2.0 * min(_by_moments(parts), 350.0)
+    moments = _by_moments(parts)
+    reach = 2.0 * min(moments, _FARTHEST)
     edges = np.linspace(-reach, reach, _CELLS + 1)
     spectrum = np.ones(_CELLS // 2 + 1, dtype=np.complex128)
     for curve, count in parts:
@@ -92,7 +97,9 @@ def rough_epsilon(parts: Parts) -> float:
     losses = 0.5 * (edges[1:] + edges[:-1])
     above = np.cumsum(masses[::-1])[::-1]
     other = np.cumsum((masses * np.exp(-losses))[::-1])[::-1]
-    return float(losses[int(np.argmax(above - np.exp(losses) * other <= 1e-5))])
+    found = float(edges[int(np.argmax(above - np.exp(losses) * other <= 1e-5))])
+    # Beyond the grid all is in its last cell.
+    return found if found < 0.99 * reach else moments
 
 
 def _by_moments(parts: Parts) -> float:
@@ -121,8 +128,9 @@ def _chances(
     log_odds = (log_odds - 0.5 * lengths / multiplier**2 * (1.0 - 1e-9)) * _UP
     # Nothing before says anything of a round: its chance is as drawn.
     log_odds = np.where(lengths > 0.0, np.maximum(log_odds, 0.0), 0.0)
-    odds = probability / (1.0 - probability) * np.exp(np.minimum(log_odds, 700.0)) * _UP
-    return np.asarray(np.minimum(odds / (1.0 + odds) * _UP, 1.0))
+    log_odds += math.log(probability) - math.log1p(-probability)
+    # A log-odds of at most some thousands is off by less than what is added.
+    return np.asarray(np.minimum(expit(log_odds) * _UP, 1.0))
 
 
 def _company(before: Array, probability: float, unlikely: float) -> Array:

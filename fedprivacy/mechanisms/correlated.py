@@ -297,6 +297,7 @@ _ROWS = (
 )
 _CYCLE = "cyclic sampling, bands <= groups: blocks share no row (Theorem C of correlated_noise.md)"
 _UNHIDDEN = "no amplification: joint convexity over the unit's rounds"
+_POISSON = {"known": _UNHIDDEN, "line": _LINE, "rows": _ROWS}
 _ALONG = "a unit sends C u in its rounds, every other sends 0; seen along the sum of all means"
 
 
@@ -395,7 +396,7 @@ class SampledNoise(Mechanism):
             theorems = (*loss.theorems, _UNHIDDEN)
             return replace(loss, witness=None, theorems=theorems)
         base = whole.privacy_loss(facts.adjacency, facts.observer)
-        curve, witness, theorem = self._amplified()
+        curve, witness, theorem = self._amplified(base.curve)
         return replace(
             base,
             curve=curve,
@@ -404,20 +405,24 @@ class SampledNoise(Mechanism):
             assumptions=(*base.assumptions, getattr(self.scheme, "assumption", "")),
         )
 
-    def _amplified(self) -> tuple[Curve, Curve | None, str]:
-        """Return what dominates, what is attained, and why."""
+    def _amplified(self, known: Curve) -> tuple[Curve, Curve | None, str]:
+        """Return what dominates, what is attained, and why.
+
+        Args:
+            known: what dominates where the unit's rounds are known.
+        """
         noise = self.noise
-        matrix = noise.factor.matrix(noise.rounds)
+        matrix = noise.factor.magnitudes(noise.rounds)
         if self._kind == "line":
             assert isinstance(self.scheme, Poisson)
-            curve, told = places.poisson(matrix, self.scheme.rate, noise.noise_multiplier)
-            return curve, None, _ROWS if told else _LINE
+            curve, why = places.poisson(matrix, self.scheme.rate, noise.noise_multiplier, known)
+            return curve, None, _POISSON[why]
         count = noise.rounds if self._kind == "some" else noise.participation.gap(noise.rounds)
         gram = places.kernel(matrix, count, noise.noise_multiplier)
         if self._kind == "some":
             return places.several_of(gram, noise.participation.most(noise.rounds)), None, _SOME
-        attained = places.one_direction(gram) if (matrix >= 0.0).all() else None
-        return places.best_tree(gram), attained, _BINS
+        signed = (noise.factor.matrix(noise.rounds) < 0.0).any()
+        return places.best_tree(gram), None if signed else places.one_direction(gram), _BINS
 
     def _cycle(self, facts: Facts) -> PrivacyLoss:
         """Return the composition of a group's rounds, each with a whole column's noise."""

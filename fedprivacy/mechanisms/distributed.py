@@ -13,6 +13,7 @@ import functools
 import math
 import sys
 from abc import abstractmethod
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from functools import cached_property
@@ -45,7 +46,7 @@ from .integers import (
     skellam,
     skellam_reach,
 )
-from .noise import norm, private_generator
+from .noise import is_finite, norm, private_generator
 from .rotation import padded, rotated, rotated_back, signs_of
 from .rounded import LARGEST, PART, bits_of
 from .sparsified import SparsifiedPerturbation
@@ -60,6 +61,8 @@ _TRIES = 16
 
 _SINGLE = float(1 << 22)
 """Below it, single precision holds whole numbers and most of the fractions to be rounded."""
+
+_FARTHEST = 1e100
 
 _LONGEST = float(1 << 25)
 """Largest clip norm in whole numbers: squares of norms are then exact in doubles."""
@@ -87,12 +90,20 @@ class IntegerPerturbation(SparsifiedPerturbation):
         object.__setattr__(self, "bits", integer(2, bits=self.bits))
         if self.bits > MOST_BITS:
             refuse("bits", self.bits, f"be at most {MOST_BITS}")
+        # Products and quotients of these are far from the ends of the doubles.
+        for name, size in (("clip_norm", self.clip_norm), ("noise's std", self.full_noise_std)):
+            if not 1.0 / _FARTHEST <= size <= _FARTHEST:
+                refuse(name, size, f"be from {1.0 / _FARTHEST:g} to {_FARTHEST:g}")
+        if not isinstance(self.rotated, bool):
+            refuse("rotated", self.rotated, "be True or False")
         chance = positive(overflow=self.overflow)
         if chance > 0.1:
             refuse("overflow", chance, "be at most 0.1", "a sum that wraps is lost")
         if self.granularity is None:
             object.__setattr__(self, "granularity", self._finest())
         object.__setattr__(self, "granularity", positive(granularity=self.granularity))
+        if self.seed is not None:
+            integer(0, seed=self.seed)
         self._check_room()
         self._check_shares()
 
@@ -155,16 +166,31 @@ class IntegerPerturbation(SparsifiedPerturbation):
         coordinate. With it a coordinate is a sum of independent signs (Hoeffding), and so are the
         roundings, whose law is at most 1 / (1 - REJECTED) times that of unconditional ones.
         """
-        length, part = self.clip_norm / granularity, 3.0 * self.width / self.overflow
+        # Data, rounding and noise have a third of the chance each; the cohort's size a share too.
+        parts, cohort = 4.0 if self.topped_up else 3.0, self._counted
+        length, part = self.clip_norm / granularity, parts * self.width / self.overflow
         log_part = math.log(2.0 * part)
         if self.rotated:
-            sums = self.cohort * length * math.sqrt(2.0 * log_part / self.width)
-            accepted = -self.cohort * math.log1p(-REJECTED)
-            rounding = math.sqrt(0.5 * self.cohort * (log_part + accepted))
-            data = min(sums, self.cohort * length) + min(rounding, self.cohort)
+            sums = cohort * length * math.sqrt(2.0 * log_part / self.width)
+            accepted = -cohort * math.log1p(-REJECTED)
+            rounding = math.sqrt(0.5 * cohort * (log_part + accepted))
+            data = min(sums, cohort * length) + min(rounding, cohort)
         else:
-            data = self.cohort * math.ceil(length)
+            data = cohort * math.ceil(length)
         return data + self._noise_reach(self.full_noise_std / granularity, log_part)
+
+    @property
+    def _counted(self) -> int:
+        """How many clients a sum may hold: those of ``cohort``, or of one that varies about it.
+
+        A sum of independent coins of mean r is r (1 + x) or more with a chance of e^(-r h(x)) at
+        most, h(x) = (1 + x) log(1 + x) - x >= x^2 / (2 + 2 x / 3) (Bennett, Bernstein).
+        """
+        if not self.topped_up:
+            return self.cohort
+        depth = math.log(4.0 / self.overflow)
+        third = depth / 3.0
+        return math.ceil(self.cohort + third + math.sqrt(third**2 + 2.0 * depth * self.cohort))
 
     def _noise_reach(self, std: float, log_part: float) -> float:
         """Return what noise exceeds with a chance of e^-log_part at most, on either side."""
@@ -178,7 +204,7 @@ class IntegerPerturbation(SparsifiedPerturbation):
             self._too_few(coarse)
         fine = self.full_noise_std / min(self.widest, 2.0**self.bits)
         while coarse > 1.001 * fine:
-            middle = math.sqrt(coarse * fine)
+            middle = math.sqrt(coarse) * math.sqrt(fine)
             fine, coarse = (fine, middle) if self._reach(middle) <= room else (middle, coarse)
         return coarse
 
@@ -259,9 +285,13 @@ class IntegerPerturbation(SparsifiedPerturbation):
             refuse("update", f"norm {size}", "have a finite norm", "leave this update out")
         factor = min(1.0, self.clip_norm / size) if size else 1.0
         precise, scale = self._precise(kept), factor / self.grid
-        if self.rotated:
-            return self._whole(rotated(precise, self._signs, self.width, scale))
-        return self._whole(precise * scale)
+
+        def scaled() -> Any:
+            if self.rotated:
+                return rotated(precise, self._signs, self.width, scale)
+            return precise * scale
+
+        return self._whole(scaled)
 
     def _precise(self, kept: Any) -> Any:
         """Return numbers in single precision where they came in it and it holds what is sent."""
@@ -269,20 +299,36 @@ class IntegerPerturbation(SparsifiedPerturbation):
         low, high = self.grid > 1e-30, max(self.clip_norm / self.grid, self.clip_norm) < _SINGLE
         return kept.detach() if single and low and high else _doubles(kept)
 
-    def _whole(self, scaled: Any) -> Any:
-        """Return a random rounding of norm at most ``square``; towards 0 if none of 16 has it."""
+    def _whole(self, scaled: Callable[[], Any]) -> Any:
+        """Return a random rounding of norm at most ``square``; towards 0 if none of 16 has it.
+
+        Args:
+            scaled: makes what is rounded, afresh: a rounding is written over it.
+        """
         limit = float(self.square)
         for _ in range(_TRIES):
-            kind = np.float32 if scaled.itemsize == 4 else np.float64
-            drawn = self._rounding.random(tuple(scaled.shape), dtype=kind)
-            points = _floor(_like(drawn, scaled), scaled)
-            if _square(points) <= limit:
+            points = scaled()
+            if self._rounded(points) <= limit:
                 return points
-        points = _trunc(scaled)
+        points = _trunc(scaled())
         # Rounding before may have put it outside; what is sent must be inside.
         while _square(points) > limit:
             points = _trunc(points * (1.0 - 2.0**-20))
         return points
+
+    def _rounded(self, points: Any) -> float:
+        """Round at random in place, part by part in a core's cache; return the squared norm."""
+        flat, total = points.reshape(-1), 0.0
+        kind = np.float32 if points.itemsize == 4 else np.float64
+        room = np.empty(min(PART, len(flat)), dtype=kind)
+        for start in range(0, len(flat), PART):
+            part = flat[start : start + PART]
+            drawn = room[: len(part)]
+            self._rounding.random(out=drawn, dtype=kind)
+            part += _like(drawn, part)
+            _floor(part)
+            total += _square(part)
+        return total
 
     def noise(
         self, like: Any, generator: Any = None, *, shares: int | None = None
@@ -338,12 +384,20 @@ class IntegerPerturbation(SparsifiedPerturbation):
         Args:
             total: shape (width,), array or tensor, equal modulo 2^bits to the clients' sum.
 
+        Raises:
+            ParameterError: another shape, or what is no whole number.
+
         Returns:
             Doubles, shape (kept,): entries taken from -2^(bits-1) to 2^(bits-1) - 1, times the
             granularity, rotated back.
         """
         half = float(1 << self.bits - 1)
         values = _doubles(total)
+        if tuple(values.shape) != (self.width,):
+            refuse("total", tuple(values.shape), f"have shape ({self.width},)")
+        if not (is_finite(values) and bool((values == _floored(values)).all())):
+            way_out = "pass the sum of what clients sent"
+            refuse("total", "other entries", "hold whole numbers", way_out)
         wrapped = (values + half) % (2.0 * half) - half
         if self.rotated:
             wrapped = rotated_back(wrapped, self._signs, self.kept)
@@ -391,13 +445,15 @@ class IntegerPerturbation(SparsifiedPerturbation):
         if found is None:
             raise self._too_small()
         curve, theorem = found
-        off = TOTAL_VARIATION * self.width * self.cohort
+        # Topped up, a sum has any number of shares, of which a loop adds up ``room`` at most.
+        off = TOTAL_VARIATION * self.width * (self.room if self.topped_up else self.cohort)
         law = (
-            f"the {self.width * self.cohort} numbers that a round draws are within a total "
-            f"variation of {off:.1g} of the ideal law: t rounds add at most (1 + e^epsilon) t "
-            "times that to delta"
+            f"the numbers that a round draws are within a total variation of {off:.1g} of the "
+            "ideal law; epsilon and delta count it, trade-off curves and budgets of adaptive "
+            "rounds do not"
         )
-        return PrivacyLoss(curve, facts, self._attained(replaced), (theorem,), (*assumed, law))
+        attained = self._attained(replaced)
+        return PrivacyLoss(curve, facts, attained, (theorem,), (*assumed, law), off=off)
 
     def _too_small(self) -> UnsupportedCombination:
         share = math.sqrt(self.share_variance)
@@ -465,7 +521,8 @@ class DistributedDiscreteGaussian(IntegerPerturbation):
             that their norm is spread over all coordinates; they are padded with zeros to a power of
             two. No account of a rotated sum has a lower end.
         overflow: chance that some entry of a round's sum wraps, at most; it costs accuracy, never
-            privacy.
+            privacy. Where the noise is topped up, of cohorts of independent draws of mean
+            ``cohort`` or less.
 
     Raises:
         ParameterError: a value out of its range; bits that hold no sum, with the smallest that do.
@@ -538,10 +595,16 @@ def _doubles(value: Any) -> Any:
     return value.detach().double() if _is_tensor(value) else np.asarray(value, dtype=np.float64)
 
 
-def _floor(drawn: Any, value: Any) -> Any:
-    """Return the floor of the sum, written over ``drawn``."""
-    drawn += value
-    return drawn.floor_() if _is_tensor(drawn) else np.floor(drawn, out=drawn)
+def _floor(value: Any) -> None:
+    """Round down in place."""
+    if _is_tensor(value):
+        value.floor_()
+    else:
+        np.floor(value, out=value)
+
+
+def _floored(value: Any) -> Any:
+    return value.floor() if _is_tensor(value) else np.floor(value)
 
 
 def _trunc(value: Any) -> Any:

@@ -97,6 +97,7 @@ class Parallel(Mechanism):
             tuple(dict.fromkeys([THEOREM, *(t for loss in losses for t in loss.theorems)])),
             tuple(dict.fromkeys([APART, *(a for loss in losses for a in loss.assumptions)])),
             merged(loss.public for loss in losses),
+            max(loss.off for loss in losses),
         )
 
     def public(self, adjacency: Adjacency) -> dict[str, object]:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from heapq import nsmallest
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,21 +29,23 @@ _MOVES = 256
 """How many means a lower end's mixture has."""
 _PARTS = 128
 _POINTS = 256
+_LITTLE = 1e-3
 
 Levels = tuple[tuple[int, float], ...]
+Why = Literal["known", "line", "rows"]
 
 
 def kernel(matrix: Array, places: int, multiplier: float) -> Array:
     """Return G rounded up, shape (places, places).
 
     Args:
-        matrix: C, shape (m, n); round i belongs to place i modulo ``places``.
+        matrix: |C|, shape (m, n); round i belongs to place i modulo ``places``.
         places: how many.
         multiplier: noise multiplier z.
     """
     sums = np.zeros((len(matrix), places))
     for start in range(0, matrix.shape[1], places):
-        part = np.abs(matrix[:, start : start + places])
+        part = matrix[:, start : start + places]
         sums[:, : part.shape[1]] += part
     # No signs, so nothing cancels: relative errors add up to this at most.
     terms = len(matrix) + matrix.shape[1] // places + 16.0
@@ -138,26 +141,36 @@ def rank_one(norms: Array, probability: float, multiplier: float) -> Curve:
     unit = float(norms.max()) / _PARTS
     # A quotient that is whole but for rounding stays what it is; ``moved_up`` pays.
     steps = np.ceil(norms / unit * (1.0 - TENS)).astype(np.int64)
+    # However small: no norm counts for nothing.
+    steps = np.maximum(steps, norms > 0.0)
     above = sums_above(steps, np.full(len(norms), probability))
     return moved_up(above, int(steps.sum()), unit / multiplier, points=_POINTS)
 
 
-def poisson(matrix: Array, probability: float, multiplier: float) -> tuple[Curve, bool]:
-    """Return the lesser of one dimension and conditional composition, and if it is the latter.
+def poisson(
+    matrix: Array, probability: float, multiplier: float, known: Curve
+) -> tuple[Curve, Why]:
+    """Return the least of what is known to dominate Poisson sampling in every round, and why.
 
     Args:
-        matrix: C, shape (m, n).
+        matrix: |C|, shape (m, n).
         probability: q, of every unit in every round.
         multiplier: noise multiplier z.
+        known: what dominates where the rounds of the unit are known.
     """
-    # Outwards, for what squares and roots round.
+    if probability == 1.0:
+        return known, "known"
+    # Outwards, for what squares and roots round, or lose where they are small.
     norms = (matrix**2).sum(axis=0) ** 0.5 * (1.0 + THOUSANDS)
-    line = rank_one(norms, probability, multiplier)
-    if max(matrix.shape) > conditional.MOST_ROUNDS:
-        return line, False
-    rows = conditional.rows_of(np.abs(matrix), probability, multiplier)
-    told = conditional.revealed(rows)
-    # A probability is never cut to size: where so much is revealed, one dimension answers.
-    if told > 0.5 or conditional.rough_epsilon(rows) >= conditional.rough_epsilon([(line, 1)]):
-        return line, False
-    return conditional.unless_unlikely(rows, told), True
+    line = rank_one(np.maximum(norms, matrix.max(axis=0)), probability, multiplier)
+    able: list[tuple[Curve, Why, conditional.Parts]]
+    able = [(line, "line", [(line, 1)]), (known, "known", [(known, 1)])]
+    if max(matrix.shape) <= conditional.MOST_ROUNDS:
+        rows = conditional.rows_of(matrix, probability, multiplier)
+        told = conditional.revealed(rows)
+        # A probability is never cut to size: where so much is revealed, the others answer.
+        if told <= 0.5:
+            able.append((conditional.unless_unlikely(rows, told), "rows", rows))
+    # What is too little to matter is no reason to reveal something: ties go to one dimension.
+    curve, why, _ = min(able, key=lambda one: max(conditional.rough_epsilon(one[2]), _LITTLE))
+    return curve, why

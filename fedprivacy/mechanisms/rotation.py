@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 import sys
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -38,11 +39,15 @@ def rotated(value: Any, signs: NDArray[np.float32], width: int, scale: float = 1
         width: a power of two.
         scale: a factor.
     """
-    full = value.new_zeros(width) if hasattr(value, "detach") else np.zeros(width)
+    block = _block(width)
     count = len(value)
+    # Blocks of nothing but padding stay 0 until the last step, and are left out.
+    held = block * -(-count // block)
+    full = value.new_empty(held) if hasattr(value, "detach") else np.empty(held)
     full[:count] = value
     full[:count] *= _as(signs[:count], value)
-    return _transformed(full, scale)
+    full[count:] = 0.0
+    return _transformed(full, width, scale)
 
 
 def rotated_back(value: Any, signs: NDArray[np.float32], count: int) -> Any:
@@ -52,29 +57,51 @@ def rotated_back(value: Any, signs: NDArray[np.float32], count: int) -> Any:
 
 def hadamard(value: Any) -> Any:
     """Return the orthonormal Walsh-Hadamard transform of a vector of 2^k numbers."""
-    return _transformed(value.clone() if hasattr(value, "detach") else value.copy(), 1.0)
+    copy = value.clone() if hasattr(value, "detach") else value.copy()
+    return _transformed(copy, len(value), 1.0)
 
 
-def _transformed(value: Any, scale: float) -> Any:
-    """Return ``scale`` times the transform, and write over ``value``: it takes one more buffer."""
-    multiply, spare = _product(value)
-    width, done, left = len(value), 1, len(value).bit_length() - 1
+def _block(width: int) -> int:
+    """Return how long the parts are that the last step of a transform puts together."""
+    return max(width >> _FAR, 1)
+
+
+def _transformed(value: Any, width: int, scale: float) -> Any:
+    """Return ``scale`` times the transform of ``value``, padded; writes over ``value``.
+
+    Args:
+        value: whole blocks, as many as hold something.
+        width: of the transform.
+        scale: a factor.
+    """
+    rows = value.reshape(-1, _block(width))
+    multiply, spare = _product(rows[0])
     value *= scale
-    while left:
-        power = min(_NEAR if done == 1 else _FAR, left)
-        size = 1 << power
+    # Block by block, so that both buffers stay in a core's cache.
+    for row in rows:
+        _in_place(row, spare, multiply)
+    last = _as(_matrix(width // len(spare)), value)[:, : len(rows)]
+    return multiply(last, rows).reshape(-1)
+
+
+def _in_place(value: Any, spare: Any, multiply: Callable[..., Any]) -> None:
+    """Write its orthonormal transform over ``value``, and anything over ``spare``."""
+    here, there, done = value, spare, 1
+    while done < len(value):
+        size = min(1 << (_NEAR if done == 1 else _FAR), len(value) // done)
         matrix = _as(_matrix(size), value)
         # Kronecker's product acts on one axis at a time; the innermost needs no batch.
         if done == 1:
-            multiply(value.reshape(-1, size), matrix, out=spare.reshape(-1, size))
+            multiply(here.reshape(-1, size), matrix, out=there.reshape(-1, size))
         else:
-            shape = width // (done * size), size, done
-            multiply(matrix, value.reshape(shape), out=spare.reshape(shape))
-        value, spare, done, left = spare, value, done * size, left - power
-    return value
+            shape = len(value) // (done * size), size, done
+            multiply(matrix, here.reshape(shape), out=there.reshape(shape))
+        here, there, done = there, here, done * size
+    if here is spare:
+        value[:] = spare
 
 
-def _product(value: Any) -> tuple[Any, Any]:
+def _product(value: Any) -> tuple[Callable[..., Any], Any]:
     """Return the matrix product of an array's or a tensor's kind, and room for another one."""
     if not hasattr(value, "detach"):
         return np.matmul, np.empty_like(value)

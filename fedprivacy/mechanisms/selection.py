@@ -416,6 +416,8 @@ class PrivateSelection(Mechanism):
             ),
             (*_ASSUMED, *_all("assumptions", every)),
             merged(each.public for each in every),
+            # So many trials run on average, each as far off as the worst of them at most.
+            self.trials.most * max(each.off for each in every),
         )
 
     def _curve(self, curves: Sequence[Curve]) -> Curve:

@@ -6,11 +6,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..loss import Curve, GaussianMix, Gdp
-from ..rounding import THOUSANDS
+from ..rounding import THOUSANDS, UNIT
 
 Array = NDArray[np.float64]
 _RARE = 1e-6
 _DROPPED = 1e-18
+_CUT = 1e-40
+"""Probabilities that are not told apart; all of them together stay below ``_DROPPED``."""
 
 
 def shifts(values: Array, weights: Array) -> Curve:
@@ -25,6 +27,8 @@ def shifts(values: Array, weights: Array) -> Curve:
 def sums_above(steps: NDArray[np.int64], chances: Array) -> Array:
     """Return bounds on P(sum >= k), k = 0, 1, ..., of whole numbers drawn with chances.
 
+    The last is below ``_DROPPED``, and bounds every tail beyond.
+
     Args:
         steps: shape (n,), each at least 0.
         chances: that each is part of the sum, shape (n,).
@@ -36,12 +40,14 @@ def sums_above(steps: NDArray[np.int64], chances: Array) -> Array:
         longer = np.zeros(len(law) + step)
         longer[: len(law)] = (1.0 - chance) * law
         longer[step:] += chance * law
-        law = longer[: max(int(np.flatnonzero(longer > 1e-40)[-1]) + 1, 1)]
-    above = np.cumsum(law[::-1])[::-1] * (1.0 + THOUSANDS)
-    # What was cut off is given back to every tail.
-    above = np.minimum(above + 1e-35 * len(steps), 1.0)
+        law = longer[: max(int(np.flatnonzero(longer > _CUT)[-1]) + 1, 1)]
+    above = np.append(np.cumsum(law[::-1])[::-1], 0.0)
+    # No signs: an entry rounds four times a step, a tail once for each that it adds up.
+    above *= 1.0 + (4.0 * len(steps) + len(law)) * UNIT
+    # An entry is cut off at most once: all of them are given back to every tail.
+    above = np.minimum(above + _CUT * (int(steps.sum()) + 1), 1.0)
     above[0] = 1.0
-    return above
+    return np.asarray(above)
 
 
 def moved_up(above: Array, largest: int, unit: float, points: int = 64) -> Curve:
@@ -50,22 +56,22 @@ def moved_up(above: Array, largest: int, unit: float, points: int = 64) -> Curve
     A shift that is stochastically larger loses more (Lemma G).
 
     Args:
-        above: bounds on P(sum >= k).
+        above: bounds on P(sum >= k), as of ``sums_above``.
         largest: of all sums.
         unit: by how much 1 shifts, in standard deviations.
         points: about how many shifts are told apart.
     """
-    top = int(np.argmax(above < _DROPPED)) or len(above)
+    top = int(np.argmax(above < _DROPPED))
     at = np.arange(top)
     wide = max(1, top // points)
     # Fewer moves where they hardly count; 0 stays what it is.
     step = np.where(above[:top] < _RARE, 8 * wide, wide)
     at = -(-at // step) * step
     at = np.maximum.accumulate(at)
-    # The last stands for the whole tail, so it moves as far as any sum can.
-    at[-1] = max(largest, int(at[-1])) if top < len(above) else at[-1]
-    weights = above[:top] - np.append(above[1:top], 0.0)
-    moves, index = np.unique(at, return_inverse=True)
+    # What is beyond, or was cut off, moves as far as any sum can.
+    beyond = float(above[top]) if top <= largest else 0.0
+    weights = np.append(above[:top] - np.append(above[1:top], beyond), beyond)
+    moves, index = np.unique(np.append(at, max(largest, int(at[-1]))), return_inverse=True)
     counts = np.bincount(index, weights)
     values = np.asarray(moves * unit * (1.0 + THOUSANDS), dtype=np.float64)
     return shifts(values, counts / counts.sum())

@@ -163,6 +163,7 @@ class TableScheme:
             witness,
             theorems,
             (*base.assumptions, self.assumption),
+            off=base.off,
         )
 
     def _cell(self, observer: Observer, adjacency: Adjacency) -> Cell:
@@ -207,6 +208,7 @@ class TableScheme:
             witness,
             (f"{self.name} cohort: {VISIBLE}", *inner.theorems),
             (*inner.assumptions, self.assumption),
+            off=inner.off,
         )
 
 

@@ -18,6 +18,7 @@ from fedprivacy.errors import ParameterError, UnsupportedCombination
 
 torch = pytest.importorskip("torch")
 
+from fedprivacy.mechanisms import Sparsification  # noqa: E402
 from fedprivacy.runs.experiment import Experiment  # noqa: E402
 from fedprivacy.runs.jobs import job  # noqa: E402
 from fedprivacy.systems.averaging.rows import NoiseFile, may_come, of_clients, taken  # noqa: E402
@@ -533,3 +534,22 @@ def test_a_report_tells_of_the_rows(tmp_path):
     page = tmp_path / "report.html"
     fp.report(fp.audit(path, claim=(100.0, 1e-5)), page)
     assert "DP-FTRL: " in page.read_text()
+
+
+def test_masks_are_refused_with_the_reason():
+    with pytest.raises(UnsupportedCombination, match="only in the coordinates that both have"):
+        FederatedAveraging(
+            model=lambda: torch.nn.Linear(4, 2),
+            scheme=fp.FixedSize(2, population=8),
+            perturbation=fp.CorrelatedNoise(
+                factor=factors.Tree(),
+                noise_multiplier=1.0,
+                rounds=4,
+                participation=fp.MinimumSeparation(4),
+                unit="client",
+            ),
+            sparsification=Sparsification(kept=3, dimension=10),
+            local_steps=1,
+        )
+    with pytest.raises(ParameterError, match="kept_fraction"):
+        job("dp-ftrl", kept_fraction=0.5)

@@ -11,6 +11,7 @@ from itertools import pairwise
 from pathlib import Path
 
 import msgspec
+import numpy as np
 import pytest
 
 import fedprivacy as fp
@@ -18,8 +19,17 @@ from fedprivacy.audit.repricing import as_released, run_of, spent
 from fedprivacy.errors import DamagedLedger, ForeignLedger, LedgerError, ParameterError
 from fedprivacy.ledger import REGISTRY, Done, Ledger
 from fedprivacy.ledger.files import stamp
-from fedprivacy.ledger.lines import CloseLine, DoneLine, IntentLine, line_of
+from fedprivacy.ledger.lines import (
+    DECODER,
+    TAIL,
+    CloseLine,
+    DoneLine,
+    IntentLine,
+    line_of,
+    long_factors,
+)
 from fedprivacy.mechanisms import Mechanism
+from fedprivacy.registry import encode
 
 GAUSS = fp.Gaussian(noise_multiplier=1.0, unit="client")
 SMP = fp.SparsifiedPerturbation(
@@ -769,3 +779,84 @@ def test_kills_at_random_moments(path, tmp_path):
     with Ledger.open(path, resume=True) as ledger:
         ledger.close()
     assert Ledger.open(path).closed
+
+
+def dense_run(rounds=40):
+    # Nearly the identity, so that anything may be asked of it at once.
+    entries = np.tril(np.random.default_rng(4).random((rounds, rounds))) / rounds + np.eye(rounds)
+    return fp.CorrelatedNoise(
+        factor=fp.factors.Matrix(entries),
+        noise_multiplier=4.0,
+        rounds=rounds,
+        participation=fp.MinimumSeparation(rounds),
+        unit="client",
+    )
+
+
+def with_rows(path, run, plan, rows=3):
+    with Ledger.create(path, unit="client", adjacency="zero_out", plan=plan) as ledger:
+        for i in range(rows):
+            number = ledger.intent(run.row(i), clip_norm=1.0, noise_std=4.0)
+            ledger.done(number, cohort=1, arrived=1, refused=0, noise_std=4.0)
+    return path.read_bytes().splitlines(keepends=True)
+
+
+def test_lines_refer_to_the_factor_of_the_plan(tmp_path):
+    run, path = dense_run(), tmp_path / "run.ledger"
+    header, *lines = with_rows(path, run, run)
+    assert len(header) > 10_000
+    assert max(map(len, lines)) < 1000
+    found = Ledger.open(path)
+    assert [r.mechanism for r in found.rounds] == [run.row(i) for i in range(3)]
+    # Every line's factor is the very object of the plan: none is read again.
+    assert all(r.mechanism.run.factor is found.plan.factor for r in found.rounds)
+    with Ledger.open(path, resume=True) as again:
+        again.intent(run.row(3), clip_norm=1.0, noise_std=4.0)
+    assert Ledger.open(path).rounds[-1].mechanism == run.row(3)
+
+
+def test_another_factor_than_the_plans_is_written_out(tmp_path):
+    run = dense_run()
+    other = replace(run, factor=run.factor.leading(39, 40), rounds=39)
+    path = tmp_path / "run.ledger"
+    for plan in (None, other):
+        lines = with_rows(path, run, plan)[1:]
+        assert len(lines[0]) > 10_000
+        assert Ledger.open(path).rounds[0].mechanism == run.row(0)
+        path.unlink()
+
+
+def rewritten(path, lines, change):
+    """Write the lines anew, changed, each with the checksum of an honest writer."""
+    check = ""
+    with open(path, "wb") as file:
+        for line in lines:
+            event = DECODER.decode(line[: -TAIL - 1] + b"}")
+            if isinstance(event, IntentLine):
+                event = msgspec.structs.replace(event, mechanism=change(event.mechanism))
+            text, check = line_of(event, check)
+            file.write(text)
+
+
+def test_lines_with_whole_factors_still_open(tmp_path):
+    run, path = dense_run(), tmp_path / "run.ledger"
+    lines = with_rows(path, run, run)
+    whole = msgspec.json.encode(encode(run.row(0), REGISTRY))
+    rewritten(path, lines, lambda _: msgspec.Raw(whole))
+    assert {r.mechanism for r in Ledger.open(path).rounds} == {run.row(0)}
+
+
+@pytest.mark.parametrize("digest", ['"00"', "7", "null", '["a"]'])
+def test_a_reference_to_what_is_not_in_the_plan_is_refused(tmp_path, digest):
+    run, path = dense_run(), tmp_path / "run.ledger"
+    lines = with_rows(path, run, run)
+    (known,) = long_factors(run)
+    swap = (f'"{known}"'.encode(), digest.encode())
+    rewritten(path, lines, lambda raw: msgspec.Raw(bytes(raw).replace(*swap)))
+    with pytest.raises(ForeignLedger, match="the plan does not hold"):
+        Ledger.open(path)
+    # A plan that refers to itself, or more than a digest, is no record either.
+    extra = (b'{"digest":', b'{"more":1,"digest":')
+    rewritten(path, lines, lambda raw: msgspec.Raw(bytes(raw).replace(*extra)))
+    with pytest.raises(ForeignLedger, match="a digest and nothing else"):
+        Ledger.open(path)

@@ -2,6 +2,7 @@
 
 import itertools
 import math
+from fractions import Fraction
 
 import numpy as np
 import pytest
@@ -9,9 +10,10 @@ import pytest
 import fedprivacy as fp
 from fedprivacy import factors
 from fedprivacy.errors import UnsupportedCombination
-from fedprivacy.loss import Allocated, Gdp, Nested, Side
+from fedprivacy.loss import Allocated, GaussianMix, Gdp, Nested, Side
 from fedprivacy.mechanisms import conditional, places
 from fedprivacy.mechanisms.places import envelope, kernel
+from fedprivacy.mechanisms.shifted import sums_above
 
 RNG = np.random.default_rng(3)
 POINTS = np.array([0.0, 0.3, 1.0, 2.0])
@@ -340,5 +342,115 @@ def test_small_rows_before_a_large_one_are_not_lost():
 def test_where_too_much_is_revealed_one_dimension_answers():
     matrix = np.tril(np.ones((16, 16)))
     assert conditional.revealed(conditional.rows_of(matrix, 0.5, 0.3)) > 1.0
-    _, by_rows = places.poisson(matrix, 0.5, 0.3)
-    assert not by_rows
+    _, why = places.poisson(matrix, 0.5, 0.3, Gdp(1e3))
+    assert why == "line"
+
+
+def test_chances_of_almost_certain_and_of_hardly_possible_rounds():
+    matrix = np.tril(np.ones((4, 4)))
+    for q in (1e-300, 1e-20, 1.0 - 1e-13, math.nextafter(1.0, 0.0)):
+        # So little noise that the rows before tell everything.
+        found = conditional._chances(matrix, np.arange(4), q, 0.01)
+        assert (found[1:, 0] == 1.0).all()
+        assert (found >= q).all() and (found <= 1.0).all()
+
+
+def test_a_hardly_possible_round_is_not_forgotten():
+    """Every number below P's is a lower end: with probability q the shift is there."""
+    shift, q = 1.0, 1e-42
+    line = places.rank_one(np.full(3, shift), q, 1.0)
+    least = q * (deltas(Gdp(shift), [0.0])[0] - 1e-9)
+    assert 0.0 < least <= line.swap().log_moment(2.0) + line.log_moment(2.0)
+    # Tails of nothing are bounded as well: something is always left beyond.
+    above = sums_above(np.array([5, 5]), np.array([1e-41, 1e-41]))
+    assert len(above) == 2 and 2e-41 <= above[1] < 1e-36
+
+
+def test_sums_are_bounded_beyond_what_is_held():
+    """Against exact binomial tails in whole numbers, cut off and moved ones included."""
+    steps, chance = np.full(60, 3), 2.0**-12
+    above = sums_above(steps, np.full(60, chance))
+    for k in range(0, 180, 7):
+        least = -(-k // 3)
+        exact = sum(math.comb(60, j) * 4095 ** (60 - j) for j in range(least, 61))
+        assert Fraction(float(above[min(k, len(above) - 1)])) >= Fraction(exact, 4096**60)
+
+
+def test_entries_too_small_to_be_told_apart_still_count():
+    matrix = np.array([[1e45, 0.0], [0.0, 1e-300]])
+    rows = conditional.rows_of(matrix, 0.3, 1e45)
+    assert all(isinstance(curve, GaussianMix) and len(curve.p) > 1 for curve, _ in rows)
+
+
+@pytest.mark.parametrize("q", [1.0, 1.0 - 1e-13])
+def test_whoever_surely_takes_part_hides_nothing(q):
+    run = noise_of(factors.SquareRootToeplitz(), 3.0, 8, fp.FixedEpochs(1))
+    ask = {"delta": 1e-5, "adjacency": "zero_out"}
+    known = fp.epsilon(run, **ask).upper
+    assert fp.epsilon(run.sampled(fp.Poisson(q)), **ask).upper <= known * (1.0 + 1e-6)
+
+
+def test_little_noise_is_no_worse_than_known_rounds():
+    run = noise_of(factors.Matrix(np.tril(np.ones((4, 4)))), 1e-3, 4, fp.FixedEpochs(1))
+    ask = {"delta": 1e-5, "adjacency": "zero_out"}
+    found = fp.epsilon(run.sampled(fp.Poisson(0.5)), **ask).upper
+    assert found <= fp.epsilon(run, **ask).upper * (1.0 + 1e-6)
+
+
+def _unlikely_pasts(matrix, q, z, y):
+    """Return how often pasts make a round likelier than its bound says."""
+    sets = np.array(list(itertools.product((0.0, 1.0), repeat=matrix.shape[1])))
+    weights = np.prod(np.where(sets > 0, q, 1 - q), axis=1)
+    means = sets @ matrix.T / z
+    bounds = conditional._chances(matrix, np.arange(len(matrix)), q, z)
+    beyond = np.zeros(len(y), dtype=bool)
+    for i in range(len(matrix)):
+        log = y[:, :i] @ means[:, :i].T - 0.5 * (means[:, :i] ** 2).sum(axis=1)
+        posterior = weights * np.exp(log - log.max(axis=1, keepdims=True))
+        chances = posterior @ sets / posterior.sum(axis=1, keepdims=True)
+        beyond |= ((chances > bounds[i] + 1e-12) & (matrix[i] > 0.0)).any(axis=1)
+    return beyond.mean()
+
+
+HOSTILE = {
+    "ones": np.tril(np.ones((5, 5))),
+    "almost singular": np.tril(np.ones((4, 4)), -1) + 1e-9 * np.eye(4),
+    "huge ratios": np.tril(10.0 ** np.random.default_rng(5).uniform(-6, 1, (4, 4))),
+    "more rows than columns": np.array([[1, 0], [1, 1], [0, 1], [0.5, 2], [2, 2]], float),
+}
+
+
+@pytest.mark.parametrize("matrix", HOSTILE.values(), ids=HOSTILE)
+@pytest.mark.parametrize(("q", "z"), [(0.1, 1.0), (0.5, 4.0)])
+def test_rows_hold_but_for_the_probability_that_is_told(monkeypatch, matrix, q, z):
+    """Where pasts of 2 % are given up, fewer occur, and rows plus that lie above the truth.
+
+    Simulated: the allowances below are five standard errors, one failure in a million.
+    """
+    given_up, many = 0.02, 20_000
+    monkeypatch.setattr(conditional, "UNLIKELY", given_up)
+    rng = np.random.default_rng(7)
+    drawn = (rng.random((many, matrix.shape[1])) < q) @ matrix.T / z
+    absent = rng.normal(size=drawn.shape)
+    present = drawn + rng.normal(size=drawn.shape)
+    for y in (absent, present):
+        assert _unlikely_pasts(matrix, q, z, y) <= given_up + 5 * math.sqrt(given_up / many)
+    rows = conditional.rows_of(matrix, q, z)
+    points = np.array([0.0, 0.3, 1.0])
+    bound = _profile(fp.loss.compose(rows), points) + given_up
+    sets = np.array(list(itertools.product((0.0, 1.0), repeat=matrix.shape[1])))
+    weights = np.prod(np.where(sets > 0, q, 1 - q), axis=1)
+    means = sets @ matrix.T / z
+    log = [y @ means.T - 0.5 * (means**2).sum(axis=1) for y in (absent, present)]
+    without, with_it = (np.exp(one) @ weights for one in log)
+    for point, most in zip(np.exp(points), bound, strict=True):
+        # Both as means of numbers from 0 to 1.
+        for samples in (np.maximum(1 - point * without, 0), np.maximum(1 - point / with_it, 0)):
+            assert samples.mean() <= most + 5 * 0.5 / math.sqrt(many)
+
+
+def test_computed_coefficients_are_rounded_up():
+    for factor in (factors.SquareRootToeplitz(), factors.BandedInverse(8)):
+        assert (factor.magnitudes(50) >= np.abs(factor.matrix(50))).all()
+        exact = factor.magnitudes(50)[0, 0] - factor.matrix(50)[0, 0]
+        assert exact >= 0.5 * factor.error(50)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import fedprivacy as fp
-from fedprivacy.audit.verify import coin_p_value, shape_p_value
+from fedprivacy.audit.conformance import coin_p_value, shape_p_value
 
 SHARES = {"noise_multiplier": 1.0, "clip_norm": 2.0, "kept": 5, "dimension": 12, "cohort": 6}
 RELEASE = [
@@ -346,3 +346,74 @@ def test_noise_and_clipping_are_looked_at_where_data_are_not_zeros(release, fail
     rng = np.random.default_rng(5)
     found = fp.verify(release, clip_norm=1.0, noise_std=2.0, pairs=50, generator=rng)
     assert failure in found.failures
+
+
+# ---- whole numbers
+
+LATTICE = {"noise_multiplier": 1.0, "clip_norm": 2.0, "dimension": 12, "cohort": 6, "bits": 14}
+
+
+@pytest.mark.parametrize("kind", [fp.DistributedDiscreteGaussian, fp.Skellam])
+@pytest.mark.parametrize(
+    "more",
+    [
+        {"rotated": False, "granularity": 0.5},
+        pytest.param({}, marks=pytest.mark.slow),
+        pytest.param({"kept": 5}, marks=pytest.mark.slow),
+    ],
+)
+def test_whole_numbers_are_as_certified(kind, more):
+    """A sound mechanism would fail with probability 10^-3; the seed is fixed."""
+    found = fp.verify(kind(**LATTICE | more), draws=40, pairs=30, generator=seeded())
+    assert found.passed, found
+    assert {one.name for one in found.findings} >= {"movement", "whole", "scale", "shape"}
+    one = fp.verify(kind(**LATTICE | more), adjacency="zero_out", draws=20, pairs=5)
+    assert [f.name for f in one.findings].count("movement") == 1
+    with pytest.raises(fp.ParameterError, match="adjacency"):
+        fp.verify(kind(**LATTICE), adjacency="add_remove", draws=20, pairs=5)
+
+
+class Weak(fp.Skellam):
+    def _numbers(self, count, variance, generator):
+        return super()._numbers(count, 0.7 * variance, generator)
+
+
+class Long(fp.Skellam):
+    def contribution(self, update, mask=None):
+        return 2.0 * super().contribution(update, mask)
+
+
+class Same(fp.DistributedDiscreteGaussian):
+    def _numbers(self, count, variance, generator):
+        return np.repeat(super()._numbers(-(-count // 2), variance, generator), 2)[:count]
+
+
+class Rounded(fp.DistributedDiscreteGaussian):
+    def _numbers(self, count, variance, generator):
+        return 2 * super()._numbers(count, variance / 4.0, generator)
+
+
+class Broken(fp.DistributedDiscreteGaussian):
+    def contribution(self, update, mask=None):
+        return super().contribution(update, mask) * 0.999
+
+
+@pytest.mark.parametrize(
+    ("kind", "named", "more"),
+    [
+        (Weak, "scale", {}),
+        (Long, "movement", {}),
+        (Same, "coordinates", {}),
+        pytest.param(
+            *(Rounded, "shape", {"granularity": 0.5, "noise_multiplier": 1.2}),
+            marks=pytest.mark.slow,
+        ),
+        (Broken, "whole", {}),
+    ],
+    ids=lambda one: getattr(one, "__name__", ""),
+)
+def test_faults_of_whole_numbers_are_named(kind, named, more):
+    found = fp.verify(
+        kind(**LATTICE | more), draws=400 if more else 40, pairs=30, generator=seeded()
+    )
+    assert named in found.failures

@@ -1,6 +1,7 @@
 """Whole-number noise: its law, what it loses, and what a client sends, against other arithmetic."""
 
 import math
+from dataclasses import replace
 from fractions import Fraction
 
 import mpmath as mp
@@ -389,3 +390,67 @@ def test_hadamard_is_orthonormal_and_its_own_inverse():
         assert np.allclose(hadamard(there), value, atol=1e-12)
         assert there @ there == pytest.approx(value @ value)
     assert [padded(n) for n in (1, 2, 3, 1000, 1024)] == [1, 2, 4, 1024, 1024]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(
+    "wrong",
+    [{"clip_norm": 1e300}, {"clip_norm": 1e-300}, {"rotated": "no"}, {"seed": -1}, {"seed": "a"}],
+)
+def test_sizes_at_the_ends_of_doubles_and_wrong_kinds_are_refused(kind, wrong):
+    """Products of such clip norms overflow: the search for a granularity did not end."""
+    with pytest.raises(fp.ParameterError, match=next(iter(wrong))):
+        kind(**FACTS | wrong)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("rotated", [True, False])
+def test_what_is_no_sum_of_clients_is_not_decoded(kind, rotated):
+    mechanism = kind(**FACTS, rotated=rotated).of_round()
+    width = mechanism.width
+    for bad in (np.zeros(width - 1), np.zeros((1, width)), np.full(width, 0.5)):
+        with pytest.raises(fp.ParameterError, match="total"):
+            mechanism.decoded(bad)
+    for value in (math.nan, math.inf):
+        with pytest.raises(fp.ParameterError, match="total"):
+            mechanism.decoded(np.full(width, value))
+    assert len(mechanism.decoded(np.zeros(width))) == 100
+
+
+def test_cohorts_that_vary_have_room_for_more_than_their_mean():
+    """Unrotated clients of one sign, as many as come with a chance of 10^-6, do not wrap."""
+    varies = fp.Skellam(**FACTS | {"bits": 12}, topped_up=True, rotated=False)
+    steady = fp.Skellam(**FACTS | {"bits": 12}, rotated=False)
+    most = int(stats.poisson.isf(2.5e-7, 10)) + 1
+    assert most > 20
+    own = most * math.ceil(varies.clip_norm / varies.grid)
+    assert own + 4 * varies.whole_std < 2**11 < most * math.ceil(steady.clip_norm / steady.grid)
+
+
+@pytest.mark.parametrize("accountant", ["pld", "rdp"])
+def test_what_samplers_are_off_is_in_delta(accountant):
+    mechanism = fp.DistributedDiscreteGaussian(**FACTS | {"bits": 16})
+    loss = mechanism.sampled(fp.FixedSize(10, population=100)).privacy_loss("zero_out")
+    # 128 coordinates, 10 clients.
+    assert loss.off == 2.0**-235 * 128 * 10
+    how = {"pld": fp.accountants.PldAccountant, "rdp": fp.accountants.RdpAccountant}[accountant]
+    assert how().compose(loss, 3).loss.off == pytest.approx(3 * loss.off, rel=1e-14)
+    ends = []
+    for off in (0.0, loss.off, 1e-12, 1e-11):
+        account = how().compose(replace(loss, off=off), 3)
+        at = account.epsilon(1e-5)
+        ends.append(at.upper)
+        # Whatever epsilon is told, its delta holds the distance of the laws.
+        ideal = how().compose(replace(loss, off=0.0), 3).delta(at.upper).lower
+        assert ideal + (1 + math.exp(at.upper)) * 3 * off <= 1e-5
+        told = account.delta(1.0).upper
+        plain = how().compose(replace(loss, off=0.0), 3).delta(1.0).upper
+        assert told >= plain + (1 + math.e) * 3 * off
+        assert off == 0.0 or told > plain
+    assert ends == sorted(ends) and ends[1] == pytest.approx(ends[0], rel=1e-9)
+    too_far = how().compose(replace(loss, off=1e-5), 3).epsilon(1e-5)
+    assert too_far.upper == math.inf and "no room" in too_far.reason
+    assert how().compose(loss).epsilon(1e-69).upper == math.inf
+    assert how().compose(loss, 3).delta(math.inf).upper <= 1e-30
+    state = how().compose(loss, 3).state()
+    assert how().restore(state).loss == how().compose(loss, 3).loss

@@ -6,6 +6,7 @@ import math
 
 import numpy as np
 
+from ..largest import largest
 from ..moments.gaussian_rules import GaussianPair
 from ..moments.line import NoSpectrum
 from ..moments.mixtures import Mixture
@@ -46,6 +47,8 @@ def _least_mean(curve: Composed) -> float:
     total = 0.0
     for part, count in curve.parts:
         shares = np.exp(np.minimum(part.tails(_LOSSES, Side.DOWN).p_above, 0.0))
+        # What is lost altogether is no part of a mean, and rounding must not make it one.
+        shares = np.maximum(shares - 1.000001 * largest(part).infinite_high, 0.0)
         # Below 0 a mean has at least -1/e.
         total += count * (float(np.max(_LOSSES * shares)) - 1.0)
     return total

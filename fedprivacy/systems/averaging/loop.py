@@ -15,7 +15,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ...errors import integer, non_negative, positive, refuse
+from ...errors import UnsupportedCombination, integer, non_negative, positive, refuse
 from ...ledger import Ledger
 from ...mechanisms import (
     AdaptiveClipping,
@@ -138,7 +138,8 @@ class FederatedAveraging:
     Raises:
         ParameterError: a value out of its range, a perturbation this loop cannot run or whose
             unit is not a client.
-        UnsupportedCombination: the perturbation's noise does not hold under the scheme.
+        UnsupportedCombination: the perturbation's noise does not hold under the scheme, or
+            correlated noise is to be sparsified.
     """
 
     model: ModelFactory
@@ -186,6 +187,14 @@ class FederatedAveraging:
 
     def _check_perturbation(self, perturbation: Perturbation) -> None:
         """Refuse a perturbation that this loop cannot run."""
+        if self.sparsification is not None and isinstance(perturbation, CorrelatedNoise):
+            raise UnsupportedCombination(
+                "sparsification together with CorrelatedNoise: a later row takes an earlier row's "
+                "noise away only in the coordinates that both have, so all rows would keep one "
+                "mask, and the other coordinates would never be trained; leave sparsification out, "
+                "train a smaller model, or use SparsifiedPerturbation, whose rounds have noise of "
+                "their own"
+            )
         if self.sparsification is not None:
             rule = "be None with a perturbation"
             refuse("sparsification", "given", rule, "use SparsifiedPerturbation, which sparsifies")
