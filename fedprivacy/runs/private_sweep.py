@@ -158,6 +158,8 @@ class PrivateSweep:
         self.check()
         folder = self.sweep.folder
         ledger, told = folder / LEDGER, folder / "chosen.json"
+        if ledger.exists():
+            self._check_same(Ledger.open(ledger).description)
         if not told.exists():
             best = self._best(on_trial)
             # Until here nothing has left the folder that only its owner reads.
@@ -177,8 +179,12 @@ class PrivateSweep:
 
     @cached_property
     def _inner(self) -> Sweep:
-        """The trials as a sweep of their own, in the secret folder."""
-        return replace(self.sweep, folder=self.sweep.folder / SECRET, epsilon=self.trial_epsilon)
+        """The trials as a sweep of their own, within the secret folder.
+
+        Anyone may ask for the secret folder's own size and times, but for nothing within it.
+        """
+        folder = self.sweep.folder / SECRET / "trials"
+        return replace(self.sweep, folder=folder, epsilon=self.trial_epsilon)
 
     def _drawn(self) -> list[int]:
         """Return which setting each trial has; drawn once, and kept for a sweep that goes on."""
@@ -189,6 +195,8 @@ class PrivateSweep:
                 rule = "hold the trials of the selection that its ledger counts"
                 refuse("folder", str(self.sweep.folder), rule, "name another folder")
             secret.mkdir(parents=True, exist_ok=True, mode=0o700)
+            # One that was there may be open to others.
+            secret.chmod(0o700)
             seed = self.sweep.seed_of("number of trials")
             # Without a seed 256 bits of the operating system's, to begin with.
             generator = np.random.default_rng(secrets.randbits(256) if seed is None else seed)
@@ -197,19 +205,27 @@ class PrivateSweep:
             note = {"settings": settings, "selection": self._told()}
             whole_file(path, json.dumps(note).encode(), mode=0o600)
         known = json.loads(path.read_text(encoding="utf-8"))
-        if known["selection"] != self._told():
-            rule = "be that of the same private sweep"
-            refuse("folder", str(self.sweep.folder), rule, "name another folder")
+        self._check_same(known["selection"])
         return [int(each) for each in known["settings"]]
 
-    def _told(self) -> dict[str, Any]:
+    def _check_same(self, known: object) -> None:
+        """Refuse a folder that holds something else than what is known of it."""
+        if known != self._told():
+            rule = "be that of the same private sweep"
+            refuse("folder", str(self.sweep.folder), rule, "name another folder")
+
+    def _told(self) -> str:
         """Return what another sweep in the same folder would differ in."""
-        return {
-            "grid": json.loads(json.dumps(dict(self.sweep.grid))),
+        told = {
+            "private sweep of": self.sweep.method,
+            "grid": dict(self.sweep.grid),
             "trials": repr(self.trials),
             "epsilon": self.sweep.epsilon,
             "delta": self.sweep.delta,
+            "adjacency": str(self.sweep.threat["adjacency"]),
+            "observer": str(self.sweep.observer),
         }
+        return json.dumps(told)
 
     def _best(self, on_trial: Callable[[], None] | None) -> tuple[int, int, float] | None:
         """Run the trials; return setting, repeat and accuracy of the best, of equal ones the first.
@@ -229,17 +245,15 @@ class PrivateSweep:
 
     def _show(self, best: tuple[int, int, float] | None, path: Path, told: Path) -> None:
         """Count the selection, write the best trial's model and what is told of it, confirm."""
-        if path.exists():
-            # Begun and killed: the same trials show the same, and it was counted.
-            with Ledger.open(path, resume=True) as ledger:
-                self._write(best, told)
-                ledger.close()
-            return
         run, std = self.mechanism, self._least_noise()
-        with self._new(path) as ledger:
-            round_ = ledger.intent(run, clip_norm=1.0, noise_std=std)
+        with Ledger.open(path, resume=True) if path.exists() else self._new(path) as ledger:
+            # Begun and killed: the same trials show the same, which is counted once.
+            round_ = None
+            if not ledger.rounds:
+                round_ = ledger.intent(run, clip_norm=1.0, noise_std=std)
             self._write(best, told)
-            ledger.done(round_, cohort=0, arrived=0, refused=0, noise_std=std)
+            if round_ is not None:
+                ledger.done(round_, cohort=0, arrived=0, refused=0, noise_std=std)
             ledger.close()
 
     def _least_noise(self) -> float:
@@ -248,7 +262,6 @@ class PrivateSweep:
 
     def _new(self, path: Path) -> Ledger:
         sweep = self.sweep
-        described = {"method": sweep.method, "private sweep of": self._told()["grid"]}
         return Ledger.create(
             path,
             unit=sweep.job.unit,
@@ -257,7 +270,7 @@ class PrivateSweep:
             claim=(float(sweep.epsilon or 0.0), sweep.delta),
             seed_policy="operating system" if sweep.seed is None else "fixed",
             plan=self.mechanism,
-            description=json.dumps(described),
+            description=self._told(),
         )
 
     def _write(self, best: tuple[int, int, float] | None, told: Path) -> None:

@@ -346,8 +346,20 @@ def test_the_best_of_the_trials_is_shown(tmp_path, monkeypatch):
     assert len(set(map(str, trained))) == 4, "no trial is another's repeat"
 
 
+def _but_of_one_round(intent, stop):
+    """Stop where the whole selection is about to be counted, in a ledger that is there."""
+
+    def instead(self, mechanism, **facts):
+        return (stop if isinstance(mechanism, fp.PrivateSelection) else intent)(
+            self, mechanism, **facts
+        )
+
+    return instead
+
+
 @pytest.mark.parametrize(
-    "when", ["model", *(pytest.param(x, marks=pytest.mark.slow) for x in ("trial", "told"))]
+    "when",
+    ["model", "intent", *(pytest.param(x, marks=pytest.mark.slow) for x in ("trial", "told"))],
 )
 def test_a_private_sweep_that_was_stopped_goes_on_with_its_trials(tmp_path, monkeypatch, when):
     class Stopped(Exception):
@@ -356,19 +368,24 @@ def test_a_private_sweep_that_was_stopped_goes_on_with_its_trials(tmp_path, monk
     begun, drawn = best_of(tmp_path / "s", monkeypatch), []
     with monkeypatch.context() as patch:
 
-        def stop(*_):
+        def stop(*_, **__):
             raise Stopped
 
         told = PrivateSweep._write
         if when == "model":
             patch.setattr(Sweep, "model", stop)
+        if when == "intent":
+            patch.setattr(fp.Ledger, "intent", _but_of_one_round(fp.Ledger.intent, stop))
         if when == "told":
             patch.setattr(PrivateSweep, "_write", lambda *a: (told(*a), stop()))
         with pytest.raises(Stopped):
             begun.run(stop if when == "trial" else None)
     if when == "trial":
         drawn = json.loads((tmp_path / "s" / SECRET / "trials.json").read_text())["settings"]
-    assert (tmp_path / "s" / SECRET).stat().st_mode & 0o77 == 0
+    secret = tmp_path / "s" / SECRET
+    assert secret.stat().st_mode & 0o77 == 0
+    names = {each.name for each in secret.iterdir()}
+    assert names == {"trials.json", "trials"}, "who may list the folder sees no size of it either"
     found = best_of(tmp_path / "s", monkeypatch).run()
     ledger = fp.Ledger.open(tmp_path / "s" / "selection.ledger")
     assert ledger.closed and len(ledger.rounds) == 1, "one selection is counted once"
@@ -396,6 +413,8 @@ def test_what_a_private_sweep_refuses(tmp_path, monkeypatch):
     with pytest.raises(fp.errors.UnsupportedCombination, match="sees who took part"):
         PrivateSweep(sweep=server, trials=law, public_test=True).check()
     best_of(tmp_path / "t", monkeypatch, 1).run()
+    with pytest.raises(ParameterError, match="folder must be that of the same private sweep"):
+        best_of(tmp_path / "t", monkeypatch, 1, adjacency="replace_one").run()
     (tmp_path / "t" / "chosen.json").unlink()
     with pytest.raises(ParameterError, match="folder must hold the trials"):
         best_of(tmp_path / "t", monkeypatch, 1).run()

@@ -40,6 +40,16 @@ def test_groups_hold_every_epoch_between_their_ends():
         assert holding
 
 
+@pytest.mark.parametrize("mu", [0.0, 7.0])
+def test_epochs_that_hardly_differ_are_grouped_too(mu):
+    parts = []
+    for _ in range(MOST + 1):
+        parts.append((Allocated(mu, 50), 1))
+        mu = math.nextafter(mu, 9.0)
+    found = fewer(parts)
+    assert len(found) == MOST and sum(n for _, n in found) == MOST + 1
+
+
 @pytest.mark.parametrize("turned", [False, True])
 def test_a_bracket_lies_on_both_sides_of_the_epoch(turned):
     inner, bracket = Allocated(0.7, 20), Bracketed(Allocated(0.75, 18), Allocated(0.66, 23))

@@ -263,6 +263,10 @@ def test_curves_below_a_gaussian():
     half = 1 - 0.25, 0.0
     mixed = GaussianMix(0.5, (half, (0.25, 1.0)), (half, (0.25, -1.0)))
     assert mixed.cover() == pytest.approx(2.0, rel=1e-12)
+    for rare in (1e-12, 1e-17, 1e-30, 5e-324):
+        # A sum of weights in doubles is 1 before the component that lies farthest out.
+        far = GaussianMix(2.0, ((1.0 - rare, 0.0), (rare, 100.0)), ((1.0, 0.0),))
+        assert far.cover() == pytest.approx(50.0, rel=1e-12)
     assert Sampled(Gdp(1.5), 0.1).cover() == 1.5
     assert Allocated(1.5, 10).cover() == Allocated(1.5, 10).swap().cover() == 1.5
     assert Sampled(Gdp(1.5), 0.1).swap().cover() == 1.5

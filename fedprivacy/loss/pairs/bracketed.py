@@ -84,7 +84,8 @@ def _groups(epochs: Epochs) -> list[Epochs]:
     """Return epochs in ``MOST`` groups: again and again the widest is halved."""
     groups = [epochs]
     while len(groups) < MOST:
-        widest = max(groups, key=lambda group: max(_width(group)))
+        # Of losses that do not differ in doubles all widths are 0: one epoch alone is not halved.
+        widest = max(groups, key=lambda group: (len(group) > 1, max(_width(group))))
         groups.remove(widest)
         by_mu = _width(widest)[0] >= _width(widest)[1]
         widest.sort(key=lambda epoch: epoch[0].mu if by_mu else epoch[0].rounds)
@@ -96,7 +97,8 @@ def _width(group: Epochs) -> tuple[float, float]:
     """Return how far apart the epochs' losses are, about: through mu, and through the rounds."""
     mus, rounds = zip(*((epoch.mu, epoch.rounds) for epoch, _ in group), strict=True)
     # A loss is about in proportion to mu and to one over the root of the rounds.
-    through_mu = math.log(max(mus)) - math.log(max(min(mus), 1e-300))
+    most, least = (max(mu, 1e-300) for mu in (max(mus), min(mus)))
+    through_mu = math.log(most) - math.log(least)
     return through_mu, 0.5 * math.log(max(rounds) / min(rounds))
 
 

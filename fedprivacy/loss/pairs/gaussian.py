@@ -21,6 +21,8 @@ from .lattice import Array, Lattice, Side, Tails
 
 _MOST_EXPONENT = 660.0
 """Products of sizes down to e^-660 are far from underflow."""
+_LEAST = 1 << 1074
+"""Every double is a whole multiple of one over it."""
 _BLOCK = 1 << 15
 """How many losses a mixture's tails are taken of at once: what fits into a cache."""
 
@@ -302,6 +304,11 @@ class GaussianMix(Curve):
 
     def cover(self) -> float:
         """Return the largest distance of components that are coupled in their order, in stds."""
+        return self._cover
+
+    @functools.cached_property
+    def _cover(self) -> float:
+        """``cover``, which is asked for again and again."""
         return _farthest(_by_mean(self.p), _by_mean(self.q)) / self.std * (1 + FEW)
 
     def tails(self, loss: Array, side: Side = Side.UP) -> Tails:
@@ -378,21 +385,27 @@ def _between(a: Array, b: Array) -> Array:
     return np.asarray(np.where(top == -np.inf, -np.inf, top + gap))
 
 
-def _by_mean(mixture: Mixture) -> list[tuple[float, float]]:
-    """Return (cumulated weight, mean) by increasing mean; the last weight is 1."""
-    ordered = sorted(mixture, key=lambda component: component[1])
-    edges = np.cumsum([weight for weight, _ in ordered])
-    # Rounded sums may miss 1, and components would be left without a partner.
-    edges[-1] = 1.0
-    return [(float(edge), mean) for edge, (_, mean) in zip(edges, ordered, strict=True)]
+def _by_mean(mixture: Mixture) -> list[tuple[int, float]]:
+    """Return (cumulated weight, mean) by increasing mean, in exact units of 2^-1074.
+
+    Rounded sums would be 1 before the last components, which lie farthest out.
+    """
+    found, total = [], 0
+    for weight, mean in sorted(mixture, key=lambda component: component[1]):
+        above, below = weight.as_integer_ratio()
+        total += above * (_LEAST // below)
+        found.append((total, mean))
+    return found
 
 
-def _farthest(p: list[tuple[float, float]], q: list[tuple[float, float]]) -> float:
+def _farthest(p: list[tuple[int, float]], q: list[tuple[int, float]]) -> float:
     """Return the largest distance between components that the coupling by order pairs."""
     i, j, far = 0, 0, 0.0
+    # Rounded weights do not add up to 1 exactly: each side's count as shares of their sum.
+    all_p, all_q = p[-1][0], q[-1][0]
     # Whichever component ends first is left behind, both at once where both end.
     while i < len(p) and j < len(q):
         far = max(far, abs(p[i][1] - q[j][1]))
-        step = (p[i][0] <= q[j][0], q[j][0] <= p[i][0])
-        i, j = i + step[0], j + step[1]
+        end, other = p[i][0] * all_q, q[j][0] * all_p
+        i, j = i + (end <= other), j + (other <= end)
     return far
