@@ -142,7 +142,9 @@ def test_there_are_many_settings():
     assert len(EVERY) > 200
 
 
-@pytest.mark.parametrize("part", range(4))
+@pytest.mark.parametrize(
+    "part", [0, *(pytest.param(k, marks=pytest.mark.slow) for k in range(1, 4))]
+)
 def test_no_two_certificates_cross(part):
     """Every upper end above every lower end, also at a larger delta."""
     for run, facts in EVERY[part::40]:
@@ -160,7 +162,14 @@ def test_no_two_certificates_cross(part):
             assert lower <= upper, (run, facts, deltas[tight], deltas[loose])
 
 
-@pytest.mark.parametrize("more", [Gdp(2.0), Gdp(1.001), Sampled(Gdp(9.0), 0.5)], ids=str)
+@pytest.mark.parametrize(
+    "more",
+    [
+        Gdp(1.001),
+        *(pytest.param(x, marks=pytest.mark.slow) for x in (Gdp(2.0), Sampled(Gdp(9.0), 0.5))),
+    ],
+    ids=str,
+)
 @pytest.mark.parametrize("ask", [fp.attack_risk, fp.tradeoff_curve])
 def test_an_attack_better_than_the_best_is_an_error(ask, more):
     """What was attained was cut down to the upper end here too."""

@@ -157,7 +157,14 @@ def command(capsys, *words):
     return stop.value.code, printed.out, printed.err
 
 
-@pytest.mark.parametrize("method", ["fedavg", "dp-fedavg", "fed-smp-top-k", "fedavg-rand-k"])
+@pytest.mark.parametrize(
+    "method",
+    [
+        "dp-fedavg",
+        "fedavg-rand-k",
+        *(pytest.param(x, marks=pytest.mark.slow) for x in ("fedavg", "fed-smp-top-k")),
+    ],
+)
 def test_any_module_and_any_partition_are_trained_and_leave_a_ledger(here, method, capsys):
     saved(here / "mine.npz")
     settings = ["local_steps=3", "momentum=0.5", "strategy=2", "cohort=20", "batch_size=8"]

@@ -520,7 +520,7 @@ SINGLE = [sampled(1.0, 0.1), replaced(0.8, 0.2), zeroed(1.2, 0.05), zeroed(0.3, 
 
 
 @pytest.mark.parametrize("curve", SINGLE, ids=lambda c: repr(c)[:40])
-@pytest.mark.parametrize("tolerance", [1e-3, 1e-8])
+@pytest.mark.parametrize("tolerance", [pytest.param(1e-3, marks=pytest.mark.slow), 1e-8])
 def test_one_round_holds_the_truth(curve, tolerance):
     """One round has no density enough: this is the smoothed branch, too."""
     pair = exact_pair(curve)
