@@ -264,8 +264,8 @@ WAYS: tuple[Way, ...] = (
 def interval(question: Question) -> Interval:
     """Return the number's interval: cheapest way first; what was found on the way counts too.
 
-    When time is up, that is all. An orientation of which nothing is known by then, or that no way
-    tells as narrowly as was asked, is bounded by a Renyi divergence too, which takes milliseconds.
+    When time is up, that is all; an orientation of which nothing is known by then is bounded by a
+    Renyi divergence, which takes milliseconds.
     """
     return remembered(question, lambda: _interval(question), lambda found: found.reason != LATE)
 
@@ -277,10 +277,10 @@ def _interval(question: Question) -> Interval:
     if isinstance(question, EpsilonAt) and not found.high <= question.reach:
         return interval(question.untrimmed())
     found = (found._replace(reason="") if met(question, found) else found).numbers()
-    # Moments of a stated guarantee say more than the pair that its tails are of; and where the ways
-    # fell short a divergence may, if it is worth the time.
-    short = found.reason == STUCK or (math.isinf(found.high) and found.reason != REASON)
-    return _or_bounded(question, found) if short or _stated(question.curve) else found
+    # Moments of a stated guarantee say more than the pair that its tails are of; and where the time
+    # was up before anything was found a divergence takes milliseconds.
+    unknown = found.reason == LATE and math.isinf(found.high)
+    return _or_bounded(question, found) if unknown or _stated(question.curve) else found
 
 
 def _stated(curve: Curve) -> bool:
