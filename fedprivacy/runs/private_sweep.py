@@ -235,13 +235,21 @@ class PrivateSweep:
         best: tuple[int, int, float] | None = None
         seen: Counter[int] = Counter()
         for setting in self._drawn():
-            costs = self._inner.once(self.sweep.labels[setting], seen[setting], None)
+            label = self.sweep.labels[setting]
+            costs = self._inner.once(label, seen[setting], None)
+            self._check_priced(self._inner.ledger_of(label, seen[setting]))
             if best is None or costs["accuracy"] > best[2]:
                 best = setting, seen[setting], costs["accuracy"]
             seen[setting] += 1
             if on_trial is not None:
                 on_trial()
         return best
+
+    def _check_priced(self, ledger: Path) -> None:
+        """Refuse a trial that is none of those that are accounted: it was begun otherwise."""
+        if Ledger.open(ledger).plan not in (self.mechanism.base, *self.mechanism.others):
+            rule = "hold trials with the noise that is accounted"
+            refuse("folder", str(self.sweep.folder), rule, "name another folder")
 
     def _show(self, best: tuple[int, int, float] | None, path: Path, told: Path) -> None:
         """Count the selection, write the best trial's model and what is told of it, confirm."""

@@ -135,7 +135,7 @@ class Sweep:
         how |= {"job": task, "seed": self.seed_of(_name(label, repeat))}
         if level is not None:
             # A setting that was begun keeps the claim of its ledger.
-            begun = self._ledger(label, repeat)
+            begun = self.ledger_of(label, repeat)
             known = Ledger.open(begun).claim if begun.exists() else None
             own = known[0] if known else epsilon_of(task.run(level), **self.threat).upper * SLACK
             return Experiment(epsilon=own, level=level, **how)
@@ -228,8 +228,8 @@ class Sweep:
     def _trained(self, label: Mapping[str, Any], costs: Sequence[Mapping[str, float]]) -> Trained:
         """Return a setting's ledger, and its costs: of several repeats a number each."""
         if self.seeds == 1:
-            return self._ledger(label, 0), dict(costs[0])
-        return self._ledger(label, 0), {name: [one[name] for one in costs] for name in costs[0]}
+            return self.ledger_of(label, 0), dict(costs[0])
+        return self.ledger_of(label, 0), {name: [one[name] for one in costs] for name in costs[0]}
 
     def model(self, label: Mapping[str, Any], repeat: int, path: Path) -> None:
         """Write the model of a repeat that has ended to a file that may be handed over.
@@ -237,7 +237,7 @@ class Sweep:
         Raises:
             ParameterError: see the class, and ``training.save_model``.
         """
-        ledger = self._ledger(label, repeat)
+        ledger = self.ledger_of(label, repeat)
         checkpoint = ledger.with_name(f"{_name(label, repeat)}.pt")
         self.experiment(label, repeat).run(ledger_path=ledger, checkpoint=checkpoint, output=path)
 
@@ -249,7 +249,7 @@ class Sweep:
         # Refuses what does not fit while the folder is not yet made.
         experiment.job.loop(experiment.setting, experiment.seed)
         self._open_folder()
-        ledger = self._ledger(label, repeat)
+        ledger = self.ledger_of(label, repeat)
         checkpoint = ledger.with_name(f"{_name(label, repeat)}.pt")
         run = experiment.run(ledger_path=ledger, checkpoint=checkpoint, on_round=on_round)
         costs = {"accuracy": run.scores["accuracy"]}
@@ -259,7 +259,8 @@ class Sweep:
             costs["MB"] = experiment.job.upload_per_client * share
         return costs
 
-    def _ledger(self, label: Mapping[str, Any], repeat: int) -> Path:
+    def ledger_of(self, label: Mapping[str, Any], repeat: int) -> Path:
+        """Return where a repeat of a setting is recorded."""
         return self.folder / f"{_name(label, repeat)}.ledger"
 
     def write(self, trained: Iterable[tuple[Mapping[str, Any], Trained]]) -> Path:

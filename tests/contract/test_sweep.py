@@ -336,6 +336,8 @@ def test_the_best_of_the_trials_is_shown(tmp_path, monkeypatch):
         return {"accuracy": next(scores)}
 
     monkeypatch.setattr(Sweep, "once", once)
+    # What is made up here leaves no ledgers.
+    monkeypatch.setattr(PrivateSweep, "_check_priced", lambda self, ledger: None)
     monkeypatch.setattr(
         Sweep, "model", lambda self, label, repeat, path: path.write_text(f"{repeat}")
     )
@@ -427,3 +429,12 @@ def test_a_trial_is_calibrated_so_that_the_selection_keeps_the_budget(tmp_path):
     one = PrivateSweep(sweep=whole, trials=LAWS["logarithmic"](5.0), public_test=True)
     assert 0.98 * 6.0 <= fp.epsilon(one.mechanism, **ASK).upper <= 6.0
     assert 1.0 < one.trial_epsilon < 6.0
+
+
+def test_a_trial_with_other_noise_than_is_accounted_is_not_shown(tmp_path, monkeypatch):
+    one = best_of(tmp_path / "s", monkeypatch, 1)
+    other = fp.Gaussian(noise_multiplier=9.0, unit="client") * 1
+    monkeypatch.setattr(fp.Ledger, "plan", property(lambda self: other))
+    with pytest.raises(ParameterError, match="hold trials with the noise that is accounted"):
+        one.run()
+    assert not (tmp_path / "s" / "model.pt").exists()
