@@ -10,7 +10,7 @@ from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from ..errors import MODERATE, LedgerError, ParameterError, UnsupportedCombination
-from ..ledger import Round
+from ..ledger import Ledger, Round
 from ..loss import IDENTITY
 from ..mechanisms import (
     CorrelatedNoise,
@@ -21,6 +21,7 @@ from ..mechanisms import (
     SampledMechanism,
 )
 from ..mechanisms.base import ROUNDING
+from ..mechanisms.sparsified import fingerprint
 from ..privacy_loss import PrivacyLoss, Witness
 from ..relations import Adjacency, Facts, Observer
 from ..sampling import Scheme
@@ -397,6 +398,28 @@ def _odd_rows(rounds: Iterable[Round]) -> tuple[str, ...]:
                 told = "a row of correlated noise that may have been released before"
                 found.setdefault(told, []).append(r)
             last[r.mechanism.run] = max(before, r.mechanism.row)
+    return _told(found)
+
+
+def odd_masks(ledger: Ledger) -> tuple[str, ...]:
+    """Return rows of correlated noise whose coordinates were not those of their block.
+
+    They follow from the ledger's nonce, fixed before any data; a run with a seed draws them from
+    that, so that only their staying the same is looked at.
+    """
+    if not any(isinstance(r.mechanism, CorrelatedRow) for r in ledger.alike):
+        return ()
+    first: dict[Hashable, str | None] = {}
+    found: dict[str, list[Round]] = {}
+    for r in ledger.rounds:
+        if r.done is None or not isinstance(r.mechanism, CorrelatedRow):
+            continue
+        run, row = r.mechanism.run, r.mechanism.row
+        wanted = fingerprint(run.mask(row, ledger.nonce))
+        if wanted is not None and ledger.reproducible:
+            wanted = first.setdefault((run, run.block_of(row)), r.done.mask)
+        if r.done.mask != wanted:
+            found.setdefault("a mask that is not its block's", []).append(r)
     return _told(found)
 
 

@@ -58,6 +58,9 @@ DIGITS = 5
 _NO_COST = "cost"
 _MOST_NAMES = 12
 """A front of more settings than this is drawn without numbers and names."""
+_NARROW = 0.1
+"""Share of an epsilon that an axis shows at least."""
+
 _WIDE = 30.0
 """Epsilons and costs that differ by more than this factor are drawn on a logarithmic axis."""
 
@@ -515,6 +518,11 @@ def _dress(axes: Axes, found: Pareto, name: str) -> None:
     if _wide(found._drawn(name)):
         axes.set_yscale("log")
     axes.margins(0.12)
+    # What a calibration left over of one budget is not to look like a difference.
+    low, high = axes.get_xlim()
+    middle = 0.5 * (low + high)
+    if high - low < _NARROW * middle:
+        axes.set_xlim((1.0 - 0.5 * _NARROW) * middle, (1.0 + 0.5 * _NARROW) * middle)
     axes.set(
         xlabel=f"epsilon at delta = {found.delta:g} ({found.adjacency}, {found.observer})",
         ylabel=literal(name),

@@ -8,7 +8,14 @@ from types import TracebackType
 from typing import Any, Self
 
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    TaskID,
+    TextColumn,
+    TimeElapsedColumn,
+)
 
 
 class Steps:
@@ -41,6 +48,18 @@ class Steps:
         task = self._progress.add_task(name, total=None)
         yield
         self._progress.update(task, total=1, completed=1)
+
+    @contextmanager
+    def share(self, name: str) -> Iterator[Callable[[float], None]]:
+        """Show a share of a piece of work; yield what gets it. Without a call there is no bar."""
+        bars: list[TaskID] = []
+
+        def tick(share: float) -> None:
+            if not bars:
+                bars.append(self._progress.add_task(name, total=100))
+            self._progress.update(bars[0], completed=round(100 * share))
+
+        yield tick
 
     @contextmanager
     def count(self, name: str, total: int) -> Iterator[Callable[[], None]]:
