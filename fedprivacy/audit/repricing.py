@@ -393,7 +393,8 @@ def _by_rows(
     scales = run.noise_multiplier / np.array([had[row] for row in range(run.rounds)])
     off = 1.0 - _OFF if certain else 1.0 + _OFF
     try:
-        return replace(run, factor=Matrix(matrix * scales[:, None] * off))
+        rows = Matrix(matrix * scales[:, None] * off)  # type: ignore[arg-type]
+        return replace(run, factor=rows)
     except ParameterError:
         return None  # noise so small that nothing is left to be said
 

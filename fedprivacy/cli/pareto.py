@@ -194,7 +194,9 @@ def _runs(
             refuse("SETTINGS", str(settings[0]), f"stand alone, without {', '.join(asked)}")
         if len(settings) == 1:
             return runs_of_file(settings[0], unit, costs)
-        found = [(path.parent.name or path.stem, runs_of_file(path, unit, costs)) for path in settings]
+        found = [
+            (path.parent.name or path.stem, runs_of_file(path, unit, costs)) for path in settings
+        ]
         return [(f"{place}: {label}", run) for place, runs in found for label, run in runs]
     if chosen:
         refuse("--set", chosen[0], "be given with --method")

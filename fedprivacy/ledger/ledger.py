@@ -365,7 +365,9 @@ class Ledger:
                 os.fsync(self._fd)
             except OSError as error:
                 self._why_not = f"an earlier write failed ({error})"
-                raise LedgerError(f"{self.path} could not be written: {error}; {_RESUME}") from error
+                raise LedgerError(
+                    f"{self.path} could not be written: {error}; {_RESUME}"
+                ) from error
             self._waiting = False
 
     def _write(self, event: Event, wait: bool) -> None:

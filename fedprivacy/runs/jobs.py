@@ -484,6 +484,7 @@ def job(
     )
     network = model_for(model, records)
     if issubclass(kind, AveragingJob):
-        return kind.of(chosen, records, network, given, progress)
+        averaging: Job = kind.of(chosen, records, network, given, progress)
+        return averaging
     task: Job = kind.of(chosen, records, network, given)
     return task

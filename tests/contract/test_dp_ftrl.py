@@ -602,7 +602,11 @@ def test_a_block_keeps_its_mask_and_an_audit_draws_it_again(tmp_path):
         for rounds in (6, 12):  # resumed in the middle of the second block
             before.append(len(seen))
             train(
-                loop, DATA, rounds=rounds, ledger=ledger, checkpoint=tmp_path / "state",
+                loop,
+                DATA,
+                rounds=rounds,
+                ledger=ledger,
+                checkpoint=tmp_path / "state",
                 on_release=observe,
             )
         ledger.close()
@@ -626,7 +630,11 @@ def test_an_audit_doubts_another_mask(tmp_path):
                 number = ledger.intent(noise.row(row), clip_norm=1.0, noise_std=2.0)
                 mask = fingerprint(noise.mask(row, ledger.nonce))
                 ledger.done(
-                    number, cohort=3, arrived=3, refused=0, noise_std=2.0,
+                    number,
+                    cohort=3,
+                    arrived=3,
+                    refused=0,
+                    noise_std=2.0,
                     mask=change if row == 2 else mask,
                 )
         found = fp.audit(path, claim=(100.0, 1e-5))

@@ -135,13 +135,12 @@ def mask_of(
     if sparse is None or sparse.kept == sparse.dimension:
         return None
     if seed is not None:
-        mask = sparse.draw_mask(generator_for(seed, noise.block_of(row), "mask"))
-    else:
-        if ledger is None:
-            rule = "be given with kept: the mask that all rows of a block keep follows from it"
-            refuse("ledger", None, rule, "fp.Ledger.create(...)")
-        mask = noise.mask(row, ledger.nonce).copy()
-    return torch.from_numpy(mask).to(device)
+        drawn = sparse.draw_mask(generator_for(seed, noise.block_of(row), "mask"))
+        return torch.from_numpy(drawn).to(device)
+    if ledger is None:
+        rule = "be given with kept: the mask that all rows of a block keep follows from it"
+        refuse("ledger", None, rule, "fp.Ledger.create(...)")
+    return torch.tensor(noise.mask(row, ledger.nonce), device=device)
 
 
 def noisy(
