@@ -88,7 +88,7 @@ class Restarted(Factor):
 
         A unit comes ``room`` times to a block and ``most`` times in all, at most. So the square is
         at most that of ``room`` times in as many blocks as there are, or as it comes to; and at
-        most ``most`` times the largest square of j times in a block, over j. From below: the block's
+        most ``most`` times the largest square of j times in a block, over j. From below: its own
         pattern, whose steps are the gap, in blocks that begin a multiple of the gap apart.
         """
         if rounds < self.every:
