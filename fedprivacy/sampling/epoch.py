@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
 import numpy as np
@@ -61,7 +61,7 @@ class EpochScheme(TableScheme):
         raise NotImplementedError
 
 
-def _spread(inner: Lossy, scheme: EpochScheme) -> Curve | None:
+def _spread(inner: Lossy, scheme: EpochScheme) -> Allocated | None:
     """Return T11's curve of one Gaussian sum a round, None for other mechanisms."""
     z = inner.sum_multiplier
     mu = math.inf if z is None else 1.0 / z
@@ -153,7 +153,11 @@ def _allocated(adjacency: Adjacency) -> Builder:
 def _allocated_replacement(inner: Lossy, scheme: RandomAllocation, observer: Observer) -> Pair:
     if scheme.rounds_per_epoch == 1:
         return as_it_is(inner, SWAP, observer)
+    absent = _spread(inner, scheme)
     curve = inner.privacy_loss(SWAP, observer).curve
+    # Who is replaced leaves and somebody else comes: two steps of the epoch's own pair.
+    if absent is not None:
+        curve = replace(absent, replaced=True)
     return Pair(curve, _attained_by_replacing(inner, scheme, observer))
 
 
@@ -182,8 +186,8 @@ class RandomAllocation(EpochScheme):
         (AGGREGATE, ADD): Cell(_SPREAD, _T11, _ONE, APART, _allocated(ADD)),
         (AGGREGATE, ZERO): Cell(_SPREAD, _T11, _ONE, APART, _allocated(ZERO)),
         (AGGREGATE, SWAP): Cell(
-            "G(2/z) once an epoch",
-            "joint convexity over the unit's round; no amplification is proved",
+            "the zero-out pair twice, at one quantile (else: G(2/z) once an epoch)",
+            "T11, group privacy of tests (else: joint convexity over the unit's round)",
             "the zero-out pair",
             APART,
             _allocated_replacement,
