@@ -1,7 +1,8 @@
 """Random settings of the whole table: how long an epsilon takes, and how wide it is.
 
-Every scheme, adjacency, observer and kind of mechanism in turn, numbers log-uniform. Run as ``python
-benchmarks/box.py COUNT [SEED] [--save]``; prints settings over a second, then a line for each scheme.
+Every scheme, adjacency, observer and kind of mechanism in turn, numbers log-uniform. Run as
+``python benchmarks/box.py COUNT [SEED] [--save]``; prints settings over a second, then a line for
+each scheme.
 """
 
 import argparse
@@ -66,7 +67,13 @@ class Box:
                 chance=min(1.0, 0.1 * noise), answers=10
             ),
             "Skellam": lambda: fp.Skellam(
-                noise_multiplier=noise, clip_norm=1.0, dimension=1000, cohort=100, bits=24, overflow=1e-9, topped_up=True
+                noise_multiplier=noise,
+                clip_norm=1.0,
+                dimension=1000,
+                cohort=100,
+                bits=24,
+                overflow=1e-9,
+                topped_up=True,
             ),
         }[name]()
 
@@ -100,7 +107,7 @@ def main(count: int, seed: int, save: bool) -> None:
     """Ask for epsilon at the default tolerance; CPU seconds of one thread."""
     rows: dict[str, list[tuple[float, bool]]] = {}
     refused = 0
-    for (scheme, mechanism, adjacency, observer), run, delta in settings(count, seed):
+    for (scheme, _, adjacency, observer), run, delta in settings(count, seed):
         try:
             took, _, low, high = ask(run, adjacency, observer, delta)
         except (fp.UnsupportedCombination, fp.ParameterError):
@@ -109,12 +116,19 @@ def main(count: int, seed: int, save: bool) -> None:
         wide = bool(high - low > 1e-3 * max(1.0, high)) and scheme not in EPOCHS
         rows.setdefault(scheme, []).append((took, wide))
         if took > SLOW:
-            print(f"{took:7.2f} s  [{low:.6g}, {high:.6g}]  {adjacency} {observer} {run} {delta:.3g}")
-    lines = {name: summary(found) for name, found in {**rows, "all": sum(rows.values(), [])}.items()}
+            print(
+                f"{took:7.2f} s  [{low:.6g}, {high:.6g}]  {adjacency} {observer} {run} {delta:.3g}"
+            )
+    rows["all"] = [each for found in rows.values() for each in found]
+    lines = {name: summary(found) for name, found in rows.items()}
     head = ["scheme", "settings", "median ms", "95 % below ms", "longest ms", "over 1 s", "wide"]
-    print(f"{refused} settings have no theorem.\n" + table(head, [[k, *v] for k, v in lines.items()]))
+    print(
+        f"{refused} settings have no theorem.\n" + table(head, [[k, *v] for k, v in lines.items()])
+    )
     if save:
-        RESULTS.write_text(json.dumps({"count": count, "seed": seed, "rows": lines}, indent=1) + "\n")
+        RESULTS.write_text(
+            json.dumps({"count": count, "seed": seed, "rows": lines}, indent=1) + "\n"
+        )
 
 
 def summary(found: list[tuple[float, bool]]) -> list[str]:
@@ -122,7 +136,12 @@ def summary(found: list[tuple[float, bool]]) -> list[str]:
     times = np.array([took for took, _ in found]) * 1e3
     middle, most = np.quantile(times, [0.5, 0.95])
     slow, wide = int((times > 1e3 * SLOW).sum()), sum(w for _, w in found)
-    return [str(len(times)), *(f"{x:.1f}" for x in (middle, most, times.max())), str(slow), str(wide)]
+    return [
+        str(len(times)),
+        *(f"{x:.1f}" for x in (middle, most, times.max())),
+        str(slow),
+        str(wide),
+    ]
 
 
 if __name__ == "__main__":

@@ -144,15 +144,18 @@ NEAR = 1.02
 """Ends within this ratio need no word."""
 
 _FOLD = (
-    "the fold counts in every round what is worst there; data that do as much in all rounds at once "
-    "are not known"
+    "the fold counts in every round what is worst there; data that do as much in all rounds are "
+    "not known"
 )
 _ORDER = "the upper end is that of a known order; no theorem amplifies an order for `aggregate`"
 REASONS = {
-    ("TruncatedPoisson", "add_remove"): "truncation is labelled above, and hidden in what data show",
+    (
+        "TruncatedPoisson",
+        "add_remove",
+    ): "truncation is labelled above, and hidden in what data show",
     ("FixedSize", "zero_out"): _FOLD,
     ("FixedSize", "replace_one"): 'the fold; `accountant="game"` closes it',
-    ("WithReplacement", "zero_out"): _FOLD + "; data that send the opposite of the unit are not shown",
+    ("WithReplacement", "zero_out"): _FOLD,
     ("WithReplacement", "replace_one"): _FOLD,
     ("Shuffled", "zero_out"): _ORDER,
     ("Shuffled", "replace_one"): _ORDER,
@@ -191,7 +194,10 @@ def apart(scheme: str, setting: tuple[float, float, int], **ask: Any) -> float |
 
 def ratios() -> str:
     """Return how far apart both ends are, cell by cell, and why where that is more than 2 %."""
-    lines = ["| scheme | adjacency | observer | ratio, three settings | why |", "|---|---|---|---|---|"]
+    lines = [
+        "| scheme | adjacency | observer | ratio, three settings | why |",
+        "|---|---|---|---|---|",
+    ]
     seen = (Observer.AGGREGATE, Observer.SERVER)
     for scheme, adjacency, observer in product(at_rate(0.1), Adjacency, seen):
         ask = {"delta": DELTA, "adjacency": adjacency, "observer": observer}

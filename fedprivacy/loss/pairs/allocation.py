@@ -55,8 +55,9 @@ class Allocated(Curve):
         replaced: whether the unit is replaced: present with other data, by way of absent.
 
     Dominates and is attained under ``add_remove`` and ``zero_out``, for rounds that adapt to
-    everything released before; dominates under ``replace_one`` if ``replaced``. Out of reach (mu above 8 or below 1e-9, more than 2^24 rounds) the
-    upper side is that of a worse curve and nothing is certified from below.
+    everything released before; dominates under ``replace_one`` if ``replaced``. Out of reach (mu
+    above 8 or below 1e-9, more than 2^24 rounds) the upper side is that of a worse curve and
+    nothing is certified from below.
     """
 
     mu: float
