@@ -430,10 +430,8 @@ class SampledMechanism(_Drawn):
         """The inner mechanism's unit."""
         return self.inner.protects
 
-    @property
-    def samples_its_unit(self) -> bool:
-        """True: this is where they are sampled."""
-        return True
+    # This is where they are sampled.
+    samples_its_unit = True
 
     def _loss(self, facts: Facts) -> PrivacyLoss:
         as_stated = self.scheme.amplify(self.inner, facts.adjacency, facts.observer)
@@ -496,15 +494,11 @@ class HeldMechanism(_Drawn):
             )
         holding(self.scheme, self.held)
 
-    @property
-    def protects(self) -> Unit:
-        """The client that holds the records."""
-        return Unit.CLIENT
+    # The client that holds the records.
+    protects = Unit.CLIENT
 
-    @property
-    def samples_its_unit(self) -> bool:
-        """True: its records are sampled here."""
-        return True
+    # Its records are sampled here.
+    samples_its_unit = True
 
     def public(self, adjacency: Adjacency) -> dict[str, object]:
         """Return the scheme's, the inner mechanism's, and the most records of a client."""
@@ -547,15 +541,11 @@ class CohortMechanism(_Drawn):
                 f"{self.scheme}; use .sampled"
             )
 
-    @property
-    def protects(self) -> Unit:
-        """A record of a client, also where the inner mechanism was made without saying."""
-        return Unit.RECORD
+    # A record of a client, also where the inner mechanism was made without saying.
+    protects = Unit.RECORD
 
-    @property
-    def samples_its_unit(self) -> bool:
-        """True: the units inside a client cannot be sampled again from outside."""
-        return True
+    # The units inside a client cannot be sampled again from outside.
+    samples_its_unit = True
 
     def _loss(self, facts: Facts) -> PrivacyLoss:
         inner = self.inner.privacy_loss(facts.adjacency, facts.observer)

@@ -106,15 +106,11 @@ class CorrelatedNoise(NoisySum):
         rule = MinimumSeparation(separation, at_most=at_most, apart=apart)
         return replace(self, participation=rule)
 
-    @property
-    def zeroing_replaces(self) -> bool:
-        """True: a unit may send 0."""
-        return True
+    # A unit may send 0.
+    zeroing_replaces = True
 
-    @property
-    def samples_its_unit(self) -> bool:
-        """True: rounds are not apart, so no scheme's row for one round holds."""
-        return True
+    # Rounds are not apart, so no scheme's row for one round holds.
+    samples_its_unit = True
 
     @property
     def full_noise_std(self) -> float:
@@ -256,10 +252,8 @@ class CorrelatedRow(Mechanism):
         """The run's unit."""
         return self.run.protects
 
-    @property
-    def samples_its_unit(self) -> bool:
-        """True, as of the run."""
-        return True
+    # As of the run.
+    samples_its_unit = True
 
     def noise_ratios(self, clip_norm: float) -> frozenset[float]:
         """Return the run's."""
@@ -371,10 +365,7 @@ class SampledNoise(Mechanism):
         """The run's unit."""
         return self.noise.protects
 
-    @property
-    def samples_its_unit(self) -> bool:
-        """True."""
-        return True
+    samples_its_unit = True
 
     def noise_ratios(self, clip_norm: float) -> frozenset[float]:
         """Return the run's."""

@@ -124,10 +124,8 @@ class IntegerPerturbation(SparsifiedPerturbation):
         assert self.granularity is not None
         return self.granularity
 
-    @property
-    def spacing(self) -> float:
-        """1: contributions are whole numbers."""
-        return 1.0
+    # Contributions are whole numbers.
+    spacing = 1.0
 
     @property
     def room(self) -> int:
@@ -410,15 +408,11 @@ class IntegerPerturbation(SparsifiedPerturbation):
 
     # ---- the account
 
-    @property
-    def zeroing_replaces(self) -> bool:
-        """True: zeros are a contribution like any other."""
-        return True
+    # Zeros are a contribution like any other.
+    zeroing_replaces = True
 
-    @property
-    def sum_multiplier(self) -> None:
-        """None: theorems about one Gaussian sum are not used."""
-        return None
+    # Theorems about one Gaussian sum are not used.
+    sum_multiplier = None
 
     @property
     def _honest(self) -> int:

@@ -61,10 +61,8 @@ class MixtureOfGaussians(Mechanism):
         """The unit given, if any."""
         return None if self.unit is None else Unit(self.unit)
 
-    @property
-    def samples_its_unit(self) -> bool:
-        """True: the draw of the move is a sample."""
-        return True
+    # The draw of the move is a sample.
+    samples_its_unit = True
 
     @property
     def curve(self) -> Curve:

@@ -66,10 +66,8 @@ class Parallel(Mechanism):
         """The unit that all protect."""
         return functools.reduce(merge_units, (one.protects for one in self.mechanisms))
 
-    @property
-    def samples_its_unit(self) -> bool:
-        """True: sampling goes inside, where each kind may have its own."""
-        return True
+    # Sampling goes inside, where each kind may have its own.
+    samples_its_unit = True
 
     def in_cohort(self, scheme: Scheme) -> Parallel:  # type: ignore[override]
         """Return every kind run inside a client that the scheme draws."""

@@ -228,10 +228,7 @@ class SparsifiedPerturbation(Perturbation):
                 "FixedSize, without topped_up",
             )
 
-    @property
-    def protects(self) -> Unit:
-        """A client."""
-        return Unit.CLIENT
+    protects = Unit.CLIENT
 
     def public(self, adjacency: Adjacency) -> dict[str, object]:
         """Return the fields, and what the model, the average and a mask of top_k rest on."""

@@ -75,15 +75,10 @@ class SplittingRun(Mechanism):
     def _setting(self) -> PrivateSplitting:
         return PrivateSplitting(**{f.name: getattr(self, f.name) for f in fields(self)})
 
-    @property
-    def protects(self) -> Unit:
-        """A record."""
-        return Unit.RECORD
+    protects = Unit.RECORD
 
-    @property
-    def samples_its_unit(self) -> bool:
-        """True: a whole run is not sampled from outside."""
-        return True
+    # A whole run is not sampled from outside.
+    samples_its_unit = True
 
     @cached_property
     def round(self) -> NoisyGradientDescent:

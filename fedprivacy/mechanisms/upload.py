@@ -69,10 +69,7 @@ class Upload(Mechanism):
         "dimension and number of classes of the model",
     )
 
-    @property
-    def protects(self) -> Unit:
-        """A record."""
-        return Unit.RECORD
+    protects = Unit.RECORD
 
     @cached_property
     @abstractmethod
@@ -169,10 +166,8 @@ class SamplersUpload(Upload):
         ratio = 2.0 * self.step_noise_std / self.gradient_sensitivity
         return frozenset({ratio} if 0.0 < ratio < math.inf else ())
 
-    @property
-    def samples_its_unit(self) -> bool:
-        """True: batches are drawn inside."""
-        return True
+    # Batches are drawn inside.
+    samples_its_unit = True
 
 
 def replacing_only(mechanism: Mechanism, facts: Facts) -> None:

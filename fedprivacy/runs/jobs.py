@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Generic, Protocol, Self, TypeVar, cast
+from typing import Any, ClassVar, Generic, Protocol, Self, TypeVar, cast
 
 import torch
 from torch import Tensor
@@ -163,15 +163,11 @@ class _RecordJob(ABC, Generic[S]):
         """As chosen."""
         return int(self.settings["rounds"])
 
-    @property
-    def upload_per_client(self) -> None:
-        """Not counted: the papers on samplers and splitting do not."""
-        return None
+    # Not counted: the papers on samplers and splitting do not.
+    upload_per_client: ClassVar[None] = None
 
-    @property
-    def expected_bytes(self) -> None:
-        """Everybody uploads in every round: nothing is left to chance."""
-        return None
+    # Everybody uploads in every round: nothing is left to chance.
+    expected_bytes: ClassVar[None] = None
 
     def public(self, adjacency: Adjacency | str) -> dict[str, Any]:
         """Return what uploads depend on; the sizes of all clients, which replacing keeps."""

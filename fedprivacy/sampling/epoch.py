@@ -43,10 +43,8 @@ class EpochScheme(TableScheme):
         checked = integer(1, rounds_per_epoch=self.rounds_per_epoch)
         object.__setattr__(self, "rounds_per_epoch", checked)
 
-    @property
-    def rate(self) -> float:
-        """One: every unit takes part in every epoch."""
-        return 1.0
+    # Every unit takes part in every epoch.
+    rate = 1.0
 
     def draw(self, population: int, generator: np.random.Generator) -> Indices:
         """Refuse: an epoch is drawn as a whole; use ``epoch``."""
@@ -192,10 +190,7 @@ class RandomAllocation(EpochScheme):
         (SERVER, SWAP): _REPLACED,
     }
 
-    @property
-    def apart(self) -> bool:
-        """True."""
-        return True
+    apart = True
 
     def epoch(self, population: int, generator: np.random.Generator) -> list[Indices]:
         """Return the participants of each round of one epoch; some may have none."""

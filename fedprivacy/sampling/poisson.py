@@ -124,11 +124,7 @@ class Poisson(TableScheme):
         """
         return cls(at_least_once(integer(1, draws=draws), probability(chance=chance)))
 
-    @property
-    def apart(self) -> bool:
-        """True."""
-        # No unit has a slot that another could take.
-        return True
+    apart = True
 
     @property
     def rate(self) -> float:

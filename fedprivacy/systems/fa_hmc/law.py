@@ -162,10 +162,8 @@ class HamiltonianChain(Chain):
         object.__setattr__(self, "iterations", integer(1, iterations=self.iterations))
         non_negative(gradient_std=self.gradient_std)
 
-    @property
-    def temperature(self) -> float:
-        """One: FA-HMC aims at exp(-f)."""
-        return 1.0
+    # FA-HMC aims at exp(-f).
+    temperature = 1.0
 
     @property
     def steps_a_round(self) -> int:
