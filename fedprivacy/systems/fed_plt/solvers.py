@@ -242,7 +242,6 @@ class LocalProblem:
             The ends, shape of ``start``; the smallest std over the steps, shape (agents,).
         """
         sizes, momenta, stds, steps = self._columns(solvers, start)
-        # Agents with equally many steps need no mask.
         most, even = int(steps.max()), bool((steps == steps[0]).all())
         # Drawn ahead for all steps: short draws cost more than their numbers.
         drawn, spreads = drawn_ahead(noise, most * start.numel()), stds.cpu().numpy()
@@ -261,9 +260,12 @@ class LocalProblem:
             moved = after + momenta * (after - before) if accelerated else after
             if bool(newton.any()):
                 moved = torch.where(newton > 0.0, self._newton(point), moved)
-            on = None if even else steps > number
-            point = moved if on is None else torch.where(on, moved, point)
-            before = after if on is None else torch.where(on, after, before)
+            # Of agents with equally many steps none is done before the others.
+            if even:
+                point, before = moved, after
+            else:
+                on = steps > number
+                point, before = torch.where(on, moved, point), torch.where(on, after, before)
         return point, used[:, 0]
 
     def _newton(self, point: Tensor) -> Tensor:
