@@ -8,13 +8,12 @@ the clients that hold them; ``m * count`` repeats and ``a + b`` runs both.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
-from contextvars import ContextVar
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import ClassVar, Self, overload
 
 from ..errors import UnsupportedCombination, integer, member, refuse
+from ..loss.profiles.once import remembered
 from ..privacy_loss import (
     PrivacyLoss,
     check_listed,
@@ -29,31 +28,6 @@ from ..sampling import MOST_HELD, Scheme, holding
 
 ROUNDING = 1e-9
 """Relative shortfall of a noise std that counts as rounding."""
-
-Asked = dict[tuple["Mechanism", Facts], PrivacyLoss]
-"""What mechanisms answered."""
-
-# One for each context: threads do not see each other's answers.
-_ASKED: ContextVar[Asked | None] = ContextVar("asked", default=None)
-
-
-@contextmanager
-def asked_once(answers: Asked | None = None) -> Iterator[None]:
-    """Within the block, ask equal frozen mechanisms for one loss once; ``answers`` keeps it.
-
-    An audit asks the same run for many numbers, and a scheme asks the same mechanism for its pair,
-    for what it serves and for its words. Outside of such a block nothing is remembered.
-
-    Args:
-        answers: what is known; None: what an enclosing block knows, or nothing.
-    """
-    known = _ASKED.get() if answers is None else answers
-    before = _ASKED.set({} if known is None else known)
-    try:
-        yield
-    finally:
-        _ASKED.reset(before)
-
 
 _UNLISTED = "the unit is a record (a client's membership would show in the list of participants)"
 
@@ -197,19 +171,11 @@ class Mechanism(ABC):
             member(Adjacency, adjacency=adjacency),
             member(Observer, observer=observer),
         )
-        answers = _ASKED.get()
         parameters = getattr(self, "__dataclass_params__", None)
         # What may change cannot be remembered by its value.
-        if answers is None or parameters is None or not parameters.frozen:
+        if parameters is None or not parameters.frozen:
             return self._loss_of(facts)
-        try:
-            found = answers.get((self, facts))
-        except TypeError:
-            # A field that has no hash, such as a list, may change as well.
-            return self._loss_of(facts)
-        if found is None:
-            found = answers[self, facts] = self._loss_of(facts)
-        return found
+        return remembered((self, facts), lambda: self._loss_of(facts))
 
     def _loss_of(self, facts: Facts) -> PrivacyLoss:
         if facts.observer is Observer.FINAL:
