@@ -247,6 +247,21 @@ class Mechanism(ABC):
         return ((self, 1),)
 
 
+class UnitGiven(Mechanism):
+    """A mechanism with a field for whose data one unit is, which may be left out."""
+
+    unit: Unit | str | None
+
+    def __post_init__(self) -> None:
+        if self.unit is not None:
+            object.__setattr__(self, "unit", member(Unit, unit=self.unit))
+
+    @property
+    def protects(self) -> Unit | None:
+        """The unit given, if any."""
+        return None if self.unit is None else Unit(self.unit)
+
+
 @registered
 @dataclass(frozen=True)
 class Run(Mechanism):

@@ -9,13 +9,13 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ..errors import UnsupportedCombination, integer, member, positive, probability, refuse
+from ..errors import UnsupportedCombination, integer, positive, probability, refuse
 from ..loss import IDENTITY, Atoms, Curve
 from ..privacy_loss import PrivacyLoss, Witness
 from ..registry import registered
 from ..relations import Adjacency, Facts, Unit
 from ..sampling import Everyone, Scheme
-from .base import Mechanism
+from .base import UnitGiven
 from .noise import check_readable, private_generator
 
 MAX_SENSITIVITY = 10_000
@@ -60,24 +60,13 @@ def _mirrored(points: list[tuple[float, float]], slack: float = _SLACK) -> Ends:
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Unit(Mechanism):
-    """A mechanism that may be told whose data one unit is."""
-
+class _Discrete(UnitGiven):
     unit: Unit | str | None = None
-
-    def __post_init__(self) -> None:
-        if self.unit is not None:
-            object.__setattr__(self, "unit", member(Unit, unit=self.unit))
-
-    @property
-    def protects(self) -> Unit | None:
-        """The unit given, if any."""
-        return None if self.unit is None else Unit(self.unit)
 
 
 @registered
 @dataclass(frozen=True, kw_only=True)
-class RandomizedResponse(_Unit):
+class RandomizedResponse(_Discrete):
     """Every unit gives one of k answers: its own, or by chance one drawn uniformly from all k.
 
     ``replace_one`` compares two answers. ``zero_out`` compares an answer with none, for which a
@@ -164,7 +153,7 @@ class RandomizedResponse(_Unit):
 
 @registered
 @dataclass(frozen=True, kw_only=True)
-class DiscreteLaplace(_Unit):
+class DiscreteLaplace(_Discrete):
     """A sum of vectors of whole numbers, plus discrete Laplace noise on every coordinate.
 
     Noise of k has probability tanh(a/2) e^(-a |k|). Contributions have a 1-norm of at most C, so a

@@ -17,7 +17,7 @@ from ..privacy_loss import PrivacyLoss
 from ..registry import registered
 from ..relations import Adjacency, Facts, Observer, Unit
 from ..rounding import FEW
-from .base import Mechanism
+from .base import UnitGiven
 
 MAX_POINTS = 2000
 """Most points of one guarantee."""
@@ -59,7 +59,7 @@ def _divergence(order: object, divergence: object) -> tuple[float, float]:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Stated(Mechanism):
+class Stated(UnitGiven):
     """What stated mechanisms share: the adjacency that their guarantee is about, and the unit."""
 
     adjacency: Adjacency | str
@@ -79,13 +79,7 @@ class Stated(Mechanism):
         if self.zeroed_is_absent and self.adjacency is not Adjacency.ZERO_OUT:
             given, rule = str(self.adjacency), "be False unless adjacency is 'zero_out'"
             refuse("zeroed_is_absent", self.zeroed_is_absent, rule, f"it is about {given!r}")
-        if self.unit is not None:
-            object.__setattr__(self, "unit", member(Unit, unit=self.unit))
-
-    @property
-    def protects(self) -> Unit | None:
-        """The unit given, if any."""
-        return None if self.unit is None else Unit(self.unit)
+        super().__post_init__()
 
     @property
     @abstractmethod
