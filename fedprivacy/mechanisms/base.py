@@ -10,9 +10,10 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import ClassVar, Self, overload
 
-from ..errors import UnsupportedCombination, integer, member, refuse
+from ..errors import UnsupportedCombination, integer, member, refuse, settle
 from ..loss.profiles.once import remembered
 from ..privacy_loss import (
     PrivacyLoss,
@@ -253,8 +254,7 @@ class UnitGiven(Mechanism):
     unit: Unit | str | None
 
     def __post_init__(self) -> None:
-        if self.unit is not None:
-            object.__setattr__(self, "unit", member(Unit, unit=self.unit))
+        settle(self, partial(member, Unit), "unit", or_none=True)
 
     @property
     def protects(self) -> Unit | None:
@@ -452,7 +452,7 @@ class HeldMechanism(_Drawn):
 
     def __post_init__(self) -> None:
         _check_kind(self.scheme)
-        object.__setattr__(self, "held", integer(2, held=self.held))
+        settle(self, partial(integer, 2), "held")
         if self.held > MOST_HELD:
             refuse("held", self.held, f"be at most {MOST_HELD}")
         if self.inner.protects is Unit.CLIENT:

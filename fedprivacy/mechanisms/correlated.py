@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any, NoReturn
 
-from ..errors import MODERATE, UnsupportedCombination, integer, refuse
+from ..errors import MODERATE, UnsupportedCombination, integer, natural, refuse, settle
 from ..factors import (
     Factor,
     FixedEpochs,
@@ -69,7 +69,7 @@ class CorrelatedNoise(NoisySum):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        object.__setattr__(self, "rounds", integer(1, rounds=self.rounds))
+        settle(self, natural, "rounds")
         if self.rounds > MOST_ROUNDS:
             rule = f"be at most {MOST_ROUNDS}: a column of C takes {8e-9 * self.rounds:.3g} GB"
             refuse("rounds", self.rounds, rule, "split the run; runs add up")
@@ -230,7 +230,7 @@ class CorrelatedRow(Mechanism):
     participations: int | None = None
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "row", integer(0, row=self.row))
+        settle(self, partial(integer, 0), "row")
         for name in ("separation", "participations"):
             if getattr(self, name) is not None:
                 integer(int(name == "separation"), **{name: getattr(self, name)})

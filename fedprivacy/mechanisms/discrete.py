@@ -5,11 +5,12 @@ from __future__ import annotations
 import functools
 import math
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from ..errors import UnsupportedCombination, integer, positive, probability, refuse
+from ..errors import UnsupportedCombination, integer, natural, positive, probability, refuse, settle
 from ..loss import IDENTITY, Atoms, Curve
 from ..privacy_loss import PrivacyLoss, Witness
 from ..registry import registered
@@ -88,8 +89,8 @@ class RandomizedResponse(_Discrete):
     def __post_init__(self) -> None:
         super().__post_init__()
         way_out = "an answer that is always true is not private"
-        object.__setattr__(self, "chance", probability(way_out, chance=self.chance))
-        object.__setattr__(self, "answers", integer(2, answers=self.answers))
+        settle(self, partial(probability, way_out), "chance")
+        settle(self, partial(integer, 2), "answers")
         if self.answers > 2**53 or self._odds(Adjacency.REPLACE_ONE) > math.exp(MAX_LOSS):
             refuse("chance", self.chance, f"leave a loss of at most {MAX_LOSS:g}")
 
@@ -176,7 +177,7 @@ class DiscreteLaplace(_Discrete):
         super().__post_init__()
         a = positive(noise_parameter=self.noise_parameter)
         object.__setattr__(self, "noise_parameter", a)
-        object.__setattr__(self, "sensitivity", integer(1, sensitivity=self.sensitivity))
+        settle(self, natural, "sensitivity")
         if self.sensitivity > MAX_SENSITIVITY:
             refuse("sensitivity", self.sensitivity, f"be at most {MAX_SENSITIVITY}")
         if not 1e-9 <= a <= MAX_LOSS / (2.0 * self.sensitivity):

@@ -15,12 +15,12 @@ from abc import abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any, ClassVar
 
 import numpy as np
 
-from ..errors import UnsupportedCombination, integer, positive, refuse
+from ..errors import UnsupportedCombination, integer, positive, refuse, settle
 from ..loss import Curve
 from ..privacy_loss import PrivacyLoss, Witness
 from ..registry import registered
@@ -69,7 +69,7 @@ class IntegerPerturbation(SparsifiedPerturbation):
         # All coordinates travel unless fewer are named.
         object.__setattr__(self, "kept", self.kept or self.dimension)
         super().__post_init__()
-        object.__setattr__(self, "bits", integer(2, bits=self.bits))
+        settle(self, partial(integer, 2), "bits")
         if self.bits > MOST_BITS:
             refuse("bits", self.bits, f"be at most {MOST_BITS}")
         # Products and quotients of these are far from the ends of the doubles.
@@ -83,7 +83,7 @@ class IntegerPerturbation(SparsifiedPerturbation):
             refuse("overflow", chance, "be at most 0.1", "a sum that wraps is lost")
         if self.granularity is None:
             object.__setattr__(self, "granularity", self._finest())
-        object.__setattr__(self, "granularity", positive(granularity=self.granularity))
+        settle(self, positive, "granularity")
         if self.seed is not None:
             integer(0, seed=self.seed)
         self._check_room()

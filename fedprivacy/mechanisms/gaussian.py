@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Any, Self
 
-from ..errors import positive, refuse
+from ..errors import positive, refuse, settle
 from ..loss import Gdp
 from ..privacy_loss import PrivacyLoss, Witness
 from ..registry import registered
@@ -40,10 +40,7 @@ class NoisySum(UnitGiven, Perturbation):
     unit: Unit | str | None = None
 
     def __post_init__(self) -> None:
-        object.__setattr__(
-            self, "noise_multiplier", positive(noise_multiplier=self.noise_multiplier)
-        )
-        object.__setattr__(self, "clip_norm", positive(clip_norm=self.clip_norm))
+        settle(self, positive, "noise_multiplier", "clip_norm")
         super().__post_init__()
 
     def rescaled(self, fraction: float) -> Self | None:

@@ -8,7 +8,14 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
-from ..errors import UnsupportedCombination, non_negative, positive, probability
+from ..errors import (
+    UnsupportedCombination,
+    closed_unit,
+    non_negative,
+    positive,
+    probability,
+    settle,
+)
 from ..loss import Curve, compose
 from ..privacy_loss import PrivacyLoss, Witness
 from ..registry import registered
@@ -58,20 +65,13 @@ class FederatedHamiltonian(upload.SamplersUpload):
     iterations: int = 1
 
     def __post_init__(self) -> None:
-        noise = self.gradient_noise_multiplier
-        count = upload.step_count(iterations=self.iterations)
-        checked = {
-            "step_size": upload.checked_steps(self.step_size, count),
-            "leapfrog_steps": upload.step_count(leapfrog_steps=self.leapfrog_steps),
-            "correlation": upload.share(correlation=self.correlation),
-            "weight": probability(weight=self.weight),
-            "batch_fraction": probability(batch_fraction=self.batch_fraction),
-            "gradient_sensitivity": positive(gradient_sensitivity=self.gradient_sensitivity),
-            "gradient_noise_multiplier": non_negative(gradient_noise_multiplier=noise),
-            "iterations": count,
-        }
-        for name, value in checked.items():
-            object.__setattr__(self, name, value)
+        settle(self, upload.step_count, "iterations", "leapfrog_steps")
+        sizes = upload.checked_steps(self.step_size, self.iterations)
+        object.__setattr__(self, "step_size", sizes)
+        settle(self, closed_unit, "correlation")
+        settle(self, probability, "weight", "batch_fraction")
+        settle(self, positive, "gradient_sensitivity")
+        settle(self, non_negative, "gradient_noise_multiplier")
 
     def rescaled(self, fraction: float) -> FederatedHamiltonian | None:
         """Return the upload with the fraction of its noise.

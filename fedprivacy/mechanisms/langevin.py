@@ -7,7 +7,7 @@ from collections import Counter
 from dataclasses import dataclass, replace
 from functools import cached_property
 
-from ..errors import positive, probability
+from ..errors import closed_unit, positive, probability, settle
 from ..loss import compose
 from ..privacy_loss import PrivacyLoss, Witness
 from ..registry import registered
@@ -59,17 +59,11 @@ class FederatedLangevin(upload.SamplersUpload):
 
     def __post_init__(self) -> None:
         steps = upload.step_count(steps=self.steps)
-        checked = {
-            "step_size": upload.checked_steps(self.step_size, steps),
-            "temperature": positive(temperature=self.temperature),
-            "correlation": upload.share(correlation=self.correlation),
-            "weight": probability(weight=self.weight),
-            "batch_fraction": probability(batch_fraction=self.batch_fraction),
-            "gradient_sensitivity": positive(gradient_sensitivity=self.gradient_sensitivity),
-            "steps": steps,
-        }
-        for name, value in checked.items():
-            object.__setattr__(self, name, value)
+        object.__setattr__(self, "steps", steps)
+        object.__setattr__(self, "step_size", upload.checked_steps(self.step_size, steps))
+        settle(self, positive, "temperature", "gradient_sensitivity")
+        settle(self, closed_unit, "correlation")
+        settle(self, probability, "weight", "batch_fraction")
         if self._convexity is None:
             return
         # Tried now: a step that does not contract is refused before any account.

@@ -6,11 +6,12 @@ import math
 from abc import abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import ClassVar
 
 import numpy as np
 
-from ..errors import UnsupportedCombination, member, non_negative, positive, refuse
+from ..errors import UnsupportedCombination, member, non_negative, positive, refuse, settle
 from ..loss import Curve, Gdp, RenyiLine, RenyiPoints, stated_pair
 from ..loss.pairs.stated import MAX_EPSILON
 from ..privacy_loss import PrivacyLoss
@@ -71,8 +72,8 @@ class Stated(UnitGiven):
     """Why the curve dominates."""
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "adjacency", member(Adjacency, adjacency=self.adjacency))
-        object.__setattr__(self, "observer", member(Observer, observer=self.observer))
+        settle(self, partial(member, Adjacency), "adjacency")
+        settle(self, partial(member, Observer), "observer")
         if self.observer is Observer.FINAL:
             rule = "be 'aggregate' or 'server'"
             refuse("observer", str(self.observer), rule, "a guarantee is about a whole release")
@@ -195,7 +196,7 @@ class GaussianDp(Stated):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        object.__setattr__(self, "mu", positive(mu=self.mu))
+        settle(self, positive, "mu")
 
     @property
     def curve(self) -> Curve:

@@ -13,7 +13,7 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from ..errors import UnsupportedCombination, integer, non_negative, positive, refuse
+from ..errors import UnsupportedCombination, integer, positive, refuse
 from ..loss import Atoms, Curve, Fold, GaussianMix, Gdp, Sampled
 from ..privacy_loss import PrivacyLoss, Witness
 from ..relations import Adjacency, Facts, Unit
@@ -249,15 +249,6 @@ def checked_steps(step_size: object, steps: int) -> float | tuple[float, ...]:
 def each_step(step_size: float | tuple[float, ...], steps: int) -> tuple[float, ...]:
     """Return the size of every step."""
     return step_size if isinstance(step_size, tuple) else (step_size,) * steps
-
-
-def share(**named: object) -> float:
-    """Return the named value as a number in [0, 1]."""
-    ((name, value),) = named.items()
-    found = non_negative(**named)
-    if found > 1.0:
-        refuse(name, value, "be in [0, 1]")
-    return found
 
 
 def contracted(

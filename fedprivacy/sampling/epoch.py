@@ -8,7 +8,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from ..errors import UnsupportedCombination, integer, refuse
+from ..errors import UnsupportedCombination, integer, natural, refuse, settle
 from ..loss import Allocated, Curve
 from ..registry import registered
 from ..relations import Adjacency, Observer
@@ -121,8 +121,7 @@ class Shuffled(EpochScheme):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.population is not None:
-            object.__setattr__(self, "population", integer(1, population=self.population))
+        settle(self, natural, "population", or_none=True)
 
     def epoch(self, population: int, generator: np.random.Generator) -> list[Indices]:
         """Return the participants of each round of one epoch.

@@ -8,7 +8,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from ..errors import UnsupportedCombination, integer, refuse
+from ..errors import UnsupportedCombination, natural, refuse, settle
 from ..loss import Fold, GaussianMix, Gdp, Sampled
 from ..registry import registered
 from ..relations import Adjacency, Observer
@@ -95,8 +95,7 @@ class FixedSize(TableScheme):
     rows: ClassVar[Rows] = _ROWS
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "size", integer(1, size=self.size))
-        object.__setattr__(self, "population", integer(1, population=self.population))
+        settle(self, natural, "size", "population")
         # Without replacement nobody can be drawn twice.
         if self.size > self.population:
             refuse("size", self.size, f"be at most population = {self.population}")

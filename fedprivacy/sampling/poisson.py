@@ -8,7 +8,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from ..errors import integer, probability
+from ..errors import integer, probability, settle
 from ..loss import Curve, GaussianMix, Gdp
 from ..registry import registered
 from ..relations import Observer
@@ -99,7 +99,7 @@ class Poisson(TableScheme):
     rows: ClassVar[Rows] = _ROWS
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "probability", probability(probability=self.probability))
+        settle(self, probability, "probability")
 
     @classmethod
     def of_draws(cls, draws: int, chance: float) -> Poisson:

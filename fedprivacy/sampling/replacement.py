@@ -9,7 +9,7 @@ from typing import ClassVar, Protocol
 
 import numpy as np
 
-from ..errors import UnsupportedCombination, integer, probability, refuse
+from ..errors import UnsupportedCombination, integer, natural, probability, refuse, settle
 from ..loss import IDENTITY, Curve, Fold, GaussianMix, Gdp, Mix, Side, compose
 from ..registry import plain_fields, registered
 from ..relations import Adjacency, Observer
@@ -174,7 +174,7 @@ class WithReplacement(TableScheme):
     rows: ClassVar[Rows] = _ROWS
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "draws", integer(1, draws=self.draws))
+        settle(self, natural, "draws")
         # Both might contradict each other; neither leaves the law unknown.
         if (self.population is None) == (self.probability is None):
             given = (self.population, self.probability)

@@ -10,7 +10,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from ..errors import integer, probability, refuse
+from ..errors import natural, probability, refuse, settle
 from ..loss import IDENTITY, Curve, Fold, Gdp, Mix, Side, compose
 from ..registry import registered
 from ..relations import Adjacency, Observer
@@ -172,9 +172,8 @@ class TruncatedPoisson(TableScheme):
     rows: ClassVar[Rows] = _ROWS
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "probability", probability(probability=self.probability))
-        object.__setattr__(self, "population", integer(1, population=self.population))
-        object.__setattr__(self, "largest", integer(1, largest=self.largest))
+        settle(self, probability, "probability")
+        settle(self, natural, "population", "largest")
 
     @property
     def truncates(self) -> bool:

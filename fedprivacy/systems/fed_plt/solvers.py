@@ -15,7 +15,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from ...errors import integer, member, positive, refuse
+from ...errors import member, natural, positive, refuse, settle
 from ...mechanisms import NoisyGradientDescent
 from ...mechanisms.deviates import Deviates
 from ...mechanisms.rounded import HIDDEN_GRID, STEP_GRID, drawn_ahead, noisy_scaled
@@ -82,12 +82,8 @@ class LocalSolver:
     def __post_init__(self) -> None:
         kind = member(SolverKind, method=self.method)
         object.__setattr__(self, "method", kind)
-        for name in ("step_size", "noise_scale", "clip_norm"):
-            if getattr(self, name) is not None:
-                object.__setattr__(self, name, positive(**{name: getattr(self, name)}))
-        for name in ("steps", "batch_size"):
-            if getattr(self, name) is not None:
-                object.__setattr__(self, name, integer(1, **{name: getattr(self, name)}))
+        settle(self, positive, "step_size", "noise_scale", "clip_norm", or_none=True)
+        settle(self, natural, "steps", "batch_size", or_none=True)
         for name, owner in OPTIONS.items():
             if (getattr(self, name) is not None) != (kind is owner):
                 rule = "be given" if kind is owner else f"be None for the {kind} solver"
