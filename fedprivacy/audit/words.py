@@ -91,7 +91,7 @@ def attack_in_words(found: Audit) -> str:
         return ""
     advantage, rates = _attack(found)
     told = " and ".join(
-        f"{_percent(tpr)} at {100 * fpr:g} % false alarms"
+        f"{shown(100.0 * tpr, 3, ROUND_CEILING)} % at {100 * fpr:g} % false alarms"
         for fpr, tpr in zip(RATES, rates, strict=True)
     )
     return (
@@ -129,10 +129,6 @@ def _generic(epsilon: float, delta: float, fpr: float) -> float:
     one = math.exp(min(epsilon, 700.0)) * fpr + delta
     other = 1.0 - math.exp(-epsilon) * (1.0 - delta - fpr)
     return max(fpr, min(1.0, one, other))
-
-
-def _percent(rate: float) -> str:
-    return f"{shown(100.0 * rate, 3, ROUND_CEILING)} %"
 
 
 # ---- mechanisms

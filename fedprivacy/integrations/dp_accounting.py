@@ -127,33 +127,6 @@ def _gaussian_event(run: mechanisms.Gaussian) -> dpa.DpEvent:
     return dpa.GaussianDpEvent(run.noise_multiplier)
 
 
-def _correlated_event(run: mechanisms.CorrelatedNoise) -> dpa.DpEvent:
-    """One Gaussian sum: the whole run's, its sensitivity rounded up."""
-    return dpa.GaussianDpEvent(run.noise_multiplier / run.sensitivity.upper)
-
-
-def _laplace_event(run: mechanisms.Laplace) -> dpa.DpEvent:
-    return dpa.LaplaceDpEvent(run.noise_multiplier)
-
-
-def _response_event(run: mechanisms.RandomizedResponse) -> dpa.DpEvent:
-    return dpa.RandomizedResponseDpEvent(run.chance, run.answers)
-
-
-def _discrete_laplace_event(run: mechanisms.DiscreteLaplace) -> dpa.DpEvent:
-    return dp_event.DiscreteLaplaceDpEvent(run.noise_parameter, run.sensitivity)
-
-
-def _mixture_event(run: mechanisms.MixtureOfGaussians) -> dpa.DpEvent:
-    return dp_event.MixtureOfGaussiansDpEvent(
-        run.standard_deviation, run.sensitivities, run.probabilities
-    )
-
-
-def _zcdp_event(run: mechanisms.ConcentratedDp) -> dpa.DpEvent:
-    return dpa.ZCDpEvent(run.rho, run.xi)
-
-
 def _selection_event(run: mechanisms.PrivateSelection) -> dpa.DpEvent:
     law = run.trials
     if not isinstance(law, mechanisms.PoissonTrials | mechanisms.TruncatedNegativeBinomial):
@@ -240,15 +213,24 @@ def _cohort_event(run: mechanisms.CohortMechanism) -> dpa.DpEvent:
 
 
 _WRITERS: dict[type[mechanisms.Mechanism], Callable[[Any], dpa.DpEvent]] = {
-    mechanisms.CorrelatedNoise: _correlated_event,
+    # One Gaussian sum: the whole run's, its sensitivity rounded up.
+    mechanisms.CorrelatedNoise: lambda run: dpa.GaussianDpEvent(
+        run.noise_multiplier / run.sensitivity.upper
+    ),
     mechanisms.AdaptiveClipping: _gaussian_event,
     mechanisms.Gaussian: _gaussian_event,
-    mechanisms.Laplace: _laplace_event,
-    mechanisms.RandomizedResponse: _response_event,
-    mechanisms.DiscreteLaplace: _discrete_laplace_event,
-    mechanisms.MixtureOfGaussians: _mixture_event,
+    mechanisms.Laplace: lambda run: dpa.LaplaceDpEvent(run.noise_multiplier),
+    mechanisms.RandomizedResponse: lambda run: dpa.RandomizedResponseDpEvent(
+        run.chance, run.answers
+    ),
+    mechanisms.DiscreteLaplace: lambda run: dp_event.DiscreteLaplaceDpEvent(
+        run.noise_parameter, run.sensitivity
+    ),
+    mechanisms.MixtureOfGaussians: lambda run: dp_event.MixtureOfGaussiansDpEvent(
+        run.standard_deviation, run.sensitivities, run.probabilities
+    ),
     mechanisms.PrivateSelection: _selection_event,
-    mechanisms.ConcentratedDp: _zcdp_event,
+    mechanisms.ConcentratedDp: lambda run: dpa.ZCDpEvent(run.rho, run.xi),
     mechanisms.ApproximateDp: _guarantee_event,
     mechanisms.SparsifiedPerturbation: _sparsified_event,
     mechanisms.Run: _run_event,

@@ -379,7 +379,7 @@ class SplittingJob(_RecordJob[Splitting]):
         """Return inputs and targets as the loss takes them."""
         if self.model is not None:
             return features.double(), labels
-        return _inputs(features), _parities(labels)
+        return _inputs(features), torch.where(labels % 2 == 0, 1.0, -1.0).double()
 
     def loop(self, level: float | None, seed: int | None) -> FederatedSplitting:
         """Return the loop with a noise scale."""
@@ -414,10 +414,6 @@ def _inputs(features: Tensor) -> Tensor:
     """Return the inputs in float64, less the centre, with a 1 behind for the intercept."""
     flat = features.flatten(1).double() - CENTRE
     return torch.cat([flat, flat.new_ones(len(flat), 1)], 1)
-
-
-def _parities(labels: Tensor) -> Tensor:
-    return torch.where(labels % 2 == 0, 1.0, -1.0).double()
 
 
 _JOBS: dict[type[Settings], Any] = {
