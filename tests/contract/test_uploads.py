@@ -556,7 +556,7 @@ def test_records_are_not_sampled_twice(mechanism):
 
 BAD = [
     (langevin(), {"correlation": 1.5}, "correlation must lie between"),
-    (langevin(), {"correlation": -0.1}, "correlation must be"),
+    (langevin(), {"correlation": -0.1}, "correlation must lie"),
     (langevin(), {"correlation": math.nan}, "NaN"),
     (langevin(), {"step_size": 0.0}, "step_size must be"),
     (langevin(), {"step_size": math.inf}, "step_size must be"),
