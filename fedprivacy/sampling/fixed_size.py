@@ -66,7 +66,7 @@ _ROWS: Rows = {
         "F(A, B): A = (1-q) N(-1) + q N(1) against (1-q) N(-1) + q N(0), std z; B = S(G(1/z), q)",
         "T9 (one Gaussian sum; else T1: F(S, S), zeroing being a way to replace; else T4)",
         "A (F(S, S): the zero-out pair)",
-        "one unit sends C u or nothing; every other sends -C u (or nothing)",
+        pairs.GIVEN_WAY,
         _zero_out,
     ),
     (pairs.AGGREGATE, pairs.SWAP): Cell(

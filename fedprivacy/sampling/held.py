@@ -172,7 +172,11 @@ _IN_SLOTS: Rows = {
         "sum_s P(s) N(2s) against N(0), std z", "T13", pairs.SAME, pairs.OPPOSED, _slots_added
     ),
     (pairs.AGGREGATE, pairs.ZERO): Cell(
-        "F(up, down), as with replacement", "T5, T13", _MOVES, pairs.APART, zeroed_in_slots
+        "F(up, down), as with replacement",
+        "T5, T13",
+        "sum_s P(s) N(2s) against sum_s P(s) N(s), in cells (long laws: N(s) against N(0))",
+        pairs.GIVEN_WAY,
+        zeroed_in_slots,
     ),
     (pairs.AGGREGATE, pairs.SWAP): Cell(
         "F(S, S), as with replacement",

@@ -10,7 +10,7 @@ from typing import ClassVar, Protocol
 import numpy as np
 
 from ..errors import UnsupportedCombination, integer, natural, probability, refuse, settle
-from ..loss import IDENTITY, Curve, Fold, GaussianMix, Gdp, Mix, Side, compose
+from ..loss import IDENTITY, Curve, Fold, GaussianMix, Gdp, Mix, Opposed, Side, compose
 from ..registry import plain_fields, registered
 from ..relations import Adjacency, Observer
 from ..rounding import FEW, THOUSANDS
@@ -110,7 +110,9 @@ def zeroed_in_slots(inner: Lossy, scheme: Counted, observer: Observer) -> Pair:
 
     up = Mix(tuple((w, leaving(s)) for w, s in times))
     down = pairs.sampled(Mix(tuple((w, Gdp(s / z)) for w, s in times)), q)
-    return Pair(Fold(up, down), against_none(z, 1.0, scheme.law(Side.DOWN)))
+    law = scheme.law(Side.DOWN)
+    shown = Opposed(z, law) if Opposed.serves(law) else against_none(z, 1.0, law)
+    return Pair(Fold(up, down), shown)
 
 
 def replaced_in_slots(inner: Lossy, scheme: Counted, observer: Observer) -> Pair:
@@ -130,8 +132,9 @@ _ROWS: Rows = {
         "F(up, down), q = 1 - (1-p)^r, s >= 1 of weight Bin(r,p)(s)/q: up = Mix of (1-q) N(-s) + "
         "q N(s) against (1-q) N(-s) + q N(0), std z; down = S(Mix of G(s/z), q)",
         "T5, T9",
-        "sum_s Bin(r,p)(s) N(s) against N(0), std z",
-        pairs.APART,
+        "sum_s Bin(r,p)(s) N(2s) against sum_s Bin(r,p)(s) N(s), in cells (long laws: N(s) against "
+        "N(0))",
+        pairs.GIVEN_WAY,
         zeroed_in_slots,
     ),
     (pairs.AGGREGATE, pairs.SWAP): Cell(
