@@ -10,7 +10,7 @@ import numpy as np
 
 from ..loss import Composed, Curve, Side
 from ..loss.profiles import direct
-from ..loss.profiles.hopeless import crude, hopeless
+from ..loss.profiles.hopeless import given_up
 from ..privacy_loss import PrivacyLoss
 from ..rounding import FEW, TENS, THOUSANDS
 from .base import Accountant, Answer, orientations
@@ -48,11 +48,11 @@ class AdvancedCompositionAccountant(Accountant):
         parts = _parts(loss.curve)
         inner = any(_has_rounds(curve) for curve, _ in parts)
         nested = "; points of nested rounds from their PLD" if inner else ""
-        if (simple := crude(loss.curve)) is not None:
-            parts = ((simple, 1),)
         # What no rule makes small is only added up.
-        sought = _basic_alone if hopeless(loss.curve) else _best_split
-        value, rule = sought(parts, delta)
+        if (simple := given_up(loss.curve)) is not None:
+            value, rule = _basic_alone(_parts(simple), delta)
+        else:
+            value, rule = _best_split(parts, delta)
         return Answer(value, method=f"advanced composition, {rule}{nested}")
 
     def _delta(self, loss: PrivacyLoss, epsilon: float) -> Answer:

@@ -22,6 +22,7 @@ from .options import (
     options,
     picture_option,
     say,
+    set_option,
     setting_option,
     show,
 )
@@ -73,13 +74,8 @@ METHODS: dict[str, Callable[[Mapping[str, str]], Any]] = {
     help="A grid of this method instead of a file: fa-ld by w2, the distance to a Gaussian "
     "target; fed-plt by asymptotic error and computation time.",
 )
-@click.option(
-    "--set",
-    "chosen",
-    panel=METHOD,
-    multiple=True,
-    metavar="NAME=VALUES",
-    help="Values for the method, with commas between, such as local_steps=1,5,20; repeat for "
+@set_option(
+    "Values for the method, with commas between, such as local_steps=1,5,20; repeat for "
     "more. An unknown name is answered with those that there are.",
 )
 @options(*(setting_option(each, several=True) for each in SampledRun.known().values()))

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.special import betainc
 
-from ..errors import integer, refuse
+from ..errors import natural, refuse, settle
 from ..registry import registered
 from ..rounding import HALF_SPACING
 from .base import Recurrence, ToeplitzFactor, as_numbers, inverse_series
@@ -96,10 +96,10 @@ class Banded(ToeplitzFactor):
     weights: tuple[float, ...] | None = None
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "bands", integer(1, bands=self.bands))
+        settle(self, natural, "bands")
         if self.weights is None:
             return
-        object.__setattr__(self, "weights", as_numbers(weights=self.weights))
+        settle(self, as_numbers, "weights")
         if len(self.weights) != self.bands:
             refuse("weights", len(self.weights), f"be as many as bands = {self.bands}")
         if not self.weights[0] > 0.0:
@@ -163,7 +163,7 @@ class BandedInverse(ToeplitzFactor):
     bands: int
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "bands", integer(1, bands=self.bands))
+        settle(self, natural, "bands")
 
     def coefficients(self, rounds: int) -> Array:
         """Return 1 over the polynomial: a sum of positive terms."""
@@ -213,7 +213,7 @@ class BufferedToeplitz(ToeplitzFactor):
     decays: tuple[float, ...] | None = None
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "buffers", integer(1, buffers=self.buffers))
+        settle(self, natural, "buffers")
         if self.buffers > MOST_BUFFERS:
             refuse("buffers", self.buffers, f"be at most {MOST_BUFFERS}", "4 are nearly the best")
         if (self.scales is None) is not (self.decays is None):

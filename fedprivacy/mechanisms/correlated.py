@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from functools import lru_cache
+from functools import lru_cache, partial
 from hashlib import sha256
 from typing import Any, NoReturn
 
 import numpy as np
 
-from ..errors import MODERATE, UnsupportedCombination, integer, refuse
+from ..errors import MODERATE, UnsupportedCombination, integer, natural, refuse, settle
 from ..factors import (
     Factor,
     FixedEpochs,
@@ -80,7 +80,7 @@ class CorrelatedNoise(NoisySum):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        object.__setattr__(self, "rounds", integer(1, rounds=self.rounds))
+        settle(self, natural, "rounds")
         if self.rounds > MOST_ROUNDS:
             rule = f"be at most {MOST_ROUNDS}: a column of C takes {8e-9 * self.rounds:.3g} GB"
             refuse("rounds", self.rounds, rule, "split the run; runs add up")
@@ -144,15 +144,11 @@ class CorrelatedNoise(NoisySum):
             return None
         return _mask(self.kept, self.dimension, f"mask {self.block_of(row)} {nonce}")
 
-    @property
-    def zeroing_replaces(self) -> bool:
-        """True: a unit may send 0."""
-        return True
+    # A unit may send 0.
+    zeroing_replaces = True
 
-    @property
-    def samples_its_unit(self) -> bool:
-        """True: rounds are not apart, so no scheme's row for one round holds."""
-        return True
+    # Rounds are not apart, so no scheme's row for one round holds.
+    samples_its_unit = True
 
     @property
     def full_noise_std(self) -> float:
@@ -291,7 +287,7 @@ class CorrelatedRow(Mechanism):
     participations: int | None = None
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "row", integer(0, row=self.row))
+        settle(self, partial(integer, 0), "row")
         for name in ("separation", "participations"):
             if getattr(self, name) is not None:
                 integer(int(name == "separation"), **{name: getattr(self, name)})
@@ -313,10 +309,8 @@ class CorrelatedRow(Mechanism):
         """The run's unit."""
         return self.run.protects
 
-    @property
-    def samples_its_unit(self) -> bool:
-        """True, as of the run."""
-        return True
+    # As of the run.
+    samples_its_unit = True
 
     def noise_ratios(self, clip_norm: float) -> frozenset[float]:
         """Return the run's."""
@@ -428,10 +422,7 @@ class SampledNoise(Mechanism):
         """The run's unit."""
         return self.noise.protects
 
-    @property
-    def samples_its_unit(self) -> bool:
-        """True."""
-        return True
+    samples_its_unit = True
 
     def noise_ratios(self, clip_norm: float) -> frozenset[float]:
         """Return the run's."""

@@ -15,18 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import refuse
-from .refined import (
-    CELL_SHIFT,
-    DRAWN_BITS,
-    FAST_FROM,
-    QUICK_SHIFT,
-    Bits,
-    Tail,
-    Uniform,
-    nearest,
-    quick_table,
-    table,
-)
+from . import refined
 
 Array = NDArray[np.float64]
 Words = NDArray[np.uint64]
@@ -80,7 +69,9 @@ class Deviates:
         ParameterError: something else than a source of bits.
     """
 
-    def __init__(self, tail: Tail, bits: Bits | None = None, ahead: int = 0) -> None:
+    def __init__(
+        self, tail: refined.Tail, bits: refined.Bits | None = None, ahead: int = 0
+    ) -> None:
         if bits is not None and not callable(bits):
             refuse("bits", bits, "give bytes", "for a seed that is no secret: reproducible_bits")
         self.tail, self.bits, self._ahead = tail, bits or system_bits, ahead
@@ -179,7 +170,7 @@ class Deviates:
         out: Array = np.rint(near)
         clear = np.abs(near - out) < 0.5 - (scale + 1.0) * MARGIN
         # Below, the table has no cells.
-        served = uniforms >= 1 << FAST_FROM
+        served = uniforms >= 1 << refined.FAST_FROM
         clear &= served
         if not clear.all():
             for i in (~clear).nonzero()[0]:
@@ -202,17 +193,19 @@ class Deviates:
             near: that sum but for an error below 1/2; None where it is not known.
         """
         uniform, sign = word >> 1, -1 if word & 1 else 1
-        drawn = Uniform(uniform, DRAWN_BITS, self.bits)
+        drawn = refined.Uniform(uniform, refined.DRAWN_BITS, self.bits)
         # Mirrored where the sign is minus, so that the size is always added.
         question = self.tail, sign * offset, 1 / scale, drawn
         if near is not None:
-            return float(sign * nearest(*question, math.floor(sign * near), or_next=True))
+            return float(sign * refined.nearest(*question, math.floor(sign * near), or_next=True))
         # From the middle of what the bits leave open; nothing rests on it.
-        size = self.tail.guess((uniform + 0.5) / 2.0**DRAWN_BITS)
-        return float(sign * nearest(*question, round(sign * offset + scale * Fraction(size))))
+        size = self.tail.guess((uniform + 0.5) / 2.0**refined.DRAWN_BITS)
+        return float(
+            sign * refined.nearest(*question, round(sign * offset + scale * Fraction(size)))
+        )
 
 
-def fresh_words(bits: Bits, count: int) -> Words:
+def fresh_words(bits: refined.Bits, count: int) -> Words:
     """Return ``count`` whole numbers of 64 fresh bits."""
     drawn = bits(8 * count)
     if not isinstance(drawn, bytes) or len(drawn) != 8 * count:
@@ -229,7 +222,7 @@ class Workspace:
         self.found, self.one, self.other = np.empty((3, count))
 
 
-def signed_sizes(tail: Tail, words: Words, space: Workspace) -> Array:
+def signed_sizes(tail: refined.Tail, words: Words, space: Workspace) -> Array:
     """Return s X within 2^-35 of what words stand for; NaN where the quick table has no cell.
 
     The lowest bit is the sign, the others are V in units of 2^-63.
@@ -239,13 +232,13 @@ def signed_sizes(tail: Tail, words: Words, space: Workspace) -> Array:
         words: 64 bits each.
         space: of at least as many numbers; the answer lies in it.
     """
-    (first, rows), count = quick_table(tail), len(words)
+    (first, rows), count = refined.quick_table(tail), len(words)
     cells, found = space.whole[:count], space.found[:count]
     uniforms, next_row, bits = space.one[:count], space.other[:count], cells.view(np.uint64)
     np.right_shift(words, _ONE, out=bits)
     np.copyto(uniforms, cells)
     # The leading bits of a double are its octave and the place in it: the cell's number.
-    np.right_shift(uniforms.view(np.int64), QUICK_SHIFT, out=cells)
+    np.right_shift(uniforms.view(np.int64), refined.QUICK_SHIFT, out=cells)
     cells -= first
     # Clip: what has no cell gets the first or the last one, which are NaN and never clear.
     rows[2].take(cells, mode="clip", out=found)
@@ -265,11 +258,11 @@ def _with_signs(found: Array, words: Words, signs: Words) -> Array:
     return found
 
 
-def sizes(tail: Tail, uniforms: Array) -> Array:
+def sizes(tail: refined.Tail, uniforms: Array) -> Array:
     """Return X for V = uniforms / 2^63, within 2^-43 of it; anything below V = 2^-19."""
-    first, centres, coefficients = table(tail)
+    first, centres, coefficients = refined.table(tail)
     # The leading bits of a double are its octave and the place in it: the cell's number.
-    cell = (uniforms.view(np.int64) >> CELL_SHIFT) - first
+    cell = (uniforms.view(np.int64) >> refined.CELL_SHIFT) - first
     variable = uniforms - centres.take(cell, mode="clip")
     rows = coefficients.take(cell, axis=1, mode="clip")
     found: Array = rows[-1]

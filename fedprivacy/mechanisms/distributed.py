@@ -15,37 +15,19 @@ from abc import abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any, ClassVar
 
 import numpy as np
 
-from ..errors import UnsupportedCombination, integer, positive, refuse
+from ..errors import UnsupportedCombination, integer, positive, refuse, settle
 from ..loss import Curve
 from ..privacy_loss import PrivacyLoss, Witness
 from ..registry import registered
 from ..relations import Adjacency, Facts
+from . import integer_laws, integers
 from .arrays import doubles, floor, floored, is_tensor, placed_like, squared_norm, truncated
 from .gaussian import Gaussian
-from .integer_laws import (
-    MOST_WITNESS_ERROR,
-    Shift,
-    gaussian_curve,
-    scalar_witness,
-    shift_of,
-    skellam_curve,
-    sum_error,
-)
-from .integers import (
-    NARROWEST,
-    TOTAL_VARIATION,
-    WIDEST_GAUSSIAN,
-    WIDEST_SKELLAM,
-    Integers,
-    discrete_gaussian,
-    skellam,
-    skellam_reach,
-)
 from .noise import is_finite, norm, private_generator
 from .rotation import padded, rotated, rotated_back, signs_of
 from .rounded import LARGEST, PART, bits_of
@@ -87,7 +69,7 @@ class IntegerPerturbation(SparsifiedPerturbation):
         # All coordinates travel unless fewer are named.
         object.__setattr__(self, "kept", self.kept or self.dimension)
         super().__post_init__()
-        object.__setattr__(self, "bits", integer(2, bits=self.bits))
+        settle(self, partial(integer, 2), "bits")
         if self.bits > MOST_BITS:
             refuse("bits", self.bits, f"be at most {MOST_BITS}")
         # Products and quotients of these are far from the ends of the doubles.
@@ -101,7 +83,7 @@ class IntegerPerturbation(SparsifiedPerturbation):
             refuse("overflow", chance, "be at most 0.1", "a sum that wraps is lost")
         if self.granularity is None:
             object.__setattr__(self, "granularity", self._finest())
-        object.__setattr__(self, "granularity", positive(granularity=self.granularity))
+        settle(self, positive, "granularity")
         if self.seed is not None:
             integer(0, seed=self.seed)
         self._check_room()
@@ -124,10 +106,8 @@ class IntegerPerturbation(SparsifiedPerturbation):
         assert self.granularity is not None
         return self.granularity
 
-    @property
-    def spacing(self) -> float:
-        """1: contributions are whole numbers."""
-        return 1.0
+    # Contributions are whole numbers.
+    spacing = 1.0
 
     @property
     def room(self) -> int:
@@ -209,7 +189,7 @@ class IntegerPerturbation(SparsifiedPerturbation):
         return coarse
 
     def _narrowest(self) -> float:
-        return NARROWEST * math.sqrt(self.cohort)
+        return integers.NARROWEST * math.sqrt(self.cohort)
 
     def _too_few(self, granularity: float) -> None:
         needed = self.smallest_bits(granularity)
@@ -227,8 +207,9 @@ class IntegerPerturbation(SparsifiedPerturbation):
         if self.clip_norm / self.grid > _LONGEST:
             refuse("granularity", self.grid, f"be at least clip_norm / {_LONGEST:g}", "coarser")
         share, whole = math.sqrt(self.share_variance), self.whole_std
-        if share < NARROWEST * (1.0 - 1e-9):
-            least = f"leave each share a std of at least {NARROWEST:g} whole numbers, got {share:g}"
+        if share < integers.NARROWEST * (1.0 - 1e-9):
+            narrow = integers.NARROWEST
+            least = f"leave each share a std of at least {narrow:g} whole numbers, got {share:g}"
             needed = self.smallest_bits(self.full_noise_std / self._narrowest())
             refuse("granularity", self.grid, least, f"finer; that takes {needed} bits")
         if whole > self.widest:
@@ -349,12 +330,12 @@ class IntegerPerturbation(SparsifiedPerturbation):
         return placed_like(noise, like), std
 
     @abstractmethod
-    def _numbers(self, count: int, variance: float, generator: Any) -> Integers:
+    def _numbers(self, count: int, variance: float, generator: Any) -> integers.Integers:
         """Draw so many numbers of the noise's law."""
 
     def release(
         self, value: Any, generator: Any = None, *, mask: Any = None, shares: int | None = None
-    ) -> Integers:
+    ) -> integers.Integers:
         """Return what one client sends: its contribution and its share, modulo 2^bits.
 
         Args:
@@ -371,8 +352,8 @@ class IntegerPerturbation(SparsifiedPerturbation):
             ParameterError: as of ``contribution``; send a share of zeros then.
         """
         variance = (self._std_of_one(shares) / self.grid) ** 2
-        if math.sqrt(variance) < NARROWEST:
-            rule = f"leave each share a std of at least {NARROWEST:g} whole numbers"
+        if math.sqrt(variance) < integers.NARROWEST:
+            rule = f"leave each share a std of at least {integers.NARROWEST:g} whole numbers"
             refuse("shares", shares, rule, "a finer granularity")
         own = np.asarray(doubles(self.contribution(value, mask)))
         drawn = self._numbers(self.width, variance, generator)
@@ -410,15 +391,11 @@ class IntegerPerturbation(SparsifiedPerturbation):
 
     # ---- the account
 
-    @property
-    def zeroing_replaces(self) -> bool:
-        """True: zeros are a contribution like any other."""
-        return True
+    # Zeros are a contribution like any other.
+    zeroing_replaces = True
 
-    @property
-    def sum_multiplier(self) -> None:
-        """None: theorems about one Gaussian sum are not used."""
-        return None
+    # Theorems about one Gaussian sum are not used.
+    sum_multiplier = None
 
     @property
     def _honest(self) -> int:
@@ -434,19 +411,19 @@ class IntegerPerturbation(SparsifiedPerturbation):
         )
 
     @abstractmethod
-    def _curve(self, shift: Shift) -> tuple[Curve, str] | None:
+    def _curve(self, shift: integer_laws.Shift) -> tuple[Curve, str] | None:
         """Return what dominates a shift, and by which theorem; None where noise is too small."""
 
     def _loss(self, facts: Facts) -> PrivacyLoss:
         # Refuses what no share of absent clients covers, and says what is assumed.
         assumed = self._assumed(facts)
         replaced = facts.adjacency is Adjacency.REPLACE_ONE
-        found = self._curve(shift_of(self.square, self.width, replaced))
+        found = self._curve(integer_laws.shift_of(self.square, self.width, replaced))
         if found is None:
             raise self._too_small()
         curve, theorem = found
         # Topped up, a sum has any number of shares, of which a loop adds up ``room`` at most.
-        off = TOTAL_VARIATION * self.width * (self.room if self.topped_up else self.cohort)
+        off = integers.TOTAL_VARIATION * self.width * (self.room if self.topped_up else self.cohort)
         law = (
             f"the numbers that a round draws are within a total variation of {off:.1g} of the "
             "ideal law; epsilon and delta count it, trade-off curves and budgets of adaptive "
@@ -529,7 +506,7 @@ class DistributedDiscreteGaussian(IntegerPerturbation):
         UnsupportedCombination: ``topped_up``: sums of different numbers of shares differ in law.
     """
 
-    widest: ClassVar[float] = WIDEST_GAUSSIAN
+    widest: ClassVar[float] = integers.WIDEST_GAUSSIAN
 
     def __post_init__(self) -> None:
         if self.topped_up:
@@ -539,18 +516,20 @@ class DistributedDiscreteGaussian(IntegerPerturbation):
             )
         super().__post_init__()
 
-    def _numbers(self, count: int, variance: float, generator: Any) -> Integers:
-        return discrete_gaussian(count, variance=variance, bits=bits_of(generator))
+    def _numbers(self, count: int, variance: float, generator: Any) -> integers.Integers:
+        return integers.discrete_gaussian(count, variance=variance, bits=bits_of(generator))
 
-    def _curve(self, shift: Shift) -> tuple[Curve, str] | None:
-        return gaussian_curve(shift, self._honest, self.share_variance)
+    def _curve(self, shift: integer_laws.Shift) -> tuple[Curve, str] | None:
+        return integer_laws.gaussian_curve(shift, self._honest, self.share_variance)
 
     def _scalar(self, moves: int) -> Curve | None:
-        error = sum_error(self._honest, self.share_variance)
+        error = integer_laws.sum_error(self._honest, self.share_variance)
         variance = self._honest * self.share_variance
-        if error > MOST_WITNESS_ERROR:
+        if error > integer_laws.MOST_WITNESS_ERROR:
             return None
-        return scalar_witness(variance, moves, 1 << self.bits, skellam=False, error=error)
+        return integer_laws.scalar_witness(
+            variance, moves, 1 << self.bits, skellam=False, error=error
+        )
 
 
 @registered
@@ -567,18 +546,18 @@ class Skellam(IntegerPerturbation):
         ParameterError: as of ``DistributedDiscreteGaussian``.
     """
 
-    widest: ClassVar[float] = WIDEST_SKELLAM / 2.0
+    widest: ClassVar[float] = integers.WIDEST_SKELLAM / 2.0
 
     def _noise_reach(self, std: float, log_part: float) -> float:
         """Return what noise exceeds with a chance of e^-log_part at most, on either side."""
-        return skellam_reach(std * std, log_part)
+        return integers.skellam_reach(std * std, log_part)
 
-    def _numbers(self, count: int, variance: float, generator: Any) -> Integers:
-        return skellam(count, variance=variance, bits=bits_of(generator))
+    def _numbers(self, count: int, variance: float, generator: Any) -> integers.Integers:
+        return integers.skellam(count, variance=variance, bits=bits_of(generator))
 
-    def _curve(self, shift: Shift) -> tuple[Curve, str] | None:
-        return skellam_curve(shift, self._honest * self.share_variance)
+    def _curve(self, shift: integer_laws.Shift) -> tuple[Curve, str] | None:
+        return integer_laws.skellam_curve(shift, self._honest * self.share_variance)
 
     def _scalar(self, moves: int) -> Curve | None:
         variance = self._honest * self.share_variance
-        return scalar_witness(variance, moves, 1 << self.bits, skellam=True, error=0.0)
+        return integer_laws.scalar_witness(variance, moves, 1 << self.bits, skellam=True, error=0.0)

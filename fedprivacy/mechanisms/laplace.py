@@ -36,15 +36,10 @@ class Laplace(NoisySum):
         ParameterError: a value that is not a finite number above 0, or an unknown unit.
     """
 
-    @property
-    def zeroed_is_absent(self) -> bool:
-        """True of a sum with noise."""
-        return True
+    zeroed_is_absent = True
 
-    @property
-    def zeroing_replaces(self) -> bool:
-        """True: a unit's number may be 0."""
-        return True
+    # A unit's number may be 0.
+    zeroing_replaces = True
 
     @property
     def full_noise_std(self) -> float:

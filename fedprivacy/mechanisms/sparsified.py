@@ -6,13 +6,13 @@ import hashlib
 import math
 from dataclasses import dataclass, replace
 from enum import StrEnum
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ..errors import UnsupportedCombination, integer, member, positive, refuse
+from ..errors import UnsupportedCombination, integer, member, natural, positive, refuse, settle
 from ..privacy_loss import PrivacyLoss
 from ..registry import plain_fields, registered
 from ..relations import Adjacency, Facts, Unit
@@ -64,9 +64,8 @@ class Sparsification:
     sparsifier: Sparsifier | str = Sparsifier.RAND_K
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "dimension", integer(1, dimension=self.dimension))
-        object.__setattr__(self, "kept", integer(1, kept=self.kept))
-        object.__setattr__(self, "sparsifier", member(Sparsifier, sparsifier=self.sparsifier))
+        settle(self, natural, "dimension", "kept")
+        settle(self, partial(member, Sparsifier), "sparsifier")
         if self.kept > self.dimension:
             refuse("kept", self.kept, f"be at most dimension = {self.dimension}")
 
@@ -209,18 +208,11 @@ class SparsifiedPerturbation(Perturbation):
     absent: int = 0
 
     def __post_init__(self) -> None:
-        checked = {
-            "noise_multiplier": positive(noise_multiplier=self.noise_multiplier),
-            "clip_norm": positive(clip_norm=self.clip_norm),
-            "cohort": integer(1, cohort=self.cohort),
-            "missing": integer(0, missing=self.missing),
-            "colluding": integer(0, colluding=self.colluding),
-            "absent": integer(0, absent=self.absent),
-        }
+        settle(self, positive, "noise_multiplier", "clip_norm")
+        settle(self, natural, "cohort")
+        settle(self, partial(integer, 0), "missing", "colluding", "absent")
         for name in ("kept", "dimension", "sparsifier"):
-            checked[name] = getattr(self.sparsification, name)
-        for name, value in checked.items():
-            object.__setattr__(self, name, value)
+            object.__setattr__(self, name, getattr(self.sparsification, name))
         if self.missing + self.colluding >= self.cohort:
             refuse(
                 "missing + colluding",
@@ -237,10 +229,7 @@ class SparsifiedPerturbation(Perturbation):
                 "FixedSize, without topped_up",
             )
 
-    @property
-    def protects(self) -> Unit:
-        """A client."""
-        return Unit.CLIENT
+    protects = Unit.CLIENT
 
     def public(self, adjacency: Adjacency) -> dict[str, object]:
         """Return the fields, and what the model, the average and a mask of top_k rest on."""

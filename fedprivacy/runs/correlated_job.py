@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any
+from typing import Any, ClassVar
 
 from .. import factors
 from ..errors import positive, refuse
@@ -151,10 +151,8 @@ class CorrelatedJob(AveragingJob):
         own["separation"] = self.participation.separation
         return found | {name: value for name, value in own.items() if value is not None}
 
-    @property
-    def expected_bytes(self) -> int | None:
-        """None: a cohort's size is fixed, or counted as it is."""
-        return None
+    # A cohort's size is fixed, or counted as it is.
+    expected_bytes: ClassVar[int | None] = None
 
     def declared_units(self, adjacency: Adjacency | str) -> float:
         """Return how many clients there are: public, since adding one is not served."""

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Generic, Protocol, Self, TypeVar, cast
+from typing import Any, ClassVar, Generic, Protocol, Self, TypeVar, cast
 
 import torch
 from torch import Tensor
@@ -164,15 +164,11 @@ class _RecordJob(ABC, Generic[S]):
         """As chosen."""
         return int(self.settings["rounds"])
 
-    @property
-    def upload_per_client(self) -> None:
-        """Not counted: the papers on samplers and splitting do not."""
-        return None
+    # Not counted: the papers on samplers and splitting do not.
+    upload_per_client: ClassVar[None] = None
 
-    @property
-    def expected_bytes(self) -> None:
-        """Everybody uploads in every round: nothing is left to chance."""
-        return None
+    # Everybody uploads in every round: nothing is left to chance.
+    expected_bytes: ClassVar[None] = None
 
     def public(self, adjacency: Adjacency | str) -> dict[str, Any]:
         """Return what uploads depend on; the sizes of all clients, which replacing keeps."""
@@ -384,7 +380,7 @@ class SplittingJob(_RecordJob[Splitting]):
         """Return inputs and targets as the loss takes them."""
         if self.model is not None:
             return features.double(), labels
-        return _inputs(features), _parities(labels)
+        return _inputs(features), torch.where(labels % 2 == 0, 1.0, -1.0).double()
 
     def loop(self, level: float | None, seed: int | None) -> FederatedSplitting:
         """Return the loop with a noise scale."""
@@ -419,10 +415,6 @@ def _inputs(features: Tensor) -> Tensor:
     """Return the inputs in float64, less the centre, with a 1 behind for the intercept."""
     flat = features.flatten(1).double() - CENTRE
     return torch.cat([flat, flat.new_ones(len(flat), 1)], 1)
-
-
-def _parities(labels: Tensor) -> Tensor:
-    return torch.where(labels % 2 == 0, 1.0, -1.0).double()
 
 
 _JOBS: dict[type[Settings], Any] = {

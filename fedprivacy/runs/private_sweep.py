@@ -253,7 +253,7 @@ class PrivateSweep:
 
     def _show(self, best: tuple[int, int, float] | None, path: Path, told: Path) -> None:
         """Count the selection, write the best trial's model and what is told of it, confirm."""
-        run, std = self.mechanism, self._least_noise()
+        run, std = self.mechanism, min(self.mechanism.noise_ratios(1.0), default=1.0)
         with Ledger.open(path, resume=True) if path.exists() else self._new(path) as ledger:
             # Begun and killed: the same trials show the same, which is counted once.
             round_ = None
@@ -263,10 +263,6 @@ class PrivateSweep:
             if round_ is not None:
                 ledger.done(round_, cohort=0, arrived=0, refused=0, noise_std=std)
             ledger.close()
-
-    def _least_noise(self) -> float:
-        """Return the smallest std of noise inside, in clip norms: what a ledger compares."""
-        return min(self.mechanism.noise_ratios(1.0), default=1.0)
 
     def _new(self, path: Path) -> Ledger:
         sweep = self.sweep

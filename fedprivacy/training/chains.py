@@ -18,12 +18,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ..errors import Diverged, integer, probability, refuse
+from ..errors import Diverged, closed_unit, integer, probability, refuse
 from ..ledger import Ledger
 from ..mechanisms import FederatedHamiltonian, FederatedLangevin, Mechanism, Parallel, Run
 from ..mechanisms.deviates import Deviates
 from ..mechanisms.rounded import STEP_GRID, drawn_ahead, noisy_scaled
-from ..mechanisms.upload import share
 from ..sampling import FixedSize, WeightedDraws, drawn_once
 from ..theory.targets import Averaging, Chain, Stepped
 from .gaussian import GaussianPosterior
@@ -166,7 +165,7 @@ class Sampling(Stepped):
     seed: int | None = None
 
     def __post_init__(self) -> None:
-        share(correlation=self.correlation)
+        closed_unit(correlation=self.correlation)
         probability(batch_fraction=self.batch_fraction)
         for name, least in (("chains", 1), ("thinning", 1), ("burn_in", 0), ("draws", 0)):
             integer(least, **{name: getattr(self, name)})

@@ -14,7 +14,7 @@ import torch.nn.functional as functional
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from ..errors import integer, non_negative, positive, refuse
+from ..errors import integer, natural, non_negative, positive, refuse, settle
 from .dense import DenseNetwork
 from .outer import FactoredLayers, is_known
 
@@ -85,7 +85,7 @@ class LocalSGD:
                 if value > MOST_STEPS:
                     refuse(f"local_{name}", value, f"be at most {MOST_STEPS}")
                 object.__setattr__(self, name, value)
-        object.__setattr__(self, "batch_size", integer(1, batch_size=self.batch_size))
+        settle(self, natural, "batch_size")
         if non_negative(momentum=self.momentum) >= 1.0:
             refuse("momentum", self.momentum, "be below 1")
 

@@ -600,8 +600,8 @@ def unfit(**options):
 
 INDEFINITE = np.tile(np.diag([1.0, -1.0]), (2, 1, 1))
 BAD = {
-    "rho above 1": (lambda: langevin(correlation=1.1), "correlation must be in"),
-    "rho below 0": (lambda: hamiltonian(correlation=-0.1), "correlation must be"),
+    "rho above 1": (lambda: langevin(correlation=1.1), "correlation must lie between"),
+    "rho below 0": (lambda: hamiltonian(correlation=-0.1), "correlation must lie"),
     "weights sum": (unfit(weights=[0.5, 0.5, 0.5]), "weights must sum to 1"),
     "weights sign": (unfit(weights=[1.0, -0.5, 0.5]), "numbers above 0"),
     "weights length": (unfit(weights=[0.5, 0.5]), "3 numbers"),

@@ -39,10 +39,8 @@ class Bracketed(Curve):
     above: Curve
     below: Curve
 
-    @property
-    def exact(self) -> bool:
-        """False: the two sides differ."""
-        return False
+    # The two sides differ.
+    exact = False
 
     def cover(self) -> float:
         """Return that of the curve above."""

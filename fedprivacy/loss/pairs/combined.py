@@ -359,10 +359,8 @@ class Composed(Curve):
         """A composition of symmetric curves is symmetric."""
         return all(curve.symmetric for curve, _ in self.parts)
 
-    @property
-    def exact(self) -> bool:
-        """False: the tails are those of a lattice."""
-        return False
+    # The tails are those of a lattice.
+    exact = False
 
     @property
     def amplifiable(self) -> bool:

@@ -38,10 +38,8 @@ class Gdp(Curve):
         if not self.mu >= 0.0:
             raise ValueError(f"Gdp: mu must be at least 0, got {self.mu}")
 
-    @property
-    def symmetric(self) -> bool:
-        """The reflection y -> mu - y swaps the pair."""
-        return True
+    # The reflection y -> mu - y swaps the pair.
+    symmetric = True
 
     @property
     def mesh(self) -> float:

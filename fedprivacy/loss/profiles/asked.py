@@ -19,7 +19,7 @@ from ..pairs.curve import Curve
 from ..pairs.lattice import Array, Side
 from . import cut, direct, inversion, renyi, trimming
 from .convolution import Composition
-from .hopeless import REASON
+from .hopeless import REASON, hopeless
 
 SLACK = 1e-2
 """By which share of delta, times the tolerance, the profile may be off through what is trimmed: log
@@ -64,6 +64,11 @@ class _Asked:
     curve: Curve
     tolerance: float
     floor: float
+
+    @functools.cached_property
+    def hopeless(self) -> bool:
+        """Whether digits do not matter; several ways ask."""
+        return hopeless(self.curve)
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,7 @@ from ..pairs.combined import Composed
 from ..pairs.curve import Curve
 from .convolution import golden
 from .direct import TINY
-from .hopeless import crude, hopeless
+from .hopeless import given_up
 from .trimming import trim
 
 _NEAR = (0.99, 1.0, 1.01)
@@ -95,8 +95,7 @@ def _best(curve: Curve, at: _Conversion, orders: Orders) -> tuple[float, float]:
 
     if orders and math.isfinite((first := min((certified(one), one) for one in orders))[0]):
         return first
-    if hopeless(curve):
-        simple = crude(curve) or curve
+    if (simple := given_up(curve)) is not None:
         return min((_finite(at(simple.log_moment(order), order)), order) for order in _LOW)
     try:
         order = _best_order(likely)

@@ -25,7 +25,7 @@ from ..pairs.lattice import MAX_POINTS, Array, Side, TooLarge
 from ..pairs.stated import RenyiPoints
 from . import cut, direct, inversion
 from .asked import LATE, STUCK, EpsilonAt, Interval, Question, met
-from .hopeless import REASON, crude, hopeless
+from .hopeless import REASON, crude
 from .once import remembered
 
 _COARSE = "the asked tolerance would need a lattice of more than 2 million points"
@@ -93,7 +93,7 @@ class Cutting:
 
     def answer(self, question: Question) -> Interval:
         """Return what the sum of all terms says."""
-        return _HOPELESS if hopeless(question.curve) else _unless_none(question.cut)
+        return _HOPELESS if question.hopeless else _unless_none(question.cut)
 
 
 def _unless_none(ask: Callable[[], tuple[float, float]]) -> Interval:
@@ -157,7 +157,7 @@ class Lattices:
 
     def answer(self, question: Question) -> Interval:
         """Refine until the interval is narrow enough, has too many points or is late."""
-        if _useless(question.curve):
+        if _useless(question):
             return _HOPELESS
         step = self._first(question)
         best, best_step, floor, reason = _NOTHING, step, 0.0, ""
@@ -216,9 +216,9 @@ def _hardly_helped(before: float, after: float) -> bool:
     return after > _HELPED * before and math.isfinite(before)
 
 
-def _useless(curve: Curve) -> bool:
+def _useless(question: Question) -> bool:
     """Return whether no lattice that is fine enough has few enough points."""
-    return not _exact(curve) and hopeless(curve)
+    return not _exact(question.curve) and question.hopeless
 
 
 def _coarser(step: float, best: Interval, finished: float) -> float:

@@ -21,7 +21,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from ...errors import ParameterError, integer, positive, probability, refuse
+from ...errors import ParameterError, integer, positive, probability, refuse, settle
 from ...ledger import Ledger
 from ...mechanisms import Mechanism, Parallel
 from ...relations import Adjacency, Unit
@@ -125,8 +125,7 @@ class FederatedSplitting:
     def __post_init__(self) -> None:
         object.__setattr__(self, "records", _sizes(self.records))
         integer(1, dimension=self.dimension)
-        if self.penalty is not None:
-            object.__setattr__(self, "penalty", positive(penalty=self.penalty))
+        settle(self, positive, "penalty", or_none=True)
         for name in ("runs", "seed"):
             if getattr(self, name) is not None:
                 integer(1 if name == "runs" else 0, **{name: getattr(self, name)})

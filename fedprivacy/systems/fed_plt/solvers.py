@@ -15,7 +15,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from ...errors import integer, member, positive, refuse
+from ...errors import member, natural, positive, refuse, settle
 from ...mechanisms import NoisyGradientDescent
 from ...mechanisms.deviates import Deviates
 from ...mechanisms.rounded import HIDDEN_GRID, STEP_GRID, drawn_ahead, noisy_scaled
@@ -82,12 +82,8 @@ class LocalSolver:
     def __post_init__(self) -> None:
         kind = member(SolverKind, method=self.method)
         object.__setattr__(self, "method", kind)
-        for name in ("step_size", "noise_scale", "clip_norm"):
-            if getattr(self, name) is not None:
-                object.__setattr__(self, name, positive(**{name: getattr(self, name)}))
-        for name in ("steps", "batch_size"):
-            if getattr(self, name) is not None:
-                object.__setattr__(self, name, integer(1, **{name: getattr(self, name)}))
+        settle(self, positive, "step_size", "noise_scale", "clip_norm", or_none=True)
+        settle(self, natural, "steps", "batch_size", or_none=True)
         for name, owner in OPTIONS.items():
             if (getattr(self, name) is not None) != (kind is owner):
                 rule = "be given" if kind is owner else f"be None for the {kind} solver"
@@ -242,7 +238,6 @@ class LocalProblem:
             The ends, shape of ``start``; the smallest std over the steps, shape (agents,).
         """
         sizes, momenta, stds, steps = self._columns(solvers, start)
-        # Agents with equally many steps need no mask.
         most, even = int(steps.max()), bool((steps == steps[0]).all())
         # Drawn ahead for all steps: short draws cost more than their numbers.
         drawn, spreads = drawn_ahead(noise, most * start.numel()), stds.cpu().numpy()
@@ -261,9 +256,12 @@ class LocalProblem:
             moved = after + momenta * (after - before) if accelerated else after
             if bool(newton.any()):
                 moved = torch.where(newton > 0.0, self._newton(point), moved)
-            on = None if even else steps > number
-            point = moved if on is None else torch.where(on, moved, point)
-            before = after if on is None else torch.where(on, after, before)
+            # Of agents with equally many steps none is done before the others.
+            if even:
+                point, before = moved, after
+            else:
+                on = steps > number
+                point, before = torch.where(on, moved, point), torch.where(on, after, before)
         return point, used[:, 0]
 
     def _newton(self, point: Tensor) -> Tensor:
