@@ -329,6 +329,22 @@ def mix_cumulants(parts: Sequence[tuple[float, Cumulants]]) -> Cumulants:
     return Cumulants(top + math.log(total), mean, square / total - mean * mean)
 
 
+def mixed_cumulants(values: Array, means: Array, variances: Array, log_atom: Array) -> Cumulants:
+    """Return the cumulants of many labelled mixtures, labels along the first axis.
+
+    Args:
+        values: log-moments with the labels' weights.
+        means: of the tilted losses.
+        variances: likewise.
+        log_atom: log of the mass at loss 0.
+    """
+    total = log_total(np.concatenate([values, log_atom[None]]))
+    shares = np.exp(values - total)
+    mean = (shares * means).sum(axis=0)
+    square = (shares * (variances + means**2)).sum(axis=0)
+    return Cumulants(total, mean, square - mean * mean)
+
+
 def power_cumulants(parts: Sequence[tuple[Cumulants, PerRow]]) -> Cumulants:
     """Return the cumulants of a composition, the sums of its parts'; parts may have rows."""
     sums = [sum(np.sum(count * part[k]) for part, count in parts) for k in range(3)]

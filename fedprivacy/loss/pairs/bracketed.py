@@ -15,11 +15,15 @@ from ...registry import registered
 from .combined import Composed
 from .combined import compose as composed
 from .curve import TAIL_MASS, Curve
+from .gaussian import GaussianMix
 from .lattice import Array, Lattice, Side, Tails
 from .ordered import Unordered, bound, place
 
 MOST = 48
 """So many different rounds of one kind are accounted one by one."""
+
+_TIMES = {GaussianMix: 3}
+"""Of what takes less time there are so many times as many."""
 
 Place = tuple[float, float]
 Kinds = list[tuple[Curve, int, Place]]
@@ -79,7 +83,7 @@ def fewer(parts: Sequence[tuple[Curve, int]]) -> list[tuple[Curve, int]]:
     for curve, count in counts.items() if len(counts) > MOST else ():
         if (at := place(curve)) is not None:
             kinds.setdefault(type(curve), []).append((curve, count, at))
-    many = [group for kind in kinds.values() if len(kind) > MOST for group in _groups(kind)]
+    many = [group for kind in kinds.values() for group in _groups(kind)]
     together = {curve for group in many for curve, _, _ in group}
     left = [part for part in parts if part[0] not in together]
     return [*left, *itertools.chain.from_iterable(map(_between, many))]
@@ -95,9 +99,10 @@ def one_side(curve: Curve, side: Side) -> Curve:
 
 
 def _groups(kind: Kinds) -> list[Kinds]:
-    """Return rounds in ``MOST`` groups: again and again the widest is halved."""
-    groups = [kind]
-    while len(groups) < MOST:
+    """Return rounds in ``MOST`` groups, none if there are not so many: the widest is halved."""
+    most = MOST * _TIMES.get(type(kind[0][0]), 1)
+    groups = [kind] if len(kind) > most else []
+    while 0 < len(groups) < most:
         # Of rounds that do not differ in doubles all widths are 0: one alone is not halved.
         widest = max(groups, key=lambda group: (len(group) > 1, max(_width(group))))
         groups.remove(widest)
@@ -110,8 +115,7 @@ def _groups(kind: Kinds) -> list[Kinds]:
 def _width(group: Kinds) -> Place:
     """Return how far apart the rounds' losses are, about: through the shift, and the chance."""
     shifts, chances = zip(*(at for _, _, at in group), strict=True)
-    # A loss is about in proportion to the shift and to the root of the chance.
-    return max(shifts) - min(shifts), 0.5 * (max(chances) - min(chances))
+    return max(shifts) - min(shifts), max(chances) - min(chances)
 
 
 def _between(group: Kinds) -> list[tuple[Curve, int]]:

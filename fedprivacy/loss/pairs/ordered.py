@@ -1,20 +1,23 @@
 """A curve that dominates each of several of one shape, or that each of them dominates.
 
 Noise and numbers of draws order such curves, parameter by parameter, so that the least noise with
-the most draws lies above all of them ("Many different rounds", docs/theory/theorems.md): noise added
-to both laws is post-processing; more draws lose more, and so does a larger sampling probability (T5);
-labels and folds keep the order of what they are made of; epochs are in docs/theory/allocation.md.
-Every curve is looked at: what is of no such shape, or has labels that do not rise, is refused.
+the most draws lies above all of them ("Many different rounds", docs/theory/theorems.md): noise
+added to both laws is post-processing; more draws lose more, and so does a larger sampling
+probability (T5); labels and folds keep the order of what they are made of; epochs are in
+docs/theory/allocation.md. Every curve is looked at: what is of no such shape, or has labels that do
+not rise, is refused.
 """
 
 from __future__ import annotations
 
+import functools
 import itertools
 import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from ...rounding import THOUSANDS
+from ...rounding import FEW, THOUSANDS
+from ..moments.mixtures import Mixture
 from .allocation import Allocated, with_few_bits
 from .combined import Fold, Mix, Sampled
 from .curve import Curve
@@ -31,7 +34,7 @@ _ENDS: dict[Side, tuple[Callable[..., Any], Callable[..., Any], float]] = {
 """Which noise, which chance, and what a chance is multiplied by for its rounding."""
 
 
-class Unordered(Exception):  # noqa: N818
+class Unordered(Exception):
     """Curves that are not of one shape, or of none whose order is known."""
 
 
@@ -53,19 +56,22 @@ def bound(curves: Sequence[Any], side: Side, labels: int = _ALL) -> Curve:
 
 
 def place(curve: Curve) -> tuple[float, float] | None:
-    """Return about where a curve lies: the logs of its shift and of its chance; None if unknown.
+    """Return about the logs of what a curve's shift and its chance make of a loss; None if unknown.
 
-    Only curves that take long are placed: the others need not be put together.
+    Only curves that take long are placed: the others need not be put together. A loss is about in
+    proportion to the shift, and to the root of the chance of an epoch's rounds or to the fourth
+    root of that of draws (of 2,000 rounds epsilon goes with powers 3 and .8 of shift and chance).
     """
     if isinstance(curve, Allocated) and not curve.swapped:
-        return math.log(max(curve.mu, 1e-300)), -math.log(curve.rounds)
+        return math.log(max(curve.mu, 1e-300)), -0.5 * math.log(curve.rounds)
     if isinstance(curve, GaussianMix) and len(curve.p) > 3:
-        return -math.log(curve.std), math.log1p(-max(weight for weight, _ in curve.p))
+        chance = 1.0 - max(weight for weight, _ in curve.p)
+        return -math.log(curve.std), 0.25 * math.log(max(chance, 1e-300))
     if isinstance(curve, Fold) and isinstance(curve.down, Sampled):
         inside = curve.down.inner
         least = inside.parts[0][1] if isinstance(inside, Mix) else None
         if isinstance(least, Gdp) and least.mu > 0.0:
-            return math.log(least.mu), math.log(curve.down.q)
+            return math.log(least.mu), 0.25 * math.log(curve.down.q)
     return None
 
 
@@ -88,14 +94,21 @@ def _mixtures(curves: Sequence[GaussianMix], side: Side, _: int) -> Curve:
     std = few(curve.std for curve in curves)
     if all(_one_sided(curve) for curve in curves):
         means = sorted({mean for curve in curves for _, mean in curve.p})
-        tails = [[sum(w for w, m in c.p if m >= mean) for mean in means] for c in curves]
-        law = zip(_law(tails, side), means, strict=True)
+        law = zip(_law([_at(curve.p, means) for curve in curves], side), means, strict=True)
         return GaussianMix(std, tuple((w, m) for w, m in law if w > 0.0), ((1.0, 0.0),))
     # Of one number of draws only the chance is left to differ.
     if not all(map(_drawn, curves)) or len({curve.p[1][1] for curve in curves}) > 1:
         raise Unordered
     likeliest = most(curves, key=lambda curve: curve.p[1][0])
     return GaussianMix(std, likeliest.p, likeliest.q)
+
+
+def _at(mixture: Mixture, means: Sequence[float]) -> list[float]:
+    """Return the weight of each of increasing means or a larger one."""
+    weights = dict.fromkeys(means, 0.0)
+    for weight, mean in mixture:
+        weights[mean] += weight
+    return _tails([(weight, mean) for mean, weight in weights.items()])
 
 
 def _one_sided(curve: GaussianMix) -> bool:
@@ -120,7 +133,7 @@ def _folds(curves: Sequence[Fold], side: Side, labels: int) -> Curve:
     """Return the fold of what bounds the halves, of equally many labels: it is a profile, too."""
     halves = [half for curve in curves for half in (curve.up, curve.down)]
     inside = [half.inner if isinstance(half, Sampled) else half for half in halves]
-    labels = min(labels, *(_alike(one) for one in inside if isinstance(one, Mix)))
+    labels = min(labels, *(_rising(one) for one in inside if isinstance(one, Mix)))
     up, down = ([getattr(curve, half) for curve in curves] for half in ("up", "down"))
     return Fold(bound(up, side, labels), bound(down, side, labels))
 
@@ -131,50 +144,65 @@ def _labelled(curves: Sequence[Mix], side: Side, labels: int) -> Curve:
     Labels that some curve lacks, or has of another shape, are rarer than anything that counts: from
     below they are the last that all have, from above one more that dominates them all.
     """
-    kept = min(labels, *map(_alike, curves))
+    kept = min(labels, *map(_rising, curves))
     found = [bound([curve.parts[k][1] for curve in curves], side) for k in range(kept)]
     rest = [part for curve in curves for _, part in curve.parts[kept:]]
     if rest and side is Side.UP:
         found.append(_above_all([*rest, found[-1]]))
-    if not all(map(_rises, [[part for _, part in curve.parts] for curve in curves] + [found])):
+    if not _rise(found):
         raise Unordered
-    tails = [[sum(w for w, _ in c.parts[k:]) for k in range(len(found))] for c in curves]
-    return Mix(tuple((w, one) for w, one in zip(_law(tails, side), found, strict=True) if w > 0))
+    tails = [[*_tails(curve.parts), 0.0][: len(found)] for curve in curves]
+    law = _law(tails, side)
+    return Mix(tuple((w, one) for w, one in zip(law, found, strict=True) if w > 0.0))
 
 
-def _alike(curve: Mix) -> int:
-    """Return how many labels are of the first one's shape."""
-    kind = type(curve.parts[0][1])
-    return sum(1 for _ in itertools.takewhile(lambda part: type(part[1]) is kind, curve.parts))
+@functools.lru_cache(maxsize=8192)
+def _rising(curve: Mix) -> int:
+    """Return how many labels are of the first one's shape.
+
+    Raises:
+        Unordered: not every label's pair is known to dominate the one before.
+    """
+    labels = [label for _, label in curve.parts]
+    if not _rise(labels):
+        raise Unordered
+    return sum(1 for _ in itertools.takewhile(lambda one: type(one) is type(labels[0]), labels))
 
 
-def _rises(labels: Sequence[Curve]) -> bool:
-    """Return whether each label's pair dominates the one before, whose cover says how far it is."""
-    # Draws that give way to others lie below a sample of a pair as far apart, not above it.
-    each = [(type(one) is not GaussianMix, _chance(one), one.cover()) for one in labels]
-    return all(a <= b for low, high in itertools.pairwise(each) for a, b in zip(low, high))
+def _rise(labels: Sequence[Curve]) -> bool:
+    """Return whether each pair dominates the one before, those of a fold's half above loss 0."""
+    pairs = itertools.pairwise(map(_draws, labels))
+    return all(a <= b for low, high in pairs for a, b in zip(low, high, strict=True))
 
 
 def _above_all(labels: Sequence[Curve]) -> Curve:
-    """Return what dominates all, above loss 0: the farthest, with the largest chance."""
-    chance = max(map(_chance, labels))
-    farthest = Gdp(max(one.cover() for one in labels))
-    return Sampled(farthest, chance) if chance < 1.0 else farthest
+    """Return what dominates all, those of a fold's half above loss 0."""
+    _, chances, shifts = zip(*map(_draws, labels), strict=True)
+    farthest = Gdp(max(shifts) * (1.0 + FEW))
+    return Sampled(farthest, max(chances)) if max(chances) < 1.0 else farthest
 
 
-def _chance(label: Curve) -> float:
-    """Return the chance q of a pair, of a sample of one, or of draws that give way to others.
+def _draws(label: Curve) -> tuple[int, float, float]:
+    """Return (0, q, 2s/z) of draws that give way to others, (1, q, mu) of S(G(mu), q) and G(mu).
+
+    Of two such triples the one that is larger everywhere is that of the pair which dominates.
 
     Raises:
-        Unordered: it is none of these.
+        Unordered: the pair is none of these.
     """
     if isinstance(label, Gdp):
-        return 1.0
+        return 1, 1.0, label.mu
     if isinstance(label, Sampled) and isinstance(label.inner, Gdp):
-        return label.q
+        return 1, label.q, label.inner.mu
     if isinstance(label, GaussianMix) and _drawn(label):
-        return label.p[1][0]
+        chance, shift = label.p[1]
+        return 0, chance, 2.0 * shift / label.std
     raise Unordered
+
+
+def _tails(weighted: Sequence[tuple[float, object]]) -> list[float]:
+    """Return the weight of each place or a later one."""
+    return list(itertools.accumulate(w for w, _ in reversed(weighted)))[::-1]
 
 
 def _law(tails: Sequence[Sequence[float]], side: Side) -> list[float]:
