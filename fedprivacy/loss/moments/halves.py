@@ -233,8 +233,8 @@ class Folds:
 
     def cumulants(self, tilt: float) -> Cumulants:
         """Return every fold's cumulants, to a few digits, shape ``(rows,)``."""
-        found = np.array([half.cumulants(tilt) for half in self.halves]).swapaxes(0, 1)
-        return spectra.mixed_cumulants(*found, self.log_atom[:, 0])
+        found = np.array([half.cumulants(tilt) for half in self.halves])
+        return spectra.mixed_cumulants(found, self.log_atom[:, 0])
 
     def _blocks(self, line: Line) -> Iterator[Rows]:
         """Yield the rows' numbers, those with like needs together."""

@@ -329,15 +329,14 @@ def mix_cumulants(parts: Sequence[tuple[float, Cumulants]]) -> Cumulants:
     return Cumulants(top + math.log(total), mean, square / total - mean * mean)
 
 
-def mixed_cumulants(values: Array, means: Array, variances: Array, log_atom: Array) -> Cumulants:
-    """Return the cumulants of many labelled mixtures, labels along the first axis.
+def mixed_cumulants(parts: Array, log_atom: Array) -> Cumulants:
+    """Return the cumulants of many labelled mixtures, to a few digits.
 
     Args:
-        values: log-moments with the labels' weights.
-        means: of the tilted losses.
-        variances: likewise.
-        log_atom: log of the mass at loss 0.
+        parts: log-moments with the labels' weights, means and variances, shape ``(labels, 3, n)``.
+        log_atom: logs of the masses at loss 0, shape ``(n,)``.
     """
+    values, means, variances = parts.swapaxes(0, 1)
     total = log_total(np.concatenate([values, log_atom[None]]))
     shares = np.exp(values - total)
     mean = (shares * means).sum(axis=0)

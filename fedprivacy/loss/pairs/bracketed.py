@@ -22,7 +22,7 @@ from .ordered import Unordered, bound, place
 MOST = 48
 """So many different rounds of one kind are accounted one by one."""
 
-_TIMES = {GaussianMix: 3}
+_TIMES: dict[type[Curve], int] = {GaussianMix: 3}
 """Of what takes less time there are so many times as many."""
 
 Place = tuple[float, float]

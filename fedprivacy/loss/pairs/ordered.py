@@ -26,6 +26,8 @@ from .lattice import Side
 
 _BITS = 6
 """So many of a number of rounds are kept: it is off by 1 in 32 at most."""
+_FAR = 60.0
+"""Pairs so far apart, or half as far, lose all: what tells them apart is below e^-400."""
 _ALL = 1 << 30
 _ENDS: dict[Side, tuple[Callable[..., Any], Callable[..., Any], float]] = {
     Side.UP: (min, max, 1.0 + THOUSANDS),
@@ -175,11 +177,25 @@ def _rise(labels: Sequence[Curve]) -> bool:
     return all(a <= b for low, high in pairs for a, b in zip(low, high, strict=True))
 
 
-def _above_all(labels: Sequence[Curve]) -> Curve:
-    """Return what dominates all, those of a fold's half above loss 0."""
-    _, chances, shifts = zip(*map(_draws, labels), strict=True)
-    farthest = Gdp(max(shifts) * (1.0 + FEW))
-    return Sampled(farthest, max(chances)) if max(chances) < 1.0 else farthest
+def _above_all(labels: Sequence[Any]) -> Curve:
+    """Return what dominates all, those of a fold's half above loss 0.
+
+    Samples of pairs stand for draws that give way to others only so far apart that both halves of a
+    fold show the same.
+    """
+    ranks, chances, shifts = zip(*map(_draws, labels), strict=True)
+    chance, shift = max(chances), max(shifts)
+    if min(chances) == 1.0:
+        return Gdp(shift)
+    if max(ranks) == 0:
+        (rest, _), (q, _) = labels[chances.index(chance)].p
+        farthest = labels[shifts.index(shift)]
+        s = farthest.p[1][1]
+        sides = ((rest, -s), (q, s)), ((rest, -s), (q, 0.0))
+        return GaussianMix(farthest.std * (1.0 - FEW), *sides)
+    if shift < _FAR:
+        raise Unordered
+    return Sampled(Gdp(shift * (1.0 + FEW)), chance)
 
 
 def _draws(label: Curve) -> tuple[int, float, float]:

@@ -279,7 +279,8 @@ def _either(question: Question) -> Interval:
         above.curve.cumulants(1.0)
     except (NoSpectrum, OverflowError):
         # Without moments a lattice has both ends already, each from its own side.
-        return _interval(question)
+        found = _interval(question)
+        return found._replace(reason=GROUPED) if found.reason == STUCK else found
     found, least = interval(above), interval(below)
     return found._replace(low=min(least.low, found.high), reason=found.reason or GROUPED)
 
