@@ -14,6 +14,7 @@ import functools
 import itertools
 import math
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 from ...rounding import FEW, THOUSANDS
@@ -80,10 +81,10 @@ def place(curve: Curve) -> tuple[float, float] | None:
 def _epochs(curves: Sequence[Allocated], side: Side, _: int) -> Curve:
     """Return the epoch of the largest mu and the fewest rounds, or of the least and the most."""
     few, most, _factor = _ENDS[side]
-    if len({curve.swapped for curve in curves}) > 1:
+    if len({(curve.swapped, curve.replaced) for curve in curves}) > 1:
         raise Unordered
     rounds = with_few_bits(few(curve.rounds for curve in curves), side, _BITS)
-    return Allocated(most(curve.mu for curve in curves), rounds, curves[0].swapped, coarse=True)
+    return replace(curves[0], mu=most(curve.mu for curve in curves), rounds=rounds, coarse=True)
 
 
 def _gaussians(curves: Sequence[Gdp], side: Side, _: int) -> Curve:
