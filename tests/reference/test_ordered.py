@@ -103,8 +103,8 @@ def test_groups_hold_the_answer_of_all_rounds(adjacency, name, monkeypatch):
     monkeypatch.setattr(bracketed, "MOST", 5 if adjacency == "add_remove" else 8)
     wide = asked()
     assert wide.resolution[0] <= exact.resolution[0] <= exact.upper < wide.upper
-    # Where only the pair is grouped the attained end is sought with another tolerance.
-    assert wide.lower <= exact.lower + 1e-3 and math.isfinite(wide.upper)
+    # What is attained may be asked with another tolerance.
+    assert wide.lower <= exact.upper and math.isfinite(wide.upper)
     if name == "pld":
         assert "groups" in wide.reason and not exact.reason
         assert 0.0 < wide.resolution[0] < exact.resolution[0]

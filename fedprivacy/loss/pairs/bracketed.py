@@ -17,6 +17,7 @@ from .combined import compose as composed
 from .curve import TAIL_MASS, Curve
 from .gaussian import GaussianMix
 from .lattice import Array, Lattice, Side, Tails
+from .opposed import Opposed
 from .ordered import Unordered, bound, place
 
 MOST = 48
@@ -74,8 +75,11 @@ class Bracketed(Curve):
 def fewer(parts: Sequence[tuple[Curve, int]]) -> list[tuple[Curve, int]]:
     """Return parts of a composition, more than ``MOST`` different ones of a kind in as many groups.
 
-    Only curves that take long are put together (``ordered.place``).
+    Only curves that take long are put together (``ordered.place``). What opposed data attain has no
+    known order: of many such rounds it is shown what data attain that send nothing.
     """
+    if len({curve for curve, _ in parts if isinstance(curve, Opposed)}) > MOST:
+        parts = [(curve.plain if isinstance(curve, Opposed) else curve, n) for curve, n in parts]
     counts: dict[Curve, int] = {}
     for curve, count in parts:
         counts[curve] = counts.get(curve, 0) + count
