@@ -29,7 +29,7 @@ Parts = Sequence[tuple[Curve, int]]
 """Curves, and how often each is run."""
 
 _MAX_CHORD_ORDER = 2048
-_FEW = 24
+_FEW = 10
 """How many parts of a long composition are looked at to choose parameters, twice."""
 _FALLING = 25
 """Of so many parts of a very long one, one is looked at closely: half the time goes there then."""

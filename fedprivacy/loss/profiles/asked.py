@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import functools
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import numpy as np
 
 from ...rounding import HUNDREDS, THOUSANDS
+from ..pairs.bracketed import one_side
 from ..pairs.combined import Composed
 from ..pairs.curve import Curve
 from ..pairs.lattice import Array, Side
@@ -26,6 +27,7 @@ SLACK = 1e-2
 delta falls by more than a tenth for every unit of epsilon, but where epsilon is large itself."""
 LATE = "the deadline was near before the asked tolerance was reached"
 STUCK = "the asked tolerance was not reached by refining"
+GROUPED = "many different rounds are put together in groups, each between two rounds of its kind"
 
 
 class Interval(NamedTuple):
@@ -94,6 +96,11 @@ class EpsilonAt(_Asked):
         few, slack, reach = trimming.trim(curve, SLACK * min(tolerance, 1.0) * delta)
         trimmed = cls(few, tolerance, floor, delta, slack, curve, reach)
         return untrimmed if floor > reach else trimmed
+
+    def on_side(self, side: Side) -> EpsilonAt:
+        """Return the same question of what stands on one side of the curve's rounds."""
+        curve = one_side(self.whole, side)
+        return EpsilonAt.of(curve, self.delta, self.tolerance, self.floor)
 
     def untrimmed(self) -> EpsilonAt:
         """Return the same question of the curve with everything."""
@@ -178,6 +185,10 @@ class DeltaAt(_Asked):
     """Delta at an epsilon of at least 0; the tolerance is relative."""
 
     epsilon: float
+
+    def on_side(self, side: Side) -> DeltaAt:
+        """Return the same question of what stands on one side of the curve's rounds."""
+        return replace(self, curve=one_side(self.curve, side))
 
     @functools.cached_property
     def scale(self) -> float:

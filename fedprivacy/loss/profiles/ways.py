@@ -24,7 +24,7 @@ from ..pairs.curve import Curve
 from ..pairs.lattice import MAX_POINTS, Array, Side, TooLarge
 from ..pairs.stated import RenyiPoints
 from . import cut, direct, inversion
-from .asked import LATE, STUCK, EpsilonAt, Interval, Question, met
+from .asked import GROUPED, LATE, STUCK, EpsilonAt, Interval, Question, met
 from .hopeless import REASON, crude
 from .once import remembered
 
@@ -267,7 +267,22 @@ def interval(question: Question) -> Interval:
     When time is up, that is all; an orientation of which nothing is known by then is bounded by a
     Renyi divergence, which takes milliseconds.
     """
-    return remembered(question, lambda: _interval(question), lambda found: found.reason != LATE)
+    return remembered(question, lambda: _either(question), lambda found: found.reason != LATE)
+
+
+def _either(question: Question) -> Interval:
+    """Return the interval; of rounds that stand between others, an end from either of these."""
+    above, below = (question.on_side(side) for side in (Side.UP, Side.DOWN))
+    if above.curve == below.curve:
+        return _interval(question)
+    try:
+        above.curve.cumulants(1.0)
+    except (NoSpectrum, OverflowError):
+        # Without moments a lattice has both ends already, each from its own side.
+        found = _interval(question)
+        return found._replace(reason=GROUPED) if found.reason == STUCK else found
+    found, least = interval(above), interval(below)
+    return found._replace(low=min(least.low, found.high), reason=found.reason or GROUPED)
 
 
 def _interval(question: Question) -> Interval:
