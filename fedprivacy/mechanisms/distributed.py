@@ -25,7 +25,7 @@ from ..loss import Curve
 from ..privacy_loss import PrivacyLoss, Witness
 from ..registry import registered
 from ..relations import Adjacency, Facts
-from .arrays import doubles, floor, floored, is_tensor, placed_like, squared_norm, truncated
+from .arrays import doubles, floored, is_tensor, jittered, placed_like, squared_norm, truncated
 from .gaussian import Gaussian
 from .integer_laws import (
     MOST_WITNESS_ERROR,
@@ -61,6 +61,9 @@ _TRIES = 16
 
 _SINGLE = float(1 << 22)
 """Below it, single precision holds whole numbers and most of the fractions to be rounded."""
+
+_ODD = np.uint64(0x0001_0001_0001_0001)
+"""Makes each 16 bits of a word an odd number: symmetric about 0."""
 
 _FARTHEST = 1e100
 
@@ -294,8 +297,11 @@ class IntegerPerturbation(SparsifiedPerturbation):
         return self._whole(scaled)
 
     def _precise(self, kept: Any) -> Any:
-        """Return numbers in single precision where they came in it and it holds what is sent."""
-        single = is_tensor(kept) and kept.element_size() == 4
+        """Return numbers in single precision where they came in it and it holds what is sent.
+
+        Without rotation doubles are taken: in them what is whole is sent as it is.
+        """
+        single = is_tensor(kept) and kept.element_size() == 4 and self.rotated
         low, high = self.grid > 1e-30, max(self.clip_norm / self.grid, self.clip_norm) < _SINGLE
         return kept.detach() if single and low and high else doubles(kept)
 
@@ -317,16 +323,17 @@ class IntegerPerturbation(SparsifiedPerturbation):
         return points
 
     def _rounded(self, points: Any) -> float:
-        """Round at random in place, part by part in a core's cache; return the squared norm."""
+        """Round at random in place, part by part in a core's cache; return the squared norm.
+
+        To the nearest number after an odd k / 2^16, |k| < 2^15, is added: its mean is within 2^-16
+        of what was rounded, and a whole number stays what it is.
+        """
         flat, total = points.reshape(-1), 0.0
-        kind: Any = np.float32 if points.itemsize == 4 else np.float64
-        room = np.empty(min(PART, len(flat)), dtype=kind)
         for start in range(0, len(flat), PART):
             part = flat[start : start + PART]
-            drawn = room[: len(part)]
-            self._rounding.random(out=drawn, dtype=kind)
-            part += placed_like(drawn, part)
-            floor(part)
+            words = self._rounding.integers(0, 1 << 64, -(-len(part) // 4), dtype=np.uint64)
+            words |= _ODD
+            jittered(part, words.view(np.int16)[: len(part)])
             total += squared_norm(part)
         return total
 
