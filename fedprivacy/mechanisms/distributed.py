@@ -28,13 +28,13 @@ from ..relations import Adjacency, Facts
 from .arrays import doubles, floored, is_tensor, jittered, placed_like, squared_norm, truncated
 from .gaussian import Gaussian
 from .integer_laws import (
-    MOST_WITNESS_ERROR,
     Shift,
     gaussian_curve,
+    scalar_curve,
+    scalar_law,
     scalar_witness,
     shift_of,
     skellam_curve,
-    sum_error,
 )
 from .integers import (
     NARROWEST,
@@ -444,23 +444,31 @@ class IntegerPerturbation(SparsifiedPerturbation):
     def _curve(self, shift: Shift) -> tuple[Curve, str] | None:
         """Return what dominates a shift, and by which theorem; None where noise is too small."""
 
+    @abstractmethod
+    def _law(self) -> tuple[tuple[int, ...], float] | None:
+        """Return weights of one number of the counted noise; see ``scalar_law``."""
+
     def _loss(self, facts: Facts) -> PrivacyLoss:
         # Refuses what no share of absent clients covers, and says what is assumed.
         assumed = self._assumed(facts)
         replaced = facts.adjacency is Adjacency.REPLACE_ONE
-        found = self._curve(shift_of(self.square, self.width, replaced))
+        shift = shift_of(self.square, self.width, replaced)
+        found, law = self._curve(shift), self._law() if self.width == 1 else None
+        if law is not None:
+            known = found and found[0]
+            found = scalar_curve(law[0], math.isqrt(shift.square), law[1], known) or found
         if found is None:
             raise self._too_small()
         curve, theorem = found
         # Topped up, a sum has any number of shares, of which a loop adds up ``room`` at most.
         off = TOTAL_VARIATION * self.width * (self.room if self.topped_up else self.cohort)
-        law = (
+        drawn = (
             f"the numbers that a round draws are within a total variation of {off:.1g} of the "
             "ideal law; epsilon and delta count it, trade-off curves and budgets of adaptive "
             "rounds do not"
         )
         attained = self._attained(replaced)
-        return PrivacyLoss(curve, facts, attained, (theorem,), (*assumed, law), off=off)
+        return PrivacyLoss(curve, facts, attained, (theorem,), (*assumed, drawn), off=off)
 
     def _too_small(self) -> UnsupportedCombination:
         share = math.sqrt(self.share_variance)
@@ -475,9 +483,13 @@ class IntegerPerturbation(SparsifiedPerturbation):
         moves = self._sendable()
         if self.rotated or not moves:
             return None
-        atoms = self._scalar(moves * (2 if replaced else 1))
+        law = self._law()
+        if law is None:
+            return None
+        moves *= 2 if replaced else 1
+        atoms = scalar_witness(law[0], moves, 1 << self.bits, error=law[1])
         names = (
-            f"one unit sends {moves} granularities on one coordinate, every other sends 0 "
+            f"one unit sends {self._sendable()} granularities on one coordinate, every other sends 0 "
             "(replace_one: it sends that or its negative)"
         )
         return None if atoms is None else Witness(atoms, names)
@@ -492,16 +504,16 @@ class IntegerPerturbation(SparsifiedPerturbation):
                 return k
         return 0
 
-    @abstractmethod
-    def _scalar(self, moves: int) -> Curve | None: ...
-
 
 @functools.lru_cache(maxsize=256)
 def inflated_square(length: float, dimension: int) -> int:
     """Return the largest squared norm of a rounding of a vector of norm ``length``, rounded up.
 
-    The smaller of (c + sqrt d)^2 and c^2 + d/4 + sqrt(2 log(1 / beta)) (c + sqrt(d) / 2).
+    The smaller of (c + sqrt d)^2 and c^2 + d/4 + sqrt(2 log(1 / beta)) (c + sqrt(d) / 2); of one
+    number that of c rounded up.
     """
+    if dimension == 1:
+        return math.ceil(length) ** 2
     root = math.sqrt(dimension)
     spread = math.sqrt(-2.0 * math.log(REJECTED)) * (length + root / 2.0)
     return math.ceil(min((length + root) ** 2, length**2 + dimension / 4.0 + spread))
@@ -552,12 +564,8 @@ class DistributedDiscreteGaussian(IntegerPerturbation):
     def _curve(self, shift: Shift) -> tuple[Curve, str] | None:
         return gaussian_curve(shift, self._honest, self.share_variance)
 
-    def _scalar(self, moves: int) -> Curve | None:
-        error = sum_error(self._honest, self.share_variance)
-        variance = self._honest * self.share_variance
-        if error > MOST_WITNESS_ERROR:
-            return None
-        return scalar_witness(variance, moves, 1 << self.bits, skellam=False, error=error)
+    def _law(self) -> tuple[tuple[int, ...], float] | None:
+        return scalar_law(self._honest, self.share_variance, skellam=False)
 
 
 @registered
@@ -586,6 +594,5 @@ class Skellam(IntegerPerturbation):
     def _curve(self, shift: Shift) -> tuple[Curve, str] | None:
         return skellam_curve(shift, self._honest * self.share_variance)
 
-    def _scalar(self, moves: int) -> Curve | None:
-        variance = self._honest * self.share_variance
-        return scalar_witness(variance, moves, 1 << self.bits, skellam=True, error=0.0)
+    def _law(self) -> tuple[tuple[int, ...], float] | None:
+        return scalar_law(self._honest, self.share_variance, skellam=True)
