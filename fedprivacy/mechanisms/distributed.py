@@ -134,8 +134,17 @@ class IntegerPerturbation(SparsifiedPerturbation):
 
     @property
     def room(self) -> int:
-        """How many contributions doubles add up exactly: far more than ``cohort``."""
-        return math.floor(LARGEST / math.sqrt(self.square))
+        """How many contributions a sum holds: ``cohort``, for which ``bits`` were checked.
+
+        Of cohorts that vary as many as doubles add up exactly: far more than ``most_on_average``.
+        """
+        most = math.floor(LARGEST / math.sqrt(self.square))
+        return most if self.topped_up else min(self.cohort, most)
+
+    @property
+    def most_on_average(self) -> int:
+        """``cohort``: sums of more clients would wrap more often than ``overflow`` says."""
+        return self.cohort
 
     @property
     def square(self) -> int:
@@ -402,7 +411,9 @@ class IntegerPerturbation(SparsifiedPerturbation):
         values = doubles(total)
         if tuple(values.shape) != (self.width,):
             refuse("total", tuple(values.shape), f"have shape ({self.width},)")
-        if not (is_finite(values) and bool((values == floored(values)).all())):
+        # Beyond 2^53 doubles hold no last bits to wrap.
+        whole = bool((values == floored(values)).all()) and float(abs(values).max()) <= LARGEST * 2.0
+        if not (is_finite(values) and whole):
             way_out = "pass the sum of what clients sent"
             refuse("total", "other entries", "hold whole numbers", way_out)
         wrapped = (values + half) % (2.0 * half) - half
@@ -464,8 +475,7 @@ class IntegerPerturbation(SparsifiedPerturbation):
         off = TOTAL_VARIATION * self.width * (self.room if self.topped_up else self.cohort)
         drawn = (
             f"the numbers that a round draws are within a total variation of {off:.1g} of the "
-            "ideal law; epsilon and delta count it, trade-off curves and budgets of adaptive "
-            "rounds do not"
+            "ideal law, which every number here counts"
         )
         attained = self._attained(replaced)
         return PrivacyLoss(curve, facts, attained, (theorem,), (*assumed, drawn), off=off)

@@ -524,3 +524,50 @@ def test_what_samplers_are_off_is_in_delta(accountant):
     assert how().compose(loss, 3).delta(math.inf).upper <= 1e-30
     state = how().compose(loss, 3).state()
     assert how().restore(state).loss == how().compose(loss, 3).loss
+
+
+class Off:
+    """A Gaussian whose law is off by a total variation."""
+
+    def __init__(self, off):
+        self.off = off
+
+    def privacy_loss(self, adjacency, observer="aggregate"):
+        loss = fp.Gaussian(noise_multiplier=1.0).privacy_loss(adjacency, observer)
+        return replace(loss, off=self.off, witness=None)
+
+
+@pytest.mark.parametrize("accountant", ["pld", "rdp"])
+def test_what_samplers_are_off_is_in_rates_of_attackers(accountant):
+    """Laws that are off by 1e-4 each, the worst of them: rates reach t(x + off) + off."""
+    ask = {"adjacency": "zero_out", "accountant": accountant}
+    off, rates = 1e-4, np.array([0.0, 1e-5, 1e-3, 0.05, 0.5, 1.0])
+    worst = np.minimum(stats.norm.cdf(stats.norm.ppf(np.minimum(rates + off, 1.0)) + 1.0) + off, 1.0)
+    for run, least in ((Off(0.0), None), (Off(off), worst)):
+        risk = fp.attack_risk(run, fpr=rates, **ask)
+        curve = fp.tradeoff_curve(run, fpr=rates, **ask)
+        if least is None:
+            assert risk.mu.upper == 1.0
+            continue
+        assert (risk.tpr.upper >= least * (1 - 1e-13)).all()
+        assert (risk.tpr.upper < least + 0.02).all()
+        assert (curve.f_dp <= 1.0 - least + 1e-13).all()
+        assert risk.mu.upper == math.inf and risk.mu_within.upper == math.inf
+        assert risk.advantage.upper >= 2 * stats.norm.cdf(0.5) - 1 + 2 * off
+        loose = fp.attack_risk(run, slack=0.01, **ask)
+        assert loose.mu_within.upper == 1.0
+
+
+def test_what_samplers_are_off_is_in_adaptive_budgets_and_in_no_certificate():
+    mechanism = fp.DistributedDiscreteGaussian(**FACTS | {"bits": 16, "noise_multiplier": 4.0})
+    facts = {"adjacency": "zero_out", "adaptive": True}
+    budget = fp.Budget(8.0, 1e-5, **facts)
+    while budget.allows(mechanism):
+        budget.spend(mechanism)
+    assert budget._filter.off >= sum(budget._spent.values()) * 2.0**-235 * 128 * 10 > 0.0
+    assert sum(budget._spent.values()) > 10
+    for off, allowed in ((1e-22, True), (1e-18, False)):
+        assert fp.Budget(8.0, 1e-5, **facts).allows(Off(off)) is allowed
+    bound = fp.epsilon(mechanism, delta=1e-5, adjacency="zero_out")
+    with pytest.raises(fp.ParameterError, match="within a total variation"):
+        bound.certificate()

@@ -73,6 +73,7 @@ from .server import (
     check_perturbation,
     denominator,
     is_declared,
+    contributions,
     largest,
     largest_entries,
     learned_norm,
@@ -415,7 +416,8 @@ class FederatedAveraging:
         check_ledger(ledger, self.round_mechanism, self.seed)
         check_denominator(self._declared, ledger, budget)
         among(self.scheme, data.population)
-        check_room(largest(self.scheme, data.population), self._now(state))
+        most, mean = (count(self.scheme, data.population) for count in (largest, contributions))
+        check_room(most, self._now(state), mean)
         kind = data.example()[0].dtype
         if kind != torch.float32:
             refuse("features", kind, "be torch.float32", "pass features.float()")
