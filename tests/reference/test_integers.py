@@ -571,3 +571,14 @@ def test_what_samplers_are_off_is_in_adaptive_budgets_and_in_no_certificate():
     bound = fp.epsilon(mechanism, delta=1e-5, adjacency="zero_out")
     with pytest.raises(fp.ParameterError, match="within a total variation"):
         bound.certificate()
+
+
+@pytest.mark.parametrize("adjacency", ["zero_out", "replace_one"])
+def test_skellam_cohorts_of_fixed_size_are_amplified(adjacency):
+    """T1 with the pair that divergences imply: above the Gaussian's attained end, below no draw."""
+    ask = {"delta": 1e-5, "adjacency": adjacency}
+    step, drawn = fp.Skellam(**FACTS | {"bits": 16}), fp.FixedSize(10, population=1000)
+    found = fp.epsilon(step.sampled(drawn) * 10, **ask).upper
+    gaussian = fp.epsilon(fp.Gaussian(noise_multiplier=1.0).sampled(drawn) * 10, **ask)
+    assert gaussian.lower < found < 2.0 * gaussian.upper
+    assert found < 0.5 * fp.epsilon(step * 10, **ask).upper
