@@ -199,6 +199,8 @@ def _bare(node: Node, adjacency: str, observer: str) -> Rounds:
         return (((_finite(node, adjacency),), 1),)
     if adjacency != "replace_one":
         raise Unknown
+    if node.kind in WHOLE:
+        raise Unknown
     return _upload(node, observer)
 
 

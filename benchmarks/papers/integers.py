@@ -244,11 +244,8 @@ def page(known: dict[str, Any]) -> None:
     put("integers.md", "theorems", table(head, rows))
     head = ["sensitivity", "epsilon", "sigma printed", "delta printed"]
     head += ["ours at sigma + 0.001, at most", "ours at sigma - 0.001, at least"]
-    rows = (
-        [f"{r['sensitivity']}", f"{r['epsilon']:g}", f"{r['sigma']}", f"{r['delta']:.6g}"]
-        + [f"{r['above']:.6g}", f"{r['below']:.6g}"]
-        for r in known["dp_accounting"]
-    )
+    columns = ("sensitivity", "epsilon", "sigma", "delta", "above", "below")
+    rows = ([f"{r[name]:.6g}" for name in columns] for r in known["dp_accounting"])
     put("integers.md", "printed", table(head, rows))
 
 

@@ -9,7 +9,6 @@ exact law: no rounding of floating-point numbers enters (docs/theory/integers.md
 
 from __future__ import annotations
 
-import functools
 import math
 from abc import abstractmethod
 from collections.abc import Callable
@@ -28,8 +27,10 @@ from ..relations import Adjacency, Facts
 from .arrays import doubles, floored, is_tensor, jittered, placed_like, squared_norm, truncated
 from .gaussian import Gaussian
 from .integer_laws import (
+    REJECTED,
     Shift,
     gaussian_curve,
+    inflated_square,
     scalar_curve,
     scalar_law,
     scalar_witness,
@@ -53,9 +54,6 @@ from .sparsified import SparsifiedPerturbation
 
 MOST_BITS = 40
 """Largest number of bits of a summed number."""
-
-REJECTED = 1e-3
-"""Chance that a rounding is drawn again, at most: beta of Kairouz, Liu and Steinke (2021)."""
 
 _TRIES = 16
 
@@ -412,7 +410,9 @@ class IntegerPerturbation(SparsifiedPerturbation):
         if tuple(values.shape) != (self.width,):
             refuse("total", tuple(values.shape), f"have shape ({self.width},)")
         # Beyond 2^53 doubles hold no last bits to wrap.
-        whole = bool((values == floored(values)).all()) and float(abs(values).max()) <= LARGEST * 2.0
+        whole = (
+            bool((values == floored(values)).all()) and float(abs(values).max()) <= LARGEST * 2.0
+        )
         if not (is_finite(values) and whole):
             way_out = "pass the sum of what clients sent"
             refuse("total", "other entries", "hold whole numbers", way_out)
@@ -496,10 +496,10 @@ class IntegerPerturbation(SparsifiedPerturbation):
         law = self._law()
         if law is None:
             return None
-        moves *= 2 if replaced else 1
-        atoms = scalar_witness(law[0], moves, 1 << self.bits, error=law[1])
+        shift = moves * (2 if replaced else 1)
+        atoms = scalar_witness(law[0], shift, 1 << self.bits, error=law[1])
         names = (
-            f"one unit sends {self._sendable()} granularities on one coordinate, every other sends 0 "
+            f"one unit sends {moves} granularities on one coordinate, every other sends 0 "
             "(replace_one: it sends that or its negative)"
         )
         return None if atoms is None else Witness(atoms, names)
@@ -513,20 +513,6 @@ class IntegerPerturbation(SparsifiedPerturbation):
             if sent <= self.clip_norm and sent * (1.0 / self.grid) == k:
                 return k
         return 0
-
-
-@functools.lru_cache(maxsize=256)
-def inflated_square(length: float, dimension: int) -> int:
-    """Return the largest squared norm of a rounding of a vector of norm ``length``, rounded up.
-
-    The smaller of (c + sqrt d)^2 and c^2 + d/4 + sqrt(2 log(1 / beta)) (c + sqrt(d) / 2); of one
-    number that of c rounded up.
-    """
-    if dimension == 1:
-        return math.ceil(length) ** 2
-    root = math.sqrt(dimension)
-    spread = math.sqrt(-2.0 * math.log(REJECTED)) * (length + root / 2.0)
-    return math.ceil(min((length + root) ** 2, length**2 + dimension / 4.0 + spread))
 
 
 @registered

@@ -41,6 +41,9 @@ LEAST_ORDER = 1.5
 MOST_SUM_ERROR = 0.5
 """Largest eta of a sum of shares; beyond, the shares are too small to say anything."""
 
+REJECTED = 1e-3
+"""Chance that a rounding is drawn again, at most: beta of Kairouz, Liu and Steinke (2021)."""
+
 _UP = 1.0 + THOUSANDS
 _RADII = np.arange(0.7, 4.05, 0.05)
 _MOST_NOISE_LOST = 0.5
@@ -102,6 +105,20 @@ class Shift:
     square: int
     one_norm: float
     moved: int
+
+
+@functools.lru_cache(maxsize=256)
+def inflated_square(length: float, dimension: int) -> int:
+    """Return the largest squared norm of a rounding of a vector of norm ``length``, rounded up.
+
+    The smaller of (c + sqrt d)^2 and c^2 + d/4 + sqrt(2 log(1 / beta)) (c + sqrt(d) / 2); of one
+    number that of c rounded up.
+    """
+    if dimension == 1:
+        return math.ceil(length) ** 2
+    root = math.sqrt(dimension)
+    spread = math.sqrt(-2.0 * math.log(REJECTED)) * (length + root / 2.0)
+    return math.ceil(min((length + root) ** 2, length**2 + dimension / 4.0 + spread))
 
 
 def shift_of(square: int, dimension: int, replaced: bool) -> Shift:

@@ -542,7 +542,9 @@ def test_what_samplers_are_off_is_in_rates_of_attackers(accountant):
     """Laws that are off by 1e-4 each, the worst of them: rates reach t(x + off) + off."""
     ask = {"adjacency": "zero_out", "accountant": accountant}
     off, rates = 1e-4, np.array([0.0, 1e-5, 1e-3, 0.05, 0.5, 1.0])
-    worst = np.minimum(stats.norm.cdf(stats.norm.ppf(np.minimum(rates + off, 1.0)) + 1.0) + off, 1.0)
+    worst = np.minimum(
+        stats.norm.cdf(stats.norm.ppf(np.minimum(rates + off, 1.0)) + 1.0) + off, 1.0
+    )
     for run, least in ((Off(0.0), None), (Off(off), worst)):
         risk = fp.attack_risk(run, fpr=rates, **ask)
         curve = fp.tradeoff_curve(run, fpr=rates, **ask)
