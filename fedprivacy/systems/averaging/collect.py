@@ -240,11 +240,14 @@ class Collected:
         )
 
 
-def check_room(contributions: int, perturbation: Perturbation | None) -> None:
-    """Raise ParameterError where a perturbation's sums of so many contributions may round."""
-    if perturbation is not None and contributions > perturbation.room:
-        rule = f"be at most {perturbation.room}"
-        refuse("cohort", contributions, rule, "sums of more are not exact in double precision")
+def check_room(contributions: int, perturbation: Perturbation | None, mean: int = 0) -> None:
+    """Raise ParameterError where a perturbation's sums have no room for so many contributions."""
+    if perturbation is None:
+        return
+    for count, most in ((contributions, perturbation.room), (mean, perturbation.most_on_average)):
+        if count > most:
+            way_out = "make the perturbation for as many: sums of more would round, or wrap"
+            refuse("cohort", count, f"be at most {most}", way_out)
 
 
 def _largest(part: Tensor) -> float:

@@ -53,6 +53,7 @@ from .server import (
     books_of,
     check_draws,
     check_perturbation,
+    contributions,
     denominator,
     is_declared,
     largest,
@@ -401,7 +402,8 @@ class FederatedAveraging:
         rounds.check_ledger(ledger, self.round_mechanism, self.seed)
         rounds.check_denominator(self._declared, ledger, budget)
         among(self.scheme, data.population)
-        check_room(largest(self.scheme, data.population), self._now(state))
+        most, mean = (count(self.scheme, data.population) for count in (largest, contributions))
+        check_room(most, self._now(state), mean)
         kind = data.example()[0].dtype
         if kind != torch.float32:
             refuse("features", kind, "be torch.float32", "pass features.float()")

@@ -226,7 +226,8 @@ class Server:
         if self.seed is not None:
             integer(0, seed=self.seed)
         among(self.scheme, self.population)
-        check_room(largest(self.scheme, self.population), self.perturbation)
+        most, mean = (count(self.scheme, self.population) for count in (largest, contributions))
+        check_room(most, self.perturbation, mean)
         _ = self.mechanism
 
     @cached_property
