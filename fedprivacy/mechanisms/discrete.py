@@ -16,7 +16,7 @@ from ..registry import registered
 from ..relations import Adjacency, Facts, Unit
 from ..sampling import Everyone, Scheme
 from .base import Mechanism
-from .noise import check_readable, private_generator
+from .noise import private_generator, readable
 
 MAX_SENSITIVITY = 10_000
 """Most steps that one unit moves a sum with discrete Laplace noise."""
@@ -152,7 +152,7 @@ class RandomizedResponse(_Unit):
         Raises:
             ParameterError: an answer that is not one of the k.
         """
-        check_readable("value", value)
+        value = readable("value", value)
         given = np.asarray(value)
         if given.dtype.kind not in "iu" or np.any((given < 0) | (given >= self.answers)):
             refuse("value", value, f"hold whole numbers from 0 to {self.answers - 1}")
@@ -214,7 +214,7 @@ class DiscreteLaplace(_Unit):
         Raises:
             ParameterError: ``value`` is not made of whole numbers.
         """
-        check_readable("value", value)
+        value = readable("value", value)
         given = np.asarray(value)
         if given.dtype.kind not in "iu":
             refuse("value", given.dtype.name, "hold whole numbers", "round contributions first")
