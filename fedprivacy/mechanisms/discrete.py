@@ -15,6 +15,7 @@ from ..privacy_loss import PrivacyLoss, Witness
 from ..registry import registered
 from ..relations import Adjacency, Facts, Unit
 from ..sampling import Everyone, Scheme
+from .arrays import placed_like
 from .base import Mechanism
 from .noise import private_generator, readable
 
@@ -222,7 +223,7 @@ class DiscreteLaplace(_Unit):
         # 1 - e^-a with all its digits where a is small.
         stops = -math.expm1(-self.noise_parameter)
         one, other = (generator.geometric(stops, size=given.shape) for _ in range(2))
-        return value + one - other
+        return value + placed_like(one - other, value)
 
 
 @functools.lru_cache(maxsize=256)
