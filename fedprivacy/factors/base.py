@@ -188,9 +188,7 @@ def inverse_series(column: Array, rounds: int) -> Array:
         count = min(rows, rounds - start)
         right = -(before[:count] @ found[start : start + width])
         right[0] += start == 0
-        found[width + start : width + start + count] = dtrsv(
-            here[:count, :count].T, right, trans=1
-        )
+        found[width + start : width + start + count] = dtrsv(here[:count, :count].T, right, trans=1)
     return found[width:]
 
 

@@ -284,9 +284,9 @@ class BufferedToeplitz(ToeplitzFactor):
 def _powers(base: Any, count: int) -> Any:
     """Return base^0, ..., base^(count - 1): two powers and a product each, a tenth of the time."""
     wide = math.isqrt(count) + 1
-    return np.outer(base ** (wide * np.arange(float(wide))), base ** np.arange(float(wide))).ravel()[
-        :count
-    ]
+    return np.outer(
+        base ** (wide * np.arange(float(wide))), base ** np.arange(float(wide))
+    ).ravel()[:count]
 
 
 def arcsine_pieces(buffers: int, rounds: int) -> tuple[Array, Array]:

@@ -308,7 +308,12 @@ class FlatModel:
         except ParameterError:
             raise
         except Exception as error:
-            refuse("loss", f"{type(error).__name__}: {error}", ONE_NUMBER, f"targets have shape {tuple(targets.shape)}")
+            refuse(
+                "loss",
+                f"{type(error).__name__}: {error}",
+                ONE_NUMBER,
+                f"targets have shape {tuple(targets.shape)}",
+            )
 
     def _renew(self) -> None:
         """Take a fresh copy of a module that may remember what it saw, in whatever way."""
@@ -517,6 +522,7 @@ _LAZY = (nn.parameter.UninitializedParameter,)
 
 
 def has_slope(found: Tensor) -> bool:
+    """Return whether a tensor is of real numbers that torch can differentiate."""
     return found.is_floating_point() and found.requires_grad
 
 

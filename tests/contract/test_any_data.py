@@ -183,7 +183,10 @@ def test_cross_entropy_of_a_response_is_refused():
     [
         (nn.MSELoss(reduction="none"), r"loss must return one real number.*of shape \(2, 1\)'"),
         (lambda outputs, targets: 1.0, "loss must return one real number.*got 'float'"),
-        (lambda outputs, targets: outputs @ targets, "loss must return one real number.*RuntimeError"),
+        (
+            lambda outputs, targets: outputs @ targets,
+            "loss must return one real number.*RuntimeError",
+        ),
     ],
 )
 def test_losses_that_are_none(loss, message):

@@ -136,7 +136,7 @@ def test_a_loss_that_is_a_table_in_later_steps_alone():
 
     with pytest.raises(ParameterError, match="loss must return one real number"):
         averaging(loss=loss)
-    with pytest.raises(ParameterError, match="one real number.*complex64"):
+    with pytest.raises(ParameterError, match=r"one real number.*complex64"):
         averaging(loss=lambda outputs, targets: outputs.sum().to(torch.complex64))
 
 
@@ -277,10 +277,10 @@ def test_records_of_agents_are_doubles_and_real():
 )
 def test_what_is_no_participation_and_no_solver(options):
     given = {"solver": CLIPPED, "penalty": 1.0} | options
-    with pytest.raises(ParameterError, match="solver must be|participation must be"):
+    with pytest.raises(ParameterError, match=r"solver must be|participation must be"):
         FederatedSplitting(loss=LeastSquares(), records=(20, 20), dimension=2, **given)
     data = AgentData.of([(np.zeros((3, 2)), np.ones(3))] * 2)
-    with pytest.raises(ParameterError, match="solver must be|participation must be"):
+    with pytest.raises(ParameterError, match=r"solver must be|participation must be"):
         FederatedSplitting.on(data, loss=Logistic(regularisation=0.1), **given)
 
 
@@ -321,7 +321,7 @@ GATES = {
 @pytest.mark.parametrize("gate", GATES)
 def test_no_release_takes_what_is_no_array_of_real_numbers(gate, name):
     """The numbers behind a mask would be released, and an imaginary part lost, without a word."""
-    with pytest.raises(ParameterError, match="must be|must hold") as told:
+    with pytest.raises(ParameterError, match=r"must be|must hold") as told:
         GATES[gate](ARRAYS[name])
     assert "\n" not in str(told.value)
 

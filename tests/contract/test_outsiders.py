@@ -123,10 +123,16 @@ def test_every_question_takes_them():
 
 
 def test_they_are_attacked_and_tried_out():
-    guessed = fp.attack(lambda included, chance: chance.normal(size=100), 100, runs=1, claim=RUN, **ASK)
+    guessed = fp.attack(
+        lambda included, chance: chance.normal(size=100), 100, runs=1, claim=RUN, **ASK
+    )
     assert guessed.upper_certified is not None and guessed.verdict != "BUG ALARM"
     loop = FederatedAveraging(
-        model=logistic(3, 2), scheme=HalfThere(), perturbation=Loud(), local_steps=1, expected_cohort=3
+        model=logistic(3, 2),
+        scheme=HalfThere(),
+        perturbation=Loud(),
+        local_steps=1,
+        expected_cohort=3,
     )
     assert fp.attack(loop, data=small(), canaries=3, runs=1).upper_certified is not None
     assert fp.verify(Loud(), pairs=20, draws=50)

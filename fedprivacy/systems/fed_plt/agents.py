@@ -455,7 +455,7 @@ class ModuleLoss(AgentLoss):
                 point,
                 shape=(),
                 then=lambda: torch.vmap(
-                    lambda *one: self._clipped(*one, 1.0), randomness="different"
+                    lambda x, a, b, w: self._clipped(x, a, b, w, 1.0), randomness="different"
                 )(*(part[None] for part in parts)),
             )
             outputs = self.flat.logits(point, features[:1].clone())
