@@ -153,7 +153,7 @@ REASONS = {
         "TruncatedPoisson",
         "add_remove",
     ): "truncation is labelled above, and hidden in what data show",
-    ("FixedSize", "zero_out"): _FOLD,
+    ("FixedSize", "zero_out"): 'the fold; `accountant="game"` closes it',
     ("FixedSize", "replace_one"): 'the fold; `accountant="game"` closes it',
     ("WithReplacement", "zero_out"): _FOLD,
     ("WithReplacement", "replace_one"): _FOLD,
@@ -218,6 +218,9 @@ FACTORS = {
     "BufferedToeplitz(4)": fp.factors.BufferedToeplitz(4),
     "SquareRootToeplitz()": fp.factors.SquareRootToeplitz(),
     "Tree()": fp.factors.Tree(),
+    "Restarted(SquareRootToeplitz(), 10)": fp.factors.Restarted(
+        fp.factors.SquareRootToeplitz(), 10
+    ),
     "Matrix(...)": fp.factors.Matrix(fp.factors.SquareRootToeplitz().matrix(ROUNDS)),
 }
 """One of each kind; the matrix is any, here the square root's."""
