@@ -122,8 +122,8 @@ class Mechanism(ABC):
             UnsupportedCombination: it cannot be said what the mechanism then is.
         """
         raise UnsupportedCombination(
-            f"{type(self).__name__} cannot be repriced with {fraction:g} of its noise; account the "
-            "round by hand"
+            f"{type(self).__name__} cannot be repriced with {fraction:g} of its noise; give it a "
+            "method rescaled that says what it then is, or account the round by hand"
         )
 
     def single_uploads(self) -> Mechanism | None:

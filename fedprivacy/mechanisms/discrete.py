@@ -16,8 +16,9 @@ from ..privacy_loss import PrivacyLoss, Witness
 from ..registry import registered
 from ..relations import Adjacency, Facts, Unit
 from ..sampling import Everyone, Scheme
+from .arrays import placed_like
 from .base import UnitGiven
-from .noise import check_readable, private_generator
+from .noise import private_generator, readable
 
 MAX_SENSITIVITY = 10_000
 """Most steps that one unit moves a sum with discrete Laplace noise."""
@@ -142,7 +143,7 @@ class RandomizedResponse(_Discrete):
         Raises:
             ParameterError: an answer that is not one of the k.
         """
-        check_readable("value", value)
+        value = readable("value", value)
         given = np.asarray(value)
         if given.dtype.kind not in "iu" or np.any((given < 0) | (given >= self.answers)):
             refuse("value", value, f"hold whole numbers from 0 to {self.answers - 1}")
@@ -204,7 +205,7 @@ class DiscreteLaplace(_Discrete):
         Raises:
             ParameterError: ``value`` is not made of whole numbers.
         """
-        check_readable("value", value)
+        value = readable("value", value)
         given = np.asarray(value)
         if given.dtype.kind not in "iu":
             refuse("value", given.dtype.name, "hold whole numbers", "round contributions first")
@@ -212,7 +213,7 @@ class DiscreteLaplace(_Discrete):
         # 1 - e^-a with all its digits where a is small.
         stops = -math.expm1(-self.noise_parameter)
         one, other = (generator.geometric(stops, size=given.shape) for _ in range(2))
-        return value + one - other
+        return value + placed_like(one - other, value)
 
 
 @functools.lru_cache(maxsize=256)

@@ -23,6 +23,8 @@ def norm(value: Any) -> float:
     """
     if isinstance(value, np.ndarray) and value.itemsize < 8:
         return float(np.linalg.norm(value.reshape(-1).astype(np.float64)))
+    if not isinstance(value, np.ndarray) and not value.is_floating_point():
+        value = value.double()
     if not isinstance(value, np.ndarray) and value.element_size() < 8:
         torch = sys.modules["torch"]  # whoever has a tensor has imported it
         return float(torch.linalg.vector_norm(value, dtype=torch.float64))
@@ -42,21 +44,49 @@ def is_finite(value: Any) -> bool:
     return all(math.isfinite(float(end)) for end in ends)
 
 
-def check_readable(name: str, value: Any) -> None:
-    """Refuse a tensor that does not hold real numbers, all of them, where they can be read.
+def readable(name: str, value: Any) -> Any:
+    """Return what a caller says are numbers: an array, or a tensor that leads back to nothing.
 
     Raises:
-        ParameterError: it is complex, sparse, nested, quantised, or on the meta device.
+        ParameterError: they are no real numbers, or not all there: complex, masked, sparse, nested,
+            quantised, of eight bits a number, or on the meta device.
     """
-    if isinstance(value, np.ndarray) or not hasattr(value, "detach"):
+    if not hasattr(value, "detach"):
+        return _array(name, value)
+    check_readable(name, value)
+    plain = value.detach().resolve_neg()
+    # What is shorter than single precision has few functions of torch's own.
+    short = plain.is_floating_point() and plain.element_size() < 4
+    return plain.float() if short else plain
+
+
+def _array(name: str, value: Any) -> np.ndarray:
+    try:
+        array = np.asarray(value)
+    # An object may have a conversion of its own, which raises whatever it likes.
+    except Exception as error:
+        refuse(name, type(value).__name__, f"be numbers ({type(error).__name__}: {error})")
+    # The numbers behind a mask are still there, and would be released.
+    masked = isinstance(value, np.ma.MaskedArray)
+    if masked or array.dtype.kind not in "fiu" or array.dtype.itemsize > 8:
+        told = "a masked array" if masked else str(array.dtype)
+        refuse(name, told, "be real numbers of at most double precision, all of them")
+    return array
+
+
+def check_readable(name: str, value: Any) -> None:
+    """Refuse a tensor as ``readable`` does, or an array."""
+    if not hasattr(value, "detach"):
+        _array(name, value)
         return
-    torch = sys.modules["torch"]
+    torch = sys.modules["torch"]  # whoever has a tensor has imported it
     found = {
         "complex": value.is_complex(),
         "nested": value.is_nested,
         "quantised": value.is_quantized,
         "sparse": value.layout is not torch.strided,
         "on the meta device": value.is_meta,
+        "of eight bits a number": value.is_floating_point() and value.element_size() == 1,
     }
     told = [kind for kind, so in found.items() if so]
     if told:

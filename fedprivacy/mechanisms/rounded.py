@@ -30,7 +30,7 @@ import numpy as np
 
 from ..errors import moderate, refuse
 from .deviates import Deviates
-from .noise import check_readable, is_finite, norm
+from .noise import is_finite, norm, readable
 from .refined import Bits, ExponentialTail, NormalTail, Tail
 
 LARGEST = float(1 << 52)
@@ -156,7 +156,10 @@ def on_grid(value: Any, *, clip_norm: float, grid: float) -> Any:
     """
     plain = type(clip_norm) is type(grid) is float
     clip_norm, grid, reach = (_limits if plain else _limits.__wrapped__)(clip_norm, grid)
-    check_readable("value", value)
+    value = readable("value", value)
+    if not value.shape:
+        # Functions of arrays make a plain number of one that has no shape.
+        return on_grid(value.reshape(1), clip_norm=clip_norm, grid=grid).reshape(())
     quick = _quick(value, clip_norm, grid)
     if quick is not None:
         return quick
@@ -426,10 +429,10 @@ def _at_most(flat: np.ndarray) -> float:
 
 def numbers(value: Any) -> np.ndarray:
     """Return an array of a tensor's numbers (single precision or less in doubles), or of any."""
-    if isinstance(value, np.ndarray) or not hasattr(value, "detach"):
-        return np.asarray(value)
-    check_readable("value", value)
-    return np.asarray(value.detach().cpu().double().numpy())
+    value = readable("value", value)
+    if isinstance(value, np.ndarray):
+        return value
+    return np.asarray(value.cpu().double().numpy())
 
 
 def same_kind(array: np.ndarray, value: Any) -> Any:
@@ -458,9 +461,7 @@ def _spacing(grid: object) -> float:
 
 def _doubles(name: str, value: Any) -> np.ndarray:
     """Return numbers as a contiguous array of doubles that are equal to them."""
-    array = np.asarray(value)
-    if array.dtype.kind not in "fiu" or array.dtype.itemsize > 8:
-        refuse(name, str(array.dtype), "be real numbers of at most double precision")
+    array = readable(name, value)
     doubles = np.ascontiguousarray(array, dtype=np.float64).reshape(array.shape)
     # Beyond 2^53 a whole number may change when it becomes a double.
     if array.dtype.kind != "f" and doubles.size and max(abs(doubles.min()), doubles.max()) > 2**53:

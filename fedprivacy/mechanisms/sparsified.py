@@ -19,7 +19,7 @@ from ..relations import Adjacency, Facts, Unit
 from ..sampling import Everyone, FixedSize, Scheme, Shuffled, WithReplacement
 from .base import ROUNDING
 from .gaussian import Gaussian, gaussian_sum_loss
-from .noise import check_readable, is_finite, private_generator
+from .noise import is_finite, private_generator, readable
 from .perturbation import Perturbation
 from .rounded import noise_like, noisy_like
 
@@ -93,11 +93,10 @@ class Sparsification:
             ParameterError: a wrong shape, an entry that is not finite, or a mask that does not hold
                 ``kept`` different indices.
         """
-        check_readable("update", update)
+        # What is sent must not lead back to what it was made of.
+        update = readable("update", update)
         if tuple(update.shape) != (self.dimension,):
             refuse("update", tuple(update.shape), f"have shape ({self.dimension},)")
-        # What is sent must not lead back to what it was made of.
-        update = update.detach() if hasattr(update, "detach") else update
         whole = mask is None and self.kept == self.dimension
         if not whole:
             self.check_mask(mask)

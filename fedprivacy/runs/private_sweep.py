@@ -218,6 +218,8 @@ class PrivateSweep:
         """Return what another sweep in the same folder would differ in."""
         told = {
             "private sweep of": self.sweep.method,
+            "data": self.sweep.job.data.name,
+            "model": str(self.sweep.source.get("model")),
             "grid": dict(self.sweep.grid),
             "trials": repr(self.trials),
             "epsilon": self.sweep.epsilon,
@@ -238,7 +240,8 @@ class PrivateSweep:
             label = self.sweep.labels[setting]
             costs = self._inner.once(label, seen[setting], None)
             self._check_priced(self._inner.ledger_of(label, seen[setting]))
-            if best is None or costs["accuracy"] > best[2]:
+            # A trial without an accuracy is no better than any, whichever came first.
+            if best is None or _rank(costs["accuracy"]) > _rank(best[2]):
                 best = setting, seen[setting], costs["accuracy"]
             seen[setting] += 1
             if on_trial is not None:
@@ -283,5 +286,9 @@ class PrivateSweep:
             setting, repeat, accuracy = best
             label = self.sweep.labels[setting]
             self._inner.model(label, repeat, self.sweep.folder / MODEL)
-            shown = {"setting": label, "accuracy": accuracy}
+            shown = {"setting": label, "accuracy": None if math.isnan(accuracy) else accuracy}
         whole_file(told, json.dumps(shown, indent=1).encode() + b"\n")
+
+
+def _rank(accuracy: float) -> float:
+    return -math.inf if math.isnan(accuracy) else accuracy

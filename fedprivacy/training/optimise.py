@@ -14,7 +14,7 @@ import torch.nn.functional as functional
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from ..errors import integer, natural, non_negative, positive, refuse, settle
+from ..errors import ParameterError, integer, natural, non_negative, positive, refuse, settle
 from .dense import DenseNetwork
 from .outer import FactoredLayers, is_known
 
@@ -22,6 +22,8 @@ Indices = NDArray[np.int64]
 
 Loss = Callable[[Tensor, Tensor], Tensor]
 """(outputs of the model, targets) -> mean over the records of a batch, a number."""
+
+ONE_NUMBER = "return one real number that torch can differentiate, the mean over a batch"
 
 CLIENTS_AT_ONCE = 64
 ALIGNED = 16
@@ -147,6 +149,7 @@ class FlatModel:
     """
 
     def __init__(self, module: nn.Module, device: torch.device, loss: Loss | None = None) -> None:
+        checked_module(module)
         try:
             module = copy.deepcopy(module)
         except (RuntimeError, TypeError, ValueError) as error:
@@ -293,21 +296,24 @@ class FlatModel:
         wanted = f"return shape (records, {classes} classes or more)"
         if not isinstance(outputs, Tensor):
             refuse("model's output", type(outputs).__name__, wanted)
+        if not has_slope(outputs):
+            refuse("model's output", told(outputs), "be real and depend on its parameters")
         shape = tuple(outputs.shape)
         if len(shape) != 2 or shape[0] != records or shape[1] < classes:
             refuse("model's output", shape, wanted, "pass a loss for outputs of another kind")
 
     def _check_loss(self, outputs: Any, targets: Tensor) -> None:
-        assert self.loss is not None
-        rule = "return one number that torch can differentiate, the mean over a batch"
         try:
-            found: object = self.loss(outputs, targets)
+            self._trained_loss(outputs, targets)
+        except ParameterError:
+            raise
         except Exception as error:
-            told = f"{type(error).__name__}: {error}"
-            refuse("loss", told, rule, f"targets have shape {tuple(targets.shape)}")
-        if not isinstance(found, Tensor) or found.dim() or not found.requires_grad:
-            told = str(tuple(found.shape)) if isinstance(found, Tensor) else type(found).__name__
-            refuse("loss", told, rule, "such as nn.MSELoss()")
+            refuse(
+                "loss",
+                f"{type(error).__name__}: {error}",
+                ONE_NUMBER,
+                f"targets have shape {tuple(targets.shape)}",
+            )
 
     def _renew(self) -> None:
         """Take a fresh copy of a module that may remember what it saw, in whatever way."""
@@ -375,7 +381,7 @@ class FlatModel:
         batches = self._batches(records, schedule.rows[:, 0])
         for size, (inputs, labels) in zip(schedule.sizes, batches, strict=True):
             optimiser.zero_grad()
-            loss = self._mean_loss(model(inputs[:size]), labels[:size])
+            loss = self._trained_loss(model(inputs[:size]), labels[:size])
             torch.autograd.backward(loss)
             if proximal:
                 self._pull(start, proximal)
@@ -391,6 +397,13 @@ class FlatModel:
             # Without a gradient a parameter is where it was.
             if parameter.grad is not None:
                 parameter.grad.add_(parameter - old, alpha=proximal)
+
+    def _trained_loss(self, outputs: Any, targets: Tensor) -> Tensor:
+        found: object = self._mean_loss(outputs, targets)
+        # A loss may return other things in later steps than in the first.
+        if not isinstance(found, Tensor) or found.dim() or not has_slope(found):
+            refuse("loss", told(found), ONE_NUMBER, "such as nn.MSELoss()")
+        return found
 
     def _mean_loss(self, outputs: Any, targets: Tensor) -> Tensor:
         if self.loss is not None:
@@ -449,6 +462,13 @@ class FlatModel:
         return (right if self.loss is None else math.nan) / count, loss / count
 
 
+def checked_module(module: object) -> nn.Module:
+    """Return what a model factory made, or refuse it where that is no module."""
+    if not isinstance(module, nn.Module):
+        refuse("model", type(module).__name__, "build an nn.Module")
+    return module
+
+
 def _check_layers(module: nn.Module) -> None:
     lazy = [name for name, p in module.named_parameters() if isinstance(p, _LAZY)]
     if lazy:
@@ -499,6 +519,19 @@ def _refuse_statistics(name: str) -> NoReturn:
 
 _MIXING = (nn.modules.batchnorm._BatchNorm,)
 _LAZY = (nn.parameter.UninitializedParameter,)
+
+
+def has_slope(found: Tensor) -> bool:
+    """Return whether a tensor is of real numbers that torch can differentiate."""
+    return found.is_floating_point() and found.requires_grad
+
+
+def told(found: object) -> str:
+    """Return what a function of a caller's returned, in words."""
+    if not isinstance(found, Tensor):
+        return type(found).__name__
+    slope = "" if found.requires_grad else " without a gradient"
+    return f"{found.dtype} of shape {tuple(found.shape)}{slope}"
 
 
 def default_device() -> str:

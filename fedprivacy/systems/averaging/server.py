@@ -51,7 +51,7 @@ def check_perturbation(perturbation: object) -> None:
     """Refuse what cannot clip and perturb clients' updates in single precision."""
     if not isinstance(perturbation, Perturbation):
         kind = type(perturbation).__name__
-        refuse("perturbation", kind, "be Gaussian, SparsifiedPerturbation or None")
+        refuse("perturbation", kind, "be a Perturbation, such as Gaussian, or None")
     if perturbation.protects is not Unit.CLIENT:
         unit = perturbation.protects
         refuse("perturbation.unit", unit, "be 'client'", "pass unit='client'")

@@ -116,7 +116,8 @@ class FederatedSplitting:
             options: the other arguments.
         """
         given = options.get("solver", GRADIENT_DESCENT)
-        private = any(s.private for s in ([given] if isinstance(given, LocalSolver) else given))
+        each = given if isinstance(given, Sequence) else [given]
+        private = any(getattr(one, "private", False) for one in each)
         # Without privacy alone: constants taken off the data tell about them.
         if loss.curvature() is None and not private:
             options = {"constants": loss.curvature(data)} | options
@@ -155,9 +156,11 @@ class FederatedSplitting:
     @property
     def _given(self) -> tuple[LocalSolver, ...]:
         """One solver for each agent, as given."""
-        if isinstance(self.solver, LocalSolver):
-            return (self.solver,) * self.agents
-        return tuple(self.solver)
+        given = self.solver
+        each = (given,) * self.agents if isinstance(given, LocalSolver) else given
+        if not isinstance(each, Sequence) or not all(isinstance(one, LocalSolver) for one in each):
+            refuse("solver", given, "be a LocalSolver, or one for each agent")
+        return tuple(each)
 
     @cached_property
     def found(self) -> Parameters | None:
@@ -212,8 +215,11 @@ class FederatedSplitting:
             if self.participation.population != self.agents:
                 refuse("participation", self.participation, f"draw from {self.agents} agents")
             return self.participation
-        listed = self.participation
-        chances = [listed] * self.agents if isinstance(listed, int | float) else list(listed)
+        given = self.participation
+        if isinstance(given, str) or not isinstance(given, int | float | Sequence | np.ndarray):
+            way_out = "Poisson(p) is p; agents are drawn by no other scheme"
+            refuse("participation", given, "be FixedSize or probabilities", way_out)
+        chances = [given] * self.agents if isinstance(given, int | float) else list(given)
         if len(chances) != self.agents:
             refuse("participation", len(chances), f"be one, or one for each of {self.agents}")
         return Apart(tuple(probability(participation=each) for each in chances))
