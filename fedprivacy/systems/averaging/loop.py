@@ -439,6 +439,7 @@ class FederatedAveraging:
         data: Clients,
         dropout: Dropout | None,
         chosen: Indices | None = None,
+        parts: dict[int, Tensor] | None = None,
     ) -> Collected | Aborted[State]:
         mask = self._mask(state, data)
         cohort = chosen
@@ -448,7 +449,7 @@ class FederatedAveraging:
         noise = self._now(state)
         if noise is not None:
             noise = noise.of_round(self._generator("rotation", state.round))
-        running = Collected(cohort, self._travels, mask, noise, self.device)
+        running = Collected(cohort, self._travels, mask, noise, self.device, parts)
         missing = set() if dropout is None else set(map(int, dropout(cohort)))
         answering = [client for client in running.turns if client not in missing]
         work = self._work(state)
