@@ -16,6 +16,8 @@ from flwr.server import LegacyContext
 from flwr.server.workflow import SecAggPlusWorkflow
 from flwr.supercore.task_identity import TaskIdentity
 
+import fedprivacy as fp
+
 MODULUS, CLIENTS, WIDTH, DROPPED = 2**16, 7, 500, 3
 HALF = (MODULUS - 1) / 2
 """What is taken off a number from 0 to 2^16 - 1: Flower's quantization then gives it back."""
@@ -83,7 +85,12 @@ class Kept:
 def test_whole_numbers_pass_exactly_and_who_drops_is_left_out():
     generator = np.random.default_rng(1)
     nodes = range(1, CLIENTS + 1)
-    numbers = {node: generator.integers(MODULUS, size=WIDTH) for node in nodes}
+    sent = fp.DistributedDiscreteGaussian(
+        noise_multiplier=1.0, clip_norm=1.0, kept=WIDTH, dimension=WIDTH, cohort=CLIENTS,
+        bits=16, missing=1,
+    )  # fmt: skip
+    updates = {node: generator.normal(size=WIDTH) for node in nodes}
+    numbers = {node: np.asarray(sent.release(own)) for node, own in updates.items()}
     grid, strategy = Grid(numbers), Kept(nodes)
     config = ConfigRecord({"current_round": 1})
     state = RecordDict({"config": config, "parameters": ArrayRecord()})
