@@ -35,6 +35,7 @@ TRAINS = {
     "systems/averaging/rows",
     "systems/averaging/server",
     "systems/averaging/state",
+    "systems/averaging/scaffold",
     "systems/fa_ld/loop",
     "systems/fa_hmc/loop",
     "systems/fed_plt/loop",

@@ -1,4 +1,4 @@
-"""Flower's SecAgg+: whole numbers pass exactly, but its masks do not hide them; so it is not used."""
+"""Flower's SecAgg+: whole numbers pass exactly, but its masks do not hide them: it is not used."""
 
 from types import SimpleNamespace
 
@@ -88,9 +88,8 @@ def test_whole_numbers_pass_exactly_and_who_drops_is_left_out():
     sent = fp.DistributedDiscreteGaussian(
         noise_multiplier=1.0, clip_norm=1.0, kept=WIDTH, dimension=WIDTH, cohort=CLIENTS,
         bits=16, missing=1,
-    )  # fmt: skip
-    updates = {node: generator.normal(size=WIDTH) for node in nodes}
-    numbers = {node: np.asarray(sent.release(own)) for node, own in updates.items()}
+    ).of_round(generator)  # fmt: skip
+    numbers = {node: np.asarray(sent.release(generator.normal(size=WIDTH))) for node in nodes}
     grid, strategy = Grid(numbers), Kept(nodes)
     config = ConfigRecord({"current_round": 1})
     state = RecordDict({"config": config, "parameters": ArrayRecord()})
