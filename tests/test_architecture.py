@@ -20,7 +20,7 @@ FACES = {"training/__init__.py": {"systems"}, "theory/__init__.py": {"systems"}}
 SYSTEM_FILES = {"__init__", "loop", "law", "bounds", "claim", "grid"}
 """What a system's room may hold; FURTHER are a loop's own parts."""
 FURTHER = {
-    "averaging": {"clients", "collect", "upload", "rows", "server", "state"},
+    "averaging": {"scaffold", "clients", "collect", "upload", "rows", "server", "state"},
     "fed_smp": {"moments"},
     "fed_plt": {"agents", "proximal", "solvers", "tradeoff"},
 }

@@ -82,7 +82,7 @@ def test_a_wide_layer_is_moved_too():
     """Its weight would be kept as factors, which know of no drift."""
 
     def wide():
-        return nn.Sequential(nn.Flatten(), nn.Linear(64, 4096), nn.Tanh(), nn.Linear(4096, 10))
+        return nn.Sequential(nn.Flatten(), nn.Linear(64, 1200), nn.Tanh(), nn.Linear(1200, 10))
 
     records = digits(clients=CLIENTS, public=1580, test=200)
     own = loop(model=wide)

@@ -84,8 +84,8 @@ class Scaffold(FederatedAveraging):
             refuse("perturbation", kind, "be Gaussian or None in SCAFFOLD")
         if not isinstance(self.scheme, Poisson | Everyone):
             raise UnsupportedCombination(
-                f"SCAFFOLD with {self.scheme.name}: clients remember in which rounds they were, "
-                "and their draws depend on each other; use Poisson or Everyone"
+                f"SCAFFOLD with {type(self.scheme).__name__}: clients remember in which rounds "
+                "they were, and their draws depend on each other; use Poisson or Everyone"
             )
 
     def init(self) -> ScaffoldState:
