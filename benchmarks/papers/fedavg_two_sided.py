@@ -147,8 +147,9 @@ class Scaffold:
     """SCAFFOLD with its second choice of control variates (Karimireddy et al. 2020).
 
     A worker corrects every gradient by c - c_i and then sets c_i to c_i - c plus its update over
-    (steps * local rate); it sends the update and the change of c_i, twice FedAvg's bytes. A worker
-    keeps c_i between rounds, so this cannot be made private as it stands.
+    (steps * local rate); it sends the update and the change of c_i, twice FedAvg's bytes, as the
+    paper's table counts. ``fedprivacy.training.Scaffold``, which can be private, sends the first
+    alone.
     """
 
     def __init__(self, cell: Cell) -> None:

@@ -133,6 +133,7 @@ def sweep(
       fedprivacy sweep --method fed-smp-rand-k --epsilon 8 --delta 1e-3 \\
           --set cohort=50,100 --set rounds=20,40 --set kept_fraction=0.1,0.4
     """  # noqa: D301
+    from ..runs.parallel import check_backend
     from ..runs.pictures import check_picture
     from ..runs.private_sweep import PrivateSweep
     from ..runs.progress import Steps
@@ -166,6 +167,7 @@ def sweep(
         return
     # Before the first setting is trained, which may take hours.
     whole.check()
+    check_backend(backend, jobs)
     if output is not None:
         check_picture(output)
     unsaid = {"delta": delta, "adjacency": adjacency}

@@ -232,6 +232,7 @@ class FlatModel:
         learning_rate: float,
         momentum: float = 0.0,
         proximal: float = 0.0,
+        drift: Tensor | None = None,
     ) -> Tensor:
         """Train clients from the same start and return ``start - trained``, shape (clients, d).
 
@@ -242,14 +243,16 @@ class FlatModel:
             learning_rate: of this round.
             momentum: of the heavy ball, from rest.
             proximal: mu of FedProx: mu / 2 times the squared way from the start joins the loss.
+            drift: what joins every gradient of each client, shape (clients, d), without momentum.
         """
         facts = (learning_rate, momentum, proximal)
         if self.dense is not None:
-            return self._together(self.dense, start, records, schedule, *facts)
-        if schedule.rows.shape[1] == 1:
-            return self._alone(start, records, schedule, *facts)
-        parts = map(schedule.alone, range(schedule.rows.shape[1]))
-        return torch.cat([self._alone(start, records, part, *facts) for part in parts])
+            return self._together(self.dense, start, records, schedule, *facts, drift)
+        found = []
+        for client in range(schedule.rows.shape[1]):
+            own = None if drift is None else drift[client]
+            found.append(self._alone(start, records, schedule.alone(client), *facts, own))
+        return torch.cat(found)
 
     def check_outputs(self, inputs: Tensor, targets: Tensor, classes: int | None) -> None:
         """Check the model, once, on records that are nobody's.
@@ -330,6 +333,7 @@ class FlatModel:
         learning_rate: float,
         momentum: float,
         proximal: float,
+        drift: Tensor | None,
     ) -> Tensor:
         """Train clients of one size beside each other.
 
@@ -353,6 +357,8 @@ class FlatModel:
                 dense.step(trained, *batch, trained, scale=-learning_rate, keep=1.0 - pull)
                 if pull:
                     trained.add_(start, alpha=pull)
+                if drift is not None:
+                    trained.sub_(drift, alpha=learning_rate)
                 continue
             dense.step(trained, *batch, velocity, scale=1.0, keep=momentum)
             if proximal:
@@ -368,6 +374,7 @@ class FlatModel:
         learning_rate: float,
         momentum: float,
         proximal: float,
+        drift: Tensor | None,
     ) -> Tensor:
         """Train one client in the module itself: a large model is limited by memory traffic."""
         self._renew()
@@ -376,7 +383,8 @@ class FlatModel:
         fused = self.device.type in ("cpu", "cuda")
         # A new one for every client: its velocity begins at rest.
         optimiser = torch.optim.SGD(self.trained, learning_rate, momentum, fused=fused)
-        used = sum(schedule.sizes)
+        # A drift is no outer product: wide layers are written then.
+        used = sum(schedule.sizes) if drift is None else 2**62
         model = FactoredLayers(self.module, used, learning_rate, momentum, proximal)
         batches = self._batches(records, schedule.rows[:, 0])
         for size, (inputs, labels) in zip(schedule.sizes, batches, strict=True):
@@ -386,6 +394,8 @@ class FlatModel:
             if proximal:
                 self._pull(start, proximal)
             optimiser.step()
+            if drift is not None:
+                self._move(drift, -learning_rate)
         # Else this client's gradients lie in memory beside the update.
         optimiser.zero_grad()
         return self._lost(start, model).unsqueeze(0)
@@ -404,6 +414,12 @@ class FlatModel:
         if not isinstance(found, Tensor) or found.dim() or not has_slope(found):
             refuse("loss", told(found), ONE_NUMBER, "such as nn.MSELoss()")
         return found
+
+    @torch.no_grad()
+    def _move(self, direction: Tensor, step: float) -> None:
+        """Add ``step`` times a flat vector to the parameters."""
+        for parameter, part in zip(self.trained, self.split(direction), strict=True):
+            parameter.add_(part, alpha=step)
 
     def _mean_loss(self, outputs: Any, targets: Tensor) -> Tensor:
         if self.loss is not None:

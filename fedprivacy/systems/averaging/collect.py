@@ -86,6 +86,7 @@ class Collected:
         mask: their indices, shape (kept,); None where all travel.
         perturbation: clips, and draws the sum's noise; None without privacy.
         device: where the sum is.
+        parts: gets what each client adds, where clients go on from it; None where nobody does.
     """
 
     def __init__(
@@ -95,6 +96,7 @@ class Collected:
         mask: Tensor | None = None,
         perturbation: Perturbation | None = None,
         device: str = "cpu",
+        parts: dict[int, Tensor] | None = None,
     ) -> None:
         self.turns = Counter(map(int, cohort))
         self.sparsification, self.mask, self.perturbation = sparsification, mask, perturbation
@@ -104,7 +106,7 @@ class Collected:
         width = kept if perturbation is None else perturbation.travelling(kept)
         spacing = None if perturbation is None else perturbation.spacing
         self._total = Total(torch.zeros(width, device=device, dtype=kind), spacing)
-        self._width, self._device = width, device
+        self._width, self._device, self.parts = width, device, parts
         if mask is not None:
             sparsification.check_mask(mask)
         check_room(self.drawn, perturbation)
@@ -143,6 +145,8 @@ class Collected:
             return False
         self._total.add(part, times, largest)
         self.arrived += times
+        if self.parts is not None:
+            self.parts[_number(client)] = part
         return True
 
     def empty(self, clients: Iterable[int]) -> Collected:

@@ -427,6 +427,7 @@ class FederatedAveraging:
         data: Clients,
         dropout: rounds.Dropout | None,
         chosen: tuple[rounds.Indices, Tensor | None] | None = None,
+        parts: dict[int, Tensor] | None = None,
     ) -> Collected | rounds.Aborted[State]:
         if chosen is None:
             generator = self._generator("cohort", state.round)
@@ -435,7 +436,7 @@ class FederatedAveraging:
         noise = self._now(state)
         if noise is not None:
             noise = noise.of_round(self._generator("rotation", state.round))
-        running = Collected(cohort, self._travels, mask, noise, self.device)
+        running = Collected(cohort, self._travels, mask, noise, self.device, parts)
         missing = set() if dropout is None else set(map(int, dropout(cohort)))
         answering = [client for client in running.turns if client not in missing]
         work = self._work(state)
