@@ -24,7 +24,7 @@ from .refined import (
     Tail,
     Uniform,
     nearest,
-    quick_table,
+    scaled_table,
     table,
 )
 
@@ -37,11 +37,11 @@ BLOCK = 1 << 15
 MARGIN = 1.0 / (1 << 40)
 """A rounding is believed where it is clear by (std / grid + 1) MARGIN; proved: 2^-43."""
 
-QUICK_MARGIN = 1.0 / (1 << 35)
-"""The same for the small polynomials; proved: 2^-36 + 2^-42, and 2^-39 for a total nearby."""
+QUICK_MARGIN = 1.0 / (1 << 38)
+"""The same for the small polynomials; proved: 2^-39 + 2^-42, and 2^-40 for a total nearby."""
 
-NEARBY = float(1 << 12)
-"""Totals of up to so many scales are added to the noise as they are: that rounds by 2^-39."""
+NEARBY = float(1 << 11)
+"""Totals of up to so many scales are added to the noise as they are: that rounds by 2^-40."""
 
 _ONE, _SIGN = np.uint64(1), np.uint64(63)
 
@@ -85,7 +85,7 @@ class Deviates:
             refuse("bits", bits, "give bytes", "for a seed that is no secret: reproducible_bits")
         self.tail, self.bits, self._ahead = tail, bits or system_bits, ahead
         self._words, self._about, self._at = np.empty(0, np.uint64), np.empty(0), 0
-        self._space = Workspace(0)
+        self._scale, self._space = 0.0, Workspace(0)
 
     def rounded(
         self,
@@ -94,6 +94,7 @@ class Deviates:
         scale: float,
         unit: float = 1.0,
         largest: float = math.inf,
+        out: Array | None = None,
     ) -> Array:
         """Return the whole numbers nearest to totals / unit + scale s X.
 
@@ -103,12 +104,16 @@ class Deviates:
             scale: factor on the deviates, at most 2^32.
             unit: what whole numbers are, a power of two.
             largest: no total is larger in size, as far as that is known; it changes the time only.
+            out: where they are written, shape (count,); it may be the totals.
 
         Returns:
             Shape (count,), as doubles; no -0.
         """
-        out, done = np.empty(count), 0
+        out, done = np.empty(count) if out is None else out, 0
         nearby = largest <= NEARBY * scale * unit
+        if scale != self._scale:
+            self._scale = scale
+            self._about = signed_sizes(self.tail, self._words, self._space, scale)
         # A block is used up before the next is drawn: no bit serves twice.
         while done < count:
             if self._at == len(self._words):
@@ -131,7 +136,7 @@ class Deviates:
         self._words = fresh_words(self.bits, count)
         if count > len(self._space.flags):
             self._space = Workspace(count)
-        self._about, self._at = signed_sizes(self.tail, self._words, self._space), 0
+        self._about, self._at = signed_sizes(self.tail, self._words, self._space, self._scale), 0
 
     def _round(
         self,
@@ -144,29 +149,29 @@ class Deviates:
     ) -> None:
         """Write whole numbers to ``out``, for the deviates in some places of the block."""
         count, space = len(out), self._space
-        near, base = space.one[:count], None
-        np.multiply(self._about[drawn], scale, out=near)
+        near, found, base = self._about[drawn], space.other[:count], None
         if totals is not None:
             # Exact: the unit is a power of two.
-            offsets = totals if unit == 1.0 else np.divide(totals, unit, out=out)
+            offsets = totals if unit == 1.0 else np.divide(totals, unit, out=found)
             if not nearby:
                 # Whole numbers apart: only what is left of a total takes part in the rounding.
-                base = np.rint(offsets, out=space.other[:count])
-                offsets = np.subtract(offsets, base, out=out)
-            near += offsets
-        np.rint(near, out=out)
-        near -= out
+                base = np.rint(offsets, out=space.base[:count])
+                offsets = np.subtract(offsets, base, out=found)
+            near = np.add(near, offsets, out=space.one[:count])
+        np.rint(near, out=found)
+        near = np.subtract(near, found, out=space.one[:count])
         np.abs(near, out=near)
         # Farther from a half than the proved error: no exact arithmetic can round otherwise.
         limit = 0.5 - (scale + 1.0) * QUICK_MARGIN
         clear = np.less(near, limit, out=space.flags[:count])
         if base is not None:
-            out += base
+            found += base
         if np.count_nonzero(clear) < count:
             at = np.logical_not(clear, out=clear).nonzero()[0]
             some = np.zeros(len(at)) if totals is None else totals[at]
-            out[at] = self._finer(self._words[drawn][at], some, scale, unit)
-        out += 0.0  # a rounded -0.1 would be -0, which tells the sign
+            found[at] = self._finer(self._words[drawn][at], some, scale, unit)
+        # The totals may be there; and a rounded -0.1 would be -0, which tells the sign.
+        np.add(found, 0.0, out=out)
 
     def _finer(self, words: Words, totals: Array, scale: float, unit: float) -> Array:
         """Return the whole numbers by the table, or exact ones."""
@@ -226,11 +231,11 @@ class Workspace:
 
     def __init__(self, count: int) -> None:
         self.whole, self.flags = np.empty(count, np.int64), np.empty(count, np.bool_)
-        self.found, self.one, self.other = np.empty((3, count))
+        self.found, self.one, self.other, self.base = np.empty((4, count))
 
 
-def signed_sizes(tail: Tail, words: Words, space: Workspace) -> Array:
-    """Return s X within 2^-35 of what words stand for; NaN where the quick table has no cell.
+def signed_sizes(tail: Tail, words: Words, space: Workspace, scale: float = 1.0) -> Array:
+    """Return scale s X within 2^-38 scales of what words stand for; NaN without a quick cell.
 
     The lowest bit is the sign, the others are V in units of 2^-63.
 
@@ -238,8 +243,9 @@ def signed_sizes(tail: Tail, words: Words, space: Workspace) -> Array:
         tail: the law of X.
         words: 64 bits each.
         space: of at least as many numbers; the answer lies in it.
+        scale: factor.
     """
-    (first, rows), count = quick_table(tail), len(words)
+    (first, rows), count = scaled_table(tail, scale), len(words)
     cells, found = space.whole[:count], space.found[:count]
     uniforms, next_row, bits = space.one[:count], space.other[:count], cells.view(np.uint64)
     np.right_shift(words, _ONE, out=bits)

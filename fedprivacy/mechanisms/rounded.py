@@ -399,12 +399,11 @@ def noisy_scaled(total: Any, *, stds: Any, deviates: Deviates, grid: float = STE
         lost = ~(np.abs(flat) <= LARGEST)
         # 0 while the others are rounded: there is room for 2^52 spacings and no more.
         flat[lost] = 0.0
-    noisy = deviates.rounded(flat, flat.size, 1.0 / grid, 1.0, largest)
+    deviates.rounded(flat, flat.size, 1.0 / grid, 1.0, largest, out=flat)
     if lost is not None:
-        noisy[lost] = np.nan
-    noisy = noisy.reshape(points.shape)
-    noisy *= spacings
-    return _kind(noisy, total)
+        flat[lost] = np.nan
+    points *= spacings
+    return _kind(points, total)
 
 
 def _largest(flat: np.ndarray) -> float:
