@@ -113,7 +113,8 @@ class Deviates:
         nearby = largest <= NEARBY * scale * unit
         if scale != self._scale:
             self._scale = scale
-            self._about = signed_sizes(self.tail, self._words, self._space, scale)
+            if self._at < len(self._words):
+                self._about = signed_sizes(self.tail, self._words, self._space, scale)
         # A block is used up before the next is drawn: no bit serves twice.
         while done < count:
             if self._at == len(self._words):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 import sys
 from typing import Any
 
@@ -11,9 +12,17 @@ import numpy as np
 from ..errors import refuse
 
 
+class SystemSeed(np.random.bit_generator.ISeedSequence):
+    """Fills a generator's state with the operating system's bits, all of it, and keeps nothing."""
+
+    def generate_state(self, n_words: int, dtype: Any = np.uint32) -> Any:
+        """Return so many fresh words."""
+        return np.frombuffer(os.urandom(n_words * np.dtype(dtype).itemsize), dtype)
+
+
 def private_generator() -> np.random.Generator:
     """Return a generator seeded by the operating system, as every private release must be."""
-    return np.random.Generator(np.random.PCG64DXSM(np.random.SeedSequence()))
+    return np.random.Generator(np.random.PCG64DXSM(SystemSeed()))
 
 
 def norm(value: Any) -> float:
@@ -51,6 +60,10 @@ def check_readable(name: str, value: Any) -> None:
     if isinstance(value, np.ndarray) or not hasattr(value, "detach"):
         return
     torch = sys.modules["torch"]
+    # The usual case at once: this is asked for every step.
+    if value.dtype is torch.float64 and value.is_cpu and value.layout is torch.strided:
+        if not value.is_nested:
+            return
     found = {
         "complex": value.is_complex(),
         "nested": value.is_nested,

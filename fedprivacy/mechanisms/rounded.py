@@ -428,7 +428,7 @@ def numbers(value: Any) -> np.ndarray:
     if isinstance(value, np.ndarray) or not hasattr(value, "detach"):
         return np.asarray(value)
     check_readable("value", value)
-    return np.asarray(value.detach().cpu().double().numpy())
+    return np.asarray(value.detach().to("cpu", _torch().float64).numpy())
 
 
 def same_kind(array: np.ndarray, value: Any) -> Any:
@@ -444,7 +444,8 @@ def _kind(array: np.ndarray, value: Any) -> Any:
     """Return doubles as an array, or a tensor of doubles on the device of ``value``."""
     if not hasattr(value, "detach"):
         return array
-    return _torch().from_numpy(array).to(value.device)
+    tensor = _torch().from_numpy(array)
+    return tensor if value.is_cpu else tensor.to(value.device)
 
 
 def _spacing(grid: object) -> float:
