@@ -61,9 +61,9 @@ def check_readable(name: str, value: Any) -> None:
         return
     torch = sys.modules["torch"]
     # The usual case at once: this is asked for every step.
-    if value.dtype is torch.float64 and value.is_cpu and value.layout is torch.strided:
-        if not value.is_nested:
-            return
+    real = value.dtype is torch.float64 or value.dtype is torch.float32
+    if real and value.is_cpu and value.layout is torch.strided and not value.is_nested:
+        return
     found = {
         "complex": value.is_complex(),
         "nested": value.is_nested,

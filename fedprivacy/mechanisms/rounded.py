@@ -171,8 +171,11 @@ def on_grid(value: Any, *, clip_norm: float, grid: float) -> Any:
     for round_, shrunk in tries[hopeless:]:
         points, fits = _rounded(array, factor * (1.0 - shrunk) / grid, round_, grid, reach)
         if fits:
+            if not isinstance(points, np.ndarray):
+                return points
             # Adding 0 turns -0, which would tell a sign, into 0.
-            return _kind(points + 0.0, value) if isinstance(points, np.ndarray) else points
+            points += 0.0
+            return _kind(points, value)
     raise ArithmeticError(f"rounding towards 0 raised a norm above {reach}: arithmetic is broken")
 
 
@@ -393,17 +396,18 @@ def noisy_scaled(total: Any, *, stds: Any, deviates: Deviates, grid: float = STE
     # Single precision would round the total, by far more than its sensitivity leaves room for.
     points = np.divide(numbers(total), spacings, dtype=np.float64)
     flat, lost = points.reshape(-1), None
-    largest = _at_most(flat)
+    largest = at_most(flat)
     # Not `>`: NaN is lost too.
     if not largest <= LARGEST:
         lost = ~(np.abs(flat) <= LARGEST)
         # 0 while the others are rounded: there is room for 2^52 spacings and no more.
         flat[lost] = 0.0
-    deviates.rounded(flat, flat.size, 1.0 / grid, 1.0, largest, out=flat)
+    noisy = deviates.rounded(flat, flat.size, 1.0 / grid, 1.0, largest, flat)
     if lost is not None:
-        flat[lost] = np.nan
-    points *= spacings
-    return _kind(points, total)
+        noisy[lost] = np.nan
+    noisy = noisy.reshape(points.shape)
+    noisy *= spacings
+    return _kind(noisy, total)
 
 
 def _largest(flat: np.ndarray) -> float:
@@ -414,7 +418,7 @@ def _largest(flat: np.ndarray) -> float:
     return float(np.maximum(np.maximum.reduce(flat), -np.minimum.reduce(flat)))
 
 
-def _at_most(flat: np.ndarray) -> float:
+def at_most(flat: np.ndarray) -> float:
     """Return what no size of some doubles is above, the largest or the norm; NaN if one is."""
     if flat.size >= SHORT:
         return _largest(flat)
