@@ -37,11 +37,11 @@ BLOCK = 1 << 15
 MARGIN = 1.0 / (1 << 40)
 """A rounding is believed where it is clear by (std / grid + 1) MARGIN; proved: 2^-43."""
 
-QUICK_MARGIN = 1.0 / (1 << 38)
-"""The same for the small polynomials; proved: 2^-39 + 2^-42, and 2^-40 for a total nearby."""
+QUICK_MARGIN = 1.0 / (1 << 32)
+"""The same for the small polynomials; proved: 2^-33 + 2^-42, and 2^-39 for a total nearby."""
 
-NEARBY = float(1 << 11)
-"""Totals of up to so many scales are added to the noise as they are: that rounds by 2^-40."""
+NEARBY = float(1 << 12)
+"""Totals of up to so many scales are added to the noise as they are: that rounds by 2^-39."""
 
 _ONE, _SIGN = np.uint64(1), np.uint64(63)
 
@@ -236,7 +236,7 @@ class Workspace:
 
 
 def signed_sizes(tail: Tail, words: Words, space: Workspace, scale: float = 1.0) -> Array:
-    """Return scale s X within 2^-38 scales of what words stand for; NaN without a quick cell.
+    """Return scale s X within 2^-32 scales of what words stand for; NaN without a quick cell.
 
     The lowest bit is the sign, the others are V in units of 2^-63.
 

@@ -35,11 +35,13 @@ DEGREE = 6
 CENTRE_ERROR = Fraction(1, 2**47)
 """Largest relative error of S at the middle of a cell that a table is built with."""
 
-QUICK_FROM, QUICK_CELLS, QUICK_DEGREE = 45, 2048, 2
+QUICK_FROM, QUICK_CELLS, QUICK_DEGREE = 47, 512, 2
 """The quick table serves V of at least 2^(QUICK_FROM - DRAWN_BITS); its cells in an octave, degree.
+
+More cells would leave less to the table, but what training put into the cache would be gone sooner.
 """
 
-QUICK_ERROR = 2.0**-39
+QUICK_ERROR = 2.0**-33
 """Most that a polynomial of the quick table is off from that of the table, before rounding."""
 
 MOST_BITS = 1 << 11
