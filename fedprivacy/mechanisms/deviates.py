@@ -86,6 +86,9 @@ class Deviates:
         self.tail, self.bits, self._ahead = tail, bits or system_bits, ahead
         self._words, self._about, self._at = np.empty(0, np.uint64), np.empty(0), 0
         self._scale, self._space = 0.0, Workspace(0)
+        # What ``noisy_scaled`` adds noise to in every step, in its spacings.
+        self.constant: Array | None = None
+        self.quotients: dict[float, tuple[Array, float]] = {}
 
     def rounded(
         self,
@@ -121,8 +124,11 @@ class Deviates:
                 self._draw(count - done)
             end = min(len(self._words), self._at + count - done)
             drawn, places = slice(self._at, end), slice(done, done + end - self._at)
-            part = None if totals is None else totals[places]
-            self._round(drawn, part, scale, unit, nearby, out[places])
+            if end - self._at == count:
+                self._round(drawn, totals, scale, unit, nearby, out)
+            else:
+                part = None if totals is None else totals[places]
+                self._round(drawn, part, scale, unit, nearby, out[places])
             self._at, done = end, places.stop
         return out
 
@@ -149,25 +155,25 @@ class Deviates:
         out: Array,
     ) -> None:
         """Write whole numbers to ``out``, for the deviates in some places of the block."""
-        count, space = len(out), self._space
-        near, found, base = self._about[drawn], space.other[:count], None
+        space = self._space.part(len(out))
+        near, found, base = self._about[drawn], space.other, None
         if totals is not None:
             # Exact: the unit is a power of two.
             offsets = totals if unit == 1.0 else np.divide(totals, unit, out=found)
             if not nearby:
                 # Whole numbers apart: only what is left of a total takes part in the rounding.
-                base = np.rint(offsets, out=space.base[:count])
+                base = np.rint(offsets, out=space.base)
                 offsets = np.subtract(offsets, base, out=found)
-            near = np.add(near, offsets, out=space.one[:count])
+            near = np.add(near, offsets, out=space.one)
         np.rint(near, out=found)
-        near = np.subtract(near, found, out=space.one[:count])
+        near = np.subtract(near, found, out=space.one)
         np.abs(near, out=near)
         # Farther from a half than the proved error: no exact arithmetic can round otherwise.
         limit = 0.5 - (scale + 1.0) * QUICK_MARGIN
-        clear = np.less(near, limit, out=space.flags[:count])
+        clear = np.less(near, limit, out=space.flags)
         if base is not None:
             found += base
-        if np.count_nonzero(clear) < count:
+        if np.count_nonzero(clear) < len(out):
             at = np.logical_not(clear, out=clear).nonzero()[0]
             some = np.zeros(len(at)) if totals is None else totals[at]
             found[at] = self._finer(self._words[drawn][at], some, scale, unit)
@@ -233,6 +239,15 @@ class Workspace:
     def __init__(self, count: int) -> None:
         self.whole, self.flags = np.empty(count, np.int64), np.empty(count, np.bool_)
         self.found, self.one, self.other, self.base = np.empty((4, count))
+        self._part = self
+
+    def part(self, count: int) -> Workspace:
+        """Return the first so many places of each; the same ones where as many were asked for."""
+        if len(self._part.flags) != count:
+            self._part = Workspace(0)
+            for name in ("whole", "flags", "found", "one", "other", "base"):
+                setattr(self._part, name, getattr(self, name)[:count])
+        return self._part
 
 
 def signed_sizes(tail: Tail, words: Words, space: Workspace, scale: float = 1.0) -> Array:
@@ -246,9 +261,9 @@ def signed_sizes(tail: Tail, words: Words, space: Workspace, scale: float = 1.0)
         space: of at least as many numbers; the answer lies in it.
         scale: factor.
     """
-    (first, rows), count = scaled_table(tail, scale), len(words)
-    cells, found = space.whole[:count], space.found[:count]
-    uniforms, next_row, bits = space.one[:count], space.other[:count], cells.view(np.uint64)
+    (first, rows), space = scaled_table(tail, scale), space.part(len(words))
+    cells, found = space.whole, space.found
+    uniforms, next_row, bits = space.one, space.other, cells.view(np.uint64)
     np.right_shift(words, _ONE, out=bits)
     np.copyto(uniforms, cells)
     # The leading bits of a double are its octave and the place in it: the cell's number.

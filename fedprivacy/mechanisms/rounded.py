@@ -393,21 +393,43 @@ def noisy_scaled(total: Any, *, stds: Any, deviates: Deviates, grid: float = STE
         spacings, which a chain has to be stopped for.
     """
     spacings = stds * grid
-    # Single precision would round the total, by far more than its sensitivity leaves room for.
-    points = np.divide(numbers(total), spacings, dtype=np.float64)
+    points, largest, kept = _in_spacings(total, spacings, deviates)
     flat, lost = points.reshape(-1), None
-    largest = at_most(flat)
     # Not `>`: NaN is lost too.
     if not largest <= LARGEST:
         lost = ~(np.abs(flat) <= LARGEST)
         # 0 while the others are rounded: there is room for 2^52 spacings and no more.
         flat[lost] = 0.0
-    noisy = deviates.rounded(flat, flat.size, 1.0 / grid, 1.0, largest, flat)
+    out = None if kept else flat
+    noisy = deviates.rounded(flat, flat.size, 1.0 / grid, 1.0, largest, out)
     if lost is not None:
         noisy[lost] = np.nan
     noisy = noisy.reshape(points.shape)
     noisy *= spacings
     return _kind(noisy, total)
+
+
+def _in_spacings(
+    total: Any, spacings: Any, deviates: Deviates
+) -> tuple[np.ndarray, float, bool]:
+    """Return a total in spacings, what none is above, and whether the next step has it again.
+
+    An array that cannot be written to, and is no view of another, is the same in every step.
+    """
+    constant = isinstance(total, np.ndarray) and isinstance(spacings, float)
+    constant = constant and not total.flags.writeable and total.base is None
+    if constant:
+        if deviates.constant is not total:
+            deviates.constant, deviates.quotients = total, {}
+        if spacings in deviates.quotients:
+            return *deviates.quotients[spacings], True
+    # Single precision would round the total, by far more than its sensitivity leaves room for.
+    points = np.divide(numbers(total), spacings, dtype=np.float64)
+    largest = at_most(points.reshape(-1))
+    kept = constant and largest <= LARGEST
+    if kept:
+        deviates.quotients[spacings] = points, largest
+    return points, largest, kept
 
 
 def _largest(flat: np.ndarray) -> float:

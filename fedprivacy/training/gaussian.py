@@ -125,7 +125,11 @@ class GaussianLocal:
         if factor != self._factor:
             centres, self._factor = self._turned_centres, factor
             curvature = factor * self._curvature
-            self._scaled = curvature, None if centres is None else -curvature * centres
+            pull = None if centres is None else -curvature * centres
+            if pull is not None:
+                # The same in every step: what is added to noise is then put in its units once.
+                pull.flags.writeable = False
+            self._scaled = curvature, pull
         return self._scaled
 
     def contracted(self, factor: Array) -> tuple[Array, Array | None]:
