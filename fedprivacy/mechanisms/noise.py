@@ -12,7 +12,7 @@ import numpy as np
 from ..errors import refuse
 
 
-class SystemSeed(np.random.bit_generator.ISeedSequence):
+class _SystemSeed(np.random.bit_generator.ISeedSequence):
     """Fills a generator's state with the operating system's bits, all of it, and keeps nothing."""
 
     def generate_state(self, n_words: int, dtype: Any = np.uint32) -> Any:
@@ -20,9 +20,14 @@ class SystemSeed(np.random.bit_generator.ISeedSequence):
         return np.frombuffer(os.urandom(n_words * np.dtype(dtype).itemsize), dtype)
 
 
+def system_seed() -> Any:
+    """Return what seeds a generator of numpy's with the operating system's bits."""
+    return _SystemSeed()
+
+
 def private_generator() -> np.random.Generator:
     """Return a generator seeded by the operating system, as every private release must be."""
-    return np.random.Generator(np.random.PCG64DXSM(SystemSeed()))
+    return np.random.Generator(np.random.PCG64DXSM(system_seed()))
 
 
 def norm(value: Any) -> float:

@@ -409,9 +409,7 @@ def noisy_scaled(total: Any, *, stds: Any, deviates: Deviates, grid: float = STE
     return _kind(noisy, total)
 
 
-def _in_spacings(
-    total: Any, spacings: Any, deviates: Deviates
-) -> tuple[np.ndarray, float, bool]:
+def _in_spacings(total: Any, spacings: Any, deviates: Deviates) -> tuple[np.ndarray, float, bool]:
     """Return a total in spacings, what none is above, and whether the next step has it again.
 
     An array that cannot be written to, and is no view of another, is the same in every step.

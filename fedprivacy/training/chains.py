@@ -22,7 +22,7 @@ from ..errors import Diverged, integer, probability, refuse
 from ..ledger import Ledger
 from ..mechanisms import FederatedHamiltonian, FederatedLangevin, Mechanism, Parallel, Run
 from ..mechanisms.deviates import Deviates
-from ..mechanisms.noise import SystemSeed
+from ..mechanisms.noise import system_seed
 from ..mechanisms.rounded import STEP_GRID, drawn_ahead, noisy_scaled
 from ..mechanisms.upload import share
 from ..sampling import FixedSize, WeightedDraws, drawn_once
@@ -567,7 +567,7 @@ class Sampling(Stepped):
         """Return a generator of its own for every use, seeded by the system unless ``seed`` is."""
         # By use and round: one round more does not shift the draws of any other.
         if self.seed is None:
-            return np.random.Generator(np.random.SFC64(SystemSeed()))
+            return np.random.Generator(np.random.SFC64(system_seed()))
         seeds = np.random.SeedSequence([self.seed, number, STREAMS.index(stream)])
         return np.random.Generator(np.random.SFC64(seeds))
 
