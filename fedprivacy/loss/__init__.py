@@ -11,6 +11,7 @@ from .pairs.gaussian import IDENTITY, GaussianMix, Gdp
 from .pairs.laplace import LaplacePair
 from .pairs.lattice import Side, Tails
 from .pairs.nested import Nested, rough_epsilon, scale
+from .pairs.opposed import Opposed
 from .pairs.stated import RenyiAndPoints, RenyiLine, RenyiPoints, stated_pair
 from .pairs.triangles import Triangles
 
@@ -29,6 +30,7 @@ __all__ = [
     "Largest",
     "Mix",
     "Nested",
+    "Opposed",
     "RenyiAndPoints",
     "RenyiLine",
     "RenyiPoints",
