@@ -23,13 +23,13 @@ from ..ledger import Ledger
 from ..mechanisms import FederatedHamiltonian, FederatedLangevin, Mechanism, Parallel, Run
 from ..mechanisms.deviates import Deviates
 from ..mechanisms.noise import system_seed
-from ..mechanisms.rounded import STEP_GRID, drawn_ahead, noisy_scaled
+from ..mechanisms.rounded import drawn_ahead, noisy_scaled
 from ..mechanisms.upload import share
 from ..sampling import FixedSize, WeightedDraws, drawn_once
 from ..theory.targets import Averaging, Chain, Stepped
 from .gaussian import GaussianPosterior
 from .jumps import UploadLaw
-from .posterior import Array, Local, Target
+from .posterior import Array, Local, Spread, Target
 from .rounds import (
     STREAMS,
     Books,
@@ -97,26 +97,6 @@ class Work(NamedTuple):
     private: Noise
     common: np.random.Generator
     known: Any = None
-
-
-class Spread(NamedTuple):
-    """Stds of the noise in one step, as the seats' mechanisms say them.
-
-    Args:
-        stds: shape (chains or 1, seats, 1 or d); one number where all are equal.
-        least: the smallest; 0 only where no seat draws any.
-        grid: what is released is rounded to, in stds.
-    """
-
-    stds: Array | float
-    least: float
-    grid: float = STEP_GRID
-
-    @classmethod
-    def of(cls, stds: Array, local: Local) -> Spread:
-        """Return the stds of seats, shape (chains or 1, seats, 1 or d), as ``local`` wants them."""
-        least = float(stds.min())
-        return cls(least if least == stds.max() else local.spread(stds), least)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
