@@ -153,7 +153,7 @@ REASONS = {
         "TruncatedPoisson",
         "add_remove",
     ): "truncation is labelled above, and hidden in what data show",
-    ("FixedSize", "zero_out"): _FOLD,
+    ("FixedSize", "zero_out"): 'the fold; `accountant="game"` closes it',
     ("FixedSize", "replace_one"): 'the fold; `accountant="game"` closes it',
     ("WithReplacement", "zero_out"): _FOLD,
     ("WithReplacement", "replace_one"): _FOLD,

@@ -13,7 +13,7 @@ from .pairs.lattice import Side, Tails
 from .pairs.nested import Nested, rough_epsilon, scale
 from .pairs.opposed import Opposed
 from .pairs.stated import RenyiAndPoints, RenyiLine, RenyiPoints, stated_pair
-from .pairs.triangles import Triangles
+from .pairs.triangles import Triangles, given_way
 
 __all__ = [
     "IDENTITY",
@@ -40,6 +40,7 @@ __all__ = [
     "Tails",
     "Triangles",
     "compose",
+    "given_way",
     "kinds",
     "largest",
     "rough_epsilon",

@@ -9,7 +9,7 @@ from typing import ClassVar
 import numpy as np
 
 from ..errors import UnsupportedCombination, integer, refuse
-from ..loss import Fold, GaussianMix, Gdp, Sampled
+from ..loss import Gdp, Sampled, Triangles, given_way
 from ..registry import registered
 from ..relations import Adjacency, Observer
 from .pairs import (
@@ -68,9 +68,8 @@ def _zero_out(inner: Lossy, scheme: Scheme, observer: Observer) -> Pair:
         attained = sampled_pair(inner.privacy_loss(ZERO, observer), q).witness
         return Pair(folded(inner, scheme, observer).curve, attained)
     # Not drawn, its place is taken by another, who may send the opposite.
-    stays = (1.0 - q, -1.0)
-    up = GaussianMix(z, (stays, (q, 1.0)), (stays, (q, 0.0)))
-    return Pair(Fold(up, Sampled(Gdp(1.0 / z), q)), up)
+    up = given_way(z, q)
+    return Pair(Triangles(up, Sampled(Gdp(1.0 / z), q)), up)
 
 
 _ROWS: Rows = {
