@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 import sys
 from typing import Any
 
@@ -11,9 +12,22 @@ import numpy as np
 from ..errors import refuse
 
 
+class _SystemSeed(np.random.bit_generator.ISeedSequence):
+    """Fills a generator's state with the operating system's bits, all of it, and keeps nothing."""
+
+    def generate_state(self, n_words: int, dtype: Any = np.uint32) -> Any:
+        """Return so many fresh words."""
+        return np.frombuffer(os.urandom(n_words * np.dtype(dtype).itemsize), dtype)
+
+
+def system_seed() -> Any:
+    """Return what seeds a generator of numpy's with the operating system's bits."""
+    return _SystemSeed()
+
+
 def private_generator() -> np.random.Generator:
     """Return a generator seeded by the operating system, as every private release must be."""
-    return np.random.Generator(np.random.PCG64DXSM(np.random.SeedSequence()))
+    return np.random.Generator(np.random.PCG64DXSM(system_seed()))
 
 
 def norm(value: Any) -> float:
@@ -80,6 +94,10 @@ def check_readable(name: str, value: Any) -> None:
         _array(name, value)
         return
     torch = sys.modules["torch"]  # whoever has a tensor has imported it
+    # The usual case at once: this is asked for every step.
+    real = value.dtype is torch.float64 or value.dtype is torch.float32
+    if real and value.is_cpu and value.layout is torch.strided and not value.is_nested:
+        return
     found = {
         "complex": value.is_complex(),
         "nested": value.is_nested,

@@ -174,8 +174,11 @@ def on_grid(value: Any, *, clip_norm: float, grid: float) -> Any:
     for round_, shrunk in tries[hopeless:]:
         points, fits = _rounded(array, factor * (1.0 - shrunk) / grid, round_, grid, reach)
         if fits:
+            if not isinstance(points, np.ndarray):
+                return points
             # Adding 0 turns -0, which would tell a sign, into 0.
-            return _kind(points + 0.0, value) if isinstance(points, np.ndarray) else points
+            points += 0.0
+            return _kind(points, value)
     raise ArithmeticError(f"rounding towards 0 raised a norm above {reach}: arithmetic is broken")
 
 
@@ -393,21 +396,41 @@ def noisy_scaled(total: Any, *, stds: Any, deviates: Deviates, grid: float = STE
         spacings, which a chain has to be stopped for.
     """
     spacings = stds * grid
-    # Single precision would round the total, by far more than its sensitivity leaves room for.
-    points = np.divide(numbers(total), spacings, dtype=np.float64)
+    points, largest, kept = _in_spacings(total, spacings, deviates)
     flat, lost = points.reshape(-1), None
-    largest = _at_most(flat)
     # Not `>`: NaN is lost too.
     if not largest <= LARGEST:
         lost = ~(np.abs(flat) <= LARGEST)
         # 0 while the others are rounded: there is room for 2^52 spacings and no more.
         flat[lost] = 0.0
-    noisy = deviates.rounded(flat, flat.size, 1.0 / grid, 1.0, largest)
+    out = None if kept else flat
+    noisy = deviates.rounded(flat, flat.size, 1.0 / grid, 1.0, largest, out)
     if lost is not None:
         noisy[lost] = np.nan
     noisy = noisy.reshape(points.shape)
     noisy *= spacings
     return _kind(noisy, total)
+
+
+def _in_spacings(total: Any, spacings: Any, deviates: Deviates) -> tuple[np.ndarray, float, bool]:
+    """Return a total in spacings, what none is above, and whether the next step has it again.
+
+    An array that cannot be written to, and is no view of another, is the same in every step.
+    """
+    constant = isinstance(total, np.ndarray) and isinstance(spacings, float)
+    constant = constant and not total.flags.writeable and total.base is None
+    if constant:
+        if deviates.constant is not total:
+            deviates.constant, deviates.quotients = total, {}
+        if spacings in deviates.quotients:
+            return *deviates.quotients[spacings], True
+    # Single precision would round the total, by far more than its sensitivity leaves room for.
+    points = np.divide(numbers(total), spacings, dtype=np.float64)
+    largest = at_most(points.reshape(-1))
+    kept = constant and largest <= LARGEST
+    if kept:
+        deviates.quotients[spacings] = points, largest
+    return points, largest, kept
 
 
 def _largest(flat: np.ndarray) -> float:
@@ -418,7 +441,7 @@ def _largest(flat: np.ndarray) -> float:
     return float(np.maximum(np.maximum.reduce(flat), -np.minimum.reduce(flat)))
 
 
-def _at_most(flat: np.ndarray) -> float:
+def at_most(flat: np.ndarray) -> float:
     """Return what no size of some doubles is above, the largest or the norm; NaN if one is."""
     if flat.size >= SHORT:
         return _largest(flat)
@@ -432,7 +455,7 @@ def numbers(value: Any) -> np.ndarray:
     value = readable("value", value)
     if isinstance(value, np.ndarray):
         return value
-    return np.asarray(value.cpu().double().numpy())
+    return np.asarray(value.to("cpu", _torch().float64).numpy())
 
 
 def same_kind(array: np.ndarray, value: Any) -> Any:
@@ -448,7 +471,8 @@ def _kind(array: np.ndarray, value: Any) -> Any:
     """Return doubles as an array, or a tensor of doubles on the device of ``value``."""
     if not hasattr(value, "detach"):
         return array
-    return _torch().from_numpy(array).to(value.device)
+    tensor = _torch().from_numpy(array)
+    return tensor if value.is_cpu else tensor.to(value.device)
 
 
 def _spacing(grid: object) -> float:

@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 import torch
@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from ..errors import integer, non_negative, positive, refuse
+from ..mechanisms.rounded import STEP_GRID
 from ..rounding import THOUSANDS
 from .data import FederatedData
 from .likelihoods import Likelihood, LogLikelihood, Model, NetworkLikelihood
@@ -60,6 +61,26 @@ class Local(Protocol):
 
     def inward(self, directions: Tensor) -> Any:
         """Return directions in the coordinates that suit the target."""
+
+
+class Spread(NamedTuple):
+    """Stds of the noise in one step, as the seats' mechanisms say them.
+
+    Args:
+        stds: shape (chains or 1, seats, 1 or d); one number where all are equal.
+        least: the smallest; 0 only where no seat draws any.
+        grid: what is released is rounded to, in stds.
+    """
+
+    stds: Array | float
+    least: float
+    grid: float = STEP_GRID
+
+    @classmethod
+    def of(cls, stds: Array, local: Local) -> Spread:
+        """Return the stds of seats, shape (chains or 1, seats, 1 or d), as ``local`` wants them."""
+        least = float(stds.min())
+        return cls(least if least == stds.max() else local.spread(stds), least)
 
 
 class Target(Protocol):

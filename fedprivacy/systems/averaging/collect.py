@@ -13,6 +13,7 @@ from torch import Tensor
 
 from ...errors import ParameterError, refuse
 from ...mechanisms import Perturbation, Sparsification
+from ...mechanisms.rounded import at_most
 from ...mechanisms.sparsified import fingerprint
 from ...training.rounds import RoundInfo
 from .upload import upload_size
@@ -179,7 +180,8 @@ class Collected:
         own = self.perturbation
         choose = self.sparsification.select if own is None else own.contribution
         try:
-            part: Tensor = choose(plain.to(self._device), self.mask)
+            here = plain if self._device == "cpu" and plain.is_cpu else plain.to(self._device)
+            part: Tensor = choose(here, self.mask)
         # Whatever is wrong with one update must not stop the round.
         except ParameterError:
             return None
@@ -255,7 +257,10 @@ def check_room(contributions: int, perturbation: Perturbation | None, mean: int 
 
 
 def _largest(part: Tensor) -> float:
-    """Return the largest size of an entry; NaN or infinity where one is."""
+    """Return what no size of an entry is above; NaN or infinity where an entry is."""
+    # Doubles are never added up in single precision: a norm, which is quicker, tells enough.
+    if part.dtype is torch.float64 and part.is_cpu:
+        return at_most(part.detach().numpy())
     return max(abs(float(end)) for end in part.aminmax())
 
 
@@ -293,5 +298,5 @@ def _in_memory(vector: Tensor) -> bool:
         held = vector.untyped_storage().nbytes()
     except RuntimeError:
         return False
-    end = vector.storage_offset() + (len(vector) - 1) * vector.stride(0) + 1
+    end = vector.storage_offset() + (vector.shape[0] - 1) * vector.stride(0) + 1
     return end * vector.element_size() <= held

@@ -302,9 +302,9 @@ class LinearLoss(AgentLoss):
             weights, targets = data.weights[..., None, :], data.targets[..., None, :]
             found = self._sum(rows, data.features, targets, weights, clip_norm).movedim(-2, 0)
         else:
-            weights, targets = data.weights[..., None, :], data.targets[..., None, :]
-            rows = points[..., None, :]
-            found = self._sum(rows, data.features, targets, weights, clip_norm)[..., 0, :]
+            weights, targets = data.weights.unsqueeze(-2), data.targets.unsqueeze(-2)
+            rows = points.unsqueeze(-2)
+            found = self._sum(rows, data.features, targets, weights, clip_norm).squeeze(-2)
         return found + self.regularisation * points if self.regularisation else found
 
     def hessian(self, points: Tensor, data: AgentData) -> Tensor:
@@ -356,7 +356,8 @@ class Logistic(LinearLoss):
 
     def slope(self, outputs: Tensor, targets: Tensor) -> Tensor:
         """Return -b / (1 + exp(b times the output))."""
-        return -targets * torch.sigmoid(-targets * outputs)
+        opposite = -targets
+        return opposite * torch.sigmoid(opposite * outputs)
 
     def bend(self, outputs: Tensor, targets: Tensor) -> Tensor:
         """Return the variance of a target: the chance of one class times that of the other."""

@@ -333,6 +333,11 @@ class FederatedSplitting:
         return min(rows, key=lambda row: row[1] / row[0])
 
     @cached_property
+    def _noise_stds(self) -> NDArray[np.float64]:
+        """What each agent's steps have as their std, by plan."""
+        return np.array([solver.noise_std for solver in self.solvers])
+
+    @cached_property
     def _widening(self) -> NDArray[np.float64] | None:
         """Each agent's factor on its noise where T6 accounts its steps together, else None.
 
@@ -446,9 +451,11 @@ class FederatedSplitting:
             The next state, how many solves are not finite, and the smallest share of its planned
             noise that any agent used.
         """
-        anchors = 2.0 * average[..., None, :] - state.auxiliary
+        centre = average.unsqueeze(-2)
+        anchors = 2.0 * centre - state.auxiliary
+        everybody = bool(on.all())
         # Only those who take part compute; in a batch they differ from run to run.
-        if self.runs is None and not bool(on.all()):
+        if self.runs is None and not everybody:
             chosen = on.nonzero()[:, 0]
             models = state.models.clone()
             models[chosen], share = self._solve(
@@ -457,8 +464,10 @@ class FederatedSplitting:
         else:
             everyone = range(self.agents)
             models, share = self._solve(state, data, state.models, anchors, everyone)
-        moved = state.auxiliary + 2.0 * (models - average[..., None, :])
+        moved = state.auxiliary + 2.0 * (models - centre)
         finite = torch.isfinite(moved).all(-1)
+        if everybody and bool(finite.all()):
+            return SplittingState(state.round + 1, models, moved), 0, share
         kept = (on & finite)[..., None]
         after = SplittingState(
             state.round + 1,
@@ -487,7 +496,7 @@ class FederatedSplitting:
             generator_for(self.seed, state.round, "batches"),
             noise_source(self.seed, state.round),
         )
-        planned = np.array([solver.noise_std for solver in solvers])
+        planned = self._noise_stds[list(agents)]
         return ends, float(np.min(used / planned)) if planned.all() else 0.0
 
 
