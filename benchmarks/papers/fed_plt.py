@@ -650,7 +650,7 @@ def read() -> dict[str, Any]:
 def write(**found: Any) -> None:
     """Put something into the file of results; the rest stays as it is."""
     RESULTS.parent.mkdir(exist_ok=True)
-    kept = {**read(), "paper": PAPER, **found}
+    kept = {**read(), "paper": PAPER, "inputs": "made up", "seed": SEED, **found}
     RESULTS.write_text(json.dumps(kept, indent=1, default=float) + "\n")
 
 

@@ -293,7 +293,12 @@ def known() -> list[dict[str, Any]]:
     if not results().exists():
         return []
     cells: list[dict[str, Any]] = json.loads(results().read_text())["cells"]
-    return [{"local_rate": LOCAL_RATE} | cell for cell in cells]
+    return [{"rounds_planned": planned(of(cell))} | cell for cell in cells]
+
+
+def of(result: dict[str, Any]) -> Cell:
+    """Return the cell of a result."""
+    return Cell(**{field.name: result[field.name] for field in fields(Cell)})
 
 
 def matches(result: dict[str, Any], cell: Cell) -> bool:
@@ -439,8 +444,7 @@ def batches(cells: list[dict[str, Any]]) -> str:
 
 def agrees(wanted: dict[str, Any]) -> bool:
     """Return whether the first rounds of a cell come out as they are written down."""
-    names = [field.name for field in fields(Cell)]
-    again = run(Cell(**{name: wanted[name] for name in names}), min(10, wanted["rounds_run"]))
+    again = run(of(wanted), min(10, wanted["rounds_run"]))
     pairs = list(zip(again["accuracy"], wanted["accuracy"], strict=False))
     return all(abs(a - b) <= 0.005 for a, b in pairs)
 
