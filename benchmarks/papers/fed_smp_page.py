@@ -147,7 +147,7 @@ def shown(runs: list[dict[str, Any]], model: str, inputs: tuple[str, ...]) -> st
         sizes = (one["paper_mb_of_a_client"], one["upload_mb_of_a_client"])
         rows.append(
             [
-                one["run"],
+                one["run"] + ("" if one["repeatable"] else "*"),
                 one["inputs"],
                 str(one["seed"]),
                 length(one),
@@ -329,7 +329,12 @@ def certified(epsilon: float) -> str:
 
 def plan(runs: list[dict[str, Any]], seconds: dict[str, dict[str, float]]) -> str:
     """Return the table of what is planned, done and left, by kind of run."""
-    done = {key(one): one for one in runs}
+    # Of the small network's, only what Figure 3 has the loss of.
+    done = {
+        key(one): one
+        for one in runs
+        if one["model"] == "cnn" or one["training_loss"] is not None or not one["finished"]
+    }
     kinds: dict[str, list[tuple[tuple[str, str, str, int], float]]] = {}
     for (model, inputs), looks in {("cnn", "standardised"): LOOKS, ("2nn", "unit"): 36}.items():
         pace = seconds[model]

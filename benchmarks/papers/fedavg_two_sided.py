@@ -57,8 +57,13 @@ GRID_ROUNDS, GRID_SEEDS = 40, (1, 2, 3)
 """Rounds of a cell of Table 3's grid, and its seeds."""
 SERVER_RATES, LOCAL_RATES, COHORTS = (1.0, 10.0), (0.001, 0.01, 0.1), (10, 50, 100)
 """Table 3's grid."""
-BEYOND = ((0.3, 0.1), (0.3, 0.3), (1.0, 0.3), (1.0, 1.0), (3.0, 0.1), (3.0, 0.03))
-"""Pairs around it, of ten workers: whether the grid's best lies inside what was tried."""
+NEXT = ((0.3, 0.1), (1.0, 0.3))
+BEYOND = {
+    10: (*NEXT, (0.3, 0.3), (1.0, 1.0), (3.0, 0.1), (3.0, 0.03), (3.0, 0.3)),
+    50: NEXT,
+    100: NEXT,
+}
+"""Pairs around it, by n: whether the grid's best lies inside what was tried."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -281,7 +286,7 @@ def table_3(seeds: Iterable[int] = GRID_SEEDS) -> Iterator[Cell]:
     for seed in seeds:
         own = {"method": "fedavg", "model": "logistic", "classes": 2, "seed": seed}
         for workers in COHORTS:
-            for server, local in (*pairs, *(BEYOND if workers == 10 else ())):
+            for server, local in (*pairs, *BEYOND[workers]):
                 yield Cell(**own, workers=workers, server_rate=server, local_rate=local)
 
 
