@@ -366,6 +366,28 @@ def pages(cells: list[dict[str, Any]]) -> None:
     put("fedavg_two_sided.md", "batches", batches(cells))
     put("fedavg_two_sided.md", "table 3", both_rates(cells))
     put("fedavg_two_sided.md", "table 3, the best", best_pairs(cells))
+    put("fedavg_two_sided.md", "plan", plan(cells))
+
+
+def plan(cells: list[dict[str, Any]]) -> str:
+    """Return the table of what is planned, done and left, by what was measured of alike cells."""
+    parts = {"Table 2": [*table_2()], "Figure 1": [*figure_1()], "batches": [*by_batch()]}
+    for n in COHORTS:
+        parts[f"Table 3 and beyond, n = {n}"] = [cell for cell in table_3() if cell.workers == n]
+    rows = []
+    for name, wanted in parts.items():
+        left = [cell for cell in wanted if found(cells, cell) is None]
+        hours = sum(planned(cell) * seconds_of(cells, cell) for cell in left) / 3600
+        rows.append([name, str(len(wanted)), str(len(wanted) - len(left)), f"{hours:.2f}"])
+    return table(["cells", "planned", "done", "core hours left, about"], rows)
+
+
+def seconds_of(cells: list[dict[str, Any]], cell: Cell) -> float:
+    """Return the seconds of a round of cells of the same method, model and n."""
+    own = (cell.method, cell.model, cell.workers)
+    alike = [one for one in cells if (one["method"], one["model"], one["workers"]) == own]
+    rounds = sum(one["rounds_run"] for one in alike)
+    return float(sum(one["processor_seconds"] for one in alike)) / rounds
 
 
 def by_pair(cells: list[dict[str, Any]]) -> dict[tuple[float, float, int], list[dict[str, Any]]]:
