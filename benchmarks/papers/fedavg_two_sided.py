@@ -57,12 +57,8 @@ GRID_ROUNDS, GRID_SEEDS = 40, (1, 2, 3)
 """Rounds of a cell of Table 3's grid, and its seeds."""
 SERVER_RATES, LOCAL_RATES, COHORTS = (1.0, 10.0), (0.001, 0.01, 0.1), (10, 50, 100)
 """Table 3's grid."""
-NEXT = ((0.3, 0.1), (1.0, 0.3))
-BEYOND = {
-    10: (*NEXT, (0.3, 0.3), (1.0, 1.0), (3.0, 0.1), (3.0, 0.03), (3.0, 0.3)),
-    50: NEXT,
-    100: NEXT,
-}
+NEXT = ((0.3, 0.1), (1.0, 0.3), (0.3, 0.3), (3.0, 0.3), (1.0, 1.0))
+BEYOND = {10: (*NEXT, (3.0, 0.1), (3.0, 0.03)), 50: NEXT, 100: NEXT}
 """Pairs around it, by n: whether the grid's best lies inside what was tried."""
 
 
