@@ -12,7 +12,8 @@ then run with two more chains. The sizes of one setting and seed run together, a
 the model in one chain (``Ladder``): the same law for each, four times as fast. They share batches,
 have noise of their own, and a cell names those that ran ``together``. A run keeps its progress in
 ``progress/``, which is not committed, and goes on from there; what is begun stands in the results
-with the rounds that are done and those that are planned, and only what is done is compared.
+with the rounds that are done and those that are planned, and only what is done is compared. Chains
+that are not ``repeatable`` are from before numbers were drawn as they are now, and are run again.
 """
 
 import argparse
@@ -193,7 +194,7 @@ class Chain:
         done = {"rounds_done": now["round"], "rounds_planned": self.setting["rounds"]}
         done["finished"] = now["round"] == self.setting["rounds"]
         seconds = round(now["seconds"] / len(self.sizes), 1)
-        together = {"seed": self.seed, "together": self.sizes}
+        together = {"seed": self.seed, "together": self.sizes, "repeatable": True}
         return [
             {**self.facts, "step_size": size, **together, **done, "seconds": seconds, "curve": rows}
             for size, rows in zip(self.sizes, now["rows"], strict=True)
@@ -231,14 +232,15 @@ def of(part, facts, seed=0):
 
 
 def missing(part, facts, seed):
-    """Return the step sizes to run next."""
-    first = of(part, facts)
+    """Return the step sizes to run next, those of what cannot be repeated too."""
+    first, here = of(part, facts), of(part, facts, seed)
     if seed == 0:
         sizes = further(first) if len(first) >= len(FIRST_SIZES[part]) else FIRST_SIZES[part]
     else:
-        sizes = sorted({size for _, _, size, edge in best(part, facts) if edge is None})
-    there = [cell["step_size"] for cell in of(part, facts, seed)]
-    return [size for size in sizes if not any(math.isclose(size, one) for one in there)]
+        sizes = [size for _, _, size, edge in best(part, facts) if edge is None]
+    sizes = {*sizes, *(cell["step_size"] for cell in here if not cell["repeatable"])}
+    there = [cell["step_size"] for cell in here if cell["repeatable"]]
+    return sorted(size for size in sizes if not any(math.isclose(size, one) for one in there))
 
 
 def further(first):
@@ -309,7 +311,9 @@ def progress(part):
         done = sum(cell["finished"] for cell in cells)
         begun = {(c["seed"], c["rounds_done"]) for c in cells if not c["finished"]}
         going = [f"seed {seed}: {rounds} rounds" for seed, rounds in sorted(begun)]
-        share = sum(cell["rounds_done"] / cell["rounds_planned"] for cell in cells)
+        share = sum(
+            cell["rounds_done"] / cell["rounds_planned"] for cell in cells if cell["repeatable"]
+        )
         spent, hours = sum(cell["seconds"] for cell in cells) / 3600, 0.0
         if not whole(part, facts):
             hours = max(1.0, CHAINS - share) * gradients(facts) * pace(part) / 3600
@@ -328,7 +332,7 @@ def whole(part, facts):
 
 def pace(part):
     """Return the seconds that a chain took for all its rounds, by gradients in one."""
-    cells = [c for c in known(part) if len(c.get("together", [])) > 2 and c["rounds_done"]]
+    cells = [cell for cell in known(part) if cell["repeatable"] and cell["rounds_done"]]
     cells = cells or known(part)
     rounds = sum(cell["rounds_done"] * gradients(cell) for cell in cells)
     return PARTS[part]["rounds"] * sum(cell["seconds"] for cell in cells) / rounds
@@ -348,7 +352,11 @@ def check():
     records = short.data("fashion-mnist", None)
     held = goes_alike(records)
     for part in PARTS:
-        cells = [cell for cell in known(part) if cell["curve"]]
+        cells = [cell for cell in known(part) if cell["curve"] and cell["repeatable"]]
+        if earlier := sum(not cell["repeatable"] for cell in known(part)):
+            print(f"{part}: {earlier} chains are from before numbers were drawn as they are now")
+        if not cells:
+            continue
         cells.sort(key=lambda one: one["seconds"] / one["rounds_done"])
         first, *others = ({str(own(cell)): partial(agrees, part, cell, records)} for cell in cells)
         for name, again in first.items():
@@ -375,8 +383,8 @@ def goes_alike(records):
 def agrees(part, cell, records):
     """Return whether a cell comes out again up to its first shown round."""
     facts = {name: cell[name] for name in NAMES if name in cell}
-    sizes, shown = cell.get("together", [cell["step_size"]]), cell["curve"][0]
-    (found,) = Chain(part, facts, sizes, cell["seed"]).run(records, shown["round"])
+    shown = cell["curve"][0]
+    (found,) = Chain(part, facts, cell["together"], cell["seed"]).run(records, shown["round"])
     again = next(one for one in found if own(one) == own(cell))
     return near(again["curve"][0], shown, 0.0, short.TOLERANCE)
 
