@@ -13,7 +13,8 @@ the model in one chain (``Ladder``): the same law for each, four times as fast. 
 have noise of their own, and a cell names those that ran ``together``. A run keeps its progress in
 ``progress/``, which is not committed, and goes on from there; what is begun stands in the results
 with the rounds that are done and those that are planned, and only what is done is compared. Chains
-that are not ``repeatable`` are from before numbers were drawn as they are now, and are run again.
+with large steps part by their rounding: --check holds the first draw. Chains that are not
+``repeatable`` were run one by one and shown later, and are run again.
 """
 
 import argparse
@@ -183,7 +184,7 @@ class Chain:
         for kind in kinds:
             now["sums"][kind] = now["sums"].get(kind, 0.0) + found
             now["counts"][kind] += 1
-        if number % self.setting["shown"] == 0:
+        if number % self.setting["shown"] == 0 or number == self.setting["every"]:
             for copy, rows in enumerate(now["rows"]):
                 means = {kind: now["sums"][kind][copy] / now["counts"][kind] for kind in kinds}
                 told = {k: short.scores(mean, records.test_labels) for k, mean in means.items()}
@@ -354,7 +355,7 @@ def check():
     for part in PARTS:
         cells = [cell for cell in known(part) if cell["curve"] and cell["repeatable"]]
         if earlier := sum(not cell["repeatable"] for cell in known(part)):
-            print(f"{part}: {earlier} chains are from before numbers were drawn as they are now")
+            print(f"{part}: {earlier} chains were run one by one, their first draws not kept")
         if not cells:
             continue
         cells.sort(key=lambda one: one["seconds"] / one["rounds_done"])
