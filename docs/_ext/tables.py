@@ -27,6 +27,7 @@ def write(folder: Path) -> None:
         "reference_table": reference_table(),
         "defects_table": defects.table(),
         "matrix": matrix(),
+        "ratios": ratios(),
         "correlated_matrix": correlated_matrix(),
         "whole_matrix": whole_matrix(),
         "messages": messages_table(),
@@ -136,6 +137,80 @@ def answer(make: Make, who: Any, adjacency: Adjacency, observer: Observer) -> st
     return f"[{lower}, {upper}], ratio {ratio}"
 
 
+SETTINGS = ((2.0, 0.1, 20), (1.0, 0.01, 100), (5.0, 0.1, 1000))
+"""Noise multiplier, sampling rate and rounds."""
+
+NEAR = 1.02
+"""Ends within this ratio need no word."""
+
+_FOLD = (
+    "the fold counts in every round what is worst there; data that do as much in all rounds are "
+    "not known"
+)
+_ORDER = "the upper end is that of a known order; no theorem amplifies an order for `aggregate`"
+REASONS = {
+    (
+        "TruncatedPoisson",
+        "add_remove",
+    ): "truncation is labelled above, and hidden in what data show",
+    ("FixedSize", "zero_out"): 'the fold; `accountant="game"` closes it',
+    ("FixedSize", "replace_one"): 'the fold; `accountant="game"` closes it',
+    ("WithReplacement", "zero_out"): _FOLD,
+    ("WithReplacement", "replace_one"): _FOLD,
+    ("Shuffled", "zero_out"): _ORDER,
+    ("Shuffled", "replace_one"): _ORDER,
+    ("RandomAllocation", "replace_one"): (
+        "two steps, out and in; data are known for one of them only"
+    ),
+}
+"""Why the ends of a cell are apart."""
+
+
+def at_rate(q: float) -> dict[str, Any]:
+    """Return one scheme of each kind that draws a unit with about one chance."""
+    size, rounds = round(1000 * q), round(1 / q)
+    return {
+        "Poisson": fp.Poisson(q),
+        "TruncatedPoisson": fp.TruncatedPoisson(q, population=1000, largest=size * 5 // 2),
+        "FixedSize": fp.FixedSize(size, population=1000),
+        "WithReplacement": fp.WithReplacement(size, population=1000),
+        "Shuffled": fp.Shuffled(rounds_per_epoch=rounds),
+        "RandomAllocation": fp.RandomAllocation(rounds_per_epoch=rounds),
+        "Everyone": fp.Everyone(),
+    }
+
+
+def apart(scheme: str, setting: tuple[float, float, int], **ask: Any) -> float | None:
+    """Return upper over lower end, or None where the cell is refused."""
+    noise, q, rounds = setting
+    who = at_rate(q)[scheme]
+    count = max(1, round(rounds * q)) if hasattr(who, "rounds_per_epoch") else rounds
+    try:
+        found = fp.epsilon(fp.Gaussian(noise_multiplier=noise).sampled(who) * count, **ask)
+    except FedPrivacyError:
+        return None
+    return found.upper / found.lower
+
+
+def ratios() -> str:
+    """Return how far apart both ends are, cell by cell, and why where that is more than 2 %."""
+    lines = [
+        "| scheme | adjacency | observer | ratio, three settings | why |",
+        "|---|---|---|---|---|",
+    ]
+    seen = (Observer.AGGREGATE, Observer.SERVER)
+    for scheme, adjacency, observer in product(at_rate(0.1), Adjacency, seen):
+        ask = {"delta": DELTA, "adjacency": adjacency, "observer": observer}
+        found = [one for one in (apart(scheme, each, **ask) for each in SETTINGS) if one]
+        if not found:
+            continue
+        told = ", ".join(f"{one:.3f}" for one in found)
+        # A cell that is apart and has no reason ends the build: somebody is to find one.
+        why = REASONS[scheme, str(adjacency)] if max(found) > NEAR else ""
+        lines.append(f"| {scheme} | {adjacency} | {observer} | {told} | {why} |")
+    return "\n".join(lines) + "\n"
+
+
 FACTORS = {
     "Identity()": fp.factors.Identity(),
     "Banded(5)": fp.factors.Banded(5),
@@ -143,6 +218,9 @@ FACTORS = {
     "BufferedToeplitz(4)": fp.factors.BufferedToeplitz(4),
     "SquareRootToeplitz()": fp.factors.SquareRootToeplitz(),
     "Tree()": fp.factors.Tree(),
+    "Restarted(SquareRootToeplitz(), 10)": fp.factors.Restarted(
+        fp.factors.SquareRootToeplitz(), 10
+    ),
     "Matrix(...)": fp.factors.Matrix(fp.factors.SquareRootToeplitz().matrix(ROUNDS)),
 }
 """One of each kind; the matrix is any, here the square root's."""

@@ -11,17 +11,18 @@ from ..loss.profiles import playing
 from ..loss.profiles.asked import DeltaAt, EpsilonAt, Interval, Question
 from ..loss.profiles.ways import interval
 from ..privacy_loss import PrivacyLoss
-from .base import Answer
+from .base import Answer, orientations
 from .pld import PldAccountant
 
 
 class GameAccountant(PldAccountant):
     """As "pld", and sharper where every round is one of a family of pairs.
 
-    That is known of ``FixedSize`` under ``replace_one`` with one Gaussian sum a round and the same
-    setting in all rounds. There upper and lower end approach each other until they are within the
-    tolerance, which takes seconds (``fedprivacy.loss.profiles.playing``); the lower end is attained
-    by data that follow what was released. Every other question is answered as by "pld".
+    That is known of ``FixedSize`` under ``replace_one`` and ``zero_out`` with one Gaussian sum a
+    round and the same setting in all rounds. There upper and lower end approach each other until
+    they are within the tolerance, which takes seconds (``fedprivacy.loss.profiles.playing``); the
+    lower end is attained by data that follow what was released. Every other question is answered
+    as by "pld".
     """
 
     name: ClassVar[str] = "game"
@@ -41,15 +42,17 @@ class GameAccountant(PldAccountant):
     def _refined(
         self, loss: PrivacyLoss, folded: Answer, ask: Callable[[Curve], Question]
     ) -> Answer:
-        question = ask(loss.curve)
-        if not playing.serves(question):
+        if not playing.serves(ask(loss.curve)):
             return folded
-        attained = folded.attained
-        if loss.witness is None:
-            # Shown or not: below what S alone loses no end can lie.
-            attained = interval(ask(playing.alone(loss.curve))).low
         known = Interval(folded.low, folded.upper, folded.method, folded.reason)
-        found = playing.refine(question, known, attained)
+        both = []
+        for curve in orientations(loss.curve):
+            # Shown or not: below what one pair alone loses no end can lie.
+            attained = interval(ask(playing.alone(curve))).low
+            both.append(playing.refine(ask(curve), known, attained))
+        # The worse order counts, and the end that was shown of either.
+        worst = max(both, key=lambda one: one.high)
+        found = worst._replace(low=max(one.low for one in both))
         shown = 0.0 if loss.witness is None else found.low
         return replace(
             folded,
@@ -58,5 +61,5 @@ class GameAccountant(PldAccountant):
             attained=shown,
             method=found.method,
             reason=found.reason,
-            datasets=playing.PLAN if shown > folded.attained else "",
+            datasets=playing.plan(loss.curve) if shown > folded.attained else "",
         )

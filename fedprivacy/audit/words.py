@@ -205,6 +205,16 @@ def _integers(m: IntegerPerturbation) -> str:
     return f"{_sparsified(m).replace('Gaussian', kind)}; updates are {whole}"
 
 
+def _factor(m: CorrelatedNoise) -> str:
+    """Return which factor correlates noise, for how long, and on which coordinates."""
+    block, told = m.factor.block(m.rounds), type(m.factor).__name__
+    if block < m.rounds:
+        told += f" after every {block:,} rounds"
+    if m.kept is not None:
+        told += f"; {m.kept:,} of {m.dimension:,} coordinates, the same ones for as long"
+    return told
+
+
 _FEDAVG = "DP-FedAvg: the sum of clients' clipped updates"
 
 _WORDS: dict[type, Callable[[Any], str]] = {
@@ -226,7 +236,7 @@ _WORDS: dict[type, Callable[[Any], str]] = {
     CorrelatedNoise: lambda m: (
         f"{'DP-FTRL: ' if m.protects is Unit.CLIENT else ''}{m.rounds:,} sums of clipped "
         f"contributions with Gaussian noise of std {m.noise_multiplier:.4g} clip norms, correlated "
-        f"from round to round ({type(m.factor).__name__}), accounted as one release"
+        f"from round to round ({_factor(m)}), accounted as one release"
     ),
     DistributedDiscreteGaussian: _integers,
     Skellam: _integers,

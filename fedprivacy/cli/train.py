@@ -224,6 +224,7 @@ def train(
     """  # noqa: D301
     from ..runs.experiment import Experiment
     from ..runs.jobs import job
+    from ..runs.progress import Steps
 
     given = {
         "data_dir": data_dir,
@@ -238,7 +239,9 @@ def train(
     if output is not None:
         source = (model or "").rpartition(":")[0]
         free(output, besides=[data, *([source] if source else [])])
-    task = job(method, data, **_settings(METHODS[method], given, chosen))
+    settings = _settings(METHODS[method], given, chosen)
+    with Steps() as steps, steps.share("choosing the noise's factor") as tick:
+        task = job(method, data, progress=tick, **settings)
     # A run without privacy leaves no ledger: the option would promise one.
     if task.knob is None and ledger is not None:
         refuse("--ledger", str(ledger), f"be left out: {method} is not private")

@@ -73,6 +73,10 @@ class Factor(ABC):
         del rows, rounds
         return self
 
+    def block(self, rounds: int) -> int:
+        """Return after how many rounds the noise begins anew: all of them."""
+        return rounds
+
     def slots(self, rounds: int) -> int:
         """Return how many vectors of the model's size a run keeps."""
         return rounds

@@ -69,6 +69,8 @@ class Ledger:
         self._one_writer = Lock()
         # Of the file after our last write; None before the first one.
         self._stamp: Stamp | None = None
+        # Whether a line was written that a crash of the machine might still lose.
+        self._waiting = False
         self._begun: int | None = None
         self._text: tuple[Mechanism, bytes] | None = None
         self._why_not = "" if fd is not None else "it was opened for reading"
@@ -259,6 +261,10 @@ class Ledger:
     ) -> None:
         """Confirm a round and record what happened. No identities are recorded.
 
+        The line is on disk with the next one that must be: an intent, or a close; or once ``place``
+        was asked for, or the ledger released. A crash of the machine before then leaves a round
+        that was begun, which counts as spent all the same.
+
         Args:
             round: what ``intent`` returned.
             cohort: number of participants really drawn.
@@ -310,7 +316,7 @@ class Ledger:
                 f"round {event.round} of {self.path} was begun before the ledger was resumed; "
                 "whether it was released is not known, so it stays spent"
             )
-        self._append(event)
+        self._append(event, wait=False)
         self._begun = None
 
     def close(self) -> None:
@@ -327,7 +333,10 @@ class Ledger:
         """Give the file and its lock back without closing the ledger; again does no harm."""
         # Once only: by then the descriptor's number may be another file's.
         if self._finalizer is not None and self._finalizer.alive:
-            self._finalizer()
+            try:
+                self._sync()
+            finally:
+                self._finalizer()
             self._fd, self._why_not = None, "it was released"
 
     def __enter__(self) -> Self:
@@ -343,13 +352,25 @@ class Ledger:
             raise LedgerError(f"{self.path} cannot be written to, {self._why_not}; {_RESUME}")
         return self._fd
 
-    def _append(self, event: Event) -> None:
-        """Write one line and return when it is on disk."""
+    def _append(self, event: Event, wait: bool = True) -> None:
+        """Write one line, and return when it is on disk, with all before it, unless not to wait."""
         # One thread at a time: lines of two that follow the same checksum break the chain.
         with self._one_writer:
-            self._write(event)
+            self._write(event, wait)
 
-    def _write(self, event: Event) -> None:
+    def _sync(self) -> None:
+        """Wait until what was written is on disk."""
+        if self._waiting and self._fd is not None:
+            try:
+                os.fsync(self._fd)
+            except OSError as error:
+                self._why_not = f"an earlier write failed ({error})"
+                raise LedgerError(
+                    f"{self.path} could not be written: {error}; {_RESUME}"
+                ) from error
+            self._waiting = False
+
+    def _write(self, event: Event, wait: bool) -> None:
         fd = self._writable()
         # Asked before writing: a line out of order on disk makes the whole file unreadable.
         problem = self._history.misplaced(event)
@@ -366,7 +387,9 @@ class Ledger:
             self._writable()
         try:
             write_all(fd, line)
-            os.fsync(fd)
+            if wait:
+                os.fsync(fd)
+            self._waiting = not wait
             self._stamp = stamp(fd)
         except OSError as error:
             # How much of the line is on disk is not known; only reading again, by resume, tells.
@@ -395,7 +418,11 @@ class Ledger:
 
     @property
     def place(self) -> tuple[int, str]:
-        """Where the ledger ends: its number of lines, and the checksum of the last of them."""
+        """Where the ledger ends: its number of lines, and the checksum of the last of them.
+
+        All of it is on disk on return: a checkpoint that names a place must not outlive it.
+        """
+        self._sync()
         return self._history.lines, self._history.check
 
     def passes(self, place: tuple[int, str]) -> bool:

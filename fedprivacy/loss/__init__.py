@@ -11,8 +11,9 @@ from .pairs.gaussian import IDENTITY, GaussianMix, Gdp
 from .pairs.laplace import LaplacePair
 from .pairs.lattice import Side, Tails
 from .pairs.nested import Nested, rough_epsilon, scale
+from .pairs.opposed import Opposed
 from .pairs.stated import RenyiAndPoints, RenyiLine, RenyiPoints, stated_pair
-from .pairs.triangles import Triangles
+from .pairs.triangles import Triangles, given_way
 
 __all__ = [
     "IDENTITY",
@@ -29,6 +30,7 @@ __all__ = [
     "Largest",
     "Mix",
     "Nested",
+    "Opposed",
     "RenyiAndPoints",
     "RenyiLine",
     "RenyiPoints",
@@ -38,6 +40,7 @@ __all__ = [
     "Tails",
     "Triangles",
     "compose",
+    "given_way",
     "kinds",
     "largest",
     "rough_epsilon",

@@ -23,6 +23,7 @@ from .pairs.curve import Curve, Swapped
 from .pairs.discrete import Atoms
 from .pairs.gaussian import GaussianMix, Gdp
 from .pairs.laplace import LaplacePair
+from .pairs.opposed import Opposed
 from .pairs.stated import RenyiAndPoints, stated_pair
 
 _EXPONENT = 700.0
@@ -86,6 +87,11 @@ def _(curve: LaplacePair) -> Largest:
 @largest.register
 def _(curve: Allocated) -> Largest:
     return _NO_LIMIT if curve.mu > 0.0 else Largest(0.0, 0.0)
+
+
+@largest.register
+def _(curve: Opposed) -> Largest:
+    return _NO_LIMIT
 
 
 @largest.register

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import lru_cache
+from hashlib import sha256
 from typing import Any, NoReturn
+
+import numpy as np
 
 from ..errors import MODERATE, UnsupportedCombination, integer, refuse
 from ..factors import (
@@ -24,6 +27,7 @@ from ..sampling import Poisson, RandomAllocation, Scheme
 from . import places
 from .base import Mechanism
 from .gaussian import Gaussian, NoisySum
+from .sparsified import Indices, Sparsification
 from .streams import NoiseMemory, NoiseStream
 
 _THEOREMS = (
@@ -58,6 +62,11 @@ class CorrelatedNoise(NoisySum):
         participation: in which rounds a unit may take part.
         clip_norm: norm of a unit's contribution to one round.
         unit: "client" or "record"; may be left out.
+        kept: k, coordinates that travel, scaled by d/k as in Fed-SMP; None for all. Rows of one
+            block keep the same ones (``mask``): a row takes an earlier one's noise away only in
+            coordinates that both have. Blocks are the factor's (``factors.Restarted``), or the
+            whole run.
+        dimension: d, given if ``kept`` is.
 
     Raises:
         ParameterError: a value out of its range, or a factor that cannot serve the run.
@@ -66,6 +75,8 @@ class CorrelatedNoise(NoisySum):
     factor: Factor
     rounds: int
     participation: Participation
+    kept: int | None = None
+    dimension: int | None = None
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -79,6 +90,9 @@ class CorrelatedNoise(NoisySum):
         if not isinstance(self.participation, Participation):
             way_out = "such as fp.MinimumSeparation(100)"
             refuse("participation", self.participation, "be a rule of participation", way_out)
+        if (self.kept is None) is not (self.dimension is None):
+            refuse("kept, dimension", (self.kept, self.dimension), "be given together")
+        _ = self.sparsification
         self.factor.check(self.rounds, self.participation)
         low, high = MODERATE
         if not low <= self.sensitivity.lower <= self.sensitivity.upper <= high:
@@ -105,6 +119,30 @@ class CorrelatedNoise(NoisySum):
         apart = self.participation.apart
         rule = MinimumSeparation(separation, at_most=at_most, apart=apart)
         return replace(self, participation=rule)
+
+    @property
+    def sparsification(self) -> Sparsification | None:
+        """Which coordinates travel, chosen at random; None for all of them."""
+        if self.kept is None or self.dimension is None:
+            return None
+        return Sparsification(kept=self.kept, dimension=self.dimension)
+
+    def block_of(self, row: int) -> int:
+        """Return the number of a row's block."""
+        return row // self.factor.block(self.rounds)
+
+    def mask(self, row: int, nonce: str) -> Indices | None:
+        """Return the coordinates of a row's block, shape (kept,); None where all travel.
+
+        Anybody can draw them again, so that nobody can have chosen them by data.
+
+        Args:
+            row: which row, from 0.
+            nonce: of the run's ledger, which was fixed before the first row.
+        """
+        if self.kept is None or self.dimension is None or self.kept == self.dimension:
+            return None
+        return _mask(self.kept, self.dimension, f"mask {self.block_of(row)} {nonce}")
 
     @property
     def zeroing_replaces(self) -> bool:
@@ -134,17 +172,21 @@ class CorrelatedNoise(NoisySum):
         )
 
     def contribution(self, update: Any, mask: Any = None) -> Any:
-        """Return an update clipped to ``clip_norm``, on the grid, same shape.
+        """Return an update's kept coordinates, clipped to ``clip_norm``, on the grid.
 
         Args:
-            update: flat array or tensor.
-            mask: None: every coordinate is kept; another mask a round would mix coordinates.
+            update: flat array or tensor, shape (d,).
+            mask: the block's, shape (kept,); None where all are kept.
 
         Raises:
-            ParameterError: a mask, or an entry that is not finite.
+            ParameterError: a mask that does not fit, or an entry that is not finite.
         """
+        sparse = self.sparsification
+        if sparse is not None:
+            return self.gridded(sparse.select(update, mask))
         if mask is not None:
-            refuse("mask", "given", "be None: rows of noise are about the same coordinates")
+            rule = "be None: rows of noise are about the same coordinates"
+            refuse("mask", "given", rule, "say kept and dimension")
         return self.gridded(update)
 
     def noise(self, like: Any, generator: Any = None, *, shares: int | None = None) -> NoReturn:
@@ -159,8 +201,12 @@ class CorrelatedNoise(NoisySum):
         )
 
     def begin(self, like: Any) -> NoiseMemory:
-        """Return the noise's memory before the first row; see ``NoiseStream``."""
-        return self.stream.begin(like)
+        """Return the noise's memory before the first row; see ``NoiseStream``.
+
+        Args:
+            like: an array or tensor of shape (d,).
+        """
+        return self.stream.begin(like[: self.kept])
 
     def sampled(self, scheme: Scheme, held: int = 1) -> SampledNoise:  # type: ignore[override]
         """Return the run with units that ``scheme`` draws in secret; see ``SampledNoise``.
@@ -199,6 +245,17 @@ class CorrelatedNoise(NoisySum):
             assumptions.append("in which rounds a unit takes part does not depend on who else does")
         witness = Witness(Gdp(lower), _WITNESS)
         return PrivacyLoss(Gdp(upper), facts, witness, _THEOREMS, tuple(assumptions))
+
+
+# All rows of a block ask for the same one.
+@lru_cache(maxsize=2)
+def _mask(kept: int, dimension: int, name: str) -> Indices:
+    """Return the places of the smallest of ``dimension`` random words: any set is as likely."""
+    # Raw words, which no release of numpy changes: an audit may have another one than the run.
+    words = np.random.PCG64DXSM(list(sha256(name.encode()).digest())).random_raw(dimension)
+    found: Indices = np.sort(np.argpartition(words, kept)[:kept])
+    found.flags.writeable = False
+    return found
 
 
 # An audit asks the same run again and again, and a large factor takes long.

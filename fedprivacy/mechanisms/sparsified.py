@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import math
 from dataclasses import dataclass, replace
 from enum import StrEnum
@@ -35,6 +36,14 @@ class Sparsifier(StrEnum):
     """k coordinates at random, scaled by d/k."""
     TOP_K = "top_k"
     """The k largest of an update on public data, that belong to no client; not scaled."""
+
+
+def fingerprint(indices: Indices | None) -> str | None:
+    """Return what tells one mask from another in the ledger; None for no mask."""
+    if indices is None:
+        # In one order of bytes, so that machines agree on fingerprints.
+        return None
+    return hashlib.blake2b(indices.astype("<i8").tobytes(), digest_size=16).hexdigest()
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -17,6 +17,7 @@ import torch
 from torch import Tensor
 
 from ..errors import positive, refuse
+from ..factors.optimise import Progress
 from ..mechanisms import Mechanism
 from ..relations import Adjacency, Unit
 from ..systems.fa_hmc.loop import HamiltonianSampling
@@ -441,6 +442,7 @@ def job(
     clients: int | None = None,
     classes_per_client: int | None = None,
     model: str | None = None,
+    progress: Progress | None = None,
     **settings: Any,
 ) -> Job:
     """Return a method's job on a data set, with settings that work or, for own data, may work.
@@ -454,6 +456,7 @@ def job(
         classes_per_client: how many classes a client has.
         model: "logistic", "mlp", "cnn" or "FILE.py:NAME" (averaging and Fed-PLT); the
             "FILE.py:NAME" of a ``Posterior`` (samplers).
+        progress: gets the share done of what a method has to search for first: DP-FTRL's factor.
         settings: the method's settings that are not to be the usual ones, by name; see ``methods``.
             None stands for the usual one.
 
@@ -479,5 +482,9 @@ def job(
     records = load_data(
         data, data_dir=data_dir, clients=clients, classes_per_client=classes_per_client
     )
-    task: Job = kind.of(chosen, records, model_for(model, records), given)
+    network = model_for(model, records)
+    if issubclass(kind, AveragingJob):
+        averaging: Job = kind.of(chosen, records, network, given, progress)
+        return averaging
+    task: Job = kind.of(chosen, records, network, given)
     return task

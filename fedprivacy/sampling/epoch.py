@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
 import numpy as np
@@ -17,6 +17,7 @@ from .pairs import (
     AGGREGATE,
     APART,
     EXCHANGED,
+    EXCHANGED_OPPOSED,
     SAME,
     SERVER,
     SWAP,
@@ -30,6 +31,7 @@ from .scheme import Builder, Cell, Indices, Lossy, Pair, Rows, TableScheme
 _ONCE = "parallel composition: each unit is in one round of the epoch; no amplification"
 _ZEROED = Cell("G(1/z) once an epoch", _ONCE, SAME, APART, visible(ZERO))
 _SECRET = "T11's zero-out pair: the order is secret (one round: the same pair)"
+_OPPOSED = "T11's zero-out pair at z/2 (not one Gaussian sum: at z)"
 _REPLACED = Cell("G(2/z) once an epoch", _ONCE, SAME, EXCHANGED, visible(SWAP))
 
 
@@ -61,10 +63,10 @@ class EpochScheme(TableScheme):
         raise NotImplementedError
 
 
-def _spread(inner: Lossy, scheme: EpochScheme) -> Curve | None:
+def _spread(inner: Lossy, scheme: EpochScheme, moves: float = 1.0) -> Allocated | None:
     """Return T11's curve of one Gaussian sum a round, None for other mechanisms."""
     z = inner.sum_multiplier
-    mu = math.inf if z is None else 1.0 / z
+    mu = math.inf if z is None else moves / z
     # The inverse of a tiny multiplier may overflow: then there is no such curve.
     return Allocated(mu, scheme.rounds_per_epoch) if math.isfinite(mu) else None
 
@@ -88,8 +90,12 @@ def _hidden_order(adjacency: Adjacency) -> Builder:
         # In one round everybody takes part: no order is left to hide.
         if scheme.rounds_per_epoch == 1:
             return as_it_is(inner, adjacency, observer)
-        known = _attained if adjacency is ZERO else _attained_by_replacing
-        return Pair(inner.privacy_loss(adjacency, observer).curve, known(inner, scheme, observer))
+        curve = inner.privacy_loss(adjacency, observer).curve
+        if adjacency is ZERO:
+            return Pair(curve, _attained(inner, scheme, observer))
+        # Where all others send the opposite the unit's round alone is two clip norms off.
+        opposed = _spread(inner, scheme, 2.0)
+        return Pair(curve, opposed or _attained_by_replacing(inner, scheme, observer))
 
     return build
 
@@ -116,7 +122,9 @@ class Shuffled(EpochScheme):
     )
     rows: ClassVar[Rows] = {
         (AGGREGATE, ZERO): Cell("G(1/z) once an epoch", _ONCE, _SECRET, APART, _hidden_order(ZERO)),
-        (AGGREGATE, SWAP): Cell("G(2/z) once an epoch", _ONCE, _SECRET, APART, _hidden_order(SWAP)),
+        (AGGREGATE, SWAP): Cell(
+            "G(2/z) once an epoch", _ONCE, _OPPOSED, EXCHANGED_OPPOSED, _hidden_order(SWAP)
+        ),
         (SERVER, ZERO): _ZEROED,
         (SERVER, SWAP): _REPLACED,
     }
@@ -153,7 +161,11 @@ def _allocated(adjacency: Adjacency) -> Builder:
 def _allocated_replacement(inner: Lossy, scheme: RandomAllocation, observer: Observer) -> Pair:
     if scheme.rounds_per_epoch == 1:
         return as_it_is(inner, SWAP, observer)
+    absent = _spread(inner, scheme)
     curve = inner.privacy_loss(SWAP, observer).curve
+    # Who is replaced leaves and somebody else comes: two steps of the epoch's own pair.
+    if absent is not None:
+        curve = replace(absent, replaced=True)
     return Pair(curve, _attained_by_replacing(inner, scheme, observer))
 
 
@@ -182,8 +194,8 @@ class RandomAllocation(EpochScheme):
         (AGGREGATE, ADD): Cell(_SPREAD, _T11, _ONE, APART, _allocated(ADD)),
         (AGGREGATE, ZERO): Cell(_SPREAD, _T11, _ONE, APART, _allocated(ZERO)),
         (AGGREGATE, SWAP): Cell(
-            "G(2/z) once an epoch",
-            "joint convexity over the unit's round; no amplification is proved",
+            "the zero-out pair twice, at one quantile (else: G(2/z) once an epoch)",
+            "T11, group privacy of tests (else: joint convexity over the unit's round)",
             "the zero-out pair",
             APART,
             _allocated_replacement,

@@ -9,13 +9,14 @@ from typing import ClassVar
 import numpy as np
 
 from ..errors import UnsupportedCombination, integer, refuse
-from ..loss import Fold, GaussianMix, Gdp, Sampled
+from ..loss import Gdp, Sampled, Triangles, given_way
 from ..registry import registered
 from ..relations import Adjacency, Observer
 from .pairs import (
     ADD,
     AGGREGATE,
     EXCHANGED_OPPOSED,
+    GIVEN_WAY,
     OPPOSED,
     SAME,
     SWAP,
@@ -67,9 +68,8 @@ def _zero_out(inner: Lossy, scheme: Scheme, observer: Observer) -> Pair:
         attained = sampled_pair(inner.privacy_loss(ZERO, observer), q).witness
         return Pair(folded(inner, scheme, observer).curve, attained)
     # Not drawn, its place is taken by another, who may send the opposite.
-    stays = (1.0 - q, -1.0)
-    up = GaussianMix(z, (stays, (q, 1.0)), (stays, (q, 0.0)))
-    return Pair(Fold(up, Sampled(Gdp(1.0 / z), q)), up)
+    up = given_way(z, q)
+    return Pair(Triangles(up, Sampled(Gdp(1.0 / z), q)), up)
 
 
 _ROWS: Rows = {
@@ -78,7 +78,7 @@ _ROWS: Rows = {
         "F(A, B): A = (1-q) N(-1) + q N(1) against (1-q) N(-1) + q N(0), std z; B = S(G(1/z), q)",
         "T9 (one Gaussian sum; else T1: F(S, S), zeroing being a way to replace; else T4)",
         "A (F(S, S): the zero-out pair)",
-        "one unit sends C u or nothing; every other sends -C u (or nothing)",
+        GIVEN_WAY,
         _zero_out,
     ),
     (AGGREGATE, SWAP): Cell("F(S, S), S = S(G(2/z), q)", "T1", "S", EXCHANGED_OPPOSED, slotted),

@@ -20,6 +20,7 @@ from .pairs import (
     APART,
     EXCHANGED,
     EXCHANGED_OPPOSED,
+    GIVEN_WAY,
     OPPOSED,
     SAME,
     SERVER,
@@ -180,7 +181,11 @@ _IN_SLOTS: Rows = {
         "sum_s P(s) N(2s) against N(0), std z", "T13", SAME, OPPOSED, _slots_added
     ),
     (AGGREGATE, ZERO): Cell(
-        "F(up, down), as with replacement", "T5, T13", _MOVES, APART, zeroed_in_slots
+        "F(up, down), as with replacement",
+        "T5, T13",
+        "sum_s P(s) N(2s) against sum_s P(s) N(s), in cells (long laws: N(s) against N(0))",
+        GIVEN_WAY,
+        zeroed_in_slots,
     ),
     (AGGREGATE, SWAP): Cell(
         "F(S, S), as with replacement",

@@ -15,6 +15,7 @@ APART = "one unit sends C u or nothing; every other sends 0"
 OPPOSED = "one unit sends C u, every other sends -C u, another of them takes its slot"
 EXCHANGED = "one unit sends C u or -C u; every other sends 0"
 EXCHANGED_OPPOSED = "one unit sends C u or -C u; every other sends -C u"
+GIVEN_WAY = "one unit sends C u or nothing; every other sends -C u (or nothing)"
 SAME = "the same pair"
 
 

@@ -10,7 +10,7 @@ from typing import ClassVar, Protocol
 import numpy as np
 
 from ..errors import UnsupportedCombination, integer, probability, refuse
-from ..loss import IDENTITY, Curve, Fold, GaussianMix, Gdp, Mix, Side, compose
+from ..loss import IDENTITY, Curve, Fold, GaussianMix, Gdp, Mix, Opposed, Side, compose
 from ..registry import plain_fields, registered
 from ..relations import Adjacency, Observer
 from ..rounding import FEW, THOUSANDS
@@ -22,6 +22,7 @@ from .pairs import (
     APART,
     EXCHANGED,
     EXCHANGED_OPPOSED,
+    GIVEN_WAY,
     OPPOSED,
     SAME,
     SERVER,
@@ -122,7 +123,9 @@ def zeroed_in_slots(inner: Lossy, scheme: Counted, observer: Observer) -> Pair:
 
     up = Mix(tuple((w, leaving(s)) for w, s in times))
     down = sampled(Mix(tuple((w, Gdp(s / z)) for w, s in times)), q)
-    return Pair(Fold(up, down), against_none(z, 1.0, scheme.law(Side.DOWN)))
+    law = scheme.law(Side.DOWN)
+    shown = Opposed(z, law) if Opposed.serves(law) else against_none(z, 1.0, law)
+    return Pair(Fold(up, down), shown)
 
 
 def replaced_in_slots(inner: Lossy, scheme: Counted, observer: Observer) -> Pair:
@@ -142,8 +145,9 @@ _ROWS: Rows = {
         "F(up, down), q = 1 - (1-p)^r, s >= 1 of weight Bin(r,p)(s)/q: up = Mix of (1-q) N(-s) + "
         "q N(s) against (1-q) N(-s) + q N(0), std z; down = S(Mix of G(s/z), q)",
         "T5, T9",
-        "sum_s Bin(r,p)(s) N(s) against N(0), std z",
-        APART,
+        "sum_s Bin(r,p)(s) N(2s) against sum_s Bin(r,p)(s) N(s), in cells (long laws: N(s) against "
+        "N(0))",
+        GIVEN_WAY,
         zeroed_in_slots,
     ),
     (AGGREGATE, SWAP): Cell(

@@ -14,6 +14,9 @@ from scipy.stats import beta
 from fedprivacy.accountants import PldAccountant, RdpAccountant
 from fedprivacy.accountants.base import CURVES
 from fedprivacy.loss import Allocated, Composed, Gdp, Sampled, Side, compose
+from fedprivacy.loss.pairs.allocation import discrete, tails_of
+from fedprivacy.loss.pairs.averages import average_law
+from fedprivacy.loss.pairs.laws import DiscreteLaw, by_way_of_q
 from fedprivacy.loss.profiles import direct
 from fedprivacy.privacy_loss import PrivacyLoss
 from fedprivacy.registry import decode, encode
@@ -337,3 +340,37 @@ def test_bad_parameters_are_refused():
 def test_a_saved_curve_is_read_back():
     curve = Allocated(0.5, 10).swap()
     assert decode(encode(curve, CURVES), CURVES) == curve
+
+
+@pytest.mark.parametrize("mu", [0.05, 0.7, 3.0])
+def test_by_way_of_q_is_exact_for_gaussian_pairs(mu):
+    """N(mu) against N(0) against N(-mu): the law of one ratio, composed with itself."""
+    law = discrete(average_law(mu, 1, Side.UP, 0))
+    losses = np.linspace(0.0, 8.0 * mu, 9)
+    found, exact = tails_of(by_way_of_q(law), losses), Gdp(2.0 * mu).tails(losses)
+    above, below = (np.exp(x.p_above) - np.exp(losses + x.q_above) for x in (found, exact))
+    assert (above >= below * (1 - 1e-13)).all()
+    assert above == pytest.approx(below, rel=0.02, abs=1e-12)
+
+
+def test_tests_composed_by_hand():
+    """Two outcomes: G has the slopes 3 and 1/3, and meets itself at a quarter and at three."""
+    law = DiscreteLaw(
+        np.log([1 / 3, 3.0]), np.array([0.25, 0.75]), np.array([0.75, 0.25]), 0, 0, 0, 1, Side.UP
+    )
+    found = by_way_of_q(law)
+    # Of Q's first quarter P has 3/4 and P' 1/12; of the next half 1/6 each; then the reverse.
+    assert np.exp(found.loss) == pytest.approx([1 / 9, 1.0, 9.0])
+    assert found.p == pytest.approx([1 / 12, 1 / 6, 3 / 4])
+    assert found.p_infinite == 0.0
+
+
+@pytest.mark.parametrize(("mu", "rounds"), [(0.3, 5), (1.2, 40)])
+def test_a_replaced_units_moments_bound_its_law(mu, rounds):
+    curve = Allocated(mu, rounds, replaced=True)
+    atoms = curve._atoms(Side.UP)
+    for order in (1.5, 3.0, 8.0):
+        inside = np.log(np.sum(np.exp(order * atoms.loss) * atoms.q))
+        assert inside <= curve.log_moment(order) + 1e-3
+        assert curve.log_moment(order) == curve.log_moment(1.0 - order)
+        assert curve.log_moment(order) <= Gdp(2 * mu).log_moment(order)

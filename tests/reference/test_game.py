@@ -12,9 +12,9 @@ from scipy.special import ndtr
 
 import fedprivacy as fp
 from fedprivacy.errors import ParameterError
-from fedprivacy.loss import Gdp, Sampled
+from fedprivacy.loss import Gdp, Sampled, given_way
 from fedprivacy.loss.pairs.triangles import Triangles
-from fedprivacy.loss.profiles.cells import above_cell, excess
+from fedprivacy.loss.profiles.cells import above_cell, above_zeroed, excess, given_way_excess
 from fedprivacy.loss.profiles.game import chords
 from fedprivacy.loss.profiles.playing import _corners
 
@@ -87,6 +87,75 @@ def test_cells_lie_above_their_triangles(seed):
     # A sum over half a million points is right to 1e-13 itself.
     assert np.all(exact - 1e-13 <= bound)
     assert np.all(bound <= exact + 0.02 * q)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_cells_lie_above_the_pairs_of_zeroed_units(seed):
+    draw = np.random.default_rng(seed)
+    q, mu = draw.uniform(0.02, 0.5), draw.uniform(0.3, 2.0)
+    x, y = draw.normal(size=(2, 2))
+    x, y = x / np.linalg.norm(x), y / np.linalg.norm(y)
+    inner = float(x @ y)
+    gram = above_zeroed(mu, max(inner - 1e-3, -1.0), min(inner + 1e-3, 1.0))
+    losses = np.linspace(-2.0, 2.0, 21)
+    shorter = draw.choice([1.0, 0.8], size=2)
+    p, none = plane(mu * (shorter[0] * x - shorter[1] * y), -mu * shorter[1] * y, q)
+    a = np.exp(losses)
+    for products, one, other in ((gram, p, none), (gram.swap(), none, p)):
+        exact = np.array([np.maximum(one - z * other, 0).sum() for z in a]) - np.maximum(1 - a, 0)
+        bound = excess(products, q, losses)
+        assert np.all(exact - 1e-13 <= bound)
+        if shorter.min() == 1.0:
+            assert np.all(bound <= exact + 0.02 * q)
+
+
+@pytest.mark.parametrize(("mu", "q"), [(0.4, 0.3), (1.5, 0.02), (2.5, 0.5)])
+def test_the_corner_of_a_zeroed_unit_is_its_curve(mu, q):
+    losses = np.linspace(-3.0, 3.0, 25)
+    a, curve = np.exp(losses), given_way(1.0 / mu, q)
+    found = given_way_excess(mu, q, losses)
+    tails = curve.tails(losses)
+    exact = np.exp(tails.p_above) - a * np.exp(tails.q_above) - np.maximum(1 - a, 0)
+    assert np.all(found >= exact - 1e-13)
+    assert found == pytest.approx(exact, abs=1e-11)
+
+
+@pytest.mark.parametrize("population", [2, 5])
+def test_two_rounds_are_above_every_pair_of_zeroed_data(population):
+    """The first round is any pair, in either order, the second a corner: adaptive data can."""
+    z, q = 1.5, 1.0 / population
+    asked = (0.0, 0.4, 1.2)
+    ask = {"adjacency": "zero_out", "accountant": "game", "tolerance": 0.2}
+    found = [fp.delta(run(1, population, z, 2), epsilon=x, **ask).upper for x in asked]
+    draw = np.random.default_rng(population)
+    corners = given_way(z, q), Sampled(Gdp(1.0 / z), q).swap()
+    grid = np.linspace(-8.0, 8.0, 4001)
+
+    def worst(pairs, losses):
+        tails = [pair.tails(grid) for pair in pairs]
+        values = [np.exp(t.p_above) - np.exp(grid + t.q_above) for t in tails]
+        # Between points a profile is at most its chord: by about 1e-6 here.
+        return np.interp(losses, grid, np.maximum(*values), left=1.0, right=0.0)
+
+    for x, y in draw.normal(size=(6, 2, 2)):
+        x, y = x / np.linalg.norm(x), y / np.linalg.norm(y)
+        p, none = plane((x - y) / z, -y / z, q)
+        turned = [pair.swap() for pair in corners]
+        for one, other, pairs in ((p, none, corners), (none, p, turned)):
+            losses = np.log(np.maximum(other, 1e-300)) - np.log(np.maximum(one, 1e-300))
+            for epsilon, bound in zip(asked, found, strict=True):
+                shown = float((one * worst(pairs, epsilon + losses)).sum())
+                assert shown <= bound + 1e-5
+
+
+def test_the_game_closes_the_gap_of_zeroed_units():
+    one = fp.Gaussian(noise_multiplier=2.0).sampled(fp.FixedSize(100, population=1000)) * 20
+    ask = {"delta": 1e-5, "adjacency": "zero_out"}
+    fold = fp.epsilon(one, **ask)
+    game = fp.epsilon(one, accountant="game", tolerance=0.01, **ask)
+    assert fold.lower < game.lower <= game.upper < fold.upper
+    assert game.upper - game.lower < 0.01 < fold.upper - fold.lower
+    assert "nothing" in game.witness
 
 
 def absent_excess(loss: float, mu: float, q: float) -> mpmath.mpf:

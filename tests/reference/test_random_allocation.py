@@ -59,7 +59,8 @@ def test_the_curves_of_the_rows():
     assert epoch(7).privacy_loss("zero_out").curve == Allocated(1 / Z, 7)
     assert epoch(7).privacy_loss("add_remove").witness.curve == Allocated(1 / Z, 7)
     replaced = epoch(7).privacy_loss("replace_one")
-    assert replaced.curve == Gdp(2 / Z) and replaced.witness.curve == Allocated(1 / Z, 7)
+    assert replaced.curve == Allocated(1 / Z, 7, replaced=True)
+    assert replaced.witness.curve == Allocated(1 / Z, 7)
     for adjacency, mu in (("zero_out", 1 / Z), ("replace_one", 2 / Z)):
         assert epoch(7).privacy_loss(adjacency, "server").curve == Gdp(mu)
         assert epoch(1).privacy_loss(adjacency).curve == Gdp(mu)
@@ -115,3 +116,16 @@ def test_an_epoch_is_drawn_as_a_whole():
         scheme.draw(10, np.random.default_rng(0))
     with pytest.raises(fp.ParameterError, match=r"rounds_per_epoch must be a whole number"):
         fp.RandomAllocation(rounds_per_epoch=0)
+
+
+def test_a_replaced_unit_in_a_shuffle_shows_twice_its_norm():
+    """Two rounds of one unit each, the other sends -1: brute force, beside what is attained."""
+    ends = np.concatenate([[-np.inf], np.linspace(-9.0, 9.0, 301), [np.inf]])
+    one = {s: np.diff(ndtr((ends - s) / Z)) for s in (-1.0, 1.0)}
+    both = (np.multiply.outer(one[1.0], one[-1.0]) + np.multiply.outer(one[-1.0], one[1.0])) / 2
+    p, q = both.ravel(), np.multiply.outer(one[-1.0], one[-1.0]).ravel()
+    mechanism = fp.Gaussian(noise_multiplier=Z).sampled(fp.Shuffled(rounds_per_epoch=2))
+    shown = mechanism.privacy_loss("replace_one").witness.curve
+    assert shown == Allocated(2 / Z, 2)
+    assert claim(shown) == pytest.approx(real(p, q), abs=2e-3)
+    assert claim(shown.swap()) == pytest.approx(real(q, p), abs=2e-3)

@@ -20,8 +20,8 @@ from ...rounding import FEW, HUNDREDS, TENS, THOUSANDS
 from .averages import Law, average_law, fineness_of
 from .curve import TAIL_MASS, Curve
 from .gaussian import Gdp
-from .lattice import Array, Lattice, Side, Tails
-from .laws import DiscreteLaw, merged, split
+from .lattice import Array, Lattice, Side, Tails, nothing
+from .laws import DiscreteLaw, by_way_of_q, merged, split
 
 _MU_RANGE = (1e-9, 8.0)
 """Below, ratios differ from 1 by less than rounding; above, Q-masses underflow that matter."""
@@ -52,16 +52,19 @@ class Allocated(Curve):
         rounds: rounds of the epoch, at least 1.
         swapped: False for (present, absent), True for (absent, present).
         coarse: whether the laws above and below may be farther apart, and take a tenth of the time.
+        replaced: whether the unit is replaced: present with other data, by way of absent.
 
     Dominates and is attained under ``add_remove`` and ``zero_out``, for rounds that adapt to
-    everything released before. Out of reach (mu above 8 or below 1e-9, more than 2^24 rounds) the
-    upper side is that of a worse curve and nothing is certified from below.
+    everything released before; dominates under ``replace_one`` if ``replaced``. Out of reach (mu
+    above 8 or below 1e-9, more than 2^24 rounds) the upper side is that of a worse curve and
+    nothing is certified from below.
     """
 
     mu: float
     rounds: int
     swapped: bool = False
     coarse: bool = False
+    replaced: bool = False
 
     def __post_init__(self) -> None:
         if not (math.isfinite(self.mu) and self.mu >= 0.0):
@@ -71,8 +74,8 @@ class Allocated(Curve):
 
     @property
     def symmetric(self) -> bool:
-        """One round is a Gaussian pair."""
-        return self.exact
+        """One round is a Gaussian pair; and either data may replace the other."""
+        return self.exact or self.replaced
 
     @property
     def exact(self) -> bool:
@@ -91,7 +94,7 @@ class Allocated(Curve):
     @property
     def _gdp(self) -> Gdp:
         """The curve of a unit that knows its round, which dominates."""
-        return Gdp(self.mu)
+        return Gdp(self.cover())
 
     def swap(self) -> Curve:
         """Return the other orientation."""
@@ -108,26 +111,31 @@ class Allocated(Curve):
         # A lattice that resolves the law's own cells deserves a finer law.
         if step < 2.0 * atoms.cell and len(atoms.loss) <= _MAX_REFINED and not coarse:
             atoms = _rounded(mu, rounds, side, 2 * fineness_of(mu, rounds))
+        if self.replaced:
+            return by_way_of_q(atoms)
         return atoms.swap() if self.swapped else atoms
 
     def cover(self) -> float:
         """Return the round's: publish which round it is."""
-        return self.mu
+        return 2.0 * self.mu if self.replaced else self.mu
+
+    def _certified(self, side: Side) -> bool:
+        """Whether there is a law on a side; nothing is known from below where Q is between."""
+        return side is Side.UP or (self._within_reach and not self.replaced)
 
     def tails(self, loss: Array, side: Side = Side.UP) -> Tails:
         """Return the tails of the law above (UP) or below (DOWN), moved by its errors."""
         if self.exact or (self.mu > _MU_RANGE[1] and side is Side.UP):
             return self._gdp.tails(loss, side)
-        if not self._within_reach and side is Side.DOWN:
-            nothing = np.full(np.shape(loss), -np.inf)
-            return Tails(nothing, nothing, nothing, nothing)
+        if not self._certified(side):
+            return nothing(loss)
         return tails_of(self._atoms(side), loss)
 
     def lattice(self, step: float, side: Side, tail_mass: float = TAIL_MASS) -> Lattice:
         """Return the law's losses rounded to multiples of ``step``."""
         if self.exact or (self.mu > _MU_RANGE[1] and side is Side.UP):
             return self._gdp.lattice(step, side, tail_mass)
-        if not self._within_reach and side is Side.DOWN:
+        if not self._certified(side):
             return Lattice(step, 0, np.zeros(1), 0.0)
         atoms = self._atoms(side, step)
         return (split if side is Side.UP else merged)(atoms, step, tail_mass)
@@ -141,6 +149,8 @@ class Allocated(Curve):
         """
         if self.exact:
             return self._gdp.log_moment(order)
+        if self.replaced:
+            return self._moment_by_way_of_q(order)
         # Swapping P and Q turns the order a into 1 - a.
         order = 1.0 - order if self.swapped else order
         # Powers between 0 and 1 are concave, so that these moments are at most 1.
@@ -153,6 +163,17 @@ class Allocated(Curve):
         if whole or self.mu > _MU_RANGE[1]:
             return closed
         return min(closed, self._numeric_moment(order))
+
+    def _moment_by_way_of_q(self, order: float) -> float:
+        """Return Holder's bound, with the exponents at which it is exact for Gaussian pairs."""
+        # Either data may replace the other, which turns the order a into 1 - a.
+        order = max(order, 1.0 - order)
+        if order <= 1.0:
+            return 0.0
+        absent = replace(self, replaced=False)
+        there = order / (2.0 * order - 1.0) * absent.log_moment(2.0 * order - 1.0)
+        back = (order - 1.0) / (2.0 * order - 1.0) * absent.log_moment(1.0 - 2.0 * order)
+        return min(self._gdp.log_moment(order), (there + back) * (1.0 + TENS))
 
     def _closed_moment(self, order: float) -> float:
         known = self._gdp.log_moment(order)

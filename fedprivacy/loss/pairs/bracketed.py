@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from ...registry import registered
 from .allocation import Allocated, with_few_bits
@@ -107,6 +107,7 @@ def _between(group: Epochs) -> tuple[Curve, int]:
     mus, rounds = zip(*((epoch.mu, epoch.rounds) for epoch, _ in group), strict=True)
     fewest = with_few_bits(min(rounds), Side.UP, _BITS)
     most = with_few_bits(max(rounds), Side.DOWN, _BITS)
-    above = Allocated(max(mus), fewest, coarse=True)
-    below = Allocated(min(mus), most, coarse=True)
+    kind = group[0][0]
+    above = replace(kind, mu=max(mus), rounds=fewest, coarse=True)
+    below = replace(kind, mu=min(mus), rounds=most, coarse=True)
     return above if above == below else Bracketed(above, below), sum(n for _, n in group)

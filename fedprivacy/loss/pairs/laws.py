@@ -55,6 +55,38 @@ class DiscreteLaw(NamedTuple):
             )
 
 
+def by_way_of_q(law: DiscreteLaw) -> DiscreteLaw:
+    """Return a law above (P, P') for any P and P' such that the law is above (P, Q) and (P', Q).
+
+    A set that has mass a under P' has at most G(a) under Q, and so at most G(G(a)) under P, with G
+    the law's powers in the two orders: the loss is the sum of both at one quantile t of Q. With
+    every step of either taken to a larger t, losses only grow (docs/theory/allocation.md).
+    """
+    raised = 1.0 + 8.0 * UNIT * (len(law.loss) + 8)
+    # Where outcomes end: of P against Q from the largest loss, of Q against P' from its largest.
+    there = np.cumsum(law.q[::-1]) * raised
+    back = (law.q_infinite + _from_left(law.q)) * raised
+    knots = np.unique(np.concatenate([[0.0], there, back]))
+    knots = knots[knots <= min(there[-1], back[-1])]
+    width, left = np.diff(knots), knots[:-1]
+    first = law.loss[::-1][np.searchsorted(there, left, side="right")] + law.shift
+    p = width * np.exp(first)
+    place = np.searchsorted(back, left, side="right")
+    # Before the first step of the way back Q has mass and P' has none.
+    seen = place > 0
+    second = -law.loss[place[seen] - 1] + law.shift
+    loss, p_seen = (first[seen] + second)[::-1], p[seen][::-1]
+    infinite = (law.p_infinite + float(p[~seen].sum())) * raised
+    return law._replace(
+        loss=loss,
+        p=p_seen,
+        q=p_seen * np.exp(-loss),
+        p_infinite=infinite,
+        q_infinite=infinite,
+        shift=FEW * (2.0 + float(np.abs(loss).max())),
+    )
+
+
 def _from_left(values: Array) -> Array:
     return np.append(0.0, np.cumsum(values))
 

@@ -1,4 +1,4 @@
-"""The fold of a Gaussian sum over a cohort of a fixed size, which also knows what it is above."""
+"""Folds of a Gaussian sum over a cohort of a fixed size, which also know what they are above."""
 
 from __future__ import annotations
 
@@ -7,43 +7,83 @@ from dataclasses import dataclass
 from ...registry import registered
 from .combined import Composed, Fold, Sampled
 from .curve import Curve
-from .gaussian import Gdp
+from .gaussian import GaussianMix, Gdp
+
+
+def given_way(std: float, q: float) -> GaussianMix:
+    """Return the pair of a unit that sends C u or nothing while all others send -C u."""
+    stays = (1.0 - q, -1.0)
+    return GaussianMix(std, (stays, (q, 1.0)), (stays, (q, 0.0)))
 
 
 @registered
 @dataclass(frozen=True)
 class Triangles(Fold):
-    """F(S, S), S = S(G(mu), q), of rounds that each are one of the pairs of a triangle.
+    """A fold of rounds that each are one of the pairs of a triangle.
 
-    Under ``replace_one`` a round is, given who else is drawn, (1-q) N(0, I) + q N(u, I) against
-    (1-q) N(0, I) + q N(v, I), the ends of u, v and 0 being three points of a ball of diameter mu.
-    The fold is above all of them in one round; over many rounds less can be shown:
-    ``fedprivacy.loss.profiles.playing``. S and its swap are among the pairs.
+    A round is, given who else is drawn, (1-q) N(0, I) + q N(u, I) against (1-q) N(0, I) +
+    q N(v, I). Under ``replace_one`` the ends of u, v and 0 are three points of a ball of diameter
+    mu, and the fold is F(S, S), S = S(G(mu), q). Under ``zero_out`` one of u and v ends in the
+    centre of a ball of radius mu, and it is F(A, S) or F(S, A), with A of ``given_way``. The fold
+    is above all of them in one round; over many rounds less can be shown:
+    ``fedprivacy.loss.profiles.playing``.
     """
 
     def __post_init__(self) -> None:
-        known = isinstance(self.up, Sampled) and isinstance(self.up.inner, Gdp)
-        if not (known and self.up == self.down):
+        sample = self._sample
+        known = isinstance(sample, Sampled) and isinstance(sample.inner, Gdp)
+        other = self.down if sample is self.up else self.up
+        if known and isinstance(other, GaussianMix) and isinstance(sample, Sampled):
+            away = given_way(other.std, sample.q)
+            known = other == away and sample.inner == Gdp(1.0 / other.std)
+        elif other != sample:
+            known = False
+        if not known:
             raise ValueError(
-                f"Triangles: up = {self.up} and down must be one sampled Gaussian pair"
+                f"Triangles: up = {self.up}, down = {self.down} must be one sampled Gaussian "
+                "pair, or one and the pair of a unit that gives way"
             )
 
     @property
+    def _sample(self) -> Curve:
+        return self.up if isinstance(self.up, Sampled) else self.down
+
+    @property
+    def zeroed(self) -> bool:
+        """Whether one of the three points is the centre."""
+        return self.up != self.down
+
+    @property
+    def turned(self) -> bool:
+        """Whether it is Q's point that is not the centre."""
+        return self.zeroed and isinstance(self.up, Sampled)
+
+    @property
+    def corners(self) -> tuple[Curve, Curve]:
+        """Two of the pairs: no other loses as much at losses above 0, and below."""
+        return self.up, self.down.swap()
+
+    @property
     def mu(self) -> float:
-        """The largest distance of two means."""
-        assert isinstance(self.up, Sampled) and isinstance(self.up.inner, Gdp)
-        return self.up.inner.mu
+        """The largest distance of two means; ``zeroed``: of one from the centre."""
+        sample = self._sample
+        assert isinstance(sample, Sampled) and isinstance(sample.inner, Gdp)
+        return sample.inner.mu
 
     @property
     def q(self) -> float:
         """The sampling probability."""
-        assert isinstance(self.up, Sampled)
-        return self.up.q
+        assert isinstance(self._sample, Sampled)
+        return self._sample.q
 
     @property
     def fold(self) -> Fold:
         """The fold alone."""
         return Fold(self.up, self.down)
+
+    def swap(self) -> Curve:
+        """Return the fold of the other order."""
+        return Triangles(self.down, self.up)
 
 
 def triangles(curve: Curve) -> tuple[Triangles, int] | None:

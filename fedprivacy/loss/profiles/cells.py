@@ -67,6 +67,55 @@ def above_cell(mu: float, g: tuple[float, float], b: tuple[float, float]) -> Gra
     )
 
 
+def above_zeroed(mu: float, low: float, high: float) -> Gram:
+    """Return products at least, as a matrix, those of u = x - y and v = -y, where |x| = |y| = mu.
+
+    <x, y> / mu^2 is in a range. The products are linear in it; with u's taken at its lower end it
+    is enough to add half its length to v's square.
+    """
+    more = mu * mu * (1.0 + HUNDREDS)
+    return Gram(
+        more * (2.0 - 2.0 * low + HUNDREDS),
+        more * (1.0 + 0.5 * (high - low) + HUNDREDS),
+        mu * mu * (1.0 - low),
+    )
+
+
+def given_way_excess(mu: float, q: float, losses: Array) -> Array:
+    """Return upper bounds of the profile of ``given_way`` less (1 - a)^+, in closed form.
+
+    With t = e^{mu y - mu^2 / 2}, P - a Q is N(0) times q e^{-mu^2} t^2 - a q t - (a - 1) (1 - q):
+    above 0 beyond one root; Q - a P is so between two. A root that is off costs nothing: each set
+    shows at most what the best one does.
+    """
+    far = losses[len(losses) // 2 :]
+    a, c = np.exp(far), np.expm1(far) * ((1.0 - q) / q)
+    shrunk = math.exp(-mu * mu)
+    root = (a + np.sqrt(a * a + 4.0 * shrunk * c)) / (2.0 * shrunk)
+    right = _held(mu, c, (2.0, a, 1.0), np.log(root), np.inf)
+    square = np.maximum(1.0 - 4.0 * shrunk * a * c, 0.0)
+    with np.errstate(divide="ignore"):
+        first = np.log(2.0 * c / (1.0 + np.sqrt(square)))
+    second = np.log((1.0 + np.sqrt(square)) / (2.0 * a * shrunk))
+    left = _held(mu, c, (1.0, a, 2.0), first, np.maximum(second, first))
+    return q * np.concatenate([(left / a)[:0:-1], right])
+
+
+def _held(
+    mu: float, c: Array, means: tuple[float, Array, float], low: Array, high: Array | float
+) -> Array:
+    """Return upper bounds of N(i mu) - a N(j mu) - c N(0) from log t low to high; (i, a, j)."""
+
+    def mass(mean: float) -> Array:
+        near, far = low / mu + (0.5 - mean) * mu, np.asarray(high) / mu + (0.5 - mean) * mu
+        # The smaller tails cancel less.
+        right = near > 0.0
+        return np.asarray(ndtr(np.where(right, -near, far)) - ndtr(np.where(right, -far, near)))
+
+    gain, lost = mass(means[0]), means[1] * mass(means[2]) + c * mass(0.0)
+    return np.maximum(gain - lost, 0.0) + RELATIVE * (gain + lost) + 1e-300
+
+
 def excess(gram: Gram, q: float, losses: Array) -> Array:
     """Return upper bounds of the profile less (1 - a)^+ at a = e^loss; losses symmetric about 0."""
     half = len(losses) // 2

@@ -8,6 +8,7 @@ docs/theory/game.md.
 
 from __future__ import annotations
 
+import itertools
 import math
 import time
 from dataclasses import dataclass
@@ -26,14 +27,16 @@ from ..pairs.laws import cells_law, merged, merged_downwards
 from ..pairs.triangles import Triangles, triangles
 from . import inversion
 from .asked import LATE, STUCK, Interval, Question
-from .cells import RELATIVE, above_cell, excess
+from .cells import RELATIVE, Gram, above_cell, above_zeroed, excess, given_way_excess
 from .game import Window, chords, play
 
 METHOD = "PLD, game of adaptive rounds"
-PLAN = (
-    "one unit sends C u in one data set and -C u, as every other does, in the other; "
-    "which is which is decided in every round by earlier releases"
-)
+_PLANS = {
+    False: "one unit sends C u in one data set and -C u, as every other does, in the other; "
+    "which is which is decided in every round by earlier releases",
+    True: "one unit sends C u or nothing; every other sends -C u, or C u, as is decided in every "
+    "round by earlier releases",
+}
 _NEGLIGIBLE = 1e-6
 """Which share of delta what is left out of all rounds may hold."""
 _BESIDE = 20.0
@@ -77,8 +80,15 @@ def serves(question: Question) -> bool:
     return found is not None and found[1] > 1
 
 
+def plan(curve: Curve) -> str:
+    """Return the data sets that attain the lower end."""
+    found = triangles(curve)
+    assert found is not None
+    return _PLANS[found[0].zeroed]
+
+
 def alone(curve: Curve) -> Curve:
-    """Return the run of S in every round, of a curve of triangles."""
+    """Return the run of the fold's upper half in every round, of a curve of triangles."""
     found = triangles(curve)
     assert found is not None
     return compose([(found[0].up, found[1])])
@@ -157,15 +167,15 @@ class _Board:
         return Window(step, start, stop - start, self.tilt, offset)
 
     def low(self, known: Interval) -> float:
-        """Return what S and its swap, each where it is worse, attain."""
+        """Return what the corners, each where it is worse, attain."""
         # Two pairs cost little: they may be told much more exactly than the many above.
         step = self.step(0.1 * self.question.off(known, 0.005, self.tilt))
         tail = math.exp(self.log_delta) * _NEGLIGIBLE / self.rounds
-        up = self.one.up
+        above, below = self.one.corners
         # Much of S lies at its least losses, of its swap at its largest: merged last, or first.
         both = [
-            merged(cells_law(up, 0.25 * step, tail), step, 0.0),
-            merged_downwards(cells_law(up.swap(), 0.25 * step, tail), step, 0.0),
+            merged(cells_law(above, 0.25 * step, tail), step, 0.0),
+            merged_downwards(cells_law(below, 0.25 * step, tail), step, 0.0),
         ]
         offset = 0.0
         best = 0.0
@@ -190,22 +200,26 @@ class _Board:
         knots = _knots(step, self.top, mesh.knots)
         losses = step * knots
         s, w = _corners(self.one, losses)
-        for cells in _groups(mesh):
+        for grams in _grams(self.one, mesh):
             most = np.zeros(len(losses))
-            for g, b in cells:
+            for gram in grams:
                 clock.tick()
-                most = np.maximum(most, excess(above_cell(self.one.mu, g, b), self.one.q, losses))
+                most = np.maximum(most, excess(gram, self.one.q, losses))
             # No triangle is above the fold, and none has a profile that is not convex.
             most = _hull(np.minimum(most, np.maximum(s, w)), losses)
-            family += [chords(x, knots, step) for x in (most, np.exp(losses) * most[::-1])]
+            family.append(chords(most, knots, step))
+            # Without a centre either of u and v may be the other.
+            if not self.one.zeroed:
+                family.append(chords(np.exp(losses) * most[::-1], knots, step))
         return family
 
 
 def _top(one: Triangles, log_least: float) -> float:
-    """Return a loss at which S has next to nothing left."""
+    """Return a loss at which next to nothing is left."""
     grid = np.geomspace(1e-3, 1e3, 200)
     with np.errstate(over="ignore"):
-        small = np.flatnonzero(one.up.tails(grid).p_above <= log_least)
+        tails = [corner.tails(grid).p_above for corner in one.corners]
+        small = np.flatnonzero(np.maximum(*tails) <= log_least)
     if not len(small):
         raise TooLarge
     return float(grid[small[0]])
@@ -222,7 +236,16 @@ def _knots(step: float, top: float, growth: float) -> Array:
 
 
 def _corners(one: Triangles, losses: Array) -> tuple[Array, Array]:
-    """Return upper bounds of S's profile and of its swap's less (1 - a)^+; see ``cells.excess``."""
+    """Return upper bounds of the corners' profiles less (1 - a)^+; see ``cells.excess``."""
+    s, w = _sampled(one, losses)
+    if not one.zeroed:
+        return s, w
+    away = given_way_excess(one.mu, one.q, losses)
+    return (s, np.exp(losses) * away[::-1]) if one.turned else (away, w)
+
+
+def _sampled(one: Triangles, losses: Array) -> tuple[Array, Array]:
+    """Return upper bounds of S's profile and of its swap's less (1 - a)^+."""
     mu, q = one.mu, one.q
     far = losses[len(losses) // 2 :]
     a = np.exp(far)
@@ -242,6 +265,16 @@ def _gain(c: Array, mu: float, *, below: bool = False) -> Array:
     there, here = ndtr(sign * (mu - cut)), c * ndtr(-sign * cut)
     found = np.maximum(sign * (there - here), 0.0) + RELATIVE * (there + here) + 1e-300
     return np.asarray(found)
+
+
+def _grams(one: Triangles, mesh: Mesh) -> list[list[Gram]]:
+    """Return groups of products that together are above every triangle's."""
+    if not one.zeroed:
+        return [[above_cell(one.mu, *cell) for cell in cells] for cells in _groups(mesh)]
+    # By the angle between x and y.
+    edges = -np.cos(np.linspace(0.0, math.pi, 2 * mesh.cells + 1))
+    grams = [above_zeroed(one.mu, *ends) for ends in itertools.pairwise(edges.tolist())]
+    return [[gram.swap() if one.turned else gram] for gram in grams]
 
 
 def _groups(mesh: Mesh) -> list[list[tuple[tuple[float, float], tuple[float, float]]]]:

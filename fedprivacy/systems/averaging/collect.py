@@ -13,7 +13,8 @@ from torch import Tensor
 
 from ...errors import ParameterError, refuse
 from ...mechanisms import Perturbation, Sparsification
-from ...training.rounds import RoundInfo, fingerprint
+from ...mechanisms.sparsified import fingerprint
+from ...training.rounds import RoundInfo
 from .upload import upload_size
 
 _PRECISIONS = torch.float16, torch.bfloat16, torch.float32, torch.float64

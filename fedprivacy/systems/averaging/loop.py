@@ -60,6 +60,7 @@ from .rows import (
     begun,
     caught_up,
     drawn,
+    mask_of,
     may_come,
     noisy,
     of_clients,
@@ -190,10 +191,9 @@ class FederatedAveraging:
         if self.sparsification is not None and isinstance(perturbation, CorrelatedNoise):
             raise UnsupportedCombination(
                 "sparsification together with CorrelatedNoise: a later row takes an earlier row's "
-                "noise away only in the coordinates that both have, so all rows would keep one "
-                "mask, and the other coordinates would never be trained; leave sparsification out, "
-                "train a smaller model, or use SparsifiedPerturbation, whose rounds have noise of "
-                "their own"
+                "noise away only in the coordinates that both have, so a mask has to stay for a "
+                "block of rows: say CorrelatedNoise(kept=, dimension=), or use "
+                "SparsifiedPerturbation, whose rounds have noise of their own"
             )
         if self.sparsification is not None:
             rule = "be None with a perturbation"
@@ -342,12 +342,13 @@ class FederatedAveraging:
             noise.privacy_loss(*ledger.facts[1:])
         free = may_come(now, noise)
         cohort = drawn(self.scheme, free, self._generator("cohort", now.round))
+        mask = mask_of(noise, now.round, self.seed, ledger, self.device)
         books = books_of(row_of(now, cohort, noise), noise, ledger, budget)
         # Whoever is drawn counts as taken, answering or not.
         following = taken(now, cohort, noise)
         return run_round(
             books,
-            collect=lambda: self._collect(following, data, dropout, cohort),
+            collect=lambda: self._collect(following, data, dropout, (cohort, mask)),
             release=lambda collected: self._release_row(
                 following, collected, data.population, noise, ledger
             ),
@@ -370,7 +371,11 @@ class FederatedAveraging:
         # Rounded to the model's precision after the noise, never before.
         release = (collected.total + row).to(state.parameters.dtype)
         # Momentum of noisy sums is post-processing, and costs nothing.
-        velocity = release.add(state.velocity, alpha=self.server_momentum)
+        velocity = state.velocity * self.server_momentum
+        if collected.mask is None:
+            velocity += release
+        else:
+            velocity.index_add_(0, collected.mask, release)
         step = -self._server_rate(state.round) / size
         parameters = torch.add(state.parameters, velocity, alpha=step)
         info = collected.info(state.round, noise_std=std, denominator=size)
@@ -438,13 +443,12 @@ class FederatedAveraging:
         state: State,
         data: Clients,
         dropout: Dropout | None,
-        chosen: Indices | None = None,
+        chosen: tuple[Indices, Tensor | None] | None = None,
     ) -> Collected | Aborted[State]:
-        mask = self._mask(state, data)
-        cohort = chosen
-        if cohort is None:
+        if chosen is None:
             generator = self._generator("cohort", state.round)
-            cohort = cohort_of(self.scheme, data.population, generator)
+            chosen = cohort_of(self.scheme, data.population, generator), self._mask(state, data)
+        cohort, mask = chosen
         noise = self._now(state)
         if noise is not None:
             noise = noise.of_round(self._generator("rotation", state.round))
