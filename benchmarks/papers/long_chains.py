@@ -3,18 +3,19 @@
     python benchmarks/papers/long_chains.py          works through PLAN; may be stopped any time
     python benchmarks/papers/long_chains.py --page   only writes the tables
     python benchmarks/papers/long_chains.py --check  runs the smallest cell of each again
+    python benchmarks/papers/long_chains.py --measure  times a gradient of one and of five copies
 
 FA-LD: 1,000 rounds, a draw every ten, with a warm-up of 500 for Figure 4. FA-HMC: 200 rounds, a
 draw every round. Batches, temperature, clients and prior are those of ``fa_ld_fashion.py``, whose
 runs are shorter and cover more settings. Step sizes are tuned on the first chain: halved and
 doubled until the best of every score lies inside the grid; the sizes that are best for a score are
 then run with two more chains. The sizes of one setting and seed run together, as scaled copies of
-the model in one chain (``Ladder``): the same law for each, four times as fast. They share batches,
-have noise of their own, and a cell names those that ran ``together``. A run keeps its progress in
-``progress/``, which is not committed, and goes on from there; what is begun stands in the results
-with the rounds that are done and those that are planned, and only what is done is compared. Chains
-with large steps part by their rounding: --check holds the first draw. Chains that are not
-``repeatable`` were run one by one and shown later, and are run again.
+the model in one chain (``Ladder``): the same law for each, in about half the time (--measure). They
+share batches, have noise of their own, and a cell names those that ran ``together``. A run keeps
+its progress in ``progress/``, which is not committed, and goes on from there; what is begun stands
+in the results with the rounds that are done and those that are planned, and only what is done is
+compared. Chains with large steps part by their rounding: --check holds the first draw. Chains that
+are not ``repeatable`` were run one by one and shown later, and are run again.
 """
 
 import argparse
@@ -390,15 +391,36 @@ def agrees(part, cell, records):
     return near(again["curve"][0], shown, 0.0, short.TOLERANCE)
 
 
+def measure():
+    """Print the processor time of a gradient of one copy and of five, the least of four rounds."""
+    records = short.data("fashion-mnist", None)
+    for part, facts in (("fa_ld_long", LANGEVIN[2]), ("fa_hmc_long", HAMILTONIAN[1])):
+        least = {}
+        for copies in (1, 5):
+            loop = ladder(part, facts, FIRST_SIZES[part][:copies], 0, records)
+            state, spent = loop.init(), []
+            for _ in range(5):
+                begun = time.process_time()
+                state, _ = loop.step(state)
+                spent.append((time.process_time() - begun) / gradients(facts))
+            least[copies] = min(spent[1:])
+        told = f"{1e3 * least[1]:.1f} ms of one copy, {1e3 * least[5]:.1f} ms of five"
+        print(f"{part}, {facts}: {told}, {least[5] / least[1]:.1f} times")
+
+
 def main():
     """Do what the command line asks for."""
     asked = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     asked.add_argument("--check", action="store_true")
     asked.add_argument("--page", action="store_true", help="only write the tables")
+    asked.add_argument("--measure", action="store_true", help="time one copy and five")
     options = asked.parse_args()
     torch.set_num_threads(1)
     if options.check:
         sys.exit(not check())
+    if options.measure:
+        measure()
+        return
     if not options.page:
         work()
     pages()
