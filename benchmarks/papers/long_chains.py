@@ -304,6 +304,26 @@ CHAINS = 11
 """Chains of a setting, about: five or six step sizes, and two more of three."""
 
 
+def gap():
+    """Return what one local step lacks of ten in accuracy, each at its best step size."""
+    told = []
+    for ask, rounds in ((of, PARTS["fa_ld_long"]["rounds"]), (shorter, short.FA_LD["rounds"])):
+        one, ten = (
+            short.tuned(ask("fa_ld_long", {"local_steps": steps}), "accuracy")[0]
+            for steps in (1, 10)
+        )
+        told.append(f"{100 * (ten - one):.1f} points after {rounds:,} rounds")
+    return (
+        "Accuracy that one local step lacks of ten, each at its best step size, one chain: "
+        f"{told[0]}, {told[1]}."
+    )
+
+
+def shorter(_, facts):
+    """Return the cells of the shorter runs."""
+    return short.of_group(short.known_cells("fa_ld"), facts)
+
+
 def progress(part):
     """Return the table of what is done, begun or missing, and about how long that takes."""
     rows, left = [], 0.0
@@ -345,6 +365,7 @@ def pages():
     put("fa_ld.md", "FA-LD at length", compared("fa_ld_long"))
     put("fa_ld.md", "FA-LD at length with warm-up", compared("fa_ld_long", "warm"))
     put("fa_ld.md", "FA-LD at length, what was run", progress("fa_ld_long"))
+    put("fa_ld.md", "FA-LD at length, what came out", gap())
     put("fa_ld.md", "FA-HMC at length", compared("fa_hmc_long"))
     put("fa_ld.md", "FA-HMC at length, what was run", progress("fa_hmc_long"))
 

@@ -3,7 +3,8 @@
     python benchmarks/papers/prose.py --check
 
 Every claim is a piece of a page's text with its numbers put in from the results, to the digits of
-the text. A piece that the page does not have is told with what it should read.
+the text. A piece that the page does not have is told with what it should read. What is said of runs
+that still go on is written by their own scripts.
 """
 
 import argparse
@@ -45,40 +46,6 @@ def down(value: float, digits: int = 2) -> str:
 def spread(values: list[float], digits: int = 1) -> str:
     """Return the least and the largest."""
     return f"{min(values):.{digits}f} to {max(values):.{digits}f}"
-
-
-def best_accuracy(cells: list[dict[str, Any]], local_steps: int) -> float:
-    """Return the best step size's accuracy in per cent, the mean of the chains that are done."""
-    by_size: dict[float, list[float]] = {}
-    for cell in cells:
-        if cell["local_steps"] == local_steps and cell.get("finished", True):
-            found = cell["curve"][-1]["all"]["accuracy"]
-            by_size.setdefault(cell["step_size"], []).append(100 * found)
-    # The sizes are tuned on the first chain, as on the page.
-    return statistics.mean(max(by_size.values(), key=lambda found: found[0]))
-
-
-def fa_ld() -> Said:
-    """Yield what fa_ld.md says of its chains."""
-    gaps = []
-    for name in ("fa_ld_long", "fa_ld_fashion"):
-        cells = of(name)["cells"]
-        gaps.append(best_accuracy(cells, 10) - best_accuracy(cells, 1))
-    yield f"{gaps[0]:.1f} points of accuracy behind ten, after 50 rounds {gaps[1]:.1f}"
-    cells = of("private_hmc_fashion")["cells"]
-    one, two, best = (
-        only(cells, leapfrog_steps=5, iterations=steps, noise_multiplier=noise)["curve"][-1]
-        for steps, noise in ((1, 4.0), (1, 8.0), (5, 8.0))
-    )
-    told = f"FA-HMC reaches {best['all']['accuracy']:.2f} at a certified epsilon of "
-    long = only(of("private_fashion")["cells"], local_steps=50, step_size=3e-7)["curve"][-1]
-    told += f"{up(best['epsilon'][1])}; FA-LD needs {long['round']} rounds and "
-    yield f"{told}{up(long['epsilon'][1])} for {long['all']['accuracy']:.2f}"
-    ends = (up(one["epsilon"][1]), up(two["epsilon"][1]))
-    lower = (down(one["epsilon"][0]), down(two["epsilon"][0]))
-    yield "upper end falls from {} to {}, the attained lower end from {} to {}".format(
-        *ends, *lower
-    )
 
 
 def fa_hmc() -> Said:
@@ -225,7 +192,6 @@ def fed_smp() -> Said:
 
 
 PAGES: dict[str, Callable[[], Said]] = {
-    "fa_ld.md": fa_ld,
     "fa_hmc.md": fa_hmc,
     "fedavg_two_sided.md": two_sided,
     "fed_plt.md": fed_plt,
