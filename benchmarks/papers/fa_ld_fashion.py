@@ -464,16 +464,14 @@ def with_privacy(part, rounds):
 def bargains():
     """Return what is said of the private parts: a comparison, and what more noise costs."""
     cells = known_cells("private_hmc")
-    one, two, best = (
-        of_group(cells, {"leapfrog_steps": 5, "iterations": steps, "noise_multiplier": noise})[0][
-            "curve"
-        ][-1]
+    asked = [
+        {"leapfrog_steps": 5, "iterations": steps, "noise_multiplier": noise}
         for steps, noise in ((1, 4.0), (1, 8.0), (5, 8.0))
-    )
-    steps, size = PRIVATE["cells"][5]
-    long = of_group(known_cells("private"), {"local_steps": steps, "step_size": size})[0]["curve"][
-        -1
     ]
+    one, two, best = (of_group(cells, facts)[0]["curve"][-1] for facts in asked)
+    steps, size = PRIVATE["cells"][5]
+    (slow,) = of_group(known_cells("private"), {"local_steps": steps, "step_size": size})
+    long = slow["curve"][-1]
     (low, high), (lower, upper) = map(ends, (one, two))
     return (
         f"In {best['round']} rounds with larger batches FA-HMC reaches "
