@@ -426,7 +426,8 @@ def _dot(left: Tensor, right: Tensor) -> Tensor:
 
 
 def _norm(each: Tensor) -> Tensor:
-    return torch.linalg.vector_norm(each, dim=-1, keepdim=True)
+    long: Tensor = torch.linalg.vector_norm(each, dim=-1, keepdim=True)
+    return long
 
 
 def _factor(column: NDArray[np.float64], like: Tensor) -> Any:
