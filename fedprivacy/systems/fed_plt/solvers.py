@@ -406,7 +406,8 @@ class _QuasiNewton:
     def _directions(self, slope: Tensor) -> tuple[Tensor, Tensor]:
         """Return the gradient's and BFGS's: no pair counts whose curvature is not positive."""
         # Without a pair the penalty's own curvature: exact where the loss has none.
-        left, size, used = slope, torch.full_like(slope[..., :1], self._problem.penalty), []
+        left, size = slope, torch.full_like(slope[..., :1], self._problem.penalty)
+        used: list[tuple[Tensor, Tensor, Tensor, Tensor]] = []
         for move, rise in reversed(self._pairs):
             bend = _dot(move, rise)
             fit = bend > _TINY * _norm(move) * _norm(rise)
