@@ -234,15 +234,16 @@ def of(part, facts, seed=0):
     return [cell for cell in known(part) if cell["finished"] and own.items() <= cell.items()]
 
 
-def missing(part, facts, seed):
-    """Return the step sizes to run next, those of what cannot be repeated too."""
+def missing(part, facts, seed, again=True):
+    """Return the step sizes to run next; those of what cannot be repeated too, if asked."""
     first, here = of(part, facts), of(part, facts, seed)
     if seed == 0:
         sizes = further(first) if len(first) >= len(FIRST_SIZES[part]) else FIRST_SIZES[part]
     else:
         sizes = [size for _, _, size, edge in best(part, facts) if edge is None]
-    sizes = {*sizes, *(cell["step_size"] for cell in here if not cell["repeatable"])}
-    there = [cell["step_size"] for cell in here if cell["repeatable"]]
+    old = [cell["step_size"] for cell in here if not cell["repeatable"]]
+    sizes = {*sizes, *old} if again else sizes
+    there = [cell["step_size"] for cell in here if cell["repeatable"] or not again]
     return sorted(size for size in sizes if not any(math.isclose(size, one) for one in there))
 
 
@@ -262,10 +263,10 @@ def best(part, facts):
 
 
 def work():
-    """Work through what is to be run."""
+    """Work through what is to be run; what is there but cannot be repeated comes last."""
     records = short.data("fashion-mnist", None)
-    for part, facts, seed in TASKS:
-        while sizes := missing(part, facts, seed):
+    for part, facts, seed, again in [(*task, again) for again in (False, True) for task in TASKS]:
+        while sizes := missing(part, facts, seed, again):
             chain = Chain(part, facts, sizes, seed)
             for cells in chain.run(records):
                 write(part, cells)
