@@ -203,6 +203,37 @@ def sparsified_run(draw: Draw) -> Node:
     return step if draw.chance(0.15) else Node("sampled", {"scheme": drawn}, (step,))
 
 
+def whole_run(draw: Draw) -> Node:
+    """Noise in whole numbers, shares and norms of every size, and a cohort that fits its scheme."""
+    kind = draw.pick((1, "DistributedDiscreteGaussian"), (1, "Skellam"))
+    norm = draw.whole(1, 64)
+    noise = min(draw.noise(), 100.0)
+    most = max(1, math.floor((noise * norm / 0.126) ** 2))
+    noise = max(noise, 0.126 / norm)
+    r = draw.whole(1, min(most, 60))
+    lost = draw.whole(1, r) - 1 if draw.chance(0.3) else 0
+    varies = kind == "Skellam" and draw.chance(0.3)
+    step = Node(
+        kind,
+        {
+            "noise_multiplier": noise,
+            "clip_norm": 1.0,
+            "dimension": draw.pick((3, 1), (2, draw.whole(2, 10**6))),
+            "cohort": r,
+            "missing": 0 if varies else lost // 2,
+            "colluding": 0 if varies else lost - lost // 2,
+            "topped_up": varies,
+            "bits": 40,
+            "granularity": 1.0 / norm,
+            "rotated": draw.chance(0.3),
+        },
+    )
+    fixed = ("FixedSize", {"size": r, "population": draw.whole(r, 1000)})
+    drawn = draw.pick((2, ("Everyone", {})), (2, fixed))
+    drawn = ("Poisson", {"probability": draw.probability()}) if varies else drawn
+    return step if draw.chance(0.3) else Node("sampled", {"scheme": drawn}, (step,))
+
+
 def stated(draw: Draw) -> Node:
     adjacency = draw.rng.choice(ADJACENCIES)
     count = draw.pick((5, 1), (2, 2), (1, 4))
@@ -372,6 +403,7 @@ _KINDS = (
     (4, at_an_edge),
     (3, laplace),
     (11, sparsified_run),
+    (6, whole_run),
     (8, stated),
     (4, renyi),
     (3, other_stated),

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import mpmath
 import numpy as np
 from mpmath import mp, mpf
-from scipy.special import logsumexp, ndtr, ndtri_exp
+from scipy.special import ive, logsumexp, ndtr, ndtri_exp
 
 mp.dps = 40
 
@@ -513,3 +513,14 @@ def binomial_law(draws: int, chance: float) -> list[tuple[Any, int]] | None:
         if weight > mpf(10) ** -60:
             law.append((weight, s))
     return law
+
+
+def summed_law(skellam: bool, variance: float, shares: int) -> np.ndarray:
+    """Masses of a sum of shares: Skellam's by Bessel's function, else powers of a transform."""
+    reach = math.ceil(12.0 * math.sqrt(shares * variance) + 30.0)
+    k = np.arange(-reach, reach + 1)
+    if skellam:
+        return np.asarray(ive(np.abs(k), shares * variance))
+    masses = np.exp(-(k.astype(float) ** 2) / (2.0 * variance))
+    transform = np.fft.rfft(np.fft.ifftshift(masses / masses.sum()))
+    return np.maximum(np.fft.fftshift(np.fft.irfft(transform**shares, len(k))), 0.0)

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 import mpmath
+import numpy as np
 from campaign_settings import Node, Setting
 from campaign_truth import (
     Ends,
@@ -21,6 +22,7 @@ from campaign_truth import (
     delta_ends,
     responses_delta,
     shift,
+    summed_law,
     variance_log_delta,
 )
 from mpmath import mpf
@@ -30,6 +32,7 @@ Rounds = tuple[tuple[Pair, int], ...]
 Law = list[tuple[Any, int]]
 
 SUMS = ("Gaussian", "Laplace", "SparsifiedPerturbation")
+WHOLE = ("DistributedDiscreteGaussian", "Skellam")
 UPLOADS = ("FederatedLangevin", "FederatedHamiltonian", "NoisyGradientDescent", "SplittingRun")
 STATED = ("ApproximateDp", "RenyiDp", "GaussianDp", "ConcentratedDp")
 SAME = Part(1.0, "same")
@@ -195,6 +198,8 @@ def _bare(node: Node, adjacency: str, observer: str) -> Rounds:
     if node.kind in ("RandomizedResponse", "DiscreteLaplace", "MixtureOfGaussians"):
         return (((_finite(node, adjacency),), 1),)
     if adjacency != "replace_one":
+        raise Unknown
+    if node.kind in WHOLE:
         raise Unknown
     return _upload(node, observer)
 
@@ -486,6 +491,7 @@ def _special(setting: Setting) -> Iterator[Model]:
     times = 1 if setting.observer == "final" else times
     if node.kind == "ApproximateDp" and len(node.values["guarantees"]) == 1 and times <= 1500:
         yield from _responses(setting, node, times)
+    yield from _whole_numbers(setting, node)
     if setting.adjacency == "add_remove":
         yield from _missing_share(node, times)
     elif setting.observer == "server":
@@ -504,6 +510,33 @@ def _responses(setting: Setting, node: Node, times: int) -> Iterator[Model]:
         return value * (1.0 - 1e-13), value * (1.0 + 1e-13)
 
     yield Model("randomised responses", ends)
+
+
+def _whole_numbers(setting: Setting, node: Node) -> Iterator[Model]:
+    """One round of whole numbers, of which one is moved by all of the clip norm; all take part."""
+    (name, v), step = node.values.get("scheme", ("Everyone", {})), node
+    if node.kind == "sampled":
+        [step] = node.inside
+    if step.kind not in WHOLE or step.values["rotated"] or setting.adjacency == "add_remove":
+        return
+    if name != "Everyone" and (name != "FixedSize" or v["size"] != v["population"]):
+        return
+    own = step.values
+    moves = round(1.0 / own["granularity"]) * (2 if setting.adjacency == "replace_one" else 1)
+    shares = own["cohort"] - own["missing"] - own["colluding"]
+    variance = (own["noise_multiplier"] / own["granularity"]) ** 2 / own["cohort"]
+    if shares * variance > 1e6:
+        return
+    law = summed_law(step.kind == "Skellam", variance, shares)
+
+    def ends(epsilon: float) -> Ends:
+        padding = np.zeros(moves)
+        p, q = np.append(padding, law), np.append(law, padding)
+        found = float(np.maximum(p - math.exp(min(epsilon, 500.0)) * q, 0.0).sum())
+        # Sums of thousands of doubles; the law's far ends are cut off.
+        return found * (1.0 - 1e-9) - 1e-12, 1.0
+
+    yield Model("one whole number is moved by the clip norm", ends)
 
 
 def _missing_share(node: Node, times: int) -> Iterator[Model]:

@@ -3,7 +3,8 @@
     python benchmarks/correlated_costs.py
 
 Times are of the processor, the least of five; a row is of the CNN, its share that of a round of 100
-clients, of which ten are trained (`benchmarks/training.py` trains all).
+clients, of which ten are trained. Whole rounds of all 100, as `benchmarks/training.py` trains them,
+are run in turns with independent noise and with a row of BLT noise.
 """
 
 from __future__ import annotations
@@ -101,7 +102,40 @@ def a_row() -> None:
     print(f"row {drawn:.3f} s, its file of {size:.0f} MB {written:.3f} s: {share:.1%} of a round")
 
 
+def whole_rounds(times: int = 3) -> None:
+    """Print whole rounds with independent noise beside those with BLT noise, in turns."""
+    data = fashion_mnist()
+    kinds = {
+        "independent": fp.Gaussian(noise_multiplier=1.0, unit="client"),
+        "BLT, 4 buffers": run_of(factors.BufferedToeplitz(4), 200, 1.0),
+    }
+    with tempfile.TemporaryDirectory() as folder:
+        runs = {}
+        for number, (name, noise) in enumerate(kinds.items()):
+            loop = FederatedAveraging(
+                model=cnn(),
+                scheme=fp.FixedSize(100, population=data.population),
+                perturbation=noise,
+                local_steps=10,
+                batch_size=10,
+                learning_rate=0.125,
+                momentum=0.5,
+            )
+            path = Path(folder) / str(number)
+            ledger = fp.Ledger.create(path, unit="client", adjacency="zero_out")
+            runs[name] = loop, ledger, loop.init(), list[float]()
+        for _ in range(times):
+            for name, (loop, ledger, state, taken) in runs.items():
+                start = time.process_time()
+                after, _ = loop.step(state, data, ledger=ledger)
+                taken.append(time.process_time() - start)
+                runs[name] = loop, ledger, after, taken
+    plain, noisy = (sorted(run[3])[times // 2] for run in runs.values())
+    print(f"whole rounds: {plain:.2f} s independent, {noisy:.2f} s BLT: {noisy / plain - 1.0:+.1%}")
+
+
 if __name__ == "__main__":
     torch.set_num_threads(1)
     accounts()
     a_row()
+    whole_rounds()

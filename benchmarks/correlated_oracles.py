@@ -1,9 +1,10 @@
-"""Sensitivities and errors of factors beside another library's: jax_privacy's matrix module.
+"""Sensitivities and errors of factors beside other libraries': jax_privacy's and pfl's.
 
-The other library needs an environment of its own. This script asks it there, case by case, and
-compares; the largest relative differences are kept.
+The other libraries need environments of their own. This script asks them there, case by case, and
+compares; the largest relative differences are kept. Of pfl it is also kept what a unit moves a
+round by that its mechanism counts as 1.
 
-    python benchmarks/correlated_oracles.py --peer PATH/TO/ITS/PYTHON
+    python benchmarks/correlated_oracles.py --peer PYTHON_OF_JAX_PRIVACY --pfl PYTHON_OF_PFL
 """
 
 from __future__ import annotations
@@ -53,6 +54,64 @@ def answered(cases: list[dict]) -> list[float]:
             )
             found.append(float(bound))
     return found
+
+
+BANDED = ((16, 4), (64, 8), (64, 16))
+"""(rounds, bands) of the best banded matrices."""
+
+
+def factorised() -> list[list[float]]:
+    """Return pfl's least squared errors and its matrices; runs in its environment."""
+    import numpy as np
+    import pfl.internal.ops.pytorch_ops as ops
+    from pfl.internal.ops.selector import set_framework_module
+    from pfl.privacy.ftrl_mechanism import BandedMatrixFactorizationMechanism, FTRLMatrixFactorizer
+
+    set_framework_module(ops)
+    found = []
+    for rounds, bands in BANDED:
+        sums = np.tril(np.ones((rounds, rounds)))
+        mask = BandedMatrixFactorizationMechanism._get_banded_matrix_mask(rounds, bands)
+        gram = np.asarray(FTRLMatrixFactorizer(sums, mask).optimize(), dtype=np.float64)
+        error = float(np.trace(sums.T @ sums @ np.linalg.inv(gram)))
+        # As the mechanism itself takes its matrix from the Gram matrix.
+        found.append([error, np.linalg.cholesky(gram).tolist()])
+    return found
+
+
+def of_pfl(python: str) -> dict[str, dict[str, float]]:
+    """Return pfl's errors beside ours, and the certified sensitivity of its matrices."""
+    import numpy as np
+
+    from fedprivacy import factors
+
+    found = {}
+    for (rounds, bands), (error, matrix) in zip(
+        BANDED, _answer(python, "--factorised", ""), strict=True
+    ):
+        best = factors.optimised_matrix(rounds=rounds, bands=bands)
+        noise = np.tril(np.ones((rounds, rounds))) @ best.noise_matrix(rounds)
+        once = factors.SingleParticipation()
+        found[f"{rounds} rounds, {bands} bands"] = {
+            "squared error, pfl": error,
+            "ours": float(np.sum(noise**2)),
+            "our sensitivity": best.sensitivity(rounds, once).upper,
+            "pfl's, counted as 1": factors.Matrix(np.array(matrix)).sensitivity(rounds, once).lower,
+        }
+    return found
+
+
+def _answer(python: str, flag: str, given: str) -> list:
+    """Return what this script says in another environment."""
+    done = subprocess.run(
+        [python, __file__, flag],
+        input=given,
+        capture_output=True,
+        text=True,
+        check=True,
+        env={"PATH": ""},
+    )
+    return json.loads(done.stdout.splitlines()[-1])
 
 
 def asked() -> tuple[list[dict], list[float]]:
@@ -127,28 +186,28 @@ def asked() -> tuple[list[dict], list[float]]:
 def main() -> None:
     """Ask both and keep the differences."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--peer", help="the other environment's python")
+    parser.add_argument("--peer", help="the python of jax_privacy's environment")
+    parser.add_argument("--pfl", help="the python of pfl's environment")
     parser.add_argument("--answer", action="store_true", help=argparse.SUPPRESS)
+    parser.add_argument("--factorised", action="store_true", help=argparse.SUPPRESS)
     given = parser.parse_args()
+    if given.factorised:
+        print(json.dumps(factorised()))
+        return
     if given.answer:
         print(json.dumps(answered(json.load(sys.stdin))))
         return
     cases, ours = asked()
-    done = subprocess.run(
-        [given.peer, __file__, "--answer"],
-        input=json.dumps(cases),
-        capture_output=True,
-        text=True,
-        check=True,
-        env={"PATH": ""},
-    )
-    theirs = json.loads(done.stdout.splitlines()[-1])
+    theirs = _answer(given.peer, "--answer", json.dumps(cases))
     worst: dict[str, float] = {}
     for case, mine, its in zip(cases, ours, theirs, strict=True):
         gap = mine / its - 1.0
         print(f"{case['name']:28} {case['ask']:9} {mine:14.10f} {its:14.10f} {gap:9.1e}")
         worst[case["ask"]] = max(worst.get(case["ask"], 0.0), abs(gap), key=abs)
-    KEPT.write_text(json.dumps({"cases": len(cases), "largest difference": worst}, indent=1) + "\n")
+    kept: dict[str, object] = {"cases": len(cases), "largest difference": worst}
+    kept["pfl, best banded matrices"] = of_pfl(given.pfl)
+    print(json.dumps(kept["pfl, best banded matrices"], indent=1))
+    KEPT.write_text(json.dumps(kept, indent=1) + "\n")
 
 
 if __name__ == "__main__":

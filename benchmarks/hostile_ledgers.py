@@ -1,23 +1,25 @@
 """Small ledgers with huge numbers: each is answered or refused within a second and 200 MB.
 
-    python benchmarks/hostile_ledgers.py [--only TEXT] [--seconds 1] [--megabytes 200]
+    python benchmarks/hostile_ledgers.py [--only TEXT] [--seconds 1] [--megabytes 200] [--kept FILE]
 
-Every scheme, and every factor of correlated noise, is asked with a huge value in each of its
-whole-number fields in turn, under each accountant and each adjacency and observer that has a
+Every mechanism, scheme and factor of correlated noise is asked with a huge value in each of its
+numbers in turn, under each accountant and each adjacency and observer that has a
 theorem. A case is a process of its own with limits on processor time and memory: it reads the
 mechanism as a ledger's line holds it and accounts it. Prints what is late, large or ends with
-anything but an answer or a typed refusal; the exit status is 1 if anything does.
+anything but an answer or a typed refusal; the exit status is 1 if anything does. With --kept,
+what came of each case is added to a file, and what stands there already is not asked again.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import resource
 import sys
 import time
 from collections.abc import Iterator
-from dataclasses import fields, replace
+from dataclasses import fields, is_dataclass, replace
 from itertools import product
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -48,6 +50,46 @@ FACTORS = (
     fp.factors.BandedInverse(4),
     fp.factors.Identity(),
 )
+WIDE = (
+    fp.factors.Banded(10),
+    fp.factors.BufferedToeplitz(64),
+    fp.factors.BandedInverse(64),
+    fp.factors.BandedInverse(10**6),
+)
+"""Factors of many numbers each."""
+RECORD = fp.Gaussian(noise_multiplier=1.0, unit="record")
+STEP = {"step_size": 0.1, "correlation": 0.0, "weight": 0.1, "batch_fraction": 0.1}
+CONVEX = {"step_size": 0.1, "strong_convexity": 1.0, "smoothness": 2.0, "sensitivity": 0.1}
+WHOLE = {"clip_norm": 1.0, "dimension": 64, "cohort": 4, "bits": 20}
+SPARSE = {"clip_norm": 1.0, "kept": 8, "dimension": 64, "cohort": 4}
+MIXED = {"standard_deviation": 1.0, "sensitivities": (0.0, 1.0), "probabilities": (0.9, 0.1)}
+TRIALS = (fp.PoissonTrials(5.0), fp.TruncatedNegativeBinomial(5.0, shape=1.0))
+MECHANISMS = (
+    fp.AdaptiveClipping(noise_multiplier=1.0, clip_norm=1.0),
+    fp.RandomizedResponse(answers=4, chance=0.5),
+    fp.DiscreteLaplace(noise_parameter=1.0, sensitivity=2),
+    fp.DistributedDiscreteGaussian(noise_multiplier=4.0, **WHOLE),
+    fp.Skellam(noise_multiplier=4.0, **WHOLE),
+    fp.SparsifiedPerturbation(noise_multiplier=1.0, **SPARSE),
+    fp.FederatedLangevin(temperature=1.0, gradient_sensitivity=0.1, **STEP),
+    fp.FederatedLangevin(
+        temperature=1.0, gradient_sensitivity=0.1, strong_convexity=1.0, smoothness=2.0, **STEP
+    ),
+    fp.FederatedHamiltonian(leapfrog_steps=2, gradient_sensitivity=0.1, **STEP),
+    fp.FederatedHamiltonian(
+        leapfrog_steps=2, gradient_sensitivity=0.1, gradient_noise_multiplier=1.0, **STEP
+    ),
+    fp.NoisyGradientDescent(noise_std=1.0, steps=3, **CONVEX),
+    fp.SplittingRun(noise_scale=1.0, penalty=1.0, local_steps=3, rounds=3, **CONVEX),
+    fp.MixtureOfGaussians(**MIXED),
+    fp.GaussianDp(mu=0.1, adjacency="zero_out"),
+    fp.ConcentratedDp(rho=0.1, adjacency="zero_out"),
+    RECORD.sampled(fp.Poisson(0.01), held=4),
+    RECORD.sampled(fp.FixedSize(10, population=10**6), held=4),
+    RECORD.sampled(fp.WithReplacement(10, population=10**6), held=4),
+    (RECORD * 3).in_cohort(fp.FixedSize(3, population=10)),
+    *(fp.PrivateSelection(fp.Gaussian(noise_multiplier=4.0), trials=law) for law in TRIALS),
+)
 
 
 class Case(NamedTuple):
@@ -69,14 +111,17 @@ class Outcome(NamedTuple):
 
 
 def grown(one: Any) -> Iterator[tuple[str, Any]]:
-    """Yield (what is huge, the value with it) for each whole-number field that takes it."""
+    """Yield (what is huge, the value with it) for each number that may be so, its parts' too."""
     for field in fields(one):
         value = getattr(one, field.name)
-        if not isinstance(value, int) or isinstance(value, bool):
+        found = [(f"{field.name} 1e{len(str(huge)) - 1}", huge) for huge in HUGE]
+        if is_dataclass(value):
+            found = [(f"{field.name}.{name}", part) for name, part in grown(value)]
+        elif not isinstance(value, int | float) or isinstance(value, bool):
             continue
-        for huge in HUGE:
+        for name, huge in found:
             try:
-                yield f"{field.name} 1e{len(str(huge)) - 1}", replace(one, **{field.name: huge})
+                yield name, replace(one, **{field.name: huge})
             except FedPrivacyError:
                 continue
 
@@ -84,21 +129,30 @@ def grown(one: Any) -> Iterator[tuple[str, Any]]:
 def lines() -> Iterator[tuple[str, bytes]]:
     """Yield (name, line) of runs with one huge number."""
     step = fp.Gaussian(noise_multiplier=1.0)
+    for number, mechanism in enumerate(MECHANISMS):
+        kind = f"{type(mechanism).__name__} {number}"
+        runs = [(huge, changed * 3) for huge, changed in grown(mechanism)]
+        runs += [(f"count 1e{len(str(n)) - 1}", mechanism * n) for n in HUGE]
+        for huge, run in runs:
+            yield f"{kind} {huge}", encoded("plan", run, run.protects)
     for scheme in SCHEMES:
-        kind = type(scheme).__name__
+        by = " by probability" if getattr(scheme, "probability", None) else ""
+        kind = f"{type(scheme).__name__}{by}"
         runs = [(huge, step.sampled(changed) * 3) for huge, changed in grown(scheme)]
         runs += [(f"count 1e{len(str(n)) - 1}", step.sampled(scheme) * n) for n in HUGE]
         for huge, run in runs:
-            yield f"{kind} {huge}", encoded("plan", run, None)
+            yield f"{kind} {huge}", encoded("plan", run, run.protects)
     participation = fp.MinimumSeparation(10, at_most=3)
-    for factor in FACTORS:
+    named = [(type(factor).__name__, factor) for factor in FACTORS]
+    named += [(f"{type(factor).__name__} wide {n}", factor) for n, factor in enumerate(WIDE)]
+    for kind, factor in named:
         small = fp.CorrelatedNoise(
             factor=factor, noise_multiplier=1.0, rounds=64, participation=participation
         )
         line = encoded("plan", small, None)
         for huge in HUGE:
             changed = line.replace(b'"rounds":64', b'"rounds":%d' % huge)
-            yield f"{type(factor).__name__} rounds 1e{len(str(huge)) - 1}", changed
+            yield f"{kind} rounds 1e{len(str(huge)) - 1}", changed
 
 
 def cases() -> Iterator[Case]:
@@ -162,23 +216,36 @@ def wrong(found: Outcome, seconds: float, megabytes: float) -> bool:
     return untyped or found.seconds > seconds or found.megabytes > megabytes
 
 
+def outcomes(chosen: str, kept: Path | None, seconds: float, megabytes: float) -> Iterator[Any]:
+    """Yield (name, outcome) of every case whose name holds the words, known ones from a file."""
+    known = kept.read_text().splitlines() if kept and kept.exists() else []
+    told = {name: Outcome(*found) for name, *found in map(json.loads, known)}
+    for case in cases():
+        if not all(word in case.name for word in chosen.split()):
+            continue
+        found = told.get(case.name) or outcome(case, seconds, megabytes)
+        if kept and case.name not in told:
+            with kept.open("a") as lines:
+                lines.write(json.dumps([case.name, *found]) + "\n")
+        yield case.name, found
+
+
 def main() -> int:
     """Run the cases and return the exit status."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--only", default="", help="words that a case's name must hold")
     parser.add_argument("--seconds", type=float, default=1.0)
     parser.add_argument("--megabytes", type=float, default=200.0)
+    parser.add_argument("--kept", type=Path, help="file that outcomes are added to and read from")
     args = parser.parse_args()
+    limits = (args.seconds, args.megabytes)
     count = bad = 0
-    for case in cases():
-        if not all(word in case.name for word in args.only.split()):
-            continue
-        found = outcome(case, args.seconds, args.megabytes)
+    for name, found in outcomes(args.only, args.kept, *limits):
         count += 1
-        if wrong(found, args.seconds, args.megabytes):
+        if wrong(found, *limits):
             bad += 1
             numbers = f"{found.seconds:5.2f} s {found.megabytes:5.0f} MB"
-            print(f"{case.name:60} {numbers}  {found.said[:100]}", flush=True)
+            print(f"{name:60} {numbers}  {found.said[:100]}", flush=True)
     print(f"{count} cases, {bad} late, large or untyped")
     return int(bad > 0)
 

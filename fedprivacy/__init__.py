@@ -7,7 +7,7 @@
     fp.epsilon(run, delta=1e-5, adjacency="add_remove")
 """
 
-from . import accountants, errors, factors, published
+from . import accountants, errors, factors, mechanisms, published, sampling
 from .audit import (
     Attack,
     Audit,
@@ -24,31 +24,7 @@ from .bound import Bound, Verdict
 from .errors import ParameterError, UnsupportedCombination
 from .factors import FixedEpochs, MinimumSeparation, SingleParticipation
 from .ledger import Ledger
-from .mechanisms import (
-    AdaptiveClipping,
-    ApproximateDp,
-    ConcentratedDp,
-    CorrelatedNoise,
-    DiscreteLaplace,
-    DistributedDiscreteGaussian,
-    FederatedHamiltonian,
-    FederatedLangevin,
-    Gaussian,
-    GaussianDp,
-    Laplace,
-    Mechanism,
-    MixtureOfGaussians,
-    NoisyGradientDescent,
-    Parallel,
-    PoissonTrials,
-    PrivateSelection,
-    RandomizedResponse,
-    RenyiDp,
-    Skellam,
-    SparsifiedPerturbation,
-    SplittingRun,
-    TruncatedNegativeBinomial,
-)
+from .mechanisms import *
 from .privacy_loss import PrivacyLoss
 from .questions.budget import Budget
 from .questions.calibrate import Calibration, calibrate
@@ -56,70 +32,32 @@ from .questions.epsilon import Profile, delta, epsilon, profile
 from .questions.risk import AttackRisk, TradeoffCurve, attack_risk, tradeoff_curve
 from .relations import Adjacency, Observer, Unit
 from .runs.pareto import Pareto, pareto
-from .sampling import (
-    Everyone,
-    FixedSize,
-    Poisson,
-    RandomAllocation,
-    Shuffled,
-    TruncatedPoisson,
-    WithReplacement,
-)
+from .sampling import *
 from .version import VERSION as __version__
 
 __all__ = [
-    "AdaptiveClipping",
     "Adjacency",
-    "ApproximateDp",
     "Attack",
     "AttackRisk",
     "Audit",
     "Bound",
     "Budget",
     "Calibration",
-    "ConcentratedDp",
     "Conformance",
-    "CorrelatedNoise",
     "Crosscheck",
-    "DiscreteLaplace",
-    "DistributedDiscreteGaussian",
-    "Everyone",
-    "FederatedHamiltonian",
-    "FederatedLangevin",
     "FixedEpochs",
-    "FixedSize",
-    "Gaussian",
-    "GaussianDp",
-    "Laplace",
     "Ledger",
-    "Mechanism",
     "MinimumSeparation",
-    "MixtureOfGaussians",
-    "NoisyGradientDescent",
     "Observer",
-    "Parallel",
     "ParameterError",
     "Pareto",
-    "Poisson",
-    "PoissonTrials",
     "PrivacyLoss",
-    "PrivateSelection",
     "Profile",
-    "RandomAllocation",
-    "RandomizedResponse",
-    "RenyiDp",
-    "Shuffled",
     "SingleParticipation",
-    "Skellam",
-    "SparsifiedPerturbation",
-    "SplittingRun",
     "TradeoffCurve",
-    "TruncatedNegativeBinomial",
-    "TruncatedPoisson",
     "Unit",
     "UnsupportedCombination",
     "Verdict",
-    "WithReplacement",
     "__version__",
     "account",
     "accountants",
@@ -139,3 +77,6 @@ __all__ = [
     "tradeoff_curve",
     "verify",
 ]
+# A mechanism and a scheme say themselves, in their folder, that they are public.
+__all__ += mechanisms.__all__
+__all__ += sampling.__all__

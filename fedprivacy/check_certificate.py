@@ -228,14 +228,7 @@ def _monotone(piece: Piece) -> list[Piece]:
         (p, q, _), (dp, dq, _) = piece.value(y), piece.value(y, 1)
         return dp * q - p * dq
 
-    every = sorted(
-        ((m + n, w * v * (m - n)) for w, m in piece.p for v, n in piece.q if m.repr() != n.repr()),
-        key=lambda term: float(term[0]),
-    )
-    signs = [w > 0 for _, w in every]
-    known = all(w > 0 or w < 0 for _, w in every)
-    if not known or sum(a != b for a, b in pairwise(signs)) > 1:
-        raise Undecided("how often a loss turns")
+    signs = _signs(piece)
     first = signs[0] if piece.low is None else rises(piece.low) > 0
     last = signs[-1] if piece.high is None else rises(piece.high) > 0
     if first == last:
@@ -251,6 +244,19 @@ def _monotone(piece: Piece) -> list[Piece]:
         replace(piece, low=high, bend=high),
     )
     return list(ends)
+
+
+def _signs(piece: Piece) -> list[bool]:
+    """Return the signs of p' q - p q''s coefficients, by their exponents; at most one changes."""
+    every = sorted(
+        ((m + n, w * v * (m - n)) for w, m in piece.p for v, n in piece.q if m.repr() != n.repr()),
+        key=lambda term: float(term[0]),
+    )
+    signs = [w > 0 for _, w in every]
+    known = all(w > 0 or w < 0 for _, w in every)
+    if not known or sum(a != b for a, b in pairwise(signs)) > 1:
+        raise Undecided("how often a loss turns")
+    return signs
 
 
 def _completed(weighted: list[Any]) -> list[tuple[arb, Any]]:

@@ -20,6 +20,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable
 from enum import StrEnum
+from functools import partial
 from typing import NoReturn, TypeVar
 
 E = TypeVar("E", bound=StrEnum)
@@ -189,6 +190,25 @@ def member(kind: type[E], **named: object) -> E:
         return kind(value)  # type: ignore[arg-type]
     except ValueError:
         refuse(name, value, f"be one of {listed(kind)}")
+
+
+natural = partial(integer, 1)
+"""Check one whole ``name=value`` of at least 1 and return it as an int."""
+
+
+def settle(owner: object, check: Callable[..., object], *names: str, or_none: bool = False) -> None:
+    """Check fields of a frozen dataclass as it is made; each then holds what the check returns.
+
+    Args:
+        owner: the dataclass.
+        check: takes one ``name=value``, such as ``positive``.
+        names: of the fields.
+        or_none: a field may be None, and stays so.
+    """
+    for name in names:
+        value = getattr(owner, name)
+        if value is not None or not or_none:
+            object.__setattr__(owner, name, check(**{name: value}))
 
 
 def listed(values: Iterable[object]) -> str:

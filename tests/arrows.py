@@ -22,7 +22,7 @@ ARROWS = {
     "ledger": BASE | {"mechanisms", "sampling", "registry", "version", "factors"} | {"outputs"},
     "audit": CORE
     | {"ledger", "questions", "accountants", "mechanisms", "sampling", "integrations"}
-    | {"version", "outputs"},
+    | {"version", "outputs", "factors"},
     "training": BASE | {"mechanisms", "sampling", "ledger", "theory", "factors", "outputs"},
     "systems": BASE
     | {"bound", "mechanisms", "sampling", "ledger", "theory", "questions", "training", "outputs"},

@@ -20,7 +20,7 @@ FACES = {"training/__init__.py": {"systems"}, "theory/__init__.py": {"systems"}}
 SYSTEM_FILES = {"__init__", "loop", "law", "bounds", "claim", "grid"}
 """What a system's room may hold; FURTHER are a loop's own parts."""
 FURTHER = {
-    "averaging": {"clients", "collect", "upload", "rows", "server", "state"},
+    "averaging": {"scaffold", "clients", "collect", "upload", "rows", "server", "state"},
     "fed_smp": {"moments"},
     "fed_plt": {"agents", "proximal", "solvers", "tradeoff"},
 }
@@ -35,6 +35,7 @@ TRAINS = {
     "systems/averaging/rows",
     "systems/averaging/server",
     "systems/averaging/state",
+    "systems/averaging/scaffold",
     "systems/fa_ld/loop",
     "systems/fa_hmc/loop",
     "systems/fed_plt/loop",

@@ -272,6 +272,8 @@ def searches(kind: str, active: int | None = None) -> dict[str, tuple[Callable[.
         )
 
     gcs_ranges = {"step_size": STEPS, "local_penalty": local, "outer_step": outer}
+    if active is not None:  # its best lay at the ends of the others' ranges
+        gcs_ranges |= {"step_size": (0.001, 2.0), "local_penalty": (0.02, 200.0)}
     return {
         **{name: (make, {"step_size": STEPS}) for name, make in STEP_ONLY.items()},
         "FedPD": (FedPD, {"step_size": STEPS, "penalty": PENALTIES}),
@@ -292,6 +294,19 @@ def searches(kind: str, active: int | None = None) -> dict[str, tuple[Callable[.
             {"penalty": PENALTIES},
         ),
     }
+
+
+LIMITS = {"mixing": 1.0}
+"""What a parameter cannot exceed: a best there is no edge."""
+
+
+def edges(ranges: dict[str, tuple[float, float]], parameters: dict[str, float]) -> list[str]:
+    """Return the parameters whose best lies at an end of what was tried: it may not be the best."""
+    return [
+        name
+        for name, ends in ranges.items()
+        if any(math.isclose(parameters[name], end) for end in ends if end != LIMITS.get(name))
+    ]
 
 
 def time_of(name: str, row: dict[str, Any], gradient: float, communication: float) -> float:
@@ -384,7 +399,8 @@ class Tables:
             row = measured(name, problem, tuning, **own)
             return row if dimension <= 5 else self.whole(key, name, row)
 
-        return self.cell(key, measure)
+        row = self.cell(key, measure)
+        return row | {"edges": edges(searches(kind, active)[name][1], row["parameters"])}
 
     def whole(self, key: str, name: str, row: dict) -> dict:
         """Return a row of n = 100 of all its runs, some at a time; they are written down."""
@@ -650,7 +666,7 @@ def read() -> dict[str, Any]:
 def write(**found: Any) -> None:
     """Put something into the file of results; the rest stays as it is."""
     RESULTS.parent.mkdir(exist_ok=True)
-    kept = {**read(), "paper": PAPER, **found}
+    kept = {**read(), "paper": PAPER, "inputs": "made up", "seed": SEED, **found}
     RESULTS.write_text(json.dumps(kept, indent=1, default=float) + "\n")
 
 

@@ -29,6 +29,11 @@ def both(ours: float | None, theirs: float | None) -> str:
     return f"{k(ours)} ({k(theirs)})"
 
 
+def inside(cell: Any, text: str) -> str:
+    """Return what is told of a cell; one whose tuning ended at the edge of its grid is refused."""
+    return f"refused: {cell['edges'][0]} at its grid's edge" if cell and cell["edges"] else text
+
+
 def alone(cells: dict[str, Any], name: str) -> Any:
     """Return the cell of an algorithm tuned in its step only, None where there is none."""
     return cells.get(f"{name}, step only")
@@ -41,7 +46,8 @@ def compared(found: dict[str, Any]) -> Iterator[Named]:
         for kind, theirs in zip(("convex", "nonconvex"), paper["II"][name], strict=True):
             cell, step = found["II"][kind][name], alone(found["II"][kind], name)
             spread = f"{cell['rounds']:.1f} ± {cell['rounds_sd']:.1f}"
-            row += [spread, k(cell["time"]), k(step["time"] if step else None), k(theirs)]
+            told = k(step["time"]) if step else "-"
+            row += [spread, inside(cell, k(cell["time"])), inside(step, told), k(theirs)]
         rows.append(row)
     head = ["", "rounds, convex", "time", "time, step only", "paper"]
     yield "II", table([*head, "rounds, non-convex", "time", "time, step only", "paper"], rows)
@@ -53,14 +59,17 @@ def compared(found: dict[str, Any]) -> Iterator[Named]:
     rows = []
     for name, theirs in paper["IV"].items():
         cells = [found["IV"][name].get(way) for way in ways]
-        times = [both(c["time"], t) if c else "-" for c, t in zip(cells, theirs, strict=True)]
+        times = [
+            inside(c, both(c["time"], t)) if c else "-" for c, t in zip(cells, theirs, strict=True)
+        ]
         rows.append([name, *times])
     yield "IV", table(["", *ways], rows)
     rows = []
     for name in (*ALL, "FedPD, step only", "LED, step only"):
         if cell := found["V"].get(name):
             times = zip(cell["time"].values(), paper["V"][name.partition(",")[0]], strict=True)
-            rows.append([name, f"{cell['rounds']:.1f}", *(both(o, t) for o, t in times)])
+            told = (inside(cell, both(ours, its)) for ours, its in times)
+            rows.append([name, f"{cell['rounds']:.1f}", *told])
     yield "V", table(["", "rounds", "$t_C = 2$", "20", "200", "2000"], rows)
 
 

@@ -2,7 +2,9 @@
 
     python benchmarks/papers/fed_smp.py --run top_k-0.005 --seed 1   runs, or goes on with, one run
     python benchmarks/papers/fed_smp.py --plan                       works through the paper's cells
+    python benchmarks/papers/fed_smp.py --plan --model 2nn           Figure 3 on a small network
     python benchmarks/papers/fed_smp.py --collect                    writes results/fed_smp.json
+    python benchmarks/papers/fed_smp.py --measure                    times a round of each kind
     python benchmarks/papers/fed_smp.py --check                      reruns the smallest cell
 
 The runs are fedavg, dp-fedavg, top_k-P and rand_k-P with the share P of the coordinates kept, and
@@ -20,7 +22,9 @@ sum and goes on; with ``--guard`` the run does, too.)
 
 A run keeps its checkpoint, ledger and accuracies in ``progress/``, which is not committed, and goes
 on from there. ``results/fed_smp.json`` says of every run how many rounds are done; the ledgers of
-the paper's network are beside it, compressed, and --check accounts them again.
+the paper's network are beside it, compressed, and --check accounts them again. Runs that are not
+``repeatable`` were made before noise was drawn as correct roundings of ideal deviates: their seeds
+now draw other noise.
 """
 
 import argparse
@@ -31,6 +35,7 @@ import platform
 import shutil
 import sys
 import tempfile
+import time
 import traceback
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
@@ -40,7 +45,7 @@ from typing import Any
 
 import torch
 from drawn import redrawn
-from fed_smp_page import NOISE, PAPER, PAPER_BY_NOISE, key, pages
+from fed_smp_page import NOISE, PLAN, key, pages
 
 import fedprivacy as fp
 from fedprivacy.mechanisms import Sparsification
@@ -87,23 +92,6 @@ METHODS = (
     "fedavg-top_k_steps",
     "fedavg-rand_k",
 )
-PLAN = (
-    *(("dp-fedavg", 1), ("rand_k-0.8@2.5", 1), ("rand_k-0.8@2", 1)),
-    *(("dp-fedavg", 2), ("dp-fedavg", 3), ("rand_k-0.8", 1), ("rand_k-0.4", 1)),
-    *(("rand_k-0.4@2.5", 1), ("top_k-0.8@2.5", 1), ("top_k-0.005", 1), ("top_k-0.8@2", 1)),
-    *((f"rand_k-0.8@{noise}", seed) for seed in (2, 3) for noise in ("2.5", "2")),
-    *(("fedavg", 1), ("rand_k-0.4@2", 1), ("rand_k-0.1", 1), ("top_k-0.1", 1)),
-    *((label, seed) for seed in (2, 3) for label in ("rand_k-0.4", "top_k-0.005")),
-    *((label, seed) for seed in (1, 2, 3) for label in PAPER),
-    *((f"fedavg-{label}", 1) for label in PAPER if "fedavg" not in label),
-    *(
-        (f"{method}-{ratio:g}@{noise:g}", 1)
-        for noise in (2.0, 2.5)
-        for method, ratios in PAPER_BY_NOISE.items()
-        for ratio in ratios
-    ),
-)
-"""Runs with standardised inputs, those that say most first; some are named twice."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -381,22 +369,43 @@ def settled(setting: Setting) -> None:
     setting.folder.mkdir(parents=True, exist_ok=True)
 
 
-def work(rounds: int, inputs: str) -> None:
+def work(rounds: int, model: str, inputs: str) -> None:
     """Work through ``PLAN`` but for what the results have; a run that fails is told and left."""
     there = json.loads((HERE / "results" / "fed_smp.json").read_text())["runs"]
+    own = (rounds, model, inputs)
     done = {
         (one["run"], one["seed"])
         for one in there
-        if one["finished"] and (one["rounds_planned"], one["inputs"]) == (rounds, inputs)
+        if one["finished"] and (one["rounds_planned"], one["model"], one["inputs"]) == own
+        if model == "cnn" or one["training_loss"] is not None
     }
-    for label, seed in PLAN:
+    for label, seed in PLAN[model]:
         if (label, seed) in done:
             continue
         try:
-            run(setting_of(label, seed, rounds, inputs=inputs))
+            run(setting_of(label, seed, rounds, model, inputs))
         except Exception:
             traceback.print_exc()
         print(label, seed, "done", flush=True)
+
+
+def measure() -> None:
+    """Time a round of each kind and an evaluation, seconds of a core, into the results."""
+    found: dict[str, dict[str, float]] = {}
+    for model in MODELS:
+        for label in ("rand_k-0.4", "top_k-0.005"):
+            setting = setting_of(label, 1, ROUNDS, model, "standardised")
+            data, loop = setting.data(), setting.loop()
+            state, _ = loop.step(loop.init(), data)
+            begun = time.process_time()
+            state, _ = loop.step(state, data)
+            stepped = time.process_time()
+            loop.evaluate(state, data)
+            times = (stepped - begun, time.process_time() - stepped)
+            own = found.setdefault(model, {})
+            own[setting.method], own["evaluation"] = (round(one, 2) for one in times)
+    target = HERE / "results" / "fed_smp.json"
+    write(target, json.loads(target.read_text())["runs"], found)
 
 
 def lines(path: Path) -> dict[int, dict[str, Any]]:
@@ -451,6 +460,7 @@ def record(setting: Setting) -> dict[str, Any]:
         "epsilon": epsilons(path, setting.delta) if path.exists() else None,
         "ledger_rounds": fp.Ledger.open(path).spent_rounds if path.exists() else None,
         "delta": setting.delta if path.exists() else None,
+        "repeatable": True,
     }
 
 
@@ -492,22 +502,27 @@ def begun(dataset: str, data_dir: str | None) -> Iterator[Setting]:
 def collect(dataset: str, data_dir: str | None) -> None:
     """Put the runs that have progress, finished or some rounds old, among the results."""
     target = HERE / "results" / f"{prefix(dataset).rstrip('-')}.json"
-    there = json.loads(target.read_text())["runs"] if target.exists() else []
-    known = {key(one): one for one in there}
+    content = json.loads(target.read_text()) if target.exists() else {"runs": []}
+    known, seconds = {key(one): one for one in content["runs"]}, content.get("seconds", {})
     for setting in begun(dataset, data_dir):
         found = record(setting)
         if found["finished"] or found["rounds_done"] >= EVERY:
             known[key(found)] = found
             keep_ledger(setting)
     runs = [known[name] for name in sorted(known)]
+    write(target, runs, seconds)
+
+
+def write(target: Path, runs: list[dict[str, Any]], seconds: dict[str, Any]) -> None:
+    """Write results, all or nothing, and the page."""
     versions = {"python": platform.python_version(), "torch": torch.__version__}
     temporary = target.with_suffix(".tmp")
-    head = json.dumps({"versions": versions, "runs": []})[:-2]
+    head = json.dumps({"versions": versions, "seconds": seconds, "runs": []})[:-2]
     lines = ",\n".join(json.dumps(one) for one in runs)
     temporary.write_text(f"{head}\n{lines}\n]}}\n")
     os.replace(temporary, target)
-    if dataset == "fashion-mnist":
-        pages(runs)
+    if target.stem == "fed_smp":
+        pages(runs, seconds)
 
 
 def rerun(wanted: dict[str, Any], rounds: int) -> float:
@@ -532,8 +547,8 @@ def agrees(wanted: dict[str, Any]) -> bool:
 def check() -> int:
     """Rerun ten rounds of the smallest run, and some of drawn ones; return the exit status."""
     content = json.loads((HERE / "results" / "fed_smp.json").read_text())
-    known = {key(one): one for one in content["runs"]}
-    wanted = known.get(("2nn", "unit", "top_k_steps-0.005", 1))
+    known = {key(one): one for one in content["runs"] if one["repeatable"]}
+    wanted = known.pop(("2nn", "unit", "top_k_steps-0.005", 1), None)
     if wanted is None:
         print("results/fed_smp.json lacks the smallest run; run it and --collect first")
         return 1
@@ -543,6 +558,8 @@ def check() -> int:
     same = apart <= 0.005 and off <= 2e-3
     print(f"{'same' if same else 'DIFFERENT'}: accuracies differ by at most {apart:.4f}")
     print(f"{len(private)} ledgers accounted again: epsilons differ by at most {off:.1e}")
+    earlier = len(content["runs"]) - len(known) - 1
+    print(f"{earlier} runs are from before noise was rounded and cannot be repeated")
     tables: dict[str, dict[str, Callable[[], bool]]] = {model: {} for model in MODELS}
     for name, one in known.items():
         tables[one["model"]][" ".join(map(str, name))] = partial(agrees, one)
@@ -559,7 +576,8 @@ def main() -> None:
     parser.add_argument("--model", choices=list(MODELS), default="cnn")
     parser.add_argument("--inputs", choices=list(INPUTS), default="unit")
     parser.add_argument("--guard", action="store_true", help="go on past a non-finite update")
-    parser.add_argument("--plan", action="store_true", help="work through PLAN, standardised")
+    parser.add_argument("--plan", action="store_true", help="work through what is planned")
+    parser.add_argument("--measure", action="store_true", help="time the rounds")
     parser.add_argument("--dataset", choices=list(TASKS), default="fashion-mnist")
     parser.add_argument("--data-dir", help="where its files are")
     parser.add_argument("--collect", action="store_true")
@@ -574,7 +592,9 @@ def main() -> None:
         facts = (options.run, options.seed, rounds, options.model, options.inputs)
         run(setting_of(*facts, **own), guard=options.guard)
     if options.plan:
-        work(rounds, "standardised")
+        work(rounds, options.model, "standardised" if options.model == "cnn" else "unit")
+    if options.measure:
+        measure()
     if options.collect:
         collect(**own)
 

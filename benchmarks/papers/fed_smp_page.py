@@ -58,13 +58,47 @@ PAPER_BY_NOISE = {
 """Tables IV and V: by compression ratio, for each of ``NOISES``."""
 
 
+SHARES = (0.001, 0.005, 0.01, 0.1, 0.2, 0.4, 0.8)
+PLAN = {
+    "cnn": tuple(
+        dict.fromkeys(
+            [
+                *((label, 1) for label in ("top_k-0.005", "top_k-0.8", "rand_k-0.4", "top_k-0.1")),
+                *((label, 1) for label in ("fedavg", "rand_k-0.4@2.5", "top_k-0.8@2.5")),
+                *((f"rand_k-0.8@{noise}", seed) for seed in (2, 3) for noise in ("2.5", "2")),
+                *((label, seed) for seed in (1, 2, 3) for label in PAPER),
+                *((f"fedavg-{label}", 1) for label in PAPER if "fedavg" not in label),
+                *(
+                    (f"{method}-{ratio:g}@{noise:g}", 1)
+                    for noise in (2.0, 2.5)
+                    for method, ratios in PAPER_BY_NOISE.items()
+                    for ratio in ratios
+                ),
+            ]
+        )
+    ),
+    "2nn": tuple(
+        (f"{noise}{method}-{share:g}", 1)
+        for method in ("rand_k", "top_k")
+        for share in SHARES
+        for noise in ("", "fedavg-")
+    ),
+}
+"""Runs with standardised inputs on the paper's network, those that say most first; and those of
+Figure 3 on the small one."""
+LOOKS = 40 + (180 - 40) // 5
+"""Evaluations in a run of the paper's network."""
+
+
 def key(one: dict[str, Any]) -> tuple[str, str, str, int]:
     """Return what tells runs apart, in the order of the results."""
     return one["model"], one["inputs"], one["run"], one["seed"]
 
 
-def pages(runs: list[dict[str, Any]]) -> None:
+def pages(runs: list[dict[str, Any]], seconds: dict[str, dict[str, float]]) -> None:
     """Write the tables of the page."""
+    put("fed_smp.md", "plan", plan(runs, seconds))
+    put("fed_smp.md", "figure 3", figure_3(runs))
     put("fed_smp.md", "table I", table_1(runs))
     put("fed_smp.md", "what came out", came_out(runs))
     for name, (model, inputs) in SECTIONS.items():
@@ -113,7 +147,7 @@ def shown(runs: list[dict[str, Any]], model: str, inputs: tuple[str, ...]) -> st
         sizes = (one["paper_mb_of_a_client"], one["upload_mb_of_a_client"])
         rows.append(
             [
-                one["run"],
+                one["run"] + ("" if one["repeatable"] else "*"),
                 one["inputs"],
                 str(one["seed"]),
                 length(one),
@@ -293,5 +327,78 @@ def certified(epsilon: float) -> str:
     return f"{math.ceil(epsilon * 1e4) / 1e4:.4f}"
 
 
+def plan(runs: list[dict[str, Any]], seconds: dict[str, dict[str, float]]) -> str:
+    """Return the table of what is planned, done and left, by kind of run."""
+    # Of the small network's, only what Figure 3 has the loss of.
+    done = {
+        key(one): one
+        for one in runs
+        if one["model"] == "cnn" or one["training_loss"] is not None or not one["finished"]
+    }
+    kinds: dict[str, list[tuple[tuple[str, str, str, int], float]]] = {}
+    for (model, inputs), looks in {("cnn", "standardised"): LOOKS, ("2nn", "unit"): 36}.items():
+        pace = seconds[model]
+        for label, seed in PLAN[model]:
+            a_round = pace["top_k" if "top_k" in label else "rand_k"]
+            hours = (180 * a_round + looks * pace["evaluation"]) / 3600
+            kinds.setdefault(kind(model, label), []).append(((model, inputs, label, seed), hours))
+    rows, total = [], 0.0
+    for name, wanted in kinds.items():
+        own = [(done.get(one), hours) for one, hours in wanted]
+        ended = sum(one is not None and one["finished"] for one, _ in own)
+        left = sum(
+            hours * (1 - (one["rounds_done"] / one["rounds_planned"] if one else 0.0))
+            for one, hours in own
+            if one is None or not one["finished"]
+        )
+        total += left
+        begun = sum(one is not None and not one["finished"] for one, _ in own)
+        rows.append([name, str(len(own)), str(ended), str(begun), f"{left:.1f}"])
+    rows.append(["all", "", "", "", f"{total:.1f}"])
+    head = ["runs", "planned", "done", "begun", "core hours left, at most"]
+    return table(head, rows)
+
+
+def kind(model: str, label: str) -> str:
+    """Return what a planned run is for."""
+    if model == "2nn":
+        return "Figure 3, small network"
+    if "@" in label:
+        return f"Tables IV and V, {label.partition('-')[0]}"
+    if label.startswith("fedavg-"):
+        return "Figure 3 without noise"
+    return f"Table I, {label if 'fedavg' in label else label.partition('-')[0]}"
+
+
+def figure_3(runs: list[dict[str, Any]]) -> str:
+    """Return best accuracy and training loss at the end by the share kept, with noise / without."""
+    rows = []
+    networks = (("cnn", "standardised"), ("cnn", "unit"), ("2nn", "unit"))
+    for model, inputs in networks:
+        known = {one["run"]: one for one in runs if key(one)[:2] == (model, inputs)}
+        for share in SHARES:
+            row = [model, inputs, f"{share:g}"]
+            for method in ("rand_k", "top_k"):
+                pair = [known.get(f"{noise}{method}-{share:g}") for noise in ("", "fedavg-")]
+                row.append(" / ".join(accuracy_of(one) for one in pair))
+                row.append(" / ".join(loss_of(one) for one in pair))
+            if set("".join(row[3:])) - set("- /"):
+                rows.append(row)
+    head = ["network", "inputs", "share kept", "rand-k, accuracy", "rand-k, training loss"]
+    return table([*head, "top-k, accuracy", "top-k, training loss"], rows)
+
+
+def accuracy_of(one: dict[str, Any] | None) -> str:
+    """Return the best accuracy of a run that is done, per cent."""
+    return f"{100 * one['best_accuracy']:.1f}" if one is not None and one["finished"] else "-"
+
+
+def loss_of(one: dict[str, Any] | None) -> str:
+    """Return the training loss after a run's last round."""
+    loss = None if one is None else one["training_loss"]
+    return "-" if loss is None else f"{loss:.3f}"
+
+
 if __name__ == "__main__":
-    pages(json.loads(RESULTS.read_text())["runs"])
+    content = json.loads(RESULTS.read_text())
+    pages(content["runs"], content["seconds"])

@@ -57,8 +57,9 @@ GRID_ROUNDS, GRID_SEEDS = 40, (1, 2, 3)
 """Rounds of a cell of Table 3's grid, and its seeds."""
 SERVER_RATES, LOCAL_RATES, COHORTS = (1.0, 10.0), (0.001, 0.01, 0.1), (10, 50, 100)
 """Table 3's grid."""
-BEYOND = ((0.3, 0.1), (0.3, 0.3), (1.0, 0.3), (1.0, 1.0), (3.0, 0.1), (3.0, 0.03))
-"""Pairs around it, of ten workers: whether the grid's best lies inside what was tried."""
+NEXT = ((0.3, 0.1), (1.0, 0.3), (0.3, 0.3), (3.0, 0.3), (1.0, 1.0))
+BEYOND = {10: (*NEXT, (3.0, 0.1), (3.0, 0.03)), 50: NEXT, 100: NEXT}
+"""Pairs around it, by n: whether the grid's best lies inside what was tried."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -147,8 +148,9 @@ class Scaffold:
     """SCAFFOLD with its second choice of control variates (Karimireddy et al. 2020).
 
     A worker corrects every gradient by c - c_i and then sets c_i to c_i - c plus its update over
-    (steps * local rate); it sends the update and the change of c_i, twice FedAvg's bytes. A worker
-    keeps c_i between rounds, so this cannot be made private as it stands.
+    (steps * local rate); it sends the update and the change of c_i, twice FedAvg's bytes, as the
+    paper's table counts. ``fedprivacy.training.Scaffold``, which can be private, sends the first
+    alone.
     """
 
     def __init__(self, cell: Cell) -> None:
@@ -281,7 +283,7 @@ def table_3(seeds: Iterable[int] = GRID_SEEDS) -> Iterator[Cell]:
     for seed in seeds:
         own = {"method": "fedavg", "model": "logistic", "classes": 2, "seed": seed}
         for workers in COHORTS:
-            for server, local in (*pairs, *(BEYOND if workers == 10 else ())):
+            for server, local in (*pairs, *BEYOND[workers]):
                 yield Cell(**own, workers=workers, server_rate=server, local_rate=local)
 
 
@@ -293,7 +295,12 @@ def known() -> list[dict[str, Any]]:
     if not results().exists():
         return []
     cells: list[dict[str, Any]] = json.loads(results().read_text())["cells"]
-    return [{"local_rate": LOCAL_RATE} | cell for cell in cells]
+    return [{"rounds_planned": planned(of(cell))} | cell for cell in cells]
+
+
+def of(result: dict[str, Any]) -> Cell:
+    """Return the cell of a result."""
+    return Cell(**{field.name: result[field.name] for field in fields(Cell)})
 
 
 def matches(result: dict[str, Any], cell: Cell) -> bool:
@@ -356,6 +363,28 @@ def pages(cells: list[dict[str, Any]]) -> None:
     put("fedavg_two_sided.md", "batches", batches(cells))
     put("fedavg_two_sided.md", "table 3", both_rates(cells))
     put("fedavg_two_sided.md", "table 3, the best", best_pairs(cells))
+    put("fedavg_two_sided.md", "plan", plan(cells))
+
+
+def plan(cells: list[dict[str, Any]]) -> str:
+    """Return the table of what is planned, done and left, by what was measured of alike cells."""
+    parts = {"Table 2": [*table_2()], "Figure 1": [*figure_1()], "batches": [*by_batch()]}
+    for n in COHORTS:
+        parts[f"Table 3 and beyond, n = {n}"] = [cell for cell in table_3() if cell.workers == n]
+    rows = []
+    for name, wanted in parts.items():
+        left = [cell for cell in wanted if found(cells, cell) is None]
+        hours = sum(planned(cell) * seconds_of(cells, cell) for cell in left) / 3600
+        rows.append([name, str(len(wanted)), str(len(wanted) - len(left)), f"{hours:.2f}"])
+    return table(["cells", "planned", "done", "core hours left, about"], rows)
+
+
+def seconds_of(cells: list[dict[str, Any]], cell: Cell) -> float:
+    """Return the seconds of a round of cells of the same method, model and n."""
+    own = (cell.method, cell.model, cell.workers)
+    alike = [one for one in cells if (one["method"], one["model"], one["workers"]) == own]
+    rounds = sum(one["rounds_run"] for one in alike)
+    return float(sum(one["processor_seconds"] for one in alike)) / rounds
 
 
 def by_pair(cells: list[dict[str, Any]]) -> dict[tuple[float, float, int], list[dict[str, Any]]]:
@@ -439,8 +468,7 @@ def batches(cells: list[dict[str, Any]]) -> str:
 
 def agrees(wanted: dict[str, Any]) -> bool:
     """Return whether the first rounds of a cell come out as they are written down."""
-    names = [field.name for field in fields(Cell)]
-    again = run(Cell(**{name: wanted[name] for name in names}), min(10, wanted["rounds_run"]))
+    again = run(of(wanted), min(10, wanted["rounds_run"]))
     pairs = list(zip(again["accuracy"], wanted["accuracy"], strict=False))
     return all(abs(a - b) <= 0.005 for a, b in pairs)
 

@@ -10,6 +10,7 @@ clip norm 1, noise of std 2 on their sum. Times are of the processor.
 
 import argparse
 import json
+import math
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -154,6 +155,79 @@ def encoding(mechanism: Any, dimension: int, cohort: int) -> dict[str, float]:
     return found
 
 
+def papers_divergence(mechanism: Any, order: float) -> float:
+    """Return the Renyi divergence of one round by the mechanism's own paper.
+
+    Kairouz, Liu and Steinke (2021), Proposition 14 with Theorem 1's tau; Agarwal, Kairouz and Liu
+    (2021), Theorem 3.5. Norms, dimension and noise are in whole numbers, as both papers have them.
+    """
+    square, d, std = float(mechanism.square), mechanism.width, mechanism.whole_std
+    one_norm = min(math.sqrt(d * square), square)
+    gaussian = 0.5 * order * square / std**2
+    if isinstance(mechanism, fp.Skellam):
+        near = ((2.0 * order - 1.0) * square + 6.0 * one_norm) / (4.0 * std**4)
+        return gaussian + min(near, 1.5 * one_norm / std**2)
+    k = np.arange(1.0, mechanism.cohort)
+    tau = 10.0 * float(np.exp(-2.0 * math.pi**2 * mechanism.share_variance * k / (k + 1.0)).sum())
+    crossed = gaussian + 0.5 * order * (2.0 * one_norm * tau / std + tau**2 * d)
+    both = 0.5 * order * (math.sqrt(square) / std + math.sqrt(d) * tau) ** 2
+    return min(gaussian + tau * d, crossed, both)
+
+
+def beside_the_papers() -> list[dict[str, Any]]:
+    """Return epsilons of the comparison's run: by the papers' theorems, and ours."""
+    rows = []
+    for kind in NAMES:
+        for bits in BITS[1:]:
+            mechanism = perturbation_of(kind, bits, 7850, CLIENTS)
+            orders = range(2, 129) if kind == "Skellam" else np.linspace(1.1, 128.0, 600).tolist()
+            points = tuple((float(a), papers_divergence(mechanism, float(a))) for a in orders)
+            stated = fp.RenyiDp(divergences=points, adjacency="zero_out") * ROUNDS
+            run, ask = mechanism * ROUNDS, {"delta": DELTA, "adjacency": "zero_out"}
+            theirs = fp.epsilon(stated, accountant="rdp", **ask).upper
+            ours = [fp.epsilon(run, accountant=how, **ask).upper for how in ("rdp", "pld")]
+            rows.append({"kind": kind, "bits": bits, "paper": theirs, "ours": ours})
+    return rows
+
+
+PRINTED = (
+    (2, 1.0, 0.12693674, 1.972),
+    (3, 1.0, 0.78760074, 0.993),
+    (6, 1.0, 0.78760074, 2.014),
+    (1, 2.0, 0.02092364, 1.038),
+    (5, 2.0, 0.02092364, 5.008),
+    (1, 16.0, 1e-5, 0.306),
+    (2, 16.0, 1e-5, 0.703),
+)
+"""Sensitivity, epsilon, delta, sigma: discrete Gaussians in dp-accounting's own tests (0.6)."""
+
+
+def beside_dp_accounting() -> list[dict[str, float]]:
+    """Return the delta of one number at their printed sigma, a little more and a little less."""
+    rows = []
+    for moves, epsilon, delta, sigma in PRINTED:
+        # Printed to three digits: their sigma is the least that keeps delta.
+        ends = [
+            fp.delta(
+                fp.DistributedDiscreteGaussian(
+                    noise_multiplier=(sigma + add) / moves,
+                    clip_norm=float(moves),
+                    granularity=1.0,
+                    dimension=1,
+                    cohort=1,
+                    bits=12,
+                    rotated=False,
+                ),
+                epsilon=epsilon,
+                adjacency="zero_out",
+            )
+            for add in (0.001, -0.001)
+        ]
+        known = {"sensitivity": moves, "epsilon": epsilon, "delta": delta, "sigma": sigma}
+        rows.append(known | {"above": ends[0].upper, "below": ends[1].lower})
+    return rows
+
+
 def page(known: dict[str, Any]) -> None:
     """Write the page's tables."""
     head = ["noise", "bits", "C in whole numbers", "norm counted / C", "epsilon at most"]
@@ -162,6 +236,17 @@ def page(known: dict[str, Any]) -> None:
     rows = ([name, f"{rate:.1f}"] for name, rate in known["speeds"].items())
     put("integers.md", "samplers", table(["law, std", "million numbers a CPU s"], rows))
     put("integers.md", "rounds", words(known["cnn"]))
+    head = ["noise", "bits", "by the paper's theorem", "ours, RDP", "ours, PLD"]
+    rows = (
+        [NAMES[r["kind"]], str(r["bits"]), *(f"{e:.4f}" for e in (r["paper"], *r["ours"]))]
+        for r in known["papers"]
+    )
+    put("integers.md", "theorems", table(head, rows))
+    head = ["sensitivity", "epsilon", "sigma printed", "delta printed"]
+    head += ["ours at sigma + 0.001, at most", "ours at sigma - 0.001, at least"]
+    columns = ("sensitivity", "epsilon", "sigma", "delta", "above", "below")
+    rows = ([f"{r[name]:.6g}" for name in columns] for r in known["dp_accounting"])
+    put("integers.md", "printed", table(head, rows))
 
 
 def words(cnn_round: dict[str, float]) -> str:
@@ -207,6 +292,8 @@ def main() -> None:
     known = json.loads(RESULTS.read_text()) if RESULTS.exists() else {}
     if not (chosen.page or chosen.speed):
         known["comparison"] = comparison()
+    if not (chosen.page or chosen.speed):
+        known |= {"papers": beside_the_papers(), "dp_accounting": beside_dp_accounting()}
     if not chosen.page:
         known |= {"speeds": speeds(), "cnn": rounds_of_the_cnn()}
         RESULTS.write_text(json.dumps(known, indent=1) + "\n")

@@ -3,6 +3,7 @@
     python benchmarks/papers/tradeoff.py                 writes results/tradeoff.json (minutes)
     python benchmarks/papers/tradeoff.py --check         recomputes the smallest cells and compares
     python benchmarks/papers/tradeoff.py --figures DIR   draws what is in the file, as PNG
+    python benchmarks/papers/simulated_page.py           writes its tables on the pages
 
 FA-LD: the targets of Figures 1 and 2, the step size 1e-7, total steps T given, over K and rho. The
 records lie in an ellipse of ``REACH`` standard deviations around 0, and a neighbour's do too.
@@ -24,7 +25,6 @@ from typing import Any
 import numpy as np
 from drawn import Cells, near, redrawn
 from fa_ld import CLIENTS, SPREAD, START, STEP, paper_target, records, unequal_target
-from pages import put, table
 
 import fedprivacy as fp
 from fedprivacy.bound import shown
@@ -447,30 +447,11 @@ def same(fresh: Any, old: Any, tolerance: float = 1e-5) -> None:
         assert fresh == old, (fresh, old)
 
 
-def page(kept: dict[str, Any]) -> None:
-    """Write the table of FA-HMC's page."""
-    rows = []
-    for name, leapfrog in ((name, k) for name in HMC_TARGETS for k in LEAPFROG):
-        within = [
-            min((row for row in kept["FA-HMC"][name][str(leapfrog)] if row["epsilon"] <= budget),
-                key=lambda row: row["w2"], default=None)
-            for budget in BUDGETS
-        ]  # fmt: skip
-        cells = [
-            "-" if row is None else f"{row['w2']:.2g} ({shown(row['epsilon'], 3, ROUND_CEILING)})"
-            for row in within
-        ]
-        rows.append([name, str(leapfrog), *cells])
-    head = ["target", "K", *(f"epsilon at most {budget:g}" for budget in BUDGETS)]
-    put("tradeoff.md", "FA-HMC, W2 within a budget", table(head, rows))
-
-
 def draw(folder: Path) -> None:
     """Draw epsilon against W2 at rho = 0, and epsilon against Fed-PLT's error."""
     from matplotlib.figure import Figure
 
     kept = json.loads(RESULTS.read_text())
-    page(kept)
     figure = Figure(figsize=(9.0, 3.2), layout="constrained")
     panels = figure.subplots(1, 3, sharey=True, sharex=True)
     for axes, (name, rows) in zip(panels, kept["figure 1"].items(), strict=True):

@@ -218,6 +218,9 @@ FACTORS = {
     "BufferedToeplitz(4)": fp.factors.BufferedToeplitz(4),
     "SquareRootToeplitz()": fp.factors.SquareRootToeplitz(),
     "Tree()": fp.factors.Tree(),
+    "Restarted(SquareRootToeplitz(), 10)": fp.factors.Restarted(
+        fp.factors.SquareRootToeplitz(), 10
+    ),
     "Matrix(...)": fp.factors.Matrix(fp.factors.SquareRootToeplitz().matrix(ROUNDS)),
 }
 """One of each kind; the matrix is any, here the square root's."""

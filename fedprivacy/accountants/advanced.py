@@ -9,8 +9,9 @@ from typing import ClassVar, NamedTuple
 import numpy as np
 
 from ..loss import Composed, Curve, Side
+from ..loss.pairs.bracketed import one_side
 from ..loss.profiles import direct
-from ..loss.profiles.hopeless import crude, hopeless
+from ..loss.profiles.hopeless import given_up
 from ..privacy_loss import PrivacyLoss
 from ..rounding import FEW, TENS, THOUSANDS
 from .base import Accountant, Answer, orientations
@@ -45,18 +46,19 @@ class AdvancedCompositionAccountant(Accountant):
     name: ClassVar[str] = "advanced"
 
     def _epsilon(self, loss: PrivacyLoss, delta: float) -> Answer:
-        parts = _parts(loss.curve)
+        curve = one_side(loss.curve, Side.UP)
+        parts = _parts(curve)
         inner = any(_has_rounds(curve) for curve, _ in parts)
         nested = "; points of nested rounds from their PLD" if inner else ""
-        if (simple := crude(loss.curve)) is not None:
-            parts = ((simple, 1),)
         # What no rule makes small is only added up.
-        sought = _basic_alone if hopeless(loss.curve) else _best_split
-        value, rule = sought(parts, delta)
+        if (simple := given_up(curve)) is not None:
+            value, rule = _basic_alone(_parts(simple), delta)
+        else:
+            value, rule = _best_split(parts, delta)
         return Answer(value, method=f"advanced composition, {rule}{nested}")
 
     def _delta(self, loss: PrivacyLoss, epsilon: float) -> Answer:
-        parts = _parts(loss.curve)
+        parts = _parts(one_side(loss.curve, Side.UP))
         # Only what some rule grants becomes the upper end, so that bisection needs no monotonicity.
         low, high, rule = math.log(1e-300), 0.0, "trivial"
         for _ in range(40):

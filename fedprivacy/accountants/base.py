@@ -67,8 +67,8 @@ class Answer:
                 object.__setattr__(self, end, 0.0)
 
 
-def _counted(off: float, epsilon: float) -> float:
-    """Return (1 + e^epsilon) off, rounded up."""
+def counted(off: float, epsilon: float) -> float:
+    """Return (1 + e^epsilon) off, rounded up: what laws that are off add to delta."""
     return off * (1.0 + math.exp(min(epsilon, 700.0))) * (1.0 + FEW) if off else 0.0
 
 
@@ -156,7 +156,7 @@ class Accountant(ABC):
         with within(self.deadline if self.interruptible else None):
             answer = _worst([self._capped_delta(one, asked) for one in kinds_of(loss)])
         if loss.off:
-            upper = math.nextafter(answer.upper + _counted(loss.off, asked), math.inf)
+            upper = math.nextafter(answer.upper + counted(loss.off, asked), math.inf)
             answer = replace(answer, upper=upper)
         if asked < target:
             answer = replace(answer, low=0.0, attained=0.0)
@@ -174,7 +174,7 @@ class Accountant(ABC):
         """
         for share in _SPARE:
             found = self._at(loss, delta * (1.0 - share))
-            if _counted(loss.off, found.upper) <= delta * share:
+            if counted(loss.off, found.upper) <= delta * share:
                 break
         else:
             found = Answer(math.inf, reason=_TOO_FAR_OFF.format(loss.off))

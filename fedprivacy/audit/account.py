@@ -11,8 +11,8 @@ from typing import Any, NamedTuple
 from ..accountants import ACCOUNTANTS
 from ..bound import Bound, Verdict
 from ..errors import UnsupportedCombination, closed_unit, contradict
+from ..loss.profiles.once import Answers, answered_once
 from ..mechanisms import Mechanism
-from ..mechanisms.base import Asked, asked_once
 from ..outputs import printable
 from ..privacy_loss import PrivacyLoss
 from ..questions.budget import Budget
@@ -67,7 +67,7 @@ class Audit:
         origin: where the source comes from: its kind, file name and SHA-256, who imported it.
         auditor_only: sentences on cohorts, refused contributions and aborted rounds as they were
             recorded. No epsilon is about them: no page says them, and they are not to be handed on.
-        answers: the losses that were asked for, for a page that asks again.
+        answers: what was asked for, for a page that asks again.
         auditor: who audited; empty where nobody said.
         audited: when, ISO 8601, UTC.
     """
@@ -87,7 +87,7 @@ class Audit:
     numbers: Numbers = Numbers.CERTIFIED
     origin: Origin = field(default_factory=lambda: Origin("mechanism"))
     auditor_only: tuple[str, ...] = ()
-    answers: Asked = field(default_factory=dict, repr=False, compare=False)
+    answers: Answers = field(default_factory=dict, repr=False, compare=False)
     auditor: str = ""
     audited: str = ""
 
@@ -268,9 +268,9 @@ def audit(
     facts = read.facts(adjacency, observer)
     evidence, wrong = read.evidence.under(facts)
     judge = _audit_adaptive if read.adaptive else _audit_fixed
-    answers: Asked = {}
+    answers: Answers = {}
     # Observers and accountants ask for the same losses: each is answered once.
-    with asked_once(answers):
+    with answered_once(answers):
         findings = judge(_Case(read, evidence, facts, epsilon, delta, efforts))
     verdict, reasons, bounds, unsupported, more = findings
     defects = (*wrong, *more, *read.defects)

@@ -22,6 +22,7 @@ from ..mechanisms.noise import private_generator
 from ..questions.epsilon import epsilon
 from ..questions.risk import attack_risk
 from ..relations import Adjacency, Observer
+from . import guessing
 from .canaries import (
     Asked,
     Coins,
@@ -33,14 +34,6 @@ from .canaries import (
     loop_mechanism,
     plant_named,
     random_directions,
-)
-from .guessing import (
-    THEOREM_CURVE,
-    THEOREM_GUESSES,
-    THEOREM_RATES,
-    refuted,
-    refuted_by_rates,
-    refuted_mu,
 )
 
 Array = NDArray[np.float64]
@@ -250,9 +243,9 @@ def attack(
     if way is Estimator.GDP:
         return _as_gaussian(_by_curves(seen, chance, guesses), certified, seen, chance, seer)
     if way is Estimator.RATES:
-        found, theorem = _by_rates(seen, at, chance), THEOREM_RATES
+        found, theorem = _by_rates(seen, at, chance), guessing.THEOREM_RATES
     else:
-        found, theorem = _by_guesses(seen, at, chance, guesses), THEOREM_GUESSES
+        found, theorem = _by_guesses(seen, at, chance, guesses), guessing.THEOREM_GUESSES
     return Attack(
         lower=found.lower,
         upper_certified=certified.epsilon,
@@ -290,7 +283,7 @@ def _as_gaussian(
         correct=found.correct,
         canaries=seen.coins.size,
         runs=len(seen.coins),
-        theorem=THEOREM_CURVE,
+        theorem=guessing.THEOREM_CURVE,
         assumptions=(_COINS, _FRAME, _APART, _GAUSSIAN),
         mu=found.lower,
     )
@@ -347,7 +340,7 @@ def plan(canaries: int, delta: float, level: float = 0.05, guesses: int | None =
     )
     tries = _numbers(total, guesses)
     # Each number of guesses is a test of its own and gets its share of the level.
-    return max(refuted(r, r, total, at, chance / len(tries)) for r in tries)
+    return max(guessing.refuted(r, r, total, at, chance / len(tries)) for r in tries)
 
 
 def _claimed(
@@ -509,7 +502,7 @@ def _by_curves(seen: Seen, level: float, guesses: int | None) -> Answer:
 
     def test(right: int, number: int) -> float:
         # Every number that is tried is a test, and the level is for all of them.
-        return refuted_mu(right, number, len(coins), level / len(tries))
+        return guessing.refuted_mu(right, number, len(coins), level / len(tries))
 
     return max(Answer(test(right, number), number, right) for number, right in tries.items())
 
@@ -519,7 +512,7 @@ def _by_guesses(seen: Seen, delta: float, level: float, guesses: int | None) -> 
     coins, tries = _tries(seen, guesses)
 
     def test(right: int, number: int) -> float:
-        return refuted(right, number, len(coins), delta, level / len(tries))
+        return guessing.refuted(right, number, len(coins), delta, level / len(tries))
 
     return max(Answer(test(right, number), number, right) for number, right in tries.items())
 
@@ -544,7 +537,7 @@ def _by_rates(seen: Seen, delta: float, level: float) -> Answer:
         # A half without any canary there, or none away, has no rate.
         if not min(totals):
             return 0.0, hits + misses, hits
-        lower = refuted_by_rates((hits, totals[0]), (misses, totals[1]), delta, level)
+        lower = guessing.refuted_by_rates((hits, totals[0]), (misses, totals[1]), delta, level)
         return lower, hits + misses, hits
 
     best = max(choices, key=lambda choice: on(slice(0, half), choice)[0])

@@ -18,8 +18,7 @@ import fedprivacy
 
 from ..bound import shown
 from ..errors import refuse
-from ..loss.profiles.once import answered_once
-from ..mechanisms.base import Asked, asked_once
+from ..loss.profiles.once import Answers, answered_once
 from ..outputs import printable, whole_file
 from . import registry
 from .account import NOT_COUNTED, Audit
@@ -79,11 +78,11 @@ def report(
     if deployment is not None and form is not _entry:
         refuse("deployment", "given", "be left out", "it is for a path that ends in .yaml")
     told = _Told(_named(audit), title, subject, deployment)
-    answers: Asked = {}
+    answers: Answers = {}
     for run in told.runs.values():
         # Losses that the audits asked for are not computed again for the plots.
         answers |= {} if run.audit is None else run.audit.answers
-    with asked_once(answers), answered_once():
+    with answered_once(answers):
         text = form(told)
     whole_file(target, text)
     return target

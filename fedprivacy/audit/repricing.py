@@ -6,11 +6,14 @@ A ledger holds facts; what they amount to is said here, once for all who ask.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Hashable, Iterable, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+import numpy as np
+
 from ..errors import MODERATE, LedgerError, ParameterError, UnsupportedCombination
-from ..ledger import Round
+from ..factors import Matrix
+from ..ledger import Ledger, Round
 from ..loss import IDENTITY
 from ..mechanisms import (
     CorrelatedNoise,
@@ -21,11 +24,18 @@ from ..mechanisms import (
     SampledMechanism,
 )
 from ..mechanisms.base import ROUNDING
+from ..mechanisms.sparsified import fingerprint
 from ..privacy_loss import PrivacyLoss, Witness
 from ..relations import Adjacency, Facts, Observer
 from ..sampling import Scheme
 from ..sampling.scheme import unlikely
 from .defects import Defect
+
+_TOLD_APART = 1024
+"""Most rounds of which rows with noise of different size are told apart."""
+
+_OFF = 1e-9
+"""More than coefficients of so many rounds are off by, relatively."""
 
 FALSE_DOUBT = 1e-9
 """Probability that a ledger's cohorts are doubted though its schemes drew them."""
@@ -295,8 +305,9 @@ def _groups(rounds: Iterable[Round]) -> list[_Group]:
 def _correlated(rounds: Iterable[Round]) -> list[_Group]:
     """Return runs of correlated noise: any row of one is priced as the whole of it.
 
-    All rows have the noise of the one that had least, and units came as soon and as often as any
-    row says. What surely ran are the first rows, as far as each was confirmed.
+    Every row has the noise that it had, or all that of the one that had least where rows cannot be
+    told apart; units came as soon and as often as any row says. What surely ran are the first rows,
+    as far as each was confirmed.
     """
     runs: dict[CorrelatedNoise, list[tuple[Round, CorrelatedRow]]] = {}
     for r in rounds:
@@ -316,8 +327,8 @@ def _whole_run(run: CorrelatedNoise, held: list[tuple[Round, CorrelatedRow]]) ->
     # One weak row shows the whole sequence, since rows are correlated.
     ratio = min(r.noise_used / r.clip_norm for r, _ in held)
     if ratio < run.noise_multiplier * (1.0 - ROUNDING):
-        told.append(f"a row had noise of {ratio:.6g} of the clip norm; all are priced by that")
-        priced = None if priced is None else priced.rescaled(ratio / run.noise_multiplier)
+        told.append(f"a row had noise of {ratio:.6g} of the clip norm; it is priced by what it had")
+        priced = None if priced is None else _with_less(priced, ratio, held)
     sure = {row.row for r, row in held if _released(r)}
     # A lower end needs the leading rows without a gap.
     first = next(i for i in range(len(sure) + 1) if i not in sure)
@@ -333,10 +344,59 @@ def _surely(
 
     A row with less shows no less: independent noise added to its z makes it one with the most.
     """
-    most = max(r.noise_used / r.clip_norm for r, row in held if row.row < rows and _released(r))
+    leading, had = run.leading(rows), dict[int, float]()
+    for r, row in held:
+        if row.row < rows and _released(r):
+            # A row that is there twice is known by the louder one's noise at least.
+            had[row.row] = max(r.noise_used / r.clip_norm, had.get(row.row, 0.0))
+    most = max(had.values())
+    told_apart = most - min(had.values()) > ROUNDING * most
+    own = _by_rows(leading, had, certain=True) if told_apart else None
     share = most / run.noise_multiplier
-    leading = run.leading(rows)
+    if own is not None:
+        return own
     return leading if abs(share - 1.0) <= ROUNDING else leading.rescaled(share)
+
+
+def _with_less(
+    run: CorrelatedNoise, least: float, held: list[tuple[Round, CorrelatedRow]]
+) -> CorrelatedNoise | None:
+    """Return a run some of whose rows had less noise than planned, the least as said."""
+    weakest = run.rescaled(least / run.noise_multiplier)
+    had = {row: run.noise_multiplier for row in range(run.rounds)}
+    for r, row in held:
+        had[row.row] = min(r.noise_used / r.clip_norm, had[row.row])
+    own = _by_rows(run, had, certain=False)
+    if weakest is None or own is None:
+        return weakest
+    return min(own, weakest, key=lambda one: one.sensitivity.upper / one.noise_multiplier)
+
+
+def _by_rows(
+    run: CorrelatedNoise, had: Mapping[int, float], *, certain: bool
+) -> CorrelatedNoise | None:
+    """Return a run whose rows had noise of different size; None where that cannot be said.
+
+    With std s_i of z_i it is the run of diag(s / s_i) C, by multiplying rows.
+
+    Args:
+        run: as planned.
+        had: every row's std of z over the clip norm.
+        certain: whether it is for lower ends, else for upper ones.
+    """
+    if run.rounds > _TOLD_APART or min(had.values()) <= 0.0:
+        return None
+    matrix = (run.factor.matrix if certain else run.factor.magnitudes)(run.rounds)
+    # A tree has more rows than rounds; sums with signs may lose what numbers are off by.
+    if len(matrix) != run.rounds or (certain and (matrix < 0.0).any()):
+        return None
+    scales = run.noise_multiplier / np.array([had[row] for row in range(run.rounds)])
+    off = 1.0 - _OFF if certain else 1.0 + _OFF
+    try:
+        rows = Matrix(matrix * scales[:, None] * off)  # type: ignore[arg-type]
+        return replace(run, factor=rows)
+    except ParameterError:
+        return None  # noise so small that nothing is left to be said
 
 
 def _as_clients_came(
@@ -397,6 +457,28 @@ def _odd_rows(rounds: Iterable[Round]) -> tuple[str, ...]:
                 told = "a row of correlated noise that may have been released before"
                 found.setdefault(told, []).append(r)
             last[r.mechanism.run] = max(before, r.mechanism.row)
+    return _told(found)
+
+
+def odd_masks(ledger: Ledger) -> tuple[str, ...]:
+    """Return rows of correlated noise whose coordinates were not those of their block.
+
+    They follow from the ledger's nonce, fixed before any data; a run with a seed draws them from
+    that, so that only their staying the same is looked at.
+    """
+    if not any(isinstance(r.mechanism, CorrelatedRow) for r in ledger.alike):
+        return ()
+    first: dict[Hashable, str | None] = {}
+    found: dict[str, list[Round]] = {}
+    for r in ledger.rounds:
+        if r.done is None or not isinstance(r.mechanism, CorrelatedRow):
+            continue
+        run, row = r.mechanism.run, r.mechanism.row
+        wanted = fingerprint(run.mask(row, ledger.nonce))
+        if wanted is not None and ledger.reproducible:
+            wanted = first.setdefault((run, run.block_of(row)), r.done.mask)
+        if r.done.mask != wanted:
+            found.setdefault("a mask that is not its block's", []).append(r)
     return _told(found)
 
 

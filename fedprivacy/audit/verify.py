@@ -281,10 +281,6 @@ _MEDIANS = {"gaussian": float(ndtri(0.75)), "laplace": math.log(2.0) / math.sqrt
 """Median of the size."""
 
 
-def _gaussian_difference_cdf(x: Array) -> Array:
-    return np.asarray(ndtr(x / math.sqrt(2.0)))
-
-
 def _laplace_difference_cdf(x: Array) -> Array:
     """Return the law of the difference of two Laplace variables of std 1."""
     scaled = math.sqrt(2.0) * np.abs(x)
@@ -293,7 +289,7 @@ def _laplace_difference_cdf(x: Array) -> Array:
 
 
 _DIFFERENCES: dict[str, Callable[[Array], Array]] = {
-    "gaussian": _gaussian_difference_cdf,
+    "gaussian": lambda x: np.asarray(ndtr(x / math.sqrt(2.0))),
     "laplace": _laplace_difference_cdf,
 }
 

@@ -83,6 +83,13 @@ class _Replay:
         first, again = (self._sent(update, seed, noise)[1] for _ in range(2))
         apart = float(np.abs(first - again).max())
         yield Finding("replay", apart == 0.0, apart, 0.0, "the same generators send the same")
+        if self.mechanism.rotated:
+            rounds = [np.random.default_rng(self._seed()) for _ in range(8)]
+            # Signs that were known before let a client choose what wraps.
+            seeds = len({self.mechanism.of_round(one).seed for one in rounds})
+            yield Finding(
+                "rotation", seeds == 8, float(seeds), 8.0, "every round has signs of its own"
+            )
 
     def movements(self, adjacencies: Sequence[Adjacency], pairs: int) -> Iterator[Finding]:
         """Measure what one client moves the sum by: its contribution, or less another one."""

@@ -8,33 +8,11 @@ from dataclasses import fields
 from decimal import ROUND_CEILING
 from typing import Any
 
+from .. import mechanisms, sampling
 from ..bound import Bound, shown
 from ..errors import FedPrivacyError
-from ..mechanisms import (
-    AdaptiveClipping,
-    CohortMechanism,
-    CorrelatedNoise,
-    DistributedDiscreteGaussian,
-    Gaussian,
-    HeldMechanism,
-    IntegerPerturbation,
-    Laplace,
-    Mechanism,
-    SampledMechanism,
-    Skellam,
-    SparsifiedPerturbation,
-)
 from ..questions.risk import attack_risk
 from ..relations import Adjacency, Observer, Unit
-from ..sampling import (
-    Everyone,
-    FixedSize,
-    Poisson,
-    RandomAllocation,
-    Shuffled,
-    TruncatedPoisson,
-    WithReplacement,
-)
 from .account import Audit
 from .defects import Numbers
 
@@ -113,7 +91,7 @@ def attack_in_words(found: Audit) -> str:
         return ""
     advantage, rates = _attack(found)
     told = " and ".join(
-        f"{_percent(tpr)} at {100 * fpr:g} % false alarms"
+        f"{shown(100.0 * tpr, 3, ROUND_CEILING)} % at {100 * fpr:g} % false alarms"
         for fpr, tpr in zip(RATES, rates, strict=True)
     )
     return (
@@ -153,16 +131,12 @@ def _generic(epsilon: float, delta: float, fpr: float) -> float:
     return max(fpr, min(1.0, one, other))
 
 
-def _percent(rate: float) -> str:
-    return f"{shown(100.0 * rate, 3, ROUND_CEILING)} %"
-
-
 # ---- mechanisms
 
 
-def described(mechanism: Mechanism, count: int = 1) -> str:
+def described(mechanism: mechanisms.Mechanism, count: int = 1) -> str:
     """Return what ran, and how often, in words."""
-    scheme = mechanism.scheme if isinstance(mechanism, SampledMechanism) else None
+    scheme = mechanism.scheme if isinstance(mechanism, mechanisms.SampledMechanism) else None
     epoch = getattr(scheme, "rounds_per_epoch", None)
     if epoch is None:
         often = "once" if count == 1 else f"{count:,} rounds"
@@ -172,19 +146,19 @@ def described(mechanism: Mechanism, count: int = 1) -> str:
 
 
 def _mechanism(mechanism: Any) -> str:
-    if isinstance(mechanism, SampledMechanism):
+    if isinstance(mechanism, mechanisms.SampledMechanism):
         return f"{_mechanism(mechanism.inner)}; {scheme_in_words(mechanism.scheme)}"
-    if isinstance(mechanism, HeldMechanism):
+    if isinstance(mechanism, mechanisms.HeldMechanism):
         records = scheme_in_words(mechanism.scheme).replace("units", "records")
         held = f"for a client that holds up to {mechanism.held:,} of the records"
         return f"{_mechanism(mechanism.inner)}; {records}; {held}"
-    if isinstance(mechanism, CohortMechanism):
+    if isinstance(mechanism, mechanisms.CohortMechanism):
         clients = scheme_in_words(mechanism.scheme).replace("units", "clients")
         return f"inside one client, {clients}: {_mechanism(mechanism.inner)}"
     return _WORDS.get(type(mechanism), _by_its_fields)(mechanism)
 
 
-def _sparsified(m: SparsifiedPerturbation) -> str:
+def _sparsified(m: mechanisms.SparsifiedPerturbation) -> str:
     if m.kept == m.dimension:
         name = "DP-FedAvg: the sum"
     else:
@@ -198,38 +172,50 @@ def _sparsified(m: SparsifiedPerturbation) -> str:
     )
 
 
-def _integers(m: IntegerPerturbation) -> str:
-    kind = "discrete Gaussian" if isinstance(m, DistributedDiscreteGaussian) else "Skellam"
+def _integers(m: mechanisms.IntegerPerturbation) -> str:
+    kind = (
+        "discrete Gaussian" if isinstance(m, mechanisms.DistributedDiscreteGaussian) else "Skellam"
+    )
     turned = "rotated, " if m.rotated else ""
     whole = f"{turned}rounded to whole multiples of {m.grid:.4g} and summed modulo 2^{m.bits}"
     return f"{_sparsified(m).replace('Gaussian', kind)}; updates are {whole}"
 
 
+def _factor(m: mechanisms.CorrelatedNoise) -> str:
+    """Return which factor correlates noise, for how long, and on which coordinates."""
+    block, told = m.factor.block(m.rounds), type(m.factor).__name__
+    if block < m.rounds:
+        told += f" after every {block:,} rounds"
+    if m.kept is not None:
+        told += f"; {m.kept:,} of {m.dimension:,} coordinates, the same ones for as long"
+    return told
+
+
 _FEDAVG = "DP-FedAvg: the sum of clients' clipped updates"
 
 _WORDS: dict[type, Callable[[Any], str]] = {
-    Gaussian: lambda m: (
+    mechanisms.Gaussian: lambda m: (
         f"{_FEDAVG if m.protects is Unit.CLIENT else 'the sum of clipped contributions'} with "
         f"Gaussian noise of std {m.noise_multiplier:.4g} clip norms"
     ),
-    AdaptiveClipping: lambda m: (
+    mechanisms.AdaptiveClipping: lambda m: (
         f"{_FEDAVG if m.protects is Unit.CLIENT else 'the sum of clipped contributions'} and of "
         f"bits that say whose norm is within the threshold, with Gaussian noise of std "
         f"{m.noise_multiplier:.4g} norms of both together; the next clip norm follows the quantile "
         f"{m.quantile:g}"
     ),
-    Laplace: lambda m: (
+    mechanisms.Laplace: lambda m: (
         f"the sum of clipped contributions with Laplace noise of scale {m.noise_multiplier:.4g} "
         "clip norms"
     ),
-    SparsifiedPerturbation: _sparsified,
-    CorrelatedNoise: lambda m: (
+    mechanisms.SparsifiedPerturbation: _sparsified,
+    mechanisms.CorrelatedNoise: lambda m: (
         f"{'DP-FTRL: ' if m.protects is Unit.CLIENT else ''}{m.rounds:,} sums of clipped "
         f"contributions with Gaussian noise of std {m.noise_multiplier:.4g} clip norms, correlated "
-        f"from round to round ({type(m.factor).__name__}), accounted as one release"
+        f"from round to round ({_factor(m)}), accounted as one release"
     ),
-    DistributedDiscreteGaussian: _integers,
-    Skellam: _integers,
+    mechanisms.DistributedDiscreteGaussian: _integers,
+    mechanisms.Skellam: _integers,
 }
 
 _NAMES = {
@@ -255,26 +241,28 @@ def _by_its_fields(mechanism: Any) -> str:
 
 
 _SCHEMES: dict[type, Callable[[Any], str]] = {
-    Poisson: lambda s: f"every unit takes part with probability {s.probability:.4g} (Poisson)",
-    TruncatedPoisson: lambda s: (
+    sampling.Poisson: lambda s: (
+        f"every unit takes part with probability {s.probability:.4g} (Poisson)"
+    ),
+    sampling.TruncatedPoisson: lambda s: (
         f"every unit of {s.population:,} takes part with probability {s.probability:.4g}, at most "
         f"{s.largest:,} of them (truncated Poisson)"
     ),
-    FixedSize: lambda s: (
+    sampling.FixedSize: lambda s: (
         f"{s.size:,} of {s.population:,} units are drawn afresh every round, without replacement"
     ),
-    WithReplacement: lambda s: (
+    sampling.WithReplacement: lambda s: (
         f"{s.draws:,} draws from "
         + (f"{s.population:,} units" if s.population else f"units of chance {s.chance:.4g}")
         + " every round, with replacement"
     ),
-    Shuffled: lambda s: (
+    sampling.Shuffled: lambda s: (
         f"every unit is in exactly one of the {s.rounds_per_epoch:,} rounds of an epoch (shuffled)"
     ),
-    RandomAllocation: lambda s: (
+    sampling.RandomAllocation: lambda s: (
         f"every unit draws one of the {s.rounds_per_epoch:,} rounds of an epoch (balls in bins)"
     ),
-    Everyone: lambda s: "all units take part in every round",
+    sampling.Everyone: lambda s: "all units take part in every round",
 }
 
 

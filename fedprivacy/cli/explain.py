@@ -20,7 +20,7 @@ from ..relations import Adjacency, Observer
 from ..runs.described import SampledRun
 from ..sampling import TABLE
 from ..systems.settings import CLOSED_SHARE, Setting
-from .options import ASKED, OUTPUT, as_json, cli, run_options, say, show, threat_options
+from .options import ASKED, as_json, cli, file_option, run_options, say, show, threat_options
 
 VIEWS = (Observer.AGGREGATE, Observer.SERVER)
 RATES = (0.01, 0.001)
@@ -246,9 +246,7 @@ def _print_risk(risk: Any) -> None:
 )
 @run_options
 @threat_options
-@click.option(
-    "--plot", type=click.Path(path_type=Path), panel=OUTPUT, help="Write a picture to this file."
-)
+@file_option("--plot", "Write a picture to this file.")
 @as_json
 def tradeoff(
     fpr: str | None,

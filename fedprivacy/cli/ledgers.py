@@ -19,6 +19,7 @@ from .options import (
     THREAT,
     as_json,
     cli,
+    file_option,
     noise_option,
     options,
     say,
@@ -308,18 +309,10 @@ def _table(found: Audit) -> Any:
 
 @cli.command()
 @judge_options
-@click.option(
-    "--output",
-    panel=OUTPUT,
-    type=click.Path(path_type=Path),
-    help="Where to write the page.  [default: the file's name with .html]",
-)
+@file_option("--output", "Where to write the page.  [default: the file's name with .html]")
 @click.option("--subject", panel=OUTPUT, default="", help="What the page is about, in words.")
-@click.option(
-    "--deployment",
-    panel=OUTPUT,
-    type=click.Path(path_type=Path),
-    help="For --output X.yaml: a TOML file of what the registry of deployments asks for.",
+@file_option(
+    "--deployment", "For --output X.yaml: a TOML file of what the registry of deployments asks for."
 )
 @as_json
 def report(

@@ -98,6 +98,24 @@ OUTPUT, THREAT, RUN = "What is written", "Who is protected from whom", "The run"
 EXACT, ASKED, BUDGET, METHOD = "How exact", "The question", "The budget", "The method"
 """Groups of options that several commands have."""
 
+
+def file_option(
+    name: str, told: str, *, panel: str = OUTPUT, default: Path | None = None
+) -> Callable[[F], F]:
+    """Return the option that names a file or folder."""
+    kind = click.Path(path_type=Path)
+    shown = default is not None
+    return click.option(
+        name, type=kind, panel=panel, help=told, default=default, show_default=shown
+    )
+
+
+def set_option(told: str, *, several: bool = True) -> Callable[[F], F]:
+    """Return --set, which gives a method's settings by name."""
+    metavar = "NAME=VALUES" if several else "NAME=VALUE"
+    return click.option("--set", "chosen", panel=METHOD, multiple=True, metavar=metavar, help=told)
+
+
 as_json = click.option(
     "--json",
     "as_json",
@@ -152,9 +170,7 @@ facts_options = options(
 deadline_option = click.option(
     "--deadline", type=float, panel=EXACT, help="Seconds after which no finer attempt is begun."
 )
-picture_option = click.option(
-    "--output", type=click.Path(path_type=Path), panel=OUTPUT, help="Write a plot to this file."
-)
+picture_option = file_option("--output", "Write a plot to this file.")
 
 
 def setting_option(one: Setting, *, several: bool = False, panel: str = RUN) -> Callable[[F], F]:

@@ -22,6 +22,7 @@ from .options import (
     options,
     picture_option,
     say,
+    set_option,
     setting_option,
     show,
 )
@@ -59,7 +60,7 @@ METHODS: dict[str, Callable[[Mapping[str, str]], Any]] = {
 
 
 @cli.command()
-@click.argument("settings", type=click.Path(path_type=Path), required=False)
+@click.argument("settings", type=click.Path(path_type=Path), nargs=-1)
 @click.option(
     "--delta", panel=ASKED, type=float, required=True, help="Certify epsilon at this delta."
 )
@@ -73,13 +74,8 @@ METHODS: dict[str, Callable[[Mapping[str, str]], Any]] = {
     help="A grid of this method instead of a file: fa-ld by w2, the distance to a Gaussian "
     "target; fed-plt by asymptotic error and computation time.",
 )
-@click.option(
-    "--set",
-    "chosen",
-    panel=METHOD,
-    multiple=True,
-    metavar="NAME=VALUES",
-    help="Values for the method, with commas between, such as local_steps=1,5,20; repeat for "
+@set_option(
+    "Values for the method, with commas between, such as local_steps=1,5,20; repeat for "
     "more. An unknown name is answered with those that there are.",
 )
 @options(*(setting_option(each, several=True) for each in SampledRun.known().values()))
@@ -110,7 +106,7 @@ METHODS: dict[str, Callable[[Mapping[str, str]], Any]] = {
 @picture_option
 @as_json
 def pareto(
-    settings: Path | None,
+    settings: tuple[Path, ...],
     epsilon: float | None,
     cost: tuple[str, ...],
     maximise: tuple[str, ...],
@@ -131,12 +127,15 @@ def pareto(
 
     SETTINGS is a CSV file with a header, or a JSON list of objects. Columns: label; ledger (a path
     from the file's folder), or noise_multiplier, rounds, and sampling_probability or cohort and
-    population; every other column is a cost, or those that --cost names.
+    population; every other column is a cost, or those that --cost names. Of several files, such as
+    those of sweeps of several methods, the labels begin with the folder.
 
     \b
     Examples:
       fedprivacy pareto runs.csv --maximise accuracy --delta 1e-5 \\
           --adjacency add_remove --epsilon 8 --output front.png
+      fedprivacy pareto averaging/runs.csv ftrl/runs.csv --maximise accuracy \\
+          --delta 1e-3 --adjacency zero_out --observer server --epsilon 8
       fedprivacy pareto --noise-multiplier 0.6,0.8,1,1.4 --rounds 200 \\
           --sampling-probability 0.01,0.02 --delta 1e-5 --adjacency add_remove
       fedprivacy pareto --method fa-ld --set correlation=0,0.9 --delta 1e-5 \\
@@ -171,7 +170,7 @@ def pareto(
 
 
 def _runs(
-    settings: Path | None,
+    settings: tuple[Path, ...],
     method: str | None,
     given: dict[str, str],
     chosen: tuple[str, ...],
@@ -182,14 +181,19 @@ def _runs(
     # Named as they were typed, for a message that can be acted upon.
     asked = [f"--{name.replace('_', '-')}" for name in given] + ["--set"] * bool(chosen)
     if method is not None:
-        if settings is not None or costs or unit == "client":
+        if settings or costs or unit == "client":
             # A method's grid has its own costs and units: another would be ignored in silence.
             refuse("--method", method, "stand without SETTINGS, --cost and --unit client")
         return METHODS[method]({**given, **named_texts(chosen)})
-    if settings is not None:
+    if settings:
         if asked:
-            refuse("SETTINGS", str(settings), f"stand alone, without {', '.join(asked)}")
-        return runs_of_file(settings, unit, costs)
+            refuse("SETTINGS", str(settings[0]), f"stand alone, without {', '.join(asked)}")
+        if len(settings) == 1:
+            return runs_of_file(settings[0], unit, costs)
+        found = [
+            (path.parent.name or path.stem, runs_of_file(path, unit, costs)) for path in settings
+        ]
+        return [(f"{place}: {label}", run) for place, runs in found for label, run in runs]
     if chosen:
         refuse("--set", chosen[0], "be given with --method")
     if "noise_multiplier" not in given:

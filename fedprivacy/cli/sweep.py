@@ -13,12 +13,13 @@ from ..runs.methods import METHODS, names
 from ..systems.settings import read
 from .options import (
     METHOD,
-    OUTPUT,
     as_json,
     cli,
+    file_option,
     named_texts,
     picture_option,
     say,
+    set_option,
     show,
     told_settings,
 )
@@ -43,23 +44,15 @@ WHERE, SELECTION = "Where it runs", "Choosing in private"
     help=f"What to train with: {', '.join(names(private=True))}.",
 )
 @data_options
-@click.option(
-    "--set",
-    "chosen",
-    panel=METHOD,
-    multiple=True,
-    metavar="NAME=VALUES",
-    help="Values to try, with commas between, such as noise_multiplier=1,2 or cohort=50,100; "
+@set_option(
+    "Values to try, with commas between, such as noise_multiplier=1,2 or cohort=50,100; "
     "repeat for more. Without noise_multiplier the noise is calibrated to the budget for every "
     "setting. The names are those above.",
 )
-@click.option(
+@file_option(
     "--folder",
-    panel=OUTPUT,
-    type=click.Path(path_type=Path),
+    "Where ledgers and checkpoints are kept; a sweep that was stopped goes on from there.",
     default=Path("sweep"),
-    show_default=True,
-    help="Where ledgers and checkpoints are kept; a sweep that was stopped goes on from there.",
 )
 @picture_option
 @seed_option
@@ -140,6 +133,7 @@ def sweep(
       fedprivacy sweep --method fed-smp-rand-k --epsilon 8 --delta 1e-3 \\
           --set cohort=50,100 --set rounds=20,40 --set kept_fraction=0.1,0.4
     """  # noqa: D301
+    from ..runs.parallel import check_backend
     from ..runs.pictures import check_picture
     from ..runs.private_sweep import PrivateSweep
     from ..runs.progress import Steps
@@ -173,6 +167,7 @@ def sweep(
         return
     # Before the first setting is trained, which may take hours.
     whole.check()
+    check_backend(backend, jobs)
     if output is not None:
         check_picture(output)
     unsaid = {"delta": delta, "adjacency": adjacency}

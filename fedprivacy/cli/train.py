@@ -19,12 +19,13 @@ from .options import (
     BUDGET,
     METHOD,
     OBSERVERS,
-    OUTPUT,
     as_json,
     cli,
+    file_option,
     named_texts,
     options,
     say,
+    set_option,
     setting_option,
     show,
     told_settings,
@@ -53,12 +54,11 @@ data_options = options(
         "of your own that ends in .npz, with the arrays features, labels, clients (whose each "
         "record is), test_features, test_labels and, for top-k, public_features, public_labels.",
     ),
-    click.option(
+    file_option(
         "--data-dir",
-        panel=DATA,
-        type=click.Path(path_type=Path),
-        help="Folder with Fashion-MNIST's IDX files.  [default: where Debian's package "
+        "Folder with Fashion-MNIST's IDX files.  [default: where Debian's package "
         "dataset-fashion-mnist puts them]",
+        panel=DATA,
     ),
     click.option(
         "--clients",
@@ -164,33 +164,20 @@ data_options = options(
     panel=METHOD,
     help="Share of the coordinates that Fed-SMP keeps, in (0, 1].  [default: 0.4]",
 )
-@click.option(
-    "--set",
-    "chosen",
-    panel=METHOD,
-    multiple=True,
-    metavar="NAME=VALUE",
-    help="Another setting of the method, such as local_steps=20 or strategy=fixed: those above. "
+@set_option(
+    "Another setting of the method, such as local_steps=20 or strategy=fixed: those above. "
     "add_remove needs sampling_probability and expected_cohort. Repeat for more.",
+    several=False,
 )
-@click.option(
-    "--ledger",
-    panel=OUTPUT,
-    type=click.Path(path_type=Path),
-    help="Where a private run is recorded.  [default: METHOD.ledger]",
-)
-@click.option(
+@file_option("--ledger", "Where a private run is recorded.  [default: METHOD.ledger]")
+@file_option(
     "--checkpoint",
-    panel=OUTPUT,
-    type=click.Path(path_type=Path),
-    help="File to save progress in, and to resume from where it exists. It is private, and so is "
+    "File to save progress in, and to resume from where it exists. It is private, and so is "
     "the file LEDGER.private that goes with it.",
 )
-@click.option(
+@file_option(
     "--output",
-    panel=OUTPUT,
-    type=click.Path(path_type=Path),
-    help="File for the trained model alone, to hand over: a state dict, fa-ld's and fa-hmc's draws "
+    "File for the trained model alone, to hand over: a state dict, fa-ld's and fa-hmc's draws "
     "or fed-plt's models; torch.load reads it.",
 )
 @seed_option
@@ -224,6 +211,7 @@ def train(
     """  # noqa: D301
     from ..runs.experiment import Experiment
     from ..runs.jobs import job
+    from ..runs.progress import Steps
 
     given = {
         "data_dir": data_dir,
@@ -238,7 +226,9 @@ def train(
     if output is not None:
         source = (model or "").rpartition(":")[0]
         free(output, besides=[data, *([source] if source else [])])
-    task = job(method, data, **_settings(METHODS[method], given, chosen))
+    settings = _settings(METHODS[method], given, chosen)
+    with Steps() as steps, steps.share("choosing the noise's factor") as tick:
+        task = job(method, data, progress=tick, **settings)
     # A run without privacy leaves no ledger: the option would promise one.
     if task.knob is None and ledger is not None:
         refuse("--ledger", str(ledger), f"be left out: {method} is not private")
@@ -399,19 +389,9 @@ def _cautions(experiment: Experiment) -> list[str]:
 
 @cli.command()
 @data_options
-@click.option(
-    "--output",
-    panel=OUTPUT,
-    type=click.Path(path_type=Path),
-    default=Path("demo-report.html"),
-    show_default=True,
-    help="Where to write the page.",
-)
-@click.option(
-    "--ledgers",
-    panel=OUTPUT,
-    type=click.Path(path_type=Path),
-    help="Folder for the ledgers.  [default: beside the page, a new folder for each demo]",
+@file_option("--output", "Where to write the page.", default=Path("demo-report.html"))
+@file_option(
+    "--ledgers", "Folder for the ledgers.  [default: beside the page, a new folder for each demo]"
 )
 @seed_option
 @as_json

@@ -10,6 +10,7 @@ from .participation import (
     Participation,
     SingleParticipation,
 )
+from .restarted import Restarted
 from .toeplitz import (
     Banded,
     BandedInverse,
@@ -34,6 +35,7 @@ __all__ = [
     "MinimumSeparation",
     "Participation",
     "Recurrence",
+    "Restarted",
     "SingleParticipation",
     "SquareRootToeplitz",
     "ToeplitzFactor",

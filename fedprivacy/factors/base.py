@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from scipy.linalg.blas import dtrsv
 
 from ..errors import MODERATE, refuse
 from ..rounding import HALF_SPACING, SPACING
@@ -15,6 +16,10 @@ from .participation import Participation
 
 DENSE_ROUNDS = 4096
 """Most rounds of which a dense matrix is made."""
+MOST_PRODUCTS = 500_000_000
+"""Bands times rounds of a series that is inverted."""
+ROWS = 256
+"""Of a series that are inverted at once."""
 
 
 @dataclass(frozen=True)
@@ -72,6 +77,10 @@ class Factor(ABC):
         """Return the factor of the first ``rows`` rounds of ``rounds``: the leading block of C."""
         del rows, rounds
         return self
+
+    def block(self, rounds: int) -> int:
+        """Return after how many rounds the noise begins anew: all of them."""
+        return rounds
 
     def slots(self, rounds: int) -> int:
         """Return how many vectors of the model's size a run keeps."""
@@ -161,15 +170,30 @@ def lower_toeplitz(column: Array) -> Array:
 
 
 def inverse_series(column: Array, rounds: int) -> Array:
-    """Return the first coefficients of 1 over a power series with constant term above 0."""
-    found = np.zeros(rounds)
-    found[0] = 1.0 / column[0]
-    # Reversed once, so that every step is one product of two slices.
-    behind = -column[1:rounds][::-1] / column[0]
-    for k in range(1, rounds):
-        reach = min(k, len(behind))
-        found[k] = behind[len(behind) - reach :] @ found[k - reach : k]
-    return found
+    """Return the first coefficients of 1 over a power series with constant term above 0.
+
+    By forward substitution, some rows at a time: a coefficient is rounded as in a plain loop, at
+    most once a product, once a sum and once by the constant term.
+
+    Raises:
+        ParameterError: more products than take a second.
+    """
+    width = min(len(column), rounds) - 1
+    if width * rounds > MOST_PRODUCTS:
+        rule = f"be at most {1 + MOST_PRODUCTS // rounds} over {rounds} rounds: it costs a second"
+        refuse("bands", width + 1, rule, "SquareRootToeplitz() is the limit of many bands")
+    rows = min(rounds, ROWS)
+    padded = np.concatenate([column[: width + 1], np.zeros(rows)])
+    here = lower_toeplitz(padded[:rows])
+    # What the rounds before add to each of some rows: row i sees them through entries i + 1 on.
+    before = np.lib.stride_tricks.sliding_window_view(padded, width)[1 : rows + 1, ::-1].copy()
+    found = np.zeros(width + rounds)
+    for start in range(0, rounds, rows):
+        count = min(rows, rounds - start)
+        right = -(before[:count] @ found[start : start + width])
+        right[0] += start == 0
+        found[width + start : width + start + count] = dtrsv(here[:count, :count].T, right, trans=1)
+    return found[width:]
 
 
 def as_numbers(**named: Any) -> tuple[float, ...]:

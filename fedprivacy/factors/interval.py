@@ -140,7 +140,7 @@ def columns(matrix: Array, gap: int, most: int, together: bool) -> Interval:
     terms = float(len(matrix) + 2 * most * most + 8)
     classes = [np.arange(j, len(gram), gap) for j in range(gap)] if together else None
     if classes is None:
-        upper = _best_sum(_row_sums(high, gap, most), gap, most)
+        upper = float(_best_sums(_row_sums(high, gap, most)[None, :], gap, most)[0])
         return outward(_found(matrix, gap, most), upper, terms)
     upper, lower = 0.0, 0.0
     for rows in classes:
@@ -192,10 +192,6 @@ def _best_sums(weights: Array, gap: int, most: int) -> Array:
             break
         best = following
     return np.asarray(best[-1])
-
-
-def _best_sum(weights: Array, gap: int, most: int) -> float:
-    return float(_best_sums(weights[None, :], gap, most)[0])
 
 
 def _found(matrix: Array, gap: int, most: int) -> float:

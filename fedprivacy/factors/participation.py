@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from ..errors import integer, refuse
+from ..errors import natural, refuse, settle
 from ..registry import registered
 
 
@@ -39,9 +39,8 @@ class _Spaced(Participation):
     apart: bool = False
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "separation", integer(1, separation=self.separation))
-        if self.at_most is not None:
-            object.__setattr__(self, "at_most", integer(1, at_most=self.at_most))
+        settle(self, natural, "separation")
+        settle(self, natural, "at_most", or_none=True)
         _check_flag(self.apart)
 
     def gap(self, rounds: int) -> int:

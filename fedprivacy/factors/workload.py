@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ..errors import closed_unit, integer, refuse
+from ..errors import closed_unit, integer, refuse, settle
 from .base import Factor, ToeplitzFactor, as_numbers, check_dense, lower_toeplitz
 from .interval import Array
 from .participation import Participation
@@ -29,7 +29,7 @@ class Workload:
     rates: tuple[float, ...] = ()
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "momentum", closed_unit(momentum=self.momentum))
+        settle(self, closed_unit, "momentum")
         if self.momentum == 1.0:
             refuse("momentum", self.momentum, "be below 1")
         if self.rates:

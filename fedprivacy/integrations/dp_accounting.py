@@ -14,6 +14,7 @@ from typing import Any, NoReturn, Self
 import dp_accounting as dpa
 from dp_accounting import dp_event
 
+from .. import mechanisms, sampling
 from ..bound import Bound
 from ..errors import (
     ConversionError,
@@ -25,37 +26,9 @@ from ..errors import (
     member,
     refuse,
 )
-from ..mechanisms import (
-    AdaptiveClipping,
-    ApproximateDp,
-    CohortMechanism,
-    ConcentratedDp,
-    CorrelatedNoise,
-    DiscreteLaplace,
-    Gaussian,
-    Laplace,
-    Mechanism,
-    MixtureOfGaussians,
-    PoissonTrials,
-    PrivateSelection,
-    RandomizedResponse,
-    Run,
-    SampledMechanism,
-    SparsifiedPerturbation,
-    TruncatedNegativeBinomial,
-)
 from ..questions import epsilon as answers
 from ..questions.effort import Effort
 from ..relations import Adjacency, Facts, Observer, Unit
-from ..sampling import (
-    Everyone,
-    FixedSize,
-    Poisson,
-    Scheme,
-    Shuffled,
-    TruncatedPoisson,
-    WithReplacement,
-)
 from .dp_events import NOTHING, Asked, culprit, from_event, read
 from .dp_states import plain, rebuilt
 
@@ -101,7 +74,7 @@ def adjacency_of(relation: dpa.NeighboringRelation) -> Adjacency:
 
 
 def to_event(
-    run: Mechanism,
+    run: mechanisms.Mechanism,
     *,
     adjacency: Adjacency | str,
     observer: Observer | str = Observer.AGGREGATE,
@@ -121,7 +94,7 @@ def to_event(
         UnsupportedCombination: the run has no privacy loss under these facts.
         ConversionError: no event says it; the message names what would be lost.
     """
-    if not isinstance(run, Mechanism):
+    if not isinstance(run, mechanisms.Mechanism):
         refuse("run", type(run).__name__, "be a mechanism", "pass Gaussian, for instance")
     # Asked first: what has no loss under these facts has no event either.
     seen = run.privacy_loss(adjacency, observer)
@@ -141,7 +114,7 @@ def _lost(what: str, why: str) -> NoReturn:
     )
 
 
-def _event(run: Mechanism) -> dpa.DpEvent:
+def _event(run: mechanisms.Mechanism) -> dpa.DpEvent:
     writer = _WRITERS.get(type(run))
     # Mechanisms that are not ours may bring an event of their own.
     found = run.as_event() if writer is None else writer(run)
@@ -150,48 +123,21 @@ def _event(run: Mechanism) -> dpa.DpEvent:
     return found
 
 
-def _gaussian_event(run: Gaussian) -> dpa.DpEvent:
+def _gaussian_event(run: mechanisms.Gaussian) -> dpa.DpEvent:
     return dpa.GaussianDpEvent(run.noise_multiplier)
 
 
-def _correlated_event(run: CorrelatedNoise) -> dpa.DpEvent:
-    """One Gaussian sum: the whole run's, its sensitivity rounded up."""
-    return dpa.GaussianDpEvent(run.noise_multiplier / run.sensitivity.upper)
-
-
-def _laplace_event(run: Laplace) -> dpa.DpEvent:
-    return dpa.LaplaceDpEvent(run.noise_multiplier)
-
-
-def _response_event(run: RandomizedResponse) -> dpa.DpEvent:
-    return dpa.RandomizedResponseDpEvent(run.chance, run.answers)
-
-
-def _discrete_laplace_event(run: DiscreteLaplace) -> dpa.DpEvent:
-    return dp_event.DiscreteLaplaceDpEvent(run.noise_parameter, run.sensitivity)
-
-
-def _mixture_event(run: MixtureOfGaussians) -> dpa.DpEvent:
-    return dp_event.MixtureOfGaussiansDpEvent(
-        run.standard_deviation, run.sensitivities, run.probabilities
-    )
-
-
-def _zcdp_event(run: ConcentratedDp) -> dpa.DpEvent:
-    return dpa.ZCDpEvent(run.rho, run.xi)
-
-
-def _selection_event(run: PrivateSelection) -> dpa.DpEvent:
+def _selection_event(run: mechanisms.PrivateSelection) -> dpa.DpEvent:
     law = run.trials
-    if not isinstance(law, PoissonTrials | TruncatedNegativeBinomial):
+    if not isinstance(law, mechanisms.PoissonTrials | mechanisms.TruncatedNegativeBinomial):
         _lost(f"what {type(law).__name__} is", "it has two laws of the number of trials")
     if run.others:
         _lost("that trials differ", "its event has one mechanism for all of them")
-    shape = law.shape if isinstance(law, TruncatedNegativeBinomial) else math.inf
+    shape = law.shape if isinstance(law, mechanisms.TruncatedNegativeBinomial) else math.inf
     return dp_event.RepeatAndSelectDpEvent(_event(run.base), law.mean, shape)
 
 
-def _guarantee_event(run: ApproximateDp) -> dpa.DpEvent:
+def _guarantee_event(run: mechanisms.ApproximateDp) -> dpa.DpEvent:
     """One guarantee, where dp-accounting is new enough to have an event for it."""
     kind = getattr(dp_event, "EpsilonDeltaDpEvent", None)
     # Several points say more than any single one.
@@ -200,7 +146,7 @@ def _guarantee_event(run: ApproximateDp) -> dpa.DpEvent:
     return kind(*run.guarantees[0])
 
 
-def _sparsified_event(run: SparsifiedPerturbation) -> dpa.DpEvent:
+def _sparsified_event(run: mechanisms.SparsifiedPerturbation) -> dpa.DpEvent:
     """One Gaussian sum, if its noise is known rather than bounded from below."""
     if run.sum_multiplier != run.noise_multiplier:
         _lost(
@@ -216,7 +162,7 @@ def _sparsified_event(run: SparsifiedPerturbation) -> dpa.DpEvent:
     return dpa.GaussianDpEvent(run.noise_multiplier)
 
 
-def _run_event(run: Run) -> dpa.DpEvent:
+def _run_event(run: mechanisms.Run) -> dpa.DpEvent:
     events = [
         _event(part) if count == 1 else dpa.SelfComposedDpEvent(_event(part), count)
         for part, count in run.parts
@@ -224,15 +170,15 @@ def _run_event(run: Run) -> dpa.DpEvent:
     return events[0] if len(events) == 1 else dpa.ComposedDpEvent(events)
 
 
-def _sampled_event(run: SampledMechanism) -> dpa.DpEvent:
+def _sampled_event(run: mechanisms.SampledMechanism) -> dpa.DpEvent:
     inner, scheme = _event(run.inner), run.scheme
-    if type(scheme) is Everyone:
+    if type(scheme) is sampling.Everyone:
         return inner
-    if type(scheme) is Poisson:
+    if type(scheme) is sampling.Poisson:
         return dpa.PoissonSampledDpEvent(scheme.probability, inner)
-    if type(scheme) is FixedSize:
+    if type(scheme) is sampling.FixedSize:
         return dpa.SampledWithoutReplacementDpEvent(scheme.population, scheme.size, inner)
-    if type(scheme) is TruncatedPoisson and type(inner) is dpa.GaussianDpEvent:
+    if type(scheme) is sampling.TruncatedPoisson and type(inner) is dpa.GaussianDpEvent:
         return dpa.TruncatedSubsampledGaussianDpEvent(
             scheme.population, scheme.probability, scheme.largest, inner.noise_multiplier
         )
@@ -243,13 +189,13 @@ def _sampled_event(run: SampledMechanism) -> dpa.DpEvent:
     _lost(*_UNSAID.get(type(scheme), (f"what {type(scheme).__name__} does", "it has no event")))
 
 
-_UNSAID: dict[type[Scheme], tuple[str, str]] = {
-    WithReplacement: (
+_UNSAID: dict[type[sampling.Scheme], tuple[str, str]] = {
+    sampling.WithReplacement: (
         "that draws with replacement are independent",
         "SampledWithReplacementDpEvent makes all possible samples equally likely, which fits "
         "sequences of draws and, with other chances of repeats, collections",
     ),
-    Shuffled: (
+    sampling.Shuffled: (
         "that every unit is in exactly one round of an epoch",
         "its sampling events draw afresh every time",
     ),
@@ -257,8 +203,8 @@ _UNSAID: dict[type[Scheme], tuple[str, str]] = {
 """Scheme -> what no event can say of it, and why."""
 
 
-def _cohort_event(run: CohortMechanism) -> dpa.DpEvent:
-    if type(run.scheme) is Everyone:
+def _cohort_event(run: mechanisms.CohortMechanism) -> dpa.DpEvent:
+    if type(run.scheme) is sampling.Everyone:
         return _event(run.inner)
     _lost(
         "that the units of one client take part together",
@@ -266,21 +212,30 @@ def _cohort_event(run: CohortMechanism) -> dpa.DpEvent:
     )
 
 
-_WRITERS: dict[type[Mechanism], Callable[[Any], dpa.DpEvent]] = {
-    CorrelatedNoise: _correlated_event,
-    AdaptiveClipping: _gaussian_event,
-    Gaussian: _gaussian_event,
-    Laplace: _laplace_event,
-    RandomizedResponse: _response_event,
-    DiscreteLaplace: _discrete_laplace_event,
-    MixtureOfGaussians: _mixture_event,
-    PrivateSelection: _selection_event,
-    ConcentratedDp: _zcdp_event,
-    ApproximateDp: _guarantee_event,
-    SparsifiedPerturbation: _sparsified_event,
-    Run: _run_event,
-    SampledMechanism: _sampled_event,
-    CohortMechanism: _cohort_event,
+_WRITERS: dict[type[mechanisms.Mechanism], Callable[[Any], dpa.DpEvent]] = {
+    # One Gaussian sum: the whole run's, its sensitivity rounded up.
+    mechanisms.CorrelatedNoise: lambda run: dpa.GaussianDpEvent(
+        run.noise_multiplier / run.sensitivity.upper
+    ),
+    mechanisms.AdaptiveClipping: _gaussian_event,
+    mechanisms.Gaussian: _gaussian_event,
+    mechanisms.Laplace: lambda run: dpa.LaplaceDpEvent(run.noise_multiplier),
+    mechanisms.RandomizedResponse: lambda run: dpa.RandomizedResponseDpEvent(
+        run.chance, run.answers
+    ),
+    mechanisms.DiscreteLaplace: lambda run: dp_event.DiscreteLaplaceDpEvent(
+        run.noise_parameter, run.sensitivity
+    ),
+    mechanisms.MixtureOfGaussians: lambda run: dp_event.MixtureOfGaussiansDpEvent(
+        run.standard_deviation, run.sensitivities, run.probabilities
+    ),
+    mechanisms.PrivateSelection: _selection_event,
+    mechanisms.ConcentratedDp: lambda run: dpa.ZCDpEvent(run.rho, run.xi),
+    mechanisms.ApproximateDp: _guarantee_event,
+    mechanisms.SparsifiedPerturbation: _sparsified_event,
+    mechanisms.Run: _run_event,
+    mechanisms.SampledMechanism: _sampled_event,
+    mechanisms.CohortMechanism: _cohort_event,
 }
 
 

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 import dp_accounting as dpa
 from dp_accounting import dp_event
 
+from .. import mechanisms
 from ..errors import (
     ConversionError,
     FedPrivacyError,
@@ -21,22 +22,6 @@ from ..errors import (
     non_negative,
     probability,
     refuse,
-)
-from ..mechanisms import (
-    ApproximateDp,
-    ConcentratedDp,
-    DiscreteLaplace,
-    Gaussian,
-    GaussianDp,
-    Laplace,
-    Mechanism,
-    MixtureOfGaussians,
-    PoissonTrials,
-    PrivateSelection,
-    RandomizedResponse,
-    Run,
-    Trials,
-    TruncatedNegativeBinomial,
 )
 from ..relations import Adjacency, Observer, Unit
 from ..rounding import FEW
@@ -61,14 +46,14 @@ class Asked(NamedTuple):
 class Reading:
     """What an event does: mechanisms with their counts, or something without any privacy."""
 
-    parts: Counter[Mechanism] = field(default_factory=Counter)
+    parts: Counter[mechanisms.Mechanism] = field(default_factory=Counter)
     private: bool = True
 
     @property
-    def run(self) -> Mechanism:
+    def run(self) -> mechanisms.Mechanism:
         """The parts as one mechanism; there must be some."""
         ((first, count), *rest) = parts = _added(self.parts)
-        return first if count == 1 and not rest else Run(tuple(parts))
+        return first if count == 1 and not rest else mechanisms.Run(tuple(parts))
 
     def then(self, other: Reading, times: int = 1) -> Reading:
         """Return this followed by ``times`` of the other."""
@@ -76,18 +61,18 @@ class Reading:
         return Reading(self.parts + repeated, self.private and other.private)
 
 
-def _added(parts: Counter[Mechanism]) -> list[tuple[Mechanism, int]]:
+def _added(parts: Counter[mechanisms.Mechanism]) -> list[tuple[mechanisms.Mechanism, int]]:
     """Return the parts, zCDP guarantees added up: that says more than one after the other."""
-    concentrated = [part for part in parts if isinstance(part, ConcentratedDp)]
+    concentrated = [part for part in parts if isinstance(part, mechanisms.ConcentratedDp)]
     found = [(part, n) for part, n in parts.items() if part not in concentrated]
     for observer in dict.fromkeys(part.observer for part in concentrated):
         found += _summed({part: parts[part] for part in concentrated if part.observer == observer})
     return found
 
 
-def _summed(stated: dict[ConcentratedDp, int]) -> list[tuple[Mechanism, int]]:
+def _summed(stated: dict[mechanisms.ConcentratedDp, int]) -> list[tuple[mechanisms.Mechanism, int]]:
     """Return zCDP guarantees for one observer as one."""
-    apart: list[tuple[Mechanism, int]] = list(stated.items())
+    apart: list[tuple[mechanisms.Mechanism, int]] = list(stated.items())
     # A single guarantee stays as it was stated.
     if sum(stated.values()) < 2:
         return apart
@@ -117,7 +102,7 @@ def from_event(
     unit: Unit | str | None = None,
     adjacency: Adjacency | str | None = None,
     stated_for: Observer | str = Observer.AGGREGATE,
-) -> Mechanism:
+) -> mechanisms.Mechanism:
     """Return the run that an event describes.
 
     The classes that are read are listed on the page "Other libraries", exactly these, nested as
@@ -211,11 +196,13 @@ def _children(event: Any) -> Iterable[Any]:
 # ---- the classes one by one
 
 
-def _one(mechanism: Mechanism) -> Reading:
+def _one(mechanism: mechanisms.Mechanism) -> Reading:
     return Reading(Counter({mechanism: 1}))
 
 
-def _read_noise(kind: type[Gaussian | Laplace]) -> Callable[[Any, Asked, int], Reading]:
+def _read_noise(
+    kind: type[mechanisms.Gaussian | mechanisms.Laplace],
+) -> Callable[[Any, Asked, int], Reading]:
     def reader(event: Any, asked: Asked, _depth: int) -> Reading:
         multiplier = non_negative(noise_multiplier=event.noise_multiplier)
         if multiplier == 0.0:
@@ -235,7 +222,7 @@ def _read_sequence(event: Any, asked: Asked, depth: int) -> Reading:
         refuse("events", event.events, "be a list of events")
     readings = [read(each, asked, depth) for each in event.events]
     # In one counter: adding readings one by one would cost the square of their number.
-    parts = Counter[Mechanism]()
+    parts = Counter[mechanisms.Mechanism]()
     for reading in readings:
         parts.update(reading.parts)
     return Reading(parts, all(reading.private for reading in readings))
@@ -259,7 +246,7 @@ def _read_fixed_size(event: Any, asked: Asked, depth: int) -> Reading:
 
 def _read_truncated(event: Any, asked: Asked, depth: int) -> Reading:
     """Read Poisson sampling of which at most so many take part, uniformly chosen."""
-    inner = _read_noise(Gaussian)(event, asked, depth)
+    inner = _read_noise(mechanisms.Gaussian)(event, asked, depth)
     chance = non_negative(sampling_probability=event.sampling_probability)
     population = integer(0, dataset_size=event.dataset_size)
     largest = integer(0, truncated_batch_size=event.truncated_batch_size)
@@ -285,8 +272,8 @@ def _read_response(event: Any, asked: Asked, _depth: int) -> Reading:
     if chance == 0.0 and buckets > 1:
         return EVERYTHING
     if buckets == 1:
-        return _one(RandomizedResponse(chance=1.0, answers=2, unit=asked.unit))
-    return _one(RandomizedResponse(chance=chance, answers=buckets, unit=asked.unit))
+        return _one(mechanisms.RandomizedResponse(chance=1.0, answers=2, unit=asked.unit))
+    return _one(mechanisms.RandomizedResponse(chance=chance, answers=buckets, unit=asked.unit))
 
 
 def _read_discrete_laplace(event: Any, asked: Asked, _depth: int) -> Reading:
@@ -296,7 +283,7 @@ def _read_discrete_laplace(event: Any, asked: Asked, _depth: int) -> Reading:
         return NOTHING
     if a == 0.0:
         return EVERYTHING
-    return _one(DiscreteLaplace(noise_parameter=a, sensitivity=moves, unit=asked.unit))
+    return _one(mechanisms.DiscreteLaplace(noise_parameter=a, sensitivity=moves, unit=asked.unit))
 
 
 def _read_mixture(event: Any, asked: Asked, _depth: int) -> Reading:
@@ -307,7 +294,7 @@ def _read_mixture(event: Any, asked: Asked, _depth: int) -> Reading:
     if not any(move for move, chance in zip(moves, chances, strict=False) if chance > 0.0):
         moves = [0.0 for _ in moves]
     # Made even if nothing moves, so that its fields are checked; 1 stands in for 0.
-    checked = MixtureOfGaussians(
+    checked = mechanisms.MixtureOfGaussians(
         standard_deviation=std or 1.0,
         sensitivities=tuple(moves) if any(moves) else tuple(1.0 for _ in moves),
         probabilities=tuple(chances),
@@ -333,7 +320,7 @@ def _read_zcdp(event: Any, asked: Asked, _depth: int) -> Reading:
     if rho == xi == 0.0:
         return NOTHING
     facts: dict[str, Any] = {"adjacency": _adjacency(event, asked), "unit": asked.unit}
-    return _one(ConcentratedDp(rho=rho, xi=xi, observer=asked.stated_for, **facts))
+    return _one(mechanisms.ConcentratedDp(rho=rho, xi=xi, observer=asked.stated_for, **facts))
 
 
 def _adjacency(event: Any, asked: Asked) -> Adjacency:
@@ -357,7 +344,7 @@ def _guaranteed(
     if point == (0.0, 0.0):
         return NOTHING
     facts: dict[str, Any] = {"adjacency": _adjacency(event, asked), "unit": asked.unit}
-    return _one(ApproximateDp(guarantees=(point,), observer=observer, **facts))
+    return _one(mechanisms.ApproximateDp(guarantees=(point,), observer=observer, **facts))
 
 
 def _read_guarantee(event: Any, asked: Asked, _depth: int) -> Reading:
@@ -383,7 +370,9 @@ def _read_discrete_gaussian(event: Any, asked: Asked, _depth: int) -> Reading:
     if sigma == 0.0:
         return EVERYTHING
     rho = _up(Fraction(moves) ** 2 / (2 * Fraction(sigma) ** 2))
-    return _one(ConcentratedDp(rho=rho, adjacency=_adjacency(event, asked), unit=asked.unit))
+    return _one(
+        mechanisms.ConcentratedDp(rho=rho, adjacency=_adjacency(event, asked), unit=asked.unit)
+    )
 
 
 def _read_tree(event: Any, asked: Asked, _depth: int) -> Reading:
@@ -407,7 +396,7 @@ def _read_tree(event: Any, asked: Asked, _depth: int) -> Reading:
         return EVERYTHING
     # Rounded up: the mu is a guarantee.
     mu = math.nextafter(math.sqrt(depth) / multiplier * (1.0 + FEW), math.inf)
-    return _one(GaussianDp(mu=mu, adjacency=Adjacency.ZERO_OUT, unit=asked.unit))
+    return _one(mechanisms.GaussianDp(mu=mu, adjacency=Adjacency.ZERO_OUT, unit=asked.unit))
 
 
 def _read_best(event: Any, asked: Asked, depth: int) -> Reading:
@@ -418,13 +407,15 @@ def _read_best(event: Any, asked: Asked, depth: int) -> Reading:
     for name in ("mean", "shape"):
         if isinstance(getattr(event, name), bool | str) or math.isnan(getattr(event, name)):
             refuse(name, getattr(event, name), "be a number")
-    return _one(PrivateSelection(inner.run, trials=_law(float(event.mean), float(event.shape))))
+    return _one(
+        mechanisms.PrivateSelection(inner.run, trials=_law(float(event.mean), float(event.shape)))
+    )
 
 
-def _law(mean: float, shape: float) -> Trials:
+def _law(mean: float, shape: float) -> mechanisms.Trials:
     if shape != math.inf:
-        return TruncatedNegativeBinomial(mean=mean, shape=shape)
-    return PoissonTrials(mean)
+        return mechanisms.TruncatedNegativeBinomial(mean=mean, shape=shape)
+    return mechanisms.PoissonTrials(mean)
 
 
 Reader = Callable[[Any, Asked, int], Reading]
@@ -437,8 +428,8 @@ def _later(**named: Reader) -> dict[type, Reader]:
 
 
 READERS: dict[type, Reader] = {
-    dpa.GaussianDpEvent: _read_noise(Gaussian),
-    dpa.LaplaceDpEvent: _read_noise(Laplace),
+    dpa.GaussianDpEvent: _read_noise(mechanisms.Gaussian),
+    dpa.LaplaceDpEvent: _read_noise(mechanisms.Laplace),
     dpa.SelfComposedDpEvent: _read_repeated,
     dpa.ComposedDpEvent: _read_sequence,
     dpa.PoissonSampledDpEvent: _read_poisson,

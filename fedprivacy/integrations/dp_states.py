@@ -50,10 +50,6 @@ def _as_it_is(data: Any, _depth: int) -> Any:
     return data
 
 
-def _floats(values: Any) -> list[float]:
-    return [float(value) for value in values]
-
-
 def _steps(counts: Any) -> Any:
     return [int(count) for count in counts] if isinstance(counts, list | tuple) else int(counts)
 
@@ -62,7 +58,7 @@ _Field = tuple[Callable[[Any], Any], Callable[[Any, int], Any]]
 _FLOAT: _Field = (float, _as_it_is)
 _INT: _Field = (int, _as_it_is)
 _EVENT: _Field = (plain, rebuilt)
-_FLOATS: _Field = (_floats, _as_it_is)
+_FLOATS: _Field = (lambda values: [float(value) for value in values], _as_it_is)
 _STEPS: _Field = (_steps, _as_it_is)
 _MAYBE: _Field = (lambda value: None if value is None else int(value), _as_it_is)
 

@@ -19,32 +19,8 @@ from ..mechanisms import Mechanism
 from ..outputs import free, sync_folder
 from ..relations import Adjacency, Facts, Observer, Unit
 from ..version import VERSION
-from .files import (
-    Stamp,
-    born,
-    digest_of,
-    estranged,
-    explained,
-    lock,
-    stamp,
-    write_all,
-)
+from . import files, lines
 from .history import History, passes, read
-from .lines import (
-    FORMAT,
-    SCHEMA,
-    AbortLine,
-    CloseLine,
-    DoneLine,
-    Event,
-    HeaderLine,
-    IntentLine,
-    RepairLine,
-    Schedule,
-    SeedPolicy,
-    encoded,
-    line_of,
-)
 from .rounds import Round
 
 _RESUME = "release it and use Ledger.open(path, resume=True)"
@@ -68,7 +44,9 @@ class Ledger:
         self._finalizer = weakref.finalize(self, os.close, fd) if fd is not None else None
         self._one_writer = Lock()
         # Of the file after our last write; None before the first one.
-        self._stamp: Stamp | None = None
+        self._stamp: files.Stamp | None = None
+        # Whether a line was written that a crash of the machine might still lose.
+        self._waiting = False
         self._begun: int | None = None
         self._text: tuple[Mechanism, bytes] | None = None
         self._why_not = "" if fd is not None else "it was opened for reading"
@@ -106,21 +84,21 @@ class Ledger:
             ParameterError: a value out of its range.
             LedgerError: the file exists or cannot be written.
         """
-        header = HeaderLine(
-            format=FORMAT,
-            schema=SCHEMA,
+        header = lines.HeaderLine(
+            format=lines.FORMAT,
+            schema=lines.SCHEMA,
             unit=member(Unit, unit=unit),
             adjacency=member(Adjacency, adjacency=adjacency),
             observer=member(Observer, observer=observer),
             claim=_claim(claim),
-            schedule=member(Schedule, schedule=schedule),
+            schedule=member(lines.Schedule, schedule=schedule),
             budget_rule=None if budget_rule is None else _text(budget_rule=budget_rule),
-            seed_policy=member(SeedPolicy, seed_policy=seed_policy),
+            seed_policy=member(lines.SeedPolicy, seed_policy=seed_policy),
             versions=_versions(),
             created=datetime.now(UTC).isoformat(timespec="seconds"),
             description=_text(description=description),
             plan=msgspec.Raw(
-                b"null" if plan is None else encoded("plan", plan, member(Unit, unit=unit))
+                b"null" if plan is None else lines.encoded("plan", plan, member(Unit, unit=unit))
             ),
             # Headers alike in all else must still begin different chains of checksums.
             nonce=os.urandom(16).hex(),
@@ -130,7 +108,7 @@ class Ledger:
             refuse("path", str(path), "name a file")
         # Under a hidden name first: whoever finds the real one finds a whole header behind it.
         unborn = target.with_name(f".{header.nonce}")
-        with explained(target, "create it"):
+        with files.explained(target, "create it"):
             # Early and cheap; `born` asks again: its link fails where the name is taken by then.
             if target.exists():
                 raise FileExistsError(f"{target} is there already")
@@ -139,12 +117,12 @@ class Ledger:
         ledger = cls(target, History(), fd)
         # `_append` looks whether the name still leads to this file: for now that is the hidden one.
         ledger._place = unborn.absolute()
-        with explained(target, "create it"):
+        with files.explained(target, "create it"):
             try:
                 # Locked before it has its name, so that nobody can resume it in between.
-                lock(fd, target)
+                files.lock(fd, target)
                 ledger._append(header)
-                born(unborn, target)
+                files.born(unborn, target)
             finally:
                 # After a link two names lead to the file; after a rename this one is gone already.
                 unborn.unlink(missing_ok=True)
@@ -172,12 +150,12 @@ class Ledger:
         target = Path(path)
         if not resume:
             return cls(target, read(target), None)
-        with explained(target, "resume it"):
+        with files.explained(target, "resume it"):
             fd = os.open(target, os.O_RDWR | os.O_APPEND)
         ledger = cls(target, History(), fd)
         try:
-            with explained(target, "resume it"):
-                lock(fd, target)
+            with files.explained(target, "resume it"):
+                files.lock(fd, target)
                 # Read under the lock only: before it another writer may still be adding lines.
                 ledger._history = read(target)
                 ledger._resume()
@@ -196,7 +174,7 @@ class Ledger:
         # Set aside and synced before the cut: a crash between leaves the bytes twice, never lost.
         aside = self.path.with_name(self.path.name + ".torn")
         free(aside)
-        with explained(aside, "set a half-written line aside"):
+        with files.explained(aside, "set a half-written line aside"):
             # Through no link, and no pipe that would wait for a reader.
             how = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_NONBLOCK
             fd = os.open(aside, how, 0o644)
@@ -210,7 +188,7 @@ class Ledger:
         # The last note says that the torn line was left out; the repair line's own replaces it.
         self._history.notes.pop()
         # In the chain itself: a reader sees that bytes were cut here, and how many.
-        self._append(RepairLine(cut=len(torn)))
+        self._append(lines.RepairLine(cut=len(torn)))
         self._history.notes[-1] += f"; the cut bytes are in {aside}"
 
     # Writing
@@ -234,8 +212,8 @@ class Ledger:
         # Loops pass one object for every round: it is checked and encoded once.
         if self._text is None or self._text[0] is not mechanism:
             held = self._history.held
-            self._text = (mechanism, encoded("mechanism", mechanism, self.facts.unit, held))
-        event = IntentLine(
+            self._text = (mechanism, lines.encoded("mechanism", mechanism, self.facts.unit, held))
+        event = lines.IntentLine(
             round=number,
             clip_norm=positive(clip_norm=clip_norm),
             noise_std=positive(noise_std=noise_std),
@@ -259,6 +237,10 @@ class Ledger:
     ) -> None:
         """Confirm a round and record what happened. No identities are recorded.
 
+        The line is on disk with the next one that must be: an intent, or a close; or once ``place``
+        was asked for, or the ledger released. A crash of the machine before then leaves a round
+        that was begun, which counts as spent all the same.
+
         Args:
             round: what ``intent`` returned.
             cohort: number of participants really drawn.
@@ -274,7 +256,7 @@ class Ledger:
             LedgerError: not the round under way, or the line could not be written. Either way the
                 round counts as spent.
         """
-        event = DoneLine(
+        event = lines.DoneLine(
             round=integer(0, round=round),
             cohort=integer(0, cohort=cohort),
             arrived=integer(0, arrived=arrived),
@@ -299,9 +281,9 @@ class Ledger:
             ParameterError: a value out of its range.
             LedgerError: not the round under way, or the line could not be written.
         """
-        self._finish(AbortLine(round=integer(0, round=round), reason=_text(reason=reason)))
+        self._finish(lines.AbortLine(round=integer(0, round=round), reason=_text(reason=reason)))
 
-    def _finish(self, event: DoneLine | AbortLine) -> None:
+    def _finish(self, event: lines.DoneLine | lines.AbortLine) -> None:
         # First: that a ledger is closed or released explains more than a round out of turn.
         self._writable()
         # In its turn by the file, yet begun by another object: what that one released is unknown.
@@ -310,7 +292,7 @@ class Ledger:
                 f"round {event.round} of {self.path} was begun before the ledger was resumed; "
                 "whether it was released is not known, so it stays spent"
             )
-        self._append(event)
+        self._append(event, wait=False)
         self._begun = None
 
     def close(self) -> None:
@@ -320,14 +302,17 @@ class Ledger:
             LedgerError: opened for reading, released, or already closed.
         """
         # The number of rounds shows a reader that none is missing.
-        self._append(CloseLine(rounds=len(self._history.rounds)))
+        self._append(lines.CloseLine(rounds=len(self._history.rounds)))
         self.release()
 
     def release(self) -> None:
         """Give the file and its lock back without closing the ledger; again does no harm."""
         # Once only: by then the descriptor's number may be another file's.
         if self._finalizer is not None and self._finalizer.alive:
-            self._finalizer()
+            try:
+                self._sync()
+            finally:
+                self._finalizer()
             self._fd, self._why_not = None, "it was released"
 
     def __enter__(self) -> Self:
@@ -343,31 +328,45 @@ class Ledger:
             raise LedgerError(f"{self.path} cannot be written to, {self._why_not}; {_RESUME}")
         return self._fd
 
-    def _append(self, event: Event) -> None:
-        """Write one line and return when it is on disk."""
+    def _append(self, event: lines.Event, wait: bool = True) -> None:
+        """Write one line, and return when it is on disk, with all before it, unless not to wait."""
         # One thread at a time: lines of two that follow the same checksum break the chain.
         with self._one_writer:
-            self._write(event)
+            self._write(event, wait)
 
-    def _write(self, event: Event) -> None:
+    def _sync(self) -> None:
+        """Wait until what was written is on disk."""
+        if self._waiting and self._fd is not None:
+            try:
+                os.fsync(self._fd)
+            except OSError as error:
+                self._why_not = f"an earlier write failed ({error})"
+                raise LedgerError(
+                    f"{self.path} could not be written: {error}; {_RESUME}"
+                ) from error
+            self._waiting = False
+
+    def _write(self, event: lines.Event, wait: bool) -> None:
         fd = self._writable()
         # Asked before writing: a line out of order on disk makes the whole file unreadable.
         problem = self._history.misplaced(event)
         if problem:
             raise LedgerError(f"{self.path}: {problem}")
-        line, check = line_of(event, self._history.check)
+        line, check = lines.line_of(event, self._history.check)
         # Bytes that are not ours: our checksum would not follow them, and what was spent is lost.
-        with explained(self.path, "be read again"):
-            changed = stamp(fd) != self._stamp and digest_of(fd) != self._history.digest
-        why_not = "something else changed the file" if changed else estranged(fd, self._place)
+        with files.explained(self.path, "be read again"):
+            changed = files.stamp(fd) != self._stamp and files.digest_of(fd) != self._history.digest
+        why_not = "something else changed the file" if changed else files.estranged(fd, self._place)
         if why_not:
             # Kept, so that every later call refuses as well.
             self._why_not = why_not
             self._writable()
         try:
-            write_all(fd, line)
-            os.fsync(fd)
-            self._stamp = stamp(fd)
+            files.write_all(fd, line)
+            if wait:
+                os.fsync(fd)
+            self._waiting = not wait
+            self._stamp = files.stamp(fd)
         except OSError as error:
             # How much of the line is on disk is not known; only reading again, by resume, tells.
             self._why_not = f"an earlier write failed ({error})"
@@ -384,7 +383,7 @@ class Ledger:
     # Reading
 
     @property
-    def _header(self) -> HeaderLine:
+    def _header(self) -> lines.HeaderLine:
         assert self._history.header is not None
         return self._history.header
 
@@ -395,7 +394,11 @@ class Ledger:
 
     @property
     def place(self) -> tuple[int, str]:
-        """Where the ledger ends: its number of lines, and the checksum of the last of them."""
+        """Where the ledger ends: its number of lines, and the checksum of the last of them.
+
+        All of it is on disk on return: a checkpoint that names a place must not outlive it.
+        """
+        self._sync()
         return self._history.lines, self._history.check
 
     def passes(self, place: tuple[int, str]) -> bool:
@@ -435,7 +438,7 @@ class Ledger:
     @property
     def reproducible(self) -> bool:
         """Whether the run had a fixed seed, and so no privacy against whoever knows it."""
-        return self._header.seed_policy is SeedPolicy.FIXED
+        return self._header.seed_policy is lines.SeedPolicy.FIXED
 
     @property
     def seed_statement(self) -> str:

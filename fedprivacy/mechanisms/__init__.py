@@ -1,10 +1,20 @@
-"""Mechanisms: frozen values whose privacy loss is known."""
+"""Mechanisms: frozen values whose privacy loss is known.
+
+What ``__all__`` names is ``fp.NAME`` as well.
+"""
 
 from .adaptive import AdaptiveClipping
-from .base import CohortMechanism, HeldMechanism, Mechanism, Run, SampledMechanism
-from .correlated import CorrelatedNoise, CorrelatedRow, SampledNoise
+from .base import CohortMechanism as CohortMechanism
+from .base import HeldMechanism as HeldMechanism
+from .base import Mechanism
+from .base import Run as Run
+from .base import SampledMechanism as SampledMechanism
+from .correlated import CorrelatedNoise
+from .correlated import CorrelatedRow as CorrelatedRow
+from .correlated import SampledNoise as SampledNoise
 from .discrete import DiscreteLaplace, RandomizedResponse
-from .distributed import DistributedDiscreteGaussian, IntegerPerturbation, Skellam
+from .distributed import DistributedDiscreteGaussian, Skellam
+from .distributed import IntegerPerturbation as IntegerPerturbation
 from .gaussian import Gaussian
 from .gradient_descent import NoisyGradientDescent
 from .hamiltonian import FederatedHamiltonian
@@ -12,45 +22,37 @@ from .langevin import FederatedLangevin
 from .laplace import Laplace
 from .mixture import MixtureOfGaussians
 from .parallel import Parallel
-from .perturbation import Perturbation
-from .selection import PoissonTrials, PrivateSelection, Trials, TruncatedNegativeBinomial
-from .sparsified import Sparsification, SparsifiedPerturbation, Sparsifier
+from .perturbation import Perturbation as Perturbation
+from .selection import PoissonTrials, PrivateSelection, TruncatedNegativeBinomial
+from .selection import Trials as Trials
+from .sparsified import Sparsification as Sparsification
+from .sparsified import SparsifiedPerturbation
+from .sparsified import Sparsifier as Sparsifier
 from .splitting_run import SplittingRun
 from .stated import ApproximateDp, ConcentratedDp, GaussianDp, RenyiDp
 
 __all__ = [
     "AdaptiveClipping",
     "ApproximateDp",
-    "CohortMechanism",
     "ConcentratedDp",
     "CorrelatedNoise",
-    "CorrelatedRow",
     "DiscreteLaplace",
     "DistributedDiscreteGaussian",
     "FederatedHamiltonian",
     "FederatedLangevin",
     "Gaussian",
     "GaussianDp",
-    "HeldMechanism",
-    "IntegerPerturbation",
     "Laplace",
     "Mechanism",
     "MixtureOfGaussians",
     "NoisyGradientDescent",
     "Parallel",
-    "Perturbation",
     "PoissonTrials",
     "PrivateSelection",
     "RandomizedResponse",
     "RenyiDp",
-    "Run",
-    "SampledMechanism",
-    "SampledNoise",
     "Skellam",
-    "Sparsification",
     "SparsifiedPerturbation",
-    "Sparsifier",
     "SplittingRun",
-    "Trials",
     "TruncatedNegativeBinomial",
 ]

@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from ..errors import open_unit, positive, refuse
+from ..errors import open_unit, positive, refuse, settle
 from ..privacy_loss import PrivacyLoss
 from ..registry import registered
 from ..relations import Facts
@@ -74,7 +74,7 @@ class AdaptiveClipping(Gaussian):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        object.__setattr__(self, "quantile", open_unit(quantile=self.quantile))
+        settle(self, open_unit, "quantile")
         rate = positive(clip_learning_rate=self.clip_learning_rate)
         if rate > 10.0:
             refuse("clip_learning_rate", rate, "be at most 10", "0.2 is usual")

@@ -6,8 +6,11 @@ import sys
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from .rounded import PART
+
+_SINGLE_EXACT = float(1 << 24)
 
 
 def is_tensor(value: Any) -> bool:
@@ -20,12 +23,13 @@ def doubles(value: Any) -> Any:
     return value.detach().double() if is_tensor(value) else np.asarray(value, dtype=np.float64)
 
 
-def floor(value: Any) -> None:
-    """Round down in place."""
+def jittered(value: Any, offsets: NDArray[np.int16]) -> None:
+    """Add offsets / 2^16 in place, and round to the nearest whole numbers."""
     if is_tensor(value):
-        value.floor_()
+        value.add_(placed_like(offsets, value), alpha=2.0**-16).round_()
     else:
-        np.floor(value, out=value)
+        value += offsets * 2.0**-16
+        np.rint(value, out=value)
 
 
 def floored(value: Any) -> Any:
@@ -39,14 +43,21 @@ def truncated(value: Any) -> Any:
 
 
 def squared_norm(points: Any) -> float:
-    """Return the squared norm of whole numbers: exact in doubles, part by part in a core's cache.
+    """Return the squared norm of whole numbers, exactly: part by part in a core's cache.
 
+    Sums of squares below 2^24 are exact in single precision, and those below 2^53 in double: in
+    whatever order they are added, a sum that is not below has a rounded one that is not either.
     Beyond 2^53 it may round, and is far above any limit.
     """
-    flat, total = points.reshape(-1), 0.0
+    values, total = points.reshape(-1), 0.0
+    # numpy's products are of the stated precision, whatever torch is told to do for speed.
+    flat = values.detach().cpu().numpy() if is_tensor(values) else values
     for start in range(0, len(flat), PART):
-        part = doubles(flat[start : start + PART])
-        total += float(part @ part)
+        part = flat[start : start + PART]
+        found = float(part @ part)
+        if part.itemsize < 8 and not found < _SINGLE_EXACT:
+            found = float(doubles(part) @ doubles(part))
+        total += found
     return total
 
 

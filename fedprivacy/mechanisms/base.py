@@ -8,13 +8,13 @@ the clients that hold them; ``m * count`` repeats and ``a + b`` runs both.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
-from contextvars import ContextVar
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import ClassVar, Self, overload
 
-from ..errors import UnsupportedCombination, integer, member, refuse
+from ..errors import UnsupportedCombination, integer, member, refuse, settle
+from ..loss.profiles.once import remembered
 from ..privacy_loss import (
     PrivacyLoss,
     check_listed,
@@ -29,31 +29,6 @@ from ..sampling import MOST_HELD, Scheme, holding
 
 ROUNDING = 1e-9
 """Relative shortfall of a noise std that counts as rounding."""
-
-Asked = dict[tuple["Mechanism", Facts], PrivacyLoss]
-"""What mechanisms answered."""
-
-# One for each context: threads do not see each other's answers.
-_ASKED: ContextVar[Asked | None] = ContextVar("asked", default=None)
-
-
-@contextmanager
-def asked_once(answers: Asked | None = None) -> Iterator[None]:
-    """Within the block, ask equal frozen mechanisms for one loss once; ``answers`` keeps it.
-
-    An audit asks the same run for many numbers, and a scheme asks the same mechanism for its pair,
-    for what it serves and for its words. Outside of such a block nothing is remembered.
-
-    Args:
-        answers: what is known; None: what an enclosing block knows, or nothing.
-    """
-    known = _ASKED.get() if answers is None else answers
-    before = _ASKED.set({} if known is None else known)
-    try:
-        yield
-    finally:
-        _ASKED.reset(before)
-
 
 _UNLISTED = "the unit is a record (a client's membership would show in the list of participants)"
 
@@ -147,8 +122,8 @@ class Mechanism(ABC):
             UnsupportedCombination: it cannot be said what the mechanism then is.
         """
         raise UnsupportedCombination(
-            f"{type(self).__name__} cannot be repriced with {fraction:g} of its noise; account the "
-            "round by hand"
+            f"{type(self).__name__} cannot be repriced with {fraction:g} of its noise; give it a "
+            "method rescaled that says what it then is, or account the round by hand"
         )
 
     def single_uploads(self) -> Mechanism | None:
@@ -197,19 +172,11 @@ class Mechanism(ABC):
             member(Adjacency, adjacency=adjacency),
             member(Observer, observer=observer),
         )
-        answers = _ASKED.get()
         parameters = getattr(self, "__dataclass_params__", None)
         # What may change cannot be remembered by its value.
-        if answers is None or parameters is None or not parameters.frozen:
+        if parameters is None or not parameters.frozen:
             return self._loss_of(facts)
-        try:
-            found = answers.get((self, facts))
-        except TypeError:
-            # A field that has no hash, such as a list, may change as well.
-            return self._loss_of(facts)
-        if found is None:
-            found = answers[self, facts] = self._loss_of(facts)
-        return found
+        return remembered((self, facts), lambda: self._loss_of(facts))
 
     def _loss_of(self, facts: Facts) -> PrivacyLoss:
         if facts.observer is Observer.FINAL:
@@ -279,6 +246,20 @@ class Mechanism(ABC):
     def sequence(self) -> tuple[tuple[Mechanism, int], ...]:
         """Return the mechanism as (part, count) pairs, in the order they first ran."""
         return ((self, 1),)
+
+
+class UnitGiven(Mechanism):
+    """A mechanism with a field for whose data one unit is, which may be left out."""
+
+    unit: Unit | str | None
+
+    def __post_init__(self) -> None:
+        settle(self, partial(member, Unit), "unit", or_none=True)
+
+    @property
+    def protects(self) -> Unit | None:
+        """The unit given, if any."""
+        return None if self.unit is None else Unit(self.unit)
 
 
 @registered
@@ -430,10 +411,8 @@ class SampledMechanism(_Drawn):
         """The inner mechanism's unit."""
         return self.inner.protects
 
-    @property
-    def samples_its_unit(self) -> bool:
-        """True: this is where they are sampled."""
-        return True
+    # This is where they are sampled.
+    samples_its_unit = True
 
     def _loss(self, facts: Facts) -> PrivacyLoss:
         as_stated = self.scheme.amplify(self.inner, facts.adjacency, facts.observer)
@@ -473,7 +452,7 @@ class HeldMechanism(_Drawn):
 
     def __post_init__(self) -> None:
         _check_kind(self.scheme)
-        object.__setattr__(self, "held", integer(2, held=self.held))
+        settle(self, partial(integer, 2), "held")
         if self.held > MOST_HELD:
             refuse("held", self.held, f"be at most {MOST_HELD}")
         if self.inner.protects is Unit.CLIENT:
@@ -496,15 +475,11 @@ class HeldMechanism(_Drawn):
             )
         holding(self.scheme, self.held)
 
-    @property
-    def protects(self) -> Unit:
-        """The client that holds the records."""
-        return Unit.CLIENT
+    # The client that holds the records.
+    protects = Unit.CLIENT
 
-    @property
-    def samples_its_unit(self) -> bool:
-        """True: its records are sampled here."""
-        return True
+    # Its records are sampled here.
+    samples_its_unit = True
 
     def public(self, adjacency: Adjacency) -> dict[str, object]:
         """Return the scheme's, the inner mechanism's, and the most records of a client."""
@@ -547,15 +522,11 @@ class CohortMechanism(_Drawn):
                 f"{self.scheme}; use .sampled"
             )
 
-    @property
-    def protects(self) -> Unit:
-        """A record of a client, also where the inner mechanism was made without saying."""
-        return Unit.RECORD
+    # A record of a client, also where the inner mechanism was made without saying.
+    protects = Unit.RECORD
 
-    @property
-    def samples_its_unit(self) -> bool:
-        """True: the units inside a client cannot be sampled again from outside."""
-        return True
+    # The units inside a client cannot be sampled again from outside.
+    samples_its_unit = True
 
     def _loss(self, facts: Facts) -> PrivacyLoss:
         inner = self.inner.privacy_loss(facts.adjacency, facts.observer)

@@ -82,7 +82,7 @@ def unless_unlikely(parts: Parts, told: float) -> Curve:
     return compose([*parts, (Atoms(((0.0, 1.0 - told),), infinite=told, vanishing=told), 1)])
 
 
-def rough_epsilon(parts: Parts) -> float:
+def rough_epsilon_of_rows(parts: Parts) -> float:
     """Return about the epsilon at delta = 1e-5, to choose among curves; it certifies nothing."""
     moments = _by_moments(parts)
     reach = 2.0 * min(moments, _FARTHEST)

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from functools import lru_cache
+from functools import lru_cache, partial
+from hashlib import sha256
 from typing import Any, NoReturn
 
-from ..errors import MODERATE, UnsupportedCombination, integer, refuse
+import numpy as np
+
+from ..errors import MODERATE, UnsupportedCombination, integer, natural, refuse, settle
 from ..factors import (
     Factor,
     FixedEpochs,
@@ -24,6 +27,7 @@ from ..sampling import Poisson, RandomAllocation, Scheme
 from . import places
 from .base import Mechanism
 from .gaussian import Gaussian, NoisySum
+from .sparsified import Indices, Sparsification
 from .streams import NoiseMemory, NoiseStream
 
 _THEOREMS = (
@@ -58,6 +62,11 @@ class CorrelatedNoise(NoisySum):
         participation: in which rounds a unit may take part.
         clip_norm: norm of a unit's contribution to one round.
         unit: "client" or "record"; may be left out.
+        kept: k, coordinates that travel, scaled by d/k as in Fed-SMP; None for all. Rows of one
+            block keep the same ones (``mask``): a row takes an earlier one's noise away only in
+            coordinates that both have. Blocks are the factor's (``factors.Restarted``), or the
+            whole run.
+        dimension: d, given if ``kept`` is.
 
     Raises:
         ParameterError: a value out of its range, or a factor that cannot serve the run.
@@ -66,10 +75,12 @@ class CorrelatedNoise(NoisySum):
     factor: Factor
     rounds: int
     participation: Participation
+    kept: int | None = None
+    dimension: int | None = None
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        object.__setattr__(self, "rounds", integer(1, rounds=self.rounds))
+        settle(self, natural, "rounds")
         if self.rounds > MOST_ROUNDS:
             rule = f"be at most {MOST_ROUNDS}: a column of C takes {8e-9 * self.rounds:.3g} GB"
             refuse("rounds", self.rounds, rule, "split the run; runs add up")
@@ -79,6 +90,9 @@ class CorrelatedNoise(NoisySum):
         if not isinstance(self.participation, Participation):
             way_out = "such as fp.MinimumSeparation(100)"
             refuse("participation", self.participation, "be a rule of participation", way_out)
+        if (self.kept is None) is not (self.dimension is None):
+            refuse("kept, dimension", (self.kept, self.dimension), "be given together")
+        _ = self.sparsification
         self.factor.check(self.rounds, self.participation)
         low, high = MODERATE
         if not low <= self.sensitivity.lower <= self.sensitivity.upper <= high:
@@ -107,14 +121,34 @@ class CorrelatedNoise(NoisySum):
         return replace(self, participation=rule)
 
     @property
-    def zeroing_replaces(self) -> bool:
-        """True: a unit may send 0."""
-        return True
+    def sparsification(self) -> Sparsification | None:
+        """Which coordinates travel, chosen at random; None for all of them."""
+        if self.kept is None or self.dimension is None:
+            return None
+        return Sparsification(kept=self.kept, dimension=self.dimension)
 
-    @property
-    def samples_its_unit(self) -> bool:
-        """True: rounds are not apart, so no scheme's row for one round holds."""
-        return True
+    def block_of(self, row: int) -> int:
+        """Return the number of a row's block."""
+        return row // self.factor.block(self.rounds)
+
+    def mask(self, row: int, nonce: str) -> Indices | None:
+        """Return the coordinates of a row's block, shape (kept,); None where all travel.
+
+        Anybody can draw them again, so that nobody can have chosen them by data.
+
+        Args:
+            row: which row, from 0.
+            nonce: of the run's ledger, which was fixed before the first row.
+        """
+        if self.kept is None or self.dimension is None or self.kept == self.dimension:
+            return None
+        return _mask(self.kept, self.dimension, f"mask {self.block_of(row)} {nonce}")
+
+    # A unit may send 0.
+    zeroing_replaces = True
+
+    # Rounds are not apart, so no scheme's row for one round holds.
+    samples_its_unit = True
 
     @property
     def full_noise_std(self) -> float:
@@ -134,17 +168,21 @@ class CorrelatedNoise(NoisySum):
         )
 
     def contribution(self, update: Any, mask: Any = None) -> Any:
-        """Return an update clipped to ``clip_norm``, on the grid, same shape.
+        """Return an update's kept coordinates, clipped to ``clip_norm``, on the grid.
 
         Args:
-            update: flat array or tensor.
-            mask: None: every coordinate is kept; another mask a round would mix coordinates.
+            update: flat array or tensor, shape (d,).
+            mask: the block's, shape (kept,); None where all are kept.
 
         Raises:
-            ParameterError: a mask, or an entry that is not finite.
+            ParameterError: a mask that does not fit, or an entry that is not finite.
         """
+        sparse = self.sparsification
+        if sparse is not None:
+            return self.gridded(sparse.select(update, mask))
         if mask is not None:
-            refuse("mask", "given", "be None: rows of noise are about the same coordinates")
+            rule = "be None: rows of noise are about the same coordinates"
+            refuse("mask", "given", rule, "say kept and dimension")
         return self.gridded(update)
 
     def noise(self, like: Any, generator: Any = None, *, shares: int | None = None) -> NoReturn:
@@ -159,8 +197,12 @@ class CorrelatedNoise(NoisySum):
         )
 
     def begin(self, like: Any) -> NoiseMemory:
-        """Return the noise's memory before the first row; see ``NoiseStream``."""
-        return self.stream.begin(like)
+        """Return the noise's memory before the first row; see ``NoiseStream``.
+
+        Args:
+            like: an array or tensor of shape (d,).
+        """
+        return self.stream.begin(like[: self.kept])
 
     def sampled(self, scheme: Scheme, held: int = 1) -> SampledNoise:  # type: ignore[override]
         """Return the run with units that ``scheme`` draws in secret; see ``SampledNoise``.
@@ -201,6 +243,17 @@ class CorrelatedNoise(NoisySum):
         return PrivacyLoss(Gdp(upper), facts, witness, _THEOREMS, tuple(assumptions))
 
 
+# All rows of a block ask for the same one.
+@lru_cache(maxsize=2)
+def _mask(kept: int, dimension: int, name: str) -> Indices:
+    """Return the places of the smallest of ``dimension`` random words: any set is as likely."""
+    # Raw words, which no release of numpy changes: an audit may have another one than the run.
+    words = np.random.PCG64DXSM(list(sha256(name.encode()).digest())).random_raw(dimension)
+    found: Indices = np.sort(np.argpartition(words, kept)[:kept])
+    found.flags.writeable = False
+    return found
+
+
 # An audit asks the same run again and again, and a large factor takes long.
 @lru_cache(maxsize=64)
 def _sensitivity(factor: Factor, rounds: int, participation: Participation) -> Interval:
@@ -234,7 +287,7 @@ class CorrelatedRow(Mechanism):
     participations: int | None = None
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "row", integer(0, row=self.row))
+        settle(self, partial(integer, 0), "row")
         for name in ("separation", "participations"):
             if getattr(self, name) is not None:
                 integer(int(name == "separation"), **{name: getattr(self, name)})
@@ -256,10 +309,8 @@ class CorrelatedRow(Mechanism):
         """The run's unit."""
         return self.run.protects
 
-    @property
-    def samples_its_unit(self) -> bool:
-        """True, as of the run."""
-        return True
+    # As of the run.
+    samples_its_unit = True
 
     def noise_ratios(self, clip_norm: float) -> frozenset[float]:
         """Return the run's."""
@@ -371,10 +422,7 @@ class SampledNoise(Mechanism):
         """The run's unit."""
         return self.noise.protects
 
-    @property
-    def samples_its_unit(self) -> bool:
-        """True."""
-        return True
+    samples_its_unit = True
 
     def noise_ratios(self, clip_norm: float) -> frozenset[float]:
         """Return the run's."""

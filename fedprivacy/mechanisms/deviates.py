@@ -15,18 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import refuse
-from .refined import (
-    CELL_SHIFT,
-    DRAWN_BITS,
-    FAST_FROM,
-    QUICK_SHIFT,
-    Bits,
-    Tail,
-    Uniform,
-    nearest,
-    quick_table,
-    table,
-)
+from . import refined
 
 Array = NDArray[np.float64]
 Words = NDArray[np.uint64]
@@ -37,8 +26,8 @@ BLOCK = 1 << 15
 MARGIN = 1.0 / (1 << 40)
 """A rounding is believed where it is clear by (std / grid + 1) MARGIN; proved: 2^-43."""
 
-QUICK_MARGIN = 1.0 / (1 << 35)
-"""The same for the small polynomials; proved: 2^-36 + 2^-42, and 2^-39 for a total nearby."""
+QUICK_MARGIN = 1.0 / (1 << 32)
+"""The same for the small polynomials; proved: 2^-33 + 2^-42, and 2^-39 for a total nearby."""
 
 NEARBY = float(1 << 12)
 """Totals of up to so many scales are added to the noise as they are: that rounds by 2^-39."""
@@ -80,12 +69,17 @@ class Deviates:
         ParameterError: something else than a source of bits.
     """
 
-    def __init__(self, tail: Tail, bits: Bits | None = None, ahead: int = 0) -> None:
+    def __init__(
+        self, tail: refined.Tail, bits: refined.Bits | None = None, ahead: int = 0
+    ) -> None:
         if bits is not None and not callable(bits):
             refuse("bits", bits, "give bytes", "for a seed that is no secret: reproducible_bits")
         self.tail, self.bits, self._ahead = tail, bits or system_bits, ahead
         self._words, self._about, self._at = np.empty(0, np.uint64), np.empty(0), 0
-        self._space = Workspace(0)
+        self._scale, self._space = 0.0, Workspace(0)
+        # What ``noisy_scaled`` adds noise to in every step, in its spacings.
+        self.constant: Array | None = None
+        self.quotients: dict[float, tuple[Array, float]] = {}
 
     def rounded(
         self,
@@ -94,6 +88,7 @@ class Deviates:
         scale: float,
         unit: float = 1.0,
         largest: float = math.inf,
+        out: Array | None = None,
     ) -> Array:
         """Return the whole numbers nearest to totals / unit + scale s X.
 
@@ -103,20 +98,28 @@ class Deviates:
             scale: factor on the deviates, at most 2^32.
             unit: what whole numbers are, a power of two.
             largest: no total is larger in size, as far as that is known; it changes the time only.
+            out: where they are written, shape (count,); it may be the totals.
 
         Returns:
             Shape (count,), as doubles; no -0.
         """
-        out, done = np.empty(count), 0
+        out, done = np.empty(count) if out is None else out, 0
         nearby = largest <= NEARBY * scale * unit
+        if scale != self._scale:
+            self._scale = scale
+            if self._at < len(self._words):
+                self._about = signed_sizes(self.tail, self._words, self._space, scale)
         # A block is used up before the next is drawn: no bit serves twice.
         while done < count:
             if self._at == len(self._words):
                 self._draw(count - done)
             end = min(len(self._words), self._at + count - done)
             drawn, places = slice(self._at, end), slice(done, done + end - self._at)
-            part = None if totals is None else totals[places]
-            self._round(drawn, part, scale, unit, nearby, out[places])
+            if end - self._at == count:
+                self._round(drawn, totals, scale, unit, nearby, out)
+            else:
+                part = None if totals is None else totals[places]
+                self._round(drawn, part, scale, unit, nearby, out[places])
             self._at, done = end, places.stop
         return out
 
@@ -131,7 +134,7 @@ class Deviates:
         self._words = fresh_words(self.bits, count)
         if count > len(self._space.flags):
             self._space = Workspace(count)
-        self._about, self._at = signed_sizes(self.tail, self._words, self._space), 0
+        self._about, self._at = signed_sizes(self.tail, self._words, self._space, self._scale), 0
 
     def _round(
         self,
@@ -143,30 +146,30 @@ class Deviates:
         out: Array,
     ) -> None:
         """Write whole numbers to ``out``, for the deviates in some places of the block."""
-        count, space = len(out), self._space
-        near, base = space.one[:count], None
-        np.multiply(self._about[drawn], scale, out=near)
+        space = self._space.part(len(out))
+        near, found, base = self._about[drawn], space.other, None
         if totals is not None:
             # Exact: the unit is a power of two.
-            offsets = totals if unit == 1.0 else np.divide(totals, unit, out=out)
+            offsets = totals if unit == 1.0 else np.divide(totals, unit, out=found)
             if not nearby:
                 # Whole numbers apart: only what is left of a total takes part in the rounding.
-                base = np.rint(offsets, out=space.other[:count])
-                offsets = np.subtract(offsets, base, out=out)
-            near += offsets
-        np.rint(near, out=out)
-        near -= out
+                base = np.rint(offsets, out=space.base)
+                offsets = np.subtract(offsets, base, out=found)
+            near = np.add(near, offsets, out=space.one)
+        np.rint(near, out=found)
+        near = np.subtract(near, found, out=space.one)
         np.abs(near, out=near)
         # Farther from a half than the proved error: no exact arithmetic can round otherwise.
         limit = 0.5 - (scale + 1.0) * QUICK_MARGIN
-        clear = np.less(near, limit, out=space.flags[:count])
+        clear = np.less(near, limit, out=space.flags)
         if base is not None:
-            out += base
-        if np.count_nonzero(clear) < count:
+            found += base
+        if np.count_nonzero(clear) < len(out):
             at = np.logical_not(clear, out=clear).nonzero()[0]
             some = np.zeros(len(at)) if totals is None else totals[at]
-            out[at] = self._finer(self._words[drawn][at], some, scale, unit)
-        out += 0.0  # a rounded -0.1 would be -0, which tells the sign
+            found[at] = self._finer(self._words[drawn][at], some, scale, unit)
+        # The totals may be there; and a rounded -0.1 would be -0, which tells the sign.
+        np.add(found, 0.0, out=out)
 
     def _finer(self, words: Words, totals: Array, scale: float, unit: float) -> Array:
         """Return the whole numbers by the table, or exact ones."""
@@ -179,7 +182,7 @@ class Deviates:
         out: Array = np.rint(near)
         clear = np.abs(near - out) < 0.5 - (scale + 1.0) * MARGIN
         # Below, the table has no cells.
-        served = uniforms >= 1 << FAST_FROM
+        served = uniforms >= 1 << refined.FAST_FROM
         clear &= served
         if not clear.all():
             for i in (~clear).nonzero()[0]:
@@ -202,17 +205,19 @@ class Deviates:
             near: that sum but for an error below 1/2; None where it is not known.
         """
         uniform, sign = word >> 1, -1 if word & 1 else 1
-        drawn = Uniform(uniform, DRAWN_BITS, self.bits)
+        drawn = refined.Uniform(uniform, refined.DRAWN_BITS, self.bits)
         # Mirrored where the sign is minus, so that the size is always added.
         question = self.tail, sign * offset, 1 / scale, drawn
         if near is not None:
-            return float(sign * nearest(*question, math.floor(sign * near), or_next=True))
+            return float(sign * refined.nearest(*question, math.floor(sign * near), or_next=True))
         # From the middle of what the bits leave open; nothing rests on it.
-        size = self.tail.guess((uniform + 0.5) / 2.0**DRAWN_BITS)
-        return float(sign * nearest(*question, round(sign * offset + scale * Fraction(size))))
+        size = self.tail.guess((uniform + 0.5) / 2.0**refined.DRAWN_BITS)
+        return float(
+            sign * refined.nearest(*question, round(sign * offset + scale * Fraction(size)))
+        )
 
 
-def fresh_words(bits: Bits, count: int) -> Words:
+def fresh_words(bits: refined.Bits, count: int) -> Words:
     """Return ``count`` whole numbers of 64 fresh bits."""
     drawn = bits(8 * count)
     if not isinstance(drawn, bytes) or len(drawn) != 8 * count:
@@ -226,11 +231,20 @@ class Workspace:
 
     def __init__(self, count: int) -> None:
         self.whole, self.flags = np.empty(count, np.int64), np.empty(count, np.bool_)
-        self.found, self.one, self.other = np.empty((3, count))
+        self.found, self.one, self.other, self.base = np.empty((4, count))
+        self._part = self
+
+    def part(self, count: int) -> Workspace:
+        """Return the first so many places of each; the same ones where as many were asked for."""
+        if len(self._part.flags) != count:
+            self._part = Workspace(0)
+            for name in ("whole", "flags", "found", "one", "other", "base"):
+                setattr(self._part, name, getattr(self, name)[:count])
+        return self._part
 
 
-def signed_sizes(tail: Tail, words: Words, space: Workspace) -> Array:
-    """Return s X within 2^-35 of what words stand for; NaN where the quick table has no cell.
+def signed_sizes(tail: refined.Tail, words: Words, space: Workspace, scale: float = 1.0) -> Array:
+    """Return scale s X within 2^-32 scales of what words stand for; NaN without a quick cell.
 
     The lowest bit is the sign, the others are V in units of 2^-63.
 
@@ -238,14 +252,15 @@ def signed_sizes(tail: Tail, words: Words, space: Workspace) -> Array:
         tail: the law of X.
         words: 64 bits each.
         space: of at least as many numbers; the answer lies in it.
+        scale: factor.
     """
-    (first, rows), count = quick_table(tail), len(words)
-    cells, found = space.whole[:count], space.found[:count]
-    uniforms, next_row, bits = space.one[:count], space.other[:count], cells.view(np.uint64)
+    (first, rows), space = refined.scaled_table(tail, scale), space.part(len(words))
+    cells, found = space.whole, space.found
+    uniforms, next_row, bits = space.one, space.other, cells.view(np.uint64)
     np.right_shift(words, _ONE, out=bits)
     np.copyto(uniforms, cells)
     # The leading bits of a double are its octave and the place in it: the cell's number.
-    np.right_shift(uniforms.view(np.int64), QUICK_SHIFT, out=cells)
+    np.right_shift(uniforms.view(np.int64), refined.QUICK_SHIFT, out=cells)
     cells -= first
     # Clip: what has no cell gets the first or the last one, which are NaN and never clear.
     rows[2].take(cells, mode="clip", out=found)
@@ -265,11 +280,11 @@ def _with_signs(found: Array, words: Words, signs: Words) -> Array:
     return found
 
 
-def sizes(tail: Tail, uniforms: Array) -> Array:
+def sizes(tail: refined.Tail, uniforms: Array) -> Array:
     """Return X for V = uniforms / 2^63, within 2^-43 of it; anything below V = 2^-19."""
-    first, centres, coefficients = table(tail)
+    first, centres, coefficients = refined.table(tail)
     # The leading bits of a double are its octave and the place in it: the cell's number.
-    cell = (uniforms.view(np.int64) >> CELL_SHIFT) - first
+    cell = (uniforms.view(np.int64) >> refined.CELL_SHIFT) - first
     variable = uniforms - centres.take(cell, mode="clip")
     rows = coefficients.take(cell, axis=1, mode="clip")
     found: Array = rows[-1]

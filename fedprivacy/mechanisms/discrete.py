@@ -5,18 +5,20 @@ from __future__ import annotations
 import functools
 import math
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from ..errors import UnsupportedCombination, integer, member, positive, probability, refuse
+from ..errors import UnsupportedCombination, integer, natural, positive, probability, refuse, settle
 from ..loss import IDENTITY, Atoms, Curve
 from ..privacy_loss import PrivacyLoss, Witness
 from ..registry import registered
 from ..relations import Adjacency, Facts, Unit
 from ..sampling import Everyone, Scheme
-from .base import Mechanism
-from .noise import check_readable, private_generator
+from .arrays import placed_like
+from .base import UnitGiven
+from .noise import private_generator, readable
 
 MAX_SENSITIVITY = 10_000
 """Most steps that one unit moves a sum with discrete Laplace noise."""
@@ -60,24 +62,13 @@ def _mirrored(points: list[tuple[float, float]], slack: float = _SLACK) -> Ends:
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Unit(Mechanism):
-    """A mechanism that may be told whose data one unit is."""
-
+class _Discrete(UnitGiven):
     unit: Unit | str | None = None
-
-    def __post_init__(self) -> None:
-        if self.unit is not None:
-            object.__setattr__(self, "unit", member(Unit, unit=self.unit))
-
-    @property
-    def protects(self) -> Unit | None:
-        """The unit given, if any."""
-        return None if self.unit is None else Unit(self.unit)
 
 
 @registered
 @dataclass(frozen=True, kw_only=True)
-class RandomizedResponse(_Unit):
+class RandomizedResponse(_Discrete):
     """Every unit gives one of k answers: its own, or by chance one drawn uniformly from all k.
 
     ``replace_one`` compares two answers. ``zero_out`` compares an answer with none, for which a
@@ -99,8 +90,8 @@ class RandomizedResponse(_Unit):
     def __post_init__(self) -> None:
         super().__post_init__()
         way_out = "an answer that is always true is not private"
-        object.__setattr__(self, "chance", probability(way_out, chance=self.chance))
-        object.__setattr__(self, "answers", integer(2, answers=self.answers))
+        settle(self, partial(probability, way_out), "chance")
+        settle(self, partial(integer, 2), "answers")
         if self.answers > 2**53 or self._odds(Adjacency.REPLACE_ONE) > math.exp(MAX_LOSS):
             refuse("chance", self.chance, f"leave a loss of at most {MAX_LOSS:g}")
 
@@ -152,7 +143,7 @@ class RandomizedResponse(_Unit):
         Raises:
             ParameterError: an answer that is not one of the k.
         """
-        check_readable("value", value)
+        value = readable("value", value)
         given = np.asarray(value)
         if given.dtype.kind not in "iu" or np.any((given < 0) | (given >= self.answers)):
             refuse("value", value, f"hold whole numbers from 0 to {self.answers - 1}")
@@ -164,7 +155,7 @@ class RandomizedResponse(_Unit):
 
 @registered
 @dataclass(frozen=True, kw_only=True)
-class DiscreteLaplace(_Unit):
+class DiscreteLaplace(_Discrete):
     """A sum of vectors of whole numbers, plus discrete Laplace noise on every coordinate.
 
     Noise of k has probability tanh(a/2) e^(-a |k|). Contributions have a 1-norm of at most C, so a
@@ -187,7 +178,7 @@ class DiscreteLaplace(_Unit):
         super().__post_init__()
         a = positive(noise_parameter=self.noise_parameter)
         object.__setattr__(self, "noise_parameter", a)
-        object.__setattr__(self, "sensitivity", integer(1, sensitivity=self.sensitivity))
+        settle(self, natural, "sensitivity")
         if self.sensitivity > MAX_SENSITIVITY:
             refuse("sensitivity", self.sensitivity, f"be at most {MAX_SENSITIVITY}")
         if not 1e-9 <= a <= MAX_LOSS / (2.0 * self.sensitivity):
@@ -214,7 +205,7 @@ class DiscreteLaplace(_Unit):
         Raises:
             ParameterError: ``value`` is not made of whole numbers.
         """
-        check_readable("value", value)
+        value = readable("value", value)
         given = np.asarray(value)
         if given.dtype.kind not in "iu":
             refuse("value", given.dtype.name, "hold whole numbers", "round contributions first")
@@ -222,7 +213,7 @@ class DiscreteLaplace(_Unit):
         # 1 - e^-a with all its digits where a is small.
         stops = -math.expm1(-self.noise_parameter)
         one, other = (generator.geometric(stops, size=given.shape) for _ in range(2))
-        return value + one - other
+        return value + placed_like(one - other, value)
 
 
 @functools.lru_cache(maxsize=256)

@@ -9,43 +9,24 @@ exact law: no rounding of floating-point numbers enters (docs/theory/integers.md
 
 from __future__ import annotations
 
-import functools
 import math
 from abc import abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any, ClassVar
 
 import numpy as np
 
-from ..errors import UnsupportedCombination, integer, positive, refuse
+from ..errors import UnsupportedCombination, integer, positive, refuse, settle
 from ..loss import Curve
 from ..privacy_loss import PrivacyLoss, Witness
 from ..registry import registered
 from ..relations import Adjacency, Facts
-from .arrays import doubles, floor, floored, is_tensor, placed_like, squared_norm, truncated
+from . import integer_laws, integers
+from .arrays import doubles, floored, is_tensor, jittered, placed_like, squared_norm, truncated
 from .gaussian import Gaussian
-from .integer_laws import (
-    MOST_WITNESS_ERROR,
-    Shift,
-    gaussian_curve,
-    scalar_witness,
-    shift_of,
-    skellam_curve,
-    sum_error,
-)
-from .integers import (
-    NARROWEST,
-    TOTAL_VARIATION,
-    WIDEST_GAUSSIAN,
-    WIDEST_SKELLAM,
-    Integers,
-    discrete_gaussian,
-    skellam,
-    skellam_reach,
-)
 from .noise import is_finite, norm, private_generator
 from .rotation import padded, rotated, rotated_back, signs_of
 from .rounded import LARGEST, PART, bits_of
@@ -54,13 +35,13 @@ from .sparsified import SparsifiedPerturbation
 MOST_BITS = 40
 """Largest number of bits of a summed number."""
 
-REJECTED = 1e-3
-"""Chance that a rounding is drawn again, at most: beta of Kairouz, Liu and Steinke (2021)."""
-
 _TRIES = 16
 
 _SINGLE = float(1 << 22)
 """Below it, single precision holds whole numbers and most of the fractions to be rounded."""
+
+_ODD = np.uint64(0x0001_0001_0001_0001)
+"""Makes each 16 bits of a word an odd number: symmetric about 0."""
 
 _FARTHEST = 1e100
 
@@ -87,7 +68,7 @@ class IntegerPerturbation(SparsifiedPerturbation):
         # All coordinates travel unless fewer are named.
         object.__setattr__(self, "kept", self.kept or self.dimension)
         super().__post_init__()
-        object.__setattr__(self, "bits", integer(2, bits=self.bits))
+        settle(self, partial(integer, 2), "bits")
         if self.bits > MOST_BITS:
             refuse("bits", self.bits, f"be at most {MOST_BITS}")
         # Products and quotients of these are far from the ends of the doubles.
@@ -101,7 +82,7 @@ class IntegerPerturbation(SparsifiedPerturbation):
             refuse("overflow", chance, "be at most 0.1", "a sum that wraps is lost")
         if self.granularity is None:
             object.__setattr__(self, "granularity", self._finest())
-        object.__setattr__(self, "granularity", positive(granularity=self.granularity))
+        settle(self, positive, "granularity")
         if self.seed is not None:
             integer(0, seed=self.seed)
         self._check_room()
@@ -124,15 +105,22 @@ class IntegerPerturbation(SparsifiedPerturbation):
         assert self.granularity is not None
         return self.granularity
 
-    @property
-    def spacing(self) -> float:
-        """1: contributions are whole numbers."""
-        return 1.0
+    # Contributions are whole numbers.
+    spacing = 1.0
 
     @property
     def room(self) -> int:
-        """How many contributions doubles add up exactly: far more than ``cohort``."""
-        return math.floor(LARGEST / math.sqrt(self.square))
+        """How many contributions a sum holds: ``cohort``, for which ``bits`` were checked.
+
+        Of cohorts that vary as many as doubles add up exactly: far more than ``most_on_average``.
+        """
+        most = math.floor(LARGEST / math.sqrt(self.square))
+        return most if self.topped_up else min(self.cohort, most)
+
+    @property
+    def most_on_average(self) -> int:
+        """``cohort``: sums of more clients would wrap more often than ``overflow`` says."""
+        return self.cohort
 
     @property
     def square(self) -> int:
@@ -142,7 +130,7 @@ class IntegerPerturbation(SparsifiedPerturbation):
         with probability ``REJECTED`` at most, and is drawn again then (Kairouz, Liu and Steinke
         2021, Proposition on conditional rounding).
         """
-        return inflated_square(self.clip_norm / self.grid, self.width)
+        return integer_laws.inflated_square(self.clip_norm / self.grid, self.width)
 
     @property
     def whole_std(self) -> float:
@@ -172,7 +160,7 @@ class IntegerPerturbation(SparsifiedPerturbation):
         log_part = math.log(2.0 * part)
         if self.rotated:
             sums = cohort * length * math.sqrt(2.0 * log_part / self.width)
-            accepted = -cohort * math.log1p(-REJECTED)
+            accepted = -cohort * math.log1p(-integer_laws.REJECTED)
             rounding = math.sqrt(0.5 * cohort * (log_part + accepted))
             data = min(sums, cohort * length) + min(rounding, cohort)
         else:
@@ -209,7 +197,7 @@ class IntegerPerturbation(SparsifiedPerturbation):
         return coarse
 
     def _narrowest(self) -> float:
-        return NARROWEST * math.sqrt(self.cohort)
+        return integers.NARROWEST * math.sqrt(self.cohort)
 
     def _too_few(self, granularity: float) -> None:
         needed = self.smallest_bits(granularity)
@@ -227,8 +215,9 @@ class IntegerPerturbation(SparsifiedPerturbation):
         if self.clip_norm / self.grid > _LONGEST:
             refuse("granularity", self.grid, f"be at least clip_norm / {_LONGEST:g}", "coarser")
         share, whole = math.sqrt(self.share_variance), self.whole_std
-        if share < NARROWEST * (1.0 - 1e-9):
-            least = f"leave each share a std of at least {NARROWEST:g} whole numbers, got {share:g}"
+        if share < integers.NARROWEST * (1.0 - 1e-9):
+            narrow = integers.NARROWEST
+            least = f"leave each share a std of at least {narrow:g} whole numbers, got {share:g}"
             needed = self.smallest_bits(self.full_noise_std / self._narrowest())
             refuse("granularity", self.grid, least, f"finer; that takes {needed} bits")
         if whole > self.widest:
@@ -294,8 +283,11 @@ class IntegerPerturbation(SparsifiedPerturbation):
         return self._whole(scaled)
 
     def _precise(self, kept: Any) -> Any:
-        """Return numbers in single precision where they came in it and it holds what is sent."""
-        single = is_tensor(kept) and kept.element_size() == 4
+        """Return numbers in single precision where they came in it and it holds what is sent.
+
+        Without rotation doubles are taken: in them what is whole is sent as it is.
+        """
+        single = is_tensor(kept) and kept.element_size() == 4 and self.rotated
         low, high = self.grid > 1e-30, max(self.clip_norm / self.grid, self.clip_norm) < _SINGLE
         return kept.detach() if single and low and high else doubles(kept)
 
@@ -317,16 +309,17 @@ class IntegerPerturbation(SparsifiedPerturbation):
         return points
 
     def _rounded(self, points: Any) -> float:
-        """Round at random in place, part by part in a core's cache; return the squared norm."""
+        """Round at random in place, part by part in a core's cache; return the squared norm.
+
+        To the nearest number after an odd k / 2^16, |k| < 2^15, is added: its mean is within 2^-16
+        of what was rounded, and a whole number stays what it is.
+        """
         flat, total = points.reshape(-1), 0.0
-        kind: Any = np.float32 if points.itemsize == 4 else np.float64
-        room = np.empty(min(PART, len(flat)), dtype=kind)
         for start in range(0, len(flat), PART):
             part = flat[start : start + PART]
-            drawn = room[: len(part)]
-            self._rounding.random(out=drawn, dtype=kind)
-            part += placed_like(drawn, part)
-            floor(part)
+            words = self._rounding.integers(0, 1 << 64, -(-len(part) // 4), dtype=np.uint64)
+            words |= _ODD
+            jittered(part, words.view(np.int16)[: len(part)])
             total += squared_norm(part)
         return total
 
@@ -349,12 +342,12 @@ class IntegerPerturbation(SparsifiedPerturbation):
         return placed_like(noise, like), std
 
     @abstractmethod
-    def _numbers(self, count: int, variance: float, generator: Any) -> Integers:
+    def _numbers(self, count: int, variance: float, generator: Any) -> integers.Integers:
         """Draw so many numbers of the noise's law."""
 
     def release(
         self, value: Any, generator: Any = None, *, mask: Any = None, shares: int | None = None
-    ) -> Integers:
+    ) -> integers.Integers:
         """Return what one client sends: its contribution and its share, modulo 2^bits.
 
         Args:
@@ -371,8 +364,8 @@ class IntegerPerturbation(SparsifiedPerturbation):
             ParameterError: as of ``contribution``; send a share of zeros then.
         """
         variance = (self._std_of_one(shares) / self.grid) ** 2
-        if math.sqrt(variance) < NARROWEST:
-            rule = f"leave each share a std of at least {NARROWEST:g} whole numbers"
+        if math.sqrt(variance) < integers.NARROWEST:
+            rule = f"leave each share a std of at least {integers.NARROWEST:g} whole numbers"
             refuse("shares", shares, rule, "a finer granularity")
         own = np.asarray(doubles(self.contribution(value, mask)))
         drawn = self._numbers(self.width, variance, generator)
@@ -395,7 +388,11 @@ class IntegerPerturbation(SparsifiedPerturbation):
         values = doubles(total)
         if tuple(values.shape) != (self.width,):
             refuse("total", tuple(values.shape), f"have shape ({self.width},)")
-        if not (is_finite(values) and bool((values == floored(values)).all())):
+        # Beyond 2^53 doubles hold no last bits to wrap.
+        whole = (
+            bool((values == floored(values)).all()) and float(abs(values).max()) <= LARGEST * 2.0
+        )
+        if not (is_finite(values) and whole):
             way_out = "pass the sum of what clients sent"
             refuse("total", "other entries", "hold whole numbers", way_out)
         wrapped = (values + half) % (2.0 * half) - half
@@ -410,15 +407,11 @@ class IntegerPerturbation(SparsifiedPerturbation):
 
     # ---- the account
 
-    @property
-    def zeroing_replaces(self) -> bool:
-        """True: zeros are a contribution like any other."""
-        return True
+    # Zeros are a contribution like any other.
+    zeroing_replaces = True
 
-    @property
-    def sum_multiplier(self) -> None:
-        """None: theorems about one Gaussian sum are not used."""
-        return None
+    # Theorems about one Gaussian sum are not used.
+    sum_multiplier = None
 
     @property
     def _honest(self) -> int:
@@ -434,26 +427,34 @@ class IntegerPerturbation(SparsifiedPerturbation):
         )
 
     @abstractmethod
-    def _curve(self, shift: Shift) -> tuple[Curve, str] | None:
+    def _curve(self, shift: integer_laws.Shift) -> tuple[Curve, str] | None:
         """Return what dominates a shift, and by which theorem; None where noise is too small."""
+
+    @abstractmethod
+    def _law(self) -> tuple[tuple[int, ...], float] | None:
+        """Return weights of one number of the counted noise; see ``scalar_law``."""
 
     def _loss(self, facts: Facts) -> PrivacyLoss:
         # Refuses what no share of absent clients covers, and says what is assumed.
         assumed = self._assumed(facts)
         replaced = facts.adjacency is Adjacency.REPLACE_ONE
-        found = self._curve(shift_of(self.square, self.width, replaced))
+        shift = integer_laws.shift_of(self.square, self.width, replaced)
+        found, law = self._curve(shift), self._law() if self.width == 1 else None
+        if law is not None:
+            known = found and found[0]
+            moves = math.isqrt(shift.square)
+            found = integer_laws.scalar_curve(law[0], moves, law[1], known) or found
         if found is None:
             raise self._too_small()
         curve, theorem = found
         # Topped up, a sum has any number of shares, of which a loop adds up ``room`` at most.
-        off = TOTAL_VARIATION * self.width * (self.room if self.topped_up else self.cohort)
-        law = (
+        off = integers.TOTAL_VARIATION * self.width * (self.room if self.topped_up else self.cohort)
+        drawn = (
             f"the numbers that a round draws are within a total variation of {off:.1g} of the "
-            "ideal law; epsilon and delta count it, trade-off curves and budgets of adaptive "
-            "rounds do not"
+            "ideal law, which every number here counts"
         )
         attained = self._attained(replaced)
-        return PrivacyLoss(curve, facts, attained, (theorem,), (*assumed, law), off=off)
+        return PrivacyLoss(curve, facts, attained, (theorem,), (*assumed, drawn), off=off)
 
     def _too_small(self) -> UnsupportedCombination:
         share = math.sqrt(self.share_variance)
@@ -468,7 +469,11 @@ class IntegerPerturbation(SparsifiedPerturbation):
         moves = self._sendable()
         if self.rotated or not moves:
             return None
-        atoms = self._scalar(moves * (2 if replaced else 1))
+        law = self._law()
+        if law is None:
+            return None
+        shift = moves * (2 if replaced else 1)
+        atoms = integer_laws.scalar_witness(law[0], shift, 1 << self.bits, error=law[1])
         names = (
             f"one unit sends {moves} granularities on one coordinate, every other sends 0 "
             "(replace_one: it sends that or its negative)"
@@ -484,20 +489,6 @@ class IntegerPerturbation(SparsifiedPerturbation):
             if sent <= self.clip_norm and sent * (1.0 / self.grid) == k:
                 return k
         return 0
-
-    @abstractmethod
-    def _scalar(self, moves: int) -> Curve | None: ...
-
-
-@functools.lru_cache(maxsize=256)
-def inflated_square(length: float, dimension: int) -> int:
-    """Return the largest squared norm of a rounding of a vector of norm ``length``, rounded up.
-
-    The smaller of (c + sqrt d)^2 and c^2 + d/4 + sqrt(2 log(1 / beta)) (c + sqrt(d) / 2).
-    """
-    root = math.sqrt(dimension)
-    spread = math.sqrt(-2.0 * math.log(REJECTED)) * (length + root / 2.0)
-    return math.ceil(min((length + root) ** 2, length**2 + dimension / 4.0 + spread))
 
 
 @registered
@@ -529,7 +520,7 @@ class DistributedDiscreteGaussian(IntegerPerturbation):
         UnsupportedCombination: ``topped_up``: sums of different numbers of shares differ in law.
     """
 
-    widest: ClassVar[float] = WIDEST_GAUSSIAN
+    widest: ClassVar[float] = integers.WIDEST_GAUSSIAN
 
     def __post_init__(self) -> None:
         if self.topped_up:
@@ -539,18 +530,14 @@ class DistributedDiscreteGaussian(IntegerPerturbation):
             )
         super().__post_init__()
 
-    def _numbers(self, count: int, variance: float, generator: Any) -> Integers:
-        return discrete_gaussian(count, variance=variance, bits=bits_of(generator))
+    def _numbers(self, count: int, variance: float, generator: Any) -> integers.Integers:
+        return integers.discrete_gaussian(count, variance=variance, bits=bits_of(generator))
 
-    def _curve(self, shift: Shift) -> tuple[Curve, str] | None:
-        return gaussian_curve(shift, self._honest, self.share_variance)
+    def _curve(self, shift: integer_laws.Shift) -> tuple[Curve, str] | None:
+        return integer_laws.gaussian_curve(shift, self._honest, self.share_variance)
 
-    def _scalar(self, moves: int) -> Curve | None:
-        error = sum_error(self._honest, self.share_variance)
-        variance = self._honest * self.share_variance
-        if error > MOST_WITNESS_ERROR:
-            return None
-        return scalar_witness(variance, moves, 1 << self.bits, skellam=False, error=error)
+    def _law(self) -> tuple[tuple[int, ...], float] | None:
+        return integer_laws.scalar_law(self._honest, self.share_variance, skellam=False)
 
 
 @registered
@@ -567,18 +554,17 @@ class Skellam(IntegerPerturbation):
         ParameterError: as of ``DistributedDiscreteGaussian``.
     """
 
-    widest: ClassVar[float] = WIDEST_SKELLAM / 2.0
+    widest: ClassVar[float] = integers.WIDEST_SKELLAM / 2.0
 
     def _noise_reach(self, std: float, log_part: float) -> float:
         """Return what noise exceeds with a chance of e^-log_part at most, on either side."""
-        return skellam_reach(std * std, log_part)
+        return integers.skellam_reach(std * std, log_part)
 
-    def _numbers(self, count: int, variance: float, generator: Any) -> Integers:
-        return skellam(count, variance=variance, bits=bits_of(generator))
+    def _numbers(self, count: int, variance: float, generator: Any) -> integers.Integers:
+        return integers.skellam(count, variance=variance, bits=bits_of(generator))
 
-    def _curve(self, shift: Shift) -> tuple[Curve, str] | None:
-        return skellam_curve(shift, self._honest * self.share_variance)
+    def _curve(self, shift: integer_laws.Shift) -> tuple[Curve, str] | None:
+        return integer_laws.skellam_curve(shift, self._honest * self.share_variance)
 
-    def _scalar(self, moves: int) -> Curve | None:
-        variance = self._honest * self.share_variance
-        return scalar_witness(variance, moves, 1 << self.bits, skellam=True, error=0.0)
+    def _law(self) -> tuple[tuple[int, ...], float] | None:
+        return integer_laws.scalar_law(self._honest, self.share_variance, skellam=True)

@@ -5,11 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Any, Self
 
-from ..errors import member, positive, refuse
+from ..errors import positive, refuse, settle
 from ..loss import Gdp
 from ..privacy_loss import PrivacyLoss, Witness
 from ..registry import registered
 from ..relations import Adjacency, Facts, Unit
+from .base import UnitGiven
 from .perturbation import Perturbation
 from .rounded import noise_like, noisy_like
 
@@ -31,7 +32,7 @@ def gaussian_sum_loss(multiplier: float, facts: Facts) -> PrivacyLoss:
 
 
 @dataclass(frozen=True, kw_only=True)
-class NoisySum(Perturbation):
+class NoisySum(UnitGiven, Perturbation):
     """A sum of clipped contributions plus noise: the fields and checks of every such mechanism."""
 
     noise_multiplier: float
@@ -39,17 +40,8 @@ class NoisySum(Perturbation):
     unit: Unit | str | None = None
 
     def __post_init__(self) -> None:
-        object.__setattr__(
-            self, "noise_multiplier", positive(noise_multiplier=self.noise_multiplier)
-        )
-        object.__setattr__(self, "clip_norm", positive(clip_norm=self.clip_norm))
-        if self.unit is not None:
-            object.__setattr__(self, "unit", member(Unit, unit=self.unit))
-
-    @property
-    def protects(self) -> Unit | None:
-        """The unit given, if any."""
-        return None if self.unit is None else Unit(self.unit)
+        settle(self, positive, "noise_multiplier", "clip_norm")
+        super().__post_init__()
 
     def rescaled(self, fraction: float) -> Self | None:
         """Return the sum with the fraction of its noise; None where that is none."""

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import ClassVar
 
-from ..errors import UnsupportedCombination, integer, positive
+from ..errors import UnsupportedCombination, natural, positive, settle
 from ..loss import Gdp
 from ..privacy_loss import PrivacyLoss, Witness
 from ..registry import registered
@@ -74,9 +74,8 @@ class NoisyGradientDescent(Upload):
     steps: int
 
     def __post_init__(self) -> None:
-        for name in ("step_size", "noise_std", "sensitivity"):
-            object.__setattr__(self, name, positive(**{name: getattr(self, name)}))
-        object.__setattr__(self, "steps", integer(1, steps=self.steps))
+        settle(self, positive, "step_size", "noise_std", "sensitivity")
+        settle(self, natural, "steps")
         if self._convexity is not None:
             # Tried now: a step that does not contract is refused before any account.
             contracted(1.0, 1, self.step_size, self._convexity)

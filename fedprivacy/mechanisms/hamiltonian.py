@@ -8,31 +8,25 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
-from ..errors import UnsupportedCombination, non_negative, positive, probability
+from ..errors import (
+    UnsupportedCombination,
+    closed_unit,
+    non_negative,
+    positive,
+    probability,
+    settle,
+)
 from ..loss import Curve, compose
 from ..privacy_loss import PrivacyLoss, Witness
 from ..registry import registered
 from ..relations import Facts
+from . import upload
 from .base import ROUNDING
-from .upload import (
-    MAX_STEPS,
-    SENSITIVE,
-    SamplersUpload,
-    checked_steps,
-    each_step,
-    finite,
-    larger,
-    nothing_private,
-    share,
-    step_count,
-    subsampled,
-    summed_witness,
-)
 
 
 @registered
 @dataclass(frozen=True, kw_only=True)
-class FederatedHamiltonian(SamplersUpload):
+class FederatedHamiltonian(upload.SamplersUpload):
     """One upload of a Hamiltonian client after ``iterations``; the unit is a record.
 
     In an iteration a fresh momentum, sqrt(rho) shared + sqrt((1 - rho) / w) private, is followed
@@ -71,20 +65,13 @@ class FederatedHamiltonian(SamplersUpload):
     iterations: int = 1
 
     def __post_init__(self) -> None:
-        noise = self.gradient_noise_multiplier
-        count = step_count(iterations=self.iterations)
-        checked = {
-            "step_size": checked_steps(self.step_size, count),
-            "leapfrog_steps": step_count(leapfrog_steps=self.leapfrog_steps),
-            "correlation": share(correlation=self.correlation),
-            "weight": probability(weight=self.weight),
-            "batch_fraction": probability(batch_fraction=self.batch_fraction),
-            "gradient_sensitivity": positive(gradient_sensitivity=self.gradient_sensitivity),
-            "gradient_noise_multiplier": non_negative(gradient_noise_multiplier=noise),
-            "iterations": count,
-        }
-        for name, value in checked.items():
-            object.__setattr__(self, name, value)
+        settle(self, upload.step_count, "iterations", "leapfrog_steps")
+        sizes = upload.checked_steps(self.step_size, self.iterations)
+        object.__setattr__(self, "step_size", sizes)
+        settle(self, closed_unit, "correlation")
+        settle(self, probability, "weight", "batch_fraction")
+        settle(self, positive, "gradient_sensitivity")
+        settle(self, non_negative, "gradient_noise_multiplier")
 
     def rescaled(self, fraction: float) -> FederatedHamiltonian | None:
         """Return the upload with the fraction of its noise.
@@ -98,7 +85,7 @@ class FederatedHamiltonian(SamplersUpload):
         both = self.gradient_noise_multiplier > 0.0 and self.correlation < 1.0
         if both and self.leapfrog_steps > 1:
             return self._least(fraction)
-        sensitivity = larger(self.gradient_sensitivity, fraction)
+        sensitivity = upload.larger(self.gradient_sensitivity, fraction)
         if not sensitivity:
             return None
         # Gradients grow where their noise stays: its multiplier shrinks alike.
@@ -106,7 +93,7 @@ class FederatedHamiltonian(SamplersUpload):
         return replace(self, gradient_sensitivity=sensitivity, gradient_noise_multiplier=noise)
 
     def _least(self, fraction: float) -> FederatedHamiltonian:
-        eta = min(each_step(self.step_size, 1))
+        eta = min(upload.each_step(self.step_size, 1))
         momentum = eta * self.momentum_noise_std
         asked = 0.5 * eta**2 * self.gradient_noise_std
         # What was recorded may be a rounding too much: less noise is the safe side.
@@ -118,10 +105,10 @@ class FederatedHamiltonian(SamplersUpload):
                 "is not recorded; account the round by hand"
             )
         # Nothing of the momentum is certain where the gradients' noise explains it all.
-        share = max(0.0, moved) / momentum**2
+        left = max(0.0, moved) / momentum**2
         return replace(
             self,
-            correlation=1.0 - (1.0 - self.correlation) * share * (1.0 - ROUNDING),
+            correlation=1.0 - (1.0 - self.correlation) * left * (1.0 - ROUNDING),
             gradient_noise_multiplier=self.gradient_noise_multiplier * math.sqrt(kept) / asked,
         )
 
@@ -136,12 +123,12 @@ class FederatedHamiltonian(SamplersUpload):
 
         Of the largest step, where they differ.
         """
-        return self._momentum(max(each_step(self.step_size, 1)))
+        return self._momentum(max(upload.each_step(self.step_size, 1)))
 
     def _momentum(self, step_size: float) -> float:
         private = math.sqrt((1.0 - self.correlation) * self.weight)
         moved = step_size * self.gradient_sensitivity
-        return finite(2.0 * self.batch_fraction * private / moved if moved else math.inf)
+        return upload.finite(2.0 * self.batch_fraction * private / moved if moved else math.inf)
 
     @cached_property
     def gradient_noise_std(self) -> float:
@@ -156,7 +143,7 @@ class FederatedHamiltonian(SamplersUpload):
         eta sqrt((1 - rho) / w) of the momentum and eta^2 / 2 times the gradient noise; of the
         smallest step, where they differ.
         """
-        eta = min(each_step(self.step_size, 1))
+        eta = min(upload.each_step(self.step_size, 1))
         return math.hypot(eta * self.momentum_noise_std, 0.5 * eta**2 * self.gradient_noise_std)
 
     @cached_property
@@ -186,12 +173,12 @@ class FederatedHamiltonian(SamplersUpload):
         noiseless = self.gradient_noise_multiplier == 0.0
         if noiseless and self.correlation == 1.0:
             reason = "correlation = 1 and no noise on the gradient: no noise is private"
-            return nothing_private(facts, reason)
+            return upload.nothing_private(facts, reason)
         batch = () if self.batch_fraction == 1.0 else ("T1: batches without replacement",)
         if self.leapfrog_steps == 1:
             theorem = "one leapfrog step is a Langevin step: Gaussian mechanism"
             theorems = (*batch, theorem, *self._hidden)
-            return PrivacyLoss(self._langevin, facts, self._witness, theorems, (SENSITIVE,))
+            return PrivacyLoss(self._langevin, facts, self._witness, theorems, (upload.SENSITIVE,))
         if noiseless:
             raise UnsupportedCombination(
                 f"leapfrog_steps = {self.leapfrog_steps} with noise in the momentum only: the "
@@ -202,7 +189,9 @@ class FederatedHamiltonian(SamplersUpload):
             f"noise on {self.queries * self.iterations} gradient queries composed; the momentum "
             "counts as noise on the first of each trajectory"
         )
-        return PrivacyLoss(self._queried, facts, self._witness, (*batch, theorem), (SENSITIVE,))
+        return PrivacyLoss(
+            self._queried, facts, self._witness, (*batch, theorem), (upload.SENSITIVE,)
+        )
 
     @property
     def _hidden(self) -> tuple[str, ...]:
@@ -215,16 +204,16 @@ class FederatedHamiltonian(SamplersUpload):
 
         The momentum p enters a trajectory only with that gradient, as p - (eta / 2) gradient.
         """
-        sizes = Counter(each_step(self.step_size, self.iterations))
+        sizes = Counter(upload.each_step(self.step_size, self.iterations))
         return compose(
-            (subsampled(self._total(size), self.batch_fraction), count)
+            (upload.subsampled(self._total(size), self.batch_fraction), count)
             for size, count in sizes.items()
         )
 
     @property
     def _queried(self) -> Curve:
         """Return all queries of all iterations, composed."""
-        other = subsampled(self.gradient_noise_multiplier, self.batch_fraction)
+        other = upload.subsampled(self.gradient_noise_multiplier, self.batch_fraction)
         # The first query of each iteration is in the first part already.
         return compose([(self._langevin, 1), (other, (self.queries - 1) * self.iterations)])
 
@@ -240,9 +229,9 @@ class FederatedHamiltonian(SamplersUpload):
         Iterations add up. Step sizes that differ scale them: a single Gaussian without batches.
         """
         # Weights are listed one by one.
-        if self.queries * self.iterations > MAX_STEPS:
+        if self.queries * self.iterations > upload.MAX_STEPS:
             return None
-        steps, sizes = self.leapfrog_steps, each_step(self.step_size, self.iterations)
+        steps, sizes = self.leapfrog_steps, upload.each_step(self.step_size, self.iterations)
         weights = [steps, *(steps - j for j in range(1, steps) for _ in range(2))]
         squares = math.fsum(w * w for w in weights)
         each = math.sqrt(squares) * self.gradient_noise_multiplier
@@ -254,7 +243,7 @@ class FederatedHamiltonian(SamplersUpload):
         ]
         noise = math.sqrt(math.fsum(n * n for n in noises))
         if not isinstance(self.step_size, tuple):
-            return summed_witness(weights * self.iterations, self.batch_fraction, noise, 1.0)
+            return upload.summed_witness(weights * self.iterations, self.batch_fraction, noise, 1.0)
         if self.batch_fraction < 1.0:
             return None
-        return summed_witness([1], 1.0, noise, sum(weights) * math.fsum(scales))
+        return upload.summed_witness([1], 1.0, noise, sum(weights) * math.fsum(scales))

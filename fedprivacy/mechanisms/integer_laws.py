@@ -1,7 +1,7 @@
 """What whole-number noise loses: dominating pairs of shifted discrete Gaussian and Skellam laws.
 
 A release is s + X, X of d independent whole numbers, s a whole-number vector of the data;
-neighbours move s by a vector of norm at most S. Four theorems, proved in docs/theory/integers.md:
+neighbours move s by a vector of norm at most S. Five theorems, proved in docs/theory/integers.md:
 
 - *Sums* (I1): masses of a sum of n shares N_Z(0, v) are those of N_Z(0, n v) within a factor
   (1 +- eta) / (1 -+ eta), eta a theta series of the lattice dual to {w in Z^n: sum w = 0}.
@@ -11,11 +11,15 @@ neighbours move s by a vector of norm at most S. Four theorems, proved in docs/t
   (S^2 + 2 w S_1 sqrt(V) + w^2 m V) / V, with w the log of I1's factor and m coordinates that move.
 - *Chains* (I4): if a shift by one has divergences of at most a c / 2 at orders up to A, a shift by
   a vector of norm S has at most a c S^2 / 2 at orders up to A / S. It serves Skellam noise.
+- *One number* (I5): of a log-concave law, the largest shift is the worst, and its profile is known
+  outcome by outcome.
 """
 
 from __future__ import annotations
 
+import bisect
 import functools
+import itertools
 import math
 from dataclasses import dataclass
 from fractions import Fraction
@@ -24,7 +28,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import gammaln, logsumexp
 
-from ..loss import Curve, Gdp, RenyiLine, RenyiPoints
+from ..loss import Curve, Gdp, RenyiAndPoints, RenyiLine, RenyiPoints, stated_pair
 from ..loss.pairs.discrete import Atoms
 from ..rounding import FEW, TENS, THOUSANDS, UNIT
 from .integers import bessel_ratios, gaussian_weights, skellam_weights
@@ -36,6 +40,9 @@ LEAST_ORDER = 1.5
 
 MOST_SUM_ERROR = 0.5
 """Largest eta of a sum of shares; beyond, the shares are too small to say anything."""
+
+REJECTED = 1e-3
+"""Chance that a rounding is drawn again, at most: beta of Kairouz, Liu and Steinke (2021)."""
 
 _UP = 1.0 + THOUSANDS
 _RADII = np.arange(0.7, 4.05, 0.05)
@@ -98,6 +105,20 @@ class Shift:
     square: int
     one_norm: float
     moved: int
+
+
+@functools.lru_cache(maxsize=256)
+def inflated_square(length: float, dimension: int) -> int:
+    """Return the largest squared norm of a rounding of a vector of norm ``length``, rounded up.
+
+    The smaller of (c + sqrt d)^2 and c^2 + d/4 + sqrt(2 log(1 / beta)) (c + sqrt(d) / 2); of one
+    number that of c rounded up.
+    """
+    if dimension == 1:
+        return math.ceil(length) ** 2
+    root = math.sqrt(dimension)
+    spread = math.sqrt(-2.0 * math.log(REJECTED)) * (length + root / 2.0)
+    return math.ceil(min((length + root) ** 2, length**2 + dimension / 4.0 + spread))
 
 
 def shift_of(square: int, dimension: int, replaced: bool) -> Shift:
@@ -340,47 +361,166 @@ def skellam_curve(shift: Shift, variance: float) -> tuple[Curve, str] | None:
 # ---- one dimension
 
 
-def _masses(weights: list[int], shift: int) -> tuple[Array, Array, float]:
-    """Return P's and Q's masses on one window, and what the window leaves out at most."""
+_WIDEST_TABLE = 4096.0
+"""Largest std of a law whose outcomes are looked at one by one."""
+
+_WIDEST_SUM = 64.0
+"""Largest std of a sum of shares whose law is made by convolution."""
+
+_OFF = 2.0**-50
+"""More than a table's weights, of sums too, and a double made of two are off, relatively."""
+
+_CUT_OFF = 2.0**-200
+"""More mass than tables leave out."""
+
+_GUARANTEES = 1200
+
+_MOST_EPSILON = 480.0
+
+
+def scalar_law(shares: int, variance: float, skellam: bool) -> tuple[tuple[int, ...], float] | None:
+    """Return weights at 0, 1, ... of a sum of shares' law, and how far they may be off, relatively.
+
+    Discrete Gaussian shares too small for I1 are convolved. None where the table is too long.
+    """
+    exact, std = Fraction(variance), math.sqrt(shares * variance)
+    if std > _WIDEST_TABLE:
+        return None
+    if skellam:
+        return tuple(skellam_weights(shares * exact)), _OFF
+    error = sum_error(shares, variance)
+    if error <= MOST_WITNESS_ERROR:
+        return tuple(gaussian_weights(shares * exact)), _OFF + 4.0 * error
+    return (_summed(shares, exact), _OFF) if std <= _WIDEST_SUM else None
+
+
+@functools.lru_cache(maxsize=16)
+def _summed(shares: int, variance: Fraction) -> tuple[int, ...]:
+    """Return weights at 0, 1, ... of a sum of discrete Gaussians: squared and multiplied, exactly.
+
+    Polynomials are multiplied as whole numbers with room for every coefficient. A product loses at
+    most a unit of 2^-400 an entry, and less than 2^-260 of its mass where it is cut.
+    """
+    half = gaussian_weights(variance)
+    one, found = [*half[:0:-1], *half], [1 << 400]
+    for digit in f"{shares:b}":
+        found = _product(found, found)
+        if digit == "1":
+            found = _product(found, one)
+    return tuple(found[len(found) // 2 :])
+
+
+def _product(left: list[int], right: list[int]) -> list[int]:
+    """Return the convolution of symmetric weights, rounded down and cut, 2^400 in the middle."""
+    # A coefficient is at most the number of terms times 2^800.
+    size = (800 + len(left).bit_length() + 8) // 8
+    packed = [
+        int.from_bytes(b"".join(w.to_bytes(size, "little") for w in part), "little")
+        for part in (left, right)
+    ]
+    count = len(left) + len(right) - 1
+    data = (packed[0] * packed[1]).to_bytes(count * size, "little")
+    middle = count // 2
+    places = range(middle * size, count * size, size)
+    half = [int.from_bytes(data[at : at + size], "little") for at in places]
+    half = [(each << 400) // half[0] for each in half]
+    half = [each for each in half if each >> 130]
+    return [*half[:0:-1], *half]
+
+
+def scalar_guarantees(
+    weights: tuple[int, ...], moves: int, off: float
+) -> tuple[tuple[float, float], ...] | None:
+    """Return (epsilon, delta) of X + k beside X, both ways, for every whole |k| up to ``moves``.
+
+    I5: where X's law is log-concave, an event {X >= t} is the worst for each epsilon, and the worse
+    the larger k is. Losses at t and their delta come from whole numbers, and are rounded up.
+
+    Args:
+        weights: of X at 0, 1, ...; None is answered where they are not log-concave.
+        moves: at least 1.
+        off: how far weights may be off, relatively.
+    """
+    w, reach = weights, len(weights) - 1
+    if any(w[k] * w[k] < w[k - 1] * w[k + 1] for k in range(1, reach)) or moves > reach:
+        return None
+    # above[i]: the weight of {X >= i - reach}.
+    law = [*w[:0:-1], *w]
+    above = [0, *itertools.accumulate(reversed(law))][::-1]
+    total = above[0]
+
+    def at(t: int) -> tuple[float, float]:
+        p, q = w[abs(t - moves)], w[t]
+        excess = Fraction(above[t - moves + reach] * q - above[t + reach] * p, total * q)
+        ratio = Fraction(p, q)
+        epsilon = math.log(ratio.numerator) - math.log(ratio.denominator)
+        # Logarithms of numbers of 400 bits are right to a few units of their size.
+        epsilon += 2.0 * off + FEW * 600.0
+        return epsilon, float(excess) * (1.0 + 2.0 * off) + _CUT_OFF
+
+    first = (moves + 1) // 2
+    # Losses and their delta are monotone in t.
+    last = bisect.bisect_left(
+        range(reach),
+        True,
+        lo=first,
+        key=lambda t: at(t)[1] <= 4.0 * _CUT_OFF or at(t)[0] > _MOST_EPSILON,
+    )
+    chosen = np.unique(np.linspace(first, last, _GUARANTEES).astype(int)).tolist()
+    return tuple(point for point in map(at, chosen) if point[0] <= _MOST_EPSILON)
+
+
+def scalar_curve(
+    weights: tuple[int, ...], moves: int, off: float, other: Curve | None
+) -> tuple[Curve, str] | None:
+    """Return the dominating pair of whole shifts of one number up to ``moves``.
+
+    Args:
+        weights: of the number's law.
+        moves: largest shift.
+        off: how far weights may be off, relatively.
+        other: what dominates them by another theorem: its Renyi divergences are kept.
+    """
+    points = scalar_guarantees(weights, moves, off)
+    if not points:
+        return None
+    name = "I5: one whole number of a log-concave law, outcome by outcome"
+    if isinstance(other, Gdp):
+        other = _line(0.5 * other.mu**2 * _UP, 0.0)
+    if isinstance(other, RenyiPoints):
+        return RenyiAndPoints(other.divergences, points), name
+    return stated_pair(points), name
+
+
+def scalar_witness(
+    weights: tuple[int, ...], shift: int, modulus: int, *, error: float
+) -> Atoms | None:
+    """Return a pair that X + shift and X modulo ``modulus`` attain: few outcomes, all errors off.
+
+    X is symmetric, and so is the pair. Outcomes that P favours are merged, their P-mass is lowered
+    and their Q-mass raised by all that rounding and ``error`` may be; mirror images are those of Q,
+    and what is left has loss 0: no delta at any epsilon is above the true one.
+
+    Args:
+        weights: of X at 0, 1, ....
+        shift: whole, at least 1; None is answered where it leaves the table.
+        modulus: sums are seen modulo this.
+        error: relative error of X's masses.
+    """
+    if shift > len(weights):
+        return None
     half = [weight / (1 << 400) for weight in weights]
     law = np.array([*half[:0:-1], *half])
     law /= math.fsum(law)
     padding = np.zeros(shift)
-    # P is moved by the shift; where a law has no mass in the table it has less than the cut.
-    return np.append(padding, law), np.append(law, padding), 2.0**-200
-
-
-def scalar_witness(
-    variance: float, shift: int, modulus: int, *, skellam: bool, error: float
-) -> Atoms | None:
-    """Return the pair of X + shift and X modulo ``modulus``, merged into few outcomes.
-
-    Merging is a function of the outcome, so that a pair which is attained stays attained; P's
-    masses are lowered, and Q's raised, by all that rounding and ``error`` may be. None where the
-    table would be too long.
-
-    Args:
-        variance: of X.
-        shift: whole, at least 1.
-        modulus: sums are seen modulo this.
-        skellam: X is Skellam, else discrete Gaussian.
-        error: relative error of X's masses (I1), at most ``MOST_WITNESS_ERROR``.
-    """
-    std = math.sqrt(variance)
-    if std > 4096.0 or shift > 40.0 * std + 40.0:
-        return None
-    make = skellam_weights if skellam else gaussian_weights
-    p, q, lost = _masses(make(Fraction(variance)), shift)
+    p, q = np.append(padding, law), np.append(law, padding)
     if len(p) > modulus:
         place = np.arange(len(p)) % modulus
         p, q = _collected(place, p), _collected(place, q)
-    q = q + lost
-    with np.errstate(divide="ignore"):
-        loss = np.log(p / q)
-    held = p > 1e-45
-    off = 1e-11 + 3.0 * error
-    # What P hardly has is not worth a loss: it stays with Q at the lowest.
-    return _merged(loss[held], p[held], q[held], float(q[~held].sum()), off)
+    # Where a law has no mass in the table it has less than the cut.
+    q = q + _CUT_OFF
+    favoured = (p > q) & (p > 1e-45)
+    return _mirrored(p[favoured], q[favoured], 1e-11 + 3.0 * error)
 
 
 def _collected(cell: NDArray[np.int64], mass: Array) -> Array:
@@ -388,15 +528,16 @@ def _collected(cell: NDArray[np.int64], mass: Array) -> Array:
     return np.bincount(cell, mass).astype(np.float64)
 
 
-def _merged(loss: Array, p: Array, q: Array, rest: float, off: float) -> Atoms:
-    order = np.argsort(loss, kind="stable")
-    loss, p, q = loss[order], p[order], q[order]
-    cell = np.floor((loss - loss[0]) / max(loss[-1] - loss[0], 1e-12) * _POINTS).astype(np.int64)
+def _mirrored(p: Array, q: Array, off: float) -> Atoms | None:
+    loss = np.log(p / q)
+    cell = np.floor(loss / float(np.max(loss, initial=1e-12)) * _POINTS).astype(np.int64)
     p, q = _collected(cell, p), _collected(cell, q)
-    q[0] += rest
     p, q = p[p > 0.0], q[p > 0.0]
-    losses, p = np.log(p / q) - 2.0 * off, p * math.exp(-off)
     points: dict[float, float] = {}
-    for at, mass in zip(losses.tolist(), p.tolist(), strict=True):
-        points[at] = points.get(at, 0.0) + mass
-    return Atoms(tuple(sorted(points.items())))
+    for at, mass in zip(np.log(p / q) - 2.0 * off, p * math.exp(-off), strict=True):
+        if at > 0.0:
+            points[float(at)] = points.get(float(at), 0.0) + float(mass)
+    right = sorted(points.items())
+    left = [(-at, mass * math.exp(-at)) for at, mass in right[::-1]]
+    rest = 1.0 - math.fsum(mass for _, mass in left + right)
+    return Atoms((*left, (0.0, rest), *right)) if rest > 0.0 else None

@@ -7,34 +7,17 @@ from collections import Counter
 from dataclasses import dataclass, replace
 from functools import cached_property
 
-from ..errors import positive, probability
+from ..errors import closed_unit, positive, probability, settle
 from ..loss import compose
 from ..privacy_loss import PrivacyLoss, Witness
 from ..registry import registered
 from ..relations import Facts
-from .upload import (
-    OWN_SENSITIVITY,
-    QUADRATIC,
-    SENSITIVE,
-    SamplersUpload,
-    both_or_neither,
-    checked_steps,
-    contracted,
-    each_step,
-    finite,
-    larger,
-    nothing_private,
-    share,
-    step_count,
-    subsampled,
-    summed_witness,
-    varying,
-)
+from . import upload
 
 
 @registered
 @dataclass(frozen=True, kw_only=True)
-class FederatedLangevin(SamplersUpload):
+class FederatedLangevin(upload.SamplersUpload):
     """One upload of a Langevin client after ``steps`` local steps; the unit is a record.
 
     A step moves the parameters by -step_size / (gamma p) times the sum of the batch's gradients,
@@ -75,27 +58,21 @@ class FederatedLangevin(SamplersUpload):
     smoothness: float | None = None
 
     def __post_init__(self) -> None:
-        steps = step_count(steps=self.steps)
-        checked = {
-            "step_size": checked_steps(self.step_size, steps),
-            "temperature": positive(temperature=self.temperature),
-            "correlation": share(correlation=self.correlation),
-            "weight": probability(weight=self.weight),
-            "batch_fraction": probability(batch_fraction=self.batch_fraction),
-            "gradient_sensitivity": positive(gradient_sensitivity=self.gradient_sensitivity),
-            "steps": steps,
-        }
-        for name, value in checked.items():
-            object.__setattr__(self, name, value)
+        steps = upload.step_count(steps=self.steps)
+        object.__setattr__(self, "steps", steps)
+        object.__setattr__(self, "step_size", upload.checked_steps(self.step_size, steps))
+        settle(self, positive, "temperature", "gradient_sensitivity")
+        settle(self, closed_unit, "correlation")
+        settle(self, probability, "weight", "batch_fraction")
         if self._convexity is None:
             return
         # Tried now: a step that does not contract is refused before any account.
-        for size in set(each_step(self.step_size, 1)):
-            contracted(1.0, 1, size, self._convexity)
+        for size in set(upload.each_step(self.step_size, 1)):
+            upload.contracted(1.0, 1, size, self._convexity)
 
     def rescaled(self, fraction: float) -> FederatedLangevin | None:
         """Return the upload with the fraction of its noise, gradients that much larger instead."""
-        sensitivity = larger(self.gradient_sensitivity, fraction)
+        sensitivity = upload.larger(self.gradient_sensitivity, fraction)
         return replace(self, gradient_sensitivity=sensitivity) if sensitivity else None
 
     @cached_property
@@ -104,13 +81,13 @@ class FederatedLangevin(SamplersUpload):
 
         Of the largest step, where they differ.
         """
-        return self._multiplier(max(each_step(self.step_size, 1)))
+        return self._multiplier(max(upload.each_step(self.step_size, 1)))
 
     def _multiplier(self, step_size: float) -> float:
         # Not 1 - rho^2, which loses its digits near 1.
         private = (1.0 - self.correlation) * (1.0 + self.correlation) * self.weight
         ratio = math.sqrt(2.0 * self.temperature * private / step_size)
-        return finite(self.batch_fraction * ratio / self.gradient_sensitivity)
+        return upload.finite(self.batch_fraction * ratio / self.gradient_sensitivity)
 
     @cached_property
     def step_noise_std(self) -> float:
@@ -126,12 +103,12 @@ class FederatedLangevin(SamplersUpload):
         private = (1.0 - self.correlation) * (1.0 + self.correlation) / self.weight
         return tuple(
             math.sqrt(2.0 * size * self.temperature * private)
-            for size in each_step(self.step_size, 1)
+            for size in upload.each_step(self.step_size, 1)
         )
 
     @property
     def _convexity(self) -> tuple[float, float] | None:
-        return both_or_neither(self.strong_convexity, self.smoothness)
+        return upload.both_or_neither(self.strong_convexity, self.smoothness)
 
     @property
     def contracts(self) -> bool:
@@ -142,23 +119,23 @@ class FederatedLangevin(SamplersUpload):
 
     @property
     def _largest_multiplier(self) -> float:
-        return self._multiplier(min(each_step(self.step_size, 1)))
+        return self._multiplier(min(upload.each_step(self.step_size, 1)))
 
     def _replaced(self, facts: Facts) -> PrivacyLoss:
         if self.step_multiplier == 0.0:
             reason = "correlation = 1: all noise is shared, so it cancels between two uploads"
-            return nothing_private(facts, reason)
+            return upload.nothing_private(facts, reason)
         convexity = self._convexity
         if convexity is not None and self.contracts:
             return self._by_contraction(facts, convexity)
         # Equal sizes are accounted once, with their number.
-        sizes = Counter(each_step(self.step_size, self.steps))
+        sizes = Counter(upload.each_step(self.step_size, self.steps))
         curve = compose(
-            (subsampled(self._multiplier(size), self.batch_fraction), count)
+            (upload.subsampled(self._multiplier(size), self.batch_fraction), count)
             for size, count in sizes.items()
         )
         witness = self._straight_line() if convexity is None else None
-        return PrivacyLoss(curve, facts, witness, self._theorems, (SENSITIVE,))
+        return PrivacyLoss(curve, facts, witness, self._theorems, (upload.SENSITIVE,))
 
     def _straight_line(self) -> Witness | None:
         """Return what linear losses show at the end of the steps: no strongly convex ones are.
@@ -166,25 +143,29 @@ class FederatedLangevin(SamplersUpload):
         A step of size eta moves the end by eta and has variance eta, in the same unit each, so
         steps that differ show as much as as many of their mean when no batches are drawn.
         """
-        sizes = each_step(self.step_size, self.steps)
+        sizes = upload.each_step(self.step_size, self.steps)
         mean = math.fsum(sizes) / len(sizes)
         # With batches, steps that differ need a part of the mixture for every choice of them.
         if self.batch_fraction < 1.0 and isinstance(self.step_size, tuple):
             return None
         noise = math.sqrt(self.steps) * self._multiplier(mean)
-        return summed_witness([1] * self.steps, self.batch_fraction, noise, 1.0)
+        return upload.summed_witness([1] * self.steps, self.batch_fraction, noise, 1.0)
 
     def _by_contraction(self, facts: Facts, convexity: tuple[float, float]) -> PrivacyLoss:
         """Return T6's loss, and what quadratics of curvature ``strong_convexity`` show."""
         if isinstance(self.step_size, tuple):
-            curve, attained = varying(self._multiplier(1.0), self.step_size, convexity)
+            curve, attained = upload.varying(self._multiplier(1.0), self.step_size, convexity)
         else:
-            curve, attained = contracted(
+            curve, attained = upload.contracted(
                 self.step_multiplier, self.steps, self.step_size, convexity
             )
         theorem = "T6: contractive local steps from the round's start, seen at their end"
         return PrivacyLoss(
-            curve, facts, Witness(attained, QUADRATIC), (theorem,), (OWN_SENSITIVITY, SENSITIVE)
+            curve,
+            facts,
+            Witness(attained, upload.QUADRATIC),
+            (theorem,),
+            (upload.OWN_SENSITIVITY, upload.SENSITIVE),
         )
 
     @property

@@ -15,7 +15,7 @@ from ..privacy_loss import PrivacyLoss, Witness
 from ..registry import registered
 from ..relations import Adjacency, Facts
 from .gaussian import SUM_WITNESS, NoisySum
-from .noise import check_readable
+from .noise import readable
 from .rounded import bits_of, noisy_laplace_sum, numbers, same_kind
 
 
@@ -36,15 +36,10 @@ class Laplace(NoisySum):
         ParameterError: a value that is not a finite number above 0, or an unknown unit.
     """
 
-    @property
-    def zeroed_is_absent(self) -> bool:
-        """True of a sum with noise."""
-        return True
+    zeroed_is_absent = True
 
-    @property
-    def zeroing_replaces(self) -> bool:
-        """True: a unit's number may be 0."""
-        return True
+    # A unit's number may be 0.
+    zeroing_replaces = True
 
     @property
     def full_noise_std(self) -> float:
@@ -69,7 +64,7 @@ class Laplace(NoisySum):
         Raises:
             ParameterError: more than one element, one that is not finite, or a mask.
         """
-        check_readable("update", update)
+        update = readable("update", update)
         if mask is not None or math.prod(update.shape) != 1:
             refuse("update", tuple(update.shape), "be one number", "use Gaussian for vectors")
         return self.gridded(update)

@@ -5,12 +5,12 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from ..errors import UnsupportedCombination, member, non_negative, positive, refuse
+from ..errors import UnsupportedCombination, non_negative, positive, refuse
 from ..loss import Curve, GaussianMix, Gdp
 from ..privacy_loss import PrivacyLoss, Witness
 from ..registry import registered
 from ..relations import Adjacency, Facts, Unit
-from .base import Mechanism
+from .base import UnitGiven
 
 MAX_MOVES = 200
 """Most different moves."""
@@ -18,7 +18,7 @@ MAX_MOVES = 200
 
 @registered
 @dataclass(frozen=True, kw_only=True)
-class MixtureOfGaussians(Mechanism):
+class MixtureOfGaussians(UnitGiven):
     """N(0, s^2) without the unit, sum_i p_i N(c_i, s^2) with it: a move drawn in secret.
 
     A larger move for the same chances loses more (T9), so probabilities that miss a sum of 1 by
@@ -45,8 +45,7 @@ class MixtureOfGaussians(Mechanism):
         object.__setattr__(self, "standard_deviation", std)
         for name in ("sensitivities", "probabilities"):
             object.__setattr__(self, name, _numbers(name, getattr(self, name)))
-        if self.unit is not None:
-            object.__setattr__(self, "unit", member(Unit, unit=self.unit))
+        super().__post_init__()
         if len(self.sensitivities) != len(self.probabilities):
             refuse("probabilities", self.probabilities, "be as many as the sensitivities")
         if abs(math.fsum(self.probabilities) - 1.0) > 1e-9:
@@ -56,15 +55,8 @@ class MixtureOfGaussians(Mechanism):
         # Numbers that make no pair are refused now.
         _ = self.curve
 
-    @property
-    def protects(self) -> Unit | None:
-        """The unit given, if any."""
-        return None if self.unit is None else Unit(self.unit)
-
-    @property
-    def samples_its_unit(self) -> bool:
-        """True: the draw of the move is a sample."""
-        return True
+    # The draw of the move is a sample.
+    samples_its_unit = True
 
     @property
     def curve(self) -> Curve:

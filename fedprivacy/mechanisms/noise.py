@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 import sys
 from typing import Any
 
@@ -11,9 +12,22 @@ import numpy as np
 from ..errors import refuse
 
 
+class _SystemSeed(np.random.bit_generator.ISeedSequence):
+    """Fills a generator's state with the operating system's bits, all of it, and keeps nothing."""
+
+    def generate_state(self, n_words: int, dtype: Any = np.uint32) -> Any:
+        """Return so many fresh words."""
+        return np.frombuffer(os.urandom(n_words * np.dtype(dtype).itemsize), dtype)
+
+
+def system_seed() -> Any:
+    """Return what seeds a generator of numpy's with the operating system's bits."""
+    return _SystemSeed()
+
+
 def private_generator() -> np.random.Generator:
     """Return a generator seeded by the operating system, as every private release must be."""
-    return np.random.Generator(np.random.PCG64DXSM(np.random.SeedSequence()))
+    return np.random.Generator(np.random.PCG64DXSM(system_seed()))
 
 
 def norm(value: Any) -> float:
@@ -23,6 +37,8 @@ def norm(value: Any) -> float:
     """
     if isinstance(value, np.ndarray) and value.itemsize < 8:
         return float(np.linalg.norm(value.reshape(-1).astype(np.float64)))
+    if not isinstance(value, np.ndarray) and not value.is_floating_point():
+        value = value.double()
     if not isinstance(value, np.ndarray) and value.element_size() < 8:
         torch = sys.modules["torch"]  # whoever has a tensor has imported it
         return float(torch.linalg.vector_norm(value, dtype=torch.float64))
@@ -42,21 +58,53 @@ def is_finite(value: Any) -> bool:
     return all(math.isfinite(float(end)) for end in ends)
 
 
-def check_readable(name: str, value: Any) -> None:
-    """Refuse a tensor that does not hold real numbers, all of them, where they can be read.
+def readable(name: str, value: Any) -> Any:
+    """Return what a caller says are numbers: an array, or a tensor that leads back to nothing.
 
     Raises:
-        ParameterError: it is complex, sparse, nested, quantised, or on the meta device.
+        ParameterError: they are no real numbers, or not all there: complex, masked, sparse, nested,
+            quantised, of eight bits a number, or on the meta device.
     """
-    if isinstance(value, np.ndarray) or not hasattr(value, "detach"):
+    if not hasattr(value, "detach"):
+        return _array(name, value)
+    check_readable(name, value)
+    plain = value.detach().resolve_neg()
+    # What is shorter than single precision has few functions of torch's own.
+    short = plain.is_floating_point() and plain.element_size() < 4
+    return plain.float() if short else plain
+
+
+def _array(name: str, value: Any) -> np.ndarray:
+    try:
+        array = np.asarray(value)
+    # An object may have a conversion of its own, which raises whatever it likes.
+    except Exception as error:
+        refuse(name, type(value).__name__, f"be numbers ({type(error).__name__}: {error})")
+    # The numbers behind a mask are still there, and would be released.
+    masked = isinstance(value, np.ma.MaskedArray)
+    if masked or array.dtype.kind not in "fiu" or array.dtype.itemsize > 8:
+        told = "a masked array" if masked else str(array.dtype)
+        refuse(name, told, "be real numbers of at most double precision, all of them")
+    return array
+
+
+def check_readable(name: str, value: Any) -> None:
+    """Refuse a tensor as ``readable`` does, or an array."""
+    if not hasattr(value, "detach"):
+        _array(name, value)
         return
-    torch = sys.modules["torch"]
+    torch = sys.modules["torch"]  # whoever has a tensor has imported it
+    # The usual case at once: this is asked for every step.
+    real = value.dtype is torch.float64 or value.dtype is torch.float32
+    if real and value.is_cpu and value.layout is torch.strided and not value.is_nested:
+        return
     found = {
         "complex": value.is_complex(),
         "nested": value.is_nested,
         "quantised": value.is_quantized,
         "sparse": value.layout is not torch.strided,
         "on the meta device": value.is_meta,
+        "of eight bits a number": value.is_floating_point() and value.element_size() == 1,
     }
     told = [kind for kind, so in found.items() if so]
     if told:

@@ -66,10 +66,8 @@ class Parallel(Mechanism):
         """The unit that all protect."""
         return functools.reduce(merge_units, (one.protects for one in self.mechanisms))
 
-    @property
-    def samples_its_unit(self) -> bool:
-        """True: sampling goes inside, where each kind may have its own."""
-        return True
+    # Sampling goes inside, where each kind may have its own.
+    samples_its_unit = True
 
     def in_cohort(self, scheme: Scheme) -> Parallel:  # type: ignore[override]
         """Return every kind run inside a client that the scheme draws."""
@@ -108,7 +106,11 @@ class Parallel(Mechanism):
     def _of_one_kind(self, k: int, facts: Facts) -> PrivacyLoss:
         """Return what one kind loses, beside the others."""
         one = self.mechanisms[k]
-        others = [scheme for other in _without(self.mechanisms, k) for scheme in _draws(other)]
+        others = [
+            scheme
+            for other in self.mechanisms[:k] + self.mechanisms[k + 1 :]
+            for scheme in _draws(other)
+        ]
         # Schemes that draw every unit apart give nobody's slot to another kind.
         hidden = [scheme for scheme in _draws(one, seen=False) if not _apart(scheme)]
         if facts.observer is Observer.SERVER or not any(scheme in others for scheme in hidden):
@@ -124,10 +126,6 @@ class Parallel(Mechanism):
         loss = one.privacy_loss(facts.adjacency, Observer.SERVER)
         theorems = (ONE_DRAW, *loss.theorems)
         return replace(loss, facts=facts, witness=None, theorems=theorems)
-
-
-def _without(mechanisms: tuple[Mechanism, ...], k: int) -> tuple[Mechanism, ...]:
-    return mechanisms[:k] + mechanisms[k + 1 :]
 
 
 def _apart(scheme: Scheme) -> bool:

@@ -55,6 +55,11 @@ class Perturbation(Mechanism):
         """How many contributions are summed without rounding."""
         return room(self.clip_norm, self.grid)
 
+    @property
+    def most_on_average(self) -> float:
+        """How many contributions a round may have on average, where their number varies."""
+        return math.inf
+
     def gridded(self, update: Any) -> Any:
         """Return an array or tensor clipped to ``clip_norm`` on the grid; see ``on_grid``.
 

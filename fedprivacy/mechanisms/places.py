@@ -172,5 +172,7 @@ def poisson(
         if told <= 0.5:
             able.append((conditional.unless_unlikely(rows, told), "rows", rows))
     # What is too little to matter is no reason to reveal something: ties go to one dimension.
-    curve, why, _ = min(able, key=lambda one: max(conditional.rough_epsilon(one[2]), _LITTLE))
+    curve, why, _ = min(
+        able, key=lambda one: max(conditional.rough_epsilon_of_rows(one[2]), _LITTLE)
+    )
     return curve, why

@@ -35,11 +35,13 @@ DEGREE = 6
 CENTRE_ERROR = Fraction(1, 2**47)
 """Largest relative error of S at the middle of a cell that a table is built with."""
 
-QUICK_FROM, QUICK_CELLS, QUICK_DEGREE = 47, 1024, 2
+QUICK_FROM, QUICK_CELLS, QUICK_DEGREE = 47, 512, 2
 """The quick table serves V of at least 2^(QUICK_FROM - DRAWN_BITS); its cells in an octave, degree.
+
+More cells would leave less to the table, but what training put into the cache would be gone sooner.
 """
 
-QUICK_ERROR = 2.0**-36
+QUICK_ERROR = 2.0**-33
 """Most that a polynomial of the quick table is off from that of the table, before rounding."""
 
 MOST_BITS = 1 << 11
@@ -251,6 +253,13 @@ def quick_table(tail: Tail) -> QuickTable:
     ends = ((0, 0), (1, 1))
     below = (int(octaves[:1].view(np.int64)[0]) >> QUICK_SHIFT) - 1
     return QuickTable(below, np.pad(np.array(rows), ends, constant_values=np.nan))
+
+
+@functools.lru_cache(maxsize=4)
+def scaled_table(tail: Tail, scale: float) -> QuickTable:
+    """Return the quick table of ``scale`` X: a run asks for one or two scales, again and again."""
+    first, rows = quick_table(tail)
+    return QuickTable(first, rows * scale)
 
 
 @dataclass

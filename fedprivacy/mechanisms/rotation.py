@@ -43,9 +43,12 @@ def rotated(value: Any, signs: NDArray[np.float32], width: int, scale: float = 1
     count = len(value)
     # Blocks of nothing but padding stay 0 until the last step, and are left out.
     held = block * -(-count // block)
-    full = value.new_empty(held) if hasattr(value, "detach") else np.empty(held)
-    full[:count] = value
-    full[:count] *= _as(signs[:count], value)
+    if hasattr(value, "detach"):
+        full = value.new_empty(held)
+        sys.modules["torch"].mul(value, _as(signs[:count], value), out=full[:count])
+    else:
+        full = np.empty(held)
+        np.multiply(value, signs[:count], out=full[:count])
     full[count:] = 0.0
     return _transformed(full, width, scale)
 
@@ -76,25 +79,26 @@ def _transformed(value: Any, width: int, scale: float) -> Any:
     """
     rows = value.reshape(-1, _block(width))
     multiply, spare = _product(rows[0])
-    value *= scale
+    # The first matrix takes the scale: no sum of huge numbers is made before it.
+    first = scale if len(spare) > 1 else 1.0
     # Block by block, so that both buffers stay in a core's cache.
     for row in rows:
-        _in_place(row, spare, multiply)
-    last = _as(_matrix(width // len(spare)), value)[:, : len(rows)]
-    return multiply(last, rows).reshape(-1)
+        _in_place(row, spare, multiply, first)
+    last = _matrix(width // len(spare)) * (scale / first)
+    return multiply(_as(last, value)[:, : len(rows)], rows).reshape(-1)
 
 
-def _in_place(value: Any, spare: Any, multiply: Callable[..., Any]) -> None:
-    """Write its orthonormal transform over ``value``, and anything over ``spare``."""
+def _in_place(value: Any, spare: Any, multiply: Callable[..., Any], scale: float) -> None:
+    """Write scale times its orthonormal transform over ``value``, and anything over ``spare``."""
     here, there, done = value, spare, 1
     while done < len(value):
         size = min(1 << (_NEAR if done == 1 else _FAR), len(value) // done)
-        matrix = _as(_matrix(size), value)
         # Kronecker's product acts on one axis at a time; the innermost needs no batch.
         if done == 1:
+            matrix = _as(_matrix(size) * scale, value)
             multiply(here.reshape(-1, size), matrix, out=there.reshape(-1, size))
         else:
-            shape = len(value) // (done * size), size, done
+            matrix, shape = _as(_matrix(size), value), (len(value) // (done * size), size, done)
             multiply(matrix, here.reshape(shape), out=there.reshape(shape))
         here, there, done = there, here, done * size
     if here is spare:

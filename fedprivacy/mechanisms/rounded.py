@@ -30,7 +30,7 @@ import numpy as np
 
 from ..errors import moderate, refuse
 from .deviates import Deviates
-from .noise import check_readable, is_finite, norm
+from .noise import is_finite, norm, readable
 from .refined import Bits, ExponentialTail, NormalTail, Tail
 
 LARGEST = float(1 << 52)
@@ -156,7 +156,10 @@ def on_grid(value: Any, *, clip_norm: float, grid: float) -> Any:
     """
     plain = type(clip_norm) is type(grid) is float
     clip_norm, grid, reach = (_limits if plain else _limits.__wrapped__)(clip_norm, grid)
-    check_readable("value", value)
+    value = readable("value", value)
+    if not value.shape:
+        # Functions of arrays make a plain number of one that has no shape.
+        return on_grid(value.reshape(1), clip_norm=clip_norm, grid=grid).reshape(())
     quick = _quick(value, clip_norm, grid)
     if quick is not None:
         return quick
@@ -171,8 +174,11 @@ def on_grid(value: Any, *, clip_norm: float, grid: float) -> Any:
     for round_, shrunk in tries[hopeless:]:
         points, fits = _rounded(array, factor * (1.0 - shrunk) / grid, round_, grid, reach)
         if fits:
+            if not isinstance(points, np.ndarray):
+                return points
             # Adding 0 turns -0, which would tell a sign, into 0.
-            return _kind(points + 0.0, value) if isinstance(points, np.ndarray) else points
+            points += 0.0
+            return _kind(points, value)
     raise ArithmeticError(f"rounding towards 0 raised a norm above {reach}: arithmetic is broken")
 
 
@@ -390,21 +396,41 @@ def noisy_scaled(total: Any, *, stds: Any, deviates: Deviates, grid: float = STE
         spacings, which a chain has to be stopped for.
     """
     spacings = stds * grid
-    # Single precision would round the total, by far more than its sensitivity leaves room for.
-    points = np.divide(numbers(total), spacings, dtype=np.float64)
+    points, largest, kept = _in_spacings(total, spacings, deviates)
     flat, lost = points.reshape(-1), None
-    largest = _at_most(flat)
     # Not `>`: NaN is lost too.
     if not largest <= LARGEST:
         lost = ~(np.abs(flat) <= LARGEST)
         # 0 while the others are rounded: there is room for 2^52 spacings and no more.
         flat[lost] = 0.0
-    noisy = deviates.rounded(flat, flat.size, 1.0 / grid, 1.0, largest)
+    out = None if kept else flat
+    noisy = deviates.rounded(flat, flat.size, 1.0 / grid, 1.0, largest, out)
     if lost is not None:
         noisy[lost] = np.nan
     noisy = noisy.reshape(points.shape)
     noisy *= spacings
     return _kind(noisy, total)
+
+
+def _in_spacings(total: Any, spacings: Any, deviates: Deviates) -> tuple[np.ndarray, float, bool]:
+    """Return a total in spacings, what none is above, and whether the next step has it again.
+
+    An array that cannot be written to, and is no view of another, is the same in every step.
+    """
+    constant = isinstance(total, np.ndarray) and isinstance(spacings, float)
+    constant = constant and not total.flags.writeable and total.base is None
+    if constant:
+        if deviates.constant is not total:
+            deviates.constant, deviates.quotients = total, {}
+        if spacings in deviates.quotients:
+            return *deviates.quotients[spacings], True
+    # Single precision would round the total, by far more than its sensitivity leaves room for.
+    points = np.divide(numbers(total), spacings, dtype=np.float64)
+    largest = at_most(points.reshape(-1))
+    kept = constant and largest <= LARGEST
+    if kept:
+        deviates.quotients[spacings] = points, largest
+    return points, largest, kept
 
 
 def _largest(flat: np.ndarray) -> float:
@@ -415,7 +441,7 @@ def _largest(flat: np.ndarray) -> float:
     return float(np.maximum(np.maximum.reduce(flat), -np.minimum.reduce(flat)))
 
 
-def _at_most(flat: np.ndarray) -> float:
+def at_most(flat: np.ndarray) -> float:
     """Return what no size of some doubles is above, the largest or the norm; NaN if one is."""
     if flat.size >= SHORT:
         return _largest(flat)
@@ -426,10 +452,10 @@ def _at_most(flat: np.ndarray) -> float:
 
 def numbers(value: Any) -> np.ndarray:
     """Return an array of a tensor's numbers (single precision or less in doubles), or of any."""
-    if isinstance(value, np.ndarray) or not hasattr(value, "detach"):
-        return np.asarray(value)
-    check_readable("value", value)
-    return np.asarray(value.detach().cpu().double().numpy())
+    value = readable("value", value)
+    if isinstance(value, np.ndarray):
+        return value
+    return np.asarray(value.to("cpu", _torch().float64).numpy())
 
 
 def same_kind(array: np.ndarray, value: Any) -> Any:
@@ -445,7 +471,8 @@ def _kind(array: np.ndarray, value: Any) -> Any:
     """Return doubles as an array, or a tensor of doubles on the device of ``value``."""
     if not hasattr(value, "detach"):
         return array
-    return _torch().from_numpy(array).to(value.device)
+    tensor = _torch().from_numpy(array)
+    return tensor if value.is_cpu else tensor.to(value.device)
 
 
 def _spacing(grid: object) -> float:
@@ -458,9 +485,7 @@ def _spacing(grid: object) -> float:
 
 def _doubles(name: str, value: Any) -> np.ndarray:
     """Return numbers as a contiguous array of doubles that are equal to them."""
-    array = np.asarray(value)
-    if array.dtype.kind not in "fiu" or array.dtype.itemsize > 8:
-        refuse(name, str(array.dtype), "be real numbers of at most double precision")
+    array = readable(name, value)
     doubles = np.ascontiguousarray(array, dtype=np.float64).reshape(array.shape)
     # Beyond 2^53 a whole number may change when it becomes a double.
     if array.dtype.kind != "f" and doubles.size and max(abs(doubles.min()), doubles.max()) > 2**53:

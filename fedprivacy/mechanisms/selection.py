@@ -105,10 +105,8 @@ class PoissonTrials(Trials):
         """The mean, rounded up."""
         return self.mean * _MORE
 
-    @property
-    def theorem(self) -> str:
-        """T14, which sharpens a theorem."""
-        return "Poisson number of trials: Papernot, Steinke (2022), Theorem 6, sharpened (T14)"
+    # T14, which sharpens a theorem.
+    theorem = "Poisson number of trials: Papernot, Steinke (2022), Theorem 6, sharpened (T14)"
 
     def draw(self, generator: np.random.Generator) -> int:
         """Return a number of trials, 0 or more."""
@@ -166,20 +164,15 @@ class TruncatedNegativeBinomial(Trials):
         way_out = "a Poisson number is PoissonTrials(mean)"
         object.__setattr__(self, "shape", _number("shape", self.shape, -0.9, 1e3, way_out))
 
-    @property
-    def nothing(self) -> float:
-        """0: there is at least one trial."""
-        return 0.0
+    # There is at least one trial.
+    nothing = 0.0
 
     @property
     def most(self) -> float:
         """The mean, rounded up."""
         return self.mean * _MORE
 
-    @property
-    def theorem(self) -> str:
-        """Papernot and Steinke's."""
-        return "truncated negative binomial number of trials: Papernot, Steinke (2022), Theorem 2"
+    theorem = "truncated negative binomial number of trials: Papernot, Steinke (2022), Theorem 2"
 
     @cached_property
     def stops(self) -> float:

@@ -2,23 +2,24 @@
 
 from __future__ import annotations
 
+import hashlib
 import math
 from dataclasses import dataclass, replace
 from enum import StrEnum
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ..errors import UnsupportedCombination, integer, member, positive, refuse
+from ..errors import UnsupportedCombination, integer, member, natural, positive, refuse, settle
 from ..privacy_loss import PrivacyLoss
 from ..registry import plain_fields, registered
 from ..relations import Adjacency, Facts, Unit
 from ..sampling import Everyone, FixedSize, Scheme, Shuffled, WithReplacement
 from .base import ROUNDING
 from .gaussian import Gaussian, gaussian_sum_loss
-from .noise import check_readable, is_finite, private_generator
+from .noise import is_finite, private_generator, readable
 from .perturbation import Perturbation
 from .rounded import noise_like, noisy_like
 
@@ -35,6 +36,14 @@ class Sparsifier(StrEnum):
     """k coordinates at random, scaled by d/k."""
     TOP_K = "top_k"
     """The k largest of an update on public data, that belong to no client; not scaled."""
+
+
+def fingerprint(indices: Indices | None) -> str | None:
+    """Return what tells one mask from another in the ledger; None for no mask."""
+    if indices is None:
+        # In one order of bytes, so that machines agree on fingerprints.
+        return None
+    return hashlib.blake2b(indices.astype("<i8").tobytes(), digest_size=16).hexdigest()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -55,9 +64,8 @@ class Sparsification:
     sparsifier: Sparsifier | str = Sparsifier.RAND_K
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "dimension", integer(1, dimension=self.dimension))
-        object.__setattr__(self, "kept", integer(1, kept=self.kept))
-        object.__setattr__(self, "sparsifier", member(Sparsifier, sparsifier=self.sparsifier))
+        settle(self, natural, "dimension", "kept")
+        settle(self, partial(member, Sparsifier), "sparsifier")
         if self.kept > self.dimension:
             refuse("kept", self.kept, f"be at most dimension = {self.dimension}")
 
@@ -85,11 +93,10 @@ class Sparsification:
             ParameterError: a wrong shape, an entry that is not finite, or a mask that does not hold
                 ``kept`` different indices.
         """
-        check_readable("update", update)
+        # What is sent must not lead back to what it was made of.
+        update = readable("update", update)
         if tuple(update.shape) != (self.dimension,):
             refuse("update", tuple(update.shape), f"have shape ({self.dimension},)")
-        # What is sent must not lead back to what it was made of.
-        update = update.detach() if hasattr(update, "detach") else update
         whole = mask is None and self.kept == self.dimension
         if not whole:
             self.check_mask(mask)
@@ -200,18 +207,11 @@ class SparsifiedPerturbation(Perturbation):
     absent: int = 0
 
     def __post_init__(self) -> None:
-        checked = {
-            "noise_multiplier": positive(noise_multiplier=self.noise_multiplier),
-            "clip_norm": positive(clip_norm=self.clip_norm),
-            "cohort": integer(1, cohort=self.cohort),
-            "missing": integer(0, missing=self.missing),
-            "colluding": integer(0, colluding=self.colluding),
-            "absent": integer(0, absent=self.absent),
-        }
+        settle(self, positive, "noise_multiplier", "clip_norm")
+        settle(self, natural, "cohort")
+        settle(self, partial(integer, 0), "missing", "colluding", "absent")
         for name in ("kept", "dimension", "sparsifier"):
-            checked[name] = getattr(self.sparsification, name)
-        for name, value in checked.items():
-            object.__setattr__(self, name, value)
+            object.__setattr__(self, name, getattr(self.sparsification, name))
         if self.missing + self.colluding >= self.cohort:
             refuse(
                 "missing + colluding",
@@ -228,10 +228,7 @@ class SparsifiedPerturbation(Perturbation):
                 "FixedSize, without topped_up",
             )
 
-    @property
-    def protects(self) -> Unit:
-        """A client."""
-        return Unit.CLIENT
+    protects = Unit.CLIENT
 
     def public(self, adjacency: Adjacency) -> dict[str, object]:
         """Return the fields, and what the model, the average and a mask of top_k rest on."""

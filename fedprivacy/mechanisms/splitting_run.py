@@ -8,11 +8,10 @@ from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from typing import ClassVar
 
-from ..errors import member
 from ..loss import Gdp
 from ..privacy_loss import PrivacyLoss, Witness
 from ..registry import registered
-from ..relations import Adjacency, Facts, Observer, Unit
+from ..relations import Facts, Observer, Unit
 from ..theory.splitting_privacy import (
     Attained,
     PrivateSplitting,
@@ -75,15 +74,10 @@ class SplittingRun(Mechanism):
     def _setting(self) -> PrivateSplitting:
         return PrivateSplitting(**{f.name: getattr(self, f.name) for f in fields(self)})
 
-    @property
-    def protects(self) -> Unit:
-        """A record."""
-        return Unit.RECORD
+    protects = Unit.RECORD
 
-    @property
-    def samples_its_unit(self) -> bool:
-        """True: a whole run is not sampled from outside."""
-        return True
+    # A whole run is not sampled from outside.
+    samples_its_unit = True
 
     @cached_property
     def round(self) -> NoisyGradientDescent:
@@ -97,17 +91,7 @@ class SplittingRun(Mechanism):
             steps=self.local_steps,
         )
 
-    def privacy_loss(
-        self,
-        adjacency: Adjacency | str,
-        observer: Observer | str = Observer.AGGREGATE,
-    ) -> PrivacyLoss:
-        """Return the loss of the whole run; see ``Mechanism.privacy_loss``."""
-        facts = Facts(
-            self.protects,
-            member(Adjacency, adjacency=adjacency),
-            member(Observer, observer=observer),
-        )
+    def _loss_of(self, facts: Facts) -> PrivacyLoss:
         return self._with_public(self._seen_by(facts))
 
     def _seen_by(self, facts: Facts) -> PrivacyLoss:

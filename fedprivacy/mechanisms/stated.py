@@ -6,18 +6,19 @@ import math
 from abc import abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import ClassVar
 
 import numpy as np
 
-from ..errors import UnsupportedCombination, member, non_negative, positive, refuse
+from ..errors import UnsupportedCombination, member, non_negative, positive, refuse, settle
 from ..loss import Curve, Gdp, RenyiLine, RenyiPoints, stated_pair
 from ..loss.pairs.stated import MAX_EPSILON
 from ..privacy_loss import PrivacyLoss
 from ..registry import registered
 from ..relations import Adjacency, Facts, Observer, Unit
 from ..rounding import FEW
-from .base import Mechanism
+from .base import UnitGiven
 
 MAX_POINTS = 2000
 """Most points of one guarantee."""
@@ -59,7 +60,7 @@ def _divergence(order: object, divergence: object) -> tuple[float, float]:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Stated(Mechanism):
+class Stated(UnitGiven):
     """What stated mechanisms share: the adjacency that their guarantee is about, and the unit."""
 
     adjacency: Adjacency | str
@@ -71,21 +72,15 @@ class Stated(Mechanism):
     """Why the curve dominates."""
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "adjacency", member(Adjacency, adjacency=self.adjacency))
-        object.__setattr__(self, "observer", member(Observer, observer=self.observer))
+        settle(self, partial(member, Adjacency), "adjacency")
+        settle(self, partial(member, Observer), "observer")
         if self.observer is Observer.FINAL:
             rule = "be 'aggregate' or 'server'"
             refuse("observer", str(self.observer), rule, "a guarantee is about a whole release")
         if self.zeroed_is_absent and self.adjacency is not Adjacency.ZERO_OUT:
             given, rule = str(self.adjacency), "be False unless adjacency is 'zero_out'"
             refuse("zeroed_is_absent", self.zeroed_is_absent, rule, f"it is about {given!r}")
-        if self.unit is not None:
-            object.__setattr__(self, "unit", member(Unit, unit=self.unit))
-
-    @property
-    def protects(self) -> Unit | None:
-        """The unit given, if any."""
-        return None if self.unit is None else Unit(self.unit)
+        super().__post_init__()
 
     @property
     @abstractmethod
@@ -201,7 +196,7 @@ class GaussianDp(Stated):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        object.__setattr__(self, "mu", positive(mu=self.mu))
+        settle(self, positive, "mu")
 
     @property
     def curve(self) -> Curve:

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from ..errors import refuse
-from ..factors import Factor, Recurrence, Tree
+from ..factors import Factor, Recurrence, Restarted, Tree
 from ..rounding import HALF_SPACING
 from .noise import norm
 from .rounded import noise_like, noisy_like
@@ -90,10 +90,24 @@ class NoiseStream:
         if memory.row >= self.rounds:
             rule = f"be below rounds = {self.rounds}: the factor has no more rows"
             refuse("row", memory.row, rule, "begin another run, which is accounted beside this one")
+        if isinstance(self.factor, Restarted):
+            return self._in_block(self.factor, memory, generator)
         if isinstance(self.factor, Tree):
             return self._tree_row(self.factor, memory, generator)
         step = self.factor.recurrence(memory.row, self.rounds)
         return self._row(step, memory, generator)
+
+    def _in_block(
+        self, blocks: Restarted, memory: NoiseMemory, generator: Any
+    ) -> tuple[Any, NoiseMemory]:
+        """Draw a row by the factor of its block, whose first row remembers nothing."""
+        inner, place = replace(self, factor=blocks.factor, rounds=blocks.every), memory.row
+        held = replace(memory, row=place % blocks.every)
+        if not held.row:
+            empty = (0.0,) * len(memory.errors)
+            held = replace(held, vectors=0.0 * memory.vectors, errors=empty)
+        noise, after = inner.draw(held, generator)
+        return noise, replace(after, row=place + 1)
 
     @property
     def drawn_std(self) -> float:

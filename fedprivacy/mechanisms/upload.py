@@ -13,7 +13,7 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from ..errors import UnsupportedCombination, integer, non_negative, positive, refuse
+from ..errors import UnsupportedCombination, integer, positive, refuse
 from ..loss import Atoms, Curve, Fold, GaussianMix, Gdp, Sampled
 from ..privacy_loss import PrivacyLoss, Witness
 from ..relations import Adjacency, Facts, Unit
@@ -69,10 +69,7 @@ class Upload(Mechanism):
         "dimension and number of classes of the model",
     )
 
-    @property
-    def protects(self) -> Unit:
-        """A record."""
-        return Unit.RECORD
+    protects = Unit.RECORD
 
     @cached_property
     @abstractmethod
@@ -169,10 +166,8 @@ class SamplersUpload(Upload):
         ratio = 2.0 * self.step_noise_std / self.gradient_sensitivity
         return frozenset({ratio} if 0.0 < ratio < math.inf else ())
 
-    @property
-    def samples_its_unit(self) -> bool:
-        """True: batches are drawn inside."""
-        return True
+    # Batches are drawn inside.
+    samples_its_unit = True
 
 
 def replacing_only(mechanism: Mechanism, facts: Facts) -> None:
@@ -254,15 +249,6 @@ def checked_steps(step_size: object, steps: int) -> float | tuple[float, ...]:
 def each_step(step_size: float | tuple[float, ...], steps: int) -> tuple[float, ...]:
     """Return the size of every step."""
     return step_size if isinstance(step_size, tuple) else (step_size,) * steps
-
-
-def share(**named: object) -> float:
-    """Return the named value as a number in [0, 1]."""
-    ((name, value),) = named.items()
-    found = non_negative(**named)
-    if found > 1.0:
-        refuse(name, value, "be in [0, 1]")
-    return found
 
 
 def contracted(

@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from ..accountants import ACCOUNTANTS, Accountant
+from ..accountants.base import counted
 from ..bound import Bound
 from ..errors import BudgetExhausted, closed_unit, non_negative, open_unit, refuse
 from ..loss import Curve
@@ -15,6 +16,9 @@ from ..relations import Adjacency, Facts, Observer
 from ..rounding import FEW
 from .effort import Effort
 from .epsilon import Accountable, loss_of
+
+_SPARE = 2.0**-40
+"""Share of delta that a filter sets aside for laws of noise that are off."""
 
 
 @dataclass
@@ -184,14 +188,19 @@ class Budget:
 
     def _renyi(self, loss: PrivacyLoss) -> _RenyiFilter:
         if self._filter is None:
-            self._filter = _RenyiFilter(loss.curve, self.epsilon, self.delta)
+            spare = self.delta * _SPARE
+            self._filter = _RenyiFilter(loss.curve, self.epsilon, self.delta - spare, spare)
         return self._filter
 
 
 class _RenyiFilter:
-    """Sums divergences at one fixed order, both orientations apart."""
+    """Sums divergences at one fixed order, both orientations apart.
 
-    def __init__(self, first: Curve, epsilon: float, delta: float) -> None:
+    What rounds' laws may be off adds up as well, to ``spare`` of delta at most.
+    """
+
+    def __init__(self, first: Curve, epsilon: float, delta: float, spare: float) -> None:
+        self.epsilon, self.spare, self.off = epsilon, spare, 0.0
         # Eight orders a decade: between neighbours the rounds that fit hardly differ.
         orders = [1.0 + 10.0 ** (k / 8.0) for k in range(-8, 25)]
         # The order must be fixed before anything is released, so the first round decides.
@@ -230,11 +239,13 @@ class _RenyiFilter:
 
     def allows(self, loss: PrivacyLoss, count: int = 1) -> bool:
         """Return whether both orientations stay within the limit after ``count`` more rounds."""
-        return all(total <= self.limit for total in self._after(loss, count))
+        room = counted(self.off + count * loss.off, self.epsilon) <= self.spare
+        return room and all(total <= self.limit for total in self._after(loss, count))
 
     def spend(self, loss: PrivacyLoss, count: int = 1) -> None:
         """Add the divergences of ``count`` rounds."""
         self.total = self._after(loss, count)
+        self.off = (self.off + count * loss.off) * (1.0 + FEW)
 
     def _after(self, loss: PrivacyLoss, count: int) -> list[float]:
         """Return the sums after ``count`` more rounds, rounded up."""

@@ -47,6 +47,12 @@ class Asked:
             (part.privacy_loss(bound.adjacency, bound.observer), count)
             for part, count in self.run.sequence()
         ]
+        if any(loss.off for loss, _ in parts):
+            raise ParameterError(
+                "certificate proves the laws of pairs, and noise in whole numbers is drawn within "
+                "a total variation of its law, which epsilon and delta count and no certificate "
+                "does; publish the bound itself"
+            )
         return {
             "mechanism": encode(self.run, KINDS),
             "rounds": [_round(loss, count) for loss, count in parts],

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 from ..accountants import BY_NAME, Accountant
 from ..accountants.pld import delta_interval
-from ..errors import listed, positive, refuse
+from ..errors import listed, positive, refuse, settle
 from ..loss import Curve
 from ..loss.clock import within
 from ..privacy_loss import PrivacyLoss
@@ -49,9 +49,8 @@ class Effort:
     def __post_init__(self) -> None:
         if not isinstance(self.accountant, str) or self.accountant not in BY_NAME:
             refuse("accountant", self.accountant, f"be one of {listed(BY_NAME)}")
-        object.__setattr__(self, "tolerance", positive(tolerance=self.tolerance))
-        if self.deadline is not None:
-            object.__setattr__(self, "deadline", positive(deadline=self.deadline))
+        settle(self, positive, "tolerance")
+        settle(self, positive, "deadline", or_none=True)
 
     @property
     def left(self) -> float | None:

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from ..bound import Bound
 from ..errors import at_least_zero, refuse
-from ..mechanisms.base import asked_once
+from ..loss.profiles.once import answered_once
 from ..privacy_loss import PrivacyLoss
 from ..relations import Adjacency, Observer
 from .certificate import Asked
@@ -38,7 +38,7 @@ def loss_of(run: Accountable, adjacency: Adjacency | str, observer: Observer | s
         refuse(
             "run", type(run).__name__, "have a privacy loss", "pass a mechanism, such as Gaussian"
         )
-    with asked_once():
+    with answered_once():
         return run.privacy_loss(adjacency, observer)
 
 

@@ -249,14 +249,14 @@ def _frozen(values: Array) -> Array:
 
 
 def _ask(loss: PrivacyLoss, x: Array, effort: Effort) -> _Asked:
-    pair = Sandwich(loss.curve, effort)
+    pair = Sandwich(loss.curve, effort, loss.off)
     reason = pair.refine(x)
     if loss.witness is None:
         return _Asked(loss, pair, None, reason)
     # The pair is attained itself: no second curve is needed.
     if loss.witness.curve == loss.curve:
         return _Asked(loss, pair, pair, reason)
-    proof = Sandwich(loss.witness.curve, effort)
+    proof = Sandwich(loss.witness.curve, effort, loss.off)
     proof.refine(x)
     return _Asked(loss, pair, proof, reason)
 

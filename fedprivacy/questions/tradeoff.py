@@ -20,6 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import ndtr, ndtri
 
+from ..accountants.base import counted
 from ..loss import Curve
 from ..rounding import FEW, THOUSANDS
 from .effort import Effort
@@ -53,14 +54,19 @@ class Points(NamedTuple):
 class Half:
     """delta(epsilon) of one orientation at epsilon >= 0, known where it was asked for."""
 
-    def __init__(self, curve: Curve, tolerance: float, effort: Effort) -> None:
-        self.curve, self.tolerance, self.effort = curve, tolerance, effort
+    def __init__(self, curve: Curve, tolerance: float, effort: Effort, off: float) -> None:
+        self.curve, self.tolerance, self.effort, self.off = curve, tolerance, effort, off
         self.known: dict[float, tuple[float, float]] = {}
 
     def ends(self, epsilon: float) -> tuple[float, float]:
         """Return certified ends of delta at one epsilon, asked for once."""
         if epsilon not in self.known:
-            self.known[epsilon] = self.effort.delta_ends(self.curve, epsilon, self.tolerance)
+            low, high = self.effort.delta_ends(self.curve, epsilon, self.tolerance)
+            # P~(E) - a Q~(E) is within (1 + a) off of P(E) - a Q(E), whatever the event.
+            more = counted(self.off, epsilon)
+            if more:
+                low, high = max(low - more, 0.0), math.nextafter(high + more, math.inf)
+            self.known[epsilon] = low, high
         return self.known[epsilon]
 
     def ask(self, epsilon: float) -> float:
@@ -154,14 +160,16 @@ class Sandwich:
     Args:
         curve: a dominating pair (P, Q).
         effort: by which accountant, how wide each rate may be, relative to it, and how long.
+        off: total variation by which what runs may differ from P and from Q.
     """
 
-    def __init__(self, curve: Curve, effort: Effort) -> None:
-        self.tolerance, self.cover, self.effort = effort.tolerance, curve.cover(), effort
+    def __init__(self, curve: Curve, effort: Effort, off: float = 0.0) -> None:
+        self.tolerance, self.effort, self.off = effort.tolerance, effort, off
+        self._cover = curve.cover()
         # A rate's bracket is made of several deltas, each of which adds to its width.
         fine = self.tolerance / 8.0
-        self.near = Half(curve, fine, effort)
-        self.far = self.near if curve.symmetric else Half(curve.swap(), fine, effort)
+        self.near = Half(curve, fine, effort, off)
+        self.far = self.near if curve.symmetric else Half(curve.swap(), fine, effort, off)
 
     @property
     def halves(self) -> tuple[Half, ...]:
@@ -172,6 +180,19 @@ class Sandwich:
     def settled(self) -> bool:
         """Whether asking more is of no use: it is late, or lower ends are not to be had."""
         return self.effort.late or self.effort.accountant != "pld"
+
+    def cover(self, slack: float = 0.0) -> float:
+        """Return a mu whose rates, and the slack, are no less than t anywhere; inf if none is."""
+        # t~(x) <= t(x + off) + off, and t(x + off) <= t(x) + t(off) as t is concave.
+        most = float(self._covered(np.zeros(1))[0])
+        return self._cover if most <= slack else math.inf
+
+    def _covered(self, x: Array) -> Array:
+        """Return rates that N(cover, 1) against N(0, 1) has or exceeds, as do the pair's."""
+        if not self.off:
+            return gaussian_rate(x, self._cover)
+        moved = np.minimum(np.nextafter(x + self.off, 2.0), 1.0)
+        return np.asarray(np.minimum(gaussian_rate(moved, self._cover) + self.off, 1.0) * (1 + FEW))
 
     def points(self, turned: bool = False) -> Points:
         """Return what is known of h of (P, Q), or of (Q, P) if turned."""
@@ -194,8 +215,7 @@ class Sandwich:
         which = np.argmin(lines, axis=-1)
         low = np.min(lines, axis=-1) * (1 - 4 * FEW)
         high = np.min(points.high + np.multiply.outer(x, points.a), axis=-1) * (1 + 4 * FEW)
-        # N(cover, 1) against N(0, 1) dominates the pair, and so do its rates.
-        high = np.minimum(high, gaussian_rate(x, self.cover))
+        high = np.minimum(high, self._covered(x))
         # Guessing has the rate x, and no test more than 1.
         return np.clip(low, x, 1.0), np.clip(high, x, 1.0), corners[which]
 
@@ -208,7 +228,7 @@ class Sandwich:
         a = np.union1d(first.a, second.a)
         high = np.maximum(*(np.interp(a, known.a, known.high) for known in (first, second)))
         rates = np.min(high + np.multiply.outer(x, a), axis=-1) * (1 + 8 * FEW)
-        return np.asarray(np.clip(np.minimum(rates, gaussian_rate(x, self.cover)), x, 1.0))
+        return np.asarray(np.clip(np.minimum(rates, self._covered(x)), x, 1.0))
 
     def advantage(self) -> tuple[float, float]:
         """Return certified ends of delta at epsilon 0, the same in both orientations."""
@@ -219,7 +239,7 @@ class Sandwich:
     def refine(self, x: Array) -> str:
         """Ask until every rate is narrow enough; return why it is not, or nothing."""
         # Without a finite cover the rate at 0 may be above 0, so that 0 counts as small, too.
-        within = x[x > 0] if math.isfinite(self.cover) else x
+        within = x[x > 0] if math.isfinite(self._cover) else x
         small = float(np.min(within, initial=1.0))
         target = max(0.25 * self.tolerance * small, 0.5 * _SMALL)
         reached = [half.reach(target) for half in self.halves]
@@ -295,13 +315,13 @@ def gaussian_ends(sandwich: Sandwich, slack: float) -> tuple[float, float]:
     curve's own ``cover`` without slack, or where delta does not fall to the slack.
     """
     halves = sandwich.halves
-    high = sandwich.cover
+    high = sandwich.cover(slack)
     if slack == 0.0 or not all([half.reach(slack) for half in halves]):
         return min(gaussian_floor(sandwich, slack), high), high
     for _ in range(_PASSES):
         low = gaussian_floor(sandwich, slack)
         found = [_chord_mus(half.points(), slack) for half in halves]
-        high = min(float(max(mus.max() for mus, _ in found)), sandwich.cover)
+        high = min(float(max(mus.max() for mus, _ in found)), high)
         if high - low <= sandwich.tolerance * high or sandwich.settled:
             break
         enough = low * (1.0 + sandwich.tolerance) + 1e-12

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
 from ..errors import listed, positive, refuse
+from ..factors.optimise import Progress
 from ..mechanisms import (
     AdaptiveClipping,
     DistributedDiscreteGaussian,
@@ -60,6 +61,7 @@ class AveragingJob:
         model: builds the module.
         chosen: its settings; with those of ``Noisy`` it is private, with those of ``Sparse`` a
             share of the coordinates travels.
+        progress: gets the share done of a search for the noise's factor.
 
     Raises:
         ParameterError: settings that exclude each other, or that do not fit the data; clients that
@@ -70,6 +72,7 @@ class AveragingJob:
     method: Method
     model: ModelFactory
     chosen: Averaging
+    progress: Progress | None = field(default=None, compare=False)
     unit = Unit.CLIENT
     adjacency = Adjacency.ZERO_OUT
 
@@ -80,13 +83,14 @@ class AveragingJob:
         source: FederatedData,
         model: ModelFactory | None,
         given: Mapping[str, Any],
+        progress: Progress | None = None,
     ) -> AveragingJob:
         """Return a method's job with some settings given, the others from ``preset_for``."""
         factory, values = preset_for(source, model, given)
         known = {name: values[name] for name in method.settings.known() if name in values}
         chosen = method.of(known)
         assert isinstance(chosen, Averaging)
-        job = cls(source=source, method=method, model=factory, chosen=chosen)
+        job = cls(source=source, method=method, model=factory, chosen=chosen, progress=progress)
         # Builds the loop, so that settings that do not fit are refused here.
         _ = job.settings
         return job
@@ -195,9 +199,7 @@ class AveragingJob:
 
     def _kept(self, dimension: int) -> int:
         """Return how many coordinates travel."""
-        if not isinstance(self.chosen, Sparse):
-            return dimension
-        return max(1, round(self.chosen.kept_fraction * dimension))
+        return max(1, round(getattr(self.chosen, "kept_fraction", 1.0) * dimension))
 
     def _perturbation(
         self, level: float | None, dimension: int, sparsifier: str

@@ -4,11 +4,19 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any
+from typing import Any, ClassVar
 
 from .. import factors
 from ..errors import positive, refuse
-from ..factors import Banded, BufferedToeplitz, Factor, MinimumSeparation, Tree, Workload
+from ..factors import (
+    Banded,
+    BufferedToeplitz,
+    Factor,
+    MinimumSeparation,
+    Restarted,
+    Tree,
+    Workload,
+)
 from ..mechanisms import CorrelatedNoise
 from ..relations import Adjacency, Unit
 from ..sampling import Everyone, FixedSize, Poisson, Scheme
@@ -19,7 +27,7 @@ from .methods import DpFtrl
 _DIGITS = 6
 """Of a factor's numbers: two machines' searches may differ in the last ones."""
 
-_OWN = ("clip_norm", "separation", "at_most", "server_momentum", "cooldown")
+_OWN = ("clip_norm", "separation", "at_most", "block", "server_momentum", "cooldown")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -70,7 +78,16 @@ class CorrelatedJob(AveragingJob):
 
     @cached_property
     def factor(self) -> Factor:
-        """The factor: a tree, or the banded or buffered one that is best for the workload."""
+        """The factor, of blocks where the noise begins anew."""
+        block = self.own.block
+        if block is None or block == self.rounds:
+            return self._searched(self.rounds)
+        if block > self.rounds:
+            refuse("block", block, f"be at most rounds = {self.rounds}", "or leave it out")
+        return Restarted(self._searched(block), block)
+
+    def _searched(self, rounds: int) -> Factor:
+        """Return a tree, or the banded or buffered factor that is best for the workload."""
         chosen = self.own
         if chosen.bands is None and not chosen.buffers:
             return Tree()
@@ -80,9 +97,13 @@ class CorrelatedJob(AveragingJob):
             shape = Banded(chosen.bands)
         found = factors.optimised(
             shape,
-            rounds=self.rounds,
+            rounds=rounds,
             participation=self.participation,
-            workload=Workload(momentum=chosen.server_momentum, rates=self.schedule),
+            # Of the last block's rates, which fall; a search can cost noise only.
+            workload=Workload(
+                momentum=chosen.server_momentum, rates=self.schedule[self.rounds - rounds :]
+            ),
+            progress=self.progress,
         )
         return _short(found)
 
@@ -95,6 +116,9 @@ class CorrelatedJob(AveragingJob):
     def noise(self, level: float | None) -> CorrelatedNoise:
         """Return the run's noise."""
         assert self.own.clip_norm is not None
+        dimension = self._plain.flat.dimension
+        kept = self._kept(dimension)
+        sparse = {} if kept == dimension else {"kept": kept, "dimension": dimension}
         return CorrelatedNoise(
             factor=self.factor,
             noise_multiplier=positive(noise_multiplier=level),
@@ -102,6 +126,7 @@ class CorrelatedJob(AveragingJob):
             participation=self.participation,
             clip_norm=self.own.clip_norm,
             unit=Unit.CLIENT,
+            **sparse,
         )
 
     def loop(self, level: float | None, seed: int | None) -> FederatedAveraging:
@@ -126,10 +151,8 @@ class CorrelatedJob(AveragingJob):
         own["separation"] = self.participation.separation
         return found | {name: value for name, value in own.items() if value is not None}
 
-    @property
-    def expected_bytes(self) -> int | None:
-        """None: a cohort's size is fixed, or counted as it is."""
-        return None
+    # A cohort's size is fixed, or counted as it is.
+    expected_bytes: ClassVar[int | None] = None
 
     def declared_units(self, adjacency: Adjacency | str) -> float:
         """Return how many clients there are: public, since adding one is not served."""

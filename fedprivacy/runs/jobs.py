@@ -11,12 +11,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Generic, Protocol, Self, TypeVar, cast
+from typing import Any, ClassVar, Generic, Protocol, Self, TypeVar, cast
 
 import torch
 from torch import Tensor
 
 from ..errors import positive, refuse
+from ..factors.optimise import Progress
 from ..mechanisms import Mechanism
 from ..relations import Adjacency, Unit
 from ..systems.fa_hmc.loop import HamiltonianSampling
@@ -163,15 +164,11 @@ class _RecordJob(ABC, Generic[S]):
         """As chosen."""
         return int(self.settings["rounds"])
 
-    @property
-    def upload_per_client(self) -> None:
-        """Not counted: the papers on samplers and splitting do not."""
-        return None
+    # Not counted: the papers on samplers and splitting do not.
+    upload_per_client: ClassVar[None] = None
 
-    @property
-    def expected_bytes(self) -> None:
-        """Everybody uploads in every round: nothing is left to chance."""
-        return None
+    # Everybody uploads in every round: nothing is left to chance.
+    expected_bytes: ClassVar[None] = None
 
     def public(self, adjacency: Adjacency | str) -> dict[str, Any]:
         """Return what uploads depend on; the sizes of all clients, which replacing keeps."""
@@ -383,7 +380,7 @@ class SplittingJob(_RecordJob[Splitting]):
         """Return inputs and targets as the loss takes them."""
         if self.model is not None:
             return features.double(), labels
-        return _inputs(features), _parities(labels)
+        return _inputs(features), torch.where(labels % 2 == 0, 1.0, -1.0).double()
 
     def loop(self, level: float | None, seed: int | None) -> FederatedSplitting:
         """Return the loop with a noise scale."""
@@ -420,10 +417,6 @@ def _inputs(features: Tensor) -> Tensor:
     return torch.cat([flat, flat.new_ones(len(flat), 1)], 1)
 
 
-def _parities(labels: Tensor) -> Tensor:
-    return torch.where(labels % 2 == 0, 1.0, -1.0).double()
-
-
 _JOBS: dict[type[Settings], Any] = {
     DpFtrl: CorrelatedJob,
     Langevin: LangevinJob,
@@ -441,6 +434,7 @@ def job(
     clients: int | None = None,
     classes_per_client: int | None = None,
     model: str | None = None,
+    progress: Progress | None = None,
     **settings: Any,
 ) -> Job:
     """Return a method's job on a data set, with settings that work or, for own data, may work.
@@ -454,6 +448,7 @@ def job(
         classes_per_client: how many classes a client has.
         model: "logistic", "mlp", "cnn" or "FILE.py:NAME" (averaging and Fed-PLT); the
             "FILE.py:NAME" of a ``Posterior`` (samplers).
+        progress: gets the share done of what a method has to search for first: DP-FTRL's factor.
         settings: the method's settings that are not to be the usual ones, by name; see ``methods``.
             None stands for the usual one.
 
@@ -479,5 +474,9 @@ def job(
     records = load_data(
         data, data_dir=data_dir, clients=clients, classes_per_client=classes_per_client
     )
-    task: Job = kind.of(chosen, records, model_for(model, records), given)
+    network = model_for(model, records)
+    if issubclass(kind, AveragingJob):
+        averaging: Job = kind.of(chosen, records, network, given, progress)
+        return averaging
+    task: Job = kind.of(chosen, records, network, given)
     return task

@@ -177,6 +177,14 @@ class Correlated(Clipped):
     bands: int | None = setting(
         COUNT, "of a banded factor, at most the separation; instead of buffers", default=None
     )
+    block: int | None = setting(
+        COUNT,
+        "rounds after which the noise, and what it is about, begin anew; left open: never",
+        default=None,
+    )
+    kept_fraction: float = setting(
+        SHARE, "share of the coordinates that travel, the same ones for a block", default=1.0
+    )
     separation: int | None = setting(
         COUNT,
         "rounds from a client's taking part to its next; left open: as many as fit",

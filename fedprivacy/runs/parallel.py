@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any, TypeVar
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext
+from typing import TypeVar
 
 from ..errors import ParameterError, integer, listed, refuse
 
@@ -28,7 +29,7 @@ def check_backend(backend: str, jobs: int) -> None:
         ParameterError: as said; or not one job at least.
     """
     integer(1, jobs=jobs)
-    if backend == "threading":
+    if backend in ("threading", "threads"):
         rule = "not be threads: torch's randomness is one for all of them"
         refuse("backend", backend, rule, "use 'loky', which takes processes")
     if backend not in BACKENDS:
@@ -55,12 +56,13 @@ def each(
     Args:
         calls: without arguments; they travel to other processes by pickle.
         jobs: how many run at once; with 1 they run here, one after the other.
-        backend: one of ``BACKENDS``. For "dask" make a ``Client`` before; "ray" joins the cluster
-            that is named in its environment, or makes one.
+        backend: one of ``BACKENDS``. "dask" and "ray" join the cluster that is named in their
+            environment (``DASK_SCHEDULER_ADDRESS``, ``RAY_ADDRESS``), or make one of this machine;
+            "dask" takes the ``Client`` that there is.
         done: gets a call's place as soon as it has returned.
 
     Raises:
-        ParameterError: see ``check_backend``; or no dask client.
+        ParameterError: see ``check_backend``; or workers of dask with several threads.
     """
     check_backend(backend, jobs)
     found: dict[int, T] = {}
@@ -71,23 +73,40 @@ def each(
     return [found[place] for place in range(len(calls))]
 
 
-def _returned(calls: Sequence[Callable[[], T]], jobs: int, backend: str) -> Iterable[tuple[int, T]]:
+def _returned(calls: Sequence[Callable[[], T]], jobs: int, backend: str) -> Iterator[tuple[int, T]]:
     if jobs == 1:
-        return ((place, call()) for place, call in enumerate(calls))
+        yield from ((place, call()) for place, call in enumerate(calls))
+        return
     import joblib
 
     if backend == "ray":
         # Its name is known to joblib only from then on.
         importlib.import_module(_NEEDS["ray"]).register_ray()
-    try:
+    # Ray's backend gives everything at the end.
+    how = "list" if backend == "ray" else "generator_unordered"
+    with _dask(jobs) if backend == "dask" else nullcontext():
         with joblib.parallel_config(backend=backend, n_jobs=jobs):
-            # Ray's backend gives everything at the end.
-            how = "list" if backend == "ray" else "generator_unordered"
             parallel = joblib.Parallel(return_as=how, batch_size=1)
-    except ValueError as error:
-        refuse("backend", backend, f"be ready ({error})", "make a dask Client before")
-    held: Iterator[Any] = iter(parallel(joblib.delayed(_placed)(*one) for one in enumerate(calls)))
-    return held
+        placed = (joblib.delayed(_placed)(*one) for one in enumerate(calls))
+        yield from parallel(placed)
+
+
+@contextmanager
+def _dask(jobs: int) -> Iterator[None]:
+    """Have a client of dask, whose workers have one thread each."""
+    dask, distributed = importlib.import_module("dask"), importlib.import_module("distributed")
+    try:
+        there = nullcontext(distributed.get_client())
+    except ValueError:
+        # Of the cluster that is named, else of one here.
+        here = {"n_workers": jobs, "threads_per_worker": 1, "dashboard_address": None}
+        named = dask.config.get("scheduler-address", None)
+        there = distributed.Client(**({} if named else here))
+    with there as client:
+        if threads := max(client.nthreads().values(), default=1) - 1:
+            rule = "have one: torch's randomness is one for all threads of a process"
+            refuse("threads of a dask worker", threads + 1, rule, "start workers by --nthreads 1")
+        yield
 
 
 def _placed(place: int, call: Callable[[], T]) -> tuple[int, T]:

@@ -39,6 +39,7 @@ from .pictures import check_picture, write_picture
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
 Source = Accountable | Ledger | str | PathLike[str]
 """What can be accounted: a mechanism, an open ledger, or a ledger's path."""
@@ -222,7 +223,8 @@ class Pareto:
     def plot(self, path: str | PathLike[str]) -> Path:
         """Write a picture; the file name's ending is the format.
 
-        There is one panel for each cost that is not the same for all settings.
+        There is one panel for each cost that is not the same for all settings. A few settings of
+        one epsilon, to the digits shown, get a line each instead of a place above it.
 
         Raises:
             ParameterError: every setting was refused, or an ending that is no format.
@@ -236,9 +238,13 @@ class Pareto:
         named = self.front if len(self.front) <= _MOST_NAMES else ()
         # A cost that is the same for all makes no panel, unless there is no other.
         costs = [name for name in self.costs if len(set(self._drawn(name))) > 1] or self.costs
+        check_picture(path)
+        taking = [setting for setting in self.settings if not setting.refused]
+        at = {shown(setting.epsilon, self.digits, ROUND_CEILING) for setting in taking}
+        if len(at) == 1 < len(taking) <= _MOST_NAMES:
+            return write_picture(_side_by_side(self, taking, costs, at.pop()), path)
         size = 5.6 * len(costs), 3.6 + 0.17 * len(named)
         figure = Figure(figsize=size, layout="constrained")
-        check_picture(path)
         panels = figure.subplots(1, len(costs), squeeze=False)[0]
         for name, axes in zip(costs, panels, strict=True):
             _draw(axes, self, name, named)
@@ -479,6 +485,31 @@ def _aligned(rows: list[list[str]]) -> list[str]:
         "  ".join([*(cell.rjust(w) for cell, w in zip(row, widths, strict=False)), row[-1]])
         for row in rows
     ]
+
+
+def _side_by_side(found: Pareto, taking: list[Setting], costs: Sequence[str], at: str) -> Figure:
+    """Draw settings of one epsilon under each other, their costs along the axes."""
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(3.2 + 3.2 * len(costs), 1.4 + 0.3 * len(taking)), layout="constrained")
+    panels = figure.subplots(1, len(costs), squeeze=False, sharey=True)[0]
+    for name, axes in zip(costs, panels, strict=True):
+        for place, setting in enumerate(taking):
+            colour = "C0" if setting.on_front else "0.65"
+            bar = setting.spread(name) if setting.spreads else None
+            axes.errorbar(
+                setting.cost(name), place, xerr=bar, fmt="o", markersize=5, capsize=2, color=colour
+            )
+        axes.set(xlabel=literal(name))
+        axes.grid(alpha=0.25)
+        axes.spines[["top", "right"]].set_visible(False)
+        axes.margins(0.12)
+    panels[0].set_yticks(range(len(taking)), [literal(s.name) for s in taking], fontsize=8)
+    panels[0].invert_yaxis()
+    seen = f"{found.adjacency}, {found.observer}"
+    title = f"epsilon = {at} at delta = {found.delta:g} ({seen}); blue is on the front"
+    figure.suptitle(title, fontsize=9)
+    return figure
 
 
 def _draw(axes: Axes, found: Pareto, name: str, named: tuple[Setting, ...]) -> None:

@@ -218,6 +218,8 @@ class PrivateSweep:
         """Return what another sweep in the same folder would differ in."""
         told = {
             "private sweep of": self.sweep.method,
+            "data": self.sweep.job.data.name,
+            "model": str(self.sweep.source.get("model")),
             "grid": dict(self.sweep.grid),
             "trials": repr(self.trials),
             "epsilon": self.sweep.epsilon,
@@ -238,7 +240,8 @@ class PrivateSweep:
             label = self.sweep.labels[setting]
             costs = self._inner.once(label, seen[setting], None)
             self._check_priced(self._inner.ledger_of(label, seen[setting]))
-            if best is None or costs["accuracy"] > best[2]:
+            # A trial without an accuracy is no better than any, whichever came first.
+            if best is None or _rank(costs["accuracy"]) > _rank(best[2]):
                 best = setting, seen[setting], costs["accuracy"]
             seen[setting] += 1
             if on_trial is not None:
@@ -253,7 +256,7 @@ class PrivateSweep:
 
     def _show(self, best: tuple[int, int, float] | None, path: Path, told: Path) -> None:
         """Count the selection, write the best trial's model and what is told of it, confirm."""
-        run, std = self.mechanism, self._least_noise()
+        run, std = self.mechanism, min(self.mechanism.noise_ratios(1.0), default=1.0)
         with Ledger.open(path, resume=True) if path.exists() else self._new(path) as ledger:
             # Begun and killed: the same trials show the same, which is counted once.
             round_ = None
@@ -263,10 +266,6 @@ class PrivateSweep:
             if round_ is not None:
                 ledger.done(round_, cohort=0, arrived=0, refused=0, noise_std=std)
             ledger.close()
-
-    def _least_noise(self) -> float:
-        """Return the smallest std of noise inside, in clip norms: what a ledger compares."""
-        return min(self.mechanism.noise_ratios(1.0), default=1.0)
 
     def _new(self, path: Path) -> Ledger:
         sweep = self.sweep
@@ -287,5 +286,9 @@ class PrivateSweep:
             setting, repeat, accuracy = best
             label = self.sweep.labels[setting]
             self._inner.model(label, repeat, self.sweep.folder / MODEL)
-            shown = {"setting": label, "accuracy": accuracy}
+            shown = {"setting": label, "accuracy": None if math.isnan(accuracy) else accuracy}
         whole_file(told, json.dumps(shown, indent=1).encode() + b"\n")
+
+
+def _rank(accuracy: float) -> float:
+    return -math.inf if math.isnan(accuracy) else accuracy

@@ -8,7 +8,14 @@ from types import TracebackType
 from typing import Any, Self
 
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    TaskID,
+    TextColumn,
+    TimeElapsedColumn,
+)
 
 
 class Steps:
@@ -24,7 +31,6 @@ class Steps:
         )
 
     def __enter__(self) -> Self:
-        self._progress.start()
         return self
 
     def __exit__(
@@ -33,25 +39,43 @@ class Steps:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        self._progress.stop()
+        if self._progress.live.is_started:
+            self._progress.stop()
+
+    def _bar(self, name: str, total: int | None) -> TaskID:
+        # Not before there is something to show: an empty column leaves an empty line.
+        self._progress.start()
+        return self._progress.add_task(name, total=total)
 
     @contextmanager
     def step(self, name: str) -> Iterator[None]:
         """Show one piece of work whose length is not known."""
-        task = self._progress.add_task(name, total=None)
+        task = self._bar(name, None)
         yield
         self._progress.update(task, total=1, completed=1)
 
     @contextmanager
+    def share(self, name: str) -> Iterator[Callable[[float], None]]:
+        """Show a share of a piece of work; yield what gets it. Without a call there is no bar."""
+        bars: list[TaskID] = []
+
+        def tick(share: float) -> None:
+            if not bars:
+                bars.append(self._bar(name, 100))
+            self._progress.update(bars[0], completed=round(100 * share))
+
+        yield tick
+
+    @contextmanager
     def count(self, name: str, total: int) -> Iterator[Callable[[], None]]:
         """Show ``total`` pieces of work; yield what is called after each."""
-        task = self._progress.add_task(name, total=total)
+        task = self._bar(name, total)
         yield lambda: self._progress.advance(task)
 
     @contextmanager
     def rounds(self, name: str, total: int) -> Iterator[Callable[[Any, Any], None]]:
         """Show ``total`` rounds; yield what a training loop calls after each."""
-        task = self._progress.add_task(name, total=total)
+        task = self._bar(name, total)
 
         def tick(state: Any, info: Any) -> None:
             del info

@@ -5,12 +5,15 @@ One line each, as ``on_round``::
     train(loop, data, rounds=40, on_round=watching.to_csv("rounds.csv", loop, **budget))
 
 Every number that no epsilon covers has "not_covered" in its name: it is for the operator alone.
+
+A writer whose library is not installed raises ParameterError.
 """
 
 from __future__ import annotations
 
 import csv
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -104,9 +107,6 @@ def to_csv(path: str | Path, loop: Any, *, every: int = 1, **budget: Any) -> OnR
         loop: what is trained with.
         every: rounds between two lines.
         budget: see ``Meter``.
-
-    Raises:
-        ParameterError: see ``Meter``.
     """
     target = Path(path)
     names = ("round", "epsilon_upper", "budget_left", "released_change")
@@ -127,21 +127,9 @@ def to_csv(path: str | Path, loop: Any, *, every: int = 1, **budget: Any) -> OnR
 
 
 def to_tensorboard(folder: str | Path, loop: Any, *, every: int = 1, **budget: Any) -> OnRound:
-    """Return what writes scalars for TensorBoard, under "privacy/".
-
-    Args:
-        folder: where its event files go.
-        loop: what is trained with.
-        every: rounds between two points.
-        budget: see ``Meter``.
-
-    Raises:
-        ParameterError: see ``Meter``, or TensorBoard is not installed.
-    """
-    try:
+    """Return what writes scalars for TensorBoard to a folder, under "privacy/"; see ``to_csv``."""
+    with _installed("TensorBoard"):
         from torch.utils.tensorboard import SummaryWriter
-    except ImportError as error:
-        raise _missing("TensorBoard") from error
     writer = SummaryWriter(str(folder))
 
     def write(numbers: dict[str, float], step: int) -> None:
@@ -153,20 +141,9 @@ def to_tensorboard(folder: str | Path, loop: Any, *, every: int = 1, **budget: A
 
 
 def to_mlflow(loop: Any, *, every: int = 1, **budget: Any) -> OnRound:
-    """Return what logs metrics to MLflow's active run, under "privacy/".
-
-    Args:
-        loop: what is trained with.
-        every: rounds between two points.
-        budget: see ``Meter``.
-
-    Raises:
-        ParameterError: see ``Meter``, or MLflow is not installed.
-    """
-    try:
+    """Return what logs metrics to MLflow's active run, under "privacy/"; see ``to_csv``."""
+    with _installed("MLflow"):
         import mlflow
-    except ImportError as error:
-        raise _missing("MLflow") from error
 
     def write(numbers: dict[str, float], step: int) -> None:
         mlflow.log_metrics({f"privacy/{name}": v for name, v in numbers.items()}, step=step)
@@ -174,9 +151,13 @@ def to_mlflow(loop: Any, *, every: int = 1, **budget: Any) -> OnRound:
     return _told(write, Meter(loop, **budget), every)
 
 
-def _missing(library: str) -> ParameterError:
-    way_out = "pip install 'fedprivacy[progress]'"
-    return ParameterError(f"{library} is not installed; {way_out}, or write a file with to_csv")
+@contextmanager
+def _installed(library: str) -> Iterator[None]:
+    way_out = "pip install 'fedprivacy[progress]', or write a file with to_csv"
+    try:
+        yield
+    except ImportError as error:
+        raise ParameterError(f"{library} is not installed; {way_out}") from error
 
 
 def _told(write: Callable[[dict[str, float], int], None], meter: Meter, every: int) -> OnRound:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ..errors import integer, probability, refuse
+from ..errors import natural, probability, refuse, settle
 from .everyone import Everyone
 from .poisson import Poisson
 from .scheme import Indices, Scheme
@@ -72,7 +72,7 @@ class WeightedDraws:
     weights: tuple[float, ...]
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "draws", integer(1, draws=self.draws))
+        settle(self, natural, "draws")
         # Weights are checked as chances: one of 0 would be a client that nobody can account for.
         object.__setattr__(self, "weights", chances(self.weights))
 

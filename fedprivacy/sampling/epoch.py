@@ -8,7 +8,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from ..errors import UnsupportedCombination, integer, refuse
+from ..errors import UnsupportedCombination, integer, natural, refuse, settle
 from ..loss import Allocated, Curve
 from ..registry import registered
 from ..relations import Adjacency, Observer
@@ -45,10 +45,8 @@ class EpochScheme(TableScheme):
         checked = integer(1, rounds_per_epoch=self.rounds_per_epoch)
         object.__setattr__(self, "rounds_per_epoch", checked)
 
-    @property
-    def rate(self) -> float:
-        """One: every unit takes part in every epoch."""
-        return 1.0
+    # Every unit takes part in every epoch.
+    rate = 1.0
 
     def draw(self, population: int, generator: np.random.Generator) -> Indices:
         """Refuse: an epoch is drawn as a whole; use ``epoch``."""
@@ -131,8 +129,7 @@ class Shuffled(EpochScheme):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.population is not None:
-            object.__setattr__(self, "population", integer(1, population=self.population))
+        settle(self, natural, "population", or_none=True)
 
     def epoch(self, population: int, generator: np.random.Generator) -> list[Indices]:
         """Return the participants of each round of one epoch.
@@ -204,10 +201,7 @@ class RandomAllocation(EpochScheme):
         (SERVER, SWAP): _REPLACED,
     }
 
-    @property
-    def apart(self) -> bool:
-        """True."""
-        return True
+    apart = True
 
     def epoch(self, population: int, generator: np.random.Generator) -> list[Indices]:
         """Return the participants of each round of one epoch; some may have none."""

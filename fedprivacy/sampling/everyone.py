@@ -38,15 +38,9 @@ class Everyone(TableScheme):
     assumption: ClassVar[str] = "every unit takes part in every round"
     rows: ClassVar[Rows] = _ROWS
 
-    @property
-    def apart(self) -> bool:
-        """True."""
-        return True
+    apart = True
 
-    @property
-    def rate(self) -> float:
-        """One."""
-        return 1.0
+    rate = 1.0
 
     def unlikely(self, sizes: Mapping[int, int], chance: float) -> list[Odd]:
         """Return that sizes differ; see ``TableScheme.unlikely``."""

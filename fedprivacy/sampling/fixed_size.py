@@ -8,26 +8,11 @@ from typing import ClassVar
 
 import numpy as np
 
-from ..errors import UnsupportedCombination, integer, refuse
+from ..errors import UnsupportedCombination, natural, refuse, settle
 from ..loss import Gdp, Sampled, Triangles, given_way
 from ..registry import registered
 from ..relations import Adjacency, Observer
-from .pairs import (
-    ADD,
-    AGGREGATE,
-    EXCHANGED_OPPOSED,
-    GIVEN_WAY,
-    OPPOSED,
-    SAME,
-    SWAP,
-    ZERO,
-    as_it_is,
-    folded,
-    sampled_pair,
-    server_rows,
-    slotted,
-    unamplified,
-)
+from . import pairs
 from .scheme import (
     FLOOR,
     Cell,
@@ -51,7 +36,7 @@ def _add_remove(inner: Lossy, scheme: Scheme, observer: Observer) -> Pair:
             "work: zero_out, replace_one, a size below the population, and Everyone() where all "
             "that are there take part"
         )
-    return sampled_pair(inner.privacy_loss(SWAP, observer), scheme.rate)
+    return pairs.sampled_pair(inner.privacy_loss(pairs.SWAP, observer), scheme.rate)
 
 
 def _zero_out(inner: Lossy, scheme: Scheme, observer: Observer) -> Pair:
@@ -59,30 +44,34 @@ def _zero_out(inner: Lossy, scheme: Scheme, observer: Observer) -> Pair:
     z = inner.sum_multiplier
     # Everybody takes part: nothing is amplified.
     if q == 1.0:
-        return as_it_is(inner, ZERO, observer)
+        return pairs.as_it_is(inner, pairs.ZERO, observer)
     # T9 needs a Gaussian sum, and T1 that zeroing is a way to replace.
     if z is None and not inner.zeroing_replaces:
-        return unamplified(inner, scheme, observer)
+        return pairs.unamplified(inner, scheme, observer)
     if z is None:
         # Attained is what zeroing shows by itself; the curve is that of replacing.
-        attained = sampled_pair(inner.privacy_loss(ZERO, observer), q).witness
-        return Pair(folded(inner, scheme, observer).curve, attained)
+        attained = pairs.sampled_pair(inner.privacy_loss(pairs.ZERO, observer), q).witness
+        return Pair(pairs.folded(inner, scheme, observer).curve, attained)
     # Not drawn, its place is taken by another, who may send the opposite.
     up = given_way(z, q)
     return Pair(Triangles(up, Sampled(Gdp(1.0 / z), q)), up)
 
 
 _ROWS: Rows = {
-    (AGGREGATE, ADD): Cell("S(G(2/z), q)", "T3, T9", SAME, OPPOSED, _add_remove),
-    (AGGREGATE, ZERO): Cell(
+    (pairs.AGGREGATE, pairs.ADD): Cell(
+        "S(G(2/z), q)", "T3, T9", pairs.SAME, pairs.OPPOSED, _add_remove
+    ),
+    (pairs.AGGREGATE, pairs.ZERO): Cell(
         "F(A, B): A = (1-q) N(-1) + q N(1) against (1-q) N(-1) + q N(0), std z; B = S(G(1/z), q)",
         "T9 (one Gaussian sum; else T1: F(S, S), zeroing being a way to replace; else T4)",
         "A (F(S, S): the zero-out pair)",
-        GIVEN_WAY,
+        pairs.GIVEN_WAY,
         _zero_out,
     ),
-    (AGGREGATE, SWAP): Cell("F(S, S), S = S(G(2/z), q)", "T1", "S", EXCHANGED_OPPOSED, slotted),
-    **server_rows(),
+    (pairs.AGGREGATE, pairs.SWAP): Cell(
+        "F(S, S), S = S(G(2/z), q)", "T1", "S", pairs.EXCHANGED_OPPOSED, pairs.slotted
+    ),
+    **pairs.server_rows(),
 }
 
 
@@ -105,8 +94,7 @@ class FixedSize(TableScheme):
     rows: ClassVar[Rows] = _ROWS
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "size", integer(1, size=self.size))
-        object.__setattr__(self, "population", integer(1, population=self.population))
+        settle(self, natural, "size", "population")
         # Without replacement nobody can be drawn twice.
         if self.size > self.population:
             refuse("size", self.size, f"be at most population = {self.population}")

@@ -11,23 +11,10 @@ from ..errors import UnsupportedCombination, refuse
 from ..loss import Curve, Fold, GaussianMix, Gdp, Mix, Side
 from ..relations import Observer
 from ..rounding import FEW
+from . import pairs
 from .binomial import Law, hypergeometric_law, law
 from .everyone import Everyone
 from .fixed_size import FixedSize
-from .pairs import (
-    ADD,
-    AGGREGATE,
-    APART,
-    EXCHANGED,
-    EXCHANGED_OPPOSED,
-    GIVEN_WAY,
-    OPPOSED,
-    SAME,
-    SERVER,
-    SWAP,
-    ZERO,
-    sampled,
-)
 from .poisson import Poisson, exchanged
 from .replacement import (
     FAR,
@@ -127,7 +114,7 @@ def _exchanged(inner: Lossy, scheme: RecordsApart, observer: Observer) -> Pair:
 
     def label(s: int) -> Curve:
         # by T1's proof, at positive losses; the fold below has no others
-        return sampled(exchanged(z / (2 * s), 1.0), q) if s > FAR * z else exchanged(z / s, q)
+        return pairs.sampled(exchanged(z / (2 * s), 1.0), q) if s > FAR * z else exchanged(z / s, q)
 
     up = Mix(tuple((w, label(s)) for w, s in times))
     down = scheme.law(Side.DOWN)
@@ -136,19 +123,23 @@ def _exchanged(inner: Lossy, scheme: RecordsApart, observer: Observer) -> Pair:
 
 
 _SEEN: Rows = {
-    (SERVER, ZERO): Cell("Mix(P(s): G(s/z))", VISIBLE, SAME, APART, seen(1.0)),
-    (SERVER, SWAP): Cell("Mix(P(s): G(2s/z))", VISIBLE, SAME, EXCHANGED, seen(2.0)),
+    (pairs.SERVER, pairs.ZERO): Cell(
+        "Mix(P(s): G(s/z))", VISIBLE, pairs.SAME, pairs.APART, seen(1.0)
+    ),
+    (pairs.SERVER, pairs.SWAP): Cell(
+        "Mix(P(s): G(2s/z))", VISIBLE, pairs.SAME, pairs.EXCHANGED, seen(2.0)
+    ),
 }
 _MOVES = "sum_s P(s) N(s) against N(0), std z"
 
 _APART: Rows = {
-    (AGGREGATE, ADD): Cell(_MOVES, "T13", SAME, APART, _apart_added),
-    (AGGREGATE, ZERO): Cell(_MOVES, "T13", SAME, APART, _apart_added),
-    (AGGREGATE, SWAP): Cell(
+    (pairs.AGGREGATE, pairs.ADD): Cell(_MOVES, "T13", pairs.SAME, pairs.APART, _apart_added),
+    (pairs.AGGREGATE, pairs.ZERO): Cell(_MOVES, "T13", pairs.SAME, pairs.APART, _apart_added),
+    (pairs.AGGREGATE, pairs.SWAP): Cell(
         "Mix(P(s)/q: (1-q) N(0) + q N(s) against (1-q) N(0) + q N(-s), std z; s >= 1)",
         "T13",
         "sum_s P(s) N(s) against sum_s P(s) N(-s), std z",
-        EXCHANGED,
+        pairs.EXCHANGED,
         _exchanged,
     ),
     **_SEEN,
@@ -177,21 +168,21 @@ def _slots_added(inner: Lossy, scheme: RecordsInSlots, observer: Observer) -> Pa
 
 
 _IN_SLOTS: Rows = {
-    (AGGREGATE, ADD): Cell(
-        "sum_s P(s) N(2s) against N(0), std z", "T13", SAME, OPPOSED, _slots_added
+    (pairs.AGGREGATE, pairs.ADD): Cell(
+        "sum_s P(s) N(2s) against N(0), std z", "T13", pairs.SAME, pairs.OPPOSED, _slots_added
     ),
-    (AGGREGATE, ZERO): Cell(
+    (pairs.AGGREGATE, pairs.ZERO): Cell(
         "F(up, down), as with replacement",
         "T5, T13",
         "sum_s P(s) N(2s) against sum_s P(s) N(s), in cells (long laws: N(s) against N(0))",
-        GIVEN_WAY,
+        pairs.GIVEN_WAY,
         zeroed_in_slots,
     ),
-    (AGGREGATE, SWAP): Cell(
+    (pairs.AGGREGATE, pairs.SWAP): Cell(
         "F(S, S), as with replacement",
         "T5, T13",
         "the add_remove pair",
-        EXCHANGED_OPPOSED,
+        pairs.EXCHANGED_OPPOSED,
         replaced_in_slots,
     ),
     **_SEEN,

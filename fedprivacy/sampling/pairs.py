@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from ..errors import UnsupportedCombination
-from ..loss import Curve, Fold, Gdp, Sampled, Side, Triangles
+from ..loss import Curve, Fold, Gdp, RenyiPoints, Sampled, Side, Triangles
 from ..privacy_loss import PrivacyLoss
 from ..relations import Adjacency, Observer
 from .scheme import VISIBLE, Builder, Cell, Lossy, Pair, Rows, Scheme
@@ -52,8 +54,13 @@ def as_it_is(inner: Lossy, adjacency: Adjacency, observer: Observer) -> Pair:
 
 
 def symmetric_replacement(inner: Lossy, observer: Observer) -> PrivacyLoss:
-    """Return the inner mechanism's replace-one loss, whose curve must be symmetric (T1)."""
+    """Return the inner mechanism's replace-one loss, whose curve must be symmetric (T1).
+
+    Of Renyi divergences that is the pair which dominates what they imply, both ways.
+    """
     loss = inner.privacy_loss(SWAP, observer)
+    if isinstance(loss.curve, RenyiPoints):
+        loss = replace(loss, curve=loss.curve.pair)
     if not loss.curve.symmetric:
         raise UnsupportedCombination(
             f"T1 needs a replace-one curve that equals its swap; this inner mechanism's, {inner}, "

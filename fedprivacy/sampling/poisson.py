@@ -8,27 +8,12 @@ from typing import ClassVar
 
 import numpy as np
 
-from ..errors import integer, probability
+from ..errors import integer, probability, settle
 from ..loss import Curve, GaussianMix, Gdp
 from ..registry import registered
 from ..relations import Observer
+from . import pairs
 from .cohorts import excluded
-from .pairs import (
-    ADD,
-    AGGREGATE,
-    APART,
-    EXCHANGED,
-    SAME,
-    SWAP,
-    ZERO,
-    as_it_is,
-    folded,
-    removable,
-    sampled_pair,
-    sampled_zero_out,
-    server_rows,
-    unamplified,
-)
 from .scheme import Cell, Indices, Lossy, Odd, Pair, Rows, Scheme, TableScheme, at_least_once
 
 AT_ONCE = 1 << 16
@@ -45,24 +30,26 @@ def drawn_apart(population: int, probability: float, generator: np.random.Genera
 
 
 def _add_remove(inner: Lossy, scheme: Scheme, observer: Observer) -> Pair:
-    return sampled_pair(inner.privacy_loss(ADD, observer), scheme.rate)
+    return pairs.sampled_pair(inner.privacy_loss(pairs.ADD, observer), scheme.rate)
 
 
 def _zero_out(inner: Lossy, scheme: Scheme, observer: Observer) -> Pair:
     if not inner.zeroed_is_absent:
-        return unamplified(inner, scheme, observer)
-    return sampled_pair(inner.privacy_loss(ZERO, observer), scheme.rate)
+        return pairs.unamplified(inner, scheme, observer)
+    return pairs.sampled_pair(inner.privacy_loss(pairs.ZERO, observer), scheme.rate)
 
 
 def _replace(inner: Lossy, scheme: Scheme, observer: Observer) -> Pair:
     q = scheme.rate
     z = inner.sum_multiplier
     if q == 1.0:
-        return as_it_is(inner, SWAP, observer)
+        return pairs.as_it_is(inner, pairs.SWAP, observer)
     # Only a Gaussian sum has T9's pair; all others need that leaving out is a replacement.
     if z is None:
-        removable(inner)
-        return Pair(folded(inner, scheme, observer).curve, sampled_zero_out(inner, q, observer))
+        pairs.removable(inner)
+        return Pair(
+            pairs.folded(inner, scheme, observer).curve, pairs.sampled_zero_out(inner, q, observer)
+        )
     curve = exchanged(z, q)
     return Pair(curve, curve)
 
@@ -77,22 +64,22 @@ def exchanged(multiplier: float, q: float) -> Curve:
 
 
 _ROWS: Rows = {
-    (AGGREGATE, ADD): Cell("S(G(1/z), q)", "T2", SAME, APART, _add_remove),
-    (AGGREGATE, ZERO): Cell(
+    (pairs.AGGREGATE, pairs.ADD): Cell("S(G(1/z), q)", "T2", pairs.SAME, pairs.APART, _add_remove),
+    (pairs.AGGREGATE, pairs.ZERO): Cell(
         "S(G(1/z), q)",
         "T2 (a zeroed unit being as an absent one; else T4: no amplification)",
-        SAME,
-        APART,
+        pairs.SAME,
+        pairs.APART,
         _zero_out,
     ),
-    (AGGREGATE, SWAP): Cell(
+    (pairs.AGGREGATE, pairs.SWAP): Cell(
         "(1-q) N(0) + q N(1) against (1-q) N(0) + q N(-1), std z",
         "T9 (one Gaussian sum; else T1: F(S, S), removal losing no more than replacement)",
         "the same pair (F(S, S): the zero-out pair)",
-        EXCHANGED,
+        pairs.EXCHANGED,
         _replace,
     ),
-    **server_rows(),
+    **pairs.server_rows(),
 }
 
 
@@ -112,7 +99,7 @@ class Poisson(TableScheme):
     rows: ClassVar[Rows] = _ROWS
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "probability", probability(probability=self.probability))
+        settle(self, probability, "probability")
 
     @classmethod
     def of_draws(cls, draws: int, chance: float) -> Poisson:
@@ -124,11 +111,7 @@ class Poisson(TableScheme):
         """
         return cls(at_least_once(integer(1, draws=draws), probability(chance=chance)))
 
-    @property
-    def apart(self) -> bool:
-        """True."""
-        # No unit has a slot that another could take.
-        return True
+    apart = True
 
     @property
     def rate(self) -> float:

@@ -9,27 +9,14 @@ from typing import ClassVar, Protocol
 
 import numpy as np
 
-from ..errors import UnsupportedCombination, integer, probability, refuse
+from ..errors import UnsupportedCombination, integer, natural, probability, refuse, settle
 from ..loss import IDENTITY, Curve, Fold, GaussianMix, Gdp, Mix, Opposed, Side, compose
 from ..registry import plain_fields, registered
 from ..relations import Adjacency, Observer
 from ..rounding import FEW, THOUSANDS
+from . import pairs
 from .binomial import Law
 from .binomial import law as binomial_law
-from .pairs import (
-    ADD,
-    AGGREGATE,
-    APART,
-    EXCHANGED,
-    EXCHANGED_OPPOSED,
-    GIVEN_WAY,
-    OPPOSED,
-    SAME,
-    SERVER,
-    SWAP,
-    ZERO,
-    sampled,
-)
 from .scheme import (
     FLOOR,
     VISIBLE,
@@ -117,12 +104,12 @@ def zeroed_in_slots(inner: Lossy, scheme: Counted, observer: Observer) -> Pair:
             return Gdp(s / z)
         # So far apart the three-point mixture gains nothing that counts.
         if s > FAR * z:
-            return sampled(Gdp(2.0 * s / z), q)
+            return pairs.sampled(Gdp(2.0 * s / z), q)
         stays = (1.0 - q, float(-s))
         return GaussianMix(z, (stays, (q, float(s))), (stays, (q, 0.0)))
 
     up = Mix(tuple((w, leaving(s)) for w, s in times))
-    down = sampled(Mix(tuple((w, Gdp(s / z)) for w, s in times)), q)
+    down = pairs.sampled(Mix(tuple((w, Gdp(s / z)) for w, s in times)), q)
     law = scheme.law(Side.DOWN)
     shown = Opposed(z, law) if Opposed.serves(law) else against_none(z, 1.0, law)
     return Pair(Fold(up, down), shown)
@@ -131,34 +118,38 @@ def zeroed_in_slots(inner: Lossy, scheme: Counted, observer: Observer) -> Pair:
 def replaced_in_slots(inner: Lossy, scheme: Counted, observer: Observer) -> Pair:
     """F(S, S) (T5); without the fold where nobody else is drawn, since it is the same then."""
     z, (q, times) = multiplier_of(inner), drawn_at_all(scheme.law(Side.UP))
-    once = sampled(Mix(tuple((w, Gdp(2.0 * s / z)) for w, s in times)), q)
+    once = pairs.sampled(Mix(tuple((w, Gdp(2.0 * s / z)) for w, s in times)), q)
     # Without others nobody is mistaken for the unit, and both halves are one pair.
     curve = once if q == 1.0 else Fold(once, once)
     return Pair(curve, against_none(z, 2.0, scheme.law(Side.DOWN)))
 
 
 _ROWS: Rows = {
-    (AGGREGATE, ADD): Cell(
-        "sum_s Bin(r,p)(s) N(2s) against N(0), std z", "T9", SAME, OPPOSED, _add_remove
+    (pairs.AGGREGATE, pairs.ADD): Cell(
+        "sum_s Bin(r,p)(s) N(2s) against N(0), std z", "T9", pairs.SAME, pairs.OPPOSED, _add_remove
     ),
-    (AGGREGATE, ZERO): Cell(
+    (pairs.AGGREGATE, pairs.ZERO): Cell(
         "F(up, down), q = 1 - (1-p)^r, s >= 1 of weight Bin(r,p)(s)/q: up = Mix of (1-q) N(-s) + "
         "q N(s) against (1-q) N(-s) + q N(0), std z; down = S(Mix of G(s/z), q)",
         "T5, T9",
         "sum_s Bin(r,p)(s) N(2s) against sum_s Bin(r,p)(s) N(s), in cells (long laws: N(s) against "
         "N(0))",
-        GIVEN_WAY,
+        pairs.GIVEN_WAY,
         zeroed_in_slots,
     ),
-    (AGGREGATE, SWAP): Cell(
+    (pairs.AGGREGATE, pairs.SWAP): Cell(
         "F(S, S), S = S(Mix(Bin(r,p)(s)/q: G(2s/z), s >= 1), q), q = 1 - (1-p)^r",
         "T5",
         "the add_remove pair",
-        EXCHANGED_OPPOSED,
+        pairs.EXCHANGED_OPPOSED,
         replaced_in_slots,
     ),
-    (SERVER, ZERO): Cell("Mix(Bin(r,p)(s): G(s/z))", VISIBLE, SAME, APART, seen(1.0)),
-    (SERVER, SWAP): Cell("Mix(Bin(r,p)(s): G(2s/z))", VISIBLE, SAME, EXCHANGED, seen(2.0)),
+    (pairs.SERVER, pairs.ZERO): Cell(
+        "Mix(Bin(r,p)(s): G(s/z))", VISIBLE, pairs.SAME, pairs.APART, seen(1.0)
+    ),
+    (pairs.SERVER, pairs.SWAP): Cell(
+        "Mix(Bin(r,p)(s): G(2s/z))", VISIBLE, pairs.SAME, pairs.EXCHANGED, seen(2.0)
+    ),
 }
 
 
@@ -186,7 +177,7 @@ class WithReplacement(TableScheme):
     rows: ClassVar[Rows] = _ROWS
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "draws", integer(1, draws=self.draws))
+        settle(self, natural, "draws")
         # Both might contradict each other; neither leaves the law unknown.
         if (self.population is None) == (self.probability is None):
             given = (self.population, self.probability)

@@ -10,11 +10,12 @@ from typing import ClassVar
 
 import numpy as np
 
-from ..errors import integer, probability, refuse
+from ..errors import natural, probability, refuse, settle
 from ..loss import IDENTITY, Curve, Fold, Gdp, Mix, Side, compose
 from ..registry import registered
 from ..relations import Adjacency, Observer
 from ..rounding import FEW
+from . import pairs
 from .binomial import (
     NEVER,
     Interval,
@@ -27,22 +28,6 @@ from .binomial import (
     widened,
 )
 from .cohorts import excluded
-from .pairs import (
-    ADD,
-    AGGREGATE,
-    APART,
-    EXCHANGED,
-    SAME,
-    SERVER,
-    SWAP,
-    ZERO,
-    removable,
-    sampled,
-    sampled_zero_out,
-    symmetric_replacement,
-    unamplified,
-    visible,
-)
 from .poisson import Poisson, drawn_apart, exchanged
 from .scheme import VISIBLE, Builder, Cell, Indices, Lossy, Odd, Pair, Rows, TableScheme, beyond
 
@@ -57,12 +42,12 @@ def _unless_it_never_truncates(adjacency: Adjacency, build: Builder) -> Builder:
 
     Under ``add_remove`` that of the neighbour with one unit more.
     """
-    more = 1 if adjacency is ADD else 0
+    more = 1 if adjacency is pairs.ADD else 0
 
     def either(inner: Lossy, scheme: TruncatedPoisson, observer: Observer) -> Pair:
         # If no cohort is cut the law is Poisson's, whose pairs are sharper.
         truncates = scheme.largest < scheme.population + more
-        chosen = build if truncates else Poisson.rows[AGGREGATE, adjacency].build
+        chosen = build if truncates else Poisson.rows[pairs.AGGREGATE, adjacency].build
         return chosen(inner, scheme, observer)
 
     return either
@@ -73,17 +58,17 @@ def _add_remove(inner: Lossy, scheme: TruncatedPoisson, observer: Observer) -> P
 
     The others are n - 1, or n where the neighbour has one unit more: the label between is theirs.
     """
-    alone = inner.privacy_loss(ADD, observer).curve
-    slot = inner.privacy_loss(SWAP, observer).curve
+    alone = inner.privacy_loss(pairs.ADD, observer).curve
+    slot = inner.privacy_loss(pairs.SWAP, observer).curve
     low, high = scheme.full
     # The label is known up to an interval: what lies in it gets the worse of both pairs.
     either = _above(alone, slot)
     parts = (
-        (1.0 - high, sampled(alone, scheme.probability)),
-        (low, sampled(slot, scheme.kept)),
-        (high - low, sampled(either, scheme.probability)),
+        (1.0 - high, pairs.sampled(alone, scheme.probability)),
+        (low, pairs.sampled(slot, scheme.kept)),
+        (high - low, pairs.sampled(either, scheme.probability)),
     )
-    witness = sampled_zero_out(inner, scheme.surely, observer)
+    witness = pairs.sampled_zero_out(inner, scheme.surely, observer)
     return Pair(Mix(tuple(part for part in parts if part[0] > 0.0)), witness)
 
 
@@ -98,10 +83,10 @@ def _above(first: Curve, second: Curve) -> Curve:
 def _zero_out(inner: Lossy, scheme: TruncatedPoisson, observer: Observer) -> Pair:
     # T10 takes a zeroed unit for an absent one: where it may show, nothing is amplified.
     if not inner.zeroed_is_absent:
-        return unamplified(inner, scheme, observer)
-    curve = inner.privacy_loss(ZERO, observer).curve
-    mixture = scheme.by_room(lambda q: sampled(curve, q))
-    return Pair(mixture, sampled_zero_out(inner, scheme.surely, observer))
+        return pairs.unamplified(inner, scheme, observer)
+    curve = inner.privacy_loss(pairs.ZERO, observer).curve
+    mixture = scheme.by_room(lambda q: pairs.sampled(curve, q))
+    return Pair(mixture, pairs.sampled_zero_out(inner, scheme.surely, observer))
 
 
 def _replace(inner: Lossy, scheme: TruncatedPoisson, observer: Observer) -> Pair:
@@ -109,10 +94,10 @@ def _replace(inner: Lossy, scheme: TruncatedPoisson, observer: Observer) -> Pair
     if z is not None:
         curve = scheme.by_room(lambda q: exchanged(z, q))
         return Pair(curve, exchanged(z, scheme.surely))
-    removable(inner)
-    loss = symmetric_replacement(inner, observer)
-    curve = scheme.by_room(lambda q: _twice(sampled(loss.curve, q)))
-    return Pair(curve, sampled_zero_out(inner, scheme.surely, observer))
+    pairs.removable(inner)
+    loss = pairs.symmetric_replacement(inner, observer)
+    curve = scheme.by_room(lambda q: _twice(pairs.sampled(loss.curve, q)))
+    return Pair(curve, pairs.sampled_zero_out(inner, scheme.surely, observer))
 
 
 def _twice(curve: Curve) -> Curve:
@@ -129,33 +114,33 @@ _KEPT = "the same at P(takes part)"
 
 def _server(adjacency: Adjacency, pair: str, datasets: str) -> Cell:
     text = f"Mix(1-p: id, p: {pair}), p = E min(N, B) / n, N ~ Bin(n, q)"
-    return Cell(text, VISIBLE, SAME, datasets, visible(adjacency))
+    return Cell(text, VISIBLE, pairs.SAME, datasets, pairs.visible(adjacency))
 
 
 _ROWS: Rows = {
-    (AGGREGATE, ADD): Cell(
+    (pairs.AGGREGATE, pairs.ADD): Cell(
         _OTHERS,
         "T10",
         "S(G(1/z), P(takes part))",
-        APART,
-        _unless_it_never_truncates(ADD, _add_remove),
+        pairs.APART,
+        _unless_it_never_truncates(pairs.ADD, _add_remove),
     ),
-    (AGGREGATE, ZERO): Cell(
+    (pairs.AGGREGATE, pairs.ZERO): Cell(
         _ROOM.format("S(G(1/z), .)"),
         "T10 (a zeroed unit being as an absent one; else T4: no amplification)",
         _KEPT,
-        APART,
-        _unless_it_never_truncates(ZERO, _zero_out),
+        pairs.APART,
+        _unless_it_never_truncates(pairs.ZERO, _zero_out),
     ),
-    (AGGREGATE, SWAP): Cell(
+    (pairs.AGGREGATE, pairs.SWAP): Cell(
         _ROOM.format("Poisson's replace_one pair"),
         "T10, T9 (one Gaussian sum; else T1: F(S, S), removal losing no more than replacement)",
         "the same at P(takes part) (F(S, S): the zero-out pair)",
-        EXCHANGED,
-        _unless_it_never_truncates(SWAP, _replace),
+        pairs.EXCHANGED,
+        _unless_it_never_truncates(pairs.SWAP, _replace),
     ),
-    (SERVER, ZERO): _server(ZERO, "G(1/z)", APART),
-    (SERVER, SWAP): _server(SWAP, "G(2/z)", EXCHANGED),
+    (pairs.SERVER, pairs.ZERO): _server(pairs.ZERO, "G(1/z)", pairs.APART),
+    (pairs.SERVER, pairs.SWAP): _server(pairs.SWAP, "G(2/z)", pairs.EXCHANGED),
 }
 
 
@@ -187,9 +172,8 @@ class TruncatedPoisson(TableScheme):
     rows: ClassVar[Rows] = _ROWS
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "probability", probability(probability=self.probability))
-        object.__setattr__(self, "population", integer(1, population=self.population))
-        object.__setattr__(self, "largest", integer(1, largest=self.largest))
+        settle(self, probability, "probability")
+        settle(self, natural, "population", "largest")
 
     @property
     def truncates(self) -> bool:
@@ -274,7 +258,7 @@ class TruncatedPoisson(TableScheme):
     def public(self, adjacency: Adjacency) -> dict[str, object]:
         """Return its numbers; under add_remove the population is said to be no secret."""
         found = super().public(adjacency)
-        if adjacency is ADD:
+        if adjacency is pairs.ADD:
             found[_TOLD] = found.pop("population")
         return found
 

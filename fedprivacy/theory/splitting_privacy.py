@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import ndtri_exp
 
-from ..errors import integer, moderate, open_unit, refuse
+from ..errors import moderate, natural, open_unit, refuse, settle
 from ..relations import Observer
 from ..rounding import TENS
 from .hidden_state import contraction_gap, hidden_state_factor
@@ -87,11 +87,9 @@ class PrivateSplitting:
     rounds: int
 
     def __post_init__(self) -> None:
-        for name in ("sensitivity", "strong_convexity", "smoothness", "penalty", "step_size"):
-            object.__setattr__(self, name, moderate(**{name: getattr(self, name)}))
-        object.__setattr__(self, "noise_scale", moderate(noise_scale=self.noise_scale))
-        object.__setattr__(self, "local_steps", integer(1, local_steps=self.local_steps))
-        object.__setattr__(self, "rounds", integer(1, rounds=self.rounds))
+        settle(self, moderate, "sensitivity", "strong_convexity", "smoothness", "penalty")
+        settle(self, moderate, "step_size", "noise_scale")
+        settle(self, natural, "local_steps", "rounds")
         # No loss has curvatures below its least and above its largest at once.
         if self.strong_convexity > self.smoothness:
             refuse("strong_convexity", self.strong_convexity, f"be at most {self.smoothness:g}")

@@ -13,7 +13,7 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from ..errors import integer, non_negative, positive, refuse
+from ..errors import closed_unit, integer, natural, positive, refuse, settle
 from ..rounding import THOUSANDS
 from .gaussian import AffineMap, Array, Normal, as_vectors, root, transposed, w2
 
@@ -339,12 +339,10 @@ class Chain(Stepped):
         # A cohort that is not used would be taken for one that is.
         if (self.averaging is Averaging.FULL) != (self.cohort is None):
             refuse("cohort", self.cohort, "be given for schemes I and II and for no other")
-        if self.cohort is not None:
-            object.__setattr__(self, "cohort", integer(1, cohort=self.cohort))
+        settle(self, natural, "cohort", or_none=True)
         if self.averaging is Averaging.II:
             self._check_cohort()
-        if non_negative(correlation=self.correlation) > 1.0:
-            refuse("correlation", self.correlation, "be in [0, 1]")
+        closed_unit(correlation=self.correlation)
 
     def _check_cohort(self) -> None:
         clients, shares = self.target.clients, self.target.shares

@@ -42,6 +42,7 @@ from .rounds import Loop, RoundInfo
 if TYPE_CHECKING:
     from ..systems.averaging.collect import Collected
     from ..systems.averaging.loop import FederatedAveraging, State
+    from ..systems.averaging.scaffold import Scaffold, ScaffoldState
     from ..systems.averaging.upload import pack, unpack, upload_size
     from ..systems.fa_hmc.loop import DebiasedSampling, DebiasedState, HamiltonianSampling
     from ..systems.fa_ld.loop import LangevinSampling
@@ -52,6 +53,7 @@ if TYPE_CHECKING:
 _LOOPS = {
     "averaging.collect": ("Collected",),
     "averaging.loop": ("FederatedAveraging", "State"),
+    "averaging.scaffold": ("Scaffold", "ScaffoldState"),
     "averaging.upload": ("pack", "unpack", "upload_size"),
     "fa_hmc.loop": ("DebiasedSampling", "DebiasedState", "HamiltonianSampling"),
     "fa_ld.loop": ("LangevinSampling",),
@@ -101,6 +103,8 @@ __all__ = [
     "ModuleLoss",
     "Posterior",
     "RoundInfo",
+    "Scaffold",
+    "ScaffoldState",
     "Scores",
     "SoftmaxRegression",
     "SplittingState",

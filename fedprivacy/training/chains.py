@@ -18,17 +18,17 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ..errors import Diverged, integer, probability, refuse
+from ..errors import Diverged, closed_unit, integer, probability, refuse
 from ..ledger import Ledger
 from ..mechanisms import FederatedHamiltonian, FederatedLangevin, Mechanism, Parallel, Run
 from ..mechanisms.deviates import Deviates
-from ..mechanisms.rounded import STEP_GRID, drawn_ahead, noisy_scaled
-from ..mechanisms.upload import share
+from ..mechanisms.noise import system_seed
+from ..mechanisms.rounded import drawn_ahead, noisy_scaled
 from ..sampling import FixedSize, WeightedDraws, drawn_once
 from ..theory.targets import Averaging, Chain, Stepped
 from .gaussian import GaussianPosterior
 from .jumps import UploadLaw
-from .posterior import Array, Local, Target
+from .posterior import Array, Local, Spread, Target
 from .rounds import (
     STREAMS,
     Books,
@@ -98,25 +98,6 @@ class Work(NamedTuple):
     known: Any = None
 
 
-class Spread(NamedTuple):
-    """Stds of the noise in one step, as the seats' mechanisms say them.
-
-    Args:
-        stds: shape (chains or 1, seats, 1 or d).
-        least: the smallest; 0 only where no seat draws any.
-        grid: what is released is rounded to, in stds.
-    """
-
-    stds: Array
-    least: float
-    grid: float = STEP_GRID
-
-    @classmethod
-    def of(cls, stds: Array, local: Local) -> Spread:
-        """Return the stds of seats, shape (chains or 1, seats, 1 or d), as ``local`` wants them."""
-        return cls(local.spread(stds), float(stds.min()))
-
-
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Sampling(Stepped):
     """What ``LangevinSampling`` and ``HamiltonianSampling`` have in common.
@@ -166,7 +147,7 @@ class Sampling(Stepped):
     seed: int | None = None
 
     def __post_init__(self) -> None:
-        share(correlation=self.correlation)
+        closed_unit(correlation=self.correlation)
         probability(batch_fraction=self.batch_fraction)
         for name, least in (("chains", 1), ("thinning", 1), ("burn_in", 0), ("draws", 0)):
             integer(least, **{name: getattr(self, name)})
@@ -429,31 +410,42 @@ class Sampling(Stepped):
         if isinstance(source, Deviates):
             stds, grid = spread.stds, spread.grid
             return noisy_scaled(own, stds=stds, deviates=source, grid=grid), spread.least
-        noise = local.normal(source)
-        noise *= local.scaled(spread.stds)
+        noise, stds = local.normal(source), spread.stds
+        noise *= stds if isinstance(stds, float) else local.scaled(stds)
         noise += own
         return noise, spread.least
 
     def _seats(self, index: int, dropout: Dropout | None) -> Seats:
         """Draw every chain's cohort."""
-        generator, weights = self._generator("cohort", index), self.target.shares
+        if self.scheme is None and dropout is None:
+            return self._everybody
+        weights = self.target.shares
         # One row for all chains: everybody takes part in each of them.
         clients, shares = np.arange(len(weights))[None], weights[None]
         if self.scheme is not None:
+            generator = self._generator("cohort", index)
             clients = self.scheme.draw_rows(self.chains, len(weights), generator)
             shares = np.full(clients.shape, 1.0 / clients.shape[1])
         if isinstance(self.scheme, WeightedDraws):
             shares = _counted(clients)
         cohort = np.unique(clients)
-        if dropout is None:
-            full = np.broadcast_to(shares, (self.chains, shares.shape[1]))
-            return Seats(clients, full, len(cohort), len(cohort))
-        return self._answering(clients, shares, cohort, {int(c) for c in dropout(cohort)})
+        missing = set() if dropout is None else {int(c) for c in dropout(cohort)}
+        return self._answering(clients, shares, cohort, missing)
+
+    @cached_property
+    def _everybody(self) -> Seats:
+        """All clients in every chain."""
+        shares = self.target.shares[None]
+        everyone = np.arange(shares.shape[1])
+        return self._answering(everyone[None], shares, everyone, set())
 
     def _answering(
         self, clients: Indices, shares: Array, cohort: Indices, missing: set[int]
     ) -> Seats:
         """Leave out who does not answer; ``arrived`` 0 where that is a chain's whole cohort."""
+        if not missing:
+            full = np.broadcast_to(shares, (self.chains, shares.shape[1]))
+            return Seats(clients, full, len(cohort), len(cohort))
         # Shares of the silent go to 0; the seats stay, so that shapes do too.
         there = np.where(np.isin(clients, list(missing)), 0.0, shares)
         totals = there.sum(axis=1, keepdims=True)
@@ -474,7 +466,9 @@ class Sampling(Stepped):
         """Return the clients at the start of a round."""
         batches = self._generator("batches", state.round)
         local = self.target.local(seats.clients, state.positions, self.batch_fraction, batches)
-        private, common = self._source(state.round, local), self._generator("shared", state.round)
+        private = self._source(state.round, local)
+        # Without shared noise nothing is drawn from it, and a generator costs as much as a step.
+        common = self._generator("shared", state.round) if self.correlation > 0.0 else batches
         return Work(state.round, local, seats.clients, private, common)
 
     def _averaged(self, work: Work, seats: Seats) -> tuple[Tensor, float]:
@@ -513,9 +507,10 @@ class Sampling(Stepped):
     def _check_finite(self, uploads: Tensor, index: int) -> None:
         # The root, so that squares of whatever passes are finite too.
         limit = math.sqrt(torch.finfo(uploads.dtype).max)
-        fine = (uploads.abs() < limit).flatten(1).all(dim=1)
-        if bool(fine.all()):
+        # One walk, and NaN passes through.
+        if float(torch.linalg.vector_norm(uploads, math.inf)) < limit:
             return
+        fine = (uploads.abs() < limit).flatten(1).all(dim=1)
         lost = [int(c) for c in torch.nonzero(~fine).flatten()]
         raise Diverged(
             f"{len(lost)} of {len(fine)} chains, chain {lost[0]} among them, left every finite "
@@ -550,8 +545,10 @@ class Sampling(Stepped):
     def _generator(self, stream: str, number: int) -> np.random.Generator:
         """Return a generator of its own for every use, seeded by the system unless ``seed`` is."""
         # By use and round: one round more does not shift the draws of any other.
-        seeds = None if self.seed is None else [self.seed, number, STREAMS.index(stream)]
-        return np.random.Generator(np.random.SFC64(np.random.SeedSequence(seeds)))
+        if self.seed is None:
+            return np.random.Generator(np.random.SFC64(system_seed()))
+        seeds = np.random.SeedSequence([self.seed, number, STREAMS.index(stream)])
+        return np.random.Generator(np.random.SFC64(seeds))
 
     # Exact laws of Gaussian targets
 

@@ -13,6 +13,7 @@ from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 
 from ..errors import ParameterError, integer, refuse
+from ..mechanisms.noise import check_readable
 
 Indices = NDArray[np.int64]
 
@@ -182,6 +183,7 @@ def _check_records(data: FederatedData, part: str) -> None:
     for name, values in ((f"{part}features", features), (f"{part}labels", labels)):
         if not isinstance(values, Tensor):
             refuse(name, type(values).__name__, "be a tensor", "torch.as_tensor(...)")
+        check_readable(name, values)
     _check_pair(data, part, features, labels)
 
 
@@ -198,9 +200,10 @@ def _check_pair(data: FederatedData, part: str, features: Tensor, labels: Tensor
     if data.num_classes is not None and len(labels):
         _check_classes(f"{part}labels", labels, data.num_classes)
     _check_finite(f"{part}labels", labels)
-    if not features.is_floating_point():
+    # Of shorter numbers a clipped gradient would be rounded by more than its margin.
+    if features.dtype not in (torch.float32, torch.float64):
         way_out = f"pass {part}features.to(torch.float32)"
-        refuse(f"{part}features", features.dtype, "be floating-point numbers", way_out)
+        refuse(f"{part}features", features.dtype, "be torch.float32 or torch.float64", way_out)
     _check_finite(f"{part}features", features)
 
 

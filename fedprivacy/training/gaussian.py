@@ -93,10 +93,14 @@ class GaussianLocal:
         centres, points = target.centres[clients], starts[:, None, :]
         self._centres, self._turned_centres = 0.0 if private else centres, None
         if private:
-            points = np.broadcast_to(points, (len(points), *clients.shape[1:], points.shape[2]))
+            # Every seat gets an array of its own, which steps write to.
+            points = points + np.zeros((1, *clients.shape[1:], 1))
             turned = self._turned(centres, forward=True)
-            self._turned_centres = np.broadcast_to(turned, points.shape)
-        self.points: Array = self._turned(points - self._centres, forward=True)
+            alike = len(turned) == len(points)
+            self._turned_centres = turned if alike else np.broadcast_to(turned, points.shape)
+        else:
+            points = points - centres
+        self.points: Array = self._turned(points, forward=True)
         self._factor: float | None = None
         self._scaled: tuple[Array, Array | None] = self._curvature, None
 
@@ -121,7 +125,11 @@ class GaussianLocal:
         if factor != self._factor:
             centres, self._factor = self._turned_centres, factor
             curvature = factor * self._curvature
-            self._scaled = curvature, None if centres is None else -curvature * centres
+            pull = None if centres is None else -curvature * centres
+            if pull is not None:
+                # The same in every step: what is added to noise is then put in its units once.
+                pull.flags.writeable = False
+            self._scaled = curvature, pull
         return self._scaled
 
     def contracted(self, factor: Array) -> tuple[Array, Array | None]:

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from ..errors import integer, refuse
 from .models import ModelFactory
-from .optimise import FlatModel
+from .optimise import FlatModel, has_slope, told
 
 MARGIN = 1.0 - 1e-5
 """Clipped gradients stay this much inside the ball: norms are rounded to single precision."""
@@ -79,6 +79,8 @@ class Likelihood:
         self, points: Tensor, features: Tensor, labels: Tensor, mask: Tensor, clip: float | None
     ) -> Tensor:
         """See ``Model``."""
+        # A function that writes to its parameters must not change these.
+        points = points.clone()
         if clip is None:
             total = torch.vmap(torch.func.grad(self._total))
             return torch.as_tensor(total(points, features, labels, mask))
@@ -89,37 +91,66 @@ class Likelihood:
         kept = torch.where(factor[..., None] > 0.0, each, 0.0)
         return _summed(factor[..., None], kept)[:, 0]
 
-    def check(self, features: Tensor, labels: Tensor) -> None:
-        """Try the function on two made-up records, zeros, of these records' shape.
+    def check(self, features: Tensor, labels: Tensor, clip: float | None) -> None:
+        """Try the function on two records that are nobody's, as it is asked later.
 
         Raises:
             ParameterError: it does not return one number a record, or cannot be differentiated.
         """
-        inputs = features.new_zeros((2, *features.shape[1:]))
-        targets = labels.new_zeros((2, *labels.shape[1:]))
-        point = features.new_zeros(self.dimension)
-        try:
-            found: object = self.function(point, inputs, targets)
-            if isinstance(found, Tensor) and found.shape == (2,):
-                mask = features.new_ones((1, 2))
-                # With clipping, as private runs have it: gradients of single records, under vmap.
-                self.gradient_sums(point[None], inputs[None], targets[None], mask, 1.0)
-        except Exception as error:
-            told = f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}"
-            way_out = "it runs under torch.vmap: no branches on values, and distributions of torch "
-            way_out += "with validate_args=False"
-            rule = "be a function of tensors that torch can differentiate"
-            refuse("log_likelihood", told, rule, way_out)
-        if not isinstance(found, Tensor) or found.shape != (2,):
-            told = str(tuple(found.shape)) if isinstance(found, Tensor) else type(found).__name__
-            way_out = "sum over the columns of a record, not over records"
-            refuse("log_likelihood", told, "return shape (2,) for two records", way_out)
+        point, mask = features.new_zeros(self.dimension), features.new_ones((1, 2))
+        check_function(
+            "log_likelihood",
+            lambda x: self.function(x, features, labels),
+            point,
+            shape=(2,),
+            then=lambda: self.gradient_sums(point[None], features[None], labels[None], mask, clip),
+        )
 
     def _total(self, point: Tensor, features: Tensor, labels: Tensor, mask: Tensor) -> Tensor:
         return -(self.function(point, features, labels) * mask).sum()
 
     def _single(self, point: Tensor, features: Tensor, label: Tensor) -> Tensor:
         return -self.function(point, features[None], label[None])[0]
+
+
+def check_function(
+    name: str,
+    function: Callable[[Tensor], object],
+    point: Tensor,
+    *,
+    shape: tuple[int, ...],
+    then: Callable[[], object],
+) -> None:
+    """Try a caller's function of parameters, before anything is spent on it.
+
+    Args:
+        name: of what the caller gave.
+        function: on records that are nobody's.
+        point: parameters, shape (d,).
+        shape: of what it must return.
+        then: what else is asked of it, if it returns that.
+
+    Raises:
+        ParameterError: it raises, writes to its parameters, or returns anything else than real
+            numbers of this shape that torch can differentiate.
+    """
+    before, here, found = point.clone(), point.clone().requires_grad_(), None
+    try:
+        found = function(here)
+        fits = isinstance(found, Tensor) and found.shape == shape and has_slope(found)
+        if fits:
+            then()
+    except Exception as error:
+        raised = f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}"
+        way_out = "it runs under torch.vmap: no writing to parameters, no branches on values, "
+        way_out += "nothing drawn, and distributions of torch with validate_args=False"
+        refuse(name, raised, "be a function of tensors that torch can differentiate", way_out)
+    if not torch.equal(here.detach(), before):
+        refuse(name, "other ones", "leave its parameters as they are")
+    if not fits:
+        rule = f"return shape {shape} for {'two records' if shape else 'a record'}, real numbers "
+        rule += "that torch can differentiate"
+        refuse(name, told(found), rule, "sum over the columns of a record, not over records")
 
 
 def classifier(model: ModelFactory, *, device: str = "cpu") -> NetworkLikelihood:

@@ -14,7 +14,7 @@ import torch.nn.functional as functional
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from ..errors import integer, non_negative, positive, refuse
+from ..errors import ParameterError, integer, natural, non_negative, positive, refuse, settle
 from .dense import DenseNetwork
 from .outer import FactoredLayers, is_known
 
@@ -22,6 +22,8 @@ Indices = NDArray[np.int64]
 
 Loss = Callable[[Tensor, Tensor], Tensor]
 """(outputs of the model, targets) -> mean over the records of a batch, a number."""
+
+ONE_NUMBER = "return one real number that torch can differentiate, the mean over a batch"
 
 CLIENTS_AT_ONCE = 64
 ALIGNED = 16
@@ -85,7 +87,7 @@ class LocalSGD:
                 if value > MOST_STEPS:
                     refuse(f"local_{name}", value, f"be at most {MOST_STEPS}")
                 object.__setattr__(self, name, value)
-        object.__setattr__(self, "batch_size", integer(1, batch_size=self.batch_size))
+        settle(self, natural, "batch_size")
         if non_negative(momentum=self.momentum) >= 1.0:
             refuse("momentum", self.momentum, "be below 1")
 
@@ -147,6 +149,7 @@ class FlatModel:
     """
 
     def __init__(self, module: nn.Module, device: torch.device, loss: Loss | None = None) -> None:
+        checked_module(module)
         try:
             module = copy.deepcopy(module)
         except (RuntimeError, TypeError, ValueError) as error:
@@ -229,6 +232,7 @@ class FlatModel:
         learning_rate: float,
         momentum: float = 0.0,
         proximal: float = 0.0,
+        drift: Tensor | None = None,
     ) -> Tensor:
         """Train clients from the same start and return ``start - trained``, shape (clients, d).
 
@@ -239,14 +243,16 @@ class FlatModel:
             learning_rate: of this round.
             momentum: of the heavy ball, from rest.
             proximal: mu of FedProx: mu / 2 times the squared way from the start joins the loss.
+            drift: what joins every gradient of each client, shape (clients, d), without momentum.
         """
         facts = (learning_rate, momentum, proximal)
         if self.dense is not None:
-            return self._together(self.dense, start, records, schedule, *facts)
-        if schedule.rows.shape[1] == 1:
-            return self._alone(start, records, schedule, *facts)
-        parts = map(schedule.alone, range(schedule.rows.shape[1]))
-        return torch.cat([self._alone(start, records, part, *facts) for part in parts])
+            return self._together(self.dense, start, records, schedule, *facts, drift)
+        found = []
+        for client in range(schedule.rows.shape[1]):
+            own = None if drift is None else drift[client]
+            found.append(self._alone(start, records, schedule.alone(client), *facts, own))
+        return torch.cat(found)
 
     def check_outputs(self, inputs: Tensor, targets: Tensor, classes: int | None) -> None:
         """Check the model, once, on records that are nobody's.
@@ -293,21 +299,24 @@ class FlatModel:
         wanted = f"return shape (records, {classes} classes or more)"
         if not isinstance(outputs, Tensor):
             refuse("model's output", type(outputs).__name__, wanted)
+        if not has_slope(outputs):
+            refuse("model's output", told(outputs), "be real and depend on its parameters")
         shape = tuple(outputs.shape)
         if len(shape) != 2 or shape[0] != records or shape[1] < classes:
             refuse("model's output", shape, wanted, "pass a loss for outputs of another kind")
 
     def _check_loss(self, outputs: Any, targets: Tensor) -> None:
-        assert self.loss is not None
-        rule = "return one number that torch can differentiate, the mean over a batch"
         try:
-            found: object = self.loss(outputs, targets)
+            self._trained_loss(outputs, targets)
+        except ParameterError:
+            raise
         except Exception as error:
-            told = f"{type(error).__name__}: {error}"
-            refuse("loss", told, rule, f"targets have shape {tuple(targets.shape)}")
-        if not isinstance(found, Tensor) or found.dim() or not found.requires_grad:
-            told = str(tuple(found.shape)) if isinstance(found, Tensor) else type(found).__name__
-            refuse("loss", told, rule, "such as nn.MSELoss()")
+            refuse(
+                "loss",
+                f"{type(error).__name__}: {error}",
+                ONE_NUMBER,
+                f"targets have shape {tuple(targets.shape)}",
+            )
 
     def _renew(self) -> None:
         """Take a fresh copy of a module that may remember what it saw, in whatever way."""
@@ -324,6 +333,7 @@ class FlatModel:
         learning_rate: float,
         momentum: float,
         proximal: float,
+        drift: Tensor | None,
     ) -> Tensor:
         """Train clients of one size beside each other.
 
@@ -347,6 +357,8 @@ class FlatModel:
                 dense.step(trained, *batch, trained, scale=-learning_rate, keep=1.0 - pull)
                 if pull:
                     trained.add_(start, alpha=pull)
+                if drift is not None:
+                    trained.sub_(drift, alpha=learning_rate)
                 continue
             dense.step(trained, *batch, velocity, scale=1.0, keep=momentum)
             if proximal:
@@ -362,6 +374,7 @@ class FlatModel:
         learning_rate: float,
         momentum: float,
         proximal: float,
+        drift: Tensor | None,
     ) -> Tensor:
         """Train one client in the module itself: a large model is limited by memory traffic."""
         self._renew()
@@ -370,16 +383,19 @@ class FlatModel:
         fused = self.device.type in ("cpu", "cuda")
         # A new one for every client: its velocity begins at rest.
         optimiser = torch.optim.SGD(self.trained, learning_rate, momentum, fused=fused)
-        used = sum(schedule.sizes)
+        # A drift is no outer product: wide layers are written then.
+        used = sum(schedule.sizes) if drift is None else 2**62
         model = FactoredLayers(self.module, used, learning_rate, momentum, proximal)
         batches = self._batches(records, schedule.rows[:, 0])
         for size, (inputs, labels) in zip(schedule.sizes, batches, strict=True):
             optimiser.zero_grad()
-            loss = self._mean_loss(model(inputs[:size]), labels[:size])
+            loss = self._trained_loss(model(inputs[:size]), labels[:size])
             torch.autograd.backward(loss)
             if proximal:
                 self._pull(start, proximal)
             optimiser.step()
+            if drift is not None:
+                self._move(drift, -learning_rate)
         # Else this client's gradients lie in memory beside the update.
         optimiser.zero_grad()
         return self._lost(start, model).unsqueeze(0)
@@ -391,6 +407,19 @@ class FlatModel:
             # Without a gradient a parameter is where it was.
             if parameter.grad is not None:
                 parameter.grad.add_(parameter - old, alpha=proximal)
+
+    def _trained_loss(self, outputs: Any, targets: Tensor) -> Tensor:
+        found: object = self._mean_loss(outputs, targets)
+        # A loss may return other things in later steps than in the first.
+        if not isinstance(found, Tensor) or found.dim() or not has_slope(found):
+            refuse("loss", told(found), ONE_NUMBER, "such as nn.MSELoss()")
+        return found
+
+    @torch.no_grad()
+    def _move(self, direction: Tensor, step: float) -> None:
+        """Add ``step`` times a flat vector to the parameters."""
+        for parameter, part in zip(self.trained, self.split(direction), strict=True):
+            parameter.add_(part, alpha=step)
 
     def _mean_loss(self, outputs: Any, targets: Tensor) -> Tensor:
         if self.loss is not None:
@@ -449,6 +478,13 @@ class FlatModel:
         return (right if self.loss is None else math.nan) / count, loss / count
 
 
+def checked_module(module: object) -> nn.Module:
+    """Return what a model factory made, or refuse it where that is no module."""
+    if not isinstance(module, nn.Module):
+        refuse("model", type(module).__name__, "build an nn.Module")
+    return module
+
+
 def _check_layers(module: nn.Module) -> None:
     lazy = [name for name, p in module.named_parameters() if isinstance(p, _LAZY)]
     if lazy:
@@ -499,6 +535,19 @@ def _refuse_statistics(name: str) -> NoReturn:
 
 _MIXING = (nn.modules.batchnorm._BatchNorm,)
 _LAZY = (nn.parameter.UninitializedParameter,)
+
+
+def has_slope(found: Tensor) -> bool:
+    """Return whether a tensor is of real numbers that torch can differentiate."""
+    return found.is_floating_point() and found.requires_grad
+
+
+def told(found: object) -> str:
+    """Return what a function of a caller's returned, in words."""
+    if not isinstance(found, Tensor):
+        return type(found).__name__
+    slope = "" if found.requires_grad else " without a gradient"
+    return f"{found.dtype} of shape {tuple(found.shape)}{slope}"
 
 
 def default_device() -> str:

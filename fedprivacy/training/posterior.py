@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 import torch
@@ -14,9 +14,10 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from ..errors import integer, non_negative, positive, refuse
+from ..mechanisms.rounded import STEP_GRID
 from ..rounding import THOUSANDS
 from .data import FederatedData
-from .likelihoods import Likelihood, LogLikelihood, Model
+from .likelihoods import Likelihood, LogLikelihood, Model, NetworkLikelihood
 
 Array = NDArray[np.float64]
 Indices = NDArray[np.int64]
@@ -60,6 +61,26 @@ class Local(Protocol):
 
     def inward(self, directions: Tensor) -> Any:
         """Return directions in the coordinates that suit the target."""
+
+
+class Spread(NamedTuple):
+    """Stds of the noise in one step, as the seats' mechanisms say them.
+
+    Args:
+        stds: shape (chains or 1, seats, 1 or d); one number where all are equal.
+        least: the smallest; 0 only where no seat draws any.
+        grid: what is released is rounded to, in stds.
+    """
+
+    stds: Array | float
+    least: float
+    grid: float = STEP_GRID
+
+    @classmethod
+    def of(cls, stds: Array, local: Local) -> Spread:
+        """Return the stds of seats, shape (chains or 1, seats, 1 or d), as ``local`` wants them."""
+        least = float(stds.min())
+        return cls(least if least == stds.max() else local.spread(stds), least)
 
 
 class Target(Protocol):
@@ -130,7 +151,8 @@ class Posterior:
 
     Raises:
         ParameterError: weights that do not sum to 1, both a clip norm and a sensitivity, or a
-            value out of its range.
+            value out of its range; a likelihood that does not return one real number a record, or
+            cannot be differentiated.
     """
 
     model: Model
@@ -151,6 +173,15 @@ class Posterior:
                 positive(**{name: getattr(self, name)})
         # Refused here rather than in the first round.
         _ = self.shares
+        if isinstance(self.model, Likelihood):
+            self._try(self.model)
+
+    def _try(self, model: Likelihood) -> None:
+        """Try a likelihood on zeros of the records' shapes, and of the last class."""
+        inputs, targets = (part.to(self.device) for part in self.data.example())
+        last = self.data.classes - 1 if isinstance(model, NetworkLikelihood) else 0
+        made = targets.new_full((2, *targets.shape[1:]), last)
+        model.check(inputs.new_zeros((2, *inputs.shape[1:])), made, self.clip_norm)
 
     @classmethod
     def of(
@@ -185,11 +216,8 @@ class Posterior:
         pairs = len(clients) > 0 and isinstance(clients[0], tuple | list)
         data = _federated(clients if pairs else [(inputs, None) for inputs in clients])
         likelihood = log_likelihood if pairs else _without_targets(log_likelihood)
-        model = Likelihood(likelihood, dimension)
-        # On zeros of these shapes, never on the records.
-        model.check(data.features, data.labels)
         return cls(
-            model=model,
+            model=Likelihood(likelihood, dimension),
             data=data,
             prior_precision=prior_precision,
             clip_norm=clip_norm,

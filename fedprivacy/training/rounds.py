@@ -6,7 +6,6 @@ little: budget asked, ``intent`` on disk, budget charged, noise drawn, release, 
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from typing import Any, Generic, Protocol, TypeVar
@@ -276,14 +275,6 @@ def check_denominator(declared: bool, *books: object) -> None:
             rule = "be declared for add_remove: the number of clients is then not public"
             way_out = "pass a public number near the expected cohort, or account for zero_out"
             refuse("expected_cohort", None, rule, way_out)
-
-
-def fingerprint(indices: NDArray[np.int64] | None) -> str | None:
-    """Return what tells one mask from another in the ledger; None for no mask."""
-    if indices is None:
-        # In one order of bytes, so that machines agree on fingerprints.
-        return None
-    return hashlib.blake2b(indices.astype("<i8").tobytes(), digest_size=16).hexdigest()
 
 
 def check_ledger(ledger: Ledger | None, mechanism: Mechanism | None, seed: int | None) -> None:

@@ -1,6 +1,7 @@
 """DP-FTRL that is killed again and again; run by ``test_dp_ftrl``.
 
-Usage: killed_rows.py FOLDER KILLS SEED. An observer outside writes every release down, with its row
+Usage: killed_rows.py FOLDER KILLS SEED [BLOCK KEPT]: with a block, noise and mask begin anew
+after so many rows. An observer outside writes every release down, with its row
 and the process that made it, before anything else happens. After every kill it is printed what the
 ledger counts and how many releases there were.
 """
@@ -12,18 +13,20 @@ import signal
 import sys
 import time
 import traceback
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import torch
 
-from fedprivacy import factors
+from fedprivacy import audit, factors
 from fedprivacy.ledger import Ledger
 from fedprivacy.mechanisms import CorrelatedNoise
 from fedprivacy.sampling import FixedSize
 from fedprivacy.training import FederatedAveraging, FederatedData, logistic, train
 
 FOLDER, KILLS, SEED = Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3])
+BLOCK, KEPT = map(int, sys.argv[4:] or (0, 0))
 LEDGER, CHECKPOINT, RELEASES = FOLDER / "run.ledger", FOLDER / "state.pt", FOLDER / "releases"
 ROUNDS = 20_000
 
@@ -43,12 +46,15 @@ def made_up():
 
 
 DATA = made_up()
+TWO_BANDS = factors.Banded(2, weights=(1.0, 0.8))
 NOISE = CorrelatedNoise(
-    factor=factors.Banded(2, weights=(1.0, 0.8)),
+    factor=factors.Restarted(TWO_BANDS, BLOCK) if BLOCK else TWO_BANDS,
     noise_multiplier=1.0,
     rounds=ROUNDS,
     participation=factors.MinimumSeparation(2),
     unit="client",
+    kept=KEPT or None,
+    dimension=42 if KEPT else None,
 )
 # Updates are as good as nothing: what is released is the noise.
 LOOP = FederatedAveraging(
@@ -83,7 +89,9 @@ def released():
 
 def main():
     chance = random.Random(SEED)
-    LOOP.step(LOOP.init(), DATA)  # what a process does once only is done before it is forked
+    # What a process does once only is done before it is forked.
+    warm = replace(LOOP, seed=1)
+    warm.step(warm.init(), DATA)
     Ledger.create(LEDGER, unit="client", adjacency="zero_out", plan=NOISE).release()
     pace = 0.1
     for _ in range(KILLS):
@@ -108,7 +116,9 @@ def main():
         _, status = os.waitpid(child, 0)
         assert os.WIFSIGNALED(status), "the run ended by itself"
     rows = [one.mechanism for one in Ledger.open(LEDGER).rounds if one.spent]
-    print(json.dumps({"rows": [row.row for row in rows], "kept": all(row.kept for row in rows)}))
+    told = {"rows": [row.row for row in rows], "kept": all(row.kept for row in rows)}
+    found = audit(LEDGER, claim=(1e6, 1e-5))
+    print(json.dumps(told | {"verdict": str(found.verdict), "reasons": " ".join(found.reasons)}))
 
 
 main()

@@ -1,9 +1,11 @@
 """A run that is killed again and again; run by ``kills.kill_often``.
 
 Usage: killed_training.py LOOP FOLDER KILLS SEED. After every kill it prints what the ledger counts,
-how many releases an observer saw, and how far the checkpoint is.
+how many releases an observer saw, and how far the checkpoint is; at the end whether two releases
+had the same noise, and what the audit says.
 """
 
+import hashlib
 import json
 import os
 import random
@@ -15,6 +17,7 @@ from pathlib import Path
 import numpy as np
 import torch
 
+import fedprivacy as fp
 from fedprivacy.ledger import Ledger
 from fedprivacy.mechanisms import DistributedDiscreteGaussian, Skellam, SparsifiedPerturbation
 from fedprivacy.sampling import FixedSize
@@ -25,6 +28,7 @@ from fedprivacy.training import (
     FederatedData,
     FederatedSplitting,
     GaussianPosterior,
+    HamiltonianSampling,
     LangevinSampling,
     LocalSolver,
     Logistic,
@@ -83,6 +87,21 @@ def sampling():
     return loop, None, RECORDS
 
 
+def hamiltonian():
+    target = GaussianTarget(hessians=np.tile(np.eye(2), (4, 1, 1)), centres=np.eye(4)[:, :2])
+    loop = HamiltonianSampling(
+        target=GaussianPosterior(target=target, sensitivity=1.0),
+        step_size=0.2,
+        leapfrog_steps=2,
+        gradient_noise_multiplier=5.0,
+        averaging="II",
+        cohort=2,
+        chains=3,
+        draws=100,
+    )
+    return loop, None, RECORDS
+
+
 def splitting():
     inputs = np.random.default_rng(0).normal(size=(3, 20, 2))
     data = AgentData(torch.from_numpy(inputs), torch.from_numpy(np.sign(inputs[..., 0])))
@@ -91,7 +110,8 @@ def splitting():
         records=(20, 20, 20),
         dimension=2,
         solver=LocalSolver(method="noisy", noise_scale=0.5),
-        participation=0.7,
+        # Nobody takes part in 1 round of 8,000: two such look as if their noise were the same.
+        participation=0.95,
     )
     return loop, data, RECORDS
 
@@ -101,17 +121,31 @@ LOOPS = {
     "discrete gaussian": lambda: whole(DistributedDiscreteGaussian),
     "skellam": lambda: whole(Skellam),
     "sampling": sampling,
+    "hamiltonian": hamiltonian,
     "splitting": splitting,
 }
 LOOP, DATA, FACTS = LOOPS[NAME]()
 
 
-def observe(_):
-    """Count one release, on disk before anything else happens."""
+SIZE = 32
+"""Bytes that are written of a release: a digest of what it moved."""
+RELEASED = ("parameters", "positions", "models")
+
+
+def observe(state):
+    """Note one release, on disk before anything else happens."""
+    (name,) = (name for name in RELEASED if hasattr(state, name))
+    content = getattr(state, name).double().numpy().tobytes()
     file = os.open(RELEASES, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
-    os.write(file, b".")
+    os.write(file, hashlib.sha256(content).digest())
     os.fsync(file)
     os.close(file)
+
+
+def digests():
+    """Return a digest of every release so far."""
+    seen = RELEASES.read_bytes() if RELEASES.exists() else b""
+    return [seen[at : at + SIZE] for at in range(0, len(seen), SIZE)]
 
 
 def victim():
@@ -147,10 +181,31 @@ def main():
         assert os.WIFSIGNALED(status), "the run ended by itself"
         report = {
             "spent": Ledger.open(LEDGER).spent_rounds,
-            "releases": RELEASES.stat().st_size if RELEASES.exists() else 0,
-            "checkpoint": load(CHECKPOINT, LOOP.init()).round if CHECKPOINT.exists() else 0,
+            "releases": len(digests()),
+            "different": len(set(digests())),
+            "checkpoint": rounds(),
         }
         print(json.dumps(report), flush=True)
+    print(json.dumps(ended()), flush=True)
+
+
+def ended():
+    """Go on once more, to an end; return the audit's verdict on as much as the ledger counts."""
+    ledger, seen = Ledger.open(LEDGER, resume=True), len(digests())
+    done = train(LOOP, DATA, rounds=rounds() + 1, ledger=ledger, checkpoint=CHECKPOINT)
+    ledger.close()
+    run = LOOP.round_mechanism * Ledger.open(LEDGER).spent_rounds
+    asked = {"adjacency": FACTS["adjacency"], "observer": "server"}
+    claim = 1.01 * fp.epsilon(run, delta=1e-3, **asked).upper, 1e-3
+    found = fp.audit(LEDGER, claim=claim, **asked)
+    spent = found.rounds - seen - 1
+    told = {"audit": str(found.verdict), "why": found.reasons}
+    return {**told, "round": done.state.round, "more": spent}
+
+
+def rounds():
+    """Return how far the checkpoint is."""
+    return load(CHECKPOINT, LOOP.init()).round if CHECKPOINT.exists() else 0
 
 
 main()

@@ -181,9 +181,12 @@ def test_cross_entropy_of_a_response_is_refused():
 @pytest.mark.parametrize(
     ("loss", "message"),
     [
-        (nn.MSELoss(reduction="none"), r"loss must return one number.*got '\(2, 1\)'"),
-        (lambda outputs, targets: 1.0, "loss must return one number.*got 'float'"),
-        (lambda outputs, targets: outputs @ targets, "loss must return one number.*RuntimeError"),
+        (nn.MSELoss(reduction="none"), r"loss must return one real number.*of shape \(2, 1\)'"),
+        (lambda outputs, targets: 1.0, "loss must return one real number.*got 'float'"),
+        (
+            lambda outputs, targets: outputs @ targets,
+            "loss must return one real number.*RuntimeError",
+        ),
     ],
 )
 def test_losses_that_are_none(loss, message):

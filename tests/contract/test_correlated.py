@@ -37,6 +37,8 @@ def factors_of(rounds, separation):
     yield factors.Tree(online=False)
     yield factors.Matrix(lower_triangular(rounds, signs=False))
     yield factors.Matrix(lower_triangular(rounds, signs=True))
+    yield factors.Restarted(factors.BufferedToeplitz(2), min(5, rounds))
+    yield factors.Restarted(factors.Tree(), min(4, rounds))
 
 
 def patterns(rounds, participation):
@@ -78,7 +80,7 @@ def test_sensitivities_hold_the_worst_of_all_patterns(participation, rounds):
         worst = truth(factor.matrix(rounds), participation)
         assert lower <= worst * (1 + 1e-15), factor
         assert upper >= worst * (1 - 1e-15), factor
-        decreasing = not isinstance(factor, factors.Matrix | factors.Tree)
+        decreasing = not isinstance(factor, factors.Matrix | factors.Tree | factors.Restarted)
         signed = getattr(factor, "weights", None) is not None and participation.gap(rounds) < 3
         if decreasing and not signed:
             assert upper / lower < 1 + 1e-12, factor
@@ -91,6 +93,17 @@ def test_sensitivities_of_fourteen_rounds():
             lower, upper = factor.sensitivity(14, participation)
             worst = truth(factor.matrix(14), participation)
             assert lower <= worst * (1 + 1e-15) <= upper * (1 + 2e-15), factor
+
+
+def test_blocks_are_never_far_from_what_they_move():
+    """All patterns of 11 rounds in blocks; the bound is exact where blocks hold whole steps."""
+    for inner, every in ((factors.SquareRootToeplitz(), 4), (factors.Banded(2), 4)):
+        factor = factors.Restarted(inner, every)
+        for rule in (factors.MinimumSeparation(2), factors.FixedEpochs(2, at_most=3)):
+            lower, upper = factor.sensitivity(12, rule)
+            worst = truth(factor.matrix(12), rule)
+            assert lower <= worst * (1 + 1e-15) <= upper * (1 + 2e-15)
+            assert upper < (1.35 if rule.at_most else 1 + 1e-12) * worst
 
 
 def test_vectors_move_no_more_than_certified():
@@ -203,6 +216,9 @@ def test_records_and_events_know_it(factor, tmp_path):
         (lambda: factors.Banded(1, weights=(1e200,)), "at most 1e"),
         (lambda: noise_of(factors.Identity(), rounds=10**12), "8e"),
         (lambda: factors.BufferedToeplitz(65), "at most 64"),
+        (lambda: noise_of(factors.Restarted(factors.Tree(), 33)), "at most rounds = 32"),
+        (lambda: factors.Restarted(factors.Restarted(factors.Tree(), 2), 4), "not restarted"),
+        (lambda: factors.Restarted(factors.Tree(), 0), "at least 1"),
         (lambda: noise_of("tree"), "be one of fedprivacy.factors"),
         (lambda: noise_of(factors.Tree(), participation=8), "rule of participation"),
         (lambda: fp.MinimumSeparation(0), "at least 1"),

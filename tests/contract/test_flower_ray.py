@@ -82,6 +82,70 @@ def test_it_equals_our_own_loop_on_two_workers(tmp_path):
     assert len({one["process"] for one in told.values()}) == 2
 
 
+NOTING = """
+import os
+from pathlib import Path
+
+import ray
+
+
+def noting(message, context, call_next):
+    actor, node = ray.get_runtime_context().get_actor_id(), context.node_id
+    Path({folder!r}, f"{{node}}-{{os.getpid()}}").write_text(actor)
+    return call_next(message, context)
+
+
+app = ClientApp(mods=[noting, private_mod])
+"""
+"""Put in the place of the example's app: it notes which actor of Ray trained a node."""
+
+
+def left_running(folder):
+    """Return the processes whose command names a folder: Flower leaves its local server behind."""
+    found = []
+    for process in Path("/proc").glob("[0-9]*"):
+        try:
+            words = (process / "cmdline").read_text()
+        except OSError:
+            continue
+        found += [int(process.name)] if str(folder) in words else []
+    return found
+
+
+@pytest.mark.timeout(1800)
+def test_the_example_with_sixty_clients(tmp_path):
+    if not Path("/usr/share/datasets/fashion-mnist").is_dir():
+        pytest.skip("apt install dataset-fashion-mnist")
+    own, out, told, home = (tmp_path / name for name in ("app", "out", "notes", "flwr"))
+    shutil.copytree(EXAMPLE, own)
+    out.mkdir()
+    told.mkdir()
+    client = own / "private_app" / "client_app.py"
+    plain = "app = ClientApp(mods=[private_mod])\n"
+    assert plain in client.read_text()
+    client.write_text(client.read_text().replace(plain, NOTING.format(folder=str(told))))
+    words = ["flwr", "run", ".", "--stream", "--run-config", f"folder='{out}' clients=60 rounds=2"]
+    cores = "client-resources-num-cpus=1 init-args-num-cpus=2"
+    words += ["--federation-config", f"num-supernodes=60 {cores}"]
+    path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
+    named = {"PATH": path, "FLWR_HOME": str(home), "FLWR_TELEMETRY_ENABLED": "0"}
+    try:
+        done = subprocess.run(
+            words, cwd=own, env={**os.environ, **named}, capture_output=True, text=True
+        )
+    finally:
+        for process in left_running(home):
+            os.kill(process, signal.SIGTERM)
+    assert "30 of 30 updates are in the sum" in done.stdout, done.stdout[-3000:] + done.stderr
+    nodes, processes = zip(*(note.name.split("-") for note in told.iterdir()), strict=True)
+    assert len({note.read_text() for note in told.iterdir()}) == len(set(processes)) == 2
+    # Two cohorts of 30 of 60 are the same in less than one run of 10^17.
+    assert len(set(nodes)) > 30
+    ledger = Ledger.open(out / "run.jsonl")
+    assert ledger.closed and len(ledger.rounds) == 2
+    assert fp.audit(out / "run.jsonl").verdict == "HOLDS"
+
+
 def honest_update(start, partition):
     """Return what a client that follows the rules adds to the sum, shape (d,)."""
     model = apps.module()

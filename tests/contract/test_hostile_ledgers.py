@@ -18,6 +18,9 @@ FEW = [
     "RandomAllocation rounds_per_epoch 1e6 rdp add_remove aggregate",
     "BufferedToeplitz rounds 1e7 pld zero_out aggregate",
     "Tree rounds 1e7 pld zero_out aggregate",
+    "BandedInverse wide 2 rounds 1e6 pld zero_out aggregate",
+    "BufferedToeplitz wide 1 rounds 1e6 rdp zero_out aggregate",
+    "BandedInverse wide 3 rounds 1e6 pld zero_out aggregate",
 ]
 
 
@@ -44,6 +47,15 @@ def test_a_few_of_every_kind(ledgers):
     assert not {k: v for k, v in found.items() if ledgers.wrong(v, SECONDS, MEGABYTES)}
     refusal = found["Tree rounds 1e7 pld zero_out aggregate"].said
     assert "rounds must be at most" in refusal and "10000000" in refusal
+    refusal = found["BandedInverse wide 3 rounds 1e6 pld zero_out aggregate"].said
+    assert "bands must be at most 501 over 1000000 rounds" in refusal
+
+
+def test_outcomes_are_kept_and_not_asked_again(ledgers, tmp_path, monkeypatch):
+    given = (FEW[0], tmp_path / "kept.jsonl", SECONDS, MEGABYTES)
+    first = list(ledgers.outcomes(*given))
+    monkeypatch.setattr(ledgers, "outcome", None)
+    assert list(ledgers.outcomes(*given)) == first and len(first) == 1
 
 
 def test_what_hangs_or_grows_is_told(ledgers, monkeypatch):

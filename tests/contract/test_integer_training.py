@@ -180,3 +180,24 @@ def test_clients_updates_that_are_no_numbers_are_refused_and_their_noise_stays(t
     one = loop(fp.DistributedDiscreteGaussian)
     _, info = one.step(one.init(), poisoned)
     assert info.refused == 1 and info.noise_std == pytest.approx(2.0)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_sums_of_more_clients_than_their_bits_hold_are_refused(kind):
+    few = loop(kind, cohort=6)
+    with pytest.raises(fp.ParameterError, match="cohort must be at most 6, got 12"):
+        few.step(few.init(), data())
+    # Cohorts that vary may be larger than their mean, which may not be larger than declared.
+    varies = loop(fp.Skellam, cohort=6, topped_up=True, scheme=fp.Poisson(0.9))
+    with pytest.raises(fp.ParameterError, match="cohort must be at most 6, got 11"):
+        varies.step(varies.init(), data())
+    fits = loop(fp.Skellam, cohort=6, topped_up=True, scheme=fp.Poisson(0.5))
+    state = fits.init()
+    for _ in range(5):
+        state, _ = fits.step(state, data())
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_sum_that_doubles_do_not_hold_is_not_decoded(kind):
+    with pytest.raises(fp.ParameterError, match="total must hold whole numbers"):
+        loop(kind).perturbation.of_round().decoded(np.full(16, 1e300))

@@ -23,7 +23,6 @@ from fedprivacy import outputs
 from fedprivacy.cli import main
 from fedprivacy.errors import ParameterError
 from fedprivacy.ledger import lines
-from fedprivacy.runs.disclosure import TABLE, table
 from fedprivacy.runs.experiment import Experiment, TrainedRun, default_delta
 from fedprivacy.runs.jobs import job
 from fedprivacy.training import (
@@ -40,6 +39,7 @@ from fedprivacy.training import (
 from fedprivacy.training import notes as notes_module
 from fedprivacy.training.checkpoint import Checkpoint
 from fedprivacy.training.notes import Notes, digest
+from tests.disclosure import TABLE, table
 
 CLIENT = {"unit": "client", "adjacency": "zero_out", "seed_policy": "fixed"}
 
@@ -455,7 +455,7 @@ def test_every_row_is_of_something_and_nothing_has_two(tmp_path):
 
 def test_the_table_in_the_docs_is_the_code_s():
     page = (Path(__file__).parents[2] / "docs" / "ledger.md").read_text(encoding="utf-8")
-    between = page.split("<!-- fedprivacy.runs.disclosure.table() -->\n")[1]
+    between = page.split("<!-- tests.disclosure.table() -->\n")[1]
     assert between.split("\n<!-- end -->")[0] == table()
 
 

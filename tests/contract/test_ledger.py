@@ -108,7 +108,7 @@ def test_every_mechanism_comes_back(path, name):
 def test_every_mechanism_and_scheme_of_the_package_can_be_recorded():
     from fedprivacy import factors, mechanisms, sampling
 
-    kinds = {getattr(mechanisms, name) for name in mechanisms.__all__}
+    kinds = {kind for kind in vars(mechanisms).values() if isinstance(kind, type)}
     concrete = {k for k in kinds if issubclass(k, Mechanism) and not k.__abstractmethods__}
     schemes = {
         value
@@ -711,6 +711,23 @@ def test_the_epsilon_of_what_was_done_is_never_below_the_planned_one(path):
 
 
 # Speed
+
+
+def test_the_disk_is_waited_for_before_noise_and_before_a_place_is_told(path, monkeypatch):
+    """Once a round: what confirms a round is on disk with the next round's intent."""
+    waits = []
+    whole = os.fsync
+    monkeypatch.setattr(os, "fsync", lambda fd: (waits.append(fd), whole(fd))[1])
+    with new(path) as ledger:
+        waits.clear()
+        for rounds in range(1, 6):
+            number = ledger.intent(GAUSS, clip_norm=1.0, noise_std=1.0)
+            ledger.done(number, cohort=1, arrived=1, refused=0, noise_std=1.0)
+            assert len(waits) == rounds
+        assert ledger.place == ledger.place and len(waits) == 6
+        ledger.abort(ledger.intent(GAUSS, clip_norm=1.0, noise_std=1.0), "too few")
+        assert len(waits) == 7
+    assert len(waits) == 8
 
 
 def test_ten_thousand_rounds_are_read_in_a_second(path, monkeypatch):

@@ -179,29 +179,39 @@ def lasts(step: Any, *, budget: float, delta: float, adjacency: str) -> int:
 CHANGES = {
     "mechanism": (
         ("mechanisms/exponential.py", MECHANISM),
-        ("mechanisms/__init__.py", "from .gaussian import", "from .exponential import Exponential"),
+        (
+            "mechanisms/__init__.py",
+            "from .gaussian import",
+            "from .exponential import Exponential",
+            '    "FederatedHamiltonian",',
+            '    "Exponential",',
+        ),
         """
-        from fedprivacy.mechanisms import Exponential, Run
-        run = Exponential(loss=0.5) * 3
+        run = fp.Exponential(loss=0.5) * 3
         assert abs(fp.epsilon(run, delta=0.0, adjacency="zero_out").upper - 1.5) < 1e-9
         for accountant in ("rdp", "advanced"):
             assert fp.epsilon(run, delta=1e-5, adjacency="zero_out", accountant=accountant)
         asked = {"epsilon": 3.0, "delta": 0.0, "adjacency": "zero_out"}
-        found = fp.calibrate(lambda x: Exponential(loss=x) * 3, **asked)
+        found = fp.calibrate(lambda x: fp.Exponential(loss=x) * 3, **asked)
         assert 0.99 < found.value <= 1.0
         with fp.Ledger.create("run.ledger", unit="client", adjacency="zero_out") as ledger:
-            number = ledger.intent(Exponential(loss=0.5), clip_norm=1.0, noise_std=1.0)
+            number = ledger.intent(fp.Exponential(loss=0.5), clip_norm=1.0, noise_std=1.0)
             ledger.done(number, cohort=2, arrived=2, refused=0, noise_std=1.0)
         kept = fp.Ledger.open("run.ledger").rounds[0].mechanism
-        assert kept == Exponential(loss=0.5)
+        assert kept == fp.Exponential(loss=0.5)
         """,
     ),
     "scheme": (
         ("sampling/volunteers.py", SCHEME),
-        ("sampling/__init__.py", "from .truncated", "from .volunteers import Volunteers"),
+        (
+            "sampling/__init__.py",
+            "from .truncated",
+            "from .volunteers import Volunteers",
+            '    "WithReplacement",',
+            '    "Volunteers",',
+        ),
         """
-        from fedprivacy.sampling import Volunteers
-        run = fp.Gaussian(noise_multiplier=1.0).sampled(Volunteers())
+        run = fp.Gaussian(noise_multiplier=1.0).sampled(fp.Volunteers())
         plain = fp.epsilon(fp.Gaussian(noise_multiplier=1.0), delta=1e-5, adjacency="zero_out")
         assert fp.epsilon(run, delta=1e-5, adjacency="zero_out").upper == plain.upper
         """,

@@ -2,6 +2,8 @@
 
 import json
 import math
+import subprocess
+import sys
 from dataclasses import dataclass
 
 import numpy as np
@@ -113,6 +115,50 @@ def test_every_question_takes_them():
     budget = fp.Budget(bound.upper, 1e-3, **ASK)
     assert budget.keeps(RUN.sequence()) and not budget.allows(RUN.sequence()[0][0])
     assert fp.audit(RUN, claim=(bound.upper, 1e-3), **ASK).verdict == "HOLDS"
+    assert fp.profile(RUN, epsilons=[0.0, 1.0], **ASK).upper[1] <= 1.0
+    assert fp.tradeoff_curve(RUN, fpr=[0.01], **ASK) is not None
+    assert fp.crosscheck(RUN, delta=1e-3, **ASK) is not None
+    selected = fp.PrivateSelection(Coin(0.5), trials=fp.PoissonTrials(2.0))
+    assert fp.epsilon(selected, delta=1e-3, **ASK).upper < math.inf
+
+
+def test_they_are_attacked_and_tried_out():
+    guessed = fp.attack(
+        lambda included, chance: chance.normal(size=100), 100, runs=1, claim=RUN, **ASK
+    )
+    assert guessed.upper_certified is not None and guessed.verdict != "BUG ALARM"
+    loop = FederatedAveraging(
+        model=logistic(3, 2),
+        scheme=HalfThere(),
+        perturbation=Loud(),
+        local_steps=1,
+        expected_cohort=3,
+    )
+    assert fp.attack(loop, data=small(), canaries=3, runs=1).upper_certified is not None
+    assert fp.verify(Loud(), pairs=20, draws=50)
+    with pytest.raises(fp.ParameterError, match="release must be a mechanism that clips"):
+        fp.verify(Coin(0.5))
+
+
+def test_their_certificate_is_told_to_be_nobody_s_to_prove(tmp_path):
+    written = json.dumps(fp.epsilon(RUN, delta=1e-3, **ASK).certificate())
+    (tmp_path / "a.json").write_text(written)
+    assert "HalfThere is not covered" in checked(tmp_path / "a.json")
+
+
+def checked(path):
+    """Return what the stand-alone checker says."""
+    command = [sys.executable, "-m", "fedprivacy.check_certificate", str(path)]
+    return subprocess.run(command, capture_output=True, text=True, check=False).stdout
+
+
+def test_less_noise_than_priced_asks_for_their_word(tmp_path):
+    """A record with less noise is repriced by ``rescaled``; without it nothing is made up."""
+    with fp.Ledger.create(tmp_path / "a", unit="client", **ASK, plan=RUN) as ledger:
+        number = ledger.intent(RUN.parts[0][0], clip_norm=1.0, noise_std=1.0)
+        ledger.done(number, cohort=5, arrived=5, refused=0, noise_std=0.5)
+    with pytest.raises(fp.UnsupportedCombination, match="give it a method rescaled"):
+        fp.audit(tmp_path / "a", claim=(9.0, 1e-3))
 
 
 def test_files_take_them(tmp_path):

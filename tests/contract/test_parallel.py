@@ -109,17 +109,23 @@ def test_a_cluster_s_backend_runs_them_or_is_told_to_be_missing(backend):
     if backend == "dask":
         from distributed import Client
 
-        with pytest.raises(ParameterError, match="make a dask Client before"):
-            each(calls, jobs=2, backend="dask")
-        with Client(n_workers=2, threads_per_worker=1, dashboard_address=None):
+        # Without a client a cluster is made of this machine, with one that one is used.
+        assert each(calls, jobs=2, backend="dask") == [1, 2, 4]
+        own = {"n_workers": 1, "processes": False, "dashboard_address": None}
+        with Client(threads_per_worker=1, **own):
             assert each(calls, jobs=2, backend="dask") == [1, 2, 4]
+        with (
+            Client(threads_per_worker=2, **own),
+            pytest.raises(ParameterError, match="dask worker must have one"),
+        ):
+            each(calls, jobs=2, backend="dask")
         return
     assert each(calls, jobs=2, backend="ray") == [1, 2, 4]
 
 
 def test_what_is_refused():
     for given, told in [
-        ({"backend": "threading"}, "torch's randomness is one for all of them"),
+        ({"backend": "threads"}, "torch's randomness is one for all of them"),
         ({"backend": "mpi"}, f"backend must be one of '{BACKENDS[0]}'"),
         ({"jobs": 0}, "jobs must be"),
     ]:

@@ -192,7 +192,7 @@ REFUSED = {
     ),
     "a correlation of 2": (
         lambda: constant_step_bound(LANGEVIN, **STEPS, correlation=2.0),
-        "correlation must be in \\[0, 1\\], got 2.0",
+        "correlation must lie between 0 and 1, got 2.0",
     ),
     "a step above the theorem's": (
         lambda: constant_step_bound(LANGEVIN, **(STEPS | {"step_size": 1.0})),
@@ -220,7 +220,7 @@ REFUSED = {
     ),
     "a Hamiltonian correlation of 2": (
         lambda: replace(HAMILTONIAN, correlation=2.0),
-        "correlation must be in \\[0, 1\\], got 2.0",
+        "correlation must lie between 0 and 1, got 2.0",
     ),
     "a convexity above the smoothness": (
         lambda: replace(HAMILTONIAN, strong_convexity=3.0),

@@ -275,7 +275,7 @@ def no_noise(patch):
     patch.setattr(Deviates, "rounded", lambda self, totals, *given: quietly(self, totals, *given))
 
 
-def quietly(self, totals, count, scale, unit=1.0, largest=math.inf):
+def quietly(self, totals, count, scale, unit=1.0, largest=math.inf, out=None):
     return np.zeros(count) if totals is None else np.rint(totals / unit)
 
 

@@ -507,9 +507,15 @@ def test_clients_that_do_not_answer(tmp_path):
         assert torch.equal(state.positions, far.init().positions)
 
 
-@pytest.mark.parametrize("kills", [6, pytest.param(100, marks=pytest.mark.slow)])
-def test_a_killed_run_never_counts_too_little(tmp_path, kills):
-    kill_often("sampling", tmp_path, kills, seed=kills)
+@pytest.mark.parametrize(
+    ("loop", "kills"),
+    [
+        ("sampling", 6),
+        *(pytest.param(name, 50, marks=pytest.mark.slow) for name in ("sampling", "hamiltonian")),
+    ],
+)
+def test_a_killed_run_never_counts_too_little(tmp_path, loop, kills):
+    kill_often(loop, tmp_path, kills, seed=kills)
     fp.account(tmp_path / "run.ledger", delta=0.1, accountant="rdp")
 
 
@@ -600,8 +606,8 @@ def unfit(**options):
 
 INDEFINITE = np.tile(np.diag([1.0, -1.0]), (2, 1, 1))
 BAD = {
-    "rho above 1": (lambda: langevin(correlation=1.1), "correlation must be in"),
-    "rho below 0": (lambda: hamiltonian(correlation=-0.1), "correlation must be"),
+    "rho above 1": (lambda: langevin(correlation=1.1), "correlation must lie between"),
+    "rho below 0": (lambda: hamiltonian(correlation=-0.1), "correlation must lie"),
     "weights sum": (unfit(weights=[0.5, 0.5, 0.5]), "weights must sum to 1"),
     "weights sign": (unfit(weights=[1.0, -0.5, 0.5]), "numbers above 0"),
     "weights length": (unfit(weights=[0.5, 0.5]), "3 numbers"),

@@ -1,8 +1,11 @@
 """A grid of settings, each really trained and left with a ledger, then compared."""
 
 import csv
+import itertools
 import json
+import math
 import shutil
+from dataclasses import replace
 
 import pytest
 
@@ -327,8 +330,12 @@ def test_a_private_sweep_shows_one_trial_and_counts_the_selection(tmp_path, monk
     assert one.run().setting == found.setting, "what was shown stays the answer"
 
 
-def test_the_best_of_the_trials_is_shown(tmp_path, monkeypatch):
-    scores = iter([0.3, 0.7, 0.7, 0.1])
+@pytest.mark.parametrize(
+    "accuracies",
+    [[0.3, 0.7, 0.7, 0.1], [math.nan, 0.7, math.nan, 0.1], [math.nan, 0.7, 0.1, 0.7]],
+)
+def test_the_best_of_the_trials_is_shown(tmp_path, monkeypatch, accuracies):
+    scores = iter(accuracies)
     trained = []
 
     def once(self, label, repeat, on_round):
@@ -346,6 +353,20 @@ def test_the_best_of_the_trials_is_shown(tmp_path, monkeypatch):
     assert (found.setting, found.accuracy) == (label, 0.7), "of equal ones the first"
     assert found.model.read_text() == str(repeat)
     assert len(set(map(str, trained))) == 4, "no trial is another's repeat"
+
+
+def test_trials_without_an_accuracy_are_the_worst_in_whatever_order(tmp_path, monkeypatch):
+    monkeypatch.setattr(PrivateSweep, "_check_priced", lambda self, ledger: None)
+    monkeypatch.setattr(Sweep, "model", lambda self, label, repeat, path: path.write_text("x"))
+    for number, order in enumerate(itertools.permutations([math.nan, 0.2, 0.9, math.nan])):
+        scores = iter(order)
+        monkeypatch.setattr(Sweep, "once", lambda *a, scores=scores: {"accuracy": next(scores)})
+        one = best_of(tmp_path / str(number), monkeypatch, 4)
+        assert one._best(None)[2] == 0.9
+    monkeypatch.setattr(Sweep, "once", lambda *a: {"accuracy": math.nan})
+    found = best_of(tmp_path / "none", monkeypatch, 2).run()
+    assert found.setting is not None and math.isnan(found.accuracy)
+    assert "NaN" not in (tmp_path / "none" / "chosen.json").read_text()
 
 
 def _but_of_one_round(intent, stop):
@@ -417,6 +438,11 @@ def test_what_a_private_sweep_refuses(tmp_path, monkeypatch):
     best_of(tmp_path / "t", monkeypatch, 1).run()
     with pytest.raises(ParameterError, match="folder must be that of the same private sweep"):
         best_of(tmp_path / "t", monkeypatch, 1, adjacency="replace_one").run()
+    elsewhere = best_of(tmp_path / "t", monkeypatch, 1)
+    renamed = replace(elsewhere.sweep.job.data, name="other digits")
+    elsewhere = replace(elsewhere, sweep=replace(elsewhere.sweep, source={"data": renamed}))
+    with pytest.raises(ParameterError, match="folder must be that of the same private sweep"):
+        elsewhere.run()
     (tmp_path / "t" / "chosen.json").unlink()
     with pytest.raises(ParameterError, match="folder must hold the trials"):
         best_of(tmp_path / "t", monkeypatch, 1).run()

@@ -555,8 +555,8 @@ def test_records_are_not_sampled_twice(mechanism):
 
 
 BAD = [
-    (langevin(), {"correlation": 1.5}, "correlation must be in"),
-    (langevin(), {"correlation": -0.1}, "correlation must be"),
+    (langevin(), {"correlation": 1.5}, "correlation must lie between"),
+    (langevin(), {"correlation": -0.1}, "correlation must lie"),
     (langevin(), {"correlation": math.nan}, "NaN"),
     (langevin(), {"step_size": 0.0}, "step_size must be"),
     (langevin(), {"step_size": math.inf}, "step_size must be"),
@@ -578,7 +578,7 @@ BAD = [
     (hamiltonian(), {"leapfrog_steps": 0}, "leapfrog_steps must be"),
     (hamiltonian(), {"iterations": 1.5}, "iterations must be"),
     (hamiltonian(), {"gradient_noise_multiplier": -1.0}, "gradient_noise_multiplier must be"),
-    (hamiltonian(), {"correlation": 2.0}, "correlation must be in"),
+    (hamiltonian(), {"correlation": 2.0}, "correlation must lie between"),
     (descent(), {"step_size": 1.0}, "below 2 / smoothness"),
     (descent(), {"noise_std": 0.0}, "noise_std must be"),
     (descent(), {"strong_convexity": 0.0}, "strong_convexity must be"),

@@ -1,6 +1,7 @@
 """Conformance by replay: what is as stated passes, each fault is named; seeds are fixed."""
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -398,6 +399,11 @@ class Broken(fp.DistributedDiscreteGaussian):
         return super().contribution(update, mask) * 0.999
 
 
+class OneKey(fp.DistributedDiscreteGaussian):
+    def of_round(self, generator=None):
+        return replace(super().of_round(generator), seed=7)
+
+
 @pytest.mark.parametrize(
     ("kind", "named", "more"),
     [
@@ -409,6 +415,7 @@ class Broken(fp.DistributedDiscreteGaussian):
             marks=pytest.mark.slow,
         ),
         (Broken, "whole", {}),
+        (OneKey, "rotation", {}),
     ],
     ids=lambda one: getattr(one, "__name__", ""),
 )

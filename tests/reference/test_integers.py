@@ -243,38 +243,108 @@ def test_every_move_of_small_shares_is_within_its_account(shares, variance, skel
 
 @pytest.mark.parametrize("skellam", [False, True])
 def test_witness_is_below_the_exact_pair_at_every_epsilon(skellam):
-    """Also modulo 16, where the law wraps; every mass is lowered, not its loss alone."""
+    """Also modulo 16, where the law wraps; in both orientations, and its masses add up to 1."""
     law = summed(1, 9.0, skellam)
     for modulus in (16, 1 << 20):
-        atoms = laws.scalar_witness(9.0, 4, modulus, skellam=skellam, error=0.0)
-        points = np.array(atoms.points)
-        assert points[:, 1].sum() < 1.0
+        weights, off = laws.scalar_law(1, 9.0, skellam)
+        atoms = laws.scalar_witness(weights, 4, modulus, error=off)
         p, q = moved(law, (4,), modulus if modulus < 100 else 0)
-        for epsilon in (0.0, 0.5, 2.0, 3.5):
-            true = profile(p, q, epsilon)
-            shown = points[:, 1] @ np.maximum(-np.expm1(epsilon - points[:, 0]), 0.0)
-            assert true * (1.0 - 5e-3) - 1e-9 < shown <= true * (1.0 + 1e-13)
+        for one in (atoms, atoms.swap()):
+            for epsilon in (0.0, 0.5, 2.0, 3.5):
+                true, points = profile(p, q, epsilon), np.array(one.points)
+                shown = points[:, 1] @ np.maximum(-np.expm1(epsilon - points[:, 0]), 0.0)
+                assert true * (1.0 - 5e-3) - 1e-9 < shown <= true * (1.0 - 1e-12)
+        assert points[:, 1].sum() == pytest.approx(1.0, abs=1e-14)
 
 
-def test_the_witness_is_below_and_the_account_above_dp_accountings():
+def exact_profile(law, moves, epsilon):
+    """Return delta of a law {k: mass} moved by whole numbers, with 60 digits."""
+    total, a = mp.fsum(law.values()), mp.exp(mp.mpf(epsilon))
+    gains = (law.get(k - moves, mp.mpf(0)) - a * law.get(k, mp.mpf(0)) for k in law)
+    return mp.fsum(gain for gain in gains if gain > 0) / total
+
+
+@pytest.mark.parametrize("make", [gaussian_law, skellam_law])
+@pytest.mark.parametrize(("variance", "moves"), [(0.09, 1), (2.25, 3), (30.0, 4), (30.0, 25)])
+def test_scalar_losses_are_above_the_exact_ones_and_next_to_them(make, variance, moves):
+    """I5 at all epsilons, smaller moves as well; one number and twenty rounds between bounds."""
+    weights, off = laws.scalar_law(1, variance, make is skellam_law)
+    points = dict(laws.scalar_guarantees(weights, moves, off))
+    with mp.workdps(60):
+        law = make(variance, len(weights) + 40)
+        for epsilon in list(points)[:: max(1, len(points) // 6)]:
+            for smaller in {1, moves // 2, moves} - {0}:
+                assert exact_profile(law, smaller, epsilon) <= points[epsilon]
+            assert points[epsilon] <= exact_profile(law, moves, epsilon) * (1 + 1e-10) + 1e-40
+        pair = laws.scalar_curve(weights, moves, off, None)[0]
+        table = np.array(pair.points)
+        for epsilon in (0.0, 0.01, 1.0, 3.3):
+            chord = table[:, 1] @ np.maximum(-np.expm1(epsilon - table[:, 0]), 0.0)
+            true = float(exact_profile(law, moves, epsilon))
+            # A profile of few outcomes is its own chord, but for its point nearest to 0.
+            assert true * (1 - 1e-12) - 1e-50 <= chord + pair.infinite
+
+
+def test_shares_of_any_size_are_summed_exactly():
+    weights = laws._summed(5, Fraction(1, 10))
+    with mp.workdps(60):
+        one = gaussian_law(mp.mpf(1) / 10, 40)
+        total = {0: mp.mpf(1)}
+        for _ in range(5):
+            found = {}
+            for i, p in total.items():
+                for j in range(-6, 7):
+                    found[i + j] = found.get(i + j, mp.mpf(0)) + p * one[j]
+            total = found
+        for k in range(5):
+            assert mp.mpf(weights[k]) / weights[0] == pytest.approx(total[k] / total[0], rel=1e-30)
+
+
+def one_number(kind, **options):
+    facts = {"noise_multiplier": 1.5, "clip_norm": 1.0, "dimension": 1, "cohort": 1, "bits": 12}
+    return kind(**facts | options, rotated=False)
+
+
+@pytest.mark.parametrize("rounds", [1, 20])
+@pytest.mark.parametrize("skellam", [False, True])
+def test_one_number_is_accounted_between_dp_accountings_ends(skellam, rounds):
+    """Theirs of the exact masses, up and down; ours are attained: lower and upper ends meet."""
     pld = pytest.importorskip("dp_accounting.pld.privacy_loss_distribution")
-    mechanism = fp.DistributedDiscreteGaussian(
-        noise_multiplier=1.5,
-        clip_norm=1.0,
-        dimension=1,
-        cohort=1,
-        bits=10,
-        granularity=0.125,
-        rotated=False,
-    )
-    std = mechanism.whole_std
-    ours = fp.epsilon(mechanism, delta=1e-6, adjacency="zero_out")
-    attained = pld.from_discrete_gaussian_mechanism(std, 8).get_epsilon_for_delta(1e-6)
-    moved = math.isqrt(mechanism.square)
-    counted = pld.from_discrete_gaussian_mechanism(std, moved).get_epsilon_for_delta(1e-6)
-    assert ours.lower == pytest.approx(attained, rel=5e-3)
-    assert ours.lower <= attained * (1.0 + 1e-6)
-    assert counted <= ours.upper * (1.0 + 1e-6)
+    mechanism = one_number(fp.Skellam if skellam else fp.DistributedDiscreteGaussian, cohort=3)
+    mechanism = replace(mechanism, granularity=0.125)
+    ours = fp.epsilon(mechanism * rounds, delta=1e-6, adjacency="zero_out")
+    half = laws.scalar_law(3, mechanism.share_variance, skellam)[0]
+    total = 2 * sum(half) - half[0]
+    law = {k: math.log(half[abs(k)] / total) for k in range(-len(half) + 1, len(half))}
+    ends = [
+        pld.from_two_probability_mass_functions(
+            {k + 8: log for k, log in law.items()},
+            law,
+            pessimistic_estimate=up,
+            value_discretization_interval=1e-4,
+        )
+        .self_compose(rounds)
+        .get_epsilon_for_delta(1e-6)
+        for up in (False, True)
+    ]
+    assert ours.lower <= ends[1] * (1 + 1e-9) and ends[0] <= ours.upper * (1 + 1e-9)
+    assert ours.upper - ours.lower < 1e-3 * ours.upper
+    if not skellam:
+        theirs = pld.from_discrete_gaussian_mechanism(mechanism.whole_std, 8).self_compose(rounds)
+        assert theirs.get_epsilon_for_delta(1e-6) == pytest.approx(ours.upper, rel=2e-4)
+
+
+@pytest.mark.parametrize("kind", [fp.DistributedDiscreteGaussian, fp.Skellam])
+def test_one_number_is_never_worse_than_its_theorem_for_vectors(kind):
+    ask = {"delta": 1e-6, "adjacency": "replace_one"}
+    one = one_number(kind, granularity=1.0, noise_multiplier=2.0)
+    vector = replace(one, dimension=2, kept=2)
+    assert one.square == 1
+    assert fp.epsilon(one, **ask).upper < fp.epsilon(vector, **ask).upper
+    # Shares too small for the theorems on vectors are served, and rdp by divergences.
+    small = one_number(kind, granularity=1.0, cohort=20)
+    assert fp.epsilon(small, **ask).lower > 0.99 * fp.epsilon(small, **ask).upper
+    assert fp.epsilon(one * 5, **ask).upper < fp.epsilon(one * 5, accountant="rdp", **ask).upper
 
 
 FACTS = {"noise_multiplier": 1.0, "clip_norm": 2.0, "dimension": 100, "cohort": 10, "bits": 14}
@@ -454,3 +524,63 @@ def test_what_samplers_are_off_is_in_delta(accountant):
     assert how().compose(loss, 3).delta(math.inf).upper <= 1e-30
     state = how().compose(loss, 3).state()
     assert how().restore(state).loss == how().compose(loss, 3).loss
+
+
+class Off:
+    """A Gaussian whose law is off by a total variation."""
+
+    def __init__(self, off):
+        self.off = off
+
+    def privacy_loss(self, adjacency, observer="aggregate"):
+        loss = fp.Gaussian(noise_multiplier=1.0).privacy_loss(adjacency, observer)
+        return replace(loss, off=self.off, witness=None)
+
+
+@pytest.mark.parametrize("accountant", ["pld", "rdp"])
+def test_what_samplers_are_off_is_in_rates_of_attackers(accountant):
+    """Laws that are off by 1e-4 each, the worst of them: rates reach t(x + off) + off."""
+    ask = {"adjacency": "zero_out", "accountant": accountant}
+    off, rates = 1e-4, np.array([0.0, 1e-5, 1e-3, 0.05, 0.5, 1.0])
+    worst = np.minimum(
+        stats.norm.cdf(stats.norm.ppf(np.minimum(rates + off, 1.0)) + 1.0) + off, 1.0
+    )
+    for run, least in ((Off(0.0), None), (Off(off), worst)):
+        risk = fp.attack_risk(run, fpr=rates, **ask)
+        curve = fp.tradeoff_curve(run, fpr=rates, **ask)
+        if least is None:
+            assert risk.mu.upper == 1.0
+            continue
+        assert (risk.tpr.upper >= least * (1 - 1e-13)).all()
+        assert (risk.tpr.upper < least + 0.02).all()
+        assert (curve.f_dp <= 1.0 - least + 1e-13).all()
+        assert risk.mu.upper == math.inf and risk.mu_within.upper == math.inf
+        assert risk.advantage.upper >= 2 * stats.norm.cdf(0.5) - 1 + 2 * off
+        loose = fp.attack_risk(run, slack=0.01, **ask)
+        assert loose.mu_within.upper == 1.0
+
+
+def test_what_samplers_are_off_is_in_adaptive_budgets_and_in_no_certificate():
+    mechanism = fp.DistributedDiscreteGaussian(**FACTS | {"bits": 16, "noise_multiplier": 4.0})
+    facts = {"adjacency": "zero_out", "adaptive": True}
+    budget = fp.Budget(8.0, 1e-5, **facts)
+    while budget.allows(mechanism):
+        budget.spend(mechanism)
+    assert budget._filter.off >= sum(budget._spent.values()) * 2.0**-235 * 128 * 10 > 0.0
+    assert sum(budget._spent.values()) > 10
+    for off, allowed in ((1e-22, True), (1e-18, False)):
+        assert fp.Budget(8.0, 1e-5, **facts).allows(Off(off)) is allowed
+    bound = fp.epsilon(mechanism, delta=1e-5, adjacency="zero_out")
+    with pytest.raises(fp.ParameterError, match="within a total variation"):
+        bound.certificate()
+
+
+@pytest.mark.parametrize("adjacency", ["zero_out", "replace_one"])
+def test_skellam_cohorts_of_fixed_size_are_amplified(adjacency):
+    """T1 with the pair that divergences imply: above the Gaussian's attained end, below no draw."""
+    ask = {"delta": 1e-5, "adjacency": adjacency}
+    step, drawn = fp.Skellam(**FACTS | {"bits": 16}), fp.FixedSize(10, population=1000)
+    found = fp.epsilon(step.sampled(drawn) * 10, **ask).upper
+    gaussian = fp.epsilon(fp.Gaussian(noise_multiplier=1.0).sampled(drawn) * 10, **ask)
+    assert gaussian.lower < found < 2.0 * gaussian.upper
+    assert found < 0.5 * fp.epsilon(step * 10, **ask).upper

@@ -320,7 +320,8 @@ class TestBits:
             return perturbed
 
         monkeypatch.setattr(deviates, "sizes", moved(deviates.sizes, 2.0**-41))
-        monkeypatch.setattr(deviates, "signed_sizes", moved(deviates.signed_sizes, 2.0**-36))
+        far = 2.0**-33 * scale / grid
+        monkeypatch.setattr(deviates, "signed_sizes", moved(deviates.signed_sizes, far))
         assert (release(name, totals, scale, grid, seeded(1)) == wanted).all()
         monkeypatch.setattr(np, "rint", np.floor)
         assert (release(name, totals, scale, grid, seeded(1)) == wanted).all()

@@ -430,12 +430,12 @@ class Weighed(NamedTuple):
         log_weight = log_plain + tilt * (log_p - log_q)
         return cls(p, q, y, tilt, log_p, log_q, log_plain, log_weight, _row_total(log_weight))
 
-    def near(self, weight: float = 1.0) -> PerRow:
+    def near(self, weight: PerRow = 1.0) -> PerRow:
         """Return whether the moment is near 1, or small with the weight of the pair's label.
 
         Then P's own mass is kept, and what the moment exceeds it by has its own digits.
         """
-        return (self.log_size < _NEAR_ONE) | (self.log_size + math.log(weight) < _LOG_FEW)
+        return (self.log_size < _NEAR_ONE) | (self.log_size + np.log(weight) < _LOG_FEW)
 
     def rows(self, chosen: NDArray[np.intp]) -> Weighed:
         """Return some of the rows."""

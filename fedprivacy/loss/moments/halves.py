@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -39,7 +39,7 @@ def stackable(part: Part) -> tuple[tuple[int, int, bool], ...] | None:
     """Return the shape of a part that may share arrays with others; None for any other."""
     shape = []
     for piece in part.pieces:
-        if not isinstance(piece, Piece) or piece.weight != 1.0 or piece.stop < math.inf:
+        if not isinstance(piece, Piece) or piece.stop < math.inf:
             return None
         if not math.isfinite(piece.start) or piece.most not in (0.0, math.inf):
             return None
@@ -64,11 +64,15 @@ class _Panels(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class _Half:
-    """Half lines: pairs as columns, and where they start; ``low``: the loss is at most 0."""
+    """Half lines: pairs as columns, their labels' weights, and where they start.
+
+    ``low``: the loss is at most 0.
+    """
 
     p: Columns
     q: Columns
     ends: Ends
+    weight: Array
     start: Array
     low: bool
 
@@ -77,30 +81,43 @@ class _Half:
         """Return pieces of one shape side by side."""
         p, q = (columns([getattr(one.pair, side) for one in pieces]) for side in ("p", "q"))
         ends = Ends(*np.array([one.pair.ends.all for one in pieces]).T[:, :, None])
-        start = np.array([one.start for one in pieces])[:, None]
-        return cls(p, q, ends, start, pieces[0].most == 0.0)
+        weight, start = np.array([(one.weight, one.start) for one in pieces]).T[:, :, None]
+        return cls(p, q, ends, weight, start, pieces[0].most == 0.0)
 
     def rows(self, chosen: Rows) -> _Half:
         """Return some rows."""
         p, q = (chosen_rows(side, chosen) for side in (self.p, self.q))
         ends = Ends(*(np.asarray(one)[chosen] for one in self.ends.all))
-        return _Half(p, q, ends, self.start[chosen], self.low)
+        return _Half(p, q, ends, self.weight[chosen], self.start[chosen], self.low)
 
-    def stop(self, tilt: float) -> Array:
-        """Return where the half lines may end: what is beyond adds up to e^{2 - DEPTH - 1}."""
-        depth = DEPTH + 1.0
+    def stop(self, tilt: float, depth: float = DEPTH + 1.0) -> Array:
+        """Return where the half lines may end: what is beyond adds up to e^{2 - depth}."""
         high = np.maximum(self.ends.span(tilt, depth)[1], self.ends.span(0.0, depth)[1])
         if self.low:
             # The integrand is at most P's density.
             high = np.minimum(high, self.ends.most_p + math.sqrt(2.0 * depth))
         return np.asarray(np.maximum(high, self.start + 1.0))
 
-    def panels(self, line: Line) -> NDArray[np.float64]:
+    def panels(self, line: Line, stop: Array) -> NDArray[np.float64]:
         """Return how many panels each row needs."""
         spread = np.maximum(self.ends.spread, 1e-9)
         widest = np.minimum(1.5, 2.0 / spread)
         width = np.minimum(widest, 40.0 / np.maximum(line.top * spread, 1e-9))
-        return np.asarray(np.ceil((self.stop(line.tilt) - self.start) / width))[:, 0]
+        return np.asarray(np.ceil((stop - self.start) / width))[:, 0]
+
+    def cumulants(self, tilt: float) -> Array:
+        """Return log-moment, mean and variance of each row to a few digits, weights included."""
+        # As in ``GaussianPair.cumulants``: e^-18 is plenty.
+        with np.errstate(over="ignore", invalid="ignore"):
+            stop = self.stop(tilt, 18.0)
+            most = np.max(self.panels(Line(tilt, 0.0, 1), stop))
+        if not most < _MOST_PANELS:
+            raise NoSpectrum
+        count = int(most)
+        y, log_width = _nodes(*self._cut(count, stop), 12)
+        found = np.array(Weighed.at(self.p, self.q, y, log_width, tilt).cumulants())[..., 0]
+        found[0] += np.log(self.weight[:, 0])
+        return found
 
     def top(self, low: Array, high: Array, tilt: float) -> Array:
         """Return the log of a bound on the integrand on each interval."""
@@ -110,17 +127,23 @@ class _Half:
         """Return the rule of all rows, and whether it serves P's own mass, too."""
         stop = self.stop(line.tilt)
         plan = self._plan(line, stop)
-        at, widths = legendre(plan.each)
-        rows = len(self.start)
-        y = (plan.middle[:, :, None] + plan.radius[:, :, None] * at).reshape(rows, -1)
-        log_width = np.log(plan.radius) + np.tile(np.log(widths), plan.middle.shape[1])
+        y, log_width = _nodes(plan.middle, plan.radius, plan.each)
         edges = [self.top(self.start, self.start, tilt) for tilt in (line.tilt, 0.0)]
         edge = np.maximum(*edges) + np.log(16.0 * UNIT * (1.0 + np.abs(self.start)))
         log_error = np.logaddexp(np.logaddexp(plan.log_error, 1.0 - DEPTH), edge)
         weighed = Weighed.at(self.p, self.q, y, log_width, line.tilt)
-        near = plan.plain and bool(np.all(weighed.near()))
+        near = plan.plain and bool(np.all(weighed.near(self.weight)))
         displaced = 4.0 * UNIT * float(np.max(stop - self.start))
-        return weighed.rule(log_error, near, displaced), near
+        found, share = weighed.rule(log_error, near, displaced), np.log(self.weight)
+        log_plain = None if found.log_plain is None else found.log_plain + share
+        weighted = replace(
+            found,
+            log_weight=found.log_weight + share,
+            wobble=found.wobble + 4.0 * UNIT * np.abs(share),
+            log_error=found.log_error + share,
+            log_plain=log_plain,
+        )
+        return weighted, near
 
     def _plan(self, line: Line, stop: Array) -> _Panels:
         """Return panels for all rows.
@@ -128,15 +151,15 @@ class _Half:
         Raises:
             NoSpectrum: there would be too many, or too many nodes on one.
         """
-        count = int(np.max(self.panels(line)))
-        radius = (stop - self.start) / (2 * count)
-        middle = self.start + radius * (2 * np.arange(count) + 1.0)
+        count, share = int(np.max(self.panels(line, stop))), np.log(self.weight)
+        middle, radius = self._cut(count, stop)
         tops = self.top(middle - radius, middle + radius, line.tilt) + np.log(2 * radius)
-        plain = bool(np.all(spectra.log_total(tops.T) < 1.0))
+        plain = bool(np.all(spectra.log_total(tops.T) + share[:, 0] < 1.0))
         if plain:
             mass = self.top(middle - radius, middle + radius, 0.0) + np.log(2 * radius)
             tops = np.maximum(tops, mass)
-        target = np.maximum(tops.max(axis=1, keepdims=True) - 5.0, 0.0) - DEPTH
+        # The moment is at least about 1: with a small weight larger errors are as small.
+        target = np.maximum(tops.max(axis=1, keepdims=True) - 5.0, -share) - DEPTH
         wanted = tops > target
         kept = wanted.any(axis=0)
         if not kept.any():
@@ -144,6 +167,11 @@ class _Half:
         middle, wanted = middle[:, kept], wanted[:, kept]
         nodes = self._nodes(line, middle, radius, wanted, plain, target)
         return _Panels(middle, radius, nodes, math.log(2 * count + 4) + target, plain)
+
+    def _cut(self, count: int, stop: Array) -> tuple[Array, Array]:
+        """Return the middles and the radii of so many panels."""
+        radius = (stop - self.start) / (2 * count)
+        return self.start + radius * (2 * np.arange(count) + 1.0), radius
 
     def _nodes(
         self, line: Line, middle: Array, radius: Array, wanted: Any, plain: bool, target: Array
@@ -166,6 +194,13 @@ class _Half:
             cost = float(np.max(most + unit + np.log(radius) - target)) / (2 * math.log(rho))
             least = min(least, cost)
         return spectra.node_count(max(least, 1.0))
+
+
+def _nodes(middle: Array, radius: Array, each: int) -> tuple[Array, Array]:
+    """Return the nodes of panels, a row a half line, and the logs of their weights."""
+    at, widths = legendre(each)
+    y = (middle[:, :, None] + radius[:, :, None] * at).reshape(len(middle), -1)
+    return y, np.log(radius) + np.tile(np.log(widths), middle.shape[1])
 
 
 @dataclass(frozen=True, eq=False)
@@ -198,12 +233,14 @@ class Folds:
 
     def cumulants(self, tilt: float) -> Cumulants:
         """Return every fold's cumulants, to a few digits, shape ``(rows,)``."""
-        return Cumulants(*np.array([part.cumulants(tilt) for part in self.parts]).T)
+        found = np.array([half.cumulants(tilt) for half in self.halves])
+        return spectra.mixed_cumulants(found, self.log_atom[:, 0])
 
     def _blocks(self, line: Line) -> Iterator[Rows]:
         """Yield the rows' numbers, those with like needs together."""
         with np.errstate(over="ignore", invalid="ignore"):
-            panels = np.sum([half.panels(line) for half in self.halves], axis=0)
+            most = [half.panels(line, half.stop(line.tilt)) for half in self.halves]
+            panels = 2.0 * np.max(most, axis=0)
         if not np.max(panels) < _MOST_PANELS:
             raise NoSpectrum
         rows = np.argsort(-panels, kind="stable")

@@ -329,6 +329,21 @@ def mix_cumulants(parts: Sequence[tuple[float, Cumulants]]) -> Cumulants:
     return Cumulants(top + math.log(total), mean, square / total - mean * mean)
 
 
+def mixed_cumulants(parts: Array, log_atom: Array) -> Cumulants:
+    """Return the cumulants of many labelled mixtures, to a few digits.
+
+    Args:
+        parts: log-moments with the labels' weights, means and variances, shape ``(labels, 3, n)``.
+        log_atom: logs of the masses at loss 0, shape ``(n,)``.
+    """
+    values, means, variances = parts.swapaxes(0, 1)
+    total = log_total(np.concatenate([values, log_atom[None]]))
+    shares = np.exp(values - total)
+    mean = (shares * means).sum(axis=0)
+    square = (shares * (variances + means**2)).sum(axis=0)
+    return Cumulants(total, mean, square - mean * mean)
+
+
 def power_cumulants(parts: Sequence[tuple[Cumulants, PerRow]]) -> Cumulants:
     """Return the cumulants of a composition, the sums of its parts'; parts may have rows."""
     sums = [sum(np.sum(count * part[k]) for part, count in parts) for k in range(3)]

@@ -16,17 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..clock import tick
-from .gaussian_rules import (
-    CHEAP_NODES,
-    DEPTH,
-    Ends,
-    GaussianPair,
-    Weighed,
-    chosen_rows,
-    exact_mesh,
-    finest_mesh,
-    trapezoid_error,
-)
+from . import gaussian_rules
 from .halves import Folds, enough, stackable
 from .line import Array, Line, PerRow
 from .mixtures import Columns, columns
@@ -45,7 +35,7 @@ _LEAST = 4
 class Round(Moments, Protocol):
     """What may be a lone Gaussian pair."""
 
-    def lone_pair(self) -> GaussianPair | None:
+    def lone_pair(self) -> gaussian_rules.GaussianPair | None:
         """Return the pair, None where there is none or better moments are known."""
 
     def lone_part(self) -> Part | None:
@@ -60,7 +50,7 @@ class Together(NamedTuple):
     count: PerRow
 
 
-def _pair_of(part: Round) -> tuple[Hashable, GaussianPair] | None:
+def _pair_of(part: Round) -> tuple[Hashable, gaussian_rules.GaussianPair] | None:
     pair = part.lone_pair()
     return None if pair is None else ((len(pair.p), len(pair.q)), pair)
 
@@ -159,17 +149,17 @@ class _Plan(NamedTuple):
 class Stack:
     """Pairs with equal numbers of components: weights and means are columns, a row for a pair."""
 
-    pairs: tuple[GaussianPair, ...]
+    pairs: tuple[gaussian_rules.GaussianPair, ...]
     p: Columns
     q: Columns
-    ends: Ends
+    ends: gaussian_rules.Ends
 
     @classmethod
-    def of(cls, pairs: Sequence[GaussianPair]) -> Stack:
+    def of(cls, pairs: Sequence[gaussian_rules.GaussianPair]) -> Stack:
         """Return the pairs side by side."""
         p, q = (columns([getattr(pair, side) for pair in pairs]) for side in ("p", "q"))
         ends = np.array([pair.ends.all for pair in pairs])
-        return cls(tuple(pairs), p, q, Ends(*ends.T[:, :, None]))
+        return cls(tuple(pairs), p, q, gaussian_rules.Ends(*ends.T[:, :, None]))
 
     def spectra(self, line: Line) -> Iterator[tuple[Rows, Spectrum]]:
         """Yield rows and their moments on a line, as ``GaussianPair.rule`` has them.
@@ -179,10 +169,10 @@ class Stack:
         """
         plan = self._plan(line)
         # Rows that need more than the simple bound of ``GaussianPair.rule`` go alone.
-        for k in np.flatnonzero(plan.nodes > CHEAP_NODES):
+        for k in np.flatnonzero(plan.nodes > gaussian_rules.CHEAP_NODES):
             spectrum = self.pairs[k].rule(line.tilt, line.top).spectrum(line)
             yield np.array([k]), spectrum
-        log_error = np.logaddexp(trapezoid_error(0.0), -DEPTH)
+        log_error = np.logaddexp(gaussian_rules.trapezoid_error(0.0), -gaussian_rules.DEPTH)
         for rows in _blocks(plan):
             tick()
             weighed = self._weighed(plan, rows, line.tilt)
@@ -195,19 +185,21 @@ class Stack:
 
     def _plan(self, line: Line) -> _Plan:
         """Return what every row needs; more than CHEAP_NODES where it is not served."""
-        low, high = self.ends.span(line.tilt, DEPTH + 1.0)
-        mesh = finest_mesh(self.ends, self.ends.log_strip(line.tilt, line.top))
+        low, high = self.ends.span(line.tilt, gaussian_rules.DEPTH + 1.0)
+        mesh = gaussian_rules.finest_mesh(self.ends, self.ends.log_strip(line.tilt, line.top))
         # From 60 on ``GaussianPair.rule`` looks where the interval can be made shorter.
         nodes = np.where(high - low < 59.0, (high - low) / mesh, math.inf)
-        return _Plan(low, exact_mesh(mesh), nodes[:, 0], self.ends.serves_p(low, high))
+        return _Plan(
+            low, gaussian_rules.exact_mesh(mesh), nodes[:, 0], self.ends.serves_p(low, high)
+        )
 
-    def _weighed(self, plan: _Plan, rows: Rows, tilt: float) -> Weighed:
+    def _weighed(self, plan: _Plan, rows: Rows, tilt: float) -> gaussian_rules.Weighed:
         low, mesh = plan.low[rows], plan.mesh[rows]
         # Ends are rounded outward to the mesh, which may cost up to three nodes.
         count = math.ceil(float(np.max(plan.nodes[rows]))) + 3
         y = mesh * (np.floor(low / mesh) + np.arange(count, dtype=np.float64))
-        p, q = (chosen_rows(side, rows) for side in (self.p, self.q))
-        return Weighed.at(p, q, y, np.log(mesh), tilt)
+        p, q = (gaussian_rules.chosen_rows(side, rows) for side in (self.p, self.q))
+        return gaussian_rules.Weighed.at(p, q, y, np.log(mesh), tilt)
 
     def cumulants(self, tilt: float) -> Cumulants:
         """Return every pair's cumulants, to a few digits, shape ``(rows,)``."""
@@ -220,13 +212,13 @@ class Stack:
         count = math.ceil(np.max(counts))
         mesh = (high - low) / count
         y = low + mesh * (np.arange(count) + 0.5)
-        found = Weighed.at(self.p, self.q, y, np.log(mesh), tilt).cumulants()
+        found = gaussian_rules.Weighed.at(self.p, self.q, y, np.log(mesh), tilt).cumulants()
         return Cumulants(*(column[:, 0] for column in found))
 
 
 def _blocks(plan: _Plan) -> Iterator[Rows]:
     """Yield the served rows' numbers, those with like needs together, in blocks."""
-    rows = np.flatnonzero(plan.nodes <= CHEAP_NODES)
+    rows = np.flatnonzero(plan.nodes <= gaussian_rules.CHEAP_NODES)
     # Rows of like needs stand together, so that padding wastes little.
     rows = rows[np.argsort(plan.nodes[rows], kind="stable")]
     while len(rows):

@@ -1,29 +1,33 @@
-"""Many different epochs of random allocation: put together, each between two epochs of its kind.
+"""Many different rounds of one shape: put together, each between two rounds of its shape.
 
-An epoch's law takes some tenths of a second to make, so that a thousand different ones are too
-many. ``Allocated`` grows with mu and falls with the number of rounds (docs/theory/allocation.md):
-of several epochs the one with the largest mu and the fewest rounds of any dominates each, and the
-one with the least mu and the most rounds is dominated by each.
+An epoch's law, or a round's of a dozen labels, takes some tenths of a second to make, so that a
+thousand different ones are too many. ``ordered`` has what dominates each of several, and what each
+of several dominates; of a group of neighbours these two are used in place of every one.
 """
 
 from __future__ import annotations
 
-import math
+import itertools
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from ...registry import registered
-from .allocation import Allocated, with_few_bits
+from .combined import Composed
+from .combined import compose as composed
 from .curve import TAIL_MASS, Curve
+from .gaussian import GaussianMix
 from .lattice import Array, Lattice, Side, Tails
+from .opposed import Opposed
+from .ordered import Unordered, bound, place
 
 MOST = 48
-"""So many different epochs are accounted one by one."""
+"""So many different rounds of one kind are accounted one by one."""
 
-_BITS = 6
-"""So many of a group's number of rounds are kept: it is off by 1 in 32 at most."""
+_TIMES: dict[type[Curve], int] = {GaussianMix: 3}
+"""Of what takes less time there are so many times as many."""
 
-Epochs = list[tuple[Allocated, int]]
+Place = tuple[float, float]
+Kinds = list[tuple[Curve, int, Place]]
 
 
 @registered
@@ -39,10 +43,8 @@ class Bracketed(Curve):
     above: Curve
     below: Curve
 
-    @property
-    def exact(self) -> bool:
-        """False: the two sides differ."""
-        return False
+    # The two sides differ.
+    exact = False
 
     def cover(self) -> float:
         """Return that of the curve above."""
@@ -69,45 +71,60 @@ class Bracketed(Curve):
 
 
 def fewer(parts: Sequence[tuple[Curve, int]]) -> list[tuple[Curve, int]]:
-    """Return parts of a composition, more than ``MOST`` different epochs in as many groups."""
-    counts: dict[Allocated, int] = {}
+    """Return parts of a composition, more than ``MOST`` different ones of a kind in as many groups.
+
+    Only curves that take long are put together (``ordered.place``). What opposed data attain has no
+    known order: of many such rounds it is shown what data attain that send nothing.
+    """
+    if len({curve for curve, _ in parts if isinstance(curve, Opposed)}) > MOST:
+        parts = [(curve.plain if isinstance(curve, Opposed) else curve, n) for curve, n in parts]
+    counts: dict[Curve, int] = {}
     for curve, count in parts:
-        if isinstance(curve, Allocated) and not curve.swapped:
-            counts[curve] = counts.get(curve, 0) + count
-    if len(counts) <= MOST:
-        return list(parts)
-    others = [part for part in parts if part[0] not in counts]
-    return others + [_between(group) for group in _groups(list(counts.items()))]
+        counts[curve] = counts.get(curve, 0) + count
+    kinds: dict[type[Curve], Kinds] = {}
+    for curve, count in counts.items() if len(counts) > MOST else ():
+        if (at := place(curve)) is not None:
+            kinds.setdefault(type(curve), []).append((curve, count, at))
+    many = [group for kind in kinds.values() for group in _groups(kind)]
+    together = {curve for group in many for curve, _, _ in group}
+    left = [part for part in parts if part[0] not in together]
+    return [*left, *itertools.chain.from_iterable(map(_between, many))]
 
 
-def _groups(epochs: Epochs) -> list[Epochs]:
-    """Return epochs in ``MOST`` groups: again and again the widest is halved."""
-    groups = [epochs]
-    while len(groups) < MOST:
-        # Of losses that do not differ in doubles all widths are 0: one epoch alone is not halved.
+def one_side(curve: Curve, side: Side) -> Curve:
+    """Return a curve with what it has between two curves replaced by that of one side."""
+    if isinstance(curve, Bracketed):
+        return curve.above if side is Side.UP else curve.below
+    if not isinstance(curve, Composed) or not any(isinstance(c, Bracketed) for c, _ in curve.parts):
+        return curve
+    return composed((one_side(part, side), count) for part, count in curve.parts)
+
+
+def _groups(kind: Kinds) -> list[Kinds]:
+    """Return rounds in ``MOST`` groups, none if there are not so many: the widest is halved."""
+    most = MOST * _TIMES.get(type(kind[0][0]), 1)
+    groups = [kind] if len(kind) > most else []
+    while 0 < len(groups) < most:
+        # Of rounds that do not differ in doubles all widths are 0: one alone is not halved.
         widest = max(groups, key=lambda group: (len(group) > 1, max(_width(group))))
         groups.remove(widest)
-        by_mu = _width(widest)[0] >= _width(widest)[1]
-        widest.sort(key=lambda epoch: epoch[0].mu if by_mu else epoch[0].rounds)
+        shift, chance = _width(widest)
+        widest.sort(key=lambda one: one[2][0 if shift >= chance else 1])
         groups += [widest[: len(widest) // 2], widest[len(widest) // 2 :]]
     return groups
 
 
-def _width(group: Epochs) -> tuple[float, float]:
-    """Return how far apart the epochs' losses are, about: through mu, and through the rounds."""
-    mus, rounds = zip(*((epoch.mu, epoch.rounds) for epoch, _ in group), strict=True)
-    # A loss is about in proportion to mu and to one over the root of the rounds.
-    most, least = (max(mu, 1e-300) for mu in (max(mus), min(mus)))
-    through_mu = math.log(most) - math.log(least)
-    return through_mu, 0.5 * math.log(max(rounds) / min(rounds))
+def _width(group: Kinds) -> Place:
+    """Return how far apart the rounds' losses are, about: through the shift, and the chance."""
+    shifts, chances = zip(*(at for _, _, at in group), strict=True)
+    return max(shifts) - min(shifts), max(chances) - min(chances)
 
 
-def _between(group: Epochs) -> tuple[Curve, int]:
-    """Return a curve that stands for every epoch of a group, and how many these are."""
-    mus, rounds = zip(*((epoch.mu, epoch.rounds) for epoch, _ in group), strict=True)
-    fewest = with_few_bits(min(rounds), Side.UP, _BITS)
-    most = with_few_bits(max(rounds), Side.DOWN, _BITS)
-    kind = group[0][0]
-    above = replace(kind, mu=max(mus), rounds=fewest, coarse=True)
-    below = replace(kind, mu=min(mus), rounds=most, coarse=True)
-    return above if above == below else Bracketed(above, below), sum(n for _, n in group)
+def _between(group: Kinds) -> list[tuple[Curve, int]]:
+    """Return a curve that stands for every round of a group, and how many these are."""
+    curves = [curve for curve, _, _ in group]
+    try:
+        above, below = (bound(curves, side) for side in (Side.UP, Side.DOWN))
+    except Unordered:
+        return [(curve, count) for curve, count, _ in group]
+    return [(above if above == below else Bracketed(above, below), sum(n for _, n, _ in group))]

@@ -29,7 +29,7 @@ Parts = Sequence[tuple[Curve, int]]
 """Curves, and how often each is run."""
 
 _MAX_CHORD_ORDER = 2048
-_FEW = 24
+_FEW = 10
 """How many parts of a long composition are looked at to choose parameters, twice."""
 _FALLING = 25
 """Of so many parts of a very long one, one is looked at closely: half the time goes there then."""
@@ -359,10 +359,8 @@ class Composed(Curve):
         """A composition of symmetric curves is symmetric."""
         return all(curve.symmetric for curve, _ in self.parts)
 
-    @property
-    def exact(self) -> bool:
-        """False: the tails are those of a lattice."""
-        return False
+    # The tails are those of a lattice.
+    exact = False
 
     @property
     def amplifiable(self) -> bool:

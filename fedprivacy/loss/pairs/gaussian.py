@@ -38,10 +38,8 @@ class Gdp(Curve):
         if not self.mu >= 0.0:
             raise ValueError(f"Gdp: mu must be at least 0, got {self.mu}")
 
-    @property
-    def symmetric(self) -> bool:
-        """The reflection y -> mu - y swaps the pair."""
-        return True
+    # The reflection y -> mu - y swaps the pair.
+    symmetric = True
 
     @property
     def mesh(self) -> float:
@@ -95,7 +93,9 @@ class Gdp(Curve):
         size = tilt * (tilt + 1.0) * self.mu * self.mu / 2
         if self.mu == 0.0:
             return Decay(0.0, np.full_like(heights, -np.inf))
-        fall = 0.5 * (heights * self.mu) ** 2 * (1 - THOUSANDS)
+        # Of a huge loss nothing is left: an infinite fall is right.
+        with np.errstate(over="ignore"):
+            fall = 0.5 * (heights * self.mu) ** 2 * (1 - THOUSANDS)
         return Decay(-math.inf, size * (1 + TENS) + 1e-9 - fall)
 
     def lattice(self, step: float, side: Side, tail_mass: float = TAIL_MASS) -> Lattice:

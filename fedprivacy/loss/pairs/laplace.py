@@ -31,10 +31,8 @@ class LaplacePair(Curve):
         if not self.shift >= 0.0:
             raise ValueError(f"LaplacePair: the shift must be at least 0, got {self.shift}")
 
-    @property
-    def symmetric(self) -> bool:
-        """The reflection y -> s - y swaps the pair."""
-        return True
+    # The reflection y -> s - y swaps the pair.
+    symmetric = True
 
     def cover(self) -> float:
         """Return -2 Phi^-1(exp(-shift / 2) / 2), rounded up: exact (docs/curves.md)."""

@@ -55,10 +55,8 @@ class Nested(Curve):
         if not (inner[0] >= 0.0 and inner == sorted(inner) and inner[-1] <= self.leaf < math.inf):
             raise ValueError(f"Nested: covariances must not fall, got {inner}, {self.leaf}")
 
-    @property
-    def exact(self) -> bool:
-        """False: tails are of laws above and below."""
-        return False
+    # Tails are of laws above and below.
+    exact = False
 
     @property
     def _gdp(self) -> Gdp:

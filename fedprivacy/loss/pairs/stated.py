@@ -135,10 +135,8 @@ class RenyiPoints(Curve):
         if not all(0.0 <= value < math.inf for value in values):
             raise ValueError(f"RenyiPoints: divergences must be finite, at least 0, got {values}")
 
-    @property
-    def symmetric(self) -> bool:
-        """False: nodes that need a symmetric curve take moments and tails to be of one pair."""
-        return False
+    # Nodes that need a symmetric curve take moments and tails to be of one pair.
+    symmetric = False
 
     def swap(self) -> Curve:
         """Return the curve itself: the guarantee holds in both orientations."""

@@ -8,24 +8,26 @@ from __future__ import annotations
 
 import functools
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import numpy as np
 
 from ...rounding import HUNDREDS, THOUSANDS
+from ..pairs.bracketed import one_side
 from ..pairs.combined import Composed
 from ..pairs.curve import Curve
 from ..pairs.lattice import Array, Side
 from . import cut, direct, inversion, renyi, trimming
 from .convolution import Composition
-from .hopeless import REASON
+from .hopeless import REASON, hopeless
 
 SLACK = 1e-2
 """By which share of delta, times the tolerance, the profile may be off through what is trimmed: log
 delta falls by more than a tenth for every unit of epsilon, but where epsilon is large itself."""
 LATE = "the deadline was near before the asked tolerance was reached"
 STUCK = "the asked tolerance was not reached by refining"
+GROUPED = "many different rounds are put together in groups, each between two rounds of its kind"
 
 
 class Interval(NamedTuple):
@@ -65,6 +67,11 @@ class _Asked:
     tolerance: float
     floor: float
 
+    @functools.cached_property
+    def hopeless(self) -> bool:
+        """Whether digits do not matter; several ways ask."""
+        return hopeless(self.curve)
+
 
 @dataclass(frozen=True)
 class EpsilonAt(_Asked):
@@ -89,6 +96,11 @@ class EpsilonAt(_Asked):
         few, slack, reach = trimming.trim(curve, SLACK * min(tolerance, 1.0) * delta)
         trimmed = cls(few, tolerance, floor, delta, slack, curve, reach)
         return untrimmed if floor > reach else trimmed
+
+    def on_side(self, side: Side) -> EpsilonAt:
+        """Return the same question of what stands on one side of the curve's rounds."""
+        curve = one_side(self.whole, side)
+        return EpsilonAt.of(curve, self.delta, self.tolerance, self.floor)
 
     def untrimmed(self) -> EpsilonAt:
         """Return the same question of the curve with everything."""
@@ -173,6 +185,10 @@ class DeltaAt(_Asked):
     """Delta at an epsilon of at least 0; the tolerance is relative."""
 
     epsilon: float
+
+    def on_side(self, side: Side) -> DeltaAt:
+        """Return the same question of what stands on one side of the curve's rounds."""
+        return replace(self, curve=one_side(self.curve, side))
 
     @functools.cached_property
     def scale(self) -> float:

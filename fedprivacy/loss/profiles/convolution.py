@@ -355,8 +355,10 @@ class Composition:
         """
         if self.empty:
             return Lattice(self.step, 0, np.zeros(1), 1.0 if self.side is Side.UP else 0.0)
-        # One tilt is sharp only near its own losses: several cover the whole lattice.
-        windows = [(t, self._window(t)) for t in self._tilts()]
+        # One tilt is sharp only near its own losses: as P, as Q, and for tails of e^-12 and e^-60,
+        # common deltas and the rarest.
+        tilts = [0.0, -1.0, self._chernoff_tilt(12.0), self._chernoff_tilt(60.0)]
+        windows = [(t, self._window(t)) for t in tilts]
         start = min(w.start for _, w in windows)
         stop = max(w.start + len(w.mass) for _, w in windows)
         best_mass, best_error = np.zeros(stop - start), np.full(stop - start, np.inf)
@@ -370,10 +372,6 @@ class Composition:
             best_mass[part] = np.where(better, window.mass * back, best_mass[part])
             best_error[part] = np.where(better, error, best_error[part])
         return self._rounded(start, best_mass, best_error, windows)
-
-    def _tilts(self) -> list[float]:
-        # As P, as Q, and for tails of e^-12 and e^-60: common deltas and the rarest.
-        return [0.0, -1.0, self._chernoff_tilt(12.0), self._chernoff_tilt(60.0)]
 
     def _chernoff_tilt(self, depth: float) -> float:
         """Return the tilt that bounds the loss best, but for a probability exp(-depth)."""

@@ -29,17 +29,22 @@ REASON = "the loss is above 10,000 on average, or not known of too many rounds; 
 def hopeless(curve: Curve) -> bool:
     """Return whether the loss of a composition is, on average, so large that digits do not matter.
 
-    Uncertified: it decides how much is computed, never a number.
+    Uncertified: it decides how much is computed, never a number. Where ``crude`` has a pair, that
+    says so already.
     """
     if not isinstance(curve, Composed) or curve.exact:
         return False
-    if crude(curve) is not None:
-        return True
     try:
         # At so small a tilt the mean is that of P itself.
         return not curve.cumulants(1e-12).mean < MOST_LOSS
     except (NoSpectrum, OverflowError):
         return curve.count > MOST_ROUNDS or _least_mean(curve) >= MOST_LOSS
+
+
+def given_up(curve: Curve) -> Curve | None:
+    """Return what is looked at in place of a hopeless composition; None where it is not."""
+    simple = crude(curve)
+    return curve if simple is None and hopeless(curve) else simple
 
 
 def _least_mean(curve: Composed) -> float:

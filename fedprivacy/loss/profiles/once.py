@@ -1,7 +1,8 @@
 """Answers that are remembered within a block.
 
-A report asks the curves of its runs for many numbers, and runs with the same noise have the same
-curve. Outside of a block nothing is remembered.
+An audit asks the same run for many numbers, a scheme asks the same mechanism for its pair, for what
+it serves and for its words, and runs with the same noise have the same curve. Outside of a block
+nothing is remembered.
 """
 
 from __future__ import annotations
@@ -13,14 +14,23 @@ from typing import Any, TypeVar
 
 _T = TypeVar("_T")
 
+Answers = dict[Hashable, Any]
+"""What was answered, by the question."""
+
 # One for each context: threads do not see each other's answers.
-_KNOWN: ContextVar[dict[Hashable, Any] | None] = ContextVar("known", default=None)
+_KNOWN: ContextVar[Answers | None] = ContextVar("known", default=None)
 
 
 @contextmanager
-def answered_once() -> Iterator[None]:
-    """Within the block, answer an equal question about an equal curve once."""
-    before = _KNOWN.set({})
+def answered_once(answers: Answers | None = None) -> Iterator[None]:
+    """Within the block, answer equal questions once.
+
+    Args:
+        answers: what is known, which keeps what is answered; None: what an enclosing block knows,
+            or nothing.
+    """
+    known = _KNOWN.get() if answers is None else answers
+    before = _KNOWN.set({} if known is None else known)
     try:
         yield
     finally:
@@ -33,12 +43,12 @@ def remembered(
     """Return the answer, computed unless the block knows it.
 
     Args:
-        question: all that the answer depends on.
+        question: all that the answer depends on; what has no hash may change, and is asked again.
         answer: computes it.
         lasting: whether an answer may be kept; one that came for lack of time may not.
     """
     known = _KNOWN.get()
-    if known is None:
+    if known is None or not _hashable(question):
         return answer()
     if question in known:
         found: _T = known[question]
@@ -47,3 +57,11 @@ def remembered(
     if lasting(found):
         known[question] = found
     return found
+
+
+def _hashable(question: Hashable) -> bool:
+    try:
+        hash(question)
+    except TypeError:
+        return False
+    return True

@@ -12,11 +12,13 @@ from collections.abc import Callable
 
 from ...rounding import FEW
 from ..moments.line import NoSpectrum
+from ..pairs.bracketed import one_side
 from ..pairs.combined import Composed
 from ..pairs.curve import Curve
+from ..pairs.lattice import Side
 from .convolution import golden
 from .direct import TINY
-from .hopeless import crude, hopeless
+from .hopeless import given_up
 from .trimming import trim
 
 _NEAR = (0.99, 1.0, 1.01)
@@ -41,6 +43,7 @@ def epsilon(curve: Curve, delta: float, orders: Orders = ()) -> tuple[float, flo
         delta: in (0, 1).
         orders: tried first, and the only ones if any of them does.
     """
+    curve = one_side(curve, Side.UP)
     # Moments see what is rarer than delta by far, and nothing else of it: it is left out.
     few, slack, reach = trim(curve, _SHARE * delta)
     if slack > 0.0:
@@ -69,7 +72,7 @@ def delta(curve: Curve, epsilon: float, orders: Orders = ()) -> tuple[float, flo
         terms = (log_moment, -power * epsilon)
         return _sum_up((*terms, power * math.log1p(-1.0 / order), -math.log(order)))
 
-    value, order = _best(curve, at, orders)
+    value, order = _best(one_side(curve, Side.UP), at, orders)
     return max(math.exp(min(value, 0.0)) * (1.0 + FEW), TINY), order
 
 
@@ -95,8 +98,7 @@ def _best(curve: Curve, at: _Conversion, orders: Orders) -> tuple[float, float]:
 
     if orders and math.isfinite((first := min((certified(one), one) for one in orders))[0]):
         return first
-    if hopeless(curve):
-        simple = crude(curve) or curve
+    if (simple := given_up(curve)) is not None:
         return min((_finite(at(simple.log_moment(order), order)), order) for order in _LOW)
     try:
         order = _best_order(likely)

@@ -24,8 +24,8 @@ from ..pairs.curve import Curve
 from ..pairs.lattice import MAX_POINTS, Array, Side, TooLarge
 from ..pairs.stated import RenyiPoints
 from . import cut, direct, inversion
-from .asked import LATE, STUCK, EpsilonAt, Interval, Question, met
-from .hopeless import REASON, crude, hopeless
+from .asked import GROUPED, LATE, STUCK, EpsilonAt, Interval, Question, met
+from .hopeless import REASON, crude
 from .once import remembered
 
 _COARSE = "the asked tolerance would need a lattice of more than 2 million points"
@@ -93,7 +93,7 @@ class Cutting:
 
     def answer(self, question: Question) -> Interval:
         """Return what the sum of all terms says."""
-        return _HOPELESS if hopeless(question.curve) else _unless_none(question.cut)
+        return _HOPELESS if question.hopeless else _unless_none(question.cut)
 
 
 def _unless_none(ask: Callable[[], tuple[float, float]]) -> Interval:
@@ -157,7 +157,7 @@ class Lattices:
 
     def answer(self, question: Question) -> Interval:
         """Refine until the interval is narrow enough, has too many points or is late."""
-        if _useless(question.curve):
+        if _useless(question):
             return _HOPELESS
         step = self._first(question)
         best, best_step, floor, reason = _NOTHING, step, 0.0, ""
@@ -216,9 +216,9 @@ def _hardly_helped(before: float, after: float) -> bool:
     return after > _HELPED * before and math.isfinite(before)
 
 
-def _useless(curve: Curve) -> bool:
+def _useless(question: Question) -> bool:
     """Return whether no lattice that is fine enough has few enough points."""
-    return not _exact(curve) and hopeless(curve)
+    return not _exact(question.curve) and question.hopeless
 
 
 def _coarser(step: float, best: Interval, finished: float) -> float:
@@ -267,7 +267,22 @@ def interval(question: Question) -> Interval:
     When time is up, that is all; an orientation of which nothing is known by then is bounded by a
     Renyi divergence, which takes milliseconds.
     """
-    return remembered(question, lambda: _interval(question), lambda found: found.reason != LATE)
+    return remembered(question, lambda: _either(question), lambda found: found.reason != LATE)
+
+
+def _either(question: Question) -> Interval:
+    """Return the interval; of rounds that stand between others, an end from either of these."""
+    above, below = (question.on_side(side) for side in (Side.UP, Side.DOWN))
+    if above.curve == below.curve:
+        return _interval(question)
+    try:
+        above.curve.cumulants(1.0)
+    except (NoSpectrum, OverflowError):
+        # Without moments a lattice has both ends already, each from its own side.
+        found = _interval(question)
+        return found._replace(reason=GROUPED) if found.reason == STUCK else found
+    found, least = interval(above), interval(below)
+    return found._replace(low=min(least.low, found.high), reason=found.reason or GROUPED)
 
 
 def _interval(question: Question) -> Interval:

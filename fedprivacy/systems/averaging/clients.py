@@ -33,12 +33,16 @@ class Work(NamedTuple):
         learning_rate: of this round.
         momentum: of a client, from rest.
         proximal: mu of FedProx.
+        control: of SCAFFOLD's server, shape (d,).
+        controls: of its clients, shape (clients, d); None without SCAFFOLD.
     """
 
     parameters: Tensor
     learning_rate: float
     momentum: float = 0.0
     proximal: float = 0.0
+    control: Tensor | None = None
+    controls: Tensor | None = None
 
 
 class Job(NamedTuple):
@@ -84,7 +88,10 @@ class Part(NamedTuple):
 def trained(flat: FlatModel, work: Work, job: Job, device: str) -> Tensor:
     """Return the updates of a few clients, shape (clients, d)."""
     rates = (work.learning_rate, work.momentum, work.proximal)
-    facts = (work.parameters, job.records, job.schedule, *rates)
+    drift = None
+    if work.control is not None and work.controls is not None:
+        drift = work.control - work.controls[job.clients]
+    facts = (work.parameters, job.records, job.schedule, *rates, drift)
     if job.seed is None:
         return flat.updates(*facts)
     with own_randomness(job.seed, device):

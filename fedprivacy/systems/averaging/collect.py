@@ -13,7 +13,9 @@ from torch import Tensor
 
 from ...errors import ParameterError, refuse
 from ...mechanisms import Perturbation, Sparsification
-from ...training.rounds import RoundInfo, fingerprint
+from ...mechanisms.rounded import at_most
+from ...mechanisms.sparsified import fingerprint
+from ...training.rounds import RoundInfo
 from .upload import upload_size
 
 _PRECISIONS = torch.float16, torch.bfloat16, torch.float32, torch.float64
@@ -85,6 +87,7 @@ class Collected:
         mask: their indices, shape (kept,); None where all travel.
         perturbation: clips, and draws the sum's noise; None without privacy.
         device: where the sum is.
+        parts: gets what each client adds, where clients go on from it; None where nobody does.
     """
 
     def __init__(
@@ -94,6 +97,7 @@ class Collected:
         mask: Tensor | None = None,
         perturbation: Perturbation | None = None,
         device: str = "cpu",
+        parts: dict[int, Tensor] | None = None,
     ) -> None:
         self.turns = Counter(map(int, cohort))
         self.sparsification, self.mask, self.perturbation = sparsification, mask, perturbation
@@ -103,7 +107,7 @@ class Collected:
         width = kept if perturbation is None else perturbation.travelling(kept)
         spacing = None if perturbation is None else perturbation.spacing
         self._total = Total(torch.zeros(width, device=device, dtype=kind), spacing)
-        self._width, self._device = width, device
+        self._width, self._device, self.parts = width, device, parts
         if mask is not None:
             sparsification.check_mask(mask)
         check_room(self.drawn, perturbation)
@@ -142,6 +146,8 @@ class Collected:
             return False
         self._total.add(part, times, largest)
         self.arrived += times
+        if self.parts is not None:
+            self.parts[_number(client)] = part
         return True
 
     def empty(self, clients: Iterable[int]) -> Collected:
@@ -174,7 +180,8 @@ class Collected:
         own = self.perturbation
         choose = self.sparsification.select if own is None else own.contribution
         try:
-            part: Tensor = choose(plain.to(self._device), self.mask)
+            here = plain if self._device == "cpu" and plain.is_cpu else plain.to(self._device)
+            part: Tensor = choose(here, self.mask)
         # Whatever is wrong with one update must not stop the round.
         except ParameterError:
             return None
@@ -239,15 +246,21 @@ class Collected:
         )
 
 
-def check_room(contributions: int, perturbation: Perturbation | None) -> None:
-    """Raise ParameterError where a perturbation's sums of so many contributions may round."""
-    if perturbation is not None and contributions > perturbation.room:
-        rule = f"be at most {perturbation.room}"
-        refuse("cohort", contributions, rule, "sums of more are not exact in double precision")
+def check_room(contributions: int, perturbation: Perturbation | None, mean: int = 0) -> None:
+    """Raise ParameterError where a perturbation's sums have no room for so many contributions."""
+    if perturbation is None:
+        return
+    for count, most in ((contributions, perturbation.room), (mean, perturbation.most_on_average)):
+        if count > most:
+            way_out = "make the perturbation for as many: sums of more would round, or wrap"
+            refuse("cohort", count, f"be at most {most}", way_out)
 
 
 def _largest(part: Tensor) -> float:
-    """Return the largest size of an entry; NaN or infinity where one is."""
+    """Return what no size of an entry is above; NaN or infinity where an entry is."""
+    # Doubles are never added up in single precision: a norm, which is quicker, tells enough.
+    if part.dtype is torch.float64 and part.is_cpu:
+        return at_most(part.detach().numpy())
     return max(abs(float(end)) for end in part.aminmax())
 
 
@@ -285,5 +298,5 @@ def _in_memory(vector: Tensor) -> bool:
         held = vector.untyped_storage().nbytes()
     except RuntimeError:
         return False
-    end = vector.storage_offset() + (len(vector) - 1) * vector.stride(0) + 1
+    end = vector.storage_offset() + (vector.shape[0] - 1) * vector.stride(0) + 1
     return end * vector.element_size() <= held

@@ -15,21 +15,14 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from ... import mechanisms
 from ...errors import UnsupportedCombination, integer, non_negative, positive, refuse
 from ...ledger import Ledger
-from ...mechanisms import (
-    AdaptiveClipping,
-    CorrelatedNoise,
-    CorrelatedRow,
-    Perturbation,
-    SampledMechanism,
-    Sparsification,
-    Sparsifier,
-)
 from ...sampling import (
     Scheme,
 )
 from ...sampling.scheme import among, cohort_of
+from ...training import rounds
 from ...training.data import FederatedData, Group
 from ...training.lazy import LazyData
 from ...training.models import ModelFactory
@@ -41,18 +34,6 @@ from ...training.optimise import (
     checked_rates,
     default_device,
 )
-from ...training.rounds import (
-    Aborted,
-    Dropout,
-    Indices,
-    RoundBudget,
-    RoundInfo,
-    check_denominator,
-    check_ledger,
-    generator_for,
-    noise_source,
-    run_round,
-)
 from .clients import Job, Work, own_randomness, spread, trained
 from .collect import Collected, check_room
 from .rows import (
@@ -60,6 +41,7 @@ from .rows import (
     begun,
     caught_up,
     drawn,
+    mask_of,
     may_come,
     noisy,
     of_clients,
@@ -71,6 +53,7 @@ from .server import (
     books_of,
     check_draws,
     check_perturbation,
+    contributions,
     denominator,
     is_declared,
     largest,
@@ -144,8 +127,8 @@ class FederatedAveraging:
 
     model: ModelFactory
     scheme: Scheme
-    perturbation: Perturbation | None = None
-    sparsification: Sparsification | None = None
+    perturbation: mechanisms.Perturbation | None = None
+    sparsification: mechanisms.Sparsification | None = None
     local_steps: int | None = None
     local_epochs: int | None = None
     batch_size: int = 32
@@ -185,15 +168,14 @@ class FederatedAveraging:
             self._check_perturbation(self.perturbation)
             _ = self.round_mechanism
 
-    def _check_perturbation(self, perturbation: Perturbation) -> None:
+    def _check_perturbation(self, perturbation: mechanisms.Perturbation) -> None:
         """Refuse a perturbation that this loop cannot run."""
-        if self.sparsification is not None and isinstance(perturbation, CorrelatedNoise):
+        if self.sparsification is not None and isinstance(perturbation, mechanisms.CorrelatedNoise):
             raise UnsupportedCombination(
                 "sparsification together with CorrelatedNoise: a later row takes an earlier row's "
-                "noise away only in the coordinates that both have, so all rows would keep one "
-                "mask, and the other coordinates would never be trained; leave sparsification out, "
-                "train a smaller model, or use SparsifiedPerturbation, whose rounds have noise of "
-                "their own"
+                "noise away only in the coordinates that both have, so a mask has to stay for a "
+                "block of rows: say CorrelatedNoise(kept=, dimension=), or use "
+                "SparsifiedPerturbation, whose rounds have noise of their own"
             )
         if self.sparsification is not None:
             rule = "be None with a perturbation"
@@ -203,7 +185,7 @@ class FederatedAveraging:
 
     def _check_correlated(self) -> None:
         """Refuse schemes that cannot draw from those that a rule of participation lets come."""
-        correlated = isinstance(self.perturbation, CorrelatedNoise)
+        correlated = isinstance(self.perturbation, mechanisms.CorrelatedNoise)
         if correlated and not hasattr(self.scheme, "among_free"):
             way_out = "FixedSize, Poisson and Everyone do, or a scheme with a method among_free(n)"
             refuse("scheme", self.scheme, "draw each client at most once in a round", way_out)
@@ -214,7 +196,7 @@ class FederatedAveraging:
             positive(server_rates=rate)
         if not 0.0 <= self.server_momentum < 1.0:
             refuse("server_momentum", self.server_momentum, "be in [0, 1)")
-        if self.server_momentum and not isinstance(self.perturbation, CorrelatedNoise):
+        if self.server_momentum and not isinstance(self.perturbation, mechanisms.CorrelatedNoise):
             rule = "be 0 without CorrelatedNoise"
             refuse("server_momentum", self.server_momentum, rule, "momentum of clients is momentum")
 
@@ -229,9 +211,9 @@ class FederatedAveraging:
         )
 
     @cached_property
-    def round_mechanism(self) -> SampledMechanism | CorrelatedRow | None:
+    def round_mechanism(self) -> mechanisms.SampledMechanism | mechanisms.CorrelatedRow | None:
         """One round as a mechanism, None without privacy; of correlated noise the first row."""
-        if isinstance(self.perturbation, CorrelatedNoise):
+        if isinstance(self.perturbation, mechanisms.CorrelatedNoise):
             return self.perturbation.row(0)
         return None if self.perturbation is None else self.perturbation.sampled(self.scheme)
 
@@ -258,9 +240,9 @@ class FederatedAveraging:
         check_frozen(fresh, self.flat)
         state = State(0, fresh.flatten(), float(self.learning_rate))
         noise = self.perturbation
-        if isinstance(noise, AdaptiveClipping):
+        if isinstance(noise, mechanisms.AdaptiveClipping):
             return AdaptiveState(0, state.parameters, state.learning_rate, noise.clip_norm)
-        return begun(state, noise) if isinstance(noise, CorrelatedNoise) else state
+        return begun(state, noise) if isinstance(noise, mechanisms.CorrelatedNoise) else state
 
     def step(
         self,
@@ -268,10 +250,10 @@ class FederatedAveraging:
         data: Clients,
         *,
         ledger: Ledger | None = None,
-        budget: RoundBudget | None = None,
-        dropout: Dropout | None = None,
+        budget: rounds.RoundBudget | None = None,
+        dropout: rounds.Dropout | None = None,
         on_release: Callable[[State], None] | None = None,
-    ) -> tuple[State, RoundInfo]:
+    ) -> tuple[State, rounds.RoundInfo]:
         """Run one round.
 
         Args:
@@ -293,17 +275,17 @@ class FederatedAveraging:
             ParameterError: state, data or ledger do not fit.
         """
         self._check(state, data, ledger, budget)
-        if isinstance(self.perturbation, CorrelatedNoise):
+        if isinstance(self.perturbation, mechanisms.CorrelatedNoise):
             return self._row(state, data, self.perturbation, ledger, budget, dropout, on_release)
         books = books_of(self.round_mechanism, self._now(state), ledger, budget)
-        return run_round(
+        return rounds.run_round(
             books,
             collect=lambda: self._collect(state, data, dropout),
             release=lambda collected: self._release(state, collected, data.population),
             on_release=on_release,
         )
 
-    def _now(self, state: State) -> Perturbation | None:
+    def _now(self, state: State) -> mechanisms.Perturbation | None:
         """Return what clips and perturbs in a state's round."""
         noise = self.perturbation
         return None if noise is None else at_norm(noise, getattr(state, "clip_norm", None))
@@ -312,12 +294,12 @@ class FederatedAveraging:
         self,
         state: State,
         data: Clients,
-        noise: CorrelatedNoise,
+        noise: mechanisms.CorrelatedNoise,
         ledger: Ledger | None,
-        budget: RoundBudget | None,
-        dropout: Dropout | None,
+        budget: rounds.RoundBudget | None,
+        dropout: rounds.Dropout | None,
         on_release: Callable[[State], None] | None,
-    ) -> tuple[State, RoundInfo]:
+    ) -> tuple[State, rounds.RoundInfo]:
         """Run a round with a row of correlated noise; after a crash, first catch up with it.
 
         A row that may have been released with nothing to show for it is a round of its own, which
@@ -325,9 +307,9 @@ class FederatedAveraging:
         """
         assert isinstance(state, CorrelatedState)
         start = of_clients(state, data.population)
-        now = caught_up(start, noise, ledger, noise_source(self.seed, state.round))
+        now = caught_up(start, noise, ledger, rounds.noise_source(self.seed, state.round))
         if now.round > start.round:
-            lost = RoundInfo(
+            lost = rounds.RoundInfo(
                 round=start.round,
                 cohort=0,
                 arrived=0,
@@ -342,12 +324,13 @@ class FederatedAveraging:
             noise.privacy_loss(*ledger.facts[1:])
         free = may_come(now, noise)
         cohort = drawn(self.scheme, free, self._generator("cohort", now.round))
+        mask = mask_of(noise, now.round, self.seed, ledger, self.device)
         books = books_of(row_of(now, cohort, noise), noise, ledger, budget)
         # Whoever is drawn counts as taken, answering or not.
         following = taken(now, cohort, noise)
-        return run_round(
+        return rounds.run_round(
             books,
-            collect=lambda: self._collect(following, data, dropout, cohort),
+            collect=lambda: self._collect(following, data, dropout, (cohort, mask)),
             release=lambda collected: self._release_row(
                 following, collected, data.population, noise, ledger
             ),
@@ -359,18 +342,22 @@ class FederatedAveraging:
         state: CorrelatedState,
         collected: Collected,
         population: int,
-        noise: CorrelatedNoise,
+        noise: mechanisms.CorrelatedNoise,
         ledger: Ledger | None,
-    ) -> tuple[State, RoundInfo]:
+    ) -> tuple[State, rounds.RoundInfo]:
         """Draw the row, put the memory after it on disk, and only then add it to the sum."""
-        row, std, after = noisy(state, noise, noise_source(self.seed, state.round))
+        row, std, after = noisy(state, noise, rounds.noise_source(self.seed, state.round))
         if ledger is not None:
             NoiseFile(ledger).write(after)
         size = self._denominator(collected, population)
         # Rounded to the model's precision after the noise, never before.
         release = (collected.total + row).to(state.parameters.dtype)
         # Momentum of noisy sums is post-processing, and costs nothing.
-        velocity = release.add(state.velocity, alpha=self.server_momentum)
+        velocity = state.velocity * self.server_momentum
+        if collected.mask is None:
+            velocity += release
+        else:
+            velocity.index_add_(0, collected.mask, release)
         step = -self._server_rate(state.round) / size
         parameters = torch.add(state.parameters, velocity, alpha=step)
         info = collected.info(state.round, noise_std=std, denominator=size)
@@ -406,22 +393,23 @@ class FederatedAveraging:
         state: State,
         data: Clients,
         ledger: Ledger | None,
-        budget: RoundBudget | None,
+        budget: rounds.RoundBudget | None,
     ) -> None:
         """Refuse, before anything is spent, what does not fit."""
         if tuple(state.parameters.shape) != (self.flat.dimension,):
             shape = tuple(state.parameters.shape)
             refuse("state.parameters", shape, f"have shape ({self.flat.dimension},)")
-        check_ledger(ledger, self.round_mechanism, self.seed)
-        check_denominator(self._declared, ledger, budget)
+        rounds.check_ledger(ledger, self.round_mechanism, self.seed)
+        rounds.check_denominator(self._declared, ledger, budget)
         among(self.scheme, data.population)
-        check_room(largest(self.scheme, data.population), self._now(state))
+        most, mean = (count(self.scheme, data.population) for count in (largest, contributions))
+        check_room(most, self._now(state), mean)
         kind = data.example()[0].dtype
         if kind != torch.float32:
             refuse("features", kind, "be torch.float32", "pass features.float()")
         self._check_model(data)
         travels = self._travels
-        if travels.sparsifier is Sparsifier.TOP_K and travels.kept < travels.dimension:
+        if travels.sparsifier is mechanisms.Sparsifier.TOP_K and travels.kept < travels.dimension:
             # Raises where there is nothing to make a mask of.
             data.public()
 
@@ -437,18 +425,18 @@ class FederatedAveraging:
         self,
         state: State,
         data: Clients,
-        dropout: Dropout | None,
-        chosen: Indices | None = None,
-    ) -> Collected | Aborted[State]:
-        mask = self._mask(state, data)
-        cohort = chosen
-        if cohort is None:
+        dropout: rounds.Dropout | None,
+        chosen: tuple[rounds.Indices, Tensor | None] | None = None,
+        parts: dict[int, Tensor] | None = None,
+    ) -> Collected | rounds.Aborted[State]:
+        if chosen is None:
             generator = self._generator("cohort", state.round)
-            cohort = cohort_of(self.scheme, data.population, generator)
+            chosen = cohort_of(self.scheme, data.population, generator), self._mask(state, data)
+        cohort, mask = chosen
         noise = self._now(state)
         if noise is not None:
             noise = noise.of_round(self._generator("rotation", state.round))
-        running = Collected(cohort, self._travels, mask, noise, self.device)
+        running = Collected(cohort, self._travels, mask, noise, self.device, parts)
         missing = set() if dropout is None else set(map(int, dropout(cohort)))
         answering = [client for client in running.turns if client not in missing]
         work = self._work(state)
@@ -462,7 +450,9 @@ class FederatedAveraging:
         if not running.short:
             return running
         reason = f"{running.shares} of {running.drawn} clients answered"
-        return Aborted(reason, self._after(state, state.parameters), running.info(state.round))
+        return rounds.Aborted(
+            reason, self._after(state, state.parameters), running.info(state.round)
+        )
 
     def _work(self, state: State) -> Work:
         return Work(state.parameters, state.learning_rate, self.momentum, self.proximal)
@@ -495,13 +485,13 @@ class FederatedAveraging:
         return trained(self.flat, work, job, self.device)
 
     @property
-    def _travels(self) -> Sparsification:
+    def _travels(self) -> mechanisms.Sparsification:
         """Which coordinates travel."""
         said = self.sparsification
         if self.perturbation is not None:
             said = self.perturbation.sparsification
         dimension = self.flat.dimension
-        return said or Sparsification(kept=dimension, dimension=dimension)
+        return said or mechanisms.Sparsification(kept=dimension, dimension=dimension)
 
     def _mask(self, state: State, data: Clients) -> Tensor | None:
         """Return the round's kept coordinates, from public randomness or public data."""
@@ -509,7 +499,7 @@ class FederatedAveraging:
         if travels.kept == travels.dimension:
             return None
         generator = self._generator("mask", state.round)
-        if travels.sparsifier is Sparsifier.TOP_K:
+        if travels.sparsifier is mechanisms.Sparsifier.TOP_K:
             everyone = Group([0], data.public(), [np.arange(len(data.public()[1]))])
             update = self._trained(self._work(state), self._job(everyone, generator))[0]
             return largest_entries(update, travels.kept)
@@ -517,11 +507,11 @@ class FederatedAveraging:
 
     def _release(
         self, state: State, collected: Collected, population: int
-    ) -> tuple[State, RoundInfo]:
+    ) -> tuple[State, rounds.RoundInfo]:
         """Let the perturbation draw the sum's noise; return the new state and what was drawn."""
         size = self._denominator(collected, population)
         step = self._server_rate(state.round) / size
-        source = noise_source(self.seed, state.round)
+        source = rounds.noise_source(self.seed, state.round)
         found = released(state.parameters, collected, source, step)
         info = collected.info(state.round, noise_std=found.noise_std, denominator=size)
         following = self._after(state, found.parameters)
@@ -547,4 +537,4 @@ class FederatedAveraging:
         return replace(state, round=state.round + 1, parameters=parameters, learning_rate=rate)
 
     def _generator(self, stream: str, number: int) -> np.random.Generator:
-        return generator_for(self.seed, number, stream)
+        return rounds.generator_for(self.seed, number, stream)

@@ -25,7 +25,7 @@ from ...mechanisms.streams import NoiseMemory
 from ...outputs import whole_file
 from ...sampling import Scheme
 from ...sampling.scheme import cohort_of
-from ...training.rounds import Indices
+from ...training.rounds import Indices, generator_for
 from .state import CorrelatedState, State
 
 SUFFIX = ".noise"
@@ -118,6 +118,29 @@ def row_of(state: CorrelatedState, cohort: Indices, noise: CorrelatedNoise) -> C
     # This round too, which the state does not count yet.
     most = int(state.times[torch.from_numpy(cohort)].max()) + 1 if len(cohort) else 0
     return noise.row(state.round, separation=separation, participations=most)
+
+
+def mask_of(
+    noise: CorrelatedNoise, row: int, seed: int | None, ledger: Ledger | None, device: str
+) -> Tensor | None:
+    """Return the coordinates of a row's block, shape (kept,); None where all travel.
+
+    They follow from the ledger, so that they outlive a crash and an audit can draw them again; with
+    a seed, from that.
+
+    Raises:
+        ParameterError: neither is there.
+    """
+    sparse = noise.sparsification
+    if sparse is None or sparse.kept == sparse.dimension:
+        return None
+    if seed is not None:
+        drawn = sparse.draw_mask(generator_for(seed, noise.block_of(row), "mask"))
+        return torch.from_numpy(drawn).to(device)
+    if ledger is None:
+        rule = "be given with kept: the mask that all rows of a block keep follows from it"
+        refuse("ledger", None, rule, "fp.Ledger.create(...)")
+    return torch.tensor(noise.mask(row, ledger.nonce), device=device)
 
 
 def noisy(

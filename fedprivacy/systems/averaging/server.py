@@ -37,18 +37,7 @@ from ...sampling import (
     expected_size,
 )
 from ...sampling.scheme import among, cohort_of
-from ...training.rounds import (
-    Aborted,
-    Books,
-    Indices,
-    RoundBudget,
-    RoundInfo,
-    check_denominator,
-    check_ledger,
-    generator_for,
-    noise_source,
-    run_round,
-)
+from ...training import rounds
 from .collect import Collected, check_room
 
 
@@ -62,7 +51,7 @@ def check_perturbation(perturbation: object) -> None:
     """Refuse what cannot clip and perturb clients' updates in single precision."""
     if not isinstance(perturbation, Perturbation):
         kind = type(perturbation).__name__
-        refuse("perturbation", kind, "be Gaussian, SparsifiedPerturbation or None")
+        refuse("perturbation", kind, "be a Perturbation, such as Gaussian, or None")
     if perturbation.protects is not Unit.CLIENT:
         unit = perturbation.protects
         refuse("perturbation.unit", unit, "be 'client'", "pass unit='client'")
@@ -77,10 +66,10 @@ def books_of(
     mechanism: Mechanism | None,
     perturbation: Perturbation | None,
     ledger: Ledger | None,
-    budget: RoundBudget | None,
-) -> Books:
+    budget: rounds.RoundBudget | None,
+) -> rounds.Books:
     """Return where a round of a perturbation is written down."""
-    return Books(
+    return rounds.Books(
         mechanism=mechanism,
         ledger=ledger,
         budget=budget,
@@ -237,7 +226,8 @@ class Server:
         if self.seed is not None:
             integer(0, seed=self.seed)
         among(self.scheme, self.population)
-        check_room(largest(self.scheme, self.population), self.perturbation)
+        most, mean = (count(self.scheme, self.population) for count in (largest, contributions))
+        check_room(most, self.perturbation, mean)
         _ = self.mechanism
 
     @cached_property
@@ -260,23 +250,25 @@ class Server:
         sparse = self.perturbation.sparsification
         return self._masks and sparse is not None and sparse.sparsifier is Sparsifier.TOP_K
 
-    def books(self, ledger: Ledger, budget: RoundBudget) -> Books:
+    def books(self, ledger: Ledger, budget: rounds.RoundBudget) -> rounds.Books:
         """Return where rounds are written down.
 
         Raises:
             ParameterError: the ledger does not fit, or the denominator follows the clients' number.
         """
-        check_ledger(ledger, self.mechanism, self.seed)
-        check_denominator(is_declared(self.scheme, self.expected_cohort), ledger, budget)
+        rounds.check_ledger(ledger, self.mechanism, self.seed)
+        rounds.check_denominator(is_declared(self.scheme, self.expected_cohort), ledger, budget)
         return books_of(self.mechanism, self.perturbation, ledger, budget)
 
     def now(self, state: Average) -> Perturbation:
         """Return what clips and perturbs in a state's round."""
         return at_norm(self.perturbation, state.clip_norm)
 
-    def cohort(self, number: int) -> Indices:
+    def cohort(self, number: int) -> rounds.Indices:
         """Return the clients of a round, an entry for each draw."""
-        return cohort_of(self.scheme, self.population, generator_for(self.seed, number, "cohort"))
+        return cohort_of(
+            self.scheme, self.population, rounds.generator_for(self.seed, number, "cohort")
+        )
 
     def mask(self, state: Average) -> Tensor | None:
         """Return the coordinates that travel in a round, shape (kept,); None where all do.
@@ -288,14 +280,16 @@ class Server:
         if sparse is None or not self._masks:
             return None
         if self.public_update is None:
-            return torch.from_numpy(sparse.draw_mask(generator_for(self.seed, state.round, "mask")))
+            return torch.from_numpy(
+                sparse.draw_mask(rounds.generator_for(self.seed, state.round, "mask"))
+            )
         update = self.public_update(state.parameters)
         if update.shape != state.parameters.shape or not update.isfinite().all():
             shape = tuple(state.parameters.shape)
             refuse("public_update's", tuple(update.shape), f"be finite and of shape {shape}")
         return largest_entries(update, sparse.kept)
 
-    def collected(self, state: Average, cohort: Indices, mask: Tensor | None) -> Collected:
+    def collected(self, state: Average, cohort: rounds.Indices, mask: Tensor | None) -> Collected:
         """Return a sum that nothing was added to.
 
         Raises:
@@ -307,7 +301,7 @@ class Server:
             rule = f"equal the model's {dimension} parameters"
             refuse("dimension", travels.dimension, rule)
         travels = travels or Sparsification(kept=dimension, dimension=dimension)
-        own = self.now(state).of_round(generator_for(self.seed, state.round, "rotation"))
+        own = self.now(state).of_round(rounds.generator_for(self.seed, state.round, "rotation"))
         return Collected(cohort, travels, mask, own)
 
     def step(
@@ -315,9 +309,9 @@ class Server:
         state: Average,
         running: Collected,
         updates: Iterable[tuple[int, object]],
-        books: Books,
+        books: rounds.Books,
         on_release: Callable[[Average], None] | None = None,
-    ) -> tuple[Average, RoundInfo]:
+    ) -> tuple[Average, rounds.RoundInfo]:
         """Run one round on what the clients sent.
 
         Args:
@@ -331,7 +325,7 @@ class Server:
             BudgetExhausted: the round does not fit; nothing was released.
         """
 
-        def collect() -> Collected | Aborted[Average]:
+        def collect() -> Collected | rounds.Aborted[Average]:
             for client, update in updates:
                 running.add(client, update)
             silent = running.drawn - running.shares
@@ -339,11 +333,11 @@ class Server:
                 return running
             reason = f"{running.shares} of {running.drawn} clients answered"
             same = replace(state, round=state.round + 1)
-            return Aborted(reason, same, running.info(state.round))
+            return rounds.Aborted(reason, same, running.info(state.round))
 
-        def release(collected: Collected) -> tuple[Average, RoundInfo]:
+        def release(collected: Collected) -> tuple[Average, rounds.RoundInfo]:
             size = self.denominator
-            source = noise_source(self.seed, state.round)
+            source = rounds.noise_source(self.seed, state.round)
             found = released(state.parameters, collected, source, 1.0 / size)
             info = collected.info(state.round, noise_std=found.noise_std, denominator=size)
             norm = learned_norm(collected.perturbation, found.noisy, size)
@@ -351,4 +345,4 @@ class Server:
 
         now = self.now(state)
         books = replace(books, clip_norm=now.clip_norm, noise_std=now.full_noise_std)
-        return run_round(books, collect=collect, release=release, on_release=on_release)
+        return rounds.run_round(books, collect=collect, release=release, on_release=on_release)

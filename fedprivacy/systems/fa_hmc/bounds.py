@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass
 from functools import cached_property
 
-from ...errors import integer, non_negative, positive, refuse
+from ...errors import closed_unit, integer, non_negative, positive, refuse
 from ...rounding import THOUSANDS
 from ...theory.statement import Statement
 from ...theory.targets import StepSizes
@@ -86,8 +86,7 @@ class HamiltonianProblem:
             refuse("weights", self.weights, "be above 0")
         if not math.isclose(math.fsum(self.weights), 1.0, rel_tol=1e-9):
             refuse("weights", math.fsum(self.weights), "sum to 1", "divide them by their sum")
-        if non_negative(correlation=self.correlation) > 1.0:
-            refuse("correlation", self.correlation, "be in [0, 1]")
+        closed_unit(correlation=self.correlation)
         non_negative(gradient_std=self.gradient_std)
         integer(1, leapfrog_steps=self.leapfrog_steps)
         integer(1, iterations=self.iterations)

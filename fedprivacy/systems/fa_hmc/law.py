@@ -9,7 +9,7 @@ from itertools import islice
 
 import numpy as np
 
-from ...errors import integer, non_negative, positive, refuse
+from ...errors import integer, natural, non_negative, positive, refuse, settle
 from ...theory.gaussian import AffineMap, Array, Normal, as_vectors
 from ...theory.targets import (
     Averaging,
@@ -158,14 +158,11 @@ class HamiltonianChain(Chain):
         for step in tried:
             # Refuses unstable steps, for every curvature there is.
             _angle(self.target.spectra[0], step)
-        object.__setattr__(self, "leapfrog_steps", integer(1, leapfrog_steps=self.leapfrog_steps))
-        object.__setattr__(self, "iterations", integer(1, iterations=self.iterations))
+        settle(self, natural, "leapfrog_steps", "iterations")
         non_negative(gradient_std=self.gradient_std)
 
-    @property
-    def temperature(self) -> float:
-        """One: FA-HMC aims at exp(-f)."""
-        return 1.0
+    # FA-HMC aims at exp(-f).
+    temperature = 1.0
 
     @property
     def steps_a_round(self) -> int:

@@ -14,8 +14,8 @@ from ...errors import integer, non_negative, positive, refuse
 from ...ledger import Ledger
 from ...mechanisms import FederatedHamiltonian, Mechanism
 from ...rounding import THOUSANDS
-from ...training.chains import ChainState, Client, Sampling, Seats, Spread, Work
-from ...training.posterior import Array
+from ...training.chains import ChainState, Client, Sampling, Seats, Work
+from ...training.posterior import Array, Spread
 from ...training.rounds import Dropout, RoundBudget, RoundInfo
 from .law import DebiasedLaws, DynamicSteps, HamiltonianChain
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ...errors import integer, non_negative, positive, probability, refuse
+from ...errors import closed_unit, integer, non_negative, positive, probability, refuse
 from ...theory.gaussian import Array, as_vectors
 from ...theory.statement import Statement
 from ...theory.targets import Averaging, GaussianTarget, StepSizes
@@ -111,9 +111,7 @@ class LangevinProblem:
 
     def hottest(self, correlation: float) -> float:
         """Return max_c T_{c,rho}, T_{c,rho} = tau (rho^2 + (1 - rho^2) / p_c)."""
-        if non_negative(correlation=correlation) > 1.0:
-            refuse("correlation", correlation, "be in [0, 1]")
-        shared = correlation**2
+        shared = closed_unit(correlation=correlation) ** 2
         return self.temperature * (shared + (1.0 - shared) / self.smallest_weight)
 
     def h(self, correlation: float = 0.0) -> float:

@@ -54,10 +54,8 @@ class MeanProblem(Settings):
     spread: float = setting(CLOSED_SHARE, "how far apart the clients are", default=0.5)
     seed: int = setting(WHOLE, "of the records", default=0)
 
-    @property
-    def gradient_sensitivity(self) -> float:
-        """The largest distance of two records' gradients: the unit ball's diameter."""
-        return 2.0
+    # The largest distance of two records' gradients: the unit ball's diameter.
+    gradient_sensitivity = 2.0
 
     @cached_property
     def held(self) -> Array:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ...errors import integer, non_negative, positive, probability, refuse
+from ...errors import integer, natural, non_negative, positive, probability, refuse, settle
 from ...theory import gaussian
 from ...theory.gaussian import Array, Normal, as_vectors, transposed
 from ...theory.targets import (
@@ -80,8 +80,8 @@ class LangevinChain(Chain):
         super().__post_init__()
         if not isinstance(self.step_size, DecayingSteps):
             object.__setattr__(self, "step_size", positive(step_size=self.step_size))
-        object.__setattr__(self, "local_steps", integer(1, local_steps=self.local_steps))
-        object.__setattr__(self, "temperature", positive(temperature=self.temperature))
+        settle(self, natural, "local_steps")
+        settle(self, positive, "temperature")
         if self.gradient_covariance is None:
             return
         batch = Normal(mean=self.target.centres, covariance=self.gradient_covariance)

@@ -11,8 +11,8 @@ from torch import Tensor
 from ...errors import integer, positive, refuse
 from ...mechanisms import FederatedLangevin
 from ...mechanisms.rounded import HIDDEN_GRID
-from ...training.chains import Sampling, Spread, Work
-from ...training.posterior import Array, Indices
+from ...training.chains import Sampling, Work
+from ...training.posterior import Array, Indices, Spread
 from .law import DecayingSteps, LangevinChain
 
 

@@ -18,9 +18,11 @@ import torch.nn.functional as functional
 from torch import Tensor
 
 from ...errors import integer, non_negative, positive, refuse
+from ...mechanisms.noise import check_readable
 from ...rounding import THOUSANDS
+from ...training.likelihoods import check_function
 from ...training.models import ModelFactory
-from ...training.optimise import FlatModel
+from ...training.optimise import FlatModel, checked_module
 
 INWARD = 1.0 - THOUSANDS
 """Scaled records end this factor inside their bound, so that rounding cannot carry them out."""
@@ -50,6 +52,15 @@ class AgentData:
     _bounded: dict[float, AgentData] = field(default_factory=dict, init=False, repr=False)
 
     def __post_init__(self) -> None:
+        for name in ("features", "targets"):
+            value = getattr(self, name)
+            if not isinstance(value, Tensor):
+                refuse(name, type(value).__name__, "be a tensor", "AgentData.of takes arrays")
+            check_readable(name, value)
+        if self.features.dtype is not torch.float64:
+            refuse("features", str(self.features.dtype), "be of dtype float64", "use .double()")
+        if self.targets.dtype is torch.bool:
+            refuse("targets", "bool", "be numbers", "use .long(), or -1.0 and 1.0")
         lead = self.targets.dim()
         if lead not in (2, 3) or self.features.shape[:lead] != self.targets.shape:
             shapes = tuple(self.features.shape), tuple(self.targets.shape)
@@ -281,8 +292,6 @@ class LinearLoss(AgentLoss):
         """Return the length of an input vector."""
         if data.features.dim() != data.targets.dim() + 1:
             refuse("features", tuple(data.features.shape), "hold one vector for each record")
-        if data.features.dtype is not torch.float64:
-            refuse("features", str(data.features.dtype), "be of dtype float64", "use .double()")
         return data.features.shape[-1]
 
     def gradient(self, points: Tensor, data: AgentData, clip_norm: float | None = None) -> Tensor:
@@ -293,9 +302,9 @@ class LinearLoss(AgentLoss):
             weights, targets = data.weights[..., None, :], data.targets[..., None, :]
             found = self._sum(rows, data.features, targets, weights, clip_norm).movedim(-2, 0)
         else:
-            weights, targets = data.weights[..., None, :], data.targets[..., None, :]
-            rows = points[..., None, :]
-            found = self._sum(rows, data.features, targets, weights, clip_norm)[..., 0, :]
+            weights, targets = data.weights.unsqueeze(-2), data.targets.unsqueeze(-2)
+            rows = points.unsqueeze(-2)
+            found = self._sum(rows, data.features, targets, weights, clip_norm).squeeze(-2)
         return found + self.regularisation * points if self.regularisation else found
 
     def hessian(self, points: Tensor, data: AgentData) -> Tensor:
@@ -347,7 +356,8 @@ class Logistic(LinearLoss):
 
     def slope(self, outputs: Tensor, targets: Tensor) -> Tensor:
         """Return -b / (1 + exp(b times the output))."""
-        return -targets * torch.sigmoid(-targets * outputs)
+        opposite = -targets
+        return opposite * torch.sigmoid(opposite * outputs)
 
     def bend(self, outputs: Tensor, targets: Tensor) -> Tensor:
         """Return the variance of a target: the chance of one class times that of the other."""
@@ -399,6 +409,9 @@ class ModuleLoss(AgentLoss):
     model: ModelFactory
     criterion: Callable[[Tensor, Tensor], Tensor] | None = None
     regularisation: float = 0.0
+    _outputs: dict[tuple[object, ...], int] = field(
+        default_factory=dict, init=False, repr=False, compare=False
+    )
 
     def __post_init__(self) -> None:
         non_negative(regularisation=self.regularisation)
@@ -408,17 +421,54 @@ class ModuleLoss(AgentLoss):
         """The module as a function of a flat vector."""
         # Building draws from torch's generator, which is the caller's.
         with torch.random.fork_rng(devices=[]):
-            return FlatModel(self.model().double(), torch.device("cpu"))
+            return self._build()
+
+    def _build(self) -> FlatModel:
+        return FlatModel(checked_module(self.model()).double(), torch.device("cpu"))
 
     def dimension(self, data: AgentData) -> int:
-        """Return the number of the module's parameters."""
+        """Return the number of the module's parameters.
+
+        Raises:
+            ParameterError: the module or the criterion cannot be differentiated on a record of
+                these shapes, or there are more classes than outputs.
+        """
+        known = (*data.features.shape[data.targets.dim() :], data.targets.dtype)
+        if known not in self._outputs:
+            self._outputs[known] = self._tried(data)
+        classes = self._outputs[known]
+        if self.criterion is None and not bool(
+            ((data.targets >= 0) & (data.targets < classes)).all()
+        ):
+            refuse("targets", "others", f"be classes from 0 to {classes - 1}, as many as outputs")
         return self.flat.dimension
+
+    def _tried(self, data: AgentData) -> int:
+        """Try the gradient on two records that are nobody's; return the number of outputs."""
+        point = self.flat.flatten()
+        features = point.new_full((2, *data.features.shape[data.targets.dim() :]), 0.5)
+        targets, weights = data.targets.new_zeros(2), point.new_ones(2)
+        parts = (point, features, targets, weights)
+        with torch.random.fork_rng(devices=[]):
+            check_function(
+                "model, criterion",
+                lambda x: self._record(x, features[0], targets[0]),
+                point,
+                shape=(),
+                then=lambda: torch.vmap(
+                    lambda x, a, b, w: self._clipped(x, a, b, w, 1.0), randomness="different"
+                )(*(part[None] for part in parts)),
+            )
+            outputs = self.flat.logits(point, features[:1].clone())
+        if not bool((features == 0.5).all()):
+            refuse("model", "other inputs", "leave its inputs as they are", "work on a clone")
+        return outputs.shape[-1] if outputs.dim() else 1
 
     def start(self, generator: torch.Generator) -> Tensor | None:
         """Return freshly initialised parameters."""
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(int(torch.randint(2**62, (), generator=generator)))
-            return FlatModel(self.model().double(), torch.device("cpu")).flatten()
+            return self._build().flatten()
 
     def gradient(self, points: Tensor, data: AgentData, clip_norm: float | None = None) -> Tensor:
         """Return each agent's gradient; see ``AgentLoss``."""
@@ -434,7 +484,8 @@ class ModuleLoss(AgentLoss):
             shared = None if data.targets.dim() == 2 else 0
             dims = (0, shared, shared, None if weights.dim() == 2 else 0)
             over_agents = torch.vmap(over_agents, in_dims=dims, randomness="different")
-        found = over_agents(points, data.features, data.targets, weights)
+        # A module that writes to its parameters must not change these.
+        found = over_agents(points.clone(), data.features, data.targets, weights)
         return torch.as_tensor(found).detach() + self.regularisation * points
 
     def _record(self, point: Tensor, features: Tensor, target: Tensor) -> Tensor:

@@ -21,7 +21,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from ...errors import ParameterError, integer, positive, probability, refuse
+from ...errors import ParameterError, integer, positive, probability, refuse, settle
 from ...ledger import Ledger
 from ...mechanisms import Mechanism, Parallel
 from ...relations import Adjacency, Unit
@@ -116,7 +116,8 @@ class FederatedSplitting:
             options: the other arguments.
         """
         given = options.get("solver", GRADIENT_DESCENT)
-        private = any(s.private for s in ([given] if isinstance(given, LocalSolver) else given))
+        each = given if isinstance(given, Sequence) else [given]
+        private = any(getattr(one, "private", False) for one in each)
         # Without privacy alone: constants taken off the data tell about them.
         if loss.curvature() is None and not private:
             options = {"constants": loss.curvature(data)} | options
@@ -125,8 +126,7 @@ class FederatedSplitting:
     def __post_init__(self) -> None:
         object.__setattr__(self, "records", _sizes(self.records))
         integer(1, dimension=self.dimension)
-        if self.penalty is not None:
-            object.__setattr__(self, "penalty", positive(penalty=self.penalty))
+        settle(self, positive, "penalty", or_none=True)
         for name in ("runs", "seed"):
             if getattr(self, name) is not None:
                 integer(1 if name == "runs" else 0, **{name: getattr(self, name)})
@@ -156,9 +156,11 @@ class FederatedSplitting:
     @property
     def _given(self) -> tuple[LocalSolver, ...]:
         """One solver for each agent, as given."""
-        if isinstance(self.solver, LocalSolver):
-            return (self.solver,) * self.agents
-        return tuple(self.solver)
+        given = self.solver
+        each = (given,) * self.agents if isinstance(given, LocalSolver) else given
+        if not isinstance(each, Sequence) or not all(isinstance(one, LocalSolver) for one in each):
+            refuse("solver", given, "be a LocalSolver, or one for each agent")
+        return tuple(each)
 
     @cached_property
     def found(self) -> Parameters | None:
@@ -213,8 +215,11 @@ class FederatedSplitting:
             if self.participation.population != self.agents:
                 refuse("participation", self.participation, f"draw from {self.agents} agents")
             return self.participation
-        listed = self.participation
-        chances = [listed] * self.agents if isinstance(listed, int | float) else list(listed)
+        given = self.participation
+        if isinstance(given, str) or not isinstance(given, int | float | Sequence | np.ndarray):
+            way_out = "Poisson(p) is p; agents are drawn by no other scheme"
+            refuse("participation", given, "be FixedSize or probabilities", way_out)
+        chances = [given] * self.agents if isinstance(given, int | float) else list(given)
         if len(chances) != self.agents:
             refuse("participation", len(chances), f"be one, or one for each of {self.agents}")
         return Apart(tuple(probability(participation=each) for each in chances))
@@ -326,6 +331,11 @@ class FederatedSplitting:
                 else (0.5 * size * self._moves(solver, size), noise * size)
             )
         return min(rows, key=lambda row: row[1] / row[0])
+
+    @cached_property
+    def _noise_stds(self) -> NDArray[np.float64]:
+        """What each agent's steps have as their std, by plan."""
+        return np.array([solver.noise_std for solver in self.solvers])
 
     @cached_property
     def _widening(self) -> NDArray[np.float64] | None:
@@ -441,9 +451,11 @@ class FederatedSplitting:
             The next state, how many solves are not finite, and the smallest share of its planned
             noise that any agent used.
         """
-        anchors = 2.0 * average[..., None, :] - state.auxiliary
+        centre = average.unsqueeze(-2)
+        anchors = 2.0 * centre - state.auxiliary
+        everybody = bool(on.all())
         # Only those who take part compute; in a batch they differ from run to run.
-        if self.runs is None and not bool(on.all()):
+        if self.runs is None and not everybody:
             chosen = on.nonzero()[:, 0]
             models = state.models.clone()
             models[chosen], share = self._solve(
@@ -452,8 +464,10 @@ class FederatedSplitting:
         else:
             everyone = range(self.agents)
             models, share = self._solve(state, data, state.models, anchors, everyone)
-        moved = state.auxiliary + 2.0 * (models - average[..., None, :])
+        moved = state.auxiliary + 2.0 * (models - centre)
         finite = torch.isfinite(moved).all(-1)
+        if everybody and bool(finite.all()):
+            return SplittingState(state.round + 1, models, moved), 0, share
         kept = (on & finite)[..., None]
         after = SplittingState(
             state.round + 1,
@@ -482,7 +496,7 @@ class FederatedSplitting:
             generator_for(self.seed, state.round, "batches"),
             noise_source(self.seed, state.round),
         )
-        planned = np.array([solver.noise_std for solver in solvers])
+        planned = self._noise_stds[list(agents)]
         return ends, float(np.min(used / planned)) if planned.all() else 0.0
 
 

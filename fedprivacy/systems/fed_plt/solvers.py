@@ -9,13 +9,14 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
+from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from ...errors import integer, member, positive, refuse
+from ...errors import member, natural, positive, refuse, settle
 from ...mechanisms import NoisyGradientDescent
 from ...mechanisms.deviates import Deviates
 from ...mechanisms.rounded import HIDDEN_GRID, STEP_GRID, drawn_ahead, noisy_scaled
@@ -23,6 +24,9 @@ from .agents import AgentData, AgentLoss
 
 Constants = tuple[float, float]
 """Strong convexity and smoothness of f_i."""
+
+Spreads = NDArray[np.float64] | float
+"""Stds of the agents' noise, shape (agents, 1); one number where all are equal."""
 
 
 class SolverKind(StrEnum):
@@ -82,12 +86,8 @@ class LocalSolver:
     def __post_init__(self) -> None:
         kind = member(SolverKind, method=self.method)
         object.__setattr__(self, "method", kind)
-        for name in ("step_size", "noise_scale", "clip_norm"):
-            if getattr(self, name) is not None:
-                object.__setattr__(self, name, positive(**{name: getattr(self, name)}))
-        for name in ("steps", "batch_size"):
-            if getattr(self, name) is not None:
-                object.__setattr__(self, name, integer(1, **{name: getattr(self, name)}))
+        settle(self, positive, "step_size", "noise_scale", "clip_norm", or_none=True)
+        settle(self, natural, "steps", "batch_size", or_none=True)
         for name, owner in OPTIONS.items():
             if (getattr(self, name) is not None) != (kind is owner):
                 rule = "be given" if kind is owner else f"be None for the {kind} solver"
@@ -241,29 +241,34 @@ class LocalProblem:
         Returns:
             The ends, shape of ``start``; the smallest std over the steps, shape (agents,).
         """
-        sizes, momenta, stds, steps = self._columns(solvers, start)
-        # Agents with equally many steps need no mask.
-        most, even = int(steps.max()), bool((steps == steps[0]).all())
+        columns, newton = self._columns(solvers), [s.method is SolverKind.NEWTON for s in solvers]
+        most, even = int(columns[3].max()), bool((columns[3] == columns[3][0]).all())
         # Drawn ahead for all steps: short draws cost more than their numbers.
-        drawn, spreads = drawn_ahead(noise, most * start.numel()), stds.cpu().numpy()
+        drawn, spreads = drawn_ahead(noise, most * start.numel()), columns[2]
         spreads = spreads * (1.0 if self.widening is None else self.widening[:, None])
+        alike = bool((spreads == spreads[0]).all())
+        drawn_with = float(spreads[0, 0]) if alike else spreads
         stochastic, clip = any(s.batch_size for s in solvers), self._clip(solvers[0])
-        noisy, accelerated = bool(stds.any()), bool(momenta.any())
-        newton = start.new_tensor([s.method is SolverKind.NEWTON for s in solvers])[:, None]
+        noisy, accelerated = bool(spreads.any()), bool(columns[1].any())
+        sizes, momenta, _, steps = (_factor(column, start) for column in columns)
+        by_newton = start.new_tensor(newton)[:, None] > 0.0 if any(newton) else None
         point = before = start
         used = np.full_like(spreads, math.inf) if noisy else spreads
         for number in range(most):
             data = self._batch(solvers, start, batches) if stochastic else self.data
             move = -sizes * self.loss.gradient(point, data, clip)
             known = point - sizes * ((point - self.anchors) / self.penalty)
-            noised = self._noised(known, move, spreads, drawn) if noisy else (known + move, used)
+            noised = self._noised(known, move, drawn_with, drawn) if noisy else (known + move, used)
             after, used = noised[0], np.minimum(used, noised[1])
             moved = after + momenta * (after - before) if accelerated else after
-            if bool(newton.any()):
-                moved = torch.where(newton > 0.0, self._newton(point), moved)
-            on = None if even else steps > number
-            point = moved if on is None else torch.where(on, moved, point)
-            before = after if on is None else torch.where(on, after, before)
+            if by_newton is not None:
+                moved = torch.where(by_newton, self._newton(point), moved)
+            # Of agents with equally many steps none is done before the others.
+            if even:
+                point, before = moved, after
+            else:
+                on = steps > number
+                point, before = torch.where(on, moved, point), torch.where(on, after, before)
         return point, used[:, 0]
 
     def _newton(self, point: Tensor) -> Tensor:
@@ -297,8 +302,8 @@ class LocalProblem:
         return own + (point - self.anchors) / self.penalty
 
     def _noised(
-        self, known: Tensor, move: Tensor, spreads: NDArray[np.float64], drawn: Deviates
-    ) -> tuple[Tensor, NDArray[np.float64]]:
+        self, known: Tensor, move: Tensor, spreads: Spreads, drawn: Deviates
+    ) -> tuple[Tensor, Spreads]:
         """Return a step with its noise, rounded whole where steps are accounted together."""
         if self.widening is not None:
             return _noisy(known + move, spreads, drawn, HIDDEN_GRID)
@@ -316,11 +321,14 @@ class LocalProblem:
         records = float(self.data.targets.shape[-1])
         return solver.clip_norm * max(0.5, 1.0 - 2.0**-30 - records**2 * 2.0**-51)
 
-    def _columns(self, solvers: Sequence[LocalSolver], like: Tensor) -> tuple[Tensor, ...]:
-        """Return step sizes, momenta, noise stds and numbers of steps, shape (agents, 1) each."""
-        rows = [(*self._coefficients(s), s.noise_std, float(s.steps or 0)) for s in solvers]
-        columns = like.new_tensor(rows).T
-        return tuple(column[:, None] for column in columns)
+    def _columns(self, solvers: Sequence[LocalSolver]) -> NDArray[np.float64]:
+        """Return step sizes, momenta, noise stds and numbers of steps, shape (4, agents, 1)."""
+        # Equal solvers of a loop are one object: each is asked once.
+        rows = {
+            number: (*self._coefficients(s), s.noise_std, float(s.steps or 0))
+            for number, s in {id(s): s for s in solvers}.items()
+        }
+        return np.array([rows[id(s)] for s in solvers]).T[..., None]
 
     def _coefficients(self, solver: LocalSolver) -> tuple[float, float]:
         if solver.method is SolverKind.NEWTON:
@@ -350,8 +358,14 @@ class LocalProblem:
         return self.data.taken(rows, mean.expand(rows.shape))
 
 
+def _factor(column: NDArray[np.float64], like: Tensor) -> Any:
+    """Return a column as a tensor, or as one number where all are equal: that is faster."""
+    first = column[0, 0]
+    return float(first) if (column == first).all() else like.new_tensor(column)
+
+
 def _noisy(
-    move: Tensor, stds: NDArray[np.float64], deviates: Deviates, grid: float = STEP_GRID
-) -> tuple[Tensor, NDArray[np.float64]]:
+    move: Tensor, stds: Spreads, deviates: Deviates, grid: float = STEP_GRID
+) -> tuple[Tensor, Spreads]:
     """Return one step's moves of agents beside each other with their noise, and the stds it has."""
     return noisy_scaled(move, stds=stds, deviates=deviates, grid=grid), stds

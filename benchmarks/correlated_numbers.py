@@ -1,0 +1,165 @@
+"""The numbers of docs/theory/correlated_noise.md: what secret sampling gives correlated noise.
+
+Epsilon at delta = 1e-5, zero_out, aggregate, upper ends but where it says lower. Kept beside.
+
+    python benchmarks/correlated_numbers.py
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+
+import numpy as np
+
+import fedprivacy as fp
+from fedprivacy import factors
+from fedprivacy.bound import Bound
+from fedprivacy.errors import FedPrivacyError
+from fedprivacy.loss import Curve, Gdp, Nested
+from fedprivacy.mechanisms import conditional, places
+from fedprivacy.privacy_loss import PrivacyLoss, Witness
+from fedprivacy.relations import Adjacency, Facts, Observer
+
+KEPT = Path(__file__).parent / "results" / "correlated_numbers.json"
+ASK = {"delta": 1e-5, "adjacency": "zero_out"}
+FACTS = Facts(None, Adjacency.ZERO_OUT, Observer.AGGREGATE)
+SEPARATIONS = (12, 16, 24, 32, 48, 64, 96, 128)
+
+
+def cut_root(bands: int) -> factors.Banded:
+    """Return the square root's first coefficients, columns of norm 1."""
+    column = factors.Banded(bands).column()
+    return factors.Banded(bands, weights=tuple((column / np.linalg.norm(column)).tolist()))
+
+
+def of_curve(curve: Curve) -> float:
+    """Return the upper end of epsilon of a pair."""
+    return asked(curve).upper
+
+
+def asked(curve: Curve) -> Bound:
+    """Return epsilon of a pair."""
+    accountant = fp.accountants.PldAccountant()
+    accountant.compose(PrivacyLoss(curve, FACTS, Witness(curve, "itself")))
+    return accountant.epsilon(ASK["delta"])
+
+
+ROOT, CUT, ONCE = factors.SquareRootToeplitz(), cut_root(64), fp.SingleParticipation()
+BINS = {
+    "A: square root, 1024 rounds once": (ROOT, ONCE, 1024, (1.0, 2.0, 4.0)),
+    "B: 64 bands, 1024 rounds once": (CUT, ONCE, 1024, (0.5, 1.0)),
+    "C: 64 bands, 4 x 256": (CUT, fp.FixedEpochs(256), 256, (1.0, 2.0)),
+    "D: square root, 4 x 256": (ROOT, fp.FixedEpochs(256), 256, (4.0,)),
+}
+
+
+def bins() -> dict[str, dict[str, float]]:
+    """Return what balls in bins amount to: known, by one level, by trees, and lower ends."""
+    found = {}
+    for name, (factor, rule, count, multipliers) in BINS.items():
+        for z in multipliers:
+            run = fp.CorrelatedNoise(
+                factor=factor, noise_multiplier=z, rounds=1024, participation=rule
+            )
+            gram = places.kernel(factor.magnitudes(1024), count, z)
+            above = places.envelope(gram)
+            leaf = float(above[0])
+            levels = {
+                s: of_curve(Nested(((count // s, float(above[s])),), leaf))
+                for s in SEPARATIONS
+                if s < len(above)
+            }
+            tree: Bound = fp.epsilon(run.sampled(fp.RandomAllocation(count)), **ASK)
+            best = min(levels, key=lambda s: levels[s])
+            found[f"{name}, z = {z:g}"] = {
+                "known": fp.epsilon(run, **ASK).upper,
+                "one level": levels[best],
+                "its s": best,
+                "at s = 48": levels[48],
+                "tree": tree.upper,
+                "lower, one direction": tree.lower,
+                "lower, contiguous blocks": contiguous(gram),
+            }
+            print(f"{name}, z = {z:g}", found[f"{name}, z = {z:g}"], flush=True)
+    return found
+
+
+def contiguous(gram: np.ndarray) -> float:
+    """Return the best lower end of two-level trees of contiguous blocks, smallest entries inside.
+
+    The trees' laws are rounded down, so what is found is a lower end.
+    """
+    # Entries were rounded up; less covariance loses less.
+    gram, best = gram * (1.0 - 1e-9), 0.0
+    for blocks in (2, 4, 8, 16, 32, 64, 128):
+        size = len(gram) // blocks
+        inside = min(
+            float(gram[i * size : (i + 1) * size, i * size : (i + 1) * size].min())
+            for i in range(blocks)
+        )
+        root, leaf = float(gram.min()), float(np.diag(gram).min())
+        law = Nested(((blocks, root), (size, max(inside, root))), leaf)
+        best = max(best, asked(law).lower)
+    return best
+
+
+POISSON = (
+    *((64, 1 / 64, z) for z in (4.0, 8.0, 32.0)),
+    (256, 1 / 256, 8.0),
+    *((64, 1 / 8, z) for z in (8.0, 32.0)),
+)
+
+
+def poisson() -> dict[str, dict[str, float]]:
+    """Return what Poisson sampling of the square root amounts to, by each theorem."""
+    found = {}
+    for rounds, q, z in POISSON:
+        matrix = ROOT.magnitudes(rounds)
+        norms = np.linalg.norm(matrix, axis=0) * (1.0 + 1e-12)
+        rows = conditional.rows_of(matrix, q, z)
+        told = conditional.revealed(rows)
+        run = fp.CorrelatedNoise(
+            factor=ROOT, noise_multiplier=z, rounds=rounds, participation=fp.FixedEpochs(1)
+        )
+        by_rows = of_curve(conditional.unless_unlikely(rows, told)) if told <= 0.5 else math.inf
+        found[f"{rounds} rounds, q = {q:g}, z = {z:g}"] = {
+            "F, one dimension": of_curve(places.rank_one(norms, q, z)),
+            "H, row by row": by_rows,
+            "used": fp.epsilon(run.sampled(fp.Poisson(q)), **ASK).upper,
+            "known": fp.epsilon(run, **ASK).upper,
+        }
+        print(list(found.items())[-1], flush=True)
+    return found
+
+
+def several() -> dict[str, dict[str, float]]:
+    """Return k of n rounds at once against the same number of known rounds."""
+    found = {}
+    for factor, z in ((factors.Identity(), 1.0), (ROOT, 8.0), (CUT, 2.0)):
+        for k in (1, 4, 16):
+            rule = fp.MinimumSeparation(1, at_most=k)
+            name = f"{type(factor).__name__}, {k} of 256, z = {z:g}"
+            try:
+                run = fp.CorrelatedNoise(
+                    factor=factor, noise_multiplier=z, rounds=256, participation=rule
+                )
+                drawn = fp.epsilon(run.sampled(fp.RandomAllocation(256)), **ASK).upper
+            except FedPrivacyError as refusal:
+                print(name, type(refusal).__name__, flush=True)
+                continue
+            found[name] = {"known": fp.epsilon(run, **ASK).upper, "drawn": drawn}
+            print(name, found[name], flush=True)
+    return found
+
+
+def main() -> None:
+    """Compute and keep all tables."""
+    assert of_curve(Gdp(1.0)) > 4.0
+    found = {"bins": bins(), "poisson": poisson(), "k of n": several()}
+    KEPT.write_text(json.dumps(found, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,156 @@
+"""SCAFFOLD: every client corrects its steps by control variates, which cost no second release.
+
+Karimireddy et al. (2020), Algorithm 1 with its second choice: a client steps along its gradient
+plus c - c_i, sends its update u_i and sets c_i to c_i - c + u_i / (K eta); the server moves c by
+the mean change of all c_i. With as many steps K for everyone that change is u_i / (K eta) - c, so
+the sum of the changes follows from the sum of the updates, which is released anyway. DP-SCAFFOLD
+(Noble, Bellet and Dieuleveut 2022) releases it a second time, with noise of its own; here the
+server computes it from the noisy sum of the clipped updates: post-processing, which costs nothing.
+
+A client remembers c_i, and so in which rounds it was. Theorem: let the clients be drawn
+independently of each other and of the past (``Poisson``, ``Everyone``), and let a contribution be
+any function of a client's own records, memory and randomness and of what was released. Then the
+table's pair of one round dominates every round given the releases before. Proof: fix everybody
+else's draws and randomness, which have the same law in both worlds, and joint convexity of the
+hockey-stick divergence brings the mixture back. The round is then a mixture over the unit's own
+past draws, whose law given the releases may differ between the worlds; each pair of its components
+is a round of the table, contributions being arbitrary vectors of norm C, and joint convexity does
+the rest. With ``FixedSize`` or ``WithReplacement`` one client's draw tells of the others', whose
+memory would tell of it rounds later: no theorem here, so it is refused.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor
+
+from ...errors import UnsupportedCombination, refuse
+from ...ledger import Ledger
+from ...mechanisms import Gaussian
+from ...relations import Adjacency
+from ...sampling import Everyone, Poisson, WithReplacement
+from ...training.rounds import Aborted, Dropout, Indices, RoundBudget, RoundInfo
+from .clients import Work
+from .collect import Collected
+from .loop import Clients, FederatedAveraging
+from .state import State
+
+
+@dataclass(frozen=True, eq=False)
+class ScaffoldState(State):
+    """Where a run of SCAFFOLD stands. Secret, so is a checkpoint of it: it holds clients' memories.
+
+    Args:
+        control: c of the server, shape (d,); a function of what was released.
+        controls: every c_i one after the other, shape (clients * d,); shape (0,) before the first
+            round, when all are zero.
+    """
+
+    control: Tensor
+    controls: Tensor
+
+
+@dataclass(frozen=True, kw_only=True)
+class Scaffold(FederatedAveraging):
+    """SCAFFOLD, private with ``Gaussian``: a round costs what one of DP-FedAvg costs.
+
+    The settings are ``FederatedAveraging``'s; ``local_steps`` is K. Memory is O(clients * d).
+
+    Raises:
+        ParameterError: passes over the records instead of steps, momentum, a proximal term, masks,
+            several processes, a perturbation that is not ``Gaussian``; on ``step`` also add_remove,
+            where the share of clients in a round, which c needs, would tell their number.
+        UnsupportedCombination: privacy with a scheme whose draws depend on each other.
+    """
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.local_steps is None:
+            rule = "be given: clients of more steps would change c otherwise than their sum says"
+            refuse("local_steps", None, rule, "leave local_epochs out")
+        plain = {"momentum": 0.0, "proximal": 0.0, "sparsification": None, "processes": 1}
+        for name, usual in plain.items():
+            if getattr(self, name) != usual:
+                refuse(name, getattr(self, name), f"be {usual} in SCAFFOLD")
+        if isinstance(self.scheme, WithReplacement):
+            refuse("scheme", self.scheme.name, "draw nobody twice in SCAFFOLD", "use FixedSize")
+        if self.perturbation is None:
+            return
+        if type(self.perturbation) is not Gaussian:
+            kind = type(self.perturbation).__name__
+            refuse("perturbation", kind, "be Gaussian or None in SCAFFOLD")
+        if not isinstance(self.scheme, Poisson | Everyone):
+            raise UnsupportedCombination(
+                f"SCAFFOLD with {type(self.scheme).__name__}: clients remember in which rounds "
+                "they were, and their draws depend on each other; use Poisson or Everyone"
+            )
+
+    def init(self) -> ScaffoldState:
+        """Return the state before the first round: all control variates are zero."""
+        start = super().init()
+        parameters = start.parameters
+        empty = parameters.new_zeros(0)
+        control = torch.zeros_like(parameters)
+        return ScaffoldState(0, parameters, start.learning_rate, control, empty)
+
+    def step(
+        self,
+        state: State,
+        data: Clients,
+        *,
+        ledger: Ledger | None = None,
+        budget: RoundBudget | None = None,
+        dropout: Dropout | None = None,
+        on_release: Callable[[State], None] | None = None,
+    ) -> tuple[State, RoundInfo]:
+        """Run one round; see ``FederatedAveraging.step``."""
+        assert isinstance(state, ScaffoldState)
+        for book in (ledger, budget):
+            if getattr(getattr(book, "facts", book), "adjacency", None) == Adjacency.ADD_REMOVE:
+                rule = "not be add_remove: c moves by a share of all clients, whose number is data"
+                refuse("adjacency", "add_remove", rule, "account for zero_out")
+        if not len(state.controls):
+            zeros = state.parameters.new_zeros(data.population * len(state.parameters))
+            state = replace(state, controls=zeros)
+        return super().step(
+            state, data, ledger=ledger, budget=budget, dropout=dropout, on_release=on_release
+        )
+
+    def _collect(
+        self,
+        state: State,
+        data: Clients,
+        dropout: Dropout | None,
+        chosen: tuple[Indices, Tensor | None] | None = None,
+        parts: dict[int, Tensor] | None = None,
+    ) -> Collected | Aborted[State]:
+        # What each client adds to the sum: it sets its own c_i by it.
+        return super()._collect(state, data, dropout, chosen, {})
+
+    def _work(self, state: State) -> Work:
+        assert isinstance(state, ScaffoldState)
+        own = state.controls.view(-1, len(state.parameters))
+        return super()._work(state)._replace(control=state.control, controls=own)
+
+    def _release(
+        self, state: State, collected: Collected, population: int
+    ) -> tuple[State, RoundInfo]:
+        """Release the noisy sum; the server moves c by it, and each client its own c_i."""
+        assert isinstance(state, ScaffoldState) and collected.parts is not None
+        following, info = super()._release(state, collected, population)
+        assert isinstance(following, ScaffoldState) and self.local_steps is not None
+        if self.perturbation is None and not collected.arrived:
+            return following, info
+        size = self._denominator(collected, population)
+        rate, path = self._server_rate(state.round), self.local_steps * state.learning_rate
+        # The noisy average, read off the released parameters.
+        average = (state.parameters - following.parameters) / rate
+        share = min(1.0, size / population)
+        control = state.control + share * (average / path - state.control)
+        own = state.controls.view(population, -1).clone()
+        for client, part in collected.parts.items():
+            own[client] += part / path - state.control
+        return replace(following, control=control, controls=own.view(-1)), info

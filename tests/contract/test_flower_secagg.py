@@ -1,0 +1,149 @@
+"""Flower's SecAgg+: whole numbers pass exactly, but its masks do not hide them: it is not used."""
+
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+pytest.importorskip("flwr", reason="pip install -e '.[flower,test]' elsewhere")
+
+import flwr.compat.common.recorddict_compat as compat
+from flwr.app import ArrayRecord, ConfigRecord, Context, Error, Message, RecordDict
+from flwr.client.mod import secaggplus_mod
+from flwr.common import Code, FitIns, FitRes, Status, ndarrays_to_parameters, parameters_to_ndarrays
+from flwr.common.secure_aggregation.secaggplus_utils import pseudo_rand_gen
+from flwr.server import LegacyContext
+from flwr.server.workflow import SecAggPlusWorkflow
+from flwr.supercore.task_identity import TaskIdentity
+
+import fedprivacy as fp
+
+MODULUS, CLIENTS, WIDTH, DROPPED = 2**16, 7, 500, 3
+HALF = (MODULUS - 1) / 2
+"""What is taken off a number from 0 to 2^16 - 1: Flower's quantization then gives it back."""
+
+
+class Grid:
+    """Clients in this process; one does not answer once training is asked for.
+
+    Args:
+        numbers: what each client sends, by its node.
+    """
+
+    def __init__(self, numbers):
+        TaskIdentity.run_id = TaskIdentity.node_id = TaskIdentity.task_id = 1
+        self.numbers, self.stages = numbers, 0
+        self.contexts = {
+            node: Context(run_id=1, node_id=node, node_config={}, state=RecordDict(), run_config={})
+            for node in numbers
+        }
+
+    def send_and_receive(self, messages, *, timeout=None):
+        self.stages += 1
+        replies = []
+        for message in messages:
+            node = message.metadata.dst_node_id
+            if self.stages == 3 and node == DROPPED:
+                replies.append(Message(Error(code=1, reason="away"), reply_to=message))
+                continue
+            # As the engine does: what one client changes, no other one sees.
+            content = RecordDict(
+                {
+                    name: ConfigRecord(dict(record)) if isinstance(record, ConfigRecord) else record
+                    for name, record in message.content.items()
+                }
+            )
+            copy = Message(content, node, message.metadata.message_type)
+            replies.append(secaggplus_mod(copy, self.contexts[node], self.app))
+            replies[-1].metadata.__dict__["_src_node_id"] = node
+        return replies
+
+    def app(self, message, context):
+        vector = self.numbers[context.node_id].astype(np.float64) - HALF
+        result = FitRes(Status(Code.OK, ""), ndarrays_to_parameters([vector]), 1, {})
+        return Message(compat.fitres_to_recorddict(result, False), reply_to=message)
+
+
+class Kept:
+    """A strategy of the older API that asks every client, and keeps what it is given."""
+
+    def __init__(self, nodes):
+        self.asked = [
+            (SimpleNamespace(node_id=n), FitIns(ndarrays_to_parameters([]), {})) for n in nodes
+        ]
+        self.average, self.answered = None, 0
+
+    def configure_fit(self, *_):
+        return self.asked
+
+    def aggregate_fit(self, number, results, failures):
+        self.answered = len(results)
+        [self.average] = parameters_to_ndarrays(results[0][1].parameters)
+        return None, {}
+
+
+def test_whole_numbers_pass_exactly_and_who_drops_is_left_out():
+    generator = np.random.default_rng(1)
+    nodes = range(1, CLIENTS + 1)
+    sent = fp.DistributedDiscreteGaussian(
+        noise_multiplier=1.0, clip_norm=1.0, kept=WIDTH, dimension=WIDTH, cohort=CLIENTS,
+        bits=16, missing=1,
+    ).of_round(generator)  # fmt: skip
+    numbers = {node: np.asarray(sent.release(generator.normal(size=WIDTH))) for node in nodes}
+    grid, strategy = Grid(numbers), Kept(nodes)
+    config = ConfigRecord({"current_round": 1})
+    state = RecordDict({"config": config, "parameters": ArrayRecord()})
+    context = Context(run_id=1, node_id=0, node_config={}, state=state, run_config={})
+    workflow = SecAggPlusWorkflow(
+        CLIENTS, 4, max_weight=1.0, clipping_range=HALF, quantization_range=MODULUS - 1,
+        modulus_range=MODULUS,
+    )  # fmt: skip
+    manager = SimpleNamespace(num_available=lambda: CLIENTS)
+    workflow(grid, LegacyContext(context, strategy=strategy, client_manager=manager))
+    assert grid.stages == 4 and strategy.answered == CLIENTS - 1
+    # What Flower makes an average of, taken back: its weights are summed modulo 2^16 too.
+    weight = (MODULUS - 1) * strategy.answered % MODULUS
+    total = strategy.average * weight / (MODULUS - 1) + HALF * strategy.answered
+    assert np.abs(total - np.round(total)).max() < 1e-6
+    truth = sum(own for node, own in numbers.items() if node != DROPPED) % MODULUS
+    assert np.array_equal(np.round(total).astype(np.int64) % MODULUS, truth)
+
+
+def test_a_key_of_256_bits_makes_one_of_2_to_the_32_masks():
+    """Its words are joined by exclusive or: other keys of the same sum make the same mask."""
+    generator = np.random.default_rng(2)
+    words = generator.integers(2**32, size=8, dtype=np.uint32)
+    other = words.copy()
+    other[:2] ^= generator.integers(2**32, dtype=np.uint32)
+    assert not np.array_equal(words, other)
+    one, same = (pseudo_rand_gen(w.tobytes(), MODULUS, [(WIDTH,)])[0] for w in (words, other))
+    assert np.array_equal(one, same)
+
+
+def test_masks_are_not_uniform():
+    """The largest number is never drawn, so that even secret masks would not hide perfectly."""
+    drawn = pseudo_rand_gen(bytes(32), 4, [(1000,)])[0]
+    assert set(drawn.tolist()) == {0, 1, 2}
+
+
+def test_whoever_tries_seeds_knows_when_one_is_right():
+    """Of two clients whom the others have left alone with the server, one pairwise mask is left.
+
+    An upload of small numbers stands out: a wrong seed gives numbers from the whole range. Here
+    1,000 of the 2^32 seeds are tried; a wrong one passes in 2^-2500 of all cases.
+    """
+    generator = np.random.default_rng(3)
+    upload = generator.integers(-100, 100, size=WIDTH)
+    right = int(generator.integers(1000))
+
+    def mask(seed):
+        return pseudo_rand_gen(seed.to_bytes(4, "little"), MODULUS, [(WIDTH,)])[0]
+
+    sent = (upload + mask(right)) % MODULUS
+    found = []
+    for seed in range(1000):
+        bare = (sent - mask(seed) + MODULUS // 2) % MODULUS - MODULUS // 2
+        if np.abs(bare).max() <= 1000:
+            found.append(seed)
+            assert np.array_equal(bare, upload)
+    assert found == [right]

@@ -1,0 +1,138 @@
+"""A ledger that is taken away, or whose disk is full, while a loop runs: every loop notices.
+
+Nothing is released that is not counted before, no noise is drawn for a round that cannot be
+written down, and the next start goes on.
+"""
+
+import resource
+import signal
+from contextlib import contextmanager
+
+import pytest
+
+import fedprivacy as fp
+from fedprivacy.errors import LedgerError
+from fedprivacy.ledger import Ledger
+from fedprivacy.mechanisms import DistributedDiscreteGaussian, Skellam
+from fedprivacy.mechanisms.deviates import Deviates
+from fedprivacy.systems.averaging.loop import FederatedAveraging
+from fedprivacy.training import logistic
+
+from .test_kept_files import removed, replaced, rotated, truncated
+from .test_sabotage import BENCHES, Averaging, Sampler
+from .test_server import START, a_budget, a_server, units
+from .test_training import small
+
+pytestmark = pytest.mark.usefixtures("one_thread")
+
+
+def whole(kind):
+    """Averaging whose noise is whole numbers."""
+    noise = kind(noise_multiplier=4.0, clip_norm=1.0, dimension=8, cohort=3, bits=10)
+    scheme = fp.FixedSize(3, 6)
+    loop = FederatedAveraging(
+        model=logistic(3, 2), scheme=scheme, perturbation=noise, local_steps=1
+    )
+    return loop, small()
+
+
+def a_loop(name):
+    """Return a function (state, ledger, on_release) -> state, the first state, and the unit."""
+    if name == "server":
+        server = a_server(fp.Gaussian(noise_multiplier=1.0, clip_norm=0.5, unit="client"))
+
+        def served(state, ledger, on_release=None):
+            running = server.collected(state, server.cohort(state.round), server.mask(state))
+            books = server.books(ledger, a_budget())
+            after, _ = server.step(state, running, units(), books)
+            if on_release is not None:
+                on_release(after)
+            return after
+
+        return served, START, "client"
+    bench, unit = BENCHES.get(name), "client"
+    if bench is None:
+        loop, data = whole({"skellam": Skellam, "discrete": DistributedDiscreteGaussian}[name])
+    elif isinstance(bench, Averaging):
+        loop, data = bench.loop(), bench.data()
+    else:
+        unit = "record"
+        centred = isinstance(bench, Sampler)
+        loop, data = (bench.centred(), None) if centred else bench.loop(bench.zeros())
+
+    def stepped(state, ledger, on_release=None):
+        return loop.step(state, data, ledger=ledger, on_release=on_release)[0]
+
+    return stepped, loop.init(), unit
+
+
+def new(path, unit, name):
+    policy = "fixed" if name == "server" else "operating system"
+    return Ledger.create(path, unit=unit, adjacency="zero_out", seed_policy=policy)
+
+
+LOOPS = [*BENCHES, "skellam", "discrete", "server"]
+WRITTEN = pytest.mark.parametrize("name", LOOPS)
+
+
+@WRITTEN
+@pytest.mark.parametrize("harm", [removed, replaced, rotated, truncated])
+def test_no_loop_draws_noise_for_a_ledger_that_is_gone(name, harm, tmp_path, monkeypatch):
+    path, drawn = tmp_path / "run.ledger", []
+    step, state, unit = a_loop(name)
+    with new(path, unit, name) as ledger:
+        state = step(state, ledger)
+        assert ledger.spent_rounds == 1
+        harm(path)
+        noise = Deviates.rounded
+        monkeypatch.setattr(Deviates, "rounded", lambda *a, **k: drawn.append(1) or noise(*a, **k))
+        for _ in range(2):
+            with pytest.raises(LedgerError, match=r"run\.ledger.*cannot be written to"):
+                step(state, ledger, drawn.append)
+        assert not drawn
+
+
+@contextmanager
+def full_beyond(size):
+    """Let no file become larger than so many bytes, as on a disk that is full."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    before = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+        signal.signal(signal.SIGXFSZ, before)
+
+
+@WRITTEN
+@pytest.mark.parametrize("when", ["intent", "done"])
+def test_a_disk_that_becomes_full_loses_nothing(name, when, tmp_path):
+    path, seen = tmp_path / "run.ledger", []
+    step, state, unit = a_loop(name)
+    ledger = new(path, unit, name)
+    # How long a line is, on a ledger of its own: what is written before a release, and after.
+    other, ends = new(tmp_path / "other.ledger", unit, name), []
+    begun = other.path.stat().st_size
+    real = Ledger.intent
+    with pytest.MonkeyPatch.context() as patch:
+
+        def measured(self, *given, **named):
+            number = real(self, *given, **named)
+            ends.append(self.path.stat().st_size)
+            return number
+
+        patch.setattr(Ledger, "intent", measured)
+        step(state, other)
+    other.release()
+    room = begun + 20 if when == "intent" else ends[0] + 20
+    with full_beyond(room), pytest.raises((LedgerError, OSError)) as told:
+        step(state, ledger, seen.append)
+    assert str(path) in str(told.value) and "could not be written" in str(told.value)
+    ledger.release()
+    spent = Ledger.open(path).spent_rounds
+    # DP-FTRL keeps its noise in a larger file beside the ledger, and writes that before a round.
+    assert spent == (when == "done" and name != "dp-ftrl") and len(seen) <= spent
+    with Ledger.open(path, resume=True) as again:
+        step(state, again)
+        assert again.spent_rounds == 1 + spent
