@@ -140,16 +140,16 @@ def whole_rounds(times: int = 3) -> None:
                 pair[which] = time.process_time() - start
                 runs[which] = loop, ledger, after
             pairs.append(pair)
-            print(pair, flush=True)
-    shares = [noisy / plain - 1.0 for plain, noisy in pairs]
-    kept = {
-        "order": list(kinds),
-        "BLT's share, median": statistics.median(shares),
-        "BLT's share, of the sums": sum(pair[1] for pair in pairs) / sum(p[0] for p in pairs) - 1.0,
-        "pairs, seconds": pairs,
-    }
-    KEPT.write_text(json.dumps(kept, indent=1) + "\n")
-    print(f"whole rounds, {len(pairs)} pairs: {statistics.median(shares):+.1%} by BLT noise")
+            shares = [noisy / plain - 1.0 for plain, noisy in pairs]
+            plain, noisy = (sum(column) for column in zip(*pairs, strict=True))
+            kept = {
+                "order": list(kinds),
+                "BLT's share, median": statistics.median(shares),
+                "BLT's share, of the sums": noisy / plain - 1.0,
+                "pairs, seconds": pairs,
+            }
+            KEPT.write_text(json.dumps(kept, indent=1) + "\n")
+            print(f"pair {len(pairs)}: {shares[-1]:+.1%} by BLT noise", flush=True)
 
 
 PARTS = {"accounts": accounts, "row": a_row, "rounds": whole_rounds}

@@ -397,12 +397,12 @@ def test_little_noise_is_no_worse_than_known_rounds():
     assert found <= fp.epsilon(run, **ask).upper * (1.0 + 1e-6)
 
 
-def _unlikely_pasts(matrix, q, z, y):
+def _unlikely_pasts(matrix, q, z, y, unlikely):
     """Return how often pasts make a round likelier than its bound says."""
     sets = np.array(list(itertools.product((0.0, 1.0), repeat=matrix.shape[1])))
     weights = np.prod(np.where(sets > 0, q, 1 - q), axis=1)
     means = sets @ matrix.T / z
-    bounds = conditional._chances(matrix, np.arange(len(matrix)), q, z)
+    bounds = conditional._chances(matrix, np.arange(len(matrix)), q, z, unlikely)
     beyond = np.zeros(len(y), dtype=bool)
     for i in range(len(matrix)):
         log = y[:, :i] @ means[:, :i].T - 0.5 * (means[:, :i] ** 2).sum(axis=1)
@@ -422,20 +422,21 @@ HOSTILE = {
 
 @pytest.mark.parametrize("matrix", HOSTILE.values(), ids=HOSTILE)
 @pytest.mark.parametrize(("q", "z"), [(0.1, 1.0), (0.5, 4.0)])
-def test_rows_hold_but_for_the_probability_that_is_told(monkeypatch, matrix, q, z):
+def test_rows_hold_but_for_the_probability_that_is_told(matrix, q, z):
     """Where pasts of 2 % are given up, fewer occur, and rows plus that lie above the truth.
 
     Simulated: the allowances below are five standard errors, one failure in a million.
     """
     given_up, many = 0.02, 20_000
-    monkeypatch.setattr(conditional, "UNLIKELY", given_up)
     rng = np.random.default_rng(7)
     drawn = (rng.random((many, matrix.shape[1])) < q) @ matrix.T / z
     absent = rng.normal(size=drawn.shape)
     present = drawn + rng.normal(size=drawn.shape)
     for y in (absent, present):
-        assert _unlikely_pasts(matrix, q, z, y) <= given_up + 5 * math.sqrt(given_up / many)
-    rows = conditional.rows_of(matrix, q, z)
+        assert _unlikely_pasts(matrix, q, z, y, given_up) <= given_up + 5 * math.sqrt(
+            given_up / many
+        )
+    rows = conditional.rows_of(matrix, q, z, given_up)
     points = np.array([0.0, 0.3, 1.0])
     bound = _profile(fp.loss.compose(rows), points) + given_up
     sets = np.array(list(itertools.product((0.0, 1.0), repeat=matrix.shape[1])))
