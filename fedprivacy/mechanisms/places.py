@@ -27,6 +27,8 @@ _DEPTH = 3
 _TRIED = 48
 _MOVES = 256
 """How many means a lower end's mixture has."""
+_BLOCKS = (1, 2, 4, 8, 16, 32, 64, 128)
+"""How many blocks of neighbouring places a lower end's tree has."""
 _PARTS = 128
 _POINTS = 256
 _LITTLE = 1e-3
@@ -120,6 +122,31 @@ def one_direction(gram: Array) -> Curve:
     index = np.clip(np.searchsorted(levels, means, side="right") - 1, 0, _MOVES - 1)
     counts = np.bincount(index, minlength=_MOVES) / len(means)
     return shifts(levels, counts)
+
+
+def attained(gram: Array) -> tuple[Curve, str]:
+    """Return what loses much of all that the run surely loses where C >= 0, and how that is seen.
+
+    Of means along one direction, and of trees of contiguous blocks: the smallest entry of any block
+    inside them all, the smallest of all between them (principle B; the tree is post-processing).
+
+    Args:
+        gram: as of ``kernel``, shape (places, places).
+    """
+    # Downwards, as this is a lower end.
+    less, best = gram * (1.0 - 1e-9), one_direction(gram)
+    how, most = "seen along the sum of all means", conditional.rough_epsilon_of_rows([(best, 1)])
+    root, leaf = float(less.min()), float(np.diag(less).min())
+    for blocks in (many for many in _BLOCKS if len(less) % many == 0):
+        size = len(less) // blocks
+        inside = less.reshape(blocks, size, blocks, size).min(axis=(1, 3)).diagonal().min()
+        levels = ((blocks, root), (size, float(inside)))
+        found = rough_epsilon(levels, leaf, 16)
+        # Beyond the variances whose laws are made a tree proves nothing.
+        if most < found < math.inf:
+            best, most = Nested(levels, leaf), found
+            how = f"in {blocks} block(s) of places, of which the least is counted"
+    return best, how
 
 
 def several_of(gram: Array, count: int) -> Curve:

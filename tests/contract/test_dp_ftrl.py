@@ -285,7 +285,7 @@ def test_another_run_s_noise_file_is_not_overwritten(tmp_path, content):
     content = content or file.read_bytes()
     file.write_bytes(content)
     with ledger_of(path, noise) as ledger:
-        with pytest.raises(ParameterError, match="noise file must .*another"):
+        with pytest.raises(ParameterError, match=r"noise file must .*another"):
             loop_of(noise).step(loop_of(noise).init(), DATA, ledger=ledger)
         assert file.read_bytes() == content and not ledger.rounds
         file.unlink()

@@ -102,6 +102,33 @@ def test_bins_of_three_rounds(signs):
         assert (deltas(swapped, POINTS, Side.DOWN) <= np.array(below) + 1e-5).all()
 
 
+@pytest.mark.parametrize("apart", [0.0, 1.0, 10.0])
+def test_the_better_lower_end_of_two_places_is_one(apart):
+    """A direction, or blocks of places: with means far apart the latter, which then is exact."""
+    for _ in range(2):
+        matrix = lower_triangular(2) + apart * np.eye(2)
+        z = 0.5 * float(np.linalg.norm(matrix[:, 0]))
+        curve, _ = places.attained(kernel(matrix, 2, z))
+        truths = exact(matrix, [(0,), (1,)], [0.5] * 2, z, POINTS)
+        for one, truth in zip((curve, curve.swap()), truths, strict=True):
+            found = deltas(one, POINTS, Side.DOWN)
+            assert (found <= np.array(truth) + 1e-6).all()
+            assert (found >= 0.2 * np.array(truth)).all()
+    gram = kernel(np.eye(2), 2, 0.5)
+    curve, how = places.attained(gram)
+    assert isinstance(curve, Nested) and "block" in how
+    above, _ = exact(np.eye(2), [(0,), (1,)], [0.5] * 2, 0.5, POINTS)
+    np.testing.assert_allclose(deltas(curve, POINTS, Side.DOWN), above, rtol=5e-3)
+
+
+def test_blocks_prove_more_of_bands_that_do_not_overlap():
+    """64 bands, four epochs of 256: epsilon 3.6 at 1e-5 is attained; one direction shows 2.99."""
+    gram = kernel(cut_root(64).magnitudes(1024), 256, 1.0)
+    curve, _ = places.attained(gram)
+    assert deltas(curve, [3.6], Side.DOWN)[0] > 1e-5
+    assert deltas(places.one_direction(gram), [3.6])[0] < 1e-5
+
+
 def test_two_of_three_rounds_at_once():
     pairs = [(0, 1), (0, 2), (1, 2)]
     for matrix in (np.eye(3), lower_triangular(3)):
