@@ -468,7 +468,8 @@ class SampledNoise(Mechanism):
         count = noise.rounds if self._kind == "some" else noise.participation.gap(noise.rounds)
         gram = places.kernel(matrix, count, noise.noise_multiplier)
         if self._kind == "some":
-            return places.several_of(gram, noise.participation.most(noise.rounds)), None, _SOME
+            curve = places.several_of(gram, noise.participation.most(noise.rounds), known)
+            return curve, None, _UNHIDDEN if curve == known else _SOME
         if (noise.factor.matrix(noise.rounds) < 0.0).any():
             return places.best_tree(gram), None, _BINS
         shown, how = places.attained(gram)

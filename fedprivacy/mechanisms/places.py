@@ -149,15 +149,23 @@ def attained(gram: Array) -> tuple[Curve, str]:
     return best, how
 
 
-def several_of(gram: Array, count: int) -> Curve:
-    """Return what dominates a uniform choice of ``count`` places, all of them taken part in."""
+def several_of(gram: Array, count: int, known: Curve) -> Curve:
+    """Return what dominates a uniform choice of ``count`` places, all of them taken part in.
+
+    Args:
+        gram: as of ``kernel``, shape (places, places).
+        count: how many of the places.
+        known: what dominates where they are known, which is taken where it loses less.
+    """
     inside = float(np.diag(gram).max())
     shared = gram - np.diag(np.diag(gram))
     common = float(shared.max()) if len(gram) > 1 else 0.0
     apart = math.sqrt(max(inside - common, 0.0)) * (1.0 + SPACING)
     parts: list[tuple[Curve, int]] = [(Gdp(count * math.sqrt(common) * (1.0 + SPACING)), 1)]
     # Fewer places hide less, so their number is rounded down.
-    return compose([*parts, (Allocated(apart, len(gram) // count), count)])
+    parts.append((Allocated(apart, len(gram) // count), count))
+    drawn, plain = map(conditional.rough_epsilon_of_rows, (parts, [(known, 1)]))
+    return compose(parts) if drawn < plain else known
 
 
 def rank_one(norms: Array, probability: float, multiplier: float) -> Curve:

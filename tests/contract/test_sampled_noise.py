@@ -133,11 +133,24 @@ def test_two_of_three_rounds_at_once():
     pairs = [(0, 1), (0, 2), (1, 2)]
     for matrix in (np.eye(3), lower_triangular(3)):
         gram = matrix.T @ matrix
-        curve = places.several_of(gram, 2)
+        known = Gdp(max(float(np.linalg.norm(matrix[:, p].sum(axis=1))) for p in pairs))
+        curve = places.several_of(gram, 2, known)
         above, below = exact(matrix, pairs, [1 / 3] * 3, 1.0, POINTS)
         for one, truth in ((curve, above), (curve.swap(), below)):
             from_it = _profile(one, POINTS)
             assert (from_it >= np.array(truth) - 1e-5).all()
+
+
+@pytest.mark.parametrize("most", [1, 4, 16])
+def test_rounds_drawn_in_secret_lose_no_more_than_known_ones(most):
+    """Of 16 rounds of 256 the common part alone loses more than the worst pattern of rounds."""
+    rule = fp.MinimumSeparation(1, at_most=most)
+    run = noise_of(factors.SquareRootToeplitz(), 8.0, 256, rule)
+    ask = {"delta": 1e-5, "adjacency": "zero_out"}
+    known = fp.epsilon(run, **ask)
+    drawn = fp.epsilon(run.sampled(fp.RandomAllocation(256)), **ask)
+    assert drawn.upper <= known.upper
+    assert ("joint convexity" in " ".join(drawn.theorems)) == (most == 16)
 
 
 def _profile(curve, points):
