@@ -101,50 +101,44 @@ def _number(name: str, value: object, rule: str) -> float:
     return number
 
 
-def _within(
-    named: dict[str, object], rule: str, way_out: str, good: Callable[[float], bool]
-) -> float:
-    """Return the one value of a dict as a float that is ``good``, or refuse it by its name."""
-    ((name, value),) = named.items()
-    number = _number(name, value, rule)
-    if not good(number):
-        refuse(name, value, rule, way_out)
-    return number
+class Check:
+    """A rule for one number: called with one ``name=value`` it returns the value as a float.
 
+    Args:
+        rule: what the number must do, in words.
+        good: whether it does.
+    """
 
-def positive(way_out: str = "", /, **named: object) -> float:
-    """Check one finite ``name=value`` above 0 and return it as a float."""
-    rule = "be a finite number above 0"
-    return _within(named, rule, way_out, lambda number: 0.0 < number < math.inf)
+    def __init__(self, rule: str, good: Callable[[float], bool]) -> None:
+        self.rule, self.good = rule, good
 
+    def __call__(self, way_out: str = "", /, **named: object) -> float:
+        """Return the value, or refuse it by its name.
 
-def non_negative(way_out: str = "", /, **named: object) -> float:
-    """Check one finite ``name=value`` of at least 0 and return it as a float."""
-    rule = "be a finite number of at least 0"
-    return _within(named, rule, way_out, lambda number: 0.0 <= number < math.inf)
-
-
-def at_least_zero(way_out: str = "", /, **named: object) -> float:
-    """Check one ``name=value`` of at least 0, infinity included, and return it as a float."""
-    return _within(named, "be a number of at least 0", way_out, lambda number: number >= 0.0)
+        Raises:
+            ParameterError: it is no number, or one that breaks the rule.
+        """
+        ((name, value),) = named.items()
+        number = _number(name, value, self.rule)
+        if not self.good(number):
+            refuse(name, value, self.rule, way_out)
+        return number
 
 
 MODERATE = 1e-50, 1e50
 """Products of five numbers in this range, or of whole numbers up to 1e15, stay in double's."""
 
+_RANGE = "a number from {:g} to {:g}".format(*MODERATE)
 
-def moderate(way_out: str = "", /, **named: object) -> float:
-    """Check one ``name=value`` from 1e-50 to 1e50 and return it as a float."""
-    low, high = MODERATE
-    rule = f"be a number from {low:g} to {high:g}"
-    return _within(named, rule, way_out, lambda number: low <= number <= high)
-
-
-def moderate_or_zero(way_out: str = "", /, **named: object) -> float:
-    """Check one ``name=value``, 0 or from 1e-50 to 1e50, and return it as a float."""
-    low, high = MODERATE
-    rule = f"be 0 or a number from {low:g} to {high:g}"
-    return _within(named, rule, way_out, lambda number: number == 0.0 or low <= number <= high)
+positive = Check("be a finite number above 0", lambda x: 0.0 < x < math.inf)
+non_negative = Check("be a finite number of at least 0", lambda x: 0.0 <= x < math.inf)
+at_least_zero = Check("be a number of at least 0", lambda x: x >= 0.0)
+"""Infinity included."""
+moderate = Check(f"be {_RANGE}", lambda x: MODERATE[0] <= x <= MODERATE[1])
+moderate_or_zero = Check(f"be 0 or {_RANGE}", lambda x: x == 0.0 or MODERATE[0] <= x <= MODERATE[1])
+probability = Check("be a probability in (0, 1]", lambda x: 0.0 < x <= 1.0)
+open_unit = Check("lie strictly between 0 and 1", lambda x: 0.0 < x < 1.0)
+closed_unit = Check("lie between 0 and 1", lambda x: 0.0 <= x <= 1.0)
 
 
 def count(**named: object) -> int:
@@ -154,22 +148,6 @@ def count(**named: object) -> int:
     if number > 10**15:
         refuse(name, value, "be a whole number of at most 1e15")
     return number
-
-
-def probability(way_out: str = "", /, **named: object) -> float:
-    """Check one ``name=value`` in (0, 1] and return it as a float."""
-    return _within(named, "be a probability in (0, 1]", way_out, lambda number: 0.0 < number <= 1.0)
-
-
-def open_unit(way_out: str = "", /, **named: object) -> float:
-    """Check one ``name=value`` strictly between 0 and 1 and return it as a float."""
-    rule = "lie strictly between 0 and 1"
-    return _within(named, rule, way_out, lambda number: 0.0 < number < 1.0)
-
-
-def closed_unit(way_out: str = "", /, **named: object) -> float:
-    """Check one ``name=value`` from 0 to 1, both included, and return it as a float."""
-    return _within(named, "lie between 0 and 1", way_out, lambda number: 0.0 <= number <= 1.0)
 
 
 def integer(at_least: int, way_out: str = "", /, **named: object) -> int:
