@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from enum import StrEnum
 from functools import partial
 from typing import NoReturn, TypeVar
@@ -101,16 +102,21 @@ def _number(name: str, value: object, rule: str) -> float:
     return number
 
 
+@dataclass(frozen=True)
 class Check:
-    """A rule for one number: called with one ``name=value`` it returns the value as a float.
+    """A range for one number: called with one ``name=value`` it returns the value as a float.
 
     Args:
         rule: what the number must do, in words.
-        good: whether it does.
+        low: the least double that it may be.
+        high: the largest.
+        or_zero: 0 is allowed besides.
     """
 
-    def __init__(self, rule: str, good: Callable[[float], bool]) -> None:
-        self.rule, self.good = rule, good
+    rule: str
+    low: float = 0.0
+    high: float = math.inf
+    or_zero: bool = False
 
     def __call__(self, way_out: str = "", /, **named: object) -> float:
         """Return the value, or refuse it by its name.
@@ -120,25 +126,32 @@ class Check:
         """
         ((name, value),) = named.items()
         number = _number(name, value, self.rule)
-        if not self.good(number):
+        if not (self.low <= number <= self.high or (self.or_zero and number == 0.0)):
             refuse(name, value, self.rule, way_out)
         return number
 
 
+def between(low: float, high: float) -> Check:
+    """Return the check of numbers from ``low`` to ``high``, both included."""
+    return Check(f"be a number from {low:g} to {high:g}", low, high)
+
+
+_ABOVE_0, _BELOW_1, _FINITE = math.ulp(0.0), math.nextafter(1.0, 0.0), math.nextafter(math.inf, 0.0)
+"""The doubles next to 0, 1 and infinity."""
+
 MODERATE = 1e-50, 1e50
 """Products of five numbers in this range, or of whole numbers up to 1e15, stay in double's."""
 
-_RANGE = "a number from {:g} to {:g}".format(*MODERATE)
-
-positive = Check("be a finite number above 0", lambda x: 0.0 < x < math.inf)
-non_negative = Check("be a finite number of at least 0", lambda x: 0.0 <= x < math.inf)
-at_least_zero = Check("be a number of at least 0", lambda x: x >= 0.0)
+positive = Check("be a finite number above 0", _ABOVE_0, _FINITE)
+non_negative = Check("be a finite number of at least 0", high=_FINITE)
+at_least_zero = Check("be a number of at least 0")
 """Infinity included."""
-moderate = Check(f"be {_RANGE}", lambda x: MODERATE[0] <= x <= MODERATE[1])
-moderate_or_zero = Check(f"be 0 or {_RANGE}", lambda x: x == 0.0 or MODERATE[0] <= x <= MODERATE[1])
-probability = Check("be a probability in (0, 1]", lambda x: 0.0 < x <= 1.0)
-open_unit = Check("lie strictly between 0 and 1", lambda x: 0.0 < x < 1.0)
-closed_unit = Check("lie between 0 and 1", lambda x: 0.0 <= x <= 1.0)
+moderate = between(*MODERATE)
+moderate_or_zero = Check("be 0 or a number from {:g} to {:g}".format(*MODERATE), *MODERATE, True)
+probability = Check("be a probability in (0, 1]", _ABOVE_0, 1.0)
+open_unit = Check("lie strictly between 0 and 1", _ABOVE_0, _BELOW_1)
+half_open_unit = Check("be in [0, 1)", high=_BELOW_1)
+closed_unit = Check("lie between 0 and 1", high=1.0)
 
 
 def count(**named: object) -> int:

@@ -65,6 +65,7 @@ class IntegerPerturbation(SparsifiedPerturbation):
     """Largest std of noise, in whole numbers."""
 
     def __post_init__(self) -> None:
+        settle(self, partial(integer, 0), "kept")
         # All coordinates travel unless fewer are named.
         object.__setattr__(self, "kept", self.kept or self.dimension)
         super().__post_init__()
