@@ -11,7 +11,7 @@ from fedprivacy import factors, loss
 from fedprivacy.accountants.base import CURVES
 from fedprivacy.errors import LedgerError
 from fedprivacy.ledger import REGISTRY
-from fedprivacy.mechanisms.base import CohortMechanism, HeldMechanism, Run, SampledMechanism
+from fedprivacy.mechanisms.base import CohortMechanism, HeldMechanism, SampledMechanism
 from fedprivacy.mechanisms.correlated import CorrelatedRow, SampledNoise
 from fedprivacy.registry import decode, encode
 
