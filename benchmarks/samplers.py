@@ -7,11 +7,11 @@ several runs counts, in CPU time, so that other work on the machine disturbs les
 import argparse
 import json
 import math
-import time
 from pathlib import Path
 
 import numpy as np
 import torch
+from rounding import seconds
 
 from fedprivacy.systems.fa_ld.law import GaussianTarget
 from fedprivacy.training import GaussianPosterior, LangevinSampling
@@ -72,16 +72,6 @@ def plain_python():
             y -= ETA * (b * x + d * y) - scale * generator.standard_normal()
 
     return step
-
-
-def seconds(work, times):
-    """Return the least CPU time of one call."""
-    best = math.inf
-    for _ in range(times):
-        begun = time.process_time()
-        work()
-        best = min(best, time.process_time() - begun)
-    return best
 
 
 def main():

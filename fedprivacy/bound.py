@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import math
+import sys
 from dataclasses import dataclass, field
 from decimal import ROUND_CEILING, ROUND_FLOOR, Context
 from enum import StrEnum
@@ -169,7 +170,8 @@ def shown(value: float, digits: int, rounding: str) -> str:
         return f"{value:g}"
     # Rounding the double itself, not its shortest text, which may lie on the other side of it.
     exact = Context(prec=digits, rounding=rounding).create_decimal_from_float(value)
-    return f"{float(exact):.{digits}g}"
+    # Below the normal doubles a way back through a double would round to a neighbour.
+    return f"{float(exact):.{digits}g}" if value >= sys.float_info.min else f"{exact:.{digits}g}"
 
 
 def _plain(value: float) -> float | str:

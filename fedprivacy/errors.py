@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from enum import StrEnum
 from functools import partial
 from typing import NoReturn, TypeVar
@@ -101,50 +102,56 @@ def _number(name: str, value: object, rule: str) -> float:
     return number
 
 
-def _within(
-    named: dict[str, object], rule: str, way_out: str, good: Callable[[float], bool]
-) -> float:
-    """Return the one value of a dict as a float that is ``good``, or refuse it by its name."""
-    ((name, value),) = named.items()
-    number = _number(name, value, rule)
-    if not good(number):
-        refuse(name, value, rule, way_out)
-    return number
+@dataclass(frozen=True)
+class Check:
+    """A range for one number: called with one ``name=value`` it returns the value as a float.
+
+    Args:
+        rule: what the number must do, in words.
+        low: the least double that it may be.
+        high: the largest.
+        or_zero: 0 is allowed besides.
+    """
+
+    rule: str
+    low: float = 0.0
+    high: float = math.inf
+    or_zero: bool = False
+
+    def __call__(self, way_out: str = "", /, **named: object) -> float:
+        """Return the value, or refuse it by its name.
+
+        Raises:
+            ParameterError: it is no number, or one that breaks the rule.
+        """
+        ((name, value),) = named.items()
+        number = _number(name, value, self.rule)
+        if not (self.low <= number <= self.high or (self.or_zero and number == 0.0)):
+            refuse(name, value, self.rule, way_out)
+        return number
 
 
-def positive(way_out: str = "", /, **named: object) -> float:
-    """Check one finite ``name=value`` above 0 and return it as a float."""
-    rule = "be a finite number above 0"
-    return _within(named, rule, way_out, lambda number: 0.0 < number < math.inf)
+def between(low: float, high: float) -> Check:
+    """Return the check of numbers from ``low`` to ``high``, both included."""
+    return Check(f"be a number from {low:g} to {high:g}", low, high)
 
 
-def non_negative(way_out: str = "", /, **named: object) -> float:
-    """Check one finite ``name=value`` of at least 0 and return it as a float."""
-    rule = "be a finite number of at least 0"
-    return _within(named, rule, way_out, lambda number: 0.0 <= number < math.inf)
-
-
-def at_least_zero(way_out: str = "", /, **named: object) -> float:
-    """Check one ``name=value`` of at least 0, infinity included, and return it as a float."""
-    return _within(named, "be a number of at least 0", way_out, lambda number: number >= 0.0)
-
+_ABOVE_0, _BELOW_1, _FINITE = math.ulp(0.0), math.nextafter(1.0, 0.0), math.nextafter(math.inf, 0.0)
+"""The doubles next to 0, 1 and infinity."""
 
 MODERATE = 1e-50, 1e50
 """Products of five numbers in this range, or of whole numbers up to 1e15, stay in double's."""
 
-
-def moderate(way_out: str = "", /, **named: object) -> float:
-    """Check one ``name=value`` from 1e-50 to 1e50 and return it as a float."""
-    low, high = MODERATE
-    rule = f"be a number from {low:g} to {high:g}"
-    return _within(named, rule, way_out, lambda number: low <= number <= high)
-
-
-def moderate_or_zero(way_out: str = "", /, **named: object) -> float:
-    """Check one ``name=value``, 0 or from 1e-50 to 1e50, and return it as a float."""
-    low, high = MODERATE
-    rule = f"be 0 or a number from {low:g} to {high:g}"
-    return _within(named, rule, way_out, lambda number: number == 0.0 or low <= number <= high)
+positive = Check("be a finite number above 0", _ABOVE_0, _FINITE)
+non_negative = Check("be a finite number of at least 0", high=_FINITE)
+at_least_zero = Check("be a number of at least 0")
+"""Infinity included."""
+moderate = between(*MODERATE)
+moderate_or_zero = Check("be 0 or a number from {:g} to {:g}".format(*MODERATE), *MODERATE, True)
+probability = Check("be a probability in (0, 1]", _ABOVE_0, 1.0)
+open_unit = Check("lie strictly between 0 and 1", _ABOVE_0, _BELOW_1)
+half_open_unit = Check("be in [0, 1)", high=_BELOW_1)
+closed_unit = Check("lie between 0 and 1", high=1.0)
 
 
 def count(**named: object) -> int:
@@ -154,22 +161,6 @@ def count(**named: object) -> int:
     if number > 10**15:
         refuse(name, value, "be a whole number of at most 1e15")
     return number
-
-
-def probability(way_out: str = "", /, **named: object) -> float:
-    """Check one ``name=value`` in (0, 1] and return it as a float."""
-    return _within(named, "be a probability in (0, 1]", way_out, lambda number: 0.0 < number <= 1.0)
-
-
-def open_unit(way_out: str = "", /, **named: object) -> float:
-    """Check one ``name=value`` strictly between 0 and 1 and return it as a float."""
-    rule = "lie strictly between 0 and 1"
-    return _within(named, rule, way_out, lambda number: 0.0 < number < 1.0)
-
-
-def closed_unit(way_out: str = "", /, **named: object) -> float:
-    """Check one ``name=value`` from 0 to 1, both included, and return it as a float."""
-    return _within(named, "lie between 0 and 1", way_out, lambda number: 0.0 <= number <= 1.0)
 
 
 def integer(at_least: int, way_out: str = "", /, **named: object) -> int:

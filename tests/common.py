@@ -17,6 +17,25 @@ def excluded(out, other):
     return not np.any([other + noise == out for noise in tries], axis=0).all()
 
 
+def two_classes(records, clients, inputs=3):
+    """Made-up data: the sign of the first input is the label; every client has as many records."""
+    import torch
+
+    from fedprivacy.training import FederatedData
+
+    made = np.random.default_rng(0).normal(size=(records, inputs)).astype(np.float32)
+    features, labels = torch.from_numpy(made), torch.from_numpy((made[:, 0] > 0).astype(int))
+    return FederatedData(
+        name="made up",
+        features=features,
+        labels=labels,
+        clients=tuple(np.split(np.arange(records), clients)),
+        test_features=features,
+        test_labels=labels,
+        num_classes=2,
+    )
+
+
 def told(epsilon):
     """Randomised response: every coin is told, wrong with probability 1 / (1 + e^eps)."""
 

@@ -250,16 +250,8 @@ def audit(
         UnsupportedCombination: no theorem covers the run under the claim's facts.
         ContradictionError: two certificates for the run exclude each other.
     """
-    said = Stated(
-        adjacency,
-        observer,
-        sampling,
-        population,
-        steps_per_round,
-        missing_shares,
-        denominator,
-        trials,
-    )
+    more = (steps_per_round, missing_shares, denominator, trials)
+    said = Stated(adjacency, observer, sampling, population, *more)
     # Each accountant is sharp somewhere: without a wish all are asked.
     names = tuple(ACCOUNTANTS) if accountant is None else (accountant,)
     efforts = Efforts(names, Effort(names[0], tolerance, deadline))
@@ -272,8 +264,8 @@ def audit(
     # Observers and accountants ask for the same losses: each is answered once.
     with answered_once(answers):
         findings = judge(_Case(read, evidence, facts, epsilon, delta, efforts))
-    verdict, reasons, bounds, unsupported, more = findings
-    defects = (*wrong, *more, *read.defects)
+    verdict, reasons, bounds, unsupported, of_schedule = findings
+    defects = (*wrong, *of_schedule, *read.defects)
     # Defects can only weaken a verdict, so they come after it.
     final, changed = judged_with(verdict, defects)
     if final is not verdict and reasons:

@@ -107,18 +107,7 @@ SOLVABLE = {
 @run_options
 @facts_options
 @as_json
-def calibrate(
-    epsilon: float,
-    delta: float,
-    solve_for: str,
-    adjacency: str,
-    observer: str,
-    unit: str | None,
-    accountant: str,
-    tolerance: float,
-    as_json: bool,
-    **run: Any,
-) -> None:
+def calibrate(solve_for: str, unit: str | None, as_json: bool, **asked: Any) -> None:
     """Find the parameter value that just meets a privacy budget.
 
     The value printed lies on the private side, and its epsilon is certified at exactly that value.
@@ -131,18 +120,12 @@ def calibrate(
     from ..questions.calibrate import calibrate as solve
 
     name, integer = SOLVABLE[solve_for]
+    run = {each: asked.pop(each) for each in SampledRun.known()}
     # The parameter that is looked for must not be fixed by an option as well.
     if run[name] is not None:
         refuse(f"--{solve_for}", run[name], "be left out", "it is what --solve-for looks for")
     found = solve(
-        lambda value: SampledRun.of({**run, name: value}).run(unit),
-        epsilon=epsilon,
-        delta=delta,
-        adjacency=adjacency,
-        observer=observer,
-        accountant=accountant,
-        integer=integer,
-        tolerance=tolerance,
+        lambda value: SampledRun.of({**run, name: value}).run(unit), integer=integer, **asked
     )
     data = {"parameter": name, "value": found.value, "bound": found.bound.to_dict()}
 

@@ -50,15 +50,7 @@ CLAIMS = {
 @run_options
 @threat_options
 @as_json
-def explain(
-    ledger: Path | None,
-    delta: float,
-    adjacency: str,
-    observer: str,
-    unit: str | None,
-    as_json: bool,
-    **run: Any,
-) -> None:
+def explain(ledger: Path | None, unit: str | None, as_json: bool, **asked: Any) -> None:
     """Explain what protects a run, and how well, in plain words.
 
     Tells the row of the reference table, its theorems and assumptions, who attains it, epsilon by
@@ -73,8 +65,9 @@ def explain(
     from ..questions.epsilon import epsilon
     from ..runs.explaining import halved_by, parts_of
 
+    run = {name: asked.pop(name) for name in SampledRun.known()}
     whole, described = _run(ledger, unit, run)
-    asked: dict[str, Any] = {"delta": delta, "adjacency": adjacency, "observer": observer}
+    delta, adjacency, observer = (asked[name] for name in ("delta", "adjacency", "observer"))
     risk, unknown = _risk(whole, adjacency, observer)
     bound = epsilon(whole, **asked)
     bounds, unsupported = _views(whole, delta, adjacency)
@@ -249,13 +242,7 @@ def _print_risk(risk: Any) -> None:
 @file_option("--plot", "Write a picture to this file.")
 @as_json
 def tradeoff(
-    fpr: str | None,
-    adjacency: str,
-    observer: str,
-    unit: str | None,
-    plot: Path | None,
-    as_json: bool,
-    **run: Any,
+    fpr: str | None, unit: str | None, plot: Path | None, as_json: bool, **asked: Any
 ) -> None:
     """Tell how many an attacker misses at each false-positive rate (f-DP).
 
@@ -271,8 +258,8 @@ def tradeoff(
     if plot is not None:
         check_picture(plot)
     rates = None if fpr is None else [RATE.read(part) for part in fpr.split(",")]
-    whole = SampledRun.of(run).run(unit)
-    curve = tradeoff_curve(whole, adjacency=adjacency, observer=observer, fpr=rates)
+    run = SampledRun.of({name: asked.pop(name) for name in SampledRun.known()})
+    curve = tradeoff_curve(run.run(unit), fpr=rates, **asked)
     data = curve.to_dict()
     if plot is not None:
         data["plot"] = str(draw_tradeoff(curve, plot))

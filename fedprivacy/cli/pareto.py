@@ -107,21 +107,13 @@ METHODS: dict[str, Callable[[Mapping[str, str]], Any]] = {
 @as_json
 def pareto(
     settings: tuple[Path, ...],
-    epsilon: float | None,
     cost: tuple[str, ...],
-    maximise: tuple[str, ...],
     method: str | None,
     chosen: tuple[str, ...],
-    digits: int,
     unit: str | None,
     output: Path | None,
     as_json: bool,
-    delta: float,
-    adjacency: str,
-    observer: str,
-    accountant: str,
-    tolerance: float,
-    **grid: str | None,
+    **asked: Any,
 ) -> None:
     """Compare settings: certified epsilon against what they cost.
 
@@ -144,18 +136,9 @@ def pareto(
     from ..runs.pareto import pareto as compare
 
     # Only what was given makes a grid: the rest keeps its default.
+    grid = {name: asked.pop(name) for name in SampledRun.known()}
     given = {name: text for name, text in grid.items() if text is not None}
-    found = compare(
-        _runs(settings, method, given, chosen, unit, cost),
-        delta=delta,
-        adjacency=adjacency,
-        observer=observer,
-        maximise=maximise,
-        epsilon=epsilon,
-        accountant=accountant,
-        tolerance=tolerance,
-        digits=digits,
-    )
+    found = compare(_runs(settings, method, given, chosen, unit, cost), **asked)
     data = found.to_dict()
     if output is not None:
         data["plot"] = str(found.plot(output))

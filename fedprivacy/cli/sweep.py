@@ -23,7 +23,7 @@ from .options import (
     show,
     told_settings,
 )
-from .train import begins, data_options, seed_option
+from .train import SOURCE, begins, data_options, seed_option
 
 if TYPE_CHECKING:
     from ..runs.private_sweep import PrivateSweep
@@ -104,24 +104,16 @@ WHERE, SELECTION = "Where it runs", "Choosing in private"
 @as_json
 def sweep(
     method: str,
-    epsilon: float,
-    delta: float | None,
     chosen: tuple[str, ...],
     folder: Path,
-    adjacency: str | None,
-    observer: str,
     output: Path | None,
-    seed: int | None,
-    seeds: int,
-    dropout_rate: float,
-    threads: int | None,
     jobs: int,
     backend: str,
     law: str | None,
     trials: float,
     public_test: bool,
     as_json: bool,
-    **source: Any,
+    **asked: Any,
 ) -> None:
     """Train every setting of a grid and compare them within a budget.
 
@@ -143,20 +135,8 @@ def sweep(
     # Names first: a misspelt one is told with those that there are.
     METHODS[method].check_names(texts)
     grid = read(METHODS[method].known, texts)
-    whole = Sweep(
-        method=method,
-        grid=grid,
-        folder=folder,
-        epsilon=epsilon,
-        delta=delta,  # type: ignore[arg-type]  # None: by the number of units
-        adjacency=adjacency,
-        observer=observer,
-        seed=seed,
-        seeds=seeds,
-        dropout_rate=dropout_rate,
-        threads=threads,
-        source={name: value for name, value in source.items() if value is not None},
-    )
+    source = {name: value for name in SOURCE if (value := asked.pop(name)) is not None}
+    whole = Sweep(method=method, grid=grid, folder=folder, source=source, **asked)
     if law is not None:
         # Neither a plot of all nor several at once: one trial is shown, after the other.
         for name, value in (("--output", output), ("--jobs", jobs if jobs != 1 else None)):
@@ -170,10 +150,9 @@ def sweep(
     check_backend(backend, jobs)
     if output is not None:
         check_picture(output)
-    unsaid = {"delta": delta, "adjacency": adjacency}
     # On the error stream, so that --json leaves nothing but JSON on the other.
-    say(begins(whole, [name for name, value in unsaid.items() if value is None]), err=True)
-    with Steps() as steps, steps.count("runs", len(whole.labels) * seeds) as tick:
+    say(begins(whole, [n for n in ("delta", "adjacency") if asked[n] is None]), err=True)
+    with Steps() as steps, steps.count("runs", len(whole.labels) * whole.seeds) as tick:
         trained = whole.train_all(jobs=jobs, backend=backend, on_run=lambda *_: tick())
     whole.write(trained)
     found = whole.compare(trained)

@@ -38,6 +38,9 @@ if TYPE_CHECKING:
 DATA = "The data"
 """A group of options."""
 
+SOURCE = ("data", "data_dir", "clients", "classes_per_client", "model", "rounds")
+"""Options that say what is trained on, and how long."""
+
 NAMED = ("clip_norm", "missing", "absent", "colluding")
 """Settings of the methods that have options of their own; --set gives the others."""
 
@@ -184,19 +187,13 @@ data_options = options(
 @as_json
 def train(
     method: str,
-    data: str,
-    data_dir: Path | None,
-    clients: int | None,
-    classes_per_client: int | None,
-    model: str | None,
-    rounds: int | None,
     kept: float | None,
     chosen: tuple[str, ...],
     ledger: Path | None,
     checkpoint: Path | None,
     output: Path | None,
     as_json: bool,
-    **rest: Any,
+    **budget: Any,
 ) -> None:
     """Train within a privacy budget, leave a ledger, and audit it.
 
@@ -213,18 +210,10 @@ def train(
     from ..runs.jobs import job
     from ..runs.progress import Steps
 
-    given = {
-        "data_dir": data_dir,
-        "clients": clients,
-        "classes_per_client": classes_per_client,
-        "model": model,
-        "rounds": rounds,
-        "kept_fraction": kept,
-        **{name: rest.pop(name) for name in NAMED},
-    }
-    budget = rest
+    given = {"kept_fraction": kept} | {name: budget.pop(name) for name in (*SOURCE, *NAMED)}
+    data = given.pop("data")
     if output is not None:
-        source = (model or "").rpartition(":")[0]
+        source = (given["model"] or "").rpartition(":")[0]
         free(output, besides=[data, *([source] if source else [])])
     settings = _settings(METHODS[method], given, chosen)
     with Steps() as steps, steps.share("choosing the noise's factor") as tick:
@@ -396,12 +385,6 @@ def _cautions(experiment: Experiment) -> list[str]:
 @seed_option
 @as_json
 def demo(
-    data: str,
-    data_dir: Path | None,
-    clients: int | None,
-    classes_per_client: int | None,
-    model: str | None,
-    rounds: int | None,
     output: Path,
     ledgers: Path | None,
     as_json: bool,
@@ -417,12 +400,11 @@ def demo(
     from ..runs.jobs import job
     from ..runs.sources import load_data
 
-    records = load_data(
-        data, data_dir=data_dir, clients=clients, classes_per_client=classes_per_client
-    )
+    source = {name: budget.pop(name) for name in SOURCE}
+    trained = {name: source.pop(name) for name in ("model", "rounds")}
+    records = load_data(source.pop("data"), **source)
     experiments = {
-        method: Experiment(job=job(method, records, model=model, rounds=rounds), **budget)
-        for method in COMPARED
+        method: Experiment(job=job(method, records, **trained), **budget) for method in COMPARED
     }
     chosen = [name for name in ("delta", "adjacency") if budget[name] is None]
     private = next(e for e in experiments.values() if e.job.knob is not None)

@@ -65,6 +65,7 @@ class IntegerPerturbation(SparsifiedPerturbation):
     """Largest std of noise, in whole numbers."""
 
     def __post_init__(self) -> None:
+        settle(self, partial(integer, 0), "kept")
         # All coordinates travel unless fewer are named.
         object.__setattr__(self, "kept", self.kept or self.dimension)
         super().__post_init__()
@@ -217,11 +218,11 @@ class IntegerPerturbation(SparsifiedPerturbation):
         share, whole = math.sqrt(self.share_variance), self.whole_std
         if share < integers.NARROWEST * (1.0 - 1e-9):
             narrow = integers.NARROWEST
-            least = f"leave each share a std of at least {narrow:g} whole numbers, got {share:g}"
+            least = f"leave each share a std of at least {narrow:g} whole numbers, not {share:g}"
             needed = self.smallest_bits(self.full_noise_std / self._narrowest())
             refuse("granularity", self.grid, least, f"finer; that takes {needed} bits")
         if whole > self.widest:
-            most = f"leave the noise a std of at most {self.widest:g} whole numbers, got {whole:g}"
+            most = f"leave the noise a std of at most {self.widest:g} whole numbers, not {whole:g}"
             refuse("granularity", self.grid, most, "coarser: fewer bits do")
 
     # ---- what a round does

@@ -10,7 +10,7 @@ from functools import cached_property, lru_cache, partial
 
 import numpy as np
 
-from ..errors import UnsupportedCombination, refuse
+from ..errors import UnsupportedCombination, between, refuse, settle
 from ..loss import IDENTITY, AnyOf, Curve, Mix, RenyiAndPoints, RenyiPoints, largest, stated_pair
 from ..loss.pairs.lattice import Array
 from ..loss.pairs.stated import MAX_EPSILON
@@ -93,7 +93,7 @@ class PoissonTrials(Trials):
     mean: float
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "mean", _number("mean", self.mean, 1e-6, _MAX_MEAN))
+        settle(self, between(1e-6, _MAX_MEAN), "mean")
 
     @property
     def nothing(self) -> float:
@@ -160,9 +160,9 @@ class TruncatedNegativeBinomial(Trials):
     shape: float
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "mean", _number("mean", self.mean, 1.0, _MAX_MEAN))
+        settle(self, between(1.0, _MAX_MEAN), "mean")
         way_out = "a Poisson number is PoissonTrials(mean)"
-        object.__setattr__(self, "shape", _number("shape", self.shape, -0.9, 1e3, way_out))
+        settle(self, partial(between(-0.9, 1e3), way_out), "shape")
 
     # There is at least one trial.
     nothing = 0.0
@@ -222,13 +222,6 @@ LAWS: dict[str, Callable[[float], Trials]] = {
     "poisson": PoissonTrials,
 }
 """Laws of the number of trials by name, each from its mean."""
-
-
-def _number(name: str, value: object, low: float, high: float, way_out: str = "") -> float:
-    real = isinstance(value, int | float | np.integer | np.floating)
-    if not real or isinstance(value, bool) or not low <= float(value) <= high:  # type: ignore[arg-type]
-        refuse(name, value, f"be a number from {low:g} to {high:g}", way_out)
-    return float(value)  # type: ignore[arg-type]
 
 
 def log_mean(stops: float, shape: float) -> float:

@@ -247,11 +247,11 @@ class FlatModel:
         """
         facts = (learning_rate, momentum, proximal)
         if self.dense is not None:
-            return self._together(self.dense, start, records, schedule, *facts, drift)
+            return self._together(self.dense, start, records, schedule, facts, drift)
         found = []
         for client in range(schedule.rows.shape[1]):
             own = None if drift is None else drift[client]
-            found.append(self._alone(start, records, schedule.alone(client), *facts, own))
+            found.append(self._alone(start, records, schedule.alone(client), facts, own))
         return torch.cat(found)
 
     def check_outputs(self, inputs: Tensor, targets: Tensor, classes: int | None) -> None:
@@ -330,9 +330,7 @@ class FlatModel:
         start: Tensor,
         records: tuple[Tensor, Tensor],
         schedule: Schedule,
-        learning_rate: float,
-        momentum: float,
-        proximal: float,
+        facts: tuple[float, float, float],
         drift: Tensor | None,
     ) -> Tensor:
         """Train clients of one size beside each other.
@@ -340,6 +338,7 @@ class FlatModel:
         Products round by where their numbers lie in memory. So that every client's lie alike, at
         multiples of ``ALIGNED`` from those of the first, batches are filled up with weights of 0.
         """
+        learning_rate, momentum, proximal = facts
         rows, apart = schedule.rows, len(start) + -len(start) % ALIGNED
         clients = rows.shape[1]
         trained, velocity = start.new_zeros(2, clients, apart)[:, :, : len(start)].unbind()
@@ -371,12 +370,11 @@ class FlatModel:
         start: Tensor,
         records: tuple[Tensor, Tensor],
         schedule: Schedule,
-        learning_rate: float,
-        momentum: float,
-        proximal: float,
+        facts: tuple[float, float, float],
         drift: Tensor | None,
     ) -> Tensor:
         """Train one client in the module itself: a large model is limited by memory traffic."""
+        learning_rate, momentum, proximal = facts
         self._renew()
         self.load(start)
         # One pass over the parameters, on devices that have such a kernel.

@@ -16,14 +16,14 @@ import traceback
 from dataclasses import replace
 from pathlib import Path
 
-import numpy as np
 import torch
 
 from fedprivacy import audit, factors
 from fedprivacy.ledger import Ledger
 from fedprivacy.mechanisms import CorrelatedNoise
 from fedprivacy.sampling import FixedSize
-from fedprivacy.training import FederatedAveraging, FederatedData, logistic, train
+from fedprivacy.training import FederatedAveraging, logistic, train
+from tests.common import two_classes
 
 FOLDER, KILLS, SEED = Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3])
 BLOCK, KEPT = map(int, sys.argv[4:] or (0, 0))
@@ -31,21 +31,7 @@ LEDGER, CHECKPOINT, RELEASES = FOLDER / "run.ledger", FOLDER / "state.pt", FOLDE
 ROUNDS = 20_000
 
 
-def made_up():
-    inputs = np.random.default_rng(0).normal(size=(12, 20)).astype(np.float32)
-    features, labels = torch.from_numpy(inputs), torch.from_numpy((inputs[:, 0] > 0).astype(int))
-    return FederatedData(
-        name="made up",
-        features=features,
-        labels=labels,
-        clients=tuple(np.split(np.arange(12), 6)),
-        test_features=features,
-        test_labels=labels,
-        num_classes=2,
-    )
-
-
-DATA = made_up()
+DATA = two_classes(12, 6, inputs=20)
 TWO_BANDS = factors.Banded(2, weights=(1.0, 0.8))
 NOISE = CorrelatedNoise(
     factor=factors.Restarted(TWO_BANDS, BLOCK) if BLOCK else TWO_BANDS,

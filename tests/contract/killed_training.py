@@ -25,7 +25,6 @@ from fedprivacy.systems.fa_ld.law import GaussianTarget
 from fedprivacy.training import (
     AgentData,
     FederatedAveraging,
-    FederatedData,
     FederatedSplitting,
     GaussianPosterior,
     HamiltonianSampling,
@@ -36,6 +35,7 @@ from fedprivacy.training import (
     logistic,
     train,
 )
+from tests.common import two_classes
 
 NAME, FOLDER, KILLS, SEED = sys.argv[1], Path(sys.argv[2]), int(sys.argv[3]), int(sys.argv[4])
 LEDGER, CHECKPOINT, RELEASES = FOLDER / "run.ledger", FOLDER / "state.pt", FOLDER / "releases"
@@ -44,17 +44,6 @@ RECORDS = {"unit": "record", "adjacency": "replace_one"}
 
 
 def averaging(perturbation=None):
-    inputs = np.random.default_rng(0).normal(size=(12, 3)).astype(np.float32)
-    features, labels = torch.from_numpy(inputs), torch.from_numpy((inputs[:, 0] > 0).astype(int))
-    data = FederatedData(
-        name="made up",
-        features=features,
-        labels=labels,
-        clients=tuple(np.split(np.arange(12), 6)),
-        test_features=features,
-        test_labels=labels,
-        num_classes=2,
-    )
     loop = FederatedAveraging(
         model=logistic(3, 2),
         scheme=FixedSize(3, 6),
@@ -64,7 +53,7 @@ def averaging(perturbation=None):
         ),
         local_steps=1,
     )
-    return loop, data, CLIENTS
+    return loop, two_classes(12, 6), CLIENTS
 
 
 def whole(kind):

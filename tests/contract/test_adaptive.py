@@ -14,28 +14,17 @@ from fedprivacy.errors import ParameterError
 
 torch = pytest.importorskip("torch")
 
+from common import two_classes  # noqa: E402
+
 from fedprivacy.runs.experiment import Experiment  # noqa: E402
 from fedprivacy.runs.jobs import job  # noqa: E402
-from fedprivacy.training import FederatedAveraging, FederatedData, logistic, train  # noqa: E402
+from fedprivacy.training import FederatedAveraging, logistic, train  # noqa: E402
 
 CLIENTS, DELTA = 20, 1e-5
 PUBLIC = {"adjacency": "zero_out", "delta": DELTA}
 
 
-def made_up():
-    inputs = np.random.default_rng(0).normal(size=(60, 3)).astype(np.float32)
-    features, labels = torch.from_numpy(inputs), torch.from_numpy((inputs[:, 0] > 0).astype(int))
-    return FederatedData(
-        features=features,
-        labels=labels,
-        clients=tuple(np.split(np.arange(60), CLIENTS)),
-        test_features=features,
-        test_labels=labels,
-        num_classes=2,
-    )
-
-
-DATA = made_up()
+DATA = two_classes(60, CLIENTS)
 
 
 def clipping(**changed):

@@ -19,31 +19,19 @@ from fedprivacy.errors import ParameterError, UnsupportedCombination
 
 torch = pytest.importorskip("torch")
 
+from common import two_classes  # noqa: E402
+
 from fedprivacy.mechanisms import Sparsification  # noqa: E402
 from fedprivacy.mechanisms.sparsified import fingerprint  # noqa: E402
 from fedprivacy.runs.experiment import Experiment  # noqa: E402
 from fedprivacy.runs.jobs import job  # noqa: E402
 from fedprivacy.systems.averaging.rows import NoiseFile, may_come, of_clients, taken  # noqa: E402
-from fedprivacy.training import FederatedAveraging, FederatedData, logistic, train  # noqa: E402
+from fedprivacy.training import FederatedAveraging, logistic, train  # noqa: E402
 
 CLIENTS = 12
 
 
-def made_up():
-    inputs = np.random.default_rng(0).normal(size=(24, 3)).astype(np.float32)
-    features, labels = torch.from_numpy(inputs), torch.from_numpy((inputs[:, 0] > 0).astype(int))
-    return FederatedData(
-        name="made up",
-        features=features,
-        labels=labels,
-        clients=tuple(np.split(np.arange(24), CLIENTS)),
-        test_features=features,
-        test_labels=labels,
-        num_classes=2,
-    )
-
-
-DATA = made_up()
+DATA = two_classes(24, CLIENTS)
 
 
 def noise_of(factor=None, **changed):

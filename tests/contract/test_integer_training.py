@@ -7,9 +7,11 @@ import fedprivacy as fp
 
 torch = pytest.importorskip("torch")
 
+from common import two_classes  # noqa: E402
+
 from fedprivacy.runs.experiment import Experiment  # noqa: E402
 from fedprivacy.runs.jobs import job  # noqa: E402
-from fedprivacy.training import FederatedAveraging, FederatedData, logistic, train  # noqa: E402
+from fedprivacy.training import FederatedAveraging, logistic, train  # noqa: E402
 
 from .kills import kill_often  # noqa: E402
 
@@ -17,17 +19,7 @@ KINDS = [fp.DistributedDiscreteGaussian, fp.Skellam]
 
 
 def data():
-    inputs = np.random.default_rng(0).normal(size=(60, 5)).astype(np.float32)
-    features, labels = torch.from_numpy(inputs), torch.from_numpy((inputs[:, 0] > 0).astype(int))
-    return FederatedData(
-        name="made up",
-        features=features,
-        labels=labels,
-        clients=tuple(np.split(np.arange(60), 12)),
-        test_features=features,
-        test_labels=labels,
-        num_classes=2,
-    )
+    return two_classes(60, 12, inputs=5)
 
 
 def loop(kind, *, seed=3, scheme=None, **options):

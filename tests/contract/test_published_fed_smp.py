@@ -61,19 +61,23 @@ COUNTEREXAMPLES = [
 """Of PAPERS_VERIFIED; ``truth`` is a number that the pair of the setting surely exceeds."""
 
 
-@pytest.mark.parametrize(
-    ("population", "cohort", "variance", "rounds", "delta", "claimed", "truth"), COUNTEREXAMPLES
-)
-def test_counterexamples_to_the_printed_statement(
-    population, cohort, variance, rounds, delta, claimed, truth
-):
-    found = fed_smp_theorem_1(
+def theorem_1(population, cohort, variance, rounds, delta):
+    return fed_smp_theorem_1(
         population=population,
         cohort=cohort,
         noise_multiplier=math.sqrt(variance),
         rounds=rounds,
         delta=delta,
     )
+
+
+@pytest.mark.parametrize(
+    ("population", "cohort", "variance", "rounds", "delta", "claimed", "truth"), COUNTEREXAMPLES
+)
+def test_counterexamples_to_the_printed_statement(
+    population, cohort, variance, rounds, delta, claimed, truth
+):
+    found = theorem_1(population, cohort, variance, rounds, delta)
     assert found.epsilon == pytest.approx(claimed, rel=2e-3)
     assert found.verdict is FAILS
     least = float(found.reason.split("at least ")[1].split(",")[0])
@@ -84,13 +88,7 @@ def test_counterexamples_to_the_printed_statement(
 def test_all_hypotheses_together_do_not_save_a_cohort_of_fixed_size(row):
     population, cohort, variance, rounds, delta, *_ = row
     variance *= 1 + 1e-9
-    found = fed_smp_theorem_1(
-        population=population,
-        cohort=cohort,
-        noise_multiplier=math.sqrt(variance),
-        rounds=rounds,
-        delta=delta,
-    )
+    found = theorem_1(population, cohort, variance, rounds, delta)
     assert "the unstated ones too" in found.reason and found.verdict is FAILS
 
 

@@ -424,17 +424,16 @@ def random_run(generator, *, near=False):
     return private(rho, gamma, steps, rounds, low=low, high=high)
 
 
+def of_one_curvature(run, curvature):
+    """The exact law of a run on losses of one curvature."""
+    names = ("penalty", "step_size", "noise_scale", "local_steps", "rounds", "start_std")
+    settings = {name: getattr(run, name) for name in names}
+    return QuadraticSplitting(curvatures=[curvature], **settings)
+
+
 def free_signs(run, curvature):
     """The largest mu of a final model over every pattern of signs, at one curvature."""
-    law = QuadraticSplitting(
-        curvatures=[curvature],
-        penalty=run.penalty,
-        step_size=run.step_size,
-        noise_scale=run.noise_scale,
-        local_steps=run.local_steps,
-        rounds=run.rounds,
-        start_std=run.start_std,
-    )
+    law = of_one_curvature(run, curvature)
     row = law.rows("final_model")[0][1:]
     powers = law.slopes[0] ** np.arange(run.local_steps - 1, -1, -1)
     signs = np.sign(row[:, None] * powers)
@@ -543,15 +542,7 @@ def test_the_final_models_of_many_agents_are_contained():
 
 def following(run, pair, generator, runs):
     """Simulate the named loss: h' is g times the sign wanted at the nearest place of the run."""
-    law = QuadraticSplitting(
-        curvatures=[pair.curvature],
-        penalty=run.penalty,
-        step_size=run.step_size,
-        noise_scale=run.noise_scale,
-        local_steps=run.local_steps,
-        rounds=run.rounds,
-        start_std=run.start_std,
-    )
+    law = of_one_curvature(run, pair.curvature)
     shape = (run.rounds, run.local_steps)
     powers = law.slopes[0] ** np.arange(run.local_steps - 1, -1, -1)
     wanted = np.sign(law.rows("final_model")[0][1:, None] * powers)

@@ -48,20 +48,13 @@ def remembered(
         lasting: whether an answer may be kept; one that came for lack of time may not.
     """
     known = _KNOWN.get()
-    if known is None or not _hashable(question):
+    if known is None:
         return answer()
-    if question in known:
-        found: _T = known[question]
-        return found
-    found = answer()
-    if lasting(found):
+    try:
+        there = question in known
+    except TypeError:  # it has no hash
+        return answer()
+    found: _T = known[question] if there else answer()
+    if not there and lasting(found):
         known[question] = found
     return found
-
-
-def _hashable(question: Hashable) -> bool:
-    try:
-        hash(question)
-    except TypeError:
-        return False
-    return True

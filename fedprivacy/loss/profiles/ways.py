@@ -1,8 +1,8 @@
 """The ways to a number of one orientation, tried in the order of what they cost.
 
-A ``Way`` says whether it can serve a question, what it will cost, and answers an interval; all
-intervals hold, so their intersection does, and the first that is narrow enough ends the search. A
-new way is a class with these three methods and its line in ``WAYS``.
+A ``Way`` says what a question will cost it, and answers an interval; all intervals hold, so their
+intersection does, and the first that is narrow enough ends the search. A new way is a class with
+these two methods and its line in ``WAYS``.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import math
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from operator import itemgetter
 from typing import Protocol
 
 import numpy as np
@@ -37,11 +38,8 @@ _RAREST = (1e-12, 1e-18)
 class Way(Protocol):
     """A way to a number."""
 
-    def serves(self, question: Question) -> bool:
-        """Return whether it can be tried at all."""
-
-    def cost(self, question: Question) -> float:
-        """Return about how many seconds it takes; only the order counts."""
+    def cost(self, question: Question) -> float | None:
+        """Return about how many seconds it takes, by which ways are ordered; None: it cannot."""
 
     def answer(self, question: Question) -> Interval:
         """Return an interval that holds the number; (0, inf) where the way does not reach it."""
@@ -52,12 +50,13 @@ class Reading:
 
     method = "PLD, one curve's tails"
 
-    def serves(self, question: Question) -> bool:
-        """Return True but for compositions, whose tails are those of a coarse lattice."""
-        return not isinstance(question.curve, Composed)
+    def cost(self, question: Question) -> float | None:
+        """Return less than anything where the tails are exact; else they must first be made.
 
-    def cost(self, question: Question) -> float:
-        """Return less than anything where the tails are exact; else they must first be made."""
+        Tails of compositions are those of a coarse lattice, and not read.
+        """
+        if isinstance(question.curve, Composed):
+            return None
         return 1e-4 if question.curve.exact else 0.1
 
     def answer(self, question: Question) -> Interval:
@@ -68,13 +67,9 @@ class Reading:
 class Inverting:
     """Moments on one line: milliseconds, whatever the number of rounds."""
 
-    def serves(self, question: Question) -> bool:
-        """Return whether the curve is not simply read."""
-        return not question.curve.exact
-
-    def cost(self, question: Question) -> float:
-        """Return a few milliseconds; Gaussian quadratures count a part."""
-        return 5e-3
+    def cost(self, question: Question) -> float | None:
+        """Return a few milliseconds; exact tails are simply read."""
+        return None if question.curve.exact else 5e-3
 
     def answer(self, question: Question) -> Interval:
         """Return what one line says."""
@@ -84,14 +79,11 @@ class Inverting:
 class Cutting:
     """Rounds cut where their loss becomes large: a line for every number of jumps."""
 
-    def serves(self, question: Question) -> bool:
-        """Return whether there are rounds to cut, of so few kinds that any jump is a term."""
+    def cost(self, question: Question) -> float | None:
+        """Return what some ten terms take, where rounds are of so few kinds that a jump is one."""
         curve = question.curve
-        return isinstance(curve, Composed) and len(curve.parts) < cut.MOST_TERMS
-
-    def cost(self, question: Question) -> float:
-        """Return what some ten terms take."""
-        return 0.2
+        cuts = isinstance(curve, Composed) and len(curve.parts) < cut.MOST_TERMS
+        return 0.2 if cuts else None
 
     def answer(self, question: Question) -> Interval:
         """Return what the sum of all terms says."""
@@ -148,14 +140,13 @@ class Lattices:
     rounds: float
     seconds: float
 
-    def serves(self, question: Question) -> bool:
-        """Return whether the curve is composed of few enough rounds, or lies on a lattice."""
-        curve = question.curve
-        return isinstance(curve, Composed) and (curve.count <= self.rounds or _exact(curve))
-
-    def cost(self, question: Question) -> float:
+    def cost(self, question: Question) -> float | None:
         """Return what lattices of so many points take; less than anything where one is exact."""
-        return 1e-3 if _exact(question.curve) else self.seconds
+        curve = question.curve
+        if _exact(curve):
+            return 1e-3
+        few = isinstance(curve, Composed) and curve.count <= self.rounds
+        return self.seconds if few else None
 
     def answer(self, question: Question) -> Interval:
         """Refine until the interval is narrow enough, has too many points or is late."""
@@ -342,8 +333,8 @@ def _tried(question: Question) -> Interval:
     try:
         if question.below_floor:
             return Interval(0.0, question.floor, _INVERTED)
-        serving = (way for way in WAYS if way.serves(question))
-        for way in sorted(serving, key=lambda way: way.cost(question)):
+        costs = [(cost, way) for way in WAYS if (cost := way.cost(question)) is not None]
+        for _, way in sorted(costs, key=itemgetter(0)):
             # What overflows within a way says nothing, and the next one may do.
             with contextlib.suppress(ArithmeticError):
                 found = way.answer(question).meet(found)

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from ...bound import Bound, Verdict
-from ...errors import closed_unit, listed, probability, refuse
+from ...errors import half_open_unit, listed, probability, refuse
 from ...mechanisms import FederatedLangevin
 from ...questions.claim import Claim, judged
 from ...questions.epsilon import epsilon as epsilon_of
@@ -42,16 +42,7 @@ _AMPLIFIED = (
     "loss with the probability of being drawn (T4)."
 )
 
-
-def _below_1(**named: object) -> float:
-    ((name, value),) = named.items()
-    number = closed_unit(**named)
-    if number == 1.0:
-        refuse(name, value, "be in [0, 1)")
-    return number
-
-
-BELOW_1 = Rule("in [0, 1)", _below_1)
+BELOW_1 = Rule("in [0, 1)", half_open_unit)
 
 
 @dataclass(frozen=True, kw_only=True)

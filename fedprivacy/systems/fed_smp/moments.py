@@ -133,9 +133,9 @@ def fed_smp_lemma_3(
     add_remove and replace_one alike, and is larger than need be.
 
     Args:
-        population: n, number of clients, the one in question included.
-        cohort: r, how many take part in a round.
-        noise_multiplier: sigma, std of the summed noise over the clip norm.
+        population: see ``fed_smp_theorem_1``, as for the four after it.
+        cohort: r.
+        noise_multiplier: sigma.
         rounds: T.
         delta: in (0, 1).
         sensitivity: what a client is taken to move the sum by, in clip norms.

@@ -1,0 +1,556 @@
+"""What functions refuse: the name, the value, the rule and the way out, row by row."""
+
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+import fedprivacy as fp
+from fedprivacy import errors, factors
+from fedprivacy.audit import registry as deployments
+from fedprivacy.audit.attacks import _of_bound, _scorer
+from fedprivacy.errors import ConversionError, FedPrivacyError, LedgerError
+from fedprivacy.questions.calibrate import calibrate
+from fedprivacy.runs.pareto import pareto
+from fedprivacy.sampling.scheme import among, cohort_of
+from fedprivacy.theory.gaussian import AffineMap, as_vectors
+from fedprivacy.theory.targets import GaussianTarget
+
+STEP = fp.Gaussian(noise_multiplier=1.0, unit="client")
+RUN = STEP.sampled(fp.Poisson(0.1)) * 5
+SPACED = fp.MinimumSeparation(4, at_most=3)
+NOISE = {
+    "noise_multiplier": 2.0,
+    "factor": factors.BufferedToeplitz(2),
+    "rounds": 12,
+    "participation": SPACED,
+}
+CORRELATED = fp.CorrelatedNoise(**NOISE)
+WHOLE = {"noise_multiplier": 2.0, "clip_norm": 1.0, "dimension": 8, "cohort": 5, "bits": 16}
+GENERATOR = np.random.default_rng(0)
+PAIR = {"adjacency": "replace_one", "unit": "client"}
+
+
+def whole(**changed):
+    return fp.DistributedDiscreteGaussian(**{**WHOLE, **changed})
+
+
+class Drawing:
+    """A scheme of a user's own that draws what it is told to."""
+
+    def __init__(self, drawn, population=None):
+        self.drawn, self.population = drawn, population
+
+    def draw(self, population, generator):
+        return np.asarray(self.drawn)
+
+
+def refusing(message):
+    """A run that no value suits."""
+
+    def run(value):
+        raise fp.UnsupportedCombination(message)
+
+    return run
+
+
+BUDGET = {"epsilon": 1.0, "delta": 1e-5, "adjacency": "add_remove"}
+
+# What is called, and the whole message but for what stands behind "...".
+CALLS = {
+    # errors
+    "a number that is a text": (
+        lambda: errors.positive(size="2"),
+        "size must be a finite number above 0, got '2'; pass a number",
+    ),
+    "a number that is none": (
+        lambda: errors.closed_unit(share=math.nan),
+        "share must lie between 0 and 1, got nan; NaN is never accepted",
+    ),
+    "a number beyond the doubles": (
+        lambda: errors.positive(size=10**400),
+        "size must be a finite number above 0, got 1000...",
+    ),
+    "a way out of one's own": (
+        lambda: errors.positive("buy more", size=-1),
+        "size must be a finite number above 0, got -1; buy more",
+    ),
+    "a number below a range": (
+        lambda: errors.between(2, 3)(size=1.5),
+        "size must be a number from 2 to 3, got 1.5",
+    ),
+    "nearly 1 of a half-open range": (
+        lambda: errors.half_open_unit(share=1),
+        "share must be in [0, 1), got 1",
+    ),
+    "a number that is moderate or 0": (
+        lambda: errors.moderate_or_zero(size=1e-60),
+        "size must be 0 or a number from 1e-50 to 1e+50, got 1e-60",
+    ),
+    "too many": (
+        lambda: errors.count(records=10**16),
+        "records must be a whole number of at most 1e15, got 10000000000000000",
+    ),
+    "a word that is none": (
+        lambda: errors.member(fp.Unit, unit="person"),
+        "unit must be one of 'client' or 'record', got 'person'",
+    ),
+    # factors
+    "a matrix of texts": (
+        lambda: factors.Matrix([["a"]]),
+        "array must be numbers of shape (n, n), got 'list'",
+    ),
+    "a matrix that is not square": (
+        lambda: factors.Matrix(np.ones((2, 3))),
+        "array must have shape (n, n), got (2, 3)",
+    ),
+    "a matrix that is symmetric": (
+        lambda: factors.Matrix(np.ones((2, 2))),
+        "array must be lower triangular, got 'entries above the diagonal'; use its L factor",
+    ),
+    "weights of another number": (
+        lambda: factors.Banded(3, weights=(1.0, 0.5)),
+        "weights must be as many as bands = 3, got 2",
+    ),
+    "weights that begin with 0": (
+        lambda: factors.Banded(2, weights=(0.0, 1.0)),
+        "weights must begin above 0, got 0.0; C must have an inverse",
+    ),
+    "more bands than rounds apart": (
+        lambda: fp.CorrelatedNoise(**{**NOISE, "factor": factors.Banded(6)}),
+        "bands must be at most the separation 4: columns that a unit may have then share rows, "
+        "got 6; use fewer bands, a larger separation, or SquareRootToeplitz",
+    ),
+    "a factor that has nothing to choose": (
+        lambda: factors.optimised(factors.Identity(), rounds=8, participation=SPACED),
+        "factor must be Banded or BufferedToeplitz, got Identity(); optimised_matrix makes one...",
+    ),
+    "a restart of what is none": (
+        lambda: factors.Restarted("Banded", 4),
+        "factor must be one of fedprivacy.factors, not restarted itself, got 'Banded'; such as...",
+    ),
+    "a restart of a restart": (
+        lambda: factors.Restarted(factors.Restarted(factors.Banded(2), 4), 4),
+        "factor must be one of fedprivacy.factors, not restarted itself, got Restarted(...",
+    ),
+    "blocks that are longer than the run": (
+        lambda: fp.CorrelatedNoise(**{**NOISE, "factor": factors.Restarted(factors.Banded(2), 50)}),
+        "every must be at most rounds = 12, got 50; or use the factor itself",
+    ),
+    "units that may be apart": (
+        lambda: fp.SingleParticipation(apart="yes"),
+        "apart must be True or False, got 'yes'",
+    ),
+    # correlated noise
+    "rounds that no memory holds": (
+        lambda: fp.CorrelatedNoise(**{**NOISE, "rounds": 10**12}),
+        "rounds must be at most ...; split the run; runs add up",
+    ),
+    "correlation by what is no factor": (
+        lambda: fp.CorrelatedNoise(**{**NOISE, "factor": 3}),
+        "factor must be one of fedprivacy.factors, got 3; such as fp.factors.BufferedToeplitz(4)",
+    ),
+    "participation that is no rule": (
+        lambda: fp.CorrelatedNoise(**{**NOISE, "participation": 4}),
+        "participation must be a rule of participation, got 4; such as fp.MinimumSeparation(100)",
+    ),
+    "half of a mask": (
+        lambda: replace(CORRELATED, kept=3),
+        "kept, dimension must be given together, got (3, None)",
+    ),
+    "a mask for noise that keeps all": (
+        lambda: CORRELATED.contribution(np.ones(4), np.array([0, 1])),
+        "mask must ...got 'given'; say kept and dimension",
+    ),
+    "a row of what is no run": (
+        lambda: replace(CORRELATED.row(0), run=STEP),
+        "run must be a CorrelatedNoise, got 'Gaussian'",
+    ),
+    "a row behind the last": (
+        lambda: CORRELATED.row(12),
+        "row must be ..., got 12; begin another run, which is accounted beside this one",
+    ),
+    # mechanisms
+    "a mask for a sum of all coordinates": (
+        lambda: STEP.contribution(np.ones(3), np.array([0])),
+        "mask must be None: Gaussian keeps every coordinate, got 'given'",
+    ),
+    "a mask where the clip norm adapts": (
+        lambda: fp.AdaptiveClipping(noise_multiplier=1.0, unit="client").contribution(
+            np.ones(3), np.array([0])
+        ),
+        "mask must be None: AdaptiveClipping keeps every coordinate, got 'given'",
+    ),
+    "Laplace noise on a vector": (
+        lambda: fp.Laplace(noise_multiplier=1.0).contribution(np.ones(3)),
+        "update must be one number, got (3,); use Gaussian for vectors",
+    ),
+    "Laplace noise on a sum of vectors": (
+        lambda: fp.Laplace(noise_multiplier=1.0).release(np.ones(3)),
+        "value must be one number, got (3,); use Gaussian for vectors",
+    ),
+    "kinds of what is no mechanism": (
+        lambda: fp.Parallel((STEP, fp.Poisson(0.1))),
+        "mechanisms must hold mechanisms only, got 'Poisson'",
+    ),
+    "whole numbers of an odd clip norm": (
+        lambda: whole(clip_norm=1e300),
+        "clip_norm must be from ...",
+    ),
+    "whole numbers of too many bits": (
+        lambda: whole(bits=200),
+        "bits must be at most ..., got 200",
+    ),
+    "a rotation that is perhaps": (
+        lambda: whole(rotated=1),
+        "rotated must be True or False, got 1",
+    ),
+    "sums that often wrap": (
+        lambda: whole(overflow=0.5),
+        "overflow must be at most 0.1, got 0.5; a sum that wraps is lost",
+    ),
+    "a coarse grid": (
+        lambda: whole(granularity=1e6),
+        "granularity must leave each share a std of at least 0.125 whole numbers, not 8.94427e-07, "
+        "got 1000000.0; finer; that takes 5 bits",
+    ),
+    "a grid that is too fine": (
+        lambda: whole(granularity=1e-9),
+        "bits must be at least 35 at granularity = 1e-09, got 16; or a coarser granularity...",
+    ),
+    "an update without a norm": (
+        lambda: whole().contribution(np.full(8, 1e308)),
+        "update must have a finite norm, got 'norm inf'; leave this update out",
+    ),
+    "whole numbers kept that are no number": (
+        lambda: whole(kept=None),
+        "kept must be a whole number of at least 0, got None; pass a number",
+    ),
+    "more kept than there are": (
+        lambda: whole(kept=9),
+        "kept must be at most dimension = 8, got 9",
+    ),
+    "noise of a generator that is none": (
+        lambda: STEP.release(np.zeros(2), generator=3),
+        "generator must be a numpy.random.Generator, got 3",
+    ),
+    "trials of different units": (
+        lambda: fp.PrivateSelection(STEP, fp.PoissonTrials(2.0), (replace(STEP, unit="record"),)),
+        "others must ..., got ['client', 'record']; account for each unit by itself",
+    ),
+    "a trial that is no mechanism": (
+        lambda: fp.PrivateSelection(3, fp.PoissonTrials(2.0)),
+        "base must be a mechanism, got 3; pass Gaussian(noise_multiplier=1.0) * 10",
+    ),
+    "a shape that is the Poisson law's": (
+        lambda: fp.TruncatedNegativeBinomial(mean=2.0, shape=math.inf),
+        "shape must be a number from -0.9 to 1000, got inf; a Poisson number is...",
+    ),
+    # schemes
+    "a scheme that draws a mask": (
+        lambda: cohort_of(Drawing([True, False]), 2, GENERATOR),
+        "Drawing.draw must return whole numbers, one for each draw, got 'bool of shape (2,)'; "
+        "np.flatnonzero of a mask",
+    ),
+    "a scheme that draws fractions": (
+        lambda: cohort_of(Drawing([0.5]), 2, GENERATOR),
+        "Drawing.draw must return whole numbers, one for each draw, got 'float64 of shape (1,)'...",
+    ),
+    "a scheme that draws a table": (
+        lambda: cohort_of(Drawing([[0, 1]]), 2, GENERATOR),
+        "Drawing.draw must return whole numbers, one for each draw, got 'int64 of shape (1, 2)'...",
+    ),
+    "a scheme that draws strangers": (
+        lambda: cohort_of(Drawing([0, 2]), 2, GENERATOR),
+        "Drawing.draw must return numbers from 0 to 1, got [0, 2]",
+    ),
+    "a scheme that draws what is before the first": (
+        lambda: cohort_of(Drawing([-1]), 2, GENERATOR),
+        "Drawing.draw must return numbers from 0 to 1, got [-1]",
+    ),
+    "a scheme that draws one client twice": (
+        lambda: cohort_of(Drawing([1, 1]), 2, GENERATOR),
+        "Drawing.draw must return each client at most once, got [1, 1]; a scheme whose account...",
+    ),
+    "another population than a scheme's own": (
+        lambda: among(Drawing([0], population=5), 9),
+        "population must equal the scheme's population = 5, got 9",
+    ),
+    "fewer clients than were accounted for": (
+        lambda: among(fp.FixedSize(3, population=9), 8),
+        "population must equal the scheme's population = 9, got 8",
+    ),
+    "a cohort of more than may come": (
+        lambda: fp.FixedSize(3, population=9).among_free(2),
+        "cohort must be at most the 2 clients that the participation lets come now, got 3; draw "
+        "fewer, or let clients come back sooner",
+    ),
+    "rows from another population": (
+        lambda: fp.FixedSize(3, population=9).draw_rows(2, 10, GENERATOR),
+        "population must equal the scheme's population = 9, got 10",
+    ),
+    "replacement from another population": (
+        lambda: fp.WithReplacement(3, population=9).draw(10, GENERATOR),
+        "population must equal the scheme's population = 9, got 10",
+    ),
+    "a truncated cohort of another population": (
+        lambda: fp.TruncatedPoisson(0.1, population=9, largest=3).draw(10, GENERATOR),
+        "population must equal the scheme's population = 9, got 10",
+    ),
+    "replacement from two populations": (
+        lambda: fp.WithReplacement(3, population=9, probability=0.1),
+        "population, probability must be given one without the other, got (9, 0.1)",
+    ),
+    "replacement from none": (
+        lambda: fp.WithReplacement(3),
+        "population, probability must be given one without the other, got (None, None)",
+    ),
+    # questions
+    "epsilon of what is no mechanism": (
+        lambda: fp.epsilon(3, delta=1e-5, adjacency="add_remove"),
+        "run must have a privacy loss, got 'int'; pass a mechanism, such as Gaussian",
+    ),
+    "a domain that is upside down": (
+        lambda: calibrate(lambda z: RUN, domain=(2.0, 1.0), **BUDGET),
+        "domain must be (smallest, largest) with 0 <= smallest < largest, got (2.0, 1.0)",
+    ),
+    "a domain below 0": (
+        lambda: calibrate(lambda z: RUN, domain=(-1.0, 1.0), **BUDGET),
+        "domain must be (smallest, largest) with 0 <= smallest < largest, got (-1.0, 1.0)",
+    ),
+    "epsilons that are letters": (
+        lambda: fp.profile(RUN, epsilons="12", adjacency="add_remove"),
+        "epsilons must be a sequence of numbers, got '12'",
+    ),
+    "epsilons of two axes": (
+        lambda: fp.profile(RUN, epsilons=[[1.0]], adjacency="add_remove"),
+        "epsilons must be a sequence of numbers, got [[1.0]]",
+    ),
+    "a certificate of a bare bound": (
+        lambda: replace(
+            fp.epsilon(RUN, delta=1e-2, adjacency="add_remove"), evidence=None
+        ).certificate(),
+        "certificate needs the run that was asked of, and this bound of ... holds none; ask...",
+    ),
+    "a claim below 0": (
+        lambda: fp.epsilon(STEP, delta=1e-2, adjacency="add_remove").verdict(-1.0),
+        "claim must be a number of at least 0, got -1.0",
+    ),
+    "a claim that is a text": (
+        lambda: fp.epsilon(STEP, delta=1e-2, adjacency="add_remove").verdict("8"),
+        "claim must be a number of at least 0, got '8'",
+    ),
+    "settings that are no pairs": (
+        lambda: pareto([RUN], delta=1e-5, adjacency="add_remove"),
+        "runs must be a mapping, or (label, source) pairs, got ...",
+    ),
+    # audits
+    "an audit without a claim": (
+        lambda: fp.audit(RUN, adjacency="add_remove"),
+        "claim must be (epsilon, delta), got None; the source states no claim: give epsilon and "
+        "delta (--claim EPSILON,DELTA)",
+    ),
+    "an audit without neighbours": (
+        lambda: fp.audit(RUN, claim=(1.0, 1e-5)),
+        "adjacency must be given, got None; a mechanism does not say how neighbouring data sets...",
+    ),
+    "a canary without a direction": (
+        lambda: _scorer([[0.0, 0.0]], 1, fp.Observer.AGGREGATE),
+        "directions must be finite and not zero, got 'a row'",
+    ),
+    "directions of other canaries": (
+        lambda: _scorer([[1.0, 0.0]], 2, fp.Observer.AGGREGATE),
+        "directions must have shape (2, d), one row a canary, got (1, 2)",
+    ),
+    "a claim about another number": (
+        lambda: _of_bound(
+            fp.delta(STEP, epsilon=1.0, adjacency="add_remove"), None, fp.Observer.AGGREGATE
+        ),
+        "claim must be a bound on epsilon, got 'delta'; ask fp.epsilon, not fp.delta",
+    ),
+    "a claim at another delta": (
+        lambda: _of_bound(
+            fp.epsilon(STEP, delta=1e-2, adjacency="add_remove"), 1e-3, fp.Observer.AGGREGATE
+        ),
+        "delta must equal the claim's, 0.01, got 0.001; leave delta out",
+    ),
+    "a claim about the last release alone": (
+        lambda: _of_bound(
+            fp.epsilon(STEP, delta=1e-2, adjacency="add_remove", observer="final"),
+            None,
+            fp.Observer.AGGREGATE,
+        ),
+        "observer must be 'final', as the claim's, got 'aggregate'; it covers no more",
+    ),
+    # theory
+    "a vector of texts": (
+        lambda: as_vectors(mean="a"),
+        "mean must be an array of numbers, got 'a'",
+    ),
+    "a vector of nothing": (
+        lambda: as_vectors(mean=[]),
+        "mean must have at least one entry along its last axis, got []",
+    ),
+    "centres on a line": (
+        lambda: GaussianTarget(hessians=np.eye(2), centres=np.zeros(2)),
+        "centres must have shape (N, d), got (2,)",
+    ),
+    "a Hessian that falls": (
+        lambda: GaussianTarget(hessians=-np.eye(2)[None], centres=np.zeros((1, 2))),
+        "hessians must be positive definite, got ...; smallest eigenvalue",
+    ),
+    "hessians of other clients": (
+        lambda: GaussianTarget(hessians=np.eye(2)[None], centres=np.zeros((2, 2))),
+        "hessians must have shape (2, 2, 2), got (1, 2, 2)",
+    ),
+    "a map that does not contract": (
+        lambda: AffineMap(matrix=np.eye(1), offset=np.zeros(1), noise=np.eye(1)).stationary(),
+        "step must contract (spectral radius below 1), got 1.0; take smaller steps",
+    ),
+}
+
+
+def fits(told, wanted):
+    """Whether a message is the one wanted, where "..." stands for anything."""
+    at = 0
+    parts = wanted.split("...")
+    for part in parts:
+        found = told.find(part, at)
+        if found < 0 or (part is parts[0] and found):
+            return False
+        at = found + len(part)
+    return wanted.endswith("...") or at == len(told)
+
+
+def test_dots_stand_for_anything_and_nothing_else():
+    assert fits("a must be 1, got 2", "a must be 1, got 2")
+    assert fits("a must be 1, got 2; go", "a must ...; go")
+    assert not fits("a must be 1, got 2; go", "a must be 1, got 2")
+    assert not fits("the a must be 1", "a must be 1")
+
+
+@pytest.mark.parametrize("what", CALLS)
+def test_what_is_refused_says_all_four(what):
+    call, wanted = CALLS[what]
+    with pytest.raises(fp.ParameterError) as caught:
+        call()
+    told = str(caught.value)
+    assert fits(told, wanted), told
+    assert isinstance(caught.value, ValueError) and isinstance(caught.value, FedPrivacyError)
+
+
+# ---- what a registry of deployments asks for
+
+SAID = {
+    "data_curators": ["A hospital"],
+    "registry_authors": ["B", "C"],
+    "publication_date": "2026-11-23",
+}
+"""Fields of a form of their own; every other one is some text."""
+
+
+def deployment(**changed):
+    given = dict.fromkeys(deployments.ASKED, "some text") | {
+        name: value for name, value in SAID.items() if name in deployments.ASKED
+    }
+    return {**given, **changed}
+
+
+def test_a_whole_deployment_is_taken():
+    found = deployments.entry(AUDITED, deployment(name="Größe 1!"))
+    assert found["url_slug"] == "gr_e_1" and found["status"] == "Draft"
+    assert set(deployment()) >= set(SAID)
+
+
+AUDITED = fp.audit(RUN, claim=(9.0, 1e-5), adjacency="zero_out")
+
+
+@pytest.mark.parametrize("name", deployments.ASKED)
+def test_a_deployment_without_a_field_is_asked_for_it(name):
+    given = deployment()
+    del given[name]
+    with pytest.raises(fp.ParameterError) as caught:
+        deployments.entry(AUDITED, given)
+    told = f"deployment[{name!r}] must be given: {deployments.ASKED[name]}, got None"
+    assert str(caught.value) == told
+
+
+@pytest.mark.parametrize("name", deployments.ASKED)
+@pytest.mark.parametrize("value", ["", "  ", 3, None, [], [""], {"a": "b"}], ids=repr)
+def test_a_field_of_another_form_is_refused(name, value):
+    with pytest.raises(fp.ParameterError) as caught:
+        deployments.entry(AUDITED, deployment(**{name: value}))
+    forms = {"data_curators": "be a list of names", "registry_authors": "be a list of names"}
+    forms["publication_date"] = "be a date, YYYY-MM-DD"
+    told = str(caught.value)
+    wanted = f"deployment[{name!r}] must {forms.get(name, 'be ')}"
+    assert told.startswith(wanted) and told.endswith(f"got {value!r}")
+
+
+@pytest.mark.parametrize("text", ["23.11.2026", "2026-13-01", "20261123", "2026-11-23T00:00"])
+def test_a_date_of_another_form_is_refused(text):
+    with pytest.raises(fp.ParameterError, match=r"publication_date.*must be a date, YYYY-MM-DD"):
+        deployments.entry(AUDITED, deployment(publication_date=text))
+
+
+def test_a_field_that_nobody_asks_for_is_refused():
+    with pytest.raises(fp.ParameterError) as caught:
+        deployments.entry(AUDITED, deployment(colour="blue"))
+    told = str(caught.value)
+    assert told.startswith("deployment['colour'] must be one of the fields ")
+    assert all(name in told for name in (*deployments.ASKED, *deployments.MAY))
+
+
+# ---- events of another library
+
+NO_EVENTS = {
+    "a number": 3,
+    "nothing": None,
+    "a list of nothing": [],
+    "a class of nobody's": {"type": "Nonesuch"},
+    "a field too few": {"type": "PoissonSampledDpEvent", "sampling_probability": 0.1},
+    "a field too many": {"type": "GaussianDpEvent", "noise_multiplier": 1.0, "colour": 3},
+    "a list with a value too many": ["dp_accounting.dp_event", "GaussianDpEvent", 1.0, 2.0],
+    "a list of a class of nobody's": ["dp_accounting.dp_event", "Nonesuch", 1.0],
+    "two names": {"type": "GaussianDpEvent", "class_name": "LaplaceDpEvent"},
+    "an event that is none inside": {
+        "type": "PoissonSampledDpEvent",
+        "sampling_probability": 0.1,
+        "event": 3,
+    },
+    "a list that is none": {"type": "ComposedDpEvent", "events": 3},
+}
+
+
+@pytest.mark.parametrize("what", NO_EVENTS)
+def test_what_is_no_event_is_refused(what):
+    pytest.importorskip("dp_accounting")
+    from fedprivacy.integrations.event_json import event_from_json
+
+    with pytest.raises(LedgerError) as caught:
+        event_from_json(NO_EVENTS[what])
+    assert "event" in str(caught.value) or "not a list" in str(caught.value)
+    assert len(str(caught.value)) < 300
+
+
+def test_an_event_that_is_nested_too_deeply_is_refused():
+    pytest.importorskip("dp_accounting")
+    from fedprivacy.integrations.event_json import event_from_json
+
+    inner = {"type": "GaussianDpEvent", "noise_multiplier": 1.0}
+    for _ in range(200):
+        inner = {"type": "SelfComposedDpEvent", "event": inner, "count": 1}
+    with pytest.raises(LedgerError, match="nested deeper than"):
+        event_from_json(inner)
+
+
+def test_neighbours_of_another_library_go_by_their_names():
+    pytest.importorskip("dp_accounting")
+    from fedprivacy.integrations.event_json import adjacency_named, runs_of
+
+    assert adjacency_named("REPLACE_ONE") is fp.Adjacency.REPLACE_ONE
+    with pytest.raises(fp.ParameterError, match="neighboring_relation must be a name of"):
+        adjacency_named("next door")
+    with pytest.raises(ConversionError, match="not a DpEvent: int"):
+        runs_of(3)
