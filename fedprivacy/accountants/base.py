@@ -186,7 +186,7 @@ class Accountant(ABC):
         most = math.log(delta / loss.off) if delta else -math.inf
         found = Answer(math.inf, reason=_TOO_FAR_OFF.format(loss.off, max(most, 0.0)))
         # Whose loss is above that on average is not looked at more closely.
-        if _divergence(loss) > most:
+        if most < _divergence(loss) < math.inf:
             return found
         for share in _SPARE:
             near = self._at(loss, delta * (1.0 - share))

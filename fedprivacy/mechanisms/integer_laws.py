@@ -344,7 +344,9 @@ def _merged(loss: Array, depth: Array, width: int) -> tuple[Array, Array]:
     mass = np.exp(np.repeat(least, sizes) - depth)
     share = (loss - low) / gap
     # Losses are off by ``FEW`` of themselves, and so are their differences.
-    share += np.where(share > 0.0, 8.0 * FEW * np.maximum(np.abs(low), np.abs(low + gap)) / gap, 0.0)
+    share += np.where(
+        share > 0.0, 8.0 * FEW * np.maximum(np.abs(low), np.abs(low + gap)) / gap, 0.0
+    )
     share = np.minimum(share, 1.0)
     with np.errstate(divide="ignore"):
         higher = np.log(np.add.reduceat(mass * share, starts)) - least

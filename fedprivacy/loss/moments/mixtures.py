@@ -60,9 +60,7 @@ def _near(
     where that may be: for long mixtures, at few of the nodes.
     """
     near = np.asarray((top <= 30.0) & (np.abs(plain) < 0.75))
-    terms = [
-        _kept(w, near) * np.expm1(e[near]) for (w, _), e in zip(mixture, powers, strict=True)
-    ]
+    terms = [_kept(w, near) * np.expm1(e[near]) for (w, _), e in zip(mixture, powers, strict=True)]
     small = np.asarray(functools.reduce(np.add, terms))
     close = np.abs(small) < 0.5
     near[near] = close
@@ -96,7 +94,8 @@ def log_sum_error(mixture: Mixture | Columns, y: Array) -> Array:
     # The error follows whichever form ``log_sum`` took.
     near, small = _near(mixture, powers, top, plain)
     terms = [
-        _kept(w, near) * np.abs(np.expm1(e[near])) for (w, _), e in zip(mixture, powers, strict=True)
+        _kept(w, near) * np.abs(np.expm1(e[near]))
+        for (w, _), e in zip(mixture, powers, strict=True)
     ]
     far[near] = 2.0 * (4.0 + len(mixture)) * functools.reduce(np.add, terms)
     far[near] += 2.0 * np.abs(np.log1p(small))
