@@ -331,7 +331,7 @@ class _UnitShift:
 
 
 def _merged(loss: Array, depth: Array, width: int) -> tuple[Array, Array]:
-    """Return every ``width``-th loss and the last, and log-masses that bound every E e^(b L), b > 0.
+    """Return every ``width``-th loss and the last, with log-masses that bound E e^(b L), b > 0.
 
     e^(b L) is convex in L: a mass between two points is shared so that its mean stays (or grows,
     by what rounding may be), which raises the sum.

@@ -22,10 +22,10 @@ _LOSSES = np.concatenate([np.geomspace(MOST_LOSS, 1e12, 40), np.geomspace(1e13, 
 _MANY = 40
 """Components of a round from which on even looking at it takes long, each time longer."""
 _MOST_OF_MANY = 100.0
-"""Mean losses above this are of no use where each digit of them takes seconds: e^100 is no privacy."""
+"""Mean losses above this are of no use where each digit takes seconds: e^100 is no privacy."""
 MOST_ROUNDS = 10**5
 """Of rounds whose mean is not known no more are convolved: lattices get too coarse to say much."""
-REASON = "the loss is above 10,000 on average, or not known of too many rounds; it is not refined"
+REASON = "the loss is too large on average, or not known of too many rounds; it is not refined"
 
 
 def hopeless(curve: Curve) -> bool:
