@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -67,7 +68,7 @@ def _near(
     return near, small[close]
 
 
-def _kept(column: Array | float, rows: NDArray[np.bool_]) -> Array | float:
+def _kept(column: Any, rows: NDArray[np.bool_]) -> Any:
     """Return a column's entries where they are asked for; a number as it is."""
     return column if np.ndim(column) == 0 else np.broadcast_to(column, rows.shape)[rows]
 
