@@ -19,8 +19,9 @@ from ..errors import (
     positive,
     refuse,
 )
-from ..loss import Curve, Largest, kinds, largest
+from ..loss import Curve, Largest, Side, kinds, largest
 from ..loss.clock import within
+from ..loss.pairs.bracketed import one_side
 from ..privacy_loss import PrivacyLoss, Witness, compose_losses, merge_facts
 from ..registry import Registry, decode, encode
 from ..relations import Adjacency, Facts, Observer, Unit
@@ -37,8 +38,11 @@ _UNBOUNDED = (
 )
 
 _TOO_FAR_OFF = (
-    "noise is drawn within a total variation of {:.1g} of its law, of which this delta has no room"
+    "noise is drawn within a total variation of {:.1g} of its law: that serves no epsilon above "
+    "{:.4g} at this delta, and none that small is certified"
 )
+_NEAR_ONE = 1.01
+"""The order whose Renyi divergence tells runs of a larger loss on average."""
 _SPARE = (2.0**-40, 0.5)
 """Shares of delta that are set aside for laws that are off, the first that is enough."""
 
@@ -70,6 +74,13 @@ class Answer:
 def counted(off: float, epsilon: float) -> float:
     """Return (1 + e^epsilon) off, rounded up: what laws that are off add to delta."""
     return off * (1.0 + math.exp(min(epsilon, 700.0))) * (1.0 + FEW) if off else 0.0
+
+
+def _divergence(loss: PrivacyLoss) -> float:
+    """Return the largest Renyi divergence of all kinds of units, near order 1."""
+    curves = [one for kind in kinds_of(loss) for one in orientations(kind.curve)]
+    power = _NEAR_ONE - 1.0
+    return max(one_side(one, Side.UP).log_moment(_NEAR_ONE) / power for one in curves)
 
 
 def orientations(curve: Curve) -> tuple[Curve, ...]:
@@ -172,12 +183,18 @@ class Accountant(ABC):
         P~(E) - e^epsilon Q~(E) <= P(E) - e^epsilon Q(E) + (1 + e^epsilon) off for every event E:
         an epsilon of the curve's own laws at a delta that leaves room for it.
         """
+        most = math.log(delta / loss.off) if delta else -math.inf
+        found = Answer(math.inf, reason=_TOO_FAR_OFF.format(loss.off, max(most, 0.0)))
+        # Whose loss is above that on average is not looked at more closely.
+        if most < _divergence(loss) < math.inf:
+            return found
         for share in _SPARE:
-            found = self._at(loss, delta * (1.0 - share))
-            if counted(loss.off, found.upper) <= delta * share:
+            near = self._at(loss, delta * (1.0 - share))
+            if counted(loss.off, near.upper) <= delta * share:
+                found = near
                 break
-        else:
-            found = Answer(math.inf, reason=_TOO_FAR_OFF.format(loss.off))
+            if near.upper > most:
+                break
         # Lower ends are those at delta itself, a little smaller.
         if found.low or found.attained:
             at = self._at(loss, delta)

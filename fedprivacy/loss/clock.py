@@ -44,6 +44,11 @@ def left() -> float:
     return _UNTIL.get() - time.monotonic()
 
 
+def over() -> None:
+    """Let the time be up: what is left of it is too little for what comes next."""
+    _UNTIL.set(-math.inf)
+
+
 def tick() -> None:
     """Go on, unless it is too late.
 

@@ -248,7 +248,7 @@ def concentrated_unit(variance: float, highest: float) -> float:
     return found * (1.0 + _SHARE) * _UP
 
 
-_SHARE = 5e-4
+_SHARE = 4e-4
 
 
 def _nodes(highest: float) -> list[float]:
@@ -260,85 +260,118 @@ def _nodes(highest: float) -> list[float]:
     return nodes
 
 
-_DEEP = 90.0
-"""Masses below e^-90 of the largest are left out on the left."""
+_DEEP = 60.0
+"""Masses below e^-60 of the largest are left out on the left."""
 
 _DIRECT = 30.0
 """Exponents up to here are summed as they are, lest a small cumulant drown beside 1."""
 
+_CELL = 0.006
+"""Width of cells in stds, where that is above 1: K is raised by 1e-5 of itself."""
+
 
 @dataclass(frozen=True, eq=False)
 class _UnitShift:
-    """A Skellam law beside itself moved by one: y from -left to right - 1.
+    """A Skellam law beside itself moved by one, its outcomes merged to fewer losses.
 
     Attributes:
         variance: x, of the law.
-        left: so many y are below 0.
-        depth: log p(0) / p(y).
-        loss: L(y) = log p(y) / p(y + 1), increasing, each within ``FEW`` of itself.
-        slip: what a mass's logarithm is off, as a share of its depth.
+        loss: points L(y) = log p(y) / p(y + 1), increasing, each within ``FEW`` of itself.
+        log_mass: of the points, over p(0).
+        off: what masses may be off, as a share of themselves.
         log_total: a lower bound of log sum p / p(0): masses are too large then, and their sums.
+        last: (y, log p(y) / p(0)) of the last outcome that has its mass in the sum.
     """
 
     variance: float
-    left: int
-    depth: Array
     loss: Array
-    slip: float
+    log_mass: Array
+    off: float
     log_total: float
+    last: tuple[int, float]
 
     @classmethod
     def of(cls, variance: float, most: float) -> _UnitShift:
         """Return the law, far enough out for e^(b L) of every b up to ``most``."""
-        reach, _ = _reach_and_fall(variance, most)
+        reach = _reach(variance, most)
         right = unit_losses(Fraction(variance), reach)
         depth, slip = _depths(right)
         # Depths grow: so many are not too deep.
         left = min(int(np.searchsorted(depth, _DEEP)), reach)
         depth = np.concatenate([depth[left:0:-1], depth[:-1]])
         loss = np.concatenate([-right[:left][::-1], right])
-        mass = np.exp(-depth)
+        mass = np.exp(-depth[depth < 700.0])
         # Roundings of the sum, of the exponentials, and of the depths: all shares of a mass.
-        off = (len(mass) + 2.0) * UNIT + FEW + slip * float(depth[mass > 0.0].max())
-        total = float(mass.sum())
-        return cls(variance, left, depth, loss, slip, math.log(total) - 1.001 * off - FEW * 32.0)
+        off = (len(depth) + 16.0) * UNIT + 2.0 * FEW + slip * float(depth.max())
+        log_total = math.log(float(mass.sum())) - 1.001 * off - FEW * 32.0
+        points, log_mass = _merged(loss, depth, max(int(_CELL * math.sqrt(variance)), 1))
+        return cls(variance, points, log_mass, off, log_total, (reach - 1, -float(depth[-1])))
 
     def cumulant(self, b: float) -> float:
         """Return an upper bound of K(b) = log E e^(b L), b above 0 and at most ``most``.
 
         On the left e^(b L) - 1 is below 0, so that leaving masses out there is an upper bound.
         """
-        reach, fall = _reach_and_fall(self.variance, b)
-        end = self.left + reach
-        power, depth = b * self.loss[:end], self.depth[:end]
-        log_rest = float(power[-1] - depth[-1]) - math.log(math.expm1(fall))
+        power = b * self.loss
+        y, log_last = self.last
+        fall = _fall(self.variance, b, y + 0.5) * (1.0 - 1e-9)
+        log_rest = float(power[-1]) + log_last - math.log(math.expm1(fall))
         largest = max(float(power[-1]), -float(power[0]))
-        off = (end + 2.0) * UNIT + FEW * (4.0 + largest) + self.slip * float(depth.max())
+        off = self.off + (len(power) + 2.0) * UNIT + FEW * (4.0 + largest)
         if largest < _DIRECT:
-            terms = np.exp(-depth) * np.expm1(power)
-            below, above = float(terms[: self.left].sum()), float(terms[self.left :].sum())
+            terms = np.exp(self.log_mass) * np.expm1(power)
+            above, below = float(terms[power > 0.0].sum()), float(terms[power < 0.0].sum())
             total = above + below + off * (above - below) * 1.001 + math.exp(log_rest)
             return math.log1p(total * math.exp(-self.log_total)) * (1.0 + 64.0 * FEW)
-        log_sum = float(np.logaddexp(logsumexp(power - depth), log_rest)) + 1.001 * off
-        return log_sum - self.log_total + FEW * (abs(log_sum) + 64.0)
+        power += self.log_mass
+        top = float(power.max())
+        log_sum = top + math.log(float(np.exp(power - top).sum()))
+        log_sum = float(np.logaddexp(log_sum, log_rest)) + 1.001 * off
+        return log_sum - self.log_total + FEW * (abs(log_sum) + abs(top) + 64.0)
 
 
-def _reach_and_fall(variance: float, b: float) -> tuple[int, float]:
-    """Return how far out p e^(b L) is summed, and an f > 0: beyond, it falls by e^-f a step.
+def _merged(loss: Array, depth: Array, width: int) -> tuple[Array, Array]:
+    """Return every ``width``-th loss and the last, with log-masses that bound E e^(b L), b > 0.
+
+    e^(b L) is convex in L: a mass between two points is shared so that its mean stays (or grows,
+    by what rounding may be), which raises the sum.
+    """
+    starts = np.arange(0, len(loss) - 1, width)
+    points = loss[np.append(starts, len(loss) - 1)]
+    sizes = np.diff(np.append(starts, len(loss)))
+    low, gap = np.repeat(points[:-1], sizes), np.repeat(np.diff(points), sizes)
+    least = np.minimum.reduceat(depth, starts)
+    mass = np.exp(np.repeat(least, sizes) - depth)
+    share = (loss - low) / gap
+    # Losses are off by ``FEW`` of themselves, and so are their differences.
+    share += np.where(
+        share > 0.0, 8.0 * FEW * np.maximum(np.abs(low), np.abs(low + gap)) / gap, 0.0
+    )
+    share = np.minimum(share, 1.0)
+    with np.errstate(divide="ignore"):
+        higher = np.log(np.add.reduceat(mass * share, starts)) - least
+        lower = np.log(np.add.reduceat(mass * (1.0 - share), starts)) - least
+    return points, np.logaddexp(np.append(lower, -np.inf), np.append(-np.inf, higher))
+
+
+def _reach(variance: float, b: float) -> int:
+    """Return how far out p e^(b L) is summed: beyond, it falls quickly, see ``_fall``."""
+    std, tilt = math.sqrt(variance), b / variance
+    # The tilted law's mean is at most x sinh(b / x), its spread about std.
+    reach = math.ceil(variance * math.sinh(tilt) + 11.0 * std * math.sqrt(math.cosh(tilt)) + 64)
+    while _fall(variance, b, reach - 0.5) <= 1.0 / (std + 1.0):
+        reach += reach // 8
+    return reach
+
+
+def _fall(variance: float, b: float, y: float) -> float:
+    """Return an f: from the whole number below y on, p e^(b L) falls by e^-f a step, if f > 0.
 
     Amos's bounds (1974) give asinh((y + 1/2) / x) <= L(y) <= asinh((y + 3/2) / x), so that L
     grows by at most 2 / sqrt(x^2 + (y + 1/2)^2) a step; f = asinh((y + 1/2) / x) less b of those
     grows with y, and counts from the last y on.
     """
-    std, tilt = math.sqrt(variance), b / variance
-    # The tilted law's mean is at most x sinh(b / x), its spread about std.
-    reach = math.ceil(variance * math.sinh(tilt) + 16.0 * std * math.sqrt(math.cosh(tilt)) + 64)
-    while True:
-        y = reach - 0.5
-        fall = math.asinh(y / variance) - 2.0 * b / math.hypot(variance, y)
-        if fall > 1.0 / (std + 1.0):
-            return reach, fall * (1.0 - 1e-9)
-        reach += reach // 8
+    return math.asinh(y / variance) - 2.0 * b / math.hypot(variance, y)
 
 
 def skellam_curve(shift: Shift, variance: float) -> tuple[Curve, str] | None:

@@ -16,8 +16,6 @@ from .epsilon import Accountable, loss_of
 _MAX_DOUBLINGS = 60
 _FAR = 50.0
 """An epsilon of so many times one plus the budget is not asked for again."""
-_HASTE = 0.02
-"""Seconds after which a coarse interval is taken as it is."""
 
 
 @dataclass(frozen=True)
@@ -31,9 +29,8 @@ class Calibration:
 class _Question:
     """Is the run at a value within the budget? Remembers what it was asked.
 
-    A coarse interval decides most values; only one that holds the budget is asked for again. Far
-    from the budget the first upper end that is found will do, without a lower one: what is taken
-    for too much only ends the search, and what fits is certified.
+    A coarse interval decides most values; only one that holds the budget is asked for again. No
+    clock steers the search, so that its value is the same on every machine.
     """
 
     def __init__(
@@ -99,7 +96,7 @@ class _Question:
             if bound is None or bound.resolution[0] > self.epsilon:
                 return False
             if _FAR * (1.0 + self.epsilon) < bound.upper < math.inf:
-                return False  # an infinite end that was found in haste says nothing
+                return False  # an infinite end may be finite at the fine tolerance
             if bound.upper <= self.epsilon:
                 return True
         return False
@@ -150,9 +147,7 @@ def calibrate(
 
     def ask(value: float, width: float) -> Bound:
         loss = _upper_only(run_at(value))
-        # Coarse answers only steer the search; in haste they cost little.
-        haste = _HASTE if width > fine else None
-        return effort.account(loss, tolerance=width, deadline=haste).epsilon(delta)
+        return effort.account(loss, tolerance=width).epsilon(delta)
 
     def run_at(value: float) -> PrivacyLoss:
         return loss_of(make_run(int(value) if integer else value), adjacency, observer)
@@ -323,7 +318,7 @@ def _settled(question: _Question, good: float, bad: float, integer: bool, tolera
     enough = (1.0 - tolerance) * question.epsilon
     if question.best_upper(good) < enough or enough <= 0:
         return False
-    question.bound(good, question.tolerances[1])  # what was found in haste may be far above
+    question.bound(good, question.tolerances[1])  # a coarse end may be far above
     return question.best_upper(good) >= enough
 
 

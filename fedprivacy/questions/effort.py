@@ -72,7 +72,6 @@ class Effort:
         *,
         accountant: str | None = None,
         tolerance: float | None = None,
-        deadline: float | None = None,
     ) -> Accountant:
         """Return a fresh accountant with the loss composed, and with the time that is left.
 
@@ -80,13 +79,10 @@ class Effort:
             loss: what is asked about.
             accountant: another one.
             tolerance: another one.
-            deadline: an earlier one, in seconds from now.
         """
-        # Whichever ends first: a question's own deadline or the one for this attempt.
-        times = [each for each in (self.left, deadline) if each is not None]
         return BY_NAME[accountant or self.accountant](
             tolerance=self.tolerance if tolerance is None else tolerance,
-            deadline=min(times, default=None),
+            deadline=self.left,
         ).compose(loss)
 
     def delta_ends(self, curve: Curve, epsilon: float, tolerance: float) -> tuple[float, float]:

@@ -1,5 +1,6 @@
 """Calibration: on the private side, certified there, and nothing wasted."""
 
+import itertools
 import math
 
 import pytest
@@ -184,10 +185,16 @@ def test_a_search_that_starts_far_below_the_budget_finds_the_last_cohort():
     assert fp.epsilon(run(130), delta=1e-5, adjacency="add_remove").lower > 1.0
 
 
-def test_bounds_found_in_haste_do_not_end_the_search(monkeypatch):
-    """Whatever the processor is doing: no time at all for coarse intervals."""
-    monkeypatch.setattr("fedprivacy.questions.calibrate._HASTE", 1e-9)
-    whole = fp.calibrate(rounds, **ASK, integer=True)
-    assert 1190 < whole.value < 1210
-    real = fp.calibrate(lambda z: noise(z) * 2, **ASK)
-    assert 1.99 < real.bound.upper <= 2.0
+def test_a_value_is_the_same_however_slow_the_machine_is(monkeypatch):
+    """Half a second passes with every look at the clock: no digit of the value depends on it."""
+
+    def found(z):
+        scheme = fp.TruncatedPoisson(0.01, population=1000, largest=30)
+        return fp.Gaussian(noise_multiplier=z).sampled(scheme) * 500
+
+    ask = {"epsilon": 0.5, "delta": 1e-6, "adjacency": "add_remove"}
+    quick = fp.calibrate(found, **ask)
+    now = itertools.count(0.0, 0.5)
+    monkeypatch.setattr("time.monotonic", lambda: next(now))
+    slow = fp.calibrate(found, **ask)
+    assert slow.value == quick.value and slow.bound.upper == quick.bound.upper

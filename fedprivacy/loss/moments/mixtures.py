@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -43,23 +44,33 @@ def log_sum(mixture: Mixture | Columns, y: Array) -> Array:
         return np.asarray(powers[0] + np.log(mixture[0][0]))
     # The largest power taken out, no exponential overflows.
     top = functools.reduce(np.maximum, powers)
-    small = _small(mixture, powers)
     large = sum(w * np.exp(e - top) for (w, _), e in zip(mixture, powers, strict=True))
+    plain = np.asarray(top + np.log(large))
     # Where the sum is near 1 its excess has digits that the plain log would lose.
-    near = _near(top, small)
-    return np.asarray(np.where(near, np.log1p(np.where(near, small, 0.0)), top + np.log(large)))
+    near, small = _near(mixture, powers, top, plain)
+    plain[near] = np.log1p(small)
+    return plain
 
 
-def _small(mixture: Mixture | Columns, powers: list[Array]) -> Array:
-    """Return the sum less 1, the weights adding up to 1; right only where all powers are small."""
-    # Capped: terms so large are never used in the near form.
-    terms = [w * np.expm1(np.minimum(e, 30.0)) for (w, _), e in zip(mixture, powers, strict=True)]
-    return np.asarray(functools.reduce(np.add, terms))
+def _near(
+    mixture: Mixture | Columns, powers: list[Array], top: Array, plain: Array
+) -> tuple[NDArray[np.bool_], Array]:
+    """Return where the logarithm is taken as ``log1p``, and the sum less 1 there.
+
+    The weights add up to 1; nothing cancels where all powers are small. The plain logarithm tells
+    where that may be: for long mixtures, at few of the nodes.
+    """
+    near = np.asarray((top <= 30.0) & (np.abs(plain) < 0.75))
+    terms = [_kept(w, near) * np.expm1(e[near]) for (w, _), e in zip(mixture, powers, strict=True)]
+    small = np.asarray(functools.reduce(np.add, terms))
+    close = np.abs(small) < 0.5
+    near[near] = close
+    return near, small[close]
 
 
-def _near(top: Array, small: Array) -> NDArray[np.bool_]:
-    """Return where the logarithm is taken as ``log1p``: nothing cancels there."""
-    return np.asarray((top <= 30.0) & (np.abs(small) < 0.5))
+def _kept(column: Any, rows: NDArray[np.bool_]) -> Any:
+    """Return a column's entries where they are asked for; a number as it is."""
+    return column if np.ndim(column) == 0 else np.broadcast_to(column, rows.shape)[rows]
 
 
 def log_sum_error(mixture: Mixture | Columns, y: Array) -> Array:
@@ -79,15 +90,17 @@ def log_sum_error(mixture: Mixture | Columns, y: Array) -> Array:
     through_powers = 6.0 * functools.reduce(
         np.add, [share / large * size for share, size in zip(shares, sizes, strict=True)]
     )
-    value = log_sum(mixture, y)
+    plain = np.asarray(top + np.log(large))
     far = 8.0 + len(mixture) + 2.0 * (np.abs(top) + np.abs(np.log(large)))
-    terms = [
-        w * np.abs(np.expm1(np.minimum(e, 30.0))) for (w, _), e in zip(mixture, powers, strict=True)
-    ]
-    close = 2.0 * (4.0 + len(mixture)) * functools.reduce(np.add, terms) + 2.0 * np.abs(value)
     # The error follows whichever form ``log_sum`` took.
-    near = _near(top, _small(mixture, powers))
-    return np.asarray(UNIT * (through_powers + np.where(near, close, far)))
+    near, small = _near(mixture, powers, top, plain)
+    terms = [
+        _kept(w, near) * np.abs(np.expm1(e[near]))
+        for (w, _), e in zip(mixture, powers, strict=True)
+    ]
+    far[near] = 2.0 * (4.0 + len(mixture)) * functools.reduce(np.add, terms)
+    far[near] += 2.0 * np.abs(np.log1p(small))
+    return np.asarray(UNIT * (through_powers + far))
 
 
 def posterior_mean_error(mixture: Mixture, y: Array) -> Array:

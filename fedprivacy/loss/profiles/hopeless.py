@@ -19,11 +19,13 @@ MOST_LOSS = 1e4
 """Mean losses above this are of no use, whatever their digits: e^10,000 tells all."""
 _LOSSES = np.concatenate([np.geomspace(MOST_LOSS, 1e12, 40), np.geomspace(1e13, 1e300, 60)])
 """Where a mean is looked for that no moment tells."""
-_MANY = 64
-"""Components of a round from which on even looking at it takes long."""
+_MANY = 40
+"""Components of a round from which on even looking at it takes long, each time longer."""
+_MOST_OF_MANY = 100.0
+"""Mean losses above this are of no use where each digit takes seconds: e^100 is no privacy."""
 MOST_ROUNDS = 10**5
 """Of rounds whose mean is not known no more are convolved: lattices get too coarse to say much."""
-REASON = "the loss is above 10,000 on average, or not known of too many rounds; it is not refined"
+REASON = "the loss is too large on average, or not known of too many rounds; it is not refined"
 
 
 def hopeless(curve: Curve) -> bool:
@@ -67,7 +69,7 @@ def crude(curve: Curve) -> Gdp | None:
     if not isinstance(curve, Composed) or not math.isfinite(cover := curve.cover()):
         return None
     found = [(_distance(part), count) for part, count in curve.parts]
-    return Gdp(cover) if sum(far * count for far, count in found) >= MOST_LOSS else None
+    return Gdp(cover) if sum(far * count for far, count in found) >= _MOST_OF_MANY else None
 
 
 def _distance(curve: Curve) -> float:

@@ -361,6 +361,7 @@ def close_in(
     for again in range(_TRIES):
         # The next inversion takes as long as the last: stop while there is an answer to give.
         if again and clock.left() < (time.monotonic() - started) / again:
+            clock.over()  # whoever asks learns that this is why
             break
         try:
             inverted = near(x, slope)
