@@ -37,7 +37,9 @@ _UNBOUNDED = (
 )
 
 _TOO_FAR_OFF = (
-    "noise is drawn within a total variation of {:.1g} of its law, of which this delta has no room"
+    "noise is drawn within a total variation of {:.1g} of its law, and (1 + e^epsilon) times that "
+    "has no room in delta at epsilon = {:.4g}, what the law itself has; more noise, fewer rounds "
+    "or a larger delta make room"
 )
 _SPARE = (2.0**-40, 0.5)
 """Shares of delta that are set aside for laws that are off, the first that is enough."""
@@ -152,7 +154,7 @@ class Accountant(ABC):
         target = at_least_zero(epsilon=epsilon)
         loss = self.loss
         # No larger delta is true at a larger epsilon, where the laws' distance would weigh more.
-        asked = min(target, -0.5 * math.log(loss.off)) if loss.off else target
+        asked = min(target, max(0.0, -0.5 * math.log(loss.off))) if loss.off else target
         with within(self.deadline if self.interruptible else None):
             answer = _worst([self._capped_delta(one, asked) for one in kinds_of(loss)])
         if loss.off:
@@ -177,7 +179,7 @@ class Accountant(ABC):
             if counted(loss.off, found.upper) <= delta * share:
                 break
         else:
-            found = Answer(math.inf, reason=_TOO_FAR_OFF.format(loss.off))
+            found = Answer(math.inf, reason=_TOO_FAR_OFF.format(loss.off, found.upper))
         # Lower ends are those at delta itself, a little smaller.
         if found.low or found.attained:
             at = self._at(loss, delta)
