@@ -166,7 +166,8 @@ def papers_divergence(mechanism: Any, order: float) -> float:
     """Return the Renyi divergence of one round by the mechanism's own paper.
 
     Sums of discrete Gaussians (Kairouz, Liu and Steinke 2021, Proposition 14), and Skellam vectors
-    (Agarwal, Kairouz and Liu 2021). Norms, dimension and noise are in whole numbers, as both papers have them.
+    (Agarwal, Kairouz and Liu 2021). Norms, dimension and noise are in whole
+    numbers, as both papers have them.
     """
     square, d, std = float(mechanism.square), mechanism.width, mechanism.whole_std
     one_norm = min(math.sqrt(d * square), square)

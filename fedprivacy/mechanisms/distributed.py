@@ -154,11 +154,6 @@ class IntegerPerturbation(SparsifiedPerturbation):
             return self.whole_std**2 / self.most_shares
         return (self.share_std / self.grid) ** 2
 
-    @property
-    def most_shares(self) -> int:
-        """How many shares a sum holds at most: ``cohort``, or of one that varies about it."""
-        return self._counted
-
     def smallest_bits(self, granularity: float) -> int:
         """Return the fewest bits whose sums wrap with a chance of at most ``overflow`` a round."""
         reach = self._reach(positive(granularity=granularity))
@@ -172,7 +167,7 @@ class IntegerPerturbation(SparsifiedPerturbation):
         roundings, whose law is at most 1 / (1 - REJECTED) times that of unconditional ones.
         """
         # Data, rounding and noise have a third of the chance each; the cohort's size a share too.
-        parts, cohort = 4.0 if self.topped_up else 3.0, self._counted
+        parts, cohort = 4.0 if self.topped_up else 3.0, self.most_shares
         length, part = self.clip_norm / granularity, parts * self.width / self.overflow
         log_part = math.log(2.0 * part)
         if self.rotated:
@@ -185,7 +180,7 @@ class IntegerPerturbation(SparsifiedPerturbation):
         return data + self._noise_reach(self.full_noise_std / granularity, log_part)
 
     @property
-    def _counted(self) -> int:
+    def most_shares(self) -> int:
         """How many clients a sum may hold: those of ``cohort``, or of one that varies about it.
 
         A sum of independent coins of mean r is r (1 + x) or more with a chance of e^(-r h(x)) at
@@ -383,20 +378,16 @@ class IntegerPerturbation(SparsifiedPerturbation):
         variance = Fraction((self._std_of_one(shares) / self.grid) ** 2)
         if self.topped_up and shares is not None:
             # Exactly: sums of different numbers of shares have one variance.
-            variance = Fraction(self.whole_std**2) / shares
-            self._check_held(shares)
-        if math.sqrt(variance) < integers.NARROWEST * (1.0 - 1e-9):
+            variance = Fraction(self.whole_std**2) / integer(1, shares=shares)
+            if not self.divisible and shares > self.most_shares:
+                way_out = "let so many clients add shares, and the others contribution() alone"
+                refuse("shares", shares, f"be at most {self.most_shares}", way_out)
+        if math.sqrt(variance) < integers.NARROWEST:
             rule = f"leave each share a std of at least {integers.NARROWEST:g} whole numbers"
             refuse("shares", shares, rule, "a finer granularity")
         own = np.asarray(doubles(self.contribution(value, mask)))
         drawn = self._numbers(self.width, variance, generator)
         return np.asarray((own.astype(np.int64) + drawn) % (1 << self.bits))
-
-    def _check_held(self, shares: int) -> None:
-        """Refuse more shares than the account of a sum is of."""
-        if not self.divisible and shares > self.most_shares:
-            way_out = "let so many clients add shares, and the others contribution() alone"
-            refuse("shares", shares, f"be at most {self.most_shares}", way_out)
 
     def decoded(self, total: Any) -> Any:
         """Return the sum of updates that a sum of whole numbers, wrapped or not, stands for.
@@ -459,9 +450,9 @@ class IntegerPerturbation(SparsifiedPerturbation):
     def _curve(self, shift: integer_laws.Shift) -> tuple[Curve, str] | None:
         """Return what dominates a shift, and by which theorem; None where noise is too small."""
 
-    @abstractmethod
     def _law(self) -> tuple[tuple[int, ...], float] | None:
         """Return weights of one number of the counted noise; see ``scalar_law``."""
+        return integer_laws.scalar_law(*self._summed, skellam=self.divisible)
 
     def _loss(self, facts: Facts) -> PrivacyLoss:
         # Refuses what no share of absent clients covers, and says what is assumed.
@@ -566,9 +557,8 @@ class DistributedDiscreteGaussian(IntegerPerturbation):
     Raises:
         ParameterError: a value out of its range; bits that hold no sum, with the smallest that do.
 
-    Where the noise is topped up, sums of different numbers of shares, ``most_shares`` at most,
-    differ in law by a total variation that is counted in delta; no epsilon is certified where that
-    is too much, and finer granularities (more bits) make it vanish.
+    Topped up, sums of different numbers of shares, ``most_shares`` at most, differ by a total
+    variation that is counted in delta (I6); finer granularities (more bits) make it vanish.
     """
 
     widest: ClassVar[float] = integers.WIDEST_GAUSSIAN
@@ -580,9 +570,6 @@ class DistributedDiscreteGaussian(IntegerPerturbation):
     def _curve(self, shift: integer_laws.Shift) -> tuple[Curve, str] | None:
         return integer_laws.gaussian_curve(shift, *self._summed)
 
-    def _law(self) -> tuple[tuple[int, ...], float] | None:
-        return integer_laws.scalar_law(*self._summed, skellam=False)
-
 
 @registered
 @dataclass(frozen=True, kw_only=True)
@@ -590,8 +577,8 @@ class Skellam(IntegerPerturbation):
     """One round of the distributed Skellam mechanism (Agarwal, Kairouz and Liu 2021).
 
     Fields are those of ``DistributedDiscreteGaussian``. Shares are differences of two Poisson
-    numbers; sums of them are of the same kind, whatever their number. The account is one of Renyi divergences: use ``accountant="rdp"`` for many
-    rounds.
+    numbers; sums of them are of the same kind, whatever their number. The account is one of Renyi
+    divergences: use ``accountant="rdp"`` for many rounds.
 
     Raises:
         ParameterError: as of ``DistributedDiscreteGaussian``.
@@ -609,6 +596,3 @@ class Skellam(IntegerPerturbation):
 
     def _curve(self, shift: integer_laws.Shift) -> tuple[Curve, str] | None:
         return integer_laws.skellam_curve(shift, math.prod(self._summed))
-
-    def _law(self) -> tuple[tuple[int, ...], float] | None:
-        return integer_laws.scalar_law(*self._summed, skellam=True)
