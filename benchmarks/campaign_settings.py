@@ -212,7 +212,7 @@ def whole_run(draw: Draw) -> Node:
     noise = max(noise, 0.126 / norm)
     r = draw.whole(1, min(most, 60))
     lost = draw.whole(1, r) - 1 if draw.chance(0.3) else 0
-    varies = kind == "Skellam" and draw.chance(0.3)
+    varies = draw.chance(0.3)
     step = Node(
         kind,
         {

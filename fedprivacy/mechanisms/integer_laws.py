@@ -1,7 +1,7 @@
 """What whole-number noise loses: dominating pairs of shifted discrete Gaussian and Skellam laws.
 
 A release is s + X, X of d independent whole numbers, s a whole-number vector of the data;
-neighbours move s by a vector of norm at most S. Five theorems, proved in docs/theory/integers.md:
+neighbours move s by a vector of norm at most S. Theorems, proved in docs/theory/integers.md:
 
 - *Sums* (I1): masses of a sum of n shares N_Z(0, v) are those of N_Z(0, n v) within a factor
   (1 +- eta) / (1 -+ eta), eta a theta series of the lattice dual to {w in Z^n: sum w = 0}.

@@ -217,7 +217,7 @@ class AveragingJob:
                 way_out = "strategy=fixed draws cohorts of a fixed size"
                 refuse(name, getattr(chosen, name), rule, way_out)
         declared = chosen.expected_cohort if topped_up else None
-        kind, bits = self._noise(topped_up)
+        kind, bits = self._noise()
         return kind(
             noise_multiplier=positive(noise_multiplier=level),
             clip_norm=chosen.clip_norm,
@@ -231,7 +231,7 @@ class AveragingJob:
             **bits,
         )
 
-    def _noise(self, topped_up: bool) -> tuple[type[SparsifiedPerturbation], dict[str, int]]:
+    def _noise(self) -> tuple[type[SparsifiedPerturbation], dict[str, int]]:
         """Return what perturbs, by the law of the noise, and the bits of whole numbers."""
         chosen = self.chosen
         noise = chosen.noise if isinstance(chosen, WholeNumbers) else "gaussian"
@@ -241,9 +241,6 @@ class AveragingJob:
                 rule = "be left out: gaussian noise is no whole number"
                 refuse("bits", bits, rule, f"choose noise from {listed(_WHOLE)}")
             return SparsifiedPerturbation, {}
-        if topped_up and noise == "discrete-gaussian":
-            rule = "be fixed or everyone: sums of a varying number of its shares differ in law"
-            refuse("strategy", "poisson", rule, "or noise=skellam, whose shares do not")
         return _WHOLE[noise], {"bits": bits or _BITS}
 
     def _adaptive(self, chosen: Adaptive, level: float, clip_norm: float) -> AdaptiveClipping:
