@@ -20,6 +20,7 @@ from ..ledger import Ledger
 from ..mechanisms import AdaptiveClipping, Perturbation
 from ..questions.budget import Budget
 from ..sampling import Scheme
+from ..systems.averaging.collect import Collected
 from ..systems.averaging.server import Average, Server
 from ..training.rounds import Books, RoundInfo, charge_past
 from .flower.saved import Held, Saved, opened
@@ -100,7 +101,7 @@ class PrivateAveraging(Controller):  # type: ignore[misc]
             round; resumed where it exists.
         budget: asked before clients are, and again before noise is drawn.
         rounds: total number, those before a restart included.
-        timeout: seconds until a client that did not answer counts as silent.
+        deadline: seconds until a client that did not answer counts as silent.
         expected_cohort: public denominator; see ``FederatedAveraging``.
         missing: most clients of a cohort that may stay silent; see ``Server``. An error that a
             client sends is an answer: it counts as a zero update.
@@ -125,7 +126,7 @@ class PrivateAveraging(Controller):  # type: ignore[misc]
         model: str | Path,
         budget: Budget,
         rounds: int,
-        timeout: int = 600,
+        deadline: int = 600,
         expected_cohort: int | None = None,
         missing: int = 0,
         seed: int | None = None,
@@ -144,7 +145,7 @@ class PrivateAveraging(Controller):  # type: ignore[misc]
         )
         self.budget, self.history = budget, list[RoundInfo]()
         self._files = Path(ledger), Path(model)
-        self._timeout, self._rounds = integer(1, timeout=timeout), integer(1, rounds=rounds)
+        self._deadline, self._rounds = integer(1, deadline=deadline), integer(1, rounds=rounds)
         # In the order of their names, as what comes back is.
         self._layout = dict(sorted(arrays.items()))
         self._first = flat(self._layout)
@@ -152,7 +153,7 @@ class PrivateAveraging(Controller):  # type: ignore[misc]
         self.ledger: Ledger | None = None
 
     def start_controller(self, fl_ctx: Any) -> None:
-        """Number the clients of the job; the job ends where they are not the population."""
+        """Give the clients of the job their numbers; it ends where they are not the population."""
         here = sorted(client.name for client in fl_ctx.get_engine().get_clients())
         if len(here) != self.server.population:
             told = f"population must be the job's {len(here)} clients, got {self.server.population}"
@@ -199,13 +200,19 @@ class PrivateAveraging(Controller):  # type: ignore[misc]
             state = Average(held.rounds, torch.from_numpy(flat(held.arrays)))
         if held is None and ledger.rounds:
             self.log_warning(fl_ctx, f"{len(ledger.rounds)} rounds in the ledger stay spent")
-        while state.round < self._rounds:
-            found = self._round(state, books, abort_signal, fl_ctx)
-            if found is None:
-                return
-            state, info = found
-            self.history.append(info)
+
+        def save(state: Average) -> None:
             saved.write(Held(self._arrays(state), state.round, None))
+
+        while state.round < self._rounds:
+            running, came = self._asked(state, books, abort_signal, fl_ctx)
+            if abort_signal.triggered:
+                return
+            # The model is on disk before the round is called done.
+            state, info = self.server.step(state, running, came, books, save)
+            if info.aborted:
+                save(state)
+            self.history.append(info)
             spent = self.budget.spent()
             told = "aborted: too many clients stayed silent; nothing was released"
             if not info.aborted and spent is not None:
@@ -213,10 +220,10 @@ class PrivateAveraging(Controller):  # type: ignore[misc]
             came = f"{info.arrived} of {info.cohort} updates, {info.refused} refused"
             self.log_info(fl_ctx, f"Round {state.round}: {came}; {told}")
 
-    def _round(
+    def _asked(
         self, state: Average, books: Books, abort_signal: Any, fl_ctx: Any
-    ) -> tuple[Average, RoundInfo] | None:
-        """Run a round; None where the job was stopped before anything was released."""
+    ) -> tuple[Collected, list[tuple[int, object]]]:
+        """Return a sum that nothing was added to, and what the drawn clients answered."""
         # Nobody is asked for a round that does not fit.
         books.ask()
         running = self.server.collected(state, self.server.cohort(state.round), None)
@@ -230,13 +237,11 @@ class PrivateAveraging(Controller):  # type: ignore[misc]
         content = DXO(DataKind.WEIGHTS, data=self._arrays(state)).to_shareable()
         content.set_header(AppConstants.CURRENT_ROUND, state.round)
         content.set_header(AppConstants.NUM_ROUNDS, self._rounds)
-        task = Task("train", content, timeout=self._timeout, result_received_cb=receive)
+        task = Task("train", content, timeout=self._deadline, result_received_cb=receive)
         # To NVFlare no targets are all clients.
         if targets := [self._names[client] for client in running.turns]:
             self.broadcast_and_wait(task, fl_ctx, targets, len(targets), 0, abort_signal)
-        if abort_signal.triggered:
-            return None
-        return self.server.step(state, running, list(came), books)
+        return running, list(came)
 
     def _arrays(self, state: Average) -> Mapping[str, np.ndarray[Any, Any]]:
         return shaped(state.parameters.numpy(), self._layout)

@@ -37,7 +37,6 @@ from flwr.supercore.logger import LOGGER_NAME
 from numpy.typing import NDArray
 
 from ...errors import BudgetExhausted, refuse
-from ...ledger import Ledger
 from ...mechanisms import Perturbation
 from ...questions.budget import Budget
 from ...sampling import Scheme
