@@ -181,6 +181,46 @@ def test_a_spent_budget_asks_nobody(tmp_path, job, monkeypatch):
         assert not ledger.rounds
 
 
+def test_what_failed_goes_on_and_stays_spent(tmp_path, job, monkeypatch):
+    said, answered = [], []
+
+    def answers(flow, task, context, targets, least, wait, signal):
+        assert least == len(targets) == 3
+        answered.append(targets)
+        for name in targets:
+            arrays = from_shareable(task.data).data
+            update = DXO(DataKind.WEIGHT_DIFF, data=job.change(arrays, name)).to_shareable()
+            client = SimpleNamespace(name=name)
+            task.result_received_cb(SimpleNamespace(client=client, result=update), context)
+
+    def fails(flow, *given):
+        if len(answered) == 1:
+            raise RuntimeError("the cell is gone")
+        answers(flow, *given)
+
+    def run(broadcast, expected):
+        monkeypatch.setattr(PrivateAveraging, "broadcast_and_wait", broadcast)
+        flow = job.Workflow(str(tmp_path))
+        flow.start_controller(SimpleNamespace(get_engine=lambda: Engine(4)))
+        flow.control_flow(SimpleNamespace(triggered=False), None)
+        assert len(flow.history) == expected
+
+    panic = "system_panic"
+    monkeypatch.setattr(PrivateAveraging, panic, lambda self, told, context: said.append(told))
+    monkeypatch.setattr(PrivateAveraging, "log_info", lambda *given: None)
+    run(fails, 1)
+    assert said == ["the cell is gone"]
+    with Ledger.open(tmp_path / "run.jsonl") as ledger:
+        nonce = ledger.nonce
+        assert len(ledger.rounds) == 1 and not ledger.closed
+    run(answers, 1)
+    assert len(said) == 1 and len(answered) == 2
+    with Ledger.open(tmp_path / "run.jsonl") as ledger:
+        assert len(ledger.rounds) == 2 and ledger.closed
+    assert Saved(tmp_path / "model.npz", nonce).read().rounds == 2
+    assert fp.audit(tmp_path / "run.jsonl").statement.startswith("HOLDS")
+
+
 @pytest.mark.parametrize(
     "perturbation",
     [
