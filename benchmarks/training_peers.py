@@ -392,9 +392,12 @@ def compare(
         for name in names
         if model == "cnn" or "layout" not in name
     }
-    for _ in range(rounds + 1):
-        for process in processes.values():
+    for number in range(rounds + 1):
+        for name, process in processes.items():
             process.round()
+            wall, cpu = process.spent[-1]
+            # A run that is ended early has said what it saw.
+            print(f"  round {number}, {name}: {wall:.2f} s, {cpu:.2f} s of processor", flush=True)
     versions = {k: v for process in processes.values() for k, v in process.versions.items()}
     turns_ = {name: process.spent for name, process in processes.items()}
     return {

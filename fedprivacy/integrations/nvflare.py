@@ -217,8 +217,8 @@ class PrivateAveraging(Controller):  # type: ignore[misc]
             told = "aborted: too many clients stayed silent; nothing was released"
             if not info.aborted and spent is not None:
                 told = f"epsilon {spent.upper:.4g} at delta {self.budget.delta:.3g}"
-            came = f"{info.arrived} of {info.cohort} updates, {info.refused} refused"
-            self.log_info(fl_ctx, f"Round {state.round}: {came}; {told}")
+            answers = f"{info.arrived} of {info.cohort} updates, {info.refused} refused"
+            self.log_info(fl_ctx, f"Round {state.round}: {answers}; {told}")
 
     def _asked(
         self, state: Average, books: Books, abort_signal: Any, fl_ctx: Any
