@@ -74,7 +74,7 @@ sweep(Path(sys.argv[1]), grid={"noise_multiplier": [1.0, 3.0], "rounds": [60]}).
 
 @pytest.mark.slow
 @pytest.mark.filterwarnings("default")
-@pytest.mark.parametrize("backend", ["loky", "dask", "ray"])
+@pytest.mark.parametrize("backend", ["loky", "dask"])
 def test_a_killed_sweep_goes_on_and_ends_as_one_that_was_not(tmp_path, backend):
     pytest.importorskip(NEEDED[backend])
     folder, grid = tmp_path / "runs", {"noise_multiplier": [1.0, 3.0], "rounds": [60]}
