@@ -143,9 +143,9 @@ SETTINGS = ((2.0, 0.1, 20), (1.0, 0.01, 100), (5.0, 0.1, 1000))
 NEAR = 1.02
 """Ends within this ratio need no word."""
 
-_FOLD = (
-    "the fold counts in every round what is worst there; data that do as much in all rounds are "
-    "not known"
+_LABEL = (
+    "above, everybody is told how often a unit that may be drawn is drawn; data that show as much "
+    "are not known"
 )
 _ORDER = "the upper end is that of a known order; no theorem amplifies an order for `aggregate`"
 REASONS = {
@@ -155,8 +155,8 @@ REASONS = {
     ): "truncation is labelled above, and hidden in what data show",
     ("FixedSize", "zero_out"): 'the fold; `accountant="game"` closes it',
     ("FixedSize", "replace_one"): 'the fold; `accountant="game"` closes it',
-    ("WithReplacement", "zero_out"): _FOLD,
-    ("WithReplacement", "replace_one"): _FOLD,
+    ("WithReplacement", "zero_out"): _LABEL,
+    ("WithReplacement", "replace_one"): _LABEL,
     ("Shuffled", "zero_out"): _ORDER,
     ("Shuffled", "replace_one"): _ORDER,
     ("RandomAllocation", "replace_one"): (

@@ -12,12 +12,16 @@ import numpy as np
 from ..errors import refuse
 
 
-class _SystemSeed(np.random.bit_generator.ISeedSequence):
+class _SystemSeed(np.random.bit_generator.ISpawnableSeedSequence):
     """Fills a generator's state with the operating system's bits, all of it, and keeps nothing."""
 
     def generate_state(self, n_words: int, dtype: Any = np.uint32) -> Any:
         """Return so many fresh words."""
         return np.frombuffer(os.urandom(n_words * np.dtype(dtype).itemsize), dtype)
+
+    def spawn(self, n_children: int) -> list[Any]:
+        """Return so many sources of fresh words."""
+        return [self] * n_children
 
 
 def system_seed() -> Any:

@@ -21,7 +21,7 @@ import fedprivacy as fp
 from fedprivacy.ledger import Ledger
 from fedprivacy.mechanisms import DistributedDiscreteGaussian, Skellam, SparsifiedPerturbation
 from fedprivacy.sampling import FixedSize
-from fedprivacy.systems.fa_ld.law import DecayingSteps, GaussianTarget
+from fedprivacy.systems.fa_ld.law import GaussianTarget
 from fedprivacy.training import (
     AgentData,
     FederatedAveraging,
@@ -77,7 +77,7 @@ def sampling():
     target = GaussianTarget(hessians=np.tile(np.eye(2), (4, 1, 1)), centres=np.eye(4)[:, :2])
     loop = LangevinSampling(
         target=GaussianPosterior(target=target, sensitivity=1.0),
-        step_size=DecayingSteps(strong_convexity=1.0, smoothness=1.0),
+        step_size=0.2,  # the same in all rounds: the plan names one kind of round
         local_steps=2,
         averaging="II",
         cohort=2,

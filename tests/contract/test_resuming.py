@@ -304,7 +304,7 @@ def test_a_ledger_is_there_whole_or_not_at_all(tmp_path, monkeypatch):
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patched:
-        patched.setattr("fedprivacy.ledger.ledger.write_all", broken)
+        patched.setattr("fedprivacy.ledger.files.write_all", broken)
         with pytest.raises(KeyboardInterrupt):
             fp.Ledger.create(tmp_path / "run.ledger", unit="client", adjacency="zero_out")
     assert list(tmp_path.iterdir()) == []

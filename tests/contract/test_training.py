@@ -1136,7 +1136,9 @@ def test_bad_options_are_refused_by_name(options, message):
 def test_perturbations_that_do_not_fit_are_refused():
     with pytest.raises(ParameterError, match=r"perturbation.unit must be 'client'"):
         loop(Gaussian(noise_multiplier=1.0))
-    with pytest.raises(ParameterError, match="perturbation must be Gaussian, Sparsified"):
+    with pytest.raises(
+        ParameterError, match="perturbation must be a Perturbation, such as Gaussian"
+    ):
         loop(Gaussian(noise_multiplier=1.0, unit="client") * 2)
     with pytest.raises(UnsupportedCombination, match="topped_up"):
         loop(fed_smp(), Poisson(0.5))
@@ -1185,7 +1187,10 @@ def test_ledgers_that_do_not_fit_are_refused():
         ({"labels": torch.full((24,), 2)}, "labels must lie from 0 to 1"),
         ({"test_labels": torch.zeros(4)}, "test_labels must be whole numbers from 0 to 1, int64"),
         ({"features": torch.full((24, 3), NAN)}, "features must be finite"),
-        ({"features": torch.zeros(24, 3, dtype=torch.int64)}, "features must be floating-point"),
+        (
+            {"features": torch.zeros(24, 3, dtype=torch.int64)},
+            "features must be torch.float32 or torch.float64",
+        ),
         ({"public_labels": None}, "public_features, public_labels must be given together"),
     ],
 )

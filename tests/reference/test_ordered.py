@@ -110,13 +110,25 @@ def test_groups_hold_the_answer_of_all_rounds(adjacency, name, monkeypatch):
         assert 0.0 < wide.resolution[0] < exact.resolution[0]
 
 
+@pytest.mark.slow
 def test_deltas_are_held_too(monkeypatch):
-    every = [(loss.curve, 40) for loss in losses("add_remove", 12)]
+    every = [(loss.curve, 40) for loss in losses("add_remove", 8)]
     account = ACCOUNTANTS["pld"]()
-    for one in losses("add_remove", 12):
+    for one in losses("add_remove", 8):
         account.compose(one, 40)
     exact = account.delta(8.0)
+    assert exact.upper <= 1.001 * exact.resolution[0]
     monkeypatch.setattr(bracketed, "MOST", 2)
     wide = account.delta(8.0)
     assert any(isinstance(part, Bracketed) for part, _ in compose(every).parts)
     assert 0.0 < wide.resolution[0] < exact.resolution[0] <= exact.upper < wide.upper
+
+
+def test_delta_of_draws_with_replacement_takes_no_minutes():
+    """The law's last atom, 1e-30 at all draws, made every moment huge."""
+    run = (
+        fp.Gaussian(noise_multiplier=1.0).sampled(fp.WithReplacement(1000, population=90_000)) * 40
+    )
+    found = fp.delta(run, epsilon=8.0, adjacency="add_remove", deadline=30.0)
+    assert not found.reason
+    assert 1.886e-5 < found.resolution[0] <= found.upper < 1.889e-5

@@ -11,7 +11,7 @@ import contextlib
 import math
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 import numpy as np
@@ -23,13 +23,15 @@ from ..pairs.combined import Composed
 from ..pairs.curve import Curve
 from ..pairs.lattice import MAX_POINTS, Array, Side, TooLarge
 from ..pairs.stated import RenyiPoints
-from . import cut, direct, inversion
-from .asked import GROUPED, LATE, STUCK, EpsilonAt, Interval, Question, met
+from . import cut, direct, inversion, trimming
+from .asked import GROUPED, LATE, SLACK, STUCK, DeltaAt, EpsilonAt, Interval, Question, met
 from .hopeless import REASON, crude
 from .once import remembered
 
 _COARSE = "the asked tolerance would need a lattice of more than 2 million points"
 _INVERTED = "PLD, moments inverted"
+_RAREST = (1e-12, 1e-18)
+"""Components that are together rarer are left out of a question for delta, where that is small."""
 
 
 class Way(Protocol):
@@ -272,6 +274,8 @@ def interval(question: Question) -> Interval:
 
 def _either(question: Question) -> Interval:
     """Return the interval; of rounds that stand between others, an end from either of these."""
+    if isinstance(question, DeltaAt) and (near := _without_rarest(question)) is not None:
+        return near
     above, below = (question.on_side(side) for side in (Side.UP, Side.DOWN))
     if above.curve == below.curve:
         return _interval(question)
@@ -283,6 +287,18 @@ def _either(question: Question) -> Interval:
         return found._replace(reason=GROUPED) if found.reason == STUCK else found
     found, least = interval(above), interval(below)
     return found._replace(low=min(least.low, found.high), reason=found.reason or GROUPED)
+
+
+def _without_rarest(question: DeltaAt) -> Interval | None:
+    """Return delta's interval from the curve without its rarest components; None if they count."""
+    for rarest in _RAREST:
+        few, slack, reach = trimming.trim(question.curve, rarest)
+        if slack == 0.0 or question.epsilon > reach:
+            return None
+        found = _interval(replace(question, curve=few))
+        if slack <= SLACK * question.tolerance * found.low:
+            return found._replace(low=found.low - slack, high=min(found.high + slack, 1.0))
+    return None
 
 
 def _interval(question: Question) -> Interval:
@@ -353,19 +369,33 @@ def deltas(curve: Curve, epsilons: Array, tolerance: float) -> dict[float, Inter
         ends = zip(at.tolist(), low.tolist(), high.tolist(), strict=True)
         return {x: Interval(a, b, Reading.method).numbers() for x, a, b in ends}
     found: dict[float, Interval] = {}
-    stretches = [at]
+    for rarest in _RAREST:
+        few = trimming.trim(curve, rarest)
+        asked = np.array([x for x in at.tolist() if x not in found and x <= few.reach])
+        found |= _on_lines(few, asked, tolerance)
+        if few.slack == 0.0:
+            break
+    return found
+
+
+def _on_lines(few: trimming.Trimmed, at: Array, tolerance: float) -> dict[float, Interval]:
+    """Return delta's intervals at the epsilons of which lines tell enough."""
+    found: dict[float, Interval] = {}
+    stretches = [at] if len(at) else []
     while stretches:
         part = stretches.pop()
         middle = len(part) // 2
         try:
-            low, high = inversion.inverted_at(curve, float(part[middle])).bounds(part)
+            low, high = inversion.inverted_at(few.curve, float(part[middle])).bounds(part)
         except NoSpectrum:
             # Where no line exists the question is asked alone, of the other ways.
             continue
         except LateError:
             break
-        high = np.minimum(high, 1.0)
-        met = (high - low <= tolerance * high) | (high <= 1e-300)
+        # What is left out hardly counts, or the question is asked alone.
+        small = few.slack <= SLACK * tolerance * low
+        low, high = low - few.slack, np.minimum(high + few.slack, 1.0)
+        met = small & ((high - low <= tolerance * high) | (high <= 1e-300))
         ends = zip(part[met].tolist(), low[met].tolist(), high[met].tolist(), strict=True)
         found |= {x: Interval(a, b, _INVERTED) for x, a, b in ends}
         # A line that fails at its own centre has nothing for the neighbours.
