@@ -1,15 +1,19 @@
 """What correlated noise costs: sensitivities, calibration, the best factor, a row of noise.
 
-    python benchmarks/correlated_costs.py
+    python benchmarks/correlated_costs.py [accounts] [row] [rounds]
 
 Times are of the processor, the least of five; a row is of the CNN, its share that of a round of 100
 clients, of which ten are trained. Whole rounds of all 100, as `benchmarks/training.py` trains them,
-are run in turns with independent noise and with a row of BLT noise.
+are run in turns with independent noise and with a row of BLT noise; each call adds three pairs to
+those that are kept.
 """
 
 from __future__ import annotations
 
 import functools
+import json
+import statistics
+import sys
 import tempfile
 import time
 from collections.abc import Callable
@@ -24,6 +28,7 @@ from fedprivacy.mechanisms import correlated
 from fedprivacy.systems.averaging import rows
 from fedprivacy.training import FederatedAveraging, cnn, fashion_mnist
 
+KEPT = Path(__file__).parent / "results" / "correlated_costs.json"
 APART = fp.MinimumSeparation(50)
 
 
@@ -103,15 +108,16 @@ def a_row() -> None:
 
 
 def whole_rounds(times: int = 3) -> None:
-    """Print whole rounds with independent noise beside those with BLT noise, in turns."""
+    """Time whole rounds with independent noise beside those with BLT noise, in turns; keep all."""
     data = fashion_mnist()
     kinds = {
         "independent": fp.Gaussian(noise_multiplier=1.0, unit="client"),
         "BLT, 4 buffers": run_of(factors.BufferedToeplitz(4), 200, 1.0),
     }
+    pairs = json.loads(KEPT.read_text())["pairs, seconds"] if KEPT.exists() else []
     with tempfile.TemporaryDirectory() as folder:
-        runs = {}
-        for number, (name, noise) in enumerate(kinds.items()):
+        runs = []
+        for number, noise in enumerate(kinds.values()):
             loop = FederatedAveraging(
                 model=cnn(),
                 scheme=fp.FixedSize(100, population=data.population),
@@ -123,19 +129,32 @@ def whole_rounds(times: int = 3) -> None:
             )
             path = Path(folder) / str(number)
             ledger = fp.Ledger.create(path, unit="client", adjacency="zero_out")
-            runs[name] = loop, ledger, loop.init(), list[float]()
-        for _ in range(times):
-            for name, (loop, ledger, state, taken) in runs.items():
+            runs.append((loop, ledger, loop.init()))
+        for number in range(times):
+            pair = [0.0, 0.0]
+            # Whoever is first changes from pair to pair.
+            for which in (0, 1) if number % 2 else (1, 0):
+                loop, ledger, state = runs[which]
                 start = time.process_time()
                 after, _ = loop.step(state, data, ledger=ledger)
-                taken.append(time.process_time() - start)
-                runs[name] = loop, ledger, after, taken
-    plain, noisy = (sorted(run[3])[times // 2] for run in runs.values())
-    print(f"whole rounds: {plain:.2f} s independent, {noisy:.2f} s BLT: {noisy / plain - 1.0:+.1%}")
+                pair[which] = time.process_time() - start
+                runs[which] = loop, ledger, after
+            pairs.append(pair)
+            shares = [noisy / plain - 1.0 for plain, noisy in pairs]
+            plain, noisy = (sum(column) for column in zip(*pairs, strict=True))
+            kept = {
+                "order": list(kinds),
+                "BLT's share, median": statistics.median(shares),
+                "BLT's share, of the sums": noisy / plain - 1.0,
+                "pairs, seconds": pairs,
+            }
+            KEPT.write_text(json.dumps(kept, indent=1) + "\n")
+            print(f"pair {len(pairs)}: {shares[-1]:+.1%} by BLT noise", flush=True)
 
+
+PARTS = {"accounts": accounts, "row": a_row, "rounds": whole_rounds}
 
 if __name__ == "__main__":
     torch.set_num_threads(1)
-    accounts()
-    a_row()
-    whole_rounds()
+    for part in sys.argv[1:] or PARTS:
+        PARTS[part]()

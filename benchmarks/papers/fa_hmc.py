@@ -47,6 +47,10 @@ STEPS = {
 }
 LEAPFROGS = (2, 3, 5, 10)
 ROUNDS = (10, 100, 10_000, 2_000_000)
+SEEDS = {"records": 20_240_612, "one chain": 3, "1000 chains": 4, "draws of the law": 5}
+SEEDS |= {"Metropolis": 6, "200 chains": 8}
+RUN = {"data": "made up", "seeds": SEEDS, "rounds of exact laws": list(ROUNDS)}
+"""What was run, as the results name it; chains' rounds stand at each."""
 REACH = 2.0
 """Bound on the distance of two records' gradients: inputs have norm 1, residuals are below 1."""
 
@@ -60,7 +64,7 @@ class Regression:
     @cached_property
     def records(self) -> tuple[np.ndarray, np.ndarray]:
         """Inputs (1000, d) of norm 1, and labels."""
-        generator = np.random.default_rng(20_240_612)
+        generator = np.random.default_rng(SEEDS["records"])
         inputs = generator.standard_normal((RECORDS, self.dimension))
         inputs /= np.linalg.norm(inputs, axis=1, keepdims=True)
         odds = expit(inputs @ generator.standard_normal(self.dimension))
@@ -191,12 +195,13 @@ class Rounds:
         """Marginal error after so many rounds; a number that means the same on any machine."""
         return float(f"{marginal_error(self.law(rounds), self.regression.law):.4g}")
 
-    def path(self, rounds: int, seed: int = 3) -> np.ndarray:
+    def path(self, rounds: int) -> np.ndarray:
         """One chain's positions, shape (rounds, d), drawn from the exact transitions."""
         values, vectors, offset = self.map
         heat, turn = np.linalg.eigh(self._heat)
         root = (turn * np.sqrt(np.maximum(heat, 0.0))) @ turn.T
-        drawn = np.random.default_rng(seed).standard_normal((rounds, len(values))) @ root
+        generator = np.random.default_rng(SEEDS["one chain"])
+        drawn = generator.standard_normal((rounds, len(values))) @ root
         drawn += vectors.T @ offset
         at = np.zeros(len(values))
         for index in range(rounds):
@@ -359,7 +364,7 @@ def simulated(step_size: float, leapfrogs: int, total: int) -> dict[str, object]
         correlation=1.0,
         gradient_noise_multiplier=GRADIENT_STD / (REACH * CLIENTS),
         chains=1000,
-        seed=4,
+        seed=SEEDS["1000 chains"],
     )
     state = training.train(loop, loop.target, rounds=total).state
     law = Rounds(regression, step_size, leapfrogs, GRADIENT_STD).law(total)
@@ -368,7 +373,7 @@ def simulated(step_size: float, leapfrogs: int, total: int) -> dict[str, object]
 
 def compared(draws: np.ndarray, law: Marginals, aim: Marginals) -> dict[str, object]:
     """Draws' ME, the exact law's, and what as many draws from the exact law would give."""
-    generator = np.random.default_rng(5)
+    generator = np.random.default_rng(SEEDS["draws of the law"])
     again = [
         sampled_error(law.mean + law.std * generator.standard_normal(draws.shape), aim)
         for _ in range(400)
@@ -419,7 +424,7 @@ def logistic_target(regression: Regression) -> object:
 def metropolis(regression: Regression, chains: int = 500, kept: int = 20) -> np.ndarray:
     """Draws of the logistic posterior by Hamiltonian Monte Carlo with the accept step."""
     inputs, labels = regression.records
-    generator, step, steps = np.random.default_rng(6), 0.04, 8
+    generator, step, steps = np.random.default_rng(SEEDS["Metropolis"]), 0.04, 8
 
     def energy(at: np.ndarray) -> np.ndarray:
         scores = at @ inputs.T
@@ -463,7 +468,7 @@ def on_the_posterior() -> dict[str, object]:
             correlation=1.0,
             gradient_noise_multiplier=GRADIENT_STD / (REACH * CLIENTS),
             chains=200,
-            seed=8,
+            seed=SEEDS["200 chains"],
         )
         state = training.train(loop, None, rounds=total).state
         drawn = np.sort(state.positions.numpy(), axis=0)
@@ -564,6 +569,7 @@ def agrees_in_figure_1(
 def check() -> None:
     """Recompute the cells that cost least and compare them with what is kept."""
     kept = json.loads(RESULTS.read_text())
+    assert kept["run"] == RUN, "the results are of another run"
     for name, variance in (("variance 4", 4.0), ("variance 2", 2.0)):
         for dimension in (2, 50, 1000):
             assert rounds(variance, dimension) == kept[name]["rounds"][str(dimension)]
@@ -615,6 +621,6 @@ if __name__ == "__main__":
     else:
         made = json.loads(RESULTS.read_text()) if RESULTS.exists() else {}
         for part in PARTS if options.part == "all" else [options.part]:
-            made[part] = PARTS[part]()
+            made |= {"run": RUN, part: PARTS[part]()}
             RESULTS.write_text(json.dumps(made, indent=1) + "\n")
             print(part, "done", flush=True)

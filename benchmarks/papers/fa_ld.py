@@ -34,10 +34,15 @@ SPREAD = np.array([[5.0, -2.0], [-2.0, 1.0]])
 ALPHAS = (0.0, 1.0, 10.0, 100.0, 1000.0)
 LOCAL = (1, 10, 100, 300, 1000, 3000, 10_000, 30_000)
 START = point([0.0, 0.0])
+SEEDS = {"records": 20_240_611, "300 chains": 1, "estimates": 7}
+ROUNDS = {"figure 1a, at most": 200_000, "figure 1b": 1500, "300 chains": 960}
+ROUNDS |= {"figure 1c": 150, "figure 2": 1000}
+RUN = {"data": "made up", "seeds": SEEDS, "rounds": ROUNDS, "chains": RUNS}
+"""What was run, as the results name it."""
 
 
 def records(alpha: float) -> list[np.ndarray]:
-    generator = np.random.default_rng(20_240_611)
+    generator = np.random.default_rng(SEEDS["records"])
     centres = math.sqrt(alpha) * generator.normal(size=(CLIENTS, 2))
     return [generator.multivariate_normal(centre, SPREAD, RECORDS) for centre in centres]
 
@@ -58,7 +63,7 @@ def unequal_target(alpha: float) -> GaussianTarget:
 
 def rounds(target: GaussianTarget, local_steps: int, **settings: float) -> int | None:
     chain = LangevinChain(target=target, step_size=STEP, local_steps=local_steps, **settings)
-    return rounds_to_accuracy(chain, START, ACCURACY, limit=200_000)
+    return rounds_to_accuracy(chain, START, ACCURACY, limit=ROUNDS["figure 1a, at most"])
 
 
 def figure_1a(make: object = paper_target) -> dict[str, dict[str, int | None]]:
@@ -81,7 +86,7 @@ def figure_1b() -> dict[str, dict[str, float]]:
     made = {}
     for alpha in ALPHAS:
         chain = LangevinChain(target=paper_target(alpha), step_size=STEP, local_steps=10)
-        made[f"{alpha:g}"] = seen(w2_curve(chain, START, 1500))
+        made[f"{alpha:g}"] = seen(w2_curve(chain, START, ROUNDS["figure 1b"]))
     return made
 
 
@@ -93,7 +98,7 @@ def figure_1c() -> dict[str, dict[str, float]]:
             chain = LangevinChain(
                 target=make(0.0), step_size=STEP, local_steps=100, correlation=rho
             )
-            made[f"{name} {rho:g}"] = seen(w2_curve(chain, START, 150))
+            made[f"{name} {rho:g}"] = seen(w2_curve(chain, START, ROUNDS["figure 1c"]))
     return made
 
 
@@ -113,7 +118,7 @@ def figure_2() -> dict[str, dict[str, float]]:
                     cohort=cohort,
                 )
                 name = f"{way} {cohort or CLIENTS} step {step:g} rho {rho:g}"
-                made[name] = seen(w2_curve(chain, START, 1000))
+                made[name] = seen(w2_curve(chain, START, ROUNDS["figure 2"]))
     return made
 
 
@@ -128,9 +133,10 @@ def privacy_of_a_round() -> dict[str, float]:
     return made
 
 
-def simulated(alpha: float, total: int, seed: int = 1) -> dict[str, dict[str, float]]:
+def simulated(alpha: float) -> dict[str, dict[str, float]]:
     """Run 300 chains of Algorithm 1, K = 10, as the paper does, and estimate W2 as it does."""
-    target, generator = paper_target(alpha), np.random.default_rng(seed)
+    target, total = paper_target(alpha), ROUNDS["300 chains"]
+    generator = np.random.default_rng(SEEDS["300 chains"])
     chain = LangevinChain(target=target, step_size=STEP, local_steps=10)
     exact, law = w2_curve(chain, START, total), target.law()
     theta, found = np.zeros((RUNS, 2)), {}
@@ -156,7 +162,7 @@ def simulated(alpha: float, total: int, seed: int = 1) -> dict[str, dict[str, fl
 def spread_of_estimate(chain: LangevinChain, index: int) -> dict[str, float]:
     """1st and 99th percentile of the estimate that 300 exact draws of the same law give."""
     law, target = chain.law(START, index), chain.target.law()
-    generator, made = np.random.default_rng(7), []
+    generator, made = np.random.default_rng(SEEDS["estimates"]), []
     factor = np.linalg.cholesky(law.covariance)
     for _ in range(2000):
         draws = law.mean + generator.standard_normal((RUNS, 2)) @ factor.T
@@ -168,6 +174,7 @@ def spread_of_estimate(chain: LangevinChain, index: int) -> dict[str, float]:
 def everything() -> dict[str, object]:
     problem = LangevinProblem.of(paper_target(1.0), np.zeros(2))
     return {
+        "run": RUN,
         "setting": {
             "clients": CLIENTS,
             "records of a client": RECORDS,
@@ -183,7 +190,7 @@ def everything() -> dict[str, object]:
         "figure 1a": figure_1a(),
         "figure 1a, unequal Hessians": figure_1a(unequal_target),
         "figure 1b": figure_1b(),
-        "figure 1b, 300 chains, alpha 1": simulated(1.0, 960),
+        "figure 1b, 300 chains, alpha 1": simulated(1.0),
         "figure 1c": figure_1c(),
         "figure 2": figure_2(),
         "mu of an upload": privacy_of_a_round(),
@@ -222,12 +229,13 @@ def agrees_in_figure_2(name: str, old: dict[str, float]) -> bool:
         averaging=way,
         cohort=None if way == "full" else int(cohort),
     )
-    return near(seen(w2_curve(chain, START, 1000)), old, 1e-5, 1e-12)
+    return near(seen(w2_curve(chain, START, ROUNDS["figure 2"])), old, 1e-5, 1e-12)
 
 
 def check() -> None:
     """Recompute the cells that cost least and compare them with what is kept."""
     kept = json.loads(RESULTS.read_text())
+    assert kept["run"] == RUN, "the results are of another run"
     assert rounds(paper_target(1.0), 3000) == kept["figure 1a"]["1"]["3000"]
     assert rounds(unequal_target(1.0), 100) == kept["figure 1a, unequal Hessians"]["1"]["100"]
     chain = LangevinChain(

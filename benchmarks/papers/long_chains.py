@@ -3,18 +3,19 @@
     python benchmarks/papers/long_chains.py          works through PLAN; may be stopped any time
     python benchmarks/papers/long_chains.py --page   only writes the tables
     python benchmarks/papers/long_chains.py --check  runs the smallest cell of each again
+    python benchmarks/papers/long_chains.py --measure  times a gradient of one and of five copies
 
 FA-LD: 1,000 rounds, a draw every ten, with a warm-up of 500 for Figure 4. FA-HMC: 200 rounds, a
 draw every round. Batches, temperature, clients and prior are those of ``fa_ld_fashion.py``, whose
 runs are shorter and cover more settings. Step sizes are tuned on the first chain: halved and
 doubled until the best of every score lies inside the grid; the sizes that are best for a score are
 then run with two more chains. The sizes of one setting and seed run together, as scaled copies of
-the model in one chain (``Ladder``): the same law for each, four times as fast. They share batches,
-have noise of their own, and a cell names those that ran ``together``. A run keeps its progress in
-``progress/``, which is not committed, and goes on from there; what is begun stands in the results
-with the rounds that are done and those that are planned, and only what is done is compared. Chains
-with large steps part by their rounding: --check holds the first draw. Chains that are not
-``repeatable`` were run one by one and shown later, and are run again.
+the model in one chain (``Ladder``): the same law for each, in about half the time (--measure). They
+share batches, have noise of their own, and a cell names those that ran ``together``. A run keeps
+its progress in ``progress/``, which is not committed, and goes on from there; what is begun stands
+in the results with the rounds that are done and those that are planned, and only what is done is
+compared. Chains with large steps part by their rounding: --check holds the first draw. Chains that
+are not ``repeatable`` were run one by one and shown later, and are run again.
 """
 
 import argparse
@@ -29,7 +30,7 @@ from pathlib import Path
 
 import fa_ld_fashion as short
 import torch
-from drawn import near, redrawn
+from drawn import Parted, near, redrawn
 from pages import put
 from pages import table as markdown
 
@@ -77,7 +78,7 @@ TASKS = sorted(
         for facts in every
         for seed in SEEDS
     ],
-    key=lambda task: cost(*task[:2]) * (4 if task[2] else 1),
+    key=lambda task: cost(*task[:2]) * (16 if task[2] else 1),
 )
 """What is run, cheapest first; a setting's further seeds after the first of others."""
 
@@ -141,9 +142,10 @@ class Chain:
         name = "-".join(f"{value:g}" for value in (*facts.values(), *self.sizes, seed))
         self.path = PROGRESS / f"{part}-{name}.pt"
 
-    def run(self, records, rounds=None):
+    def run(self, records, rounds=None, shifted=False):
         """Run the chain to its end, or the rounds asked for; yield the cells at each save."""
         loop = ladder(self.part, self.facts, self.sizes, self.seed, records)
+        loop = short.shifted(loop) if shifted else loop
         now = self.begun(loop)
         state = ChainState(now["round"], now["positions"], loop.init().draws)
         last, begun = rounds or self.setting["rounds"], time.process_time()
@@ -232,15 +234,16 @@ def of(part, facts, seed=0):
     return [cell for cell in known(part) if cell["finished"] and own.items() <= cell.items()]
 
 
-def missing(part, facts, seed):
-    """Return the step sizes to run next, those of what cannot be repeated too."""
+def missing(part, facts, seed, again=True):
+    """Return the step sizes to run next; those of what cannot be repeated too, if asked."""
     first, here = of(part, facts), of(part, facts, seed)
     if seed == 0:
         sizes = further(first) if len(first) >= len(FIRST_SIZES[part]) else FIRST_SIZES[part]
     else:
         sizes = [size for _, _, size, edge in best(part, facts) if edge is None]
-    sizes = {*sizes, *(cell["step_size"] for cell in here if not cell["repeatable"])}
-    there = [cell["step_size"] for cell in here if cell["repeatable"]]
+    old = [cell["step_size"] for cell in here if not cell["repeatable"]]
+    sizes = {*sizes, *old} if again else sizes
+    there = [cell["step_size"] for cell in here if cell["repeatable"] or not again]
     return sorted(size for size in sizes if not any(math.isclose(size, one) for one in there))
 
 
@@ -260,10 +263,10 @@ def best(part, facts):
 
 
 def work():
-    """Work through what is to be run."""
+    """Work through what is to be run; what is there but cannot be repeated comes last."""
     records = short.data("fashion-mnist", None)
-    for part, facts, seed in TASKS:
-        while sizes := missing(part, facts, seed):
+    for part, facts, seed, again in [(*task, again) for again in (False, True) for task in TASKS]:
+        while sizes := missing(part, facts, seed, again):
             chain = Chain(part, facts, sizes, seed)
             for cells in chain.run(records):
                 write(part, cells)
@@ -301,6 +304,26 @@ def told(part, facts, kind, score, size):
 
 CHAINS = 11
 """Chains of a setting, about: five or six step sizes, and two more of three."""
+
+
+def gap():
+    """Return what one local step lacks of ten in accuracy, each at its best step size."""
+    told = []
+    for ask, rounds in ((of, PARTS["fa_ld_long"]["rounds"]), (shorter, short.FA_LD["rounds"])):
+        one, ten = (
+            short.tuned(ask("fa_ld_long", {"local_steps": steps}), "accuracy")[0]
+            for steps in (1, 10)
+        )
+        told.append(f"{100 * (ten - one):.1f} points after {rounds:,} rounds")
+    return (
+        "Accuracy that one local step lacks of ten, each at its best step size, one chain: "
+        f"{told[0]}, {told[1]}."
+    )
+
+
+def shorter(_, facts):
+    """Return the cells of the shorter runs."""
+    return short.of_group(short.known_cells("fa_ld"), facts)
 
 
 def progress(part):
@@ -344,6 +367,7 @@ def pages():
     put("fa_ld.md", "FA-LD at length", compared("fa_ld_long"))
     put("fa_ld.md", "FA-LD at length with warm-up", compared("fa_ld_long", "warm"))
     put("fa_ld.md", "FA-LD at length, what was run", progress("fa_ld_long"))
+    put("fa_ld.md", "FA-LD at length, what came out", gap())
     put("fa_ld.md", "FA-HMC at length", compared("fa_hmc_long"))
     put("fa_ld.md", "FA-HMC at length, what was run", progress("fa_hmc_long"))
 
@@ -360,9 +384,7 @@ def check():
             continue
         cells.sort(key=lambda one: one["seconds"] / one["rounds_done"])
         first, *others = ({str(own(cell)): partial(agrees, part, cell, records)} for cell in cells)
-        for name, again in first.items():
-            same = again()
-            print(part, name, "agrees" if same else "DIFFERENT")
+        same = redrawn({f"{part}, the cheapest": first}, 600)
         held = redrawn({part: {k: v for one in others for k, v in one.items()}}) and same and held
     return held
 
@@ -382,12 +404,35 @@ def goes_alike(records):
 
 
 def agrees(part, cell, records):
-    """Return whether a cell comes out again up to its first shown round."""
+    """Return whether a cell comes out again up to its first shown round, see ``short.agrees``."""
     facts = {name: cell[name] for name in NAMES if name in cell}
-    shown = cell["curve"][0]
-    (found,) = Chain(part, facts, cell["together"], cell["seed"]).run(records, shown["round"])
-    again = next(one for one in found if own(one) == own(cell))
-    return near(again["curve"][0], shown, 0.0, short.TOLERANCE)
+    chain, shown = Chain(part, facts, cell["together"], cell["seed"]), cell["curve"][0]
+    rows = []
+    for shifted in (False, True):
+        (found,) = chain.run(records, shown["round"], shifted)
+        rows.append(next(one for one in found if own(one) == own(cell))["curve"][0])
+        if near(rows[0], shown, 0.0, short.TOLERANCE):
+            return True
+    if not near(*rows, 0.0, short.TOLERANCE):
+        raise Parted
+    return False
+
+
+def measure():
+    """Print the processor time of a gradient of one copy and of five, the least of four rounds."""
+    records = short.data("fashion-mnist", None)
+    for part, facts in (("fa_ld_long", LANGEVIN[2]), ("fa_hmc_long", HAMILTONIAN[1])):
+        least = {}
+        for copies in (1, 5):
+            loop = ladder(part, facts, FIRST_SIZES[part][:copies], 0, records)
+            state, spent = loop.init(), []
+            for _ in range(5):
+                begun = time.process_time()
+                state, _ = loop.step(state)
+                spent.append((time.process_time() - begun) / gradients(facts))
+            least[copies] = min(spent[1:])
+        told = f"{1e3 * least[1]:.1f} ms of one copy, {1e3 * least[5]:.1f} ms of five"
+        print(f"{part}, {facts}: {told}, {least[5] / least[1]:.1f} times")
 
 
 def main():
@@ -395,10 +440,14 @@ def main():
     asked = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     asked.add_argument("--check", action="store_true")
     asked.add_argument("--page", action="store_true", help="only write the tables")
+    asked.add_argument("--measure", action="store_true", help="time one copy and five")
     options = asked.parse_args()
     torch.set_num_threads(1)
     if options.check:
         sys.exit(not check())
+    if options.measure:
+        measure()
+        return
     if not options.page:
         work()
     pages()

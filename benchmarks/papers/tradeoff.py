@@ -24,7 +24,7 @@ from typing import Any
 
 import numpy as np
 from drawn import Cells, near, redrawn
-from fa_ld import CLIENTS, SPREAD, START, STEP, paper_target, records, unequal_target
+from fa_ld import CLIENTS, SEEDS, SPREAD, START, STEP, paper_target, records, unequal_target
 
 import fedprivacy as fp
 from fedprivacy.bound import shown
@@ -63,6 +63,14 @@ SPLITTINGS = {"feature norm 10": (10.0, 0.322), "feature norm 2": (2.0, 1.0)}
 """name -> bound on an input's norm, penalty."""
 
 ROUNDS, RUNS = (10, 100, 1000), 5
+RUN = {
+    "data": "made up",
+    "seeds": {"records of FA-LD and FA-HMC": SEEDS["records"], "records of Fed-PLT": 20240913}
+    | {"runs of Fed-PLT": 2},
+    "runs": RUNS,
+    "rounds": {"FA-LD": list(TOTALS), "FA-HMC": list(HMC_ROUNDS), "Fed-PLT": list(ROUNDS)},
+}
+"""What was run, as the results name it; FA-LD's and FA-HMC's laws are exact."""
 
 
 def sensitivity(alpha: float) -> float:
@@ -294,12 +302,12 @@ def measured_errors(bound: float, penalty: float, variance: float) -> dict[str, 
     """Distances to the optimum, means over rounds 81 to 100 and some runs."""
     import torch
     from competitors import Problem
-    from fed_plt import SEED, asymptotic_errors, optimum, random_data
+    from fed_plt import asymptotic_errors, optimum, random_data
 
     from fedprivacy.training import FederatedSplitting, LocalSolver, Logistic
 
     torch.set_num_threads(1)
-    data = random_data(RUNS, DIMENSION, SEED).bounded(bound)
+    data = random_data(RUNS, DIMENSION, RUN["seeds"]["records of Fed-PLT"]).bounded(bound)
     problem = Problem(Logistic(regularisation=CONVEXITY), data, RUNS)
     run = splitting(bound, penalty, variance, 1)
     loop = FederatedSplitting(
@@ -314,7 +322,7 @@ def measured_errors(bound: float, penalty: float, variance: float) -> dict[str, 
             step_size=run.step_size,
         ),
         runs=RUNS,
-        seed=2,
+        seed=RUN["seeds"]["runs of Fed-PLT"],
     )
     return asymptotic_errors(loop, problem, optimum(problem))
 
@@ -346,6 +354,7 @@ def everything() -> dict[str, Any]:
         held = np.concatenate(records(alpha))
         assert np.einsum("ni,ij,nj->n", held, np.linalg.inv(SPREAD), held).max() <= reach**2
     return {
+        "run": RUN,
         "setting": {
             "delta": DELTA,
             "step": STEP,
@@ -416,6 +425,7 @@ def agrees_in_table_vii(name: str, variance: float, rounds: int, old: dict[str, 
 def check() -> None:
     """Recompute the cells that cost least and compare them with what is kept."""
     kept = json.loads(RESULTS.read_text())
+    assert kept["run"] == RUN, "the results are of another run"
     for name in ("paper, alpha 0", "unequal, alpha 1"):
         make, alpha = TARGETS[name]
         fresh = at_total(make(alpha), alpha, 1000, 100)

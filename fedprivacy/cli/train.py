@@ -347,7 +347,7 @@ def begins(asked: Experiment | Sweep, chosen: list[str]) -> str:
     told = f"budget: epsilon = {asked.epsilon:g}, delta = {asked.delta:g}"
     if "delta" in chosen:
         told += f" (chosen: n^-1.1 for {asked.job.units} {unit}s)"
-    told += f", {unit} level, {asked.adjacency}"
+    told += f", {unit} level, {asked.adjacency or asked.job.adjacency}"
     if "adjacency" in chosen:
         told += f" (chosen: what {unit}-level methods are accounted for)"
     return f"{told}, observer {asked.observer}"

@@ -91,7 +91,8 @@ def _(curve: Allocated) -> Largest:
 
 @largest.register
 def _(curve: Opposed) -> Largest:
-    return _NO_LIMIT
+    """Return no limit of P against Q, whose means lie lower; the other order's ratio has one."""
+    return _NO_LIMIT._replace(low=0.0) if curve.swapped else _NO_LIMIT
 
 
 @largest.register

@@ -39,13 +39,16 @@ _FARTHEST = 350.0
 Parts = list[tuple[Curve, int]]
 
 
-def rows_of(matrix: Array, probability: float, multiplier: float) -> Parts:
+def rows_of(
+    matrix: Array, probability: float, multiplier: float, unlikely: float = UNLIKELY
+) -> Parts:
     """Return what rows lose as long as the past is likely, with how many rows lose it.
 
     Args:
         matrix: |C|, shape (m, n), rows in any order that does not depend on data.
         probability: q, of every unit in every round, above 0 and below 1.
         multiplier: noise multiplier z.
+        unlikely: probability of pasts that are not counted on, all together.
     """
     unit = float(matrix.max()) / _FINE
     # A quotient that is whole but for rounding stays what it is; ``moved_up`` pays.
@@ -54,7 +57,7 @@ def rows_of(matrix: Array, probability: float, multiplier: float) -> Parts:
     steps = np.maximum(steps, matrix > 0.0)
     parts: Parts = []
     for few in np.array_split(np.arange(len(matrix)), min(_BLOCKS, len(matrix))):
-        chances = _chances(matrix, few, probability, multiplier)
+        chances = _chances(matrix, few, probability, multiplier, unlikely)
         sums = [sums_above(steps[i], own) for i, own in zip(few, chances, strict=True)]
         # The larger of two tails at every place is the tail of a law above both.
         above = np.zeros(max(map(len, sums)))
@@ -112,12 +115,16 @@ def _by_moments(parts: Parts) -> float:
 
 
 def _chances(
-    matrix: Array, rows: NDArray[np.int64], probability: float, multiplier: float
+    matrix: Array,
+    rows: NDArray[np.int64],
+    probability: float,
+    multiplier: float,
+    unlikely: float = UNLIKELY,
 ) -> Array:
     """Return bounds p_ij on chances given likely pasts, shape (rows, n)."""
     drawn = matrix > 0.0
     # Two events for every entry: its weighted noise is large, or its weighted company is.
-    each = UNLIKELY / (2.0 * max(int(drawn.sum()), 1))
+    each = unlikely / (2.0 * max(int(drawn.sum()), 1))
     reach = -float(ndtri(each)) * _UP
     squares = matrix**2
     # Of the rows before, never by a difference: small ones would be lost behind a large row.

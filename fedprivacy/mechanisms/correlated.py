@@ -349,7 +349,7 @@ _ROWS = (
 _CYCLE = "cyclic sampling, bands <= groups: blocks share no row (Theorem C of correlated_noise.md)"
 _UNHIDDEN = "no amplification: joint convexity over the unit's rounds"
 _POISSON = {"known": _UNHIDDEN, "line": _LINE, "rows": _ROWS}
-_ALONG = "a unit sends C u in its rounds, every other sends 0; seen along the sum of all means"
+_SENT = "a unit sends C u in its rounds, every other sends 0; "
 
 
 @registered
@@ -448,12 +448,12 @@ class SampledNoise(Mechanism):
         return replace(
             base,
             curve=curve,
-            witness=None if witness is None else Witness(witness, _ALONG),
+            witness=witness,
             theorems=(theorem, *base.theorems[:1]),
             assumptions=(*base.assumptions, getattr(self.scheme, "assumption", "")),
         )
 
-    def _amplified(self, known: Curve) -> tuple[Curve, Curve | None, str]:
+    def _amplified(self, known: Curve) -> tuple[Curve, Witness | None, str]:
         """Return what dominates, what is attained, and why.
 
         Args:
@@ -468,9 +468,12 @@ class SampledNoise(Mechanism):
         count = noise.rounds if self._kind == "some" else noise.participation.gap(noise.rounds)
         gram = places.kernel(matrix, count, noise.noise_multiplier)
         if self._kind == "some":
-            return places.several_of(gram, noise.participation.most(noise.rounds)), None, _SOME
-        signed = (noise.factor.matrix(noise.rounds) < 0.0).any()
-        return places.best_tree(gram), None if signed else places.one_direction(gram), _BINS
+            curve = places.several_of(gram, noise.participation.most(noise.rounds), known)
+            return curve, None, _UNHIDDEN if curve == known else _SOME
+        if (noise.factor.matrix(noise.rounds) < 0.0).any():
+            return places.best_tree(gram), None, _BINS
+        shown, how = places.attained(gram)
+        return places.best_tree(gram), Witness(shown, _SENT + how), _BINS
 
     def _cycle(self, facts: Facts) -> PrivacyLoss:
         """Return the composition of a group's rounds, each with a whole column's noise."""

@@ -27,6 +27,8 @@ _DEPTH = 3
 _TRIED = 48
 _MOVES = 256
 """How many means a lower end's mixture has."""
+_BLOCKS = (1, 2, 4, 8, 16, 32, 64, 128)
+"""How many blocks of neighbouring places a lower end's tree has."""
 _PARTS = 128
 _POINTS = 256
 _LITTLE = 1e-3
@@ -122,15 +124,48 @@ def one_direction(gram: Array) -> Curve:
     return shifts(levels, counts)
 
 
-def several_of(gram: Array, count: int) -> Curve:
-    """Return what dominates a uniform choice of ``count`` places, all of them taken part in."""
+def attained(gram: Array) -> tuple[Curve, str]:
+    """Return what loses much of all that the run surely loses where C >= 0, and how that is seen.
+
+    Of means along one direction, and of trees of contiguous blocks: the smallest entry of any block
+    inside them all, the smallest of all between them (principle B; the tree is post-processing).
+
+    Args:
+        gram: as of ``kernel``, shape (places, places).
+    """
+    # Downwards, as this is a lower end.
+    less, best = gram * (1.0 - 1e-9), one_direction(gram)
+    how, most = "seen along the sum of all means", conditional.rough_epsilon_of_rows([(best, 1)])
+    root, leaf = float(less.min()), float(np.diag(less).min())
+    for blocks in (many for many in _BLOCKS if len(less) % many == 0):
+        size = len(less) // blocks
+        inside = less.reshape(blocks, size, blocks, size).min(axis=(1, 3)).diagonal().min()
+        levels = ((blocks, root), (size, float(inside)))
+        found = rough_epsilon(levels, leaf, 16)
+        # Beyond the variances whose laws are made a tree proves nothing.
+        if most < found < math.inf:
+            best, most = Nested(levels, leaf), found
+            how = f"in {blocks} block(s) of places, of which the least is counted"
+    return best, how
+
+
+def several_of(gram: Array, count: int, known: Curve) -> Curve:
+    """Return what dominates a uniform choice of ``count`` places, all of them taken part in.
+
+    Args:
+        gram: as of ``kernel``, shape (places, places).
+        count: how many of the places.
+        known: what dominates where they are known, which is taken where it loses less.
+    """
     inside = float(np.diag(gram).max())
     shared = gram - np.diag(np.diag(gram))
     common = float(shared.max()) if len(gram) > 1 else 0.0
     apart = math.sqrt(max(inside - common, 0.0)) * (1.0 + SPACING)
     parts: list[tuple[Curve, int]] = [(Gdp(count * math.sqrt(common) * (1.0 + SPACING)), 1)]
     # Fewer places hide less, so their number is rounded down.
-    return compose([*parts, (Allocated(apart, len(gram) // count), count)])
+    parts.append((Allocated(apart, len(gram) // count), count))
+    drawn, plain = map(conditional.rough_epsilon_of_rows, (parts, [(known, 1)]))
+    return compose(parts) if drawn < plain else known
 
 
 def rank_one(norms: Array, probability: float, multiplier: float) -> Curve:

@@ -111,7 +111,7 @@ def zeroed_in_slots(inner: Lossy, scheme: Counted, observer: Observer) -> Pair:
     up = Mix(tuple((w, leaving(s)) for w, s in times))
     down = pairs.sampled(Mix(tuple((w, Gdp(s / z)) for w, s in times)), q)
     law = scheme.law(Side.DOWN)
-    shown = Opposed(z, law) if Opposed.serves(law) else against_none(z, 1.0, law)
+    shown = Opposed(z, law) if Opposed.serves(z, law) else against_none(z, 1.0, law)
     return Pair(Fold(up, down), shown)
 
 

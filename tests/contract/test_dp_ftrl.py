@@ -275,6 +275,27 @@ def test_a_foreign_or_broken_noise_file_is_refused(tmp_path):
         ledger.release()
 
 
+@pytest.mark.parametrize("content", [None, b"nothing"], ids=["another run's", "damaged"])
+def test_another_run_s_noise_file_is_not_overwritten(tmp_path, content):
+    noise, path = noise_of(), tmp_path / "run"
+    with ledger_of(path, noise) as ledger:
+        loop_of(noise).step(loop_of(noise).init(), DATA, ledger=ledger)
+        file = NoiseFile(ledger).path
+    path.unlink()
+    content = content or file.read_bytes()
+    file.write_bytes(content)
+    with ledger_of(path, noise) as ledger:
+        with pytest.raises(ParameterError, match=r"noise file must .*another"):
+            loop_of(noise).step(loop_of(noise).init(), DATA, ledger=ledger)
+        assert file.read_bytes() == content and not ledger.rounds
+        file.unlink()
+        loop_of(noise).step(loop_of(noise).init(), DATA, ledger=ledger)
+        # The same ledger's file is its own, another noise in it or not.
+        other = noise_of(noise_multiplier=1.0)
+        loop_of(other).step(loop_of(other).init(), DATA, ledger=ledger)
+        assert len(ledger.rounds) == 2
+
+
 def test_an_older_noise_file_is_not_gone_on_with(tmp_path):
     noise, path, place = noise_of(), tmp_path / "run", tmp_path / "state"
     with ledger_of(path, noise) as ledger:

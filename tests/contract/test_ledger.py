@@ -731,6 +731,7 @@ def test_the_disk_is_waited_for_before_noise_and_before_a_place_is_told(path, mo
 
 
 def test_ten_thousand_rounds_are_read_in_a_second(path, monkeypatch):
+    """Of the processor's time, the least of three: a busy machine is slower by the clock."""
     monkeypatch.setattr(os, "fsync", lambda fd: None)
     mechanism = SMP.sampled(fp.FixedSize(100, 6000))
     with new(path) as ledger:
@@ -740,10 +741,10 @@ def test_ten_thousand_rounds_are_read_in_a_second(path, monkeypatch):
             ledger.done(number, cohort=100, arrived=100 - i % 4, refused=0, noise_std=std)
     spent = []
     for _ in range(3):
-        begin = time.perf_counter()
+        begin = time.process_time()
         read = Ledger.open(path)
         parts = run_of(read.rounds).parts
-        spent.append(time.perf_counter() - begin)
+        spent.append(time.process_time() - begin)
     assert [count for _, count in parts] == [7500, 2500]
     assert len({id(r.mechanism) for r in read.rounds}) == 1
     assert min(spent) < 1.0

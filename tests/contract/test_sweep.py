@@ -44,6 +44,7 @@ def test_one_command_answers_which_setting_is_best_within_a_budget(tmp_path, mon
     told = [*words, *axes, "--epsilon", "4", "--output", "front.png"]
     code, out, problem = command(capsys, *told)
     assert code == 0, problem
+    assert "client level, zero_out (chosen" in problem
     found = json.loads(out)
     assert len(found["settings"]) == 4 and (tmp_path / "front.png").stat().st_size > 5000
     with open(found["runs"], newline="") as file:

@@ -158,6 +158,28 @@ def test_the_game_closes_the_gap_of_zeroed_units():
     assert "nothing" in game.witness
 
 
+def given_way_above(loss: float, mu: float, q: float) -> mpmath.mpf:
+    """Return the profile of the pair that gives way at e^loss, loss > 0, to so many digits."""
+    mu, q, a = mpmath.mpf(mu), mpmath.mpf(q), mpmath.exp(mpmath.mpf(loss))
+    shrunk, c = mpmath.exp(-mu * mu), (a - 1) * (1 - q) / q
+    cut = mpmath.log((a + mpmath.sqrt(a * a + 4 * shrunk * c)) / (2 * shrunk)) / mu + mu / 2
+    beyond = [mpmath.erfc((cut - i * mu) / mpmath.sqrt(2)) / 2 for i in range(3)]
+    return q * (beyond[2] - a * beyond[1] - c * beyond[0])
+
+
+@pytest.mark.parametrize("mu", [15.0, 20.0, 30.0])
+def test_losses_in_the_hundreds_are_not_lost_to_the_ends_of_doubles(mu):
+    """Squares of e^loss overflow, and e^-mu^2 underflows: the profile there is still above 0."""
+    half = np.array([0.0, 100.0, 340.0, 356.0, 400.0, 500.0, 600.0])
+    losses = np.concatenate([-half[:0:-1], half])
+    for q in (1e-9, 0.5):
+        found = given_way_excess(mu, q, losses)
+        with mpmath.workdps(400):
+            exact = [given_way_above(loss, mu, q) for loss in half[1:]]
+        assert all(bound >= x for bound, x in zip(found[len(half) :], exact, strict=True))
+        assert found[len(half)] <= float(exact[0]) * (1.0 + 1e-9) + 1e-22
+
+
 def absent_excess(loss: float, mu: float, q: float) -> mpmath.mpf:
     """Return what S has above 1 - a at a = e^-loss, to 40 digits."""
     c = 1 + mpmath.expm1(-mpmath.mpf(loss)) / mpmath.mpf(q)

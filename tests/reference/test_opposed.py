@@ -1,5 +1,6 @@
 """What a unit shows that is drawn several times while all others send its opposite."""
 
+import mpmath
 import numpy as np
 import pytest
 from scipy.integrate import quad
@@ -8,6 +9,8 @@ from scipy.stats import binom, norm
 
 import fedprivacy as fp
 from fedprivacy.loss import GaussianMix, Opposed, Side
+from fedprivacy.loss.largest import largest
+from fedprivacy.loss.pairs import opposed
 from fedprivacy.loss.pairs.opposed import masses
 
 EPSILONS = np.array([-1.5, 0.0, 0.4, 1.5, 4.0])
@@ -79,5 +82,36 @@ def test_a_law_that_is_not_the_true_one_is_not_used():
     ):
         witness = fp.Gaussian(noise_multiplier=1e5).sampled(scheme).privacy_loss("zero_out").witness
         assert not isinstance(witness.curve, Opposed)
-    assert not Opposed.serves(((1e-30, 0), (1.0, 7)))
+    assert not Opposed.serves(1.0, ((1e-30, 0), (1.0, 7)))
+    # Where means are farther out than doubles can place, nothing is shown of them.
+    assert Opposed.serves(1e-8, law(9, 0.5)) and not Opposed.serves(1e-9, law(9, 0.5))
+
+
+def test_cells_of_means_far_out_are_within_their_rounding():
+    """Means 1e3 to 3e5 stds out: a place is off by 1e-11 of a std, and a tail by 38 times that."""
+    curve = Opposed(1e-3, tuple(zip([1 / 143] * 143, range(143), strict=True)))
+    low, high = (curve._cells(side) for side in (Side.DOWN, Side.UP))
+    assert np.exp(low.loss).size and low.p.sum() < 1.0 < high.p.sum() + high.p_infinite
+    most, count = 2.0 * curve.cover(), opposed._MOST_CELLS
+    inner = np.linspace(-12.0, most + 12.0, count)
+    shown = masses(np.concatenate([[-np.inf], inner, [np.inf]]), curve.times, 2e3)
+    off = opposed._ROUNDED + opposed._PLACED * curve.cover()
+    with mpmath.workdps(60):
+        for at in np.flatnonzero(shown[1:-1] > 1e-280)[:60:3]:
+            ends = [mpmath.mpf(float(end)) for end in inner[at : at + 2]]
+            exact = mpmath.mpf(0)
+            for weight, s in curve.times:
+                near, far = ((end - 2000 * s) / mpmath.sqrt(2) for end in ends)
+                if near > 0:
+                    exact += weight * (mpmath.erfc(near) - mpmath.erfc(far)) / 2
+                else:
+                    exact += weight * (mpmath.erfc(-far) - mpmath.erfc(-near)) / 2
+            assert abs(shown[1 + at] / exact - 1) < off
+
+
+def test_the_other_order_has_a_largest_loss():
+    """Q's means lie lower: its ratio to P falls to 0 above, and tends to 1 below."""
+    curve = Opposed(1.0, law(3, 0.5))
+    assert largest(curve).low == np.inf
+    assert largest(curve.swap()).low == 0.0
     assert Opposed(1.0, law(2, 0.5)).plain == GaussianMix(1.0, law(2, 0.5), ((1.0, 0.0),))

@@ -129,3 +129,10 @@ def test_a_replaced_unit_in_a_shuffle_shows_twice_its_norm():
     assert shown == Allocated(2 / Z, 2)
     assert claim(shown) == pytest.approx(real(p, q), abs=2e-3)
     assert claim(shown.swap()) == pytest.approx(real(q, p), abs=2e-3)
+
+
+def test_a_replaced_epoch_has_no_other_order():
+    """Out and in again, or in and out: the same pair, whichever order it was made in."""
+    one, other = (Allocated(1.0, 5, swapped=turned, replaced=True) for turned in (False, True))
+    for order in (-0.5, 1.5, 4.0):
+        assert one.log_moment(order) == other.log_moment(order)

@@ -170,7 +170,7 @@ class Allocated(Curve):
         order = max(order, 1.0 - order)
         if order <= 1.0:
             return 0.0
-        absent = replace(self, replaced=False)
+        absent = replace(self, swapped=False, replaced=False)
         there = order / (2.0 * order - 1.0) * absent.log_moment(2.0 * order - 1.0)
         back = (order - 1.0) / (2.0 * order - 1.0) * absent.log_moment(1.0 - 2.0 * order)
         return min(self._gdp.log_moment(order), (there + back) * (1.0 + TENS))

@@ -14,7 +14,7 @@ import numpy as np
 from scipy.special import ndtr
 
 from ...registry import registered
-from ...rounding import HUNDREDS, TENS
+from ...rounding import HUNDREDS, TENS, UNIT
 from .allocation import tails_of
 from .combined import Mix
 from .curve import TAIL_MASS, Curve
@@ -30,6 +30,10 @@ _FINE = 1.0 / 40.0
 _MOST_CELLS = 1 << 14
 _ROUNDED = 2000.0 * TENS
 """Of a cell's mass: 38 stds out a tail is right to x^2 units, of which a cell is a fortieth."""
+_PLACED = 4000.0 * UNIT
+"""The same for every std of how far out means are: a place is right to a unit of itself, and 38
+stds out a tail moves 38 times as much, in either law and at either edge."""
+_FARTHEST = 1e9
 _NONE = 1e-290
 """Cells of less are of one law only."""
 LEFT_OUT = 1e-30
@@ -55,9 +59,11 @@ class Opposed(Curve):
     swapped: bool = False
 
     @staticmethod
-    def serves(times: Times) -> bool:
-        """Return whether a law is one that ``times`` may be."""
-        return 1 < len(times) <= 256 and [s for _, s in times] == list(range(len(times)))
+    def serves(std: float, times: Times) -> bool:
+        """Return whether a law is one that ``times`` may be, and no mean is too far to place."""
+        numbers = [s for _, s in times]
+        every = 1 < len(numbers) <= 256 and numbers == list(range(len(numbers)))
+        return every and numbers[-1] <= _FARTHEST * std
 
     @property
     def exact(self) -> bool:
@@ -92,7 +98,8 @@ class Opposed(Curve):
     def _cells(self, side: Side) -> DiscreteLaw:
         """Return the cells in increasing loss, the smaller end of one law's masses (DOWN: P's)."""
         p, q = self._masses[::-1] if self.swapped else self._masses
-        more, less = 1.0 + _ROUNDED, 1.0 - _ROUNDED
+        off = _ROUNDED + _PLACED * self.cover()
+        more, less = 1.0 + off, 1.0 - off
         if side is Side.UP:
             p, q = p * more + LEFT_OUT, q * less
         else:

@@ -28,6 +28,7 @@ _REACH = 12.0
 _DEPTH = 75.0
 """The sum over nodes is off by e^-75 of the scale of what is summed."""
 _NOTHING = 1e-22
+_LOG_4 = math.log(4.0)
 _BLOCK = 1 << 18
 RELATIVE = 2e-12
 """What the nodes' values may be off: ndtr at up to 38 deviations is right to 38^2 units."""
@@ -90,13 +91,14 @@ def given_way_excess(mu: float, q: float, losses: Array) -> Array:
     """
     far = losses[len(losses) // 2 :]
     a, c = np.exp(far), np.expm1(far) * ((1.0 - q) / q)
-    shrunk = math.exp(-mu * mu)
-    root = (a + np.sqrt(a * a + 4.0 * shrunk * c)) / (2.0 * shrunk)
-    right = _held(mu, c, (2.0, a, 1.0), np.log(root), np.inf)
-    square = np.maximum(1.0 - 4.0 * shrunk * a * c, 0.0)
+    # In logs: squares of roots are beyond doubles where losses are in the hundreds.
+    square = mu * mu
     with np.errstate(divide="ignore"):
-        first = np.log(2.0 * c / (1.0 + np.sqrt(square)))
-    second = np.log((1.0 + np.sqrt(square)) / (2.0 * a * shrunk))
+        log_c = np.log(c)
+    root = far + square + np.log(0.5 + np.sqrt(0.25 + np.exp(log_c - square - 2.0 * far)))
+    right = _held(mu, c, (2.0, a, 1.0), root, np.inf)
+    both = 1.0 + np.sqrt(-np.expm1(np.minimum(_LOG_4 + log_c + far - square, 0.0)))
+    first, second = log_c + np.log(2.0 / both), square - far + np.log(0.5 * both)
     left = _held(mu, c, (1.0, a, 2.0), first, np.maximum(second, first))
     return q * np.concatenate([(left / a)[:0:-1], right])
 

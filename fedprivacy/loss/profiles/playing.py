@@ -150,8 +150,9 @@ class _Board:
         low = -_BESIDE / (1.0 + tilt) - 1.0
         high = 1.3 * max(epsilon, chernoff.reach) + 1.0
         top = _top(one, log_delta + math.log(_NEGLIGIBLE / rounds))
-        # Exponentials of all that is tilted stay within doubles.
-        if not tilt * (high + top - low) + abs(chernoff.here.value) < _MOST:
+        # Exponentials of all that is tilted, and of losses, stay within doubles.
+        tilted = tilt * (high + top - low) + abs(chernoff.here.value)
+        if not max(tilted, top - math.log(one.q)) < _MOST:
             raise TooLarge
         return cls(question, one, rounds, log_delta, tilt, low, high, top)
 

@@ -177,6 +177,22 @@ class NoiseFile:
         torch.save(content, buffer)
         whole_file(self.path, buffer.getvalue(), mode=0o600)
 
+    def content(self, device: torch.device) -> dict[str, Any]:
+        """Return what the file holds.
+
+        Raises:
+            ParameterError: it is damaged, or of another run.
+        """
+        found = _loaded(self.path, device)
+        if found.get("format") != FORMAT or found.get("ledger") != self.nonce:
+            rule = "be the noise of this ledger's run: it is another's secret state"
+            way_out = (
+                "restore the file that lay there; beside a new ledger move it to its own, "
+                "delete it if that run is over, or give the ledger another name"
+            )
+            refuse("noise file", str(self.path), rule, way_out)
+        return found
+
     def read(self, state: CorrelatedState) -> CorrelatedState | None:
         """Return a state with the memory on disk; None where there is no file.
 
@@ -185,10 +201,7 @@ class NoiseFile:
         """
         if not self.path.exists():
             return None
-        found = _loaded(self.path, state.parameters.device)
-        if found.get("format") != FORMAT or found.get("ledger") != self.nonce:
-            rule = "be the noise of this ledger's run"
-            refuse("noise file", str(self.path), rule, "restore the file that lay there")
+        found = self.content(state.parameters.device)
         held: dict[str, Any] = {name: found.get(name) for name in _HELD}
         for name, value in held.items():
             known = getattr(state, name)
@@ -219,8 +232,8 @@ def caught_up(
     are drawn and thrown away.
 
     Raises:
-        ParameterError: the file is gone or older than the last row that was released; or the state
-            is of another noise, whose memory makes no row of this one.
+        ParameterError: the file is gone, another run's, or older than the last row that was
+            released; or the state is of another noise, whose memory makes no row of this one.
     """
     if ledger is None:
         return state
@@ -234,6 +247,9 @@ def caught_up(
         # A file from the first row on: where it is missing later, it was lost.
         if not file.path.exists():
             file.write(state)
+        elif not rows:
+            # Before a first row the file may be of a run whose ledger had this name.
+            file.content(state.parameters.device)
         return state
     on_disk = file.read(state)
     if on_disk is None:

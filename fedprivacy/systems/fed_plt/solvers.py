@@ -6,7 +6,7 @@ Agent i starts at its last model and approaches the minimiser of f_i(w) + |w - v
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Any
@@ -40,6 +40,8 @@ class SolverKind(StrEnum):
     """Gradient descent on a batch drawn anew, without replacement, in every step."""
     NEWTON = "newton"
     """Newton's method on all records, each step halved until the gradient falls with it."""
+    QUASI_NEWTON = "quasi_newton"
+    """Limited-memory BFGS on all records: Newton's method with curvature as gradients show it."""
     NOISY = "noisy"
     """Gradient descent on all records with Gaussian noise in every step: the private one."""
 
@@ -48,10 +50,14 @@ _HALVINGS, _FALL, _TINY = 30, 0.25, 2.0**-40
 """How often a Newton step is halved, the share of its size by which the gradient must fall, and
 below which share of the point's norm nothing is asked."""
 
+_MEMORY, _FEW = 10, 6
+"""Steps that the quasi-Newton solver remembers, and how often it halves one before it forgets."""
+
 OPTIONS = {"batch_size": SolverKind.STOCHASTIC, "noise_scale": SolverKind.NOISY}
 """What one method needs and no other takes."""
 
-STEP_OF_ITS_OWN = (SolverKind.ACCELERATED, SolverKind.NEWTON)
+SECOND_ORDER = (SolverKind.NEWTON, SolverKind.QUASI_NEWTON)
+STEP_OF_ITS_OWN = (SolverKind.ACCELERATED, *SECOND_ORDER)
 """Methods that are told no step size."""
 
 
@@ -60,11 +66,11 @@ class LocalSolver:
     """What one agent does in a round; all agents alike, or each its own.
 
     Args:
-        method: "gradient", "accelerated", "stochastic", "newton" or "noisy".
+        method: "gradient", "accelerated", "stochastic", "newton", "quasi_newton" or "noisy".
         steps: N_e; None for the one that the theory's search finds.
         step_size: gamma, above 0 and below 2 / (smoothness + 1 / penalty); None for the fastest
-            contraction, 2 / (strong convexity + smoothness + 2 / penalty). The accelerated and the
-            Newton solver have their own.
+            contraction, 2 / (strong convexity + smoothness + 2 / penalty). The accelerated, the
+            Newton and the quasi-Newton solver have their own.
         batch_size: the stochastic solver's; an agent with fewer records uses all of them.
         noise_scale: tau, the noisy solver's: each step adds N(0, 2 gamma tau^2) to every
             coordinate.
@@ -241,7 +247,7 @@ class LocalProblem:
         Returns:
             The ends, shape of ``start``; the smallest std over the steps, shape (agents,).
         """
-        columns, newton = self._columns(solvers), [s.method is SolverKind.NEWTON for s in solvers]
+        columns, curved = self._columns(solvers), self._second_order(solvers, start)
         most, even = int(columns[3].max()), bool((columns[3] == columns[3][0]).all())
         # Drawn ahead for all steps: short draws cost more than their numbers.
         drawn, spreads = drawn_ahead(noise, most * start.numel()), columns[2]
@@ -251,7 +257,6 @@ class LocalProblem:
         stochastic, clip = any(s.batch_size for s in solvers), self._clip(solvers[0])
         noisy, accelerated = bool(spreads.any()), bool(columns[1].any())
         sizes, momenta, _, steps = (_factor(column, start) for column in columns)
-        by_newton = start.new_tensor(newton)[:, None] > 0.0 if any(newton) else None
         point = before = start
         used = np.full_like(spreads, math.inf) if noisy else spreads
         for number in range(most):
@@ -261,8 +266,8 @@ class LocalProblem:
             noised = self._noised(known, move, drawn_with, drawn) if noisy else (known + move, used)
             after, used = noised[0], np.minimum(used, noised[1])
             moved = after + momenta * (after - before) if accelerated else after
-            if by_newton is not None:
-                moved = torch.where(by_newton, self._newton(point), moved)
+            for own, step in curved:
+                moved = torch.where(own, step(point), moved)
             # Of agents with equally many steps none is done before the others.
             if even:
                 point, before = moved, after
@@ -271,6 +276,18 @@ class LocalProblem:
                 point, before = torch.where(on, moved, point), torch.where(on, after, before)
         return point, used[:, 0]
 
+    def _second_order(
+        self, solvers: Sequence[LocalSolver], start: Tensor
+    ) -> list[tuple[Tensor, Callable[[Tensor], Tensor]]]:
+        """Return who takes each kind of step that curvature shapes, shape (agents, 1), and it."""
+        steps = {SolverKind.NEWTON: self._newton, SolverKind.QUASI_NEWTON: _QuasiNewton(self).step}
+        owners = {kind: [s.method is kind for s in solvers] for kind in steps}
+        return [
+            (start.new_tensor(own)[:, None] > 0.0, steps[kind])
+            for kind, own in owners.items()
+            if any(own)
+        ]
+
     def _newton(self, point: Tensor) -> Tensor:
         """Return the points after a Newton step of every agent on its local problem.
 
@@ -278,25 +295,27 @@ class LocalProblem:
         short enough one does: along it the norm's derivative is minus the norm. Steps near
         rounding are taken as they are.
         """
-        slope = self._slope(point)
+        slope = self.slope(point)
         bend = self.loss.hessian(point, self.data)
         bend = bend + torch.eye(bend.shape[-1], dtype=bend.dtype).to(bend) / self.penalty
         direction = -torch.linalg.solve(bend, slope[..., None])[..., 0]
-        long = torch.linalg.vector_norm(slope, dim=-1, keepdim=True)
-        tiny = _TINY * torch.linalg.vector_norm(point, dim=-1, keepdim=True)
-        near = torch.linalg.vector_norm(direction, dim=-1, keepdim=True) <= tiny
-        share = torch.ones_like(long)
-        for _ in range(_HALVINGS):
-            ends = torch.linalg.vector_norm(
-                self._slope(point + share * direction), dim=-1, keepdim=True
-            )
-            falls = near | (ends <= (1.0 - _FALL * share) * long)
+        return self.halved(point, slope, direction, _FALL, _HALVINGS)[0]
+
+    def halved(
+        self, point: Tensor, slope: Tensor, direction: Tensor, fall: float, most: int
+    ) -> tuple[Tensor, Tensor]:
+        """Return the points after a step halved until it falls, and which did, others unmoved."""
+        long, tiny = _norm(slope), _TINY * _norm(point)
+        near, share = _norm(direction) <= tiny, torch.ones_like(long)
+        for _ in range(most):
+            ends = _norm(self.slope(point + share * direction))
+            falls = near | (ends <= (1.0 - fall * share) * long)
             if bool(falls.all()):
                 break
             share = torch.where(falls, share, share / 2.0)
-        return torch.where(falls, point + share * direction, point)
+        return torch.where(falls, point + share * direction, point), falls
 
-    def _slope(self, point: Tensor) -> Tensor:
+    def slope(self, point: Tensor) -> Tensor:
         """Return the gradients of the local problems."""
         own = self.loss.gradient(point, self.data)
         return own + (point - self.anchors) / self.penalty
@@ -331,7 +350,7 @@ class LocalProblem:
         return np.array([rows[id(s)] for s in solvers]).T[..., None]
 
     def _coefficients(self, solver: LocalSolver) -> tuple[float, float]:
-        if solver.method is SolverKind.NEWTON:
+        if solver.method in SECOND_ORDER:
             return 0.0, 0.0
         if solver.method is not SolverKind.ACCELERATED:
             assert solver.step_size is not None
@@ -356,6 +375,60 @@ class LocalProblem:
         inside = torch.arange(rows.shape[-1], device=rows.device) < sizes[:, None]
         mean = torch.where(inside, 1.0 / sizes[:, None].double(), 0.0)
         return self.data.taken(rows, mean.expand(rows.shape))
+
+
+class _QuasiNewton:
+    """Limited-memory BFGS for all agents at once (Nocedal and Wright, Algorithm 7.4).
+
+    A step is halved until the gradient's norm does not grow. Where a few halvings do not do it, the
+    agent steps down the gradient, along which a short enough step always does on a convex problem.
+    """
+
+    def __init__(self, problem: LocalProblem) -> None:
+        self._problem = problem
+        self._pairs: list[tuple[Tensor, Tensor]] = []
+        self._last: tuple[Tensor, Tensor] | None = None
+
+    def step(self, point: Tensor) -> Tensor:
+        """Return the points after a step of every agent."""
+        slope = self._problem.slope(point)
+        if self._last is not None:
+            pair = point - self._last[0], slope - self._last[1]
+            self._pairs = [*self._pairs, pair][-_MEMORY:]
+        self._last = point, slope
+        downhill, direction = self._directions(slope)
+        after, falls = self._problem.halved(point, slope, direction, 0.0, _FEW)
+        if not bool(falls.all()):
+            down, _ = self._problem.halved(point, slope, downhill, 0.0, _HALVINGS)
+            after = torch.where(falls, after, down)
+        return after
+
+    def _directions(self, slope: Tensor) -> tuple[Tensor, Tensor]:
+        """Return the gradient's and BFGS's: no pair counts whose curvature is not positive."""
+        # Without a pair the penalty's own curvature: exact where the loss has none.
+        left, size = slope, torch.full_like(slope[..., :1], self._problem.penalty)
+        used: list[tuple[Tensor, Tensor, Tensor, Tensor]] = []
+        for move, rise in reversed(self._pairs):
+            bend = _dot(move, rise)
+            fit = bend > _TINY * _norm(move) * _norm(rise)
+            weight = torch.where(fit, 1.0 / bend, 0.0)
+            share = weight * _dot(move, left)
+            size = torch.where(fit, bend / _dot(rise, rise), size) if not used else size
+            left = left - share * rise
+            used.append((move, rise, weight, share))
+        found = size * left
+        for move, rise, weight, share in reversed(used):
+            found = found + (share - weight * _dot(rise, found)) * move
+        return -size * slope, -found
+
+
+def _dot(left: Tensor, right: Tensor) -> Tensor:
+    return (left * right).sum(-1, keepdim=True)
+
+
+def _norm(each: Tensor) -> Tensor:
+    long: Tensor = torch.linalg.vector_norm(each, dim=-1, keepdim=True)
+    return long
 
 
 def _factor(column: NDArray[np.float64], like: Tensor) -> Any:
