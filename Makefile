@@ -120,13 +120,14 @@ $(FLOWER)/.has-flower: pyproject.toml $(PINS)
 	@touch $@
 
 # A fresh folder each time: a ledger whose run is complete is closed. Flower leaves a local server
-# running, which would keep the environment that it was started in.
+# running, which would keep the environment that it was started in. The brackets keep the pattern
+# from finding the shell that looks for it.
 flower: $(FLOWER)/.has-flower
 	@rm -rf $(FLOWER_OUT) && mkdir $(FLOWER_OUT)
 	cd examples/flower && PATH="$(CURDIR)/$(FLOWER)/bin:$$PATH" FLWR_HOME=$(FLOWER_OUT)/flwr \
 		FLWR_TELEMETRY_ENABLED=0 flwr run . --stream \
 		--run-config "folder='$(FLOWER_OUT)'" --federation-config "num-supernodes=20"
-	@pkill -f "$(FLOWER_OUT)/flwr/local-superlink" || true
+	@left=$$(pgrep -f "[f]lower-superlink .*$(FLOWER_OUT)/flwr/"); test -z "$$left" || kill $$left
 	$(FLOWER)/bin/fedprivacy audit $(FLOWER_OUT)/run.jsonl --strict
 
 docs: $(VENV)/.has-check

@@ -392,9 +392,12 @@ def compare(
         for name in names
         if model == "cnn" or "layout" not in name
     }
-    for _ in range(rounds + 1):
-        for process in processes.values():
+    for number in range(rounds + 1):
+        for name, process in processes.items():
             process.round()
+            wall, cpu = process.spent[-1]
+            # A run that is ended early has said what it saw.
+            print(f"  round {number}, {name}: {wall:.2f} s, {cpu:.2f} s of processor", flush=True)
     versions = {k: v for process in processes.values() for k, v in process.versions.items()}
     turns_ = {name: process.spent for name, process in processes.items()}
     return {
@@ -433,7 +436,9 @@ def main() -> None:
         "--rounds", type=int, default=3, help="of the CNN; five times as many of the other"
     )
     parser.add_argument("--cores", type=int, default=1, help="how many all may use together")
+    parser.add_argument("--into", type=Path, help="file for the numbers of a part, too")
     options = parser.parse_args()
+    load = os.getloadavg()
     os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[: options.cores])
     sys.path[:0] = [str(HERE), str(HERE.parent)]
     cohort = 20 if options.quick else 100
@@ -445,10 +450,13 @@ def main() -> None:
             pythons = {"fedprivacy": sys.executable, "pfl": options.pfl, "Flower": options.flower}
             found[model] = compare(model, pythons, options.only, cohort, rounds, folder)
             show(model, found[model])
-    if not options.quick and not options.model and options.only == list(LIBRARIES):
+    whole = not options.quick and not options.model and options.only == list(LIBRARIES)
+    if into := options.into or (RESULTS if whole else None):
         content = {"python": platform.python_version(), "cores": options.cores}
+        # What else ran says what the clock is worth.
+        content |= {"load_before_after": [load, os.getloadavg()], "processors": os.cpu_count()}
         content |= {"clients_a_round": cohort, **found}
-        RESULTS.write_text(json.dumps(content, indent=1) + "\n")
+        into.write_text(json.dumps(content, indent=1) + "\n")
 
 
 if __name__ == "__main__":

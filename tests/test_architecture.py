@@ -28,6 +28,7 @@ FURTHER = {
 TRAINS = {
     "training",
     "integrations/flower",
+    "integrations/nvflare",
     "systems/averaging/loop",
     "systems/averaging/clients",
     "systems/averaging/collect",
@@ -62,6 +63,7 @@ AT_WORK = {"cli", "runs/attackable"}
 LAZY = {
     "flint",
     "flwr",
+    "nvflare",
     "torch",
     "sklearn",
     "arviz_stats",
@@ -96,6 +98,7 @@ HOMES = {
     "opacus": {"integrations/opacus", "integrations/peers"},
     "prv_accountant": {"integrations/peers"},
     "flwr": {"integrations/flower"},
+    "nvflare": {"integrations/nvflare"},
 }
 """Where a heavy package may be imported at all."""
 
@@ -108,6 +111,7 @@ SLOW_PARTS = {
     "rich": {"runs/progress"},
     "dp_accounting": {"integrations"},
     "flwr": {"integrations/flower"},
+    "nvflare": {"integrations/nvflare"},
 }
 """Parts that may import a heavy package at once: they are imported late themselves."""
 
@@ -352,6 +356,7 @@ def test_the_standard_library_and_the_declared_packages_are_all():
     }
     declared |= {"matplotlib", "torch", "sklearn", "arviz_stats", "joblib", "fedprivacy"}
     declared |= {"opacus", "prv_accountant", "arviz_base", "arviz", "mlflow", "flint", "flwr"}
+    declared |= {"nvflare"}
     for path in files():
         tops = {name.partition(".")[0] for name in imports(path)}
         assert tops - declared - set(sys.stdlib_module_names) == set(), name_of(path)

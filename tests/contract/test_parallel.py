@@ -61,18 +61,24 @@ def test_a_stopped_sweep_goes_on_in_several_processes(tmp_path):
     assert trained == whole.train_all()
 
 
+NEEDED = {"loky": "joblib", "dask": "distributed", "ray": "ray"}
 KILLED = """
 import sys
 from pathlib import Path
 from tests.contract.test_parallel import sweep
-sweep(Path(sys.argv[1]), grid={"noise_multiplier": [1.0, 3.0], "rounds": [60]}).train_all(jobs=2)
+sweep(Path(sys.argv[1]), grid={"noise_multiplier": [1.0, 3.0], "rounds": [60]}).train_all(
+    jobs=2, backend=sys.argv[2]
+)
 """
 
 
 @pytest.mark.slow
-def test_a_killed_sweep_goes_on_and_ends_as_one_that_was_not(tmp_path):
+@pytest.mark.filterwarnings("default")
+@pytest.mark.parametrize("backend", ["loky", "dask"])
+def test_a_killed_sweep_goes_on_and_ends_as_one_that_was_not(tmp_path, backend):
+    pytest.importorskip(NEEDED[backend])
     folder, grid = tmp_path / "runs", {"noise_multiplier": [1.0, 3.0], "rounds": [60]}
-    words = [sys.executable, "-c", KILLED, str(folder)]
+    words = [sys.executable, "-c", KILLED, str(folder), backend]
     child = subprocess.Popen(words, start_new_session=True)
     # Both runs are under way, neither has ended.
     while child.poll() is None and len(list(folder.glob("*.pt"))) < 2:
@@ -81,7 +87,7 @@ def test_a_killed_sweep_goes_on_and_ends_as_one_that_was_not(tmp_path):
     child.wait()
     begun = [fp.Ledger.open(path) for path in folder.glob("*.ledger")]
     assert len(begun) == 2 and not all(one.closed for one in begun)
-    trained = sweep(folder, grid=grid).train_all(jobs=2)
+    trained = sweep(folder, grid=grid).train_all(jobs=2, backend=backend)
     for _, (path, _) in trained:
         ledger = fp.Ledger.open(path)
         # A round may have been released and not saved: it counts, and the budget has room for it.
@@ -101,7 +107,7 @@ def test_places_are_kept_whatever_ends_first():
 def test_a_cluster_s_backend_runs_them_or_is_told_to_be_missing(backend):
     calls = [partial(pow, 2, number) for number in range(3)]
     try:
-        __import__({"dask": "distributed", "ray": "ray"}[backend])
+        __import__(NEEDED[backend])
     except ImportError:
         with pytest.raises(ParameterError, match=f"installed, got '{backend}'.*pip install"):
             each(calls, jobs=2, backend=backend)

@@ -1,4 +1,4 @@
-"""The model of a run on disk: what was released, so that it is nobody's secret."""
+"""A run on disk: its ledger, and its model, which was released and so is nobody's secret."""
 
 from __future__ import annotations
 
@@ -10,8 +10,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ...errors import ParameterError, refuse
+from ...errors import LedgerError, ParameterError, refuse
+from ...ledger import Ledger
 from ...outputs import whole_file
+from ...questions.budget import Budget
 from .wire import Arrays
 
 FORMAT = "fedprivacy flower model 1"
@@ -80,3 +82,32 @@ class Saved:
             rule = "be of this ledger's run: what another one spent is not counted here"
             refuse("checkpoint", str(self.path), rule, "name another file")
         return found
+
+
+def opened(path: Path, budget: Budget, seed: int | None, engine: str) -> Ledger:
+    """Return the ledger of a run, a new one or the one that is there.
+
+    Raises:
+        LedgerError: it is of another unit, adjacency or observer, or cannot be resumed.
+    """
+    if not path.exists():
+        return Ledger.create(
+            path,
+            unit="client",
+            adjacency=budget.adjacency,
+            observer=budget.observer,
+            claim=(budget.epsilon, budget.delta),
+            schedule="adaptive" if budget.adaptive else "fixed",
+            budget_rule=budget.rule,
+            seed_policy="operating system" if seed is None else "fixed",
+            description=f"{engine}, by fedprivacy",
+        )
+    found = Ledger.open(path, resume=True)
+    asked = ("client", str(budget.adjacency), str(budget.observer))
+    if tuple(map(str, found.facts)) != asked:
+        found.release()
+        raise LedgerError(
+            f"{path} is of {tuple(map(str, found.facts))}, the budget of {asked}; resume with the "
+            "budget of the run's beginning, or name another file"
+        )
+    return found

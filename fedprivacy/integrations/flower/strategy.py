@@ -36,15 +36,14 @@ from flwr.supercore import log
 from flwr.supercore.logger import LOGGER_NAME
 from numpy.typing import NDArray
 
-from ...errors import BudgetExhausted, LedgerError, refuse
-from ...ledger import Ledger
+from ...errors import BudgetExhausted, refuse
 from ...mechanisms import Perturbation
 from ...questions.budget import Budget
 from ...sampling import Scheme
 from ...systems.averaging.collect import Collected
 from ...systems.averaging.server import Average, Server
 from ...training.rounds import Books, RoundInfo, charge_past
-from .saved import Held, Saved
+from .saved import Held, Saved, opened
 from .wire import ASKED, CLIP_NORM, FACTOR, MASK, UPDATE, Arrays, flat, may_hold, shaped, spread
 
 EQUALLY = "fedprivacy-equally"
@@ -136,7 +135,7 @@ class PrivateStrategy(Strategy):
             seed=seed,
         )
         self.budget, self.history = budget, list[RoundInfo]()
-        self.ledger = _opened(Path(ledger), budget, seed)
+        self.ledger = opened(Path(ledger), budget, seed, "Flower")
         self._books: Books = self.server.books(self.ledger, budget)
         charge_past(self.ledger, budget)
         self._saved = None if checkpoint is None else Saved(Path(checkpoint), self.ledger.nonce)
@@ -400,31 +399,6 @@ def _unsaid() -> Iterator[None]:
         yield
     finally:
         logger.removeFilter(is_true)
-
-
-def _opened(path: Path, budget: Budget, seed: int | None) -> Ledger:
-    """Return the ledger of a run, a new one or the one that is there."""
-    if not path.exists():
-        return Ledger.create(
-            path,
-            unit="client",
-            adjacency=budget.adjacency,
-            observer=budget.observer,
-            claim=(budget.epsilon, budget.delta),
-            schedule="adaptive" if budget.adaptive else "fixed",
-            budget_rule=budget.rule,
-            seed_policy="operating system" if seed is None else "fixed",
-            description="Flower, by fedprivacy's PrivateStrategy",
-        )
-    found = Ledger.open(path, resume=True)
-    asked = ("client", str(budget.adjacency), str(budget.observer))
-    if tuple(map(str, found.facts)) != asked:
-        found.release()
-        raise LedgerError(
-            f"{path} is of {tuple(map(str, found.facts))}, the budget of {asked}; resume with the "
-            "budget of the run's beginning, or name another file"
-        )
-    return found
 
 
 def _update(content: RecordDict, running: Collected) -> object:

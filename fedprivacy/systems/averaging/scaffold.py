@@ -7,16 +7,11 @@ the sum of the changes follows from the sum of the updates, which is released an
 (Noble, Bellet and Dieuleveut 2022) releases it a second time, with noise of its own; here the
 server computes it from the noisy sum of the clipped updates: post-processing, which costs nothing.
 
-A client remembers c_i, and so in which rounds it was. Theorem: let the clients be drawn
-independently of each other and of the past (``Poisson``, ``Everyone``), and let a contribution be
-any function of a client's own records, memory and randomness and of what was released. Then the
-table's pair of one round dominates every round given the releases before. Proof: fix everybody
-else's draws and randomness, which have the same law in both worlds, and joint convexity of the
-hockey-stick divergence brings the mixture back. The round is then a mixture over the unit's own
-past draws, whose law given the releases may differ between the worlds; each pair of its components
-is a round of the table, contributions being arbitrary vectors of norm C, and joint convexity does
-the rest. With ``FixedSize`` or ``WithReplacement`` one client's draw tells of the others', whose
-memory would tell of it rounds later: no theorem here, so it is refused.
+A client remembers c_i, and so in which rounds it was. T15 of docs/theory/theorems.md: where clients
+are drawn independently of each other and of the past (``Poisson``, ``Everyone``), the table's pair
+of one round dominates every round all the same. With ``FixedSize`` or ``WithReplacement`` one
+client's draw tells of the others', whose memory would tell of it rounds later: no theorem, so it is
+refused.
 """
 
 from __future__ import annotations
