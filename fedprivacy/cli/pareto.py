@@ -171,14 +171,17 @@ def _runs(
     if settings:
         if asked:
             refuse("SETTINGS", str(settings[0]), f"stand alone, without {', '.join(asked)}")
-        if len(settings) == 1:
-            return runs_of_file(settings[0], unit, costs)
-        found = [
-            (path.parent.name or path.stem, runs_of_file(path, unit, costs)) for path in settings
-        ]
-        return [(f"{place}: {label}", run) for place, runs in found for label, run in runs]
+        return _of_files(settings, unit, costs)
     if chosen:
         refuse("--set", chosen[0], "be given with --method")
     if "noise_multiplier" not in given:
         refuse("SETTINGS", None, "be given", "or a grid, beginning with --noise-multiplier")
     return runs_of_grid(read(SampledRun.known(), given), unit, costs or ("noise",))
+
+
+def _of_files(settings: tuple[Path, ...], unit: str | None, costs: tuple[str, ...]) -> Any:
+    """Return the rows of files; of several each is named by its folder."""
+    if len(settings) == 1:
+        return runs_of_file(settings[0], unit, costs)
+    found = [(path.parent.name or path.stem, runs_of_file(path, unit, costs)) for path in settings]
+    return [(f"{place}: {label}", run) for place, runs in found for label, run in runs]

@@ -76,8 +76,7 @@ def fewer(parts: Sequence[tuple[Curve, int]]) -> list[tuple[Curve, int]]:
     Only curves that take long are put together (``ordered.place``). What opposed data attain has no
     known order: of many such rounds it is shown what data attain that send nothing.
     """
-    if len({curve for curve, _ in parts if isinstance(curve, Opposed)}) > MOST:
-        parts = [(curve.plain if isinstance(curve, Opposed) else curve, n) for curve, n in parts]
+    parts = _orderly(parts)
     counts: dict[Curve, int] = {}
     for curve, count in parts:
         counts[curve] = counts.get(curve, 0) + count
@@ -89,6 +88,13 @@ def fewer(parts: Sequence[tuple[Curve, int]]) -> list[tuple[Curve, int]]:
     together = {curve for group in many for curve, _, _ in group}
     left = [part for part in parts if part[0] not in together]
     return [*left, *itertools.chain.from_iterable(map(_between, many))]
+
+
+def _orderly(parts: Sequence[tuple[Curve, int]]) -> Sequence[tuple[Curve, int]]:
+    """Return the parts, in place of many different ``Opposed`` what is attained besides."""
+    if len({curve for curve, _ in parts if isinstance(curve, Opposed)}) <= MOST:
+        return parts
+    return [(curve.plain if isinstance(curve, Opposed) else curve, n) for curve, n in parts]
 
 
 def one_side(curve: Curve, side: Side) -> Curve:

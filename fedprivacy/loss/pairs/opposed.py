@@ -71,9 +71,10 @@ class Opposed(Curve):
         return False
 
     @property
-    def plain(self) -> GaussianMix:
+    def plain(self) -> Curve:
         """The pair where all others send nothing, which is attained as well."""
-        return GaussianMix(self.std, self.times, ((1.0, 0.0),))
+        found = GaussianMix(self.std, self.times, ((1.0, 0.0),))
+        return found.swap() if self.swapped else found
 
     def swap(self) -> Curve:
         """Return the other orientation."""

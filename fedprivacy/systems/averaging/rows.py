@@ -244,12 +244,7 @@ def caught_up(
     file, next_row = NoiseFile(ledger), _after(one for one in rows if one.spent)
     # The ledger has no row beyond this state: nothing was released since.
     if next_row <= state.round:
-        # A file from the first row on: where it is missing later, it was lost.
-        if not file.path.exists():
-            file.write(state)
-        elif not rows:
-            # Before a first row the file may be of a run whose ledger had this name.
-            file.content(state.parameters.device)
+        _begin(file, state, first=not rows)
         return state
     on_disk = file.read(state)
     if on_disk is None:
@@ -266,6 +261,16 @@ def caught_up(
     while state.round < next_row:
         _, _, state = noisy(state, noise, generator)
     return state
+
+
+def _begin(file: NoiseFile, state: CorrelatedState, first: bool) -> None:
+    """Write the file where there is none; before a first row it may be another run's."""
+    # A file from the first row on: where it is missing later, it was lost.
+    if not file.path.exists():
+        file.write(state)
+    elif first:
+        # The run's whose ledger had this name: refused, not overwritten.
+        file.content(state.parameters.device)
 
 
 def _is_row(mechanism: Mechanism, noise: CorrelatedNoise) -> bool:

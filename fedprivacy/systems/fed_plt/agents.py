@@ -52,6 +52,23 @@ class AgentData:
     _bounded: dict[float, AgentData] = field(default_factory=dict, init=False, repr=False)
 
     def __post_init__(self) -> None:
+        self._check_tensors()
+        sizes = self.sizes or (self.targets.shape[-1],) * self.targets.shape[-2]
+        if len(sizes) != self.targets.shape[-2]:
+            refuse("sizes", sizes, f"have one entry for each of {self.targets.shape[-2]} agents")
+        for agent, size in enumerate(sizes):
+            name = f"sizes[{agent}]"
+            found = integer(1, "leave agents without data out", **{name: size})
+            if found > self.targets.shape[-1]:
+                refuse(name, size, f"be at most the {self.targets.shape[-1]} records passed")
+        object.__setattr__(self, "sizes", tuple(int(size) for size in sizes))
+        for name in ("features", "targets"):
+            value = getattr(self, name)
+            if value.is_floating_point() and not bool(torch.isfinite(value).all()):
+                refuse(name, "entries that are not finite", "be finite")
+
+    def _check_tensors(self) -> None:
+        """Refuse what is no tensor, of another type or shape, or of no agent."""
         for name in ("features", "targets"):
             value = getattr(self, name)
             if not isinstance(value, Tensor):
@@ -70,19 +87,6 @@ class AgentData:
             refuse("features, targets", shapes, rule)
         if not self.targets.shape[-2]:
             refuse("agents", 0, "be at least 1", "pass the records of one agent or more")
-        sizes = self.sizes or (self.targets.shape[-1],) * self.targets.shape[-2]
-        if len(sizes) != self.targets.shape[-2]:
-            refuse("sizes", sizes, f"have one entry for each of {self.targets.shape[-2]} agents")
-        for agent, size in enumerate(sizes):
-            name = f"sizes[{agent}]"
-            found = integer(1, "leave agents without data out", **{name: size})
-            if found > self.targets.shape[-1]:
-                refuse(name, size, f"be at most the {self.targets.shape[-1]} records passed")
-        object.__setattr__(self, "sizes", tuple(int(size) for size in sizes))
-        for name in ("features", "targets"):
-            value = getattr(self, name)
-            if value.is_floating_point() and not bool(torch.isfinite(value).all()):
-                refuse(name, "entries that are not finite", "be finite")
 
     @classmethod
     def of(cls, agents: Sequence[tuple[Any, Any]]) -> AgentData:
