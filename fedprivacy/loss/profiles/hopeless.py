@@ -19,10 +19,10 @@ MOST_LOSS = 1e4
 """Mean losses above this are of no use, whatever their digits: e^10,000 tells all."""
 _LOSSES = np.concatenate([np.geomspace(MOST_LOSS, 1e12, 40), np.geomspace(1e13, 1e300, 60)])
 """Where a mean is looked for that no moment tells."""
-_MANY = 40
-"""Components of a round from which on even looking at it takes long, each time longer."""
-_MOST_OF_MANY = 100.0
-"""Mean losses above this are of no use where each digit takes seconds: e^100 is no privacy."""
+_MANY = 64
+"""Components of a round from which on even looking at it takes long."""
+_MOST_OF_MANY = 1000.0
+"""Mean losses above this are of no use where each digit takes seconds."""
 MOST_ROUNDS = 10**5
 """Of rounds whose mean is not known no more are convolved: lattices get too coarse to say much."""
 REASON = "the loss is too large on average, or not known of too many rounds; it is not refined"

@@ -282,7 +282,8 @@ def _either(question: Question) -> Interval:
 
 def _without_rarest(question: DeltaAt) -> Interval | None:
     """Return delta's interval from the curve without its rarest components; None if they count."""
-    for rarest in _RAREST:
+    # A single round's tails are read as they are.
+    for rarest in _RAREST if isinstance(question.curve, Composed) else ():
         few, slack, reach = trimming.trim(question.curve, rarest)
         if slack == 0.0 or question.epsilon > reach:
             return None
