@@ -67,6 +67,11 @@ class _Asked:
     tolerance: float
     floor: float
 
+    @property
+    def grouped(self) -> bool:
+        """Whether some rounds stand between others, and the curve is one on neither side."""
+        return one_side(self.curve, Side.UP) is not self.curve
+
     @functools.cached_property
     def hopeless(self) -> bool:
         """Whether digits do not matter; several ways ask."""

@@ -265,11 +265,10 @@ def interval(question: Question) -> Interval:
 
 def _either(question: Question) -> Interval:
     """Return the interval; of rounds that stand between others, an end from either of these."""
-    if isinstance(question, DeltaAt) and (near := _without_rarest(question)) is not None:
-        return near
+    if not question.grouped:
+        near = _without_rarest(question) if isinstance(question, DeltaAt) else None
+        return _interval(question) if near is None else near
     above, below = (question.on_side(side) for side in (Side.UP, Side.DOWN))
-    if above.curve == below.curve:
-        return _interval(question)
     try:
         above.curve.cumulants(1.0)
     except (NoSpectrum, OverflowError):
