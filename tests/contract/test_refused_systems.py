@@ -19,7 +19,7 @@ from fedprivacy.systems.fa_hmc import bounds as hmc
 from fedprivacy.systems.fa_hmc import law as hmc_law
 from fedprivacy.systems.fa_ld import bounds as ld
 from fedprivacy.systems.fa_ld import law as ld_law
-from fedprivacy.systems.fed_plt.proximal import L1, L2, Box, Group
+from fedprivacy.systems.fed_plt.proximal import L1, L2, Box
 from fedprivacy.systems.fed_smp import bounds as smp
 from fedprivacy.systems.fed_smp import moments
 from fedprivacy.theory.gaussian import Normal
@@ -208,9 +208,7 @@ CALLS = {
         "data must have dimension 2, got 3",
     ),
     "records of other runs": (
-        lambda: plt_round(
-            AgentData(torch.zeros(3, 2, 3, 3).double(), torch.ones(3, 2, 3)), runs=2
-        ),
+        lambda: plt_round(AgentData(torch.zeros(3, 2, 3, 3).double(), torch.ones(3, 2, 3)), runs=2),
         "data.runs must be 2 or None, got 3",
     ),
     "a ledger for a batch of runs": (
@@ -614,15 +612,11 @@ CALLS = {
         "order must be above 1, got 1.0; the divergence of order 1 implies no epsilon",
     ),
     "an order that Lemma 3 has not": (
-        lambda: moments.lemma_3_divergence(
-            order=1, sampling_probability=0.1, noise_multiplier=1.0
-        ),
+        lambda: moments.lemma_3_divergence(order=1, sampling_probability=0.1, noise_multiplier=1.0),
         "order must be a whole number from 2 to 10000, got 1",
     ),
     "more than every client": (
-        lambda: moments.lemma_3_divergence(
-            order=2, sampling_probability=1.5, noise_multiplier=1.0
-        ),
+        lambda: moments.lemma_3_divergence(order=2, sampling_probability=1.5, noise_multiplier=1.0),
         "sampling_probability must be at most 1, got 1.5",
     ),
     # uploads

@@ -275,6 +275,14 @@ CALLS = {
         "client(2) must be like the test set's torch.int64 of shape (records, *torch.Size([])), "
         "got ('list', '')",
     ),
+    "a client whose inputs are one number": (
+        lambda: lazy(
+            test_features=torch.zeros(0),
+            client=lambda number: (torch.tensor(1.0), torch.zeros(1).long()),
+        ).records(2),
+        "client(2) must be like the test set's torch.float32 of shape (records, *torch.Size([])), "
+        "got (torch.float32, torch.Size([]))",
+    ),
     "a client without a record": (
         lambda: made(torch.zeros(0, 3), torch.zeros(0).long()),
         "records must be a whole number of at least 1, got 0",
@@ -325,7 +333,7 @@ CALLS = {
     ),
     "a loss that torch cannot follow": (
         lambda: first_round(loss=lambda out, labels: out.detach().sum()),
-        "loss must return one real number ... got 'torch.float32 of shape () without a gradient'...",
+        "loss must return one real number ... 'torch.float32 of shape () without a gradient'...",
     ),
     "a loss that is a number of Python": (
         lambda: first_round(loss=lambda out, labels: float(out.detach().sum())),
@@ -430,8 +438,8 @@ CALLS = {
         "...",
     ),
     "a likelihood that branches": (
-        lambda: gaussian_posterior(lambda p, x: likely(p, x) if p.sum() > 0 else likely(p, 2 * x)),
-        'log_likelihood must be a function of tensors that torch can differentiate, got "Runtime...',
+        lambda: gaussian_posterior(lambda p, x: likely(p, x if p.sum() > 0 else 2 * x)),
+        'log_likelihood must be a function of tensors that torch can differentiate, got "Run...',
     ),
     "a likelihood that writes": (
         lambda: gaussian_posterior(writes),
@@ -478,7 +486,9 @@ CALLS = {
     ),
     "predictions of no draw": (
         lambda: training.predictive(
-            training.SoftmaxRegression(2, 2).logits, torch.full((3, 6), torch.nan), torch.zeros(1, 2)
+            training.SoftmaxRegression(2, 2).logits,
+            torch.full((3, 6), torch.nan),
+            torch.zeros(1, 2),
         ),
         "draws must hold a finite draw, got (3, 6); run more rounds",
     ),
@@ -839,8 +849,8 @@ GONE_WRONG = {
     ),
     "a checkpoint that is packed": (
         lambda path: Checkpoint.read(packed(path)),
-        "checkpoint must be a readable fedprivacy checkpoint, got ... (ValueError); delete it and name "
-        "a new ledger to start again (what the old one counted stays spent)",
+        "checkpoint must be a readable fedprivacy checkpoint, got ... (ValueError); delete it and "
+        "name a new ledger to start again (what the old one counted stays spent)",
     ),
     "a model where there is no folder": (
         lambda path: checked_path(path.parent / "none" / "model.pt"),
