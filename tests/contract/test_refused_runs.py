@@ -604,8 +604,8 @@ def test_a_cluster_that_is_not_installed_is_named(monkeypatch, backend):
     package = {"dask": "'dask[distributed]'", "ray": "ray"}[backend]
     assert fits(
         str(caught.value),
-        f"backend must be one that is installed, got {backend!r} (No module named ...); pip install "
-        f"{package}, or use another of 'sequential', 'loky', 'dask' or 'ray'",
+        f"backend must be one that is installed, got {backend!r} (No module named ...); pip "
+        f"install {package}, or use another of 'sequential', 'loky', 'dask' or 'ray'",
     )
 
 
@@ -735,7 +735,7 @@ def test_a_file_that_names_nobody_is_split_as_asked(tmp_path, split, sizes):
 @pytest.mark.parametrize(("clients", "classes"), [(7, None), (4, 2)])
 def test_a_file_has_a_record_for_every_client_or_is_refused(tmp_path, clients, classes):
     path = saved(tmp_path / "mine.npz")
-    with pytest.raises(fp.ParameterError, match="clients must be at most .*use fewer clients"):
+    with pytest.raises(fp.ParameterError, match=r"clients must be at most .*use fewer clients"):
         own_data.read_npz(path, clients=clients, classes_per_client=classes)
 
 
