@@ -180,7 +180,7 @@ def test_the_iterations_that_are_needed_are_enough_and_one_less_is_not(local, rh
         ).value
 
     assert count == needed.value and bound(count) <= accuracy * (1.0 + 1e-9)
-    bias = bound(10**9)
+    bias = bound(10**15)
     # The transient alone is above its half one step before.
     assert count == 0 or bound(count - 1) - bias > 0.5 * accuracy * (1.0 - 1e-9)
 
@@ -263,17 +263,15 @@ def test_the_improved_conversion_is_never_above_the_paper_s(order, divergence, d
     assert improved <= more <= improved + 1.0 + 1e-9
 
 
-@given(order=st.integers(2, 40), rate=st.floats(1e-3, 1.0), noise=st.floats(0.7, 20.0))
+@given(order=st.integers(2, 20), rate=st.floats(1e-3, 1.0), noise=st.floats(1.5, 20.0))
 @SETTINGS
 def test_lemma_three_word_by_word_in_whole_numbers(order, rate, noise):
     rho = [j / (2.0 * noise**2) for j in range(order + 1)]
-    total = 1.0 + rate**2 * math.comb(order, 2) * min(
-        4.0 * math.expm1(rho[2]), 2.0 * math.exp(rho[2])
-    )
+    total = rate**2 * math.comb(order, 2) * min(4.0 * math.expm1(rho[2]), 2.0 * math.exp(rho[2]))
     for j in range(3, order + 1):
         total += rate**j * math.comb(order, j) * 2.0 * math.exp((j - 1) * rho[j])
     found = lemma_3_divergence(order=order, sampling_probability=rate, noise_multiplier=noise)
-    assert found == pytest.approx(math.log(total) / (order - 1), rel=1e-9, abs=1e-13)
+    assert found == pytest.approx(math.log1p(total) / (order - 1), rel=1e-9, abs=1e-13)
     # Twice the sensitivity is half the noise.
     both = {"order": order, "sampling_probability": rate}
     twice = lemma_3_divergence(**both, noise_multiplier=noise, sensitivity=2.0)
@@ -313,7 +311,7 @@ CLAIMS = {
     ),
     "a step of which nothing is said": (
         {"step_size": 1.0},
-        "step_size must be at most 0.00356141, above which Theorem 6.1 says nothing, got 1.0; take "
+        "step_size must be at most 0.00356159, above which Theorem 6.1 says nothing, got 1.0; take "
         "smaller steps, or account for 1 with FederatedLangevin",
     ),
     "no noise of one's own": (
