@@ -20,7 +20,7 @@ from fedprivacy.integrations.flower.wire import clipped_update, flat, may_hold, 
 
 from .test_refused_calls import fits
 
-SETTINGS = settings(derandomize=True, deadline=None, max_examples=40)
+SETTINGS = settings(derandomize=True, deadline=None, max_examples=25)
 ZEROS = {"a": np.zeros((2, 3), np.float32), "b": np.zeros(4, np.float32)}
 GAUSSIAN = fp.Gaussian(noise_multiplier=2.0)
 

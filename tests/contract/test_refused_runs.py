@@ -35,7 +35,7 @@ from fedprivacy.systems.settings import Setting, axis, read
 
 from .test_refused_calls import fits
 
-SETTINGS = settings(derandomize=True, deadline=None, max_examples=60)
+SETTINGS = settings(derandomize=True, deadline=None, max_examples=25)
 FACTS = {"epsilon": 8.0, "delta": 1e-3, "adjacency": "zero_out"}
 
 
@@ -657,7 +657,7 @@ def test_a_table_goes_on_where_it_was_and_lands_on_no_ledger(tmp_path):
         pass
     before = book.read_bytes()
     write = watching.to_csv(book, Plain(), delta=1e-5, adjacency="zero_out")
-    with pytest.raises(fp.FedPrivacyError):
+    with pytest.raises(fp.errors.FedPrivacyError):
         write(SimpleNamespace(round=1), round_info(0))
     assert book.read_bytes() == before
 

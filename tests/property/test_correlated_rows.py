@@ -18,7 +18,7 @@ from fedprivacy.runs import parallel
 from fedprivacy.systems.averaging import rows
 from fedprivacy.systems.averaging.state import State
 
-SETTINGS = settings(derandomize=True, deadline=None, max_examples=40)
+SETTINGS = settings(derandomize=True, deadline=None, max_examples=25)
 ROUNDS, CLIENTS = 9, 4
 RULES = st.one_of(
     st.builds(fp.MinimumSeparation, st.integers(1, 5), at_most=st.sampled_from([None, 1, 2])),

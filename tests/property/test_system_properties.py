@@ -39,8 +39,8 @@ from fedprivacy.training import (
     mlp,
 )
 
-SETTINGS = settings(derandomize=True, deadline=None, max_examples=50)
-FEW = settings(derandomize=True, deadline=None, max_examples=15)
+SETTINGS = settings(derandomize=True, deadline=None, max_examples=25)
+FEW = settings(derandomize=True, deadline=None, max_examples=8)
 SCALES = st.sampled_from([1e-3, 0.5, 3.0, 1e4])
 
 

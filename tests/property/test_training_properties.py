@@ -19,8 +19,8 @@ from fedprivacy.training import notes, threads
 from fedprivacy.training.optimise import EVALUATED_AT_ONCE
 from fedprivacy.training.posterior import checked_shares
 
-SETTINGS = settings(derandomize=True, deadline=None, max_examples=50)
-FEW = settings(derandomize=True, deadline=None, max_examples=15)
+SETTINGS = settings(derandomize=True, deadline=None, max_examples=25)
+FEW = settings(derandomize=True, deadline=None, max_examples=8)
 CPU = torch.device("cpu")
 
 
