@@ -10,7 +10,7 @@ from typing import ClassVar, Protocol
 import numpy as np
 
 from ..errors import UnsupportedCombination, integer, natural, probability, refuse, settle
-from ..loss import IDENTITY, Curve, Fold, GaussianMix, Gdp, Mix, Opposed, Side, compose
+from ..loss import IDENTITY, Curve, Fold, GaussianMix, Gdp, LeastOf, Mix, Opposed, Side, compose
 from ..registry import plain_fields, registered
 from ..relations import Adjacency, Observer
 from ..rounding import FEW, THOUSANDS
@@ -58,6 +58,14 @@ def against_none(z: float, moves: float, law: Law) -> Curve:
     if len(law) == 1:
         return Gdp(moves * law[0][1] / z)
     return GaussianMix(z, tuple((w, moves * s) for w, s in law), ((1.0, 0.0),))
+
+
+def by_way_of_none(z: float, moves: float, back: float, law: Law) -> Curve:
+    """Return the mixture over how often the unit moves the sum, against its mirror image (T5)."""
+    if len(law) == 1:
+        return Gdp((moves + back) * law[0][1] / z)
+    there, here = (tuple((w, side * s) for w, s in law) for side in (moves, -back))
+    return GaussianMix(z, there, here)
 
 
 def _add_remove(inner: Lossy, scheme: WithReplacement, observer: Observer) -> Pair:
@@ -112,7 +120,7 @@ def zeroed_in_slots(inner: Lossy, scheme: Counted, observer: Observer) -> Pair:
     down = pairs.sampled(Mix(tuple((w, Gdp(s / z)) for w, s in times)), q)
     law = scheme.law(Side.DOWN)
     shown = Opposed(z, law) if Opposed.serves(z, law) else against_none(z, 1.0, law)
-    return Pair(Fold(up, down), shown)
+    return Pair(LeastOf((Fold(up, down), by_way_of_none(z, 2.0, 1.0, scheme.law(Side.UP)))), shown)
 
 
 def replaced_in_slots(inner: Lossy, scheme: Counted, observer: Observer) -> Pair:
@@ -121,7 +129,8 @@ def replaced_in_slots(inner: Lossy, scheme: Counted, observer: Observer) -> Pair
     once = pairs.sampled(Mix(tuple((w, Gdp(2.0 * s / z)) for w, s in times)), q)
     # Without others nobody is mistaken for the unit, and both halves are one pair.
     curve = once if q == 1.0 else Fold(once, once)
-    return Pair(curve, against_none(z, 2.0, scheme.law(Side.DOWN)))
+    other = by_way_of_none(z, 2.0, 2.0, scheme.law(Side.UP))
+    return Pair(LeastOf((curve, other)), against_none(z, 2.0, scheme.law(Side.DOWN)))
 
 
 _ROWS: Rows = {
