@@ -104,7 +104,7 @@ def drawn_at_all(law: Law) -> tuple[float, list[tuple[float, int]]]:
 
 
 def zeroed_in_slots(inner: Lossy, scheme: Counted, observer: Observer) -> Pair:
-    """F(up, down) (T5)."""
+    """F(up, down), or by way of none (T5)."""
     z, (q, times) = multiplier_of(inner), drawn_at_all(scheme.law(Side.UP))
 
     def leaving(s: int) -> Curve:
@@ -124,7 +124,7 @@ def zeroed_in_slots(inner: Lossy, scheme: Counted, observer: Observer) -> Pair:
 
 
 def replaced_in_slots(inner: Lossy, scheme: Counted, observer: Observer) -> Pair:
-    """F(S, S) (T5); without the fold where nobody else is drawn, since it is the same then."""
+    """F(S, S), without the fold where nobody else is drawn, or by way of none (T5)."""
     z, (q, times) = multiplier_of(inner), drawn_at_all(scheme.law(Side.UP))
     once = pairs.sampled(Mix(tuple((w, Gdp(2.0 * s / z)) for w, s in times)), q)
     # Without others nobody is mistaken for the unit, and both halves are one pair.
@@ -139,7 +139,8 @@ _ROWS: Rows = {
     ),
     (pairs.AGGREGATE, pairs.ZERO): Cell(
         "F(up, down), q = 1 - (1-p)^r, s >= 1 of weight Bin(r,p)(s)/q: up = Mix of (1-q) N(-s) + "
-        "q N(s) against (1-q) N(-s) + q N(0), std z; down = S(Mix of G(s/z), q)",
+        "q N(s) against (1-q) N(-s) + q N(0), std z; down = S(Mix of G(s/z), q); or, where that is "
+        "less, sum_s Bin(r,p)(s) N(2s) against sum_s Bin(r,p)(s) N(-s)",
         "T5, T9",
         "sum_s Bin(r,p)(s) N(2s) against sum_s Bin(r,p)(s) N(s), in cells (long laws: N(s) against "
         "N(0))",
@@ -147,7 +148,8 @@ _ROWS: Rows = {
         zeroed_in_slots,
     ),
     (pairs.AGGREGATE, pairs.SWAP): Cell(
-        "F(S, S), S = S(Mix(Bin(r,p)(s)/q: G(2s/z), s >= 1), q), q = 1 - (1-p)^r",
+        "F(S, S), S = S(Mix(Bin(r,p)(s)/q: G(2s/z), s >= 1), q), q = 1 - (1-p)^r; or, where that "
+        "is less, sum_s Bin(r,p)(s) N(2s) against sum_s Bin(r,p)(s) N(-2s)",
         "T5",
         "the add_remove pair",
         pairs.EXCHANGED_OPPOSED,
