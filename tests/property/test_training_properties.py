@@ -416,6 +416,13 @@ def test_a_batch_is_the_fraction_of_a_client_s_records_rounded_up(sizes, fractio
     )
 
 
+@pytest.mark.parametrize(("fraction", "wanted"), [(0.07, 7), (0.55, 55), (0.56, 56), (0.071, 8)])
+def test_a_product_that_rounds_up_adds_no_record(fraction, wanted):
+    """Of 100 records 0.07 are 7.000000000000001 in doubles."""
+    target = training.Posterior(model=training.SoftmaxRegression(3, 2), data=federated([100]))
+    assert target.batch_sizes(fraction)[0].tolist() == [wanted]
+
+
 @given(
     sizes=st.lists(st.integers(1, 4), min_size=1, max_size=4),
     clip=st.sampled_from([None, 0.3, 2.0]),
