@@ -31,6 +31,7 @@ from scipy.special import gammaln, logsumexp
 from ..loss import Curve, Gdp, RenyiAndPoints, RenyiLine, RenyiPoints, stated_pair
 from ..loss.pairs.discrete import Atoms
 from ..rounding import FEW, TENS, THOUSANDS, UNIT
+from .bessel import near_losses
 from .integers import bessel_ratios, gaussian_weights, skellam_weights
 
 Array = NDArray[np.float64]
@@ -204,6 +205,9 @@ def _widened(mu: float, slack: float) -> float | None:
 _PLACES = 160
 """Bits after the point of a ratio of Bessel's functions; what is lost is below 2^-130."""
 
+_WIDE = 2.0**14
+"""From this variance on doubles tell losses well enough."""
+
 
 def unit_losses(variance: Fraction, reach: int) -> Array:
     """Return L(y) = log p(y) / p(y + 1) of a Skellam law for y = 0 .. reach - 1, to ``FEW``.
@@ -215,6 +219,13 @@ def unit_losses(variance: Fraction, reach: int) -> Array:
     ratios = bessel_ratios(variance, reach, _PLACES)
     # A quotient of whole numbers is rounded once.
     return np.log1p([(one - ratio) / ratio for ratio in ratios])
+
+
+def _losses(variance: float, reach: int) -> tuple[Array, float]:
+    """Return ``unit_losses``, of a wide law in doubles, and how far each may be off beside that."""
+    if variance < _WIDE:
+        return unit_losses(Fraction(variance), reach), 0.0
+    return near_losses(variance, reach)
 
 
 def _depths(losses: Array) -> tuple[Array, float]:
@@ -276,7 +287,8 @@ class _UnitShift:
 
     Attributes:
         variance: x, of the law.
-        loss: points L(y) = log p(y) / p(y + 1), increasing, each within ``FEW`` of itself.
+        loss: points L(y) = log p(y) / p(y + 1), increasing, each within ``FEW`` of itself, or above
+            that.
         log_mass: of the points, over p(0).
         off: what masses may be off, as a share of themselves.
         log_total: a lower bound of log sum p / p(0): masses are too large then, and their sums.
@@ -294,18 +306,29 @@ class _UnitShift:
     def of(cls, variance: float, most: float) -> _UnitShift:
         """Return the law, far enough out for e^(b L) of every b up to ``most``."""
         reach = _reach(variance, most)
-        right = unit_losses(Fraction(variance), reach)
+        right, unsure = _losses(variance, reach)
         depth, slip = _depths(right)
         # Depths grow: so many are not too deep.
         left = min(int(np.searchsorted(depth, _DEEP)), reach)
         depth = np.concatenate([depth[left:0:-1], depth[:-1]])
-        loss = np.concatenate([-right[:left][::-1], right])
+        # e^(b L) grows with L: no loss may be below the true one.
+        loss = np.concatenate([-right[:left][::-1], right]) + unsure
         mass = np.exp(-depth[depth < 700.0])
         # Roundings of the sum, of the exponentials, and of the depths: all shares of a mass.
         off = (len(depth) + 16.0) * UNIT + 2.0 * FEW + slip * float(depth.max())
+        off += 1.001 * unsure * reach
         log_total = math.log(float(mass.sum())) - 1.001 * off - FEW * 32.0
         points, log_mass = _merged(loss, depth, max(int(_CELL * math.sqrt(variance)), 1))
         return cls(variance, points, log_mass, off, log_total, (reach - 1, -float(depth[-1])))
+
+    @functools.cached_property
+    def _mass(self) -> Array:
+        return np.asarray(np.exp(self.log_mass))
+
+    @functools.cached_property
+    def _middle(self) -> int:
+        """How many losses are below 0."""
+        return int(np.searchsorted(self.loss, 0.0))
 
     def cumulant(self, b: float) -> float:
         """Return an upper bound of K(b) = log E e^(b L), b above 0 and at most ``most``.
@@ -315,12 +338,12 @@ class _UnitShift:
         power = b * self.loss
         y, log_last = self.last
         fall = _fall(self.variance, b, y + 0.5) * (1.0 - 1e-9)
-        log_rest = float(power[-1]) + log_last - math.log(math.expm1(fall))
+        log_rest = float(power[-1]) + log_last - math.log(math.expm1(fall)) + 2.0 * self.off
         largest = max(float(power[-1]), -float(power[0]))
         off = self.off + (len(power) + 2.0) * UNIT + FEW * (4.0 + largest)
         if largest < _DIRECT:
-            terms = np.exp(self.log_mass) * np.expm1(power)
-            above, below = float(terms[power > 0.0].sum()), float(terms[power < 0.0].sum())
+            terms = self._mass * np.expm1(power)
+            above, below = float(terms[self._middle :].sum()), float(terms[: self._middle].sum())
             total = above + below + off * (above - below) * 1.001 + math.exp(log_rest)
             return math.log1p(total * math.exp(-self.log_total)) * (1.0 + 64.0 * FEW)
         power += self.log_mass
