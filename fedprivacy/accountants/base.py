@@ -105,6 +105,8 @@ class Accountant(ABC):
     name: ClassVar[str]
     interruptible: ClassVar[bool] = False
     """Whether there is an answer when time is up."""
+    ceiling = math.inf
+    """An epsilon above which none is told more closely, by accountants that could."""
 
     def __init__(self, *, tolerance: float = 1e-3, deadline: float | None = None) -> None:
         self.tolerance = positive(tolerance=tolerance)
@@ -190,12 +192,16 @@ class Accountant(ABC):
         if most < _divergence(loss) < math.inf:
             return found
         for share in _SPARE:
+            # What is above leaves no room: how far above does not matter.
+            self.ceiling = most + math.log(share)
             near = self._at(loss, delta * (1.0 - share))
             if counted(loss.off, near.upper) <= delta * share:
                 found = near
                 break
-            if near.upper > most:
+            # Cut short at the ceiling, an upper end may be far above what it could be.
+            if near.low > most or near.low <= self.ceiling < most < near.upper:
                 break
+        self.ceiling = math.inf
         # Lower ends are those at delta itself, a little smaller.
         if found.low or found.attained:
             at = self._at(loss, delta)

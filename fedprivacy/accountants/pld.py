@@ -56,7 +56,7 @@ class PldAccountant(Accountant):
 
     def _epsilon(self, loss: PrivacyLoss, delta: float) -> Answer:
         def ask(curve: Curve, floor: float, tolerance: float) -> Interval:
-            return interval(EpsilonAt.of(curve, delta, tolerance, floor))
+            return interval(EpsilonAt.of(curve, delta, tolerance, floor, self.ceiling))
 
         return _answer(loss, ask, self.tolerance, relative=False)
 

@@ -1,7 +1,7 @@
-"""Ratios of Bessel's functions in doubles, with a bound on their error that they prove themselves.
+"""Losses of a Skellam law moved by one: logarithms of ratios of Bessel's functions.
 
 ``integers.bessel_ratios`` has as many digits as are asked for, one whole number after another. Of
-wide laws a loss is needed to a part of a standard deviation's only: numbers near the ratios, from
+wide laws a loss is needed to a part of a standard deviation's only: doubles near the ratios, from
 an expansion, are put into the recurrence that the ratios obey, and what is left over bounds how far
 off they are. See docs/theory/integers.md, I4.
 """
@@ -9,16 +9,43 @@ off they are. See docs/theory/integers.md, I4.
 from __future__ import annotations
 
 import math
+from fractions import Fraction
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ..rounding import TENS, UNIT
+from .integers import bessel_ratios
 
 Array = NDArray[np.float64]
 
+_PLACES = 160
+"""Bits after the point of a ratio of Bessel's functions; what is lost is below 2^-130."""
+_WIDE = 2.0**14
+"""From this variance on doubles tell losses well enough."""
 _FORGOTTEN = 40.0
 """So many steps further out are looked at as shrink the error there by e^-40."""
+
+
+def losses(variance: float, reach: int) -> tuple[Array, float]:
+    """Return L(y) = log p(y) / p(y + 1) of a Skellam law for y = 0 .. reach - 1, to ``FEW``.
+
+    Also how far each may be off beside that: of a wide law they come in doubles.
+    """
+    if variance < _WIDE:
+        return unit_losses(Fraction(variance), reach), 0.0
+    return near_losses(variance, reach)
+
+
+def unit_losses(variance: Fraction, reach: int) -> Array:
+    """Return the losses of a Skellam law, see ``losses``, in whole-number arithmetic.
+
+    1 less the ratios is told too, so that no digit of a loss near 0 is lost.
+    """
+    one = 1 << _PLACES
+    ratios = bessel_ratios(variance, reach, _PLACES)
+    # A quotient of whole numbers is rounded once.
+    return np.log1p([(one - ratio) / ratio for ratio in ratios])
 
 
 def near_losses(x: float, reach: int) -> tuple[Array, float]:

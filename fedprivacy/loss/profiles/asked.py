@@ -6,18 +6,22 @@ be asked for, and when an answer is narrow enough.
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 import numpy as np
 
 from ...rounding import HUNDREDS, THOUSANDS
+from .. import clock
+from ..moments.line import NoSpectrum
 from ..pairs.bracketed import one_side
 from ..pairs.combined import Composed
 from ..pairs.curve import Curve
 from ..pairs.lattice import Array, Side
+from ..pairs.stated import RenyiPoints
 from . import cut, direct, inversion, renyi, trimming
 from .convolution import Composition
 from .hopeless import REASON, hopeless
@@ -61,11 +65,13 @@ class _Asked:
         curve: the orientation.
         tolerance: wanted width.
         floor: what is below this does not matter: the other orientation's number is larger.
+        ceiling: what is above this does not matter: that it is, is enough.
     """
 
     curve: Curve
     tolerance: float
     floor: float
+    ceiling: float = field(default=math.inf, kw_only=True)
 
     @property
     def grouped(self) -> bool:
@@ -76,6 +82,23 @@ class _Asked:
     def hopeless(self) -> bool:
         """Whether digits do not matter; several ways ask."""
         return hopeless(self.curve)
+
+    @functools.cached_property
+    def stated(self) -> bool:
+        """Whether a guarantee without a pair of its own stands anywhere inside."""
+        return _stated(self.curve)
+
+    @functools.cached_property
+    def rescue(self) -> tuple[float, float]:
+        """What a Renyi divergence shows to suffice, and its order; infinity where it shows none."""
+        # What is to rescue a late answer must not be late itself.
+        with clock.within(None), contextlib.suppress(NoSpectrum, OverflowError):
+            return self.bounded()
+        return math.inf, math.nan
+
+    def bounded(self) -> tuple[float, float]:
+        """Return a number that a Renyi divergence shows to suffice, and its order."""
+        raise NotImplementedError
 
 
 @dataclass(frozen=True)
@@ -92,24 +115,26 @@ class EpsilonAt(_Asked):
     reach: float = math.inf
 
     @classmethod
-    def of(cls, curve: Curve, delta: float, tolerance: float, floor: float) -> EpsilonAt:
+    def of(
+        cls, curve: Curve, delta: float, tolerance: float, floor: float, ceiling: float = math.inf
+    ) -> EpsilonAt:
         """Return the question, the curve trimmed."""
-        untrimmed = cls(curve, tolerance, floor, delta, 0.0, curve)
+        untrimmed = cls(curve, tolerance, floor, delta, 0.0, curve, ceiling=ceiling)
         # A single round's tails are read as they are.
         if not isinstance(curve, Composed):
             return untrimmed
         few, slack, reach = trimming.trim(curve, SLACK * min(tolerance, 1.0) * delta)
-        trimmed = cls(few, tolerance, floor, delta, slack, curve, reach)
+        trimmed = replace(untrimmed, curve=few, slack=slack, reach=reach)
         return untrimmed if floor > reach else trimmed
 
     def on_side(self, side: Side) -> EpsilonAt:
         """Return the same question of what stands on one side of the curve's rounds."""
         curve = one_side(self.whole, side)
-        return EpsilonAt.of(curve, self.delta, self.tolerance, self.floor)
+        return EpsilonAt.of(curve, self.delta, self.tolerance, self.floor, self.ceiling)
 
     def untrimmed(self) -> EpsilonAt:
         """Return the same question of the curve with everything."""
-        return EpsilonAt(self.whole, self.tolerance, self.floor, self.delta, 0.0, self.whole)
+        return replace(self, curve=self.whole, slack=0.0, reach=math.inf)
 
     @property
     def scale(self) -> float:
@@ -267,9 +292,16 @@ Question = EpsilonAt | DeltaAt
 
 def met(question: Question, found: Interval) -> bool:
     """Return whether an interval is as narrow as was asked, or does not matter."""
-    if found.high <= question.floor:
+    if found.high <= question.floor or found.low > question.ceiling:
+        return True
+    # Moments of a stated guarantee that say more than its pair take the place of all that is found.
+    if question.stated and question.rescue[0] < found.low:
         return True
     return math.isfinite(found.high) and question.excess(found) <= 1.0
+
+
+def _stated(curve: Curve) -> bool:
+    return isinstance(curve, RenyiPoints) or any(map(_stated, curve.inside))
 
 
 def _orders(curve: Curve, *depths: float) -> renyi.Orders:

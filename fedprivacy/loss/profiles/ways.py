@@ -23,7 +23,6 @@ from ..moments.line import NoSpectrum
 from ..pairs.combined import Composed
 from ..pairs.curve import Curve
 from ..pairs.lattice import MAX_POINTS, Array, Side, TooLarge
-from ..pairs.stated import RenyiPoints
 from . import cut, direct, inversion, trimming
 from .asked import GROUPED, LATE, SLACK, STUCK, DeltaAt, EpsilonAt, Interval, Question, met
 from .hopeless import REASON, crude
@@ -302,20 +301,12 @@ def _interval(question: Question) -> Interval:
     # Moments of a stated guarantee say more than the pair that its tails are of; and where the time
     # was up before anything was found a divergence takes milliseconds.
     unknown = found.reason == LATE and math.isinf(found.high)
-    return _or_bounded(question, found) if unknown or _stated(question.curve) else found
-
-
-def _stated(curve: Curve) -> bool:
-    """Return whether a guarantee without a pair of its own stands anywhere inside."""
-    return isinstance(curve, RenyiPoints) or any(map(_stated, curve.inside))
+    return _or_bounded(question, found) if unknown or question.stated else found
 
 
 def _or_bounded(question: Question, found: Interval) -> Interval:
     """Return what is known, or what a Renyi divergence shows where that is less."""
-    high, order = math.inf, math.nan
-    # What is to rescue a late answer must not be late itself.
-    with clock.within(None), contextlib.suppress(NoSpectrum, OverflowError):
-        high, order = question.bounded()
+    high, order = question.rescue
     if not high < found.high:
         return found
     # Of a stated Renyi guarantee moments and tails are not of one pair: its own number is not
