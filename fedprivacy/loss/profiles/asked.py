@@ -106,35 +106,46 @@ class EpsilonAt(_Asked):
     """Epsilon at a delta in (0, 1); the tolerance is absolute.
 
     What is rarer than delta by far is left out, so that the profile that is asked is off by
-    ``slack`` up to the epsilon ``reach``; ``whole`` is the curve with everything.
+    ``slack`` up to the epsilon ``reach``; ``whole`` is the curve with everything. ``spare`` of the
+    slack is what laws may be off: an upper end has to do for so much less than delta, a lower end
+    for so much more.
     """
 
     delta: float
     slack: float
     whole: Curve
     reach: float = math.inf
+    spare: float = field(default=0.0, kw_only=True)
 
     @classmethod
     def of(
-        cls, curve: Curve, delta: float, tolerance: float, floor: float, ceiling: float = math.inf
+        cls,
+        curve: Curve,
+        delta: float,
+        tolerance: float,
+        floor: float,
+        ceiling: float = math.inf,
+        spare: float = 0.0,
     ) -> EpsilonAt:
         """Return the question, the curve trimmed."""
-        untrimmed = cls(curve, tolerance, floor, delta, 0.0, curve, ceiling=ceiling)
+        beside = {"ceiling": ceiling, "spare": spare}
+        untrimmed = cls(curve, tolerance, floor, delta, spare, curve, **beside)
         # A single round's tails are read as they are.
         if not isinstance(curve, Composed):
             return untrimmed
         few, slack, reach = trimming.trim(curve, SLACK * min(tolerance, 1.0) * delta)
-        trimmed = replace(untrimmed, curve=few, slack=slack, reach=reach)
+        trimmed = replace(untrimmed, curve=few, slack=slack + spare, reach=reach)
         return untrimmed if floor > reach else trimmed
 
     def on_side(self, side: Side) -> EpsilonAt:
         """Return the same question of what stands on one side of the curve's rounds."""
         curve = one_side(self.whole, side)
-        return EpsilonAt.of(curve, self.delta, self.tolerance, self.floor, self.ceiling)
+        asked = (self.delta, self.tolerance, self.floor)
+        return EpsilonAt.of(curve, *asked, self.ceiling, self.spare)
 
     def untrimmed(self) -> EpsilonAt:
         """Return the same question of the curve with everything."""
-        return replace(self, curve=self.whole, slack=0.0, reach=math.inf)
+        return replace(self, curve=self.whole, slack=self.spare, reach=math.inf)
 
     @property
     def scale(self) -> float:
@@ -154,17 +165,19 @@ class EpsilonAt(_Asked):
 
     def cut(self) -> tuple[float, float]:
         """Return epsilon from the moments of cut rounds, which are trimmed there."""
-        return cut.epsilon_interval(self.whole, self.delta, self.tolerance)
+        return cut.epsilon_interval(self.whole, self.delta, self.tolerance, self.spare)
 
     def read(self, side: Side) -> float:
         """Return an end of epsilon from the tails."""
-        return direct.epsilon(self.curve, self.delta, side)
+        return direct.epsilon(self.curve, self._beyond(side), side)
 
     def on(self, composition: Composition) -> float:
         """Return an end of epsilon from a lattice: what was trimmed counts against it."""
-        # UP has to hold for a profile that is higher by the slack, DOWN for one that is lower.
-        up = composition.side is Side.UP
-        return composition.epsilon(self.delta - self.slack if up else self.delta + self.slack)
+        return composition.epsilon(self._beyond(composition.side))
+
+    def _beyond(self, side: Side) -> float:
+        """Return a delta: UP has to hold for a profile higher by the slack, DOWN for a lower one."""
+        return self.delta - self.slack if side is Side.UP else self.delta + self.slack
 
     def bounded(self) -> tuple[float, float]:
         """Return an epsilon that a Renyi divergence shows to suffice, and its order."""
