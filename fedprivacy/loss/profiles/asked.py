@@ -21,6 +21,7 @@ from ..pairs.bracketed import one_side
 from ..pairs.combined import Composed
 from ..pairs.curve import Curve
 from ..pairs.lattice import Array, Side
+from ..pairs.least_of import readings
 from ..pairs.stated import RenyiPoints
 from . import cut, direct, inversion, renyi, trimming
 from .convolution import Composition
@@ -137,9 +138,19 @@ class EpsilonAt(_Asked):
         trimmed = replace(untrimmed, curve=few, slack=slack + spare, reach=reach)
         return untrimmed if floor > reach else trimmed
 
+    def readings(self) -> list[EpsilonAt]:
+        """Return the same question of each curve that dominates; see ``least_of``."""
+        several = readings(self.whole)
+        if len(several) == 1:
+            return [self]
+        return [self._of(one) for one in several]
+
     def on_side(self, side: Side) -> EpsilonAt:
         """Return the same question of what stands on one side of the curve's rounds."""
-        curve = one_side(self.whole, side)
+        return self._of(one_side(self.whole, side))
+
+    def _of(self, curve: Curve) -> EpsilonAt:
+        """Return the same question of another curve."""
         asked = (self.delta, self.tolerance, self.floor)
         return EpsilonAt.of(curve, *asked, self.ceiling, self.spare)
 
@@ -228,6 +239,10 @@ class DeltaAt(_Asked):
     """Delta at an epsilon of at least 0; the tolerance is relative."""
 
     epsilon: float
+
+    def readings(self) -> list[DeltaAt]:
+        """Return the same question of each curve that dominates; see ``least_of``."""
+        return [replace(self, curve=one) for one in readings(self.curve)]
 
     def on_side(self, side: Side) -> DeltaAt:
         """Return the same question of what stands on one side of the curve's rounds."""
