@@ -286,7 +286,10 @@ def _least(several: Sequence[Question]) -> Interval:
     """Return the interval of the least of numbers that are all true."""
     found: list[Interval] = []
     for question in several:
-        found.append(interval(question))
+        # A number above one that is known is not the least: how far above does not matter.
+        known = min((one.high for one in found), default=math.inf)
+        asked = replace(question, ceiling=min(question.ceiling, known))
+        found.append(interval(asked))
         # Below the floor no number matters.
         if found[-1].high <= question.floor:
             break
