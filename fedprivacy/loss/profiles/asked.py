@@ -85,6 +85,11 @@ class _Asked:
         return hopeless(self.curve)
 
     @functools.cached_property
+    def on_lattices(self) -> dict[float, tuple[Interval, int]]:
+        """What lattices gave, and of how many points, by their step."""
+        return {}
+
+    @functools.cached_property
     def stated(self) -> bool:
         """Whether a guarantee without a pair of its own stands anywhere inside."""
         return _stated(self.curve)
