@@ -331,7 +331,7 @@ class _UnitShift:
         power += self.log_mass
         top = float(power.max())
         log_sum = top + math.log(float(np.exp(power - top).sum()))
-        log_sum = float(np.logaddexp(log_sum, log_rest)) + 1.001 * (off + self.unsure.max())
+        log_sum = float(np.logaddexp(log_sum, log_rest)) + 1.001 * (off + float(self.unsure.max()))
         return log_sum - self.log_total + FEW * (abs(log_sum) + abs(top) + 64.0)
 
 

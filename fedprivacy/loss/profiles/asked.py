@@ -192,7 +192,7 @@ class EpsilonAt(_Asked):
         return composition.epsilon(self._beyond(composition.side))
 
     def _beyond(self, side: Side) -> float:
-        """Return a delta: UP has to hold for a profile higher by the slack, DOWN for a lower one."""
+        """Return a delta: UP has to hold for a profile higher by the slack, DOWN lower."""
         return self.delta - self.slack if side is Side.UP else self.delta + self.slack
 
     def bounded(self) -> tuple[float, float]:
