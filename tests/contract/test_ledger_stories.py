@@ -94,7 +94,9 @@ class Story:
 
     @staticmethod
     def refused(call):
-        with pytest.raises(LedgerError, match="not the one under way|stays spent|begin with intent"):
+        with pytest.raises(
+            LedgerError, match="not the one under way|stays spent|begin with intent"
+        ):
             call()
 
 
@@ -229,9 +231,7 @@ def test_less_noise_than_planned_is_priced_as_used(tmp_path, used):
             ledger.done(ledger.intent(STEP, **ROUND), **{**DONE, "noise_std": used})
         ledger.close()
     found = fp.account(tmp_path / "a", delta=1e-4)
-    direct = fp.epsilon(
-        fp.Gaussian(noise_multiplier=used) * 3, delta=1e-4, adjacency="zero_out"
-    )
+    direct = fp.epsilon(fp.Gaussian(noise_multiplier=used) * 3, delta=1e-4, adjacency="zero_out")
     assert found.upper == pytest.approx(direct.upper, rel=1e-9)
     assert found.upper > fp.epsilon(STEP * 3, delta=1e-4, adjacency="zero_out").upper
 
@@ -357,7 +357,10 @@ CREATED = {
     "no unit": ({"unit": "person"}, "unit must be one of 'client' or 'record', got 'person'"),
     "no adjacency": ({"adjacency": None}, "adjacency must be one of 'add_remove', "),
     "no observer": ({"observer": "me"}, "observer must be one of 'aggregate', "),
-    "half a claim": ({"claim": (1.0,)}, "claim must be a pair (epsilon, delta) or None, got (1.0,)"),
+    "half a claim": (
+        {"claim": (1.0,)},
+        "claim must be a pair (epsilon, delta) or None, got (1.0,)",
+    ),
     "a claim of one number": ({"claim": 8.0}, "claim must be a pair (epsilon, delta) or None, got"),
     "an epsilon below 0": ({"claim": (-1, 0.1)}, "epsilon must be a finite number of at least 0"),
     "a delta of 2": ({"claim": (1, 2)}, "delta must lie between 0 and 1, got 2"),

@@ -278,8 +278,7 @@ VALUES = {
     ),
     "numbers behind a mask": (
         lambda: STEP.release(np.ma.masked_array([1.0, 2.0], [True, False])),
-        "value must be real numbers of at most double precision, all of them, got 'a masked "
-        "array'",
+        "value must be real numbers of at most double precision, all of them, got 'a masked array'",
     ),
     "complex numbers": (
         lambda: STEP.release(np.array([1j])),
@@ -311,11 +310,9 @@ VALUES = {
         "steps must be at most 1,000,000, got 1000001; upload more often",
     ),
     "noise beyond the doubles": (
-        lambda: (
-            fp.NoisyGradientDescent(
-                **{**DESCENT, "noise_std": 1e300, "sensitivity": 1e-300}
-            ).privacy_loss("replace_one")
-        ),
+        lambda: fp.NoisyGradientDescent(
+            **{**DESCENT, "noise_std": 1e300, "sensitivity": 1e-300}
+        ).privacy_loss("replace_one"),
         "noise over sensitivity must be finite, got inf; choose other units of both",
     ),
     # correlated noise
@@ -472,8 +469,9 @@ COMBINATIONS = {
         ".in_cohort(scheme) to sample the clients that hold it",
     ),
     "replaced slots of what is not one sum": (
-        priced(lambda: fp.DiscreteLaplace(noise_parameter=1.0).sampled(fp.Poisson(0.1)),
-               "replace_one"),
+        priced(
+            lambda: fp.DiscreteLaplace(noise_parameter=1.0).sampled(fp.Poisson(0.1)), "replace_one"
+        ),
         "T1 asks that leaving a unit out lose no more than replacing it, and ... does not say so "
         "(zeroed_is_absent, zeroing_replaces); sample it with FixedSize under replace_one, or "
         "account for observer='server', where nothing is amplified",
@@ -590,9 +588,7 @@ COMBINATIONS = {
         "kinds that are sampled by one and the same scheme may share a draw, ...",
     ),
     "a selection that shows every trial": (
-        priced(
-            lambda: fp.PrivateSelection(STEP, fp.PoissonTrials(3.0)), "zero_out", "server"
-        ),
+        priced(lambda: fp.PrivateSelection(STEP, fp.PoissonTrials(3.0)), "zero_out", "server"),
         "PrivateSelection shows the best trial only, and observer='server' sees who took part in "
         "all and every result; account for observer='aggre...",
     ),

@@ -34,8 +34,9 @@ drawn = st.builds(
 mechanisms = gaussians | laplaces | drawn
 runs = st.recursive(
     mechanisms,
-    lambda inner: st.builds(lambda m, k: m * k, inner, counts)
-    | st.builds(lambda a, b: a + b, inner, inner),
+    lambda inner: (
+        st.builds(lambda m, k: m * k, inner, counts) | st.builds(lambda a, b: a + b, inner, inner)
+    ),
     max_leaves=6,
 )
 
@@ -119,9 +120,13 @@ def test_only_a_mechanism_follows_a_mechanism(other):
 
 
 def test_a_run_of_nothing_is_none():
-    with pytest.raises(fp.ParameterError, match=r"parts must hold at least one mechanism, got \(\)"):
+    with pytest.raises(
+        fp.ParameterError, match=r"parts must hold at least one mechanism, got \(\)"
+    ):
         Run(())
-    with pytest.raises(fp.ParameterError, match="count must be a whole number of at least 1, got 0"):
+    with pytest.raises(
+        fp.ParameterError, match="count must be a whole number of at least 1, got 0"
+    ):
         Run(((STEP, 0),))
 
 
