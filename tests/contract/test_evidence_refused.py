@@ -18,7 +18,7 @@ from fedprivacy.questions.certificate import Asked
 from fedprivacy.registry import KINDS, decode
 
 from ..common import noisy, told
-from .test_refused_calls import fits
+from .test_refused_inside import says
 
 BOUNDED = settings(derandomize=True, max_examples=25, deadline=None)
 STEP = fp.Gaussian(noise_multiplier=2.0)
@@ -254,10 +254,7 @@ REFUSED = {
 @pytest.mark.parametrize("what", REFUSED)
 def test_evidence_that_is_none_is_refused_in_a_line(what, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    call, wanted = REFUSED[what]
-    with pytest.raises(fp.ParameterError) as caught:
-        call()
-    assert fits(str(caught.value), wanted), str(caught.value)
+    says(REFUSED[what], fp.ParameterError)
     assert list(tmp_path.iterdir()) == []
 
 
@@ -279,12 +276,11 @@ IMPOSSIBLE = {
         "no admissible value meets epsilon = 0.1: epsilon is still ... at 2; raise it, or change "
         "another parameter",
     ),
-    "any number of rounds is": (
+    "every value is": (
         lambda: fp.calibrate(
-            lambda n: fp.Gaussian(noise_multiplier=1e9) * int(n),
+            lambda x: fp.Gaussian(noise_multiplier=1.0 + 1.0 / x),
             epsilon=10.0,
             delta=1e-5,
-            integer=True,
             **ZERO,
         ),
         "every value up to ... meets epsilon = 10; pass a finite domain to get its last value",
@@ -294,10 +290,7 @@ IMPOSSIBLE = {
 
 @pytest.mark.parametrize("what", IMPOSSIBLE)
 def test_a_budget_that_no_value_meets_says_how_far_it_is(what):
-    call, wanted = IMPOSSIBLE[what]
-    with pytest.raises(ImpossibleBudget) as caught:
-        call()
-    assert fits(str(caught.value), wanted), str(caught.value)
+    says(IMPOSSIBLE[what], ImpossibleBudget)
 
 
 def test_an_exhausted_budget_says_what_it_was_and_keeps_its_count():
@@ -385,12 +378,12 @@ def test_the_observer_of_the_end_sees_the_last_release():
 
     def early(included, generator):
         shown = included * 100.0 - 50.0
-        return np.stack([shown, generator.normal(0, 1, 16)])
+        return np.stack([*[shown] * 30, generator.normal(0, 1, 16)])
 
     given = {"directions": directions, "canaries": 16}
     always = attacked(early, observer="aggregate", **given)()
     late = attacked(early, observer="final", **given)()
-    assert always.correct == always.guesses and always.lower > late.lower
+    assert always.correct >= always.guesses - 1 and always.lower > late.lower
 
 
 # Certificates

@@ -95,7 +95,7 @@ class Story:
     @staticmethod
     def refused(call):
         with pytest.raises(
-            LedgerError, match="not the one under way|stays spent|begin with intent"
+            LedgerError, match=r"not the one under way|stays spent|begin with intent"
         ):
             call()
 

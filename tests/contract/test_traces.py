@@ -76,43 +76,32 @@ def test_neighbours_that_are_alike_stand_together_and_none_is_lost(found):
 
 # Cohorts that do not fit
 
+POISSON, EPOCH = fp.Poisson(0.1), fp.Shuffled(10)
+OFTEN = "participants of 1000 at a probability of 0.1"
+LARGE = "a share of 0.2 where the sampling draws 0.1"
 DOUBTED = {
     "more than there are": (
-        kind(1.0, fp.Poisson(0.5), cohort=11, population=10),
-        1,
+        (1, POISSON, {"cohort": 11, "population": 10}),
         "11 participants of 10",
     ),
     "a batch that is too long": (
-        kind(1.0, fp.Shuffled(10), cohort=12, population=100),
-        1,
+        (1, EPOCH, {"cohort": 12, "population": 100}),
         "12 participants of 100 in one of 10 batches",
     ),
-    "a share that is too large": (
-        kind(1.0, fp.Poisson(0.1), share=0.2),
-        1,
-        "a share of 0.2 where the sampling draws 0.1",
-    ),
+    "a share that is too large": ((1, POISSON, {"share": 0.2}), LARGE),
     "a share of an epoch": (
-        kind(1.0, fp.RandomAllocation(10), share=0.2, population=1000),
-        3,
-        "a share of 0.2 where the sampling draws 0.1",
+        (3, fp.RandomAllocation(10), {"share": 0.2, "population": 1000}),
+        LARGE,
     ),
-    "always as many as never": (
-        kind(1.0, fp.Poisson(0.1), cohort=200, population=1000),
-        1,
-        "200 to 200 participants of 1000 at a probability of 0.1",
-    ),
-    "always too few": (
-        kind(1.0, fp.Poisson(0.1), cohort=60, population=1000),
-        30,
-        "60 to 60 participants of 1000 at a probability of 0.1",
-    ),
+    "too many": ((1, POISSON, {"cohort": 200, "population": 1000}), f"200 to 200 {OFTEN}"),
+    "always too few": ((30, POISSON, {"cohort": 60, "population": 1000}), f"60 to 60 {OFTEN}"),
 }
 
 
 @pytest.mark.parametrize("what", DOUBTED)
 def test_a_cohort_that_its_sampling_does_not_draw_is_told(what):
-    one, times, told = DOUBTED[what]
+    (times, scheme, known), told = DOUBTED[what]
+    one = kind(1.0, scheme, **known)
     assert odd_cohorts([(one, times), (one, times)]) == (told,)
 
 

@@ -115,7 +115,7 @@ def test_a_run_is_repeated_a_whole_number_of_times(times):
 def test_only_a_mechanism_follows_a_mechanism(other):
     with pytest.raises(TypeError, match="unsupported operand"):
         STEP + other
-    with pytest.raises(TypeError, match="unsupported operand|can only concatenate"):
+    with pytest.raises(TypeError, match=r"unsupported operand|can only concatenate"):
         other + STEP
 
 
