@@ -28,9 +28,13 @@ CELLS = [
 ]
 cells = pytest.mark.parametrize("cell", CELLS, ids="-".join)
 MIXTURES = ("WithReplacement", "FixedSize", "TruncatedPoisson")
+DEAR = ("WithReplacement", "zero_out", "aggregate")
+"""A number of it takes half a second."""
 QUICK = [cell for cell in CELLS if cell[0] not in MIXTURES or cell[2] == "server"]
-"""Without mixtures, of which a curve takes seconds; one code draws all curves."""
-quick = pytest.mark.parametrize("cell", QUICK, ids="-".join)
+CURVES = [cell for cell in CELLS if cell[0] in ("Everyone", "Poisson") or cell[2] == "server"]
+"""Those whose whole curve takes no second; one code draws all."""
+quick = pytest.mark.parametrize("cell", CURVES, ids="-".join)
+afforded = pytest.mark.parametrize("cell", [c for c in CELLS if c != DEAR], ids="-".join)
 
 
 def described(cell):
@@ -49,26 +53,33 @@ def asked(cell, rounds=4, delta=DELTA, step=STEP, accountant="pld"):
     )
 
 
-def below(better, worse):
+TWO_PAIRS = ("RandomAllocation", "replace_one", "aggregate")
+"""The one cell whose ends are of two pairs, far apart."""
+
+
+def below(better, worse, cell=()):
     """The whole interval lies below the other: the same number for both would not do."""
-    assert better.upper < worse.resolution[0], (better, worse)
+    if cell == TWO_PAIRS:
+        assert better.lower < worse.lower and better.upper < worse.upper
+    else:
+        assert better.upper < worse.resolution[0], (better, worse)
     # Where the worst case itself is known, no data set of the better run reaches it.
     assert better.lower <= worse.upper
 
 
 @cells
 def test_less_noise_loses_more(cell):
-    below(asked(cell, step=fp.Gaussian(noise_multiplier=2.25)), asked(cell))
+    below(asked(cell, step=fp.Gaussian(noise_multiplier=2.25)), asked(cell), cell)
 
 
 @cells
 def test_more_rounds_lose_more(cell):
-    below(asked(cell), asked(cell, rounds=8))
+    below(asked(cell), asked(cell, rounds=8), cell)
 
 
 @cells
 def test_a_smaller_delta_asks_for_more_epsilon(cell):
-    below(asked(cell), asked(cell, delta=DELTA / 100))
+    below(asked(cell), asked(cell, delta=DELTA / 100), cell)
     impossible = asked(cell, delta=1.0)
     assert (impossible.lower, impossible.upper) == (0.0, 0.0)
 
@@ -97,7 +108,7 @@ def test_whoever_is_drawn_more_often_loses_more(cell):
         below(asked(cell), worse)
 
 
-@cells
+@afforded
 def test_delta_at_that_epsilon_is_that_delta(cell):
     """The two questions invert one curve, whatever rounds it off."""
     found, (run, ask) = asked(cell), described(cell)
@@ -111,7 +122,7 @@ def test_delta_at_that_epsilon_is_that_delta(cell):
     assert fp.delta(run, epsilon=found.resolution[0] - 0.5, **ask).resolution[0] > DELTA
 
 
-@cells
+@afforded
 def test_a_profile_is_the_deltas_one_by_one(cell):
     run, ask = described(cell)
     epsilons = [math.inf, 0.25, 2.0]
@@ -135,12 +146,12 @@ def test_no_accountant_ends_below_what_is_attained(accountant, cell):
     assert loose.facts == exact.facts
 
 
-@cells
+@afforded
 def test_one_more_kind_of_round_costs_more_and_its_place_is_nothing(cell):
     first, facts = described(cell)
     other, ask = fp.Gaussian(noise_multiplier=2.0) * 1, {"delta": DELTA, **facts}
     ahead, behind = fp.epsilon(other + first, **ask), fp.epsilon(first + other, **ask)
-    below(asked(cell), ahead)
+    below(asked(cell), ahead, cell)
     assert ahead.resolution[0] <= behind.upper and behind.resolution[0] <= ahead.upper
     assert abs(ahead.upper - behind.upper) <= 2e-3
 
@@ -153,7 +164,7 @@ def test_to_leave_a_unit_out_loses_no_more_than_to_replace_it(scheme):
     assert zeroed.lower <= replaced.upper
     name = SCHEMES[scheme]
     run = STEP.sampled(name) * 4
-    for epsilon in (0.5, 1.5):
+    for epsilon in (0.5, 1.5) if scheme != "WithReplacement" else (1.0,):
         swapped = fp.delta(run, epsilon=2 * epsilon, adjacency="replace_one")
         left = fp.delta(run, epsilon=epsilon, adjacency="zero_out")
         # x -> nothing -> x': group privacy over the two moves (Vadhan 2017, Lemma 2.2).
@@ -207,6 +218,10 @@ def test_to_draw_everybody_is_to_draw_nobody_in_particular(scheme, adjacency, ob
         return
     plain = fp.epsilon(STEP * 3, **{**ask, "observer": "aggregate"})
     drawn = fp.epsilon(STEP.sampled(scheme) * 3, **ask)
+    if isinstance(scheme, fp.TruncatedPoisson) and adjacency == "add_remove":
+        # A unit more and somebody is left out: then another one's slot is taken.
+        assert drawn.resolution[0] > plain.upper
+        return
     assert drawn.upper == pytest.approx(plain.upper, rel=1e-9)
     assert drawn.lower == pytest.approx(plain.lower, rel=1e-9) and drawn.lower > 1.0
 
