@@ -10,6 +10,7 @@ from .pairs.discrete import Atoms
 from .pairs.gaussian import IDENTITY, GaussianMix, Gdp
 from .pairs.laplace import LaplacePair
 from .pairs.lattice import Side, Tails
+from .pairs.least_of import LeastOf
 from .pairs.nested import Nested, rough_epsilon, scale
 from .pairs.opposed import Opposed
 from .pairs.stated import RenyiAndPoints, RenyiLine, RenyiPoints, stated_pair
@@ -28,6 +29,7 @@ __all__ = [
     "Gdp",
     "LaplacePair",
     "Largest",
+    "LeastOf",
     "Mix",
     "Nested",
     "Opposed",

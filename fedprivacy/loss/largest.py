@@ -23,6 +23,7 @@ from .pairs.curve import Curve, Swapped
 from .pairs.discrete import Atoms
 from .pairs.gaussian import GaussianMix, Gdp
 from .pairs.laplace import LaplacePair
+from .pairs.least_of import LeastOf
 from .pairs.opposed import Opposed
 from .pairs.stated import RenyiAndPoints, stated_pair
 
@@ -99,6 +100,14 @@ def _(curve: Opposed) -> Largest:
 def _(curve: Bracketed) -> Largest:
     low, high = largest(curve.below), largest(curve.above)
     return Largest(low.low, high.high, low.infinite_low, high.infinite_high)
+
+
+@largest.register
+def _(curve: LeastOf) -> Largest:
+    found = [largest(one) for one in curve.curves]
+    return min(found, key=lambda one: (one.infinite_high, one.high))._replace(
+        low=min(one.low for one in found), infinite_low=min(one.infinite_low for one in found)
+    )
 
 
 @largest.register
