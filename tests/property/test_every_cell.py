@@ -28,13 +28,12 @@ CELLS = [
 ]
 cells = pytest.mark.parametrize("cell", CELLS, ids="-".join)
 MIXTURES = ("WithReplacement", "FixedSize", "TruncatedPoisson")
-DEAR = ("WithReplacement", "zero_out", "aggregate")
-"""A number of it takes half a second."""
 QUICK = [cell for cell in CELLS if cell[0] not in MIXTURES or cell[2] == "server"]
+"""Without mixtures, of which a number takes up to half a second."""
 CURVES = [cell for cell in CELLS if cell[0] in ("Everyone", "Poisson") or cell[2] == "server"]
 """Those whose whole curve takes no second; one code draws all."""
 quick = pytest.mark.parametrize("cell", CURVES, ids="-".join)
-afforded = pytest.mark.parametrize("cell", [c for c in CELLS if c != DEAR], ids="-".join)
+afforded = pytest.mark.parametrize("cell", QUICK, ids="-".join)
 
 
 def described(cell):
@@ -115,8 +114,6 @@ def test_delta_at_that_epsilon_is_that_delta(cell):
     at_upper = fp.delta(run, epsilon=found.upper, **ask)
     at_low = fp.delta(run, epsilon=found.resolution[0], **ask)
     assert at_upper.resolution[0] <= DELTA <= at_low.upper
-    if found.lower > 0.0:
-        assert fp.delta(run, epsilon=found.lower, **ask).upper >= DELTA
     # Beyond the interval, on either side, the other answer is told apart.
     assert fp.delta(run, epsilon=found.upper + 0.5, **ask).upper < DELTA
     assert fp.delta(run, epsilon=found.resolution[0] - 0.5, **ask).resolution[0] > DELTA
@@ -134,11 +131,9 @@ def test_a_profile_is_the_deltas_one_by_one(cell):
         assert low <= alone.upper and alone.resolution[0] <= high
 
 
-LOOSE = [("rdp", cell) for cell in CELLS] + [("advanced", cell) for cell in QUICK]
-
-
-@pytest.mark.parametrize(("accountant", "cell"), LOOSE)
-def test_no_accountant_ends_below_what_is_attained(accountant, cell):
+@afforded
+@pytest.mark.parametrize("accountant", ["rdp", "advanced"])
+def test_no_accountant_ends_below_what_is_attained(cell, accountant):
     exact = asked(cell)
     loose = asked(cell, accountant=accountant)
     assert loose.upper >= max(exact.lower, loose.lower)
@@ -156,7 +151,7 @@ def test_one_more_kind_of_round_costs_more_and_its_place_is_nothing(cell):
     assert abs(ahead.upper - behind.upper) <= 2e-3
 
 
-@pytest.mark.parametrize("scheme", [name for name in SCHEMES if name != "Shuffled"])
+@pytest.mark.parametrize("scheme", ["Poisson", "FixedSize", "RandomAllocation", "Everyone"])
 def test_to_leave_a_unit_out_loses_no_more_than_to_replace_it(scheme):
     """A unit's data may be replaced by nothing; and leaving and joining replaces one."""
     zeroed, replaced = (asked((scheme, a, "aggregate")) for a in ("zero_out", "replace_one"))
@@ -164,7 +159,7 @@ def test_to_leave_a_unit_out_loses_no_more_than_to_replace_it(scheme):
     assert zeroed.lower <= replaced.upper
     name = SCHEMES[scheme]
     run = STEP.sampled(name) * 4
-    for epsilon in (0.5, 1.5) if scheme != "WithReplacement" else (1.0,):
+    for epsilon in (0.5, 1.5):
         swapped = fp.delta(run, epsilon=2 * epsilon, adjacency="replace_one")
         left = fp.delta(run, epsilon=epsilon, adjacency="zero_out")
         # x -> nothing -> x': group privacy over the two moves (Vadhan 2017, Lemma 2.2).
