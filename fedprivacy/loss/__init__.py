@@ -7,6 +7,7 @@ from .pairs.bracketed import Bracketed
 from .pairs.combined import Composed, Fold, Mix, Sampled
 from .pairs.curve import Curve, Swapped
 from .pairs.discrete import Atoms
+from .pairs.exchanged import LaplaceExchanged
 from .pairs.gaussian import IDENTITY, GaussianMix, Gdp
 from .pairs.laplace import LaplacePair
 from .pairs.lattice import Side, Tails
@@ -27,6 +28,7 @@ __all__ = [
     "Fold",
     "GaussianMix",
     "Gdp",
+    "LaplaceExchanged",
     "LaplacePair",
     "Largest",
     "LeastOf",

@@ -21,6 +21,7 @@ from .pairs.bracketed import Bracketed
 from .pairs.combined import Composed, Fold, Mix, Sampled
 from .pairs.curve import Curve, Swapped
 from .pairs.discrete import Atoms
+from .pairs.exchanged import LaplaceExchanged
 from .pairs.gaussian import GaussianMix, Gdp
 from .pairs.laplace import LaplacePair
 from .pairs.least_of import LeastOf
@@ -83,6 +84,11 @@ def _(curve: Gdp) -> Largest:
 @largest.register
 def _(curve: LaplacePair) -> Largest:
     return Largest(curve.shift, curve.shift)
+
+
+@largest.register
+def _(curve: LaplaceExchanged) -> Largest:
+    return Largest(_less(curve.most), _more(curve.most))
 
 
 @largest.register
