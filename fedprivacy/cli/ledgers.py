@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -11,6 +12,7 @@ from ..bound import Verdict
 from ..errors import integer, refuse
 from ..outputs import printable
 from ..relations import Unit
+from ..sampling import FixedSize, Poisson, RandomAllocation, Scheme, Shuffled, WithReplacement
 from .options import (
     ADJACENCIES,
     OBSERVERS,
@@ -29,7 +31,6 @@ from .options import (
 
 if TYPE_CHECKING:
     from ..audit import Audit
-    from ..sampling import Scheme
 
 SAMPLINGS = click.Choice(
     ["poisson", "fixed", "shuffled", "with-replacement", "allocation", "everyone"]
@@ -135,15 +136,19 @@ def _claim(
         # Two ways to say one thing: together they might differ.
         if (epsilon, delta) != (None, None):
             refuse("--claim", text, "be given without --claim-epsilon and --claim-delta")
-        try:
-            first, second = (float(part) for part in text.split(","))
-        except ValueError:
-            refuse("--claim", text, "be two numbers, epsilon and delta", "such as --claim 8,1e-5")
-        return first, second
+        return _pair(text)
     # Half of a claim cannot be judged.
     if (epsilon is None) != (delta is None):
         refuse("--claim-epsilon and --claim-delta", (epsilon, delta), "be given together")
     return None if epsilon is None or delta is None else (epsilon, delta)
+
+
+def _pair(text: str) -> tuple[float, float]:
+    try:
+        first, second = map(float, text.split(","))
+    except ValueError:
+        refuse("--claim", text, "be two numbers, epsilon and delta", "such as --claim 8,1e-5")
+    return first, second
 
 
 def _judged(
@@ -193,43 +198,51 @@ def _trace(given: dict[str, Any]) -> Any:
     )
     count = 1 if given["rounds"] is None else integer(1, rounds=given["rounds"])
     names = ("noise_multiplier", "sampling", "sampling_probability", "cohort", "population")
-    told = {**{name: given[name] for name in names}, "rounds": count, "unit": given["unit"]}
+    said = {**given, "rounds": count}
     return Trace(
         Origin(PARAMETERS),
         ((rounds, count),),
         unit=None if given["unit"] is None else Unit(given["unit"]),
-        told={name: str(value) for name, value in told.items() if value is not None},
+        told={n: str(said[n]) for n in (*names, "rounds", "unit") if said[n] is not None},
     )
+
+
+def _sized(kind: type[FixedSize | WithReplacement]) -> Callable[[int, int | None], Scheme]:
+    """Return what makes a scheme of a cohort and a population."""
+
+    def made(cohort: int, population: int | None) -> Scheme:
+        # A cohort amplifies by its share of the population, so one needs the other.
+        if population is None:
+            refuse("--population", None, "be given with --cohort")
+        return kind(cohort, population=population)
+
+    return made
+
+
+_WHOLE: dict[str, dict[str, Callable[[Any, int | None], Scheme]]] = {
+    "sampling_probability": {"poisson": lambda rate, _: Poisson(rate)},
+    "cohort": {"fixed": _sized(FixedSize), "with-replacement": _sized(WithReplacement)},
+    "rounds_per_epoch": {
+        "shuffled": lambda rounds, _: Shuffled(rounds),
+        "allocation": lambda rounds, _: RandomAllocation(rounds),
+    },
+}
+"""Option -> names that it makes whole schemes of."""
 
 
 def _scheme(given: dict[str, Any]) -> Scheme | str | None:
     """Return the sampling that was stated for a file: a name, or a whole scheme."""
-    from .. import sampling as schemes
-
-    name, population = given["sampling"], given["population"]
-    # Only options of the scheme that is named: one that is not used would go unnoticed.
-    wanted: dict[str, tuple[str, ...]] = {
-        "sampling_probability": ("poisson",),
-        "cohort": ("fixed", "with-replacement"),
-        "rounds_per_epoch": ("shuffled", "allocation"),
-    }
-    for option, names in wanted.items():
-        if given[option] is not None and name not in names:
-            rule = f"be given with --sampling {' or '.join(names)}"
-            refuse(f"--{option.replace('_', '-')}", given[option], rule)
-    if given["sampling_probability"] is not None:
-        return schemes.Poisson(given["sampling_probability"])
-    if given["rounds_per_epoch"] is not None:
-        kind = schemes.Shuffled if name == "shuffled" else schemes.RandomAllocation
-        return kind(given["rounds_per_epoch"])
-    # A cohort amplifies by its share of the population, so one needs the other.
-    if given["cohort"] is not None and population is None:
-        refuse("--population", None, "be given with --cohort")
-    if given["cohort"] is not None:
-        sized = schemes.FixedSize if name == "fixed" else schemes.WithReplacement
-        return sized(given["cohort"], population=population)
-    chosen: str | None = name
-    return chosen
+    name: str | None = given["sampling"]
+    scheme: Scheme | str | None = name
+    for option, kinds in _WHOLE.items():
+        value = given[option]
+        # Only options of the scheme that is named: one that is not used would go unnoticed.
+        if value is not None and name not in kinds:
+            rule = f"be given with --sampling {' or '.join(kinds)}"
+            refuse(f"--{option.replace('_', '-')}", value, rule)
+        if value is not None and name is not None:
+            scheme = kinds[name](value, given["population"])
+    return scheme
 
 
 @cli.command()
@@ -280,16 +293,21 @@ def show_audit(found: Audit) -> None:
         console.print("  No number is shown: what was computed is void.", soft_wrap=True)
     else:
         console.print(_table(found))
+    for line in _rests_on(found):
+        console.print(f"  {line}", markup=False, soft_wrap=True)
+
+
+def _rests_on(found: Audit) -> Iterator[str]:
+    """Yield what is told below the bounds."""
     for observer, reason in found.unsupported.items():
-        console.print(f"  {observer}: not certified: {reason}", markup=False, soft_wrap=True)
+        yield f"{observer}: not certified: {reason}"
     for name, value in found.facts_recorded.items():
-        console.print(f"  {name}: {value}", markup=False, soft_wrap=True)
+        yield f"{name}: {value}"
     if found.stated:
         told = ", ".join(f"{name} = {value}" for name, value in found.stated.items())
-        console.print(f"  stated by the user, not recorded: {told}", markup=False, soft_wrap=True)
+        yield f"stated by the user, not recorded: {told}"
     for name, value in found.granted.items():
-        option = f"--{name.replace('_', '-')}"
-        console.print(f"  taken for granted: {value} ({option})", markup=False, soft_wrap=True)
+        yield f"taken for granted: {value} (--{name.replace('_', '-')})"
 
 
 def _table(found: Audit) -> Any:
@@ -333,8 +351,8 @@ def report(
     from ..outputs import free
 
     found = _judged(**given)
-    source = given["source"] or Path("parameters")
-    name = source.stem if given["source"] else "stated run"
+    file = given["source"]
+    source, name = (file, file.stem) if file else (Path("parameters"), "stated run")
     title = f"Privacy of {subject or source.name}"
     target = output or source.with_suffix(".html")
     # Never over the record that is judged.

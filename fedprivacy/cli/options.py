@@ -236,6 +236,12 @@ def say(text: object, *, err: bool = False) -> None:
     click.echo(printable(text), err=err)
 
 
+def say_lines(text: str) -> None:
+    """Print the lines of a table for a person."""
+    for line in text.splitlines():
+        say(line)
+
+
 def screen() -> Any:
     """Return a console of rich's that prints strings as ``say`` does."""
     from rich.console import Console

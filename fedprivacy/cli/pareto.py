@@ -22,6 +22,7 @@ from .options import (
     options,
     picture_option,
     say,
+    say_lines,
     set_option,
     setting_option,
     show,
@@ -136,16 +137,14 @@ def pareto(
     from ..runs.pareto import pareto as compare
 
     # Only what was given makes a grid: the rest keeps its default.
-    grid = {name: asked.pop(name) for name in SampledRun.known()}
-    given = {name: text for name, text in grid.items() if text is not None}
+    given = {n: said for n in SampledRun.known() if (said := asked.pop(n)) is not None}
     found = compare(_runs(settings, method, given, chosen, unit, cost), **asked)
     data = found.to_dict()
     if output is not None:
         data["plot"] = str(found.plot(output))
 
     def text() -> None:
-        for line in found.table().splitlines():
-            say(line)
+        say_lines(found.table())
         if output is not None:
             say(f"plot: {output}")
 
@@ -164,14 +163,12 @@ def _runs(
     # Named as they were typed, for a message that can be acted upon.
     asked = [f"--{name.replace('_', '-')}" for name in given] + ["--set"] * bool(chosen)
     if method is not None:
+        # A method's grid has its own costs and units: another would be ignored in silence.
         if settings or costs or unit == "client":
-            # A method's grid has its own costs and units: another would be ignored in silence.
             refuse("--method", method, "stand without SETTINGS, --cost and --unit client")
         return METHODS[method]({**given, **named_texts(chosen)})
     if settings:
-        if asked:
-            refuse("SETTINGS", str(settings[0]), f"stand alone, without {', '.join(asked)}")
-        return _of_files(settings, unit, costs)
+        return _of_files(settings, asked, unit, costs)
     if chosen:
         refuse("--set", chosen[0], "be given with --method")
     if "noise_multiplier" not in given:
@@ -179,8 +176,12 @@ def _runs(
     return runs_of_grid(read(SampledRun.known(), given), unit, costs or ("noise",))
 
 
-def _of_files(settings: tuple[Path, ...], unit: str | None, costs: tuple[str, ...]) -> Any:
+def _of_files(
+    settings: tuple[Path, ...], asked: list[str], unit: str | None, costs: tuple[str, ...]
+) -> Any:
     """Return the rows of files; of several each is named by its folder."""
+    if asked:
+        refuse("SETTINGS", str(settings[0]), f"stand alone, without {', '.join(asked)}")
     if len(settings) == 1:
         return runs_of_file(settings[0], unit, costs)
     found = [(path.parent.name or path.stem, runs_of_file(path, unit, costs)) for path in settings]
