@@ -15,9 +15,21 @@ from dataclasses import MISSING, Field, dataclass, fields, is_dataclass
 from enum import StrEnum
 from functools import lru_cache, partial
 from types import MappingProxyType, NoneType, UnionType
-from typing import Any, NoReturn, TypeVar, Union, get_args, get_origin, get_type_hints
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    NoReturn,
+    TypeVar,
+    Union,
+    get_args,
+    get_origin,
+    get_type_hints,
+)
 
 from .errors import FedPrivacyError, LedgerError, listed, refuse
+
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
 
 VERSION = 1
 """Version of the record layout."""
@@ -164,7 +176,7 @@ class _Walk:
             return _plain(value, where)
         return self._encoded(value, depth, where)
 
-    def _encoded(self, value: Any, depth: int, where: str) -> dict[str, Any]:
+    def _encoded(self, value: DataclassInstance, depth: int, where: str) -> dict[str, Any]:
         """Return a dataclass as a record, or as a reference to what is held."""
         for digest, known in self.held.items():
             if value == known:

@@ -190,7 +190,8 @@ def account(
     # Composed rounds would be those of one output: another one had made others.
     if read.adaptive:
         raise UnsupportedCombination(
-            "the ledger's schedule depended on outputs, so composing its rounds certifies nothing; "
+            f"the ledger's schedule depended on outputs ({read.origin.name}), so composing its "
+            "rounds certifies nothing; "
             "audit it against the budget that its filter kept"
         )
     facts = read.facts(adjacency, observer)

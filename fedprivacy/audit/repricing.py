@@ -469,7 +469,7 @@ def _odd_rows(rounds: Iterable[Round]) -> tuple[str, ...]:
     return _told(found)
 
 
-def odd_masks(ledger: Ledger) -> tuple[str, ...]:
+def odd_masks(ledger: Ledger, rounds: Iterable[Round]) -> tuple[str, ...]:
     """Return rows of correlated noise whose coordinates were not those of their block.
 
     They follow from the ledger's nonce, fixed before any data; a run with a seed draws them from
@@ -477,7 +477,7 @@ def odd_masks(ledger: Ledger) -> tuple[str, ...]:
     """
     first: dict[Hashable, str | None] = {}
     found: dict[str, list[Round]] = {}
-    for r, at, mask in _masks(ledger):
+    for r, at, mask in _masks(ledger, rounds):
         wanted = fingerprint(at.run.mask(at.row, ledger.nonce))
         if wanted is not None and ledger.reproducible:
             wanted = first.setdefault((at.run, at.run.block_of(at.row)), mask)
@@ -486,10 +486,12 @@ def odd_masks(ledger: Ledger) -> tuple[str, ...]:
     return _told(found)
 
 
-def _masks(ledger: Ledger) -> Iterator[tuple[Round, CorrelatedRow, str | None]]:
+def _masks(
+    ledger: Ledger, rounds: Iterable[Round]
+) -> Iterator[tuple[Round, CorrelatedRow, str | None]]:
     """Yield the rows of correlated noise that were confirmed, with their masks."""
     # Masks are told a round at a time, which long ledgers without such rows need not be.
-    if any(isinstance(r.mechanism, CorrelatedRow) for r in ledger.alike):
+    if any(isinstance(r.mechanism, CorrelatedRow) for r in rounds):
         for r in ledger.rounds:
             if r.done is not None and isinstance(r.mechanism, CorrelatedRow):
                 yield r, r.mechanism, r.done.mask

@@ -212,7 +212,7 @@ def _of_ledger(ledger: Ledger) -> Reading:
         certain=found.certain,
         rounds=sum(r.times for r in rounds if r.spent),
         aborted=sum(r.times for r in rounds if not r.spent),
-        doubts=(*doubts(rounds), *odd_masks(ledger)),
+        doubts=(*doubts(rounds), *odd_masks(ledger, rounds)),
         divided=divided(rounds),
         # Outputs may lead an adaptive schedule away from any plan: its filter decides.
         planned=None if ledger.schedule == "adaptive" else as_planned(rounds, ledger.plan),

@@ -41,8 +41,8 @@ class Asked:
             )
         if bound.method == playing.METHOD:
             raise ParameterError(
-                "certificate proves one pair a round, and this bound is of a game over many; ask "
-                "for it with accountant='pld'"
+                "certificate proves one pair a round, and this bound is of a game over many "
+                f"({bound.method}); ask for it with accountant='pld'"
             )
         rounds = [
             _round(part.privacy_loss(bound.adjacency, bound.observer), count)

@@ -332,7 +332,7 @@ class AveragingJob:
         return {"accuracy": accuracy, "nll": loss}
 
 
-def _nobody_away(chosen: Averaging, rule: str, way_out: str) -> None:
+def _nobody_away(chosen: object, rule: str, way_out: str) -> None:
     for name in _AWAY:
         if getattr(chosen, name):
             refuse(name, getattr(chosen, name), rule, way_out)
