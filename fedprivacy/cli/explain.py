@@ -20,7 +20,17 @@ from ..relations import Adjacency, Observer
 from ..runs.described import SampledRun
 from ..sampling import TABLE
 from ..systems.settings import CLOSED_SHARE, Setting
-from .options import ASKED, as_json, cli, file_option, run_options, say, show, threat_options
+from .options import (
+    ASKED,
+    as_json,
+    cli,
+    file_option,
+    option,
+    run_options,
+    say,
+    show,
+    threat_options,
+)
 
 VIEWS = (Observer.AGGREGATE, Observer.SERVER)
 RATES = (0.01, 0.001)
@@ -44,9 +54,7 @@ CLAIMS = {
 
 @cli.command()
 @click.argument("ledger", required=False, type=click.Path(path_type=Path))
-@click.option(
-    "--delta", type=float, required=True, panel=ASKED, help="Ask for epsilon at this delta."
-)
+@option("--delta", float, ASKED, "Ask for epsilon at this delta.", required=True)
 @run_options
 @threat_options
 @as_json
@@ -238,9 +246,7 @@ def _print_risk(risk: Any, unknown: str) -> None:
 
 
 @cli.command()
-@click.option(
-    "--fpr", metavar="RATES", panel=ASKED, help="False-positive rates, with commas between."
-)
+@option("--fpr", None, ASKED, "False-positive rates, with commas between.", metavar="RATES")
 @run_options
 @threat_options
 @file_option("--plot", "Write a picture to this file.")

@@ -23,6 +23,7 @@ from .options import (
     cli,
     file_option,
     noise_option,
+    option,
     options,
     say,
     screen,
@@ -43,82 +44,60 @@ EXIT_CODES = {Verdict.HOLDS: 0, Verdict.FAILS: 3, Verdict.CANNOT_BE_CERTIFIED: 4
 
 judge_options = options(
     click.argument("source", required=False, metavar="[FILE]", type=click.Path(path_type=Path)),
-    click.option(
+    option(
         "--claim",
-        panel=CLAIM,
+        None,
+        CLAIM,
+        "What is claimed.  [default: what the file states]",
         metavar="EPSILON,DELTA",
-        help="What is claimed.  [default: what the file states]",
     ),
-    click.option(
-        "--claim-epsilon",
-        "--epsilon",
-        "epsilon",
-        panel=CLAIM,
-        type=float,
-        help="The same, apart ...",
-    ),
-    click.option(
-        "--claim-delta", "--delta", "delta", panel=CLAIM, type=float, help="... in two options."
-    ),
-    click.option(
+    option("--claim-epsilon --epsilon epsilon", float, CLAIM, "The same, apart ..."),
+    option("--claim-delta --delta delta", float, CLAIM, "... in two options."),
+    option(
         "--adjacency",
-        panel=THREAT,
-        type=ADJACENCIES,
-        help="Judge under this adjacency.  [default: what the file states]",
+        ADJACENCIES,
+        THREAT,
+        "Judge under this adjacency.  [default: what the file states]",
     ),
-    click.option(
+    option(
         "--observer",
-        panel=THREAT,
-        type=OBSERVERS,
-        help="Judge for this observer.  [default: what the file states, else aggregate]",
+        OBSERVERS,
+        THREAT,
+        "Judge for this observer.  [default: what the file states, else aggregate]",
     ),
-    click.option(
+    option(
         "--sampling",
-        panel=RUN,
-        type=SAMPLINGS,
-        metavar="NAME",
-        help=f"How units were drawn, where the file does not say: {', '.join(SAMPLINGS.choices)}. "
+        SAMPLINGS,
+        RUN,
+        f"How units were drawn, where the file does not say: {', '.join(SAMPLINGS.choices)}. "
         "There is no default.",
+        metavar="NAME",
     ),
-    click.option(
-        "--population", panel=RUN, type=int, help="How many units there are, where it is not said."
-    ),
-    click.option("--sampling-probability", panel=RUN, type=float, help="For --sampling poisson."),
-    click.option(
-        "--cohort", panel=RUN, type=int, help="For --sampling fixed and with-replacement."
-    ),
-    click.option(
-        "--rounds-per-epoch", panel=RUN, type=int, help="For --sampling shuffled and allocation."
-    ),
+    option("--population", int, RUN, "How many units there are, where it is not said."),
+    option("--sampling-probability", float, RUN, "For --sampling poisson."),
+    option("--cohort", int, RUN, "For --sampling fixed and with-replacement."),
+    option("--rounds-per-epoch", int, RUN, "For --sampling shuffled and allocation."),
     noise_option,
-    click.option("--rounds", panel=RUN, type=int, help="With --noise-multiplier.  [default: 1]"),
-    click.option(
-        "--unit",
-        panel=THREAT,
-        type=click.Choice(["client", "record"]),
-        help="With --noise-multiplier.",
+    option("--rounds", int, RUN, "With --noise-multiplier.  [default: 1]"),
+    option("--unit", click.Choice(["client", "record"]), THREAT, "With --noise-multiplier."),
+    option("--steps-per-round", int, UNSAID, "How many noisy sums each recorded round released."),
+    option(
+        "--missing-shares", int, UNSAID, "How many of a cohort's shares of the noise were missing."
     ),
-    click.option(
-        "--steps-per-round",
-        panel=UNSAID,
-        type=int,
-        help="How many noisy sums each recorded round released.",
-    ),
-    click.option(
-        "--missing-shares",
-        panel=UNSAID,
-        type=int,
-        help="How many of a cohort's shares of the noise were missing.",
-    ),
-    click.option(
+    option(
         "--denominator",
-        panel=UNSAID,
-        type=click.Choice(["public", "realised"]),
-        help="What sums were divided by: a public number, or one that follows the data.",
+        click.Choice(["public", "realised"]),
+        UNSAID,
+        "What sums were divided by: a public number, or one that follows the data.",
     ),
-    click.option("--trials", panel=UNSAID, type=int, help="How many runs were made on these data."),
-    click.option(
-        "--auditor", panel=OUTPUT, default="", help="Who audits.  [default: the login name]"
+    option("--trials", int, UNSAID, "How many runs were made on these data."),
+    option(
+        "--auditor",
+        None,
+        OUTPUT,
+        "Who audits.  [default: the login name]",
+        default="",
+        show_default=False,
     ),
     click.option(
         "--strict",
@@ -234,12 +213,12 @@ def _scheme(given: dict[str, Any]) -> Scheme | str | None:
     """Return the sampling that was stated for a file: a name, or a whole scheme."""
     name: str | None = given["sampling"]
     scheme: Scheme | str | None = name
-    for option, kinds in _WHOLE.items():
-        value = given[option]
+    for said, kinds in _WHOLE.items():
+        value = given[said]
         # Only options of the scheme that is named: one that is not used would go unnoticed.
         if value is not None and name not in kinds:
             rule = f"be given with --sampling {' or '.join(kinds)}"
-            refuse(f"--{option.replace('_', '-')}", value, rule)
+            refuse(f"--{said.replace('_', '-')}", value, rule)
         if value is not None and name is not None:
             scheme = kinds[name](value, given["population"])
     return scheme
@@ -328,7 +307,9 @@ def _table(found: Audit) -> Any:
 @cli.command()
 @judge_options
 @file_option("--output", "Where to write the page.  [default: the file's name with .html]")
-@click.option("--subject", panel=OUTPUT, default="", help="What the page is about, in words.")
+@option(
+    "--subject", None, OUTPUT, "What the page is about, in words.", default="", show_default=False
+)
 @file_option(
     "--deployment", "For --output X.yaml: a TOML file of what the registry of deployments asks for."
 )

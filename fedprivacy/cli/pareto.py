@@ -19,6 +19,7 @@ from .options import (
     cli,
     facts_options,
     named_texts,
+    option,
     options,
     picture_option,
     say,
@@ -62,17 +63,13 @@ METHODS: dict[str, Callable[[Mapping[str, str]], Any]] = {
 
 @cli.command()
 @click.argument("settings", type=click.Path(path_type=Path), nargs=-1)
-@click.option(
-    "--delta", panel=ASKED, type=float, required=True, help="Certify epsilon at this delta."
-)
-@click.option(
-    "--epsilon", panel=ASKED, type=float, help="A budget: name the best setting within it."
-)
-@click.option(
+@option("--delta", float, ASKED, "Certify epsilon at this delta.", required=True)
+@option("--epsilon", float, ASKED, "A budget: name the best setting within it.")
+@option(
     "--method",
-    panel=METHOD,
-    type=click.Choice(list(METHODS)),
-    help="A grid of this method instead of a file: fa-ld by w2, the distance to a Gaussian "
+    click.Choice(list(METHODS)),
+    METHOD,
+    "A grid of this method instead of a file: fa-ld by w2, the distance to a Gaussian "
     "target; fed-plt by asymptotic error and computation time.",
 )
 @set_option(
@@ -80,28 +77,25 @@ METHODS: dict[str, Callable[[Mapping[str, str]], Any]] = {
     "more. An unknown name is answered with those that there are.",
 )
 @options(*(setting_option(each, several=True) for each in SampledRun.known().values()))
-@click.option(
+@option(
     "--cost",
-    panel=ASKED,
-    multiple=True,
-    help="A column of SETTINGS that is a cost.  [default: all that do not describe a run]  Of a "
+    None,
+    ASKED,
+    "A column of SETTINGS that is a cost.  [default: all that do not describe a run]  Of a "
     "grid: noise in a round's mean update, over the clip norm and times the population; "
     "averaged-noise, the same averaged over all rounds; uploads, a client's expected ones; or "
     "rounds.  [default: noise]",
-)
-@click.option(
-    "--maximise",
-    panel=ASKED,
     multiple=True,
-    help="A cost of which more is better, such as accuracy.",
 )
-@click.option(
+@option(
+    "--maximise", None, ASKED, "A cost of which more is better, such as accuracy.", multiple=True
+)
+@option(
     "--digits",
-    panel=EXACT,
-    type=int,
+    int,
+    EXACT,
+    "Compare epsilons rounded up to so many digits; what differs by less is equally private.",
     default=5,
-    show_default=True,
-    help="Compare epsilons rounded up to so many digits; what differs by less is equally private.",
 )
 @facts_options
 @picture_option

@@ -19,6 +19,7 @@ from .options import (
     cli,
     file_option,
     named_texts,
+    option,
     picture_option,
     say,
     say_lines,
@@ -42,14 +43,13 @@ def _count(name: str, panel: str, told: str) -> Callable[[F], F]:
 
 @told_settings
 @cli.command()
-@click.option(
+@option(
     "--method",
-    type=click.Choice(names(private=True)),
+    click.Choice(names(private=True)),
+    METHOD,
+    f"What to train with: {', '.join(names(private=True))}.",
     metavar="NAME",
-    panel=METHOD,
     default="dp-fedavg",
-    show_default=True,
-    help=f"What to train with: {', '.join(names(private=True))}.",
 )
 @data_options
 @set_option(
@@ -70,29 +70,21 @@ def _count(name: str, panel: str, told: str) -> Callable[[F], F]:
     WHERE,
     "How many runs at once, each in a process of its own; results do not depend on it.",
 )
-@click.option(
+@option(
     "--backend",
-    panel=WHERE,
+    None,
+    WHERE,
+    "What runs them, by joblib: loky (this machine), dask or ray (a cluster), sequential.",
     default="loky",
-    show_default=True,
-    help="What runs them, by joblib: loky (this machine), dask or ray (a cluster), sequential.",
 )
-@click.option(
-    "--private",
-    "law",
-    type=click.Choice(list(LAWS)),
-    panel=SELECTION,
-    help="Show the best trial only, within the budget as a whole: draw a number of trials by this "
+@option(
+    "--private law",
+    click.Choice(list(LAWS)),
+    SELECTION,
+    "Show the best trial only, within the budget as a whole: draw a number of trials by this "
     "law, and for each a setting of the grid.",
 )
-@click.option(
-    "--trials",
-    type=float,
-    panel=SELECTION,
-    default=10.0,
-    show_default=True,
-    help="Mean number of trials of --private.",
-)
+@option("--trials", float, SELECTION, "Mean number of trials of --private.", default=10.0)
 @click.option(
     "--public-test",
     is_flag=True,

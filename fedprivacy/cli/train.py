@@ -24,6 +24,7 @@ from .options import (
     cli,
     file_option,
     named_texts,
+    option,
     options,
     say,
     set_option,
@@ -46,18 +47,16 @@ SOURCE = ("data", "data_dir", "clients", "classes_per_client", "model", "rounds"
 NAMED = ("clip_norm", "missing", "absent", "colluding")
 """Settings of the methods that have options of their own; --set gives the others."""
 
-seed_option = click.option(
-    "--seed", type=int, panel=METHOD, help="Make runs reproducible; they are then not private."
-)
+seed_option = option("--seed", int, METHOD, "Make runs reproducible; they are then not private.")
 data_options = options(
-    click.option(
+    option(
         "--data",
-        panel=DATA,
-        default="digits",
-        show_default=True,
-        help="digits (comes with scikit-learn), fashion-mnist (looked for on disk), or a file "
+        None,
+        DATA,
+        "digits (comes with scikit-learn), fashion-mnist (looked for on disk), or a file "
         "of your own that ends in .npz, with the arrays features, labels, clients (whose each "
         "record is), test_features, test_labels and, for top-k, public_features, public_labels.",
+        default="digits",
     ),
     file_option(
         "--data-dir",
@@ -65,109 +64,88 @@ data_options = options(
         "dataset-fashion-mnist puts them]",
         panel=DATA,
     ),
-    click.option(
+    option(
         "--clients",
-        panel=DATA,
-        type=int,
-        help="How many share the records.  [default: 400 or 6000, 10 where the unit is a record]",
+        int,
+        DATA,
+        "How many share the records.  [default: 400 or 6000, 10 where the unit is a record]",
     ),
-    click.option(
+    option(
         "--classes-per-client",
-        panel=DATA,
-        type=int,
-        help="How many classes a client's records are of.  [default: all]",
+        int,
+        DATA,
+        "How many classes a client's records are of.  [default: all]",
     ),
-    click.option(
-        "--model",
-        "--posterior",
-        "model",
-        panel=DATA,
-        help="logistic, mlp, cnn, or FILE.py:NAME of a function that builds a torch module; with "
+    option(
+        "--model --posterior model",
+        None,
+        DATA,
+        "logistic, mlp, cnn, or FILE.py:NAME of a function that builds a torch module; with "
         "fa-ld and fa-hmc FILE.py:NAME of a Posterior, which holds its own data; with fed-plt "
         "a module is clipped, record by record.  "
         "[default: one that goes with the data]",
     ),
-    click.option(
-        "--rounds",
-        type=int,
-        panel=METHOD,
-        help="How many rounds.  [default: the data set's own]",
-    ),
-    click.option(
-        "--epsilon",
-        type=float,
-        default=8.0,
-        show_default=True,
-        panel=BUDGET,
-        help="The budget.",
-    ),
-    click.option(
+    option("--rounds", int, METHOD, "How many rounds.  [default: the data set's own]"),
+    option("--epsilon", float, BUDGET, "The budget.", default=8.0),
+    option(
         "--delta",
-        type=float,
-        panel=BUDGET,
-        help="The budget.  [default: n^-1.1 for n units, rounded down to two digits; it must be "
+        float,
+        BUDGET,
+        "The budget.  [default: n^-1.1 for n units, rounded down to two digits; it must be "
         "given for add_remove]",
     ),
-    click.option(
+    option(
         "--adjacency",
-        type=ADJACENCIES,
-        panel=BUDGET,
-        help="How neighbouring data sets differ.  [default: zero_out where the unit is a client, "
+        ADJACENCIES,
+        BUDGET,
+        "How neighbouring data sets differ.  [default: zero_out where the unit is a client, "
         "replace_one where it is a record]",
     ),
-    click.option(
+    option(
         "--dropout-rate",
-        type=float,
-        default=0.0,
-        panel=METHOD,
-        help="Simulate that each client of a cohort fails to answer with this chance; --missing "
+        float,
+        METHOD,
+        "Simulate that each client of a cohort fails to answer with this chance; --missing "
         "is what is priced.  [default: 0]",
+        default=0.0,
+        show_default=False,
     ),
-    click.option(
-        "--threads",
-        type=int,
-        panel=METHOD,
-        help="Of the processor.  [default: 1 where the model is small]",
-    ),
-    click.option(
+    option("--threads", int, METHOD, "Of the processor.  [default: 1 where the model is small]"),
+    option(
         "--observer",
-        type=OBSERVERS,
-        panel=BUDGET,
+        OBSERVERS,
+        BUDGET,
+        "Who looks: at every release, at who took part too, or at the last release only.",
         default="aggregate",
-        show_default=True,
-        help="Who looks: at every release, at who took part too, or at the last release only.",
     ),
 )
 
 
 @told_settings
 @cli.command()
-@click.option(
+@option(
     "--method",
-    panel=METHOD,
-    type=click.Choice(names(private=False)),
+    click.Choice(names(private=False)),
+    METHOD,
+    f"What to train with: {', '.join(names(private=False))}. The unit is a client, "
+    "with fa-ld, fa-hmc and fed-plt a record.",
     metavar="NAME",
     default="fed-smp-top-k",
-    show_default=True,
-    help=f"What to train with: {', '.join(names(private=False))}. The unit is a client, "
-    "with fa-ld, fa-hmc and fed-plt a record.",
 )
 @data_options
-@click.option(
-    "--level",
-    "--noise-multiplier",
-    "level",
-    type=float,
-    panel=METHOD,
-    help="What pays for privacy: the noise multiplier; fa-ld's step size; fa-hmc's noise on "
+@option(
+    "--level --noise-multiplier level",
+    float,
+    METHOD,
+    "What pays for privacy: the noise multiplier; fa-ld's step size; fa-hmc's noise on "
     "gradients; fed-plt's noise scale.  [default: calibrated from the budget]",
 )
 @options(*(setting_option(FedSmp.known()[name], panel=METHOD) for name in NAMED))
-@click.option(
+@option(
     "--kept",
-    type=float,
-    panel=METHOD,
-    help="Share of the coordinates that Fed-SMP keeps, in (0, 1].  [default: 0.4]",
+    float,
+    METHOD,
+    "Share of the coordinates that Fed-SMP keeps, in (0, 1].  [default: 0.4]",
 )
 @set_option(
     "Another setting of the method, such as local_steps=20 or strategy=fixed: those above. "
