@@ -15,21 +15,9 @@ from dataclasses import MISSING, Field, dataclass, fields, is_dataclass
 from enum import StrEnum
 from functools import lru_cache, partial
 from types import MappingProxyType, NoneType, UnionType
-from typing import (
-    TYPE_CHECKING,
-    Any,
-    NoReturn,
-    TypeVar,
-    Union,
-    get_args,
-    get_origin,
-    get_type_hints,
-)
+from typing import Any, NoReturn, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from .errors import FedPrivacyError, LedgerError, listed, refuse
-
-if TYPE_CHECKING:
-    from _typeshed import DataclassInstance
 
 VERSION = 1
 """Version of the record layout."""
@@ -176,18 +164,18 @@ class _Walk:
             return _plain(value, where)
         return self._encoded(value, depth, where)
 
-    def _encoded(self, value: DataclassInstance, depth: int, where: str) -> dict[str, Any]:
+    def _encoded(self, value: Any, depth: int, where: str) -> dict[str, Any]:
         """Return a dataclass as a record, or as a reference to what is held."""
-        for digest, known in self.held.items():
-            if value == known:
-                return {"type": REFERENCE, "version": VERSION, "fields": {"digest": digest}}
-        name = type(value).__name__
+        digest = next((digest for digest, known in self.held.items() if value == known), None)
+        if digest is not None:
+            return {"type": REFERENCE, "version": VERSION, "fields": {"digest": digest}}
+        own, name = fields(value), type(value).__name__
         # A name is not enough: what is read back must be of this very class.
         if self.registry.get(name) is not type(value):
             self._unknown(name, where)
         content = {
             field.name: self.encoded(getattr(value, field.name), depth + 1, f"{name}.{field.name}")
-            for field in fields(value)
+            for field in own
             # Computed fields are made again with the object.
             if field.init
         }
