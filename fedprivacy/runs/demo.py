@@ -117,7 +117,7 @@ def _folder(output: Path, ledgers: Path | None) -> Path:
 
 
 def _emptied(folder: Path) -> Path:
-    if folder.exists() and any(folder.iterdir()):
+    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         refuse("ledgers", str(folder), "be a new or empty folder")
     folder.mkdir(parents=True, exist_ok=True)
     return folder

@@ -361,7 +361,7 @@ class Sweep:
     def _check_note(self, path: Path) -> None:
         try:
             known = json.loads(path.read_text(encoding="utf-8"))
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             raise ParameterError(
                 f"{path} must be JSON, got {error}; name another folder"
             ) from error
@@ -377,6 +377,8 @@ def _check_axis(name: str, values: Sequence[Any]) -> None:
         refuse(name, values, "be the same for all settings", way_out)
     if isinstance(values, str) or not isinstance(values, Sequence) or not len(values):
         refuse(name, values, "be a list of at least one value")
+    if any(isinstance(value, list | dict | set) for value in values):
+        refuse(name, values, "hold numbers or words")
     if len(set(values)) < len(values):
         refuse(name, values, "name no value twice")
 
