@@ -31,6 +31,7 @@ from fedprivacy.runs.jobs import job
 KEPT = Path(__file__).parent / "results" / "correlated.json"
 PLOT = Path(__file__).parents[2] / "docs" / "papers" / "correlated_noise.png"
 EPSILONS, DELTA = (8.0, 2.0), 1e-4
+SETTING = {"data": "fashion-mnist", "inputs": "unit", "delta": DELTA}
 SETTINGS = {
     "independent, drawn afresh": ("dp-fedavg", {"strategy": "fixed"}),
     "independent, separated": ("dp-ftrl", {"bands": 1}),
@@ -250,8 +251,8 @@ def main() -> None:
                 "epsilon": max(one["epsilon"] for one in runs),
             }
             print(epsilon, name, found[name], flush=True)
-    settings = {"delta": DELTA, "rounds": given.rounds, "cohort": given.cohort}
-    kept = {"settings": settings, "runs": tables, "prefix sums, 2048": error_table()}
+    own = {"rounds": given.rounds, "cohort": given.cohort, "seeds": list(range(given.seeds))}
+    kept = {"settings": SETTING | own, "runs": tables, "prefix sums, 2048": error_table()}
     kept["published BLT"] = {name: published_error(name) for name in PUBLISHED}
     KEPT.write_text(json.dumps(kept, indent=1) + "\n")
     page(kept)

@@ -33,6 +33,9 @@ from fedprivacy.training import FederatedAveraging, cnn, fashion_mnist, logistic
 RESULTS = Path(__file__).parent / "results" / "integers.json"
 PLOT = Path(__file__).parents[2] / "docs" / "papers" / "integers.png"
 CLIENTS, ROUNDS, NOISE, DELTA, SEEDS = 200, 20, 2.0, 1e-4, (1, 2)
+RUN = {"data": "fashion-mnist", "inputs": "unit", "clients": CLIENTS, "rounds": ROUNDS}
+RUN |= {"noise_multiplier": NOISE, "delta": DELTA, "server_rate": 1.0, "seeds": list(SEEDS)}
+"""What was run, as the results name it; every run has all its rounds."""
 BITS = (8, 10, 12, 14, 16, 20)
 NAMES = {"DistributedDiscreteGaussian": "discrete Gaussian", "Skellam": "Skellam"}
 
@@ -103,7 +106,7 @@ def compare(known: dict[str, Any]) -> None:
 
 def keep(known: dict[str, Any]) -> None:
     """Write the results."""
-    RESULTS.write_text(json.dumps(known, indent=1) + "\n")
+    RESULTS.write_text(json.dumps({"run": RUN} | known, indent=1) + "\n")
 
 
 def speeds() -> dict[str, Any]:
@@ -238,6 +241,7 @@ def beside_dp_accounting(
 def check() -> int:
     """Do the row of float noise again and one drawn of every table; return the exit status."""
     known, data = json.loads(RESULTS.read_text()), fashion_mnist(clients=CLIENTS, seed=0)
+    assert known["run"] == RUN, "the results are of another run"
     first, *others = known["comparison"]
     same = trained_again(first, data)
     print(f"{'same' if same else 'DIFFERENT'}: the row of float noise")
