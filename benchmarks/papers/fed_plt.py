@@ -20,7 +20,7 @@ import math
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
@@ -479,12 +479,19 @@ class Tables:
 
     def table_vii(self) -> dict:
         penalty = self.row("Fed-PLT", "convex")["parameters"]["penalty"]
-        problem = problem_of("convex", 5, self.runs, SEED)
-        rows = self.cell("noise", lambda: noise_table(problem, penalty))
-        return {
-            variance: row | {"accounts": accounts(float(variance), row["penalty"])}
-            for variance, row in rows.items()
-        }
+        found = {}
+        for variance in VARIANCES:
+            key = f"Fed-PLT, noise of variance {variance:g}"
+            row = self.cell(key, lambda variance=variance: noisy(self.bounded, penalty, variance))
+            found[f"{variance:g}"] = row | {"accounts": accounts(variance, row["penalty"])}
+        return found
+
+    @cached_property
+    def bounded(self) -> tuple[Problem, Tensor]:
+        """Table VII's problem, with inputs scaled down, and its optimum."""
+        plain = self.problem("convex", 5)
+        scaled = replace(plain, data=plain.data.bounded(BOUND))
+        return scaled, optimum(scaled)
 
     def table_viii(self) -> dict:
         problem, found = self.problem("convex", 5), {}
@@ -533,34 +540,30 @@ def optimum(problem: Problem) -> Tensor:
     return point
 
 
-def noise_table(plain: Problem, penalty: float) -> dict:
-    """Return Table VII: errors beside what the setting really costs in privacy."""
-    loss = Logistic(regularisation=REGULARISATION, feature_bound=BOUND)
-    data = plain.data.bounded(BOUND)
-    problem = replace(plain, loss=Logistic(regularisation=REGULARISATION), data=data)
-    best = optimum(problem)
-    found = {}
-    for variance in (1e-6, 1e-5, 1e-4, 1e-3, 1e-2, 1e-1, 1.0, 10.0):
-        began = time.perf_counter()
-        solver = LocalSolver(method="noisy", steps=LOCAL_STEPS, noise_scale=math.sqrt(variance))
-        loop = FederatedSplitting(
-            loss=loss,
-            records=data.records,
-            dimension=5,
-            penalty=penalty,
-            solver=solver,
-            runs=plain.runs,
-            seed=2,
-        )
-        found[f"{variance:g}"] = {
-            **asymptotic_errors(loop, problem, best),
-            "step_size": loop.solvers[0].step_size,
-            "penalty": penalty,
-            "runs": plain.runs,
-            "seconds": time.perf_counter() - began,
-        }
-        print(f"  variance {variance:g}: {found[f'{variance:g}']['all_models']:.4g}", flush=True)
-    return found
+VARIANCES = (1e-6, 1e-5, 1e-4, 1e-3, 1e-2, 1e-1, 1.0, 10.0)
+"""Table VII's noise."""
+
+
+def noisy(bounded: tuple[Problem, Tensor], penalty: float, variance: float) -> dict:
+    """Return a row of Table VII: errors with so much noise."""
+    (problem, best), began = bounded, time.perf_counter()
+    loop = FederatedSplitting(
+        loss=Logistic(regularisation=REGULARISATION, feature_bound=BOUND),
+        records=problem.data.records,
+        dimension=5,
+        penalty=penalty,
+        solver=LocalSolver(method="noisy", steps=LOCAL_STEPS, noise_scale=math.sqrt(variance)),
+        runs=problem.runs,
+        seed=2,
+    )
+    errors = asymptotic_errors(loop, problem, best)
+    print(f"  variance {variance:g}: {errors['all_models']:.4g}", flush=True)
+    return errors | {
+        "step_size": loop.solvers[0].step_size,
+        "penalty": penalty,
+        "runs": problem.runs,
+        "seconds": time.perf_counter() - began,
+    }
 
 
 def asymptotic_errors(loop: FederatedSplitting, problem: Problem, best: Tensor) -> dict:
