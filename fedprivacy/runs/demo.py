@@ -108,7 +108,7 @@ def _folder(output: Path, ledgers: Path | None) -> Path:
     if output.suffix.lower() != ".html" or not output.parent.is_dir():
         refuse("output", str(output), "be a .html file in an existing folder")
     if ledgers is not None:
-        if ledgers.exists() and any(ledgers.iterdir()):
+        if ledgers.exists() and (not ledgers.is_dir() or any(ledgers.iterdir())):
             refuse("ledgers", str(ledgers), "be a new or empty folder")
         ledgers.mkdir(parents=True, exist_ok=True)
         return ledgers

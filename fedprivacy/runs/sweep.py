@@ -95,6 +95,8 @@ class Sweep:
                 refuse(name, values, "be the same for all settings", way_out)
             if isinstance(values, str) or not isinstance(values, Sequence) or not len(values):
                 refuse(name, values, "be a list of at least one value")
+            if any(isinstance(value, list | dict | set) for value in values):
+                refuse(name, values, "hold numbers or words")
             if len(set(values)) < len(values):
                 refuse(name, values, "name no value twice")
         if self.delta is None:
@@ -357,7 +359,7 @@ class Sweep:
             return
         try:
             known = json.loads(path.read_text(encoding="utf-8"))
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             raise ParameterError(
                 f"{path} must be JSON, got {error}; name another folder"
             ) from error
