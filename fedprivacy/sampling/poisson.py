@@ -48,7 +48,7 @@ def _replace(inner: Lossy, scheme: Scheme, observer: Observer) -> Pair:
     if z is None:
         pairs.removable(inner)
         alone = inner.privacy_loss(pairs.ZERO, observer).curve
-        if isinstance(alone, LaplacePair):
+        if isinstance(alone, LaplacePair) and LaplaceExchanged.serves(alone.shift):
             curve = LaplaceExchanged(q, alone.shift, alone.shift)
             return Pair(curve, curve)
         return Pair(

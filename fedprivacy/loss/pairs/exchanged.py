@@ -17,7 +17,8 @@ from .curve import Curve
 from .laplace import LaplacePair
 from .lattice import Array, Side, Tails
 
-_LOG_2 = math.log(2.0)
+FAR = 300.0
+"""Farther out exponentials leave doubles; F(S, S), which dominates too, loses no more that counts."""
 
 
 @registered
@@ -30,13 +31,26 @@ class LaplaceExchanged(Curve):
 
     Args:
         q: in (0, 1).
-        there: how far P's part lies to the right, above 0.
-        back: how far Q's part lies to the left, above 0.
+        there: how far P's part lies to the right, above 0 and at most ``FAR``.
+        back: how far Q's part lies to the left, likewise.
     """
 
     q: float
     there: float
     back: float
+
+    def __post_init__(self) -> None:
+        # Written so that NaN, too, is refused.
+        if not (0.0 < self.q < 1.0 and self.serves(self.there) and self.serves(self.back)):
+            raise ValueError(
+                f"LaplaceExchanged: q = {self.q} must be in (0, 1), there = {self.there} and back "
+                f"= {self.back} in (0, {FAR:g}]"
+            )
+
+    @staticmethod
+    def serves(far: float) -> bool:
+        """Return whether parts may lie so far away."""
+        return 0.0 < far <= FAR
 
     @property
     def symmetric(self) -> bool:
