@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ...errors import LedgerError, ParameterError, refuse
+from ...errors import LedgerError, ParameterError, require
 from ...ledger import Ledger
 from ...outputs import whole_file
 from ...questions.budget import Budget
@@ -78,9 +78,9 @@ class Saved:
                 f"checkpoint must be a model of this run, got {str(self.path)!r} "
                 f"({type(problem).__name__}); restore it, or remove it and begin with other arrays"
             ) from problem
-        if head.get("format") != FORMAT or head.get("ledger") != self.nonce:
-            rule = "be of this ledger's run: what another one spent is not counted here"
-            refuse("checkpoint", str(self.path), rule, "name another file")
+        ours = (head.get("format"), head.get("ledger")) == (FORMAT, self.nonce)
+        rule = "be of this ledger's run: what another one spent is not counted here"
+        require(ours, "checkpoint", str(self.path), rule, "name another file")
         return found
 
 

@@ -9,7 +9,7 @@ from itertools import islice
 
 import numpy as np
 
-from ...errors import integer, natural, non_negative, positive, refuse, settle
+from ...errors import integer, natural, non_negative, positive, refuse, require, settle
 from ...theory.gaussian import AffineMap, Array, Normal, as_vectors
 from ...theory.targets import (
     Averaging,
@@ -287,8 +287,7 @@ class DebiasedLaws:
         Raises:
             ParameterError: they do not contract, or step sizes differ.
         """
-        if not self.chain.homogeneous:
-            refuse("step_size", self.chain.step_size, "be constant")
+        require(self.chain.homogeneous, "step_size", self.chain.step_size, "be constant")
         return self._position(self.joint(1).stationary())
 
     def _position(self, both: Normal) -> Normal:

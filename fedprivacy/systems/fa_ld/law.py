@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ...errors import integer, natural, non_negative, positive, probability, refuse, settle
+from ...errors import integer, natural, non_negative, positive, probability, refuse, require, settle
 from ...theory import gaussian
 from ...theory.gaussian import Array, Normal, as_vectors, transposed
 from ...theory.targets import (
@@ -167,8 +167,7 @@ def batch_noise(gradients: Array, batch: int, weight: float) -> Array:
     """
     records = as_vectors(gradients=gradients)
     count, drawn = len(records), integer(1, batch=batch)
-    if drawn > count:
-        refuse("batch", drawn, f"be at most the number of records = {count}")
+    require(drawn <= count, "batch", drawn, f"be at most the number of records = {count}")
     if drawn == count:
         return np.zeros((records.shape[1],) * 2)
     apart = records - records.mean(axis=0)
