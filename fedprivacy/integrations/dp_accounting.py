@@ -173,7 +173,7 @@ def _run_event(run: mechanisms.Run) -> dpa.DpEvent:
 
 def _sampled_event(run: mechanisms.SampledMechanism) -> dpa.DpEvent:
     inner, scheme = _event(run.inner), run.scheme
-    writer = _SAMPLERS.get(type(scheme), _foreign_event)
+    writer: Callable[[Any, Any], object] = _SAMPLERS.get(type(scheme), _foreign_event)
     found = writer(scheme, inner)
     if isinstance(found, dpa.DpEvent):
         return found

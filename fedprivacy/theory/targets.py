@@ -126,6 +126,13 @@ class GaussianTarget:
         values, vectors = np.linalg.eigh(self.kinds[0])
         return values, vectors
 
+    def spectrum(self, client: int) -> tuple[Array, Array]:
+        """Return eigenvalues (d,) and eigenvectors (d, d) of a client's Hessian."""
+        known = 0 <= client < self.clients
+        require(known, "client", client, f"be from 0 to {self.clients - 1}")
+        kind = self.kinds[1][client]
+        return self.spectra[0][kind], self.spectra[1][kind]
+
     @property
     def strong_convexity(self) -> float:
         """The smallest eigenvalue of all Hessians."""
