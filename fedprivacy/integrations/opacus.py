@@ -25,9 +25,8 @@ from ..ledger import Ledger
 from ..mechanisms import Gaussian, Mechanism, Run
 from ..questions.budget import Budget
 from ..questions.epsilon import epsilon
-from ..relations import Adjacency, Observer, Unit
+from ..relations import Adjacency, Observer, Unit, is_add_remove
 from ..sampling import FixedSize, Poisson, Scheme, Shuffled, WithReplacement
-from ..training.rounds import charge_past, is_add_remove
 
 __all__ = ["NAME", "CertifiedAccountant", "StepBooks", "keep_books", "register", "scheme_of"]
 
@@ -410,12 +409,19 @@ def keep_books(
         optimizer.expected_batch_size = integer(1, expected_batch_size=expected_batch_size)
     books = StepBooks(optimizer, _Loader.looked_at(loader), ledger, budget)
     # Rounds of an earlier session are spent, too.
-    charge_past(ledger, budget)
+    if ledger is not None and budget is not None:
+        _charge(ledger, budget)
     # The hook that was there still runs, after ours.
     optimizer.attach_step_hook(partial(books.before, optimizer.step_hook))
     optimizer.clip_and_accumulate = partial(books.gathered, optimizer.clip_and_accumulate)
     optimizer.original_optimizer.register_step_post_hook(books.after)
     return books
+
+
+def _charge(ledger: Ledger, budget: Budget) -> None:
+    for one in ledger.rounds:
+        if one.spent:
+            budget.spend(one.mechanism)
 
 
 def _check_ledger(ledger: Ledger, optimizer: Any) -> None:

@@ -18,17 +18,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ..errors import (
-    Diverged,
-    closed_unit,
-    integer,
-    natural,
-    probability,
-    refuse,
-    require,
-    settle,
-    whole,
-)
+from ..errors import Diverged, closed_unit, integer, probability, refuse, require
 from ..ledger import Ledger
 from ..mechanisms import FederatedHamiltonian, FederatedLangevin, Mechanism, Parallel, Run
 from ..mechanisms.deviates import Deviates
@@ -160,11 +150,12 @@ class Sampling(Stepped):
     def __post_init__(self) -> None:
         closed_unit(correlation=self.correlation)
         probability(batch_fraction=self.batch_fraction)
-        settle(self, natural, "chains", "thinning")
-        settle(self, whole, "burn_in", "draws")
-        settle(self, whole, "seed", or_none=True)
-        known = self.averaging in list(Averaging)
-        require(known, "averaging", self.averaging, "be 'full', 'I' or 'II'")
+        for name, least in (("chains", 1), ("thinning", 1), ("burn_in", 0), ("draws", 0)):
+            integer(least, **{name: getattr(self, name)})
+        if self.seed is not None:
+            integer(0, seed=self.seed)
+        if self.averaging not in list(Averaging):
+            refuse("averaging", self.averaging, "be 'full', 'I' or 'II'")
         self._check_cohort()
         self._check_start()
         self.target.batch_sizes(self.batch_fraction)
@@ -192,8 +183,9 @@ class Sampling(Stepped):
             return
         shape, wanted = tuple(self.start.shape), (self.target.dimension,)
         require(shape == wanted, "start", shape, f"have shape {wanted}")
-        finite = bool(torch.isfinite(self.start).all())
-        require(finite, "start", "an entry that is not finite", "be finite")
+        require(
+            torch.isfinite(self.start).all(), "start", "an entry that is not finite", "be finite"
+        )
 
     # What a round costs
 
@@ -433,7 +425,6 @@ class Sampling(Stepped):
 
     @cached_property
     def _everybody(self) -> Seats:
-        """All clients in every chain."""
         clients, shares = self._drawn(0)
         return self._answering(clients, shares, clients[0], set())
 
@@ -539,8 +530,7 @@ class Sampling(Stepped):
 
     def _info(self, state: ChainState, seats: Seats, std: float, *, aborted: bool) -> RoundInfo:
         # Seats of share 0 send nothing.
-        uploads = int(np.count_nonzero(seats.shares))
-        numbers = uploads * state.positions.shape[1] * state.positions.element_size()
+        numbers = int(np.count_nonzero(seats.shares)) * state.positions[0].nbytes
         return RoundInfo(
             round=state.round,
             cohort=seats.cohort,

@@ -17,7 +17,7 @@ from ..errors import BudgetExhausted, refuse, require
 from ..ledger import Ledger
 from ..mechanisms import Mechanism
 from ..mechanisms.noise import private_generator
-from ..relations import Adjacency
+from ..relations import is_add_remove
 
 Indices = NDArray[np.int64]
 Dropout = Callable[[Indices], Collection[int]]
@@ -274,12 +274,6 @@ def check_denominator(declared: bool, *books: object) -> None:
     way_out = "pass a public number near the expected cohort, or account for zero_out"
     public = declared or not any(map(is_add_remove, books))
     require(public, "expected_cohort", None, rule, way_out)
-
-
-def is_add_remove(book: object) -> bool:
-    """Return whether a ledger or a budget is about add_remove; None is about nothing."""
-    # A ledger has its facts in a field, a budget is asked itself.
-    return getattr(getattr(book, "facts", book), "adjacency", None) == Adjacency.ADD_REMOVE
 
 
 def check_ledger(ledger: Ledger | None, mechanism: Mechanism | None, seed: int | None) -> None:

@@ -58,9 +58,9 @@ def layout(arrays: Arrays) -> list[tuple[str, tuple[int, ...]]]:
     return [(name, array.shape) for name, array in arrays.items()]
 
 
-def plain(record: Mapping[str, Any]) -> dict[str, NDArray[np.generic]]:
-    """Return the arrays of a record of Flower's."""
-    return {name: array.numpy() for name, array in record.items()}
+def plain(arrays: Mapping[str, Any]) -> dict[str, NDArray[np.generic]]:
+    """Return Flower's arrays as numpy's."""
+    return {name: array.numpy() for name, array in arrays.items()}
 
 
 def clipped_update(

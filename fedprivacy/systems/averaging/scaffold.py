@@ -25,8 +25,9 @@ from torch import Tensor
 from ...errors import UnsupportedCombination, refuse, require
 from ...ledger import Ledger
 from ...mechanisms import Gaussian
+from ...relations import is_add_remove
 from ...sampling import Everyone, Poisson, WithReplacement
-from ...training.rounds import Aborted, Dropout, Indices, RoundBudget, RoundInfo, is_add_remove
+from ...training.rounds import Aborted, Dropout, Indices, RoundBudget, RoundInfo
 from .clients import Work
 from .collect import Collected
 from .loop import Clients, FederatedAveraging

@@ -34,7 +34,7 @@ from ...errors import (
 )
 from ...ledger import Ledger
 from ...mechanisms import Mechanism, Parallel
-from ...relations import Unit
+from ...relations import Unit, is_add_remove
 from ...sampling import Apart, Everyone, FixedSize, Scheme
 from ...training.rounds import (
     Books,
@@ -43,7 +43,6 @@ from ...training.rounds import (
     RoundInfo,
     check_ledger,
     generator_for,
-    is_add_remove,
     noise_source,
     run_round,
 )
