@@ -24,7 +24,7 @@ from ..systems.averaging.collect import Collected
 from ..systems.averaging.server import Average, Server
 from ..training.rounds import Books, RoundInfo, charge_past
 from .flower.saved import Held, Saved, opened
-from .flower.wire import Arrays, clipped_update, flat, layout, shaped
+from .flower.wire import Arrays, clipped_update, flat, shaped
 
 try:
     from nvflare.apis.controller_spec import Task
@@ -193,7 +193,13 @@ class PrivateAveraging(Controller):  # type: ignore[misc]
         books = self.server.books(ledger, self.budget)
         charge_past(ledger, self.budget)
         saved = Saved(self._files[1], ledger.nonce)
-        state = self._begun(saved.read(), ledger, fl_ctx)
+        held = saved.read()
+        if held is None:
+            state = Average(0, torch.from_numpy(self._first))
+        else:
+            state = Average(held.rounds, torch.from_numpy(flat(held.arrays)))
+        if held is None and ledger.rounds:
+            self.log_warning(fl_ctx, f"{len(ledger.rounds)} rounds in the ledger stay spent")
 
         def save(state: Average) -> None:
             saved.write(Held(self._arrays(state), state.round, None))
@@ -207,21 +213,12 @@ class PrivateAveraging(Controller):  # type: ignore[misc]
             if info.aborted:
                 save(state)
             self.history.append(info)
+            spent = self.budget.spent()
+            told = "aborted: too many clients stayed silent; nothing was released"
+            if not info.aborted and spent is not None:
+                told = f"epsilon {spent.upper:.4g} at delta {self.budget.delta:.3g}"
             answers = f"{info.arrived} of {info.cohort} updates, {info.refused} refused"
-            self.log_info(fl_ctx, f"Round {state.round}: {answers}; {self._outcome(info)}")
-
-    def _begun(self, held: Held | None, ledger: Ledger, fl_ctx: Any) -> Average:
-        if held is not None:
-            return Average(held.rounds, torch.from_numpy(flat(held.arrays)))
-        if ledger.rounds:
-            self.log_warning(fl_ctx, f"{len(ledger.rounds)} rounds in the ledger stay spent")
-        return Average(0, torch.from_numpy(self._first))
-
-    def _outcome(self, info: RoundInfo) -> str:
-        spent = self.budget.spent()
-        if info.aborted or spent is None:
-            return "aborted: too many clients stayed silent; nothing was released"
-        return f"epsilon {spent.upper:.4g} at delta {self.budget.delta:.3g}"
+            self.log_info(fl_ctx, f"Round {state.round}: {answers}; {told}")
 
     def _asked(
         self, state: Average, books: Books, abort_signal: Any, fl_ctx: Any
@@ -255,10 +252,12 @@ class PrivateAveraging(Controller):  # type: ignore[misc]
             if result.get_return_code() != ReturnCode.OK:
                 return None
             sent = from_shareable(result)
-            parts = dict(sorted(sent.data.items()))
-            fits = layout(parts) == layout(self._layout)
-            fits = fits and sent.data_kind == DataKind.WEIGHT_DIFF
-            return -torch.from_numpy(flat(parts)) if fits else None
+            if sent.data_kind != DataKind.WEIGHT_DIFF or sent.data.keys() != self._layout.keys():
+                return None
+            parts = {name: sent.data[name] for name in self._layout}
+            if any(parts[name].shape != like.shape for name, like in self._layout.items()):
+                return None
+            return -torch.from_numpy(flat(parts))
         # Whatever is wrong with one answer must not stop the round.
         except Exception:
             return None

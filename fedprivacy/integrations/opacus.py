@@ -11,7 +11,7 @@ import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, NamedTuple, NoReturn
+from typing import Any, NoReturn
 
 import torch
 from opacus.accountants import IAccountant, register_accountant
@@ -20,12 +20,12 @@ from opacus.utils.uniform_sampler import UniformWithReplacementSampler
 from torch.utils.data import BatchSampler, DataLoader, RandomSampler, Sampler, SequentialSampler
 
 from ..bound import Bound
-from ..errors import UnsupportedCombination, integer, member, refuse, require
+from ..errors import UnsupportedCombination, integer, member, refuse
 from ..ledger import Ledger
 from ..mechanisms import Gaussian, Mechanism, Run
 from ..questions.budget import Budget
 from ..questions.epsilon import epsilon
-from ..relations import Adjacency, Observer, Unit, is_add_remove
+from ..relations import Adjacency, Observer, Unit
 from ..sampling import FixedSize, Poisson, Scheme, Shuffled, WithReplacement
 
 __all__ = ["NAME", "CertifiedAccountant", "StepBooks", "keep_books", "register", "scheme_of"]
@@ -116,17 +116,6 @@ class _Passes(Sampler[int]):
             yield index
 
 
-class _Pass(NamedTuple):
-    """A pass over the data, which is one round; less noise within it makes it another."""
-
-    number: int = 0
-    noise: float = math.inf
-
-    def covers(self, passes: _Passes, noise: float) -> bool:
-        """Return whether a step with this noise is of the round."""
-        return passes.begun == self.number and noise >= self.noise
-
-
 @dataclass
 class _Loader:
     """A data loader that was looked at."""
@@ -163,7 +152,7 @@ class CertifiedAccountant(IAccountant):  # type: ignore[misc]
         self.history: list[tuple[float, float, int]] = []
         self._loader: _Loader | None = None
         self._passes: dict[float, int] = {}
-        self._pass = _Pass()
+        self._pass = 0
 
     def look_at(self, loader: DataLoader[Any]) -> Scheme:
         """Learn how batches are drawn, from the loader that ``make_private`` returned.
@@ -203,9 +192,12 @@ class CertifiedAccountant(IAccountant):  # type: ignore[misc]
         steps = self.history.pop()[2] if self.history and self.history[-1][:2] == kind else 0
         self.history.append((*kind, steps + 1))
         passes = None if self._loader is None else self._loader.passes
-        if passes is not None and not self._pass.covers(passes, noise_multiplier):
+        # A pass is one round; less noise within it makes it another.
+        if passes is not None and (passes.begun != self._pass or noise_multiplier < self._quietest):
             self._passes[noise_multiplier] = self._passes.get(noise_multiplier, 0) + 1
-            self._pass = _Pass(passes.begun, noise_multiplier)
+            self._pass, self._quietest = passes.begun, noise_multiplier
+
+    _quietest = math.inf
 
     def bound(self, delta: float, observer: Observer | str = Observer.AGGREGATE) -> Bound:
         """Return the certified epsilon of the steps so far.
@@ -223,24 +215,22 @@ class CertifiedAccountant(IAccountant):  # type: ignore[misc]
         return epsilon(self._run(), delta=delta, adjacency=self.adjacency, observer=observer)
 
     def _run(self) -> Mechanism:
-        require(self.history, "history", "empty", "hold a step", "no step was taken")
+        if not self.history:
+            refuse("history", "empty", "hold a step", "no step was taken")
         loader = self._loader
         if loader is None:
             way_out = "call engine.accountant.look_at(data_loader) with what make_private returned"
             refuse("the data loader", None, "be looked at before the first step", way_out)
-        counts = self._counted(loader.scheme) if loader.passes is None else self._passes
+        counts = self._passes
+        if loader.passes is None:
+            rate = getattr(loader.scheme, "probability", None)
+            counts = {}
+            for noise, told, steps in self.history:
+                # Opacus tells the rate of its own loader: another rate means another loader.
+                if rate is not None and not math.isclose(told, rate, rel_tol=1e-6):
+                    refuse("sample rate", told, f"equal the loader's, {rate}")
+                counts[noise] = counts.get(noise, 0) + steps
         return Run(tuple((_step(z, loader.scheme), n) for z, n in counts.items()))
-
-    def _counted(self, scheme: Scheme) -> dict[float, int]:
-        """Return how many steps there were of each noise."""
-        counts: dict[float, int] = {}
-        for noise, told, steps in self.history:
-            # Opacus tells the rate of its own loader: another rate means another loader.
-            rate = getattr(scheme, "probability", told)
-            same = math.isclose(told, rate, rel_tol=1e-6)
-            require(same, "sample rate", told, f"equal the loader's, {rate}")
-            counts[noise] = counts.get(noise, 0) + steps
-        return counts
 
     def get_epsilon(self, delta: float, *args: Any, **kwargs: Any) -> float:
         """Return the certified upper end of epsilon; see ``bound``."""
@@ -294,7 +284,8 @@ class StepBooks:
     budget: Budget | None
     _steps: dict[float, Mechanism] = field(default_factory=dict)
     _number: int | None = None
-    _pass: _Pass = field(default_factory=_Pass)
+    _pass: int = 0
+    _quietest: float = math.inf
     _noise_std: float = 0.0
     _released: bool = False
     _batch: int = 0
@@ -324,26 +315,23 @@ class StepBooks:
 
     def _begin(self) -> None:
         passes, noise = self.loader.passes, float(self.optimizer.noise_multiplier)
-        if passes is not None and self._pass.covers(passes, noise):
+        # A pass is one round: it is begun once, unless the noise falls within it.
+        if passes is not None and passes.begun == self._pass and noise >= self._quietest:
             return
-        times = self.optimizer.accumulated_iterations
-        one = passes is not None or times == 1
-        require(one, "batches of a step", times, "be one", "accumulate no gradients")
+        if passes is None and self.optimizer.accumulated_iterations != 1:
+            times = self.optimizer.accumulated_iterations
+            refuse("batches of a step", times, "be one", "accumulate no gradients")
         self._confirm()
-        self._write(self._steps.setdefault(noise, _step(noise, self.loader.scheme)), noise)
-        self._pass = _Pass(0 if passes is None else passes.begun, noise)
-
-    def _write(self, step: Mechanism, noise: float) -> None:
-        """Charge the budget, then put the intent on disk."""
+        step = self._steps.setdefault(noise, _step(noise, self.loader.scheme))
         if self.budget is not None:
             self.budget.spend(step)
-        if self.ledger is None:
-            return
-        clip = float(self.optimizer.max_grad_norm)
-        self._noise_std = noise * clip
-        self._number = self.ledger.intent(step, clip_norm=clip, noise_std=self._noise_std)
-        if self.budget is not None:
-            self.budget.charges.setdefault(self.ledger.nonce, set()).add(self._number)
+        if self.ledger is not None:
+            clip = float(self.optimizer.max_grad_norm)
+            self._noise_std = noise * clip
+            self._number = self.ledger.intent(step, clip_norm=clip, noise_std=self._noise_std)
+            if self.budget is not None:
+                self.budget.charges.setdefault(self.ledger.nonce, set()).add(self._number)
+        self._pass, self._quietest = (0 if passes is None else passes.begun), noise
 
     def after(self, *_: object) -> None:
         """Confirm a step that was released; torch calls it after every step."""
@@ -398,19 +386,22 @@ def keep_books(
         UnsupportedCombination: see ``scheme_of``.
         BudgetExhausted: what the ledger holds exceeds the budget already.
     """
-    kind, known = type(optimizer), (DPOptimizer, DPPerLayerOptimizer)
-    rule = "be DPOptimizer or DPPerLayerOptimizer"
-    way_out = "adaptive and distributed ones add other noise"
-    require(kind in known, "optimizer", kind.__name__, rule, way_out)
-    if ledger is not None:
-        _check_ledger(ledger, optimizer)
+    if type(optimizer) not in (DPOptimizer, DPPerLayerOptimizer):
+        kind, way_out = type(optimizer).__name__, "adaptive and distributed ones add other noise"
+        refuse("optimizer", kind, "be DPOptimizer or DPPerLayerOptimizer", way_out)
+    if ledger is not None and ledger.facts.unit is not Unit.RECORD:
+        refuse("ledger's unit", ledger.facts.unit, "be 'record'", "Opacus clips every record's own")
     _check_denominator(optimizer, expected_batch_size, ledger, budget)
+    if ledger is not None and not ledger.reproducible and _seeded(optimizer):
+        way_out = "create the ledger with seed_policy='fixed', or do not seed torch"
+        refuse("ledger's seed_policy", ledger.seed_policy, "be 'fixed': torch was seeded", way_out)
     if expected_batch_size is not None:
         optimizer.expected_batch_size = integer(1, expected_batch_size=expected_batch_size)
     books = StepBooks(optimizer, _Loader.looked_at(loader), ledger, budget)
     # Rounds of an earlier session are spent, too.
-    if ledger is not None and budget is not None:
-        _charge(ledger, budget)
+    for one in () if ledger is None or budget is None else ledger.rounds:
+        if one.spent:
+            budget.spend(one.mechanism)  # type: ignore[union-attr]
     # The hook that was there still runs, after ours.
     optimizer.attach_step_hook(partial(books.before, optimizer.step_hook))
     optimizer.clip_and_accumulate = partial(books.gathered, optimizer.clip_and_accumulate)
@@ -418,27 +409,15 @@ def keep_books(
     return books
 
 
-def _charge(ledger: Ledger, budget: Budget) -> None:
-    for one in ledger.rounds:
-        if one.spent:
-            budget.spend(one.mechanism)
-
-
-def _check_ledger(ledger: Ledger, optimizer: Any) -> None:
-    unit, way_out = ledger.facts.unit, "Opacus clips every record's own"
-    require(unit is Unit.RECORD, "ledger's unit", unit, "be 'record'", way_out)
-    honest, rule = ledger.reproducible or not _seeded(optimizer), "be 'fixed': torch was seeded"
-    way_out = "create the ledger with seed_policy='fixed', or do not seed torch"
-    require(honest, "ledger's seed_policy", ledger.seed_policy, rule, way_out)
-
-
-def _check_denominator(optimizer: Any, declared: int | None, *books: object) -> None:
+def _check_denominator(optimizer: Any, declared: int | None, *books: Any) -> None:
     """Refuse, under add_remove, an average over a number that follows the number of records."""
     averages = optimizer.loss_reduction == "mean" and declared is None
-    rule = "be declared for add_remove: the number of records is then not public"
-    way_out = "pass a public number near the batch size, or account for zero_out"
-    public = not averages or not any(map(is_add_remove, books))
-    require(public, "expected_batch_size", None, rule, way_out)
+    for book in books:
+        facts = getattr(book, "facts", book)
+        if averages and getattr(facts, "adjacency", None) == Adjacency.ADD_REMOVE:
+            rule = "be declared for add_remove: the number of records is then not public"
+            way_out = "pass a public number near the batch size, or account for zero_out"
+            refuse("expected_batch_size", None, rule, way_out)
 
 
 def _denominator(optimizer: Any) -> float:

@@ -9,8 +9,8 @@ from flwr.clientapp.typing import ClientAppCallable
 from flwr.common.constant import ErrorCode
 from flwr.supercore import log
 
-from ...errors import ParameterError, refuse, require
-from .wire import ASKED, CLIP_NORM, FACTOR, MASK, UPDATE, clipped_update, plain
+from ...errors import ParameterError, refuse
+from .wire import ASKED, CLIP_NORM, FACTOR, MASK, UPDATE, clipped_update
 
 
 def private_mod(msg: Message, context: Context, call_next: ClientAppCallable) -> Message:
@@ -44,16 +44,17 @@ def private_mod(msg: Message, context: Context, call_next: ClientAppCallable) ->
 def _answered(message: Message, context: Context, call_next: ClientAppCallable) -> Message:
     kind = message.metadata.message_type
     # "train", or "train.name" for a named function.
-    trains = kind.partition(".")[0] == MessageType.TRAIN
-    way_out = "metrics would leave unpriced: evaluate at the server, on public data"
-    require(trains, "message type", kind, "be 'train'", way_out)
+    if kind.partition(".")[0] != MessageType.TRAIN:
+        way_out = "metrics would leave unpriced: evaluate at the server, on public data"
+        refuse("message type", kind, "be 'train'", way_out)
     asked = message.content.config_records.get(ASKED)
     if asked is None:
         rule = "come from fedprivacy's PrivateStrategy, which names a clip norm"
         refuse("message", "without one", rule, "wrap the server's strategy")
     sent = [name for name in message.content.array_records if name != MASK]
-    require(len(sent) == 1, "message's array records", sent, "be one")
-    before = plain(message.content.array_records[sent[0]])
+    if len(sent) != 1:
+        refuse("message's array records", sent, "be one")
+    before = {name: array.numpy() for name, array in message.content.array_records[sent[0]].items()}
     masks = message.content.array_records.get(MASK)
     mask = None if masks is None else masks[UPDATE].numpy()
     # The app sees what it would see without us.
@@ -62,11 +63,12 @@ def _answered(message: Message, context: Context, call_next: ClientAppCallable) 
     reply = call_next(message, context)
     if reply.has_error():
         return reply
-    records = reply.content.array_records
-    require(len(records) == 1, "the app's array records", list(records), "be one")
+    records = list(reply.content.array_records.values())
+    if len(records) != 1:
+        refuse("the app's array records", list(reply.content.array_records), "be one")
     update = clipped_update(
         before,
-        plain(*records.values()),
+        {name: array.numpy() for name, array in records[0].items()},
         clip_norm=float(asked[CLIP_NORM]),  # type: ignore[arg-type]
         factor=float(asked[FACTOR]),  # type: ignore[arg-type]
         mask=mask,

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import io
 import json
-import zipfile
 from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 
-from ...errors import LedgerError, ParameterError, require
+from ...errors import LedgerError, ParameterError, refuse
 from ...ledger import Ledger
 from ...outputs import whole_file
 from ...questions.budget import Budget
@@ -73,14 +72,14 @@ class Saved:
                 arrays = {name.removeprefix(_ARRAY): held[name] for name in names}
                 norm = head.get("clip_norm")
                 found = Held(arrays, int(head["rounds"]), None if norm is None else float(norm))
-        except (OSError, ValueError, KeyError, TypeError, zipfile.BadZipFile) as problem:
+        except Exception as problem:  # a damaged file raises whatever its reader stumbled on
             raise ParameterError(
                 f"checkpoint must be a model of this run, got {str(self.path)!r} "
                 f"({type(problem).__name__}); restore it, or remove it and begin with other arrays"
             ) from problem
-        ours = (head.get("format"), head.get("ledger")) == (FORMAT, self.nonce)
-        rule = "be of this ledger's run: what another one spent is not counted here"
-        require(ours, "checkpoint", str(self.path), rule, "name another file")
+        if head.get("format") != FORMAT or head.get("ledger") != self.nonce:
+            rule = "be of this ledger's run: what another one spent is not counted here"
+            refuse("checkpoint", str(self.path), rule, "name another file")
         return found
 
 

@@ -36,7 +36,7 @@ from flwr.supercore import log
 from flwr.supercore.logger import LOGGER_NAME
 from numpy.typing import NDArray
 
-from ...errors import BudgetExhausted, refuse, require
+from ...errors import BudgetExhausted, refuse
 from ...mechanisms import Perturbation
 from ...questions.budget import Budget
 from ...sampling import Scheme
@@ -44,19 +44,7 @@ from ...systems.averaging.collect import Collected
 from ...systems.averaging.server import Average, Server
 from ...training.rounds import Books, RoundInfo, charge_past
 from .saved import Held, Saved, opened
-from .wire import (
-    ASKED,
-    CLIP_NORM,
-    FACTOR,
-    MASK,
-    UPDATE,
-    Arrays,
-    flat,
-    may_hold,
-    plain,
-    shaped,
-    spread,
-)
+from .wire import ASKED, CLIP_NORM, FACTOR, MASK, UPDATE, Arrays, flat, may_hold, shaped, spread
 
 EQUALLY = "fedprivacy-equally"
 """What ``weighted_by_key`` must be: every client counts once, whatever number it reports."""
@@ -178,7 +166,13 @@ class PrivateStrategy(Strategy):
             evaluate_fn: evaluates the model at the server. On public data: what it returns is not
                 covered by any epsilon.
         """
-        arrays = self._resumed(initial_arrays)
+        arrays, self._behind = initial_arrays, 0
+        if self._saved is not None and (found := self._saved.read()) is not None:
+            arrays, self._behind = _record(found.arrays), found.rounds
+            self._clip_norm = found.clip_norm
+            log(INFO, "Resumed: %d rounds are behind the checkpoint", self._behind)
+        elif self.ledger.rounds:
+            log(WARNING, "%d rounds in the ledger stay spent", len(self.ledger.rounds))
         self._result = Result(arrays=arrays)
         try:
             super().start(
@@ -198,17 +192,6 @@ class PrivateStrategy(Strategy):
             raise
         self.ledger.close()
         return self._result
-
-    def _resumed(self, initial: ArrayRecord) -> ArrayRecord:
-        """Return what to begin with: the checkpoint's arrays, where there is one."""
-        self._behind = 0
-        if self._saved is not None and (found := self._saved.read()) is not None:
-            self._behind, self._clip_norm = found.rounds, found.clip_norm
-            log(INFO, "Resumed: %d rounds are behind the checkpoint", self._behind)
-            return _record(found.arrays)
-        if self.ledger.rounds:
-            log(WARNING, "%d rounds in the ledger stay spent", len(self.ledger.rounds))
-        return initial
 
     @property
     def _rounds_run(self) -> int:
@@ -238,7 +221,7 @@ class PrivateStrategy(Strategy):
         self._books.ask()
         nodes = self._nodes(grid)
         content = self._content(self._behind + server_round, arrays, config, grid)
-        before = plain(arrays)
+        before = _plain(arrays)
         start = Average(self._rounds_run, torch.from_numpy(flat(before)), self._clip_norm)
         self._layout = before
         cohort, mask = self.server.cohort(start.round), self.server.mask(start)
@@ -264,7 +247,7 @@ class PrivateStrategy(Strategy):
         """Return what training on public data at the server changes, shape (d,)."""
         assert self._public_training is not None
         after = self._public_training(_record(shaped(parameters.numpy(), self._layout)))
-        return parameters - torch.from_numpy(flat(plain(after)))
+        return parameters - torch.from_numpy(flat(_plain(after)))
 
     def _nodes(self, grid: Grid) -> list[int]:
         """Return the nodes by the number of their client; the first call waits for all of them."""
@@ -319,7 +302,7 @@ class PrivateStrategy(Strategy):
             self._save(before, state.round)
             return None, None
         arrays = self._stepped(server_round, shaped(state.parameters.numpy(), before))
-        self._save(plain(arrays), state.round)
+        self._save(_plain(arrays), state.round)
         metrics = self._spent(info)
         self._result.arrays = arrays
         self._result.train_metrics_clientapp[self._behind + server_round] = metrics
@@ -388,17 +371,18 @@ def _checked(strategy: Strategy) -> FedAvg:
     if not isinstance(strategy, FedAvg) or own not in _AVERAGES:
         rule = "average its replies: FedAvg, FedAvgM, FedProx, FedAdam, FedAdagrad or FedYogi"
         refuse("strategy", type(strategy).__name__, rule, "others need single updates, unnoised")
-    weighted, evaluated = strategy.weighted_by_key, strategy.fraction_evaluate
-    rule = f"be {EQUALLY!r}: a client of a larger weight moves the sum by more than is priced"
-    way_out = "pass weighted_by_key=fedprivacy.integrations.flower.EQUALLY"
-    require(weighted == EQUALLY, "strategy.weighted_by_key", weighted, rule, way_out)
-    rule = "be 0.0: metrics of clients would be released unpriced"
-    way_out = "evaluate at the server by evaluate_fn, on public data"
-    require(evaluated == 0.0, "strategy.fraction_evaluate", evaluated, rule, way_out)
-    rule = "be left out: metrics of clients would be released unpriced"
+    if strategy.weighted_by_key != EQUALLY:
+        rule = f"be {EQUALLY!r}: a client of a larger weight moves the sum by more than is priced"
+        way_out = "pass weighted_by_key=fedprivacy.integrations.flower.EQUALLY"
+        refuse("strategy.weighted_by_key", strategy.weighted_by_key, rule, way_out)
+    if strategy.fraction_evaluate != 0.0:
+        rule = "be 0.0: metrics of clients would be released unpriced"
+        way_out = "evaluate at the server by evaluate_fn, on public data"
+        refuse("strategy.fraction_evaluate", strategy.fraction_evaluate, rule, way_out)
     for name in ("train_metrics_aggr_fn", "evaluate_metrics_aggr_fn"):
-        usual = getattr(strategy, name) is aggregate_metricrecords
-        require(usual, f"strategy.{name}", "a function", rule, "no metrics leave a client")
+        if getattr(strategy, name) is not aggregate_metricrecords:
+            rule = "be left out: metrics of clients would be released unpriced"
+            refuse(f"strategy.{name}", "a function", rule, "no metrics leave a client")
     return strategy
 
 
@@ -439,6 +423,10 @@ def _reason(reply: Message) -> str:
     """Return the first line of an error, cut: the sender wrote it."""
     lines = str(reply.error.reason or "no reason").splitlines()
     return ascii(lines[0][:400]) if lines else "no reason"
+
+
+def _plain(record: ArrayRecord) -> dict[str, NDArray[np.generic]]:
+    return {name: array.numpy() for name, array in record.items()}
 
 
 def _record(arrays: Arrays) -> ArrayRecord:

@@ -7,12 +7,11 @@ coordinates of its start less its result, all arrays one after the other, in sin
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ...errors import refuse, require
+from ...errors import refuse
 
 ASKED = "fedprivacy"
 """Name of the server's configuration record; its presence says that the round is private."""
@@ -41,7 +40,8 @@ def flat(arrays: Arrays) -> Vector:
             rule = "be of single precision (float32)"
             way_out = "keep it at the client, or build the model without running statistics"
             refuse(f"array {name!r}", array.dtype, rule, way_out)
-    require(arrays, "arrays", "none", "be at least one")
+    if not arrays:
+        refuse("arrays", "none", "be at least one")
     return np.concatenate([np.asarray(array, np.float32).ravel() for array in arrays.values()])
 
 
@@ -51,16 +51,6 @@ def shaped(vector: Vector, like: Arrays) -> dict[str, Vector]:
     parts = np.split(vector, ends[:-1])
     names = zip(like.items(), parts, strict=True)
     return {name: part.reshape(array.shape) for (name, array), part in names}
-
-
-def layout(arrays: Arrays) -> list[tuple[str, tuple[int, ...]]]:
-    """Return the names and shapes of arrays, in their order."""
-    return [(name, array.shape) for name, array in arrays.items()]
-
-
-def plain(arrays: Mapping[str, Any]) -> dict[str, NDArray[np.generic]]:
-    """Return Flower's arrays as numpy's."""
-    return {name: array.numpy() for name, array in arrays.items()}
 
 
 def clipped_update(
@@ -83,20 +73,23 @@ def clipped_update(
     Raises:
         ParameterError: other names or shapes than the server sent, or a value that is not finite.
     """
-    told = sorted(before.keys() ^ after.keys()) or "other shapes or another order"
-    rule = "have the names, order and shapes of those that the server sent"
-    way_out = (
-        "a model of which each client keeps a part (as FedBN does) has no common sum: leave "
-        "those arrays out of what the server sends"
-    )
-    require(layout(before) == layout(after), "the app's arrays", told, rule, way_out)
+    layouts = [[(name, array.shape) for name, array in some.items()] for some in (before, after)]
+    if layouts[0] != layouts[1]:
+        sent, came = ({name for name, _ in layout} for layout in layouts)
+        rule = "have the names, order and shapes of those that the server sent"
+        way_out = (
+            "a model of which each client keeps a part (as FedBN does) has no common sum: leave "
+            "those arrays out of what the server sends"
+        )
+        told = sorted(sent ^ came) or "other shapes or another order"
+        refuse("the app's arrays", told, rule, way_out)
     update = flat(before) - flat(after)
     if mask is not None:
         update = update[mask]
     # In double precision: the square of a large float32 overflows.
     norm = float(np.linalg.norm(update.astype(np.float64))) * factor
-    way_out = "train with a smaller step"
-    require(np.isfinite(norm), "the app's arrays", "a non-finite entry", "be finite", way_out)
+    if not np.isfinite(norm):
+        refuse("the app's arrays", "a non-finite entry", "be finite", "train with a smaller step")
     return update if norm <= clip_norm else (update * np.float32(clip_norm / norm))
 
 
