@@ -68,7 +68,7 @@ def test_beyond_the_largest_loss_nothing_has_mass():
 
 @pytest.mark.parametrize("scale", [1 / 299.0, 1 / 301.0, 1e-3, 1e-9])
 def test_noise_that_hides_nothing_has_answers_too(scale):
-    """Exponentials of such losses leave doubles: from 300 scales on F(S, S) is as good."""
+    """Exponentials of such losses leave doubles: above 300 scales F(S, S) stands."""
     run = fp.Laplace(noise_multiplier=scale).sampled(fp.Poisson(0.5))
     facts = {"adjacency": "replace_one"}
     pure = fp.epsilon(run * 3, delta=0.0, **facts)

@@ -16,7 +16,7 @@ from .laplace import LaplacePair
 from .lattice import Array, Side, Tails
 
 FAR = 300.0
-"""Farther out exponentials leave doubles; F(S, S), which dominates too, says as much."""
+"""Farther out exponentials leave doubles; F(S, S), which dominates too, stands there."""
 
 
 @registered
