@@ -24,7 +24,7 @@ def some_atoms(rng):
         1 - sum(inner),
         1 - sum(m * math.exp(-x) for m, x in zip(inner, losses[1:-1], strict=True)),
     )
-    if not 0.0 < q_left:
+    if q_left <= 0.0:
         return some_atoms(rng)
     low, high = math.exp(-losses[0]), math.exp(-losses[-1])
     last = (p_left * low - q_left) / (low - high)
@@ -102,7 +102,9 @@ def test_folds_of_three_losses_lie_on_a_lattice(rate, swapped):
 
 
 def test_losses_that_are_no_multiples_are_put_on_no_lattice_as_they_are():
-    few = Sampled(Atoms(((-0.5, 1 / (1 + math.exp(0.5))), (0.5, 1 / (1 + math.exp(-0.5))))), 0.3).few
+    few = Sampled(
+        Atoms(((-0.5, 1 / (1 + math.exp(0.5))), (0.5, 1 / (1 + math.exp(-0.5))))), 0.3
+    ).few
     assert few.lattice(0.1, Side.UP) is None
     assert LaplacePair(1.0).few is None
     assert Sampled(LaplacePair(1.0), 0.3).few is None
