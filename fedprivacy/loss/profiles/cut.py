@@ -27,7 +27,6 @@ from scipy.special import ndtr
 from ...rounding import THOUSANDS, UNIT
 from ..clock import tick
 from ..moments.gaussian_rules import GaussianPair
-from ..moments.laplace_rules import LaplaceMix
 from ..moments.legendre import legendre
 from ..moments.line import Array, Line, NoSpectrum
 from ..moments.mixtures import log_sum
@@ -279,13 +278,13 @@ def _everything(curve: Curve) -> tuple[list[Piece], float]:
 
 
 def uncut(curve: Curve) -> bool:
-    """Return whether a round has moments of few nodes, and is never cut: no Gaussian is in it."""
+    """Return whether a round has finitely many losses: never cut, its moments are sums."""
     part = curve.lone_part()
     try:
         each = part.pieces if part else tuple(pair for _, pair in curve.pairs())
     except NoSpectrum:
         return False
-    return all(isinstance(one, LaplaceMix | Points) for one in each)
+    return all(isinstance(one, Points) for one in each)
 
 
 def _crossings(piece: Piece, loss: float) -> tuple[float, float]:

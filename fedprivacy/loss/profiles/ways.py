@@ -82,7 +82,7 @@ class Cutting:
     def cost(self, question: Question) -> float | None:
         """Return what some ten terms take, where rounds are of so few kinds that a jump is one.
 
-        Of rounds that are never cut there is one term, on a line of few nodes.
+        Of rounds of finitely many losses there is one term, on a line of few nodes.
         """
         curve = question.curve
         if not isinstance(curve, Composed) or len(curve.parts) >= cut.MOST_TERMS:
