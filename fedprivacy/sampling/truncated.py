@@ -62,7 +62,9 @@ def _add_remove(inner: Lossy, scheme: TruncatedPoisson, observer: Observer) -> P
     slot = inner.privacy_loss(pairs.SWAP, observer).curve
     low, high = scheme.full
     # The label is known up to an interval: what lies in it gets the worse of both pairs.
-    either = _above(alone, slot)
+    removes = inner.zeroed_is_absent and inner.zeroing_replaces
+    # Where leaving a unit out is a way to replace it, a slot that changes hands tells no less.
+    either = slot if removes else _above(alone, slot)
     parts = (
         (1.0 - high, pairs.sampled(alone, scheme.probability)),
         (low, pairs.sampled(slot, scheme.kept)),

@@ -20,6 +20,7 @@ from .gaussian_rules import DEPTH, MAX_NODES, GaussianPair, Weighed, between
 from .laplace_rules import LaplaceMix
 from .legendre import legendre
 from .line import Array, Line, NoSpectrum
+from .points import Points
 from .spectrum import Cumulants, Decay, Leaf, Rule, Spectrum, log_total
 
 LOG_OFF_ATOM = -34.5
@@ -250,13 +251,17 @@ class Piece:
         return list(tops + np.log(16.0 * UNIT * (1.0 + np.abs(ends))))
 
 
-def above(weight: float, pair: Leaf) -> Piece | LaplaceMix:
+Cuttable = Piece | LaplaceMix | Points
+"""Some outcomes of a label's pair."""
+
+
+def above(weight: float, pair: Leaf) -> Cuttable:
     """Return the outcomes of a pair with a loss above 0.
 
     Raises:
         NoSpectrum: they are not known to be a half line.
     """
-    if isinstance(pair, LaplaceMix):
+    if isinstance(pair, LaplaceMix | Points):
         return pair.above(weight)
     assert isinstance(pair, GaussianPair)
     oriented, start = pair.oriented()
@@ -274,7 +279,7 @@ class Part:
         rare: whether most is: such a part's moments are far from 1.
     """
 
-    pieces: tuple[Piece | LaplaceMix, ...]
+    pieces: tuple[Cuttable, ...]
     atom: float = 0.0
     missing: float = 0.0
     rare: bool = False

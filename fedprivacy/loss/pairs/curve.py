@@ -26,6 +26,7 @@ from ..moments.line import Line, NoSpectrum
 from ..moments.pieces import Part
 from ..moments.spectrum import Cumulants, Decay, Leaf, Spectrum
 from . import lattice as lattices
+from .few import Few, few_of
 from .lattice import Array, Lattice, Side, Tails
 
 Labelled = tuple[tuple[float, Leaf], ...]
@@ -59,7 +60,8 @@ class Curve(ABC):
     @property
     def mesh(self) -> float:
         """A step of which all losses are multiples; inf where all are 0, 0 where there is none."""
-        return 0.0
+        few = self.few
+        return 0.0 if few is None else lattices.common_mesh(few.sizes)
 
     @property
     def inside(self) -> tuple[Curve, ...]:
@@ -111,6 +113,17 @@ class Curve(ABC):
         """Return the half lines and the mass at loss 0 that the curve is, if it is a fold."""
         return None
 
+    @property
+    def few(self) -> Few | None:
+        """All losses and P's masses there, where these are finitely many and known."""
+        if (part := self.lone_part()) is not None:
+            pieces, atom = [(piece.weight, piece) for piece in part.pieces], part.atom
+            return few_of(pieces, atom)
+        try:
+            return few_of(self.pairs(), 0.0)
+        except NoSpectrum:
+            return None
+
     def spectrum(self, line: Line) -> Spectrum:
         """Return E_P e^{s L} at the points s of a line with a positive tilt.
 
@@ -159,7 +172,8 @@ class Curve(ABC):
         """
         if side is Side.DOWN and not self.amplifiable:
             return Lattice(step, 0, np.zeros(1), 0.0)
-        return lattices.discretise(lambda x: self.tails(x, side), step, side, tail_mass)
+        exact = None if (few := self.few) is None else few.lattice(step, side)
+        return exact or lattices.discretise(lambda x: self.tails(x, side), step, side, tail_mass)
 
 
 class OfPart(Curve):

@@ -11,10 +11,11 @@ import numpy as np
 from scipy.special import logsumexp
 
 from ...registry import registered
-from ...rounding import FEW, HUNDREDS, UNIT
+from ...rounding import FEW, HUNDREDS, TENS, UNIT
 from ..moments.line import Line, NoSpectrum
+from ..moments.points import Points
 from ..moments.spectrum import Cumulants, Decay, Rule, Spectrum
-from .curve import TAIL_MASS, Curve
+from .curve import TAIL_MASS, Curve, Labelled
 from .lattice import Array, Lattice, Side, Tails, common_mesh, multiples
 from .laws import DiscreteLaw, merged, split
 
@@ -134,6 +135,19 @@ class Atoms(Curve):
         """The least loss above 0, if the others are multiples of it."""
         loss = np.abs(self._columns[0])
         return common_mesh(loss[loss > 0.0].tolist())
+
+    def pairs(self) -> Labelled:
+        """Return the pair, of which samples are made.
+
+        Raises:
+            NoSpectrum: there is mass that only one of the laws has.
+        """
+        if self.infinite > 0.0 or self.vanishing > 0.0:
+            raise NoSpectrum
+        law = self._law(Side.UP)
+        off = abs(math.fsum(law.p) - 1.0) + abs(math.fsum(law.q) - 1.0) + TENS
+        points = tuple(zip(law.loss.tolist(), law.p.tolist(), strict=True))
+        return ((1.0, Points(points, off)),)
 
     def _rule(self, tilt: float) -> Rule:
         """Return the points as nodes; a point of loss 0 is a constant beside them.

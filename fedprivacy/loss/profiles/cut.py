@@ -31,6 +31,7 @@ from ..moments.legendre import legendre
 from ..moments.line import Array, Line, NoSpectrum
 from ..moments.mixtures import log_sum
 from ..moments.pieces import Part, Piece
+from ..moments.points import Points
 from ..moments.spectrum import (
     Cumulants,
     Decay,
@@ -274,6 +275,16 @@ def _everything(curve: Curve) -> tuple[list[Piece], float]:
     if not pieces or len(pieces) < len(part.pieces if part else curve.pairs()):
         raise NoSpectrum
     return pieces, part.atom if part else 0.0
+
+
+def uncut(curve: Curve) -> bool:
+    """Return whether a round has finitely many losses: never cut, its moments are sums."""
+    part = curve.lone_part()
+    try:
+        each = part.pieces if part else tuple(pair for _, pair in curve.pairs())
+    except NoSpectrum:
+        return False
+    return all(isinstance(one, Points) for one in each)
 
 
 def _crossings(piece: Piece, loss: float) -> tuple[float, float]:

@@ -80,10 +80,14 @@ class Cutting:
     """Rounds cut where their loss becomes large: a line for every number of jumps."""
 
     def cost(self, question: Question) -> float | None:
-        """Return what some ten terms take, where rounds are of so few kinds that a jump is one."""
+        """Return what some ten terms take, where rounds are of so few kinds that a jump is one.
+
+        Of rounds of finitely many losses there is one term, on a line of few nodes.
+        """
         curve = question.curve
-        cuts = isinstance(curve, Composed) and len(curve.parts) < cut.MOST_TERMS
-        return 0.2 if cuts else None
+        if not isinstance(curve, Composed) or len(curve.parts) >= cut.MOST_TERMS:
+            return None
+        return 0.12 if all(cut.uncut(part) for part, _ in curve.parts) else 0.2
 
     def answer(self, question: Question) -> Interval:
         """Return what the sum of all terms says."""
