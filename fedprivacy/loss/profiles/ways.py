@@ -19,6 +19,7 @@ import numpy as np
 
 from .. import clock
 from ..clock import LateError
+from ..moments.laplace_rules import LaplaceMix
 from ..moments.line import NoSpectrum
 from ..pairs.combined import Composed
 from ..pairs.curve import Curve
@@ -80,14 +81,27 @@ class Cutting:
     """Rounds cut where their loss becomes large: a line for every number of jumps."""
 
     def cost(self, question: Question) -> float | None:
-        """Return what some ten terms take, where rounds are of so few kinds that a jump is one."""
+        """Return what some ten terms take, where rounds are of so few kinds that a jump is one.
+
+        Laplace rounds have all of P's jumps at one loss, so that a few terms do.
+        """
         curve = question.curve
-        cuts = isinstance(curve, Composed) and len(curve.parts) < cut.MOST_TERMS
-        return 0.2 if cuts else None
+        if not isinstance(curve, Composed) or len(curve.parts) >= cut.MOST_TERMS:
+            return None
+        return 0.05 if curve.count > _FEW and _of_laplace(curve) else 0.2
 
     def answer(self, question: Question) -> Interval:
         """Return what the sum of all terms says."""
         return _HOPELESS if question.hopeless else _unless_none(question.cut)
+
+
+def _of_laplace(run: Composed) -> bool:
+    """Return whether every round is of Laplace noise, sampled or not."""
+    try:
+        made = [pair for one, _ in run.parts for _, pair in one.pairs()]
+    except NoSpectrum:
+        return False
+    return all(isinstance(pair, LaplaceMix) for pair in made)
 
 
 def _unless_none(ask: Callable[[], tuple[float, float]]) -> Interval:
