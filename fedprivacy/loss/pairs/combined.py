@@ -21,7 +21,7 @@ from ..moments.spectrum import Cumulants, Decay, Spectrum
 from ..moments.stacks import Bundle
 from ..profiles.convolution import Composition
 from . import lattice as lattices
-from .curve import TAIL_MASS, Curve, Labelled
+from .curve import TAIL_MASS, Curve, Labelled, OfPart
 from .gaussian import IDENTITY, Gdp
 from .lattice import Array, Lattice, Side, Tails
 
@@ -157,7 +157,7 @@ def _binomial_moment(inner: Curve, q: float, order: int) -> float:
 
 @registered
 @dataclass(frozen=True)
-class Fold(Curve):
+class Fold(OfPart):
     """The profile of ``up`` at epsilon >= 0 and of ``down.swap()`` below 0."""
 
     up: Curve
@@ -243,18 +243,6 @@ class Fold(Curve):
             return self.part
         except NoSpectrum:
             return None
-
-    def spectrum(self, line: Line) -> Spectrum:
-        """Return the sum of the halves' integrals and the mass at loss 0."""
-        return self.part.spectrum(line)
-
-    def cumulants(self, tilt: float) -> Cumulants:
-        """Return the mixture of the halves' and of the atom."""
-        return self.part.cumulants(tilt)
-
-    def decay(self, tilt: float, heights: Array, fine: bool = False) -> Decay:
-        """Return the bounds on the halves' integrals and the mass at loss 0."""
-        return self.part.decay(tilt, heights, fine)
 
 
 def _reach(curve: Curve) -> float:

@@ -10,10 +10,8 @@ import numpy as np
 
 from ...registry import registered
 from ..moments.laplace_rules import LaplaceMix
-from ..moments.line import Line
 from ..moments.pieces import Part
-from ..moments.spectrum import Cumulants, Decay, Spectrum
-from .curve import Curve
+from .curve import Curve, OfPart
 from .laplace import LaplacePair
 from .lattice import Array, Side, Tails
 
@@ -22,7 +20,7 @@ _LOG_2 = math.log(2.0)
 
 @registered
 @dataclass(frozen=True)
-class LaplaceExchanged(Curve):
+class LaplaceExchanged(OfPart):
     """(1-q) Laplace(0) + q Laplace(there) against (1-q) Laplace(0) + q Laplace(-back), scale 1.
 
     The loss rises with the outcome, is constant below ``-back`` and above ``there``, and is that of
@@ -104,18 +102,6 @@ class LaplaceExchanged(Curve):
         above = LaplaceMix(self.there, self.q, 0.0, start=0.0, log_q=self._log_rest(self.back))
         below = LaplaceMix(self.back, 0.0, self.q, start=0.0, log_p=self._log_rest(self.there))
         return Part((above, below))
-
-    def spectrum(self, line: Line) -> Spectrum:
-        """Return the sum of both sides' integrals."""
-        return self.part.spectrum(line)
-
-    def cumulants(self, tilt: float) -> Cumulants:
-        """Return those of both sides together."""
-        return self.part.cumulants(tilt)
-
-    def decay(self, tilt: float, heights: Array, fine: bool = False) -> Decay:
-        """Return the bound of both sides together."""
-        return self.part.decay(tilt, heights, fine)
 
 
 def _above(y: Array) -> Array:
