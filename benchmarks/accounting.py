@@ -67,8 +67,7 @@ def rows_of(answers: list[Answer]) -> list[list[str]]:
         if not answer.answered:
             rows.append([answer.way.name, answer.failed])
             continue
-        lower = ours.low if ours.low is not None else math.nan
-        excess = f"{answer.high - lower:+.1e}"
+        excess = f"{answer.high - ours.low:+.1e}" if ours.low is not None else "-"
         width = f"{answer.high - answer.low:.1e}" if answer.low is not None else "one end"
         times = [milliseconds(answer.seconds), milliseconds(answer.first), str(len(answer.cpu))]
         rows.append([answer.way.name, number(answer.high), excess, width, *times])
