@@ -1,10 +1,12 @@
 """Time, bracket and memory of our answers beside the peers', in one run on one thread.
 
     python benchmarks/accounting.py [--quick | --smoke] [--json FILE]
+    python benchmarks/accounting.py --only NAME [NAME ...] [--renew FILE]
 
 All take about a quarter of an hour, --quick less than a minute, --smoke seconds. Every library runs
 in a process of its own; for one question all are asked in turn, after a first call each. Times are
-medians of processor time (one thread, so a clock on an idle machine shows the same).
+medians of processor time (one thread, so a clock on an idle machine shows the same). --only asks a
+part or a single row; --renew puts what came out in the place of the same rows of an earlier --json.
 """
 
 import argparse
@@ -12,6 +14,7 @@ import json
 import math
 import platform
 import statistics
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -19,12 +22,11 @@ import questions
 from pool import ALL, Answer, Pool, Way
 from questions import Question, named
 from scan import below, near_misses
+from single_rows import OURS, RDP, ROWS
 from tables import milliseconds, number, ratio, table
 
-OURS = Way("fedprivacy", "pld")
 LADDER = [1e-2, 5e-3, 2e-3, 1e-3, 5e-4, 2e-4, 1e-4, 5e-5, 2e-5, 1e-5]
 TOLERANCE = 1e-3
-RDP = [Way("dp-accounting", "RDP"), Way("opacus", "RDP"), Way("autodp", "RDP")]
 
 DEFAULTS = [
     Way("dp-accounting", "PLD", label="default"),
@@ -65,8 +67,7 @@ def rows_of(answers: list[Answer]) -> list[list[str]]:
         if not answer.answered:
             rows.append([answer.way.name, answer.failed])
             continue
-        lower = ours.low if ours.low is not None else math.nan
-        excess = f"{answer.high - lower:+.1e}"
+        excess = f"{answer.high - ours.low:+.1e}" if ours.low is not None else "-"
         width = f"{answer.high - answer.low:.1e}" if answer.low is not None else "one end"
         times = [milliseconds(answer.seconds), milliseconds(answer.first), str(len(answer.cpu))]
         rows.append([answer.way.name, number(answer.high), excess, width, *times])
@@ -164,16 +165,45 @@ def attained(pool: Pool, question: Question) -> tuple[float, float]:
 
 
 def others(pool: Pool, report: Report, quick: bool) -> None:
-    """Section 3: the plain Gaussian, many different pairs, fixed-size cohorts, a training loop."""
-    gaussian = questions.epsilon([questions.part(50.0, 10_000)])
-    ways = QUICK if quick else DEFAULTS
-    show(report, "gaussian", gaussian, pool.compare(gaussian, [OURS, *ways]))
+    """Section 3: plain Gaussian, different pairs, fixed-size cohorts, a loop, and single rows."""
+    gaussian(pool, report, quick)
     pairs(pool, report, quick)
+    cohorts(pool, report, quick)
+    training(pool, report, quick)
+    if not quick:
+        for name in ROWS:
+            single(name)(pool, report, quick)
+
+
+def gaussian(pool: Pool, report: Report, quick: bool) -> None:
+    """Ask about a Gaussian that is not sampled."""
+    question = questions.epsilon([questions.part(50.0, 10_000)])
+    ways = QUICK if quick else DEFAULTS
+    show(report, "gaussian", question, pool.compare(question, [OURS, *ways]))
+
+
+def cohorts(pool: Pool, report: Report, quick: bool) -> None:
+    """Ask about cohorts of a fixed size under each adjacency."""
+    del quick  # there are few rows
     for adjacency in ("add_remove", "zero_out", "replace_one"):
         question = questions.cohorts(adjacency)
         ways = [OURS, RDP[0], RDP[2]] if adjacency == "replace_one" else [OURS]
         show(report, "cohorts", question, pool.compare(question, ways))
-    training(pool, report)
+
+
+Part = Callable[[Pool, Report, bool], None]
+
+
+def single(name: str) -> Part:
+    """Return what asks one row that stands alone."""
+    row = ROWS[name]
+
+    def ask(pool: Pool, report: Report, quick: bool) -> None:
+        del quick  # one row is asked as it is
+        answers = pool.compare(row.question, row.ways, limit=row.limit * pool.limit)
+        show(report, "single", row.question, answers)
+
+    return ask
 
 
 def pairs(pool: Pool, report: Report, quick: bool) -> None:
@@ -188,8 +218,9 @@ def pairs(pool: Pool, report: Report, quick: bool) -> None:
     show(report, "mixed", question, answers)
 
 
-def training(pool: Pool, report: Report) -> None:
+def training(pool: Pool, report: Report, quick: bool) -> None:
     """Ask before every round of a loop whether it fits."""
+    del quick  # it takes seconds
     rows = []
     asked = [
         (OURS, 1_000),
@@ -256,10 +287,14 @@ def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--quick", action="store_true", help="dp-accounting and Opacus, a minute")
     parser.add_argument("--smoke", action="store_true", help="one setting, dp-accounting only")
-    parser.add_argument("--only", choices=["pairs", "failures"], help="one part of it")
+    parser.add_argument("--only", choices=PARTS, nargs="+", metavar="NAME", help=", ".join(PARTS))
     parser.add_argument("--json", type=Path, help="write the numbers there too")
+    parser.add_argument("--renew", type=Path, help="with --only: put the rows into this file")
     parser.add_argument("--limit", type=float, default=45.0, help="seconds allowed a call")
-    return parser.parse_args()
+    asked = parser.parse_args()
+    if asked.renew and not asked.only:
+        parser.error("--renew is for the rows of --only; a whole run is kept by --json")
+    return asked
 
 
 def header(pool: Pool, report: Report) -> None:
@@ -272,7 +307,44 @@ def header(pool: Pool, report: Report) -> None:
     print("processor time in milliseconds, one thread, medians; delta 1e-5 where none is named")
 
 
-PARTS = {"pairs": pairs, "failures": failures}
+def sampled(setting: tuple[float, float, int]) -> Part:
+    """Return what asks about one sampled Gaussian."""
+
+    def ask(pool: Pool, report: Report, quick: bool) -> None:
+        Sampled(pool, report, QUICK if quick else DEFAULTS + PRECISE).run([setting], not quick)
+
+    return ask
+
+
+def calibrated(target: tuple[float, float]) -> Part:
+    """Return what asks for the noise of one budget."""
+
+    def ask(pool: Pool, report: Report, quick: bool) -> None:
+        ways = CALIBRATED[1:3] if quick else CALIBRATED
+        calibration(pool, report, [target], ways)
+
+    return ask
+
+
+CALIBRATED = [
+    Way("dp-accounting", "PLD", 1e-3),
+    *RDP,
+    Way("opacus", "PRV"),
+    DEFAULTS[0],
+    Way("riskcal", "PLD"),
+    Way("prv-accountant", "PRV", 0.01),
+]
+PARTS: dict[str, Part] = {
+    "pairs": pairs,
+    "gaussian": gaussian,
+    "cohorts": cohorts,
+    "training": training,
+    "failures": failures,
+    **{f"sampled-{setting[2]}": sampled(setting) for setting in questions.SETTINGS[:6]},
+    "sampled-strict": sampled(questions.SETTINGS[6]),
+    **{f"calibration-{target[0]:g}": calibrated(target) for target in questions.TARGETS},
+    **{name: single(name) for name in ROWS},
+}
 """What --only can pick."""
 
 
@@ -281,10 +353,8 @@ def full(pool: Pool, report: Report, quick: bool) -> None:
     print("\n1. Epsilon of the sampled Gaussian")
     Sampled(pool, report, QUICK if quick else DEFAULTS + PRECISE).run(settings, not quick)
     print("\n2. Calibration")
-    ways = [Way("dp-accounting", "PLD", 1e-3), *RDP, Way("opacus", "PRV")]
-    more = [DEFAULTS[0], Way("riskcal", "PLD"), Way("prv-accountant", "PRV", 0.01)]
-    targets = questions.TARGETS[:1] if quick else questions.TARGETS
-    calibration(pool, report, targets, ways[1:3] if quick else ways + more)
+    for target in questions.TARGETS[:1] if quick else questions.TARGETS:
+        calibrated(target)(pool, report, quick)
     print("\n3. Other questions")
     others(pool, report, quick)
     if not quick:
@@ -292,6 +362,29 @@ def full(pool: Pool, report: Report, quick: bool) -> None:
         first_calls(pool, report)
     print("\n4. Answers below an end that is attained")
     failures(pool, report, quick)
+
+
+def renewed(kept: dict[str, Any], fresh: dict[str, Any]) -> dict[str, Any]:
+    """Return the numbers of an earlier run with the rows of a later one in their places.
+
+    Rows are known by their question (or way). What is about a whole run, as the answers that are
+    too small, stays as it was.
+
+    Raises:
+        SystemExit: the versions of two libraries differ, whose times say nothing beside each other.
+    """
+    if kept["versions"] != fresh["versions"]:
+        raise SystemExit(f"renew all, of one run: {kept['versions']} and {fresh['versions']}")
+    together = dict(kept)
+    for section, rows in fresh.items():
+        if isinstance(rows, list) and section != "below":
+            known = {_key(row): row for row in kept.get(section, [])}
+            together[section] = list((known | {_key(row): row for row in rows}).values())
+    return together
+
+
+def _key(row: dict[str, Any]) -> str:
+    return str(row["question"] if "question" in row else row["way"])
 
 
 def main() -> None:
@@ -304,11 +397,15 @@ def main() -> None:
         if asked.smoke:
             Sampled(pool, report, RDP[:1]).run(questions.SETTINGS[:1], False)
         elif asked.only:
-            PARTS[asked.only](pool, report, asked.quick)
+            for name in asked.only:
+                PARTS[name](pool, report, asked.quick)
         else:
             full(pool, report, asked.quick)
-    if asked.json:
-        asked.json.write_text(json.dumps(report.data, indent=1) + "\n", encoding="utf-8")
+    if asked.renew:
+        report.data = renewed(json.loads(asked.renew.read_text(encoding="utf-8")), report.data)
+    for file in (asked.json, asked.renew):
+        if file:
+            file.write_text(json.dumps(report.data, indent=1) + "\n", encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -32,6 +32,7 @@ def main(file: Path | None) -> None:
     put(PAGE, "calibration", answers(run["calibration"], "budget", "noise multiplier"))
     others = run["gaussian"] + run["mixed"] + run["cohorts"]
     put(PAGE, "others", answers(others, "question", "answer"))
+    put(PAGE, "single", answers(run.get("single", []), "question", "answer"))
     rows = [
         [one["way"], str(one["rounds"]), f"{1e3 * one['seconds_each']:.3f}"]
         for one in run["training"]

@@ -29,33 +29,65 @@ def only_sampled_gaussian(question: Question) -> list[tuple[float, float, int]]:
     return found
 
 
-def fedprivacy_run(parts: list[Any]) -> Any:
+def fedprivacy_scheme(scheme: list[Any]) -> Any:
     import fedprivacy as fp
 
-    def one_of(one: Any) -> Any:
-        make = {"gaussian": fp.Gaussian, "laplace": fp.Laplace}[one["mechanism"]]
-        step = make(noise_multiplier=one["noise"])
-        kind, *rest = one["scheme"] or [None]
-        if kind == "poisson":
-            step = step.sampled(fp.Poisson(rest[0]))
-        elif kind == "fixed":
-            step = step.sampled(fp.FixedSize(rest[0], population=rest[1]))
-        return step
+    kind, first, *rest = scheme
+    make = {
+        "poisson": lambda: fp.Poisson(first),
+        "fixed": lambda: fp.FixedSize(first, population=rest[0]),
+        "truncated": lambda: fp.TruncatedPoisson(first, population=rest[0], largest=rest[1]),
+        "replacement": lambda: fp.WithReplacement(first, population=rest[0]),
+        "shuffled": lambda: fp.Shuffled(rounds_per_epoch=first),
+        "allocation": lambda: fp.RandomAllocation(rounds_per_epoch=first),
+    }
+    return make[kind]()
 
-    return [(one_of(one), one["count"]) for one in parts]
+
+def fedprivacy_round(one: Any, adjacency: str) -> Any:
+    import fedprivacy as fp
+
+    if one["mechanism"] == "guarantee":
+        return fp.ApproximateDp(guarantees=((one["noise"], 0.0),), adjacency=adjacency)
+    make = {"gaussian": fp.Gaussian, "laplace": fp.Laplace}[one["mechanism"]]
+    step = make(noise_multiplier=one["noise"])
+    return step.sampled(fedprivacy_scheme(one["scheme"])) if one["scheme"] else step
 
 
-def fedprivacy_bound(question: Question, tolerance: float | None) -> Any:
-    from fedprivacy.accountants import PldAccountant
+def fedprivacy_run(question: Question) -> list[tuple[Any, int]]:
+    adjacency = question["adjacency"]
+    return [(fedprivacy_round(one, adjacency), one["count"]) for one in question["parts"]]
 
-    account = PldAccountant(tolerance=tolerance or 1e-3)
-    for round_, count in fedprivacy_run(question["parts"]):
+
+def fedprivacy_bound(question: Question, tolerance: float | None, name: str = "pld") -> Any:
+    from fedprivacy.accountants import BY_NAME
+
+    account = BY_NAME[name](tolerance=tolerance or 1e-3)
+    for round_, count in fedprivacy_run(question):
         account.compose(round_.privacy_loss(question["adjacency"]), count)
     return account.epsilon(question["delta"])
 
 
 def fedprivacy_epsilon(question: Question, tolerance: float | None) -> Ends:
     return fedprivacy_bound(question, tolerance).resolution
+
+
+def fedprivacy_rdp(question: Question, _: float | None) -> Ends:
+    return None, fedprivacy_bound(question, None, "rdp").upper
+
+
+def fedprivacy_profile(question: Question, tolerance: float | None) -> Ends:
+    """Return the sums of the lower and of the upper ends of all deltas."""
+    import fedprivacy as fp
+
+    [(round_, count)] = fedprivacy_run(question)
+    found = fp.profile(
+        round_ * count,
+        epsilons=question["epsilons"],
+        adjacency=question["adjacency"],
+        tolerance=tolerance or 0.01,
+    )
+    return float(found.lower.sum()), float(found.upper.sum())
 
 
 def fedprivacy_attained(question: Question, tolerance: float | None) -> Ends:
@@ -67,9 +99,11 @@ def fedprivacy_attained(question: Question, tolerance: float | None) -> Ends:
 def fedprivacy_calibrate(question: Question, tolerance: float | None) -> Ends:
     import fedprivacy as fp
 
-    q, count = question["parts"][0]["scheme"][1], question["parts"][0]["count"]
+    [one] = question["parts"]
     found = fp.calibrate(
-        lambda noise: fp.Gaussian(noise_multiplier=noise).sampled(fp.Poisson(q)) * count,
+        lambda noise: (
+            fedprivacy_round(one | {"noise": noise}, question["adjacency"]) * one["count"]
+        ),
         epsilon=question["epsilon"],
         delta=question["delta"],
         adjacency=question["adjacency"],
@@ -87,7 +121,7 @@ def fedprivacy_rounds(question: Question, adaptive: float | None) -> Ends:
         adjacency=question["adjacency"],
         adaptive=bool(adaptive),
     )
-    [(round_, count)] = fedprivacy_run(question["parts"])
+    [(round_, count)] = fedprivacy_run(question)
     done = 0
     while done < count and budget.allows(round_):
         budget.spend(round_)
@@ -105,14 +139,23 @@ def dp_relation(question: Question) -> Any:
 def dp_event_of(one: Any) -> Any:
     from dp_accounting import dp_event
 
+    noise = one["noise"]
+    if one["mechanism"] == "guarantee":
+        return dp_event.RandomizedResponseDpEvent(2.0 / (1.0 + math.exp(noise)), 2)
     kinds = {"gaussian": dp_event.GaussianDpEvent, "laplace": dp_event.LaplaceDpEvent}
-    step = kinds[one["mechanism"]](one["noise"])
+    step = kinds[one["mechanism"]](noise)
     kind, *rest = one["scheme"] or [None]
-    if kind == "poisson":
-        step = dp_event.PoissonSampledDpEvent(rest[0], step)
-    elif kind == "fixed":
-        step = dp_event.SampledWithoutReplacementDpEvent(rest[1], rest[0], step)
-    return step
+    make = {
+        None: lambda: step,
+        "poisson": lambda: dp_event.PoissonSampledDpEvent(rest[0], step),
+        "fixed": lambda: dp_event.SampledWithoutReplacementDpEvent(rest[1], rest[0], step),
+        "truncated": lambda: dp_event.TruncatedSubsampledGaussianDpEvent(
+            rest[1], rest[0], rest[2], noise
+        ),
+    }
+    if kind not in make:
+        raise CannotSay
+    return make[kind]()
 
 
 def dp_accountant(question: Question, kind: str, mesh: float | None) -> Any:
@@ -138,7 +181,26 @@ def dp_epsilon(question: Question, kind: str, mesh: float | None) -> Ends:
 
 
 def dp_pld(question: Question, mesh: float | None) -> Ends:
+    if question["parts"][0]["mechanism"] == "guarantee":
+        return dp_guarantees(question, mesh)
     return dp_epsilon(question, "pld", mesh)
+
+
+def dp_guarantees(question: Question, mesh: float | None) -> Ends:
+    """Compose stated guarantees, which its accountant has no event for but its PLD a maker."""
+    from dp_accounting.pld import common
+    from dp_accounting.pld import privacy_loss_distribution as pld
+
+    [one] = question["parts"]
+    stated = common.DifferentialPrivacyParameters(one["noise"], 0.0)
+    step = pld.from_privacy_parameters(stated, mesh or 1e-4)
+    return None, step.self_compose(one["count"]).get_epsilon_for_delta(question["delta"])
+
+
+def dp_profile(question: Question, mesh: float | None) -> Ends:
+    account, [one] = dp_accountant(question, "pld", mesh), question["parts"]
+    account.compose(dp_event_of(one), one["count"])
+    return None, float(sum(account.get_delta(question["epsilons"])))
 
 
 def dp_rdp(question: Question, _: float | None) -> Ends:
@@ -164,21 +226,23 @@ def dp_both_ends(question: Question, mesh: float | None) -> Ends:
 
 def dp_calibrate(question: Question, kind: str, mesh: float | None) -> Ends:
     import dp_accounting
+    from dp_accounting.privacy_accountant import UnsupportedEventError
 
-    [(_, q, count)] = only_sampled_gaussian(question)
+    [one] = question["parts"]
 
     def event(noise: float) -> Any:
-        step = dp_accounting.GaussianDpEvent(noise)
-        sampled = dp_accounting.PoissonSampledDpEvent(q, step)
-        return dp_accounting.SelfComposedDpEvent(sampled, count)
+        return dp_accounting.SelfComposedDpEvent(dp_event_of(one | {"noise": noise}), one["count"])
 
-    value = dp_accounting.calibrate_dp_mechanism(
-        lambda: dp_accountant(question, kind, mesh),
-        event,
-        question["epsilon"],
-        question["delta"],
-        tol=1e-3,
-    )
+    try:
+        value = dp_accounting.calibrate_dp_mechanism(
+            lambda: dp_accountant(question, kind, mesh),
+            event,
+            question["epsilon"],
+            question["delta"],
+            tol=1e-3,
+        )
+    except UnsupportedEventError as refusal:
+        raise CannotSay from refusal
     return None, value
 
 
@@ -262,19 +326,46 @@ def opacus_rdp_rounds(question: Question, _: float | None) -> Ends:
     )
 
 
-def prv_epsilon(question: Question, error: float | None) -> Ends:
-    from prv_accountant import PoissonSubsampledGaussianMechanism, PRVAccountant
+def prv_rounds(question: Question) -> list[Any]:
+    import prv_accountant as prv
 
+    [first, *_] = question["parts"]
+    if first["scheme"] is None and first["mechanism"] == "laplace":
+        return [prv.LaplaceMechanism(1.0 / one["noise"]) for one in question["parts"]]
+    if first["mechanism"] == "guarantee":
+        return [prv.PureDPMechanism(one["noise"]) for one in question["parts"]]
     parts = only_sampled_gaussian(question)
+    return [prv.PoissonSubsampledGaussianMechanism(q, noise) for noise, q, _ in parts]
+
+
+def prv_account(question: Question, error: float | None) -> tuple[Any, list[int]]:
+    from prv_accountant import PRVAccountant
+
+    counts = [one["count"] for one in question["parts"]]
     account = PRVAccountant(
-        [PoissonSubsampledGaussianMechanism(q, noise) for noise, q, _ in parts],
+        prv_rounds(question),
         eps_error=error or 0.1,
         delta_error=question["delta"] / 1000,
-        max_self_compositions=[count for _, _, count in parts],
+        max_self_compositions=counts,
     )
-    counts = [count for _, _, count in parts]
+    return account, counts
+
+
+def prv_epsilon(question: Question, error: float | None) -> Ends:
+    account, counts = prv_account(question, error)
     low, _, high = account.compute_epsilon(question["delta"], counts)
     return float(low), float(high)
+
+
+def prv_profile(question: Question, error: float | None) -> Ends:
+    """Compose once, then read every delta as its own ``compute_delta`` does."""
+    account, counts = prv_account(question, error)
+    composed, width = account.compute_composition(counts), account.eps_error
+    ends = [0.0, 0.0]
+    for epsilon in question["epsilons"]:
+        ends[0] += float(composed.compute_delta_estimate(epsilon + width)) - account.delta_error
+        ends[1] += float(composed.compute_delta_estimate(epsilon - width)) + account.delta_error
+    return ends[0], ends[1]
 
 
 def prv_calibrate(question: Question, error: float | None) -> Ends:
@@ -285,25 +376,37 @@ def prv_calibrate(question: Question, error: float | None) -> Ends:
     return None, float(find_noise_multiplier(q, count, *target, eps_error=error or 0.1))
 
 
-def autodp_epsilon(question: Question, _: float | None) -> Ends:
-    from autodp.mechanism_zoo import GaussianMechanism
-    from autodp.transformer_zoo import AmplificationBySampling, Composition
+def autodp_round(one: Any) -> Any:
+    from autodp import mechanism_zoo as zoo
+    from autodp.transformer_zoo import AmplificationBySampling
 
-    if any(one["mechanism"] != "gaussian" for one in question["parts"]):
-        raise CannotSay
+    make = {
+        "gaussian": lambda noise: zoo.GaussianMechanism(sigma=noise),
+        "laplace": lambda noise: zoo.LaplaceMechanism(b=noise),
+        "guarantee": lambda epsilon: zoo.PureDP_Mechanism(eps=epsilon),
+    }
+    step = make[one["mechanism"]](one["noise"])
+    kind, *rest = one["scheme"] or [None]
+    if kind == "poisson":
+        # The sharper bound is that of its Gaussian.
+        sharper = one["mechanism"] == "gaussian"
+        return AmplificationBySampling()(step, rest[0], improved_bound_flag=sharper)
+    if kind == "fixed":
+        step.neighboring = "replace_one"
+        return AmplificationBySampling(PoissonSampling=False)(step, rest[0] / rest[1])
+    return step
+
+
+def autodp_epsilon(question: Question, _: float | None) -> Ends:
+    from autodp.transformer_zoo import Composition
+
     kinds = {one["scheme"] and one["scheme"][0] for one in question["parts"]}
     if question["adjacency"] != "add_remove" and kinds != {"fixed"}:
         raise CannotSay
-    steps = []
-    for one in question["parts"]:
-        step = GaussianMechanism(sigma=one["noise"])
-        kind, *rest = one["scheme"] or [None]
-        if kind == "poisson":
-            step = AmplificationBySampling()(step, rest[0], improved_bound_flag=True)
-        elif kind == "fixed":
-            step.neighboring = "replace_one"
-            step = AmplificationBySampling(PoissonSampling=False)(step, rest[0] / rest[1])
-        steps.append(step)
+    # Replaced, its Laplace would have to be asked with another noise.
+    if question["adjacency"] != "add_remove" and question["parts"][0]["mechanism"] != "gaussian":
+        raise CannotSay
+    steps = [autodp_round(one) for one in question["parts"]]
     counts = [one["count"] for one in question["parts"]]
     return None, float(Composition()(steps, counts).get_approxDP(question["delta"]))
 
@@ -355,14 +458,18 @@ ASK = {
             "attained": fedprivacy_attained,
             "calibrate": fedprivacy_calibrate,
             "rounds": fedprivacy_rounds,
-        }
+            "profile": fedprivacy_profile,
+        },
+        "rdp": {"epsilon": fedprivacy_rdp},
     },
     "dp-accounting": {
-        "PLD": {"epsilon": dp_pld, "calibrate": dp_pld_calibrate},
+        "PLD": {"epsilon": dp_pld, "calibrate": dp_pld_calibrate, "profile": dp_profile},
         "RDP": {"epsilon": dp_rdp, "calibrate": dp_rdp_calibrate, "rounds": dp_rdp_rounds},
         "PLD, both ends": {"epsilon": dp_both_ends},
     },
-    "prv-accountant": {"PRV": {"epsilon": prv_epsilon, "calibrate": prv_calibrate}},
+    "prv-accountant": {
+        "PRV": {"epsilon": prv_epsilon, "calibrate": prv_calibrate, "profile": prv_profile}
+    },
     "opacus": {
         "RDP": {
             "epsilon": opacus_rdp,

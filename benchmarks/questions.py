@@ -1,7 +1,8 @@
 """What is asked of every library, as plain JSON values, so that a question crosses a pipe.
 
 A run is a list of parts {"mechanism", "noise", "scheme", "count"}. A question also names the
-adjacency, delta, and what is wanted: "epsilon", "calibrate" or "rounds".
+adjacency, delta, and what is wanted: "epsilon", "profile", "calibrate" or "rounds". The noise of a
+"guarantee" is the epsilon of each round, of which nothing else is known.
 """
 
 from typing import Any
@@ -56,6 +57,40 @@ REPLACED_GAUSSIAN = epsilon([part(1.0)], adjacency="replace_one")
 REPLACED_LAPLACE = epsilon([part(1.0, 10, None, "laplace")], adjacency="replace_one")
 
 
+def profile(q: float, noise: float, rounds: int) -> Question:
+    """Return the question of delta at each of 1,000 epsilons from 0 to 5."""
+    question = poisson(q, noise, rounds)
+    return question | {"wanted": "profile", "epsilons": [0.005 * k for k in range(1_000)]}
+
+
+def different(count: int) -> Question:
+    """Return ``count`` rounds, no two alike."""
+    question = mixed(count)
+    return question | {"parts": [one | {"count": 1} for one in question["parts"]]}
+
+
+SCHEMES = {
+    "everyone": ("add_remove", None),
+    "poisson": ("add_remove", ["poisson", 0.01]),
+    "truncated": ("add_remove", ["truncated", 0.01, 100_000, 1_500]),
+    "fixed": ("add_remove", ["fixed", 1_000, 100_000]),
+    "fixed-zero_out": ("zero_out", ["fixed", 1_000, 100_000]),
+    "fixed-replace_one": ("replace_one", ["fixed", 1_000, 100_000]),
+    "replacement": ("zero_out", ["replacement", 1_000, 100_000]),
+    "shuffled": ("zero_out", ["shuffled", 100]),
+    "allocation": ("zero_out", ["allocation", 100]),
+}
+"""name -> (adjacency, scheme): about 1 in 100 takes part in a round."""
+
+
+def scheme_calibration(name: str) -> Question:
+    """Return the noise that meets (2, 1e-6) in 1,000 rounds (or ten epochs of a hundred)."""
+    adjacency, scheme = SCHEMES[name]
+    epochs = scheme is not None and scheme[0] in ("shuffled", "allocation")
+    question = epsilon([part(1.0, 10 if epochs else 1_000, scheme)], 1e-6, adjacency)
+    return question | {"wanted": "calibrate", "epsilon": 2.0}
+
+
 def rounds(epsilon_budget: float, count: int) -> Question:
     """Return the question of a training loop: does one more round fit, asked ``count`` times."""
     question = poisson(0.01, 0.8, count)
@@ -69,15 +104,31 @@ def moved(question: Question, share: float) -> Question:
     return question | {"parts": parts, "epsilon": target}
 
 
+HOW = {
+    None: "",
+    "poisson": "q {:.4g}",
+    "fixed": "{} of {}",
+    "truncated": "q {:.4g} of {}, {} at most",
+    "replacement": "{} of {} with replacement",
+    "shuffled": "shuffled into {}",
+    "allocation": "allocated to one of {}",
+}
+
+
 def named(question: Question) -> str:
     """Return a short description for a table."""
     first, several = question["parts"][0], len(question["parts"])
     scheme = first["scheme"]
-    how = {None: "", "poisson": "q {:.4g}", "fixed": "{} of {}"}[scheme and scheme[0]]
+    how = HOW[scheme and scheme[0]]
     words = [first["mechanism"] if several == 1 else f"{several} pairs"]
     words += [how.format(*scheme[1:])] if scheme and several == 1 else []
     words += [f"z {first['noise']:.4g}"] if several == 1 else []
     words += [f"x {first['count']}", f"delta {question['delta']:.3g}", question["adjacency"]]
+    if question["wanted"] == "profile":
+        words[-2] = f"delta at {len(question['epsilons']):,} epsilons"
     if question["wanted"] == "calibrate":
         words = [f"epsilon {question['epsilon']:g}, delta {question['delta']:g}"]
+        if (scheme, first["count"]) != (["poisson", 0.01], 10_000):
+            words += [how.format(*scheme[1:]) if scheme else "everyone", question["adjacency"]]
+            words.insert(-1, f"x {first['count']}")
     return ", ".join(words)

@@ -25,6 +25,41 @@ def test_one_setting(tmp_path):
 
 
 @pytest.fixture
+def accounting(monkeypatch):
+    monkeypatch.syspath_prepend(str(BENCHMARKS))
+    import accounting
+
+    return accounting
+
+
+def test_renewed_rows_take_their_places(accounting):
+    kept = {
+        "versions": {"ours": "1"},
+        "exponent": 0.1,
+        "single": [{"question": "a", "answers": [1]}, {"question": "b", "answers": [2]}],
+        "below": ["all of a run"],
+    }
+    fresh = {
+        "versions": {"ours": "1"},
+        "single": [{"question": "c", "answers": [3]}, {"question": "a", "answers": [4]}],
+        "training": [{"way": "ours", "rounds": 5}],
+        "below": [],
+    }
+    found = accounting.renewed(kept, fresh)
+    assert [row["answers"] for row in found["single"]] == [[4], [2], [3]]
+    assert found["training"] == fresh["training"] and found["below"] == kept["below"]
+    with pytest.raises(SystemExit, match="renew all"):
+        accounting.renewed(kept, fresh | {"versions": {"ours": "2"}})
+
+
+def test_questions_of_a_section_have_names_of_their_own(accounting):
+    import questions
+
+    names = [questions.named(row.question) for row in accounting.ROWS.values()]
+    assert len(set(names)) == len(names)
+
+
+@pytest.fixture
 def checks(monkeypatch):
     pytest.importorskip("dp_accounting")
     monkeypatch.syspath_prepend(str(BENCHMARKS))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, Self
 
 from ..bound import Bound
@@ -74,6 +74,15 @@ class Answer:
                 object.__setattr__(self, end, 0.0)
 
 
+@dataclass
+class _Known:
+    """What does not depend on the question, of everything composed; new after each loss."""
+
+    loss: PrivacyLoss | None = None
+    kinds: list[PrivacyLoss] | None = None
+    largest: dict[Curve, list[Largest]] = field(default_factory=dict)
+
+
 def counted(off: float, epsilon: float) -> float:
     """Return (1 + e^epsilon) off, rounded up: what laws that are off add to delta."""
     return off * (1.0 + math.exp(min(epsilon, 700.0))) * (1.0 + FEW) if off else 0.0
@@ -119,6 +128,7 @@ class Accountant(ABC):
         self.deadline = None if deadline is None else positive(deadline=deadline)
         self._parts: dict[PrivacyLoss, int] = {}
         self._facts: Facts | None = None
+        self._known = _Known()
 
     def compose(self, loss: PrivacyLoss, count: int = 1) -> Self:
         """Add ``count`` runs of a loss; ``compose(m, n)`` equals n times ``compose(m)``.
@@ -137,6 +147,7 @@ class Accountant(ABC):
         else:
             self._facts = loss.facts
         self._parts[loss] = self._parts.get(loss, 0) + times
+        self._known = _Known()
         return self
 
     def copy(self) -> Self:
@@ -149,7 +160,9 @@ class Accountant(ABC):
     @property
     def loss(self) -> PrivacyLoss:
         """The composed loss so far."""
-        return compose_losses(list(self._parts.items()))
+        if self._known.loss is None:
+            self._known.loss = compose_losses(list(self._parts.items()))
+        return self._known.loss
 
     def epsilon(self, delta: float) -> Bound:
         """Return the epsilon of everything composed, at a delta in [0, 1].
@@ -174,7 +187,7 @@ class Accountant(ABC):
         # No larger delta is true at a larger epsilon, where the laws' distance would weigh more.
         asked = min(target, max(0.0, -0.5 * math.log(loss.off))) if loss.off else target
         with within(self.deadline if self.interruptible else None):
-            answer = _worst([self._capped_delta(one, asked) for one in kinds_of(loss)])
+            answer = _worst([self._capped_delta(one, asked) for one in self._kinds(loss)])
         if loss.off:
             upper = math.nextafter(answer.upper + counted(loss.off, asked), math.inf)
             answer = replace(answer, upper=upper)
@@ -184,7 +197,20 @@ class Accountant(ABC):
 
     def _at(self, loss: PrivacyLoss, delta: float) -> Answer:
         """Return what holds at a delta for all kinds of units, of the curve's own laws."""
-        return _worst([self._capped_epsilon(one, delta) for one in kinds_of(loss)])
+        return _worst([self._capped_epsilon(one, delta) for one in self._kinds(loss)])
+
+    def _kinds(self, loss: PrivacyLoss) -> list[PrivacyLoss]:
+        """Return the kinds of units of the composed loss, which every question goes through."""
+        if self._known.kinds is None:
+            self._known.kinds = kinds_of(loss)
+        return self._known.kinds
+
+    def _largest(self, curve: Curve) -> list[Largest]:
+        """Return the largest losses of a curve's orientations, which every question looks at."""
+        found = self._known.largest.get(curve)
+        if found is None:
+            found = self._known.largest[curve] = _largest(curve)
+        return found
 
     def _off_epsilon(self, loss: PrivacyLoss, delta: float) -> Answer:
         """Return the answer for laws that are ``off`` the curve's by a total variation.
@@ -234,12 +260,12 @@ class Accountant(ABC):
         if delta == 1.0:
             # Every mechanism is (0, 1)-private: no account is needed.
             return Answer(0.0, method="delta = 1 allows everything")
-        found = _largest(loss.curve)
+        found = self._largest(loss.curve)
         # No loss is above the sum of the largest ones: pure privacy caps every delta's epsilon.
         cap = max(one.epsilon(delta - self.spare) for one in found)
         if delta == 0.0:
             # At delta 0 only a loss that is attained shows that no epsilon is smaller.
-            shown = _largest(loss.witness.curve) if loss.witness else []
+            shown = self._largest(loss.witness.curve) if loss.witness else []
             attained = max((one.certain for one in shown), default=0.0)
             reason = _UNBOUNDED if math.isinf(cap) else ""
             return Answer(cap, max(one.certain for one in found), attained, _LARGEST, reason)
@@ -252,10 +278,10 @@ class Accountant(ABC):
 
     def _capped_delta(self, loss: PrivacyLoss, epsilon: float) -> Answer:
         """Return what the accountant finds, or the mass at infinite loss where nothing is above."""
-        found = _largest(loss.curve)
+        found = self._largest(loss.curve)
         cap = max(one.delta(epsilon) for one in found)
         if math.isinf(epsilon):
-            shown = _largest(loss.witness.curve) if loss.witness else []
+            shown = self._largest(loss.witness.curve) if loss.witness else []
             attained = max((one.infinite_low for one in shown), default=0.0)
             return Answer(cap, max(one.infinite_low for one in found), attained, _LARGEST)
         if cap == 0.0:
@@ -293,7 +319,7 @@ class Accountant(ABC):
         for loss, count in _read_parts(state.get("parts")):
             restored.compose(loss, count)
         self.tolerance, self._parts = restored.tolerance, restored._parts
-        self._facts = restored._facts
+        self._facts, self._known = restored._facts, _Known()
         return self
 
 

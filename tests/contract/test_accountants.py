@@ -100,6 +100,19 @@ def test_a_copy_is_independent(kind):
 
 
 @EACH
+def test_what_was_asked_before_changes_no_answer(kind):
+    fresh = kind().compose(LOSSES["poisson"]).compose(LOSSES["fixed"], 2)
+    account = kind().compose(LOSSES["poisson"])
+    account.epsilon(1e-5), account.delta(0.5)
+    account.compose(LOSSES["fixed"], 2)
+    assert account.loss == fresh.loss
+    assert (account.epsilon(1e-5), account.delta(0.5)) == (fresh.epsilon(1e-5), fresh.delta(0.5))
+    other = kind().compose(LOSSES["gaussian"])
+    account.restore(other.state())
+    assert account.epsilon(1e-5) == other.epsilon(1e-5) and account.loss == other.loss
+
+
+@EACH
 @pytest.mark.parametrize("name", MECHANISMS)
 def test_state_survives_json(kind, name):
     account = kind(tolerance=2e-3).compose(LOSSES[name], 3).compose(LOSSES["gaussian"])

@@ -11,6 +11,8 @@ from mpmath import mpf
 from fedprivacy.accountants.pld import delta_interval, epsilon_interval
 from fedprivacy.loss import Composed, Fold, LaplacePair, Sampled, Side
 from fedprivacy.loss.moments.line import Line, NoSpectrum
+from fedprivacy.loss.profiles import ways
+from fedprivacy.loss.profiles.asked import EpsilonAt
 
 
 def likelihoods(curve):
@@ -127,3 +129,35 @@ def test_out_of_reach_is_said():
         LaplacePair(30.0).spectrum(Line(30.0, 1.0, 4))
     with pytest.raises(NoSpectrum):
         Sampled(LaplacePair(30.0), 0.5).spectrum(Line(30.0, 1.0, 4))
+
+
+@pytest.mark.parametrize("order", [0.7, 1.0, 1.5, 8.0, 3000.0])
+@pytest.mark.parametrize("shift", [1e-9, 1e-3, 0.4, 3.0, 40.0])
+def test_moments_of_an_order_are_rounded_up_by_little(order, shift):
+    found = LaplacePair(shift).log_moment(order)
+    with mpmath.workdps(60):
+        a, s = mpf(order), mpf(shift)
+        tops = a / (2 * a - 1) * mpmath.exp((a - 1) * s), mpmath.exp(-a * s)
+        exact = mpmath.log(tops[0] + (a - 1) / (2 * a - 1) * tops[1])
+        assert max(exact, 0) <= found <= max(exact, 0) + mpf(5e-15) * (1 + a * s)
+
+
+@pytest.mark.parametrize(
+    ("curve", "rounds"),
+    [
+        (LaplacePair(0.1), 100),
+        (LaplacePair(0.02), 400),
+        (Sampled(LaplacePair(0.2), 0.1), 400),
+        (Sampled(LaplacePair(1.0), 0.01).swap(), 100),
+    ],
+)
+def test_runs_of_laplace_rounds_are_cut_and_agree_with_lattices(curve, rounds):
+    run = Composed(((curve, rounds),))
+    asked = EpsilonAt.of(run, 1e-5, 1e-3, 0.0)
+    lattices = [way for way in ways.WAYS if isinstance(way, ways.Lattices)]
+    cutting = ways.Cutting().cost(asked)
+    assert all(cutting < cost for way in lattices if (cost := way.cost(asked)) is not None)
+    found = ways.interval(asked)
+    assert 0.0 < found.low <= found.high <= found.low + 1e-3
+    low, high = (run.composition(2e-4, side, 1e-13).epsilon(1e-5) for side in (Side.DOWN, Side.UP))
+    assert max(low, found.low) <= min(high, found.high)

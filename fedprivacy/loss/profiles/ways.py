@@ -19,6 +19,7 @@ import numpy as np
 
 from .. import clock
 from ..clock import LateError
+from ..moments.laplace_rules import LaplaceMix
 from ..moments.line import NoSpectrum
 from ..pairs.combined import Composed
 from ..pairs.curve import Curve
@@ -82,16 +83,28 @@ class Cutting:
     def cost(self, question: Question) -> float | None:
         """Return what some ten terms take, where rounds are of so few kinds that a jump is one.
 
-        Of rounds of finitely many losses there is one term, on a line of few nodes.
+        Of rounds of finitely many losses there is one term, on a line of few nodes; Laplace rounds
+        have all of P's jumps at one loss, so that a few terms do.
         """
         curve = question.curve
         if not isinstance(curve, Composed) or len(curve.parts) >= cut.MOST_TERMS:
             return None
+        if curve.count > _FEW and _of_laplace(curve):
+            return 0.05
         return 0.12 if all(cut.uncut(part) for part, _ in curve.parts) else 0.2
 
     def answer(self, question: Question) -> Interval:
         """Return what the sum of all terms says."""
         return _HOPELESS if question.hopeless else _unless_none(question.cut)
+
+
+def _of_laplace(run: Composed) -> bool:
+    """Return whether every round is of Laplace noise, sampled or not."""
+    try:
+        made = [pair for one, _ in run.parts for _, pair in one.pairs()]
+    except NoSpectrum:
+        return False
+    return all(isinstance(pair, LaplaceMix) for pair in made)
 
 
 def _unless_none(ask: Callable[[], tuple[float, float]]) -> Interval:
