@@ -33,8 +33,10 @@ from .lattice import Array, Side
 
 Places = NDArray[np.int64]
 
-_REVEALED = 1e-25
+REVEALED = 1e-25
 """About how much of the mass and of the mean is revealed (UP) or dropped (DOWN) in all."""
+_RUN, _POINT = 25e3, 15e3
+"""About how many nanoseconds the calls for a run of pairs take, or for one point and all others."""
 _SINGLE_ERROR = 1e-12
 """Relative error of the masses of one rounded log-normal."""
 _NODES, _WEIGHTS = np.polynomial.legendre.leggauss(8)
@@ -165,7 +167,14 @@ def fineness_of(mu: float, rounds: int) -> int:
     return 96 if reach < 120.0 * scale else 64
 
 
-def average_law(mu: float, rounds: int, side: Side, fineness: int = 0) -> Law:
+def cell_of(mu: float, rounds: int, fineness: int) -> float:
+    """Return the cell of the law for ``rounds`` rounds."""
+    return _plan(mu, rounds, fineness)[-1][1]
+
+
+def average_law(
+    mu: float, rounds: int, side: Side, fineness: int = 0, revealed: float = REVEALED
+) -> Law:
     """Return the law for ``rounds`` rounds, the bits of which say how it is made.
 
     Args:
@@ -174,11 +183,12 @@ def average_law(mu: float, rounds: int, side: Side, fineness: int = 0) -> Law:
         side: above or below.
         fineness: cells to a standard deviation, at least 8; 0: ``fineness_of``. Time grows with its
             square.
+        revealed: about how much of the mass and of the mean is revealed (UP) or dropped (DOWN).
     """
     fineness = fineness or fineness_of(mu, rounds)
     plan = _plan(mu, rounds, fineness)
     # Revealed masses add up over all the rounds that are averaged.
-    origin, tail = plan[-1][1] / 2, _REVEALED / rounds
+    origin, tail = plan[-1][1] / 2, revealed / rounds
     law = single(mu, plan[0][1], origin, tail, side)
     for count, cell in plan[1:]:
         law = doubled(law, cell)
@@ -311,65 +321,167 @@ def _bulk(law: Law) -> tuple[int, _Lost]:
 class _Gaps(NamedTuple):
     """Where averages of law and log-normal go, by the difference of their positions in cells."""
 
-    least: int
+    gap: Places
     place: Places
-    beyond: Array
-    near: Array
-    far: Array
+    """Beside the law's point."""
+    kernels: list[Array]
+    """UP: what goes to the place, and what to the next point. DOWN: the distance from the place,
+    and each point's own, the law's and the log-normal's."""
+
+    def part(self, each: slice) -> _Gaps:
+        """Return some of the differences."""
+        return _Gaps(self.gap[each], self.place[each], [k[each] for k in self.kernels])
+
+
+class _Points(NamedTuple):
+    """Points of a law, ``ratio`` cells apart from ``first`` on."""
+
+    first: int
+    mass: Array
+    excess: Array
 
 
 def _gaps(law: Law, one: Law, ratio: int) -> _Gaps:
     """Return the table for all differences that occur."""
     least = law.first - ratio * (one.first + len(one.mass) - 1)
     most = law.first + len(law.mass) - 1 - ratio * one.first
-    gap = law.cell * np.arange(least, most + 1, dtype=np.float64)
+    cells = np.arange(least, most + 1)
+    gap = law.cell * cells.astype(np.float64)
     # One ratio's share of the average is 1 / (count + 1).
     kept, taken = -math.log1p(1.0 / law.count), -math.log1p(law.count) - gap
     average = np.logaddexp(kept, taken)
     target = np.floor(average / law.cell + law.half)
     back = target * law.cell
     beyond = np.expm1(average - back)
-    return _Gaps(least, target.astype(np.int64), beyond, np.exp(kept - back), np.exp(taken - back))
+    place = target.astype(np.int64)
+    if law.side is Side.UP:
+        share = np.clip(beyond / math.expm1(law.cell), 0.0, 1.0)
+        return _Gaps(cells, place, [1.0 - share, share])
+    return _Gaps(cells, place, [beyond, np.exp(kept - back), np.exp(taken - back)])
 
 
 def joined(law: Law, one: Law) -> Law:
     """Return the average with one ratio more, whose cell is a multiple of the law's."""
-    ratio, size = round(one.cell / law.cell), len(law.mass)
+    ratio = round(one.cell / law.cell)
     gaps = _gaps(law, one, ratio)
     first = law.first + int(gaps.place[-1]) - 1
-    length = int(gaps.place[0]) - int(gaps.place[-1]) + size + 4
+    length = int(gaps.place[0]) - int(gaps.place[-1]) + len(law.mass) + 4
     made = _Made(first, np.zeros(length), np.zeros(length))
-    own = np.arange(law.first - first, law.first - first + size)
-    for j in range(len(one.mass)):
-        tick()
-        at = law.first - ratio * (one.first + j) - gaps.least
-        part = slice(at, at + size)
-        index = gaps.place[part] + own
-        begin = int(index.min())
-        into = slice(begin, int(index.max()) + 1)
-        (_spread_point if law.side is Side.UP else _merge_point)(
-            law, one, j, gaps, part, index - begin, into, made
-        )
+    (_by_runs if _few_runs(law, one, ratio) else _by_points)(law, one, gaps, ratio, made)
     return law.after(one, law.count + 1, law.cell, _Lost(), made)
 
 
+def _few_runs(law: Law, one: Law, ratio: int) -> bool:
+    """Return whether runs of pairs take less time than the log-normal's points one by one."""
+    size, points = len(law.mass), len(one.mass)
+    # Beside either point an average moves by less than log 2.
+    runs = min(2.0 * math.log(2.0) / law.cell + 2.0, size / ratio + points) * ratio
+    return runs * _RUN + 2.0 * size * points < points * (_POINT + 10.0 * size)
+
+
+def _by_runs(law: Law, one: Law, gaps: _Gaps, ratio: int, made: _Made) -> None:
+    """Add all pairs, those with one target beside the heavier point as one convolution."""
+    single = _Points(ratio * one.first, one.mass, one.excess)
+    # From here on the law's point weighs more than the log-normal's.
+    even = -math.log(law.count) / law.cell
+    for rest in range(min(ratio, len(law.mass))):
+        each = slice(rest, None, ratio)
+        points = _Points(law.first + rest, law.mass[each], law.excess[each])
+        some = gaps.part(each)
+        split = int(np.searchsorted(some.gap, even))
+        _add(points, single, some.part(slice(split, None)), ratio, made)
+        # Seen from the log-normal's point places and differences have the other sign.
+        turned = some.part(slice(split))
+        kernels = turned.kernels if law.side is Side.UP else [turned.kernels[k] for k in (0, 2, 1)]
+        place = turned.place + turned.gap
+        back = _Gaps(-turned.gap[::-1], place[::-1], [k[::-1] for k in kernels])
+        _add(single, points, back, ratio, made)
+
+
+def _by_points(law: Law, one: Law, gaps: _Gaps, ratio: int, made: _Made) -> None:
+    """Add all pairs, of one of the log-normal's points after the other."""
+    size = len(law.mass)
+    own = np.arange(law.first - made.first, law.first - made.first + size)
+    add = _spread_point if law.side is Side.UP else _merge_point
+    for j in range(len(one.mass)):
+        tick()
+        at = ratio * (len(one.mass) - 1 - j)
+        index = gaps.place[at : at + size] + own
+        begin = int(index.min())
+        index -= begin
+        here = [kernel[at : at + size] for kernel in gaps.kernels]
+        add(law, float(one.mass[j]), float(one.excess[j]), here, index, begin, made)
+
+
 def _spread_point(
-    law: Law, one: Law, j: int, gaps: _Gaps, part: slice, index: Places, into: slice, made: _Made
+    law: Law, weight: float, _: float, here: list[Array], index: Places, begin: int, made: _Made
 ) -> None:
-    share = np.clip(gaps.beyond[part] / math.expm1(law.cell), 0.0, 1.0)
-    made.mass[into] += one.mass[j] * np.bincount(index, law.mass * (1.0 - share))
-    after = slice(into.start + 1, into.stop + 1)
-    made.mass[after] += one.mass[j] * np.bincount(index, law.mass * share)
+    low, high = (np.bincount(index, law.mass * kernel) for kernel in here)
+    made.mass[begin : begin + len(low)] += weight * low
+    made.mass[begin + 1 : begin + 1 + len(high)] += weight * high
 
 
 def _merge_point(
-    law: Law, one: Law, j: int, gaps: _Gaps, part: slice, index: Places, into: slice, made: _Made
+    law: Law, weight: float, off: float, here: list[Array], index: Places, begin: int, made: _Made
 ) -> None:
-    weight = float(one.mass[j])
-    moved = law.mass * (gaps.beyond[part] + (one.excess[j] / weight) * gaps.far[part])
-    moved += law.excess * gaps.near[part]
-    made.mass[into] += weight * np.bincount(index, law.mass)
+    beyond, near, far = here
+    moved = law.mass * (beyond + (off / weight) * far)
+    moved += law.excess * near
+    mass = np.bincount(index, law.mass)
+    into = slice(begin, begin + len(mass))
+    made.mass[into] += weight * mass
     made.excess[into] += weight * np.bincount(index, moved)
+
+
+def _add(near: _Points, far: _Points, gaps: _Gaps, ratio: int, made: _Made) -> None:
+    """Add averages of all pairs with a listed gap from far to near, by places beside near."""
+    if not len(gaps.gap):
+        return
+    starts = [0, *(np.flatnonzero(np.diff(gaps.place)) + 1).tolist(), len(gaps.gap)]
+    for start, stop in itertools.pairwise(starts):
+        tick()
+        # The first sum of the convolution pairs the far ones' first point at the first gap.
+        begin = (far.first + int(gaps.gap[start]) - near.first) // ratio
+        size = min(len(far.mass) + stop - start - 1, len(near.mass) - begin)
+        skip = max(-begin, 0)
+        if size <= skip:
+            continue
+        here = slice(begin + skip, begin + size)
+        at = near.first + ratio * here.start + int(gaps.place[start]) - made.first
+        into = slice(at, at + ratio * (size - skip - 1) + 1, ratio)
+        kernels = [kernel[start:stop] for kernel in gaps.kernels]
+        (_spread_pairs if len(kernels) == 2 else _merge_pairs)(
+            near.mass[here], near.excess[here], far, kernels, slice(skip, size), into, made
+        )
+
+
+def _spread_pairs(
+    mass: Array,
+    _: Array,
+    far: _Points,
+    kernels: list[Array],
+    sums: slice,
+    into: slice,
+    made: _Made,
+) -> None:
+    low, high = (np.convolve(far.mass, kernel)[sums] for kernel in kernels)
+    made.mass[into] += mass * low
+    made.mass[slice(into.start + 1, into.stop + 1, into.step)] += mass * high
+
+
+def _merge_pairs(
+    mass: Array,
+    excess: Array,
+    far: _Points,
+    kernels: list[Array],
+    sums: slice,
+    into: slice,
+    made: _Made,
+) -> None:
+    beyond, own, other = kernels
+    moved = np.convolve(far.mass, beyond)[sums] + np.convolve(far.excess, other)[sums]
+    made.mass[into] += mass * np.convolve(far.mass, np.ones(len(beyond)))[sums]
+    made.excess[into] += mass * moved + excess * np.convolve(far.mass, own)[sums]
 
 
 def averaged(law: Law, count: int) -> Law:
