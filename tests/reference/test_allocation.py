@@ -14,6 +14,7 @@ from scipy.stats import beta
 from fedprivacy.accountants import PldAccountant, RdpAccountant
 from fedprivacy.accountants.base import CURVES
 from fedprivacy.loss import Allocated, Composed, Gdp, Sampled, Side, compose
+from fedprivacy.loss.pairs import averages
 from fedprivacy.loss.pairs.allocation import discrete, tails_of
 from fedprivacy.loss.pairs.averages import average_law
 from fedprivacy.loss.pairs.laws import DiscreteLaw, by_way_of_q
@@ -374,3 +375,55 @@ def test_a_replaced_units_moments_bound_its_law(mu, rounds):
         assert inside <= curve.log_moment(order) + 1e-3
         assert curve.log_moment(order) == curve.log_moment(1.0 - order)
         assert curve.log_moment(order) <= Gdp(2 * mu).log_moment(order)
+
+
+@pytest.mark.parametrize("fineness, revealed", [(12, 1e-25), (12, 1e-15), (36, 1e-15)])
+@pytest.mark.parametrize("mu", [0.2, 1.0, 3.0])
+def test_coarse_laws_hold_two_rounds(mu, fineness, revealed):
+    """Between laws of few cells, with more revealed, lies the quadrature."""
+    for epsilon in (-0.4, 0.1, 1.1):
+        ends = []
+        for side in (Side.DOWN, Side.UP):
+            law = discrete(average_law(mu, 2, side, fineness, revealed))
+            found = tails_of(law, np.array([epsilon]))
+            ends.append(math.exp(found.p_above[0]) - math.exp(epsilon + found.q_above[0]))
+        assert ends[0] - 1e-13 <= two_rounds(mu, epsilon) <= ends[1] + 1e-13
+        assert ends[1] - ends[0] <= 0.05 * ends[1] + 3e-14
+
+
+@pytest.mark.parametrize("mu, rounds", [(1.0, 3), (3.0, 7), (0.3, 25), (0.05, 301)])
+@pytest.mark.parametrize("side", list(Side))
+def test_pairs_are_put_together_in_any_way(monkeypatch, mu, rounds, side):
+    """Runs, points and tables of pairs are one sum in another order."""
+    laws = []
+    for run, point, pair in ((0.0, 1e15, 1e15), (1e15, 0.0, 1e15), (1e15, 1e15, 0.0)):
+        for name, cost in (("_RUN", run), ("_POINT", point), ("_PAIR", pair)):
+            monkeypatch.setattr(averages, name, cost)
+        laws.append(average_law(mu, rounds, side, 12))
+    first, *others = laws
+    for law in others:
+        # Pairs far out are revealed or dropped in one way only.
+        shift, size = first.first - law.first, min(len(law.mass), len(first.mass))
+        assert abs(shift) <= 2
+        inside = np.arange(size // 20 + 3, size - size // 20 - 3)
+        assert law.mass[inside + shift] == pytest.approx(first.mass[inside], rel=1e-11)
+        scale = float(np.max(np.abs(first.excess / first.mass))) + 1e-300
+        off = law.excess[inside + shift] - first.excess[inside]
+        assert np.max(np.abs(off) / first.mass[inside]) <= 1e-10 * scale
+
+
+def test_a_replaced_unit_is_refined_until_its_upper_end_stands_still():
+    """Nothing is known from below: no lattice would ever be fine enough for a width."""
+    facts = Facts(Unit.CLIENT, Adjacency.REPLACE_ONE, Observer.AGGREGATE)
+    curve = Allocated(1.0, 20, replaced=True)
+    for epochs in (1, 5):
+        bound = PldAccountant().compose(PrivacyLoss(curve, facts), epochs).epsilon(1e-6)
+        assert bound.resolution[0] == 0.0
+        assert "from below" in bound.reason
+        fine = compose([(curve, epochs)]) if epochs > 1 else None
+        if fine is not None:
+            closest = fine.composition(1e-3, Side.UP, 1e-13).epsilon(1e-6)
+            assert closest - 1e-9 <= bound.upper <= closest + 2e-3
+        assert bound.upper < PldAccountant().compose(PrivacyLoss(Gdp(2.0), facts), epochs).epsilon(
+            1e-6
+        ).upper

@@ -116,9 +116,7 @@ class Allocated(Curve):
         """Whether the unit is replaced: nothing is known from below where Q is between."""
         return not self._certified(Side.DOWN) and not self.exact
 
-    def _atoms(
-        self, side: Side, step: float | None = None, tail_mass: float = 0.0
-    ) -> DiscreteLaw:
+    def _atoms(self, side: Side, step: float | None = None, tail_mass: float = 0.0) -> DiscreteLaw:
         """Return the law: its own, or the one that suits a lattice's step, if not too costly."""
         # From above a larger mu or fewer rounds may stand in: either dominates.
         mu, rounds = max(self.mu, _MU_RANGE[0]), min(self.rounds, _MAX_ROUNDS)

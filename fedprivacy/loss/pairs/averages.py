@@ -35,8 +35,9 @@ Places = NDArray[np.int64]
 
 REVEALED = 1e-25
 """About how much of the mass and of the mean is revealed (UP) or dropped (DOWN) in all."""
-_RUN, _POINT = 25e3, 15e3
-"""About how many nanoseconds the calls for a run of pairs take, or for one point and all others."""
+_RUN, _POINT, _PAIR = 25e3, 15e3, 24.0
+"""About how many nanoseconds the calls for a run of pairs take, or for one point and all others,
+or one pair where all are put in their places at once."""
 _SINGLE_ERROR = 1e-12
 """Relative error of the masses of one rounded log-normal."""
 _NODES, _WEIGHTS = np.polynomial.legendre.leggauss(8)
@@ -273,6 +274,12 @@ def doubled(law: Law, cell: float) -> Law:
     room = 2 - math.floor(float(_mean(np.array([law.cell * size]))[0]) / cell)
     length = ratio * size + room + 2
     made = _Made(ratio * law.first - room, np.zeros(length), np.zeros(length))
+    target = np.floor(_mean(law.cell * np.arange(size, dtype=np.float64)) / cell + law.half)
+    if _PAIR * size * size < _RUN * np.count_nonzero(np.diff(target)):
+        index = ratio * np.maximum.outer(np.arange(size), np.arange(size)) + room
+        index += _by_distance(target, target).astype(np.int64)
+        _square(law, _kernels(law, target, cell), index, made)
+        return law.after(law, 2 * law.count, cell, _Lost(), made)
     # Pairs of which both are far out would double the work and hold less than ``tail``.
     bulk, lost = _bulk(law)
     own = [law.mass[:bulk], law.excess[:bulk]]
@@ -287,6 +294,31 @@ def doubled(law: Law, cell: float) -> Law:
         else:
             _merge_run(law.mass[here], law.excess[here], own, run.kernels, into, made)
     return law.after(law, 2 * law.count, cell, lost, made)
+
+
+def _by_distance(rising: Array, falling: Array) -> Array:
+    """Return the matrix of rising[i - j] where i >= j, and of falling[j - i] elsewhere."""
+    line = np.concatenate([falling[:0:-1], rising])
+    return np.lib.stride_tricks.sliding_window_view(line, len(rising))[:, ::-1]
+
+
+def _square(law: Law, kernels: list[Array], index: Places, made: _Made) -> None:
+    """Add all pairs of two points at once; kernels count a pair of two points twice."""
+    halves = [np.append(kernel[:1], 0.5 * kernel[1:]) for kernel in kernels]
+    pairs = np.multiply.outer(law.mass, law.mass)
+    if law.side is Side.UP:
+        _put(index, pairs * _by_distance(halves[0], halves[0]), made.mass)
+        _put(index + 1, pairs * _by_distance(halves[1], halves[1]), made.mass)
+        return
+    _, beyond, far, near = halves
+    # Each point's own distance counts in both orders of a pair: twice.
+    moved = np.multiply.outer(2.0 * law.excess, law.mass) * _by_distance(near, far)
+    _put(index, pairs, made.mass)
+    _put(index, pairs * _by_distance(beyond, beyond) + moved, made.excess)
+
+
+def _put(index: Places, values: Array, into: Array) -> None:
+    into += np.bincount(index.ravel(), values.ravel(), len(into))
 
 
 def _spread_run(here: Array, other: Array, kernels: list[Array], into: slice, made: _Made) -> None:
@@ -367,8 +399,34 @@ def joined(law: Law, one: Law) -> Law:
     first = law.first + int(gaps.place[-1]) - 1
     length = int(gaps.place[0]) - int(gaps.place[-1]) + len(law.mass) + 4
     made = _Made(first, np.zeros(length), np.zeros(length))
-    (_by_runs if _few_runs(law, one, ratio) else _by_points)(law, one, gaps, ratio, made)
+    if _PAIR * len(law.mass) < _POINT:
+        _rectangle(law, one, gaps, ratio, made)
+    else:
+        (_by_runs if _few_runs(law, one, ratio) else _by_points)(law, one, gaps, ratio, made)
     return law.after(one, law.count + 1, law.cell, _Lost(), made)
+
+
+def _rectangle(law: Law, one: Law, gaps: _Gaps, ratio: int, made: _Made) -> None:
+    """Add all pairs at once."""
+    size, points = len(law.mass), len(one.mass)
+
+    def table(values: Array) -> Array:
+        return np.lib.stride_tricks.sliding_window_view(values, size)[::-ratio]
+
+    tick()
+    own = np.arange(law.first - made.first, law.first - made.first + size)
+    index = table(gaps.place) + own
+    assert len(index) == points
+    pairs = np.multiply.outer(one.mass, law.mass)
+    kernels = [table(kernel) for kernel in gaps.kernels]
+    if law.side is Side.UP:
+        _put(index, pairs * kernels[0], made.mass)
+        _put(index + 1, pairs * kernels[1], made.mass)
+        return
+    moved = pairs * kernels[0] + np.multiply.outer(one.mass, law.excess) * kernels[1]
+    moved += np.multiply.outer(one.excess, law.mass) * kernels[2]
+    _put(index, pairs, made.mass)
+    _put(index, moved, made.excess)
 
 
 def _few_runs(law: Law, one: Law, ratio: int) -> bool:
