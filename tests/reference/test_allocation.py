@@ -424,6 +424,7 @@ def test_a_replaced_unit_is_refined_until_its_upper_end_stands_still():
         if fine is not None:
             closest = fine.composition(1e-3, Side.UP, 1e-13).epsilon(1e-6)
             assert closest - 1e-9 <= bound.upper <= closest + 2e-3
-        assert bound.upper < PldAccountant().compose(PrivacyLoss(Gdp(2.0), facts), epochs).epsilon(
-            1e-6
-        ).upper
+        assert (
+            bound.upper
+            < PldAccountant().compose(PrivacyLoss(Gdp(2.0), facts), epochs).epsilon(1e-6).upper
+        )

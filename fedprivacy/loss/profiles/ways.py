@@ -201,10 +201,8 @@ class Lattices:
                 return best._replace(reason=LATE)
             last, best, best_step = best, found.meet(best), step
             before, too_wide = too_wide, question.excess(best)
-            if met(question, best):
-                return best._replace(reason="")
-            if settled(question, last, best):
-                return best._replace(reason=SETTLED)
+            if (done := _enough(question, last, best)) is not None:
+                return best._replace(reason=done)
             # Cut short, the next lattice would only cost time.
             if clock.left() < _GROWTH * (time.monotonic() - begun):
                 return best._replace(reason=LATE)
@@ -214,8 +212,7 @@ class Lattices:
                 break
             # How long the next window is follows from this one's: none is begun that is too long.
             finest = _ROOM * step * points / self.points
-            ratio = _UNBOUNDED if question.curve.above_only else _ratio(too_wide, stuck)
-            step = max(step * ratio, finest, 1.01 * floor)
+            step = max(step * _ratio(question, too_wide, stuck), finest, 1.01 * floor)
             if step > _SAME * best_step:
                 reason = reason or _COARSE
                 break
@@ -257,8 +254,17 @@ def _coarser(step: float, best: Interval, finished: float) -> float:
     return 4.0 * step if math.isinf(best.high) else math.sqrt(step * finished)
 
 
-def _ratio(too_wide: float, stuck: bool) -> float:
+def _enough(question: Question, last: Interval, best: Interval) -> str | None:
+    """Return the reason with which a search ends, none of it where it is met; None: it goes on."""
+    if met(question, best):
+        return ""
+    return SETTLED if settled(question, last, best) else None
+
+
+def _ratio(question: Question, too_wide: float, stuck: bool) -> float:
     """Return by how much the next step is finer."""
+    if question.curve.above_only:
+        return _UNBOUNDED
     known = math.isfinite(too_wide) and not stuck
     return min(max(_AIMED / math.sqrt(too_wide) if known else _UNKNOWN, _FINER[0]), _FINER[1])
 
