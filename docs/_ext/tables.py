@@ -144,8 +144,8 @@ NEAR = 1.02
 """Ends within this ratio need no word."""
 
 _LABEL = (
-    "above, everybody is told how often a unit that may be drawn is drawn; data that show as much "
-    "are not known"
+    "above, everybody is told how often a unit that may be drawn is drawn, or it goes and another "
+    "comes, in two steps; data that show as much as either are not known"
 )
 _ORDER = "the upper end is that of a known order; no theorem amplifies an order for `aggregate`"
 REASONS = {

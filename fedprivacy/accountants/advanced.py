@@ -10,6 +10,7 @@ import numpy as np
 
 from ..loss import Composed, Curve, Side
 from ..loss.pairs.bracketed import one_side
+from ..loss.pairs.least_of import readings
 from ..loss.profiles import direct
 from ..loss.profiles.hopeless import given_up
 from ..privacy_loss import PrivacyLoss
@@ -185,7 +186,10 @@ def _within_reach(point: Point) -> bool:
 
 def _points(parts: Sequence[tuple[Curve, int]], delta: float) -> list[Point]:
     """Return each part's epsilon at the same per-round delta, in the worse orientation."""
-    return [Point(_worse(curve, delta), delta, count) for curve, count in parts]
+    return [
+        Point(min(_worse(one, delta) for one in readings(curve)), delta, count)
+        for curve, count in parts
+    ]
 
 
 def _worse(curve: Curve, delta: float) -> float:

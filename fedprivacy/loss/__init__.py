@@ -7,9 +7,11 @@ from .pairs.bracketed import Bracketed
 from .pairs.combined import Composed, Fold, Mix, Sampled
 from .pairs.curve import Curve, Swapped
 from .pairs.discrete import Atoms
+from .pairs.exchanged import LaplaceExchanged
 from .pairs.gaussian import IDENTITY, GaussianMix, Gdp
 from .pairs.laplace import LaplacePair
 from .pairs.lattice import Side, Tails
+from .pairs.least_of import LeastOf
 from .pairs.nested import Nested, rough_epsilon, scale
 from .pairs.opposed import Opposed
 from .pairs.stated import RenyiAndPoints, RenyiLine, RenyiPoints, stated_pair
@@ -26,8 +28,10 @@ __all__ = [
     "Fold",
     "GaussianMix",
     "Gdp",
+    "LaplaceExchanged",
     "LaplacePair",
     "Largest",
+    "LeastOf",
     "Mix",
     "Nested",
     "Opposed",

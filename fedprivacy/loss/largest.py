@@ -21,8 +21,10 @@ from .pairs.bracketed import Bracketed
 from .pairs.combined import Composed, Fold, Mix, Sampled
 from .pairs.curve import Curve, Swapped
 from .pairs.discrete import Atoms
+from .pairs.exchanged import LaplaceExchanged
 from .pairs.gaussian import GaussianMix, Gdp
 from .pairs.laplace import LaplacePair
+from .pairs.least_of import LeastOf
 from .pairs.opposed import Opposed
 from .pairs.stated import RenyiAndPoints, stated_pair
 
@@ -85,6 +87,11 @@ def _(curve: LaplacePair) -> Largest:
 
 
 @largest.register
+def _(curve: LaplaceExchanged) -> Largest:
+    return Largest(_less(curve.most), _more(curve.most))
+
+
+@largest.register
 def _(curve: Allocated) -> Largest:
     return _NO_LIMIT if curve.mu > 0.0 else Largest(0.0, 0.0)
 
@@ -99,6 +106,14 @@ def _(curve: Opposed) -> Largest:
 def _(curve: Bracketed) -> Largest:
     low, high = largest(curve.below), largest(curve.above)
     return Largest(low.low, high.high, low.infinite_low, high.infinite_high)
+
+
+@largest.register
+def _(curve: LeastOf) -> Largest:
+    found = [largest(one) for one in curve.curves]
+    return min(found, key=lambda one: (one.infinite_high, one.high))._replace(
+        low=min(one.low for one in found), infinite_low=min(one.infinite_low for one in found)
+    )
 
 
 @largest.register

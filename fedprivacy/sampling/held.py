@@ -8,19 +8,18 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from ..errors import UnsupportedCombination, refuse
-from ..loss import Curve, Fold, GaussianMix, Gdp, Mix, Side
+from ..loss import Curve, Gdp, Mix, Side
 from ..relations import Observer
 from ..rounding import FEW
 from . import pairs
 from .binomial import Law, hypergeometric_law, law
 from .everyone import Everyone
 from .fixed_size import FixedSize
-from .poisson import Poisson, exchanged
+from .poisson import Poisson
 from .replacement import (
-    FAR,
     WithReplacement,
     against_none,
-    drawn_at_all,
+    by_way_of_none,
     multiplier_of,
     replaced_in_slots,
     seen,
@@ -73,14 +72,19 @@ def holding(scheme: Scheme, held: int) -> TableScheme:
     )
 
 
-def _against_none(z: float, moves: float, scheme: RecordsApart | RecordsInSlots) -> Pair:
-    """Return the mixture over the number of records against none; rare large ones are labels."""
-    common, rare = _split(scheme.law(Side.UP))
-    up = against_none(z, moves, common)
+def _hidden(z: float, moves: float, back: float, law: Law) -> Curve:
+    """Return the mixture over the number of records against none, or against as many others."""
+    return by_way_of_none(z, moves, back, law) if back else against_none(z, moves, law)
+
+
+def _pair(inner: Lossy, scheme: RecordsApart | RecordsInSlots, moves: float, back: float) -> Pair:
+    """Return the mixture, rare large numbers of records as labels."""
+    z, (common, rare) = multiplier_of(inner), _split(scheme.law(Side.UP))
+    up = _hidden(z, moves, back, common)
     if rare:
-        labels = [(w, Gdp(moves * s / z)) for w, s in rare]
+        labels = [(w, Gdp((moves + back) * s / z)) for w, s in rare]
         up = Mix(((1.0 - math.fsum(w for w, _ in rare), up), *labels))
-    return Pair(up, against_none(z, moves, scheme.law(Side.DOWN)))
+    return Pair(up, _hidden(z, moves, back, scheme.law(Side.DOWN)))
 
 
 def _split(found: Law) -> tuple[Law, Law]:
@@ -104,22 +108,11 @@ def _split(found: Law) -> tuple[Law, Law]:
 
 
 def _apart_added(inner: Lossy, scheme: RecordsApart, observer: Observer) -> Pair:
-    return _against_none(multiplier_of(inner), 1.0, scheme)
+    return _pair(inner, scheme, 1.0, 0.0)
 
 
 def _exchanged(inner: Lossy, scheme: RecordsApart, observer: Observer) -> Pair:
-    """Every number of drawn records is a label; drawn at all or not is hidden."""
-    z, (q, times) = multiplier_of(inner), drawn_at_all(scheme.law(Side.UP))
-    far = any(s > FAR * z for _, s in times)
-
-    def label(s: int) -> Curve:
-        # by T1's proof, at positive losses; the fold below has no others
-        return pairs.sampled(exchanged(z / (2 * s), 1.0), q) if s > FAR * z else exchanged(z / s, q)
-
-    up = Mix(tuple((w, label(s)) for w, s in times))
-    down = scheme.law(Side.DOWN)
-    p, other = (tuple((w, sign * s) for w, s in down) for sign in (1.0, -1.0))
-    return Pair(Fold(up, up) if far else up, GaussianMix(z, p, other))
+    return _pair(inner, scheme, 1.0, 1.0)
 
 
 _SEEN: Rows = {
@@ -136,9 +129,9 @@ _APART: Rows = {
     (pairs.AGGREGATE, pairs.ADD): Cell(_MOVES, "T13", pairs.SAME, pairs.APART, _apart_added),
     (pairs.AGGREGATE, pairs.ZERO): Cell(_MOVES, "T13", pairs.SAME, pairs.APART, _apart_added),
     (pairs.AGGREGATE, pairs.SWAP): Cell(
-        "Mix(P(s)/q: (1-q) N(0) + q N(s) against (1-q) N(0) + q N(-s), std z; s >= 1)",
-        "T13",
         "sum_s P(s) N(s) against sum_s P(s) N(-s), std z",
+        "T13",
+        pairs.SAME,
         pairs.EXCHANGED,
         _exchanged,
     ),
@@ -164,7 +157,7 @@ def _slots_added(inner: Lossy, scheme: RecordsInSlots, observer: Observer) -> Pa
             "population - held), so FixedSize has no add_remove there; account for zero_out or "
             "replace_one, or make the cohorts smaller"
         )
-    return _against_none(multiplier_of(inner), 2.0, scheme)
+    return _pair(inner, scheme, 2.0, 0.0)
 
 
 _IN_SLOTS: Rows = {

@@ -9,7 +9,7 @@ from typing import ClassVar
 import numpy as np
 
 from ..errors import integer, probability, settle
-from ..loss import Curve, GaussianMix, Gdp
+from ..loss import Curve, GaussianMix, Gdp, LaplaceExchanged, LaplacePair
 from ..registry import registered
 from ..relations import Observer
 from . import pairs
@@ -47,11 +47,15 @@ def _replace(inner: Lossy, scheme: Scheme, observer: Observer) -> Pair:
     # Only a Gaussian sum has T9's pair; all others need that leaving out is a replacement.
     if z is None:
         pairs.removable(inner)
+        alone = inner.privacy_loss(pairs.ZERO, observer).curve
+        if isinstance(alone, LaplacePair):
+            curve = LaplaceExchanged(q, alone.shift, alone.shift)
+            return Pair(curve, curve)
         return Pair(
             pairs.folded(inner, scheme, observer).curve, pairs.sampled_zero_out(inner, q, observer)
         )
-    curve = exchanged(z, q)
-    return Pair(curve, curve)
+    gaussian = exchanged(z, q)
+    return Pair(gaussian, gaussian)
 
 
 def exchanged(multiplier: float, q: float) -> Curve:
@@ -74,7 +78,8 @@ _ROWS: Rows = {
     ),
     (pairs.AGGREGATE, pairs.SWAP): Cell(
         "(1-q) N(0) + q N(1) against (1-q) N(0) + q N(-1), std z",
-        "T9 (one Gaussian sum; else T1: F(S, S), removal losing no more than replacement)",
+        "T9 (one Gaussian sum), T1 (Laplace noise likewise; else F(S, S), removal losing no more "
+        "than replacement)",
         "the same pair (F(S, S): the zero-out pair)",
         pairs.EXCHANGED,
         _replace,

@@ -10,7 +10,7 @@ from typing import ClassVar, Protocol
 import numpy as np
 
 from ..errors import UnsupportedCombination, integer, natural, probability, refuse, settle
-from ..loss import IDENTITY, Curve, Fold, GaussianMix, Gdp, Mix, Opposed, Side, compose
+from ..loss import IDENTITY, Curve, Fold, GaussianMix, Gdp, LeastOf, Mix, Opposed, Side, compose
 from ..registry import plain_fields, registered
 from ..relations import Adjacency, Observer
 from ..rounding import FEW, THOUSANDS
@@ -60,6 +60,14 @@ def against_none(z: float, moves: float, law: Law) -> Curve:
     return GaussianMix(z, tuple((w, moves * s) for w, s in law), ((1.0, 0.0),))
 
 
+def by_way_of_none(z: float, moves: float, back: float, law: Law) -> Curve:
+    """Return the mixture over how often the unit moves the sum, against its mirror image (T5)."""
+    if len(law) == 1:
+        return Gdp((moves + back) * law[0][1] / z)
+    there, here = (tuple((w, side * s) for w, s in law) for side in (moves, -back))
+    return GaussianMix(z, there, here)
+
+
 def _add_remove(inner: Lossy, scheme: WithReplacement, observer: Observer) -> Pair:
     # All draws hit this unit: without it nothing could be drawn.
     if scheme.chance == 1.0:
@@ -96,7 +104,7 @@ def drawn_at_all(law: Law) -> tuple[float, list[tuple[float, int]]]:
 
 
 def zeroed_in_slots(inner: Lossy, scheme: Counted, observer: Observer) -> Pair:
-    """F(up, down) (T5)."""
+    """F(up, down), or by way of none (T5)."""
     z, (q, times) = multiplier_of(inner), drawn_at_all(scheme.law(Side.UP))
 
     def leaving(s: int) -> Curve:
@@ -112,16 +120,17 @@ def zeroed_in_slots(inner: Lossy, scheme: Counted, observer: Observer) -> Pair:
     down = pairs.sampled(Mix(tuple((w, Gdp(s / z)) for w, s in times)), q)
     law = scheme.law(Side.DOWN)
     shown = Opposed(z, law) if Opposed.serves(z, law) else against_none(z, 1.0, law)
-    return Pair(Fold(up, down), shown)
+    return Pair(LeastOf((Fold(up, down), by_way_of_none(z, 2.0, 1.0, scheme.law(Side.UP)))), shown)
 
 
 def replaced_in_slots(inner: Lossy, scheme: Counted, observer: Observer) -> Pair:
-    """F(S, S) (T5); without the fold where nobody else is drawn, since it is the same then."""
+    """F(S, S), without the fold where nobody else is drawn, or by way of none (T5)."""
     z, (q, times) = multiplier_of(inner), drawn_at_all(scheme.law(Side.UP))
     once = pairs.sampled(Mix(tuple((w, Gdp(2.0 * s / z)) for w, s in times)), q)
     # Without others nobody is mistaken for the unit, and both halves are one pair.
     curve = once if q == 1.0 else Fold(once, once)
-    return Pair(curve, against_none(z, 2.0, scheme.law(Side.DOWN)))
+    other = by_way_of_none(z, 2.0, 2.0, scheme.law(Side.UP))
+    return Pair(LeastOf((curve, other)), against_none(z, 2.0, scheme.law(Side.DOWN)))
 
 
 _ROWS: Rows = {
@@ -130,7 +139,8 @@ _ROWS: Rows = {
     ),
     (pairs.AGGREGATE, pairs.ZERO): Cell(
         "F(up, down), q = 1 - (1-p)^r, s >= 1 of weight Bin(r,p)(s)/q: up = Mix of (1-q) N(-s) + "
-        "q N(s) against (1-q) N(-s) + q N(0), std z; down = S(Mix of G(s/z), q)",
+        "q N(s) against (1-q) N(-s) + q N(0), std z; down = S(Mix of G(s/z), q); or, where that is "
+        "less, sum_s Bin(r,p)(s) N(2s) against sum_s Bin(r,p)(s) N(-s)",
         "T5, T9",
         "sum_s Bin(r,p)(s) N(2s) against sum_s Bin(r,p)(s) N(s), in cells (long laws: N(s) against "
         "N(0))",
@@ -138,7 +148,8 @@ _ROWS: Rows = {
         zeroed_in_slots,
     ),
     (pairs.AGGREGATE, pairs.SWAP): Cell(
-        "F(S, S), S = S(Mix(Bin(r,p)(s)/q: G(2s/z), s >= 1), q), q = 1 - (1-p)^r",
+        "F(S, S), S = S(Mix(Bin(r,p)(s)/q: G(2s/z), s >= 1), q), q = 1 - (1-p)^r; or, where that "
+        "is less, sum_s Bin(r,p)(s) N(2s) against sum_s Bin(r,p)(s) N(-2s)",
         "T5",
         "the add_remove pair",
         pairs.EXCHANGED_OPPOSED,

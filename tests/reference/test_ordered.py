@@ -7,13 +7,18 @@ import pytest
 
 import fedprivacy as fp
 from fedprivacy.accountants import ACCOUNTANTS
-from fedprivacy.loss import Bracketed, Fold, Gdp, Mix, Sampled, Side, compose
+from fedprivacy.loss import Bracketed, Fold, Gdp, LeastOf, Mix, Sampled, Side, compose
 from fedprivacy.loss.pairs import bracketed
 from fedprivacy.loss.pairs.ordered import Unordered, bound
 from fedprivacy.loss.profiles import direct
 
 EPSILONS = np.array([0.0, 0.05, 0.5, 2.0, 6.0])
 ADJACENCIES = ["add_remove", "zero_out", "replace_one"]
+
+
+def known(loss):
+    """Return the curve of a loss, of several that dominate the one that has an order."""
+    return loss.curve.first if isinstance(loss.curve, LeastOf) else loss.curve
 
 
 def losses(adjacency, count, observer="aggregate"):
@@ -40,7 +45,7 @@ def few_draws(adjacency, count):
 @pytest.mark.parametrize("made", [losses, few_draws])
 @pytest.mark.parametrize("adjacency", ADJACENCIES)
 def test_bounds_lie_on_both_sides_of_every_round(adjacency, made, turned):
-    curves = [loss.curve for loss in made(adjacency, 7)]
+    curves = [known(loss) for loss in made(adjacency, 7)]
     above, below = (bound(curves, side) for side in (Side.UP, Side.DOWN))
     if turned:
         above, below, *curves = [curve.swap() for curve in (above, below, *curves)]
@@ -56,15 +61,15 @@ def test_bounds_lie_on_both_sides_of_every_round(adjacency, made, turned):
 def test_the_bound_of_one_round_is_hardly_more(adjacency):
     (loss,) = losses(adjacency, 1)
     for side in (Side.UP, Side.DOWN):
-        found = direct.delta(bound([loss.curve] * 2, side), EPSILONS, side)
-        assert found == pytest.approx(direct.delta(loss.curve, EPSILONS, side), rel=1e-9)
+        found = direct.delta(bound([known(loss)] * 2, side), EPSILONS, side)
+        assert found == pytest.approx(direct.delta(known(loss), EPSILONS, side), rel=1e-9)
 
 
 @pytest.mark.parametrize("few", [False, True])
 @pytest.mark.parametrize("adjacency", ["zero_out", "replace_one"])
 def test_both_halves_of_a_bound_are_of_one_profile(adjacency, few):
     """With few draws the last labels, which some rounds lack, are not rare at all."""
-    curves = [loss.curve for loss in (few_draws if few else losses)(adjacency, 30)]
+    curves = [known(loss) for loss in (few_draws if few else losses)(adjacency, 30)]
     for side in (Side.UP, Side.DOWN):
         fold = bound(curves, side)
         up, down = (direct.delta(half, np.zeros(1), side)[0] for half in (fold.up, fold.down))

@@ -119,6 +119,15 @@ def up_profile(weights, q, z, a):
     return total
 
 
+def by_way_of_none(weights, z, there, back, epsilon):
+    """Delta of the draws moving the sum by ``there`` against them moving it ``back``."""
+    p, q = (
+        truth.mixture(*((w, move * s / mpf(z)) for s, w in weights.items()))
+        for move in (there, -back)
+    )
+    return truth.mixture_delta((p, q), mpf(epsilon))
+
+
 @pytest.mark.parametrize("draws, p, z", [(3, 1 / 30, 4.0), (5, 0.05, 1.5), (4, 0.6, 2.0)])
 @pytest.mark.parametrize("epsilon", [0.0, 0.05, 0.6, 2.0])
 def test_one_zero_out_round_has_the_profile_of_theorem_t5(draws, p, z, epsilon):
@@ -126,7 +135,10 @@ def test_one_zero_out_round_has_the_profile_of_theorem_t5(draws, p, z, epsilon):
     q = 1 - weights[0]
     inner = mpmath.log(1 + mpmath.expm1(mpf(epsilon)) / q)
     down = sum(w * truth.gaussian_delta(inner, s / mpf(z)) for s, w in weights.items() if s)
-    value = max(up_profile(weights, q, z, mpmath.exp(epsilon)), down)
+    up = min(
+        up_profile(weights, q, z, mpmath.exp(epsilon)), by_way_of_none(weights, z, 2, 1, epsilon)
+    )
+    value = max(up, min(down, by_way_of_none(weights, z, 1, 2, epsilon)))
     run = fp.Gaussian(noise_multiplier=z).sampled(fp.WithReplacement(draws, probability=p))
     low, high = fp.delta(run, epsilon=epsilon, adjacency="zero_out").resolution
     assert low <= value <= high

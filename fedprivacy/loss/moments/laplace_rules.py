@@ -34,6 +34,7 @@ class LaplaceMix:
         start: least outcome, -inf or in [0, s].
         stop: largest outcome, inf or in [0, s].
         weight: of the label.
+        log_p, log_q: logs of what P and Q are multiplied by: parts of laws are no laws.
     """
 
     shift: float
@@ -42,10 +43,12 @@ class LaplaceMix:
     start: float = -math.inf
     stop: float = math.inf
     weight: float = 1.0
+    log_p: float = 0.0
+    log_q: float = 0.0
 
     def swap(self) -> LaplaceMix:
         """Return the pair (Q, P)."""
-        return replace(self, a=self.b, b=self.a)
+        return replace(self, a=self.b, b=self.a, log_p=self.log_q, log_q=self.log_p)
 
     def sampled(self, q: float) -> LaplaceMix:
         """Return ((1 - q) Q + q P, Q)."""
@@ -66,7 +69,7 @@ class LaplaceMix:
     def _logs(self, y: Array) -> tuple[Array, Array]:
         """Return log P and log Q at outcomes, in units of Laplace(0, 1)."""
         at = np.clip(y, 0.0, self.shift)
-        return self._log(self.a, at), self._log(self.b, at)
+        return self._log(self.a, at) + self.log_p, self._log(self.b, at) + self.log_q
 
     def _log(self, weight: float, y: Array) -> Array:
         """Return log(1 - weight + weight r), right to 12 units of itself and those of 2 y - s."""
@@ -102,8 +105,9 @@ class LaplaceMix:
             if d > 0.75:
                 break
             left, right = middle - reach, middle + reach
-            plain = self._log(self.a, right) - left - _LOG_2
-            top = plain + tilt * (self._log(self.a, right) - self._log(self.b, left))
+            log_p, log_q = self._logs_on(left, right)
+            plain = log_p - left - _LOG_2
+            top = plain + tilt * (log_p - log_q)
             top -= tilt * math.log(math.cos(d))
             turn = self._turn(self.a, right, d) + self._turn(self.b, right, d)
             factor = float(np.max(np.maximum(top + height * turn, plain)))
@@ -118,6 +122,11 @@ class LaplaceMix:
         if best is None or best[0] * len(middle) > _MOST_NODES:
             raise NoSpectrum
         return best
+
+    def _logs_on(self, left: Array, right: Array) -> tuple[Array, Array]:
+        """Return P's largest log and Q's least between real places, inside [0, s] or not."""
+        log_p = self._log(self.a, right) + self.log_p
+        return log_p, self._log(self.b, left) + self.log_q
 
     def _turn(self, weight: float, y: Array, d: float) -> Array:
         """Return the largest angle of 1 - weight + weight r for |Im y| <= d, Re y at most y."""
@@ -155,7 +164,8 @@ class LaplaceMix:
         loss = log_p - log_q
         log_plain = log_plain + log_p
         # A node is off by 4 units of s at most, 2 y - s by twice that, and both logs by as much.
-        slip = UNIT * (16.0 * (np.abs(log_p) + np.abs(log_q)) + 16.0 * self.shift)
+        known = np.abs(log_p) + np.abs(log_q) + abs(self.log_p) + abs(self.log_q)
+        slip = UNIT * 16.0 * (known + self.shift)
         wobble = UNIT * (32.0 + 8.0 * self.shift + 4.0 * np.abs(log_plain)) + (1.0 + tilt) * slip
         return Rule(log_plain + tilt * loss, loss, wobble, slip, log_error, 0.0, log_plain)
 

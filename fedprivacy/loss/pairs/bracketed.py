@@ -8,8 +8,9 @@ of several dominates; of a group of neighbours these two are used in place of ev
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from ...registry import registered
 from .combined import Composed
@@ -17,6 +18,7 @@ from .combined import compose as composed
 from .curve import TAIL_MASS, Curve
 from .gaussian import GaussianMix
 from .lattice import Array, Lattice, Side, Tails
+from .least_of import LeastOf
 from .opposed import Opposed
 from .ordered import Unordered, bound, place
 
@@ -25,6 +27,12 @@ MOST = 48
 
 _TIMES: dict[type[Curve], int] = {GaussianMix: 3}
 """Of what takes less time there are so many times as many."""
+
+_PLAIN: dict[type[Curve], Callable[[Any], Curve]] = {
+    Opposed: lambda curve: curve.plain,
+    LeastOf: lambda curve: curve.first,
+}
+"""What many different curves of a kind without an order are replaced by."""
 
 Place = tuple[float, float]
 Kinds = list[tuple[Curve, int, Place]]
@@ -91,10 +99,14 @@ def fewer(parts: Sequence[tuple[Curve, int]]) -> list[tuple[Curve, int]]:
 
 
 def _orderly(parts: Sequence[tuple[Curve, int]]) -> Sequence[tuple[Curve, int]]:
-    """Return the parts, in place of many different ``Opposed`` what is attained besides."""
-    if len({curve for curve, _ in parts if isinstance(curve, Opposed)}) <= MOST:
-        return parts
-    return [(curve.plain if isinstance(curve, Opposed) else curve, n) for curve, n in parts]
+    """Return the parts, in place of many different ``Opposed`` what is attained besides.
+
+    In place of many of which there are several that dominate the first.
+    """
+    for kind, plain in _PLAIN.items():
+        if len({curve for curve, _ in parts if isinstance(curve, kind)}) > MOST:
+            parts = [(plain(one) if isinstance(one, kind) else one, n) for one, n in parts]
+    return parts
 
 
 def one_side(curve: Curve, side: Side) -> Curve:

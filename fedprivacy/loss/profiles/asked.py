@@ -18,6 +18,7 @@ from ..pairs.bracketed import one_side
 from ..pairs.combined import Composed
 from ..pairs.curve import Curve
 from ..pairs.lattice import Array, Side
+from ..pairs.least_of import readings
 from . import cut, direct, inversion, renyi, trimming
 from .convolution import Composition
 from .hopeless import REASON, hopeless
@@ -105,6 +106,13 @@ class EpsilonAt(_Asked):
         few, slack, reach = trimming.trim(curve, SLACK * min(tolerance, 1.0) * delta)
         trimmed = cls(few, tolerance, floor, delta, slack, curve, reach)
         return untrimmed if floor > reach else trimmed
+
+    def readings(self) -> list[EpsilonAt]:
+        """Return the same question of each curve that dominates; see ``least_of``."""
+        several = readings(self.whole)
+        if len(several) == 1:
+            return [self]
+        return [EpsilonAt.of(one, self.delta, self.tolerance, self.floor) for one in several]
 
     def on_side(self, side: Side) -> EpsilonAt:
         """Return the same question of what stands on one side of the curve's rounds."""
@@ -194,6 +202,10 @@ class DeltaAt(_Asked):
     """Delta at an epsilon of at least 0; the tolerance is relative."""
 
     epsilon: float
+
+    def readings(self) -> list[DeltaAt]:
+        """Return the same question of each curve that dominates; see ``least_of``."""
+        return [replace(self, curve=one) for one in readings(self.curve)]
 
     def on_side(self, side: Side) -> DeltaAt:
         """Return the same question of what stands on one side of the curve's rounds."""

@@ -16,6 +16,7 @@ from ..pairs.bracketed import one_side
 from ..pairs.combined import Composed
 from ..pairs.curve import Curve
 from ..pairs.lattice import Side
+from ..pairs.least_of import readings
 from .convolution import golden
 from .direct import TINY
 from .hopeless import given_up
@@ -43,7 +44,10 @@ def epsilon(curve: Curve, delta: float, orders: Orders = ()) -> tuple[float, flo
         delta: in (0, 1).
         orders: tried first, and the only ones if any of them does.
     """
-    curve = one_side(curve, Side.UP)
+    return min(_epsilon_of(one_side(one, Side.UP), delta, orders) for one in readings(curve))
+
+
+def _epsilon_of(curve: Curve, delta: float, orders: Orders) -> tuple[float, float]:
     # Moments see what is rarer than delta by far, and nothing else of it: it is left out.
     few, slack, reach = trim(curve, _SHARE * delta)
     if slack > 0.0:
@@ -72,7 +76,8 @@ def delta(curve: Curve, epsilon: float, orders: Orders = ()) -> tuple[float, flo
         terms = (log_moment, -power * epsilon)
         return _sum_up((*terms, power * math.log1p(-1.0 / order), -math.log(order)))
 
-    value, order = _best(one_side(curve, Side.UP), at, orders)
+    every = [one_side(one, Side.UP) for one in readings(curve)]
+    value, order = min(_best(one, at, orders) for one in every)
     return max(math.exp(min(value, 0.0)) * (1.0 + FEW), TINY), order
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import contextlib
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from operator import itemgetter
 from typing import Protocol
@@ -23,6 +23,7 @@ from ..moments.line import NoSpectrum
 from ..pairs.combined import Composed
 from ..pairs.curve import Curve
 from ..pairs.lattice import MAX_POINTS, Array, Side, TooLarge
+from ..pairs.least_of import readings
 from ..pairs.stated import RenyiPoints
 from . import cut, direct, inversion, trimming
 from .asked import (
@@ -309,6 +310,9 @@ def interval(question: Question) -> Interval:
 
 def _either(question: Question) -> Interval:
     """Return the interval; of rounds that stand between others, an end from either of these."""
+    several = question.readings()
+    if len(several) > 1:
+        return _least(several)
     if not question.grouped:
         near = _without_rarest(question) if isinstance(question, DeltaAt) else None
         return _interval(question) if near is None else near
@@ -321,6 +325,22 @@ def _either(question: Question) -> Interval:
         return found._replace(reason=GROUPED) if found.reason == STUCK else found
     found, least = interval(above), interval(below)
     return found._replace(low=min(least.low, found.high), reason=found.reason or GROUPED)
+
+
+def _least(several: Sequence[Question]) -> Interval:
+    """Return the interval of the least of numbers that are all true."""
+    found: list[Interval] = []
+    for question in several:
+        found.append(interval(question))
+        # Below the floor no number matters.
+        if found[-1].high <= question.floor:
+            break
+    return _lower(found)
+
+
+def _lower(found: Sequence[Interval]) -> Interval:
+    least = min(found, key=lambda one: one.high)
+    return least._replace(low=min(one.low for one in found))
 
 
 def _without_rarest(question: DeltaAt) -> Interval | None:
@@ -401,6 +421,11 @@ def deltas(curve: Curve, epsilons: Array, tolerance: float) -> dict[float, Inter
     between. What is missing in the answer is to be asked alone.
     """
     at = np.unique(epsilons)
+    several = readings(curve)
+    if len(several) > 1:
+        of_each = [deltas(one, at, tolerance) for one in several]
+        common = set.intersection(*map(set, of_each))
+        return {x: _lower([one[x] for one in of_each]) for x in common}
     if curve.exact:
         # One vectorised reading serves them all: there is no line to share.
         low, high = (direct.delta(curve, at, side) for side in (Side.DOWN, Side.UP))

@@ -1,0 +1,124 @@
+"""A unit drawn by chance that sends one thing or its opposite, with Laplace noise."""
+
+from __future__ import annotations
+
+import functools
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+from ...registry import registered
+from ..moments.laplace_rules import LaplaceMix
+from ..moments.line import Line
+from ..moments.pieces import Part
+from ..moments.spectrum import Cumulants, Decay, Spectrum
+from .curve import Curve
+from .laplace import LaplacePair
+from .lattice import Array, Side, Tails
+
+_LOG_2 = math.log(2.0)
+
+
+@registered
+@dataclass(frozen=True)
+class LaplaceExchanged(Curve):
+    """(1-q) Laplace(0) + q Laplace(there) against (1-q) Laplace(0) + q Laplace(-back), scale 1.
+
+    The loss rises with the outcome, is constant below ``-back`` and above ``there``, and is that of
+    a sampled Laplace pair, moved, on either side of 0.
+
+    Args:
+        q: in (0, 1).
+        there: how far P's part lies to the right, above 0.
+        back: how far Q's part lies to the left, above 0.
+    """
+
+    q: float
+    there: float
+    back: float
+
+    @property
+    def symmetric(self) -> bool:
+        """Whether both parts lie as far away: the mirror image is the swap."""
+        return self.there == self.back
+
+    def swap(self) -> Curve:
+        """Return the mirror image."""
+        return LaplaceExchanged(self.q, self.back, self.there)
+
+    def cover(self) -> float:
+        """Return that of the unit known to be drawn."""
+        return LaplacePair(self.there + self.back).cover()
+
+    @property
+    def most(self) -> float:
+        """The largest loss, where the outcome is at least ``there``."""
+        return math.log1p(self.q * math.expm1(self.there)) - self._log_rest(self.back)
+
+    def _log_rest(self, far: float) -> float:
+        """Return the log of what is left of Laplace(0) on the side that looks away."""
+        return math.log1p(self.q * math.expm1(-far))
+
+    def _outcome(self, loss: Array) -> Array:
+        """Return the outcome of each loss, infinite where no outcome has one so large or small."""
+        right = self._from_zero(loss, self.there, self.back)
+        left = -self._from_zero(-loss, self.back, self.there)
+        middle = self._log_rest(self.there) - self._log_rest(self.back)
+        return np.where(loss >= middle, right, left)
+
+    def _from_zero(self, loss: Array, near: float, far: float) -> Array:
+        """Return how far from 0 towards ``near`` a loss lies, in [0, near] or infinite."""
+        q = self.q
+        # kappa e^loss - (1 - q), kappa = 1 - q + q e^-far, without a difference of large terms.
+        with np.errstate(over="ignore", divide="ignore", invalid="ignore"):
+            ratio = ((1.0 - q) * np.expm1(loss) + q * np.exp(loss - far)) / q
+            found = 0.5 * (near + np.log(np.maximum(ratio, 0.0)))
+        limit = math.log1p(q * math.expm1(near)) - self._log_rest(far)
+        return np.where(loss >= limit, np.inf, np.clip(found, 0.0, near))
+
+    def tails(self, loss: Array, side: Side = Side.UP) -> Tails:
+        """Return the exact tails: sums of positive terms at the outcome of each loss."""
+        y = self._outcome(np.asarray(loss, dtype=np.float64))
+        with np.errstate(divide="ignore"):
+            return Tails(
+                np.log(self._beyond(y, self.there)),
+                np.log(self._beyond(y, -self.back)),
+                np.log(self._beyond(-y, -self.there)),
+                np.log(self._beyond(-y, self.back)),
+            )
+
+    def _beyond(self, y: Array, mean: float) -> Array:
+        """Return the mass of (1-q) Laplace(0) + q Laplace(mean) above y."""
+        return (1.0 - self.q) * _above(y) + self.q * _above(y - mean)
+
+    def log_moment(self, order: float) -> float:
+        """Return the quadrature's upper bound, or what the largest loss allows."""
+        order, curve = (order, self) if order >= 0.0 else (1.0 - order, self.swap())
+        assert isinstance(curve, LaplaceExchanged)
+        return min(curve.quadrature_moment(order), max(order - 1.0, 0.0) * curve.most * (1 + 1e-12))
+
+    @functools.cached_property
+    def part(self) -> Part:
+        """All outcomes: above 0 Q is a share of Laplace(0), below 0 P is, in the mirror."""
+        above = LaplaceMix(self.there, self.q, 0.0, start=0.0, log_q=self._log_rest(self.back))
+        below = LaplaceMix(self.back, 0.0, self.q, start=0.0, log_p=self._log_rest(self.there))
+        return Part((above, below))
+
+    def spectrum(self, line: Line) -> Spectrum:
+        """Return the sum of both sides' integrals."""
+        return self.part.spectrum(line)
+
+    def cumulants(self, tilt: float) -> Cumulants:
+        """Return those of both sides together."""
+        return self.part.cumulants(tilt)
+
+    def decay(self, tilt: float, heights: Array, fine: bool = False) -> Decay:
+        """Return the bound of both sides together."""
+        return self.part.decay(tilt, heights, fine)
+
+
+def _above(y: Array) -> Array:
+    """Return the mass of Laplace(0, 1) above y."""
+    half = 0.5 * np.exp(-np.abs(y))
+    return np.where(y >= 0.0, half, 1.0 - half)
