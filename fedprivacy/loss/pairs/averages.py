@@ -21,7 +21,7 @@ import itertools
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -408,15 +408,14 @@ def joined(law: Law, one: Law) -> Law:
 
 def _rectangle(law: Law, one: Law, gaps: _Gaps, ratio: int, made: _Made) -> None:
     """Add all pairs at once."""
-    size, points = len(law.mass), len(one.mass)
+    size = len(law.mass)
 
-    def table(values: Array) -> Array:
+    def table(values: NDArray[Any]) -> NDArray[Any]:
         return np.lib.stride_tricks.sliding_window_view(values, size)[::-ratio]
 
     tick()
     own = np.arange(law.first - made.first, law.first - made.first + size)
     index = table(gaps.place) + own
-    assert len(index) == points
     pairs = np.multiply.outer(one.mass, law.mass)
     kernels = [table(kernel) for kernel in gaps.kernels]
     if law.side is Side.UP:
