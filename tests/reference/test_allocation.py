@@ -377,18 +377,19 @@ def test_a_replaced_units_moments_bound_its_law(mu, rounds):
         assert curve.log_moment(order) <= Gdp(2 * mu).log_moment(order)
 
 
-@pytest.mark.parametrize("fineness, revealed", [(12, 1e-25), (12, 1e-15), (36, 1e-15)])
 @pytest.mark.parametrize("mu", [0.2, 1.0, 3.0])
-def test_coarse_laws_hold_two_rounds(mu, fineness, revealed):
+def test_coarse_laws_hold_two_rounds(mu):
     """Between laws of few cells, with more revealed, lies the quadrature."""
-    for epsilon in (-0.4, 0.1, 1.1):
-        ends = []
-        for side in (Side.DOWN, Side.UP):
-            law = discrete(average_law(mu, 2, side, fineness, revealed))
-            found = tails_of(law, np.array([epsilon]))
-            ends.append(math.exp(found.p_above[0]) - math.exp(epsilon + found.q_above[0]))
-        assert ends[0] - 1e-13 <= two_rounds(mu, epsilon) <= ends[1] + 1e-13
-        assert ends[1] - ends[0] <= 0.05 * ends[1] + 3e-14
+    for epsilon in (0.1, 1.1):
+        exact = two_rounds(mu, epsilon)
+        for fineness, revealed in ((12, 1e-25), (12, 1e-15), (36, 1e-15)):
+            ends = []
+            for side in (Side.DOWN, Side.UP):
+                law = discrete(average_law(mu, 2, side, fineness, revealed))
+                found = tails_of(law, np.array([epsilon]))
+                ends.append(math.exp(found.p_above[0]) - math.exp(epsilon + found.q_above[0]))
+            assert ends[0] - 1e-13 <= exact <= ends[1] + 1e-13
+            assert ends[1] - ends[0] <= 0.05 * ends[1] + 3e-14
 
 
 @pytest.mark.parametrize("mu, rounds", [(1.0, 3), (3.0, 7), (0.3, 25), (0.05, 301)])

@@ -28,6 +28,8 @@ _MU_RANGE = (1e-9, 8.0)
 _MAX_ROUNDS = 1 << 24
 COARSE = 12
 """Cells to a standard deviation of a coarse law."""
+_LADDER = tuple(round(COARSE * math.pow(2.0, k / 4)) for k in range(32))
+"""Cells to a standard deviation of the laws that stand on a lattice, each by a fifth finer."""
 LONG = 1 << 14
 """Laws of more rounds are coarse: they take many doublings."""
 _BITS = 10
@@ -231,7 +233,7 @@ def _fineness(mu: float, rounds: int, side: Side, step: float | None) -> int:
         return 0
     own = fineness_of(mu, rounds)
     # A law takes many times what the lattice takes: it is made no finer than that shows.
-    for fineness in (*(round(COARSE * 2.0 ** (k / 4)) for k in range(32)), own):
+    for fineness in (*_LADDER, own):
         if fineness <= own and cell_of(mu, rounds, fineness) <= step:
             return fineness
     # A lattice that resolves the law's own cells deserves a finer law.
