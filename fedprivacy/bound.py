@@ -6,6 +6,7 @@ import hashlib
 import json
 import math
 import sys
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from decimal import ROUND_CEILING, ROUND_FLOOR, Context
 from enum import StrEnum
@@ -172,6 +173,14 @@ def shown(value: float, digits: int, rounding: str) -> str:
     exact = Context(prec=digits, rounding=rounding).create_decimal_from_float(value)
     # Below the normal doubles a way back through a double would round to a neighbour.
     return f"{float(exact):.{digits}g}" if value >= sys.float_info.min else f"{exact:.{digits}g}"
+
+
+def plain_bounds(bounds: Mapping[str, Mapping[str, Bound]]) -> dict[str, dict[str, Any]]:
+    """Return bounds by observer and accountant as plain JSON values."""
+    return {
+        observer: {name: bound.to_dict() for name, bound in found.items()}
+        for observer, found in bounds.items()
+    }
 
 
 def _plain(value: float) -> float | str:

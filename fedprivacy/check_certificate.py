@@ -364,27 +364,41 @@ def alone(pair: Pair, x: arb, share: arb) -> arb:
     """Return delta(x) of one round, to a small part of ``share``."""
     total = sum(((a - x.exp() * b).max(arb(0)) for a, b in pair.atoms), arb(0))
     for piece in pair.pieces:
-        far = 12 + (-2 * share.log()).sqrt()
-        means = [m for _, m in piece.p + piece.q]
-        low, high = piece.low, piece.high
-        if low is None:
-            low = (min(means, key=float) - far).mid()
-            total += _upto(piece.held(piece.p, None, low))
-        if high is None:
-            high = (max(means, key=float) + far).mid()
-            total += _upto(piece.held(piece.p, high, None))
-        todo = [(low, high)]
-        while todo:  # splitting where the sign of P - e^x Q is not sure
-            a, b = todo.pop()
-            found = piece.logs(acb(a.union(b)))
-            here, loss = piece.held(piece.p, a, b), arb("nan") if found is None else found[1].real
-            if loss > x:
-                total += here - x.exp() * piece.held(piece.q, a, b)
-            elif not loss < x and here.upper() < share * arb(2) ** -60:
-                total += _upto(here)
-            elif not loss < x:
-                todo += [(a, ((a + b) / 2).mid()), (((a + b) / 2).mid(), b)]
+        low, high, beyond = _near(piece, 12 + (-2 * share.log()).sqrt())
+        total += beyond
+        for part in _above(piece, x, share, low, high):
+            total += part
     return total
+
+
+def _near(piece: Piece, far: arb) -> tuple[arb, arb, arb]:
+    """Return outcomes as far from all means, and a ball of what lies beyond."""
+    means, beyond = [m for _, m in piece.p + piece.q], arb(0)
+    low, high = piece.low, piece.high
+    if low is None:
+        low = (min(means, key=float) - far).mid()
+        beyond += _upto(piece.held(piece.p, None, low))
+    if high is None:
+        high = (max(means, key=float) + far).mid()
+        beyond += _upto(piece.held(piece.p, high, None))
+    return low, high, beyond
+
+
+def _above(piece: Piece, x: arb, share: arb, low: arb, high: arb) -> Iterator[arb]:
+    """Yield the parts of P - e^x Q, where it is above 0, between two outcomes."""
+    todo = [(low, high)]
+    while todo:  # splitting where the sign of P - e^x Q is not sure
+        a, b = todo.pop()
+        found = piece.logs(acb(a.union(b)))
+        here, loss = piece.held(piece.p, a, b), arb("nan") if found is None else found[1].real
+        if loss > x:
+            yield here - x.exp() * piece.held(piece.q, a, b)
+        elif loss < x:
+            continue
+        elif here.upper() < share * arb(2) ** -60:
+            yield _upto(here)
+        else:
+            todo += [(a, ((a + b) / 2).mid()), (((a + b) / 2).mid(), b)]
 
 
 # --- moments of a round -----------------------------------------------------------------------
@@ -595,8 +609,9 @@ class Line:
     def __init__(self, rounds: list[tuple[Pair, int]], x: float, share: float) -> None:
         self.rounds, left = rounds, DEPTH - math.log(share)
 
-        normal = any(piece.gaussian for pair, _ in rounds for piece in pair.pieces)
-        highest = 6 if normal else 14  # any tilts will do: large ones widen normal integrals
+        highest = (
+            6 if _normals(rounds) else 14
+        )  # any tilts will do: large ones widen normal integrals
 
         @lru_cache
         def moment(tilt: float) -> float:
@@ -751,6 +766,11 @@ class Line:
         rows = acb_mat([[w * z for w, z in zip(weights, row, strict=True)] for row in coarse])
         slip = acb(arb(0, error.upper()), arb(0, error.upper()))
         return [z + slip for z in (rows * acb_mat(fine).transpose()).entries()[:count]]
+
+
+def _normals(rounds: list[tuple[Pair, int]]) -> bool:
+    """Return whether any of the noise is normal."""
+    return any(piece.gaussian for pair, _ in rounds for piece in pair.pieces)
 
 
 def _log_most(pair: Pair, tilt: arb) -> arb:
@@ -1026,7 +1046,7 @@ class Run:
 
     def largest(self) -> arb:
         """Return the largest loss; infinite for Gaussian noise."""
-        if any(piece.gaussian for pair, _ in self.rounds for piece in pair.pieces):
+        if _normals(self.rounds):
             return arb("inf")
         tops = [
             max([(a / b).log() for a, b in p.atoms] + [arb(0)], key=float) for p, _ in self.rounds
@@ -1098,21 +1118,45 @@ def _symmetric(tree: Tree) -> bool:
 
 def _runs(document: dict[str, Any], which: str) -> list[Run]:
     """Return the orientations of the dominating or the attained run; [] where none is known."""
-    trees: dict[str, int] = {}
-    for one in document["rounds"]:
-        if one[which] is not None:
-            tree = json.dumps(one[which], sort_keys=True)
-            trees[tree] = trees.get(tree, 0) + one["count"]
-    every = [(json.loads(tree), n) for tree, n in trees.items()]
-    gaussian = [(t["fields"]["mu"], n) for t, n in every if t["type"] == "Gdp"]
-    pairs = [(made(t).split(), n) for t, n in every if t["type"] != "Gdp"]
-    if gaussian:  # N(mu, 1) against N(0, 1) add up in mu^2
-        mu = sum((n * arb(m) ** 2 for m, n in gaussian), arb(0)).sqrt()
-        pairs.append((made(_node("Gdp", mu=mu)), 1))
+    every = _counted(document["rounds"], which)
+    pairs = _laws(every)
     wide = "lattice" in document["bound"]["method"]  # which way first, no more than that
     if all(_symmetric(tree) for tree, _ in every):
         return [Run(pairs, wide)] if pairs else []
     return [Run(pairs, wide), Run([(pair.swap(), n) for pair, n in pairs], wide)]
+
+
+def _counted(rounds: list[Tree], which: str) -> list[tuple[Tree, int]]:
+    """Return the expressions of rounds, equal ones together."""
+    trees: dict[str, int] = {}
+    for one in rounds:
+        if one[which] is not None:
+            tree = json.dumps(one[which], sort_keys=True)
+            trees[tree] = trees.get(tree, 0) + one["count"]
+    return [(json.loads(tree), n) for tree, n in trees.items()]
+
+
+def _laws(every: list[tuple[Tree, int]]) -> list[tuple[Pair, int]]:
+    """Return what expressions stand for; N(mu, 1) against N(0, 1) add up in mu^2."""
+    gaussian = [(t["fields"]["mu"], n) for t, n in every if t["type"] == "Gdp"]
+    pairs = [(made(t).split(), n) for t, n in every if t["type"] != "Gdp"]
+    if gaussian:
+        mu = sum((n * arb(m) ** 2 for m, n in gaussian), arb(0)).sqrt()
+        pairs.append((made(_node("Gdp", mu=mu)), 1))
+    return pairs
+
+
+def _check_rounds(mechanism: Tree, rounds: list[Tree], adjacency: str, observer: str) -> None:
+    """Refuse rounds whose pairs are not those of the mechanism."""
+    parts = [[mechanism, 1]] if mechanism["type"] != "Run" else mechanism["fields"]["parts"]
+    if len(parts) != len(rounds):
+        raise Refused(f"the rounds are not the question's: {len(rounds)} for {len(parts)} parts")
+    for (part, count), one in zip(parts, rounds, strict=True):
+        pair, attained = asked(part, adjacency, observer)
+        attained = None if observer == "final" else attained
+        said = [one["pair"], one["attained"], one["count"]]
+        if not _alike(said, [pair, attained, count]):
+            raise Refused(f"the pair of {part['type']} x {count} is not the question's")
 
 
 def check(document: dict[str, Any]) -> dict[str, str]:
@@ -1124,22 +1168,14 @@ def check(document: dict[str, Any]) -> dict[str, str]:
     ctx.prec = BITS
     if document.get("digest") != digest(document):
         raise Refused("the digest is not the document's: something in it was changed")
-    bound, mechanism = document["bound"], document["mechanism"]
-    parts = [[mechanism, 1]] if mechanism["type"] != "Run" else mechanism["fields"]["parts"]
-    if len(parts) != len(document["rounds"]):
-        raise Refused("the rounds are not the question's")
-    for (part, count), one in zip(parts, document["rounds"], strict=True):
-        pair, attained = asked(part, bound["adjacency"], bound["observer"])
-        attained = None if bound["observer"] == "final" else attained
-        said = [one["pair"], one["attained"], one["count"]]
-        if not _alike(said, [pair, attained, count]):
-            raise Refused(f"the pair of {part['type']} x {count} is not the question's")
+    bound, rounds = document["bound"], document["rounds"]
+    _check_rounds(document["mechanism"], rounds, bound["adjacency"], bound["observer"])
     dominating = _runs(document, "pair")
-    same = all(x["pair"] == x["attained"] for x in document["rounds"])
+    same = all(x["pair"] == x["attained"] for x in rounds)
     shown = dominating if same else _runs(document, "attained")
     low, high = map(_number, bound["resolution"])
     if high != _number(bound["upper"]):
-        raise Refused("the upper end is not the resolution's")
+        raise Refused(f"the upper end is not the resolution's: {bound['upper']}, not {high}")
     question = Question(bound["quantity"] == "epsilon", _number(bound["given"]))
     return {
         "upper": verdict(question.below, dominating, high),

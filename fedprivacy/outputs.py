@@ -76,13 +76,17 @@ def free(*targets: str | PathLike[str], besides: Iterable[str | PathLike[str]] =
     """
     for target in map(Path, targets):
         for other in map(Path, besides):
-            # By inode: links and other spellings of a path lead to the same file.
-            if target.exists() and other.exists() and target.samefile(other):
+            if _same(target, other):
                 refuse("output", str(target), "be another file than what is read", _ELSEWHERE)
         # By content: a ledger that was renamed is one all the same.
         if target.is_file() and _begins_like_a_ledger(target):
             rule = "be no ledger: the record of what was spent is never overwritten"
             refuse("output", str(target), rule, _ELSEWHERE)
+
+
+def _same(one: Path, other: Path) -> bool:
+    # By inode: links and other spellings of a path lead to the same file.
+    return one.exists() and other.exists() and one.samefile(other)
 
 
 _ELSEWHERE = "name another file"

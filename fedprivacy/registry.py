@@ -13,8 +13,8 @@ import math
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import MISSING, Field, dataclass, fields, is_dataclass
 from enum import StrEnum
-from functools import lru_cache
-from types import MappingProxyType, UnionType
+from functools import lru_cache, partial
+from types import MappingProxyType, NoneType, UnionType
 from typing import Any, NoReturn, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from .errors import FedPrivacyError, LedgerError, listed, refuse
@@ -162,16 +162,20 @@ class _Walk:
             return [self.encoded(item, depth + 1, where) for item in value]
         if not is_dataclass(value) or isinstance(value, type):
             return _plain(value, where)
-        for digest, known in self.held.items():
-            if value == known:
-                return {"type": REFERENCE, "version": VERSION, "fields": {"digest": digest}}
-        name = type(value).__name__
+        return self._encoded(value, depth, where)
+
+    def _encoded(self, value: Any, depth: int, where: str) -> dict[str, Any]:
+        """Return a dataclass as a record, or as a reference to what is held."""
+        digest = next((digest for digest, known in self.held.items() if value == known), None)
+        if digest is not None:
+            return {"type": REFERENCE, "version": VERSION, "fields": {"digest": digest}}
+        own, name = fields(value), type(value).__name__
         # A name is not enough: what is read back must be of this very class.
         if self.registry.get(name) is not type(value):
             self._unknown(name, where)
         content = {
             field.name: self.encoded(getattr(value, field.name), depth + 1, f"{name}.{field.name}")
-            for field in fields(value)
+            for field in own
             # Computed fields are made again with the object.
             if field.init
         }
@@ -191,12 +195,12 @@ class _Walk:
         kind = self._kind(data, where)
         name, given = data["type"], data["fields"]
         known = _layout(kind)
-        unknown = [field for field in given if field not in known]
-        if unknown:
-            _fail(where, f"{name} has no field {unknown[0]!r}; it has {listed(known)}")
-        missing = [f for f, (_, needed) in known.items() if needed and f not in given]
-        if missing:
-            _fail(where, f"{name} lacks its field {missing[0]!r}")
+        for field in given:
+            if field not in known:
+                _fail(where, f"{name} has no field {field!r}; it has {listed(known)}")
+        for field, (_, needed) in known.items():
+            if needed and field not in given:
+                _fail(where, f"{name} lacks its field {field!r}")
         values = {
             field: self._fitted(item, known[field][0], depth + 1, f"{name}.{field}")
             for field, item in given.items()
@@ -210,13 +214,7 @@ class _Walk:
         name = data["type"]
         if not isinstance(name, str) or name not in self.registry:
             self._unknown(name, where)
-        # True equals 1, but is no version.
-        if data["version"] is True or data["version"] != VERSION:
-            _fail(
-                where,
-                f"{name} has version {data['version']!r}, this release reads {VERSION}; "
-                "upgrade fedprivacy",
-            )
+        _check_version(name, data["version"], where)
         if not isinstance(data["fields"], dict):
             _fail(where, f"the fields of {name} must be an object, got {data['fields']!r}")
         return self.registry[name]
@@ -248,13 +246,20 @@ class _Walk:
         _fail(where, f"unknown type {name!r}; known are {listed(self.registry)}")
 
 
+def _check_version(name: str, version: object, where: str) -> None:
+    # True equals 1, but is no version.
+    if version is True or version != VERSION:
+        told = f"{name} has version {version!r}, this release reads {VERSION}"
+        _fail(where, f"{told}; upgrade fedprivacy")
+
+
 def _fail(where: str, what: str) -> NoReturn:
     raise LedgerError(f"{where}: {what}")
 
 
 def _plain(value: object, where: str) -> object:
     """Return a plain JSON value as it is, or refuse it."""
-    if value is None or type(value) in (bool, str):
+    if type(value) in (bool, str, NoneType):
         return value
     if type(value) is int:
         # Readers of JSON in other languages lose digits beyond 64 bits.
@@ -293,7 +298,7 @@ def _fit(value: Any, hint: Any) -> Any:
         return value
     origin = get_origin(hint)
     if origin in (Union, UnionType):
-        fits = (_fit(value, option) for option in get_args(hint))
+        fits = map(partial(_fit, value), get_args(hint))
         return next((fitted for fitted in fits if fitted is not _NO), _NO)
     if origin is tuple:
         return _fit_tuple(value, get_args(hint))

@@ -1,8 +1,21 @@
-"""What several test files use: releases that noise cannot explain, and runs of known epsilon."""
+"""What several test files use: schemes, releases beyond noise, and runs of known epsilon."""
 
 import math
 
 import numpy as np
+
+import fedprivacy as fp
+
+SCHEMES = {
+    "Poisson": fp.Poisson(0.2),
+    "TruncatedPoisson": fp.TruncatedPoisson(0.2, population=25, largest=6),
+    "FixedSize": fp.FixedSize(5, population=25),
+    "WithReplacement": fp.WithReplacement(5, population=25),
+    "Shuffled": fp.Shuffled(rounds_per_epoch=5),
+    "RandomAllocation": fp.RandomAllocation(rounds_per_epoch=5),
+    "Everyone": fp.Everyone(),
+}
+"""One of every scheme of the reference table, each with a unit in a fifth of the rounds."""
 
 
 def excluded(out, other):

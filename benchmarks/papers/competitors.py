@@ -3,9 +3,12 @@
 Every algorithm is a value with a ``start`` and a ``round``; a state is a dictionary of tensors, and
 ``state["model"]`` of shape (runs, 1, dimension) is what its coordinator knows. They minimise the
 mean of the f_i and need nothing but gradients. They are comparisons: nothing private is in them.
+Local solves go through the agents some at a time, so that records are read once a round.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -15,6 +18,8 @@ from torch import Tensor
 from fedprivacy.training import AgentData, AgentLoss
 
 State = dict[str, Any]
+CACHED = 2**21
+"""Bytes of records that a processor keeps at hand over a local solve."""
 
 
 @dataclass(frozen=True)
@@ -25,9 +30,38 @@ class Problem:
     data: AgentData
     runs: int
 
+    @cached_property
+    def parts(self) -> list[tuple[slice, slice, "Problem"]]:
+        """Some runs, or some agents of one run, at a time; everything where records are shared."""
+        data, runs, agents = self.data, self.runs, self.data.agents
+        size = data.features.nbytes // runs
+        if data.runs is None or runs * size <= CACHED:
+            return [(slice(runs), slice(agents), self)]
+        wide = max(1, CACHED // size)
+        deep = agents if size <= CACHED else max(1, CACHED * agents // size)
+        return [
+            (row, column, self._part(row, column))
+            for row in _slices(runs, wide)
+            for column in _slices(agents, deep)
+        ]
+
+    def _part(self, row: slice, column: slice) -> "Problem":
+        kept = (self.data.features, self.data.targets)
+        part = AgentData(*(tensor[row, column] for tensor in kept))
+        return Problem(self.loss, part, row.stop - row.start)
+
+    def solved(self, solve: Callable[..., Tensor], *tensors: Tensor) -> Tensor:
+        """Return what ``solve(problem, *tensors)`` gives of every part, one row for each agent."""
+        wide = [each.expand(self.runs, self.data.agents, each.shape[-1]) for each in tensors]
+        if len(self.parts) == 1:
+            return solve(self, *wide)
+        found = torch.empty_like(wide[0])
+        for row, column, part in self.parts:
+            found[row, column] = solve(part, *(each[row, column] for each in wide))
+        return found
+
     def gradient(self, points: Tensor) -> Tensor:
-        shape = (self.runs, self.data.agents, points.shape[-1])
-        return self.loss.gradient(points.expand(shape), self.data)
+        return self.solved(lambda part, own: part.loss.gradient(own, part.data), points)
 
     def zeros(self, agents: int | None = None) -> Tensor:
         rows = self.data.agents if agents is None else agents
@@ -40,6 +74,10 @@ class Problem:
             order = generator.random((self.runs, self.data.agents)).argsort(1)
             here = (order < active)[..., None].astype(float)
         return torch.from_numpy(here)
+
+
+def _slices(length: int, width: int) -> list[slice]:
+    return [slice(at, min(at + width, length)) for at in range(0, length, width)]
 
 
 @dataclass(frozen=True)
@@ -60,12 +98,16 @@ class FedPD:
 
     def round(self, state: State, problem: Problem, generator: np.random.Generator) -> State:
         centre, local, dual = state["model"], state["local"], state["dual"]
-        for _ in range(self.local_steps):
-            slope = problem.gradient(local) + dual + (local - centre) / self.penalty
-            local = local - self.step_size * slope
+        local = problem.solved(self._solve, local, dual, centre)
         dual = dual + (local - centre) / self.penalty
         model = (local + self.penalty * dual).mean(1, keepdim=True)
         return {"model": model, "local": local, "dual": dual}
+
+    def _solve(self, part: Problem, local: Tensor, dual: Tensor, centre: Tensor) -> Tensor:
+        for _ in range(self.local_steps):
+            slope = part.gradient(local) + dual + (local - centre) / self.penalty
+            local = local - self.step_size * slope
+        return local
 
 
 @dataclass(frozen=True)
@@ -83,12 +125,15 @@ class FedLin:
 
     def round(self, state: State, problem: Problem, generator: np.random.Generator) -> State:
         own = problem.gradient(state["model"])
-        correction = own.mean(1, keepdim=True) - own
-        local = state["model"].expand(own.shape)
-        for number in range(self.local_steps):
-            slope = own if number == 0 else problem.gradient(local)
-            local = local - self.step_size * (slope + correction)
+        local = problem.solved(self._solve, state["model"], own, own.mean(1, keepdim=True))
         return {"model": local.mean(1, keepdim=True)}
+
+    def _solve(self, part: Problem, local: Tensor, own: Tensor, mean: Tensor) -> Tensor:
+        correction = mean - own
+        for number in range(self.local_steps):
+            slope = own if number == 0 else part.gradient(local)
+            local = local - self.step_size * (slope + correction)
+        return local
 
 
 @dataclass(frozen=True)
@@ -111,14 +156,17 @@ class Tamuna:
         here = problem.chosen(self.active, generator)
         counts = generator.geometric(1.0 / self.local_steps, problem.runs)
         left = torch.from_numpy(counts)[:, None, None]
-        local = state["model"].expand(state["control"].shape)
-        for number in range(int(counts.max())):
-            moved = local - self.step_size * (problem.gradient(local) - state["control"])
-            local = torch.where(left > number, moved, local)
+        local = problem.solved(self._solve, state["model"], state["control"], left)
         model = (here * local).sum(1, keepdim=True) / here.sum(1, keepdim=True)
         factor = self.mixing / (self.local_steps * self.step_size)
         control = state["control"] + here * factor * (model - local)
         return {"model": model, "control": control, "used": torch.from_numpy(counts).double()}
+
+    def _solve(self, part: Problem, local: Tensor, control: Tensor, left: Tensor) -> Tensor:
+        for number in range(int(left.max())):
+            moved = local - self.step_size * (part.gradient(local) - control)
+            local = torch.where(left > number, moved, local)
+        return local
 
 
 @dataclass(frozen=True)
@@ -133,12 +181,15 @@ class Led:
         return {"model": problem.zeros(1), "dual": problem.zeros()}
 
     def round(self, state: State, problem: Problem, generator: np.random.Generator) -> State:
-        local = state["model"].expand(state["dual"].shape)
-        for _ in range(self.local_steps):
-            slope = self.step_size * problem.gradient(local) + self.correction * state["dual"]
-            local = local - slope
+        local = problem.solved(self._solve, state["model"], state["dual"])
         model = local.mean(1, keepdim=True)
         return {"model": model, "dual": state["dual"] + local - model}
+
+    def _solve(self, part: Problem, local: Tensor, dual: Tensor) -> Tensor:
+        for _ in range(self.local_steps):
+            slope = self.step_size * part.gradient(local) + self.correction * dual
+            local = local - slope
+        return local
 
 
 @dataclass(frozen=True)
@@ -166,14 +217,17 @@ class FiveGcs:
         here, dual = problem.chosen(self.active, generator), state["dual"]
         shrink = 1.0 / (1.0 + self.outer_step * self.convexity)
         model = shrink * (state["point"] - self.outer_step * dual.mean(1, keepdim=True))
-        anchor = model + dual / self.local_penalty
-        local = before = model.expand(dual.shape)
-        for _ in range(self.local_steps):
-            slope = problem.gradient(local) - self.convexity * local
-            after = local - self.step_size * (slope + self.local_penalty * (local - anchor))
-            local, before = after + self.momentum * (after - before), after
-        ended = problem.gradient(local) - self.convexity * local
+        ended = problem.solved(self._solve, model, model + dual / self.local_penalty)
         moved = here * (ended - dual)
         share = problem.data.agents / here.sum(1, keepdim=True)
         point = model - self.outer_step * share * moved.mean(1, keepdim=True)
         return {"model": model, "point": point, "dual": dual + moved}
+
+    def _solve(self, part: Problem, local: Tensor, anchor: Tensor) -> Tensor:
+        """Return the gradient where the local solve ends."""
+        before = local
+        for _ in range(self.local_steps):
+            slope = part.gradient(local) - self.convexity * local
+            after = local - self.step_size * (slope + self.local_penalty * (local - anchor))
+            local, before = after + self.momentum * (after - before), after
+        return part.gradient(local) - self.convexity * local

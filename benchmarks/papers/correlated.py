@@ -4,6 +4,8 @@ At each epsilon every setting keeps it for the observer ``server``, with three s
 killed goes on where it stopped, and one that is there is not run again.
 
     python benchmarks/papers/correlated.py --folder FOLDER [--rounds 60] [--cohort 200] [--seeds 3]
+    python benchmarks/papers/correlated.py --page    only writes the tables
+    python benchmarks/papers/correlated.py --check   computes errors of prefix sums again
 """
 
 from __future__ import annotations
@@ -12,10 +14,14 @@ import argparse
 import json
 import math
 import statistics
+import sys
 import time
+from functools import partial
 from pathlib import Path
 
 import torch
+from drawn import near, redrawn
+from pages import put, table
 
 import fedprivacy as fp
 from fedprivacy import factors
@@ -25,6 +31,7 @@ from fedprivacy.runs.jobs import job
 KEPT = Path(__file__).parent / "results" / "correlated.json"
 PLOT = Path(__file__).parents[2] / "docs" / "papers" / "correlated_noise.png"
 EPSILONS, DELTA = (8.0, 2.0), 1e-4
+SETTING = {"data": "fashion-mnist", "inputs": "unit", "delta": DELTA}
 SETTINGS = {
     "independent, drawn afresh": ("dp-fedavg", {"strategy": "fixed"}),
     "independent, separated": ("dp-ftrl", {"bands": 1}),
@@ -73,23 +80,31 @@ def run(
     return found
 
 
-def error_table(rounds: int = 2048) -> dict[str, float]:
-    """Return root mean squared errors of prefix sums, one participation, noise multiplier 1."""
+SHAPES: dict[str, factors.Factor] = {
+    "identity": factors.Identity(),
+    "tree": factors.Tree(online=False),
+    "tree, Honaker's estimate": factors.Tree(),
+    "banded inverse, 32": factors.BandedInverse(32),
+    "square root": factors.SquareRootToeplitz(),
+}
+"""Those that nothing is optimised in."""
+BUFFERS = (2, 3, 4)
+
+
+def prefix_error(name: str, rounds: int = 2048) -> float:
+    """Return a factor's RMSE of prefix sums, one participation, noise multiplier 1."""
     once = factors.SingleParticipation()
-    shapes = {
-        "identity": factors.Identity(),
-        "tree": factors.Tree(online=False),
-        "tree, Honaker's estimate": factors.Tree(),
-        "square root": factors.SquareRootToeplitz(),
-        "banded inverse, 32": factors.BandedInverse(32),
-    }
-    found = {name: factors.errors(one, rounds, once) for name, one in shapes.items()}
-    for buffers in (2, 3, 4):
-        best = factors.optimised(
-            factors.BufferedToeplitz(buffers), rounds=rounds, participation=once
-        )
-        found[f"BLT, {buffers} buffers, optimised"] = factors.errors(best, rounds, once)
-    return {name: one.root_mean_square for name, one in found.items()}
+    shape = SHAPES.get(name)
+    if shape is None:
+        plain = factors.BufferedToeplitz(int(name.removeprefix("BLT, ").split()[0]))
+        shape = factors.optimised(plain, rounds=rounds, participation=once)
+    return factors.errors(shape, rounds, once).root_mean_square
+
+
+def error_table() -> dict[str, float]:
+    """Return the errors of prefix sums of every factor."""
+    names = [*SHAPES, *(f"BLT, {buffers} buffers, optimised" for buffers in BUFFERS)]
+    return {name: prefix_error(name) for name in names}
 
 
 GOLDEN = factors.BufferedToeplitz(
@@ -98,22 +113,88 @@ GOLDEN = factors.BufferedToeplitz(
 """Of jax_privacy's tests: least largest error, 100,000 rounds, one participation."""
 
 
-def published() -> dict[str, dict[str, float]]:
-    """Return errors of jax_privacy's published BLT, and of ours beside what it holds to."""
-    once = factors.SingleParticipation()
-    found = {"100000 rounds, jax_privacy's": factors.errors(GOLDEN, 100_000, once)}
-    for rounds, buffers in ((1000, 3), (10_000, 1), (10_000, 3), (10_000, 4), (100_000, 2)):
-        shape = factors.BufferedToeplitz(buffers)
-        best = factors.optimised(shape, rounds=rounds, participation=once)
-        found[f"{rounds} rounds, {buffers} buffers"] = factors.errors(best, rounds, once)
-    return {
-        name: {
-            "rmse": one.root_mean_square,
-            "largest": one.largest,
-            "ratio": one.largest / (1.0 + math.log(int(name.split()[0])) / math.pi),
-        }
-        for name, one in found.items()
+PUBLISHED: dict[str, tuple[str, float | None]] = {
+    "100000 rounds, jax_privacy's": ("2 buffers, jax_privacy's", 1.16),
+    "100000 rounds, 2 buffers": ("2 buffers, ours", None),
+    "10000 rounds, 4 buffers": ("4 buffers, ours", 1.03),
+    "10000 rounds, 3 buffers": ("3 buffers, ours", 1.03),
+    "10000 rounds, 1 buffers": ("1 buffer, ours", 1.45),
+    "1000 rounds, 3 buffers": ("3 buffers, ours", 1.03),
+}
+"""What is set beside jax_privacy's tests: its name on the page, and what they hold theirs to."""
+
+
+def published_error(name: str) -> dict[str, float]:
+    """Return errors of jax_privacy's published BLT, or of ours of so many rounds and buffers."""
+    rounds, _, buffers = name.split()[:3]
+    once, shape = factors.SingleParticipation(), GOLDEN
+    if buffers.isdigit():
+        plain = factors.BufferedToeplitz(int(buffers))
+        shape = factors.optimised(plain, rounds=int(rounds), participation=once)
+    one = factors.errors(shape, int(rounds), once)
+    ratio = one.largest / (1.0 + math.log(int(rounds)) / math.pi)
+    return {"rmse": one.root_mean_square, "largest": one.largest, "ratio": ratio}
+
+
+SHOWN = {
+    "independent, drawn afresh": "independent, cohorts drawn afresh (DP-FedAvg, T4)",
+    "independent, separated": "independent, clients separated",
+    "tree": "binary tree, Honaker's estimate",
+    "banded": "banded, optimised",
+    "BLT, 4 buffers": "BLT, 4 buffers, optimised",
+}
+
+
+def page(kept: dict) -> None:
+    """Write the page's tables."""
+    first, second = kept["runs"].values()
+    rows = [
+        [
+            SHOWN[name],
+            *(f"{one[name]['mean']:.3f}".lstrip("0") for one in (first, second)),
+            *(f"{one[name]['noise_multiplier']:.2f}" for one in (first, second)),
+        ]
+        for name in SETTINGS
+    ]
+    head = ["noise", "accuracy, $\\varepsilon = 8$", "$\\varepsilon = 2$"]
+    put("correlated_noise.md", "runs", table([*head, "noise multiplier, 8", "2"], rows))
+    errors = sorted(kept["prefix sums, 2048"].items(), key=lambda pair: -pair[1])
+    rows = [[name, f"{error:.5g}"] for name, error in errors]
+    put("correlated_noise.md", "prefix sums", table(["factor", "error"], rows))
+    rows = []
+    for name, (told, most) in PUBLISHED.items():
+        one = kept["published BLT"][name]
+        own = [f"{int(name.split()[0]):,}", told]
+        own += [f"{one[key]:.3f}" for key in ("rmse", "largest", "ratio")]
+        rows.append([*own, f"{most:g}" if most else ""])
+    head = ["rounds", "BLT", "RMSE", "largest error", "over $1 + \\ln n / \\pi$", "theirs, at most"]
+    put("correlated_noise.md", "published", table(head, rows))
+
+
+def check() -> int:
+    """Compute errors again, two of them drawn; return the exit status."""
+    kept = json.loads(KEPT.read_text())
+    plain, beside = kept["prefix sums, 2048"], kept["published BLT"]
+    apart = max(abs(prefix_error(name) / plain[name] - 1.0) for name in SHAPES)
+    same = apart <= 1e-6
+    told = "same" if same else "DIFFERENT"
+    print(f"{told}: errors of prefix sums differ by at most {apart:.1e} of themselves")
+    others = {
+        "optimised factors": {
+            name: partial(agrees, prefix_error, name, plain[name])
+            for name in plain
+            if name not in SHAPES
+        },
+        "published": {
+            name: partial(agrees, published_error, name, beside[name]) for name in PUBLISHED
+        },
     }
+    return 0 if redrawn(others) and same else 1
+
+
+def agrees(compute, name: str, old: object) -> bool:
+    """Return whether an error comes out as kept: a search ends within its own tolerance."""
+    return near(compute(name), old, 1e-4)
 
 
 def draw(kept: dict) -> None:
@@ -124,11 +205,11 @@ def draw(kept: dict) -> None:
     from matplotlib import pyplot
 
     figure, axes = pyplot.subplots(1, len(kept["runs"]), figsize=(9, 3), sharey=True)
-    for axis, (epsilon, table) in zip(axes, kept["runs"].items(), strict=True):
-        for place, one in enumerate(table.values()):
+    for axis, (epsilon, found) in zip(axes, kept["runs"].items(), strict=True):
+        for place, one in enumerate(found.values()):
             axis.plot(one["accuracy"], [place] * len(one["accuracy"]), "o", color="C0", ms=4)
             axis.plot(one["mean"], place, "|", color="k", ms=14)
-        axis.set_yticks(range(len(table)), list(table))
+        axis.set_yticks(range(len(found)), list(found))
         axis.set_title(f"epsilon = {epsilon}")
         axis.set_xlabel("test accuracy")
     figure.tight_layout()
@@ -138,33 +219,43 @@ def draw(kept: dict) -> None:
 def main() -> None:
     """Run what is not there yet and keep the table."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--folder", type=Path, required=True)
+    parser.add_argument("--folder", type=Path, help="where runs are kept; needed to run")
     parser.add_argument("--rounds", type=int, default=60)
     parser.add_argument("--cohort", type=int, default=200)
     parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--page", action="store_true")
+    parser.add_argument("--check", action="store_true")
     given = parser.parse_args()
     torch.set_num_threads(1)
+    if given.check:
+        sys.exit(check())
+    if given.page:
+        page(json.loads(KEPT.read_text()))
+        return
+    if given.folder is None:
+        parser.error("--folder is needed to run")
     given.folder.mkdir(parents=True, exist_ok=True)
     tables: dict[str, dict[str, dict[str, object]]] = {}
     for epsilon in EPSILONS:
-        table = tables.setdefault(f"{epsilon:g}", {})
+        found = tables.setdefault(f"{epsilon:g}", {})
         for name in SETTINGS:
             runs = [
                 run(name, seed, given.rounds, given.cohort, given.folder, epsilon)
                 for seed in range(given.seeds)
             ]
             scores = [one["accuracy"] for one in runs]
-            table[name] = {
+            found[name] = {
                 "accuracy": scores,
                 "mean": statistics.mean(scores),
                 "noise_multiplier": runs[0]["noise_multiplier"],
                 "epsilon": max(one["epsilon"] for one in runs),
             }
-            print(epsilon, name, table[name], flush=True)
-    settings = {"delta": DELTA, "rounds": given.rounds, "cohort": given.cohort}
-    kept = {"settings": settings, "runs": tables, "prefix sums, 2048": error_table()}
-    kept["published BLT"] = published()
+            print(epsilon, name, found[name], flush=True)
+    own = {"rounds": given.rounds, "cohort": given.cohort, "seeds": list(range(given.seeds))}
+    kept = {"settings": SETTING | own, "runs": tables, "prefix sums, 2048": error_table()}
+    kept["published BLT"] = {name: published_error(name) for name in PUBLISHED}
     KEPT.write_text(json.dumps(kept, indent=1) + "\n")
+    page(kept)
     draw(kept)
 
 

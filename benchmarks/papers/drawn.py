@@ -1,8 +1,8 @@
 """One cell of every table, drawn anew whenever results are checked, and done again.
 
 The smallest cell is always checked; the drawn one is any other, so that in time all are. A cell
-that does not end within ``SECONDS`` is told and counts as neither. ``REPRO_DRAW=N`` in the
-environment draws the cells of an earlier check again, whose N it printed.
+that does not end within ``SECONDS`` of the processor is told and counts as neither.
+``REPRO_DRAW=N`` in the environment draws the cells of an earlier check again, whose N it printed.
 """
 
 import math
@@ -45,17 +45,17 @@ def _within(seconds: float, again: Callable[[], bool]) -> str:
     def late(number: int, frame: object) -> None:
         raise _Late
 
-    before = signal.signal(signal.SIGALRM, late)
-    signal.setitimer(signal.ITIMER_REAL, seconds)
+    before = signal.signal(signal.SIGPROF, late)
+    signal.setitimer(signal.ITIMER_PROF, seconds)
     try:
         return "the same" if again() else DIFFERENT
     except _Late:
-        return f"not done within {seconds:g} s, neither confirmed nor refuted"
+        return f"not done in {seconds:g} s of the processor, neither confirmed nor refuted"
     except Parted:
         return "parts by its rounding, neither confirmed nor refuted"
     finally:
-        signal.setitimer(signal.ITIMER_REAL, 0.0)
-        signal.signal(signal.SIGALRM, before)
+        signal.setitimer(signal.ITIMER_PROF, 0.0)
+        signal.signal(signal.SIGPROF, before)
 
 
 def near(fresh: Any, kept: Any, relative: float = 1e-5, absolute: float = 0.0) -> bool:

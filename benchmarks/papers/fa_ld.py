@@ -2,6 +2,7 @@
 
     python benchmarks/papers/fa_ld.py            writes results/fa_ld.json
     python benchmarks/papers/fa_ld.py --check    recomputes the smallest cells and compares
+    python benchmarks/papers/fa_ld.py --page     only writes Figure 1(a)'s table
 
 The paper leaves out the records of a client, the start and Figure 2's step sizes. 1000 records make
 its gamma (squared; 4e11 at alpha = 1) come out; the start is 0; the step sizes are named here.
@@ -16,6 +17,7 @@ from pathlib import Path
 
 import numpy as np
 from drawn import Cells, near, redrawn
+from pages import put, table
 
 from fedprivacy.systems.fa_ld.law import (
     GaussianTarget,
@@ -197,6 +199,14 @@ def everything() -> dict[str, object]:
     }
 
 
+def page(kept: dict) -> None:
+    """Write Figure 1(a)'s table."""
+    steps = [k for k in map(str, LOCAL) if k not in ("300", "30000")]
+    rows = [[alpha, *(str(own[k]) for k in steps)] for alpha, own in kept["figure 1a"].items()]
+    head = ["$\\alpha$", "$K = 1$", *(f"{int(k):,}" for k in steps[1:])]
+    put("../theory/langevin.md", "FA-LD, figure 1a", table(head, rows))
+
+
 def tables(kept: dict) -> dict[str, Cells]:
     """Return what may be drawn for a check."""
     found: dict[str, dict] = {}
@@ -253,7 +263,11 @@ if __name__ == "__main__":
         description=__doc__, formatter_class=argparse.RawTextHelpFormatter
     )
     parser.add_argument("--check", action="store_true")
-    if parser.parse_args().check:
+    parser.add_argument("--page", action="store_true")
+    options = parser.parse_args()
+    if options.check:
         check()
     else:
-        RESULTS.write_text(json.dumps(everything(), indent=1) + "\n")
+        if not options.page:
+            RESULTS.write_text(json.dumps(everything(), indent=1) + "\n")
+        page(json.loads(RESULTS.read_text()))

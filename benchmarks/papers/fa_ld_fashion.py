@@ -344,12 +344,12 @@ PARTS = TUNED | PRIVATE_PARTS
 def run_cell(part, facts, loop, rounds=None):
     """Run one cell, or its first rounds, and return what it gave."""
     setting = PARTS[part][1]
-    begun = time.perf_counter()
+    begun = time.process_time()
     every = setting.get("every", EVERY)
     rows = curve(loop, rounds or setting["rounds"], every, setting.get("warmup", 0))
     if part.startswith("private"):
         with_epsilon(loop, rows)
-    return {**facts, "seconds": round(time.perf_counter() - begun, 1), "curve": rows}
+    return {**facts, "seconds": round(time.process_time() - begun, 1), "curve": rows}
 
 
 def known_cells(part):
@@ -370,13 +370,12 @@ def write(part, cells):
 
 
 def run(part, records):
-    """Run what is missing of a private part, or cannot be repeated; write it after every cell."""
+    """Run what is missing of a private part, and write it after every cell."""
     for facts, loop in PRIVATE_PARTS[part][0](records):
         cells = known_cells(part)
-        if any(cell.get("repeatable", True) for cell in of_group(cells, facts)):
+        if of_group(cells, facts):
             continue
-        others = [cell for cell in cells if not facts.items() <= cell.items()]
-        write(part, [*others, run_cell(part, facts, loop)])
+        write(part, [*cells, run_cell(part, facts, loop)])
         print(part, facts, last(known_cells(part)[-1]), flush=True)
 
 
@@ -442,21 +441,17 @@ PRIVATE_LETTERS = {**LETTERS, "step_size": "step size", "noise_multiplier": "$z$
 
 
 def with_privacy(part, rounds):
-    """Return the table of a private part after some rounds, epsilon rounded outwards.
-
-    A star is at what was run before noise was rounded, and cannot be repeated.
-    """
+    """Return the table of a private part after some rounds, epsilon rounded outwards."""
     cells = known_cells(part)
     names = [name for name in PRIVATE_LETTERS if name in cells[0]]
     table = []
     for cell in sorted(cells, key=lambda cell: [cell[name] for name in names]):
-        star = "" if cell.get("repeatable", True) else "*"
         for row in cell["curve"]:
             if row["round"] in rounds:
                 told = [f"{cell[name]:g}" for name in names]
                 scores = [f"{row['all'][score]:.4f}" for score in SCORES]
                 both = f"[{', '.join(ends(row))}]"
-                table.append([*told, f"{row['round']}{star}", both, *scores])
+                table.append([*told, str(row["round"]), both, *scores])
     head = [PRIVATE_LETTERS[name] for name in names]
     return markdown([*head, "rounds", "epsilon", "accuracy", "Brier", "ECE", "NLL"], table)
 
@@ -511,13 +506,7 @@ def pages():
 
 def check(part, records):
     """Run the smallest cell again and a drawn one; return whether both agree."""
-    every = known_cells(part)
-    cells = [cell for cell in every if cell.get("repeatable", True)]
-    if len(cells) < len(every):
-        print(f"{part}: {len(every) - len(cells)} cells are from before noise was rounded")
-    if not cells:
-        return True
-    cells.sort(key=lambda cell: cell["seconds"])
+    cells = sorted(known_cells(part), key=lambda cell: cell["seconds"])
     same = redrawn(
         {f"{part}, the smallest": {"cell": partial(agrees, part, records, cells[0])}}, 600
     )

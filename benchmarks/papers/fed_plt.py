@@ -20,7 +20,7 @@ import math
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
@@ -317,29 +317,24 @@ def time_of(name: str, row: dict[str, Any], gradient: float, communication: floa
     return (steps * gradient + communication * rounds) * row["agents"] / 1e3
 
 
-def measured(
-    name: str,
-    problem: Problem,
-    tuning: Problem | None,
-    *,
-    kind: str = "convex",
-    active: int | None = None,
-    algorithm: Any = None,
-) -> dict[str, Any]:
-    """Tune an algorithm, run it, and return means over the runs that converge."""
+def measured(name: str, problem: Problem, algorithm: Any, active: int | None = None) -> dict:
+    """Run an algorithm, and return means over the runs that converge."""
     began = time.perf_counter()
-    make, ranges = searches(kind, active)[name]
-    chosen = tuned(make, ranges, tuning) if algorithm is None else algorithm
-    found = speed(chosen, problem)
-    row = summary(found.rounds, found.local_steps) | {
-        "agents": AGENTS if active is None else active,
-        "parameters": {
-            key: value for key, value in vars(chosen).items() if isinstance(value, float)
-        },
-        "seconds": time.perf_counter() - began,
-    }
+    found = speed(algorithm, problem)
+    row = recorded(algorithm, found.rounds, found.local_steps, active)
+    row |= {"seconds": time.perf_counter() - began}
     print(f"  {name}: {row['rounds']:.2f} rounds, {row['seconds']:.0f} s", flush=True)
     return row
+
+
+def recorded(algorithm: Any, rounds: Tensor, steps: Tensor, active: int | None = None) -> dict:
+    """Return what is written down of an algorithm's runs."""
+    return summary(rounds, steps) | {
+        "agents": AGENTS if active is None else active,
+        "parameters": {
+            key: value for key, value in vars(algorithm).items() if isinstance(value, float)
+        },
+    }
 
 
 def summary(rounds: Tensor, steps: Tensor) -> dict[str, Any]:
@@ -367,6 +362,7 @@ class Tables:
         self.runs = runs
         self.cells: dict[str, dict] = read().get("cells", {})
         self._problems: dict[tuple, Problem] = {}
+        self._part: tuple[int, Problem] | None = None
 
     def problem(self, kind: str, dimension: int, tuning: bool = False) -> Problem:
         runs, agents = TUNING_RUNS if tuning else self.runs, AGENTS
@@ -388,34 +384,44 @@ class Tables:
         key = f"{name}, {kind}, n = {dimension}, {active or AGENTS} active"
 
         def measure() -> dict:
-            found, tuning = None, None
-            if key in self.cells:
-                make, ranges = searches(kind, active)[name]
-                found = make(**{each: self.cells[key]["parameters"][each] for each in ranges})
-            else:
-                tuning = self.problem(kind, dimension, tuning=True)
-            problem = self.problem(kind, dimension)
-            own = {"kind": kind, "active": active, "algorithm": found}
-            row = measured(name, problem, tuning, **own)
-            return row if dimension <= 5 else self.whole(key, name, row)
+            algorithm = self.algorithm(name, kind, dimension, active)
+            if dimension > 5:
+                return self.large(key, algorithm)
+            return measured(name, self.problem(kind, dimension), algorithm, active)
 
         row = self.cell(key, measure)
         return row | {"edges": edges(searches(kind, active)[name][1], row["parameters"])}
 
-    def whole(self, key: str, name: str, row: dict) -> dict:
-        """Return a row of n = 100 of all its runs, some at a time; they are written down."""
-        make, ranges = searches("convex")[name]
-        algorithm = make(**{each: row["parameters"][each] for each in ranges})
-        began, parts = time.perf_counter(), read().get("parts", {}).get(key, [])
-        for number in range(len(parts), self.runs // LARGE_RUNS):
-            seed = SEED + 100 * number
-            problem = problem_of("convex", 100, LARGE_RUNS, seed)
-            found = speed(algorithm, problem, seed=seed)
-            parts.append([found.rounds.tolist(), found.local_steps.tolist()])
-            write(parts={**read().get("parts", {}), key: parts})
+    def algorithm(self, name: str, kind: str, dimension: int, active: int | None = None) -> Any:
+        """Return an algorithm with the parameters that were found for it, or that are now."""
+        key = f"{name}, {kind}, n = {dimension}, {active or AGENTS} active"
+        make, ranges = searches(kind, active)[name]
+        if key in self.cells:
+            return make(**{each: self.cells[key]["parameters"][each] for each in ranges})
+        return tuned(make, ranges, self.problem(kind, dimension, tuning=True))
+
+    def large(self, key: str, algorithm: Any) -> dict:
+        """Return a row of n = 100, whose runs are done some at a time and written down."""
+        began = time.perf_counter()
+        for number in range(self.runs // LARGE_RUNS):
+            self.part(key, algorithm, number)
+        parts = read()["parts"][key]
         rounds, steps = (torch.tensor([one for part in parts for one in part[at]]) for at in (0, 1))
-        seconds = row["seconds"] + time.perf_counter() - began
-        return row | summary(rounds, steps) | {"seconds": seconds}
+        seconds = time.perf_counter() - began
+        return recorded(algorithm, rounds, steps) | {"seconds": seconds}
+
+    def part(self, key: str, algorithm: Any, number: int) -> None:
+        """Do some runs of n = 100, unless they are written down."""
+        done = read().get("parts", {}).get(key, [])
+        if number < len(done):
+            return
+        seed = SEED + 100 * number
+        if self._part is None or self._part[0] != number:
+            self._part = number, problem_of("convex", 100, LARGE_RUNS, seed)
+        found = speed(algorithm, self._part[1], seed=seed)
+        part = [found.rounds.tolist(), found.local_steps.tolist()]
+        write(parts={**read().get("parts", {}), key: [*done, part]})
+        print(f"  part {number}, {key}: {found.rounds.mean():.2f} rounds", flush=True)
 
     def table_ii(self) -> dict:
         return {
@@ -452,6 +458,11 @@ class Tables:
         return cells
 
     def table_v(self) -> dict:
+        chosen = {name: self.algorithm(name, "convex", 100) for name in ALL}
+        # All algorithms on the same records: these take longer to draw than some runs.
+        for number in range(self.runs // LARGE_RUNS):
+            for name, algorithm in chosen.items():
+                self.part(f"{name}, convex, n = 100, {AGENTS} active", algorithm, number)
         return {
             name: (row := self.row(name, "convex", 100))
             | {"time": {str(c): time_of(name, row, 20.0, c) for c in (2.0, 20.0, 200.0, 2000.0)}}
@@ -468,12 +479,19 @@ class Tables:
 
     def table_vii(self) -> dict:
         penalty = self.row("Fed-PLT", "convex")["parameters"]["penalty"]
-        problem = problem_of("convex", 5, self.runs, SEED)
-        rows = self.cell("noise", lambda: noise_table(problem, penalty))
-        return {
-            variance: row | {"accounts": accounts(float(variance), row["penalty"])}
-            for variance, row in rows.items()
-        }
+        found = {}
+        for variance in VARIANCES:
+            key = f"Fed-PLT, noise of variance {variance:g}"
+            row = self.cell(key, lambda variance=variance: noisy(self.bounded, penalty, variance))
+            found[f"{variance:g}"] = row | {"accounts": accounts(variance, row["penalty"])}
+        return found
+
+    @cached_property
+    def bounded(self) -> tuple[Problem, Tensor]:
+        """Table VII's problem, with inputs scaled down, and its optimum."""
+        plain = self.problem("convex", 5)
+        scaled = replace(plain, data=plain.data.bounded(BOUND))
+        return scaled, optimum(scaled)
 
     def table_viii(self) -> dict:
         problem, found = self.problem("convex", 5), {}
@@ -481,7 +499,7 @@ class Tables:
             algorithm = FedPlt(penalty)
             row = self.cell(
                 f"Fed-PLT, rho = {penalty:g}",
-                partial(measured, "Fed-PLT", problem, problem, algorithm=algorithm),
+                partial(measured, "Fed-PLT", problem, algorithm),
             )
             found[f"{penalty:g}"] = row | {"time": time_of("Fed-PLT", row, 1.0, 10.0)}
         return found
@@ -493,7 +511,7 @@ class Tables:
             algorithm = FedPlt(**settings, local_steps=steps)
             row = self.cell(
                 f"Fed-PLT, {steps} local steps",
-                partial(measured, "Fed-PLT", problem, problem, algorithm=algorithm),
+                partial(measured, "Fed-PLT", problem, algorithm),
             )
             costs = {str(c): time_of("Fed-PLT", row, 1.0, c) for c in (0.1, 1.0, 10.0, 100.0)}
             found[str(steps)] = row | {"time": costs}
@@ -522,34 +540,30 @@ def optimum(problem: Problem) -> Tensor:
     return point
 
 
-def noise_table(plain: Problem, penalty: float) -> dict:
-    """Return Table VII: errors beside what the setting really costs in privacy."""
-    loss = Logistic(regularisation=REGULARISATION, feature_bound=BOUND)
-    data = plain.data.bounded(BOUND)
-    problem = replace(plain, loss=Logistic(regularisation=REGULARISATION), data=data)
-    best = optimum(problem)
-    found = {}
-    for variance in (1e-6, 1e-5, 1e-4, 1e-3, 1e-2, 1e-1, 1.0, 10.0):
-        began = time.perf_counter()
-        solver = LocalSolver(method="noisy", steps=LOCAL_STEPS, noise_scale=math.sqrt(variance))
-        loop = FederatedSplitting(
-            loss=loss,
-            records=data.records,
-            dimension=5,
-            penalty=penalty,
-            solver=solver,
-            runs=plain.runs,
-            seed=2,
-        )
-        found[f"{variance:g}"] = {
-            **asymptotic_errors(loop, problem, best),
-            "step_size": loop.solvers[0].step_size,
-            "penalty": penalty,
-            "runs": plain.runs,
-            "seconds": time.perf_counter() - began,
-        }
-        print(f"  variance {variance:g}: {found[f'{variance:g}']['all_models']:.4g}", flush=True)
-    return found
+VARIANCES = (1e-6, 1e-5, 1e-4, 1e-3, 1e-2, 1e-1, 1.0, 10.0)
+"""Table VII's noise."""
+
+
+def noisy(bounded: tuple[Problem, Tensor], penalty: float, variance: float) -> dict:
+    """Return a row of Table VII: errors with so much noise."""
+    (problem, best), began = bounded, time.perf_counter()
+    loop = FederatedSplitting(
+        loss=Logistic(regularisation=REGULARISATION, feature_bound=BOUND),
+        records=problem.data.records,
+        dimension=5,
+        penalty=penalty,
+        solver=LocalSolver(method="noisy", steps=LOCAL_STEPS, noise_scale=math.sqrt(variance)),
+        runs=problem.runs,
+        seed=2,
+    )
+    errors = asymptotic_errors(loop, problem, best)
+    print(f"  variance {variance:g}: {errors['all_models']:.4g}", flush=True)
+    return errors | {
+        "step_size": loop.solvers[0].step_size,
+        "penalty": penalty,
+        "runs": problem.runs,
+        "seconds": time.perf_counter() - began,
+    }
 
 
 def asymptotic_errors(loop: FederatedSplitting, problem: Problem, best: Tensor) -> dict:

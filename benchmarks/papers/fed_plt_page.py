@@ -79,7 +79,12 @@ def runs(found: dict[str, Any]) -> str:
     for name in ("II", "III", "IV", "V", "VI", "VII", "VIII", "IX"):
         counts = sorted(set(counted(found["II"]["convex"] if name == "III" else found[name])))
         told.append(f"{name}: {' and '.join(map(str, counts))}")
-    return f"Runs of a cell, by table. {'; '.join(told)}."
+    short = [
+        f" Of {key} {one['converged']} reach the target, and times are theirs."
+        for key, one in sorted(found["cells"].items())
+        if one.get("converged", 0) < one["runs"] and "converged" in one
+    ]
+    return f"Runs of a cell, by table. {'; '.join(told)}.{''.join(short)}"
 
 
 def counted(part: Any) -> Iterator[int]:

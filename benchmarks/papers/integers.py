@@ -4,6 +4,7 @@
     python benchmarks/papers/integers.py --fresh    forgets the results first
     python benchmarks/papers/integers.py --speed    samplers and the CNN's round alone
     python benchmarks/papers/integers.py --page     the page from the results there are
+    python benchmarks/papers/integers.py --check    the row of float noise again, and drawn ones
 
 200 clients of 295 images of Fashion-MNIST each take part in all of 20 rounds of softmax regression;
 clip norm 1, noise of std 2 on their sum. Times are of the processor.
@@ -12,13 +13,16 @@ clip norm 1, noise of std 2 on their sum. Times are of the processor.
 import argparse
 import json
 import math
+import sys
 import time
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
+from drawn import near, redrawn
 from pages import put, table
 
 import fedprivacy as fp
@@ -29,6 +33,9 @@ from fedprivacy.training import FederatedAveraging, cnn, fashion_mnist, logistic
 RESULTS = Path(__file__).parent / "results" / "integers.json"
 PLOT = Path(__file__).parents[2] / "docs" / "papers" / "integers.png"
 CLIENTS, ROUNDS, NOISE, DELTA, SEEDS = 200, 20, 2.0, 1e-4, (1, 2)
+RUN = {"data": "fashion-mnist", "inputs": "unit", "clients": CLIENTS, "rounds": ROUNDS}
+RUN |= {"noise_multiplier": NOISE, "delta": DELTA, "server_rate": 1.0, "seeds": list(SEEDS)}
+"""What was run, as the results name it; every run has all its rounds."""
 BITS = (8, 10, 12, 14, 16, 20)
 NAMES = {"DistributedDiscreteGaussian": "discrete Gaussian", "Skellam": "Skellam"}
 
@@ -99,7 +106,7 @@ def compare(known: dict[str, Any]) -> None:
 
 def keep(known: dict[str, Any]) -> None:
     """Write the results."""
-    RESULTS.write_text(json.dumps(known, indent=1) + "\n")
+    RESULTS.write_text(json.dumps({"run": RUN} | known, indent=1) + "\n")
 
 
 def speeds() -> dict[str, Any]:
@@ -182,20 +189,16 @@ def papers_divergence(mechanism: Any, order: float) -> float:
     return min(gaussian + tau * d, crossed, both)
 
 
-def beside_the_papers() -> list[dict[str, Any]]:
-    """Return epsilons of the comparison's run: by the papers' theorems, and ours."""
-    rows = []
-    for kind in NAMES:
-        for bits in BITS[1:]:
-            mechanism = perturbation_of(kind, bits, 7850, CLIENTS)
-            orders = range(2, 129) if kind == "Skellam" else np.linspace(1.1, 128.0, 600).tolist()
-            points = tuple((float(a), papers_divergence(mechanism, float(a))) for a in orders)
-            stated = fp.RenyiDp(divergences=points, adjacency="zero_out") * ROUNDS
-            run, ask = mechanism * ROUNDS, {"delta": DELTA, "adjacency": "zero_out"}
-            theirs = fp.epsilon(stated, accountant="rdp", **ask).upper
-            ours = [fp.epsilon(run, accountant=how, **ask).upper for how in ("rdp", "pld")]
-            rows.append({"kind": kind, "bits": bits, "paper": theirs, "ours": ours})
-    return rows
+def beside_the_paper(kind: str, bits: int) -> dict[str, Any]:
+    """Return epsilons of the comparison's run: by the paper's theorem, and ours."""
+    mechanism = perturbation_of(kind, bits, 7850, CLIENTS)
+    orders = range(2, 129) if kind == "Skellam" else np.linspace(1.1, 128.0, 600).tolist()
+    points = tuple((float(a), papers_divergence(mechanism, float(a))) for a in orders)
+    stated = fp.RenyiDp(divergences=points, adjacency="zero_out") * ROUNDS
+    run, ask = mechanism * ROUNDS, {"delta": DELTA, "adjacency": "zero_out"}
+    theirs = fp.epsilon(stated, accountant="rdp", **ask).upper
+    ours = [fp.epsilon(run, accountant=how, **ask).upper for how in ("rdp", "pld")]
+    return {"kind": kind, "bits": bits, "paper": theirs, "ours": ours}
 
 
 PRINTED = (
@@ -210,30 +213,67 @@ PRINTED = (
 """Sensitivity, epsilon, delta, sigma: discrete Gaussians in dp-accounting's own tests (0.6)."""
 
 
-def beside_dp_accounting() -> list[dict[str, float]]:
-    """Return the delta of one number at their printed sigma, a little more and a little less."""
-    rows = []
-    for moves, epsilon, delta, sigma in PRINTED:
-        # Printed to three digits: their sigma is the least that keeps delta.
-        ends = [
-            fp.delta(
-                fp.DistributedDiscreteGaussian(
-                    noise_multiplier=(sigma + add) / moves,
-                    clip_norm=float(moves),
-                    granularity=1.0,
-                    dimension=1,
-                    cohort=1,
-                    bits=12,
-                    rotated=False,
-                ),
-                epsilon=epsilon,
-                adjacency="zero_out",
+def beside_dp_accounting(
+    moves: int, epsilon: float, delta: float, sigma: float
+) -> dict[str, float]:
+    """Return the delta of one number at a printed sigma, a little more and a little less."""
+    # Printed to three digits: their sigma is the least that keeps delta.
+    ends = [
+        fp.delta(
+            fp.DistributedDiscreteGaussian(
+                noise_multiplier=(sigma + add) / moves,
+                clip_norm=float(moves),
+                granularity=1.0,
+                dimension=1,
+                cohort=1,
+                bits=12,
+                rotated=False,
+            ),
+            epsilon=epsilon,
+            adjacency="zero_out",
+        )
+        for add in (0.001, -0.001)
+    ]
+    known = {"sensitivity": moves, "epsilon": epsilon, "delta": delta, "sigma": sigma}
+    return known | {"above": ends[0].upper, "below": ends[1].lower}
+
+
+def check() -> int:
+    """Do the row of float noise again and one drawn of every table; return the exit status."""
+    known, data = json.loads(RESULTS.read_text()), fashion_mnist(clients=CLIENTS, seed=0)
+    assert known["run"] == RUN, "the results are of another run"
+    first, *others = known["comparison"]
+    same = trained_again(first, data)
+    print(f"{'same' if same else 'DIFFERENT'}: the row of float noise")
+    cells = {
+        "comparison": {
+            f"{one['kind']}, {one['bits']} bits": partial(trained_again, one, data)
+            for one in others
+        },
+        "papers": {
+            f"{one['kind']}, {one['bits']} bits": partial(
+                agrees, beside_the_paper, (one["kind"], one["bits"]), one
             )
-            for add in (0.001, -0.001)
-        ]
-        known = {"sensitivity": moves, "epsilon": epsilon, "delta": delta, "sigma": sigma}
-        rows.append(known | {"above": ends[0].upper, "below": ends[1].lower})
-    return rows
+            for one in known["papers"]
+        },
+        "dp-accounting": {
+            str(printed): partial(agrees, beside_dp_accounting, printed, one)
+            for printed, one in zip(PRINTED, known["dp_accounting"], strict=True)
+        },
+    }
+    return 0 if redrawn(cells) and same else 1
+
+
+def trained_again(row: dict[str, Any], data: Any) -> bool:
+    """Return whether a row of the comparison comes out as kept, but for its time."""
+    fresh = trained(row["kind"], row["bits"], data)
+    kept = {name: value for name, value in row.items() if name != "seconds_a_round"}
+    return near({name: fresh.get(name) for name in kept}, kept, 1e-6, 5e-4)
+
+
+def agrees(compute: Any, facts: tuple[Any, ...], row: dict[str, Any]) -> bool:
+    """Return whether a row comes out as kept."""
+    return near(compute(*facts), row, 1e-6)
 
 
 def page(known: dict[str, Any]) -> None:
@@ -326,13 +366,17 @@ def main() -> None:
     parser.add_argument("--fresh", action="store_true")
     parser.add_argument("--speed", action="store_true")
     parser.add_argument("--page", action="store_true")
+    parser.add_argument("--check", action="store_true")
     chosen = parser.parse_args()
     torch.set_num_threads(1)
+    if chosen.check:
+        sys.exit(check())
     known = json.loads(RESULTS.read_text()) if RESULTS.exists() and not chosen.fresh else {}
     if not (chosen.page or chosen.speed):
         compare(known)
     if not (chosen.page or chosen.speed or "papers" in known):
-        known |= {"papers": beside_the_papers(), "dp_accounting": beside_dp_accounting()}
+        known["papers"] = [beside_the_paper(kind, bits) for kind in NAMES for bits in BITS[1:]]
+        known["dp_accounting"] = [beside_dp_accounting(*printed) for printed in PRINTED]
         keep(known)
     if chosen.speed or not (chosen.page or "cnn" in known):
         known |= {"speeds": speeds(), "cnn": rounds_of_the_cnn()}

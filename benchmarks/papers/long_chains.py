@@ -242,7 +242,8 @@ def missing(part, facts, seed, again=True):
     else:
         sizes = [size for _, _, size, edge in best(part, facts) if edge is None]
     old = [cell["step_size"] for cell in here if not cell["repeatable"]]
-    sizes = {*sizes, *old} if again else sizes
+    # One size may be best for several scores.
+    sizes = {*sizes, *old} if again else {*sizes}
     there = [cell["step_size"] for cell in here if cell["repeatable"] or not again]
     return sorted(size for size in sizes if not any(math.isclose(size, one) for one in there))
 

@@ -72,6 +72,112 @@ def fa_hmc() -> Said:
     yield f"100 rounds {thousands[0]},000 to {thousands[1]},000"
 
 
+def fa_ld() -> Said:
+    """Yield what fa_ld.md says of its images, of which setting is the better one."""
+    cells = of("fa_ld_fashion")["cells"]
+    best = {
+        steps: {score: _best(cells, score, local_steps=steps) for score in SCORES}
+        for steps in (1, 10, 20, 50, 100)
+    }
+    assert all(max(own, key=own.get) == 1 for own in _columns(best, ("brier", "ece", "nll")))
+    assert min(best, key=lambda steps: best[steps]["accuracy"]) == 1
+    yield "one local step is the worst by every score"
+    assert all(sorted(own.values(), reverse=True) == [*own.values()]
+               for own in _columns(best, ("brier", "nll")))  # fmt: skip
+    assert best[50]["accuracy"] > max(best[steps]["accuracy"] for steps in (1, 10, 20))
+    yield "Brier score and NLL gain up to $K = 100$, accuracy up to $K = 50$ at least"
+    cells = of("fa_hmc_fashion")["cells"]
+    one = only(cells, leapfrog_steps=1, iterations=5, step_size=0.0064)
+    five = [c for c in cells if (c["leapfrog_steps"], c["iterations"]) == (5, 5)]
+    assert _last(one)["ece"] < min(_last(cell)["ece"] for cell in five)
+    yield "$K = 1$ at the step 0.0064 has less than $K = 5$ at any"
+    cells = of("private_fashion")["cells"]
+    many = only(cells, local_steps=50, step_size=3e-7)["curve"][-1]
+    few = only(cells, local_steps=10, step_size=1e-6)["curve"][-1]
+    assert many["all"]["accuracy"] > few["all"]["accuracy"]
+    assert all(
+        abs(a / b - 1.0) < 0.25 for a, b in zip(many["epsilon"], few["epsilon"], strict=True)
+    )
+    yield "$K = 50$ at step size $3 \\cdot 10^{-7}$ has more accuracy than $K = 10$ at $10^{-6}$"
+
+
+SCORES = ("accuracy", "brier", "ece", "nll")
+
+
+def _last(cell: dict[str, Any]) -> Any:
+    """Return a chain's last scores, None where it diverged."""
+    return cell["curve"][-1].get("all")
+
+
+def _best(cells: list[dict[str, Any]], score: str, **facts: Any) -> float:
+    """Return a setting's best score; ECE is that of the best Brier score."""
+    own = [_last(cell) for cell in cells if facts.items() <= cell.items() and _last(cell)]
+    by = "brier" if score == "ece" else score
+    chosen = (max if score == "accuracy" else min)(own, key=lambda scores: scores[by])
+    return float(chosen[score])
+
+
+def _columns(
+    best: dict[int, dict[str, float]], scores: tuple[str, ...]
+) -> Iterator[dict[int, float]]:
+    """Yield each score by the setting."""
+    for score in scores:
+        yield {steps: own[score] for steps, own in best.items()}
+
+
+def langevin() -> Said:
+    """Yield what the theory of FA-LD and FA-HMC says of the papers' simulations."""
+    kept = of("fa_ld")
+    yield f"{', '.join(map(power, kept['setting']['gamma squared'].values()))}, which are its"
+    slow = [row["1"] for row in kept["figure 1a"].values()]
+    ends = math.floor(min(slow) / 100) * 100, math.ceil(max(slow) / 100) * 100
+    yield f"between $K = {ends[0]}$ and {ends[1]}"
+    own = kept["figure 1a, unequal Hessians"]["1"]
+    assert not any(rounds for steps, rounds in own.items() if int(steps) >= 10)
+    yield "at $\\alpha = 1$ no $K \\ge 10$ ever reaches 1e-3"
+    last = [*kept["figure 1b, 300 chains, alpha 1"].values()][-1]
+    yield f"estimated $W_2$ between {power(last['1 per cent'])} and {power(last['99 per cent'])}"
+    yield f"where the exact $W_2$ is {power(last['exact'])}"
+    ends = (kept["figure 1c"][f"unequal {rho}"]["150"] for rho in (0, 1))
+    yield "{} at $\\rho = 0$, {} at $\\rho = 1$ after 150 rounds".format(*map(power, ends))
+    part = {
+        (way, rho): kept["figure 2"][f"{way} step 1e-07 rho {rho}"]["1000"]
+        for way in ("full 50", "I 40", "I 30", "II 40", "II 30")
+        for rho in (0, 1)
+    }
+    told = [power(part[way, 0]) for way in ("full 50", "I 40", "I 30", "II 40", "II 30")]
+    yield (
+        f"all {told[0]}; scheme I with $S = 40$ and 30 {told[1]} and {told[2]}; "
+        f"scheme II {told[3]} and {told[4]}"
+    )
+    assert all(5.5 < part[way, 0] / part[way, 1] < 6.5 for way, _ in part if way != "full 50")
+    yield "With $\\rho = 1$ it is six times smaller"
+    kept = of("fa_hmc")["variance 4"]
+    counts = (kept["rounds"][d] for d in ("2", "100", "500", "1000"))
+    yield "{} rounds at $d = 2$, {} at 100, {} at 500, {} at 1000".format(*counts)
+    yield f"correlation with $d$ is {kept['correlation of rounds^2 with d']:.4f}"
+    yield f"like $d^{{{kept['slope of log(rounds^2) in log d, from d = 50']:.2f}}}$"
+
+
+def power(value: float) -> str:
+    """Return a number in two digits and a power of ten, as 1.4e-5."""
+    digits, exponent = f"{value:.1e}".split("e")
+    return f"{digits}e{int(exponent)}"
+
+
+def correlated() -> Said:
+    """Yield what correlated_noise.md says of its runs."""
+    runs = of("correlated")["runs"]
+    means = {
+        epsilon: {name: one["mean"] for name, one in rows.items()} for epsilon, rows in runs.items()
+    }
+    gain = 100 * (means["2"]["banded"] - means["2"]["independent, separated"])
+    assert 0.5 <= gain < 1.5
+    yield "Correlating the noise adds about one point at $\\varepsilon = 2$"
+    assert all(min(rows, key=rows.get) == "tree" for rows in means.values())
+    yield "A tree is worse than independent noise"
+
+
 def two_sided() -> Said:
     """Yield what fedavg_two_sided.md says of Table 2, Figure 1 and the speed-up."""
     settings = {"model": "logistic", "workers": 10, "classes": 2, "strategy": 2, "seed": 1}
@@ -192,6 +298,9 @@ def fed_smp() -> Said:
 
 
 PAGES: dict[str, Callable[[], Said]] = {
+    "../theory/langevin.md": langevin,
+    "correlated_noise.md": correlated,
+    "fa_ld.md": fa_ld,
     "fa_hmc.md": fa_hmc,
     "fedavg_two_sided.md": two_sided,
     "fed_plt.md": fed_plt,

@@ -9,7 +9,9 @@ from decimal import ROUND_CEILING, ROUND_FLOOR
 from pathlib import Path
 from typing import Any
 
+from fa_hmc import LEAPFROGS, STEPS
 from pages import put, table
+from tradeoff import GRID, edges, hamiltonian_grid
 
 from fedprivacy.bound import shown
 
@@ -46,14 +48,24 @@ def tradeoff(kept: dict[str, Any]) -> Iterator[Named]:
             f"{one['temperature']:g}",
             up(one["epsilon"]),
             few(one["w2"]),
+            ", ".join(CALLED[name] for name in edges(GRID, one)) or "-",
         ]
         for budget, one in kept["best"]["paper, alpha 0"].items()
     ]
-    head = ["budget", "step size", "$K$", "rounds", "temperature", "epsilon", "$W_2$"]
+    head = ["budget", "step size", "$K$", "rounds", "temperature", "epsilon", "$W_2$", "at an edge"]
     yield "FA-LD, within a budget", table(head, rows)
     yield "FA-HMC, W2 within a budget", hamiltonian(kept["FA-HMC"])
     for name, cells in kept["table VII"].items():
         yield f"Fed-PLT, {name}", table_vii(cells)
+
+
+CALLED = {"step_size": "step size", "local_steps": "$K$"}
+CALLED |= {name: name for name in ("rounds", "temperature", "correlation")}
+
+
+def least(text: str, at_an_edge: object) -> str:
+    """Return a least number found; where it lies at its grid's edge only a bound of the least."""
+    return f"≤ {text}" if at_an_edge else text
 
 
 def figure_1(kept: dict[str, list[dict[str, float]]]) -> str:
@@ -107,6 +119,7 @@ def hamiltonian(kept: dict[str, dict[str, list[dict[str, float]]]]) -> str:
     rows = []
     for name, by_steps in kept.items():
         for leapfrog, found in by_steps.items():
+            grid = hamiltonian_grid(int(leapfrog))
             within = [
                 min(
                     (row for row in found if row["epsilon"] <= budget),
@@ -115,7 +128,10 @@ def hamiltonian(kept: dict[str, dict[str, list[dict[str, float]]]]) -> str:
                 )
                 for budget in BUDGETS
             ]
-            cells = [f"{row['w2']:.2g} ({up(row['epsilon'])})" if row else "-" for row in within]
+            cells = [
+                least(f"{row['w2']:.2g} ({up(row['epsilon'])})", edges(grid, row)) if row else "-"
+                for row in within
+            ]
             rows.append([name, leapfrog, *cells])
     head = ["target", "K", *(f"epsilon at most {budget:g}" for budget in BUDGETS)]
     return table(head, rows)
@@ -143,6 +159,9 @@ def table_vii(kept: dict[str, Any]) -> str:
     return table(["$\\tau^2$", "error", *(f"{kind}, 10 / 100 / 1000" for kind in kinds)], rows)
 
 
+TUNED = "FA-HMC, K tuned"
+
+
 def fa_hmc(kept: dict[str, Any]) -> Iterator[Named]:
     """Yield the tables of FA-HMC's Figure 1."""
     parts = {
@@ -154,7 +173,15 @@ def fa_hmc(kept: dict[str, Any]) -> Iterator[Named]:
     rows = []
     for name, (figure, gradients) in parts.items():
         for method, found in kept[figure][gradients]["best"].items():
-            cells = [f"{few(error, 3)} ({size}, {steps})" for error, size, steps in found.values()]
+            steps = STEPS[int(name.partition(",")[0])]
+            cells = [
+                least(
+                    f"{few(error, 3)} ({size}, {leapfrogs})",
+                    float(size) in (steps[0], steps[-1])
+                    or (method == TUNED and int(leapfrogs) == LEAPFROGS[-1]),
+                )
+                for error, size, leapfrogs in found.values()
+            ]
             rows.append([name, method.replace("K = pi / (3 eta)", "$K = \\pi/(3\\eta)$"), *cells])
     head = ["$d$, gradients", "method", "10 rounds", "100", "10 000", "2 000 000"]
     yield "figure 1", table(head, rows)

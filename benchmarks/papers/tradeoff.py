@@ -50,10 +50,22 @@ TARGETS = {
 TOTALS, LOCAL, CORRELATIONS = (1000, 3000, 10_000, 30_000), (1, 10, 100, 1000), (0.0, 0.5, 0.9)
 BUDGETS = (1.0, 2.0, 5.0, 10.0, 20.0, 50.0)
 
+GRID: dict[str, tuple[Any, ...]] = {
+    "rounds": (1, 3, 10, 30, 100, 300, 1000),
+    "step_size": (3e-8, 1e-7, 3e-7, 1e-6, 3e-6),
+    "correlation": (0.0, 0.5),
+    "local_steps": (1, 10, 100, 1000),
+    "temperature": (1.0, 2.0, 5.0),
+}
+"""Settings of FA-LD that a budget is asked of."""
+
 LEAPFROG, ITERATIONS, HMC_ROUNDS = (1, 3, 10), (1, 10, 100), (1, 10, 100)
 ETAS = tuple(math.sqrt(2.0 * step) for step in (1e-7, 3e-7, 1e-6, 3e-6))
 NOISES = (0.0, 1.0, 10.0, 30.0)
 """FA-HMC's grid: K, T, rounds, step sizes, and z, the noise on gradients in reaches of a record."""
+
+LEAST = {"rounds": 1, "correlation": 0.0, "local_steps": 1, "T": 1, "z": 0.0}
+"""What nothing can be below: a best there lies at no edge."""
 
 HMC_TARGETS = ("paper, alpha 0", "unequal, alpha 1")
 
@@ -99,6 +111,15 @@ def exact_mu(chain: LangevinChain, alpha: float, rounds: int) -> float:
             change = scale * 2.0 * REACH[alpha] * math.sqrt(value) * vector
             mus.append(transcript_gdp(chain, client=client, difference=change, rounds=rounds))
     return max(mus)
+
+
+def edges(grid: dict[str, tuple[Any, ...]], setting: dict[str, Any]) -> list[str]:
+    """Return in what a best setting lies at an end of what was tried: better may lie beyond."""
+    return [name for name, tried in grid.items() if setting[name] in _ends(tried, LEAST.get(name))]
+
+
+def _ends(tried: tuple[Any, ...], least: float | None) -> set[Any]:
+    return {min(tried), max(tried)} - {least}
 
 
 def figure_1() -> dict[str, list[dict[str, float]]]:
@@ -173,6 +194,12 @@ def figure_2() -> list[dict[str, Any]]:
     ]
 
 
+def hamiltonian_grid(leapfrog: int) -> dict[str, tuple[Any, ...]]:
+    """With one leapfrog step the momentum hides; with more, noise on gradients alone."""
+    noises = NOISES if leapfrog == 1 else NOISES[1:]
+    return {"eta": ETAS, "T": ITERATIONS, "rounds": HMC_ROUNDS, "z": noises}
+
+
 def hamiltonian(name: str, leapfrog: int) -> list[dict[str, float]]:
     """Settings of FA-HMC with K leapfrog steps, those not beaten in both epsilon and W2."""
     make, alpha = TARGETS[name]
@@ -183,8 +210,7 @@ def hamiltonian(name: str, leapfrog: int) -> list[dict[str, float]]:
         for eta in ETAS
         for iterations in ITERATIONS
         for rounds in HMC_ROUNDS
-        # With one leapfrog step the momentum hides; with more, noise on gradients alone.
-        for noise in (NOISES if leapfrog == 1 else NOISES[1:])
+        for noise in hamiltonian_grid(leapfrog)["z"]
         if eta < limit
     ]
     rows.sort(key=lambda row: (row["epsilon"], row["w2"]))
@@ -236,11 +262,7 @@ def searched(name: str) -> dict[str, Any]:
     settings = langevin_settings(
         target,
         gradient_sensitivity=sensitivities(target, alpha),
-        rounds=(1, 3, 10, 30, 100, 300, 1000),
-        step_size=(3e-8, 1e-7, 3e-7, 1e-6, 3e-6),
-        correlation=(0.0, 0.5),
-        local_steps=(1, 10, 100, 1000),
-        temperature=(1.0, 2.0, 5.0),
+        **GRID,
     )
     found = fp.pareto(settings, **ASK)
     best = {f"{budget:g}": found.best("w2", epsilon=budget) for budget in BUDGETS}

@@ -46,6 +46,8 @@ _NEAR_ONE = 1.01
 """The order whose Renyi divergence tells runs of a larger loss on average."""
 _SPARE = (2.0**-40, 0.5)
 """Shares of delta that are set aside for laws that are off, the first that is enough."""
+_LITTLE = 2.0**-30
+"""A lower end at a delta that is larger by less than this share is as good as one at delta."""
 
 
 @dataclass(frozen=True)
@@ -105,6 +107,12 @@ class Accountant(ABC):
     name: ClassVar[str]
     interruptible: ClassVar[bool] = False
     """Whether there is an answer when time is up."""
+    ceiling = math.inf
+    """An epsilon above which none is told more closely, by accountants that could."""
+    spares: ClassVar[bool] = False
+    """Whether ``spare`` is looked at."""
+    spare = 0.0
+    """An upper end does with so much less than delta, a lower end with as much more."""
 
     def __init__(self, *, tolerance: float = 1e-3, deadline: float | None = None) -> None:
         self.tolerance = positive(tolerance=tolerance)
@@ -189,18 +197,34 @@ class Accountant(ABC):
         # Whose loss is above that on average is not looked at more closely.
         if most < _divergence(loss) < math.inf:
             return found
-        for share in _SPARE:
-            near = self._at(loss, delta * (1.0 - share))
-            if counted(loss.off, near.upper) <= delta * share:
-                found = near
-                break
-            if near.upper > most:
-                break
-        # Lower ends are those at delta itself, a little smaller.
-        if found.low or found.attained:
-            at = self._at(loss, delta)
-            found = replace(found, low=min(found.low, at.low), attained=at.attained)
+        try:
+            for share in _SPARE:
+                # What is above leaves no room: how far above does not matter.
+                self.ceiling = most + math.log(share)
+                near = self._aside(loss, delta, share)
+                if counted(loss.off, near.upper) <= delta * share:
+                    return near
+                # Cut short at the ceiling, an upper end may be far above what it could be.
+                if near.low > most or near.low <= self.ceiling < most < near.upper:
+                    break
+        finally:
+            self.ceiling, self.spare = math.inf, 0.0
         return found
+
+    def _aside(self, loss: PrivacyLoss, delta: float, share: float) -> Answer:
+        """Return an answer whose upper end does with a delta less a share, its lower ends not."""
+        if self.spares and share < _LITTLE:
+            # Lower ends for as much more than delta cost nothing beside a second answer.
+            self.spare = delta * share
+            near = self._at(loss, delta)
+            self.spare = 0.0
+            return near
+        near = self._at(loss, delta * (1.0 - share))
+        # Lower ends are those at delta itself, a little smaller.
+        if (near.low or near.attained) and near.low <= self.ceiling:
+            at = self._at(loss, delta)
+            near = replace(near, low=min(near.low, at.low), attained=at.attained)
+        return near
 
     def foresee(self, epsilons: Sequence[float]) -> None:
         """Prepare for ``delta`` at many epsilons: nothing to do but where work can be shared."""
@@ -213,7 +237,7 @@ class Accountant(ABC):
             return Answer(0.0, method="delta = 1 allows everything")
         found = _largest(loss.curve)
         # No loss is above the sum of the largest ones: pure privacy caps every delta's epsilon.
-        cap = max(one.epsilon(delta) for one in found)
+        cap = max(one.epsilon(delta - self.spare) for one in found)
         if delta == 0.0:
             # At delta 0 only a loss that is attained shows that no epsilon is smaller.
             shown = _largest(loss.witness.curve) if loss.witness else []

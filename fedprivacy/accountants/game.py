@@ -26,6 +26,8 @@ class GameAccountant(PldAccountant):
     """
 
     name: ClassVar[str] = "game"
+    # Games are played at a delta alone.
+    spares: ClassVar[bool] = False
 
     def _epsilon(self, loss: PrivacyLoss, delta: float) -> Answer:
         def ask(curve: Curve) -> Question:

@@ -36,6 +36,7 @@ class PldAccountant(Accountant):
 
     name: ClassVar[str] = "pld"
     interruptible: ClassVar[bool] = True
+    spares: ClassVar[bool] = True
 
     def __init__(self, *, tolerance: float = 1e-3, deadline: float | None = None) -> None:
         super().__init__(tolerance=tolerance, deadline=deadline)
@@ -56,7 +57,8 @@ class PldAccountant(Accountant):
 
     def _epsilon(self, loss: PrivacyLoss, delta: float) -> Answer:
         def ask(curve: Curve, floor: float, tolerance: float) -> Interval:
-            return interval(EpsilonAt.of(curve, delta, tolerance, floor))
+            beside = (self.ceiling, self.spare)
+            return interval(EpsilonAt.of(curve, delta, tolerance, floor, *beside))
 
         return _answer(loss, ask, self.tolerance, relative=False)
 

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
+from functools import partial
 from itertools import product
 from typing import Any, NamedTuple
 
 from ..accountants import ACCOUNTANTS
-from ..bound import Bound, Verdict
+from ..bound import Bound, Verdict, plain_bounds
 from ..errors import UnsupportedCombination, closed_unit, contradict
 from ..loss.profiles.once import Answers, answered_once
 from ..mechanisms import Mechanism
@@ -111,7 +113,6 @@ class Audit:
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain JSON values; bounds that certify nothing are ``void_bounds``."""
-        bounds = {o: {n: b.to_dict() for n, b in bs.items()} for o, bs in self.bounds.items()}
         unit, adjacency, observer = self.facts
         return {
             "verdict": str(self.verdict),
@@ -123,7 +124,7 @@ class Audit:
             "reasons": list(self.reasons),
             "rounds": self.rounds,
             "numbers": str(self.numbers),
-            "void_bounds" if self.void else "bounds": bounds,
+            "void_bounds" if self.void else "bounds": plain_bounds(self.bounds),
             "unsupported": self.unsupported,
             "recorded": self.facts_recorded,
             "stated": self.stated,
@@ -189,7 +190,8 @@ def account(
     # Composed rounds would be those of one output: another one had made others.
     if read.adaptive:
         raise UnsupportedCombination(
-            "the ledger's schedule depended on outputs, so composing its rounds certifies nothing; "
+            f"the ledger's schedule depended on outputs ({read.origin.name}), so composing its "
+            "rounds certifies nothing; "
             "audit it against the budget that its filter kept"
         )
     facts = read.facts(adjacency, observer)
@@ -271,15 +273,10 @@ def audit(
     if final is not verdict and reasons:
         # What changed the verdict is the reason that decides.
         reasons = (*changed, *reasons)
-    worded = qualifiers(defects)
-    bounds = {
-        seen_by: {name: replace(bound, qualified=worded) for name, bound in found.items()}
-        for seen_by, found in bounds.items()
-    }
     return Audit(
         verdict=final,
         reasons=(*reasons, *read.notes),
-        bounds=bounds,
+        bounds=_worded(bounds, qualifiers(defects)),
         claim=(epsilon, delta),
         facts=facts,
         run=evidence.run,
@@ -297,6 +294,16 @@ def audit(
         auditor=auditor,
         audited=datetime.now(UTC).isoformat(timespec="seconds"),
     )
+
+
+def _worded(
+    bounds: dict[str, dict[str, Bound]], qualified: tuple[str, ...]
+) -> dict[str, dict[str, Bound]]:
+    """Return bounds that say themselves what they are worth."""
+    return {
+        seen_by: {name: replace(bound, qualified=qualified) for name, bound in found.items()}
+        for seen_by, found in bounds.items()
+    }
 
 
 def _imported(origin: Origin) -> dict[str, str]:
@@ -349,18 +356,10 @@ class _Case(NamedTuple):
 
 def _audit_fixed(case: _Case) -> _Findings:
     """Judge a schedule that was fixed beforehand, by every accountant and for every observer."""
-    evidence, facts, efforts = case.evidence, case.facts, case.efforts
     bounds, unsupported = _by_observer(case)
     # Before judging: a contradiction means that one of our bounds is wrong.
     _compare(bounds)
     verdict, reasons = _judged(case, bounds)
-    try:
-        # Beside the verdict: a server without a secure sum is not the claim's observer.
-        alone = evidence.single_uploads(facts)
-        bounds |= {} if alone is None else {SINGLE: efforts.bounds(alone, case.delta)}
-        _compare(bounds)
-    except UnsupportedCombination as refusal:
-        unsupported[SINGLE] = str(refusal)
     cheaper = (Defect.CHEAPER,) if _cheaper_than_planned(case, bounds) else ()
     return verdict, reasons, bounds, unsupported, cheaper
 
@@ -371,43 +370,51 @@ def _by_observer(case: _Case) -> tuple[dict[str, dict[str, Bound]], dict[str, st
     Raises:
         UnsupportedCombination: there is none for the claim's own observer.
     """
+    evidence, facts = case.evidence, case.facts
     # The claim's own observer first: its refusal ends the audit, others are only told.
-    observers = dict.fromkeys([case.facts.observer, Observer.AGGREGATE, Observer.SERVER])
+    observers = dict.fromkeys([facts.observer, Observer.AGGREGATE, Observer.SERVER])
+    losses: dict[str, Callable[[], PrivacyLoss | None]] = {
+        str(one): partial(evidence.loss, facts._replace(observer=one)) for one in observers
+    }
+    # Beside the verdict: a server without a secure sum is not the claim's observer.
+    losses[SINGLE] = partial(evidence.single_uploads, facts)
     bounds: dict[str, dict[str, Bound]] = {}
     unsupported: dict[str, str] = {}
-    for seen_by in observers:
+    for eyes, loss_to in losses.items():
         try:
-            loss = case.evidence.loss(case.facts._replace(observer=seen_by))
+            loss = loss_to()
+            bounds |= {} if loss is None else {eyes: case.efforts.bounds(loss, case.delta)}
         except UnsupportedCombination as refusal:
-            if seen_by is case.facts.observer:
+            if eyes == str(facts.observer):
                 raise
-            unsupported[str(seen_by)] = str(refusal)
-            continue
-        bounds[str(seen_by)] = case.efforts.bounds(loss, case.delta)
+            unsupported[eyes] = str(refusal)
     return bounds, unsupported
 
 
 def _judged(case: _Case, bounds: dict[str, dict[str, Bound]]) -> tuple[Verdict, tuple[str, ...]]:
     """Return the verdict on the claim, and why."""
     read, evidence, facts, epsilon, delta, _ = case
+    # Numbers about another run can neither confirm nor refute.
+    if evidence.doubts:
+        return Verdict.CANNOT_BE_CERTIFIED, (_of_another_run(evidence.doubts),)
+    found = bounds[str(facts.observer)]
     # The server sees all that others see, so that its upper ends hold for them as well.
     more = {} if facts.observer is Observer.SERVER else bounds.get(str(Observer.SERVER), {})
-    verdict, reason = _judge(bounds[str(facts.observer)], more, epsilon, delta)
-    reasons: tuple[str, ...] = (reason,)
-    if evidence.doubts:
-        told = "so what was done was not this run, whose numbers certify nothing of it"
-        # Only doubts that count nothing may be printed: others tell of single clients.
-        tellable = [doubt for doubt in evidence.doubts if doubt in (FOLLOWING, SAID_TO_FOLLOW)]
-        what = tellable[0] if tellable else str(Defect.OTHER_COHORTS)
-        reasons = (f"The record has {what}, {told}.",)
-        # Numbers about another run can neither confirm nor refute.
-        verdict = Verdict.CANNOT_BE_CERTIFIED
-    elif evidence.run is not None:
-        found = bounds[str(facts.observer)]
-        question = Question(evidence.run, facts, epsilon, found, read.sensitivity, read.careless)
-        judged = overcounts if verdict is Verdict.HOLDS else failing_assumptions
-        reasons += judged(question)
-    return verdict, reasons
+    verdict, reason = _judge(found, more, epsilon, delta)
+    if evidence.run is None:
+        return verdict, (reason,)
+    question = Question(evidence.run, facts, epsilon, found, read.sensitivity, read.careless)
+    remarks = overcounts if verdict is Verdict.HOLDS else failing_assumptions
+    return verdict, (reason, *remarks(question))
+
+
+def _of_another_run(doubts: tuple[str, ...]) -> str:
+    """Return why numbers certify nothing of what was done."""
+    # Only doubts that count nothing may be printed: others tell of single clients.
+    tellable = (doubt for doubt in doubts if doubt in (FOLLOWING, SAID_TO_FOLLOW))
+    what = next(tellable, str(Defect.OTHER_COHORTS))
+    told = "so what was done was not this run, whose numbers certify nothing of it"
+    return f"The record has {what}, {told}."
 
 
 def _cheaper_than_planned(case: _Case, bounds: dict[str, dict[str, Bound]]) -> bool:
@@ -467,10 +474,22 @@ def _audit_adaptive(case: _Case) -> _Findings:
 
 def _kept_by_filter(case: _Case) -> str:
     """Return why the filter of a run does not certify a claim; empty where it does."""
-    read, evidence, facts, epsilon, delta, _ = case
+    read, evidence, facts, *_ = case
     if read.claim is None:
         return "the ledger states no budget that a filter was to keep"
     budget = Budget(*read.claim, **_eyes(facts), adaptive=True)
+    if other := _another_budget(case, budget):
+        return other
+    if evidence.doubts:
+        return f"the record has {Defect.OTHER_COHORTS}"
+    if evidence.run is not None and not budget.keeps(evidence.run.sequence()):
+        return "the sum of the rounds' Renyi divergences exceeds what the budget permits"
+    return ""
+
+
+def _another_budget(case: _Case, budget: Budget) -> str:
+    """Return why the budget that a filter was to keep is not the claim's; empty where it is."""
+    read, _, facts, epsilon, delta, _ = case
     # Other rules than the filter's have no theorem for schedules that depend on outputs.
     if not (read.rule or "").startswith(_FILTER):
         return f"its budget rule is {read.rule!r}, not {_FILTER!r}"
@@ -482,10 +501,6 @@ def _kept_by_filter(case: _Case) -> str:
             f"the filter kept epsilon = {budget.epsilon:g} at delta = {budget.delta:g}, and other "
             "outputs might have spent it all"
         )
-    if evidence.doubts:
-        return f"the record has {Defect.OTHER_COHORTS}"
-    if evidence.run is not None and not budget.keeps(evidence.run.sequence()):
-        return "the sum of the rounds' Renyi divergences exceeds what the budget permits"
     return ""
 
 
@@ -502,16 +517,22 @@ def _compare(bounds: dict[str, dict[str, Bound]]) -> None:
         ContradictionError: a lower end lies above an upper end.
     """
     for eyes, found in bounds.items():
-        # Single uploads are another view, which no other observer's number bounds.
-        wider = dict.fromkeys([eyes] if eyes == SINGLE else [eyes, str(Observer.SERVER)])
-        above = [(name, bound) for seen in wider for name, bound in bounds.get(seen, {}).items()]
-        for (low_name, low), (high_name, high) in product(found.items(), above):
+        pairs = product(found.items(), _above(bounds, eyes))
+        for (low_name, low), (high_name, high) in pairs:
             if low.lower > high.upper:
                 contradict(
                     f"epsilon at delta = {low.given:g} ({eyes})",
                     f"{low.lower!r} by {low_name!r} (attained by {low.witness})",
                     f"{high.upper!r} by {high_name!r} ({high.method}, {high.observer})",
                 )
+
+
+def _above(bounds: dict[str, dict[str, Bound]], eyes: str) -> Iterator[tuple[str, Bound]]:
+    """Yield the bounds, by accountant, whose upper ends hold for an observer."""
+    # Single uploads are another view, which no other observer's number bounds.
+    wider = (eyes,) if eyes == SINGLE else (eyes, str(Observer.SERVER))
+    for seen_by in dict.fromkeys(wider):
+        yield from bounds.get(seen_by, {}).items()
 
 
 def _judge(

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -221,71 +222,92 @@ def attack(
     way = member(Estimator, estimator=estimator)
     chance = open_unit(level=level)
     each, times = integer(1, canaries=canaries), integer(1, runs=runs)
-    if isinstance(train, str):
-        at = closed_unit(delta=1e-5 if delta is None else delta)
-        source = private_generator() if generator is None else generator
-        asked = Asked(each, integer(1, rounds=rounds), at, seer, source, data, settings or {})
-        loop = _named(train, directions, asked)
-        train, directions = loop.train, loop.directions
-        if claim is None:
-            claim, adjacency = loop.claim, loop.adjacency
-    elif settings is not None:
+    source = private_generator() if generator is None else generator
+    at = 1e-5 if delta is None else delta
+    asked = Asked(each, rounds, at, seer, source, data, settings or {})
+    if settings is not None and not isinstance(train, str):
         refuse("settings", settings, "be left out", "they are for a method that is named")
-    elif is_loop(train):
-        # A loop has its own account, which is the claim unless another is given.
-        if claim is None:
-            claim, adjacency = loop_mechanism(train, integer(1, rounds=rounds)), Adjacency.ZERO_OUT
-        train, directions = _of_loop(train, data, (each, rounds), directions, generator)
+    subject = _subject(train, directions, asked)
+    # What is attacked has its own account, which is the claim unless another is given.
+    if claim is None:
+        claim, adjacency = subject.claim()
     certified = _claimed(claim, delta, adjacency, seer, way is Estimator.GDP)
-    score = _scorer(directions, each, seer)
-    seen = _play(train, score, (times, each), generator, jobs)
-    at = certified.delta
-    if way is Estimator.GDP:
-        return _as_gaussian(_by_curves(seen, chance, guesses), certified, seen, chance, seer)
-    if way is Estimator.RATES:
-        found, theorem = _by_rates(seen, at, chance), guessing.THEOREM_RATES
-    else:
-        found, theorem = _by_guesses(seen, at, chance, guesses), guessing.THEOREM_GUESSES
+    score = _scorer(subject.directions, each, seer)
+    seen = _play(subject.train, score, (times, each), source, jobs)
+    test = _Test(certified, seen, chance, seer, guesses)
+    return _ESTIMATORS[way](test)
+
+
+class _Test(NamedTuple):
+    """What an estimator judges by."""
+
+    certified: Claimed
+    seen: Seen
+    level: float
+    observer: Observer
+    guesses: int | None
+
+
+def _found(test: _Test, found: Answer, lower: float, theorem: str) -> Attack:
+    """Return what a test found of epsilon."""
+    certified = test.certified
     return Attack(
-        lower=found.lower,
+        lower=lower,
         upper_certified=certified.epsilon,
-        verdict=_verdict(found.lower, certified.epsilon),
-        delta=at,
-        level=chance,
-        observer=seer,
+        verdict=_verdict(lower, certified.epsilon),
+        delta=certified.delta,
+        level=test.level,
+        observer=test.observer,
         guesses=found.guesses,
         correct=found.correct,
-        canaries=seen.coins.size,
-        runs=times,
+        canaries=test.seen.coins.size,
+        runs=len(test.seen.coins),
         theorem=theorem,
         assumptions=(_COINS, _FRAME, _APART),
     )
 
 
-def _as_gaussian(
-    found: Answer, certified: Claimed, seen: Seen, level: float, observer: Observer
-) -> Attack:
+def _by_guesses(test: _Test) -> Attack:
+    """Return the largest epsilon that is refuted by guesses."""
+    found = _largest(test, partial(guessing.refuted, delta=test.certified.delta))
+    return _found(test, found, found.lower, guessing.THEOREM_GUESSES)
+
+
+def _by_curves(test: _Test) -> Attack:
     """Return what a lower end of mu says: of the claim's mu, and of epsilon in Gaussian pairs."""
-    lower = 0.0
+    found = _largest(test, guessing.refuted_mu)
+    delta, lower = test.certified.delta, 0.0
     # A mu of 0 refutes nothing, and its noise would be infinite.
     if found.lower:
         at_least = Gaussian(noise_multiplier=1.0 / found.lower)
-        lower = epsilon(at_least, delta=certified.delta, adjacency=Adjacency.ZERO_OUT).lower
-    return Attack(
-        lower=lower,
-        upper_certified=certified.epsilon,
-        # mu against mu: epsilons would compare only if the worst pair were Gaussian.
-        verdict=_verdict(found.lower, certified.mu),
-        delta=certified.delta,
-        level=level,
-        observer=observer,
-        guesses=found.guesses,
-        correct=found.correct,
-        canaries=seen.coins.size,
-        runs=len(seen.coins),
-        theorem=guessing.THEOREM_CURVE,
-        assumptions=(_COINS, _FRAME, _APART, _GAUSSIAN),
-        mu=found.lower,
+        lower = epsilon(at_least, delta=delta, adjacency=Adjacency.ZERO_OUT).lower
+    told = _found(test, found, lower, guessing.THEOREM_CURVE)
+    # mu against mu: epsilons would compare only if the worst pair were Gaussian.
+    verdict = _verdict(found.lower, test.certified.mu)
+    return replace(
+        told, verdict=verdict, mu=found.lower, assumptions=(*told.assumptions, _GAUSSIAN)
+    )
+
+
+class _Subject(NamedTuple):
+    """What is attacked: what is run, what each canary adds, and how it is claimed by itself."""
+
+    train: Train
+    directions: Any
+    claim: Callable[[], tuple[Mechanism | None, Adjacency | None]]
+
+
+def _subject(train: Train | str | Any, directions: Any, asked: Asked) -> _Subject:
+    """Return what is attacked: a function, or a loop with canaries in it."""
+    if isinstance(train, str):
+        rounds, delta = integer(1, rounds=asked.rounds), closed_unit(delta=asked.delta)
+        loop = _named(train, directions, asked._replace(rounds=rounds, delta=delta))
+        return _Subject(loop.train, loop.directions, lambda: (loop.claim, loop.adjacency))
+    if not is_loop(train):
+        return _Subject(train, directions, lambda: (None, None))
+    return _Subject(
+        *_of_loop(train, directions, asked),
+        lambda: (loop_mechanism(train, integer(1, rounds=asked.rounds)), Adjacency.ZERO_OUT),
     )
 
 
@@ -296,27 +318,25 @@ def _named(name: str, directions: Any, asked: Asked) -> Planted:
     return plant_named(name, asked)
 
 
-def _of_loop(
-    loop: Any,
-    data: Any,
-    size: tuple[int, int],
-    directions: Any,
-    generator: np.random.Generator | None,
-) -> tuple[Train, Any]:
+def _of_loop(loop: Any, directions: Any, asked: Asked) -> tuple[Train, Any]:
     """Return a ``train`` of a loop, and the directions of its clients."""
-    canaries, rounds = size
+    canaries, rounds, data = asked.canaries, asked.rounds, asked.data
     if directions is None:
         return client_canaries(loop, data, canaries, rounds)
     if isinstance(directions, str):
         if directions != "random":
             refuse("directions", directions, "be 'random', or vectors, one row a canary")
         # Directions must not depend on the coins, or scores would prove nothing.
-        source = private_generator() if generator is None else generator
-        directions = random_directions(canaries, int(loop.flat.dimension), source)
+        directions = random_directions(canaries, int(loop.flat.dimension), asked.generator)
+    wanted = _rows(directions, canaries)
+    return crafted_canaries(loop, data, wanted, rounds), wanted
+
+
+def _rows(directions: Any, canaries: int) -> Array:
     wanted = np.asarray(directions, dtype=np.float64)
     if wanted.ndim != 2 or len(wanted) != canaries:
         refuse("directions", wanted.shape, f"have shape ({canaries}, d), one row a canary")
-    return crafted_canaries(loop, data, wanted, rounds), wanted
+    return wanted
 
 
 def plan(canaries: int, delta: float, level: float = 0.05, guesses: int | None = None) -> float:
@@ -353,8 +373,10 @@ def _claimed(
     if isinstance(claim, Bound):
         return Claimed(*_of_bound(claim, delta, observer))
     at = closed_unit(delta=1e-5 if delta is None else delta)
+    if claim is None:
+        return Claimed(None, at)
     if not isinstance(claim, Mechanism):
-        return Claimed(None if claim is None else _plain(claim), at)
+        return Claimed(_plain(claim), at)
     if adjacency is None:
         refuse("adjacency", None, "be given where claim is a mechanism", "'zero_out', for instance")
     seen: dict[str, Any] = {"adjacency": adjacency, "observer": observer}
@@ -395,9 +417,7 @@ def _scorer(directions: Any, canaries: int, observer: Observer) -> Callable[[Any
     """Return what makes scores, shape (m,), of what ``train`` returned."""
     if directions is None:
         return lambda found: _checked(found, canaries)
-    wanted = np.asarray(directions, dtype=np.float64)
-    if wanted.ndim != 2 or len(wanted) != canaries:
-        refuse("directions", wanted.shape, f"have shape ({canaries}, d), one row a canary")
+    wanted = _rows(directions, canaries)
     lengths = np.linalg.norm(wanted, axis=1, keepdims=True)
     # Cosines need lengths, and a zero row has no direction.
     if not np.isfinite(wanted).all() or not lengths.all():
@@ -436,13 +456,12 @@ def _play(
     train: Train,
     score: Callable[[Any], Array],
     shape: tuple[int, int],
-    generator: np.random.Generator | None,
+    source: np.random.Generator,
     jobs: int,
 ) -> Seen:
     """Throw the coins and run ``train``, each run with a generator of its own."""
     if not callable(train):
         refuse("train", type(train).__name__, "be a function of (included, generator)")
-    source = private_generator() if generator is None else generator
     # Fair and independent coins are what the theorems ask for.
     coins = source.integers(0, 2, size=shape).astype(np.bool_)
     # A generator a run: results do not depend on how many run at once.
@@ -496,49 +515,52 @@ def _tries(seen: Seen, guesses: int | None) -> tuple[Coins, dict[int, int]]:
     return coins, found
 
 
-def _by_curves(seen: Seen, level: float, guesses: int | None) -> Answer:
-    """Return the largest mu that is refuted."""
-    coins, tries = _tries(seen, guesses)
-
-    def test(right: int, number: int) -> float:
-        # Every number that is tried is a test, and the level is for all of them.
-        return guessing.refuted_mu(right, number, len(coins), level / len(tries))
-
-    return max(Answer(test(right, number), number, right) for number, right in tries.items())
-
-
-def _by_guesses(seen: Seen, delta: float, level: float, guesses: int | None) -> Answer:
-    """Return the largest epsilon that is refuted."""
-    coins, tries = _tries(seen, guesses)
-
-    def test(right: int, number: int) -> float:
-        return guessing.refuted(right, number, len(coins), delta, level / len(tries))
-
-    return max(Answer(test(right, number), number, right) for number, right in tries.items())
+def _largest(test: _Test, refuted: Callable[..., float]) -> Answer:
+    """Return the largest number that is refuted, of all numbers of guesses."""
+    coins, tries = _tries(test.seen, test.guesses)
+    # Every number that is tried is a test, and the level is for all of them.
+    share = test.level / len(tries)
+    return max(
+        Answer(refuted(right, number, len(coins), level=share), number, right)
+        for number, right in tries.items()
+    )
 
 
-def _by_rates(seen: Seen, delta: float, level: float) -> Answer:
+def _by_rates(test: _Test) -> Attack:
     """Choose a threshold and a side on the first half of the runs, test them on the second."""
-    runs, each = seen.coins.shape
+    runs, each = test.seen.coins.shape
     if each != 1 or runs < 8:
         refuse("canaries, runs", (each, runs), "be 1 and at least 8 for the estimator 'rates'")
     half = runs // 2
-    coins, scores = seen.coins[:, 0], seen.scores[:, 0]
+    coins, scores = test.seen.coins[:, 0], test.seen.scores[:, 0]
     # Marks of the first half only: a threshold chosen on the second would break its level.
     marks = np.unique(scores[:half])
     choices = [(mark, side) for mark in marks for side in (True, False)]
 
-    def on(rows: slice, choice: tuple[float, bool]) -> tuple[float, int, int]:
+    def on(rows: slice, choice: tuple[float, bool]) -> Answer:
         mark, side = choice
         says = (scores[rows] >= mark) if side else (scores[rows] <= mark)
-        there = coins[rows] == side
-        hits, misses = int((says & there).sum()), int((says & ~there).sum())
-        totals = int(there.sum()), int((~there).sum())
-        # A half without any canary there, or none away, has no rate.
-        if not min(totals):
-            return 0.0, hits + misses, hits
-        lower = guessing.refuted_by_rates((hits, totals[0]), (misses, totals[1]), delta, level)
-        return lower, hits + misses, hits
+        return _of_rates(says, coins[rows] == side, test)
 
-    best = max(choices, key=lambda choice: on(slice(0, half), choice)[0])
-    return Answer(*on(slice(half, runs), best))
+    best = max(choices, key=lambda choice: on(slice(0, half), choice).lower)
+    found = on(slice(half, runs), best)
+    return _found(test, found, found.lower, guessing.THEOREM_RATES)
+
+
+def _of_rates(says: Coins, there: Coins, test: _Test) -> Answer:
+    """Return what the rates of hits and of false alarms say."""
+    hits, misses = int((says & there).sum()), int((says & ~there).sum())
+    totals = int(there.sum()), int((~there).sum())
+    # A half without any canary there, or none away, has no rate.
+    if not min(totals):
+        return Answer(0.0, hits + misses, hits)
+    rates = (hits, totals[0]), (misses, totals[1])
+    lower = guessing.refuted_by_rates(*rates, test.certified.delta, test.level)
+    return Answer(lower, hits + misses, hits)
+
+
+_ESTIMATORS: Mapping[Estimator, Callable[[_Test], Attack]] = {
+    Estimator.GUESSES: _by_guesses,
+    Estimator.RATES: _by_rates,
+    Estimator.GDP: _by_curves,
+}

@@ -137,19 +137,26 @@ def crosscheck(
         refuse("run", type(run).__name__, "be a mechanism", "pass Gaussian, for instance")
     at, seer = closed_unit(delta=delta), member(Observer, observer=observer)
     wanted = [*Adjacency] if adjacency is None else [member(Adjacency, adjacency=adjacency)]
+    bounds = _served(run, wanted, delta=at, observer=seer)
+    rows = [row for bound in bounds.values() for row in _rows(run, bound)]
+    return Crosscheck(at, seer, bounds, tuple(rows))
+
+
+def _served(run: Mechanism, wanted: list[Adjacency], **asked: Any) -> dict[Adjacency, Bound]:
+    """Return the certified bounds under the adjacencies that a run serves.
+
+    Raises:
+        UnsupportedCombination: it serves none; the last refusal says why.
+    """
     bounds: dict[Adjacency, Bound] = {}
-    refusal: UnsupportedCombination | None = None
     for one in wanted:
         # A run may serve some adjacencies only: the others are left out, unless none is left.
         try:
-            bounds[one] = epsilon(run, delta=at, adjacency=one, observer=seer)
-        except UnsupportedCombination as error:
-            refusal = error
-    # No adjacency is served: the last reason says why.
-    if refusal is not None and not bounds:
-        raise refusal
-    rows = [row for one, bound in bounds.items() for row in _rows(run, bound)]
-    return Crosscheck(at, seer, bounds, tuple(rows))
+            bounds[one] = epsilon(run, adjacency=one, **asked)
+        except UnsupportedCombination:
+            if one is wanted[-1] and not bounds:
+                raise
+    return bounds
 
 
 def _rows(run: Mechanism, bound: Bound) -> list[Row]:

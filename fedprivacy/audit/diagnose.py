@@ -6,7 +6,7 @@ A remark beside a verdict, never a part of it: it names the assumption that woul
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from decimal import Decimal
 from functools import partial
@@ -82,12 +82,16 @@ class Question:
         return self.bound.given
 
     @property
+    def least(self) -> float:
+        """The least epsilon that is certified."""
+        return min(bound.upper for bound in self.found.values())
+
+    @property
     def can_be_read(self) -> bool:
         """Whether readings are tried: each costs an account."""
         # A pure or an impossible claim has no reading that would give its number.
         parts = self.run.sequence()
-        long = sum(times for _, times in parts) > _LONG
-        hopeless = long and min(bound.upper for bound in self.found.values()) > _USELESS
+        hopeless = self.least > _USELESS and sum(times for _, times in parts) > _LONG
         readable = len(parts) <= MAX_PARTS and not hopeless
         return readable and self.claim > 0.0 and 0.0 < self.delta < 1.0
 
@@ -118,41 +122,55 @@ def failing_assumptions(asked: Question) -> tuple[str, ...]:
     """
     if not asked.can_be_read:
         return ()
-    claim = asked.claim
-    same: list[str] = []
-    enough: dict[str, tuple[float, str]] = {}
-    for wrong in _readings(asked):
-        # A reading that refuses or diverges cannot be where a finite claim comes from.
-        values = [value for value in _tried(wrong.numbers) if math.isfinite(value)]
-        near = next((value for value in values if _rounds_to(value, claim)), None)
-        if near is not None:
-            same.append(f"{claim:g} is the number of {wrong.what} ({near:.6g}). {wrong.why}")
-        elif values and wrong.bound and values[0] <= claim:
+    # A reading that refuses or diverges cannot be where a finite claim comes from.
+    tried = [(wrong, [*filter(math.isfinite, _tried(wrong.numbers))]) for wrong in _readings(asked)]
+    same = [told for wrong, values in tried if (told := _same(wrong, values, asked.claim))]
+    # What gives the very number explains it: weaker readings are not told beside it.
+    return tuple(same[:MAX_TOLD] or _enough(tried, asked.claim)[:MAX_TOLD])
+
+
+def _same(wrong: Wrong, values: list[float], claim: float) -> str:
+    """Return that a reading leads to the very number that is claimed; "" where it does not."""
+    near = next((value for value in values if _rounds_to(value, claim)), None)
+    told = f"{claim:g} is the number of {wrong.what}"
+    return "" if near is None else f"{told} ({near:.6g}). {wrong.why}"
+
+
+def _enough(tried: Iterable[tuple[Wrong, list[float]]], claim: float) -> list[str]:
+    """Return the readings under which a claim would hold, the closest first, one for each why."""
+    found: dict[str, tuple[float, str]] = {}
+    for wrong, values in tried:
+        if values and wrong.bound and values[0] <= claim:
             told = f"{claim:g} would hold for {wrong.what} ({values[0]:.6g}). {wrong.why}"
-            enough.setdefault(wrong.why, (values[0], told))
-    if same:
-        # What gives the very number explains it: weaker readings are not told beside it.
-        return tuple(same[:MAX_TOLD])
-    # The closest first; sorted() keeps the order of equals, so that simple readings lead.
-    closest = sorted(enough.values(), key=lambda pair: -pair[0])
-    return tuple(told for _, told in closest[:MAX_TOLD])
+            found.setdefault(wrong.why, (values[0], told))
+    # sorted() keeps the order of equals, so that simple readings lead.
+    return [told for _, told in sorted(found.values(), key=lambda pair: -pair[0])]
 
 
 def overcounts(asked: Question) -> tuple[str, ...]:
     """Return a sentence where a claim that holds is a whole multiple of what was spent."""
-    known = [bound.upper for bound in asked.found.values()]
     # 1.99 and not 2, since certified upper ends lie a little above what others compute.
-    if not asked.can_be_read or not 0.0 < 1.99 * min(known) <= asked.claim:
+    if not asked.can_be_read or not 0.0 < 1.99 * asked.least <= asked.claim:
         return ()
+    known = [bound.upper for bound in asked.found.values()]
     # The claim may have been a multiple of any accountant's number, another library's too.
     for value in (*known, *_tried(lambda: _peer(asked, asked.run))):
-        times = round(asked.claim / value) if 0.0 < value < math.inf else 0
-        if 2 <= times <= MAX_TIMES and abs(asked.claim / value - times) <= 1e-3 * times:
+        times = _multiple(asked.claim, value)
+        if times:
             return (
                 f"{asked.claim:g} is {times} times the number of this run ({value:.6g}). Epsilons "
                 "of clients whose data are disjoint are not added: the largest counts.",
             )
     return ()
+
+
+def _multiple(claim: float, value: float) -> int:
+    """Return how many times a number a claim is; 0 where it is no multiple that is looked for."""
+    if not 0.0 < value < math.inf:
+        return 0
+    times = round(claim / value)
+    near = abs(claim / value - times) <= 1e-3 * times
+    return times if near and 2 <= times <= MAX_TIMES else 0
 
 
 def _tried(numbers: Callable[[], list[float]]) -> list[float]:
@@ -317,7 +335,7 @@ def _of_counting(asked: Question) -> Iterator[Wrong]:
 
 def _lost(step: Mechanism, total: int) -> list[int]:
     """Return how many of the steps may have been lost by rounding: one, or one an epoch."""
-    scheme = step.scheme if isinstance(step, SampledMechanism) else None
+    _, scheme = _opened(step)
     # Schemes that have whole epochs leave no last batch to lose.
     if scheme is None or hasattr(scheme, "rounds_per_epoch") or not 0.0 < scheme.rate < 1.0:
         return []
@@ -364,15 +382,17 @@ _Change = Callable[[Mechanism, Scheme | None, int], tuple[Mechanism, int] | None
 """Makes of a sampled mechanism and its count another one; None where it says nothing of it."""
 
 
+def _opened(part: Mechanism) -> tuple[Mechanism, Scheme | None]:
+    """Return what is sampled, and how; a mechanism itself, and None, where nothing is."""
+    return (part.inner, part.scheme) if isinstance(part, SampledMechanism) else (part, None)
+
+
 def _changed(run: Mechanism, change: _Change) -> Mechanism | None:
     """Return a run with every part changed; None where a part cannot be, or nothing changes."""
     parts: list[tuple[Mechanism, int]] = []
     for part, count in run.sequence():
-        inner, scheme = (
-            (part.inner, part.scheme) if isinstance(part, SampledMechanism) else (part, None)
-        )
         try:
-            made = change(inner, scheme, count)
+            made = change(*_opened(part), count)
         except FedPrivacyError:
             return None
         if made is None:
@@ -408,13 +428,11 @@ def _gaussian_rounds(run: Mechanism) -> list[tuple[float, float, int]] | None:
     """Return (noise multiplier, share, rounds) of every part; None where one is something else."""
     found = []
     for part, count in run.sequence():
-        sampled = isinstance(part, SampledMechanism)
-        inner = part.inner if isinstance(part, SampledMechanism) else part
+        inner, scheme = _opened(part)
         if inner.sum_multiplier is None:
             return None
-        scheme = part.scheme if isinstance(part, SampledMechanism) else None
         rounds = getattr(scheme, "rounds_per_epoch", 1)
-        share = scheme.rate / rounds if sampled and scheme is not None else 1.0
+        share = 1.0 if scheme is None else scheme.rate / rounds
         found.append((inner.sum_multiplier, share, count * rounds))
     return found
 

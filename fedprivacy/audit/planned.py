@@ -24,12 +24,7 @@ def as_planned(rounds: Iterable[Round], plan: Mechanism | None) -> Mechanism | N
     if plan is None:
         return None
     parts = dict(plan.sequence())
-    named: list[Round] = []
-    others: list[Round] = []
-    for r in rounds:
-        # What released nothing costs nothing, whatever it is called.
-        if r.spent:
-            (named if _is_named(r.mechanism, parts) else others).append(r)
+    named, others = _told_apart(rounds, parts)
     if not others:
         return None
     try:
@@ -41,6 +36,15 @@ def as_planned(rounds: Iterable[Round], plan: Mechanism | None) -> Mechanism | N
     return in_sequence([*replaced, *(() if kept is None else kept.sequence())])
 
 
+def _told_apart(
+    rounds: Iterable[Round], parts: Mapping[Mechanism, int]
+) -> tuple[list[Round], list[Round]]:
+    """Return the rounds that parts of a plan name, and the others."""
+    # What released nothing costs nothing, whatever it is called.
+    held = [(r, _is_named(r.mechanism, parts)) for r in rounds if r.spent]
+    return [r for r, named in held if named], [r for r, named in held if not named]
+
+
 def _whole(mechanism: Mechanism) -> Mechanism:
     """Return what a plan calls a round: a row of correlated noise is of its whole run."""
     return mechanism.run if isinstance(mechanism, CorrelatedRow) else mechanism
@@ -50,31 +54,34 @@ def _is_named(mechanism: Mechanism, parts: Mapping[Mechanism, int]) -> bool:
     return all(part in parts for part, _ in _whole(mechanism).sequence())
 
 
+def _parts(rounds: Iterable[Round]) -> Iterator[tuple[Mechanism, int]]:
+    """Yield what rounds were made of, as a plan calls it, with counts."""
+    for r in rounds:
+        for part, count in _whole(r.mechanism).sequence():
+            yield part, count * r.times
+
+
 def _missing(named: Iterable[Round], parts: Mapping[Mechanism, int]) -> dict[Mechanism, int]:
     """Return the parts of a plan that were not run, and how often; all where none is missing."""
     run: Counter[Mechanism] = Counter()
-    for r in named:
-        for part, count in _whole(r.mechanism).sequence():
-            run[part] += count * r.times
+    for part, count in _parts(named):
+        run[part] += count
     missing = {part: count - run[part] for part, count in parts.items() if count > run[part]}
     # Rounds that a crash repeated leave a plan behind them: any part may have come again.
     return missing or dict(parts)
 
 
 def _replaced(
-    others: Iterable[Round], missing: Mapping[Mechanism, int]
+    others: list[Round], missing: Mapping[Mechanism, int]
 ) -> Iterator[tuple[Mechanism, int]]:
     """Yield parts of the plan in the place of rounds that it does not name, and their counts."""
-    held = list(others)
-    steps = sum(count * r.times for r in held for _, count in _whole(r.mechanism).sequence())
-    only = next(iter(missing)) if len(missing) == 1 else None
-    for part, count in missing.items():
-        # All rows of correlated noise are one release.
-        if part is not only or isinstance(part, CorrelatedNoise):
-            yield part, min(count, steps)
-    if only is not None and not isinstance(only, CorrelatedNoise):
-        for r in held:
-            yield _with_its_noise(only, r), r.times
+    first, *more = missing
+    # All rows of correlated noise are one release.
+    if not more and not isinstance(first, CorrelatedNoise):
+        yield from ((_with_its_noise(first, r), r.times) for r in others)
+        return
+    steps = sum(count for _, count in _parts(others))
+    yield from ((part, min(count, steps)) for part, count in missing.items())
 
 
 def _with_its_noise(part: Mechanism, r: Round) -> Mechanism:

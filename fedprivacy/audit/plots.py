@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import math
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -78,17 +78,24 @@ def plots_of(
         lines = {name: Line(*pair) for name, pair in accuracies.items()}
         found.append(_plot("Accuracy by round", lines, _with_accuracy))
     if audits:
-        # One moment is no course: a release of all rounds at once has no other.
-        course = {name: pair for name, pair in by_round.items() if len(pair[0]) > 1}
-        found += [_epsilons(audits, course)] if course else []
-        found.append(
-            _plot("Privacy profile: delta at each epsilon", _drawn(audits, _profile), _with_delta)
-        )
-        tradeoffs = _drawn(audits, _tradeoff)
-        if tradeoffs:
-            caption = "Trade-off: what the best attacker misses at each rate of false alarms"
-            found.append(_plot(caption, tradeoffs, _with_rates))
+        found += _certified(audits, by_round)
     return found
+
+
+def _certified(
+    audits: Mapping[str, Audit], by_round: Mapping[str, tuple[list[int], list[float]]]
+) -> Iterator[Plot]:
+    """Yield the plots of what is certified."""
+    # One moment is no course: a release of all rounds at once has no other.
+    course = {name: pair for name, pair in by_round.items() if len(pair[0]) > 1}
+    if course:
+        yield _epsilons(audits, course)
+    profiles = _drawn(audits, _profile)
+    yield _plot("Privacy profile: delta at each epsilon", profiles, _with_delta)
+    tradeoffs = _drawn(audits, _tradeoff)
+    if tradeoffs:
+        caption = "Trade-off: what the best attacker misses at each rate of false alarms"
+        yield _plot(caption, tradeoffs, _with_rates)
 
 
 def _drawn(audits: Mapping[str, Audit], line: Callable[[Audit], Line]) -> dict[str, Line]:
@@ -158,11 +165,15 @@ def further_rounds(found: Audit) -> int | None:
         )
         return whole.upper <= found.claim[0]
 
-    most = MOST * total
+    return _most(fits, MOST * total)
+
+
+def _most(fits: Callable[[int], bool], limit: int) -> int:
+    """Return the largest number up to a limit that fits, to 2 %; the smaller ones fit as well."""
     good, bad = 0, 1
-    while bad <= most and fits(bad):
+    while bad <= limit and fits(bad):
         good, bad = bad, 2 * bad
-    bad = min(bad, most + 1)
+    bad = min(bad, limit + 1)
     while bad - good > max(1, bad // 50):
         middle = (good + bad) // 2
         good, bad = (middle, bad) if fits(middle) else (good, middle)

@@ -19,11 +19,11 @@ from .account import NOT_COUNTED, Audit
 from .statement import (
     EYES,
     NEIGHBOURS,
-    UNITS,
     formal,
     parts_in_words,
     sampler_in_words,
     trials_counted,
+    unit_in_words,
 )
 
 PRODUCTS = (
@@ -84,7 +84,7 @@ def entry(found: Audit, deployment: Mapping[str, Any]) -> dict[str, Any]:
             "unprotected_quantities": NOT_COUNTED[2],
         },
         "privacy_loss": {
-            "privacy_unit": UNITS[found.facts.unit] if found.facts.unit else "not stated",
+            "privacy_unit": unit_in_words(found),
             "privacy_unit_details": NEIGHBOURS[found.facts.adjacency].format(unit=unit),
             **_parameters(found),
         },
@@ -126,16 +126,9 @@ def _checked(deployment: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _check(name: str, value: object) -> None:
-    rule = "be a string of some text"
-    good: Callable[[object], bool] = _is_text
-    if name in ("data_curators", "registry_authors"):
-        rule, good = "be a list of names", _is_names
-    elif name == "publication_date":
-        rule, good = "be a date, YYYY-MM-DD", _is_date
-    elif known := MAY.get(name):
-        rule, good = f"be one of {', '.join(known)}", known.__contains__
-    elif name not in ASKED and name not in MAY:
-        refuse(f"deployment[{name!r}]", value, f"be one of the fields {', '.join([*ASKED, *MAY])}")
+    if name not in _RULES:
+        refuse(f"deployment[{name!r}]", value, f"be one of the fields {', '.join(_RULES)}")
+    rule, good = _RULES[name]
     if not good(value):
         refuse(f"deployment[{name!r}]", value, rule)
 
@@ -157,6 +150,15 @@ def _is_date(text: object) -> bool:
         return date.fromisoformat(text).isoformat() == text
     except ValueError:
         return False
+
+
+_RULES: Mapping[str, tuple[str, Callable[[object], bool]]] = {
+    **dict.fromkeys((*ASKED, *MAY), ("be a string of some text", _is_text)),
+    **dict.fromkeys(("data_curators", "registry_authors"), ("be a list of names", _is_names)),
+    "publication_date": ("be a date, YYYY-MM-DD", _is_date),
+    **{name: (f"be one of {', '.join(of)}", of.__contains__) for name, of in MAY.items() if of},
+}
+"""What a field must be, and what tells."""
 
 
 def _parameters(found: Audit) -> dict[str, Any]:

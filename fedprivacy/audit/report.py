@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from decimal import ROUND_CEILING, ROUND_FLOOR
 from functools import cached_property
 from importlib.resources import files
+from itertools import chain
 from os import PathLike
 from pathlib import Path
 from typing import Any
@@ -79,9 +80,9 @@ def report(
         refuse("deployment", "given", "be left out", "it is for a path that ends in .yaml")
     told = _Told(_named(audit), title, subject, deployment)
     answers: Answers = {}
-    for run in told.runs.values():
+    for found in told.audits.values():
         # Losses that the audits asked for are not computed again for the plots.
-        answers |= {} if run.audit is None else run.audit.answers
+        answers |= found.answers
     with answered_once(answers):
         text = form(told)
     whole_file(target, text)
@@ -171,7 +172,7 @@ def _rendered(name: str, told: _Told, *, plots: list[Any], autoescape: bool) -> 
     views = [_run_view(name, run, told) for name, run in told.runs.items()]
     text: str = template.render(
         title=told.title,
-        cover=_cover(told.runs, told.subject),
+        cover=_cover(list(told.audits.values()), told.subject),
         runs=views,
         shared=_shared([view for view in views if view["private"]]),
         scored=any(run.accuracy for run in told.runs.values()),
@@ -210,30 +211,24 @@ _LISTS = ("rows", "recorded", "theorems", "assumptions", "granted")
 
 def _shared(views: list[dict[str, Any]]) -> dict[str, list[Any]]:
     """Take what several runs have in common out of their views, and return it."""
-    # A single run shares nothing with others: its lists stay where they are.
-    found: dict[str, list[Any]] = {name: [] for name in _LISTS}
-    if len(views) < 2:
-        return found
-    for name in _LISTS:
-        first, *rest = (view[name] for view in views)
-        found[name] = [item for item in first if all(item in other for other in rest)]
-        for view in views:
-            view[name] = [item for item in view[name] if item not in found[name]]
+    found = {name: _in_all([view[name] for view in views]) for name in _LISTS}
+    for view in views:
+        view |= {name: [item for item in view[name] if item not in found[name]] for name in _LISTS}
     return found
+
+
+def _in_all(lists: list[list[Any]]) -> list[Any]:
+    """Return what stands in each of several lists."""
+    # A single run shares nothing with others: its lists stay where they are.
+    if len(lists) < 2:
+        return []
+    first, *rest = lists
+    return [item for item in first if all(item in other for other in rest)]
 
 
 def _named(audit: object) -> dict[str, RunSummary]:
     """Return what is to be reported, by name."""
-    if isinstance(audit, Audit):
-        named: dict[Any, Any] = {audit.origin.name or "run": audit}
-    elif isinstance(audit, Mapping):
-        named = dict(audit)
-    elif isinstance(audit, list | tuple):
-        several = len(audit) > 1
-        named = {f"run {i}" if several else "run": a for i, a in enumerate(audit, start=1)}
-    else:
-        # Refused below with all others, by the same sentence.
-        named = {"": audit}
+    named = _by_name(audit)
     for each in named.values():
         if not isinstance(each, Audit | RunSummary):
             way_out = (
@@ -247,20 +242,35 @@ def _named(audit: object) -> dict[str, RunSummary]:
     return {n: r if isinstance(r, RunSummary) else RunSummary(audit=r) for n, r in named.items()}
 
 
-def _cover(runs: Mapping[str, RunSummary], subject: str) -> list[tuple[str, str]]:
+def _by_name(audit: object) -> dict[Any, Any]:
+    if isinstance(audit, Audit):
+        return {audit.origin.name or "run": audit}
+    if isinstance(audit, Mapping):
+        return dict(audit)
+    # What is nothing of all this is refused with others, by the same sentence.
+    each = audit if isinstance(audit, list | tuple) else [audit]
+    return {f"run {i}" if len(each) > 1 else "run": a for i, a in enumerate(each, start=1)}
+
+
+def _cover(audits: list[Audit], subject: str) -> list[tuple[str, str]]:
     """Return the rows of the page's head: of what, from what, by whom, when, with what verdict."""
-    audits = [run.audit for run in runs.values() if run.audit is not None]
-    rows = [("subject", subject)] if subject else []
-    rows += [row for found in audits for row in _origin(found)]
-    # Several verdicts stand with their runs: the cover would have to choose.
-    for found in audits if len(audits) == 1 else ():
-        rows.append(("verdict", f"{found.statement}; for the observer {found.facts.observer}"))
     moments = sorted({found.audited for found in audits})
-    rows.append(("audited", " to ".join(moments[:: max(1, len(moments) - 1)])))
-    rows.append(("auditor", ", ".join(dict.fromkeys(a.auditor for a in audits if a.auditor))))
-    rows.append(("written by", f"fedprivacy {fedprivacy.__version__}"))
+    auditors = dict.fromkeys(found.auditor for found in audits)
+    rows = [
+        *([("subject", subject)] if subject else []),
+        *chain.from_iterable(map(_origin, audits)),
+        # Several verdicts stand with their runs: the cover would have to choose.
+        *(map(_verdict, audits) if len(audits) == 1 else ()),
+        ("audited", " to ".join(moments[:: max(1, len(moments) - 1)])),
+        ("auditor", ", ".join(filter(None, auditors))),
+        ("written by", f"fedprivacy {fedprivacy.__version__}"),
+    ]
     # The same source for several audits is told once.
     return [(name, value or "not stated") for name, value in dict.fromkeys(rows)]
+
+
+def _verdict(found: Audit) -> tuple[str, str]:
+    return "verdict", f"{found.statement}; for the observer {found.facts.observer}"
 
 
 def _origin(found: Audit) -> list[tuple[str, str]]:
@@ -350,11 +360,15 @@ def _left(found: Audit, further: int | None) -> str:
         return ""
     if left < 0.0:
         return "Nothing of the claimed epsilon is left for certain."
-    told = f"Of the claimed epsilon at least {_down(left)} is left"
+    return f"Of the claimed epsilon at least {_down(left)} is left{_enough(further)}."
+
+
+def _enough(further: int | None) -> str:
+    """Return what is left is enough for."""
     if further is None:
-        return f"{told}."
+        return ""
     many = f"at least {further:,} more round{'' if further == 1 else 's'} like the last"
-    return f"{told}: enough for {many if further else 'no further round like the last'}."
+    return f": enough for {many if further else 'no further round like the last'}"
 
 
 def _up(value: float) -> str:

@@ -6,7 +6,7 @@ A ledger holds facts; what they amount to is said here, once for all who ask.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -93,20 +93,22 @@ class Evidence:
         Whoever may be there or not, as under add_remove, moves the number of clients, and with it
         whatever follows that number.
         """
-        doubts, found = self.doubts, []
         # Only where a unit may be missing can a denominator tell that it is.
-        if facts.adjacency is Adjacency.ADD_REMOVE:
-            if any(None in divisors for divisors in self.divided):
-                found.append(Defect.NO_DENOMINATOR)
-            # One constant denominator tells nothing; several may follow the number of clients.
-            if any(len(divisors - {None}) > 1 for divisors in self.divided):
-                doubts += (FOLLOWING,)
-            if self.follows:
-                doubts += (SAID_TO_FOLLOW,)
-        if doubts:
-            # It voids the numbers, so that it is told first.
-            found.insert(0, Defect.OTHER_COHORTS)
-        return replace(self, doubts=doubts), tuple(found)
+        hides = facts.adjacency is Adjacency.ADD_REMOVE
+        doubts = (*self.doubts, *(self._numbers_told() if hides else ()))
+        silent = hides and any(None in divisors for divisors in self.divided)
+        # What voids the numbers is told first.
+        applies = {Defect.OTHER_COHORTS: bool(doubts), Defect.NO_DENOMINATOR: silent}
+        found = tuple(defect for defect, is_so in applies.items() if is_so)
+        return replace(self, doubts=doubts), found
+
+    def _numbers_told(self) -> Iterator[str]:
+        """Yield what sums tell of the number of units."""
+        # One constant denominator tells nothing; several may follow the number of clients.
+        if any(len(divisors - {None}) > 1 for divisors in self.divided):
+            yield FOLLOWING
+        if self.follows:
+            yield SAID_TO_FOLLOW
 
     def loss(self, facts: Facts) -> PrivacyLoss:
         """Return the loss of the run, attained by what surely ran."""
@@ -176,18 +178,16 @@ def spent(rounds: Iterable[Round]) -> Spent:
     """
     held = list(rounds)
     # Rows of correlated noise are priced as one run: a row alone has no epsilon.
-    groups = _groups(r for r in held if not isinstance(r.mechanism, CorrelatedRow))
-    groups += _correlated(r for r in held if isinstance(r.mechanism, CorrelatedRow))
-    notes = tuple(group.note for group in groups if group.note)
-    nothing = [group.note for group in groups if group.actual is None]
+    groups = [*_groups(held), *_correlated(held)]
+    noiseless = next((group.note for group in groups if group.actual is None), "")
     actual = [(group.actual, group.count) for group in groups if group.actual is not None]
     certain = [(group.certain, group.count) for group in groups if group.certain is not None]
     return Spent(
         # One round without noise leaves no epsilon for the whole.
-        run=None if nothing else in_sequence(actual),
+        run=None if noiseless else in_sequence(actual),
         certain=in_sequence(certain),
-        notes=notes,
-        noiseless=nothing[0] if nothing else "",
+        notes=tuple(group.note for group in groups if group.note),
+        noiseless=noiseless,
     )
 
 
@@ -290,11 +290,11 @@ class _Group:
 
 
 def _groups(rounds: Iterable[Round]) -> list[_Group]:
-    """Return the spent rounds, those with the same mechanism and noise together."""
+    """Return the spent rounds, those with equal mechanism and noise together; no rows."""
     first: dict[tuple[Hashable, ...], Round] = {}
     counts: Counter[tuple[Hashable, ...]] = Counter()
     for r in rounds:
-        if r.spent:
+        if r.spent and not isinstance(r.mechanism, CorrelatedRow):
             # By identity: rounds share the objects of their mechanisms, and comparing costs more.
             key = (id(r.mechanism), r.clip_norm, r.noise_std, r.noise_used, _released(r))
             first.setdefault(key, r)
@@ -311,50 +311,59 @@ def _correlated(rounds: Iterable[Round]) -> list[_Group]:
     """
     runs: dict[CorrelatedNoise, list[tuple[Round, CorrelatedRow]]] = {}
     for r in rounds:
-        assert isinstance(r.mechanism, CorrelatedRow)
-        if r.spent:
+        if r.spent and isinstance(r.mechanism, CorrelatedRow):
             runs.setdefault(r.mechanism.run, []).append((r, r.mechanism))
     return [_whole_run(run, held) for run, held in runs.items()]
 
 
 def _whole_run(run: CorrelatedNoise, held: list[tuple[Round, CorrelatedRow]]) -> _Group:
-    told: list[str] = []
-    priced: CorrelatedNoise | None = run
-    kept = all(row.kept for _, row in held)
-    if not kept:
-        priced, came = _as_clients_came(run, [row for _, row in held])
-        told.append(came)
+    rows = [row for _, row in held]
+    if all(row.kept for row in rows):
+        certain, came = _surely(run, held), ""
+    else:
+        certain, (run, came) = None, _as_clients_came(run, rows)
+    priced, less = _priced(run, held)
+    told = "; ".join(filter(None, (came, less)))
+    return _Group(priced, certain, 1, told and f"{len(held)} rows of correlated noise: {told}")
+
+
+def _priced(
+    run: CorrelatedNoise, held: list[tuple[Round, CorrelatedRow]]
+) -> tuple[CorrelatedNoise | None, str]:
+    """Return a run with the noise that its rows had, and a line that tells where it is less."""
     # One weak row shows the whole sequence, since rows are correlated.
     ratio = min(r.noise_used / r.clip_norm for r, _ in held)
-    if ratio < run.noise_multiplier * (1.0 - ROUNDING):
-        told.append(f"a row had noise of {ratio:.6g} of the clip norm; it is priced by what it had")
-        priced = None if priced is None else _with_less(priced, ratio, held)
-    sure = {row.row for r, row in held if _released(r)}
-    # A lower end needs the leading rows without a gap.
-    first = next(i for i in range(len(sure) + 1) if i not in sure)
-    certain = _surely(run, first, held) if kept and first else None
-    which = f"{len(held)} rows of correlated noise: " if told else ""
-    return _Group(priced, certain, 1, which + "; ".join(told))
+    if ratio >= run.noise_multiplier * (1.0 - ROUNDING):
+        return run, ""
+    told = f"a row had noise of {ratio:.6g} of the clip norm; it is priced by what it had"
+    return _with_less(run, ratio, held), told
 
 
 def _surely(
-    run: CorrelatedNoise, rows: int, held: list[tuple[Round, CorrelatedRow]]
+    run: CorrelatedNoise, held: list[tuple[Round, CorrelatedRow]]
 ) -> CorrelatedNoise | None:
-    """Return the leading rows with the noise of the one that had most.
+    """Return what surely ran: the leading rows, as far as each was confirmed; None for none."""
+    had: dict[int, float] = {}
+    for r, row in held:
+        if _released(r):
+            # A row that is there twice is known by the louder one's noise at least.
+            had[row.row] = max(r.noise_used / r.clip_norm, had.get(row.row, 0.0))
+    # A lower end needs the leading rows without a gap.
+    first = next(i for i in range(len(had) + 1) if i not in had)
+    return _loudest(run.leading(first), [had[row] for row in range(first)]) if first else None
+
+
+def _loudest(leading: CorrelatedNoise, had: Sequence[float]) -> CorrelatedNoise | None:
+    """Return rows with the noise of the one that had most, told apart where that can be said.
 
     A row with less shows no less: independent noise added to its z makes it one with the most.
     """
-    leading, had = run.leading(rows), dict[int, float]()
-    for r, row in held:
-        if row.row < rows and _released(r):
-            # A row that is there twice is known by the louder one's noise at least.
-            had[row.row] = max(r.noise_used / r.clip_norm, had.get(row.row, 0.0))
-    most = max(had.values())
-    told_apart = most - min(had.values()) > ROUNDING * most
+    most = max(had)
+    told_apart = most - min(had) > ROUNDING * most
     own = _by_rows(leading, had, certain=True) if told_apart else None
-    share = most / run.noise_multiplier
     if own is not None:
         return own
+    share = most / leading.noise_multiplier
     return leading if abs(share - 1.0) <= ROUNDING else leading.rescaled(share)
 
 
@@ -363,7 +372,7 @@ def _with_less(
 ) -> CorrelatedNoise | None:
     """Return a run some of whose rows had less noise than planned, the least as said."""
     weakest = run.rescaled(least / run.noise_multiplier)
-    had = {row: run.noise_multiplier for row in range(run.rounds)}
+    had = [run.noise_multiplier] * run.rounds
     for r, row in held:
         had[row.row] = min(r.noise_used / r.clip_norm, had[row.row])
     own = _by_rows(run, had, certain=False)
@@ -373,7 +382,7 @@ def _with_less(
 
 
 def _by_rows(
-    run: CorrelatedNoise, had: Mapping[int, float], *, certain: bool
+    run: CorrelatedNoise, had: Sequence[float], *, certain: bool
 ) -> CorrelatedNoise | None:
     """Return a run whose rows had noise of different size; None where that cannot be said.
 
@@ -384,16 +393,16 @@ def _by_rows(
         had: every row's std of z over the clip norm.
         certain: whether it is for lower ends, else for upper ones.
     """
-    if run.rounds > _TOLD_APART or min(had.values()) <= 0.0:
+    if run.rounds > _TOLD_APART or min(had) <= 0.0:
         return None
-    matrix = (run.factor.matrix if certain else run.factor.magnitudes)(run.rounds)
+    of, off = (run.factor.matrix, -_OFF) if certain else (run.factor.magnitudes, _OFF)
+    matrix = of(run.rounds)
     # A tree has more rows than rounds; sums with signs may lose what numbers are off by.
     if len(matrix) != run.rounds or (certain and (matrix < 0.0).any()):
         return None
-    scales = run.noise_multiplier / np.array([had[row] for row in range(run.rounds)])
-    off = 1.0 - _OFF if certain else 1.0 + _OFF
+    scales = run.noise_multiplier / np.array(had)
     try:
-        rows = Matrix(matrix * scales[:, None] * off)  # type: ignore[arg-type]
+        rows = Matrix(matrix * scales[:, None] * (1.0 + off))  # type: ignore[arg-type]
         return replace(run, factor=rows)
     except ParameterError:
         return None  # noise so small that nothing is left to be said
@@ -460,26 +469,32 @@ def _odd_rows(rounds: Iterable[Round]) -> tuple[str, ...]:
     return _told(found)
 
 
-def odd_masks(ledger: Ledger) -> tuple[str, ...]:
+def odd_masks(ledger: Ledger, rounds: Iterable[Round]) -> tuple[str, ...]:
     """Return rows of correlated noise whose coordinates were not those of their block.
 
     They follow from the ledger's nonce, fixed before any data; a run with a seed draws them from
     that, so that only their staying the same is looked at.
     """
-    if not any(isinstance(r.mechanism, CorrelatedRow) for r in ledger.alike):
-        return ()
     first: dict[Hashable, str | None] = {}
     found: dict[str, list[Round]] = {}
-    for r in ledger.rounds:
-        if r.done is None or not isinstance(r.mechanism, CorrelatedRow):
-            continue
-        run, row = r.mechanism.run, r.mechanism.row
-        wanted = fingerprint(run.mask(row, ledger.nonce))
+    for r, at, mask in _masks(ledger, rounds):
+        wanted = fingerprint(at.run.mask(at.row, ledger.nonce))
         if wanted is not None and ledger.reproducible:
-            wanted = first.setdefault((run, run.block_of(row)), r.done.mask)
-        if r.done.mask != wanted:
+            wanted = first.setdefault((at.run, at.run.block_of(at.row)), mask)
+        if mask != wanted:
             found.setdefault("a mask that is not its block's", []).append(r)
     return _told(found)
+
+
+def _masks(
+    ledger: Ledger, rounds: Iterable[Round]
+) -> Iterator[tuple[Round, CorrelatedRow, str | None]]:
+    """Yield the rows of correlated noise that were confirmed, with their masks."""
+    # Masks are told a round at a time, which long ledgers without such rows need not be.
+    if any(isinstance(r.mechanism, CorrelatedRow) for r in rounds):
+        for r in ledger.rounds:
+            if r.done is not None and isinstance(r.mechanism, CorrelatedRow):
+                yield r, r.mechanism, r.done.mask
 
 
 def _odd_noise(rounds: Iterable[Round]) -> tuple[str, ...]:
@@ -496,12 +511,7 @@ def _odd_noise(rounds: Iterable[Round]) -> tuple[str, ...]:
 
 
 def _odd_cohorts(rounds: Iterable[Round]) -> tuple[str, ...]:
-    drawn: dict[Scheme, dict[int, list[Round]]] = {}
-    for r in rounds:
-        if r.done is not None and isinstance(r.mechanism, SampledMechanism | HeldMechanism):
-            by_size = drawn.setdefault(r.mechanism.scheme, {})
-            # Cohorts of one scheme are judged together: one odd size among thousands is expected.
-            by_size.setdefault(r.done.cohort, []).append(r)
+    drawn = _by_scheme(rounds)
     found: dict[str, list[Round]] = {}
     for scheme, by_size in drawn.items():
         counts = {size: _count(which) for size, which in by_size.items()}
@@ -509,6 +519,17 @@ def _odd_cohorts(rounds: Iterable[Round]) -> tuple[str, ...]:
         for told, odd in unlikely(scheme, counts, FALSE_DOUBT / len(drawn)):
             found.setdefault(told, []).extend(r for size in odd for r in by_size[size])
     return _told(found)
+
+
+def _by_scheme(rounds: Iterable[Round]) -> dict[Scheme, dict[int, list[Round]]]:
+    """Return the rounds whose cohorts were drawn, by scheme and by size."""
+    drawn: dict[Scheme, dict[int, list[Round]]] = {}
+    for r in rounds:
+        if r.done is not None and isinstance(r.mechanism, SampledMechanism | HeldMechanism):
+            by_size = drawn.setdefault(r.mechanism.scheme, {})
+            # Cohorts of one scheme are judged together: one odd size among thousands is expected.
+            by_size.setdefault(r.done.cohort, []).append(r)
+    return drawn
 
 
 def _told(found: dict[str, list[Round]]) -> tuple[str, ...]:

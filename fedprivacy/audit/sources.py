@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from os import PathLike
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
@@ -78,17 +79,21 @@ class Reading:
             ParameterError: the adjacency is neither given nor recorded.
         """
         # What is given wins, so that one record can be judged under several facts.
-        adjacency = self.adjacency if adjacency is None else adjacency
-        observer = self.observer if observer is None else observer
+        adjacency = _said_first(adjacency, self.adjacency)
         if adjacency is None:
             way_out = f"a {self.origin.kind} does not say how neighbouring data sets differ"
             refuse("adjacency", adjacency, "be given", way_out)
         run = self.evidence.run
         return Facts(
-            self.unit if self.unit is not None or run is None else run.protects,
+            _said_first(self.unit, None if run is None else run.protects),
             member(Adjacency, adjacency=adjacency),
-            member(Observer, observer=Observer.AGGREGATE if observer is None else observer),
+            member(Observer, observer=_said_first(observer, self.observer, Observer.AGGREGATE)),
         )
+
+
+def _said_first(*values: Any) -> Any:
+    """Return the first value that is not None; None where all are."""
+    return next((value for value in values if value is not None), None)
 
 
 def read_source(source: Source, stated: Stated, auditor: str = "") -> Reading:
@@ -104,24 +109,27 @@ def read_source(source: Source, stated: Stated, auditor: str = "") -> Reading:
         LedgerError: a ledger is damaged, or a file cannot be read.
         ConversionError: none of the formats that are read.
     """
-    # Closed types first: a trace or a mechanism may have the methods of an event, too.
-    if isinstance(source, Trace):
-        return _of_trace(source, stated)
+    # Closed types first: a mechanism may have the methods of an event, too.
     if isinstance(source, Mechanism):
         _nothing_to_state(stated, "a mechanism")
         return _of_mechanism(source)
     if isinstance(source, Ledger):
         _nothing_to_state(stated, "a ledger")
         return _of_ledger(source)
-    if isinstance(source, Mapping):
-        named = imports.read_data(
-            dict(source), lambda kind: Origin.imported(kind, by=auditor), "the mapping"
-        )
-        return _of_trace(named, stated)
     if isinstance(source, str | PathLike):
         return _of_file(Path(source), stated, auditor)
+    return _of_trace(_traced(source, auditor), stated)
+
+
+def _traced(source: Trace | Mapping[str, Any] | Event, auditor: str) -> Trace:
+    """Return a source that another program made, as a trace."""
+    if isinstance(source, Trace):
+        return source
+    if isinstance(source, Mapping):
+        origin = partial(Origin.imported, by=auditor)
+        return imports.read_data(dict(source), origin, "the mapping")
     if isinstance(source, Event):
-        return _of_trace(_of_event(source, auditor), stated)
+        return _of_event(source, auditor)
     way_out = "pass a mechanism, a ledger, a dp-accounting event, or the path of a file"
     refuse("source", type(source).__name__, "be something that can be accounted", way_out)
 
@@ -160,13 +168,15 @@ def _of_trace(trace: Trace, stated: Stated) -> Reading:
     made = imports.assemble(trace, stated)
     typed = trace.origin.kind == PARAMETERS
     told = trace.told | ({"trials": str(trace.trials)} if trace.trials else {})
-    defects = [Defect.STATED if typed else Defect.IMPORTED]
-    notes = tuple(made.contradictions)
-    if made.contradictions:
-        defects.append(Defect.CONTRADICTED)
-    if trace.missing:
-        defects.append(Defect.GAPS)
-        notes += (f"Rounds are missing: {'; '.join(trace.missing)}.",)
+    # Of what was typed in nothing is recorded: all of it is the user's word.
+    recorded, said = ({}, told) if typed else (told, {})
+    applies = {
+        Defect.STATED: typed,
+        Defect.IMPORTED: not typed,
+        Defect.CONTRADICTED: bool(made.contradictions),
+        Defect.GAPS: bool(trace.missing),
+    }
+    gaps = [f"Rounds are missing: {'; '.join(trace.missing)}."] * applies[Defect.GAPS]
     return Reading(
         Evidence(
             run=made.run,
@@ -181,11 +191,10 @@ def _of_trace(trace: Trace, stated: Stated) -> Reading:
         adjacency=trace.adjacency,
         observer=trace.observer,
         claim=trace.claim,
-        notes=notes,
-        # Of what was typed in nothing is recorded: all of it is the user's word.
-        recorded={} if typed else told,
-        stated=(told if typed else {}) | stated.in_words(),
-        defects=tuple(defects),
+        notes=(*made.contradictions, *gaps),
+        recorded=recorded,
+        stated=said | stated.in_words(),
+        defects=_those(applies),
         sensitivity=trace.sensitivity,
         careless=made.careless,
         granted=made.granted,
@@ -203,21 +212,15 @@ def _of_ledger(ledger: Ledger) -> Reading:
         certain=found.certain,
         rounds=sum(r.times for r in rounds if r.spent),
         aborted=sum(r.times for r in rounds if not r.spent),
-        doubts=(*doubts(rounds), *odd_masks(ledger)),
+        doubts=(*doubts(rounds), *odd_masks(ledger, rounds)),
         divided=divided(rounds),
         # Outputs may lead an adaptive schedule away from any plan: its filter decides.
         planned=None if ledger.schedule == "adaptive" else as_planned(rounds, ledger.plan),
     )
-    notes, private, defects = _of_its_lines(ledger, rounds, found.notes)
+    notes, private, defects = _of_its_lines(ledger, rounds, found.notes, evidence.aborted)
     if evidence.planned is not None:
         notes += ("Rounds were of mechanisms that the ledger's plan does not name.",)
         defects = (Defect.UNPLANNED, *defects)
-    recorded = {
-        "seed policy": ledger.seed_statement,
-        "schedule": f"{ledger.schedule}; {ledger.budget_rule or 'no budget rule recorded'}",
-        "versions": ", ".join(f"{k} {v}" for k, v in sorted(ledger.versions.items())),
-        "created": ledger.created,
-    }
     return Reading(
         evidence,
         origin=Origin("fedprivacy ledger", ledger.path.name, ledger.digest),
@@ -225,15 +228,37 @@ def _of_ledger(ledger: Ledger) -> Reading:
         claim=ledger.claim,
         notes=notes,
         private=private,
-        recorded=recorded,
+        recorded=_recorded(ledger),
         adaptive=ledger.schedule == "adaptive",
         rule=ledger.budget_rule,
         defects=defects,
     )
 
 
+def _recorded(ledger: Ledger) -> dict[str, str]:
+    return {
+        "seed policy": ledger.seed_statement,
+        "schedule": f"{ledger.schedule}; {ledger.budget_rule or 'no budget rule recorded'}",
+        "versions": ", ".join(f"{k} {v}" for k, v in sorted(ledger.versions.items())),
+        "created": ledger.created,
+    }
+
+
+_SENTENCES = {
+    Defect.OPEN: "The ledger was not closed: later rounds may be missing from it. The numbers are "
+    "about the rounds that it records.",
+    Defect.FIXED_SEED: "The seed was fixed: the run is not private against whoever knows it. The "
+    "numbers are those of the same run with a seed that nobody knows.",
+    Defect.UNCONFIRMED: "Rounds were begun and never confirmed; they count as spent.",
+    Defect.ABORTED: "Rounds were aborted, released nothing and do not count. Where cohorts "
+    "amplify, this holds if those who did not answer were not always the same; if some were away "
+    "for good, the mechanism must say so (absent).",
+}
+"""What a reader must know; a defect may apply without a sentence: then its effect says it."""
+
+
 def _of_its_lines(
-    ledger: Ledger, rounds: Sequence[Round], less: tuple[str, ...]
+    ledger: Ledger, rounds: Sequence[Round], less: tuple[str, ...], aborted: int
 ) -> tuple[tuple[str, ...], tuple[str, ...], tuple[Defect, ...]]:
     """Return sentences that a reader must know, those for the auditor alone, and the defects.
 
@@ -241,45 +266,31 @@ def _of_its_lines(
     few may be: no such count is in what is handed over (docs/ledger.md).
     """
     dangling = sum(r.times for r in rounds if r.spent and r.done is None)
-    refused = sum(r.times * r.done.refused for r in rounds if r.done is not None)
-    aborted = sum(r.times for r in rounds if not r.spent)
-    found = (
-        (Defect.LESS_NOISE, bool(less), ""),
-        (
-            Defect.OPEN,
-            not ledger.closed,
-            "The ledger was not closed: later rounds may be missing from it. The numbers are about "
-            "the rounds that it records.",
-        ),
-        (
-            Defect.FIXED_SEED,
-            ledger.reproducible,
-            "The seed was fixed: the run is not private against whoever knows it. The numbers are "
-            "those of the same run with a seed that nobody knows.",
-        ),
-        (
-            Defect.UNCONFIRMED,
-            dangling > 0,
-            "Rounds were begun and never confirmed; they count as spent.",
-        ),
-        (
-            Defect.ABORTED,
-            aborted > 0,
-            "Rounds were aborted, released nothing and do not count. Where cohorts amplify, this "
-            "holds if those who did not answer were not always the same; if some were away for "
-            "good, the mechanism must say so (absent).",
-        ),
-    )
-    counts = (
-        (dangling, "round(s) were begun and never confirmed"),
-        (aborted, "round(s) were aborted"),
-        (refused, "contribution(s) were refused and left out of the sums, as zeros are"),
-    )
-    # A defect may apply without a sentence of its own: then its effect says it.
-    told = [sentence for _, applies, sentence in found if applies and sentence]
-    private = tuple(f"{count} {what}." for count, what in counts if count)
-    defects = tuple(defect for defect, applies, _ in found if applies)
-    return (*ledger.notes, *less, *told), private, defects
+    counts = {
+        "round(s) were begun and never confirmed": dangling,
+        "round(s) were aborted": aborted,
+        "contribution(s) were refused and left out of the sums, as zeros are": _refused(rounds),
+    }
+    applies = {
+        Defect.LESS_NOISE: bool(less),
+        Defect.OPEN: not ledger.closed,
+        Defect.FIXED_SEED: ledger.reproducible,
+        Defect.UNCONFIRMED: dangling > 0,
+        Defect.ABORTED: aborted > 0,
+    }
+    defects = _those(applies)
+    told = (_SENTENCES[defect] for defect in defects if defect in _SENTENCES)
+    private = (f"{count} {what}." for what, count in counts.items() if count)
+    return (*ledger.notes, *less, *told), tuple(private), defects
+
+
+def _refused(rounds: Sequence[Round]) -> int:
+    return sum(r.times * r.done.refused for r in rounds if r.done is not None)
+
+
+def _those(applies: Mapping[Defect, bool]) -> tuple[Defect, ...]:
+    """Return the defects that apply, in order."""
+    return tuple(defect for defect, is_so in applies.items() if is_so)
 
 
 def _count(run: Mechanism) -> int:

@@ -44,7 +44,7 @@ def rows_of(found: Audit) -> list[tuple[str, str]]:
     method = "none: what was computed is void" if found.void else found.bound.method
     return [
         ("setting", _setting(found)),
-        ("unit", UNITS[found.facts.unit] if found.facts.unit else "not stated"),
+        ("unit", unit_in_words(found)),
         ("neighbours", NEIGHBOURS[found.facts.adjacency].format(unit=unit)),
         ("observer", EYES[found.facts.observer]),
         ("what is released", RELEASED[found.facts.observer]),
@@ -54,6 +54,11 @@ def rows_of(found: Audit) -> list[tuple[str, str]]:
         ("accountant", method),
         ("formal statement", formal(found)),
     ]
+
+
+def unit_in_words(found: Audit) -> str:
+    """Return whose data is one unit."""
+    return UNITS[found.facts.unit] if found.facts.unit else "not stated"
 
 
 def formal(found: Audit) -> str:

@@ -10,8 +10,8 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -128,17 +128,13 @@ def verify(
     chance = open_unit(level=level)
     tries, times = integer(1, pairs=pairs), integer(20, draws=draws)
     if isinstance(release, IntegerPerturbation):
-        served = [one for one in Adjacency if _serves(release, one)]
-        asked = served if adjacency is None else [_one_of(served, adjacency)]
+        asked = _asked(_served(release), adjacency)
         return whole_numbers(release, asked, tries, times, chance, source)
     if isinstance(release, Mechanism):
         stated = _of_mechanism(release, source)
     else:
         stated = _of_function(release, clip_norm, noise_std, shape, units, dimension)
-    if adjacency is not None:
-        one = _one_of(stated.adjacencies, adjacency)
-        # Asked about one adjacency, neighbours under the others are not tried.
-        stated = Stated(**{**stated.__dict__, "adjacencies": (one,)})
+    stated = replace(stated, adjacencies=_asked(stated.adjacencies, adjacency))
     # Means, noise of zeros, independence and noise of data get a quarter of the level each.
     replay = Replay(stated, source, times, chance / 4.0)
     findings = (
@@ -151,11 +147,16 @@ def verify(
     return Conformance(all(one.passed for one in findings), findings, chance)
 
 
-def _one_of(served: Sequence[Adjacency], adjacency: Adjacency | str) -> Adjacency:
+def _asked(
+    served: tuple[Adjacency, ...], adjacency: Adjacency | str | None
+) -> tuple[Adjacency, ...]:
+    """Return under which adjacencies neighbours are tried: all, or the one that is asked about."""
+    if adjacency is None:
+        return served
     one = member(Adjacency, adjacency=adjacency)
     if one not in served:
         refuse("adjacency", str(one), f"be one of {listed(served)}")
-    return one
+    return (one,)
 
 
 # ---- what is stated
@@ -186,7 +187,7 @@ def _of_function(
 
 
 def _of_mechanism(mechanism: Mechanism, source: np.random.Generator) -> Stated:
-    served = tuple(one for one in Adjacency if _serves(mechanism, one))
+    served = _served(mechanism)
     if isinstance(mechanism, SparsifiedPerturbation):
         return _of_shares(mechanism, served, source)
     if isinstance(mechanism, Upload):
@@ -200,6 +201,11 @@ def _of_mechanism(mechanism: Mechanism, source: np.random.Generator) -> Stated:
     if not isinstance(mechanism, Perturbation):
         kind = type(mechanism).__name__
         refuse("release", kind, "be a mechanism that clips and releases sums", "pass a function")
+    return _of_sums(mechanism, served)
+
+
+def _of_sums(mechanism: Perturbation, served: tuple[Adjacency, ...]) -> Stated:
+    """Return the sum of clipped contributions, with noise."""
 
     def total(updates: Array) -> Array:
         return np.asarray(sum(mechanism.contribution(row) for row in updates))
@@ -221,6 +227,10 @@ def _of_mechanism(mechanism: Mechanism, source: np.random.Generator) -> Stated:
         # The Laplace mechanism is accounted by an L1 norm, which is the clip norm in one dimension.
         dimension=1 if laplace else 12,
     )
+
+
+def _served(mechanism: Mechanism) -> tuple[Adjacency, ...]:
+    return tuple(one for one in Adjacency if _serves(mechanism, one))
 
 
 def _serves(mechanism: Mechanism, adjacency: Adjacency) -> bool:
@@ -508,10 +518,10 @@ class Replay:
         rows = coins.reshape(kinds, draws * rounds, width)
         sides = itertools.combinations(range(width), 2)
         ps = [agreement(rows[:, :, i], rows[:, :, j]) for i, j in sides]
-        yield self._least("coordinates", [p for both in ps for p in both])
+        yield self._least("coordinates", [*itertools.chain.from_iterable(ps)])
         by_round = coins.transpose(2, 0, 1, 3).reshape(rounds, kinds, draws * width)
         ps = [agreement(one, other) for one, other in itertools.combinations(by_round, 2)]
-        yield self._least("rounds", [p for both in ps for p in both])
+        yield self._least("rounds", [*itertools.chain.from_iterable(ps)])
 
     def _least(self, name: str, ps: list[float]) -> Finding:
         # Bonferroni over all pairs, so that many coordinates raise no false alarm.

@@ -98,16 +98,19 @@ class _Replay:
             replaced = adjacency is Adjacency.REPLACE_ONE
             allowed, worst, whole = one.square * (4 if replaced else 1), 0, True
             for number in range(pairs):
-                update = self._update(number)
-                moved = np.asarray(one.contribution(update, self.mask), dtype=np.float64)
-                if replaced:
-                    moved = moved - np.asarray(one.contribution(-update, self.mask))
+                moved = self._moved(one, number, replaced)
                 whole = whole and bool((moved == np.floor(moved)).all())
                 # Python's whole numbers: nothing is rounded.
                 worst = max(worst, sum(int(each) ** 2 for each in moved[moved != 0.0]))
             detail = f"{adjacency}, squared, the worst of {pairs} pairs"
             yield Finding("movement", worst <= allowed, float(worst), float(allowed), detail)
             yield Finding("whole", whole, float(whole), 1.0, f"{adjacency}, whole numbers are sent")
+
+    def _moved(self, one: IntegerPerturbation, number: int, replaced: bool) -> Array:
+        """Return what one client adds to a round's sum, less another one's if it is replaced."""
+        update = self._update(number)
+        moved = np.asarray(one.contribution(update, self.mask), dtype=np.float64)
+        return moved - np.asarray(one.contribution(-update, self.mask)) if replaced else moved
 
     def noise(self) -> Iterator[Finding]:
         """Judge clients' shares, of zeros and of data, and the noise that a loop draws at once."""

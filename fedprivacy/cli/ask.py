@@ -19,6 +19,7 @@ from .options import (
     cli,
     deadline_option,
     facts_options,
+    option,
     run_options,
     say,
     show,
@@ -28,9 +29,7 @@ from .options import (
 
 
 @cli.command()
-@click.option(
-    "--delta", type=float, required=True, panel=ASKED, help="Ask for epsilon at this delta."
-)
+@option("--delta", float, ASKED, "Ask for epsilon at this delta.", required=True)
 @run_options
 @facts_options
 @deadline_option
@@ -50,9 +49,7 @@ def epsilon(unit: str | None, as_json: bool, **given: Any) -> None:
 
 
 @cli.command()
-@click.option(
-    "--epsilon", type=float, required=True, panel=ASKED, help="Ask for delta at this epsilon."
-)
+@option("--epsilon", float, ASKED, "Ask for delta at this epsilon.", required=True)
 @run_options
 @facts_options
 @deadline_option
@@ -93,16 +90,15 @@ SOLVABLE = {
 
 
 @cli.command()
-@click.option("--epsilon", type=float, required=True, panel=BUDGET, help="The budget's epsilon.")
-@click.option("--delta", type=float, required=True, panel=BUDGET, help="The budget's delta.")
-@click.option(
+@option("--epsilon", float, BUDGET, "The budget's epsilon.", required=True)
+@option("--delta", float, BUDGET, "The budget's delta.", required=True)
+@option(
     "--solve-for",
-    type=click.Choice(list(SOLVABLE)),
+    click.Choice(list(SOLVABLE)),
+    ASKED,
+    f"Which parameter to find, of {', '.join(SOLVABLE)}; give all the others.",
     metavar="NAME",
-    panel=ASKED,
     default="noise-multiplier",
-    show_default=True,
-    help=f"Which parameter to find, of {', '.join(SOLVABLE)}; give all the others.",
 )
 @run_options
 @facts_options

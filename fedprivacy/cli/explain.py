@@ -11,7 +11,7 @@ from typing import Any
 import rich_click as click
 
 from ..accountants import ACCOUNTANTS
-from ..bound import Bound, shown
+from ..bound import Bound, plain_bounds, shown
 from ..errors import UnsupportedCombination, refuse
 from ..ledger import Ledger
 from ..mechanisms import Mechanism
@@ -20,7 +20,17 @@ from ..relations import Adjacency, Observer
 from ..runs.described import SampledRun
 from ..sampling import TABLE
 from ..systems.settings import CLOSED_SHARE, Setting
-from .options import ASKED, as_json, cli, file_option, run_options, say, show, threat_options
+from .options import (
+    ASKED,
+    as_json,
+    cli,
+    file_option,
+    option,
+    run_options,
+    say,
+    show,
+    threat_options,
+)
 
 VIEWS = (Observer.AGGREGATE, Observer.SERVER)
 RATES = (0.01, 0.001)
@@ -44,9 +54,7 @@ CLAIMS = {
 
 @cli.command()
 @click.argument("ledger", required=False, type=click.Path(path_type=Path))
-@click.option(
-    "--delta", type=float, required=True, panel=ASKED, help="Ask for epsilon at this delta."
-)
+@option("--delta", float, ASKED, "Ask for epsilon at this delta.", required=True)
 @run_options
 @threat_options
 @as_json
@@ -65,8 +73,7 @@ def explain(ledger: Path | None, unit: str | None, as_json: bool, **asked: Any) 
     from ..questions.epsilon import epsilon
     from ..runs.explaining import halved_by, parts_of
 
-    run = {name: asked.pop(name) for name in SampledRun.known()}
-    whole, described = _run(ledger, unit, run)
+    whole, described = _run(ledger, unit, _described(asked))
     delta, adjacency, observer = (asked[name] for name in ("delta", "adjacency", "observer"))
     risk, unknown = _risk(whole, adjacency, observer)
     bound = epsilon(whole, **asked)
@@ -77,7 +84,7 @@ def explain(ledger: Path | None, unit: str | None, as_json: bool, **asked: Any) 
         "theorems": list(bound.theorems),
         "assumptions": list(bound.assumptions),
         "attained_by": bound.witness,
-        "epsilon": {o: {n: b.to_dict() for n, b in bs.items()} for o, bs in bounds.items()},
+        "epsilon": plain_bounds(bounds),
         "unsupported": unsupported,
         "parts": [_finite(asdict(part)) for part in parts_of(whole, **asked)],
         "halved_by": {} if described is None else halved_by(described, unit, **asked),
@@ -89,12 +96,14 @@ def explain(ledger: Path | None, unit: str | None, as_json: bool, **asked: Any) 
         _print_bounds(bounds, unsupported, delta)
         _print_shares(data)
         say("What an attacker can do")
-        if risk is None:
-            say(f"  not known: {unknown}")
-        else:
-            _print_risk(risk)
+        _print_risk(risk, unknown)
 
     show(data, as_json, text)
+
+
+def _described(asked: dict[str, Any]) -> dict[str, Any]:
+    """Take what describes a run out of the options."""
+    return {name: asked.pop(name) for name in SampledRun.known()}
 
 
 def _run(
@@ -214,7 +223,10 @@ def _down(value: float, digits: int = 4) -> str:
     return shown(value, digits, ROUND_FLOOR)
 
 
-def _print_risk(risk: Any) -> None:
+def _print_risk(risk: Any, unknown: str) -> None:
+    if risk is None:
+        say(f"  not known: {unknown}")
+        return
     replaced = int(risk.facts.adjacency is Adjacency.REPLACE_ONE)
     say(f"  advantage (true minus false positives): at most {_up(risk.advantage.upper)}")
     for rate, most, least, worse in zip(
@@ -234,9 +246,7 @@ def _print_risk(risk: Any) -> None:
 
 
 @cli.command()
-@click.option(
-    "--fpr", metavar="RATES", panel=ASKED, help="False-positive rates, with commas between."
-)
+@option("--fpr", None, ASKED, "False-positive rates, with commas between.", metavar="RATES")
 @run_options
 @threat_options
 @file_option("--plot", "Write a picture to this file.")
@@ -258,7 +268,7 @@ def tradeoff(
     if plot is not None:
         check_picture(plot)
     rates = None if fpr is None else [RATE.read(part) for part in fpr.split(",")]
-    run = SampledRun.of({name: asked.pop(name) for name in SampledRun.known()})
+    run = SampledRun.of(_described(asked))
     curve = tradeoff_curve(run.run(unit), fpr=rates, **asked)
     data = curve.to_dict()
     if plot is not None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -11,6 +12,7 @@ from ..bound import Verdict
 from ..errors import integer, refuse
 from ..outputs import printable
 from ..relations import Unit
+from ..sampling import FixedSize, Poisson, RandomAllocation, Scheme, Shuffled, WithReplacement
 from .options import (
     ADJACENCIES,
     OBSERVERS,
@@ -21,6 +23,7 @@ from .options import (
     cli,
     file_option,
     noise_option,
+    option,
     options,
     say,
     screen,
@@ -29,7 +32,6 @@ from .options import (
 
 if TYPE_CHECKING:
     from ..audit import Audit
-    from ..sampling import Scheme
 
 SAMPLINGS = click.Choice(
     ["poisson", "fixed", "shuffled", "with-replacement", "allocation", "everyone"]
@@ -42,82 +44,60 @@ EXIT_CODES = {Verdict.HOLDS: 0, Verdict.FAILS: 3, Verdict.CANNOT_BE_CERTIFIED: 4
 
 judge_options = options(
     click.argument("source", required=False, metavar="[FILE]", type=click.Path(path_type=Path)),
-    click.option(
+    option(
         "--claim",
-        panel=CLAIM,
+        None,
+        CLAIM,
+        "What is claimed.  [default: what the file states]",
         metavar="EPSILON,DELTA",
-        help="What is claimed.  [default: what the file states]",
     ),
-    click.option(
-        "--claim-epsilon",
-        "--epsilon",
-        "epsilon",
-        panel=CLAIM,
-        type=float,
-        help="The same, apart ...",
-    ),
-    click.option(
-        "--claim-delta", "--delta", "delta", panel=CLAIM, type=float, help="... in two options."
-    ),
-    click.option(
+    option("--claim-epsilon --epsilon epsilon", float, CLAIM, "The same, apart ..."),
+    option("--claim-delta --delta delta", float, CLAIM, "... in two options."),
+    option(
         "--adjacency",
-        panel=THREAT,
-        type=ADJACENCIES,
-        help="Judge under this adjacency.  [default: what the file states]",
+        ADJACENCIES,
+        THREAT,
+        "Judge under this adjacency.  [default: what the file states]",
     ),
-    click.option(
+    option(
         "--observer",
-        panel=THREAT,
-        type=OBSERVERS,
-        help="Judge for this observer.  [default: what the file states, else aggregate]",
+        OBSERVERS,
+        THREAT,
+        "Judge for this observer.  [default: what the file states, else aggregate]",
     ),
-    click.option(
+    option(
         "--sampling",
-        panel=RUN,
-        type=SAMPLINGS,
-        metavar="NAME",
-        help=f"How units were drawn, where the file does not say: {', '.join(SAMPLINGS.choices)}. "
+        SAMPLINGS,
+        RUN,
+        f"How units were drawn, where the file does not say: {', '.join(SAMPLINGS.choices)}. "
         "There is no default.",
+        metavar="NAME",
     ),
-    click.option(
-        "--population", panel=RUN, type=int, help="How many units there are, where it is not said."
-    ),
-    click.option("--sampling-probability", panel=RUN, type=float, help="For --sampling poisson."),
-    click.option(
-        "--cohort", panel=RUN, type=int, help="For --sampling fixed and with-replacement."
-    ),
-    click.option(
-        "--rounds-per-epoch", panel=RUN, type=int, help="For --sampling shuffled and allocation."
-    ),
+    option("--population", int, RUN, "How many units there are, where it is not said."),
+    option("--sampling-probability", float, RUN, "For --sampling poisson."),
+    option("--cohort", int, RUN, "For --sampling fixed and with-replacement."),
+    option("--rounds-per-epoch", int, RUN, "For --sampling shuffled and allocation."),
     noise_option,
-    click.option("--rounds", panel=RUN, type=int, help="With --noise-multiplier.  [default: 1]"),
-    click.option(
-        "--unit",
-        panel=THREAT,
-        type=click.Choice(["client", "record"]),
-        help="With --noise-multiplier.",
+    option("--rounds", int, RUN, "With --noise-multiplier.  [default: 1]"),
+    option("--unit", click.Choice(["client", "record"]), THREAT, "With --noise-multiplier."),
+    option("--steps-per-round", int, UNSAID, "How many noisy sums each recorded round released."),
+    option(
+        "--missing-shares", int, UNSAID, "How many of a cohort's shares of the noise were missing."
     ),
-    click.option(
-        "--steps-per-round",
-        panel=UNSAID,
-        type=int,
-        help="How many noisy sums each recorded round released.",
-    ),
-    click.option(
-        "--missing-shares",
-        panel=UNSAID,
-        type=int,
-        help="How many of a cohort's shares of the noise were missing.",
-    ),
-    click.option(
+    option(
         "--denominator",
-        panel=UNSAID,
-        type=click.Choice(["public", "realised"]),
-        help="What sums were divided by: a public number, or one that follows the data.",
+        click.Choice(["public", "realised"]),
+        UNSAID,
+        "What sums were divided by: a public number, or one that follows the data.",
     ),
-    click.option("--trials", panel=UNSAID, type=int, help="How many runs were made on these data."),
-    click.option(
-        "--auditor", panel=OUTPUT, default="", help="Who audits.  [default: the login name]"
+    option("--trials", int, UNSAID, "How many runs were made on these data."),
+    option(
+        "--auditor",
+        None,
+        OUTPUT,
+        "Who audits.  [default: the login name]",
+        default="",
+        show_default=False,
     ),
     click.option(
         "--strict",
@@ -135,15 +115,19 @@ def _claim(
         # Two ways to say one thing: together they might differ.
         if (epsilon, delta) != (None, None):
             refuse("--claim", text, "be given without --claim-epsilon and --claim-delta")
-        try:
-            first, second = (float(part) for part in text.split(","))
-        except ValueError:
-            refuse("--claim", text, "be two numbers, epsilon and delta", "such as --claim 8,1e-5")
-        return first, second
+        return _pair(text)
     # Half of a claim cannot be judged.
     if (epsilon is None) != (delta is None):
         refuse("--claim-epsilon and --claim-delta", (epsilon, delta), "be given together")
     return None if epsilon is None or delta is None else (epsilon, delta)
+
+
+def _pair(text: str) -> tuple[float, float]:
+    try:
+        first, second = map(float, text.split(","))
+    except ValueError:
+        refuse("--claim", text, "be two numbers, epsilon and delta", "such as --claim 8,1e-5")
+    return first, second
 
 
 def _judged(
@@ -193,43 +177,51 @@ def _trace(given: dict[str, Any]) -> Any:
     )
     count = 1 if given["rounds"] is None else integer(1, rounds=given["rounds"])
     names = ("noise_multiplier", "sampling", "sampling_probability", "cohort", "population")
-    told = {**{name: given[name] for name in names}, "rounds": count, "unit": given["unit"]}
+    said = {**given, "rounds": count}
     return Trace(
         Origin(PARAMETERS),
         ((rounds, count),),
         unit=None if given["unit"] is None else Unit(given["unit"]),
-        told={name: str(value) for name, value in told.items() if value is not None},
+        told={n: str(said[n]) for n in (*names, "rounds", "unit") if said[n] is not None},
     )
+
+
+def _sized(kind: type[FixedSize | WithReplacement]) -> Callable[[int, int | None], Scheme]:
+    """Return what makes a scheme of a cohort and a population."""
+
+    def made(cohort: int, population: int | None) -> Scheme:
+        # A cohort amplifies by its share of the population, so one needs the other.
+        if population is None:
+            refuse("--population", None, "be given with --cohort")
+        return kind(cohort, population=population)
+
+    return made
+
+
+_WHOLE: dict[str, dict[str, Callable[[Any, int | None], Scheme]]] = {
+    "sampling_probability": {"poisson": lambda rate, _: Poisson(rate)},
+    "cohort": {"fixed": _sized(FixedSize), "with-replacement": _sized(WithReplacement)},
+    "rounds_per_epoch": {
+        "shuffled": lambda rounds, _: Shuffled(rounds),
+        "allocation": lambda rounds, _: RandomAllocation(rounds),
+    },
+}
+"""Option -> names that it makes whole schemes of."""
 
 
 def _scheme(given: dict[str, Any]) -> Scheme | str | None:
     """Return the sampling that was stated for a file: a name, or a whole scheme."""
-    from .. import sampling as schemes
-
-    name, population = given["sampling"], given["population"]
-    # Only options of the scheme that is named: one that is not used would go unnoticed.
-    wanted: dict[str, tuple[str, ...]] = {
-        "sampling_probability": ("poisson",),
-        "cohort": ("fixed", "with-replacement"),
-        "rounds_per_epoch": ("shuffled", "allocation"),
-    }
-    for option, names in wanted.items():
-        if given[option] is not None and name not in names:
-            rule = f"be given with --sampling {' or '.join(names)}"
-            refuse(f"--{option.replace('_', '-')}", given[option], rule)
-    if given["sampling_probability"] is not None:
-        return schemes.Poisson(given["sampling_probability"])
-    if given["rounds_per_epoch"] is not None:
-        kind = schemes.Shuffled if name == "shuffled" else schemes.RandomAllocation
-        return kind(given["rounds_per_epoch"])
-    # A cohort amplifies by its share of the population, so one needs the other.
-    if given["cohort"] is not None and population is None:
-        refuse("--population", None, "be given with --cohort")
-    if given["cohort"] is not None:
-        sized = schemes.FixedSize if name == "fixed" else schemes.WithReplacement
-        return sized(given["cohort"], population=population)
-    chosen: str | None = name
-    return chosen
+    name: str | None = given["sampling"]
+    scheme: Scheme | str | None = name
+    for said, kinds in _WHOLE.items():
+        value = given[said]
+        # Only options of the scheme that is named: one that is not used would go unnoticed.
+        if value is not None and name not in kinds:
+            rule = f"be given with --sampling {' or '.join(kinds)}"
+            refuse(f"--{said.replace('_', '-')}", value, rule)
+        if value is not None and name is not None:
+            scheme = kinds[name](value, given["population"])
+    return scheme
 
 
 @cli.command()
@@ -280,16 +272,21 @@ def show_audit(found: Audit) -> None:
         console.print("  No number is shown: what was computed is void.", soft_wrap=True)
     else:
         console.print(_table(found))
+    for line in _rests_on(found):
+        console.print(f"  {line}", markup=False, soft_wrap=True)
+
+
+def _rests_on(found: Audit) -> Iterator[str]:
+    """Yield what is told below the bounds."""
     for observer, reason in found.unsupported.items():
-        console.print(f"  {observer}: not certified: {reason}", markup=False, soft_wrap=True)
+        yield f"{observer}: not certified: {reason}"
     for name, value in found.facts_recorded.items():
-        console.print(f"  {name}: {value}", markup=False, soft_wrap=True)
+        yield f"{name}: {value}"
     if found.stated:
         told = ", ".join(f"{name} = {value}" for name, value in found.stated.items())
-        console.print(f"  stated by the user, not recorded: {told}", markup=False, soft_wrap=True)
+        yield f"stated by the user, not recorded: {told}"
     for name, value in found.granted.items():
-        option = f"--{name.replace('_', '-')}"
-        console.print(f"  taken for granted: {value} ({option})", markup=False, soft_wrap=True)
+        yield f"taken for granted: {value} (--{name.replace('_', '-')})"
 
 
 def _table(found: Audit) -> Any:
@@ -310,7 +307,9 @@ def _table(found: Audit) -> Any:
 @cli.command()
 @judge_options
 @file_option("--output", "Where to write the page.  [default: the file's name with .html]")
-@click.option("--subject", panel=OUTPUT, default="", help="What the page is about, in words.")
+@option(
+    "--subject", None, OUTPUT, "What the page is about, in words.", default="", show_default=False
+)
 @file_option(
     "--deployment", "For --output X.yaml: a TOML file of what the registry of deployments asks for."
 )
@@ -333,8 +332,8 @@ def report(
     from ..outputs import free
 
     found = _judged(**given)
-    source = given["source"] or Path("parameters")
-    name = source.stem if given["source"] else "stated run"
+    file = given["source"]
+    source, name = (file, file.stem) if file else (Path("parameters"), "stated run")
     title = f"Privacy of {subject or source.name}"
     target = output or source.with_suffix(".html")
     # Never over the record that is judged.

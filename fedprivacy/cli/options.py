@@ -73,6 +73,12 @@ for title, names in COMMANDS.items():
     cli = click.command_panel(title, commands=names)(cli)
 
 
+def option(names: str, kind: Any, panel: str, told: str, **more: Any) -> Callable[[F], F]:
+    """Return an option, its names with blanks between; a default that is given is shown."""
+    more.setdefault("show_default", "default" in more)
+    return click.option(*names.split(), type=kind, panel=panel, help=told, **more)
+
+
 def options(*decorators: Callable[[F], F]) -> Callable[[F], F]:
     """Return one decorator that adds all the options, in the order given."""
 
@@ -113,7 +119,7 @@ def file_option(
 def set_option(told: str, *, several: bool = True) -> Callable[[F], F]:
     """Return --set, which gives a method's settings by name."""
     metavar = "NAME=VALUES" if several else "NAME=VALUE"
-    return click.option("--set", "chosen", panel=METHOD, multiple=True, metavar=metavar, help=told)
+    return option("--set chosen", None, METHOD, told, multiple=True, metavar=metavar)
 
 
 as_json = click.option(
@@ -124,51 +130,37 @@ as_json = click.option(
     help="Print JSON instead of text; see fedprivacy schema.",
 )
 threat_options = options(
-    click.option(
+    option(
         "--adjacency",
-        type=ADJACENCIES,
-        panel=THREAT,
-        required=True,
-        help="How neighbouring data sets differ: a unit is added or removed, zeroed out, or "
+        ADJACENCIES,
+        THREAT,
+        "How neighbouring data sets differ: a unit is added or removed, zeroed out, or "
         "replaced. There is no default: it changes the answer.",
+        required=True,
     ),
-    click.option(
+    option(
         "--observer",
-        type=OBSERVERS,
-        panel=THREAT,
-        default="aggregate",
-        show_default=True,
-        help="Who looks: at every release (aggregate), at who took part too (server), or at the "
+        OBSERVERS,
+        THREAT,
+        "Who looks: at every release (aggregate), at who took part too (server), or at the "
         "last release only (final).",
+        default="aggregate",
     ),
-    click.option(
-        "--unit",
-        type=click.Choice(["client", "record"]),
-        panel=THREAT,
-        help="Whose data is one unit.",
-    ),
+    option("--unit", click.Choice(["client", "record"]), THREAT, "Whose data is one unit."),
 )
 facts_options = options(
     threat_options,
-    click.option(
+    option(
         "--accountant",
-        type=ACCOUNTANT_NAMES,
-        panel=EXACT,
+        ACCOUNTANT_NAMES,
+        EXACT,
+        "pld and game give an interval; rdp and advanced give upper ends only.",
         default="pld",
-        show_default=True,
-        help="pld and game give an interval; rdp and advanced give upper ends only.",
     ),
-    click.option(
-        "--tolerance",
-        type=float,
-        panel=EXACT,
-        default=1e-3,
-        show_default=True,
-        help="Wanted width of the interval.",
-    ),
+    option("--tolerance", float, EXACT, "Wanted width of the interval.", default=1e-3),
 )
-deadline_option = click.option(
-    "--deadline", type=float, panel=EXACT, help="Seconds after which no finer attempt is begun."
+deadline_option = option(
+    "--deadline", float, EXACT, "Seconds after which no finer attempt is begun."
 )
 picture_option = file_option("--output", "Write a plot to this file.")
 
@@ -197,11 +189,11 @@ run_options = options(*(setting_option(each) for each in SampledRun.known().valu
 """What describes a run of a sampled Gaussian; ``SampledRun.of`` takes it."""
 
 
-certificate_option = click.option(
+certificate_option = option(
     "--certificate",
-    panel=OUTPUT,
-    type=click.Path(dir_okay=False, path_type=Path),
-    help="Write a certificate here; `fedprivacy verify` proves it again.",
+    click.Path(dir_okay=False, path_type=Path),
+    OUTPUT,
+    "Write a certificate here; `fedprivacy verify` proves it again.",
 )
 
 
@@ -234,6 +226,12 @@ def named_texts(chosen: Iterable[str]) -> dict[str, str]:
 def say(text: object, *, err: bool = False) -> None:
     """Print one line for a person; see ``printable``."""
     click.echo(printable(text), err=err)
+
+
+def say_lines(text: str) -> None:
+    """Print the lines of a table for a person."""
+    for line in text.splitlines():
+        say(line)
 
 
 def screen() -> Any:

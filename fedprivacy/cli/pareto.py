@@ -19,9 +19,11 @@ from .options import (
     cli,
     facts_options,
     named_texts,
+    option,
     options,
     picture_option,
     say,
+    say_lines,
     set_option,
     setting_option,
     show,
@@ -61,17 +63,13 @@ METHODS: dict[str, Callable[[Mapping[str, str]], Any]] = {
 
 @cli.command()
 @click.argument("settings", type=click.Path(path_type=Path), nargs=-1)
-@click.option(
-    "--delta", panel=ASKED, type=float, required=True, help="Certify epsilon at this delta."
-)
-@click.option(
-    "--epsilon", panel=ASKED, type=float, help="A budget: name the best setting within it."
-)
-@click.option(
+@option("--delta", float, ASKED, "Certify epsilon at this delta.", required=True)
+@option("--epsilon", float, ASKED, "A budget: name the best setting within it.")
+@option(
     "--method",
-    panel=METHOD,
-    type=click.Choice(list(METHODS)),
-    help="A grid of this method instead of a file: fa-ld by w2, the distance to a Gaussian "
+    click.Choice(list(METHODS)),
+    METHOD,
+    "A grid of this method instead of a file: fa-ld by w2, the distance to a Gaussian "
     "target; fed-plt by asymptotic error and computation time.",
 )
 @set_option(
@@ -79,28 +77,25 @@ METHODS: dict[str, Callable[[Mapping[str, str]], Any]] = {
     "more. An unknown name is answered with those that there are.",
 )
 @options(*(setting_option(each, several=True) for each in SampledRun.known().values()))
-@click.option(
+@option(
     "--cost",
-    panel=ASKED,
-    multiple=True,
-    help="A column of SETTINGS that is a cost.  [default: all that do not describe a run]  Of a "
+    None,
+    ASKED,
+    "A column of SETTINGS that is a cost.  [default: all that do not describe a run]  Of a "
     "grid: noise in a round's mean update, over the clip norm and times the population; "
     "averaged-noise, the same averaged over all rounds; uploads, a client's expected ones; or "
     "rounds.  [default: noise]",
-)
-@click.option(
-    "--maximise",
-    panel=ASKED,
     multiple=True,
-    help="A cost of which more is better, such as accuracy.",
 )
-@click.option(
+@option(
+    "--maximise", None, ASKED, "A cost of which more is better, such as accuracy.", multiple=True
+)
+@option(
     "--digits",
-    panel=EXACT,
-    type=int,
+    int,
+    EXACT,
+    "Compare epsilons rounded up to so many digits; what differs by less is equally private.",
     default=5,
-    show_default=True,
-    help="Compare epsilons rounded up to so many digits; what differs by less is equally private.",
 )
 @facts_options
 @picture_option
@@ -136,16 +131,14 @@ def pareto(
     from ..runs.pareto import pareto as compare
 
     # Only what was given makes a grid: the rest keeps its default.
-    grid = {name: asked.pop(name) for name in SampledRun.known()}
-    given = {name: text for name, text in grid.items() if text is not None}
+    given = {n: said for n in SampledRun.known() if (said := asked.pop(n)) is not None}
     found = compare(_runs(settings, method, given, chosen, unit, cost), **asked)
     data = found.to_dict()
     if output is not None:
         data["plot"] = str(found.plot(output))
 
     def text() -> None:
-        for line in found.table().splitlines():
-            say(line)
+        say_lines(found.table())
         if output is not None:
             say(f"plot: {output}")
 
@@ -164,14 +157,12 @@ def _runs(
     # Named as they were typed, for a message that can be acted upon.
     asked = [f"--{name.replace('_', '-')}" for name in given] + ["--set"] * bool(chosen)
     if method is not None:
+        # A method's grid has its own costs and units: another would be ignored in silence.
         if settings or costs or unit == "client":
-            # A method's grid has its own costs and units: another would be ignored in silence.
             refuse("--method", method, "stand without SETTINGS, --cost and --unit client")
         return METHODS[method]({**given, **named_texts(chosen)})
     if settings:
-        if asked:
-            refuse("SETTINGS", str(settings[0]), f"stand alone, without {', '.join(asked)}")
-        return _of_files(settings, unit, costs)
+        return _of_files(settings, asked, unit, costs)
     if chosen:
         refuse("--set", chosen[0], "be given with --method")
     if "noise_multiplier" not in given:
@@ -179,8 +170,12 @@ def _runs(
     return runs_of_grid(read(SampledRun.known(), given), unit, costs or ("noise",))
 
 
-def _of_files(settings: tuple[Path, ...], unit: str | None, costs: tuple[str, ...]) -> Any:
+def _of_files(
+    settings: tuple[Path, ...], asked: list[str], unit: str | None, costs: tuple[str, ...]
+) -> Any:
     """Return the rows of files; of several each is named by its folder."""
+    if asked:
+        refuse("SETTINGS", str(settings[0]), f"stand alone, without {', '.join(asked)}")
     if len(settings) == 1:
         return runs_of_file(settings[0], unit, costs)
     found = [(path.parent.name or path.stem, runs_of_file(path, unit, costs)) for path in settings]

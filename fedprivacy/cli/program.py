@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import tomllib
+from itertools import chain
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -89,31 +90,28 @@ class _RunFile:
 
     def words(self, command: click.Command) -> list[str]:
         """Return the file's options as they stand on the command line."""
+        words = (self._words(command, *pair) for pair in self.content.items())
+        return list(chain.from_iterable(words))
+
+    def _words(self, command: click.Command, key: str, value: Any) -> list[str]:
+        # It names the command and is none of its options.
+        if key == "command":
+            return []
+        if key == SETTINGS:
+            return [word for pair in self._settings(value) for word in ("--set", pair)]
         known = {name.lstrip("-"): each for each in command.params for name in each.opts}
-        found: list[str] = []
-        for key, value in self.content.items():
-            name = key.replace("_", "-")
-            # It names the command and is none of its options.
-            if key == "command":
-                continue
-            if key == SETTINGS:
-                found += [word for pair in self._settings(value) for word in ("--set", pair)]
-                continue
-            option = known.get(name) or known.get(key)
-            if option is None:
-                names = sorted(each.lstrip("-") for p in command.params for each in p.opts)
-                self._refuse(key, f"{key} must be one of {listed(names)}, of {self.name}'s options")
-            found += _words(option, f"--{name}", value)
-        return found
+        name = key.replace("_", "-")
+        option = known.get(name, known.get(key))
+        if option is None:
+            told = f"{key} must be one of {listed(sorted(known))}, of {self.name}'s options"
+            self._refuse(key, told)
+        return _words(option, f"--{name}", value)
 
     def _settings(self, table: Any) -> list[str]:
         """Return NAME=VALUES of every setting."""
         if not isinstance(table, dict):
             self._refuse(SETTINGS, f"{SETTINGS} must be a table, got {table!r}")
-        return [
-            f"{key}={','.join(map(str, value if isinstance(value, list) else [value]))}"
-            for key, value in table.items()
-        ]
+        return [f"{key}={','.join(_texts(value))}" for key, value in table.items()]
 
     def point_at(self, problem: Exception) -> NoReturn:
         """Raise a problem again, with the line that says what it is about."""
@@ -150,11 +148,15 @@ def _words(option: click.Parameter, name: str, value: Any) -> list[str]:
         return [str(value)]
     if getattr(option, "is_flag", False):
         return [name] if value else []
-    values = value if isinstance(value, list) else [value]
     # Options that take several values as one word have commas between.
     if not option.multiple:
-        return [name, ",".join(map(str, values))]
-    return [word for each in values for word in (name, str(each))]
+        return [name, ",".join(_texts(value))]
+    return [word for text in _texts(value) for word in (name, text)]
+
+
+def _texts(value: Any) -> list[str]:
+    """Return the values of an option as text: those of a list, or the only one."""
+    return [str(each) for each in (value if isinstance(value, list) else [value])]
 
 
 @cli.command("schema")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,17 +14,20 @@ from ..runs.methods import METHODS, names
 from ..systems.settings import read
 from .options import (
     METHOD,
+    F,
     as_json,
     cli,
     file_option,
     named_texts,
+    option,
     picture_option,
     say,
+    say_lines,
     set_option,
     show,
     told_settings,
 )
-from .train import SOURCE, begins, data_options, seed_option
+from .train import SOURCE, begins, data_options, seed_option, unsaid
 
 if TYPE_CHECKING:
     from ..runs.private_sweep import PrivateSweep
@@ -32,16 +36,20 @@ WHERE, SELECTION = "Where it runs", "Choosing in private"
 """Groups of options."""
 
 
+def _count(name: str, panel: str, told: str) -> Callable[[F], F]:
+    """Return an option that says how many; one unless it is given."""
+    return click.option(name, panel=panel, type=int, default=1, show_default=True, help=told)
+
+
 @told_settings
 @cli.command()
-@click.option(
+@option(
     "--method",
-    type=click.Choice(names(private=True)),
+    click.Choice(names(private=True)),
+    METHOD,
+    f"What to train with: {', '.join(names(private=True))}.",
     metavar="NAME",
-    panel=METHOD,
     default="dp-fedavg",
-    show_default=True,
-    help=f"What to train with: {', '.join(names(private=True))}.",
 )
 @data_options
 @set_option(
@@ -56,45 +64,27 @@ WHERE, SELECTION = "Where it runs", "Choosing in private"
 )
 @picture_option
 @seed_option
-@click.option(
-    "--seeds",
-    panel=METHOD,
-    type=int,
-    default=1,
-    show_default=True,
-    help="Run every setting so often; means are compared, with their spread.",
-)
-@click.option(
+@_count("--seeds", METHOD, "Run every setting so often; means are compared, with their spread.")
+@_count(
     "--jobs",
-    panel=WHERE,
-    type=int,
-    default=1,
-    show_default=True,
-    help="How many runs at once, each in a process of its own; results do not depend on it.",
+    WHERE,
+    "How many runs at once, each in a process of its own; results do not depend on it.",
 )
-@click.option(
+@option(
     "--backend",
-    panel=WHERE,
+    None,
+    WHERE,
+    "What runs them, by joblib: loky (this machine), dask or ray (a cluster), sequential.",
     default="loky",
-    show_default=True,
-    help="What runs them, by joblib: loky (this machine), dask or ray (a cluster), sequential.",
 )
-@click.option(
-    "--private",
-    "law",
-    type=click.Choice(list(LAWS)),
-    panel=SELECTION,
-    help="Show the best trial only, within the budget as a whole: draw a number of trials by this "
+@option(
+    "--private law",
+    click.Choice(list(LAWS)),
+    SELECTION,
+    "Show the best trial only, within the budget as a whole: draw a number of trials by this "
     "law, and for each a setting of the grid.",
 )
-@click.option(
-    "--trials",
-    type=float,
-    panel=SELECTION,
-    default=10.0,
-    show_default=True,
-    help="Mean number of trials of --private.",
-)
+@option("--trials", float, SELECTION, "Mean number of trials of --private.", default=10.0)
 @click.option(
     "--public-test",
     is_flag=True,
@@ -138,10 +128,7 @@ def sweep(
     source = {name: value for name in SOURCE if (value := asked.pop(name)) is not None}
     whole = Sweep(method=method, grid=grid, folder=folder, source=source, **asked)
     if law is not None:
-        # Neither a plot of all nor several at once: one trial is shown, after the other.
-        for name, value in (("--output", output), ("--jobs", jobs if jobs != 1 else None)):
-            if value is not None:
-                refuse(name, str(value), "be left out with --private")
+        _alone(output, jobs)
         chosen_by = LAWS[law](trials)
         _choose(PrivateSweep(sweep=whole, trials=chosen_by, public_test=public_test), as_json)
         return
@@ -151,7 +138,7 @@ def sweep(
     if output is not None:
         check_picture(output)
     # On the error stream, so that --json leaves nothing but JSON on the other.
-    say(begins(whole, [n for n in ("delta", "adjacency") if asked[n] is None]), err=True)
+    say(begins(whole, unsaid(asked)), err=True)
     with Steps() as steps, steps.count("runs", len(whole.labels) * whole.seeds) as tick:
         trained = whole.train_all(jobs=jobs, backend=backend, on_run=lambda *_: tick())
     whole.write(trained)
@@ -164,14 +151,21 @@ def sweep(
         data["plot"] = str(found.plot(output))
 
     def text() -> None:
-        for line in found.table().splitlines():
-            say(line)
+        say_lines(found.table())
         say(f"all runs in the folder together, as whoever picks the best sees them: {together}")
         say(f"ledgers: {data['runs']}")
         if output is not None:
             say(f"plot: {output}")
 
     show(data, as_json, text)
+
+
+def _alone(output: Path | None, jobs: int) -> None:
+    """Refuse what --private cannot do: neither a plot of all trials nor several at once."""
+    if output is not None:
+        refuse("--output", str(output), "be left out with --private")
+    if jobs != 1:
+        refuse("--jobs", str(jobs), "be left out with --private")
 
 
 def _choose(one: PrivateSweep, as_json: bool) -> None:

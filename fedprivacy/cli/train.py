@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -23,6 +24,7 @@ from .options import (
     cli,
     file_option,
     named_texts,
+    option,
     options,
     say,
     set_option,
@@ -33,6 +35,7 @@ from .options import (
 
 if TYPE_CHECKING:
     from ..runs.experiment import Experiment, TrainedRun
+    from ..runs.jobs import Job
     from ..runs.sweep import Sweep
 
 DATA = "The data"
@@ -44,18 +47,16 @@ SOURCE = ("data", "data_dir", "clients", "classes_per_client", "model", "rounds"
 NAMED = ("clip_norm", "missing", "absent", "colluding")
 """Settings of the methods that have options of their own; --set gives the others."""
 
-seed_option = click.option(
-    "--seed", type=int, panel=METHOD, help="Make runs reproducible; they are then not private."
-)
+seed_option = option("--seed", int, METHOD, "Make runs reproducible; they are then not private.")
 data_options = options(
-    click.option(
+    option(
         "--data",
-        panel=DATA,
-        default="digits",
-        show_default=True,
-        help="digits (comes with scikit-learn), fashion-mnist (looked for on disk), or a file "
+        None,
+        DATA,
+        "digits (comes with scikit-learn), fashion-mnist (looked for on disk), or a file "
         "of your own that ends in .npz, with the arrays features, labels, clients (whose each "
         "record is), test_features, test_labels and, for top-k, public_features, public_labels.",
+        default="digits",
     ),
     file_option(
         "--data-dir",
@@ -63,109 +64,88 @@ data_options = options(
         "dataset-fashion-mnist puts them]",
         panel=DATA,
     ),
-    click.option(
+    option(
         "--clients",
-        panel=DATA,
-        type=int,
-        help="How many share the records.  [default: 400 or 6000, 10 where the unit is a record]",
+        int,
+        DATA,
+        "How many share the records.  [default: 400 or 6000, 10 where the unit is a record]",
     ),
-    click.option(
+    option(
         "--classes-per-client",
-        panel=DATA,
-        type=int,
-        help="How many classes a client's records are of.  [default: all]",
+        int,
+        DATA,
+        "How many classes a client's records are of.  [default: all]",
     ),
-    click.option(
-        "--model",
-        "--posterior",
-        "model",
-        panel=DATA,
-        help="logistic, mlp, cnn, or FILE.py:NAME of a function that builds a torch module; with "
+    option(
+        "--model --posterior model",
+        None,
+        DATA,
+        "logistic, mlp, cnn, or FILE.py:NAME of a function that builds a torch module; with "
         "fa-ld and fa-hmc FILE.py:NAME of a Posterior, which holds its own data; with fed-plt "
         "a module is clipped, record by record.  "
         "[default: one that goes with the data]",
     ),
-    click.option(
-        "--rounds",
-        type=int,
-        panel=METHOD,
-        help="How many rounds.  [default: the data set's own]",
-    ),
-    click.option(
-        "--epsilon",
-        type=float,
-        default=8.0,
-        show_default=True,
-        panel=BUDGET,
-        help="The budget.",
-    ),
-    click.option(
+    option("--rounds", int, METHOD, "How many rounds.  [default: the data set's own]"),
+    option("--epsilon", float, BUDGET, "The budget.", default=8.0),
+    option(
         "--delta",
-        type=float,
-        panel=BUDGET,
-        help="The budget.  [default: n^-1.1 for n units, rounded down to two digits; it must be "
+        float,
+        BUDGET,
+        "The budget.  [default: n^-1.1 for n units, rounded down to two digits; it must be "
         "given for add_remove]",
     ),
-    click.option(
+    option(
         "--adjacency",
-        type=ADJACENCIES,
-        panel=BUDGET,
-        help="How neighbouring data sets differ.  [default: zero_out where the unit is a client, "
+        ADJACENCIES,
+        BUDGET,
+        "How neighbouring data sets differ.  [default: zero_out where the unit is a client, "
         "replace_one where it is a record]",
     ),
-    click.option(
+    option(
         "--dropout-rate",
-        type=float,
-        default=0.0,
-        panel=METHOD,
-        help="Simulate that each client of a cohort fails to answer with this chance; --missing "
+        float,
+        METHOD,
+        "Simulate that each client of a cohort fails to answer with this chance; --missing "
         "is what is priced.  [default: 0]",
+        default=0.0,
+        show_default=False,
     ),
-    click.option(
-        "--threads",
-        type=int,
-        panel=METHOD,
-        help="Of the processor.  [default: 1 where the model is small]",
-    ),
-    click.option(
+    option("--threads", int, METHOD, "Of the processor.  [default: 1 where the model is small]"),
+    option(
         "--observer",
-        type=OBSERVERS,
-        panel=BUDGET,
+        OBSERVERS,
+        BUDGET,
+        "Who looks: at every release, at who took part too, or at the last release only.",
         default="aggregate",
-        show_default=True,
-        help="Who looks: at every release, at who took part too, or at the last release only.",
     ),
 )
 
 
 @told_settings
 @cli.command()
-@click.option(
+@option(
     "--method",
-    panel=METHOD,
-    type=click.Choice(names(private=False)),
+    click.Choice(names(private=False)),
+    METHOD,
+    f"What to train with: {', '.join(names(private=False))}. The unit is a client, "
+    "with fa-ld, fa-hmc and fed-plt a record.",
     metavar="NAME",
     default="fed-smp-top-k",
-    show_default=True,
-    help=f"What to train with: {', '.join(names(private=False))}. The unit is a client, "
-    "with fa-ld, fa-hmc and fed-plt a record.",
 )
 @data_options
-@click.option(
-    "--level",
-    "--noise-multiplier",
-    "level",
-    type=float,
-    panel=METHOD,
-    help="What pays for privacy: the noise multiplier; fa-ld's step size; fa-hmc's noise on "
+@option(
+    "--level --noise-multiplier level",
+    float,
+    METHOD,
+    "What pays for privacy: the noise multiplier; fa-ld's step size; fa-hmc's noise on "
     "gradients; fed-plt's noise scale.  [default: calibrated from the budget]",
 )
 @options(*(setting_option(FedSmp.known()[name], panel=METHOD) for name in NAMED))
-@click.option(
+@option(
     "--kept",
-    type=float,
-    panel=METHOD,
-    help="Share of the coordinates that Fed-SMP keeps, in (0, 1].  [default: 0.4]",
+    float,
+    METHOD,
+    "Share of the coordinates that Fed-SMP keeps, in (0, 1].  [default: 0.4]",
 )
 @set_option(
     "Another setting of the method, such as local_steps=20 or strategy=fixed: those above. "
@@ -214,23 +194,33 @@ def train(
     data = given.pop("data")
     if output is not None:
         source = (given["model"] or "").rpartition(":")[0]
-        free(output, besides=[data, *([source] if source else [])])
+        free(output, besides=filter(None, [data, source]))
     settings = _settings(METHODS[method], given, chosen)
     with Steps() as steps, steps.share("choosing the noise's factor") as tick:
         task = job(method, data, progress=tick, **settings)
-    # A run without privacy leaves no ledger: the option would promise one.
-    if task.knob is None and ledger is not None:
-        refuse("--ledger", str(ledger), f"be left out: {method} is not private")
     path = ledger or Path(f"{method}.ledger")
-    chosen_for_them = _as_begun(budget, path) if task.knob is not None else []
-    experiment = Experiment(job=task, **budget)
     if task.knob is not None:
-        # On the error stream, before anything is spent: --json leaves the other to its data.
-        say(begins(experiment, chosen_for_them), err=True)
+        experiment = _begun(task, budget, path)
+    # A run without privacy leaves no ledger: the option would promise one.
+    elif ledger is not None:
+        refuse("--ledger", str(ledger), f"be left out: {method} is not private")
+    else:
+        experiment = Experiment(job=task, **budget)
     record = _trained(experiment, method, path, checkpoint, output)
     files = {"ledger": path, "checkpoint": checkpoint}
     result = _result(method, experiment, record, path)
     show(result, as_json, lambda: _tell(result, experiment, record, files))
+
+
+def _begun(task: Job, budget: dict[str, Any], path: Path) -> Experiment:
+    """Return a private experiment, having told what it is to keep."""
+    from ..runs.experiment import Experiment
+
+    chosen = _as_begun(budget, path)
+    experiment = Experiment(job=task, **budget)
+    # On the error stream, before anything is spent: --json leaves the other to its data.
+    say(begins(experiment, chosen), err=True)
+    return experiment
 
 
 def _settings(method: Method, given: dict[str, Any], chosen: tuple[str, ...]) -> dict[str, Any]:
@@ -273,26 +263,34 @@ def _result(
     method: str, experiment: Experiment, record: TrainedRun, ledger: Path
 ) -> dict[str, Any]:
     """Return what came of a run as plain JSON values."""
-    task, private = experiment.job, record.audit is not None
-    budget = {name: getattr(experiment, name) for name in ("epsilon", "delta")}
-    budget |= {name: str(getattr(experiment, name)) for name in ("adjacency", "observer")}
-    return {
+    data = {
         "method": method,
         "settings": experiment.settings,
         # JSON has no NaN: a score that is none is null.
         "scores": {n: v if math.isfinite(v) else None for n, v in record.scores.items()},
         "upload_bytes": record.upload_bytes,
-        "upload_mb_a_client": task.upload_per_client,
-        "ledger": str(ledger) if private else None,
+        "upload_mb_a_client": experiment.job.upload_per_client,
+        "ledger": None,
         "output": None if record.output is None else str(record.output),
-        "knob": task.knob,
-        "level": experiment.recorded_level(ledger) if private else None,
-        "budget": budget if private else None,
+        "knob": experiment.job.knob,
+        "level": None,
+        "budget": None,
         "notes": [*record.notes, *_cautions(experiment)],
         "public": dict(record.public),
-        "not_covered": dict(record.not_covered) if private else {},
-        "audit": None if record.audit is None else audit_data(record.audit),
+        "not_covered": {},
+        "audit": None,
     }
+    if record.audit is not None:
+        budget = {name: getattr(experiment, name) for name in ("epsilon", "delta")}
+        budget |= {name: str(getattr(experiment, name)) for name in ("adjacency", "observer")}
+        data |= {
+            "ledger": str(ledger),
+            "level": experiment.recorded_level(ledger),
+            "budget": budget,
+            "not_covered": dict(record.not_covered),
+            "audit": audit_data(record.audit),
+        }
+    return data
 
 
 def _tell(
@@ -304,14 +302,10 @@ def _tell(
     """Print the same for a person."""
     task = experiment.job
     told = ", ".join(f"{name} {value:.4g}" for name, value in record.scores.items())
-    sent = f"{(record.upload_bytes or 0) / 1e6:.2f} MB uploaded by all"
-    if task.upload_per_client is not None:
-        sent += f", {task.upload_per_client:.4g} MB a client on average, headers apart"
-    say(f"{METHODS[result['method']].title}: {told}; {sent}")
+    say(f"{METHODS[result['method']].title}: {told}; {_sent(record, task.upload_per_client)}")
     say("  " + ", ".join(f"{name} {value}" for name, value in experiment.settings.items()))
-    for note in (*result["notes"], record.rests_on):
-        if note:
-            say(f"  {note}")
+    for note in filter(None, (*result["notes"], record.rests_on)):
+        say(f"  {note}")
     if record.audit is not None:
         say(f"{task.knob} = {result['level']:.6g}, recorded in {files['ledger']}")
         show_audit(record.audit)
@@ -319,9 +313,22 @@ def _tell(
             say(line)
 
 
+def _sent(record: TrainedRun, each: float | None) -> str:
+    """Return how much was uploaded, in words; ``each``: MB a client."""
+    told = f"{(record.upload_bytes or 0) / 1e6:.2f} MB uploaded by all"
+    if each is None:
+        return told
+    return f"{told}, {each:.4g} MB a client on average, headers apart"
+
+
+def unsaid(budget: Mapping[str, Any]) -> list[str]:
+    """Return what of a budget nobody said, so that it is chosen."""
+    return [name for name in ("delta", "adjacency") if budget[name] is None]
+
+
 def _as_begun(budget: dict[str, Any], path: Path) -> list[str]:
     """Take what is not said from a ledger that is there; return the names of what is chosen."""
-    left_out = [name for name in ("delta", "adjacency") if budget[name] is None]
+    left_out = unsaid(budget)
     if left_out and path.exists():
         known = Ledger.open(path)
         begun = {"delta": known.claim and known.claim[1], "adjacency": str(known.facts.adjacency)}
@@ -406,8 +413,7 @@ def demo(
     experiments = {
         method: Experiment(job=job(method, records, **trained), **budget) for method in COMPARED
     }
-    chosen = [name for name in ("delta", "adjacency") if budget[name] is None]
     private = next(e for e in experiments.values() if e.job.knob is not None)
-    say(begins(private, chosen), err=True)
+    say(begins(private, unsaid(budget)), err=True)
     outcome = run_demo(experiments, output, ledgers)
     show(outcome.to_dict(), as_json, lambda: table(outcome))

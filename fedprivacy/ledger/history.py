@@ -87,14 +87,15 @@ class History:
 
     def _out_of_turn(self, event: Event) -> str:
         """Return why an event is not that of the round which comes next; empty if it is."""
-        if isinstance(event, IntentLine) and event.round != (count := len(self.rounds)):
-            return f"round {event.round} cannot begin now; the next round is {count}"
-        if isinstance(event, DoneLine | AbortLine) and event.round != self.rounds.open:
-            now = self.rounds.open
-            told = "there is none; begin with intent" if now is None else f"that is round {now}"
-            return f"round {event.round} is not the one under way ({told})"
-        if isinstance(event, CloseLine) and event.rounds != (count := len(self.rounds)):
-            return f"it closes {event.rounds} rounds, but {count} were begun"
+        begun, now = len(self.rounds), self.rounds.open
+        match event:
+            case IntentLine() if event.round != begun:
+                return f"round {event.round} cannot begin now; the next round is {begun}"
+            case DoneLine() | AbortLine() if event.round != now:
+                told = "there is none; begin with intent" if now is None else f"that is round {now}"
+                return f"round {event.round} is not the one under way ({told})"
+            case CloseLine() if event.rounds != begun:
+                return f"it closes {event.rounds} rounds, but {begun} were begun"
         return ""
 
     def take(self, event: Event) -> None:
@@ -235,16 +236,22 @@ def _recognise(line: bytes, path: Path) -> None:
         raise ForeignLedger(
             f"{path} ends within its first line, no round was recorded; {_begin_anew(path)}"
         )
+    schema = _schema(line)
+    if schema > SCHEMA:
+        raise ForeignLedger(
+            f"{path} has schema {schema}, this release reads {SCHEMA}; upgrade fedprivacy"
+        )
+    raise ForeignLedger(f"{path} does not begin like a fedprivacy ledger; name another file")
+
+
+def _schema(line: bytes) -> int:
+    """Return the schema of a first line; 0 where it is no header of a ledger."""
     try:
         probe = msgspec.json.decode(line, type=_Probe)
     # Deeply nested JSON of a stranger's file raises RecursionError.
     except (msgspec.MsgspecError, ValueError, RecursionError):
-        probe = _Probe("", 0)
-    if probe.format == FORMAT and probe.schema > SCHEMA:
-        raise ForeignLedger(
-            f"{path} has schema {probe.schema}, this release reads {SCHEMA}; upgrade fedprivacy"
-        )
-    raise ForeignLedger(f"{path} does not begin like a fedprivacy ledger; name another file")
+        return 0
+    return probe.schema if probe.format == FORMAT else 0
 
 
 def _begin_anew(path: Path) -> str:

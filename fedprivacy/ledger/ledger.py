@@ -353,14 +353,7 @@ class Ledger:
         if problem:
             raise LedgerError(f"{self.path}: {problem}")
         line, check = lines.line_of(event, self._history.check)
-        # Bytes that are not ours: our checksum would not follow them, and what was spent is lost.
-        with files.explained(self.path, "be read again"):
-            changed = files.stamp(fd) != self._stamp and files.digest_of(fd) != self._history.digest
-        why_not = "something else changed the file" if changed else files.estranged(fd, self._place)
-        if why_not:
-            # Kept, so that every later call refuses as well.
-            self._why_not = why_not
-            self._writable()
+        self._check_unchanged(fd)
         try:
             files.write_all(fd, line)
             if wait:
@@ -379,6 +372,16 @@ class Ledger:
         self._history.take(event)
         self._history.advance(len(line), check)
         self._history.whole.update(line)
+
+    def _check_unchanged(self, fd: int) -> None:
+        # Bytes that are not ours: our checksum would not follow them, and what was spent is lost.
+        with files.explained(self.path, "be read again"):
+            changed = files.stamp(fd) != self._stamp and files.digest_of(fd) != self._history.digest
+        why_not = "something else changed the file" if changed else files.estranged(fd, self._place)
+        if why_not:
+            # Kept, so that every later call refuses as well.
+            self._why_not = why_not
+            self._writable()
 
     # Reading
 

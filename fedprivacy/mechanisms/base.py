@@ -353,7 +353,9 @@ def _rebuilt(parts: Iterable[tuple[Mechanism | None, int]]) -> Run | None:
 
 
 def _check_kind(scheme: object) -> None:
-    if not (hasattr(scheme, "amplify") and hasattr(scheme, "group")):
+    # The class has the methods too, and nobody said with which numbers it draws.
+    draws = hasattr(scheme, "amplify") and hasattr(scheme, "group")
+    if isinstance(scheme, type) or not draws:
         refuse("scheme", scheme, "be a sampling scheme", "pass Poisson(0.01), for instance")
 
 

@@ -31,7 +31,8 @@ from scipy.special import gammaln, logsumexp
 from ..loss import Curve, Gdp, RenyiAndPoints, RenyiLine, RenyiPoints, stated_pair
 from ..loss.pairs.discrete import Atoms
 from ..rounding import FEW, TENS, THOUSANDS, UNIT
-from .integers import bessel_ratios, gaussian_weights, skellam_weights
+from .bessel import losses
+from .integers import gaussian_weights, skellam_weights
 
 Array = NDArray[np.float64]
 
@@ -201,22 +202,6 @@ def _widened(mu: float, slack: float) -> float | None:
 # ---- Skellam
 
 
-_PLACES = 160
-"""Bits after the point of a ratio of Bessel's functions; what is lost is below 2^-130."""
-
-
-def unit_losses(variance: Fraction, reach: int) -> Array:
-    """Return L(y) = log p(y) / p(y + 1) of a Skellam law for y = 0 .. reach - 1, to ``FEW``.
-
-    Ratios come in whole-number arithmetic; 1 less than them too, so that no digit of a loss near 0
-    is lost.
-    """
-    one = 1 << _PLACES
-    ratios = bessel_ratios(variance, reach, _PLACES)
-    # A quotient of whole numbers is rounded once.
-    return np.log1p([(one - ratio) / ratio for ratio in ratios])
-
-
 def _depths(losses: Array) -> tuple[Array, float]:
     """Return log p(0) / p(y) for y = 0 .. len(losses), and by how much of itself it may be off.
 
@@ -276,9 +261,11 @@ class _UnitShift:
 
     Attributes:
         variance: x, of the law.
-        loss: points L(y) = log p(y) / p(y + 1), increasing, each within ``FEW`` of itself.
+        loss: points L(y) = log p(y) / p(y + 1), increasing, each within ``FEW`` of itself, or above
+            that.
         log_mass: of the points, over p(0).
-        off: what masses may be off, as a share of themselves.
+        off: what masses may be off, as a share of themselves, but for
+        unsure: what they may be off by their losses', as a share, at each point.
         log_total: a lower bound of log sum p / p(0): masses are too large then, and their sums.
         last: (y, log p(y) / p(0)) of the last outcome that has its mass in the sum.
     """
@@ -287,6 +274,7 @@ class _UnitShift:
     loss: Array
     log_mass: Array
     off: float
+    unsure: Array
     log_total: float
     last: tuple[int, float]
 
@@ -294,18 +282,34 @@ class _UnitShift:
     def of(cls, variance: float, most: float) -> _UnitShift:
         """Return the law, far enough out for e^(b L) of every b up to ``most``."""
         reach = _reach(variance, most)
-        right = unit_losses(Fraction(variance), reach)
+        right, unsure = losses(variance, reach)
         depth, slip = _depths(right)
         # Depths grow: so many are not too deep.
         left = min(int(np.searchsorted(depth, _DEEP)), reach)
         depth = np.concatenate([depth[left:0:-1], depth[:-1]])
-        loss = np.concatenate([-right[:left][::-1], right])
+        # e^(b L) grows with L: no loss may be below the true one.
+        loss = np.concatenate([-right[:left][::-1], right]) + unsure
         mass = np.exp(-depth[depth < 700.0])
         # Roundings of the sum, of the exponentials, and of the depths: all shares of a mass.
         off = (len(depth) + 16.0) * UNIT + 2.0 * FEW + slip * float(depth.max())
-        log_total = math.log(float(mass.sum())) - 1.001 * off - FEW * 32.0
-        points, log_mass = _merged(loss, depth, max(int(_CELL * math.sqrt(variance)), 1))
-        return cls(variance, points, log_mass, off, log_total, (reach - 1, -float(depth[-1])))
+        place = np.abs(np.arange(-left, reach))
+        lowered = unsure * float(mass @ place[depth < 700.0])
+        log_total = math.log(float(mass.sum()) - 1.001 * lowered) - 1.001 * off - FEW * 32.0
+        width = max(int(_CELL * math.sqrt(variance)), 1)
+        points, log_mass, starts = _merged(loss, depth, width)
+        # A point has masses of outcomes up to a cell away.
+        shares = 1.001 * unsure * (place[starts] + width)
+        last = (reach - 1, -float(depth[-1]) + unsure * reach)
+        return cls(variance, points, log_mass, off, shares, log_total, last)
+
+    @functools.cached_property
+    def _mass(self) -> Array:
+        return np.asarray(np.exp(self.log_mass))
+
+    @functools.cached_property
+    def _middle(self) -> int:
+        """How many losses are below 0."""
+        return int(np.searchsorted(self.loss, 0.0))
 
     def cumulant(self, b: float) -> float:
         """Return an upper bound of K(b) = log E e^(b L), b above 0 and at most ``most``.
@@ -315,29 +319,33 @@ class _UnitShift:
         power = b * self.loss
         y, log_last = self.last
         fall = _fall(self.variance, b, y + 0.5) * (1.0 - 1e-9)
-        log_rest = float(power[-1]) + log_last - math.log(math.expm1(fall))
+        log_rest = float(power[-1]) + log_last - math.log(math.expm1(fall)) + 2.0 * self.off
         largest = max(float(power[-1]), -float(power[0]))
         off = self.off + (len(power) + 2.0) * UNIT + FEW * (4.0 + largest)
         if largest < _DIRECT:
-            terms = np.exp(self.log_mass) * np.expm1(power)
-            above, below = float(terms[power > 0.0].sum()), float(terms[power < 0.0].sum())
+            terms = self._mass * np.expm1(power)
+            above, below = float(terms[self._middle :].sum()), float(terms[: self._middle].sum())
             total = above + below + off * (above - below) * 1.001 + math.exp(log_rest)
+            total += float(np.abs(terms) @ self.unsure)
             return math.log1p(total * math.exp(-self.log_total)) * (1.0 + 64.0 * FEW)
         power += self.log_mass
         top = float(power.max())
         log_sum = top + math.log(float(np.exp(power - top).sum()))
-        log_sum = float(np.logaddexp(log_sum, log_rest)) + 1.001 * off
+        log_sum = float(np.logaddexp(log_sum, log_rest)) + 1.001 * (off + float(self.unsure.max()))
         return log_sum - self.log_total + FEW * (abs(log_sum) + abs(top) + 64.0)
 
 
-def _merged(loss: Array, depth: Array, width: int) -> tuple[Array, Array]:
+def _merged(loss: Array, depth: Array, width: int) -> tuple[Array, Array, NDArray[np.int64]]:
     """Return every ``width``-th loss and the last, with log-masses that bound E e^(b L), b > 0.
+
+    Also which losses these are.
 
     e^(b L) is convex in L: a mass between two points is shared so that its mean stays (or grows,
     by what rounding may be), which raises the sum.
     """
     starts = np.arange(0, len(loss) - 1, width)
-    points = loss[np.append(starts, len(loss) - 1)]
+    taken = np.append(starts, len(loss) - 1)
+    points = loss[taken]
     sizes = np.diff(np.append(starts, len(loss)))
     low, gap = np.repeat(points[:-1], sizes), np.repeat(np.diff(points), sizes)
     least = np.minimum.reduceat(depth, starts)
@@ -351,7 +359,8 @@ def _merged(loss: Array, depth: Array, width: int) -> tuple[Array, Array]:
     with np.errstate(divide="ignore"):
         higher = np.log(np.add.reduceat(mass * share, starts)) - least
         lower = np.log(np.add.reduceat(mass * (1.0 - share), starts)) - least
-    return points, np.logaddexp(np.append(lower, -np.inf), np.append(-np.inf, higher))
+    merged = np.logaddexp(np.append(lower, -np.inf), np.append(-np.inf, higher))
+    return points, merged, taken
 
 
 def _reach(variance: float, b: float) -> int:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from typing import Any
 
 from ..bound import Bound
 from ..errors import ImpossibleBudget, ParameterError, closed_unit, non_negative, refuse
@@ -160,13 +161,14 @@ def calibrate(
     low, high = _domain(domain, integer)
     closed_unit(delta=delta)
     effort = Effort(accountant, tolerance, deadline)
+    number = int if integer else float
 
     def ask(value: float, width: float) -> Bound:
         loss = _upper_only(run_at(value))
         return effort.account(loss, tolerance=width).epsilon(delta)
 
     def run_at(value: float) -> PrivacyLoss:
-        return loss_of(make_run(int(value) if integer else value), adjacency, observer)
+        return loss_of(make_run(number(value)), adjacency, observer)
 
     fine = max(min(effort.tolerance * budget, 1e-2), 1e-6)
     question = _Question(ask, budget, (low, high), fine, effort)
@@ -181,7 +183,7 @@ def calibrate(
         attained = effort.account(loss, tolerance=fine).epsilon(delta)
         # Asked again, the upper end may lie above the budget: then the certified one stays.
         bound = attained if attained.upper <= budget else bound
-    return Calibration(int(value) if integer else value, bound)
+    return Calibration(number(value), bound)
 
 
 def _upper_only(loss: PrivacyLoss) -> PrivacyLoss:
@@ -193,27 +195,35 @@ def _upper_only(loss: PrivacyLoss) -> PrivacyLoss:
 
 def _domain(domain: tuple[float, float] | None, integer: bool) -> tuple[float, float]:
     low, high = domain if domain is not None else (1.0 if integer else 0.0, math.inf)
-    # Strings compare with each other, and would pass for a domain.
-    if isinstance(low, str) or isinstance(high, str) or not 0 <= low < high:
+    if not _is_range(low, high):
         refuse("domain", domain, "be (smallest, largest) with 0 <= smallest < largest")
     if integer:
         low, high = math.ceil(low), math.floor(high) if math.isfinite(high) else high
     return float(low), float(high)
 
 
+def _is_range(low: Any, high: Any) -> bool:
+    # Strings compare with each other, and would pass for a domain.
+    return not isinstance(low, str) and not isinstance(high, str) and 0 <= low < high
+
+
 def _start(question: _Question, integer: bool) -> float:
     """Return an admissible value to start from: 1, or the nearest power of 2 that is accepted."""
-    low, high = question.domain
-    first = min(max(1.0, low), high)
-    # Any accepted value will do: powers of 2 find one whatever its scale.
-    candidates = [first, *(first * 2.0**k for k in range(1, 31)), high, low]
-    candidates += [] if integer else [first * 2.0**-k for k in range(1, 31)]
-    for value in candidates:
+    for value in _candidates(*question.domain, integer):
         if math.isfinite(value) and value > 0 and question.upper(value) is not None:
             return value
     raise ImpossibleBudget(
         f"no value in {question.domain} is accepted by the run; last refusal: {question.refusal}"
     )
+
+
+def _candidates(low: float, high: float, integer: bool) -> Iterator[float]:
+    first = min(max(1.0, low), high)
+    # Any accepted value will do: powers of 2 find one whatever its scale.
+    yield from (first * 2.0**k for k in range(31))
+    yield from (high, low)
+    if not integer:
+        yield from (first * 2.0**-k for k in range(1, 31))
 
 
 def _direction(question: _Question, start: float, integer: bool) -> bool:
@@ -224,18 +234,27 @@ def _direction(question: _Question, start: float, integer: bool) -> bool:
     """
     here = question.upper(start)
     assert here is not None
-    # Near and far: epsilon may stand still between neighbours, and be infinite far away.
-    factors = [2.0, 16.0, 256.0, 1.5, 1.1] + ([] if integer else [0.5, 1 / 16, 1 / 256, 0.9])
     unclear: bool | None = None
-    for factor in factors:
-        value = float(round(start * factor)) if integer else start * factor
+    for value in _near_and_far(start, integer):
         there = question.upper(value)
-        if value == start or there is None or there == here:
+        if there is None or there == here:
             continue
         if question.apart(start, value):
             return (question.best_upper(value) > question.best_upper(start)) == (value > start)
         unclear = (there > here) == (value > start) if unclear is None else unclear
     return _at_a_standstill(question, start, here) if unclear is None else unclear
+
+
+def _near_and_far(start: float, integer: bool) -> Iterator[float]:
+    """Yield other values to compare with: epsilon may stand still near, and be infinite far."""
+    if integer:
+        others = (float(round(start * factor)) for factor in _FACTORS)
+        yield from (value for value in others if value != start)
+    else:
+        yield from (start * factor for factor in (*_FACTORS, 0.5, 1 / 16, 1 / 256, 0.9))
+
+
+_FACTORS = (2.0, 16.0, 256.0, 1.5, 1.1)
 
 
 def _at_a_standstill(question: _Question, start: float, here: float) -> bool:
@@ -264,36 +283,44 @@ def _bracket(
     """Return (a value that fits, a neighbour further out that does not), by doubling."""
     less_private = 2.0 if rising else 0.5
     if question.fits(start):
-        return _walk(question, start, less_private, integer, until_fits=False)
-    good, bad = _walk(question, start, 1.0 / less_private, integer, until_fits=True)
-    return good, bad
+        return _last_fit(question, start, less_private, integer)
+    return _first_fit(question, start, 1.0 / less_private, integer)
 
 
-def _walk(
-    question: _Question, start: float, factor: float, integer: bool, *, until_fits: bool
+def _last_fit(
+    question: _Question, value: float, factor: float, integer: bool
 ) -> tuple[float, float | None]:
-    """Double or halve until the answer changes; return (fitting, not fitting) values."""
-    value = start
+    """Double or halve a value that fits until the next one does not; None for no next one."""
     for _ in range(_MAX_DOUBLINGS):
         following = _next(value, factor, question.domain, integer)
         # The end of the domain: there is nowhere left to go.
         if following == value:
-            if until_fits:
-                break
             return value, None
-        if question.fits(following) == until_fits:
-            return (following, value) if until_fits else (value, following)
-        if until_fits and question.upper(following) is None:
-            break
+        if not question.fits(following):
+            return value, following
         value = following
-    if until_fits:
-        raise ImpossibleBudget(
-            f"no admissible value meets epsilon = {question.epsilon:g}: epsilon is still "
-            f"{question.upper(value):.6g} at {value:g}; raise it, or change another parameter"
-        )
     raise ImpossibleBudget(
         f"every value up to {value:g} meets epsilon = {question.epsilon:g}; pass a finite domain "
         "to get its last value"
+    )
+
+
+def _first_fit(
+    question: _Question, value: float, factor: float, integer: bool
+) -> tuple[float, float]:
+    """Double or halve a value that does not fit until the next one does."""
+    for _ in range(_MAX_DOUBLINGS):
+        following = _next(value, factor, question.domain, integer)
+        if following == value:
+            break
+        if question.fits(following):
+            return following, value
+        if question.upper(following) is None:
+            break
+        value = following
+    raise ImpossibleBudget(
+        f"no admissible value meets epsilon = {question.epsilon:g}: epsilon is still "
+        f"{question.upper(value):.6g} at {value:g}; raise it, or change another parameter"
     )
 
 
@@ -327,8 +354,10 @@ def _bisect(question: _Question, good: float, bad: float, integer: bool, toleran
 def _settled(question: _Question, good: float, bad: float, integer: bool, tolerance: float) -> bool:
     """Return whether nothing is gained by searching on."""
     # Out of time any fitting value is an answer.
-    if question.effort.late or integer:
-        return question.effort.late or abs(good - bad) <= 1
+    if question.effort.late:
+        return True
+    if integer:
+        return abs(good - bad) <= 1
     if abs(good - bad) <= 0.1 * tolerance * abs(good):
         return True
     enough = (1.0 - tolerance) * question.epsilon

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -40,22 +41,16 @@ class Asked:
             )
         if bound.method == playing.METHOD:
             raise ParameterError(
-                "certificate proves one pair a round, and this bound is of a game over many; ask "
-                "for it with accountant='pld'"
+                "certificate proves one pair a round, and this bound is of a game over many "
+                f"({bound.method}); ask for it with accountant='pld'"
             )
-        parts = [
-            (part.privacy_loss(bound.adjacency, bound.observer), count)
+        rounds = [
+            _round(part.privacy_loss(bound.adjacency, bound.observer), count)
             for part, count in self.run.sequence()
         ]
-        if any(loss.off for loss, _ in parts):
-            raise ParameterError(
-                "certificate proves the laws of pairs, and noise in whole numbers is drawn within "
-                "a total variation of its law, which epsilon and delta count and no certificate "
-                "does; publish the bound itself"
-            )
         return {
             "mechanism": encode(self.run, KINDS),
-            "rounds": [_round(loss, count) for loss, count in parts],
+            "rounds": rounds,
             "way": {"method": bound.method, "lines": self._lines(bound)},
         }
 
@@ -69,10 +64,17 @@ class Asked:
         # No line has a depth for a delta of 0 or 1, and none is needed to prove it.
         if not 0.0 < delta < 1.0:
             return []
-        return [line for one in orientations(self.curve) for line in _line(one, epsilon, delta)]
+        lines = (_line(one, epsilon, delta) for one in orientations(self.curve))
+        return list(chain.from_iterable(lines))
 
 
 def _round(loss: PrivacyLoss, count: int) -> dict[str, Any]:
+    if loss.off:
+        raise ParameterError(
+            "certificate proves the laws of pairs, and noise in whole numbers is drawn within a "
+            f"total variation of {loss.off:g} of its law, which epsilon and delta count and no "
+            "certificate does; publish the bound itself"
+        )
     curve = loss.curve
     return {
         "pair": encode(curve.fold if isinstance(curve, Triangles) else curve, KINDS),

@@ -152,8 +152,5 @@ def profile(
     for value in at:
         account.deadline = effort.left  # for the whole profile, not for every point
         found.append(account.delta(value))
-    return Profile(
-        np.array(at),
-        np.array([bound.upper for bound in found]),
-        np.array([bound.resolution[0] for bound in found]),
-    )
+    ends = np.array([(bound.upper, bound.resolution[0]) for bound in found]).reshape(-1, 2)
+    return Profile(np.array(at), ends[:, 0], ends[:, 1])

@@ -14,6 +14,7 @@ brackets t from both sides; see ``docs/curves.md`` for the proofs.
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from typing import NamedTuple
 
 import numpy as np
@@ -246,6 +247,14 @@ class Sandwich:
         # Upper ends alone leave no gap to be narrowed.
         if self.effort.accountant != "pld":
             return self._once()
+        self._narrow(x)
+        if self.effort.late:
+            return _LATE
+        done = all(not len(self._open(x, turned)) for turned in (False, True))
+        return "" if done else _STUCK + ("" if all(reached) else ": some loss is too large")
+
+    def _narrow(self, x: Array) -> None:
+        """Ask at the corners of wide brackets, as long as that brings anything new."""
         before = 0
         # As long as a pass asks anything new, and not for ever.
         while before < len(self.near.known) + len(self.far.known) < _MOST and not self.effort.late:
@@ -254,10 +263,6 @@ class Sandwich:
             wanted = self._wanted(x, False) | self._wanted(x, True)
             for half, epsilon in sorted(wanted, key=lambda new: (new[0] is self.far, new[1])):
                 half.ask_apart(epsilon)
-        if self.effort.late:
-            return _LATE
-        done = all(not len(self._open(x, turned)) for turned in (False, True))
-        return "" if done else _STUCK + ("" if all(reached) else ": some loss is too large")
 
     def _once(self) -> str:
         """Ask between what was asked for: upper ends alone do not say where to look."""
@@ -324,14 +329,15 @@ def gaussian_ends(sandwich: Sandwich, slack: float) -> tuple[float, float]:
         high = min(float(max(mus.max() for mus, _ in found)), high)
         if high - low <= sandwich.tolerance * high or sandwich.settled:
             break
-        enough = low * (1.0 + sandwich.tolerance) + 1e-12
-        asked = [
-            _split(half, ends[mus > enough])
-            for half, (mus, ends) in zip(halves, found, strict=True)
-        ]
-        if not any(asked):
+        if not _split_all(halves, found, low * (1.0 + sandwich.tolerance) + 1e-12):
             break
     return min(low, high), high
+
+
+def _split_all(halves: Iterable[Half], chords: list[tuple[Array, Array]], enough: float) -> bool:
+    """Ask within the chords whose mu is more than enough; tell whether anything is new."""
+    pairs = zip(halves, chords, strict=True)
+    return any([_split(half, ends[mus > enough]) for half, (mus, ends) in pairs])
 
 
 def _split(half: Half, chords: Array) -> bool:

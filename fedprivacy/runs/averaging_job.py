@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
@@ -44,6 +44,9 @@ _AWAY = ("missing", "absent", "colluding")
 
 _WHOLE = {"discrete-gaussian": DistributedDiscreteGaussian, "skellam": Skellam}
 """What perturbs in whole numbers, by the law of its noise."""
+
+_SIZED: dict[str, Callable[..., Scheme]] = {"with-replacement": WithReplacement, "fixed": FixedSize}
+"""Strategies that draw cohorts of one size."""
 
 _BITS = 16
 """Bits of a whole number where nobody says otherwise."""
@@ -123,16 +126,21 @@ class AveragingJob:
         loop = self.loop(None if self.knob is None else 1.0, None)
         names = [n for n in _LOOP if getattr(loop, n) is not None and n not in _UNTOLD]
         found = {"clients": self.units, "cohorts": str(loop.scheme), "rounds": self.rounds}
-        if isinstance(loop.perturbation, SparsifiedPerturbation | AdaptiveClipping):
-            found["clip_norm"] = loop.perturbation.clip_norm
-        if isinstance(loop.perturbation, IntegerPerturbation):
-            found |= {"noise": getattr(self.chosen, "noise", None), "bits": loop.perturbation.bits}
-        if isinstance(loop.perturbation, AdaptiveClipping):
-            found |= {name: getattr(self.chosen, name) for name in Adaptive.known()}
+        found |= self._perturbed(loop.perturbation)
         found |= {"parameters": loop.flat.dimension, "sent": self._kept(loop.flat.dimension)}
         # Zeros are as usual, and not told.
         found |= {name: told for name in _UNTOLD if (told := getattr(self.chosen, name, 0))}
         return found | {name: getattr(loop, name) for name in names}
+
+    def _perturbed(self, what: object) -> dict[str, Any]:
+        """Return what is told of what clips and perturbs."""
+        if isinstance(what, AdaptiveClipping):
+            names = Adaptive.known()
+            return {"clip_norm": what.clip_norm} | {n: getattr(self.chosen, n) for n in names}
+        if isinstance(what, IntegerPerturbation):
+            noise = getattr(self.chosen, "noise", None)
+            return {"clip_norm": what.clip_norm, "noise": noise, "bits": what.bits}
+        return {"clip_norm": what.clip_norm} if isinstance(what, SparsifiedPerturbation) else {}
 
     @property
     def units(self) -> int:
@@ -151,11 +159,11 @@ class AveragingJob:
         """How the clients of a round are drawn."""
         chosen, everybody = self.chosen, self.units
         if chosen.sampling_probability is not None:
-            named = "" if chosen.strategy == "poisson" else chosen.strategy
-            for name, value in (("cohort", chosen.cohort), ("strategy", named)):
-                if value:
-                    rule = "be left out: sampling_probability says how clients are drawn"
-                    refuse(name, value, rule)
+            rule = "be left out: sampling_probability says how clients are drawn"
+            if chosen.cohort:
+                refuse("cohort", chosen.cohort, rule)
+            if chosen.strategy not in (None, "poisson"):
+                refuse("strategy", chosen.strategy, rule)
             return Poisson(chosen.sampling_probability)
         if chosen.strategy == "everyone":
             return Everyone()
@@ -165,11 +173,9 @@ class AveragingJob:
         most = 1000 * everybody if chosen.strategy == "with-replacement" else everybody
         if cohort > most:
             refuse("cohort", cohort, f"be at most the number of clients, {everybody}")
-        if chosen.strategy == "with-replacement":
-            return WithReplacement(cohort, population=everybody)
-        if chosen.strategy == "fixed":
-            return FixedSize(cohort, population=everybody)
-        return Poisson(cohort / everybody)
+        if chosen.strategy not in _SIZED:
+            return Poisson(cohort / everybody)
+        return _SIZED[chosen.strategy](cohort, population=everybody)
 
     def loop(self, level: float | None, seed: int | None) -> FederatedAveraging:
         """Return the method's loop, with a noise multiplier where it is private."""
@@ -211,11 +217,9 @@ class AveragingJob:
             return self._adaptive(chosen, positive(noise_multiplier=level), chosen.clip_norm)
         # Poisson cohorts vary: shares of one size would not add up to the stated noise.
         topped_up = isinstance(self.scheme, Poisson)
-        for name in _AWAY:
-            if topped_up and getattr(chosen, name):
-                rule = "be 0 where Poisson cohorts have topped-up noise"
-                way_out = "strategy=fixed draws cohorts of a fixed size"
-                refuse(name, getattr(chosen, name), rule, way_out)
+        if topped_up:
+            rule = "be 0 where Poisson cohorts have topped-up noise"
+            _nobody_away(chosen, rule, "strategy=fixed draws cohorts of a fixed size")
         declared = chosen.expected_cohort if topped_up else None
         kind, bits = self._noise()
         return kind(
@@ -246,10 +250,8 @@ class AveragingJob:
     def _adaptive(self, chosen: Adaptive, level: float, clip_norm: float) -> AdaptiveClipping:
         """Return what clips to a norm that follows a quantile; its noise is drawn at once."""
         assert chosen.clip_quantile is not None
-        for name in _AWAY:
-            if getattr(chosen, name):
-                rule = "be 0 with clip_quantile, whose noise has no shares"
-                refuse(name, getattr(chosen, name), rule, "leave clip_quantile out")
+        rule = "be 0 with clip_quantile, whose noise has no shares"
+        _nobody_away(chosen, rule, "leave clip_quantile out")
         for name, usual in (("noise", "gaussian"), ("bits", None)):
             if getattr(chosen, name, usual) != usual:
                 rule = f"be {usual or 'left out'} with clip_quantile"
@@ -301,7 +303,7 @@ class AveragingJob:
         known["denominator"] = denominator(self.scheme, noise, loop.expected_cohort, self.units)
         if isinstance(noise, AdaptiveClipping):
             known |= {name: self.settings[name] for name in Adaptive.known()}
-        if noise.sparsification is not None and noise.sparsification.sparsifier == "top_k":
+        if getattr(noise.sparsification, "sparsifier", None) == "top_k":
             known["public records"] = len(self.source.public()[1])
         return known | {"classes": self.source.classes}
 
@@ -330,6 +332,34 @@ class AveragingJob:
         return {"accuracy": accuracy, "nll": loss}
 
 
+def _nobody_away(chosen: object, rule: str, way_out: str) -> None:
+    for name in _AWAY:
+        if getattr(chosen, name):
+            refuse(name, getattr(chosen, name), rule, way_out)
+
+
+_USUAL: dict[str, Any] = {
+    "learning_rate": 0.1,
+    "server_learning_rate": 1.0,
+    "rounds": 50,
+    "clip_norm": 1.0,
+    "cohort": 100,
+    "local_epochs": 1,
+}
+_PRESETS: dict[str, dict[str, Any]] = {
+    "digits": {"learning_rate": 2.0, "rounds": 40, "clip_norm": 3.0},
+    "fashion-mnist": {
+        "cohort": 200,
+        "local_steps": 4,
+        "local_epochs": None,
+        "learning_rate": 0.2,
+        "server_learning_rate": 2.0,
+        "rounds": 60,
+    },
+}
+"""What is other than usual, by data set."""
+
+
 def preset_for(
     data: FederatedData, model: ModelFactory | None, given: Mapping[str, Any]
 ) -> tuple[ModelFactory, dict[str, Any]]:
@@ -352,14 +382,10 @@ def preset_for(
         given: settings by name, which stand.
     """
     features, clients = data.test_features[0].numel(), data.population
-    chosen: dict[str, Any] = {"learning_rate": 0.1, "server_learning_rate": 1.0, "rounds": 50}
-    chosen |= {"clip_norm": 1.0, "cohort": min(100, clients), "local_epochs": 1}
-    if model is None and data.name == "digits":
-        chosen |= {"learning_rate": 2.0, "rounds": 40, "clip_norm": 3.0}
+    chosen = _USUAL | (_PRESETS.get(data.name, {}) if model is None else {})
+    chosen["cohort"] = min(chosen["cohort"], clients)
     if model is None and data.name == "fashion-mnist":
         model = mlp(features, data.classes, hidden=(32,))
-        chosen |= {"cohort": min(200, clients), "local_steps": 4, "local_epochs": None}
-        chosen |= {"learning_rate": 0.2, "server_learning_rate": 2.0, "rounds": 60}
     # Each of these says by itself what the preset would say another way.
     if "sampling_probability" in given or given.get("strategy") == "everyone":
         del chosen["cohort"]

@@ -108,14 +108,18 @@ def _folder(output: Path, ledgers: Path | None) -> Path:
     if output.suffix.lower() != ".html" or not output.parent.is_dir():
         refuse("output", str(output), "be a .html file in an existing folder")
     if ledgers is not None:
-        if ledgers.exists() and any(ledgers.iterdir()):
-            refuse("ledgers", str(ledgers), "be a new or empty folder")
-        ledgers.mkdir(parents=True, exist_ok=True)
-        return ledgers
+        return _emptied(ledgers)
     number = 1
     while (folder := output.with_name(f"{output.stem}-ledgers-{number}")).exists():
         number += 1
     folder.mkdir()
+    return folder
+
+
+def _emptied(folder: Path) -> Path:
+    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+        refuse("ledgers", str(folder), "be a new or empty folder")
+    folder.mkdir(parents=True, exist_ok=True)
     return folder
 
 
@@ -134,20 +138,23 @@ def table(outcome: DemoOutcome) -> None:
     )
     rows = Table("method", "accuracy", "uploaded", "epsilon, certified", "verdict", box=None)
     for method, record in outcome.records.items():
-        found = record.audit
-        interval = "no guarantee"
-        if found is not None and not found.void:
-            interval = f"[{', '.join(found.bound.ends(5))}]"
-        rows.add_row(
-            METHODS[method].title,
-            f"{100 * record.accuracy[-1]:.1f} %",
-            f"{(record.upload_bytes or 0) / 1e6:.2f} MB",
-            # Brackets are markup to rich.
-            interval.replace("[", r"\["),
-            "not private" if found is None else found.statement,
-        )
+        rows.add_row(METHODS[method].title, *_cells(record))
     console.print(rows)
     private = [record.audit for record in outcome.records.values() if record.audit is not None]
     if private:
         console.print("\n" + guarantee(private[0]), markup=False)
     console.print(f"\nReport: {outcome.report}\nLedgers: {outcome.ledgers}", markup=False)
+
+
+def _cells(record: TrainedRun) -> tuple[str, str, str, str]:
+    """Return accuracy, upload, certified interval and verdict as a table has them."""
+    found, interval = record.audit, "no guarantee"
+    if found is not None and not found.void:
+        interval = f"[{', '.join(found.bound.ends(5))}]"
+    return (
+        f"{100 * record.accuracy[-1]:.1f} %",
+        f"{(record.upload_bytes or 0) / 1e6:.2f} MB",
+        # Brackets are markup to rich.
+        interval.replace("[", r"\["),
+        "not private" if found is None else found.statement,
+    )

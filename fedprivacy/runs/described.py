@@ -155,22 +155,30 @@ def runs_of_file(path: Path, unit: str | None, costs: Sequence[str]) -> list[Row
 
 
 def _rows(path: Path) -> list[dict[str, Any]]:
+    rows = _content(path)
+    if not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):
+        refuse("SETTINGS", str(path), "be a list of objects")
+    # Empty cells say nothing, as if there were no such column.
+    return [{k: v for k, v in row.items() if v is not None and v != ""} for row in rows]
+
+
+def _content(path: Path) -> Any:
     from ..audit.imports.content import json_of, whole
 
     try:
         # Spreadsheets write a mark in front of UTF-8.
         text = whole(path).decode("utf-8-sig")
         if path.suffix.lower() == ".json":
-            rows = json_of(text.encode(), path.name)
-        else:
-            # Cells beyond the header get an empty name, which is refused further on.
-            rows = list(csv.DictReader(text.splitlines(), restkey="", strict=True))
+            return json_of(text.encode(), path.name)
+        # Cells beyond the header get an empty name, which is refused further on.
+        return list(csv.DictReader(text.splitlines(), restkey="", strict=True))
     except (ValueError, csv.Error) as problem:
         refuse("SETTINGS", str(path), "be CSV, or JSON with .json as its ending", str(problem))
-    if not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):
-        refuse("SETTINGS", str(path), "be a list of objects")
-    # Empty cells say nothing, as if there were no such column.
-    return [{k: v for k, v in row.items() if v is not None and v != ""} for row in rows]
+
+
+def _describing() -> set[str]:
+    """Return the columns that describe a run."""
+    return {"label", "ledger", "unit", *SampledRun.known()}
 
 
 def _repeats(cell: Any) -> Any:
@@ -205,19 +213,18 @@ class _FileRow:
     @property
     def _others(self) -> dict[str, Any]:
         """The cells that describe no run."""
-        known = {"label", "ledger", "unit", *SampledRun.known()}
-        return {name: value for name, value in self.row.items() if name not in known}
+        return {name: value for name, value in self.row.items() if name not in _describing()}
 
     def _costs(self, chosen: Sequence[str]) -> dict[str, Any]:
         others = self._others
         if "" in others:
             rule = "have as many cells as the header, and a name for each: a number in every column"
             refuse(f"row {self.number}", others[""], rule)
-        for name in chosen:
-            if name not in others and name in {"label", "ledger", "unit", *SampledRun.known()}:
-                refuse("--cost", name, "be none of the columns that describe a run")
-            if name not in others:
-                refuse("--cost", name, f"be a column with a value in row {self.number}")
+        missing = next((name for name in chosen if name not in others), None)
+        if missing in _describing():
+            refuse("--cost", missing, "be none of the columns that describe a run")
+        if missing is not None:
+            refuse("--cost", missing, f"be a column with a value in row {self.number}")
         if not others:
             way_out = f"a column beside {listed(SampledRun.known())}"
             refuse(f"row {self.number}", sorted(self.row), "have a cost", way_out)

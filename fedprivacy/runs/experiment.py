@@ -190,9 +190,8 @@ class Experiment:
         self, ledger: Path | None, checkpoint: Path | None, output: Path | None
     ) -> None:
         """Refuse, before anything is computed, files that cannot be written or are the same."""
-        for name, place in (("ledger", ledger), ("checkpoint", checkpoint)):
-            if place is not None and not Path(place).parent.is_dir():
-                refuse(name, str(place), "be in a folder that is there")
+        _check_folder("ledger", ledger)
+        _check_folder("checkpoint", checkpoint)
         known = _taken(ledger) if ledger is not None else set()
         if checkpoint is not None:
             if known & _replaced(checkpoint):
@@ -229,8 +228,8 @@ class Experiment:
         is run again after a crash.
         """
         # Rounds are counted on from the checkpoint.
-        begun = checkpoint is not None and checkpoint.exists()
-        behind = Checkpoint.read(checkpoint).content["round"] if begun and checkpoint else 0
+        begun = checkpoint if _is_there(checkpoint) else None
+        behind = 0 if begun is None else Checkpoint.read(begun).content["round"]
         rounds = itertools.count(behind)
 
         def lost(cohort: Any) -> set[int]:
@@ -312,7 +311,7 @@ class Experiment:
             assert self.setting is not None
             return self.setting
         # A ledger without rounds has spent nothing: a run may begin in it.
-        if (checkpoint is None or not checkpoint.exists()) and Ledger.open(path).rounds:
+        if not _is_there(checkpoint) and Ledger.open(path).rounds:
             raise LedgerError(
                 f"{path} exists already; name another file, or pass the checkpoint of the run "
                 "that it records to go on with it"
@@ -364,7 +363,7 @@ class Experiment:
         known = _described(ledger).get("settings", {})
         # Through JSON, like those in the ledger: tuples are lists there.
         for name, asked in json.loads(json.dumps(self.settings)).items():
-            if name not in known or known[name] != asked:
+            if known.get(name, _UNSAID) != asked:
                 refuse(name, asked, f"be {known.get(name)!r}, as in the ledger", way_out)
         # What settings do not name is in the plan.
         if ledger.plan != plan:
@@ -392,6 +391,9 @@ def _described(ledger: Ledger) -> dict[str, Any]:
     return found if isinstance(found, dict) else {}
 
 
+_UNSAID = object()
+
+
 class _Scores:
     """Evaluates now and then, counts what was refused, and passes every round on."""
 
@@ -407,17 +409,19 @@ class _Scores:
         last = state.round == self.experiment.job.rounds
         due = state.round % self.experiment.evaluate_every == 0
         if last or (due and self.experiment.observer != Observer.FINAL):
-            self.rounds.append(state.round)
-            self.found.append(self.experiment.job.scores(self.loop, state))
+            self._evaluate(state)
         if self.on_round is not None:
             self.on_round(state, info)
+
+    def _evaluate(self, state: Any) -> None:
+        self.rounds.append(state.round)
+        self.found.append(self.experiment.job.scores(self.loop, state))
 
     def record(self, done: TrainingResult[Any], output: Path | None) -> TrainedRun:
         """Return what was noted; the last state is evaluated if it was not, and written."""
         state, job = done.state, self.experiment.job
-        if not self.rounds or self.rounds[-1] != state.round:
-            self.rounds.append(state.round)
-            self.found.append(job.scores(self.loop, state))
+        if state.round not in self.rounds[-1:]:
+            self._evaluate(state)
         if output is not None:
             save_model(output, self.loop, state)
         expected, planned = job.expected_bytes, job.rounds
@@ -433,6 +437,15 @@ class _Scores:
             not_covered={"upload_bytes": done.upload_bytes, "refused": self.refused},
             output=output,
         )
+
+
+def _check_folder(name: str, place: Path | None) -> None:
+    if place is not None and not Path(place).parent.is_dir():
+        refuse(name, str(place), "be in a folder that is there")
+
+
+def _is_there(path: Path | None) -> bool:
+    return path is not None and path.exists()
 
 
 def _replaced(path: Path) -> set[Path]:

@@ -142,8 +142,10 @@ class _RecordJob(ABC, Generic[S]):
         source: FederatedData,
         model: ModelFactory | None,
         given: Mapping[str, Any],
+        progress: Progress | None = None,
     ) -> Self:
-        """Return the method's job with some settings given."""
+        """Return the method's job with some settings given; nothing has to be searched for."""
+        del progress
         return cls(method=method, source=source, **cls._chosen(method, model, given))
 
     @classmethod
@@ -461,22 +463,18 @@ def job(
     # Checked before the data are loaded, which may take long.
     chosen.of(given)
     kind = _JOBS.get(chosen.settings, AveragingJob)
-    if issubclass(kind, _SamplingJob) and model is not None and ":" in model:
+    if issubclass(kind, _SamplingJob) and model is not None:
+        if ":" not in model:
+            rule = "be left out: this method has a model of its own"
+            refuse("model", model, rule, "samplers take a Posterior: --posterior FILE.py:NAME")
         if (data, clients, classes_per_client) != ("digits", None, None):
             refuse("data, clients", data, "be left out: a posterior holds its own clients' records")
         own: Job = kind.on(chosen, posterior_at(model), given)
         return own
-    if not issubclass(kind, AveragingJob):
-        if issubclass(kind, _SamplingJob) and model is not None:
-            rule = "be left out: this method has a model of its own"
-            refuse("model", model, rule, "samplers take a Posterior: --posterior FILE.py:NAME")
-        clients = AGENTS if clients is None and data in tuple(DATA) else clients
+    if clients is None and data in DATA and not issubclass(kind, AveragingJob):
+        clients = AGENTS
     records = load_data(
         data, data_dir=data_dir, clients=clients, classes_per_client=classes_per_client
     )
-    network = model_for(model, records)
-    if issubclass(kind, AveragingJob):
-        averaging: Job = kind.of(chosen, records, network, given, progress)
-        return averaging
-    task: Job = kind.of(chosen, records, network, given)
+    task: Job = kind.of(chosen, records, model_for(model, records), given, progress)
     return task

@@ -55,21 +55,15 @@ def read_npz(
         ParameterError: no such file, not of this kind, an array missing or unfit, or a split asked
             for where the file says whose the records are.
     """
-    arrays = _arrays(Path(path))
+    arrays, split = _arrays(Path(path)), (clients, classes_per_client)
     owners = arrays.pop("clients", None)
     labels = {name: _classes(name, arrays[name]) for name in arrays if name.endswith("labels")}
-    if owners is not None:
-        if clients is not None or classes_per_client is not None:
-            given = (clients, classes_per_client)
-            refuse("clients, classes_per_client", given, f"be left out: {path} names the clients")
-        rows = _owned(owners, len(labels["labels"]))
-    elif clients is None:
-        refuse("clients", None, f"be given: {path} has no array 'clients'", "say how many")
-    elif classes_per_client is None:
-        rows = partition_iid(len(labels["labels"]), clients, seed=seed)
+    if owners is None:
+        rows = _split(path, labels["labels"].numpy(), split, seed)
+    elif split != (None, None):
+        refuse("clients, classes_per_client", split, f"be left out: {path} names the clients")
     else:
-        truth = labels["labels"].numpy()
-        rows = partition_by_label(truth, clients, classes_per_client=classes_per_client, seed=seed)
+        rows = _owned(owners, len(labels["labels"]))
     features = {name: _inputs(name, arrays[name]) for name in arrays if name not in labels}
     return FederatedData(
         name=Path(path).name,
@@ -80,12 +74,20 @@ def read_npz(
     )
 
 
+def _split(
+    path: str | Path, labels: NDArray[Any], split: tuple[int | None, int | None], seed: int
+) -> tuple[Indices, ...]:
+    """Return the records of each client of a file that names none."""
+    clients, classes_per_client = split
+    if clients is None:
+        refuse("clients", None, f"be given: {path} has no array 'clients'", "say how many")
+    if classes_per_client is None:
+        return partition_iid(len(labels), clients, seed=seed)
+    return partition_by_label(labels, clients, classes_per_client=classes_per_client, seed=seed)
+
+
 def _arrays(path: Path) -> dict[str, NDArray[Any]]:
-    if not path.exists():
-        refuse("data", str(path), "be a file that is there", SAVE)
-    # Opening a pipe waits for ever; a lone array would be read whole before it is refused.
-    if not path.is_file() or not zipfile.is_zipfile(path):
-        refuse("data", str(path), "be a readable file of numpy.savez", SAVE)
+    _check_file(path)
     try:
         with open(path, "rb") as file:
             # No pickles: they run code when they are read.
@@ -103,6 +105,14 @@ def _arrays(path: Path) -> dict[str, NDArray[Any]]:
     if broken:
         refuse("data", broken[0], "be an array of numpy", SAVE)
     return arrays
+
+
+def _check_file(path: Path) -> None:
+    if not path.exists():
+        refuse("data", str(path), "be a file that is there", SAVE)
+    # Opening a pipe waits for ever; a lone array would be read whole before it is refused.
+    if not path.is_file() or not zipfile.is_zipfile(path):
+        refuse("data", str(path), "be a readable file of numpy.savez", SAVE)
 
 
 def _check_names(path: Path, names: list[str]) -> None:
@@ -256,7 +266,7 @@ def check_model(model: ModelFactory, data: FederatedData) -> None:
             one number for each class.
     """
     features, labels = data.test_features[:3].clone(), data.test_labels[:3]
-    shape, wanted = tuple(features.shape[1:]), (len(features), data.classes)
+    shape = tuple(features.shape[1:])
     # Two, since clients of one size may be trained beside each other.
     owners = [np.arange(len(labels))] * 2
     with torch.random.fork_rng(devices=[]):
@@ -267,12 +277,7 @@ def check_model(model: ModelFactory, data: FederatedData) -> None:
         try:
             with torch.no_grad():
                 outputs = flat.module(features.clone())
-            if not isinstance(outputs, Tensor) or tuple(outputs.shape) != wanted:
-                got = tuple(outputs.shape) if isinstance(outputs, Tensor) else type(outputs)
-                refuse("model's output", got, f"have shape (records, {data.classes} classes)")
-            if not bool(torch.isfinite(outputs).all()):
-                way_out = "look at how its parameters begin: no client's update would be finite"
-                refuse("model's output", "NaN or infinity", "be finite", way_out)
+            _check_outputs(outputs, (len(features), data.classes))
             flat.check_outputs(features, labels, data.classes)
             flat.updates(flat.flatten(), (features, labels), plan, 0.1)
             flat.evaluate(flat.flatten(), features, labels)
@@ -281,6 +286,15 @@ def check_model(model: ModelFactory, data: FederatedData) -> None:
         except (Exception, SystemExit) as error:
             reason = f"{type(error).__name__}: {_first_line(error)}"
             refuse("model", name, f"train on inputs of shape {shape} a record ({reason})")
+
+
+def _check_outputs(outputs: object, wanted: tuple[int, int]) -> None:
+    got = tuple(outputs.shape) if isinstance(outputs, Tensor) else type(outputs)
+    if not isinstance(outputs, Tensor) or got != wanted:
+        refuse("model's output", got, f"have shape (records, {wanted[1]} classes)")
+    if not bool(torch.isfinite(outputs).all()):
+        way_out = "look at how its parameters begin: no client's update would be finite"
+        refuse("model's output", "NaN or infinity", "be finite", way_out)
 
 
 def _built(model: ModelFactory) -> FlatModel:

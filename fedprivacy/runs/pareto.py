@@ -12,6 +12,7 @@ import math
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import ROUND_CEILING
+from itertools import accumulate
 from os import PathLike
 from pathlib import Path
 from statistics import fmean, stdev
@@ -148,6 +149,11 @@ class Pareto:
         return tuple(sorted((s for s in self.settings if s.on_front), key=lambda s: s.epsilon))
 
     @property
+    def _taking(self) -> tuple[Setting, ...]:
+        """The settings that take part."""
+        return tuple(setting for setting in self.settings if not setting.refused)
+
+    @property
     def refused(self) -> tuple[Setting, ...]:
         """The settings that take no part; each says why."""
         return tuple(setting for setting in self.settings if setting.refused)
@@ -171,8 +177,7 @@ class Pareto:
             refuse("cost", name, f"be one of {listed(self.costs)}")
         limit = self.budget if epsilon is None else non_negative(epsilon=epsilon)
         sign = -1.0 if name in self.maximise else 1.0
-        taking = (s for s in self.settings if not s.refused)
-        within = [s for s in taking if limit is None or s.epsilon <= limit]
+        within = [s for s in self._taking if limit is None or s.epsilon <= limit]
         return min(
             within, key=lambda s: (sign * s.cost(name), not s.on_front, s.epsilon), default=None
         )
@@ -194,18 +199,12 @@ class Pareto:
 
     def table(self) -> str:
         """Return the comparison as text: the front first, then what is dominated or refused."""
-        head = ["", "epsilon", *(f"{c} (more)" if c in self.maximise else c for c in self.costs)]
-        taking = [setting for setting in self.settings if not setting.refused]
-        ordered = sorted(taking, key=lambda s: (not s.on_front, s.epsilon))
+        costs = (f"{name} (more)" if name in self.maximise else name for name in self.costs)
+        ordered = sorted(self._taking, key=lambda s: (not s.on_front, s.epsilon))
         rows = [[*_cells(setting, self.digits), setting.name] for setting in ordered]
-        lines = _aligned([[*head, "setting"], *rows])
-        reasons = dict.fromkeys(setting.refused for setting in self.refused)
-        for reason in reasons:
-            names = "; ".join(s.name for s in self.refused if s.refused == reason)
-            lines.append(f"refused: {names}: {reason}")
-        for words in dict.fromkeys(s.depends for s in taking if s.depends):
-            names = "; ".join(s.name for s in taking if s.depends == words)
-            lines.append(f"not as it stands: {names}: {words}")
+        lines = _aligned([["", "epsilon", *costs, "setting"], *rows])
+        lines += _told("refused", ((s.refused, s.name) for s in self.refused))
+        lines += _told("not as it stands", ((s.depends, s.name) for s in self._taking))
         where = f"epsilon at delta = {self.delta:g} ({self.adjacency}, {self.observer}), rounded up"
         whole = [f"{where}; * is on the front", *lines, *self._budget_lines()]
         return "\n".join(map(printable, whole))
@@ -230,34 +229,20 @@ class Pareto:
             ParameterError: every setting was refused, or an ending that is no format.
             OSError: the file cannot be written.
         """
-        from matplotlib.figure import Figure
-        from matplotlib.lines import Line2D
-
-        if len(self.refused) == len(self.settings):
+        taking = self._taking
+        if not taking:
             refuse("settings", [s.name for s in self.refused], "hold one that was not refused")
-        named = self.front if len(self.front) <= _MOST_NAMES else ()
         # A cost that is the same for all makes no panel, unless there is no other.
         costs = [name for name in self.costs if len(set(self._drawn(name))) > 1] or self.costs
         check_picture(path)
-        taking = [setting for setting in self.settings if not setting.refused]
         at = {shown(setting.epsilon, self.digits, ROUND_CEILING) for setting in taking}
         if len(at) == 1 < len(taking) <= _MOST_NAMES:
             return write_picture(_side_by_side(self, taking, costs, at.pop()), path)
-        size = 5.6 * len(costs), 3.6 + 0.17 * len(named)
-        figure = Figure(figsize=size, layout="constrained")
-        panels = figure.subplots(1, len(costs), squeeze=False)[0]
-        for name, axes in zip(costs, panels, strict=True):
-            _draw(axes, self, name, named)
-        handles, words = panels[0].get_legend_handles_labels()
-        for number, setting in enumerate(named, start=1):
-            handles.append(Line2D([], [], linestyle="none"))
-            words.append(literal(f"{number}: {setting.name}"))
-        figure.legend(handles, words, loc="outside lower left", frameon=False, fontsize=8)
-        return write_picture(figure, path)
+        return write_picture(_panels(self, costs), path)
 
     def _drawn(self, name: str) -> list[float]:
         """Return a cost of every setting that takes part."""
-        return [setting.cost(name) for setting in self.settings if not setting.refused]
+        return [setting.cost(name) for setting in self._taking]
 
 
 def pareto(
@@ -323,22 +308,10 @@ def pareto(
     more = frozenset([maximise] if isinstance(maximise, str) else maximise)
     if not more <= set(names):
         refuse("maximise", sorted(more - set(names)), f"name costs, of {listed(names)}")
-
-    def judged(label: Any, source: Source, costs: dict[str, list[float]]) -> Setting:
-        pairs = tuple((name, fmean(costs[name])) for name in names)
-        spreads = tuple((name, stdev(costs[name])) for name in names if len(costs[name]) > 1)
-        setting = Setting(label=label, bound=None, costs=pairs, spreads=spreads)
-        endless = [name for name, value in pairs if not math.isfinite(value)]
-        try:
-            bound = _epsilon(source, at, *facts, effort)
-        except UnsupportedCombination as problem:
-            return dataclasses.replace(setting, refused=str(problem))
-        reason = f"its {endless[0]} is not finite" if endless else ""
-        if math.isinf(bound.upper):
-            reason = "no finite epsilon is certified"
-        return dataclasses.replace(setting, bound=bound, refused=reason)
-
-    settings = [judged(*one) for one in given]
+    settings = []
+    for label, source, costs in given:
+        setting = _without_epsilon(label, {name: costs[name] for name in names})
+        settings.append(_judged(setting, source, at, *facts, effort))
     _check_units(settings)
     return Pareto(
         settings=tuple(_with_front(settings, more, rounded)),
@@ -352,6 +325,25 @@ def pareto(
     )
 
 
+def _without_epsilon(label: Any, costs: dict[str, list[float]]) -> Setting:
+    means = tuple((name, fmean(values)) for name, values in costs.items())
+    spreads = tuple((name, stdev(values)) for name, values in costs.items() if len(values) > 1)
+    return Setting(label=label, bound=None, costs=means, spreads=spreads)
+
+
+def _judged(setting: Setting, source: Source, *asked: Any) -> Setting:
+    """Return a setting with its epsilon, or with why it takes no part."""
+    try:
+        bound = _epsilon(source, *asked)
+    except UnsupportedCombination as problem:
+        return dataclasses.replace(setting, refused=str(problem))
+    endless = (name for name, value in setting.costs if not math.isfinite(value))
+    reason = next((f"its {name} is not finite" for name in endless), "")
+    if math.isinf(bound.upper):
+        reason = "no finite epsilon is certified"
+    return dataclasses.replace(setting, bound=bound, refused=reason)
+
+
 def _split(
     runs: Runs, cost: Callable[[Any], Cost] | None
 ) -> list[tuple[Any, Source, dict[str, list[float]]]]:
@@ -359,24 +351,28 @@ def _split(
     pairs = list(runs.items()) if isinstance(runs, Mapping) else list(runs)
     if not pairs:
         refuse("runs", runs, "hold at least one setting")
-    found = []
-    for pair in pairs:
-        if not (isinstance(pair, tuple) and len(pair) == 2):
-            refuse("runs", pair, "be a mapping, or (label, source) pairs")
-        label, source = pair
-        if isinstance(source, tuple) and len(source) == 2:
-            source, price = source
-        elif cost is not None:
-            price = cost(label)
-        else:
-            refuse("cost", cost, f"be given for {in_words(label)!r}", "or give (source, cost)")
-        found.append((label, source, _named(label, price)))
+    found = [_priced(pair, cost) for pair in pairs]
     words = [in_words(label) for label, _, _ in found]
     # Tables name settings by their labels.
     twice = {name for name in words if words.count(name) > 1}
     if twice:
         refuse("runs", sorted(twice)[0], "have labels that differ")
     return found
+
+
+def _priced(
+    pair: Any, cost: Callable[[Any], Cost] | None
+) -> tuple[Any, Source, dict[str, list[float]]]:
+    if not (isinstance(pair, tuple) and len(pair) == 2):
+        refuse("runs", pair, "be a mapping, or (label, source) pairs")
+    label, source = pair
+    if isinstance(source, tuple) and len(source) == 2:
+        source, price = source
+    elif cost is not None:
+        price = cost(label)
+    else:
+        refuse("cost", cost, f"be given for {in_words(label)!r}", "or give (source, cost)")
+    return label, source, _named(label, price)
 
 
 def _named(label: Any, price: Any) -> dict[str, list[float]]:
@@ -434,27 +430,25 @@ def _check_units(settings: list[Setting]) -> None:
 
 def _with_front(settings: list[Setting], maximise: frozenset[str], digits: int) -> list[Setting]:
     """Return the settings, those that nothing dominates marked."""
+    pairs = [(setting, _point(setting, maximise, digits)) for setting in settings]
+    taking = [point for setting, point in pairs if not setting.refused]
+
+    def leads(setting: Setting, point: tuple[float, ...]) -> bool:
+        return not setting.refused and not any(_dominates(other, point) for other in taking)
+
+    return [dataclasses.replace(one, on_front=leads(one, point)) for one, point in pairs]
+
+
+def _point(setting: Setting, maximise: frozenset[str], digits: int) -> tuple[float, ...]:
+    """Return epsilon and costs, all of them better where they are less."""
+    costs = (-value if name in maximise else value for name, value in setting.costs)
     # Rounded as shown: what reads alike is equally private.
-    points = [
-        (
-            float(shown(s.epsilon, digits, ROUND_CEILING)),
-            *(-value if name in maximise else value for name, value in s.costs),
-        )
-        for s in settings
-    ]
-    taking = [point for point, s in zip(points, settings, strict=True) if not s.refused]
+    return float(shown(setting.epsilon, digits, ROUND_CEILING)), *costs
 
-    def dominated(point: tuple[float, ...]) -> bool:
-        return any(
-            # Equal points do not dominate each other: both are on the front.
-            other != point and all(a <= b for a, b in zip(other, point, strict=True))
-            for other in taking
-        )
 
-    return [
-        dataclasses.replace(setting, on_front=not setting.refused and not dominated(point))
-        for setting, point in zip(settings, points, strict=True)
-    ]
+def _dominates(one: tuple[float, ...], other: tuple[float, ...]) -> bool:
+    # Equal points do not dominate each other: both are on the front.
+    return one != other and all(a <= b for a, b in zip(one, other, strict=True))
 
 
 def in_words(label: Any) -> str:
@@ -478,6 +472,15 @@ def _cells(setting: Setting, digits: int) -> list[str]:
     return [mark, shown(setting.epsilon, digits, ROUND_CEILING), *costs]
 
 
+def _told(what: str, pairs: Iterable[tuple[str, str]]) -> list[str]:
+    """Return a line for each reason, with the names of the settings that have it."""
+    found: dict[str, list[str]] = {}
+    for reason, name in pairs:
+        found.setdefault(reason, []).append(name)
+    # Of those without a reason nothing is told.
+    return [f"{what}: {'; '.join(names)}: {reason}" for reason, names in found.items() if reason]
+
+
 def _aligned(rows: list[list[str]]) -> list[str]:
     """Return rows as lines, columns to the right, the last to the left."""
     widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]) - 1)]
@@ -487,7 +490,28 @@ def _aligned(rows: list[list[str]]) -> list[str]:
     ]
 
 
-def _side_by_side(found: Pareto, taking: list[Setting], costs: Sequence[str], at: str) -> Figure:
+def _panels(found: Pareto, costs: Sequence[str]) -> Figure:
+    """Draw every cost against epsilon, with a legend that names the front."""
+    from matplotlib.figure import Figure
+    from matplotlib.lines import Line2D
+
+    named = found.front if len(found.front) <= _MOST_NAMES else ()
+    size = 5.6 * len(costs), 3.6 + 0.17 * len(named)
+    figure = Figure(figsize=size, layout="constrained")
+    panels = figure.subplots(1, len(costs), squeeze=False)[0]
+    for name, axes in zip(costs, panels, strict=True):
+        _draw(axes, found, name, named)
+    handles, words = panels[0].get_legend_handles_labels()
+    for number, setting in enumerate(named, start=1):
+        handles.append(Line2D([], [], linestyle="none"))
+        words.append(literal(f"{number}: {setting.name}"))
+    figure.legend(handles, words, loc="outside lower left", frameon=False, fontsize=8)
+    return figure
+
+
+def _side_by_side(
+    found: Pareto, taking: Sequence[Setting], costs: Sequence[str], at: str
+) -> Figure:
     """Draw settings of one epsilon under each other, their costs along the axes."""
     from matplotlib.figure import Figure
 
@@ -514,13 +538,11 @@ def _side_by_side(found: Pareto, taking: list[Setting], costs: Sequence[str], at
 
 def _draw(axes: Axes, found: Pareto, name: str, named: tuple[Setting, ...]) -> None:
     """Draw one cost against epsilon; the line is the best cost that each budget buys."""
-    off = [setting for setting in found.settings if not (setting.refused or setting.on_front)]
-    dots = [("dominated", off, "0.65"), ("front", list(found.front), "C0")]
-    for words, settings, colour in dots:
-        _dots(axes, settings, name, color=colour, label=words)
+    off = [setting for setting in found._taking if not setting.on_front]
+    _dots(axes, off, name, color="0.65", label="dominated")
+    _dots(axes, found.front, name, color="C0", label="front")
     better = max if name in found.maximise else min
-    costs = [s.cost(name) for s in found.front]
-    reached = [better(costs[: i + 1]) for i in range(len(costs))]
+    reached = list(accumulate((s.cost(name) for s in found.front), better))
     # Between two settings a budget buys the one with the smaller epsilon.
     axes.plot([s.epsilon for s in found.front], reached, "-", drawstyle="steps-post", color="C0")
     if found.budget is not None:
@@ -532,7 +554,7 @@ def _draw(axes: Axes, found: Pareto, name: str, named: tuple[Setting, ...]) -> N
     _dress(axes, found, name)
 
 
-def _dots(axes: Axes, settings: list[Setting], name: str, **how: str) -> None:
+def _dots(axes: Axes, settings: Sequence[Setting], name: str, **how: str) -> None:
     """Draw settings as dots, with bars where runs were repeated."""
     at = [s.epsilon for s in settings], [s.cost(name) for s in settings]
     bars = [s.spread(name) for s in settings] if any(s.spreads for s in settings) else None
@@ -541,7 +563,7 @@ def _dots(axes: Axes, settings: list[Setting], name: str, **how: str) -> None:
 
 def _dress(axes: Axes, found: Pareto, name: str) -> None:
     """Scale and label a panel; what differs much is drawn on a logarithmic axis."""
-    if _wide([setting.epsilon for setting in found.settings if not setting.refused]):
+    if _wide([setting.epsilon for setting in found._taking]):
         axes.set_xscale("log")
     if _wide(found._drawn(name)):
         axes.set_yscale("log")

@@ -106,8 +106,15 @@ class PrivateSweep:
             if (price := self._price(budget)) > budget:
                 self._too_little(price)
             return budget
+        found, price = self._largest_trial(budget)
+        if not found:
+            self._too_little(price)
+        return found
+
+    def _largest_trial(self, budget: float) -> tuple[float, float]:
+        """Return the largest epsilon of a trial that is found, 0 for none, and the last price."""
         # A selection costs about so many times a trial, whatever the trial's price.
-        trial, found = 0.5 * budget, 0.0
+        trial, found, price = 0.5 * budget, 0.0, math.inf
         for _ in range(_ATTEMPTS):
             price = self._price(trial)
             if price <= budget:
@@ -115,9 +122,7 @@ class PrivateSweep:
                 if price >= _NEAR * budget:
                     break
             trial *= min(max(_AIM * budget / price, 0.1), 10.0)
-        if not found:
-            self._too_little(price)
-        return found
+        return found, price
 
     def _too_little(self, price: float) -> NoReturn:
         rule = f"be enough for the selection, which costs {price:.4g}"

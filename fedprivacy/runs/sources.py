@@ -42,11 +42,17 @@ def load_data(
     if data_dir is not None and data != "fashion-mnist":
         told = data.name if isinstance(data, FederatedData) else data
         refuse("data_dir", str(data_dir), f"be left out: {told} is not looked for in a folder")
-    if isinstance(data, FederatedData):
-        if clients is not None or classes_per_client is not None:
-            given = (clients, classes_per_client)
-            refuse("clients, classes_per_client", given, "be left out: the data are split")
-        return data
+    if not isinstance(data, FederatedData):
+        return _loaded(data, data_dir, clients, classes_per_client)
+    split = (clients, classes_per_client)
+    if split != (None, None):
+        refuse("clients, classes_per_client", split, "be left out: the data are split")
+    return data
+
+
+def _loaded(
+    data: str, data_dir: str | Path | None, clients: int | None, classes_per_client: int | None
+) -> FederatedData:
     if data.endswith(".npz"):
         return read_npz(data, clients=clients, classes_per_client=classes_per_client)
     if data not in DATA:

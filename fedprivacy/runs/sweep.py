@@ -90,13 +90,7 @@ class Sweep:
         object.__setattr__(self, "folder", Path(self.folder))
         integer(1, seeds=self.seeds)
         for name, values in self.grid.items():
-            if name in ("clients", "classes_per_client", "data", "data_dir"):
-                way_out = "runs on other partitions protect other units; sweep each by itself"
-                refuse(name, values, "be the same for all settings", way_out)
-            if isinstance(values, str) or not isinstance(values, Sequence) or not len(values):
-                refuse(name, values, "be a list of at least one value")
-            if len(set(values)) < len(values):
-                refuse(name, values, "name no value twice")
+            _check_axis(name, values)
         if self.delta is None:
             object.__setattr__(self, "delta", default_delta(self.job.units, self._adjacency))
 
@@ -212,7 +206,7 @@ class Sweep:
         self.check()
         # Made once, by one process: others find it.
         self._open_folder()
-        runs = [(label, repeat) for label in self.labels for repeat in range(self.seeds)]
+        runs = list(itertools.product(self.labels, range(self.seeds)))
 
         def done(place: int) -> None:
             if on_run is not None:
@@ -277,17 +271,21 @@ class Sweep:
             for label, (ledger, costs) in trained
         ]
         mine = {row["ledger"] for row in rows}
-        if path.exists():
-            with open(path, newline="", encoding="utf-8") as file:
-                # Rows of other costs, or whose ledgers are gone, do not compare.
-                known = [row for row in csv.DictReader(file) if set(row) == set(rows[0])]
-            there = (row for row in known if (self.folder / row["ledger"]).exists())
-            rows = [*(row for row in there if row["ledger"] not in mine), *rows]
+        others = [row for row in self._written(path, set(rows[0])) if row["ledger"] not in mine]
         writer = csv.DictWriter(text, list(rows[-1]))
         writer.writeheader()
-        writer.writerows(rows)
+        writer.writerows([*others, *rows])
         whole_file(path, text.getvalue())
         return path
+
+    def _written(self, path: Path, columns: set[str]) -> list[dict[str, Any]]:
+        """Return the rows of a file that is there, those that compare."""
+        if not path.exists():
+            return []
+        with open(path, newline="", encoding="utf-8") as file:
+            # Rows of other costs, or whose ledgers are gone, do not compare.
+            known = [row for row in csv.DictReader(file) if set(row) == columns]
+        return [row for row in known if (self.folder / row["ledger"]).exists()]
 
     def compare(self, trained: Iterable[tuple[Mapping[str, Any], Trained]]) -> Pareto:
         """Return the settings against each other, by accuracy and by what a client sends.
@@ -333,40 +331,56 @@ class Sweep:
         text = f"{self.seed} {name}".encode()
         return int.from_bytes(hashlib.blake2b(text, digest_size=6).digest())
 
-    def _open_folder(self) -> None:
-        """Make the folder, or check that it is this sweep's."""
-        note = {
+    @property
+    def _note(self) -> dict[str, Any]:
+        """What a folder says of the sweep that it is of."""
+        calibrated = self.knob not in self.grid
+        return {
             "method": self.method,
             "delta": self.delta,
-            "epsilon that noise is calibrated to": (
-                None if self.knob in self.grid else self.epsilon
-            ),
+            "epsilon that noise is calibrated to": self.epsilon if calibrated else None,
             "adjacency": None if self.adjacency is None else str(self.adjacency),
             "observer": str(self.observer),
             "seed": self.seed,
             "source": {name: _plain(value) for name, value in sorted(self.source.items())},
         }
+
+    def _open_folder(self) -> None:
+        """Make the folder, or check that it is this sweep's."""
         path = self.folder / NOTE
-        if not path.exists():
-            # Ledgers of other runs would be counted in ``together``.
-            if any(self.folder.glob("*.ledger")):
-                rule = "hold no ledgers but those of this sweep"
-                refuse("folder", str(self.folder), rule, "name another folder")
-            self.folder.mkdir(parents=True, exist_ok=True)
-            whole_file(path, json.dumps(note, indent=1) + "\n")
+        if path.exists():
+            self._check_note(path)
             return
+        # Ledgers of other runs would be counted in ``together``.
+        if any(self.folder.glob("*.ledger")):
+            rule = "hold no ledgers but those of this sweep"
+            refuse("folder", str(self.folder), rule, "name another folder")
+        self.folder.mkdir(parents=True, exist_ok=True)
+        whole_file(path, json.dumps(self._note, indent=1) + "\n")
+
+    def _check_note(self, path: Path) -> None:
         try:
             known = json.loads(path.read_text(encoding="utf-8"))
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             raise ParameterError(
                 f"{path} must be JSON, got {error}; name another folder"
             ) from error
-        other = [
-            name for name in note if not isinstance(known, dict) or known.get(name) != note[name]
-        ]
-        if other:
-            rule = f"be that of a sweep with the same {other[0]}"
-            refuse("folder", str(self.folder), rule, "name another folder")
+        for name, value in self._note.items():
+            if not isinstance(known, dict) or known.get(name) != value:
+                rule = f"be that of a sweep with the same {name}"
+                refuse("folder", str(self.folder), rule, "name another folder")
+
+
+def _check_axis(name: str, values: Sequence[Any]) -> None:
+    if name in ("clients", "classes_per_client", "data", "data_dir"):
+        way_out = "runs on other partitions protect other units; sweep each by itself"
+        refuse(name, values, "be the same for all settings", way_out)
+    if isinstance(values, str) or not isinstance(values, Sequence) or not len(values):
+        refuse(name, values, "be a list of at least one value")
+    if any(isinstance(value, list | dict | set) for value in values):
+        refuse(name, values, "hold numbers or words")
+    if len(set(values)) < len(values):
+        refuse(name, values, "name no value twice")
 
 
 def _sequence(runs: Iterable[Mechanism | None]) -> Mechanism:

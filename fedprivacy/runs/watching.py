@@ -77,10 +77,7 @@ class Meter:
         found = {"round": float(state.round)}
         count = state.round - self._aborted
         if self.loop.round_mechanism is not None and count:
-            # Rounds of one run may differ: a sampler says itself what a run of them is.
-            run = getattr(self.loop, "run", None)
-            spent = run(count) if run is not None else self.loop.round_mechanism * count
-            found["epsilon_upper"] = certified(spent, **self._ask).upper
+            found["epsilon_upper"] = certified(self._spent(count), **self._ask).upper
             if self.budget is not None:
                 found["budget_left"] = self.budget - found["epsilon_upper"]
         now = _released(state)
@@ -89,6 +86,11 @@ class Meter:
         # A copy: what was in doubles already is the state's own tensor.
         self._before = now.clone()
         return found | {f"not_covered_{name}": float(getattr(info, name)) for name in _PRIVATE}
+
+    def _spent(self, rounds: int) -> Any:
+        # Rounds of one run may differ: a sampler says itself what a run of them is.
+        run = getattr(self.loop, "run", None)
+        return run(rounds) if run is not None else self.loop.round_mechanism * rounds
 
 
 def _released(state: Any) -> torch.Tensor:

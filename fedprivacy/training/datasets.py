@@ -214,7 +214,7 @@ def _roles(folder: Path, way_out: str) -> Iterator[Records]:
         try:
             content = json.loads(path.read_text(encoding="utf-8"))
             users = {name: content["user_data"][name] for name in content["users"]}
-        except (OSError, ValueError, KeyError, TypeError) as error:
+        except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
             reason = f"{type(error).__name__}: {error}"
             refuse(str(path), path.name, f"be one of LEAF's JSON files ({reason})", way_out)
         for name, own in users.items():
@@ -222,6 +222,8 @@ def _roles(folder: Path, way_out: str) -> Iterator[Records]:
             if name in seen:
                 refuse(str(path), name, "be a user of one file only", way_out)
             seen.add(name)
+            if not isinstance(own, dict):
+                refuse(f"{path.name}, user {name}", type(own).__name__, "hold x and y", way_out)
             if own.get("y"):
                 any_records = True
                 yield _texts(path, name, own, way_out)

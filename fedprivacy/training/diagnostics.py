@@ -222,6 +222,8 @@ def inference_data(draws: Tensor, names: Sequence[str] | None = None) -> Any:
         refuse("draws", values.shape, "have shape (chains, draws, d)")
     if names is not None and len(names) != values.shape[2]:
         refuse("names", list(names), f"be {values.shape[2]} names, one for each coordinate")
+    if names is not None and len(set(names)) != len(names):
+        refuse("names", list(names), "be different", "a later variable would replace an earlier")
     held = {"parameters": values}
     if names is not None:
         held = {name: values[:, :, number] for number, name in enumerate(names)}

@@ -103,7 +103,7 @@ class LazyData:
         if not isinstance(made, tuple) or len(made) != 2:
             refuse(f"client({client})", type(made).__name__, "be (inputs, targets)")
         for given, like in zip(made, self.example(), strict=True):
-            fits = isinstance(given, Tensor) and given.dtype == like.dtype
+            fits = isinstance(given, Tensor) and given.dim() > 0 and given.dtype == like.dtype
             if not fits or given.shape[1:] != like.shape[1:] or given.device != like.device:
                 told = (getattr(given, "dtype", type(given).__name__), getattr(given, "shape", ""))
                 rule = f"be like the test set's {like.dtype} of shape (records, *{like.shape[1:]})"

@@ -66,14 +66,14 @@ def score(probabilities: Tensor, labels: Tensor, *, bins: int = 15) -> Scores:
         bins: of equal width, for the calibration error.
 
     Raises:
-        ParameterError: shapes that do not match, or probabilities that are none.
+        ParameterError: shapes that do not match, probabilities that are none, or a label that has
+            no column.
     """
     shape = tuple(probabilities.shape)
     if len(shape) != 2 or tuple(labels.shape) != shape[:1] or not shape[0]:
         refuse("probabilities, labels", (shape, tuple(labels.shape)), "have a row for each label")
     exact = probabilities.double()
-    if not bool(((exact.sum(1) - 1.0).abs() < 1e-3).all()):
-        refuse("probabilities", "a row that does not sum to 1", "be probabilities")
+    _check_scored(exact, labels)
     confidence, guess = exact.max(dim=1)
     right = (guess == labels).double()
     apart = exact - functional.one_hot(labels, shape[1])
@@ -85,6 +85,17 @@ def score(probabilities: Tensor, labels: Tensor, *, bins: int = 15) -> Scores:
         # A truth that was given no chance costs 690, not infinity.
         nll=-float(truth.clamp(min=1e-300).log().mean()),
     )
+
+
+def _check_scored(exact: Tensor, labels: Tensor) -> None:
+    """Refuse rows that are no probabilities, and labels that have no column."""
+    if not bool(((exact.sum(1) - 1.0).abs() < 1e-3).all()):
+        refuse("probabilities", "a row that does not sum to 1", "be probabilities")
+    if bool((exact < 0.0).any()):
+        refuse("probabilities", "an entry below 0", "be probabilities")
+    classes = int(labels.min()), int(labels.max())
+    if classes[0] < 0 or classes[1] >= exact.shape[1]:
+        refuse("labels", classes, f"be numbers of columns, from 0 to {exact.shape[1] - 1}")
 
 
 def _calibration_error(confidence: Tensor, right: Tensor, bins: int) -> float:

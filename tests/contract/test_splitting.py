@@ -836,6 +836,26 @@ def test_competitors_reach_the_same_optimum(competitors, name):
     np.testing.assert_allclose(state["model"][:, 0], np.stack([best, best]), atol=1e-6)
 
 
+@pytest.mark.parametrize("name", RIVALS)
+@pytest.mark.parametrize("cached, parts", [(1, 12), (200, 6), (700, 3)])
+def test_competitors_go_through_parts_as_through_all(competitors, monkeypatch, name, cached, parts):
+    generator = torch.Generator().manual_seed(5)
+    features = torch.randn(3, 4, 6, 2, generator=generator, dtype=torch.float64)
+    targets = torch.randn(3, 4, 6, generator=generator, dtype=torch.float64)
+    found = []
+    for size in (2**21, cached):
+        monkeypatch.setattr(competitors, "CACHED", size)
+        loss = LeastSquares(regularisation=0.5)
+        problem = competitors.Problem(loss, AgentData(features, targets), 3)
+        assert len(problem.parts) == (parts if size == cached else 1)
+        algorithm = getattr(competitors, name)(**RIVALS[name])
+        state, chosen = algorithm.start(problem), np.random.default_rng(0)
+        for _ in range(4):
+            state = algorithm.round(state, problem, chosen)
+        found.append(state["model"])
+    np.testing.assert_allclose(found[1], found[0], rtol=1e-12, atol=1e-14)
+
+
 @pytest.mark.slow
 def test_the_smallest_cell_of_the_papers_tables_is_as_recorded():
     command = [sys.executable, str(PAPERS / "fed_plt.py"), "--check"]

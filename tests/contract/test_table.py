@@ -9,17 +9,10 @@ import fedprivacy as fp
 from fedprivacy.accountants import ACCOUNTANTS
 from fedprivacy.sampling import TABLE
 
+from ..common import SCHEMES
+
 ADJACENCIES = [str(a) for a in fp.Adjacency]
 OBSERVERS = [str(o) for o in fp.Observer]
-SCHEMES = {
-    "Poisson": fp.Poisson(0.2),
-    "TruncatedPoisson": fp.TruncatedPoisson(0.2, population=25, largest=6),
-    "FixedSize": fp.FixedSize(5, population=25),
-    "WithReplacement": fp.WithReplacement(5, population=25),
-    "Shuffled": fp.Shuffled(rounds_per_epoch=5),
-    "RandomAllocation": fp.RandomAllocation(rounds_per_epoch=5),
-    "Everyone": fp.Everyone(),
-}
 STEP = fp.Gaussian(noise_multiplier=1.5)
 SPARSE = fp.SparsifiedPerturbation(
     noise_multiplier=1.5, clip_norm=0.3, kept=4, dimension=12, cohort=5, missing=1, topped_up=True

@@ -7,6 +7,7 @@ error of ours. What a format does not say is asked for, never guessed.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NoReturn
@@ -56,6 +57,7 @@ _OF_VALUES: tuple[tuple[Callable[[Any], bool], str, Callable[[Any, Origin], Trac
 
 _ZIP = b"PK\x03\x04"
 _PICKLE = b"\x80"
+_NEEDED = re.compile(b"noise_multiplier|noise_std")
 
 
 def is_ledger(start: bytes) -> bool:
@@ -94,7 +96,7 @@ def read(path: Path, by: str = "") -> Trace:
     if first.startswith(("{", "[")):
         return read_data(json_of(whole(path), path.name), origin, path.name)
     # TOML has no first sign of its own: names that a statement needs must be there.
-    if b"noise_multiplier" in start or b"noise_std" in start:
+    if _NEEDED.search(start):
         return read_data(toml_of(whole(path), path.name), origin, path.name)
     _unknown(path.name)
 

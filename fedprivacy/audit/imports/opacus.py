@@ -41,7 +41,7 @@ def recognises(data: Any) -> bool:
     if isinstance(data, list):
         # A bare history is a list of triples: checked closely, since any JSON may be a list.
         return bool(data) and all(isinstance(each, list) and len(each) == 3 for each in data)
-    return isinstance(data, dict) and ("history" in data or INSIDE in data)
+    return isinstance(data, dict) and not data.keys().isdisjoint({"history", INSIDE})
 
 
 def read(data: Any, origin: Origin) -> Trace:

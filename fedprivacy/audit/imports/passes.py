@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from itertools import chain
 from typing import NamedTuple
 
 from scipy.special import betainc
@@ -94,38 +95,48 @@ def odd_cohorts(groups: Sequence[Group]) -> tuple[str, ...]:
     Certain, or wrong with a probability of at most ``FALSE_DOUBT`` in a whole record; but for
     rounding: a share is taken to one in a hundred, a cohort to one unit.
     """
-    certain = (told for kind, _ in groups for told in _impossible(kind))
-    return tuple(dict.fromkeys([*certain, *_improbable(groups)]))
+    certain = ((*_odd_share(kind), *_odd_size(kind)) for kind, _ in groups)
+    return tuple(dict.fromkeys([*chain.from_iterable(certain), *_improbable(groups)]))
 
 
-def _impossible(kind: Kind) -> Iterator[str]:
-    """Yield sentences about a share, or a cohort, that is larger than the sampling ever draws."""
-    share, size, population = kind.drawn, kind.cohort, kind.population
-    one = 1.0 / population if population else 0.0
+def _odd_share(kind: Kind) -> Iterator[str]:
+    """Yield a sentence about a share that is larger than the sampling ever draws."""
+    one = 1.0 / kind.population if kind.population else 0.0
     # A larger share than is priced would cost more; a smaller one costs less.
-    if kind.share is not None and kind.share > _ROUNDED * share + one:
-        yield f"a share of {kind.share:g} where the sampling draws {share:g}"
+    if kind.share is not None and kind.share > _ROUNDED * kind.drawn + one:
+        yield f"a share of {kind.share:g} where the sampling draws {kind.drawn:g}"
+
+
+def _odd_size(kind: Kind) -> Iterator[str]:
+    """Yield a sentence about a cohort that is larger than the sampling ever draws."""
+    size, population = kind.cohort, kind.population
     if size is None or population is None:
         return
     if size > population:
         yield f"{size} participants of {population}"
-    elif isinstance(kind.scheme, Shuffled) and size > _ROUNDED * share * population + 1:
+    elif isinstance(kind.scheme, Shuffled) and size > _ROUNDED * kind.drawn * population + 1:
         yield f"{size} participants of {population} in one of {kind.per_pass} batches"
 
 
 def _improbable(groups: Sequence[Group]) -> Iterator[str]:
     """Yield sentences about cohorts of random size that are hardly ever as large, or as small."""
+    drawn = _of_random_size(groups)
+    chance = FALSE_DOUBT / max(len(drawn), 1)
+    for (share, population), sizes in drawn.items():
+        if _unlikely(sizes, share, population, chance):
+            span = f"{min(sizes)} to {max(sizes)}"
+            yield f"{span} participants of {population} at a probability of {share:g}"
+
+
+def _of_random_size(groups: Sequence[Group]) -> dict[tuple[float, int], Counter[int]]:
+    """Return how often cohorts had each size, by share and population."""
     drawn: dict[tuple[float, int], Counter[int]] = {}
     for kind, times in groups:
         size, population = kind.cohort, kind.population
         varies = isinstance(kind.scheme, Poisson | TruncatedPoisson | RandomAllocation)
         if varies and size is not None and population is not None and size <= population:
             drawn.setdefault((kind.drawn, population), Counter())[size] += times
-    chance = FALSE_DOUBT / max(len(drawn), 1)
-    for (share, population), sizes in drawn.items():
-        if _unlikely(sizes, share, population, chance):
-            span = f"{min(sizes)} to {max(sizes)}"
-            yield f"{span} participants of {population} at a probability of {share:g}"
+    return drawn
 
 
 def _unlikely(sizes: Counter[int], share: float, population: int, chance: float) -> bool:

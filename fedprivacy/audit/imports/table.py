@@ -17,7 +17,7 @@ import msgspec
 
 from ...errors import ConversionError
 from .content import as_type, json_of, lines_of, unreadable
-from .trace import Origin, Rounds, Sampling, Trace, multiplier_of
+from .trace import Origin, Rounds, Sampling, Trace, in_order, multiplier_of
 
 KIND = "table of rounds"
 
@@ -51,15 +51,19 @@ COLUMNS = Row.__struct_fields__
 
 def recognises(first: str) -> bool:
     """Return whether the first line of a file is the header or the first round of a table."""
-    # A first line may be anything: failing to parse only means another format.
-    if first.startswith("{"):
-        try:
-            data = json_of(first.encode(), "the first line")
-        except ConversionError:
-            return False
-        return isinstance(data, dict) and "round" in data and not data.keys().isdisjoint(_NOISE)
-    names = {name.strip() for name in first.split(",")}
+    names = _names(first)
     return "round" in names and not names.isdisjoint(_NOISE)
+
+
+def _names(first: str) -> set[str]:
+    if not first.startswith("{"):
+        return {name.strip() for name in first.split(",")}
+    # A first line may be anything: failing to parse only means another format.
+    try:
+        data = json_of(first.encode(), "the first line")
+    except ConversionError:
+        return set()
+    return set(data) if isinstance(data, dict) else set()
 
 
 _NOISE = {"noise_multiplier", "noise_std"}
@@ -73,10 +77,17 @@ def read(path: Path, origin: Origin) -> Trace:
         ParameterError: a value breaks its rule.
         LedgerError: the file cannot be read.
     """
+    missing: list[str] = []
+    found = in_order((rounds, 1) for rounds in _recorded(path, missing))
+    if not found:
+        unreadable(path.name, "no round was recorded")
+    return Trace(origin, found, missing=tuple(missing))
+
+
+def _recorded(path: Path, missing: list[str]) -> Iterator[Rounds]:
+    """Yield the rounds of a table, and put sentences about gaps between them into a list."""
     # Each kind is kept once: a table may have millions of rounds.
     kinds: dict[Rounds, Rounds] = {}
-    found: list[tuple[Rounds, int]] = []
-    missing: list[str] = []
     last: int | None = None
     for where, row in _rows(path):
         gap = _gap(last, row.round, where)
@@ -84,15 +95,10 @@ def read(path: Path, origin: Origin) -> Trace:
             missing.append(gap)
         last = row.round
         rounds = _rounds(row, where)
-        kind = kinds.setdefault(rounds, rounds)
-        before = found.pop()[1] if found and found[-1][0] is kind else 0
-        found.append((kind, before + 1))
+        yield kinds.setdefault(rounds, rounds)
         # Bounded, since a file of strangers decides how much memory this takes.
         if len(kinds) > MAX_KINDS:
             unreadable(path.name, f"more than {MAX_KINDS} kinds of rounds")
-    if not found:
-        unreadable(path.name, "no round was recorded")
-    return Trace(origin, tuple(found), missing=tuple(missing))
 
 
 _MOST_GAPS = 10

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import getpass
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from enum import StrEnum
 from itertools import groupby
 
 from ...errors import UnsupportedCombination, count, integer, member, positive, probability, refuse
-from ...mechanisms import Gaussian, Mechanism, Run
+from ...mechanisms import Gaussian, Mechanism
 from ...relations import Adjacency, Observer, Unit
 from ...sampling import (
     Everyone,
@@ -24,6 +24,7 @@ from ...sampling import (
     TruncatedPoisson,
     WithReplacement,
 )
+from ..repricing import in_sequence
 from .passes import Kind, counted, odd_cohorts
 
 
@@ -215,12 +216,10 @@ def assemble(trace: Trace, stated: Stated) -> Assembled:
     said = {one.name: _said(trace, stated, one.name) for one in Unseen}
     build = _described if trace.run is not None else _of_rounds
     run, certain, denied, odd = build(trace, stated, frozenset())
-    careless = {
-        # Each statement left out once: a claim may have been computed without it.
-        name: build(trace, stated, frozenset({name}))[0]
-        for name, value in said.items()
-        if value is not None and name != "denominator"
-    }
+    granted = {name: str(Unseen[name]) for name, value in said.items() if value is None}
+    # Each statement left out once: a claim may have been computed without it.
+    left_out = said.keys() - granted.keys() - {"denominator"}
+    careless = {one: build(trace, stated, frozenset({one}))[0] for one in said if one in left_out}
     return Assembled(
         run,
         certain,
@@ -228,7 +227,7 @@ def assemble(trace: Trace, stated: Stated) -> Assembled:
         odd,
         follows=said["denominator"] is Denominator.REALISED,
         careless={name: other for name, other in careless.items() if other != run},
-        granted={name: str(Unseen[name]) for name, value in said.items() if value is None},
+        granted=granted,
     )
 
 
@@ -292,23 +291,14 @@ def _of_rounds(trace: Trace, stated: Stated, without: frozenset[str]) -> _Built:
         kinds[rounds] = _kind(completed, stated, trace.unit)
     groups = [(kinds[rounds], times) for rounds, times in trace.rounds]
     parts = list(counted(groups))
-    whole = _in_sequence((kind.mechanism, most) for kind, most, _ in parts)
-    certain = _in_sequence((kind.mechanism, least) for kind, _, least in parts)
+    whole = in_sequence((kind.mechanism, most) for kind, most, _ in parts if most)
+    certain = in_sequence((kind.mechanism, least) for kind, _, least in parts if least)
     assert whole is not None
     run = whole * _times(trace, stated, "trials", without)
     return run, certain, list(denied), odd_cohorts(groups)
 
 
 _BY_ROUND = {"steps_per_round", "missing_shares"}
-
-
-def _in_sequence(parts: Iterable[tuple[Mechanism, int]]) -> Mechanism | None:
-    counts: dict[Mechanism, int] = {}
-    # Equal mechanisms together: a run's cost grows with its kinds, not its rounds.
-    for mechanism, times in parts:
-        if times:
-            counts[mechanism] = counts.get(mechanism, 0) + times
-    return Run(tuple(counts.items())) if counts else None
 
 
 def _completed(rounds: Rounds, stated: Stated) -> tuple[Rounds, list[str]]:
@@ -327,16 +317,18 @@ def _completed(rounds: Rounds, stated: Stated) -> tuple[Rounds, list[str]]:
         for name, value in given.items()
         if known[name] not in (None, value)
     ]
-    scheme = stated.sampling
-    if isinstance(scheme, TableScheme) and rounds.rate is not None:
-        share = 1.0 / getattr(scheme, "rounds_per_epoch", 1) * scheme.rate
-        # A smaller share amplifies more: stated against the record, it has to be told.
-        if share < rounds.rate * (1.0 - 1e-9):
-            told.append(
-                f"a round has a share of {rounds.rate:g} in the record, {share:g} as was stated, "
-                "which counts"
-            )
-    return replace(rounds, **given), told  # type: ignore[arg-type]
+    return replace(rounds, **given), [*told, *_smaller(rounds.rate, stated.sampling)]  # type: ignore[arg-type]
+
+
+def _smaller(rate: float | None, scheme: object) -> Iterator[str]:
+    """Yield a sentence where a stated scheme draws a smaller share than was recorded."""
+    if rate is None or not isinstance(scheme, TableScheme):
+        return
+    share = 1.0 / getattr(scheme, "rounds_per_epoch", 1) * scheme.rate
+    # A smaller share amplifies more: stated against the record, it has to be told.
+    if share < rate * (1.0 - 1e-9):
+        which = f"{rate:g} in the record, {share:g} as was stated"
+        yield f"a round has a share of {which}, which counts"
 
 
 def _how_drawn(stated: object) -> dict[str, Sampling | int]:
@@ -458,13 +450,18 @@ def _cohort(rounds: Rounds, population: int) -> int:
     return round(size)
 
 
+def _share(rounds: Rounds) -> float | None:
+    """Return the share of a batch: as recorded, or as the cohort's size tells."""
+    if rounds.rate is not None or rounds.cohort is None or rounds.population is None:
+        return rounds.rate
+    return rounds.cohort / rounds.population
+
+
 def _per_epoch(rounds: Rounds) -> int:
     """Return how many rounds an epoch has: as recorded, or as the share of a batch tells."""
     if rounds.per_epoch is not None:
         return count(rounds_per_epoch=rounds.per_epoch)
-    share = rounds.rate
-    if share is None and rounds.cohort is not None and rounds.population is not None:
-        share = rounds.cohort / rounds.population
+    share = _share(rounds)
     length = None if share is None else 1.0 / probability(sampling_probability=share)
     if length is None or abs(length - round(length)) > 1e-6 * length:
         # An epoch of part of a round does not exist: the length is asked for instead.

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 import json
-import zipfile
 from pathlib import Path
 from typing import NamedTuple
 
@@ -73,7 +72,7 @@ class Saved:
                 arrays = {name.removeprefix(_ARRAY): held[name] for name in names}
                 norm = head.get("clip_norm")
                 found = Held(arrays, int(head["rounds"]), None if norm is None else float(norm))
-        except (OSError, ValueError, KeyError, TypeError, zipfile.BadZipFile) as problem:
+        except Exception as problem:  # a damaged file raises whatever its reader stumbled on
             raise ParameterError(
                 f"checkpoint must be a model of this run, got {str(self.path)!r} "
                 f"({type(problem).__name__}); restore it, or remove it and begin with other arrays"

@@ -125,9 +125,22 @@ def _inner_loss(loss: Array, q: float) -> Array:
     return np.asarray(np.where(loss > 0, high, low))
 
 
-@functools.lru_cache(maxsize=65536)
-def _integer_moment(curve: Curve, order: int) -> float:
-    return 0.0 if order <= 1 else curve.log_moment(float(order))
+@functools.lru_cache(maxsize=256)
+def _known_moments(curve: Curve) -> list[float]:
+    """Return the list of moments at orders 0, 1, ..., to which those that are asked for are added.
+
+    One list for a curve: looking it up for every order would cost more than a moment.
+    """
+    del curve
+    return [0.0, 0.0]
+
+
+def _integer_moments(curve: Curve, order: int) -> list[float]:
+    """Return the log-moments at orders 0 .. ``order``."""
+    known = _known_moments(curve)
+    while len(known) <= order:
+        known.append(curve.log_moment(float(len(known))))
+    return known[: order + 1]
 
 
 def _binomial_moment(inner: Curve, q: float, order: int) -> float:
@@ -135,7 +148,7 @@ def _binomial_moment(inner: Curve, q: float, order: int) -> float:
     if order <= 1:
         return 0.0
     picks = np.arange(order + 1)
-    inside = np.array([_integer_moment(inner, int(pick)) for pick in picks])
+    inside = np.array(_integer_moments(inner, order))
     choose = gammaln(order + 1) - gammaln(picks + 1) - gammaln(order - picks + 1)
     terms = choose + (order - picks) * math.log1p(-q) + picks * math.log(q) + inside
     # gammaln's rounding grows with the order.

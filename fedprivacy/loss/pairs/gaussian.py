@@ -353,7 +353,7 @@ def _solve_quadratic(a: Array, b: Array, c: Array) -> tuple[Array, Array]:
 def _share(x: Array, low: Array, high: Array) -> Array:
     """Return where x lies between low and high, in [0, 1]."""
     # Where both ends are the same any point serves.
-    with np.errstate(divide="ignore", invalid="ignore"):
+    with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
         share = (x - low) / (high - low)
     return np.asarray(np.clip(np.nan_to_num(share, nan=0.5), 0.0, 1.0))
 

@@ -162,7 +162,8 @@ class RenyiPoints(Curve):
         return float(np.interp(order, orders, moments)) * (1.0 + FEW)
 
     def _moments(self, orders: Array) -> Array:
-        return np.array([self.log_moment(float(order)) for order in orders])
+        """Return ``log_moment`` at orders above 1, up to the last given one."""
+        return np.asarray(np.interp(orders, *self._knots) * (1.0 + FEW))
 
     def implied_delta(self, epsilons: Array) -> Array:
         """Return a delta that follows from the divergences at each epsilon of at least 0.
@@ -227,6 +228,9 @@ class RenyiLine(RenyiPoints):
         order = max(order, 1.0 - order)
         return (order - 1.0) * (self.xi + self.rho * order) * (1.0 + FEW)
 
+    def _moments(self, orders: Array) -> Array:
+        return np.asarray((orders - 1.0) * (self.xi + self.rho * orders) * (1.0 + FEW))
+
 
 @registered
 @dataclass(frozen=True)
@@ -243,6 +247,9 @@ class RenyiAndPoints(RenyiPoints):
     def log_moment(self, order: float) -> float:
         """Return the smaller of the chord and of the moment of the guarantees' pair."""
         return min(super().log_moment(order), stated_pair(self.guarantees).log_moment(order))
+
+    def _moments(self, orders: Array) -> Array:
+        return np.array([self.log_moment(float(order)) for order in orders])
 
 
 @functools.lru_cache(maxsize=64)

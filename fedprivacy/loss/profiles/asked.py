@@ -6,19 +6,23 @@ be asked for, and when an answer is narrow enough.
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 import numpy as np
 
 from ...rounding import HUNDREDS, THOUSANDS
+from .. import clock
+from ..moments.line import NoSpectrum
 from ..pairs.bracketed import one_side
 from ..pairs.combined import Composed
 from ..pairs.curve import Curve
 from ..pairs.lattice import Array, Side
 from ..pairs.least_of import readings
+from ..pairs.stated import RenyiPoints
 from . import cut, direct, inversion, renyi, trimming
 from .convolution import Composition
 from .hopeless import REASON, hopeless
@@ -66,11 +70,13 @@ class _Asked:
         curve: the orientation.
         tolerance: wanted width.
         floor: what is below this does not matter: the other orientation's number is larger.
+        ceiling: what is above this does not matter: that it is, is enough.
     """
 
     curve: Curve
     tolerance: float
     floor: float
+    ceiling: float = field(default=math.inf, kw_only=True)
 
     @property
     def grouped(self) -> bool:
@@ -82,29 +88,63 @@ class _Asked:
         """Whether digits do not matter; several ways ask."""
         return hopeless(self.curve)
 
+    @functools.cached_property
+    def on_lattices(self) -> dict[float, tuple[Interval, int]]:
+        """What lattices gave, and of how many points, by their step."""
+        return {}
+
+    @functools.cached_property
+    def stated(self) -> bool:
+        """Whether a guarantee without a pair of its own stands anywhere inside."""
+        return _stated(self.curve)
+
+    @functools.cached_property
+    def rescue(self) -> tuple[float, float]:
+        """What a Renyi divergence shows to suffice, and its order; infinity where it shows none."""
+        # What is to rescue a late answer must not be late itself.
+        with clock.within(None), contextlib.suppress(NoSpectrum, OverflowError):
+            return self.bounded()
+        return math.inf, math.nan
+
+    def bounded(self) -> tuple[float, float]:
+        """Return a number that a Renyi divergence shows to suffice, and its order."""
+        raise NotImplementedError
+
 
 @dataclass(frozen=True)
 class EpsilonAt(_Asked):
     """Epsilon at a delta in (0, 1); the tolerance is absolute.
 
     What is rarer than delta by far is left out, so that the profile that is asked is off by
-    ``slack`` up to the epsilon ``reach``; ``whole`` is the curve with everything.
+    ``slack`` up to the epsilon ``reach``; ``whole`` is the curve with everything. ``spare`` of the
+    slack is what laws may be off: an upper end has to do for so much less than delta, a lower end
+    for so much more.
     """
 
     delta: float
     slack: float
     whole: Curve
     reach: float = math.inf
+    spare: float = field(default=0.0, kw_only=True)
 
     @classmethod
-    def of(cls, curve: Curve, delta: float, tolerance: float, floor: float) -> EpsilonAt:
+    def of(
+        cls,
+        curve: Curve,
+        delta: float,
+        tolerance: float,
+        floor: float,
+        ceiling: float = math.inf,
+        spare: float = 0.0,
+    ) -> EpsilonAt:
         """Return the question, the curve trimmed."""
-        untrimmed = cls(curve, tolerance, floor, delta, 0.0, curve)
+        beside = {"ceiling": ceiling, "spare": spare}
+        untrimmed = cls(curve, tolerance, floor, delta, spare, curve, **beside)
         # A single round's tails are read as they are.
         if not isinstance(curve, Composed):
             return untrimmed
         few, slack, reach = trimming.trim(curve, SLACK * min(tolerance, 1.0) * delta)
-        trimmed = cls(few, tolerance, floor, delta, slack, curve, reach)
+        trimmed = replace(untrimmed, curve=few, slack=slack + spare, reach=reach)
         return untrimmed if floor > reach else trimmed
 
     def readings(self) -> list[EpsilonAt]:
@@ -112,16 +152,20 @@ class EpsilonAt(_Asked):
         several = readings(self.whole)
         if len(several) == 1:
             return [self]
-        return [EpsilonAt.of(one, self.delta, self.tolerance, self.floor) for one in several]
+        return [self._of(one) for one in several]
 
     def on_side(self, side: Side) -> EpsilonAt:
         """Return the same question of what stands on one side of the curve's rounds."""
-        curve = one_side(self.whole, side)
-        return EpsilonAt.of(curve, self.delta, self.tolerance, self.floor)
+        return self._of(one_side(self.whole, side))
+
+    def _of(self, curve: Curve) -> EpsilonAt:
+        """Return the same question of another curve."""
+        asked = (self.delta, self.tolerance, self.floor)
+        return EpsilonAt.of(curve, *asked, self.ceiling, self.spare)
 
     def untrimmed(self) -> EpsilonAt:
         """Return the same question of the curve with everything."""
-        return EpsilonAt(self.whole, self.tolerance, self.floor, self.delta, 0.0, self.whole)
+        return replace(self, curve=self.whole, slack=self.spare, reach=math.inf)
 
     @property
     def scale(self) -> float:
@@ -141,17 +185,19 @@ class EpsilonAt(_Asked):
 
     def cut(self) -> tuple[float, float]:
         """Return epsilon from the moments of cut rounds, which are trimmed there."""
-        return cut.epsilon_interval(self.whole, self.delta, self.tolerance)
+        return cut.epsilon_interval(self.whole, self.delta, self.tolerance, self.spare)
 
     def read(self, side: Side) -> float:
         """Return an end of epsilon from the tails."""
-        return direct.epsilon(self.curve, self.delta, side)
+        return direct.epsilon(self.curve, self._beyond(side), side)
 
     def on(self, composition: Composition) -> float:
         """Return an end of epsilon from a lattice: what was trimmed counts against it."""
-        # UP has to hold for a profile that is higher by the slack, DOWN for one that is lower.
-        up = composition.side is Side.UP
-        return composition.epsilon(self.delta - self.slack if up else self.delta + self.slack)
+        return composition.epsilon(self._beyond(composition.side))
+
+    def _beyond(self, side: Side) -> float:
+        """Return a delta: UP has to hold for a profile higher by the slack, DOWN lower."""
+        return self.delta - self.slack if side is Side.UP else self.delta + self.slack
 
     def bounded(self) -> tuple[float, float]:
         """Return an epsilon that a Renyi divergence shows to suffice, and its order."""
@@ -283,16 +329,24 @@ Question = EpsilonAt | DeltaAt
 
 def met(question: Question, found: Interval) -> bool:
     """Return whether an interval is as narrow as was asked, or does not matter."""
-    if found.high <= question.floor:
+    if found.high <= question.floor or found.low > question.ceiling:
+        return True
+    # Moments of a stated guarantee that say more than its pair take the place of all that is found.
+    if question.stated and question.rescue[0] < found.low:
         return True
     return math.isfinite(found.high) and question.excess(found) <= 1.0
 
 
+<<<<<<< HEAD
 def settled(question: Question, before: Interval, after: Interval) -> bool:
     """Return whether the upper end is all there is, and no longer falls."""
     if not question.curve.above_only or not math.isfinite(before.high):
         return False
     return question.excess(after._replace(low=after.high, high=before.high)) <= _STILL
+=======
+def _stated(curve: Curve) -> bool:
+    return isinstance(curve, RenyiPoints) or any(map(_stated, curve.inside))
+>>>>>>> main
 
 
 def _orders(curve: Curve, *depths: float) -> renyi.Orders:

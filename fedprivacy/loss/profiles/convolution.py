@@ -22,15 +22,19 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ...rounding import FEW, FFT, HUNDREDS, TENS, UNIT
 from ..clock import tick
+from ..moments.line import Complex
 from ..pairs.lattice import LOSS_ROUNDING, MAX_POINTS, Array, Lattice, Side, TooLarge
 
 Parts = Sequence[tuple[Lattice, int]]
 
 _WIDE = 600.0
 """Steps whose exponential is not to be taken."""
+_VANISHED = 800.0
+"""Exponentials of less are 0."""
 _NEGLIGIBLE = 42.0
 """Windows leave out at most exp(-42) = 6e-19 of the tilted mass a side."""
 
@@ -192,20 +196,17 @@ class Composition:
         # smaller ones may serve better there, and every one is valid.
         bounded = tilt > 0.99 * self._max_tilt
         shares = (1.0, 0.1, 0.03, 0.01) if bounded else (1.0,)
-        found = [self._solve(*self._profile(share * tilt, centre), target) for share in shares]
+        found = [self._solve(*self._profile(share * tilt, centre, 0), target) for share in shares]
         # Every tilt's answer holds, so the sharpest is taken.
         return min(found) if self.side is Side.UP else max(found)
 
     def _solve(self, first: int, bounds: Array, target: float) -> float:
-        """Return where the profile bounds at lattice points ``first ...`` cross ``target``.
+        """Return where the profile bounds at lattice points ``first ...``, none below 0, cross.
 
         UP: the smallest point whose bound is at most ``target``; DOWN: the largest whose bound is
         at least ``target``. Between two points the exact profile is linear in exp(epsilon) and
         its slack is convex, so the chord errs to the right side.
         """
-        # Losses below 0 answer no epsilon.
-        zero = max(-first, 0)
-        bounds, first = bounds[zero:], first + zero
         up = self.side is Side.UP
         hits = np.flatnonzero(bounds <= target if up else bounds >= target)
         if not len(hits):
@@ -228,16 +229,26 @@ class Composition:
         share = (before - target) / (before - after)
         return low + math.log1p(share * math.expm1(high - low))
 
-    def _profile(self, tilt: float, centre: float) -> tuple[int, Array]:
-        """Return (first index, profile bounds at its lattice points) around ``centre``."""
+    def _profile(self, tilt: float, centre: float, least: int | None = None) -> tuple[int, Array]:
+        """Return (first index, profile bounds at its lattice points) around ``centre``.
+
+        Args:
+            tilt: of the masses.
+            centre: a loss near the answer.
+            least: index of the first point that is asked for.
+        """
         window = self._window(tilt)
-        losses = self.step * np.arange(window.start, window.start + len(window.mass), dtype=float)
+        skipped = 0 if least is None else max(least - window.start, 0)
+        first, last = window.start + skipped, window.start + len(window.mass)
+        if first >= last:
+            return first, np.zeros(0)
+        losses = self.step * np.arange(first, last, dtype=float)
         # A reference outside the window would push every exponential out of range.
         reference = float(np.clip(centre, losses[0], losses[-1]))
         with np.errstate(all="ignore"):
             bounds = self._bounds(window, losses, tilt, reference)
         worst = np.inf if self.side is Side.UP else -np.inf
-        return window.start, np.where(np.isfinite(bounds), bounds, worst)
+        return first, np.where(np.isfinite(bounds), bounds, worst)
 
     def _bounds(self, window: _Window, losses: Array, tilt: float, reference: float) -> Array:
         """Return the profile's bounds; what overflows is NaN or infinite and never used."""
@@ -246,17 +257,18 @@ class Composition:
         exponent = tilt * (reference - losses)
         # UP must not lose mass to an underflow; DOWN may.
         falling = np.exp(np.maximum(exponent, -745.0) if up else exponent)
-        weighted = window.mass * falling
+        size = len(window.mass)
+        weighted = window.mass[size - len(losses) :] * falling
         above = _suffix(weighted)
         above_q = _suffix(weighted * np.exp(reference - losses))
         profile = above - np.exp(losses - reference) * above_q
         # Cauchy-Schwarz: squares of e^{-tilt step k} add up to 1 + 1 / (2 tilt step) at most.
         weight_norm = math.sqrt(1.0 + 1.0 / (2.0 * max(tilt, 1e-9) * self.step))
         # None of the weights exceeds 1, which is sharper for tilts near 0.
-        weight_norm = min(weight_norm, math.sqrt(len(losses)))
+        weight_norm = min(weight_norm, math.sqrt(size))
         slack = falling * (window.error * weight_norm + window.missing)
         # Each running sum rounds once a term.
-        slack = slack + (HUNDREDS + UNIT * len(losses)) * np.abs(above)
+        slack = slack + (HUNDREDS + UNIT * size) * np.abs(above)
         # Masses were divided by their moment: undone in logs, where nothing overflows.
         scale = self.moment(tilt) - tilt * reference
         if up:
@@ -320,9 +332,10 @@ class Composition:
 
     def _convolve(self, tilt: float, start: int, length: int) -> tuple[Array, float, float]:
         """Return the circular tilted convolution, its rounding error in L2 and its drift in L1."""
-        log_power = np.zeros(length // 2 + 1, dtype=np.complex128)
-        log_most = np.zeros(length // 2 + 1)
-        phase = np.full(length // 2 + 1, FEW)
+        # Bins that the power makes 0 are left out: of many rounds all but a few hundred.
+        kept = np.arange(length // 2 + 1)
+        log_power = np.zeros(len(kept), dtype=np.complex128)
+        log_most, phase = np.zeros(len(kept)), np.full(len(kept), FEW)
         moved, drift = 0, 0.0
         per_bin = FFT * math.log2(length)
         for lattice, count in self.parts:
@@ -330,15 +343,20 @@ class Composition:
             tilted, centre, inexact = _tilted(lattice, tilt, length)
             drift += count * inexact
             moved += centre * count
-            transform = np.fft.rfft(tilted)
+            transform = np.fft.rfft(tilted)[kept]
+            counting = _counting(transform, count, per_bin)
+            kept, transform = kept[counting], transform[counting]
             # A bin of exactly 0 has no log; what stands in for it is covered by ``per_bin``.
             log_transform = np.log(np.where(transform == 0, 1e-300, transform))
-            log_power += count * log_transform
+            log_power = log_power[counting] + count * log_transform
             # The most that a bin can be: the power's error is the gap to it.
-            log_most += count * np.log(np.abs(transform) + per_bin)
-            phase += count * 5e-16 * np.abs(log_transform)
-        result = np.fft.irfft(np.exp(log_power), length)
-        error = _power_error(log_power.real, log_most, phase) * math.sqrt(2.0 / length)
+            log_most = log_most[counting] + count * np.log(np.abs(transform) + per_bin)
+            phase = phase[counting] + count * 5e-16 * np.abs(log_transform)
+        bins, errors = np.zeros(length // 2 + 1, dtype=np.complex128), np.zeros(length // 2 + 1)
+        bins[kept] = np.exp(log_power)
+        errors[kept] = _power_errors(log_power.real, log_most, phase)
+        result = np.fft.irfft(bins, length)
+        error = float(np.linalg.norm(errors)) * math.sqrt(2.0 / length)
         # The inverse transform rounds too, relative to its result.
         error += per_bin * float(np.linalg.norm(result))
         # Every round was centred at index 0, so the sum lies where the centres add up.
@@ -416,12 +434,21 @@ def fast_length(at_least: int) -> int:
     return best
 
 
-def _power_error(log_size: Array, log_most: Array, phase: Array) -> float:
-    """Return the L2 norm over bins of (|F| + e)^T - |F|^T plus the rounding of the power itself."""
+def _counting(transform: Complex, count: int, per_bin: float) -> NDArray[np.bool_] | slice:
+    """Return the bins whose power, errors and all, is above the least double."""
+    # Other parts' bins exceed 1 by their errors only: e^-55 is room for that.
+    least = math.exp(-_VANISHED / count) - per_bin
+    if least <= 0.0:
+        return slice(None)
+    return np.asarray(transform.real**2 + transform.imag**2 > least * least * (1.0 - TENS))
+
+
+def _power_errors(log_size: Array, log_most: Array, phase: Array) -> Array:
+    """Return (|F| + e)^T - |F|^T plus the rounding of the power itself, of every bin."""
     most = np.exp(np.minimum(log_most, 700.0))
     # The gap as -expm1: no cancellation where both are close.
     spread = -most * np.expm1(np.minimum(log_size - log_most, 0.0))
-    return float(np.linalg.norm(spread + most * np.minimum(phase, 2.0)))
+    return np.asarray(spread + most * np.minimum(phase, 2.0))
 
 
 def _tilted(lattice: Lattice, tilt: float, length: int) -> tuple[Array, int, float]:

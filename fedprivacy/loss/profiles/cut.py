@@ -492,8 +492,12 @@ def _sharper(tail: Chernoff) -> float:
     return tail.reach - math.log1p(t) / t - math.log1p(1.0 / t)
 
 
-def epsilon_interval(curve: Curve, delta: float, tolerance: float) -> tuple[float, float]:
+def epsilon_interval(
+    curve: Curve, delta: float, tolerance: float, spare: float = 0.0
+) -> tuple[float, float]:
     """Return certified (low, high) of the epsilon at a delta: see ``inversion.epsilon_interval``.
+
+    ``spare``: by how much the wanted profile may differ from the curve's.
 
     Raises:
         NoSpectrum: the method does not reach this curve.
@@ -512,7 +516,7 @@ def epsilon_interval(curve: Curve, delta: float, tolerance: float) -> tuple[floa
         return invert(composed, x, log_delta, error, 0.3 * tolerance)
 
     start = _start(composed, log_delta)
-    return close_in(near, start, _LEAST_SLOPE, delta, tolerance, slack)
+    return close_in(near, start, _LEAST_SLOPE, delta, tolerance, slack + spare)
 
 
 def delta_interval(curve: Curve, epsilon: float, tolerance: float) -> tuple[float, float]:

@@ -24,7 +24,6 @@ from ..pairs.combined import Composed
 from ..pairs.curve import Curve
 from ..pairs.lattice import MAX_POINTS, Array, Side, TooLarge
 from ..pairs.least_of import readings
-from ..pairs.stated import RenyiPoints
 from . import cut, direct, inversion, trimming
 from .asked import (
     GROUPED,
@@ -169,18 +168,22 @@ class Lattices:
         points: lattices are refined up to so many.
         rounds: more are not served: the step that does falls with their root.
         seconds: what an attempt costs, about.
+        served: not more rounds either: those have been served by another.
+        early: whether it ends once the step that is likely to do has more points.
     """
 
     points: int
     rounds: float
     seconds: float
+    served: int = 0
+    early: bool = False
 
     def cost(self, question: Question) -> float | None:
         """Return what lattices of so many points take; less than anything where one is exact."""
         curve = question.curve
         if _exact(curve):
             return 1e-3
-        few = isinstance(curve, Composed) and curve.count <= self.rounds
+        few = isinstance(curve, Composed) and self.served < curve.count <= self.rounds
         return self.seconds if few else None
 
     def answer(self, question: Question) -> Interval:
@@ -213,7 +216,10 @@ class Lattices:
                 break
             # How long the next window is follows from this one's: none is begun that is too long.
             finest = _ROOM * step * points / self.points
-            step = max(step * _ratio(question, too_wide, stuck), finest, 1.01 * floor)
+            wanted = step * _ratio(question, too_wide, stuck)
+            if self.early and wanted < finest:
+                break
+            step = max(wanted, finest, 1.01 * floor)
             if step > _SAME * best_step:
                 reason = reason or _COARSE
                 break
@@ -276,24 +282,32 @@ def _pair(question: Question, step: float) -> tuple[Interval, int]:
     Raises:
         TooLarge: one has too many points.
     """
+    # A larger lattice begins as a smaller one did.
+    if (known := question.on_lattices.get(step)) is not None:
+        return known
     assert isinstance(question.curve, Composed)
     # Kept a normal number, however small delta is.
     tail_mass = max(_NEGLIGIBLE * question.scale, 1e-290)
     both = [question.curve.composition(step, side, tail_mass) for side in (Side.DOWN, Side.UP)]
     low, high = (question.on(one) for one in both)
-    return Interval(low, high, _NOTHING.method, STUCK), max(one.points for one in both)
+    found = Interval(low, high, _NOTHING.method, STUCK), max(one.points for one in both)
+    question.on_lattices[step] = found
+    return found
 
 
 _PATIENCE = 0.1
 """Seconds that one orientation is given in any case: nobody waits for less."""
 SMALL = 1 << 17
 """Lattices of up to so many points are refined even where the last step hardly helped."""
+_FEW = 64
 WAYS: tuple[Way, ...] = (
     Reading(),
     Skimming(),
     Inverting(),
-    # Up to 64 rounds a small lattice is quicker than the many terms of a cut.
-    Lattices(SMALL, 64, 0.1),
+    # Up to so few rounds a small lattice is quicker than the many terms of a cut.
+    Lattices(SMALL, _FEW, 0.1),
+    # Of more rounds where its first step says that it will do.
+    Lattices(SMALL, 4096, 0.15, _FEW, early=True),
     Cutting(),
     Lattices(MAX_POINTS, math.inf, 3.0),
 )
@@ -331,9 +345,12 @@ def _least(several: Sequence[Question]) -> Interval:
     """Return the interval of the least of numbers that are all true."""
     found: list[Interval] = []
     for question in several:
-        found.append(interval(question))
-        # Below the floor no number matters.
-        if found[-1].high <= question.floor:
+        # A number above one that is known is not the least: how far above does not matter.
+        known = min((one.high for one in found), default=math.inf)
+        asked = replace(question, ceiling=min(question.ceiling, known))
+        found.append(interval(asked))
+        # Below the floor no number matters, and nothing is closer to 0 than was asked.
+        if found[-1].high <= question.floor or (found[-1].low == 0.0 and met(asked, found[-1])):
             break
     return _lower(found)
 
@@ -366,20 +383,12 @@ def _interval(question: Question) -> Interval:
     # Moments of a stated guarantee say more than the pair that its tails are of; and where the time
     # was up before anything was found a divergence takes milliseconds.
     unknown = found.reason == LATE and math.isinf(found.high)
-    return _or_bounded(question, found) if unknown or _stated(question.curve) else found
-
-
-def _stated(curve: Curve) -> bool:
-    """Return whether a guarantee without a pair of its own stands anywhere inside."""
-    return isinstance(curve, RenyiPoints) or any(map(_stated, curve.inside))
+    return _or_bounded(question, found) if unknown or question.stated else found
 
 
 def _or_bounded(question: Question, found: Interval) -> Interval:
     """Return what is known, or what a Renyi divergence shows where that is less."""
-    high, order = math.inf, math.nan
-    # What is to rescue a late answer must not be late itself.
-    with clock.within(None), contextlib.suppress(NoSpectrum, OverflowError):
-        high, order = question.bounded()
+    high, order = question.rescue
     if not high < found.high:
         return found
     # Of a stated Renyi guarantee moments and tails are not of one pair: its own number is not

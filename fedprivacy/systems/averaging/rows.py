@@ -203,12 +203,15 @@ class NoiseFile:
             return None
         found = self.content(state.parameters.device)
         held: dict[str, Any] = {name: found.get(name) for name in _HELD}
+        # Not isinstance: True would pass for 1.
+        if type(found.get("round")) is not int:
+            refuse("noise file", str(self.path), "hold a fitting 'round'", "restore it")
         for name, value in held.items():
             known = getattr(state, name)
             shape = getattr(known, "shape", None)
             if type(value) is not type(known) or getattr(value, "shape", None) != shape:
                 refuse("noise file", str(self.path), f"hold a fitting {name!r}", "restore it")
-        return replace(state, round=int(found["round"]), **held)
+        return replace(state, round=found["round"], **held)
 
 
 def _loaded(path: Path, device: torch.device) -> dict[str, Any]:

@@ -1,0 +1,938 @@
+"""What the training room refuses: data, models, losses, posteriors, draws and their files."""
+
+import builtins
+import gzip
+import io
+import json
+import struct
+import zipfile
+
+import numpy as np
+import pytest
+
+pytest.importorskip("torch")
+
+import torch
+from scipy.io import savemat
+from torch import nn
+
+import fedprivacy as fp
+from fedprivacy import training
+from fedprivacy.training import fashion, posterior
+from fedprivacy.training.checkpoint import Checkpoint
+from fedprivacy.training.datasets import LETTERS, TEXT, load_named
+from fedprivacy.training.notes import Notes
+from fedprivacy.training.released import checked_path
+
+from .test_refused_calls import fits
+
+CPU = torch.device("cpu")
+WHOLE = {
+    "features": torch.zeros(6, 2),
+    "labels": torch.tensor([0, 1, 0, 1, 0, 1]),
+    "clients": ([0, 1, 2], [3, 4, 5]),
+}
+MADE = {
+    "client": lambda number: (torch.zeros(2, 3), torch.tensor([0, 1])),
+    "population": 4,
+    "test_features": torch.zeros(0, 3),
+    "test_labels": torch.zeros(0, dtype=torch.int64),
+}
+
+
+def data(**changed):
+    return training.FederatedData(**{**WHOLE, **changed})
+
+
+def lazy(**changed):
+    return training.LazyData(**{**MADE, **changed})
+
+
+def made(*values):
+    """What population data says of clients that a function makes so."""
+    return lazy(client=lambda number: values).records(2)
+
+
+def averaging(build=None, **changed):
+    given = {
+        "model": build or training.logistic(2, 2),
+        "scheme": fp.Everyone(),
+        "local_steps": 1,
+        "batch_size": 2,
+        "seed": 0,
+    }
+    return training.FederatedAveraging(**{**given, **changed})
+
+
+def first_round(build=None, own=None, **changed):
+    loop = averaging(build, **changed)
+    return loop.step(loop.init(), own or data())
+
+
+def gaussian_posterior(function, **changed):
+    given = {"clients": [np.zeros((4, 2))], "dimension": 2, "clip_norm": 1.0}
+    return training.Posterior.of(function, **{**given, **changed})
+
+
+def likely(p, x):
+    return -0.5 * ((x - p) ** 2).sum(1)
+
+
+class Uncopied(nn.Linear):
+    def __deepcopy__(self, memo):
+        raise RuntimeError("one of a kind")
+
+
+def writes(p, x):
+    p += 1.0
+    return likely(p, x)
+
+
+def with_meta():
+    return nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 2, device="meta"))
+
+
+CALLS = {
+    # data that are at hand
+    "classes of which there is one": (
+        lambda: data(num_classes=1),
+        "num_classes must be a whole number of at least 2, got 1",
+    ),
+    "inputs of numpy": (
+        lambda: data(features=np.zeros((6, 2))),
+        "features must be a tensor, got 'ndarray'; torch.as_tensor(...)",
+    ),
+    "labels of a list": (
+        lambda: data(labels=[0] * 6),
+        "labels must be a tensor, got 'list'; torch.as_tensor(...)",
+    ),
+    "a test set of numpy": (
+        lambda: data(test_features=np.zeros((1, 2)), test_labels=torch.zeros(1).long()),
+        "test_features must be a tensor, got 'ndarray'; torch.as_tensor(...)",
+    ),
+    "inputs of two shapes": (
+        lambda: data(test_features=torch.zeros(2, 3), test_labels=torch.zeros(2).long()),
+        "features must have one shape a record in all parts of the data, got [(2,), (3,)]",
+    ),
+    "labels of two shapes": (
+        lambda: data(test_features=torch.zeros(2, 2), test_labels=torch.zeros(2, 1).long()),
+        "test_labels must have the shape of the other labels a record, (), got (1,)",
+    ),
+    "public inputs alone": (
+        lambda: data(public_features=torch.zeros(2, 2)),
+        "public_features, public_labels must be given together, got None",
+    ),
+    "public records, none of them": (
+        lambda: data(public_features=torch.zeros(0, 2), public_labels=torch.zeros(0).long()),
+        "public_records must be a whole number of at least 1, got 0",
+    ),
+    "a label too few": (
+        lambda: data(labels=torch.zeros(5).long()),
+        "features, labels must have one label for every input, got ((6, 2), (5,))",
+    ),
+    "half precision": (
+        lambda: data(features=torch.zeros(6, 2).half()),
+        "features must be torch.float32 or torch.float64, got torch.float16; pass "
+        "features.to(torch.float32)",
+    ),
+    "an input that is infinite": (
+        lambda: data(features=torch.full((6, 2), torch.inf)),
+        "features must be finite, got 'a non-finite entry'",
+    ),
+    "a response that is none": (
+        lambda: data(labels=torch.full((6,), torch.nan)),
+        "labels must be finite, got 'a non-finite entry'",
+    ),
+    "classes with a fraction of 0": (
+        lambda: data(labels=torch.ones(6), num_classes=2),
+        "labels must be whole numbers from 0 to 1, int64, one for each record, got 'torch.float32 "
+        "of shape (6,)'; pass labels.to(torch.int64) if these are classes, else leave num_classes "
+        "out",
+    ),
+    "classes with fractions": (
+        lambda: data(labels=torch.full((6,), 0.5), num_classes=2),
+        "labels must be whole numbers ... got 'torch.float32 of shape (6,)'; leave num_classes "
+        "out: targets may then be anything",
+    ),
+    "a class below 0": (
+        lambda: data(labels=torch.tensor([0, 1, 0, 1, 0, -1]), num_classes=2),
+        "labels must lie from 0 to 1, got (-1, 1); leave num_classes out: targets may then be "
+        "anything",
+    ),
+    "classes that are responses": (
+        lambda: data(labels=torch.ones(6)).classes,
+        "labels must be numbers of classes for cross-entropy, got 'torch.float32 of shape (6,)'; "
+        "number the classes from 0; for other targets pass a loss, such as nn.MSELoss()",
+    ),
+    "classes of two columns": (
+        lambda: data(labels=torch.zeros(6, 2).long()).classes,
+        "labels must be numbers of classes for cross-entropy, got 'torch.int64 of shape (6, 2)'...",
+    ),
+    "classes from below 0": (
+        lambda: data(labels=-torch.ones(6).long()).classes,
+        "labels must be numbers of classes from 0, got 'one below 0'; number the classes...",
+    ),
+    "clients of a mapping": (
+        lambda: data(clients={"a": [0, 1]}),
+        "clients must be a sequence of row numbers, got 'dict'; tuple(clients.values()), for "
+        "instance",
+    ),
+    "clients of a number": (
+        lambda: data(clients=6),
+        "clients must be a sequence of row numbers, got 'int'; tuple(...",
+    ),
+    "a client that is a mask": (
+        lambda: data(clients=([0], np.array([True] * 6))),
+        "clients[1] must hold whole row numbers, got dtype('bool'); np.flatnonzero(mask) for a "
+        "mask",
+    ),
+    "a client of fractions": (
+        lambda: data(clients=([0.5],)),
+        "clients[0] must hold whole row numbers, got dtype('float64'); ...",
+    ),
+    "a client of nothing": (
+        lambda: data(clients=([0, 1], [])),
+        "clients[1] must hold at least one, got 'no record'; use fewer clients",
+    ),
+    "a client of a stranger's": (
+        lambda: data(clients=([0, 6],)),
+        "clients[0] must be row numbers from 0 to 5, got (0, 6)",
+    ),
+    "a client that counts from the end": (
+        lambda: data(clients=([-1, 2],)),
+        "clients[0] must be row numbers from 0 to 5, got (-1, 2)",
+    ),
+    "a record of two": (
+        lambda: data(clients=([0, 1, 2], [4, 2, 3])),
+        "clients must hold every row at most once, got 'row 2 more than once'",
+    ),
+    "a mask without public data": (
+        lambda: data().public(),
+        "public_features must be given for top_k, whose mask comes from public data, got None; "
+        "set records aside with public=..., or use rand_k",
+    ),
+    "more clients than records": (
+        lambda: training.partition_iid(3, 4),
+        "clients must be at most 3, for 3 records and 1 part(s) each, got 4; a client with no data "
+        "is refused; use fewer clients",
+    ),
+    "more runs than records": (
+        lambda: training.partition_by_label([0, 1, 2, 3, 4], 2, classes_per_client=3),
+        "clients must be at most 1, for 5 records and 3 part(s) each, got 2; a client with...",
+    ),
+    "runs of which there are none": (
+        lambda: training.partition_by_label([0, 1], 1, classes_per_client=0),
+        "classes_per_client must be a whole number of at least 1, got 0",
+    ),
+    "digits without a test": (
+        lambda: training.digits(test=0),
+        "test must be a whole number of at least 1, got 0",
+    ),
+    "all digits set aside": (
+        lambda: training.digits(test=1797, public=0),
+        "test + public must be below the number of records, 1797, got 1797",
+    ),
+    # data that are made as they are drawn
+    "nobody at all": (
+        lambda: lazy(population=0),
+        "population must be a whole number of at least 1, got 0",
+    ),
+    "clients that are no function": (
+        lambda: lazy(client=[1, 2]),
+        "client must be a function of a client's number, got 'list'",
+    ),
+    "a test set that is a number": (
+        lambda: lazy(test_features=torch.tensor(1.0)),
+        "test_features must be a tensor whose first axis is the records, got 'Tensor'",
+    ),
+    "test labels of a list": (
+        lambda: lazy(test_labels=[]),
+        "test_labels must be a tensor whose first axis is the records, got 'list'",
+    ),
+    "how many classes nobody has seen": (
+        lambda: lazy().classes,
+        "num_classes must be given for cross-entropy: labels are made as they come, got None",
+    ),
+    "a client that makes its inputs alone": (
+        lambda: lazy(client=lambda number: torch.zeros(2, 3)).records(2),
+        "client(2) must be (inputs, targets), got 'Tensor'",
+    ),
+    "a client that makes too much": (
+        lambda: made(torch.zeros(2, 3), torch.zeros(2).long(), None),
+        "client(2) must be (inputs, targets), got 'tuple'",
+    ),
+    "a client of another precision": (
+        lambda: made(torch.zeros(2, 3).double(), torch.zeros(2).long()),
+        "client(2) must be like the test set's torch.float32 of shape (records, *torch.Size([3])), "
+        "got (torch.float64, torch.Size([2, 3]))",
+    ),
+    "a client of another width": (
+        lambda: made(torch.zeros(2, 4), torch.zeros(2).long()),
+        "client(2) must be like the test set's ..., got (torch.float32, torch.Size([2, 4]))",
+    ),
+    "a client whose targets are a list": (
+        lambda: made(torch.zeros(2, 3), [0, 1]),
+        "client(2) must be like the test set's torch.int64 of shape (records, *torch.Size([])), "
+        "got ('list', '')",
+    ),
+    "a client whose inputs are one number": (
+        lambda: lazy(
+            test_features=torch.zeros(0),
+            client=lambda number: (torch.tensor(1.0), torch.zeros(1).long()),
+        ).records(2),
+        "client(2) must be like the test set's torch.float32 of shape (records, *torch.Size([])), "
+        "got (torch.float32, torch.Size([]))",
+    ),
+    "a client without a record": (
+        lambda: made(torch.zeros(0, 3), torch.zeros(0).long()),
+        "records must be a whole number of at least 1, got 0",
+    ),
+    "a client with an input that is none": (
+        lambda: made(torch.full((1, 3), torch.nan), torch.zeros(1).long()),
+        "features must be finite, got 'a non-finite entry'",
+    ),
+    "a client of a class that there is not": (
+        lambda: lazy(
+            num_classes=2, client=lambda number: (torch.zeros(1, 3), torch.tensor([2]))
+        ).records(0),
+        "labels must lie from 0 to 1, got (2, 2); leave num_classes out...",
+    ),
+    # what is trained
+    "a module that is none": (
+        lambda: training.FlatModel(3, CPU),
+        "model must build an nn.Module, got 'int'",
+    ),
+    "a module that is one of a kind": (
+        lambda: training.FlatModel(Uncopied(2, 2), CPU),
+        "model must be copied by copy.deepcopy (one of a kind), got 'Uncopied'",
+    ),
+    "a layer that waits for its size": (
+        lambda: training.FlatModel(nn.Sequential(nn.LazyLinear(2)), CPU),
+        "model must have parameters whose shapes are known (no lazy layer), got '0.weight'; run an "
+        "input through it before, or give layers their sizes",
+    ),
+    "a layer that holds no numbers": (
+        lambda: training.FlatModel(with_meta(), CPU),
+        "model must hold numbers (not be on the meta device), got '1.weight'; build it on the cpu",
+    ),
+    "a layer that counts": (
+        lambda: training.FlatModel(
+            nn.Sequential(nn.Linear(2, 2), nn.InstanceNorm1d(2, track_running_stats=True)), CPU
+        ),
+        "model must keep no running statistics, got '1'; they learn from private data outside the "
+        "clipped update; use GroupNorm, or track_running_stats=False. Buffers that...",
+    ),
+    "nothing to train": (
+        lambda: training.FlatModel(nn.Linear(2, 2).requires_grad_(False), CPU),
+        "model must have parameters to train, got 'Linear'",
+    ),
+    "a number for each record": (
+        lambda: first_round(loss=lambda out, labels: (out.sum(1) - labels) ** 2),
+        "loss must return one real number that torch can differentiate, the mean over a batch, got "
+        "'torch.float32 of shape (2,)'; such as nn.MSELoss()",
+    ),
+    "a loss that torch cannot follow": (
+        lambda: first_round(loss=lambda out, labels: out.detach().sum()),
+        "loss must return one real number ... 'torch.float32 of shape () without a gradient'...",
+    ),
+    "a loss that is a number of Python": (
+        lambda: first_round(loss=lambda out, labels: float(out.detach().sum())),
+        "loss must return one real number ..., got 'float'; such as nn.MSELoss()",
+    ),
+    "a loss that does not take these targets": (
+        lambda: first_round(loss=lambda out, labels: 1 // 0),
+        "loss must return one real number that torch can differentiate, the mean over a batch, got "
+        "'ZeroDivisionError: integer division or modulo by zero'; targets have shape (2,)",
+    ),
+    "scores that are whole": (
+        lambda: first_round(lambda: Rounded(2, 2)),
+        "model's output must be real and depend on its parameters, got 'torch.int64 of shape "
+        "(2, 2) without a gradient'",
+    ),
+    "scores of too few classes": (
+        lambda: first_round(training.logistic(2, 2), data(labels=torch.arange(6))),
+        "model's output must return shape (records, 6 classes or more), got (2, 2); pass a loss "
+        "for outputs of another kind",
+    ),
+    "steps beyond what anyone takes": (
+        lambda: training.LocalSGD(steps=10**6 + 1),
+        "local_steps must be at most 1000000, got 1000001",
+    ),
+    "epochs beyond what anyone takes": (
+        lambda: training.LocalSGD(epochs=10**7),
+        "local_epochs must be at most 1000000, got 10000000",
+    ),
+    "a rate beyond single precision": (
+        lambda: averaging(learning_rate=1e39),
+        "learning_rate must be at most 3.4e+38, which single precision holds, got 1e+39",
+    ),
+    "a server's rate beyond single precision": (
+        lambda: averaging(server_learning_rate=1e300),
+        "server_learning_rate must be at most 3.4e+38, which single precision holds, got 1e+300",
+    ),
+    "a rate that grows": (
+        lambda: averaging(learning_rate_decay=1.5),
+        "learning_rate_decay must be at most 1, got 1.5; 1 keeps the rate",
+    ),
+    "an average that is what no loop is": (
+        lambda: training.released(object(), object()),
+        "loop must be one of fedprivacy's own, got 'object'; write what its account covers with "
+        "torch.save",
+    ),
+    # what is sampled from
+    "weights of other clients": (
+        lambda: posterior.checked_shares([0.5, 0.5], 3),
+        "weights must be 3 numbers above 0, got [0.5, 0.5]",
+    ),
+    "a weight of 0": (
+        lambda: posterior.checked_shares([1.0, 0.0], 2),
+        "weights must be 2 numbers above 0, got [1.0, 0.0]",
+    ),
+    "weights of more than all": (
+        lambda: posterior.checked_shares([0.5, 0.75], 2),
+        "weights must sum to 1, got 1.25; divide them by their sum",
+    ),
+    "a clip norm and a sensitivity": (
+        lambda: gaussian_posterior(likely, own_sensitivity=2.0),
+        "clip_norm, own_sensitivity must be given one without the other, got (1.0, 2.0)",
+    ),
+    "a prior of less than nothing": (
+        lambda: gaussian_posterior(likely, prior_precision=-1.0),
+        "prior_precision must be a finite number of at least 0, got -1.0",
+    ),
+    "a client without a target": (
+        lambda: gaussian_posterior(
+            lambda p, x, y: likely(p, x), clients=[([[0.0, 0.0]], [0.0]), ([[0.0, 0.0]], [])]
+        ),
+        "clients[1] must have one target for every input, got [(1, 2), (0,)]",
+    ),
+    "a client that alone has no targets": (
+        lambda: gaussian_posterior(
+            lambda p, x, y: likely(p, x), clients=[([[0.0, 0.0]], [0.0]), ([[0.0, 0.0]], None)]
+        ),
+        "clients[1] must have one target for every input, got [(1, 2)]",
+    ),
+    "a posterior of nobody": (
+        lambda: gaussian_posterior(likely, clients=[]),
+        "clients must be a whole number of at least 1, got 0",
+    ),
+    "a likelihood summed over records": (
+        lambda: gaussian_posterior(lambda p, x: likely(p, x).sum()),
+        "log_likelihood must return shape (2,) for two records, real numbers that torch can "
+        "differentiate, got 'torch.float64 of shape ()'; sum over the columns of a record, not "
+        "over records",
+    ),
+    "a likelihood of each column": (
+        lambda: gaussian_posterior(lambda p, x: -((x - p) ** 2)),
+        "log_likelihood must return shape (2,) for two records, ..., got 'torch.float64 of shape "
+        "(2, 2)'; sum...",
+    ),
+    "a likelihood that knows no parameters": (
+        lambda: gaussian_posterior(lambda p, x: x.sum(1)),
+        "log_likelihood must return ..., got 'torch.float64 of shape (2,) without a gradient'...",
+    ),
+    "a likelihood that raises": (
+        lambda: gaussian_posterior(lambda p, x: [][0]),
+        "log_likelihood must be a function of tensors that torch can differentiate, got "
+        "'IndexError: list index out of range'; it runs under torch.vmap: no writing to parameters"
+        "...",
+    ),
+    "a likelihood that branches": (
+        lambda: gaussian_posterior(lambda p, x: likely(p, x if p.sum() > 0 else 2 * x)),
+        'log_likelihood must be a function of tensors that torch can differentiate, got "Run...',
+    ),
+    "a likelihood that writes": (
+        lambda: gaussian_posterior(writes),
+        "log_likelihood must be a function of tensors that torch can differentiate, got 'Runtime"
+        "Error: a leaf Variable that requires grad...",
+    ),
+    # what was drawn
+    "draws without chains": (
+        lambda: training.inference_data(torch.zeros(4, 2)),
+        "draws must have shape (chains, draws, d), got (4, 2)",
+    ),
+    "names of other coordinates": (
+        lambda: training.inference_data(torch.zeros(1, 4, 2), ["a", "b", "c"]),
+        "names must be 2 names, one for each coordinate, got ['a', 'b', 'c']",
+    ),
+    "two coordinates of one name": (
+        lambda: training.inference_data(torch.zeros(1, 4, 2), ["a", "a"]),
+        "names must be different, got ['a', 'a']; a later variable would replace an earlier",
+    ),
+    "seven draws of one chain": (
+        lambda: training.diagnose(torch.zeros(1, 7, 2)),
+        "draws must have shape (chains, draws, d), at least 4 draws a chain, 8 of a single one, "
+        "got (1, 7, 2)",
+    ),
+    "draws of no chain": (
+        lambda: training.diagnose(torch.zeros(0, 9, 2)),
+        "draws must have shape (chains, draws, d), at least..., got (0, 9, 2)",
+    ),
+    "draws that are yet to come": (
+        lambda: training.diagnose(torch.full((2, 8, 1), torch.nan)),
+        "draws must be finite, got 'an entry that is not finite'; run all rounds first",
+    ),
+    "a point of another space": (
+        lambda: training.clipping(gaussian_posterior(likely), [0.0, 0.0, 0.0]),
+        "point must have shape (2,), got (3,)",
+    ),
+    "directions of which there are none": (
+        lambda: training.clipping(gaussian_posterior(likely), [0.0, 0.0], probes=0),
+        "probes must be a whole number of at least 1, got 0",
+    ),
+    "what nothing clips": (
+        lambda: training.clipping(gaussian_posterior(likely, clip_norm=None), [0.0, 0.0]),
+        "clip_norm must be given, got None; without one nothing is clipped",
+    ),
+    "predictions of no draw": (
+        lambda: training.predictive(
+            training.SoftmaxRegression(2, 2).logits,
+            torch.full((3, 6), torch.nan),
+            torch.zeros(1, 2),
+        ),
+        "draws must hold a finite draw, got (3, 6); run more rounds",
+    ),
+    "a fit to one draw": (
+        lambda: training.gaussian_fit(torch.zeros(1, 2)),
+        "draws must hold at least two finite draws, got (1, 2); run more rounds",
+    ),
+    "chances that do not sum to 1": (
+        lambda: training.score(torch.full((2, 2), 0.4), torch.zeros(2).long()),
+        "probabilities must be probabilities, got 'a row that does not sum to 1'",
+    ),
+    "chances below 0": (
+        lambda: training.score(torch.tensor([[1.5, -0.5]]), torch.zeros(1).long()),
+        "probabilities must be probabilities, got 'an entry below 0'",
+    ),
+    "a class that has no column": (
+        lambda: training.score(torch.full((2, 2), 0.5), torch.tensor([0, 2])),
+        "labels must be numbers of columns, from 0 to 1, got (0, 2)",
+    ),
+    "bins of which there are none": (
+        lambda: training.score(torch.full((2, 2), 0.5), torch.zeros(2).long(), bins=0),
+        "bins must be a whole number of at least 1, got 0",
+    ),
+    "records without a chance": (
+        lambda: training.score(torch.zeros(0, 2), torch.zeros(0).long()),
+        "probabilities, labels must have a row for each label, got ((0, 2), (0,))",
+    ),
+}
+
+
+class Rounded(nn.Linear):
+    def forward(self, inputs):
+        return super().forward(inputs).long()
+
+
+@pytest.mark.parametrize("what", CALLS)
+def test_what_training_refuses_says_all_four(what):
+    call, wanted = CALLS[what]
+    with pytest.raises(fp.ParameterError) as caught:
+        call()
+    assert fits(str(caught.value), wanted), str(caught.value)
+
+
+# ---- a module that is not there, or a name
+
+
+@pytest.mark.parametrize(
+    ("module", "call", "wanted"),
+    [
+        (
+            "sklearn",
+            training.digits,
+            "digits needs scikit-learn, which is not installed; pip install 'fedprivacy[train]'",
+        ),
+        (
+            "arviz_stats",
+            lambda: training.diagnose(torch.zeros(2, 8, 1)),
+            "diagnostics need ArviZ, which is not installed; pip install 'fedprivacy[train]'",
+        ),
+        (
+            "arviz",
+            lambda: training.inference_data(torch.zeros(2, 8, 1)),
+            "inference_data needs ArviZ, which is not installed; pip install 'fedprivacy[arviz]'",
+        ),
+    ],
+)
+def test_what_needs_another_package_says_which(monkeypatch, module, call, wanted):
+    real = builtins.__import__
+
+    def without(name, *rest, **more):
+        if name.partition(".")[0] in (module, f"{module}_base"):
+            raise ImportError(name)
+        return real(name, *rest, **more)
+
+    monkeypatch.setattr(builtins, "__import__", without)
+    with pytest.raises(fp.ParameterError) as caught:
+        call()
+    assert str(caught.value) == wanted and isinstance(caught.value.__cause__, ImportError)
+
+
+def test_older_arviz_gets_its_own_form(monkeypatch):
+    """Without arviz-base the draws go to ``arviz.from_dict`` as the posterior."""
+    import sys
+    import types
+
+    older = types.ModuleType("arviz")
+    older.from_dict = lambda **given: given
+    monkeypatch.setitem(sys.modules, "arviz", older)
+    monkeypatch.setitem(sys.modules, "arviz_base", None)
+    draws = torch.arange(12.0).reshape(2, 3, 2)
+    whole = training.inference_data(draws)
+    assert list(whole) == ["posterior"] and list(whole["posterior"]) == ["parameters"]
+    named = training.inference_data(draws, ["a", "b"])["posterior"]
+    assert named["a"].tolist() == draws[..., 0].tolist()
+    assert named["b"].tolist() == draws[..., 1].tolist()
+
+
+@pytest.mark.parametrize("name", ["Nothing", "fedavg", "_nothing"])
+def test_a_name_that_training_has_not_is_an_attribute_error(name):
+    with pytest.raises(AttributeError) as caught:
+        getattr(training, name)
+    assert str(caught.value) == f"module 'fedprivacy.training' has no attribute {name!r}"
+
+
+def test_every_name_of_training_is_there():
+    assert dir(training) == sorted(training.__all__)
+    assert all(callable(getattr(training, name)) for name in training.__all__)
+
+
+# ---- files of records
+
+
+def leaf(folder, part, users, data):
+    (folder / part).mkdir(parents=True, exist_ok=True)
+    (folder / part / "roles.json").write_text(json.dumps({"users": users, "user_data": data}))
+
+
+FINE = {"x": [LETTERS[:1] * TEXT], "y": ["a"]}
+ROLES = {
+    "a role that is a list": ([], "roles.json, user A must hold x and y, got 'list'"),
+    "texts that are one": (
+        {"x": "a" * TEXT, "y": ["a"]},
+        "roles.json, user A must hold lists of texts, x, and next characters, y, got ['x', 'y']",
+    ),
+    "next ones alone": ({"y": ["a"]}, "... must hold lists of texts, x, ..., got ['y']"),
+    "a next one too many": (
+        {"x": ["a" * TEXT], "y": ["a", "b"]},
+        "roles.json, user A must hold as many texts as next ones, got (1, 2)",
+    ),
+    "a next one of two": (
+        {"x": ["a" * TEXT], "y": ["ab"]},
+        "roles.json, user A must hold texts of 80 characters and the next, got ('aaa...', 'ab')",
+    ),
+    "a next one that is a number": (
+        {"x": ["a" * TEXT], "y": [1]},
+        "roles.json, user A must hold texts of 80 characters and the next, got (..., 1)",
+    ),
+    "a next one of another alphabet": (
+        {"x": ["a" * TEXT], "y": ["#"]},
+        "roles.json, user A must hold only the 80 characters of LEAF, got '#'",
+    ),
+}
+
+
+@pytest.mark.parametrize("what", ROLES)
+def test_a_role_that_does_not_fit_is_named_with_its_file(tmp_path, what):
+    own, wanted = ROLES[what]
+    leaf(tmp_path, "test", ["A"], {"A": FINE})
+    leaf(tmp_path, "train", ["A"], {"A": own})
+    with pytest.raises(fp.ParameterError) as caught:
+        load_named("shakespeare", tmp_path)
+    way_out = "; pass data_dir with LEAF's Shakespeare, JSON files in its folders train and test"
+    parts = wanted.removeprefix("...").split("...")
+    told = str(caught.value)
+    assert told.endswith(way_out) and all(part in told for part in parts), told
+
+
+@pytest.mark.parametrize("text", ["[" * 10**5, "{", "[]", '{"users": 3, "user_data": {}}'])
+def test_a_file_that_is_no_role_file_is_named(tmp_path, text):
+    leaf(tmp_path, "train", [], {})
+    (tmp_path / "train" / "roles.json").write_text(text)
+    with pytest.raises(fp.ParameterError, match=r"roles\.json must be one of LEAF's JSON files"):
+        load_named("shakespeare", tmp_path)
+
+
+@pytest.mark.parametrize(("public", "told"), [(1, "got 1"), (5, "got 5")])
+def test_all_texts_set_aside_leave_nobody(tmp_path, public, told):
+    for part in ("train", "test"):
+        leaf(tmp_path, part, ["A"], {"A": FINE})
+    with pytest.raises(fp.ParameterError, match="public must be below the number of records, 1, "):
+        load_named("shakespeare", tmp_path, public=public)
+    assert load_named("shakespeare", tmp_path).population == 1
+
+
+def test_a_matlab_file_without_its_arrays_or_of_fractions(tmp_path):
+    path = tmp_path / "train_32x32.mat"
+    savemat(path, {"X": np.zeros((32, 32, 3, 2), np.uint8)})
+    with pytest.raises(fp.ParameterError, match="must hold arrays X and y, got"):
+        load_named("svhn", tmp_path)
+    savemat(path, {"X": np.zeros((32, 32, 3, 2), np.uint8), "y": np.array([[1.5], [2.0]])})
+    with pytest.raises(fp.ParameterError, match="must hold whole numbers, got '2 labels, float64'"):
+        load_named("svhn", tmp_path)
+
+
+def idx(*shape, dimensions=None, size=None):
+    header = struct.pack(f">BBBB{len(shape)}I", 0, 0, 8, dimensions or len(shape), *shape)
+    return header + bytes(int(np.prod(shape)) if size is None else size)
+
+
+def fashion_files(folder, **changed):
+    parts = {"train": 4, "t10k": 2}
+    for part, count in parts.items():
+        names = {"images-idx3-ubyte": idx(count, 28, 28), "labels-idx1-ubyte": idx(count)}
+        for name, content in names.items():
+            whole = changed.get(f"{part}_{name[:6]}", content)
+            if whole is not None:
+                (folder / f"{part}-{name}").write_bytes(whole)
+
+
+BROKEN = {
+    "a file that is missing": (
+        {"t10k_labels": None},
+        "data_dir must hold Fashion-MNIST's files, got ...; looked in ..., ...raw; apt-get install",
+    ),
+    "images of another size": (
+        {"train_images": idx(4, 28, 27)},
+        "/train-images-idx3-ubyte must hold images of 28 x 28, got (4, 28, 27); apt-get install",
+    ),
+    "a label too few": (
+        {"train_labels": idx(3)},
+        "/train-labels-idx1-ubyte must hold 4 labels, got 3; apt-get install",
+    ),
+    "a header of another file": (
+        {"t10k_images": idx(2)},
+        "/t10k-images-idx3-ubyte must start with the IDX magic number 0x00000803, got 0x00000801",
+    ),
+    "an image that was cut": (
+        {"t10k_images": idx(2, 28, 28, size=2 * 784 - 1)},
+        "/t10k-images-idx3-ubyte must be 1584 bytes long for its shape (2, 28, 28), got 1583; the "
+        "file is truncated or damaged; apt-get install",
+    ),
+    "a label of no class": (
+        {"train_labels": idx(4, size=0) + bytes([0, 1, 2, 10])},
+        "labels must lie from 0 to 9, got (0, 10)",
+    ),
+}
+
+
+@pytest.mark.parametrize("what", BROKEN)
+def test_image_files_that_do_not_fit_are_named(tmp_path, monkeypatch, what):
+    changed, wanted = BROKEN[what]
+    monkeypatch.setattr(fashion, "DEBIAN", tmp_path / "nowhere")
+    fashion_files(tmp_path, **changed)
+    with pytest.raises(fp.ParameterError) as caught:
+        training.fashion_mnist(tmp_path, clients=1, public=0)
+    told = str(caught.value).replace("'", "")
+    assert all(part in told for part in wanted.replace("'", "").split("...")), told
+
+
+def test_images_in_order_and_scaled(tmp_path, monkeypatch):
+    """Every image keeps its label, none is lost: the mean brightness is the label's."""
+    count = 40
+    labels = np.arange(count) % 10
+    whole = np.repeat(25 * labels.astype(np.uint8), 784).tobytes()
+    fashion_files(
+        tmp_path,
+        train_images=idx(count, 28, 28, size=0) + whole,
+        train_labels=idx(count, size=0) + labels.astype(np.uint8).tobytes(),
+    )
+    found = training.fashion_mnist(tmp_path, clients=7, public=5, seed=3)
+    assert torch.allclose(found.features.mean((1, 2)), 25 * found.labels / 255.0, atol=1e-6)
+    both = torch.cat([found.labels, found.public_labels])
+    assert torch.bincount(both).tolist() == [4] * 10
+    assert sorted(map(len, found.clients)) == [5] * 7
+
+
+@pytest.mark.parametrize("content", [b"", b"\x1f\x8b", gzip.compress(idx(3))[:-6], b"plain"])
+def test_packed_files_that_are_damaged_are_told_as_such(tmp_path, content):
+    path = tmp_path / "labels.gz"
+    path.write_bytes(content)
+    with pytest.raises(fp.ParameterError) as caught:
+        fashion.read_idx(tmp_path / "labels", dimensions=1, way_out="ask again")
+    told = str(caught.value)
+    assert str(path) in told and told.endswith("ask again") and len(told) < 400
+
+
+def test_a_packed_file_of_too_much_is_not_read_whole(tmp_path, monkeypatch):
+    monkeypatch.setattr(fashion, "_MOST_BYTES", 999)
+    path = tmp_path / "labels.gz"
+    path.write_bytes(gzip.compress(idx(992 - 1 + 1)))
+    with pytest.raises(fp.ParameterError, match=r"have at most 999 bytes, unpacked, got 'labels"):
+        fashion.read_idx(tmp_path / "labels", dimensions=1)
+    path.write_bytes(gzip.compress(idx(991)))
+    assert fashion.read_idx(tmp_path / "labels", dimensions=1).shape == (991,)
+
+
+def test_a_folder_in_a_file_s_place(tmp_path):
+    with pytest.raises(fp.ParameterError, match=r"path must be an IDX file \(.gz or not\), got"):
+        fashion.read_idx(tmp_path, dimensions=1)
+
+
+# ---- what a run keeps on disk
+
+
+def kept(tmp_path, **changed):
+    """A run of one round and where its checkpoint lies."""
+    path = tmp_path / "run.pt"
+    training.train(averaging(), data(), rounds=1, checkpoint=path, description="a run")
+    return path
+
+
+def go_on(path, own=None, rounds=2, description="a run", **options):
+    loop = averaging(**options)
+    return training.train(
+        loop, own or data(), rounds=rounds, checkpoint=path, description=description
+    )
+
+
+GONE_WRONG = {
+    "other data": (
+        lambda path: go_on(path, data(features=torch.ones(6, 2))),
+        "checkpoint must be gone on with on the data that it was trained on, got ...; name another "
+        "checkpoint and another ledger",
+    ),
+    "another description": (
+        lambda path: go_on(path, description="another"),
+        "checkpoint must be gone on with as it was begun: 'a run' and 'another' differ, got ...; "
+        "name another checkpoint",
+    ),
+    "another model": (
+        lambda path: go_on(path, build=training.mlp(2, 2, (3,))),
+        "checkpoint must hold a fitting 'parameters', got ...; pass another path",
+    ),
+    "another loop": (
+        lambda path: training.load(path, fresh_chain()),
+        "checkpoint must hold a ChainState, got ...; pass another path",
+    ),
+    "fewer rounds than were run": (
+        lambda path: go_on(go_on(path, rounds=3) and path, rounds=2),
+        "rounds must be at least 3, which the checkpoint has behind it, got 2",
+    ),
+    "notes that were lost": (
+        lambda path: path.with_name("run.pt.private").unlink() or go_on(path),
+        "private notes must be there: the key in it tells whether the data are those of before, "
+        "got ...; restore it, or name another checkpoint and another ledger",
+    ),
+    "notes that are a folder": (
+        lambda path: Notes.beside(folder_at(path.with_name("other.private")), None),
+        "private notes must be a file, got ...; name another ledger",
+    ),
+    "notes whose key was cut": (
+        lambda path: Notes.beside(cut_notes(path), None),
+        "private notes must have format 'fedprivacy private notes 1', got ...; restore the file",
+    ),
+    "a checkpoint that is not there": (
+        lambda path: Checkpoint.read(path.with_name("none.pt")),
+        "checkpoint must be a readable fedprivacy checkpoint, got ... (FileNotFoundError)...",
+    ),
+    "a checkpoint of what is none": (
+        lambda path: Checkpoint.read(other_file(path, {"format": "somebody's"})),
+        "checkpoint must have format 'fedprivacy checkpoint 5', got ...; pass another path",
+    ),
+    "a checkpoint of the format before": (
+        lambda path: Checkpoint.read(other_file(path, {"format": "fedprivacy checkpoint 4"})),
+        "checkpoint must have format 'fedprivacy checkpoint 5', not the one before, got ...",
+    ),
+    "a round that is true": (
+        lambda path: Checkpoint.read(
+            other_file(path, {"format": "fedprivacy checkpoint 5", "round": True})
+        ),
+        "checkpoint must hold a fitting 'round', got ...; pass another path",
+    ),
+    "a round before the first": (
+        lambda path: Checkpoint.read(
+            other_file(path, {"format": "fedprivacy checkpoint 5", "round": -1})
+        ),
+        "checkpoint must hold a fitting 'round', got ...; pass another path",
+    ),
+    "a checkpoint that is packed": (
+        lambda path: Checkpoint.read(packed(path)),
+        "checkpoint must be a readable fedprivacy checkpoint, got ... (ValueError); delete it and "
+        "name a new ledger to start again (what the old one counted stays spent)",
+    ),
+    "a model where there is no folder": (
+        lambda path: checked_path(path.parent / "none" / "model.pt"),
+        "output must be a file in a folder that is there, got ...",
+    ),
+    "a model in a folder's place": (
+        lambda path: checked_path(path.parent),
+        "output must be a file in a folder that is there, got ...",
+    ),
+}
+
+
+def fresh_chain():
+    target = gaussian_posterior(likely, clip_norm=None)
+    return training.LangevinSampling(target=target, step_size=0.1, local_steps=1, seed=0).init()
+
+
+def folder_at(path):
+    path.mkdir()
+    return path.with_suffix("")
+
+
+def cut_notes(path):
+    place = path.with_name("run.pt.private")
+    head = json.loads(place.read_bytes().splitlines()[0])
+    place.write_text(json.dumps(head | {"key": head["key"][:-2]}))
+    return path
+
+
+def other_file(path, content):
+    torch.save(content, path)
+    return path
+
+
+def packed(path):
+    """The same archive, deflated: a small file may then hold a large one."""
+    before = zipfile.ZipFile(io.BytesIO(path.read_bytes()))
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name in before.namelist():
+            archive.writestr(name, before.read(name))
+    return path
+
+
+@pytest.mark.parametrize("what", GONE_WRONG)
+def test_a_run_is_gone_on_with_as_it_was_or_not_at_all(tmp_path, what):
+    call, wanted = GONE_WRONG[what]
+    path = kept(tmp_path)
+    with pytest.raises(fp.ParameterError) as caught:
+        call(path)
+    assert fits(str(caught.value), wanted), str(caught.value)
+
+
+def test_descriptions_that_are_settings_are_told_by_what_differs(tmp_path):
+    path = tmp_path / "run.pt"
+    told = {"method": "a", "settings": {"rounds": 3, "seed": 1}}
+    training.train(averaging(), data(), rounds=1, checkpoint=path, description=json.dumps(told))
+    told["settings"]["seed"] = 2
+    with pytest.raises(fp.ParameterError, match="gone on with as it was begun: seed differ, got"):
+        go_on(path, description=json.dumps(told))
+
+
+def test_a_number_in_a_checkpoint_that_is_not_finite_does_not_fit(tmp_path):
+    path = kept(tmp_path)
+    content = torch.load(path, weights_only=True)
+    other_file(path, content | {"learning_rate": float("nan")})
+    with pytest.raises(fp.ParameterError, match="hold a fitting 'learning_rate'"):
+        training.load(path, averaging().init())
+    other_file(path, content | {"round": 1.0})
+    with pytest.raises(fp.ParameterError, match="hold a fitting 'round'"):
+        training.load(path, averaging().init())
+    other_file(path, content)
+    assert training.load(path, averaging().init()).round == 1
+
+
+def test_a_count_that_was_cut_is_lost_and_never_made_up(tmp_path):
+    path = kept(tmp_path)
+    notes = path.with_name("run.pt.private")
+    before = go_on(path, rounds=3)
+    assert before.upload_bytes > 0
+    whole = notes.read_bytes()
+    notes.write_bytes(whole[: whole.rindex(b"sent") + 8])
+    assert go_on(path, rounds=3).upload_bytes is None
+    notes.write_bytes(whole)
+    assert go_on(path, rounds=3).upload_bytes == before.upload_bytes
+    assert notes.stat().st_mode & 0o777 == 0o600

@@ -1,0 +1,97 @@
+"""Questions that say what does not matter: a ceiling, spare room, bins that vanish."""
+
+import math
+
+import pytest
+
+import fedprivacy as fp
+from fedprivacy.accountants import PldAccountant
+from fedprivacy.loss import Gdp, Sampled
+from fedprivacy.loss.pairs.combined import compose
+from fedprivacy.loss.pairs.lattice import Side
+from fedprivacy.loss.profiles import convolution, ways
+from fedprivacy.loss.profiles.asked import EpsilonAt, met
+
+GAUSSIAN = compose([(Sampled(Gdp(1.0), 0.1), 40)])
+LAPLACE = (fp.Laplace(noise_multiplier=2.0) * 20).privacy_loss("zero_out").curve
+WHOLE = (fp.DiscreteLaplace(noise_parameter=0.5) * 30).privacy_loss("zero_out").curve
+CURVES = {"inverted": GAUSSIAN, "cut": LAPLACE, "lattice": WHOLE}
+
+
+def asked(curve, delta=1e-6, **beside):
+    return ways.interval(EpsilonAt.of(curve, delta, 1e-3, 0.0, **beside))
+
+
+@pytest.mark.parametrize("name", CURVES)
+def test_room_is_left_at_both_ends(name):
+    """An upper end holds at as much less, a lower end at as much more."""
+    curve, delta, share = CURVES[name], 1e-6, 0.2
+    found = asked(curve, delta, spare=share * delta)
+    less, more = asked(curve, (1.0 - share) * delta), asked(curve, (1.0 + share) * delta)
+    assert found.high >= less.low
+    assert found.low <= more.high
+    # Not more room than is asked for.
+    assert found.high <= less.high + 1e-3
+    assert found.low >= more.low - 1e-3
+
+
+def test_room_is_left_where_tails_are_read():
+    found = asked(Gdp(1.0), 1e-3, spare=1e-4)
+    assert found.high == asked(Gdp(1.0), 0.9e-3).high
+    assert found.low == asked(Gdp(1.0), 1.1e-3).low
+
+
+@pytest.mark.parametrize("name", CURVES)
+def test_a_number_above_the_ceiling_is_only_shown_to_be(name):
+    curve = CURVES[name]
+    truth = asked(curve)
+    for ceiling in (0.5 * truth.low, truth.high + 1.0):
+        found = asked(curve, ceiling=ceiling)
+        assert found.low <= truth.high and found.high >= truth.low
+        assert found.low > ceiling or found == truth
+
+
+def test_what_is_above_the_ceiling_is_met_by_a_lower_end():
+    question = EpsilonAt.of(GAUSSIAN, 1e-6, 1e-9, 0.0, ceiling=1.0)
+    wide = ways.Interval(1.5, math.inf, "")
+    assert met(question, wide)
+    assert not met(question, wide._replace(low=0.9))
+
+
+def test_laws_that_are_off_are_answered_as_from_two_questions():
+    """Upper ends at a little less than delta, lower ends at delta itself."""
+    noise = {"bits": 20, "dimension": 50, "cohort": 20, "clip_norm": 1.0, "overflow": 1e-9}
+    run = fp.Skellam(noise_multiplier=2.0, **noise).sampled(fp.Everyone()) * 5
+    loss = run.privacy_loss("zero_out")
+    assert loss.off > 0.0
+    found = PldAccountant().compose(loss).epsilon(1e-6)
+    alone = asked(loss.curve)
+    assert found.resolution[0] <= alone.high and alone.low <= found.upper <= alone.high + 1e-6
+    # Where laws are so far off that nothing is left, it is said.
+    none = PldAccountant().compose(loss, 1).epsilon(0.5 * loss.off)
+    assert none.upper == math.inf and "no room" in none.reason
+
+
+@pytest.mark.parametrize("rounds", [3, 100_000])
+@pytest.mark.parametrize("side", Side)
+def test_bins_that_vanish_change_no_digit(monkeypatch, rounds, side):
+    curve = compose([(Sampled(Gdp(1.0), 0.1), rounds), (Gdp(0.3), 1)])
+    step = 0.02 * math.sqrt(rounds)
+    some = curve.composition(step, side, 1e-20)
+    found = [some.epsilon(1e-5), some.epsilon(1e-9), some.delta(1.0), some.delta(0.0)]
+    monkeypatch.setattr(convolution, "_VANISHED", math.inf)
+    every = curve.composition(step, side, 1e-20)
+    assert found == [every.epsilon(1e-5), every.epsilon(1e-9), every.delta(1.0), every.delta(0.0)]
+
+
+def test_a_small_lattice_serves_more_rounds_before_they_are_cut():
+    """The first step's width says whether it will do; both ways hold the same number."""
+    scheme = fp.WithReplacement(10, population=100)
+    run = fp.Gaussian(noise_multiplier=1.0).sampled(scheme) * 100
+    question = EpsilonAt.of(run.privacy_loss("add_remove").curve, 1e-6, 1e-3, 0.0)
+    small = next(way for way in ways.WAYS if getattr(way, "early", False))
+    assert small.cost(question) < ways.Cutting().cost(question)
+    low, high = small.answer(question)[:2]
+    cut = ways.Cutting().answer(question)
+    assert low <= cut.high and cut.low <= high
+    assert small.cost(EpsilonAt.of(LAPLACE, 1e-6, 1e-3, 0.0)) is None
