@@ -337,16 +337,15 @@ def met(question: Question, found: Interval) -> bool:
     return math.isfinite(found.high) and question.excess(found) <= 1.0
 
 
-<<<<<<< HEAD
 def settled(question: Question, before: Interval, after: Interval) -> bool:
     """Return whether the upper end is all there is, and no longer falls."""
     if not question.curve.above_only or not math.isfinite(before.high):
         return False
     return question.excess(after._replace(low=after.high, high=before.high)) <= _STILL
-=======
+
+
 def _stated(curve: Curve) -> bool:
     return isinstance(curve, RenyiPoints) or any(map(_stated, curve.inside))
->>>>>>> main
 
 
 def _orders(curve: Curve, *depths: float) -> renyi.Orders:
