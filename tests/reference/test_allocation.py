@@ -403,14 +403,48 @@ def test_pairs_are_put_together_in_any_way(monkeypatch, mu, rounds, side):
         laws.append(average_law(mu, rounds, side, 12))
     first, *others = laws
     for law in others:
-        # Pairs far out are revealed or dropped in one way only.
-        shift, size = first.first - law.first, min(len(law.mass), len(first.mass))
-        assert abs(shift) <= 2
-        inside = np.arange(size // 20 + 3, size - size // 20 - 3)
-        assert law.mass[inside + shift] == pytest.approx(first.mass[inside], rel=1e-11)
-        scale = float(np.max(np.abs(first.excess / first.mass))) + 1e-300
-        off = law.excess[inside + shift] - first.excess[inside]
-        assert np.max(np.abs(off) / first.mass[inside]) <= 1e-10 * scale
+        shift = law.first - first.first
+        here = np.arange(max(shift, 0), min(len(law.mass) + shift, len(first.mass)))
+        for ours, theirs in ((first.mass, law.mass), (first.p_mass(), law.p_mass())):
+            off = np.abs(theirs[here - shift] - ours[here])
+            # Pairs of two points far out are revealed or dropped in one way only.
+            assert (off <= 1e-11 * ours[here] + 1e-24).all()
+        # So what they move matters only where there is hardly anything else.
+        here = here[first.mass[here] >= 1e-10]
+        places = [x.excess[i] / x.mass[i] for x, i in ((first, here), (law, here - shift))]
+        assert np.max(np.abs(places[0] - places[1])) <= 0.1 * first.shift
+
+
+@pytest.mark.parametrize("side", list(Side))
+@pytest.mark.parametrize("mu, cell", [(0.05, 0.6), (1.0, 0.6), (3.0, 0.3), (8.0, 0.6)])
+def test_wide_cells_of_one_ratio_hold_what_they_should(mu, cell, side):
+    """Far out a normal density falls so fast that a wide cell takes several parts."""
+    cell *= mu
+    law = averages.single(mu, cell, 0.0, 1e-25, side)
+    mp = mpmath.mp.clone()
+    mp.dps = 40
+
+    def between(k, turn):
+        """Mass, under the normal of mean ``turn - mu / 2``, of the cell from k on."""
+        low, high = (mp.mpf(cell) * (k + i - law.half) / mu + mp.mpf(mu) / 2 for i in (0, 1))
+        low, high = low - turn, high - turn
+        return mp.ncdf(high) - mp.ncdf(low) if low < 0 else mp.ncdf(-low) - mp.ncdf(-high)
+
+    def right(k):
+        """Mass of the cell from k on that goes to its right end."""
+        scale = mp.exp(-mp.mpf(cell) * k)
+        return (between(k, mu) * scale - between(k, 0)) / mp.expm1(mp.mpf(cell))
+
+    size = len(law.mass)
+    for i in (0, 1, size // 4, size // 2, 3 * size // 4, size - 2):
+        k = law.first + i
+        if side is Side.DOWN:
+            exact = between(k, 0)
+            mean = between(k, mu) / exact * mp.exp(-mp.mpf(cell) * k)
+            assert abs(1.0 + law.excess[i] / law.mass[i] - mean) <= 1e-13 * mean
+        else:
+            exact = between(k, 0) - right(k) + (right(k - 1) if i else 0)
+        assert abs(law.mass[i] - exact) <= 5e-13 * exact
 
 
 def test_a_replaced_unit_is_refined_until_its_upper_end_stands_still():

@@ -40,6 +40,8 @@ _RUN, _POINT, _PAIR = 25e3, 15e3, 24.0
 or one pair where all are put in their places at once."""
 _SINGLE_ERROR = 1e-12
 """Relative error of the masses of one rounded log-normal."""
+_SINGLE_SHIFT = 1e-13
+"""Relative error of the means of its cells."""
 _NODES, _WEIGHTS = np.polynomial.legendre.leggauss(8)
 
 
@@ -65,7 +67,7 @@ class Law:
     """UP: P-mass at an infinite ratio."""
     error: float = _SINGLE_ERROR
     """Masses are right up to a factor exp(error)."""
-    shift: float = FEW
+    shift: float = _SINGLE_SHIFT
     """Outcomes are right up to a factor exp(shift)."""
 
     @property
@@ -207,10 +209,11 @@ def single(mu: float, cell: float, origin: float, tail: float, side: Side) -> La
     far = mu * -float(ndtri(tail)) + mu * mu / 2
     first, last = math.floor((-far - origin) / cell), math.ceil((far - origin) / cell)
     law = Law(side, origin, tail, 1, cell, first, np.zeros(last - first), np.zeros(0))
+    nodes, weights = _nodes(mu, cell)
     # Cells begin at their position (UP) or have it in the middle (DOWN).
-    away = cell * (0.5 - law.half + 0.5 * _NODES)
+    away = cell * (0.5 - law.half + 0.5 * nodes)
     y = ((law.positions() + origin)[:, None] + away) / mu + mu / 2
-    density = np.exp(-0.5 * y * y) * (_WEIGHTS * cell / (2 * mu * math.sqrt(2 * math.pi)))
+    density = np.exp(-0.5 * y * y) * (weights * cell / (2 * mu * math.sqrt(2 * math.pi)))
     if side is Side.DOWN:
         return replace(law, mass=density.sum(1), excess=density @ np.expm1(away))
     # Shares of both ends that keep the cell's mass and its mean.
@@ -221,6 +224,14 @@ def single(mu: float, cell: float, origin: float, tail: float, side: Side) -> La
     zero, infinite = ndtr(low) + ndtr(-high), ndtr(low - mu) + ndtr(mu - high)
     known = replace(law, zero=float(zero), infinite=float(infinite))
     return replace(known, mass=mass, excess=np.zeros(len(mass)))
+
+
+def _nodes(mu: float, cell: float) -> tuple[Array, Array]:
+    """Return nodes in [-1, 1] and weights for a cell: Gauss-Legendre's on parts within mu / 8."""
+    parts = math.ceil(8.0 * cell / mu - FEW)
+    middles = (2.0 * np.arange(parts) + 1.0) / parts - 1.0
+    nodes = (middles[:, None] + _NODES / parts).ravel()
+    return nodes, np.tile(_WEIGHTS / parts, parts)
 
 
 class _Run(NamedTuple):

@@ -379,11 +379,18 @@ def _interval(question: Question) -> Interval:
     # What was trimmed is not counted so far out.
     if isinstance(question, EpsilonAt) and not found.high <= question.reach:
         return interval(question.untrimmed())
-    found = (found._replace(reason="") if met(question, found) else found).numbers()
+    found = found._replace(reason=_why_wide(question, found)).numbers()
     # Moments of a stated guarantee say more than the pair that its tails are of; and where the time
     # was up before anything was found a divergence takes milliseconds.
     unknown = found.reason == LATE and math.isinf(found.high)
     return _or_bounded(question, found) if unknown or question.stated else found
+
+
+def _why_wide(question: Question, found: Interval) -> str:
+    """Return why an interval is wider than was asked; nothing where it is not."""
+    if met(question, found):
+        return ""
+    return found.reason or (SETTLED if question.curve.above_only else "")
 
 
 def _or_bounded(question: Question, found: Interval) -> Interval:
