@@ -123,7 +123,7 @@ class Law:
             error=self.error + one.error + sums,
             shift=max(self.shift, one.shift)
             + 4.0 * UNIT * (20.0 + 2.0 * reach)
-            + sums * (cell + self.drift() + one.drift()),
+            + 2.0 * sums * (cell + self.drift() + one.drift()),
         ).trimmed()
 
 

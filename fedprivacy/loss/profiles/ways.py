@@ -205,25 +205,24 @@ class Lattices:
                 return best._replace(reason=LATE)
             last, best, best_step = best, found.meet(best), step
             before, too_wide = too_wide, question.excess(best)
-            if (done := _enough(question, last, best)) is not None:
+            if (done := _enough(question, last, best, begun)) is not None:
                 return best._replace(reason=done)
-            # Cut short, the next lattice would only cost time.
-            if clock.left() < _GROWTH * (time.monotonic() - begun):
-                return best._replace(reason=LATE)
-            # A small lattice is refined even where the last step hardly helped: that may be chance.
             stuck = _hardly_helped(before, too_wide)
-            if stuck and points > SMALL:
-                break
             # How long the next window is follows from this one's: none is begun that is too long.
             finest = _ROOM * step * points / self.points
             wanted = step * _ratio(question, too_wide, stuck)
-            if self.early and wanted < finest:
+            # A small lattice is refined even where the last step hardly helped: that may be chance.
+            if (stuck and points > SMALL) or self._left(wanted, finest):
                 break
             step = max(wanted, finest, 1.01 * floor)
             if step > _SAME * best_step:
                 reason = reason or _COARSE
                 break
         return best._replace(reason=reason or STUCK)
+
+    def _left(self, wanted: float, finest: float) -> bool:
+        """Return whether a lattice so fine is left to a later way."""
+        return self.early and wanted < finest
 
     @staticmethod
     def _first(question: Question) -> float:
@@ -261,11 +260,14 @@ def _coarser(step: float, best: Interval, finished: float) -> float:
     return 4.0 * step if math.isinf(best.high) else math.sqrt(step * finished)
 
 
-def _enough(question: Question, last: Interval, best: Interval) -> str | None:
+def _enough(question: Question, last: Interval, best: Interval, begun: float) -> str | None:
     """Return the reason with which a search ends, none of it where it is met; None: it goes on."""
     if met(question, best):
         return ""
-    return SETTLED if settled(question, last, best) else None
+    if settled(question, last, best):
+        return SETTLED
+    # Cut short, the next lattice would only cost time.
+    return LATE if clock.left() < _GROWTH * (time.monotonic() - begun) else None
 
 
 def _ratio(question: Question, too_wide: float, stuck: bool) -> float:
