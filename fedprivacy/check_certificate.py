@@ -128,6 +128,10 @@ def _hidden(
         up, changed = mix(-1.0, 0.0), mix(0.0, -1.0)
         table["Poisson", "replace_one"] = (changed, changed)
         table["FixedSize", "zero_out"] = (_node("Fold", up=up, down=near), up)
+    else:
+        s = near["fields"]["inner"]["fields"]["shift"]
+        moved = _node("LaplaceExchanged", q=q, there=s, back=s)
+        table["Poisson", "replace_one"] = (moved, moved)
     return table
 
 
@@ -309,6 +313,20 @@ def _laplace(f: Tree) -> Pair:
     return Pair(((half, far), (far, half)), pieces=(inside,))
 
 
+def _exchanged(f: Tree) -> Pair:
+    if f["there"] != f["back"]:
+        raise Refused("Laplace noise and two parts that are not as far away")
+    s, r, half = arb(f["there"]), arb(f["q"]), arb(1) / 2
+    stays, far = half * (1 - r), half * r * (-s).exp()
+    own, other = ((stays, arb(1)), (far, arb(-1))), ((stays + far, arb(1)),)
+    d = ((far, arb(1)), (-far, arb(-1)))
+    left = Piece(False, other, own, d, -s, arb(0), arb(0))
+    turned = [tuple((w, -m) for w, m in terms) for terms in (own, other)]
+    right = Piece(False, *turned, d, arb(0), s, arb(0))
+    end = stays * (-s).exp() + half * r, stays * (-s).exp() + far * (-s).exp()
+    return Pair((end, end[::-1]), pieces=(left, right))
+
+
 def _gaussian_mix(f: Tree) -> Pair:
     p, q, std = _normal(f["p"], f["std"]), _normal(f["q"], f["std"]), arb(f["std"])
     cross = (arb(f["p"][-1][1]) + arb(f["q"][-1][1])) / 2 / std
@@ -345,6 +363,7 @@ def _mix(f: Tree) -> Pair:
 MADE: dict[str, Callable[[Tree], Pair]] = {
     "Gdp": _gdp,
     "LaplacePair": _laplace,
+    "LaplaceExchanged": _exchanged,
     "GaussianMix": _gaussian_mix,
     "Sampled": _sampled,
     "Fold": _fold,
@@ -1111,7 +1130,7 @@ def _symmetric(tree: Tree) -> bool:
     f = tree["fields"]
     if tree["type"] == "Mix":
         return all(_symmetric(part) for _, part in f["parts"])
-    return tree["type"] in ("Gdp", "LaplacePair") or (
+    return tree["type"] in ("Gdp", "LaplacePair", "LaplaceExchanged") or (
         tree["type"] == "Fold" and f["up"] == f["down"]
     )
 
@@ -1120,7 +1139,7 @@ def _runs(document: dict[str, Any], which: str) -> list[Run]:
     """Return the orientations of the dominating or the attained run; [] where none is known."""
     every = _counted(document["rounds"], which)
     pairs = _laws(every)
-    wide = "lattice" in document["bound"]["method"]  # which way first, no more than that
+    wide = "inverted" not in document["bound"]["method"]  # which way first, no more than that
     if all(_symmetric(tree) for tree, _ in every):
         return [Run(pairs, wide)] if pairs else []
     return [Run(pairs, wide), Run([(pair.swap(), n) for pair, n in pairs], wide)]

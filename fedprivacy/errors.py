@@ -81,6 +81,12 @@ def refuse(name: str, value: object, rule: str, way_out: str = "") -> NoReturn:
     raise ParameterError(f"{name} must {rule}, got {value!r}{advice}")
 
 
+def require(kept: object, name: str, value: object, rule: str, way_out: str = "") -> None:
+    """Refuse a value unless its rule is kept; see ``refuse``."""
+    if not kept:
+        refuse(name, value, rule, way_out)
+
+
 def contradict(question: str, lower: str, upper: str) -> NoReturn:
     """Raise ContradictionError about a question, naming the two certificates."""
     raise ContradictionError(
@@ -185,6 +191,8 @@ def member(kind: type[E], **named: object) -> E:
 
 natural = partial(integer, 1)
 """Check one whole ``name=value`` of at least 1 and return it as an int."""
+whole = partial(integer, 0)
+"""The same of at least 0."""
 
 
 def settle(owner: object, check: Callable[..., object], *names: str, or_none: bool = False) -> None:

@@ -45,3 +45,9 @@ class Facts(NamedTuple):
     unit: Unit | None
     adjacency: Adjacency
     observer: Observer
+
+
+def is_add_remove(book: object) -> bool:
+    """Return whether a ledger or a budget is about add_remove; None is about nothing."""
+    # A ledger has its facts in a field, a budget is asked itself.
+    return getattr(getattr(book, "facts", book), "adjacency", None) == Adjacency.ADD_REMOVE

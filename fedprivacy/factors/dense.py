@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from ..errors import MODERATE, refuse
+from ..errors import MODERATE, refuse, require
 from ..registry import registered
 from .base import DenseFactor, Recurrence, check_dense
 from .interval import Array
@@ -34,18 +34,15 @@ class Matrix(DenseFactor):
         if not isinstance(self.array, tuple):
             object.__setattr__(self, "array", _rows(self.array))
         for i, row in enumerate(self.array):
-            if len(row) != i + 1:
-                refuse("array", len(row), f"have {i + 1} entries in row {i}, up to the diagonal")
-            if not np.all(np.isfinite(row)):
-                refuse("array", list(row), "be finite")
+            rule = f"have {i + 1} entries in row {i}, up to the diagonal"
+            require(len(row) == i + 1, "array", len(row), rule)
+            require(np.all(np.isfinite(row)), "array", list(row), "be finite")
             # Sums of squares of such entries stay within doubles.
-            if max(map(abs, row)) > MODERATE[1]:
-                refuse("array", max(map(abs, row)), f"be at most {MODERATE[1]:g} in size")
-            if not row[i] > 0.0:
-                rule = "have a diagonal above 0: a singular C has no inverse to draw noise with"
-                refuse("array", row[i], f"{rule} (row {i})")
-        if not self.array:
-            refuse("array", self.array, "have a row")
+            largest = max(map(abs, row))
+            require(largest <= MODERATE[1], "array", largest, f"be at most {MODERATE[1]:g} in size")
+            rule = "have a diagonal above 0: a singular C has no inverse to draw noise with"
+            require(row[i] > 0.0, "array", row[i], f"{rule} (row {i})")
+        require(self.array, "array", self.array, "have a row")
 
     def __hash__(self) -> int:
         """Of half a million entries: found once."""

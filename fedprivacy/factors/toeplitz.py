@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from scipy.special import betainc
 
-from ..errors import natural, refuse, settle
+from ..errors import natural, refuse, require, settle
 from ..registry import registered
 from ..rounding import HALF_SPACING
 from .base import Recurrence, ToeplitzFactor, as_numbers, inverse_series
@@ -216,23 +216,22 @@ class BufferedToeplitz(ToeplitzFactor):
 
     def __post_init__(self) -> None:
         settle(self, natural, "buffers")
-        if self.buffers > MOST_BUFFERS:
-            refuse("buffers", self.buffers, f"be at most {MOST_BUFFERS}", "4 are nearly the best")
-        if (self.scales is None) is not (self.decays is None):
-            refuse("scales, decays", (self.scales, self.decays), "be given together")
+        few, rule = self.buffers <= MOST_BUFFERS, f"be at most {MOST_BUFFERS}"
+        require(few, "buffers", self.buffers, rule, "4 are nearly the best")
+        together = (self.scales is None) is (self.decays is None)
+        require(together, "scales, decays", (self.scales, self.decays), "be given together")
         for name in ("scales", "decays"):
             given = getattr(self, name)
             if given is None:
                 continue
             numbers = as_numbers(**{name: given})
-            if len(numbers) != self.buffers:
-                refuse(name, len(numbers), f"be as many as buffers = {self.buffers}")
-            if min(numbers) <= 0.0:
-                rule = "be above 0: sensitivities of BLT need decreasing coefficients"
-                refuse(name, min(numbers), rule)
+            rule = f"be as many as buffers = {self.buffers}"
+            require(len(numbers) == self.buffers, name, len(numbers), rule)
+            rule = "be above 0: sensitivities of BLT need decreasing coefficients"
+            require(min(numbers) > 0.0, name, min(numbers), rule)
             object.__setattr__(self, name, numbers)
-        if self.decays is not None and max(self.decays) >= 1.0:
-            refuse("decays", max(self.decays), "be below 1")
+        largest = max(self.decays or (0.0,))
+        require(largest < 1.0, "decays", largest, "be below 1")
 
     def leading(self, rows: int, rounds: int) -> BufferedToeplitz:
         """Return it with its parameters written out: closed ones depend on the rounds."""

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ..errors import closed_unit, integer, refuse, settle
+from ..errors import closed_unit, integer, refuse, require, settle
 from .base import Factor, ToeplitzFactor, as_numbers, check_dense, lower_toeplitz
 from .interval import Array
 from .participation import Participation
@@ -30,8 +30,7 @@ class Workload:
 
     def __post_init__(self) -> None:
         settle(self, closed_unit, "momentum")
-        if self.momentum == 1.0:
-            refuse("momentum", self.momentum, "be below 1")
+        require(self.momentum != 1.0, "momentum", self.momentum, "be below 1")
         if self.rates:
             object.__setattr__(self, "rates", as_numbers(rates=self.rates))
 
@@ -72,10 +71,8 @@ def rates(rounds: int, *, decay: float = 1.0, cooldown: int = 0) -> tuple[float,
         cooldown: over how many last rounds they fall, linearly, to 1 / (cooldown + 1).
     """
     count, last = integer(1, rounds=rounds), integer(0, cooldown=cooldown)
-    if not 0.0 < decay <= 1.0:
-        refuse("decay", decay, "be in (0, 1]")
-    if last > count:
-        refuse("cooldown", last, f"be at most rounds = {count}")
+    require(0.0 < decay <= 1.0, "decay", decay, "be in (0, 1]")
+    require(last <= count, "cooldown", last, f"be at most rounds = {count}")
     left = np.minimum(np.arange(count, 0.0, -1.0) / (last + 1.0), 1.0)
     return tuple((decay ** np.arange(float(count)) * left).tolist())
 

@@ -25,6 +25,7 @@ from ..errors import (
     listed,
     member,
     refuse,
+    require,
 )
 from ..questions import epsilon as answers
 from ..questions.effort import Effort
@@ -172,21 +173,35 @@ def _run_event(run: mechanisms.Run) -> dpa.DpEvent:
 
 def _sampled_event(run: mechanisms.SampledMechanism) -> dpa.DpEvent:
     inner, scheme = _event(run.inner), run.scheme
-    if type(scheme) is sampling.Everyone:
-        return inner
-    if type(scheme) is sampling.Poisson:
-        return dpa.PoissonSampledDpEvent(scheme.probability, inner)
-    if type(scheme) is sampling.FixedSize:
-        return dpa.SampledWithoutReplacementDpEvent(scheme.population, scheme.size, inner)
-    if type(scheme) is sampling.TruncatedPoisson and type(inner) is dpa.GaussianDpEvent:
-        return dpa.TruncatedSubsampledGaussianDpEvent(
-            scheme.population, scheme.probability, scheme.largest, inner.noise_multiplier
-        )
-    foreign = getattr(scheme, "as_event", None)
-    found = None if foreign is None else foreign(inner)
+    writer: Callable[[Any, Any], object] = _SAMPLERS.get(type(scheme), _foreign_event)
+    found = writer(scheme, inner)
     if isinstance(found, dpa.DpEvent):
         return found
     _lost(*_UNSAID.get(type(scheme), (f"what {type(scheme).__name__} does", "it has no event")))
+
+
+def _foreign_event(scheme: sampling.Scheme, inner: dpa.DpEvent) -> object:
+    """Return what a scheme that is not ours says of itself, None where it says nothing."""
+    foreign = getattr(scheme, "as_event", None)
+    return None if foreign is None else foreign(inner)
+
+
+def _truncated_event(scheme: sampling.TruncatedPoisson, inner: dpa.DpEvent) -> object:
+    if type(inner) is not dpa.GaussianDpEvent:
+        return None
+    return dpa.TruncatedSubsampledGaussianDpEvent(
+        scheme.population, scheme.probability, scheme.largest, inner.noise_multiplier
+    )
+
+
+_SAMPLERS: dict[type[sampling.Scheme], Callable[[Any, dpa.DpEvent], object]] = {
+    sampling.Everyone: lambda _, inner: inner,
+    sampling.Poisson: lambda s, inner: dpa.PoissonSampledDpEvent(s.probability, inner),
+    sampling.FixedSize: lambda s, inner: dpa.SampledWithoutReplacementDpEvent(
+        s.population, s.size, inner
+    ),
+    sampling.TruncatedPoisson: _truncated_event,
+}
 
 
 _UNSAID: dict[type[sampling.Scheme], tuple[str, str]] = {
@@ -373,13 +388,12 @@ class CertifiedAccountant(dpa.PrivacyAccountant):  # type: ignore[misc]
             ParameterError: not such a state, or one for another neighbouring relation.
             LedgerError: the state holds something that is not an event read here.
         """
-        if not isinstance(state, dict) or state.get("integration") != "dp_accounting":
-            refuse("state", type(state).__name__, "be what state() returned")
-        if state.get("version") != 1:
-            refuse("version", state.get("version"), "be 1", "upgrade fedprivacy")
+        ours = isinstance(state, dict) and state.get("integration") == "dp_accounting"
+        require(ours, "state", type(state).__name__, "be what state() returned")
+        version, told = state.get("version"), state.get("neighboring_relation")
+        require(version == 1, "version", version, "be 1", "upgrade fedprivacy")
         relation = self.neighboring_relation
-        if state.get("neighboring_relation") != relation.name:
-            refuse("state", state.get("neighboring_relation"), f"be for {relation.name}")
+        require(told == relation.name, "state", told, f"be for {relation.name}")
         settings: dict[str, Any] = {name: state.get(name) for name in _SETTINGS}
         twin = type(self)(relation, **settings)
         try:

@@ -22,6 +22,7 @@ from ..errors import (
     non_negative,
     probability,
     refuse,
+    require,
 )
 from ..relations import Adjacency, Observer, Unit
 from ..rounding import FEW
@@ -267,8 +268,7 @@ def _read_response(event: Any, asked: Asked, _depth: int) -> Reading:
     """Read k buckets and the probability of a uniform one; of one bucket, nothing but who is in."""
     chance = non_negative(noise_parameter=event.noise_parameter)
     buckets = integer(1, num_buckets=event.num_buckets)
-    if chance > 1.0:
-        refuse("noise_parameter", chance, "be a probability")
+    require(chance <= 1.0, "noise_parameter", chance, "be a probability")
     if chance == 0.0 and buckets > 1:
         return EVERYTHING
     if buckets == 1:
@@ -288,26 +288,24 @@ def _read_discrete_laplace(event: Any, asked: Asked, _depth: int) -> Reading:
 
 def _read_mixture(event: Any, asked: Asked, _depth: int) -> Reading:
     std = non_negative(standard_deviation=event.standard_deviation)
-    moves = [non_negative(sensitivities=each) for each in _numbers(event, "sensitivities")]
-    chances = [non_negative(sampling_probs=each) for each in _numbers(event, "sampling_probs")]
+    moves, chances = _numbers(event, "sensitivities"), _numbers(event, "sampling_probs")
     # The mechanism below refuses lists of different lengths.
-    if not any(move for move, chance in zip(moves, chances, strict=False) if chance > 0.0):
-        moves = [0.0 for _ in moves]
+    moved = any(move for move, chance in zip(moves, chances, strict=False) if chance > 0.0)
     # Made even if nothing moves, so that its fields are checked; 1 stands in for 0.
     checked = mechanisms.MixtureOfGaussians(
         standard_deviation=std or 1.0,
-        sensitivities=tuple(moves) if any(moves) else tuple(1.0 for _ in moves),
-        probabilities=tuple(chances),
+        sensitivities=moves if moved else (1.0,) * len(moves),
+        probabilities=chances,
         unit=asked.unit,
     )
-    if not any(moves):
+    if not moved:
         return NOTHING
     return _one(checked) if std > 0.0 else EVERYTHING
 
 
-def _numbers(event: Any, name: str) -> list[Any]:
+def _numbers(event: Any, name: str) -> tuple[float, ...]:
     try:
-        return list(getattr(event, name))
+        return tuple(non_negative(**{name: each}) for each in getattr(event, name))
     except TypeError:
         refuse(name, getattr(event, name), "be a sequence of numbers")
 
@@ -386,8 +384,7 @@ def _read_tree(event: Any, asked: Asked, _depth: int) -> Reading:
     given = (
         event.step_counts if isinstance(event.step_counts, list | tuple) else [event.step_counts]
     )
-    if not given:
-        refuse("step_counts", given, "hold at least one number")
+    require(given, "step_counts", given, "hold at least one number")
     # bit_length is floor(log2 n) + 1, and 0 where there is no step.
     depth = max(integer(0, step_counts=each) for each in given).bit_length()
     if depth == 0:

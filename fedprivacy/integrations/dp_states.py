@@ -30,14 +30,13 @@ def rebuilt(data: Any, depth: int = 0) -> dpa.DpEvent:
     """
     if depth > MAX_DEPTH:
         raise LedgerError(f"an event is nested deeper than {MAX_DEPTH} levels")
-    name = data.get("type") if isinstance(data, dict) else None
-    kind = next((kind for kind in FIELDS if kind.__name__ == name), None)
+    kind = KINDS.get(str(data.get("type"))) if isinstance(data, dict) else None
     # Just these fields: one left out would silently take its default.
     if kind is None or set(data) != {"type", *FIELDS[kind]}:
         # Cut to 80 characters: a state from elsewhere may be of any length.
         raise LedgerError(f"accountant state is not readable: not an event: {data!r:.80}")
-    rebuild = {field: back for field, (_, back) in FIELDS[kind].items()}
-    return kind(**{name: back(data[name], depth + 1) for name, back in rebuild.items()})
+    known = FIELDS[kind].items()
+    return kind(**{name: back(data[name], depth + 1) for name, (_, back) in known})
 
 
 def _rebuilt_list(data: Any, depth: int) -> list[dpa.DpEvent]:
@@ -106,3 +105,6 @@ FIELDS: dict[type, dict[str, _Field]] = {
     ),
 }
 """Event class -> field -> (to JSON, back). Numbers are checked when the event is read."""
+
+KINDS: dict[str, Any] = {kind.__name__: kind for kind in FIELDS}
+"""The classes by their names."""

@@ -14,7 +14,7 @@ from ..mechanisms import Mechanism
 from ..relations import Adjacency
 from .dp_accounting import adjacency_of, relation_of, to_event
 from .dp_events import MAX_DEPTH, from_event
-from .dp_states import FIELDS, rebuilt
+from .dp_states import KINDS, rebuilt
 
 __all__ = ["adjacency_named", "event_from_json", "peer_epsilon", "runs_of"]
 
@@ -41,22 +41,25 @@ def _plain(data: Any, depth: int = 0) -> Any:
     # Events inside an event are lists as well: only [module, class, ...] names one.
     if isinstance(data, list) and _names_a_class(data[:2]):
         data = _of_a_list(data)
-    elif isinstance(data, dict) and "class_name" in data:
-        if "type" in data:
-            told = (
-                f"type {str(data['type'])[:80]!r} and class_name {str(data['class_name'])[:80]!r}"
-            )
-            raise LedgerError(f"an event has {told}; one of the two names it")
-        rest = {k: v for k, v in data.items() if k not in ("module_name", "class_name")}
-        data = {"type": data["class_name"], **rest}
     if isinstance(data, dict):
-        return {name: _plain(value, depth + 1) for name, value in data.items()}
+        return {name: _plain(value, depth + 1) for name, value in _typed(data).items()}
     return [_plain(item, depth + 1) for item in data] if isinstance(data, list) else data
+
+
+def _typed(data: dict[str, Any]) -> dict[str, Any]:
+    """Return fields with the class under "type", whichever of the two ways names it."""
+    if "class_name" not in data:
+        return data
+    if "type" in data:
+        told = f"type {str(data['type'])[:80]!r} and class_name {str(data['class_name'])[:80]!r}"
+        raise LedgerError(f"an event has {told}; one of the two names it")
+    rest = {k: v for k, v in data.items() if k not in ("module_name", "class_name")}
+    return {"type": data["class_name"], **rest}
 
 
 def _of_a_list(data: list[Any]) -> dict[str, Any]:
     """Return [module, class, value, ...] with the values by name."""
-    kind = _KINDS.get(data[1])
+    kind = KINDS.get(data[1])
     names = [] if kind is None else [each.name for each in kind.__attrs_attrs__]
     if kind is None or len(names) != len(data) - 2:
         raise LedgerError(f"not an event that is read: {str(data[1])[:80]!r}")
@@ -66,9 +69,6 @@ def _of_a_list(data: list[Any]) -> dict[str, Any]:
 def _names_a_class(pair: list[Any]) -> bool:
     texts = len(pair) == 2 and all(isinstance(each, str) for each in pair)
     return texts and pair[0].split(".")[0] == "dp_accounting"
-
-
-_KINDS: dict[str, Any] = {kind.__name__: kind for kind in FIELDS}
 
 
 def runs_of(event: Any) -> Callable[[Adjacency | str | None], Mechanism]:

@@ -110,16 +110,20 @@ def sampled_gaussians(
         raise ConversionError(f"it knows no {adjacency} for the observer {observer}")
     found = []
     for part, count in run.sequence():
-        inner, rate = part, 1.0
-        if isinstance(part, SampledMechanism) and isinstance(part.scheme, Poisson):
-            # An unsampled round is one at rate 1.
-            inner, rate = part.inner, part.scheme.probability
+        inner, rate = _unsampled(part)
         if not isinstance(inner, Gaussian):
             raise ConversionError(
                 f"it knows Gaussian rounds with Poisson sampling only, got {part}"
             )
         found.append((inner.noise_multiplier, rate, count))
     return found
+
+
+def _unsampled(part: Mechanism) -> tuple[Mechanism, float]:
+    """Return a round without its Poisson sampling, and the rate: 1 where there is none."""
+    if isinstance(part, SampledMechanism) and isinstance(part.scheme, Poisson):
+        return part.inner, part.scheme.probability
+    return part, 1.0
 
 
 def _opacus(kind: str) -> Ask:

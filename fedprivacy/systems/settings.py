@@ -25,6 +25,7 @@ from ..errors import (
     open_unit,
     positive,
     refuse,
+    require,
 )
 from ..errors import probability as share
 from ..mechanisms import Mechanism
@@ -225,8 +226,7 @@ def single(values: Mapping[str, Sequence[Any]]) -> dict[str, Any]:
         ParameterError: several of one name.
     """
     for name, found in values.items():
-        if len(found) != 1:
-            refuse(name, list(found), "be one value")
+        require(len(found) == 1, name, list(found), "be one value")
     return {name: found[0] for name, found in values.items()}
 
 
@@ -235,8 +235,7 @@ def axis(name: str, values: Any) -> list[Any]:
     # A text is a sequence of letters, and one value.
     if isinstance(values, str) or not isinstance(values, Sequence | np.ndarray):
         return [values]
-    if len(values) == 0:
-        refuse(name, values, "hold at least one value")
+    require(len(values) != 0, name, values, "hold at least one value")
     return list(values)
 
 

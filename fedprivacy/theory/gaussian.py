@@ -198,6 +198,27 @@ def gdp(difference: object, covariance: object) -> float:
     return float(np.sqrt(np.sum(along[~silent] ** 2 / values[~silent])))
 
 
+def shown(moved: Array, variances: Array, vectors: Array, difference: float | Array) -> float:
+    """Return mu of an upload in a basis where its noise is independent by coordinate.
+
+    Args:
+        moved: how far a unit of gradient moves each coordinate.
+        variances: of the noise in each.
+        vectors: the basis, shape (d, d).
+        difference: of two gradients, shape (d,), or its norm: then the direction that shows most is
+            taken.
+    """
+    # 0 / 0 where neither data nor noise move anything: nothing is shown there.
+    with np.errstate(divide="ignore", invalid="ignore"):
+        each = np.where(moved == 0.0, 0.0, np.abs(moved) / np.sqrt(variances))
+    if np.ndim(difference) == 0:
+        return float(non_negative(difference=difference) * np.max(each))
+    along = np.abs(vectors.T @ as_vectors(difference=difference))
+    # Directions that the difference does not have: infinity times 0 would be NaN.
+    seen = along > 0.0
+    return float(np.linalg.norm(each[seen] * along[seen])) if seen.any() else 0.0
+
+
 def delta(mu: float, epsilon: float) -> float:
     """Return N(mu, 1) against N(0, 1)'s delta at an epsilon, a closed form.
 

@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from fractions import Fraction
 
-from ..errors import integer, positive, refuse
+from ..errors import integer, positive, refuse, require
 
 
 def contraction_gap(step_size: float, strong_convexity: float, smoothness: float) -> float:
@@ -29,12 +29,10 @@ def contraction_gap(step_size: float, strong_convexity: float, smoothness: float
         positive(strong_convexity=strong_convexity),
         positive(smoothness=smoothness),
     )
-    if m > smooth:
-        refuse("strong_convexity", m, f"be at most smoothness = {smooth:g}")
+    require(m <= smooth, "strong_convexity", m, f"be at most smoothness = {smooth:g}")
     # Exact: 2 - s L cancels near the end of the range, and the gap would be rounding.
     room = 2 - Fraction(step) * Fraction(smooth)
-    if room <= 0:
-        refuse("step_size", step, f"be below 2 / smoothness = {2.0 / smooth:g}, to contract")
+    require(room > 0, "step_size", step, f"be below 2 / smoothness = {2.0 / smooth:g}, to contract")
     return float(min(Fraction(step) * Fraction(m), room))
 
 
@@ -61,8 +59,7 @@ def hidden_state_factor(gap: float, steps: int) -> float:
     '1.732049'
     """
     times = integer(1, steps=steps)
-    if positive(gap=gap) > 1.0:
-        refuse("gap", gap, "be at most 1")
+    require(positive(gap=gap) <= 1.0, "gap", gap, "be at most 1")
     # Nothing of earlier steps is left, or there is one: tanh would meet infinity.
     if gap == 1.0 or times == 1:
         return 1.0

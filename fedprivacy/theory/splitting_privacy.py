@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -304,14 +305,15 @@ def attained(of: PrivateSplitting, observer: Observer | str, error: float) -> At
     low, high = of.strong_convexity, of.smoothness
     found = [_quadratic(of, curvature, view) for curvature in {low, high}]
     if low < high and of.rounds * of.local_steps <= LONGEST:
-        curvatures = [low + share * (high - low) for share in SHARES]
-        found += [
-            each
-            for curvature in curvatures
-            if low < curvature < high
-            for each in _following(of, curvature, view, wrong)
-        ]
+        inside = _inside(low, high)
+        found += chain.from_iterable(_following(of, each, view, wrong) for each in inside)
     return max(found, key=lambda each: each.mu)
+
+
+def _inside(low: float, high: float) -> list[float]:
+    """Return the curvatures that are tried between two; rounding may leave none."""
+    every = [low + share * (high - low) for share in SHARES]
+    return [each for each in every if low < each < high]
 
 
 def clipped_attained(of: PrivateSplitting, observer: Observer | str) -> Attained:

@@ -13,8 +13,9 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from ..errors import closed_unit, integer, natural, positive, refuse, settle
+from ..errors import closed_unit, integer, natural, positive, refuse, require, settle
 from ..rounding import THOUSANDS
+from . import search
 from .gaussian import AffineMap, Array, Normal, as_vectors, root, transposed, w2
 
 
@@ -50,8 +51,7 @@ class GaussianTarget:
 
     def __post_init__(self) -> None:
         centres = as_vectors(centres=self.centres)
-        if centres.ndim != 2:
-            refuse("centres", centres.shape, "have shape (N, d)")
+        require(centres.ndim == 2, "centres", centres.shape, "have shape (N, d)")
         clients, size = centres.shape
         hessians = np.asarray(self.hessians, np.float64)
         if hessians.shape != (clients, size, size):
@@ -125,6 +125,13 @@ class GaussianTarget:
         """Eigenvalues (G, d) and eigenvectors (G, d, d) of the distinct Hessians."""
         values, vectors = np.linalg.eigh(self.kinds[0])
         return values, vectors
+
+    def spectrum(self, client: int) -> tuple[Array, Array]:
+        """Return eigenvalues (d,) and eigenvectors (d, d) of a client's Hessian."""
+        known = 0 <= client < self.clients
+        require(known, "client", client, f"be from 0 to {self.clients - 1}")
+        kind = self.kinds[1][client]
+        return self.spectra[0][kind], self.spectra[1][kind]
 
     @property
     def strong_convexity(self) -> float:
@@ -467,9 +474,7 @@ def rounds_to_accuracy(
         The round, 0 where the start is close enough; None where no round up to ``limit`` is.
     """
     wanted, target = positive(accuracy=accuracy), chain.target.law(chain.temperature)
-    first, gone = 0, None
-    if chain.homogeneous and chain.gaussian:
-        first, gone = _skipped(chain, start, target, wanted)
+    first, gone = _skipped(chain, start, target, wanted)
     law = chain.law(start, first)
     for index in range(first, integer(0, limit=limit) + 1):
         if float(w2(law, target)) <= wanted:
@@ -485,6 +490,8 @@ def _skipped(
     chain: Chain, start: Normal, target: Normal, accuracy: float
 ) -> tuple[int, tuple[Normal, float] | None]:
     """Return a round before which W2 exceeds the accuracy, and what it takes to give up."""
+    if not (chain.homogeneous and chain.gaussian):
+        return 0, None
     average = chain._only_round.average
     # Symmetric but for rounding: eigh would read one of the two triangles alone.
     values, vectors = np.linalg.eigh((average.matrix + average.matrix.T) / 2.0)
@@ -496,14 +503,8 @@ def _skipped(
     enough = accuracy + float(np.linalg.norm(limit.mean - target.mean))
     transient = np.abs(vectors.T @ (start.mean - limit.mean))
 
-    def outside(rounds: int) -> bool:
-        return float(np.linalg.norm(np.abs(values) ** rounds * transient)) > enough * (1 + 1e-9)
+    def inside(rounds: int) -> bool:
+        return float(np.linalg.norm(np.abs(values) ** rounds * transient)) <= enough * (1 + 1e-9)
 
-    low, high = 0, 1
-    # Doubling, then halving: the transient shrinks with every round.
-    while outside(high):
-        low, high = high, 2 * high
-    while outside(low) and high - low > 1:
-        middle = (low + high) // 2
-        low, high = (middle, high) if outside(middle) else (low, middle)
-    return (high if outside(low) else low), ((limit, excess) if excess > 0.0 else None)
+    # The transient shrinks with every round.
+    return search.first(inside, 0), ((limit, excess) if excess > 0.0 else None)

@@ -18,7 +18,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ..errors import Diverged, closed_unit, integer, probability, refuse
+from ..errors import Diverged, closed_unit, integer, probability, refuse, require
 from ..ledger import Ledger
 from ..mechanisms import FederatedHamiltonian, FederatedLangevin, Mechanism, Parallel, Run
 from ..mechanisms.deviates import Deviates
@@ -38,6 +38,7 @@ from .rounds import (
     RoundInfo,
     check_ledger,
     run_round,
+    silent,
 )
 
 Client = FederatedLangevin | FederatedHamiltonian
@@ -172,8 +173,7 @@ class Sampling(Stepped):
         size, clients = integer(1, cohort=self.cohort), len(self.target.shares)
         if self.averaging == Averaging.I:
             return
-        if size > clients:
-            refuse("cohort", size, f"be at most the number of clients = {clients}")
+        require(size <= clients, "cohort", size, f"be at most the number of clients = {clients}")
         if not np.allclose(self.target.shares, 1.0 / clients, rtol=1e-9):
             way = "use scheme I, or give the target equal weights, which changes the clients' noise"
             refuse("weights", self.target.shares.tolist(), "be equal under scheme II", way)
@@ -181,10 +181,11 @@ class Sampling(Stepped):
     def _check_start(self) -> None:
         if self.start is None:
             return
-        if tuple(self.start.shape) != (self.target.dimension,):
-            refuse("start", tuple(self.start.shape), f"have shape ({self.target.dimension},)")
-        if not bool(torch.isfinite(self.start).all()):
-            refuse("start", "an entry that is not finite", "be finite")
+        shape, wanted = tuple(self.start.shape), (self.target.dimension,)
+        require(shape == wanted, "start", shape, f"have shape {wanted}")
+        require(
+            torch.isfinite(self.start).all(), "start", "an entry that is not finite", "be finite"
+        )
 
     # What a round costs
 
@@ -346,9 +347,8 @@ class Sampling(Stepped):
     def _check(self, state: ChainState, data: Target | None, ledger: Ledger | None) -> None:
         if data is not None and data is not self.target:
             refuse("data", type(data).__name__, "be the loop's target", "pass loop.target or None")
-        wanted = (self.chains, self.target.dimension)
-        if tuple(state.positions.shape) != wanted:
-            refuse("state.positions", tuple(state.positions.shape), f"have shape {wanted}")
+        wanted, shape = (self.chains, self.target.dimension), tuple(state.positions.shape)
+        require(shape == wanted, "state.positions", shape, f"have shape {wanted}")
         check_ledger(ledger, self.round_mechanism, self.seed)
 
     @property
@@ -419,25 +419,26 @@ class Sampling(Stepped):
         """Draw every chain's cohort."""
         if self.scheme is None and dropout is None:
             return self._everybody
-        weights = self.target.shares
-        # One row for all chains: everybody takes part in each of them.
-        clients, shares = np.arange(len(weights))[None], weights[None]
-        if self.scheme is not None:
-            generator = self._generator("cohort", index)
-            clients = self.scheme.draw_rows(self.chains, len(weights), generator)
-            shares = np.full(clients.shape, 1.0 / clients.shape[1])
-        if isinstance(self.scheme, WeightedDraws):
-            shares = _counted(clients)
+        clients, shares = self._drawn(index)
         cohort = np.unique(clients)
-        missing = set() if dropout is None else {int(c) for c in dropout(cohort)}
-        return self._answering(clients, shares, cohort, missing)
+        return self._answering(clients, shares, cohort, silent(dropout, cohort))
 
     @cached_property
     def _everybody(self) -> Seats:
-        """All clients in every chain."""
-        shares = self.target.shares[None]
-        everyone = np.arange(shares.shape[1])
-        return self._answering(everyone[None], shares, everyone, set())
+        clients, shares = self._drawn(0)
+        return self._answering(clients, shares, clients[0], set())
+
+    def _drawn(self, index: int) -> tuple[Indices, Array]:
+        """Return the client in each seat, and its upload's share."""
+        weights = self.target.shares
+        if self.scheme is None:
+            # One row for all chains: everybody takes part in each of them.
+            return np.arange(len(weights))[None], weights[None]
+        generator = self._generator("cohort", index)
+        clients = self.scheme.draw_rows(self.chains, len(weights), generator)
+        if isinstance(self.scheme, WeightedDraws):
+            return clients, _counted(clients)
+        return clients, np.full(clients.shape, 1.0 / clients.shape[1])
 
     def _answering(
         self, clients: Indices, shares: Array, cohort: Indices, missing: set[int]
@@ -519,19 +520,17 @@ class Sampling(Stepped):
         )
 
     def _after(self, state: ChainState, positions: Tensor) -> ChainState:
-        done = state.round + 1
+        done, draws = state.round + 1, state.draws
         kept, left = divmod(done - self.burn_in, self.thinning)
-        if left or not 1 <= kept <= self.draws:
-            return replace(state, round=done, positions=positions)
-        # A copy: the caller may hold the state before.
-        draws = state.draws.clone()
-        draws[:, kept - 1] = positions
-        return ChainState(done, positions, draws)
+        if not left and 1 <= kept <= self.draws:
+            # A copy: the caller may hold the state before.
+            draws = draws.clone()
+            draws[:, kept - 1] = positions
+        return replace(state, round=done, positions=positions, draws=draws)
 
     def _info(self, state: ChainState, seats: Seats, std: float, *, aborted: bool) -> RoundInfo:
         # Seats of share 0 send nothing.
-        uploads = int(np.count_nonzero(seats.shares))
-        numbers = uploads * state.positions.shape[1] * state.positions.element_size()
+        numbers = int(np.count_nonzero(seats.shares)) * state.positions[0].nbytes
         return RoundInfo(
             round=state.round,
             cohort=seats.cohort,

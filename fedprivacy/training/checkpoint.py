@@ -7,7 +7,7 @@ import json
 import math
 import warnings
 import zipfile
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any, Generic
@@ -15,7 +15,7 @@ from typing import Any, Generic
 import torch
 from torch import Tensor
 
-from ..errors import ParameterError, integer, refuse
+from ..errors import ParameterError, integer, refuse, require
 from ..ledger import Ledger
 from ..outputs import whole_file
 from .notes import Notes
@@ -42,6 +42,12 @@ class TrainingResult(Generic[S]):
     history: tuple[RoundInfo, ...]
     state: S
     upload_bytes: int | None
+
+    def then(self, state: S, history: Sequence[RoundInfo]) -> TrainingResult[S]:
+        """Return what it is after some rounds more."""
+        more = sum(info.upload_bytes for info in history)
+        sent = None if self.upload_bytes is None else self.upload_bytes + more
+        return TrainingResult((*self.history, *history), state, sent)
 
 
 def train(
@@ -86,31 +92,25 @@ def train(
         ParameterError: the checkpoint is damaged or belongs to another model or another ledger.
     """
     total = integer(1, rounds=rounds)
-    notes = None if checkpoint is None else Notes.beside(checkpoint, ledger)
-    start = _start(loop, data, checkpoint, notes, ledger, description)
-    state, sent, history = start.state, start.upload_bytes, list[RoundInfo]()
+    kept = _Unkept() if checkpoint is None else _Kept.of(checkpoint, ledger, data, description)
+    past, history = kept.begun(loop), list[RoundInfo]()
+    state = past.state
     # Rounds cannot be undone: to ask for fewer than were run is a slip.
-    if state.round > total:
-        refuse("rounds", total, f"be at least {state.round}, which the checkpoint has behind it")
-    if ledger is not None and budget is not None and loop.round_mechanism is not None:
+    rule = f"be at least {state.round}, which the checkpoint has behind it"
+    require(state.round <= total, "rounds", total, rule)
+    if loop.round_mechanism is not None:
         charge_past(ledger, budget)
-    # The data are hashed once, not after every round.
-    known = "" if notes is None else notes.digest(data)
     with limited(state, threads):
         while state.round < total:
             state, info = loop.step(
                 state, data, ledger=ledger, budget=budget, dropout=dropout, on_release=on_release
             )
             history.append(info)
-            sent = None if sent is None else sent + info.upload_bytes
-            if checkpoint is not None and notes is not None:
-                # Before the state: a crash between the two leaves a count too many, never too few.
-                notes.count(state.round, sent)
-                save(checkpoint, state, ledger=ledger, data=known, description=description)
+            kept.keep(state, info)
             # After the checkpoint: a caller that raises here loses no round.
             if on_round is not None:
                 on_round(state, info)
-    return TrainingResult(tuple(history), state, sent)
+    return past.then(state, history)
 
 
 def resumed(
@@ -119,43 +119,70 @@ def resumed(
     checkpoint: str | Path,
     ledger: Ledger | None,
     description: str = "",
-    notes: Notes | None = None,
 ) -> TrainingResult[S]:
     """Return what a checkpoint holds, after checking that its run may be gone on with.
 
     Raises:
         ParameterError: see ``train``.
     """
-    found, notes = (
-        Checkpoint.read(checkpoint, loop.device),
-        notes or Notes.beside(checkpoint, ledger),
-    )
-    found.check(ledger, notes, data, description)
-    state = found.state(loop.init())
-    return TrainingResult((), state, notes.sent(state.round))
+    return _Kept.of(checkpoint, ledger, data, description).resumed(loop)
 
 
-def _start(
-    loop: Loop[S],
-    data: Any,
-    checkpoint: str | Path | None,
-    notes: Notes | None,
-    ledger: Ledger | None,
-    description: str,
-) -> TrainingResult[S]:
-    """Return where a run begins: at its checkpoint, or at a fresh state that is then it."""
-    if checkpoint is None or notes is None:
+class _Unkept:
+    """A run that is not kept on disk."""
+
+    def begun(self, loop: Loop[S]) -> TrainingResult[S]:
+        """Return where a run begins."""
         return TrainingResult((), loop.init(), 0)
-    if Path(checkpoint).exists():
-        found = resumed(loop, data, checkpoint, ledger, description, notes)
-        notes.begin()
-        return found
-    # The key first: the checkpoint's digest of the data is made with it.
-    notes.begin()
-    state = loop.init()
-    # Written at once: a file that cannot be written is found out before a round is spent.
-    save(checkpoint, state, ledger=ledger, data=notes.digest(data), description=description)
-    return TrainingResult((), state, 0)
+
+    def keep(self, state: RoundState, info: RoundInfo) -> None:
+        """Put the state after a round on disk."""
+
+
+@dataclass(frozen=True)
+class _Kept(_Unkept):
+    """Where a run is kept: its checkpoint, and its notes."""
+
+    path: str | Path
+    notes: Notes
+    ledger: Ledger | None
+    data: Any
+    description: str
+
+    @classmethod
+    def of(cls, path: str | Path, ledger: Ledger | None, data: Any, description: str) -> _Kept:
+        return cls(path, Notes.beside(path, ledger), ledger, data, description)
+
+    def begun(self, loop: Loop[S]) -> TrainingResult[S]:
+        """Return where a run begins: at its checkpoint, or at a fresh state that is then it."""
+        if Path(self.path).exists():
+            found = self.resumed(loop)
+            self.notes.begin()
+            return found
+        # The key first: the checkpoint's digest of the data is made with it.
+        self.notes.begin()
+        fresh = super().begun(loop)
+        # Written at once: a file that cannot be written is found out before a round is spent.
+        self._save(fresh.state)
+        return fresh
+
+    def resumed(self, loop: Loop[S]) -> TrainingResult[S]:
+        found = Checkpoint.read(self.path, loop.device)
+        found.check(self.ledger, self.notes, self.data, self.description)
+        state = found.state(loop.init())
+        return TrainingResult((), state, self.notes.sent(state.round))
+
+    def keep(self, state: RoundState, info: RoundInfo) -> None:
+        before = self.notes.sent(info.round)
+        # Before the state: a crash between the two leaves a count too many, never too few.
+        if before is not None:
+            self.notes.count(state.round, before + info.upload_bytes)
+        self._save(state)
+
+    def _save(self, state: RoundState) -> None:
+        # The notes hash the data once, not after every round.
+        known = self.notes.digest(self.data)
+        save(self.path, state, ledger=self.ledger, data=known, description=self.description)
 
 
 @dataclass(frozen=True)
@@ -178,32 +205,20 @@ class Checkpoint:
             ParameterError: no such file, or it is not a checkpoint of this format.
         """
         # Opening a pipe waits for ever.
-        if Path(path).exists() and not Path(path).is_file():
-            refuse("checkpoint", str(path), "be a file")
-        try:
-            _check_unpacked(path)
-            with warnings.catch_warnings():
-                warnings.simplefilter("ignore")  # torch's own words on files that are not its own
-                # Without weights_only a stranger's pickle would run code.
-                content = torch.load(path, map_location=device, weights_only=True)
-        # Foreign bytes make torch raise errors of many kinds.
-        except Exception as error:
-            raise ParameterError(
-                f"checkpoint must be a readable fedprivacy checkpoint, got {str(path)!r} "
-                f"({type(error).__name__}); delete it and name a new ledger to start again (what "
-                "the old one counted stays spent)"
-            ) from error
-        kind = content.get("format") if isinstance(content, dict) else None
-        if kind == _TELLING:
-            way_out = "anybody can check its hash of the data, so delete it; its rounds stay spent"
-            refuse("checkpoint", str(path), f"have format {FORMAT!r}, not the one before", way_out)
-        if kind != FORMAT:
-            refuse("checkpoint", str(path), f"have format {FORMAT!r}", "pass another path")
+        place = Path(path)
+        require(place.is_file() or not place.exists(), "checkpoint", str(path), "be a file")
+        content = _loaded(path, device)
+        kind, number = content.get("format"), content.get("round")
+        way_out = "anybody can check its hash of the data, so delete it; its rounds stay spent"
+        rule = f"have format {FORMAT!r}, not the one before"
+        require(kind != _TELLING, "checkpoint", str(path), rule, way_out)
+        rule = f"have format {FORMAT!r}"
+        require(kind == FORMAT, "checkpoint", str(path), rule, "pass another path")
         # Not isinstance: True would pass for 1.
-        number = content.get("round")
-        if type(number) is not int or number < 0:
-            refuse("checkpoint", str(path), "hold a fitting 'round'", "pass another path")
-        return cls(Path(path), content)
+        counted = type(number) is int and number >= 0
+        rule = "hold a fitting 'round'"
+        require(counted, "checkpoint", str(path), rule, "pass another path")
+        return cls(place, content)
 
     def check(
         self,
@@ -230,25 +245,18 @@ class Checkpoint:
         place = self.content.get("ledger")
         # Rounds without a ledger stay without one; a ledger must have been where they ended.
         counted = place is None and not private if ledger is None else _passes(ledger, place)
-        if not counted:
-            told = "without a ledger"
-            if place is not None:
-                told = "under a ledger that is not the one given"
-            refuse(
-                "checkpoint",
-                str(self.path),
-                "be of this run: its rounds would not be counted",
-                f"it was trained {told}; give its own, or another checkpoint",
-            )
-        if not notes.begun:
-            rule = "be there: the key in it tells whether the data are those of before"
-            way_out = "restore it, or name another checkpoint and another ledger"
-            refuse("private notes", str(notes.path), rule, way_out)
+        told = "without a ledger" if place is None else "under a ledger that is not the one given"
+        rule = "be of this run: its rounds would not be counted"
+        way_out = f"it was trained {told}; give its own, or another checkpoint"
+        require(counted, "checkpoint", str(self.path), rule, way_out)
+        rule = "be there: the key in it tells whether the data are those of before"
+        way_out = "restore it, or name another checkpoint and another ledger"
+        require(notes.begun, "private notes", str(notes.path), rule, way_out)
         # With a key: without the notes nobody can try guesses of the data on it.
-        if self.content.get("data") != notes.digest(data):
-            rule = "be gone on with on the data that it was trained on"
-            way_out = "name another checkpoint and another ledger"
-            refuse("checkpoint", str(self.path), rule, way_out)
+        same = self.content.get("data") == notes.digest(data)
+        rule = "be gone on with on the data that it was trained on"
+        way_out = "name another checkpoint and another ledger"
+        require(same, "checkpoint", str(self.path), rule, way_out)
         known = self.content.get("description")
         if known != description:
             rule = f"be gone on with as it was begun: {_differing(known, description)} differ"
@@ -262,11 +270,27 @@ class Checkpoint:
         wanted = _fields(like)
         wrong = [name for name, value in wanted.items() if not _fits(self.content.get(name), value)]
         if wrong:
-            refuse(
-                "checkpoint", str(self.path), f"hold a fitting {wrong[0]!r}", "pass another path"
-            )
+            rule = f"hold a fitting {wrong[0]!r}"
+            refuse("checkpoint", str(self.path), rule, "pass another path")
         found = {name: self.content[name] for name in wanted}
         return replace(like, **found)  # type: ignore[type-var]
+
+
+def _loaded(path: str | Path, device: str) -> dict[str, Any]:
+    try:
+        _check_unpacked(path)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # torch's own words on files that are not its own
+            # Without weights_only a stranger's pickle would run code.
+            content = torch.load(path, map_location=device, weights_only=True)
+    # Foreign bytes make torch raise errors of many kinds.
+    except Exception as error:
+        raise ParameterError(
+            f"checkpoint must be a readable fedprivacy checkpoint, got {str(path)!r} "
+            f"({type(error).__name__}); delete it and name a new ledger to start again (what "
+            "the old one counted stays spent)"
+        ) from error
+    return content if isinstance(content, dict) else {}
 
 
 def _check_unpacked(path: str | Path) -> None:
@@ -352,9 +376,7 @@ def _alone(value: Any) -> Any:
 def _fits(value: object, like: object) -> bool:
     if isinstance(value, Tensor) and isinstance(like, Tensor):
         # An empty row of a fresh state is one whose length the data decide.
-        grows = like.shape == (0,) and value.dim() == 1
-        return (grows or value.shape == like.shape) and value.dtype == like.dtype
+        fits = value.dim() == 1 if like.shape == (0,) else value.shape == like.shape
+        return fits and value.dtype == like.dtype
     # A number that is not finite would spread into all that is computed from it.
-    if isinstance(value, float) and not math.isfinite(value):
-        return False
-    return type(value) is type(like)
+    return type(value) is type(like) and math.isfinite(value if isinstance(value, float) else 0.0)

@@ -12,7 +12,7 @@ import torch
 from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 
-from ..errors import ParameterError, integer, refuse
+from ..errors import ParameterError, integer, refuse, require
 from ..mechanisms.noise import check_readable
 
 Indices = NDArray[np.int64]
@@ -85,21 +85,20 @@ class FederatedData:
             _check_records(self, part)
         inputs = [self.features, self.test_features, self.public_features]
         shapes = {tuple(part.shape[1:]) for part in inputs if part is not None}
-        if len(shapes) > 1:
-            refuse("features", sorted(shapes), "have one shape a record in all parts of the data")
+        rule = "have one shape a record in all parts of the data"
+        require(len(shapes) == 1, "features", sorted(shapes), rule)
         for number, rows in enumerate(clients):
             _check_client(number, rows, len(self.labels))
         _check_owners(np.concatenate(clients))
 
     def _fill(self) -> None:
         """Put tensors without columns, or without records, in the place of what was left out."""
-        given = {"features": self.features, "labels": self.labels}
-        for name, values in given.items():
-            if not isinstance(values, Tensor):
-                refuse(name, type(values).__name__, "be a tensor", "torch.as_tensor(...)")
+        names = ("features", "labels")
+        for name in names:
+            _check_tensor(name, getattr(self, name))
         if _is_left_out(self.labels) and len(self.features):
             object.__setattr__(self, "labels", self.features.new_empty((len(self.features), 0)))
-        for name in given:
+        for name in names:
             if _is_left_out(getattr(self, f"test_{name}")):
                 # Of no records, but of the right type and shape a record.
                 object.__setattr__(self, f"test_{name}", getattr(self, name)[:0])
@@ -115,13 +114,14 @@ class FederatedData:
             return self.num_classes
         parts = [self.labels, self.test_labels, self.public_labels]
         known = [part for part in parts if part is not None and len(part)]
-        if any(part.dtype != torch.int64 or part.dim() != 1 for part in known):
-            told = f"{self.labels.dtype} of shape {tuple(self.labels.shape)}"
-            refuse("labels", told, "be numbers of classes for cross-entropy", _OTHER_LOSS)
-        if min(int(part.min()) for part in known) < 0:
-            refuse("labels", "one below 0", "be numbers of classes from 0", _OTHER_LOSS)
+        told = f"{self.labels.dtype} of shape {tuple(self.labels.shape)}"
+        rule = "be numbers of classes for cross-entropy"
+        require(all(map(_numbers_classes, known)), "labels", told, rule, _OTHER_LOSS)
+        ends = [(int(part.min()), int(part.max())) for part in known]
+        rule = "be numbers of classes from 0"
+        require(min(ends)[0] >= 0, "labels", "one below 0", rule, _OTHER_LOSS)
         # At least two: the cross-entropy of a single class is always 0.
-        return max(2, 1 + max(int(part.max()) for part in known))
+        return max(2, *(1 + high for _, high in ends))
 
     @property
     def population(self) -> int:
@@ -175,36 +175,45 @@ def _is_left_out(values: object) -> bool:
 
 
 def _check_records(data: FederatedData, part: str) -> None:
-    features, labels = getattr(data, f"{part}features"), getattr(data, f"{part}labels")
-    if part == "public_" and features is None and labels is None:
+    names = f"{part}features", f"{part}labels"
+    features, labels = (getattr(data, name) for name in names)
+    if part == "public_" and features is labels is None:
         return
-    if features is None or labels is None:
-        refuse(f"{part}features, {part}labels", None, "be given together")
-    for name, values in ((f"{part}features", features), (f"{part}labels", labels)):
-        if not isinstance(values, Tensor):
-            refuse(name, type(values).__name__, "be a tensor", "torch.as_tensor(...)")
-        check_readable(name, values)
+    together = features is not None and labels is not None
+    require(together, ", ".join(names), None, "be given together")
+    for name in names:
+        _check_tensor(name, getattr(data, name))
+        check_readable(name, getattr(data, name))
     _check_pair(data, part, features, labels)
+
+
+def _check_tensor(name: str, values: object) -> None:
+    kind = type(values).__name__
+    require(isinstance(values, Tensor), name, kind, "be a tensor", "torch.as_tensor(...)")
 
 
 def _check_pair(data: FederatedData, part: str, features: Tensor, labels: Tensor) -> None:
     """Refuse a part's tensors that do not fit each other or the records."""
-    shapes = tuple(features.shape), tuple(labels.shape)
-    if not shapes[0] or not shapes[1] or shapes[0][0] != shapes[1][0]:
-        refuse(f"{part}features, {part}labels", shapes, "have one label for every input")
+    shapes, wanted = (tuple(features.shape), tuple(labels.shape)), tuple(data.labels.shape[1:])
+    alike = all(shapes) and shapes[0][0] == shapes[1][0]
+    rule = "have one label for every input"
+    require(alike, f"{part}features, {part}labels", shapes, rule)
     # A test set may be empty, the other parts may not.
     integer(0 if part == "test_" else 1, **{f"{part}records": len(labels)})
-    if shapes[1][1:] != tuple(data.labels.shape[1:]):
-        rule = f"have the shape of the other labels a record, {tuple(data.labels.shape[1:])}"
-        refuse(f"{part}labels", shapes[1][1:], rule)
+    rule = f"have the shape of the other labels a record, {wanted}"
+    require(shapes[1][1:] == wanted, f"{part}labels", shapes[1][1:], rule)
     if data.num_classes is not None and len(labels):
         _check_classes(f"{part}labels", labels, data.num_classes)
     _check_finite(f"{part}labels", labels)
     # Of shorter numbers a clipped gradient would be rounded by more than its margin.
-    if features.dtype not in (torch.float32, torch.float64):
-        way_out = f"pass {part}features.to(torch.float32)"
-        refuse(f"{part}features", features.dtype, "be torch.float32 or torch.float64", way_out)
+    long, rule = (torch.float32, torch.float64), "be torch.float32 or torch.float64"
+    way_out = f"pass {part}features.to(torch.float32)"
+    require(features.dtype in long, f"{part}features", features.dtype, rule, way_out)
     _check_finite(f"{part}features", features)
+
+
+def _numbers_classes(labels: Tensor) -> bool:
+    return labels.dtype == torch.int64 and labels.dim() == 1
 
 
 def _check_classes(name: str, labels: Tensor, classes: int) -> None:
@@ -213,11 +222,10 @@ def _check_classes(name: str, labels: Tensor, classes: int) -> None:
     way_out = "leave num_classes out: targets may then be anything"
     if labels.is_floating_point() and labels.dim() == 1 and bool((labels == labels.round()).all()):
         way_out = f"pass {name}.to(torch.int64) if these are classes, else leave num_classes out"
-    if labels.dtype != torch.int64 or labels.dim() != 1:
-        refuse(name, f"{labels.dtype} of shape {tuple(labels.shape)}", rule, way_out)
-    low, high = int(labels.min()), int(labels.max())
-    if low < 0 or high >= classes:
-        refuse(name, (low, high), f"lie from 0 to {classes - 1}", way_out)
+    told = f"{labels.dtype} of shape {tuple(labels.shape)}"
+    require(_numbers_classes(labels), name, told, rule, way_out)
+    low, high = map(int, torch.aminmax(labels))
+    require(0 <= low <= high < classes, name, (low, high), f"lie from 0 to {classes - 1}", way_out)
 
 
 def _check_finite(name: str, values: Tensor) -> None:
@@ -253,11 +261,10 @@ def _check_owners(rows: Indices) -> None:
 
 
 def _check_client(number: int, rows: Indices, records: int) -> None:
-    if not len(rows):
-        refuse(f"clients[{number}]", "no record", "hold at least one", "use fewer clients")
+    require(len(rows), f"clients[{number}]", "no record", "hold at least one", "use fewer clients")
     low, high = int(rows.min()), int(rows.max())
-    if low < 0 or high >= records:
-        refuse(f"clients[{number}]", (low, high), f"be row numbers from 0 to {records - 1}")
+    rule = f"be row numbers from 0 to {records - 1}"
+    require(0 <= low <= high < records, f"clients[{number}]", (low, high), rule)
 
 
 def partition_iid(records: int, clients: int, *, seed: int = 0) -> tuple[Indices, ...]:
@@ -308,13 +315,9 @@ def partition_by_label(
 
 def _check_split(records: int, clients: int, runs: int = 1) -> int:
     count = integer(1, clients=clients)
-    if count * runs > records:
-        refuse(
-            "clients",
-            clients,
-            f"be at most {records // runs}, for {records} records and {runs} part(s) each",
-            "a client with no data is refused; use fewer clients",
-        )
+    rule = f"be at most {records // runs}, for {records} records and {runs} part(s) each"
+    way_out = "a client with no data is refused; use fewer clients"
+    require(count * runs <= records, "clients", clients, rule, way_out)
     return count
 
 

@@ -13,9 +13,17 @@ from numpy.typing import NDArray
 from scipy.io import loadmat
 from torch import Tensor
 
-from ..errors import integer, listed, refuse
+from ..errors import integer, listed, refuse, require
 from .data import FederatedData
-from .fashion import FILES, fashion_mnist, find_file, image_tensors, read_part, split_among
+from .fashion import (
+    FILES,
+    NAMES,
+    fashion_mnist,
+    holds_all,
+    image_tensors,
+    read_part,
+    split_among,
+)
 
 Records = tuple[Tensor, Tensor]
 
@@ -91,11 +99,8 @@ def _idx(below: str) -> Callable[[Path, str], tuple[Records, Records]]:
     """Return a reader of four IDX files, in a folder or in one that torchvision makes below it."""
 
     def read(folder: Path, way_out: str) -> tuple[Records, Records]:
-        names = [name for pair in FILES.values() for name in pair]
-        places = [folder, folder / below / "raw"]
-        found = [p for p in places if all(find_file(p, name) is not None for name in names)]
-        if not found:
-            refuse("data_dir", str(folder), f"hold {', '.join(names)}", way_out)
+        found = list(filter(holds_all, (folder, folder / below / "raw")))
+        require(found, "data_dir", str(folder), f"hold {', '.join(NAMES)}", way_out)
         train, test = (image_tensors(*read_part(found[0], part, way_out)) for part in FILES)
         return train, test
 
@@ -112,22 +117,26 @@ def _svhn(folder: Path, way_out: str) -> tuple[Records, Records]:
 
 def _mat(path: Path, way_out: str) -> tuple[NDArray[Any], NDArray[Any]]:
     """Return images of shape (records, 3, 32, 32) and labels; a label of 10 is the digit 0."""
+    images, labels = _arrays(path, way_out)
+    labels = labels.reshape(-1)
+    fits = images.shape == (32, 32, 3, len(labels)) and images.dtype == np.uint8
+    got = f"X {images.dtype} {images.shape}, y {labels.shape}"
+    require(fits, str(path), got, "hold bytes of shape (32, 32, 3, n) and n labels", way_out)
+    _check_labels(path, labels, 1, 10, way_out)
+    return images.transpose(3, 2, 0, 1), labels % 10
+
+
+def _arrays(path: Path, way_out: str) -> tuple[NDArray[Any], NDArray[Any]]:
+    """Return X and y of a MATLAB file."""
     try:
         content = loadmat(path, variable_names=["X", "y"])
     except FileNotFoundError:
         refuse("data_dir", str(path), "be a file that is there", way_out)
     except Exception as error:  # a damaged file raises whatever its reader stumbled on
         refuse("data_dir", str(path), f"be a readable MATLAB file ({error})", way_out)
-    images, labels = content.get("X"), content.get("y")
-    if images is None or labels is None:
-        refuse("data_dir", str(path), "hold arrays X and y", way_out)
-    labels = labels.reshape(-1)
-    fits = images.ndim == 4 and images.shape[:3] == (32, 32, 3) and images.dtype == np.uint8
-    if not fits or images.shape[3] != len(labels):
-        got = f"X {images.dtype} {images.shape}, y {labels.shape}"
-        refuse(str(path), got, "hold bytes of shape (32, 32, 3, n) and n labels", way_out)
-    _check_labels(path, labels, 1, 10, way_out)
-    return images.transpose(3, 2, 0, 1), labels % 10
+    there = {"X", "y"} <= content.keys()
+    require(there, "data_dir", str(path), "hold arrays X and y", way_out)
+    return content["X"], content["y"]
 
 
 def _cifar10(folder: Path, way_out: str) -> tuple[Records, Records]:
@@ -144,19 +153,19 @@ def _batch(path: Path, way_out: str) -> tuple[NDArray[Any], NDArray[Any]]:
         content = np.frombuffer(path.read_bytes(), np.uint8)
     except OSError as error:
         refuse("data_dir", str(path), f"be a readable file ({error.strerror})", way_out)
-    if not len(content) or len(content) % 3073:
-        refuse(str(path), len(content), "be a multiple of 3073 bytes long", way_out)
+    whole, rule = len(content) and not len(content) % 3073, "be a multiple of 3073 bytes long"
+    require(whole, str(path), len(content), rule, way_out)
     rows = content.reshape(-1, 3073)
     _check_labels(path, rows[:, 0], 0, 9, way_out)
     return rows[:, 1:].reshape(-1, 3, 32, 32), rows[:, 0]
 
 
 def _check_labels(path: Path, labels: NDArray[Any], low: int, high: int, way_out: str) -> None:
-    if not len(labels) or labels.dtype.kind not in "iu":
-        refuse(str(path), f"{len(labels)} labels, {labels.dtype}", "hold whole numbers", way_out)
-    least, largest = int(labels.min()), int(labels.max())
-    if least < low or largest > high:
-        refuse(str(path), (least, largest), f"hold labels from {low} to {high}", way_out)
+    whole, told = len(labels) and labels.dtype.kind in "iu", f"{len(labels)} labels, {labels.dtype}"
+    require(whole, str(path), told, "hold whole numbers", way_out)
+    ends = int(labels.min()), int(labels.max())
+    rule = f"hold labels from {low} to {high}"
+    require(low <= ends[0] <= ends[1] <= high, str(path), ends, rule, way_out)
 
 
 def _scaled(images: NDArray[Any], labels: NDArray[Any]) -> Records:
@@ -181,11 +190,10 @@ def shakespeare(data_dir: str | Path, *, public: int = 0, seed: int = 0) -> Fede
     """
     way_out, folder = WAYS_OUT["shakespeare"], Path(data_dir)
     train, test = (list(_roles(folder / part, way_out)) for part in ("train", "test"))
-    features, labels = (torch.cat(parts) for parts in zip(*train, strict=True))
-    test_features, test_labels = (torch.cat(parts) for parts in zip(*test, strict=True))
-    held = integer(0, public=public)
-    if held >= len(labels):
-        refuse("public", public, f"be below the number of records, {len(labels)}")
+    features, labels = map(torch.cat, zip(*train, strict=True))
+    test_features, test_labels = map(torch.cat, zip(*test, strict=True))
+    held, rule = integer(0, public=public), f"be below the number of records, {len(labels)}"
+    require(held < len(labels), "public", public, rule)
     order = np.random.default_rng(seed).permutation(len(labels))
     # Back in the order of the roles, which the cuts below rely on.
     aside, kept = order[:held], np.sort(order[held:])
@@ -211,39 +219,48 @@ def _roles(folder: Path, way_out: str) -> Iterator[Records]:
     any_records = False
     # Sorted: the order of a folder is the file system's, and clients are numbered by it.
     for path in sorted(folder.glob("*.json")):
-        try:
-            content = json.loads(path.read_text(encoding="utf-8"))
-            users = {name: content["user_data"][name] for name in content["users"]}
-        except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
-            reason = f"{type(error).__name__}: {error}"
-            refuse(str(path), path.name, f"be one of LEAF's JSON files ({reason})", way_out)
-        for name, own in users.items():
+        for name, own in _users(path, way_out).items():
             # One role in two files would be two units.
-            if name in seen:
-                refuse(str(path), name, "be a user of one file only", way_out)
+            require(name not in seen, str(path), name, "be a user of one file only", way_out)
             seen.add(name)
-            if not isinstance(own, dict):
-                refuse(f"{path.name}, user {name}", type(own).__name__, "hold x and y", way_out)
+            kind = type(own).__name__
+            require(kind == "dict", f"{path.name}, user {name}", kind, "hold x and y", way_out)
             if own.get("y"):
                 any_records = True
                 yield _texts(path, name, own, way_out)
-    if not any_records:
-        refuse("data_dir", str(folder), "hold JSON files with users who have texts", way_out)
+    rule = "hold JSON files with users who have texts"
+    require(any_records, "data_dir", str(folder), rule, way_out)
+
+
+def _users(path: Path, way_out: str) -> dict[str, Any]:
+    """Return what a file holds of each of its users."""
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+        return {name: content["user_data"][name] for name in content["users"]}
+    except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
+        reason = f"{type(error).__name__}: {error}"
+        refuse(str(path), path.name, f"be one of LEAF's JSON files ({reason})", way_out)
 
 
 def _texts(path: Path, name: str, own: dict[str, Any], way_out: str) -> Records:
-    what, texts, following = f"{path.name}, user {name}", own.get("x"), own["y"]
-    if not isinstance(texts, list) or not isinstance(following, list):
-        refuse(what, sorted(own), "hold lists of texts, x, and next characters, y", way_out)
-    if len(texts) != len(following):
-        refuse(what, (len(texts), len(following)), "hold as many texts as next ones", way_out)
+    what = f"{path.name}, user {name}"
+    texts, following = own.get("x", ()), own["y"]
+    lists, rule = {type(texts), type(following)}, "hold lists of texts, x, and next characters, y"
+    require(lists == {list}, what, sorted(own), rule, way_out)
+    counts, rule = (len(texts), len(following)), "hold as many texts as next ones"
+    require(counts[0] == counts[1], what, counts, rule, way_out)
     for text, letter in zip(texts, following, strict=True):
-        both = isinstance(text, str) and isinstance(letter, str)
-        if not both or (len(text), len(letter)) != (TEXT, 1):
-            refuse(what, (text, letter), f"hold texts of {TEXT} characters and the next", way_out)
-        if not set(text + letter) <= set(LETTERS):
-            unknown = sorted(set(text + letter) - set(LETTERS))
-            refuse(what, unknown[0], f"hold only the {len(LETTERS)} characters of LEAF", way_out)
+        _check_text(what, text, letter, way_out)
     numbers = [[LETTERS.index(letter) for letter in text] for text in texts]
     labels = [LETTERS.index(letter) for letter in following]
     return torch.tensor(numbers, dtype=torch.float32), torch.tensor(labels)
+
+
+def _check_text(what: str, text: Any, letter: Any, way_out: str) -> None:
+    texts = {type(text), type(letter)} == {str}
+    fits = texts and (len(text), len(letter)) == (TEXT, 1)
+    rule = f"hold texts of {TEXT} characters and the next"
+    require(fits, what, (text, letter), rule, way_out)
+    unknown = sorted(set(text + letter) - set(LETTERS))
+    rule = f"hold only the {len(LETTERS)} characters of LEAF"
+    require(not unknown, what, "".join(unknown)[:1], rule, way_out)

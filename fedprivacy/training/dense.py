@@ -31,13 +31,8 @@ class DenseNetwork:
         """
         if type(module) is not nn.Sequential or any(map(is_hooked, [module, *module])):
             return None
-        layers: list[Any] = list(module)
-        kinds = [type(layer) for layer in layers]
-        affine = [layer for layer in layers[1::2] if isinstance(layer, nn.Linear)]
-        turns = [nn.Flatten, *([nn.Linear, nn.ReLU] * len(affine))][: 2 * len(affine)]
-        # By its words: a Flatten of other dimensions is another layer.
-        flat = bool(layers) and repr(layers[0]) == repr(nn.Flatten())
-        if not affine or kinds != turns or not flat or not _plain(module, affine):
+        affine = _affine(list(module))
+        if not affine or not _plain(module, affine):
             return None
         return cls(tuple((layer.out_features, layer.in_features) for layer in affine))
 
@@ -95,20 +90,35 @@ class DenseNetwork:
             bias.mul_(keep).add_(behind.sum(1, keepdim=True), alpha=scale)
 
 
+def _affine(layers: list[Any]) -> list[nn.Linear]:
+    """Return the affine ones of layers that are as ``DenseNetwork.of`` asks for, else none."""
+    half = len(layers) // 2
+    turns = [nn.Flatten, *([nn.Linear, nn.ReLU] * half)][: 2 * half]
+    # By its words: a Flatten of other dimensions is another layer.
+    fits = list(map(type, layers)) == turns and repr(layers[:1]) == repr([nn.Flatten()])
+    return layers[1::2] if fits else []
+
+
+_HOOKS = tuple(f"_{kind}_hooks" for kind in ("forward", "forward_pre", "backward", "backward_pre"))
+_GLOBAL_HOOKS = tuple(f"_global{kind}" for kind in _HOOKS)
+_HOOKS_OF_PARAMETERS = ("_backward_hooks", "_post_accumulate_grad_hooks")
+
+
 def is_hooked(module: nn.Module) -> bool:
     """Return whether something is attached that a closed form would leave out.
 
     Hooks of this module, of every module and of its parameters, and a ``forward`` of its own.
     """
-    kinds = [f"_{kind}_hooks" for kind in ("forward", "forward_pre", "backward", "backward_pre")]
-    everywhere = any(getattr(nn.modules.module, f"_global{kind}") for kind in kinds)
-    of_parameters = ("_backward_hooks", "_post_accumulate_grad_hooks")
     return (
-        everywhere
+        _any_of(nn.modules.module, _GLOBAL_HOOKS)
         or "forward" in vars(module)
-        or any(getattr(module, kind) for kind in kinds)
-        or any(getattr(p, kind) for p in module.parameters(recurse=False) for kind in of_parameters)
+        or _any_of(module, _HOOKS)
+        or any(_any_of(p, _HOOKS_OF_PARAMETERS) for p in module.parameters(recurse=False))
     )
+
+
+def _any_of(owner: object, names: tuple[str, ...]) -> bool:
+    return any(getattr(owner, name) for name in names)
 
 
 def _plain(module: nn.Module, layers: list[nn.Linear]) -> bool:

@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ..errors import ParameterError, integer, refuse
+from ..errors import ParameterError, integer, refuse, require
 from ..theory.gaussian import Array
 from .posterior import Posterior
 
@@ -105,17 +105,7 @@ def diagnose(draws: Tensor, target: Posterior | None = None) -> Diagnostics:
         raise ParameterError(
             "diagnostics need ArviZ, which is not installed; pip install 'fedprivacy[train]'"
         ) from error
-    values = draws.double().cpu().numpy()
-    if values.ndim != 3 or not values.shape[0] or values.shape[1] < (8 if len(values) == 1 else 4):
-        rule = "have shape (chains, draws, d), at least 4 draws a chain, 8 of a single one"
-        refuse("draws", values.shape, rule)
-    # One sum tells: NaN and infinity pass through it.
-    if not math.isfinite(float(np.sum(np.abs(values)))):
-        refuse("draws", "an entry that is not finite", "be finite", "run all rounds first")
-    # How chains differ takes two of them: the halves of one stand for them.
-    if values.shape[0] == 1:
-        half = values.shape[1] // 2
-        values = np.stack([values[0, :half], values[0, -half:]])
+    values = _several_chains(draws.double().cpu().numpy())
     axes = {"chain_axis": 0, "draw_axis": 1}
     found = None
     if target is not None and target.clip_norm is not None:
@@ -126,6 +116,22 @@ def diagnose(draws: Tensor, target: Posterior | None = None) -> Diagnostics:
         tail_ess=np.asarray(array_stats.ess(values, method="tail", prob=(0.05, 0.95), **axes)),
         clipping=found,
     )
+
+
+def _several_chains(values: Array) -> Array:
+    """Return chains that can be told apart: how they differ takes two of them."""
+    least = 8 if len(values) == 1 else 4
+    fits = values.ndim == 3 and len(values) and values.shape[1] >= least
+    rule = "have shape (chains, draws, d), at least 4 draws a chain, 8 of a single one"
+    require(fits, "draws", values.shape, rule)
+    # One sum tells: NaN and infinity pass through it.
+    finite = math.isfinite(float(np.sum(np.abs(values))))
+    require(finite, "draws", "an entry that is not finite", "be finite", "run all rounds first")
+    if len(values) > 1:
+        return values
+    # The halves of a single one stand for two.
+    half = values.shape[1] // 2
+    return np.stack([values[0, :half], values[0, -half:]])
 
 
 def clipping(target: Posterior, point: Any, *, probes: int = 16) -> Clipping:
@@ -145,8 +151,8 @@ def clipping(target: Posterior, point: Any, *, probes: int = 16) -> Clipping:
     if clip is None:
         refuse("clip_norm", None, "be given", "without one nothing is clipped")
     at = torch.as_tensor(point, dtype=torch.float64)
-    if tuple(at.shape) != (target.dimension,):
-        refuse("point", tuple(at.shape), f"have shape ({target.dimension},)")
+    shape, wanted = tuple(at.shape), f"have shape ({target.dimension},)"
+    require(shape == (target.dimension,), "point", shape, wanted)
     norms = _norms(target, at)
     directions = _directions(target.dimension, integer(1, probes=probes))
     # In proportion to the point, and not so small that differences vanish in roundings.
@@ -218,8 +224,7 @@ def inference_data(draws: Tensor, names: Sequence[str] | None = None) -> Any:
         ParameterError: a wrong shape or number of names, or ArviZ is not installed.
     """
     values = draws.detach().double().cpu().numpy()
-    if values.ndim != 3:
-        refuse("draws", values.shape, "have shape (chains, draws, d)")
+    require(values.ndim == 3, "draws", values.shape, "have shape (chains, draws, d)")
     if names is not None and len(names) != values.shape[2]:
         refuse("names", list(names), f"be {values.shape[2]} names, one for each coordinate")
     if names is not None and len(set(names)) != len(names):

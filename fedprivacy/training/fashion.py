@@ -12,7 +12,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from ..errors import ParameterError, integer, refuse
+from ..errors import ParameterError, integer, refuse, require
 from .data import FederatedData, federate
 
 Bytes = NDArray[np.uint8]
@@ -29,6 +29,7 @@ FILES = {
     "train": ("train-images-idx3-ubyte", "train-labels-idx1-ubyte"),
     "test": ("t10k-images-idx3-ubyte", "t10k-labels-idx1-ubyte"),
 }
+NAMES = (*FILES["train"], *FILES["test"])
 
 
 def fashion_mnist(
@@ -92,8 +93,8 @@ def split_among(
     """
     order = torch.from_numpy(np.random.default_rng(seed).permutation(len(train[1])))
     held = integer(0, public=public)
-    if held >= len(order):
-        refuse("public", public, f"be below the number of records, {len(order)}")
+    rule = f"be below the number of records, {len(order)}"
+    require(held < len(order), "public", public, rule)
     inputs, truth = train[0][order], train[1][order]
     return federate(
         name,
@@ -115,15 +116,17 @@ def find_folder(data_dir: str | Path | None) -> Path:
     own = Path("data") if data_dir is None else Path(data_dir)
     nested = own / "FashionMNIST" / "raw"
     places = [DEBIAN, nested] if data_dir is None else [own, nested]
-    names = [name for pair in FILES.values() for name in pair]
-    for place in places:
-        # All four from one place: parts of two copies need not belong together.
-        if all(find_file(place, name) is not None for name in names):
-            return place
+    if (found := next(filter(holds_all, places), None)) is not None:
+        return found
     looked = ", ".join(str(place) for place in places)
     raise ParameterError(
         f"data_dir must hold Fashion-MNIST's files, got {data_dir!r}; looked in {looked}; {WAY_OUT}"
     )
+
+
+def holds_all(folder: Path) -> bool:
+    """Return whether all four are in one place: parts of two copies need not belong together."""
+    return all(find_file(folder, name) is not None for name in NAMES)
 
 
 def find_file(folder: Path, name: str) -> Path | None:
@@ -152,10 +155,10 @@ def read_part(folder: Path, part: str, way_out: str = WAY_OUT) -> tuple[Bytes, B
     images_name, labels_name = FILES[part]
     images = read_idx(folder / images_name, dimensions=3, way_out=way_out)
     labels = read_idx(folder / labels_name, dimensions=1, way_out=way_out)
-    if images.shape[1:] != (28, 28):
-        refuse(str(folder / images_name), images.shape, "hold images of 28 x 28", way_out)
-    if len(images) != len(labels):
-        refuse(str(folder / labels_name), len(labels), f"hold {len(images)} labels", way_out)
+    fits, rule = images.shape[1:] == (28, 28), "hold images of 28 x 28"
+    require(fits, str(folder / images_name), images.shape, rule, way_out)
+    fits, rule = len(images) == len(labels), f"hold {len(images)} labels"
+    require(fits, str(folder / labels_name), len(labels), rule, way_out)
     return images, labels
 
 

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ..errors import integer, refuse
+from ..errors import integer, refuse, require
 from .data import FederatedData, Group
 
 Records = tuple[Tensor, Tensor]
@@ -51,13 +51,12 @@ class LazyData:
 
     def __post_init__(self) -> None:
         integer(1, population=self.population)
-        if not callable(self.client):
-            refuse("client", type(self.client).__name__, "be a function of a client's number")
+        kind, rule = type(self.client).__name__, "be a function of a client's number"
+        require(callable(self.client), "client", kind, rule)
         for name in ("test_features", "test_labels"):
             part = getattr(self, name)
-            if not isinstance(part, Tensor) or not part.dim():
-                told = type(part).__name__
-                refuse(name, told, "be a tensor whose first axis is the records")
+            fits, rule = isinstance(part, Tensor), "be a tensor whose first axis is the records"
+            require(fits and part.dim(), name, type(part).__name__, rule)
         # One record of nobody's stands for the clients: the rules are those of other data.
         nobody = tuple(part.new_zeros(1, *part.shape[1:]) for part in self.example())
         names = ("test_features", "test_labels", "public_features", "public_labels")
@@ -99,15 +98,11 @@ class LazyData:
         Raises:
             ParameterError: they do not fit the test set, or are not finite.
         """
-        made = self.client(client)
-        if not isinstance(made, tuple) or len(made) != 2:
-            refuse(f"client({client})", type(made).__name__, "be (inputs, targets)")
+        made, name = self.client(client), f"client({client})"
+        pair = isinstance(made, tuple) and len(made) == 2
+        require(pair, name, type(made).__name__, "be (inputs, targets)")
         for given, like in zip(made, self.example(), strict=True):
-            fits = isinstance(given, Tensor) and given.dim() > 0 and given.dtype == like.dtype
-            if not fits or given.shape[1:] != like.shape[1:] or given.device != like.device:
-                told = (getattr(given, "dtype", type(given).__name__), getattr(given, "shape", ""))
-                rule = f"be like the test set's {like.dtype} of shape (records, *{like.shape[1:]})"
-                refuse(f"client({client})", told, rule)
+            _check_like(name, given, like)
         # Raises for what is not finite, no class, or no record at all.
         self._checked(made)
         return made
@@ -129,6 +124,18 @@ class LazyData:
                 yield _together(waiting.pop(max(waiting, key=lambda size: len(waiting[size]))))
         for alike in waiting.values():
             yield _together(alike)
+
+
+def _check_like(name: str, given: object, like: Tensor) -> None:
+    wanted = like.dtype, like.shape[1:], like.device
+    fits = (
+        isinstance(given, Tensor)
+        and given.dim() > 0
+        and (given.dtype, given.shape[1:], given.device) == wanted
+    )
+    told = (getattr(given, "dtype", type(given).__name__), getattr(given, "shape", ""))
+    rule = f"be like the test set's {like.dtype} of shape (records, *{like.shape[1:]})"
+    require(fits, name, told, rule)
 
 
 def _together(made: list[tuple[int, Records]]) -> Group:

@@ -11,7 +11,7 @@ import torch
 import torch.nn.functional as functional
 from torch import Tensor
 
-from ..errors import integer, refuse
+from ..errors import integer, refuse, require
 from .models import ModelFactory
 from .optimise import FlatModel, has_slope, told
 
@@ -141,16 +141,16 @@ def check_function(
         if fits:
             then()
     except Exception as error:
-        raised = f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}"
+        first, *_ = [*str(error).splitlines(), ""]
+        raised = f"{type(error).__name__}: {first}"
         way_out = "it runs under torch.vmap: no writing to parameters, no branches on values, "
         way_out += "nothing drawn, and distributions of torch with validate_args=False"
         refuse(name, raised, "be a function of tensors that torch can differentiate", way_out)
-    if not torch.equal(here.detach(), before):
-        refuse(name, "other ones", "leave its parameters as they are")
-    if not fits:
-        rule = f"return shape {shape} for {'two records' if shape else 'a record'}, real numbers "
-        rule += "that torch can differentiate"
-        refuse(name, told(found), rule, "sum over the columns of a record, not over records")
+    kept = torch.equal(here.detach(), before)
+    require(kept, name, "other ones", "leave its parameters as they are")
+    rule = f"return shape {shape} for {'two records' if shape else 'a record'}, real numbers "
+    rule += "that torch can differentiate"
+    require(fits, name, told(found), rule, "sum over the columns of a record, not over records")
 
 
 def classifier(model: ModelFactory, *, device: str = "cpu") -> NetworkLikelihood:

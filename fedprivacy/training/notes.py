@@ -20,7 +20,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ..errors import refuse
+from ..errors import require
 from ..ledger import Ledger
 from ..outputs import named, whole_file
 
@@ -60,18 +60,12 @@ class Notes:
         path = place.with_name(place.name + SUFFIX)
         if not path.exists():
             return cls(path, None, {})
-        if not path.is_file():
-            refuse("private notes", str(path), "be a file", "name another ledger")
-        # Counts have blank lines between them; see ``count``.
-        lines = [_object(line) for line in path.read_bytes().splitlines() if line]
-        head = lines[0] if lines else {}
-        try:
-            key = bytes.fromhex(head.get("key", ""))
-        except (TypeError, ValueError):
-            key = b""
-        if head.get("format") != FORMAT or len(key) != _KEY_BYTES:
-            refuse("private notes", str(path), f"have format {FORMAT!r}", "restore the file")
-        counted = [(line.get("round"), line.get("sent")) for line in lines[1:]]
+        require(path.is_file(), "private notes", str(path), "be a file", "name another ledger")
+        head, *lines = _objects(path.read_bytes())
+        known = head.get("format") == FORMAT and len(key := _key(head)) == _KEY_BYTES
+        rule = f"have format {FORMAT!r}"
+        require(known, "private notes", str(path), rule, "restore the file")
+        counted = [(line.get("round"), line.get("sent")) for line in lines]
         # Lines that were cut are left out: a count may be lost, never made up.
         return cls(path, key, {at: sent for at, sent in counted if type(at) is type(sent) is int})
 
@@ -97,10 +91,8 @@ class Notes:
             self._digest = (data, digest(data, self._key))
         return self._digest[1]
 
-    def count(self, round: int, sent: int | None) -> None:
-        """Note how many bytes were sent up to a round; None where that is not known."""
-        if sent is None:
-            return
+    def count(self, round: int, sent: int) -> None:
+        """Note how many bytes were sent up to a round."""
         # A line that a crash cut ends where the next one begins.
         line = f"\n{json.dumps({'round': round, 'sent': sent})}\n"
         # Not synced: a count that is lost costs no privacy.
@@ -120,6 +112,18 @@ def digest(data: Any, key: bytes) -> str:
     return found.hexdigest()
 
 
+def _key(head: dict[str, Any]) -> bytes:
+    try:
+        return bytes.fromhex(head.get("key", ""))
+    except (TypeError, ValueError):
+        return b""
+
+
+def _objects(content: bytes) -> list[dict[str, Any]]:
+    """Return a file's lines, at least one; counts have blank ones between them, see ``count``."""
+    return [_object(line) for line in content.splitlines() if line] or [{}]
+
+
 def _object(line: bytes) -> dict[str, Any]:
     """Return a line's JSON object; an empty one for what is none, as where a crash cut it."""
     try:
@@ -137,13 +141,20 @@ def _fold(value: Any, add: Callable[[bytes], None]) -> None:
     if isinstance(value, np.ndarray) and value.dtype != object:
         add(f"{value.dtype}{value.shape}".encode())
         add(np.ascontiguousarray(value).tobytes())
-    elif is_dataclass(value) and not isinstance(value, type):
+    elif isinstance(value, Mapping):
+        _fold_all(list(value.items()), add)
+    elif isinstance(value, list | tuple):
+        _fold_all(value, add)
+    else:
+        _fold_one(value, add)
+
+
+def _fold_one(value: Any, add: Callable[[bytes], None]) -> None:
+    if is_dataclass(value) and not isinstance(value, type):
         # What is no argument is a cache, and depends on what was asked before.
         for name in (one.name for one in fields(value) if one.init):
             _fold(getattr(value, name), add)
-    elif isinstance(value, list | tuple | Mapping):
-        _fold_all(list(value.items()) if isinstance(value, Mapping) else value, add)
-    elif value is None or isinstance(value, bool | int | float | str | np.generic):
+    elif isinstance(value, None | bool | int | float | str | np.generic):
         add(repr(value).encode())
     else:
         # Of anything else its kind alone: a repr may hold an address in memory.

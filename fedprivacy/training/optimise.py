@@ -6,7 +6,7 @@ import copy
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, NoReturn
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -14,7 +14,16 @@ import torch.nn.functional as functional
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from ..errors import ParameterError, integer, natural, non_negative, positive, refuse, settle
+from ..errors import (
+    ParameterError,
+    integer,
+    natural,
+    non_negative,
+    positive,
+    refuse,
+    require,
+    settle,
+)
 from .dense import DenseNetwork
 from .outer import FactoredLayers, is_known
 
@@ -74,22 +83,17 @@ class LocalSGD:
     momentum: float = 0.0
 
     def __post_init__(self) -> None:
-        if (self.steps is None) == (self.epochs is None):
-            refuse(
-                "local_steps, local_epochs",
-                (self.steps, self.epochs),
-                "name exactly one of the two",
-                "leave the other out",
-            )
+        one, given = (self.steps is None) != (self.epochs is None), (self.steps, self.epochs)
+        rule = "name exactly one of the two"
+        require(one, "local_steps, local_epochs", given, rule, "leave the other out")
         for name in ("steps", "epochs"):
             if (given := getattr(self, name)) is not None:
                 value = integer(1, **{f"local_{name}": given})
-                if value > MOST_STEPS:
-                    refuse(f"local_{name}", value, f"be at most {MOST_STEPS}")
+                require(value <= MOST_STEPS, f"local_{name}", value, f"be at most {MOST_STEPS}")
                 object.__setattr__(self, name, value)
         settle(self, natural, "batch_size")
-        if non_negative(momentum=self.momentum) >= 1.0:
-            refuse("momentum", self.momentum, "be below 1")
+        below = non_negative(momentum=self.momentum) < 1.0
+        require(below, "momentum", self.momentum, "be below 1")
 
     def batches(self, records: int, generator: np.random.Generator) -> list[Indices]:
         """Return the record numbers of each step's mini-batch.
@@ -130,6 +134,23 @@ class LocalSGD:
         return Schedule(torch.from_numpy(rows), sizes)
 
 
+class _Task(NamedTuple):
+    """What clients of one size do from the same start; see ``FlatModel.updates``."""
+
+    start: Tensor
+    records: tuple[Tensor, Tensor]
+    schedule: Schedule
+    learning_rate: float
+    momentum: float
+    proximal: float
+    drift: Tensor | None
+
+    def alone(self, client: int) -> _Task:
+        """Return one client's part, with a drift of shape (d,)."""
+        drift = None if self.drift is None else self.drift[client]
+        return self._replace(schedule=self.schedule.alone(client), drift=drift)
+
+
 class FlatModel:
     """A module as a function of one flat vector of parameters.
 
@@ -157,14 +178,13 @@ class FlatModel:
         _check_layers(module)
         self.device = device
         self._adopt(module)
-        if not self.trained:
-            refuse("model", type(module).__name__, "have parameters to train")
+        require(self.trained, "model", type(module).__name__, "have parameters to train")
         self.dimension = sum(shape.numel() for shape in self.shapes.values())
         self.loss = loss
         self.dense = DenseNetwork.of(self.module) if loss is None else None
         # Layers that are known keep no state; of any other module every client gets a fresh copy.
         self._pristine = None if is_known(self.module) else copy.deepcopy(self.module)
-        self._checked: tuple[int, ...] | None = None
+        self._checked: tuple[int | None, ...] | None = None
 
     def _adopt(self, module: nn.Module) -> None:
         """Train in this module from now on."""
@@ -245,14 +265,11 @@ class FlatModel:
             proximal: mu of FedProx: mu / 2 times the squared way from the start joins the loss.
             drift: what joins every gradient of each client, shape (clients, d), without momentum.
         """
-        facts = (learning_rate, momentum, proximal)
+        task = _Task(start, records, schedule, learning_rate, momentum, proximal, drift)
         if self.dense is not None:
-            return self._together(self.dense, start, records, schedule, facts, drift)
-        found = []
-        for client in range(schedule.rows.shape[1]):
-            own = None if drift is None else drift[client]
-            found.append(self._alone(start, records, schedule.alone(client), facts, own))
-        return torch.cat(found)
+            return self._together(self.dense, task)
+        clients = range(task.schedule.rows.shape[1])
+        return torch.cat([self._alone(task.alone(client)) for client in clients])
 
     def check_outputs(self, inputs: Tensor, targets: Tensor, classes: int | None) -> None:
         """Check the model, once, on records that are nobody's.
@@ -267,7 +284,7 @@ class FlatModel:
                 training changes, or the loss is no number that can be differentiated.
         """
         # One pass for each shape of records, not one a round.
-        facts = (*inputs.shape[1:], *targets.shape[1:], classes or 0)
+        facts = (*inputs.shape[1:], *targets.shape[1:], classes)
         if self._checked == facts:
             return
         self._renew()
@@ -276,9 +293,9 @@ class FlatModel:
         # Compared before and after: statistics show once a batch has gone through.
         before = {name: values.clone() for name, values in self.module.named_buffers()}
         outputs = self._tried(inputs)
-        for name, values in self.module.named_buffers():
-            if not torch.equal(before[name], values):
-                _refuse_statistics(name)
+        now = self.module.named_buffers()
+        changed = [name for name, values in now if not torch.equal(before[name], values)]
+        _refuse_first(changed, *_NO_STATISTICS)
         if classes is not None:
             self._check_scores(outputs, len(inputs), classes)
         elif self.loss is not None:
@@ -299,11 +316,12 @@ class FlatModel:
         wanted = f"return shape (records, {classes} classes or more)"
         if not isinstance(outputs, Tensor):
             refuse("model's output", type(outputs).__name__, wanted)
-        if not has_slope(outputs):
-            refuse("model's output", told(outputs), "be real and depend on its parameters")
+        rule = "be real and depend on its parameters"
+        require(has_slope(outputs), "model's output", told(outputs), rule)
         shape = tuple(outputs.shape)
-        if len(shape) != 2 or shape[0] != records or shape[1] < classes:
-            refuse("model's output", shape, wanted, "pass a loss for outputs of another kind")
+        fits = shape[:1] == (records,) and len(shape) == 2 and shape[1] >= classes
+        way_out = "pass a loss for outputs of another kind"
+        require(fits, "model's output", shape, wanted, way_out)
 
     def _check_loss(self, outputs: Any, targets: Tensor) -> None:
         try:
@@ -311,12 +329,8 @@ class FlatModel:
         except ParameterError:
             raise
         except Exception as error:
-            refuse(
-                "loss",
-                f"{type(error).__name__}: {error}",
-                ONE_NUMBER,
-                f"targets have shape {tuple(targets.shape)}",
-            )
+            way_out = f"targets have shape {tuple(targets.shape)}"
+            refuse("loss", f"{type(error).__name__}: {error}", ONE_NUMBER, way_out)
 
     def _renew(self) -> None:
         """Take a fresh copy of a module that may remember what it saw, in whatever way."""
@@ -324,21 +338,13 @@ class FlatModel:
             self._adopt(copy.deepcopy(self._pristine))
         self.module.train()
 
-    def _together(
-        self,
-        dense: DenseNetwork,
-        start: Tensor,
-        records: tuple[Tensor, Tensor],
-        schedule: Schedule,
-        facts: tuple[float, float, float],
-        drift: Tensor | None,
-    ) -> Tensor:
+    def _together(self, dense: DenseNetwork, task: _Task) -> Tensor:
         """Train clients of one size beside each other.
 
         Products round by where their numbers lie in memory. So that every client's lie alike, at
         multiples of ``ALIGNED`` from those of the first, batches are filled up with weights of 0.
         """
-        learning_rate, momentum, proximal = facts
+        start, records, schedule, learning_rate, momentum, proximal, drift = task
         rows, apart = schedule.rows, len(start) + -len(start) % ALIGNED
         clients = rows.shape[1]
         trained, velocity = start.new_zeros(2, clients, apart)[:, :, : len(start)].unbind()
@@ -365,16 +371,9 @@ class FlatModel:
             trained.sub_(velocity, alpha=learning_rate)
         return start - trained
 
-    def _alone(
-        self,
-        start: Tensor,
-        records: tuple[Tensor, Tensor],
-        schedule: Schedule,
-        facts: tuple[float, float, float],
-        drift: Tensor | None,
-    ) -> Tensor:
+    def _alone(self, task: _Task) -> Tensor:
         """Train one client in the module itself: a large model is limited by memory traffic."""
-        learning_rate, momentum, proximal = facts
+        start, records, schedule, learning_rate, momentum, proximal, drift = task
         self._renew()
         self.load(start)
         # One pass over the parameters, on devices that have such a kernel.
@@ -446,13 +445,11 @@ class FlatModel:
         A module may write to its inputs, so it gets a copy.
         """
         before: Tensor | None = None
-        fetched: list[Tensor] = []
         for rows in schedule.to(records[1].device):
             if before is None or not torch.equal(rows, before):
-                before, flat = rows, rows.flatten()
-                parts = (part.index_select(0, flat) for part in records)
-                fetched = [p.view(*rows.shape, *p.shape[1:]).to(self.device) for p in parts]
-            yield fetched[0] if self.dense else fetched[0].clone(), fetched[1]
+                before = rows
+                inputs, labels = (part_of(rows, part).to(self.device) for part in records)
+            yield inputs if self.dense else inputs.clone(), labels
 
     @torch.no_grad()
     def evaluate(self, parameters: Tensor, features: Tensor, labels: Tensor) -> tuple[float, float]:
@@ -483,54 +480,59 @@ def checked_module(module: object) -> nn.Module:
     return module
 
 
+def part_of(rows: Tensor, values: Tensor) -> Tensor:
+    """Return some rows of a tensor, shape (*rows.shape, ...).
+
+    Whole rows are copied at once, three times as fast as by an index.
+    """
+    return values.index_select(0, rows.flatten()).view(*rows.shape, *values.shape[1:])
+
+
 def _check_layers(module: nn.Module) -> None:
     lazy = [name for name, p in module.named_parameters() if isinstance(p, _LAZY)]
-    if lazy:
-        way_out = "run an input through it before, or give layers their sizes"
-        refuse("model", lazy[0], "have parameters whose shapes are known (no lazy layer)", way_out)
+    rule = "have parameters whose shapes are known (no lazy layer)"
+    _refuse_first(lazy, rule, "run an input through it before, or give layers their sizes")
     empty = [name for name, p in module.named_parameters() if p.is_meta]
-    if empty:
-        refuse("model", empty[0], "hold numbers (not be on the meta device)", "build it on the cpu")
+    _refuse_first(empty, "hold numbers (not be on the meta device)", "build it on the cpu")
     _check_mixing(module)
     # The flat vector has one type.
     kinds = {parameter.dtype for parameter in module.parameters()}
-    if len(kinds) > 1 or not kinds <= {torch.float32, torch.float64}:
-        refuse("model's precision", sorted(map(str, kinds)), "be torch.float32 throughout")
+    one = len(kinds) <= 1 and kinds <= {torch.float32, torch.float64}
+    require(one, "model's precision", sorted(map(str, kinds)), "be torch.float32 throughout")
 
 
 def check_frozen(one: FlatModel, other: FlatModel) -> None:
     """Refuse a model whose parameters and buffers that are not trained differ when built again."""
     kept = [tuple(model.frozen) for model in (one, other)]
-    if len(kept[0]) != len(kept[1]) or not all(map(torch.equal, *kept)):
-        rule, way_out = "be the same whenever the model is built", "load them from a file"
-        refuse("model's frozen parameters and buffers", "new ones", rule, way_out)
+    same = len(kept[0]) == len(kept[1]) and all(map(torch.equal, *kept))
+    rule, way_out = "be the same whenever the model is built", "load them from a file"
+    require(same, "model's frozen parameters and buffers", "new ones", rule, way_out)
 
 
 def _check_mixing(module: nn.Module) -> None:
     """Refuse layers whose output for one record depends on others."""
     mixing = [name for name, m in module.named_modules() if isinstance(m, _MIXING)]
-    if mixing:
-        refuse("model", mixing[0], "not mix a batch's records", "use GroupNorm for BatchNorm")
+    _refuse_first(mixing, "not mix a batch's records", "use GroupNorm for BatchNorm")
     # InstanceNorm mixes no records, but it may keep statistics of them.
     counted = [
         name
         for name, m in module.named_modules()
         if isinstance(m, nn.modules.batchnorm._NormBase) and m.track_running_stats
     ]
-    if counted:
-        _refuse_statistics(counted[0])
+    _refuse_first(counted, *_NO_STATISTICS)
 
 
-def _refuse_statistics(name: str) -> NoReturn:
-    refuse(
-        "model",
-        name,
-        "keep no running statistics",
-        "they learn from private data outside the clipped update; use GroupNorm, or "
-        "track_running_stats=False. Buffers that training does not change are welcome",
-    )
+def _refuse_first(names: Sequence[str], rule: str, way_out: str) -> None:
+    """Refuse a model for the first of some of its layers or tensors, if there is one."""
+    for name in names[:1]:
+        refuse("model", name, rule, way_out)
 
 
+_NO_STATISTICS = (
+    "keep no running statistics",
+    "they learn from private data outside the clipped update; use GroupNorm, or "
+    "track_running_stats=False. Buffers that training does not change are welcome",
+)
 _MIXING = (nn.modules.batchnorm._BatchNorm,)
 _LAZY = (nn.parameter.UninitializedParameter,)
 

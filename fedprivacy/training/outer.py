@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from typing import Any
+from typing import Any, TypeGuard
 
 import torch
 from torch import Tensor, nn
@@ -127,16 +127,16 @@ class FactoredLayers:
 
     def __call__(self, inputs: Tensor) -> Tensor:
         """Return the model's output; going backward takes the steps of the wide weights."""
-        if not isinstance(self.module, nn.Sequential) or not self._kept:
+        if not self._kept:
             return torch.as_tensor(self.module(inputs))
+        assert isinstance(self.module, nn.Sequential)
         batch = len(inputs)
+        layer: Any
         for layer in self.module:
             # Inputs of more dimensions have several rows a record: more products than were counted.
             alone = inputs.dim() == 2 and len(inputs) == batch
-            if isinstance(layer, nn.Linear) and layer in self._kept and alone:
-                inputs = _linear(self._kept[layer], layer.bias, inputs)
-            else:
-                inputs = layer(inputs)
+            kept = self._kept.get(layer) if alone else None
+            inputs = layer(inputs) if kept is None else _linear(kept, layer.bias, inputs)
         return inputs
 
     def lost(self, weight: Tensor) -> OuterProducts | None:
@@ -155,17 +155,23 @@ def wide_layers(module: nn.Module, records: int) -> list[nn.Linear]:
     """Return the layers whose weights may be kept as factors; see ``FactoredLayers``."""
     if not isinstance(module, nn.Sequential):
         return []
-    wide = [layer for layer in module if type(layer) is nn.Linear and _wide(layer, records)]
+    wide = [layer for layer in module if _wide(layer, records)]
     # Autocast changes the precision of layers, not of these products.
     if not wide or not is_known(module) or torch.is_autocast_enabled(wide[0].weight.device.type):
         return []
+    return _used_once(module, wide)
+
+
+def _used_once(module: nn.Module, wide: list[nn.Linear]) -> list[nn.Linear]:
     # Under every name: a weight that is used twice gets gradients from elsewhere too.
     everything = module.named_parameters(remove_duplicate=False)
     uses = Counter(parameter.untyped_storage().data_ptr() for _, parameter in everything)
     return [one for one in wide if uses[one.weight.untyped_storage().data_ptr()] == 1]
 
 
-def _wide(layer: nn.Linear, records: int) -> bool:
+def _wide(layer: nn.Module, records: int) -> TypeGuard[nn.Linear]:
+    if type(layer) is not nn.Linear:
+        return False
     inputs, outputs = layer.in_features, layer.out_features
     enough = inputs * outputs >= max(LEAST, 2 * records * (inputs + outputs))
     return enough and layer.weight.requires_grad

@@ -10,7 +10,7 @@ import torch
 import torch.nn.functional as functional
 from torch import Tensor
 
-from ..errors import integer, refuse
+from ..errors import integer, refuse, require
 from ..theory.gaussian import Normal, w2
 
 Logits = Callable[[Tensor, Tensor], Tensor]
@@ -47,8 +47,7 @@ def predictive(logits: Logits, draws: Tensor, features: Tensor) -> Tensor:
     """
     flat = draws.reshape(-1, draws.shape[-1])
     kept = flat[torch.isfinite(flat).all(dim=1)]
-    if not len(kept):
-        refuse("draws", tuple(draws.shape), "hold a finite draw", "run more rounds")
+    require(len(kept), "draws", tuple(draws.shape), "hold a finite draw", "run more rounds")
     with torch.no_grad():
         total = logits(kept[0], features).softmax(-1)
         # Draw by draw: all at once would hold draws x records x classes.

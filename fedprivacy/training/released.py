@@ -32,9 +32,7 @@ def released(loop: Any, state: Any) -> dict[str, Tensor]:
         ParameterError: a loop of another kind.
     """
     if hasattr(state, "draws"):
-        there = torch.isfinite(state.draws).all(-1).all(0)
-        kept = {"draws": state.draws[:, there]}
-        found = kept if bool(there.any()) else {"positions": state.positions}
+        found = _positions(state)
     elif hasattr(state, "models"):
         found = {"models": state.models}
     elif hasattr(loop, "flat") and hasattr(state, "parameters"):
@@ -44,6 +42,12 @@ def released(loop: Any, state: Any) -> dict[str, Tensor]:
         refuse("loop", type(loop).__name__, "be one of fedprivacy's own", way_out)
     # In memory of their own: torch saves the whole storage that a view is of.
     return {name: value.detach().cpu().clone() for name, value in found.items()}
+
+
+def _positions(state: Any) -> dict[str, Tensor]:
+    there = torch.isfinite(state.draws).all(-1).all(0)
+    kept = {"draws": state.draws[:, there]}
+    return kept if bool(there.any()) else {"positions": state.positions}
 
 
 def save_model(path: str | Path, loop: Any, state: Any) -> Path:

@@ -13,11 +13,11 @@ from typing import Any, Generic, Protocol, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from ..errors import BudgetExhausted, refuse
+from ..errors import BudgetExhausted, refuse, require
 from ..ledger import Ledger
 from ..mechanisms import Mechanism
 from ..mechanisms.noise import private_generator
-from ..relations import Adjacency
+from ..relations import is_add_remove
 
 Indices = NDArray[np.int64]
 Dropout = Callable[[Indices], Collection[int]]
@@ -116,11 +116,13 @@ class Loop(Protocol[S]):
         """Run one round: the next state and what the server saw."""
 
 
-def charge_past(ledger: Ledger, budget: RoundBudget) -> None:
+def charge_past(ledger: Ledger | None, budget: RoundBudget | None) -> None:
     """Charge a budget with the rounds that a ledger has spent and that it was not charged with.
 
     After a crash the budget is a new one, and the rounds before it are in the ledger alone.
     """
+    if ledger is None or budget is None:
+        return
     charged = budget.charges.setdefault(ledger.nonce, set())
     for one in ledger.rounds:
         if one.spent and one.index not in charged:
@@ -268,13 +270,10 @@ def check_denominator(declared: bool, *books: object) -> None:
         declared: whether the denominator is a number that was stated beforehand.
         books: the ledger and the budget of a run, or None.
     """
-    for book in books:
-        # A ledger has its facts in a field, a budget is asked itself; None has neither.
-        facts = getattr(book, "facts", book)
-        if getattr(facts, "adjacency", None) == Adjacency.ADD_REMOVE and not declared:
-            rule = "be declared for add_remove: the number of clients is then not public"
-            way_out = "pass a public number near the expected cohort, or account for zero_out"
-            refuse("expected_cohort", None, rule, way_out)
+    rule = "be declared for add_remove: the number of clients is then not public"
+    way_out = "pass a public number near the expected cohort, or account for zero_out"
+    public = declared or not any(map(is_add_remove, books))
+    require(public, "expected_cohort", None, rule, way_out)
 
 
 def check_ledger(ledger: Ledger | None, mechanism: Mechanism | None, seed: int | None) -> None:
@@ -283,13 +282,15 @@ def check_ledger(ledger: Ledger | None, mechanism: Mechanism | None, seed: int |
         return
     if mechanism is None:
         refuse("ledger", ledger, "be None without perturbation", "there is no loss to record")
-    if seed is not None and ledger.seed_policy != "fixed":
-        refuse(
-            "ledger.seed_policy",
-            ledger.seed_policy,
-            "be 'fixed' for a run with a seed, which is not private",
-            "create the ledger with seed_policy='fixed' or leave seed out",
-        )
+    rule = "be 'fixed' for a run with a seed, which is not private"
+    way_out = "create the ledger with seed_policy='fixed' or leave seed out"
+    honest = seed is None or ledger.seed_policy == "fixed"
+    require(honest, "ledger.seed_policy", ledger.seed_policy, rule, way_out)
+
+
+def silent(dropout: Dropout | None, cohort: Indices) -> set[int]:
+    """Return the clients of a cohort that do not answer."""
+    return set() if dropout is None else set(map(int, dropout(cohort)))
 
 
 def generator_for(seed: int | None, number: int, stream: str) -> np.random.Generator:

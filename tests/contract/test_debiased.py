@@ -256,3 +256,13 @@ def test_refusals():
     noisy = replace(noisy, gradient_noise_multiplier=1.0)
     with pytest.raises(ParameterError, match="weights"):
         _ = noisy.exact_laws
+
+
+def test_positions_are_kept_and_gone_on_from():
+    loop = debiased(burn_in=1, draws=2, chains=2)
+    state = loop.init()
+    for done in range(1, 5):
+        before, (state, _) = state, loop.step(state)
+        assert type(state) is type(before) and state.round == done
+        kept = state.positions if 2 <= done <= 3 else state.draws[:, -1]
+        assert done < 2 or torch.equal(state.draws[:, min(done, 3) - 2], kept)

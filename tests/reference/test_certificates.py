@@ -42,6 +42,11 @@ SETTINGS = {
     ),
     "five folds": (G(noise_multiplier=1.0).sampled(FIXED) * 5, "zero_out", "aggregate"),
     "two folds": (G(noise_multiplier=1.0).sampled(FIXED) * 2, "zero_out", "aggregate"),
+    "Laplace, replaced": (
+        L(noise_multiplier=5.0).sampled(fp.Poisson(0.3)) * 3,
+        "replace_one",
+        "aggregate",
+    ),
     "five of Laplace": (L(noise_multiplier=0.558) * 5, "replace_one", "aggregate"),
     "a million folds": (
         G(noise_multiplier=0.7).sampled(FIXED) * 10**6,

@@ -6,13 +6,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import NamedTuple
 
-from ...errors import count, member, moderate, moderate_or_zero, refuse
+from ...errors import count, member, moderate, moderate_or_zero, refuse, require
 from ...rounding import THOUSANDS
+from ...theory import search
 from ...theory.statement import Statement
 
 _ASSUMED = (
@@ -128,8 +128,7 @@ def two_sided_bound(
     checked = _check_steps(smooth * inner * k, product * k, draw, as_printed)
     amplified = 90.0 * k * (smooth * inner * k) ** 2 + 3.0 * k
     c = 0.5 - 15.0 * (smooth * inner * k) ** 2 - 0.5 * weight * draw.spread * product * amplified
-    if not c > 0.0:
-        refuse("c", c, "be above 0", "take smaller step sizes or a larger cohort")
+    require(c > 0.0, "c", c, "be above 0", "take smaller step sizes or a larger cohort")
     sigma, apart = moderate_or_zero(gradient_variance=gradient_variance), heterogeneity
     local = sigma + 6.0 * k * moderate_or_zero(heterogeneity=apart)
     curved = (smooth * inner) ** 2 * k
@@ -192,8 +191,7 @@ def rounds_needed(
     k = count(local_steps=local_steps)
     m, n = _sizes(clients, cohort, kind)
     draw = _draw(kind, m, n, 1.0 if as_printed else 2.0, as_printed)
-    if not draw.limit > 0.0:
-        refuse("cohort", n, "be above 1", "the printed condition excludes it")
+    require(draw.limit > 0.0, "cohort", n, "be above 1", "the printed condition excludes it")
     rounds = max(64, math.ceil(k * n / draw.limit**2))
 
     def meets(t: int) -> bool:
@@ -219,19 +217,7 @@ def rounds_needed(
         return True
 
     # From one before: the closed form may be rounded up.
-    return _first(meets, max(rounds - 1, 1))
-
-
-def _first(meets: Callable[[int], bool], start: int) -> int:
-    """Return the first whole number from ``start`` that meets a condition true from there on."""
-    low, step = start - 1, 1
-    while not meets(low + step):
-        low, step = low + step, 2 * step
-    high = low + step
-    while high - low > 1:
-        middle = (low + high) // 2
-        low, high = (low, middle) if meets(middle) else (middle, high)
-    return high
+    return search.first(meets, max(rounds - 1, 1))
 
 
 def _sizes(clients: int, cohort: int | None, kind: Participation) -> tuple[int, int]:
@@ -242,34 +228,38 @@ def _sizes(clients: int, cohort: int | None, kind: Participation) -> tuple[int, 
             refuse("cohort", cohort, "be left out", "everyone takes part")
         return m, m
     n = count(cohort=cohort)
-    if n > m and kind is Participation.WITHOUT_REPLACEMENT:
-        refuse("cohort", n, f"be at most clients = {m}")
+    enough = n <= m or kind is Participation.WITH_REPLACEMENT
+    require(enough, "cohort", n, f"be at most clients = {m}")
     return m, n
 
 
 def _draw(kind: Participation, m: int, n: int, weight: float, as_printed: bool) -> _Draw:
     """Return the moments of a draw; ``weight`` is what a second moment is multiplied with."""
     # Where all are drawn nobody is left out by chance.
-    if kind is Participation.EVERYONE or (kind is Participation.WITHOUT_REPLACEMENT and n == m):
+    if n == m and kind is not Participation.WITH_REPLACEMENT:
         return _Draw(1.0 / m, 0.0, 1.0 / weight)
-    if kind is Participation.WITH_REPLACEMENT:
-        if as_printed:
-            return _Draw(1.0 / n, 1.0 / n, (n - 1) / n)
-        limit = math.inf if n == 1 else n / (weight * (n - 1))
-        return _Draw((1.0 + (n - 1) / m) / n, 1.0 / n, limit)
-    limit = math.inf if n == 1 else n * (m - 1) / (weight * m * (n - 1))
-    return _Draw(1.0 / n, (m - n) / (n * (m - 1)), limit)
+    if kind is Participation.WITHOUT_REPLACEMENT:
+        limit = _limit(n * (m - 1), weight * m * (n - 1))
+        return _Draw(1.0 / n, (m - n) / (n * (m - 1)), limit)
+    if as_printed:
+        return _Draw(1.0 / n, 1.0 / n, (n - 1) / n)
+    return _Draw((1.0 + (n - 1) / m) / n, 1.0 / n, _limit(n, weight * (n - 1)))
+
+
+def _limit(above: float, below: float) -> float:
+    """Return a quotient; infinity for a single client, whose draw sets no limit."""
+    return above / below if below else math.inf
 
 
 def _check_steps(local: float, product: float, draw: _Draw, as_printed: bool) -> tuple[str, ...]:
     """Check the conditions on the step sizes, in units of 1 / (K L); return them in words."""
     # Recommended steps may meet a limit with equality, but for rounding.
     room = 1.0 + THOUSANDS
-    if local > room / 8.0:
-        refuse("learning_rate * smoothness * local_steps", local, "be at most 1/8")
-    if product > draw.limit * room:
-        name = "server_learning_rate * learning_rate * smoothness * local_steps"
-        refuse(name, product, f"be at most {draw.limit:.6g}", "take a smaller server_learning_rate")
+    name = "learning_rate * smoothness * local_steps"
+    require(local <= room / 8.0, name, local, "be at most 1/8")
+    name, rule = f"server_learning_rate * {name}", f"be at most {draw.limit:.6g}"
+    fits = product <= draw.limit * room
+    require(fits, name, product, rule, "take a smaller server_learning_rate")
     return (
         "learning_rate <= 1 / (8 L K)",
         "no limit on server_learning_rate * learning_rate"

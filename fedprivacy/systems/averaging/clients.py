@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import lru_cache
+from itertools import chain
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
@@ -120,7 +121,7 @@ def spread(
 
     sent, threads = _pickled(loop), torch.get_num_threads()
     parts = (
-        Part(sent, work, few, running.empty([c for job in few for c in job.clients]), threads)
+        Part(sent, work, few, running.empty(_clients_of(few)), threads)
         for few in _together(jobs, share)
     )
     # Memory is not mapped from files, and few parts wait: what is at work is all there is.
@@ -148,16 +149,19 @@ def _together(jobs: Iterator[Job], share: int) -> Iterator[list[Job]]:
         yield held
 
 
+def _clients_of(jobs: list[Job]) -> list[int]:
+    return [client for job in jobs for client in job.clients]
+
+
 def _done(part: Part) -> tuple[list[int], Collected | Tensor]:
     """Train a part's clients, in a process of its own; return their sum or their updates."""
     torch.set_num_threads(part.threads)
     loop, total = _unpickled(part.loop), part.empty
-    clients = [client for job in part.jobs for client in job.clients]
+    clients = _clients_of(part.jobs)
     updates = (trained(loop.flat, part.work, job, "cpu") for job in part.jobs)
     if total.perturbation is None or total.perturbation.draws:
         return clients, torch.cat(list(updates))
-    each = (update for several in updates for update in several)
-    for client, update in zip(clients, each, strict=True):
+    for client, update in zip(clients, chain.from_iterable(updates), strict=True):
         total.add(client, update)
     return clients, total
 

@@ -104,8 +104,10 @@ class Collected:
         self.drawn = self.turns.total()
         kind = torch.float32 if perturbation is None else torch.float64
         kept = sparsification.kept
-        width = kept if perturbation is None else perturbation.travelling(kept)
-        spacing = None if perturbation is None else perturbation.spacing
+        width, spacing, self._choose = kept, None, sparsification.select
+        if perturbation is not None:
+            width, spacing = perturbation.travelling(kept), perturbation.spacing
+            self._choose = perturbation.contribution
         self._total = Total(torch.zeros(width, device=device, dtype=kind), spacing)
         self._width, self._device, self.parts = width, device, parts
         if mask is not None:
@@ -177,18 +179,17 @@ class Collected:
         plain = _plain(update, self.sparsification.dimension)
         if plain is None:
             return None
-        own = self.perturbation
-        choose = self.sparsification.select if own is None else own.contribution
         try:
             here = plain if self._device == "cpu" and plain.is_cpu else plain.to(self._device)
-            part: Tensor = choose(here, self.mask)
+            part: Tensor = self._choose(here, self.mask)
         # Whatever is wrong with one update must not stop the round.
         except ParameterError:
             return None
         # A shorter one would be added to every coordinate.
         if part.shape != (self._width,):
             rule = f"have shape {(self._width,)}, what a round sums"
-            refuse(f"{type(own).__name__}.contribution", tuple(part.shape), rule)
+            name = f"{type(self.perturbation).__name__}.contribution"
+            refuse(name, tuple(part.shape), rule)
         return part
 
     @property
@@ -283,17 +284,21 @@ def _plain(update: object, dimension: int) -> Tensor | None:
     if type(update) not in (Tensor, torch.nn.Parameter) or vars(update):
         return None
     assert isinstance(update, Tensor)
-    dense = update.layout is torch.strided and not (update.is_nested or update.is_quantized)
-    dense = dense and not torch._is_functional_tensor(update)
     # Before anything is copied: one number in memory may claim to be any count of them.
-    if not dense or update.is_meta or update.shape != (dimension,):
+    if not _is_dense(update) or update.shape != (dimension,):
         return None
-    readable = update.dtype in _PRECISIONS and _in_memory(update)
-    return update.detach().float() if readable else None
+    return update.detach().float() if _is_readable(update) else None
 
 
-def _in_memory(vector: Tensor) -> bool:
+def _is_dense(update: Tensor) -> bool:
+    unlike = update.is_nested or update.is_quantized or torch._is_functional_tensor(update)
+    return update.layout is torch.strided and not (unlike or update.is_meta)
+
+
+def _is_readable(vector: Tensor) -> bool:
     """Return whether a vector's numbers are there: not a transform's, nor of a storage cut off."""
+    if vector.dtype not in _PRECISIONS:
+        return False
     try:
         held = vector.untyped_storage().nbytes()
     except RuntimeError:

@@ -16,12 +16,20 @@ import torch
 from torch import Tensor
 
 from ... import mechanisms
-from ...errors import UnsupportedCombination, integer, non_negative, positive, refuse
-from ...ledger import Ledger
-from ...sampling import (
-    Scheme,
+from ...errors import (
+    UnsupportedCombination,
+    integer,
+    natural,
+    non_negative,
+    positive,
+    refuse,
+    require,
+    settle,
+    whole,
 )
-from ...sampling.scheme import among, cohort_of
+from ...ledger import Ledger
+from ...sampling import Scheme
+from ...sampling.scheme import cohort_of
 from ...training import rounds
 from ...training.data import FederatedData, Group
 from ...training.lazy import LazyData
@@ -35,7 +43,7 @@ from ...training.optimise import (
     default_device,
 )
 from .clients import Job, Work, own_randomness, spread, trained
-from .collect import Collected, check_room
+from .collect import Collected
 from .rows import (
     NoiseFile,
     begun,
@@ -51,12 +59,11 @@ from .rows import (
 from .server import (
     at_norm,
     books_of,
+    check_cohort,
     check_draws,
     check_perturbation,
-    contributions,
     denominator,
     is_declared,
-    largest,
     largest_entries,
     learned_norm,
     released,
@@ -149,20 +156,20 @@ class FederatedAveraging:
         checked_rates(self.learning_rate, self.learning_rate_decay, self.server_learning_rate)
         non_negative(proximal=self.proximal)
         self._check_server()
-        if self.expected_cohort is not None:
-            integer(1, expected_cohort=self.expected_cohort)
-        if self.seed is not None:
-            integer(0, seed=self.seed)
+        settle(self, natural, "expected_cohort", or_none=True)
+        settle(self, whole, "seed", or_none=True)
         # Its rules are checked as it is made.
         _ = self.optimiser
         # A module itself could be run once; a function makes a fresh one for every run.
-        if isinstance(self.model, torch.nn.Module) or not callable(self.model):
-            kind = type(self.model).__name__
-            refuse("model", kind, "be a function that builds the module", "such as lambda: ...")
-        if self.device.startswith("cuda") and not torch.cuda.is_available():
-            refuse("device", self.device, "be one that torch finds", "'cpu'")
-        if integer(1, processes=self.processes) > 1 and self.device != "cpu":
-            refuse("processes", self.processes, f"be 1 on device {self.device!r}", "device='cpu'")
+        makes, kind = callable(self.model), type(self.model).__name__
+        makes = makes and not isinstance(self.model, torch.nn.Module)
+        rule = "be a function that builds the module"
+        require(makes, "model", kind, rule, "such as lambda: ...")
+        there = not self.device.startswith("cuda") or torch.cuda.is_available()
+        require(there, "device", self.device, "be one that torch finds", "'cpu'")
+        alone = integer(1, processes=self.processes) == 1 or self.device == "cpu"
+        rule = f"be 1 on device {self.device!r}"
+        require(alone, "processes", self.processes, rule, "device='cpu'")
         check_draws(self.scheme)
         if self.perturbation is not None:
             self._check_perturbation(self.perturbation)
@@ -194,8 +201,8 @@ class FederatedAveraging:
         """Check the server's schedule and momentum."""
         for rate in self.server_rates:
             positive(server_rates=rate)
-        if not 0.0 <= self.server_momentum < 1.0:
-            refuse("server_momentum", self.server_momentum, "be in [0, 1)")
+        fits = 0.0 <= self.server_momentum < 1.0
+        require(fits, "server_momentum", self.server_momentum, "be in [0, 1)")
         if self.server_momentum and not isinstance(self.perturbation, mechanisms.CorrelatedNoise):
             rule = "be 0 without CorrelatedNoise"
             refuse("server_momentum", self.server_momentum, rule, "momentum of clients is momentum")
@@ -221,12 +228,13 @@ class FederatedAveraging:
     def flat(self) -> FlatModel:
         """The scratch module that every client trains on in turn."""
         model = self._fresh_model()
-        if model.flatten().dtype != torch.float32:
-            refuse("model's precision", model.flatten().dtype, "be torch.float32 throughout")
+        kind = model.flatten().dtype
+        single = kind == torch.float32
+        require(single, "model's precision", kind, "be torch.float32 throughout")
         sparse = self.sparsification or getattr(self.perturbation, "sparsification", None)
         wanted = model.dimension if sparse is None else sparse.dimension
-        if wanted != model.dimension:
-            refuse("dimension", wanted, f"equal the model's {model.dimension} parameters")
+        rule = f"equal the model's {model.dimension} parameters"
+        require(wanted == model.dimension, "dimension", wanted, rule)
         return model
 
     def init(self) -> State:
@@ -378,8 +386,8 @@ class FederatedAveraging:
         Raises:
             ParameterError: the data have no test set.
         """
-        if not len(data.test_labels):
-            refuse("test_features", "none", "be given to evaluate a model", "set records aside")
+        rule = "be given to evaluate a model"
+        require(len(data.test_labels), "test_features", "none", rule, "set records aside")
         features, labels = data.test_features.to(self.device), data.test_labels.to(self.device)
         return self.flat.evaluate(state.parameters, features, labels)
 
@@ -396,17 +404,13 @@ class FederatedAveraging:
         budget: rounds.RoundBudget | None,
     ) -> None:
         """Refuse, before anything is spent, what does not fit."""
-        if tuple(state.parameters.shape) != (self.flat.dimension,):
-            shape = tuple(state.parameters.shape)
-            refuse("state.parameters", shape, f"have shape ({self.flat.dimension},)")
+        shape, wanted = tuple(state.parameters.shape), (self.flat.dimension,)
+        require(shape == wanted, "state.parameters", shape, f"have shape {wanted}")
         rounds.check_ledger(ledger, self.round_mechanism, self.seed)
         rounds.check_denominator(self._declared, ledger, budget)
-        among(self.scheme, data.population)
-        most, mean = (count(self.scheme, data.population) for count in (largest, contributions))
-        check_room(most, self._now(state), mean)
-        kind = data.example()[0].dtype
-        if kind != torch.float32:
-            refuse("features", kind, "be torch.float32", "pass features.float()")
+        check_cohort(self.scheme, data.population, self._now(state))
+        kind, rule = data.example()[0].dtype, "be torch.float32"
+        require(kind == torch.float32, "features", kind, rule, "pass features.float()")
         self._check_model(data)
         travels = self._travels
         if travels.sparsifier is mechanisms.Sparsifier.TOP_K and travels.kept < travels.dimension:
@@ -437,22 +441,26 @@ class FederatedAveraging:
         if noise is not None:
             noise = noise.of_round(self._generator("rotation", state.round))
         running = Collected(cohort, self._travels, mask, noise, self.device, parts)
-        missing = set() if dropout is None else set(map(int, dropout(cohort)))
+        missing = rounds.silent(dropout, cohort)
         answering = [client for client in running.turns if client not in missing]
-        work = self._work(state)
-        jobs = self._jobs(answering, data, self._generator("batches", state.round))
-        if self.processes == 1:
-            for job in jobs:
-                for client, update in zip(job.clients, self._trained(work, job), strict=True):
-                    running.add(client, update)
-        else:
-            spread(self, work, jobs, running, self._share(len(answering)), self.processes)
+        self._train(state, data, answering, running)
         if not running.short:
             return running
         reason = f"{running.shares} of {running.drawn} clients answered"
         return rounds.Aborted(
             reason, self._after(state, state.parameters), running.info(state.round)
         )
+
+    def _train(self, state: State, data: Clients, clients: list[int], running: Collected) -> None:
+        """Have clients trained, here or in processes beside, and add up what they contribute."""
+        work = self._work(state)
+        jobs = self._jobs(clients, data, self._generator("batches", state.round))
+        if self.processes > 1:
+            spread(self, work, jobs, running, self._share(len(clients)), self.processes)
+            return
+        for job in jobs:
+            for client, update in zip(job.clients, self._trained(work, job), strict=True):
+                running.add(client, update)
 
     def _work(self, state: State) -> Work:
         return Work(state.parameters, state.learning_rate, self.momentum, self.proximal)

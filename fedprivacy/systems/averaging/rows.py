@@ -18,7 +18,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ...errors import ParameterError, refuse
+from ...errors import ParameterError, refuse, require
 from ...ledger import Ledger, Round
 from ...mechanisms import CorrelatedNoise, CorrelatedRow, Mechanism
 from ...mechanisms.streams import NoiseMemory
@@ -241,29 +241,33 @@ def caught_up(
     if ledger is None:
         return state
     rows = [one for one in ledger.alike if _is_row(one.mechanism, noise)]
-    if state.round > _after(rows):
-        rule = f"be the noise of the {state.round} rows behind the state, as the ledger has them"
-        refuse("perturbation", noise, rule, "go on with it, or begin another run: loop.init()")
+    rule = f"be the noise of the {state.round} rows behind the state, as the ledger has them"
+    way_out = "go on with it, or begin another run: loop.init()"
+    require(state.round <= _after(rows), "perturbation", noise, rule, way_out)
     file, next_row = NoiseFile(ledger), _after(one for one in rows if one.spent)
     # The ledger has no row beyond this state: nothing was released since.
     if next_row <= state.round:
         _begin(file, state, first=not rows)
         return state
+    state = _newest(file, state, next_row)
+    # A row that was confirmed was released with noise that later rows must know.
+    released = _after(one for one in rows if one.done is not None)
+    rule = f"hold the noise up to row {released - 1}, which was released, not {state.round - 1}"
+    way_out = "restore the newest one, or begin another run with another ledger"
+    require(state.round >= released, "noise file", str(file.path), rule, way_out)
+    while state.round < next_row:
+        _, _, state = noisy(state, noise, generator)
+    return state
+
+
+def _newest(file: NoiseFile, state: CorrelatedState, next_row: int) -> CorrelatedState:
+    """Return a state, or the one on disk where that is ahead of it."""
     on_disk = file.read(state)
     if on_disk is None:
         rule = f"be there: {next_row - state.round} row(s) may have been released with its noise"
         way_out = "restore it, or begin another run with another ledger"
         refuse("noise file", str(file.path), rule, way_out)
-    state = on_disk if on_disk.round > state.round else state
-    # A row that was confirmed was released with noise that later rows must know.
-    released = _after(one for one in rows if one.done is not None)
-    if state.round < released:
-        rule = f"hold the noise up to row {released - 1}, which was released, not {state.round - 1}"
-        way_out = "restore the newest one, or begin another run with another ledger"
-        refuse("noise file", str(file.path), rule, way_out)
-    while state.round < next_row:
-        _, _, state = noisy(state, noise, generator)
-    return state
+    return on_disk if on_disk.round > state.round else state
 
 
 def _begin(file: NoiseFile, state: CorrelatedState, first: bool) -> None:

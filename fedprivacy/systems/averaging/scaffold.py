@@ -22,10 +22,10 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from ...errors import UnsupportedCombination, refuse
+from ...errors import UnsupportedCombination, refuse, require
 from ...ledger import Ledger
 from ...mechanisms import Gaussian
-from ...relations import Adjacency
+from ...relations import is_add_remove
 from ...sampling import Everyone, Poisson, WithReplacement
 from ...training.rounds import Aborted, Dropout, Indices, RoundBudget, RoundInfo
 from .clients import Work
@@ -63,20 +63,19 @@ class Scaffold(FederatedAveraging):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.local_steps is None:
-            rule = "be given: clients of more steps would change c otherwise than their sum says"
-            refuse("local_steps", None, rule, "leave local_epochs out")
+        rule = "be given: clients of more steps would change c otherwise than their sum says"
+        given = self.local_steps is not None
+        require(given, "local_steps", None, rule, "leave local_epochs out")
         plain = {"momentum": 0.0, "proximal": 0.0, "sparsification": None, "processes": 1}
         for name, usual in plain.items():
-            if getattr(self, name) != usual:
-                refuse(name, getattr(self, name), f"be {usual} in SCAFFOLD")
+            value = getattr(self, name)
+            require(value == usual, name, value, f"be {usual} in SCAFFOLD")
         if isinstance(self.scheme, WithReplacement):
             refuse("scheme", self.scheme.name, "draw nobody twice in SCAFFOLD", "use FixedSize")
         if self.perturbation is None:
             return
-        if type(self.perturbation) is not Gaussian:
-            kind = type(self.perturbation).__name__
-            refuse("perturbation", kind, "be Gaussian or None in SCAFFOLD")
+        kind, rule = type(self.perturbation), "be Gaussian or None in SCAFFOLD"
+        require(kind is Gaussian, "perturbation", kind.__name__, rule)
         if not isinstance(self.scheme, Poisson | Everyone):
             raise UnsupportedCombination(
                 f"SCAFFOLD with {type(self.scheme).__name__}: clients remember in which rounds "
@@ -103,10 +102,9 @@ class Scaffold(FederatedAveraging):
     ) -> tuple[State, RoundInfo]:
         """Run one round; see ``FederatedAveraging.step``."""
         assert isinstance(state, ScaffoldState)
-        for book in (ledger, budget):
-            if getattr(getattr(book, "facts", book), "adjacency", None) == Adjacency.ADD_REMOVE:
-                rule = "not be add_remove: c moves by a share of all clients, whose number is data"
-                refuse("adjacency", "add_remove", rule, "account for zero_out")
+        rule = "not be add_remove: c moves by a share of all clients, whose number is data"
+        public = not any(map(is_add_remove, (ledger, budget)))
+        require(public, "adjacency", "add_remove", rule, "account for zero_out")
         if not len(state.controls):
             zeros = state.parameters.new_zeros(data.population * len(state.parameters))
             state = replace(state, controls=zeros)

@@ -15,7 +15,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ...errors import integer, refuse
+from ...errors import natural, refuse, require, settle, whole
 from ...ledger import Ledger
 from ...mechanisms import (
     AdaptiveClipping,
@@ -52,14 +52,13 @@ def check_perturbation(perturbation: object) -> None:
     if not isinstance(perturbation, Perturbation):
         kind = type(perturbation).__name__
         refuse("perturbation", kind, "be a Perturbation, such as Gaussian, or None")
-    if perturbation.protects is not Unit.CLIENT:
-        unit = perturbation.protects
-        refuse("perturbation.unit", unit, "be 'client'", "pass unit='client'")
+    unit = perturbation.protects
+    require(unit is Unit.CLIENT, "perturbation.unit", unit, "be 'client'", "pass unit='client'")
     clip_norm = perturbation.clip_norm
     multiplier = perturbation.full_noise_std / clip_norm
     for name, value in (("clip_norm", clip_norm), ("noise_multiplier", multiplier)):
-        if not 1e-15 <= value <= 1e15:
-            refuse(name, value, "be between 1e-15 and 1e15, for single precision")
+        rule = "be between 1e-15 and 1e15, for single precision"
+        require(1e-15 <= value <= 1e15, name, value, rule)
 
 
 def books_of(
@@ -92,6 +91,12 @@ def largest(scheme: Scheme, population: int) -> int:
     if isinstance(scheme, Everyone):
         return population
     return int(getattr(scheme, "size", getattr(scheme, "draws", 0)))
+
+
+def check_cohort(scheme: Scheme, population: int, perturbation: Perturbation | None) -> None:
+    """Refuse a population that a scheme does not draw from, and cohorts too large for sums."""
+    among(scheme, population)
+    check_room(largest(scheme, population), perturbation, contributions(scheme, population))
 
 
 def denominator(
@@ -213,21 +218,18 @@ class Server:
     def __post_init__(self) -> None:
         check_draws(self.scheme)
         check_perturbation(self.perturbation)
-        if isinstance(self.perturbation, CorrelatedNoise):
-            rule = "draw every round's noise afresh: who came when is not known elsewhere"
-            refuse("perturbation", "CorrelatedNoise", rule, "use FederatedAveraging, or Gaussian")
-        if (self.public_update is not None) != self._by_size:
-            given = "none" if self.public_update is None else "a function"
-            refuse("public_update", given, "be given for a mask of top_k, and for nothing else")
-        integer(1, population=self.population)
-        integer(0, missing=self.missing)
-        if self.expected_cohort is not None:
-            integer(1, expected_cohort=self.expected_cohort)
-        if self.seed is not None:
-            integer(0, seed=self.seed)
-        among(self.scheme, self.population)
-        most, mean = (count(self.scheme, self.population) for count in (largest, contributions))
-        check_room(most, self.perturbation, mean)
+        fresh = not isinstance(self.perturbation, CorrelatedNoise)
+        rule = "draw every round's noise afresh: who came when is not known elsewhere"
+        way_out = "use FederatedAveraging, or Gaussian"
+        require(fresh, "perturbation", "CorrelatedNoise", rule, way_out)
+        given = "none" if self.public_update is None else "a function"
+        rule = "be given for a mask of top_k, and for nothing else"
+        require((given != "none") == self._by_size, "public_update", given, rule)
+        settle(self, natural, "population")
+        settle(self, whole, "missing")
+        settle(self, natural, "expected_cohort", or_none=True)
+        settle(self, whole, "seed", or_none=True)
+        check_cohort(self.scheme, self.population, self.perturbation)
         _ = self.mechanism
 
     @cached_property
@@ -284,9 +286,9 @@ class Server:
                 sparse.draw_mask(rounds.generator_for(self.seed, state.round, "mask"))
             )
         update = self.public_update(state.parameters)
-        if update.shape != state.parameters.shape or not update.isfinite().all():
-            shape = tuple(state.parameters.shape)
-            refuse("public_update's", tuple(update.shape), f"be finite and of shape {shape}")
+        shape = tuple(state.parameters.shape)
+        fits = update.shape == shape and update.isfinite().all()
+        require(fits, "public_update's", tuple(update.shape), f"be finite and of shape {shape}")
         return largest_entries(update, sparse.kept)
 
     def collected(self, state: Average, cohort: rounds.Indices, mask: Tensor | None) -> Collected:

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ...errors import integer, refuse
+from ...errors import integer, refuse, require
 
 # Little-endian and without gaps: the same bytes on every machine.
 _HEADER = struct.Struct("<4sIQ8s")
@@ -55,19 +55,17 @@ def unpack(upload: bytes, *, round: int, kept: int, mask: Tensor | None = None) 
             a number is not finite; leave this client's upload out.
     """
     # Before anything is read: a header that was cut cannot be unpacked.
-    if len(upload) != upload_size(kept):
-        refuse("upload", len(upload), f"be {upload_size(kept)} bytes long", "leave it out")
+    size, out = upload_size(kept), "leave it out"
+    require(len(upload) == size, "upload", len(upload), f"be {size} bytes long", out)
     magic, number, count, fingerprint = _HEADER.unpack_from(upload)
-    if magic != _MAGIC or count != kept:
-        refuse("upload", upload[:4], f"start with {_MAGIC!r} and hold {kept} numbers")
-    if number != round:
-        refuse("upload.round", number, f"be {round}, the round under way", "leave it out")
-    if fingerprint != _fingerprint(mask):
-        refuse("upload.mask", fingerprint.hex(), "fit the round's mask", "leave it out")
+    rule = f"start with {_MAGIC!r} and hold {kept} numbers"
+    require((magic, count) == (_MAGIC, kept), "upload", upload[:4], rule)
+    require(number == round, "upload.round", number, f"be {round}, the round under way", out)
+    fits = fingerprint == _fingerprint(mask)
+    require(fits, "upload.mask", fingerprint.hex(), "fit the round's mask", out)
     # A copy: bytes cannot be written to.
     values = np.frombuffer(upload, "<f4", offset=_HEADER.size).astype(np.float32)
-    if not np.isfinite(values).all():
-        refuse("upload", "a non-finite number", "be finite", "leave it out")
+    require(np.isfinite(values).all(), "upload", "a non-finite number", "be finite", out)
     return torch.from_numpy(values)
 
 

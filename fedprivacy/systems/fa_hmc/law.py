@@ -9,8 +9,8 @@ from itertools import islice
 
 import numpy as np
 
-from ...errors import integer, natural, non_negative, positive, refuse, settle
-from ...theory.gaussian import AffineMap, Array, Normal, as_vectors
+from ...errors import integer, natural, non_negative, positive, refuse, require, settle
+from ...theory.gaussian import AffineMap, Array, Normal, shown
 from ...theory.targets import (
     Averaging,
     Chain,
@@ -287,8 +287,7 @@ class DebiasedLaws:
         Raises:
             ParameterError: they do not contract, or step sizes differ.
         """
-        if not self.chain.homogeneous:
-            refuse("step_size", self.chain.step_size, "be constant")
+        require(self.chain.homogeneous, "step_size", self.chain.step_size, "be constant")
         return self._position(self.joint(1).stationary())
 
     def _position(self, both: Normal) -> Normal:
@@ -338,10 +337,8 @@ def upload_gdp(
             that shows most is taken.
         index: the round, which matters for dynamic steps.
     """
-    if not 0 <= client < chain.target.clients:
-        refuse("client", client, f"be from 0 to {chain.target.clients - 1}")
-    kind, weight = chain.target.kinds[1][client], chain.target.shares[client]
-    values, vectors = chain.target.spectra[0][kind], chain.target.spectra[1][kind]
+    values, vectors = chain.target.spectrum(client)
+    weight = chain.target.shares[client]
     moved, noise = np.zeros_like(values), np.zeros_like(values)
     for step in chain.steps_of(index):
         # What earlier iterations moved is turned by all that follow.
@@ -349,15 +346,7 @@ def upload_gdp(
         moved = moved * turned + _displaced(values, step, chain.leapfrog_steps)[0]
         fresh = (1.0 - chain.correlation) / weight * pushed**2
         noise = noise * turned**2 + fresh + chain._query_variance(values, step)
-    # 0 / 0 where neither data nor noise move anything: nothing is shown there.
-    with np.errstate(divide="ignore", invalid="ignore"):
-        each = np.where(moved == 0.0, 0.0, np.abs(moved) / weight / np.sqrt(noise))
-    if np.ndim(difference) == 0:
-        return float(non_negative(difference=difference) * np.max(each))
-    along = np.abs(vectors.T @ as_vectors(difference=difference))
-    # Directions that the difference does not have: infinity times 0 would be NaN.
-    seen = along > 0.0
-    return float(np.linalg.norm(each[seen] * along[seen])) if seen.any() else 0.0
+    return shown(moved / weight, noise, vectors, difference)
 
 
 def transcript_gdp(

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ...errors import integer, non_negative, positive, refuse
+from ...errors import integer, non_negative, positive, refuse, require
 from ...ledger import Ledger
 from ...mechanisms import FederatedHamiltonian, Mechanism
 from ...rounding import THOUSANDS
@@ -93,35 +93,45 @@ class HamiltonianSampling(Sampling):
         return self.iterations * (1 + (1 + self._fresh) * (self.leapfrog_steps - 1))
 
     def _locally(self, work: Work) -> tuple[Tensor, float]:
-        index, local, clients, private, common, known = work
+        index, local, clients, _, common, _ = work
         momenta = self._stds(index, lambda client: client.momentum_noise_std)[clients]
         queries = self._gradient_std()[clients]
-        points, planned, share = local.points, math.inf, 1.0
-
-        def pushed(eta: float, spread: Spread) -> Any:
-            """Return -eta^2 / 2 times a gradient at the points, with private noise."""
-            nonlocal share
-            own, public = local.parts(points, -0.5 * eta**2)
-            own, std = self._noisy(own, spread, local, private)
-            share = min(share, std / spread.least) if spread.least else share
-            own = own if public is None else own + public * points
-            return own if known is None else own - 0.5 * eta**2 * known
-
+        points, planned, shares = local.points, math.inf, [1.0]
         for eta in self.steps_of(index):
-            asked = 0.5 * eta**2 * queries
+            asked, factor = 0.5 * eta**2 * queries, -0.5 * eta**2
             first = Spread.of(np.hypot(eta * momenta, asked)[..., None], local)
             later = Spread.of(asked[..., None], local)
-            move = pushed(eta, first)
+            move = self._noised(work, points, factor, first, shares)
             planned = min(planned, first.least)
             if self.correlation > 0.0:
                 move = move + eta * math.sqrt(self.correlation) * local.shared(common)
             points = points + move
             for _ in range(self.leapfrog_steps - 1):
-                end = pushed(eta, later)
+                end = again = self._noised(work, points, factor, later, shares)
                 # A whole gradient without noise is the same when it is asked for again.
-                move = move + end + (pushed(eta, later) if self._fresh else end)
+                if self._fresh:
+                    again = self._noised(work, points, factor, later, shares)
+                move = move + end + again
                 points = points + move
-        return local.finish(points), planned * share or self._shared_std(index)
+        return local.finish(points), planned * min(shares) or self._shared_std(index)
+
+    def _noised(
+        self, work: Work, points: Any, factor: float, spread: Spread, shares: list[float]
+    ) -> Any:
+        """Return ``factor`` times a gradient at points, with private noise and what is known.
+
+        Args:
+            work: the clients at work.
+            points: where.
+            factor: of the gradient.
+            spread: of the noise.
+            shares: gets the std that was used over the one that was planned.
+        """
+        own, public = work.local.parts(points, factor)
+        own, std = self._noisy(own, spread, work.local, work.private)
+        shares.append(std / spread.least if spread.least else 1.0)
+        own = own if public is None else own + public * points
+        return own if work.known is None else own + factor * work.known
 
     @property
     def _fresh(self) -> bool:
@@ -137,8 +147,9 @@ class HamiltonianSampling(Sampling):
                 differ and gradients carry noise, whose std then differs too.
         """
         target, stds = self._gaussian().target, self._gradient_std()
-        if not np.allclose(stds, stds[0], rtol=THOUSANDS):
-            refuse("weights", target.shares.tolist(), "be equal for the law of noisy gradients")
+        equal = np.allclose(stds, stds[0], rtol=THOUSANDS)
+        rule = "be equal for the law of noisy gradients"
+        require(equal, "weights", target.shares.tolist(), rule)
         return HamiltonianChain(
             target=target,
             averaging=self.averaging,
@@ -187,10 +198,10 @@ class DebiasedSampling(HamiltonianSampling):
     """
 
     def __post_init__(self) -> None:
-        if self.cohort is not None:
-            refuse("averaging", self.averaging, "be 'full'", "all clients' gradients are needed")
-        if self.exact_jump:
-            refuse("exact_jump", True, "be False", "a round's law depends on the round before")
+        rule, way_out = "be 'full'", "all clients' gradients are needed"
+        require(self.cohort is None, "averaging", self.averaging, rule, way_out)
+        way_out = "a round's law depends on the round before"
+        require(not self.exact_jump, "exact_jump", True, "be False", way_out)
         super().__post_init__()
 
     def _in_cohort(self, client: Client, weight: float) -> Mechanism:
@@ -248,8 +259,8 @@ class DebiasedSampling(HamiltonianSampling):
         """
         if not isinstance(state, DebiasedState):
             refuse("state", type(state).__name__, "be a DebiasedState", "begin with init()")
-        if dropout is not None:
-            refuse("dropout", dropout, "be None", "all clients' gradients are needed")
+        way_out = "all clients' gradients are needed"
+        require(dropout is None, "dropout", dropout, "be None", way_out)
         own: dict[str, Any] = {"ledger": ledger, "budget": budget, "on_release": on_release}
         return super().step(state, data, **own)
 
@@ -272,9 +283,7 @@ class DebiasedSampling(HamiltonianSampling):
 
         That is the std that was used over the one that was planned.
         """
-        local = work.local
+        local, shares = work.local, list[float]()
         spread = Spread.of(self._gradient_std()[work.clients][..., None], local)
-        own, public = local.parts(local.points, 1.0)
-        own, std = self._noisy(own, spread, local, work.private)
-        own = own if public is None else own + public * local.points
-        return local.outward(own), std / spread.least if spread.least else 1.0
+        own = self._noised(work, local.points, 1.0, spread, shares)
+        return local.outward(own), shares[0]

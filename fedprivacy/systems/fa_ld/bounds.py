@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ...errors import closed_unit, integer, non_negative, positive, probability, refuse
+from ...errors import closed_unit, integer, non_negative, positive, probability, refuse, require
 from ...theory.gaussian import Array, as_vectors
 from ...theory.statement import Statement
 from ...theory.targets import Averaging, GaussianTarget, StepSizes
@@ -242,8 +242,7 @@ def partial_participation_bound(
         refuse("averaging", averaging, "be 'I' or 'II'", "constant_step_bound is for full devices")
     left_out = 1.0
     if averaging == Averaging.II:
-        if drawn > clients:
-            refuse("cohort", drawn, f"be at most the number of clients = {clients}")
+        require(drawn <= clients, "cohort", drawn, f"be at most the number of clients = {clients}")
         left_out = (clients - drawn) / (clients - 1) if clients > 1 else 0.0
     m, shared = problem.strong_convexity, correlation**2
     pace = step_size * m * local_steps

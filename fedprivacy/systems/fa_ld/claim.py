@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from ...bound import Bound, Verdict
-from ...errors import half_open_unit, listed, probability, refuse
+from ...errors import half_open_unit, listed, probability, require
 from ...mechanisms import FederatedLangevin
 from ...questions.claim import Claim, judged
 from ...questions.epsilon import epsilon as epsilon_of
@@ -70,22 +70,21 @@ class TheoremSetting(Settings):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.steps % self.local_steps:
-            refuse("steps", self.steps, f"be a multiple of local_steps = {self.local_steps}")
-        if self.scheme not in _SCHEMES:
-            refuse("scheme", self.scheme, f"be one of {listed(_SCHEMES)}")
-        if self.scheme == "II" and self.cohort > self.clients:
-            refuse("cohort", self.cohort, f"be at most clients = {self.clients}")
-        if self.weight * self.clients > 1.0 + 1e-9:
-            refuse("weight", self.weight, f"be at most 1 / clients = {1.0 / self.clients:g}")
-        if self.step_size > self.step_limit * (1.0 + _ROUNDING):
-            rule = f"be at most {self.step_limit:.6g}, above which Theorem 6.1 says nothing"
-            way_out = (
-                f"take smaller steps, or account for {self.step_size:g} with FederatedLangevin"
-            )
-            if self.correlation == 1.0:
-                way_out = "with correlation 1 all noise is shared: no epsilon is finite"
-            refuse("step_size", self.step_size, rule, way_out)
+        whole = self.steps % self.local_steps == 0
+        rule = f"be a multiple of local_steps = {self.local_steps}"
+        require(whole, "steps", self.steps, rule)
+        known = self.scheme in _SCHEMES
+        require(known, "scheme", self.scheme, f"be one of {listed(_SCHEMES)}")
+        enough = self.scheme == "I" or self.cohort <= self.clients
+        require(enough, "cohort", self.cohort, f"be at most clients = {self.clients}")
+        fits = self.weight * self.clients <= 1.0 + 1e-9
+        require(fits, "weight", self.weight, f"be at most 1 / clients = {1.0 / self.clients:g}")
+        small = self.step_size <= self.step_limit * (1.0 + _ROUNDING)
+        rule = f"be at most {self.step_limit:.6g}, above which Theorem 6.1 says nothing"
+        way_out = f"take smaller steps, or account for {self.step_size:g} with FederatedLangevin"
+        if self.correlation == 1.0:
+            way_out = "with correlation 1 all noise is shared: no epsilon is finite"
+        require(small, "step_size", self.step_size, rule, way_out)
 
     @property
     def rounds(self) -> int:
@@ -197,27 +196,25 @@ def theorem_6_1_repaired(setting: TheoremSetting) -> tuple[float, float]:
     Raises:
         ParameterError: scheme I.
     """
-    if setting.scheme != "II":
-        refuse("scheme", setting.scheme, "be 'II'", "under I a client may be drawn twice")
+    way_out = "under I a client may be drawn twice"
+    require(setting.scheme == "II", "scheme", setting.scheme, "be 'II'", way_out)
     return _formula(setting, amplified=False)
 
 
 def _shares(setting: TheoremSetting, weights: Sequence[float] | None) -> list[float]:
     """Return the weights that have to be accounted, ascending: the smallest, or all distinct."""
     if weights is None:
-        if setting.scheme == "I" and not math.isclose(setting.weight * setting.clients, 1.0):
-            refuse(
-                "weights",
-                None,
-                "be given under scheme I, where client c is drawn with probability p_c",
-                "pass the weight of every client (weight is their minimum)",
-            )
+        equal = math.isclose(setting.weight * setting.clients, 1.0)
+        rule = "be given under scheme I, where client c is drawn with probability p_c"
+        way_out = "pass the weight of every client (weight is their minimum)"
+        require(setting.scheme == "II" or equal, "weights", None, rule, way_out)
         return [setting.weight]
     found = [probability(weights=value) for value in weights]
-    if len(found) != setting.clients or not math.isclose(math.fsum(found), 1.0, rel_tol=1e-9):
-        refuse("weights", f"{len(found)} numbers", f"be {setting.clients} numbers that sum to 1")
-    if not math.isclose(min(found), setting.weight, rel_tol=1e-9):
-        refuse("weight", setting.weight, f"be the smallest of weights = {min(found):g}")
+    fits = len(found) == setting.clients and math.isclose(math.fsum(found), 1.0, rel_tol=1e-9)
+    rule = f"be {setting.clients} numbers that sum to 1"
+    require(fits, "weights", f"{len(found)} numbers", rule)
+    smallest = math.isclose(min(found), setting.weight, rel_tol=1e-9)
+    require(smallest, "weight", setting.weight, f"be the smallest of weights = {min(found):g}")
     # Drawn alike, the client of least weight has the least noise multiplier.
     return sorted(set(found)) if setting.scheme == "I" else [min(found)]
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ...errors import integer, natural, non_negative, positive, probability, refuse, settle
+from ...errors import integer, natural, non_negative, positive, probability, refuse, require, settle
 from ...theory import gaussian
 from ...theory.gaussian import Array, Normal, as_vectors, transposed
 from ...theory.targets import (
@@ -167,8 +167,7 @@ def batch_noise(gradients: Array, batch: int, weight: float) -> Array:
     """
     records = as_vectors(gradients=gradients)
     count, drawn = len(records), integer(1, batch=batch)
-    if drawn > count:
-        refuse("batch", drawn, f"be at most the number of records = {count}")
+    require(drawn <= count, "batch", drawn, f"be at most the number of records = {count}")
     if drawn == count:
         return np.zeros((records.shape[1],) * 2)
     apart = records - records.mean(axis=0)
@@ -181,10 +180,7 @@ def _privately(chain: LangevinChain, client: int) -> tuple[Array, Array]:
     """Return a client's eigenvalues and eigenvectors, of exact gradients only."""
     if chain.gradient_covariance is not None:
         refuse("gradient_covariance", "given", "be None", "batches are no Gaussian: account them")
-    if not 0 <= client < chain.target.clients:
-        refuse("client", client, f"be from 0 to {chain.target.clients - 1}")
-    kind = chain.target.kinds[1][client]
-    return chain.target.spectra[0][kind], chain.target.spectra[1][kind]
+    return chain.target.spectrum(client)
 
 
 def _shift_and_noise(chain: LangevinChain, client: int, index: int) -> tuple[Array, Array]:
@@ -216,15 +212,7 @@ def upload_gdp(
         mu; infinity at correlation 1.
     """
     moved, noise = _shift_and_noise(chain, client, index)
-    with np.errstate(divide="ignore", invalid="ignore"):
-        # 0 / 0 where neither data nor noise move anything: nothing is shown there.
-        each = np.where(moved == 0.0, 0.0, np.abs(moved) / np.sqrt(noise))
-    if np.ndim(difference) == 0:
-        return float(non_negative(difference=difference) * np.max(each))
-    along = np.abs(_privately(chain, client)[1].T @ as_vectors(difference=difference))
-    # Directions that the difference does not have: infinity times 0 would be NaN.
-    seen = along > 0.0
-    return float(np.linalg.norm(each[seen] * along[seen])) if seen.any() else 0.0
+    return gaussian.shown(moved, noise, _privately(chain, client)[1], difference)
 
 
 def transcript_gdp(

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import repeat
+from typing import Any
 
 import numpy as np
 from torch import Tensor
 
 from ...errors import integer, positive, refuse
 from ...mechanisms import FederatedLangevin
-from ...mechanisms.rounded import HIDDEN_GRID
+from ...mechanisms.rounded import HIDDEN_GRID, STEP_GRID
 from ...training.chains import Sampling, Work
-from ...training.posterior import Array, Indices, Spread
+from ...training.posterior import Array, Indices, Local, Spread
 from .law import DecayingSteps, LangevinChain
 
 
@@ -85,18 +88,11 @@ class LangevinSampling(Sampling):
         index, local, clients, private, common, _ = work
         points, used = local.points, math.inf
         stds, together = self._widened(index, clients)
-        within = local.scaled(local.spread(together)) if together.any() else None
-        for step, eta in enumerate(self.steps_of(index)):
-            if step < stds.shape[-1]:  # one column where all steps are alike
-                spread = Spread.of(stds[..., step, None], local)
-                spread = spread if within is None else spread._replace(grid=HIDDEN_GRID)
-            own, public = local.parts(points, -eta)
-            if public is not None:
-                # Only now: ``parts`` reads the points.
-                points *= 1.0 + public
-            if within is not None:  # all of the step is rounded: its roundings are then public
-                own = own + within * points
-                points *= 1.0 - within
+        within, grid = None, STEP_GRID
+        if together.any():
+            within, grid = local.scaled(local.spread(together)), HIDDEN_GRID
+        for eta, spread in zip(self.steps_of(index), _spreads(stds, local, grid), strict=False):
+            own = self._moved(local, points, eta, within)
             own, std = self._noisy(own, spread, local, private)
             points += own
             used = min(used, std)
@@ -104,6 +100,18 @@ class LangevinSampling(Sampling):
                 scale = math.sqrt(2.0 * eta * self.temperature)
                 points += scale * self.correlation * local.shared(common)
         return local.finish(points), used or self._shared_std(index)
+
+    @staticmethod
+    def _moved(local: Local, points: Any, eta: float, within: Any) -> Any:
+        """Move points by what is public of a step, and return what is to be noised."""
+        own, public = local.parts(points, -eta)
+        if public is not None:
+            # Only now: ``parts`` reads the points.
+            points *= 1.0 + public
+        if within is not None:  # all of the step is rounded: its roundings are then public
+            own = own + within * points
+            points *= 1.0 - within
+        return own
 
     def _widened(self, index: int, clients: Indices) -> tuple[Array, Array]:
         """Return the seats' stds of every step, and 1 where T6 accounts a seat's steps, else 0.
@@ -133,3 +141,11 @@ class LangevinSampling(Sampling):
             correlation=self.correlation,
             temperature=self.temperature,
         )
+
+
+def _spreads(stds: Array, local: Local, grid: float) -> Iterator[Spread]:
+    """Yield the noise of step after step, from its stds: one column where all are alike."""
+    for step in range(stds.shape[-1]):
+        spread = Spread.of(stds[..., step, None], local)._replace(grid=grid)
+        yield spread
+    yield from repeat(spread)

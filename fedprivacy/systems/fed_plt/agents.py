@@ -17,7 +17,7 @@ import torch
 import torch.nn.functional as functional
 from torch import Tensor
 
-from ...errors import integer, non_negative, positive, refuse
+from ...errors import integer, non_negative, positive, refuse, require
 from ...mechanisms.noise import check_readable
 from ...rounding import THOUSANDS
 from ...training.likelihoods import check_function
@@ -54,39 +54,37 @@ class AgentData:
     def __post_init__(self) -> None:
         self._check_tensors()
         sizes = self.sizes or (self.targets.shape[-1],) * self.targets.shape[-2]
-        if len(sizes) != self.targets.shape[-2]:
-            refuse("sizes", sizes, f"have one entry for each of {self.targets.shape[-2]} agents")
+        agents, records = self.targets.shape[-2:]
+        rule = f"have one entry for each of {agents} agents"
+        require(len(sizes) == agents, "sizes", sizes, rule)
         for agent, size in enumerate(sizes):
-            name = f"sizes[{agent}]"
+            name, rule = f"sizes[{agent}]", f"be at most the {records} records passed"
             found = integer(1, "leave agents without data out", **{name: size})
-            if found > self.targets.shape[-1]:
-                refuse(name, size, f"be at most the {self.targets.shape[-1]} records passed")
-        object.__setattr__(self, "sizes", tuple(int(size) for size in sizes))
+            require(found <= records, name, size, rule)
+        object.__setattr__(self, "sizes", tuple(map(int, sizes)))
         for name in ("features", "targets"):
             value = getattr(self, name)
-            if value.is_floating_point() and not bool(torch.isfinite(value).all()):
-                refuse(name, "entries that are not finite", "be finite")
+            finite = not value.is_floating_point() or torch.isfinite(value).all()
+            require(finite, name, "entries that are not finite", "be finite")
 
     def _check_tensors(self) -> None:
         """Refuse what is no tensor, of another type or shape, or of no agent."""
         for name in ("features", "targets"):
             value = getattr(self, name)
-            if not isinstance(value, Tensor):
-                refuse(name, type(value).__name__, "be a tensor", "AgentData.of takes arrays")
+            given, way_out = isinstance(value, Tensor), "AgentData.of takes arrays"
+            require(given, name, type(value).__name__, "be a tensor", way_out)
             check_readable(name, value)
-        if self.features.dtype is not torch.float64:
-            refuse("features", str(self.features.dtype), "be of dtype float64", "use .double()")
-        if self.targets.dtype is torch.bool:
-            refuse("targets", "bool", "be numbers", "use .long(), or -1.0 and 1.0")
+        kind, rule = self.features.dtype, "be of dtype float64"
+        require(kind is torch.float64, "features", str(kind), rule, "use .double()")
+        numbers = self.targets.dtype is not torch.bool
+        require(numbers, "targets", "bool", "be numbers", "use .long(), or -1.0 and 1.0")
         lead = self.targets.dim()
-        if lead not in (2, 3) or self.features.shape[:lead] != self.targets.shape:
-            shapes = tuple(self.features.shape), tuple(self.targets.shape)
-            rule = (
-                "have shapes (runs, agents, records, ...) and (runs, agents, records), or no runs"
-            )
-            refuse("features, targets", shapes, rule)
-        if not self.targets.shape[-2]:
-            refuse("agents", 0, "be at least 1", "pass the records of one agent or more")
+        fits = lead in (2, 3) and self.features.shape[:lead] == self.targets.shape
+        shapes = tuple(self.features.shape), tuple(self.targets.shape)
+        rule = "have shapes (runs, agents, records, ...) and (runs, agents, records), or no runs"
+        require(fits, "features, targets", shapes, rule)
+        agents, way_out = self.targets.shape[-2], "pass the records of one agent or more"
+        require(agents, "agents", 0, "be at least 1", way_out)
 
     @classmethod
     def of(cls, agents: Sequence[tuple[Any, Any]]) -> AgentData:
@@ -98,19 +96,15 @@ class AgentData:
         Raises:
             ParameterError: no agent, or one without records.
         """
-        if not agents:
-            refuse("agents", agents, "hold at least one agent")
+        require(agents, "agents", agents, "hold at least one agent")
         inputs = [torch.as_tensor(a, dtype=torch.float64) for a, _ in agents]
         targets = [torch.as_tensor(b) for _, b in agents]
-        sizes = tuple(len(each) for each in targets)
-        for agent, (size, rows) in enumerate(zip(sizes, inputs, strict=True)):
-            if not size or len(rows) != size:
-                rule = "hold the same number of features and targets, at least one"
-                refuse(f"agents[{agent}]", (len(rows), size), rule, "leave agents without data out")
-        padded = [_padded(rows, max(sizes)) for rows in inputs]
-        return cls(
-            torch.stack(padded), torch.stack([_padded(each, max(sizes)) for each in targets]), sizes
-        )
+        sizes = tuple(map(len, targets))
+        for agent, counts in enumerate(zip(map(len, inputs), sizes, strict=True)):
+            fits = counts[0] == counts[1] > 0
+            rule = "hold the same number of features and targets, at least one"
+            require(fits, f"agents[{agent}]", counts, rule, "leave agents without data out")
+        return cls(_padded(inputs), _padded(targets), sizes)
 
     @property
     def agents(self) -> int:
@@ -197,9 +191,12 @@ class _Batch(AgentData):
         self.__dict__["weights"] = weights
 
 
-def _padded(rows: Tensor, length: int) -> Tensor:
+def _padded(columns: list[Tensor]) -> Tensor:
+    """Return agents' columns beside each other, filled up to the longest."""
+    long = max(map(len, columns))
     # A real record again: finite like the others, and of weight 0.
-    return torch.cat([rows, rows[-1:].expand(length - len(rows), *rows.shape[1:])])
+    ends = (one[-1:].expand(long - len(one), *one.shape[1:]) for one in columns)
+    return torch.stack([torch.cat(parts) for parts in zip(columns, ends, strict=True)])
 
 
 class AgentLoss(ABC):

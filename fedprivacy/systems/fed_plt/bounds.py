@@ -14,14 +14,15 @@ their squares. ``as_printed=True`` evaluates the paper's.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ...errors import integer, member, non_negative, open_unit, positive, probability, refuse
+from ...errors import integer, member, non_negative, open_unit, positive, probability, require
+from ...theory import search
 from ...theory.hidden_state import contraction_gap
 
 LOSSES = "every f_i is strong_convexity-strongly convex and smoothness-smooth; h is convex"
@@ -113,13 +114,9 @@ class Convergence:
         return radius, math.hypot(*perron) / min(perron)
 
     def _check_stable(self) -> None:
-        if not self.stable:
-            refuse(
-                "spectral_radius",
-                self.spectral_radius,
-                "be below 1 for Fed-PLT to converge",
-                "take more local steps (fewest_local_steps) or another penalty",
-            )
+        rule = "be below 1 for Fed-PLT to converge"
+        way_out = "take more local steps (fewest_local_steps) or another penalty"
+        require(self.stable, "spectral_radius", self.spectral_radius, rule, way_out)
 
 
 def splitting_contraction(*, strong_convexity: float, smoothness: float, penalty: float) -> float:
@@ -170,8 +167,8 @@ def local_contraction(
     inverse = 1.0 / positive(penalty=penalty)
     low, high, times = low + inverse, high + inverse, integer(1, local_steps=local_steps)
     if member(Solver, solver=solver) is Solver.ACCELERATED:
-        if step_size is not None:
-            refuse("step_size", step_size, "be None for the accelerated solver", "it has its own")
+        rule = "be None for the accelerated solver"
+        require(step_size is None, "step_size", step_size, rule, "it has its own")
         squared = (1.0 + high / low) * (1.0 - math.sqrt(low / high)) ** times
         return squared if as_printed else math.sqrt(squared)
     step = 2.0 / (low + high) if step_size is None else step_size
@@ -251,9 +248,12 @@ def fewest_local_steps(
     Raises:
         ParameterError: see ``local_contraction``.
     """
+    limit = largest_stable_contraction(
+        strong_convexity=strong_convexity, smoothness=smoothness, penalty=penalty
+    )
 
-    def contraction(steps: int) -> float:
-        return local_contraction(
+    def stable(steps: int) -> bool:
+        found = local_contraction(
             strong_convexity=strong_convexity,
             smoothness=smoothness,
             penalty=penalty,
@@ -261,19 +261,10 @@ def fewest_local_steps(
             step_size=step_size,
             solver=solver,
         )
+        return found < limit
 
-    limit = largest_stable_contraction(
-        strong_convexity=strong_convexity, smoothness=smoothness, penalty=penalty
-    )
-    # The contraction falls with every step: doubling, then halving, finds the first.
-    high = 1
-    while contraction(high) >= limit:
-        high *= 2
-    low = high // 2
-    while high - low > 1:
-        middle = (low + high) // 2
-        low, high = (low, middle) if contraction(middle) < limit else (middle, high)
-    return high
+    # The contraction falls with every step.
+    return search.first(stable, 1)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -334,21 +325,25 @@ def find_parameters(
     costs = (positive(gradient_cost=gradient_cost), non_negative(round_cost=round_cost))
     kind = member(Solver, solver=solver)
     wanted = None if local_steps is None else integer(1, local_steps=local_steps)
-    centre = 1.0 / math.sqrt(low * high) if penalty is None else positive(penalty=penalty)
-    width = 0.0 if penalty is not None else math.log(10.0 * high / low)
-    best: Parameters | None = None
-    for _ in range(1 if penalty is not None else 3):
-        grid = centre * np.exp(np.linspace(-width, width, 33 if width else 1))
-        found = [_best_steps(low, high, float(rho), costs, accuracy, wanted, kind) for rho in grid]
+
+    def cheapest(penalties: Iterable[float], *known: Parameters) -> Parameters:
+        found = (_best_steps(low, high, rho, costs, accuracy, wanted, kind) for rho in penalties)
+        settings = [*filter(None, found), *known]
+        rule, way_out = "be enough to make S stable", "leave it out, or raise it"
+        require(settings, "local_steps", wanted, rule, way_out)
+        return min(settings, key=lambda each: each.time)
+
+    if penalty is not None:
+        return cheapest([positive(penalty=penalty)])
+    centre, width = 1.0 / math.sqrt(low * high), math.log(10.0 * high / low)
+    best: tuple[Parameters, ...] = ()
+    for _ in range(3):
+        grid = centre * np.exp(np.linspace(-width, width, 33))
         # The best so far stays: a finer grid need not have its point.
-        settings = [each for each in (*found, best) if each is not None]
-        if not settings:
-            refuse("local_steps", wanted, "be enough to make S stable", "leave it out, or raise it")
-        best = min(settings, key=lambda each: each.time)
+        best = (cheapest(grid.tolist(), *best),)
         # A little wider than this grid's spacing, so that nothing between two points is missed.
-        centre, width = best.penalty, width / 12.0
-    assert best is not None
-    return best
+        centre, width = best[0].penalty, width / 12.0
+    return best[0]
 
 
 def _best_steps(
@@ -363,34 +358,32 @@ def _best_steps(
     """Return the cheapest stable N_e at a penalty, or None if the wanted one is not stable."""
     gradient, communication = costs
     fewest = fewest_local_steps(strong_convexity=low, smoothness=high, penalty=rho, solver=solver)
-    if wanted is not None and wanted < fewest:
-        return None
-    zeta = splitting_contraction(strong_convexity=low, smoothness=high, penalty=rho)
-    # Exact local solutions would take as many rounds: their rate is zeta.
-    floor = max(1.0, math.log(accuracy) / math.log(zeta)) if zeta > 0.0 else 1.0
-    best: Parameters | None = None
-    steps = fewest if wanted is None else wanted
-    while best is None or (steps * gradient + communication) * floor < best.time:
+    step = 2.0 / (low + high + 2.0 / rho) if solver is Solver.GRADIENT else None
+
+    def priced(steps: int) -> Parameters:
         rate = convergence(
             strong_convexity=low, smoothness=high, penalty=rho, local_steps=steps, solver=solver
         )
         rounds = rate.rounds(accuracy)
-        time = (steps * gradient + communication) * rounds
-        if best is None or time < best.time:
-            step = 2.0 / (low + high + 2.0 / rho) if solver is Solver.GRADIENT else None
-            best = Parameters(
-                penalty=rho,
-                step_size=step,
-                local_steps=steps,
-                fewest_local_steps=fewest,
-                rounds=rounds,
-                time=time,
-                convergence=rate,
-            )
-        if wanted is not None:
-            break
-        # Coarser and coarser: a few steps among many hardly change the time.
-        steps += max(1, steps // 16)
+        return Parameters(
+            penalty=rho,
+            step_size=step,
+            local_steps=steps,
+            fewest_local_steps=fewest,
+            rounds=rounds,
+            time=(steps * gradient + communication) * rounds,
+            convergence=rate,
+        )
+
+    if wanted is not None:
+        return priced(wanted) if wanted >= fewest else None
+    zeta = splitting_contraction(strong_convexity=low, smoothness=high, penalty=rho)
+    # Exact local solutions would take as many rounds: their rate is zeta.
+    floor = max(1.0, math.log(accuracy) / math.log(zeta)) if zeta > 0.0 else 1.0
+    best, steps = priced(fewest), fewest
+    # Coarser and coarser: a few steps among many hardly change the time.
+    while ((steps := steps + max(1, steps // 16)) * gradient + communication) * floor < best.time:
+        best = min(best, priced(steps), key=lambda each: each.time)
     return best
 
 
@@ -439,16 +432,10 @@ def participation_rate(
         ParameterError: a probability outside (0, 1], or |S| of at least 1.
     """
     listed = [probabilities] if isinstance(probabilities, int | float) else list(probabilities)
-    if not listed:
-        refuse("probabilities", listed, "name at least one agent")
+    require(listed, "probabilities", listed, "name at least one agent")
     p = [probability(probabilities=each) for each in listed]
-    if of.norm >= 1.0:
-        refuse(
-            "norm of S",
-            of.norm,
-            "be below 1 for Proposition 2",
-            "take more local steps or a larger penalty; a spectral radius below 1 is not enough",
-        )
+    way_out = "take more local steps or a larger penalty; a spectral radius below 1 is not enough"
+    require(of.norm < 1.0, "norm of S", of.norm, "be below 1 for Proposition 2", way_out)
     # Whoever takes part least sets the rate.
     low = min(p)
     rate = math.sqrt(1.0 - low + low * of.norm**2)
@@ -529,6 +516,5 @@ def _curvatures(strong_convexity: float, smoothness: float) -> tuple[float, floa
         "Fed-PLT is analysed for strongly convex losses", strong_convexity=strong_convexity
     )
     high = positive(smoothness=smoothness)
-    if low > high:
-        refuse("strong_convexity", low, f"be at most smoothness = {high:g}")
+    require(low <= high, "strong_convexity", low, f"be at most smoothness = {high:g}")
     return low, high

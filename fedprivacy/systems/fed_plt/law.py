@@ -18,7 +18,7 @@ from enum import StrEnum
 import numpy as np
 from numpy.typing import NDArray
 
-from ...errors import integer, non_negative, positive, refuse
+from ...errors import integer, non_negative, positive, refuse, require
 from ...rounding import HUNDREDS
 from ...theory.gaussian import delta as gaussian_delta
 from ...theory.gaussian import epsilon as gaussian_epsilon
@@ -173,8 +173,7 @@ class QuadraticSplitting:
 
     def renyi(self, order: float, shifts: float | Array, view: View | str) -> float:
         """Return the Renyi divergence of an order above 1: order mu^2 / 2."""
-        if not order > 1.0:
-            refuse("order", order, "be above 1")
+        require(order > 1.0, "order", order, "be above 1")
         return 0.5 * order * self.mu(shifts, view) ** 2
 
     def epsilon(self, delta: float, shifts: float | Array, view: View | str) -> float:

@@ -21,10 +21,20 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from ...errors import ParameterError, integer, positive, probability, refuse, settle
+from ...errors import (
+    ParameterError,
+    integer,
+    natural,
+    positive,
+    probability,
+    refuse,
+    require,
+    settle,
+    whole,
+)
 from ...ledger import Ledger
 from ...mechanisms import Mechanism, Parallel
-from ...relations import Adjacency, Unit
+from ...relations import Unit, is_add_remove
 from ...sampling import Apart, Everyone, FixedSize, Scheme
 from ...training.rounds import (
     Books,
@@ -127,9 +137,8 @@ class FederatedSplitting:
         object.__setattr__(self, "records", _sizes(self.records))
         integer(1, dimension=self.dimension)
         settle(self, positive, "penalty", or_none=True)
-        for name in ("runs", "seed"):
-            if getattr(self, name) is not None:
-                integer(1 if name == "runs" else 0, **{name: getattr(self, name)})
+        settle(self, natural, "runs", or_none=True)
+        settle(self, whole, "seed", or_none=True)
         if self.curvature is not None:
             positive(
                 "Fed-PLT converges for strongly convex losses: regularise them",
@@ -162,6 +171,13 @@ class FederatedSplitting:
             refuse("solver", given, "be a LocalSolver, or one for each agent")
         return tuple(each)
 
+    @property
+    def _searched(self) -> Solver:
+        """What stands for all solvers in the theory's search, which knows one kind."""
+        fast = {each.method for each in self._given} == {SolverKind.ACCELERATED}
+        # Gradient steps, the slower ones, stand for a mixture.
+        return Solver.ACCELERATED if fast else Solver.GRADIENT
+
     @cached_property
     def found(self) -> Parameters | None:
         """What the theory's search found; None where everything was given."""
@@ -169,22 +185,17 @@ class FederatedSplitting:
         if self.penalty is not None and None not in asked:
             return None
         if self.curvature is None:
-            refuse(
-                "penalty, steps",
-                (self.penalty, *asked),
-                "be given where the loss's curvature is not known",
-                "give both, bound the inputs, or use FederatedSplitting.on(data, ...)",
-            )
-        # The search knows one kind of solver; gradient steps, the slower ones, stand for a mixture.
-        fast = all(each.method is SolverKind.ACCELERATED for each in self._given)
+            rule = "be given where the loss's curvature is not known"
+            way_out = "give both, bound the inputs, or use FederatedSplitting.on(data, ...)"
+            refuse("penalty, steps", (self.penalty, *asked), rule, way_out)
         return find_parameters(
             strong_convexity=self.curvature[0],
             smoothness=self.curvature[1],
             gradient_cost=self.gradient_cost,
             round_cost=self.round_cost,
-            local_steps=next(iter(asked)) if len(asked) == 1 else None,
+            local_steps=asked.pop() if len(asked) == 1 else None,
             penalty=self.penalty,
-            solver=Solver.ACCELERATED if fast else Solver.GRADIENT,
+            solver=self._searched,
         )
 
     @cached_property
@@ -199,8 +210,8 @@ class FederatedSplitting:
     def solvers(self) -> tuple[LocalSolver, ...]:
         """Every agent's solver, with steps and step size as numbers."""
         given = self._given
-        if len(given) != self.agents:
-            refuse("solver", len(given), f"be one, or one for each of {self.agents} agents")
+        rule = f"be one, or one for each of {self.agents} agents"
+        require(len(given) == self.agents, "solver", len(given), rule)
         steps = None if self.found is None else self.found.local_steps
         # Equal solvers are settled once.
         settled = {
@@ -211,17 +222,17 @@ class FederatedSplitting:
     @cached_property
     def scheme(self) -> FixedSize | Apart:
         """What draws the agents of a round."""
-        if isinstance(self.participation, FixedSize):
-            if self.participation.population != self.agents:
-                refuse("participation", self.participation, f"draw from {self.agents} agents")
-            return self.participation
         given = self.participation
+        if isinstance(given, FixedSize):
+            fits, rule = given.population == self.agents, f"draw from {self.agents} agents"
+            require(fits, "participation", given, rule)
+            return given
         if isinstance(given, str) or not isinstance(given, int | float | Sequence | np.ndarray):
             way_out = "Poisson(p) is p; agents are drawn by no other scheme"
             refuse("participation", given, "be FixedSize or probabilities", way_out)
         chances = [given] * self.agents if isinstance(given, int | float) else list(given)
-        if len(chances) != self.agents:
-            refuse("participation", len(chances), f"be one, or one for each of {self.agents}")
+        rule = f"be one, or one for each of {self.agents}"
+        require(len(chances) == self.agents, "participation", len(chances), rule)
         return Apart(tuple(probability(participation=each) for each in chances))
 
     @cached_property
@@ -359,16 +370,16 @@ class FederatedSplitting:
         return solver.mechanism(self.loss, size, self.rho).sensitivity
 
     def _check_solvers(self) -> None:
-        private = {each.private for each in self.solvers}
-        if len(private) > 1:
-            rule = "be noisy for all agents or for none"
-            refuse("solver", "noisy for some agents", rule, "the others' records are not protected")
-        if len({each.clip_norm for each in self.solvers}) > 1:
-            refuse("solver.clip_norm", "several", "be the same for all agents")
-        newton = any(each.method is SolverKind.NEWTON for each in self.solvers)
-        if newton and type(self.loss).hessian is AgentLoss.hessian:
-            rule = "not be newton for a loss without a hessian"
-            refuse("solver.method", "newton", rule, "Logistic and LeastSquares have one")
+        alike = len({each.private for each in self.solvers}) == 1
+        rule = "be noisy for all agents or for none"
+        way_out = "the others' records are not protected"
+        require(alike, "solver", "noisy for some agents", rule, way_out)
+        alike = len({each.clip_norm for each in self.solvers}) == 1
+        require(alike, "solver.clip_norm", "several", "be the same for all agents")
+        newton = SolverKind.NEWTON in {each.method for each in self.solvers}
+        solved = not newton or type(self.loss).hessian is not AgentLoss.hessian
+        rule = "not be newton for a loss without a hessian"
+        require(solved, "solver.method", "newton", rule, "Logistic and LeastSquares have one")
 
     def _checked(
         self,
@@ -381,17 +392,16 @@ class FederatedSplitting:
         lead = () if self.runs is None else (self.runs,)
         shape = (*lead, self.agents, self.dimension)
         for name in ("models", "auxiliary"):
-            if tuple(getattr(state, name).shape) != shape:
-                refuse(f"state.{name}", tuple(getattr(state, name).shape), f"have shape {shape}")
-        if not isinstance(data, AgentData):
-            refuse("data", type(data).__name__, "be AgentData", "AgentData.of([(A, b), ...])")
+            found = tuple(getattr(state, name).shape)
+            require(found == shape, f"state.{name}", found, f"have shape {shape}")
+        kind, way_out = isinstance(data, AgentData), "AgentData.of([(A, b), ...])"
+        require(kind, "data", type(data).__name__, "be AgentData", way_out)
         # Sensitivities were divided by the declared sizes.
-        if data.records != self.records:
-            refuse("data.records", data.records, f"be those declared, {self.records}")
-        if self.loss.dimension(data) != self.dimension:
-            refuse("data", self.loss.dimension(data), f"have dimension {self.dimension}")
-        if data.runs not in (None, self.runs):
-            refuse("data.runs", data.runs, f"be {self.runs} or None")
+        declared, rule = data.records == self.records, f"be those declared, {self.records}"
+        require(declared, "data.records", data.records, rule)
+        dimension, rule = self.loss.dimension(data), f"have dimension {self.dimension}"
+        require(dimension == self.dimension, "data", dimension, rule)
+        require(data.runs in (None, self.runs), "data.runs", data.runs, f"be {self.runs} or None")
         self._check_books(ledger, budget)
         return self.loss.prepared(data)
 
@@ -400,15 +410,13 @@ class FederatedSplitting:
         for name, book in (("ledger", ledger), ("budget", budget)):
             if book is None:
                 continue
-            if self.runs is not None:
-                way_out = "leave runs out of a private run"
-                refuse(name, f"{self.runs} runs", "be None for a batch of runs", way_out)
-            facts = getattr(book, "facts", book)
-            if getattr(facts, "adjacency", None) == Adjacency.ADD_REMOVE:
-                rule = "not be about add_remove: an agent divides by its number of records"
-                refuse(f"{name}.adjacency", "add_remove", rule, "use replace_one")
-            if getattr(facts, "unit", None) is Unit.CLIENT:
-                refuse(f"{name}.unit", "client", "be 'record'")
+            rule, way_out = "be None for a batch of runs", "leave runs out of a private run"
+            require(self.runs is None, name, f"{self.runs} runs", rule, way_out)
+            rule = "not be about add_remove: an agent divides by its number of records"
+            public = not is_add_remove(book)
+            require(public, f"{name}.adjacency", "add_remove", rule, "use replace_one")
+            unit = getattr(getattr(book, "facts", book), "unit", None)
+            require(unit is not Unit.CLIENT, f"{name}.unit", "client", "be 'record'")
 
     def _draw(self, number: int, dropout: Dropout | None) -> _Drawn:
         """Draw who takes part, in every run."""
@@ -509,8 +517,7 @@ class _Drawn:
 
 
 def _sizes(records: Sequence[int]) -> tuple[int, ...]:
-    if not len(records):
-        refuse("records", records, "have one entry for each agent, at least one")
+    require(len(records), "records", records, "have one entry for each agent, at least one")
     sizes = []
     for agent, size in enumerate(records):
         try:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from ...errors import non_negative, refuse
+from ...errors import non_negative, refuse, require
 
 Prox = Callable[[Tensor, float], Tensor]
 """Gets a point of shape (..., dimension) and a step, returns a point of the same shape."""
@@ -54,8 +54,7 @@ class Box:
     high: float
 
     def __post_init__(self) -> None:
-        if not self.low <= self.high:
-            refuse("low, high", (self.low, self.high), "be in order")
+        require(self.low <= self.high, "low, high", (self.low, self.high), "be in order")
 
     def __call__(self, point: Tensor, step: float) -> Tensor:
         """Return the nearest point of the box."""
@@ -77,8 +76,8 @@ class Group:
     def __post_init__(self) -> None:
         non_negative(weight=self.weight)
         every = [coordinate for group in self.groups for coordinate in group]
-        if len(set(every)) != len(every):
-            refuse("groups", self.groups, "hold no coordinate twice")
+        once = len(set(every)) == len(every)
+        require(once, "groups", self.groups, "hold no coordinate twice")
 
     def __call__(self, point: Tensor, step: float) -> Tensor:
         """Return the point with every group shrunk towards 0 by step weight."""
@@ -105,6 +104,7 @@ def checked_prox(prox: Prox | None, point: Tensor, step: float) -> Tensor:
         shape = tuple(found.shape) if isinstance(found, Tensor) else type(found).__name__
         refuse("regulariser", shape, f"return a tensor of its point's shape {tuple(point.shape)}")
     # What is not finite already is no fault of the regulariser's.
-    if bool(torch.isfinite(point).all()) and not bool(torch.isfinite(found).all()):
-        refuse("regulariser", "NaN or infinity", "return a finite point for a finite one")
+    finite = not bool(torch.isfinite(point).all()) or bool(torch.isfinite(found).all())
+    rule = "return a finite point for a finite one"
+    require(finite, "regulariser", "NaN or infinity", rule)
     return found.to(point.dtype)

@@ -16,7 +16,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from ...errors import member, natural, positive, refuse, settle
+from ...errors import member, natural, positive, require, settle
 from ...mechanisms import NoisyGradientDescent
 from ...mechanisms.deviates import Deviates
 from ...mechanisms.rounded import HIDDEN_GRID, STEP_GRID, drawn_ahead, noisy_scaled
@@ -95,13 +95,15 @@ class LocalSolver:
         settle(self, positive, "step_size", "noise_scale", "clip_norm", or_none=True)
         settle(self, natural, "steps", "batch_size", or_none=True)
         for name, owner in OPTIONS.items():
-            if (getattr(self, name) is not None) != (kind is owner):
-                rule = "be given" if kind is owner else f"be None for the {kind} solver"
-                refuse(name, getattr(self, name), rule, f"it is the {owner} solver's")
-        if self.clip_norm is not None and kind is not SolverKind.NOISY:
-            refuse("clip_norm", self.clip_norm, f"be None for the {kind} solver")
-        if self.step_size is not None and kind in STEP_OF_ITS_OWN:
-            refuse("step_size", self.step_size, f"be None for the {kind} solver")
+            value, rule = getattr(self, name), f"be None for the {kind} solver"
+            rule = "be given" if kind is owner else rule
+            fits = (value is not None) == (kind is owner)
+            require(fits, name, value, rule, f"it is the {owner} solver's")
+        rule = f"be None for the {kind} solver"
+        fits = self.clip_norm is None or kind is SolverKind.NOISY
+        require(fits, "clip_norm", self.clip_norm, rule)
+        fits = self.step_size is None or kind not in STEP_OF_ITS_OWN
+        require(fits, "step_size", self.step_size, rule)
 
     @property
     def private(self) -> bool:
@@ -128,26 +130,21 @@ class LocalSolver:
         Raises:
             ParameterError: a step size that does not contract, or one that must be given.
         """
-        steps = self.steps if self.steps is not None else found_steps
-        if steps is None:
-            refuse("steps", None, "be given where the loss's curvature is not known")
+        steps = found_steps if self.steps is None else self.steps
+        unknown = "be given where the loss's curvature is not known"
+        require(steps is not None, "steps", None, unknown)
+        own_step = self.method in STEP_OF_ITS_OWN
         if constants is None:
-            if self.method is SolverKind.ACCELERATED:
-                refuse("method", self.method, "not be accelerated without the loss's curvature")
-            if self.step_size is None and self.method not in STEP_OF_ITS_OWN:
-                refuse("step_size", None, "be given where the loss's curvature is not known")
+            fits = self.method is not SolverKind.ACCELERATED
+            rule = "not be accelerated without the loss's curvature"
+            require(fits, "method", self.method, rule)
+            require(own_step or self.step_size is not None, "step_size", None, unknown)
+        if constants is None or own_step:
             return replace(self, steps=steps)
         low, high = (each + 1.0 / penalty for each in constants)
-        if self.method in STEP_OF_ITS_OWN:
-            return replace(self, steps=steps)
-        step = 2.0 / (low + high) if self.step_size is None else self.step_size
-        if step >= 2.0 / high:
-            refuse(
-                "step_size",
-                step,
-                f"lie in (0, {2.0 / high:.6g}) = (0, 2 / (smoothness + 1 / penalty))",
-                "a larger one does not contract",
-            )
+        step = self.step_size or 2.0 / (low + high)
+        rule = f"lie in (0, {2.0 / high:.6g}) = (0, 2 / (smoothness + 1 / penalty))"
+        require(step < 2.0 / high, "step_size", step, rule, "a larger one does not contract")
         return replace(self, steps=steps, step_size=step)
 
     def mechanism(self, loss: AgentLoss, records: int, penalty: float) -> NoisyGradientDescent:
@@ -169,34 +166,32 @@ class LocalSolver:
             ParameterError: the loss has no sensitivity of its own and there is no clip norm.
         """
         assert self.steps is not None and self.step_size is not None
-        own, constants, clip = loss.sensitivity(records), loss.curvature(), self.clip_norm
-        if clip is None and (own is None or constants is None):
-            refuse(
-                "solver.clip_norm",
-                None,
-                "be given where the loss has no sensitivity of its own",
-                "clip the records' gradients, or bound the inputs of a logistic loss "
-                "(feature_bound)",
-            )
-        if constants is None or (clip is not None and not loss.contracts_clipped):
-            assert clip is not None
-            return NoisyGradientDescent(
-                step_size=self.step_size,
-                noise_std=self.noise_std,
-                sensitivity=2.0 * clip / records,
-                steps=self.steps,
-            )
-        clipped = math.inf if clip is None else 2.0 * clip / records
-        low, high = constants
+        own, clip = loss.sensitivity(records), self.clip_norm
+        contracting = _contracting(loss, penalty, clipped=clip is not None)
+        rule = "be given where the loss has no sensitivity of its own"
+        way_out = "clip the records' gradients, or bound the inputs of a logistic loss "
+        known = clip is not None or (own is not None and contracting)
+        require(known, "solver.clip_norm", None, rule, way_out + "(feature_bound)")
+        sensitivity = math.inf if clip is None else 2.0 * clip / records
+        if own is not None and contracting:
+            # Both hold: the smaller one.
+            sensitivity = min(sensitivity, own)
         return NoisyGradientDescent(
             step_size=self.step_size,
             noise_std=self.noise_std,
-            # Both hold: the smaller one.
-            sensitivity=min(clipped, math.inf if own is None else own),
-            strong_convexity=low + 1.0 / penalty,
-            smoothness=high + 1.0 / penalty,
+            sensitivity=sensitivity,
             steps=self.steps,
+            **contracting,
         )
+
+
+def _contracting(loss: AgentLoss, penalty: float, *, clipped: bool) -> dict[str, float]:
+    """Return what T6 asks of a loss with the penalty; nothing where steps do not contract."""
+    constants = loss.curvature()
+    if constants is None or (clipped and not loss.contracts_clipped):
+        return {}
+    low, high = constants
+    return {"strong_convexity": low + 1.0 / penalty, "smoothness": high + 1.0 / penalty}
 
 
 GRADIENT_DESCENT = LocalSolver()

@@ -10,7 +10,7 @@ import math
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
-from ...errors import count, listed, moderate, refuse
+from ...errors import count, listed, moderate, refuse, require
 from ...rounding import THOUSANDS
 from ..averaging.bounds import ConvergenceBound
 from ..settings import MODERATE, MODERATE_OR_ZERO, SIZE, Settings, setting
@@ -97,8 +97,7 @@ class SmpSetting(Settings):
         d, gamma = self.dimension, self.gamma
         if self.sparsifier == "rand_k":
             return _Shape(d / k - 1.0, 0.0, 1.0 / 3.0)
-        if gamma >= 0.5:
-            refuse("gamma", gamma, "lie strictly between 0 and 1/2")
+        require(gamma < 0.5, "gamma", gamma, "lie strictly between 0 and 1/2")
         error = 1.0 - k / d
         most = gamma * (1.0 - 1.0 / self.draws) if self.draws > 1 else gamma
         if error > most * (1.0 + THOUSANDS):

@@ -8,7 +8,7 @@ from enum import StrEnum
 
 import numpy as np
 
-from ...errors import count, member, moderate, non_negative, open_unit, positive, refuse
+from ...errors import count, member, moderate, non_negative, open_unit, positive, refuse, require
 from ...mechanisms import Gaussian, SampledMechanism
 from ...questions.claim import Claim, judged_by_account, sampling_rate_of
 from ...relations import Adjacency
@@ -96,10 +96,8 @@ def lemma_3_divergence(
         ParameterError: a value out of its range; Lemma 3 is about whole orders from 2.
     """
     whole, rate = count(order=order), positive(sampling_probability=sampling_probability)
-    if not 2 <= whole <= 10_000:
-        refuse("order", order, "be a whole number from 2 to 10000")
-    if rate > 1.0:
-        refuse("sampling_probability", rate, "be at most 1")
+    require(2 <= whole <= 10000, "order", order, "be a whole number from 2 to 10000")
+    require(rate <= 1.0, "sampling_probability", rate, "be at most 1")
     shift = moderate(sensitivity=sensitivity) / moderate(noise_multiplier=noise_multiplier)
     unit = 0.5 * shift * shift
     # The smaller of the two: 4 (e^x - 1) is below 2 e^x where e^x is below 2.
