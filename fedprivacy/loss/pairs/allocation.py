@@ -228,16 +228,18 @@ class Allocated(Curve):
 
 
 def _fineness(mu: float, rounds: int, side: Side, step: float | None) -> int:
-    """Return the fewest cells to a standard deviation that are no longer than a step."""
+    """Return the fewest cells to a standard deviation that widen a law no more than a lattice."""
     if step is None:
         return 0
     own = fineness_of(mu, rounds)
-    # A law takes many times what the lattice takes: it is made no finer than that shows.
-    for fineness in (*_LADDER, own):
-        if fineness <= own and cell_of(mu, rounds, fineness) <= step:
+    # Every doubling spreads a law as much as a lattice of its cell would: squares add up.
+    spread = math.sqrt(rounds.bit_length())
+    for fineness in _LADDER:
+        if fineness < own and spread * cell_of(mu, rounds, fineness) <= step:
             return fineness
     # A lattice that resolves the law's own cells deserves a finer law.
-    return 0 if len(_rounded(mu, rounds, side).loss) > _MAX_REFINED else 2 * own
+    resolved = cell_of(mu, rounds, own) > step
+    return 2 * own if resolved and len(_rounded(mu, rounds, side).loss) <= _MAX_REFINED else own
 
 
 def with_few_bits(rounds: int, side: Side, bits: int) -> int:
