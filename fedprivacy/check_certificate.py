@@ -321,8 +321,8 @@ def _exchanged(f: Tree) -> Pair:
     own, other = ((stays, arb(1)), (far, arb(-1))), ((stays + far, arb(1)),)
     d = ((far, arb(1)), (-far, arb(-1)))
     left = Piece(False, other, own, d, -s, arb(0), arb(0))
-    turned = [tuple((w, -m) for w, m in terms) for terms in (own, other)]
-    right = Piece(False, *turned, d, arb(0), s, arb(0))
+    mirrored, plain = (tuple((w, -m) for w, m in terms) for terms in (own, other))
+    right = Piece(False, mirrored, plain, d, arb(0), s, arb(0))
     end = stays * (-s).exp() + half * r, stays * (-s).exp() + far * (-s).exp()
     return Pair((end, end[::-1]), pieces=(left, right))
 

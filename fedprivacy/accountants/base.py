@@ -197,18 +197,17 @@ class Accountant(ABC):
         # Whose loss is above that on average is not looked at more closely.
         if most < _divergence(loss) < math.inf:
             return found
-        try:
-            for share in _SPARE:
-                # What is above leaves no room: how far above does not matter.
-                self.ceiling = most + math.log(share)
-                near = self._aside(loss, delta, share)
-                if counted(loss.off, near.upper) <= delta * share:
-                    return near
-                # Cut short at the ceiling, an upper end may be far above what it could be.
-                if near.low > most or near.low <= self.ceiling < most < near.upper:
-                    break
-        finally:
-            self.ceiling, self.spare = math.inf, 0.0
+        # Two threads may ask one accountant: what is set aside for an answer is set on a copy.
+        twin = self.copy()
+        for share in _SPARE:
+            # What is above leaves no room: how far above does not matter.
+            twin.ceiling = most + math.log(share)
+            near = twin._aside(loss, delta, share)
+            if counted(loss.off, near.upper) <= delta * share:
+                return near
+            # Cut short at the ceiling, an upper end may be far above what it could be.
+            if near.low > most or near.low <= twin.ceiling < most < near.upper:
+                break
         return found
 
     def _aside(self, loss: PrivacyLoss, delta: float, share: float) -> Answer:

@@ -30,13 +30,18 @@ def rebuilt(data: Any, depth: int = 0) -> dpa.DpEvent:
     """
     if depth > MAX_DEPTH:
         raise LedgerError(f"an event is nested deeper than {MAX_DEPTH} levels")
-    kind = KINDS.get(str(data.get("type"))) if isinstance(data, dict) else None
+    kind = kind_named(data.get("type")) if isinstance(data, dict) else None
     # Just these fields: one left out would silently take its default.
     if kind is None or set(data) != {"type", *FIELDS[kind]}:
         # Cut to 80 characters: a state from elsewhere may be of any length.
         raise LedgerError(f"accountant state is not readable: not an event: {data!r:.80}")
     known = FIELDS[kind].items()
     return kind(**{name: back(data[name], depth + 1) for name, (_, back) in known})
+
+
+def kind_named(name: Any) -> Any:
+    """Return the event class of a name; None where there is none that is read."""
+    return next((kind for kind in FIELDS if kind.__name__ == name), None)
 
 
 def _rebuilt_list(data: Any, depth: int) -> list[dpa.DpEvent]:
@@ -105,6 +110,3 @@ FIELDS: dict[type, dict[str, _Field]] = {
     ),
 }
 """Event class -> field -> (to JSON, back). Numbers are checked when the event is read."""
-
-KINDS: dict[str, Any] = {kind.__name__: kind for kind in FIELDS}
-"""The classes by their names."""

@@ -14,7 +14,7 @@ from ..mechanisms import Mechanism
 from ..relations import Adjacency
 from .dp_accounting import adjacency_of, relation_of, to_event
 from .dp_events import MAX_DEPTH, from_event
-from .dp_states import KINDS, rebuilt
+from .dp_states import kind_named, rebuilt
 
 __all__ = ["adjacency_named", "event_from_json", "peer_epsilon", "runs_of"]
 
@@ -59,7 +59,7 @@ def _typed(data: dict[str, Any]) -> dict[str, Any]:
 
 def _of_a_list(data: list[Any]) -> dict[str, Any]:
     """Return [module, class, value, ...] with the values by name."""
-    kind = KINDS.get(data[1])
+    kind = kind_named(data[1])
     names = [] if kind is None else [each.name for each in kind.__attrs_attrs__]
     if kind is None or len(names) != len(data) - 2:
         raise LedgerError(f"not an event that is read: {str(data[1])[:80]!r}")

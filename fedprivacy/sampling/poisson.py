@@ -41,27 +41,36 @@ def _zero_out(inner: Lossy, scheme: Scheme, observer: Observer) -> Pair:
 
 def _replace(inner: Lossy, scheme: Scheme, observer: Observer) -> Pair:
     q = scheme.rate
-    z = inner.sum_multiplier
     if q == 1.0:
         return pairs.as_it_is(inner, pairs.SWAP, observer)
-    # Only a Gaussian sum has T9's pair; all others need that leaving out is a replacement.
-    if z is None:
-        pairs.removable(inner)
-        alone = inner.privacy_loss(pairs.ZERO, observer).curve
-        if isinstance(alone, LaplacePair):
-            curve = LaplaceExchanged(q, alone.shift, alone.shift)
-            return Pair(curve, curve)
-        return Pair(
-            pairs.folded(inner, scheme, observer).curve, pairs.sampled_zero_out(inner, q, observer)
-        )
-    gaussian = exchanged(z, q)
-    return Pair(gaussian, gaussian)
+    if curve := opposite(inner, q, observer):
+        return Pair(curve, curve)
+    return Pair(
+        pairs.folded(inner, scheme, observer).curve, pairs.sampled_zero_out(inner, q, observer)
+    )
 
 
-def exchanged(multiplier: float, q: float) -> Curve:
-    """Return T9's pair of a unit, drawn with probability q, that sends C u or -C u."""
+def opposite(inner: Lossy, q: float, observer: Observer) -> Curve | None:
+    """Return the pair of a unit, drawn with probability q, that sends C u or -C u.
+
+    T9's of one Gaussian sum, T1's of Laplace noise that hides anything; None of other mechanisms.
+    """
+    if inner.sum_multiplier is not None:
+        return _gaussian(inner.sum_multiplier, q)
+    # Of all others leaving out must be a way to replace.
+    pairs.removable(inner)
+    alone = inner.privacy_loss(pairs.ZERO, observer).curve
+    if not isinstance(alone, LaplacePair):
+        return None
+    # At probability 1 nobody stays: one pair, twice as far apart.
     if q == 1.0:
-        # At probability 1 nobody stays: one Gaussian pair, 2 / z apart.
+        return LaplacePair(2.0 * alone.shift)
+    served = LaplaceExchanged.serves(alone.shift)
+    return LaplaceExchanged(q, alone.shift, alone.shift) if served else None
+
+
+def _gaussian(multiplier: float, q: float) -> Curve:
+    if q == 1.0:
         return Gdp(2.0 / multiplier)
     stays = (1.0 - q, 0.0)
     return GaussianMix(multiplier, (stays, (q, 1.0)), (stays, (q, -1.0)))

@@ -120,6 +120,9 @@ def zeroed_in_slots(inner: Lossy, scheme: Counted, observer: Observer) -> Pair:
     down = pairs.sampled(Mix(tuple((w, Gdp(s / z)) for w, s in times)), q)
     law = scheme.law(Side.DOWN)
     shown = Opposed(z, law) if Opposed.serves(z, law) else against_none(z, 1.0, law)
+    # Drawn as often every time, the unit is in no mixture: one label, and nothing else, is exact.
+    if q == 1.0 and len(times) == 1:
+        return Pair(leaving(times[0][1]), shown)
     return Pair(LeastOf((Fold(up, down), by_way_of_none(z, 2.0, 1.0, scheme.law(Side.UP)))), shown)
 
 

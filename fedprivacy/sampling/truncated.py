@@ -28,7 +28,7 @@ from .binomial import (
     widened,
 )
 from .cohorts import excluded
-from .poisson import Poisson, drawn_apart, exchanged
+from .poisson import Poisson, drawn_apart, opposite
 from .scheme import VISIBLE, Builder, Cell, Indices, Lossy, Odd, Pair, Rows, TableScheme, beyond
 
 _RARE = 1e-300
@@ -90,11 +90,9 @@ def _zero_out(inner: Lossy, scheme: TruncatedPoisson, observer: Observer) -> Pai
 
 
 def _replace(inner: Lossy, scheme: TruncatedPoisson, observer: Observer) -> Pair:
-    z = inner.sum_multiplier
-    if z is not None:
-        curve = scheme.by_room(lambda q: exchanged(z, q))
-        return Pair(curve, exchanged(z, scheme.surely))
-    pairs.removable(inner)
+    if witness := opposite(inner, scheme.surely, observer):
+        curve = scheme.by_room(lambda q: opposite(inner, q, observer) or witness)
+        return Pair(curve, witness)
     loss = pairs.symmetric_replacement(inner, observer)
     curve = scheme.by_room(lambda q: _twice(pairs.sampled(loss.curve, q)))
     return Pair(curve, pairs.sampled_zero_out(inner, scheme.surely, observer))

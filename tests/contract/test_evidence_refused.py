@@ -233,8 +233,8 @@ REFUSED = {
     ),
     "a certificate of a game": (
         lambda: replace(BOUND, method=playing.METHOD).certificate(),
-        "certificate proves one pair a round, and this bound is of a game over many; ask for it "
-        "with accountant='pld'",
+        "certificate proves one pair a round, and this bound is of a game over many (PLD, game of "
+        "adaptive rounds); ask for it with accountant='pld'",
     ),
     "a certificate of whole numbers": (
         lambda: fp.epsilon(
@@ -245,8 +245,8 @@ REFUSED = {
             **ZERO,
         ).certificate(),
         "certificate proves the laws of pairs, and noise in whole numbers is drawn within a total "
-        "variation of its law, which epsilon and delta count and no certificate does; publish the "
-        "bound itself",
+        "variation of ... of its law, which epsilon and delta count and no certificate does; "
+        "publish the bound itself",
     ),
 }
 

@@ -1,11 +1,14 @@
 """What is left out moves a profile by no more than is said."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
 import fedprivacy as fp
 from fedprivacy.accountants import PldAccountant
 from fedprivacy.loss import Composed, Fold, GaussianMix, Gdp, Mix, Sampled, Side
+from fedprivacy.loss.pairs.least_of import readings
 from fedprivacy.loss.profiles import direct
 from fedprivacy.loss.profiles.trimming import trim
 
@@ -56,6 +59,7 @@ def test_repeated_draws_hold_the_lattice_of_all_of_them(adjacency):
     """Drawn 40 times once in 1e30 rounds: too heavy for moments, too rare to count."""
     once = fp.Gaussian(noise_multiplier=1.1).sampled(fp.WithReplacement(40, probability=1e-4))
     loss = once.privacy_loss(adjacency)
+    loss = replace(loss, curve=readings(loss.curve)[0])
     found = PldAccountant().compose(loss, 300).epsilon(1e-6).resolution
     ends = []
     for one in {loss.curve, loss.curve.swap()}:

@@ -66,6 +66,24 @@ def test_beyond_the_largest_loss_nothing_has_mass():
     assert pure.lower <= curve.most <= pure.upper <= curve.most * (1 + 1e-12)
 
 
+@pytest.mark.parametrize("scale", [1 / 299.0, 1 / 301.0, 1e-3, 1e-9])
+def test_noise_that_hides_nothing_has_answers_too(scale):
+    """Exponentials of such losses leave doubles: above 300 scales F(S, S) stands."""
+    run = fp.Laplace(noise_multiplier=scale).sampled(fp.Poisson(0.5))
+    facts = {"adjacency": "replace_one"}
+    pure = fp.epsilon(run * 3, delta=0.0, **facts)
+    assert pure.lower <= 3 * (2.0 / scale) and pure.upper >= 3 * (1.0 / scale - 1.0)
+    found = fp.delta(run, epsilon=1.0, **facts)
+    # A unit that is drawn is told apart for certain, one that is not never.
+    assert found.lower <= 0.5 <= found.upper <= 0.5 * (1 + 1e-9)
+
+
+@pytest.mark.parametrize("given", [(0.0, 1, 1), (1.0, 1, 1), (0.5, 0.0, 1), (0.5, 1, 301.0)])
+def test_what_is_no_such_pair_is_refused(given):
+    with pytest.raises(ValueError, match="LaplaceExchanged: q = "):
+        LaplaceExchanged(*given)
+
+
 def sends(counts, unit, q, y):
     """Density of a sum of +-1, one unit's by chance and three others' that send nothing or 1."""
     found = mpf(0)

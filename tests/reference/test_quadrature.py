@@ -253,7 +253,12 @@ def test_two_rounds_with_replacement_by_quadrature(z, draws, population, epsilon
 def test_one_round_with_replacement_has_the_profile_of_theorem_t5(z, draws, population, epsilon):
     weights = binomial(draws, mpf(1) / population)
     inner = mp.log(1 + mp.expm1(mpf(epsilon)) / (1 - weights[0]))
-    value = sum(w * truth.gaussian_delta(inner, 2 * s / mpf(z)) for s, w in enumerate(weights) if s)
+    told = sum(w * truth.gaussian_delta(inner, 2 * s / mpf(z)) for s, w in enumerate(weights) if s)
+    here, there = (
+        truth.mixture(*((w, 2 * side * s / mpf(z)) for s, w in enumerate(weights)))
+        for side in (1, -1)
+    )
+    value = min(told, truth.mixture_delta((here, there), mpf(epsilon)))
     scheme = fp.WithReplacement(draws, population=population)
     run = fp.Gaussian(noise_multiplier=z).sampled(scheme)
     low, high = fp.delta(run, epsilon=epsilon, adjacency="replace_one").resolution

@@ -90,3 +90,17 @@ def test_an_account_of_two_pairs_is_saved_and_taken_up():
     account = ACCOUNTANTS["pld"]().compose(drawn(2, 4.0).privacy_loss("replace_one"), 10)
     again = ACCOUNTANTS["pld"]().restore(account.state())
     assert again.epsilon(1e-5).upper == account.epsilon(1e-5).upper
+
+
+@pytest.mark.parametrize("z", [1e-3, 1.0])
+def test_who_is_always_drawn_as_often_is_told_exactly(z):
+    """A unit that is alone, or holds every record, moves the sum by a known number of norms."""
+    alone = drawn(3, z, population=1)
+    step = fp.Gaussian(noise_multiplier=z, unit="record")
+    every = step.sampled(fp.FixedSize(3, population=7), held=7)
+    for run in (alone * 2, every * 2):
+        found = fp.epsilon(run, delta=1e-5, adjacency="zero_out")
+        exact = fp.epsilon(
+            fp.Gaussian(noise_multiplier=z / 3.0) * 2, delta=1e-5, adjacency="zero_out"
+        )
+        assert exact.lower * (1 - 1e-9) <= found.lower <= found.upper <= exact.upper * (1 + 1e-9)

@@ -21,7 +21,7 @@ from ..moments.spectrum import Cumulants, Decay, Spectrum
 from ..moments.stacks import Bundle
 from ..profiles.convolution import Composition
 from . import lattice as lattices
-from .curve import TAIL_MASS, Curve, Labelled
+from .curve import TAIL_MASS, Curve, Labelled, OfPart
 from .gaussian import IDENTITY, Gdp
 from .lattice import Array, Lattice, Side, Tails
 
@@ -126,21 +126,22 @@ def _inner_loss(loss: Array, q: float) -> Array:
 
 
 @functools.lru_cache(maxsize=256)
-def _known_moments(curve: Curve) -> list[float]:
-    """Return the list of moments at orders 0, 1, ..., to which those that are asked for are added.
+def _known_moments(curve: Curve) -> dict[int, float]:
+    """Return the moments that are known by order, to which those that are asked for are added.
 
-    One list for a curve: looking it up for every order would cost more than a moment.
+    One dict for a curve: looking it up for every order would cost more than a moment.
     """
     del curve
-    return [0.0, 0.0]
+    return {0: 0.0, 1: 0.0}
 
 
 def _integer_moments(curve: Curve, order: int) -> list[float]:
     """Return the log-moments at orders 0 .. ``order``."""
     known = _known_moments(curve)
-    while len(known) <= order:
-        known.append(curve.log_moment(float(len(known))))
-    return known[: order + 1]
+    # By order, not in turn: another thread may be adding the same ones.
+    for pick in range(len(known), order + 1):
+        known[pick] = curve.log_moment(float(pick))
+    return [known[pick] for pick in range(order + 1)]
 
 
 def _binomial_moment(inner: Curve, q: float, order: int) -> float:
@@ -157,7 +158,7 @@ def _binomial_moment(inner: Curve, q: float, order: int) -> float:
 
 @registered
 @dataclass(frozen=True)
-class Fold(Curve):
+class Fold(OfPart):
     """The profile of ``up`` at epsilon >= 0 and of ``down.swap()`` below 0."""
 
     up: Curve
@@ -243,18 +244,6 @@ class Fold(Curve):
             return self.part
         except NoSpectrum:
             return None
-
-    def spectrum(self, line: Line) -> Spectrum:
-        """Return the sum of the halves' integrals and the mass at loss 0."""
-        return self.part.spectrum(line)
-
-    def cumulants(self, tilt: float) -> Cumulants:
-        """Return the mixture of the halves' and of the atom."""
-        return self.part.cumulants(tilt)
-
-    def decay(self, tilt: float, heights: Array, fine: bool = False) -> Decay:
-        """Return the bounds on the halves' integrals and the mass at loss 0."""
-        return self.part.decay(tilt, heights, fine)
 
 
 def _reach(curve: Curve) -> float:

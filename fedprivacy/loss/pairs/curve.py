@@ -171,6 +171,27 @@ class Curve(ABC):
         return lattices.discretise(lambda x: self.tails(x, side), step, side, tail_mass)
 
 
+class OfPart(Curve):
+    """A curve whose moments are those of one part, all outcomes."""
+
+    @property
+    @abstractmethod
+    def part(self) -> Part:
+        """All outcomes: half lines, and the mass at loss 0 beside them."""
+
+    def spectrum(self, line: Line) -> Spectrum:
+        """Return the sum of the half lines' integrals and the mass at loss 0."""
+        return self.part.spectrum(line)
+
+    def cumulants(self, tilt: float) -> Cumulants:
+        """Return the mixture of the half lines' and of the atom."""
+        return self.part.cumulants(tilt)
+
+    def decay(self, tilt: float, heights: Array, fine: bool = False) -> Decay:
+        """Return the bounds on the half lines' integrals and the mass at loss 0."""
+        return self.part.decay(tilt, heights, fine)
+
+
 @registered
 @dataclass(frozen=True)
 class Swapped(Curve):

@@ -10,19 +10,18 @@ import numpy as np
 
 from ...registry import registered
 from ..moments.laplace_rules import LaplaceMix
-from ..moments.line import Line
 from ..moments.pieces import Part
-from ..moments.spectrum import Cumulants, Decay, Spectrum
-from .curve import Curve
+from .curve import Curve, OfPart
 from .laplace import LaplacePair
 from .lattice import Array, Side, Tails
 
-_LOG_2 = math.log(2.0)
+FAR = 300.0
+"""Farther out exponentials leave doubles; F(S, S), which dominates too, stands there."""
 
 
 @registered
 @dataclass(frozen=True)
-class LaplaceExchanged(Curve):
+class LaplaceExchanged(OfPart):
     """(1-q) Laplace(0) + q Laplace(there) against (1-q) Laplace(0) + q Laplace(-back), scale 1.
 
     The loss rises with the outcome, is constant below ``-back`` and above ``there``, and is that of
@@ -30,13 +29,26 @@ class LaplaceExchanged(Curve):
 
     Args:
         q: in (0, 1).
-        there: how far P's part lies to the right, above 0.
-        back: how far Q's part lies to the left, above 0.
+        there: how far P's part lies to the right, above 0 and at most ``FAR``.
+        back: how far Q's part lies to the left, likewise.
     """
 
     q: float
     there: float
     back: float
+
+    def __post_init__(self) -> None:
+        # Written so that NaN, too, is refused.
+        if not (0.0 < self.q < 1.0 and self.serves(self.there) and self.serves(self.back)):
+            raise ValueError(
+                f"LaplaceExchanged: q = {self.q} must be in (0, 1), there = {self.there} and back "
+                f"= {self.back} in (0, {FAR:g}]"
+            )
+
+    @staticmethod
+    def serves(far: float) -> bool:
+        """Return whether parts may lie so far away."""
+        return 0.0 < far <= FAR
 
     @property
     def symmetric(self) -> bool:
@@ -104,18 +116,6 @@ class LaplaceExchanged(Curve):
         above = LaplaceMix(self.there, self.q, 0.0, start=0.0, log_q=self._log_rest(self.back))
         below = LaplaceMix(self.back, 0.0, self.q, start=0.0, log_p=self._log_rest(self.there))
         return Part((above, below))
-
-    def spectrum(self, line: Line) -> Spectrum:
-        """Return the sum of both sides' integrals."""
-        return self.part.spectrum(line)
-
-    def cumulants(self, tilt: float) -> Cumulants:
-        """Return those of both sides together."""
-        return self.part.cumulants(tilt)
-
-    def decay(self, tilt: float, heights: Array, fine: bool = False) -> Decay:
-        """Return the bound of both sides together."""
-        return self.part.decay(tilt, heights, fine)
 
 
 def _above(y: Array) -> Array:

@@ -26,6 +26,10 @@ class LeastOf(Curve):
 
     curves: tuple[Curve, ...]
 
+    def __post_init__(self) -> None:
+        if len(self.curves) < 2:
+            raise ValueError(f"LeastOf: there must be two curves or more, got {len(self.curves)}")
+
     # The others may say less than its tails.
     exact = False
 
