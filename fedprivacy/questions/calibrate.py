@@ -73,7 +73,8 @@ class _Question:
 
     def best(self, value: float) -> Bound:
         """Return the bound with the smallest upper end at a value that was asked about."""
-        found = [self.bound(value, tolerance) for tolerance in reversed(self.tolerances)]
+        coarse, fine = self.tolerances
+        found = [self.bound(value, fine), self.seen.get((value, coarse))]
         return min((each for each in found if each is not None), key=lambda each: each.upper)
 
     def best_upper(self, value: float) -> float:
@@ -90,9 +91,24 @@ class _Question:
                 return True
         return False
 
+    @property
+    def near(self) -> bool:
+        """Whether a coarse interval held the budget: values asked from then on are near to it."""
+        fine = self.tolerances[1]
+        return any(tolerance == fine and bound for (_, tolerance), bound in self.seen.items())
+
+    def known(self, value: float) -> tuple[float, float]:
+        """Return (width, about which epsilon) of what is known best of a value that was asked."""
+        found = [self.seen.get((value, tolerance)) for tolerance in self.tolerances]
+        ends = [(b.resolution[0], b.upper) for b in found if b is not None]
+        low, high = min(ends, key=lambda each: each[1] - each[0], default=(0.0, math.inf))
+        # A fine answer's upper end is what has to be inside the budget; a coarse one tells little.
+        wide = high - low > self.tolerances[1]
+        return high - low, 0.5 * (low + high) if wide else high
+
     def fits(self, value: float) -> bool:
         """Return whether the value is admissible and within the budget."""
-        for tolerance in self.tolerances:
+        for tolerance in self.tolerances[1:] if self.near else self.tolerances:
             bound = self.bound(value, tolerance)
             if bound is None or bound.resolution[0] > self.epsilon:
                 return False
@@ -326,8 +342,8 @@ def _bisect(question: _Question, good: float, bad: float, integer: bool, toleran
         tried += 1
         if integer:
             middle = float((good + bad) // 2)
-        elif tried % 4 == 0:
-            # Every fourth step halves, so that bad guesses cannot hold the search up.
+        elif tried % (8 if question.near else 4) == 0:
+            # Now and then a step halves, so that bad guesses cannot hold the search up.
             middle = math.sqrt(good * bad)
         else:
             middle = _guess(question, good, bad)
@@ -351,26 +367,16 @@ def _settled(question: _Question, good: float, bad: float, integer: bool, tolera
     return question.best_upper(good) >= enough
 
 
-def _nearest(question: _Question, aim: float) -> list[tuple[float, float]]:
-    """Return (log value, log epsilon less the aim) of the two values known that are nearest."""
-    values = {value for value, _ in question.seen if min(value, question.best_upper(value)) > 0}
-    points = [(math.log(v), math.log(question.best_upper(v)) - aim) for v in values]
-    # Farther ones bend the line.
-    return sorted((p for p in points if math.isfinite(p[1])), key=lambda p: abs(p[1]))[:2]
-
-
 def _guess(question: _Question, good: float, bad: float) -> float:
     """Return where log epsilon, taken as linear in log value, passes just inside the budget.
 
-    The line goes through the two values known whose epsilons are nearest to the budget; where it
-    leaves the bracket, the bracket is halved.
+    Where the line leaves the bracket, the bracket is halved.
     """
     if question.epsilon <= 0.0:
         return math.sqrt(good * bad)
     # Just inside the budget: a guess at the budget itself would fail half of the time.
     inside = max(question.epsilon - 0.4 * question.tolerances[1], 0.5 * question.epsilon)
-    aim = math.log(inside)
-    points = _nearest(question, aim)
+    points = _points(question, math.log(inside))
     low, high = sorted((math.log(good), math.log(bad)))
     guess = 0.5 * (low + high)
     if len(points) == 2 and points[0][1] != points[1][1]:
@@ -379,3 +385,32 @@ def _guess(question: _Question, good: float, bad: float) -> float:
         # Outside of the bracket the line has left what is known: halve instead.
         guess = line if low < line < high else guess
     return math.exp(guess)
+
+
+def _points(question: _Question, aim: float) -> list[tuple[float, float]]:
+    """Return two points (log value, log epsilon - aim) of a line: near to the aim, known closely.
+
+    A coarse end is off by more than the last steps are long: the line starts at a fine answer once
+    there is one, and has the slope of answers that are equally close, or far enough apart.
+    """
+    found = {value: question.known(value) for value, _ in question.seen}
+    about = {
+        value: (math.log(value), math.log(epsilon) - aim, width / epsilon)
+        for value, (width, epsilon) in found.items()
+        if min(value, epsilon) > 0.0 and max(epsilon, width) < math.inf
+    }
+    fine = question.tolerances[1] / question.epsilon
+    points = sorted(about.values(), key=lambda p: (p[2] > 2.0 * fine, abs(p[1])))
+    if len(points) < 2:
+        return []
+    start = points[0]
+    # Of answers beside it that whose slope is off least: by its width over how far away it is.
+    apart = [p for p in points[1:] if p[0] != start[0]]
+    other = min(apart, key=lambda p: _off(start, p), default=None)
+    return [] if other is None else [start[:2], other[:2]]
+
+
+def _off(one: tuple[float, float, float], other: tuple[float, float, float]) -> float:
+    """Return by about which share the slope between two points is off: width, and bending."""
+    apart = abs(one[1] - other[1])
+    return (one[2] + other[2]) / max(apart, 1e-12) + 0.2 * apart

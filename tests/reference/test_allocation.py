@@ -11,9 +11,11 @@ from mpmath import mpf
 from scipy.special import ndtr
 from scipy.stats import beta
 
+import fedprivacy as fp
 from fedprivacy.accountants import PldAccountant, RdpAccountant
 from fedprivacy.accountants.base import CURVES
 from fedprivacy.loss import Allocated, Composed, Gdp, Sampled, Side, compose
+from fedprivacy.loss.pairs import averages
 from fedprivacy.loss.pairs.allocation import discrete, tails_of
 from fedprivacy.loss.pairs.averages import average_law
 from fedprivacy.loss.pairs.laws import DiscreteLaw, by_way_of_q
@@ -22,11 +24,19 @@ from fedprivacy.privacy_loss import PrivacyLoss
 from fedprivacy.registry import decode, encode
 from fedprivacy.relations import Adjacency, Facts, Observer, Unit
 
+ENDS = (Side.DOWN, Side.UP)
+
 
 def interval(curve, epsilon):
     """Certified ends of one orientation's delta."""
     at = np.array([epsilon])
     return tuple(float(direct.delta(curve, at, side)[0]) for side in (Side.DOWN, Side.UP))
+
+
+def on_lattice(rounded, epsilon):
+    """delta of losses on a lattice."""
+    gain = np.maximum(-np.expm1(epsilon - rounded.losses()), 0.0)
+    return float(np.dot(rounded.mass, gain)) + rounded.infinite
 
 
 def swapped_value(value, epsilon):
@@ -205,8 +215,7 @@ def test_lattices_keep_their_side(mu, rounds, swapped):
         for side, sign in ((Side.UP, 1.0), (Side.DOWN, -1.0)):
             rounded = curve.lattice(step, side)
             for epsilon in (-0.2, 0.0, 0.1, 0.5):
-                gain = np.maximum(-np.expm1(epsilon - rounded.losses()), 0.0)
-                found = float(np.dot(rounded.mass, gain)) + rounded.infinite
+                found = on_lattice(rounded, epsilon)
                 ends = interval(curve, epsilon)
                 assert sign * (found - ends[side is Side.DOWN]) >= -1e-11
                 assert found == pytest.approx(ends[0], rel=0.3, abs=0.03 * scale)
@@ -216,8 +225,7 @@ def test_the_fine_lattice_is_close():
     for swapped, side in itertools.product((False, True), Side):
         curve = Allocated(1.0, 100, swapped)
         rounded = curve.lattice(1e-4, side)
-        gain = np.maximum(-np.expm1(0.5 - rounded.losses()), 0.0)
-        found = float(np.dot(rounded.mass, gain)) + rounded.infinite
+        found = on_lattice(rounded, 0.5)
         assert found == pytest.approx(interval(curve, 0.5)[side is Side.UP], rel=2e-3)
 
 
@@ -374,3 +382,131 @@ def test_a_replaced_units_moments_bound_its_law(mu, rounds):
         assert inside <= curve.log_moment(order) + 1e-3
         assert curve.log_moment(order) == curve.log_moment(1.0 - order)
         assert curve.log_moment(order) <= Gdp(2 * mu).log_moment(order)
+
+
+@pytest.mark.parametrize("mu", [0.2, 1.0, 3.0])
+@pytest.mark.parametrize("spread", [0.3, 3.0])
+def test_coarse_laws_hold_two_rounds(mu, spread):
+    """Between laws of few cells, with more revealed, and their lattices, lies the quadrature."""
+    epsilon = spread * min(mu, 1.0)
+    exact = two_rounds(mu, epsilon)
+    for fineness, revealed in ((12, 1e-25), (12, 1e-15), (36, 1e-15)):
+        ends = []
+        for side in (Side.DOWN, Side.UP):
+            law = discrete(average_law(mu, 2, side, fineness, revealed))
+            found = tails_of(law, np.array([epsilon]))
+            ends.append(math.exp(found.p_above[0]) - math.exp(epsilon + found.q_above[0]))
+        assert ends[0] - 1e-16 <= exact <= ends[1] + 1e-16
+        assert ends[1] - ends[0] <= 0.2 * ends[1] + 3e-14
+    for step, tail in itertools.product((mu / 4.0, mu / 15.0, mu / 50.0), (1e-12, 1e-16)):
+        for swapped, at, value in (
+            (False, epsilon, exact),
+            (True, -epsilon, swapped_value(exact, epsilon)),
+        ):
+            curve = Allocated(mu, 2, swapped)
+            low, high = (on_lattice(curve.lattice(step, side, tail), at) for side in ENDS)
+            assert low - 1e-16 <= value <= high + 1e-16
+            assert high - low <= 0.5 * high + 2 * tail or step > mu / 20.0
+
+
+@pytest.mark.parametrize("mu, rounds", GRID)
+@pytest.mark.parametrize("swapped", [False, True])
+def test_coarser_laws_hold_the_finest(mu, rounds, swapped):
+    """Whatever the losses: each law is above, and below, what the finest are between."""
+    curve = Allocated(mu, rounds, swapped)
+    losses = min(mu, math.sqrt(math.expm1(mu * mu) / rounds)) * np.linspace(-3.0, 12.0, 46)
+    below, above = (direct.delta(curve, losses, side) for side in ENDS)
+    for rough in curve.rougher():
+        low, high = (direct.delta(rough, losses, side) for side in ENDS)
+        assert (low <= above).all()
+        assert (below <= high).all()
+        # The left tail, which the swapped pair is read from, is narrow beside coarse cells.
+        near = (below > 1e-6) & (losses > 0.0)
+        assert swapped or (high - low <= 0.15 * high)[near].all()
+    for step in (losses[-1] / 60.0, losses[-1] / 300.0):
+        # A lattice that leaves out a trillionth stands on a law that reveals more.
+        ends = [curve.lattice(step, side, 1e-12) for side in ENDS]
+        low, high = (np.array([on_lattice(one, at) for at in losses]) for one in ends)
+        assert (low <= above + 1e-16).all()
+        assert (below <= high + 1e-16).all()
+
+
+def test_ten_epochs_as_they_are_told():
+    """The numbers of docs/theory/allocation.md, which were got from the epoch's own laws."""
+    run = fp.Gaussian(noise_multiplier=1.0).sampled(fp.RandomAllocation(1000)) * 10
+    bound = fp.epsilon(run, delta=1e-5, adjacency="replace_one")
+    assert 0.4635 <= bound.resolution[0] <= 0.4645
+    assert 0.9755 <= bound.upper <= 0.9775
+
+
+@pytest.mark.parametrize("mu, rounds", [(1.0, 3), (3.0, 7), (0.3, 25), (0.05, 301)])
+@pytest.mark.parametrize("side", list(Side))
+def test_pairs_are_put_together_in_any_way(monkeypatch, mu, rounds, side):
+    """Runs, points and tables of pairs are one sum in another order."""
+    laws = []
+    for run, point, pair in ((0.0, 1e15, 1e15), (1e15, 0.0, 1e15), (1e15, 1e15, 0.0)):
+        for name, cost in (("_RUN", run), ("_POINT", point), ("_PAIR", pair)):
+            monkeypatch.setattr(averages, name, cost)
+        laws.append(average_law(mu, rounds, side, 12))
+    first, *others = laws
+    for law in others:
+        shift = law.first - first.first
+        here = np.arange(max(shift, 0), min(len(law.mass) + shift, len(first.mass)))
+        for ours, theirs in ((first.mass, law.mass), (first.p_mass(), law.p_mass())):
+            off = np.abs(theirs[here - shift] - ours[here])
+            # Pairs of two points far out are revealed or dropped in one way only.
+            assert (off <= 1e-11 * ours[here] + 1e-24).all()
+        # So what they move matters only where there is hardly anything else.
+        here = here[first.mass[here] >= 1e-10]
+        places = [x.excess[i] / x.mass[i] for x, i in ((first, here), (law, here - shift))]
+        assert np.max(np.abs(places[0] - places[1])) <= 0.1 * first.shift
+
+
+@pytest.mark.parametrize("side", list(Side))
+@pytest.mark.parametrize("mu, cell", [(0.05, 0.6), (1.0, 0.6), (3.0, 0.3), (8.0, 0.6)])
+def test_wide_cells_of_one_ratio_hold_what_they_should(mu, cell, side):
+    """Far out a normal density falls so fast that a wide cell takes several parts."""
+    cell *= mu
+    law = averages.single(mu, cell, 0.0, 1e-25, side)
+    mp = mpmath.mp.clone()
+    mp.dps = 40
+
+    def between(k, turn):
+        """Mass, under the normal of mean ``turn - mu / 2``, of the cell from k on."""
+        low, high = (mp.mpf(cell) * (k + i - law.half) / mu + mp.mpf(mu) / 2 for i in (0, 1))
+        low, high = low - turn, high - turn
+        return mp.ncdf(high) - mp.ncdf(low) if low < 0 else mp.ncdf(-low) - mp.ncdf(-high)
+
+    def right(k):
+        """Mass of the cell from k on that goes to its right end."""
+        scale = mp.exp(-mp.mpf(cell) * k)
+        return (between(k, mu) * scale - between(k, 0)) / mp.expm1(mp.mpf(cell))
+
+    size = len(law.mass)
+    for i in (0, 1, size // 4, size // 2, 3 * size // 4, size - 2):
+        k = law.first + i
+        if side is Side.DOWN:
+            exact = between(k, 0)
+            mean = between(k, mu) / exact * mp.exp(-mp.mpf(cell) * k)
+            assert abs(1.0 + law.excess[i] / law.mass[i] - mean) <= 1e-13 * mean
+        else:
+            exact = between(k, 0) - right(k) + (right(k - 1) if i else 0)
+        assert abs(law.mass[i] - exact) <= 5e-13 * exact
+
+
+def test_a_replaced_unit_is_refined_until_its_upper_end_stands_still():
+    """Nothing is known from below: no lattice would ever be fine enough for a width."""
+    facts = Facts(Unit.CLIENT, Adjacency.REPLACE_ONE, Observer.AGGREGATE)
+    curve = Allocated(1.0, 20, replaced=True)
+    for epochs in (1, 5):
+        bound = PldAccountant().compose(PrivacyLoss(curve, facts), epochs).epsilon(1e-6)
+        assert bound.resolution[0] == 0.0
+        assert "from below" in bound.reason
+        fine = compose([(curve, epochs)]) if epochs > 1 else None
+        if fine is not None:
+            closest = fine.composition(1e-3, Side.UP, 1e-13).epsilon(1e-6)
+            assert closest - 1e-9 <= bound.upper <= closest + 2e-3
+        assert (
+            bound.upper
+            < PldAccountant().compose(PrivacyLoss(Gdp(2.0), facts), epochs).epsilon(1e-6).upper
+        )

@@ -17,7 +17,7 @@ from scipy.special import gammaln, log_ndtr, logsumexp, xlogy
 
 from ...registry import registered
 from ...rounding import FEW, HUNDREDS, TENS, THOUSANDS
-from .averages import Law, average_law, fineness_of
+from .averages import REVEALED, Law, average_law, cell_of, fineness_of
 from .curve import TAIL_MASS, Curve
 from .gaussian import Gdp
 from .lattice import Array, Lattice, Side, Tails, nothing
@@ -28,12 +28,16 @@ _MU_RANGE = (1e-9, 8.0)
 _MAX_ROUNDS = 1 << 24
 COARSE = 12
 """Cells to a standard deviation of a coarse law."""
+_LADDER = tuple(round(COARSE * math.pow(2.0, k / 4)) for k in range(32))
+"""Cells to a standard deviation of the laws that stand on a lattice, each by a fifth finer."""
 LONG = 1 << 14
 """Laws of more rounds are coarse: they take many doublings."""
 _BITS = 10
 """So many of a long epoch's number of rounds are kept: it is off by 1 in 512 at most."""
 _MAX_REFINED = 16_000
 """Laws of more outcomes are not made finer."""
+_REVEALED = (1e-15, 1e-20)
+"""How much a law on a lattice may reveal where that is no more than the lattice leaves out."""
 _MAX_ORDER = 512
 """The largest order whose moment is summed."""
 _FEW_ORDERS = 64
@@ -53,6 +57,8 @@ class Allocated(Curve):
         swapped: False for (present, absent), True for (absent, present).
         coarse: whether the laws above and below may be farther apart, and take a tenth of the time.
         replaced: whether the unit is replaced: present with other data, by way of absent.
+        fineness: cells to a standard deviation of the laws above and below; 0: what some tenths of
+            a second buy, or fewer on a lattice that is coarse beside them.
 
     Dominates and is attained under ``add_remove`` and ``zero_out``, for rounds that adapt to
     everything released before; dominates under ``replace_one`` if ``replaced``. Out of reach (mu
@@ -65,6 +71,7 @@ class Allocated(Curve):
     swapped: bool = False
     coarse: bool = False
     replaced: bool = False
+    fineness: int = 0
 
     def __post_init__(self) -> None:
         if not (math.isfinite(self.mu) and self.mu >= 0.0):
@@ -100,20 +107,35 @@ class Allocated(Curve):
         """Return the other orientation."""
         return self if self.symmetric else replace(self, swapped=not self.swapped)
 
-    def _atoms(self, side: Side, step: float = math.inf) -> DiscreteLaw:
-        """Return the law, a finer one for a lattice that is fine beside it, if not too costly."""
+    def rougher(self) -> tuple[Curve, ...]:
+        """Return the same epoch with laws that are farther apart and take less time."""
+        if self.exact or self.coarse or self.fineness or self.rounds > LONG:
+            return ()
+        return tuple(replace(self, fineness=each) for each in (COARSE, 3 * COARSE))
+
+    @property
+    def above_only(self) -> bool:
+        """Whether the unit is replaced: nothing is known from below where Q is between."""
+        return not self._certified(Side.DOWN) and not self.exact
+
+    def _atoms(self, side: Side, step: float | None = None, tail_mass: float = 0.0) -> DiscreteLaw:
+        """Return the law: its own, or the one that suits a lattice's step, if not too costly."""
         # From above a larger mu or fewer rounds may stand in: either dominates.
         mu, rounds = max(self.mu, _MU_RANGE[0]), min(self.rounds, _MAX_ROUNDS)
         if rounds > LONG:
             rounds = with_few_bits(rounds, side, _BITS)
-        coarse = self.coarse or rounds > LONG
-        atoms = _rounded(mu, rounds, side, COARSE if coarse else 0)
-        # A lattice that resolves the law's own cells deserves a finer law.
-        if step < 2.0 * atoms.cell and len(atoms.loss) <= _MAX_REFINED and not coarse:
-            atoms = _rounded(mu, rounds, side, 2 * fineness_of(mu, rounds))
+        fineness = self._fixed or _fineness(mu, rounds, side, step)
+        # A law reveals no more than the lattice leaves out in any case.
+        revealed = next((least for least in _REVEALED if least <= tail_mass), REVEALED)
+        atoms = _rounded(mu, rounds, side, fineness, revealed)
         if self.replaced:
             return by_way_of_q(atoms)
         return atoms.swap() if self.swapped else atoms
+
+    @property
+    def _fixed(self) -> int:
+        """Cells to a standard deviation, where no lattice has a say in them; else 0."""
+        return COARSE if self.coarse or self.rounds > LONG else self.fineness
 
     def cover(self) -> float:
         """Return the round's: publish which round it is."""
@@ -137,7 +159,7 @@ class Allocated(Curve):
             return self._gdp.lattice(step, side, tail_mass)
         if not self._certified(side):
             return Lattice(step, 0, np.zeros(1), 0.0)
-        atoms = self._atoms(side, step)
+        atoms = self._atoms(side, step, tail_mass)
         return (split if side is Side.UP else merged)(atoms, step, tail_mass)
 
     def log_moment(self, order: float) -> float:
@@ -203,6 +225,21 @@ class Allocated(Curve):
             tangent = math.log1p(-order) + order * end + math.log(atoms.q_infinite)
             beyond = _left_moment(max(self.mu, _MU_RANGE[0]), self.rounds, order, end)
         return float(logsumexp([inside, tangent, beyond])) + slack
+
+
+def _fineness(mu: float, rounds: int, side: Side, step: float | None) -> int:
+    """Return the fewest cells to a standard deviation that widen a law no more than a lattice."""
+    if step is None:
+        return 0
+    own = fineness_of(mu, rounds)
+    # Every doubling spreads a law as much as a lattice of its cell would: squares add up.
+    spread = math.sqrt(rounds.bit_length())
+    for fineness in _LADDER:
+        if fineness < own and spread * cell_of(mu, rounds, fineness) <= step:
+            return fineness
+    # A lattice that resolves the law's own cells deserves a finer law.
+    resolved = cell_of(mu, rounds, own) > step
+    return 2 * own if resolved and len(_rounded(mu, rounds, side).loss) <= _MAX_REFINED else own
 
 
 def with_few_bits(rounds: int, side: Side, bits: int) -> int:
@@ -286,9 +323,11 @@ def _whole_moments(mu: float, rounds: int, most: int) -> Array:
 
 
 @functools.lru_cache(maxsize=128)
-def _rounded(mu: float, rounds: int, side: Side, fineness: int = 0) -> DiscreteLaw:
+def _rounded(
+    mu: float, rounds: int, side: Side, fineness: int = 0, revealed: float = REVEALED
+) -> DiscreteLaw:
     """Return the law of (present, absent) with its masses rounded to the side."""
-    return discrete(average_law(mu, rounds, side, fineness))
+    return discrete(average_law(mu, rounds, side, fineness, revealed))
 
 
 def discrete(law: Law) -> DiscreteLaw:

@@ -21,7 +21,7 @@ import itertools
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -33,10 +33,15 @@ from .lattice import Array, Side
 
 Places = NDArray[np.int64]
 
-_REVEALED = 1e-25
+REVEALED = 1e-25
 """About how much of the mass and of the mean is revealed (UP) or dropped (DOWN) in all."""
+_RUN, _POINT, _PAIR = 25e3, 15e3, 24.0
+"""About how many nanoseconds the calls for a run of pairs take, or for one point and all others,
+or one pair where all are put in their places at once."""
 _SINGLE_ERROR = 1e-12
 """Relative error of the masses of one rounded log-normal."""
+_SINGLE_SHIFT = 1e-13
+"""Relative error of the means of its cells."""
 _NODES, _WEIGHTS = np.polynomial.legendre.leggauss(8)
 
 
@@ -62,7 +67,7 @@ class Law:
     """UP: P-mass at an infinite ratio."""
     error: float = _SINGLE_ERROR
     """Masses are right up to a factor exp(error)."""
-    shift: float = FEW
+    shift: float = _SINGLE_SHIFT
     """Outcomes are right up to a factor exp(shift)."""
 
     @property
@@ -118,7 +123,7 @@ class Law:
             error=self.error + one.error + sums,
             shift=max(self.shift, one.shift)
             + 4.0 * UNIT * (20.0 + 2.0 * reach)
-            + sums * (cell + self.drift() + one.drift()),
+            + 2.0 * sums * (cell + self.drift() + one.drift()),
         ).trimmed()
 
 
@@ -165,7 +170,14 @@ def fineness_of(mu: float, rounds: int) -> int:
     return 96 if reach < 120.0 * scale else 64
 
 
-def average_law(mu: float, rounds: int, side: Side, fineness: int = 0) -> Law:
+def cell_of(mu: float, rounds: int, fineness: int) -> float:
+    """Return the cell of the law for ``rounds`` rounds."""
+    return _plan(mu, rounds, fineness)[-1][1]
+
+
+def average_law(
+    mu: float, rounds: int, side: Side, fineness: int = 0, revealed: float = REVEALED
+) -> Law:
     """Return the law for ``rounds`` rounds, the bits of which say how it is made.
 
     Args:
@@ -174,11 +186,12 @@ def average_law(mu: float, rounds: int, side: Side, fineness: int = 0) -> Law:
         side: above or below.
         fineness: cells to a standard deviation, at least 8; 0: ``fineness_of``. Time grows with its
             square.
+        revealed: about how much of the mass and of the mean is revealed (UP) or dropped (DOWN).
     """
     fineness = fineness or fineness_of(mu, rounds)
     plan = _plan(mu, rounds, fineness)
     # Revealed masses add up over all the rounds that are averaged.
-    origin, tail = plan[-1][1] / 2, _REVEALED / rounds
+    origin, tail = plan[-1][1] / 2, revealed / rounds
     law = single(mu, plan[0][1], origin, tail, side)
     for count, cell in plan[1:]:
         law = doubled(law, cell)
@@ -196,10 +209,11 @@ def single(mu: float, cell: float, origin: float, tail: float, side: Side) -> La
     far = mu * -float(ndtri(tail)) + mu * mu / 2
     first, last = math.floor((-far - origin) / cell), math.ceil((far - origin) / cell)
     law = Law(side, origin, tail, 1, cell, first, np.zeros(last - first), np.zeros(0))
+    nodes, weights = _nodes(mu, cell)
     # Cells begin at their position (UP) or have it in the middle (DOWN).
-    away = cell * (0.5 - law.half + 0.5 * _NODES)
+    away = cell * (0.5 - law.half + 0.5 * nodes)
     y = ((law.positions() + origin)[:, None] + away) / mu + mu / 2
-    density = np.exp(-0.5 * y * y) * (_WEIGHTS * cell / (2 * mu * math.sqrt(2 * math.pi)))
+    density = np.exp(-0.5 * y * y) * (weights * cell / (2 * mu * math.sqrt(2 * math.pi)))
     if side is Side.DOWN:
         return replace(law, mass=density.sum(1), excess=density @ np.expm1(away))
     # Shares of both ends that keep the cell's mass and its mean.
@@ -210,6 +224,14 @@ def single(mu: float, cell: float, origin: float, tail: float, side: Side) -> La
     zero, infinite = ndtr(low) + ndtr(-high), ndtr(low - mu) + ndtr(mu - high)
     known = replace(law, zero=float(zero), infinite=float(infinite))
     return replace(known, mass=mass, excess=np.zeros(len(mass)))
+
+
+def _nodes(mu: float, cell: float) -> tuple[Array, Array]:
+    """Return nodes in [-1, 1] and weights for a cell: Gauss-Legendre's on parts within mu / 8."""
+    parts = math.ceil(8.0 * cell / mu - FEW)
+    middles = (2.0 * np.arange(parts) + 1.0) / parts - 1.0
+    nodes = (middles[:, None] + _NODES / parts).ravel()
+    return nodes, np.tile(_WEIGHTS / parts, parts)
 
 
 class _Run(NamedTuple):
@@ -263,6 +285,12 @@ def doubled(law: Law, cell: float) -> Law:
     room = 2 - math.floor(float(_mean(np.array([law.cell * size]))[0]) / cell)
     length = ratio * size + room + 2
     made = _Made(ratio * law.first - room, np.zeros(length), np.zeros(length))
+    target = np.floor(_mean(law.cell * np.arange(size, dtype=np.float64)) / cell + law.half)
+    if _PAIR * size * size < _RUN * np.count_nonzero(np.diff(target)):
+        index = ratio * np.maximum.outer(np.arange(size), np.arange(size)) + room
+        index += _by_distance(target, target).astype(np.int64)
+        _square(law, _kernels(law, target, cell), index, made)
+        return law.after(law, 2 * law.count, cell, _Lost(), made)
     # Pairs of which both are far out would double the work and hold less than ``tail``.
     bulk, lost = _bulk(law)
     own = [law.mass[:bulk], law.excess[:bulk]]
@@ -277,6 +305,31 @@ def doubled(law: Law, cell: float) -> Law:
         else:
             _merge_run(law.mass[here], law.excess[here], own, run.kernels, into, made)
     return law.after(law, 2 * law.count, cell, lost, made)
+
+
+def _by_distance(rising: Array, falling: Array) -> Array:
+    """Return the matrix of rising[i - j] where i >= j, and of falling[j - i] elsewhere."""
+    line = np.concatenate([falling[:0:-1], rising])
+    return np.lib.stride_tricks.sliding_window_view(line, len(rising))[:, ::-1]
+
+
+def _square(law: Law, kernels: list[Array], index: Places, made: _Made) -> None:
+    """Add all pairs of two points at once; kernels count a pair of two points twice."""
+    halves = [np.append(kernel[:1], 0.5 * kernel[1:]) for kernel in kernels]
+    pairs = np.multiply.outer(law.mass, law.mass)
+    if law.side is Side.UP:
+        _put(index, pairs * _by_distance(halves[0], halves[0]), made.mass)
+        _put(index + 1, pairs * _by_distance(halves[1], halves[1]), made.mass)
+        return
+    _, beyond, far, near = halves
+    # Each point's own distance counts in both orders of a pair: twice.
+    moved = np.multiply.outer(2.0 * law.excess, law.mass) * _by_distance(near, far)
+    _put(index, pairs, made.mass)
+    _put(index, pairs * _by_distance(beyond, beyond) + moved, made.excess)
+
+
+def _put(index: Places, values: Array, into: Array) -> None:
+    into += np.bincount(index.ravel(), values.ravel(), len(into))
 
 
 def _spread_run(here: Array, other: Array, kernels: list[Array], into: slice, made: _Made) -> None:
@@ -311,65 +364,192 @@ def _bulk(law: Law) -> tuple[int, _Lost]:
 class _Gaps(NamedTuple):
     """Where averages of law and log-normal go, by the difference of their positions in cells."""
 
-    least: int
+    gap: Places
     place: Places
-    beyond: Array
-    near: Array
-    far: Array
+    """Beside the law's point."""
+    kernels: list[Array]
+    """UP: what goes to the place, and what to the next point. DOWN: the distance from the place,
+    and each point's own, the law's and the log-normal's."""
+
+    def part(self, each: slice) -> _Gaps:
+        """Return some of the differences."""
+        return _Gaps(self.gap[each], self.place[each], [k[each] for k in self.kernels])
+
+
+class _Points(NamedTuple):
+    """Points of a law, ``ratio`` cells apart from ``first`` on."""
+
+    first: int
+    mass: Array
+    excess: Array
 
 
 def _gaps(law: Law, one: Law, ratio: int) -> _Gaps:
     """Return the table for all differences that occur."""
     least = law.first - ratio * (one.first + len(one.mass) - 1)
     most = law.first + len(law.mass) - 1 - ratio * one.first
-    gap = law.cell * np.arange(least, most + 1, dtype=np.float64)
+    cells = np.arange(least, most + 1)
+    gap = law.cell * cells.astype(np.float64)
     # One ratio's share of the average is 1 / (count + 1).
     kept, taken = -math.log1p(1.0 / law.count), -math.log1p(law.count) - gap
     average = np.logaddexp(kept, taken)
     target = np.floor(average / law.cell + law.half)
     back = target * law.cell
     beyond = np.expm1(average - back)
-    return _Gaps(least, target.astype(np.int64), beyond, np.exp(kept - back), np.exp(taken - back))
+    place = target.astype(np.int64)
+    if law.side is Side.UP:
+        share = np.clip(beyond / math.expm1(law.cell), 0.0, 1.0)
+        return _Gaps(cells, place, [1.0 - share, share])
+    return _Gaps(cells, place, [beyond, np.exp(kept - back), np.exp(taken - back)])
 
 
 def joined(law: Law, one: Law) -> Law:
     """Return the average with one ratio more, whose cell is a multiple of the law's."""
-    ratio, size = round(one.cell / law.cell), len(law.mass)
+    ratio = round(one.cell / law.cell)
     gaps = _gaps(law, one, ratio)
     first = law.first + int(gaps.place[-1]) - 1
-    length = int(gaps.place[0]) - int(gaps.place[-1]) + size + 4
+    length = int(gaps.place[0]) - int(gaps.place[-1]) + len(law.mass) + 4
     made = _Made(first, np.zeros(length), np.zeros(length))
-    own = np.arange(law.first - first, law.first - first + size)
-    for j in range(len(one.mass)):
-        tick()
-        at = law.first - ratio * (one.first + j) - gaps.least
-        part = slice(at, at + size)
-        index = gaps.place[part] + own
-        begin = int(index.min())
-        into = slice(begin, int(index.max()) + 1)
-        (_spread_point if law.side is Side.UP else _merge_point)(
-            law, one, j, gaps, part, index - begin, into, made
-        )
+    if _PAIR * len(law.mass) < _POINT:
+        _rectangle(law, one, gaps, ratio, made)
+    else:
+        (_by_runs if _few_runs(law, one, ratio) else _by_points)(law, one, gaps, ratio, made)
     return law.after(one, law.count + 1, law.cell, _Lost(), made)
 
 
+def _rectangle(law: Law, one: Law, gaps: _Gaps, ratio: int, made: _Made) -> None:
+    """Add all pairs at once."""
+    size = len(law.mass)
+
+    def table(values: NDArray[Any]) -> NDArray[Any]:
+        return np.lib.stride_tricks.sliding_window_view(values, size)[::-ratio]
+
+    tick()
+    own = np.arange(law.first - made.first, law.first - made.first + size)
+    index = table(gaps.place) + own
+    pairs = np.multiply.outer(one.mass, law.mass)
+    kernels = [table(kernel) for kernel in gaps.kernels]
+    if law.side is Side.UP:
+        _put(index, pairs * kernels[0], made.mass)
+        _put(index + 1, pairs * kernels[1], made.mass)
+        return
+    moved = pairs * kernels[0] + np.multiply.outer(one.mass, law.excess) * kernels[1]
+    moved += np.multiply.outer(one.excess, law.mass) * kernels[2]
+    _put(index, pairs, made.mass)
+    _put(index, moved, made.excess)
+
+
+def _few_runs(law: Law, one: Law, ratio: int) -> bool:
+    """Return whether runs of pairs take less time than the log-normal's points one by one."""
+    size, points = len(law.mass), len(one.mass)
+    # Beside either point an average moves by less than log 2.
+    runs = min(2.0 * math.log(2.0) / law.cell + 2.0, size / ratio + points) * ratio
+    return runs * _RUN + 2.0 * size * points < points * (_POINT + 10.0 * size)
+
+
+def _by_runs(law: Law, one: Law, gaps: _Gaps, ratio: int, made: _Made) -> None:
+    """Add all pairs, those with one target beside the heavier point as one convolution."""
+    single = _Points(ratio * one.first, one.mass, one.excess)
+    # From here on the law's point weighs more than the log-normal's.
+    even = -math.log(law.count) / law.cell
+    for rest in range(min(ratio, len(law.mass))):
+        each = slice(rest, None, ratio)
+        points = _Points(law.first + rest, law.mass[each], law.excess[each])
+        some = gaps.part(each)
+        split = int(np.searchsorted(some.gap, even))
+        _add(points, single, some.part(slice(split, None)), ratio, made)
+        # Seen from the log-normal's point places and differences have the other sign.
+        turned = some.part(slice(split))
+        kernels = turned.kernels if law.side is Side.UP else [turned.kernels[k] for k in (0, 2, 1)]
+        place = turned.place + turned.gap
+        back = _Gaps(-turned.gap[::-1], place[::-1], [k[::-1] for k in kernels])
+        _add(single, points, back, ratio, made)
+
+
+def _by_points(law: Law, one: Law, gaps: _Gaps, ratio: int, made: _Made) -> None:
+    """Add all pairs, of one of the log-normal's points after the other."""
+    size = len(law.mass)
+    own = np.arange(law.first - made.first, law.first - made.first + size)
+    add = _spread_point if law.side is Side.UP else _merge_point
+    for j in range(len(one.mass)):
+        tick()
+        at = ratio * (len(one.mass) - 1 - j)
+        index = gaps.place[at : at + size] + own
+        begin = int(index.min())
+        index -= begin
+        here = [kernel[at : at + size] for kernel in gaps.kernels]
+        add(law, float(one.mass[j]), float(one.excess[j]), here, index, begin, made)
+
+
 def _spread_point(
-    law: Law, one: Law, j: int, gaps: _Gaps, part: slice, index: Places, into: slice, made: _Made
+    law: Law, weight: float, _: float, here: list[Array], index: Places, begin: int, made: _Made
 ) -> None:
-    share = np.clip(gaps.beyond[part] / math.expm1(law.cell), 0.0, 1.0)
-    made.mass[into] += one.mass[j] * np.bincount(index, law.mass * (1.0 - share))
-    after = slice(into.start + 1, into.stop + 1)
-    made.mass[after] += one.mass[j] * np.bincount(index, law.mass * share)
+    low, high = (np.bincount(index, law.mass * kernel) for kernel in here)
+    made.mass[begin : begin + len(low)] += weight * low
+    made.mass[begin + 1 : begin + 1 + len(high)] += weight * high
 
 
 def _merge_point(
-    law: Law, one: Law, j: int, gaps: _Gaps, part: slice, index: Places, into: slice, made: _Made
+    law: Law, weight: float, off: float, here: list[Array], index: Places, begin: int, made: _Made
 ) -> None:
-    weight = float(one.mass[j])
-    moved = law.mass * (gaps.beyond[part] + (one.excess[j] / weight) * gaps.far[part])
-    moved += law.excess * gaps.near[part]
-    made.mass[into] += weight * np.bincount(index, law.mass)
+    beyond, near, far = here
+    moved = law.mass * (beyond + (off / weight) * far)
+    moved += law.excess * near
+    mass = np.bincount(index, law.mass)
+    into = slice(begin, begin + len(mass))
+    made.mass[into] += weight * mass
     made.excess[into] += weight * np.bincount(index, moved)
+
+
+def _add(near: _Points, far: _Points, gaps: _Gaps, ratio: int, made: _Made) -> None:
+    """Add averages of all pairs with a listed gap from far to near, by places beside near."""
+    if not len(gaps.gap):
+        return
+    starts = [0, *(np.flatnonzero(np.diff(gaps.place)) + 1).tolist(), len(gaps.gap)]
+    for start, stop in itertools.pairwise(starts):
+        tick()
+        # The first sum of the convolution pairs the far ones' first point at the first gap.
+        begin = (far.first + int(gaps.gap[start]) - near.first) // ratio
+        size = min(len(far.mass) + stop - start - 1, len(near.mass) - begin)
+        skip = max(-begin, 0)
+        if size <= skip:
+            continue
+        here = slice(begin + skip, begin + size)
+        at = near.first + ratio * here.start + int(gaps.place[start]) - made.first
+        into = slice(at, at + ratio * (size - skip - 1) + 1, ratio)
+        kernels = [kernel[start:stop] for kernel in gaps.kernels]
+        (_spread_pairs if len(kernels) == 2 else _merge_pairs)(
+            near.mass[here], near.excess[here], far, kernels, slice(skip, size), into, made
+        )
+
+
+def _spread_pairs(
+    mass: Array,
+    _: Array,
+    far: _Points,
+    kernels: list[Array],
+    sums: slice,
+    into: slice,
+    made: _Made,
+) -> None:
+    low, high = (np.convolve(far.mass, kernel)[sums] for kernel in kernels)
+    made.mass[into] += mass * low
+    made.mass[slice(into.start + 1, into.stop + 1, into.step)] += mass * high
+
+
+def _merge_pairs(
+    mass: Array,
+    excess: Array,
+    far: _Points,
+    kernels: list[Array],
+    sums: slice,
+    into: slice,
+    made: _Made,
+) -> None:
+    beyond, own, other = kernels
+    moved = np.convolve(far.mass, beyond)[sums] + np.convolve(far.excess, other)[sums]
+    made.mass[into] += mass * np.convolve(far.mass, np.ones(len(beyond)))[sums]
+    made.excess[into] += mass * moved + excess * np.convolve(far.mass, own)[sums]
 
 
 def averaged(law: Law, count: int) -> Law:

@@ -64,8 +64,17 @@ class Curve(ABC):
         return 0.0 if few is None else lattices.common_mesh(few.sizes)
 
     @property
+    def above_only(self) -> bool:
+        """Whether nothing is certified from below: numbers have an upper end only."""
+        return any(one.above_only for one in self.inside)
+
+    @property
     def inside(self) -> tuple[Curve, ...]:
         """The curves that this one is made of; none of a leaf."""
+        return ()
+
+    def rougher(self) -> tuple[Curve, ...]:
+        """Return curves whose numbers bracket this one's and take less time, roughest first."""
         return ()
 
     def cover(self) -> float:

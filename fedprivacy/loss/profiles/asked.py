@@ -30,8 +30,12 @@ from .hopeless import REASON, hopeless
 SLACK = 1e-2
 """By which share of delta, times the tolerance, the profile may be off through what is trimmed: log
 delta falls by more than a tenth for every unit of epsilon, but where epsilon is large itself."""
+_STILL = 3.0
+"""Tolerances: an upper end that falls by less from one attempt to the next falls by a fraction of
+one in all that follow, each some ten times closer."""
 LATE = "the deadline was near before the asked tolerance was reached"
 STUCK = "the asked tolerance was not reached by refining"
+SETTLED = "nothing is certified from below of such rounds; the upper end no longer falls"
 GROUPED = "many different rounds are put together in groups, each between two rounds of its kind"
 
 
@@ -331,6 +335,13 @@ def met(question: Question, found: Interval) -> bool:
     if question.stated and question.rescue[0] < found.low:
         return True
     return math.isfinite(found.high) and question.excess(found) <= 1.0
+
+
+def settled(question: Question, before: Interval, after: Interval) -> bool:
+    """Return whether the upper end is all there is, and no longer falls."""
+    if not question.curve.above_only or not math.isfinite(before.high):
+        return False
+    return question.excess(after._replace(low=after.high, high=before.high)) <= _STILL
 
 
 def _stated(curve: Curve) -> bool:

@@ -40,6 +40,9 @@ def hopeless(curve: Curve) -> bool:
         # At so small a tilt the mean is that of P itself.
         return not curve.cumulants(1e-12).mean < MOST_LOSS
     except (NoSpectrum, OverflowError):
+        # What dominates the run has the larger mean, that of a Gaussian pair.
+        if 0.5 * curve.cover() ** 2 < MOST_LOSS:
+            return False
         return curve.count > MOST_ROUNDS or _least_mean(curve) >= MOST_LOSS
 
 
@@ -53,7 +56,9 @@ def _least_mean(curve: Composed) -> float:
     """Return what the mean loss of rounds is at least: x P(L > x), less what lies below 0."""
     total = 0.0
     for part, count in curve.parts:
-        shares = np.exp(np.minimum(part.tails(_LOSSES, Side.DOWN).p_above, 0.0))
+        # The roughest of what stands for the round will do for so rough a question.
+        rough = (*part.rougher(), part)[0]
+        shares = np.exp(np.minimum(rough.tails(_LOSSES, Side.DOWN).p_above, 0.0))
         # What is lost altogether is no part of a mean, and rounding must not make it one.
         shares = np.maximum(shares - 1.000001 * largest(part).infinite_high, 0.0)
         # Below 0 a mean has at least -1/e.

@@ -26,7 +26,19 @@ from ..pairs.curve import Curve
 from ..pairs.lattice import MAX_POINTS, Array, Side, TooLarge
 from ..pairs.least_of import readings
 from . import cut, direct, inversion, trimming
-from .asked import GROUPED, LATE, SLACK, STUCK, DeltaAt, EpsilonAt, Interval, Question, met
+from .asked import (
+    GROUPED,
+    LATE,
+    SETTLED,
+    SLACK,
+    STUCK,
+    DeltaAt,
+    EpsilonAt,
+    Interval,
+    Question,
+    met,
+    settled,
+)
 from .hopeless import REASON, crude
 from .once import remembered
 
@@ -63,6 +75,26 @@ class Reading:
     def answer(self, question: Question) -> Interval:
         """Return what the tails say on either side."""
         return Interval(question.read(Side.DOWN), question.read(Side.UP), self.method)
+
+
+class Skimming:
+    """Both ends from the tails of curves that are about the same and quicker: for one round."""
+
+    def cost(self, question: Question) -> float | None:
+        """Return less than reading the curve's own tails takes; None where nothing is quicker."""
+        return 0.05 if question.curve.rougher() else None
+
+    def answer(self, question: Question) -> Interval:
+        """Return what the roughest says that is narrow enough; else what all say."""
+        found = _NOTHING
+        for rough in question.curve.rougher():
+            # Its pair lies above the curve's from above, and below it from below.
+            before, found = found, Reading().answer(replace(question, curve=rough)).meet(found)
+            if settled(question, before, found):
+                return found._replace(reason=SETTLED)
+            if met(question, found):
+                break
+        return found
 
 
 class Inverting:
@@ -131,6 +163,8 @@ _FINER = (1.0 / 32.0, 0.7)
 is not worth the attempt."""
 _UNKNOWN = 0.125
 """The same where the last width does not say: it was infinite, or hardly less than before."""
+_UNBOUNDED = 0.25
+"""The same where there is no width: the upper end is to be seen to stand still."""
 _HELPED = 0.8
 """A lattice that leaves more than this of the width did not help."""
 _ROOM = 1.05
@@ -186,27 +220,26 @@ class Lattices:
                 continue
             except LateError:
                 return best._replace(reason=LATE)
-            best, best_step = found.meet(best), step
+            last, best, best_step = best, found.meet(best), step
             before, too_wide = too_wide, question.excess(best)
-            if met(question, best):
-                return best._replace(reason="")
-            # Cut short, the next lattice would only cost time.
-            if clock.left() < _GROWTH * (time.monotonic() - begun):
-                return best._replace(reason=LATE)
-            # A small lattice is refined even where the last step hardly helped: that may be chance.
+            if (done := _enough(question, last, best, begun)) is not None:
+                return best._replace(reason=done)
             stuck = _hardly_helped(before, too_wide)
-            if stuck and points > SMALL:
-                break
             # How long the next window is follows from this one's: none is begun that is too long.
             finest = _ROOM * step * points / self.points
-            wanted = step * _ratio(too_wide, stuck)
-            if self.early and wanted < finest:
+            wanted = step * _ratio(question, too_wide, stuck)
+            # A small lattice is refined even where the last step hardly helped: that may be chance.
+            if (stuck and points > SMALL) or self._left(wanted, finest):
                 break
             step = max(wanted, finest, 1.01 * floor)
             if step > _SAME * best_step:
                 reason = reason or _COARSE
                 break
         return best._replace(reason=reason or STUCK)
+
+    def _left(self, wanted: float, finest: float) -> bool:
+        """Return whether a lattice so fine is left to a later way."""
+        return self.early and wanted < finest
 
     @staticmethod
     def _first(question: Question) -> float:
@@ -244,8 +277,20 @@ def _coarser(step: float, best: Interval, finished: float) -> float:
     return 4.0 * step if math.isinf(best.high) else math.sqrt(step * finished)
 
 
-def _ratio(too_wide: float, stuck: bool) -> float:
+def _enough(question: Question, last: Interval, best: Interval, begun: float) -> str | None:
+    """Return the reason with which a search ends, none of it where it is met; None: it goes on."""
+    if met(question, best):
+        return ""
+    if settled(question, last, best):
+        return SETTLED
+    # Cut short, the next lattice would only cost time.
+    return LATE if clock.left() < _GROWTH * (time.monotonic() - begun) else None
+
+
+def _ratio(question: Question, too_wide: float, stuck: bool) -> float:
     """Return by how much the next step is finer."""
+    if question.curve.above_only:
+        return _UNBOUNDED
     known = math.isfinite(too_wide) and not stuck
     return min(max(_AIMED / math.sqrt(too_wide) if known else _UNKNOWN, _FINER[0]), _FINER[1])
 
@@ -276,6 +321,7 @@ SMALL = 1 << 17
 _FEW = 64
 WAYS: tuple[Way, ...] = (
     Reading(),
+    Skimming(),
     Inverting(),
     # Up to so few rounds a small lattice is quicker than the many terms of a cut.
     Lattices(SMALL, _FEW, 0.1),
@@ -352,11 +398,18 @@ def _interval(question: Question) -> Interval:
     # What was trimmed is not counted so far out.
     if isinstance(question, EpsilonAt) and not found.high <= question.reach:
         return interval(question.untrimmed())
-    found = (found._replace(reason="") if met(question, found) else found).numbers()
+    found = found._replace(reason=_why_wide(question, found)).numbers()
     # Moments of a stated guarantee say more than the pair that its tails are of; and where the time
     # was up before anything was found a divergence takes milliseconds.
     unknown = found.reason == LATE and math.isinf(found.high)
     return _or_bounded(question, found) if unknown or question.stated else found
+
+
+def _why_wide(question: Question, found: Interval) -> str:
+    """Return why an interval is wider than was asked; nothing where it is not."""
+    if met(question, found):
+        return ""
+    return found.reason or (SETTLED if question.curve.above_only else "")
 
 
 def _or_bounded(question: Question, found: Interval) -> Interval:
@@ -383,7 +436,10 @@ def _tried(question: Question) -> Interval:
         for _, way in sorted(costs, key=itemgetter(0)):
             # What overflows within a way says nothing, and the next one may do.
             with contextlib.suppress(ArithmeticError):
-                found = way.answer(question).meet(found)
+                answer = way.answer(question)
+                found = answer.meet(found)
+                if answer.reason == SETTLED:
+                    return found._replace(reason=SETTLED)
             # Exact tails are as good as it gets: other ways would only repeat them.
             if met(question, found) or question.curve.exact:
                 break
