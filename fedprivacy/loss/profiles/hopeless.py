@@ -41,7 +41,7 @@ def hopeless(curve: Curve) -> bool:
         return not curve.cumulants(1e-12).mean < MOST_LOSS
     except (NoSpectrum, OverflowError):
         # What dominates the run has the larger mean, that of a Gaussian pair.
-        if 0.5 * curve.cover() ** 2 < MOST_LOSS:
+        if curve.cover() < math.sqrt(2.0 * MOST_LOSS):
             return False
         return curve.count > MOST_ROUNDS or _least_mean(curve) >= MOST_LOSS
 

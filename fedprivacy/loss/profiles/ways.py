@@ -375,8 +375,9 @@ def _least(several: Sequence[Question]) -> Interval:
 
 
 def _lower(found: Sequence[Interval]) -> Interval:
-    least = min(found, key=lambda one: one.high)
-    return least._replace(low=min(one.low for one in found))
+    least, lowest = min(found, key=lambda one: one.high), min(found, key=lambda one: one.low)
+    # What was not refined may be the least of all.
+    return least._replace(low=lowest.low, reason=least.reason or lowest.reason)
 
 
 def _without_rarest(question: DeltaAt) -> Interval | None:
