@@ -311,6 +311,10 @@ Message = tuple[str, str]
 _RAISED = re.compile(r"[A-Z]\w*(Error|Combination|Budget|Exhausted|Diverged|Ledger)")
 
 
+SKIPPED = {"refuse": 0, "require": 1}
+"""What refuses a value, and how many arguments stand before its name."""
+
+
 def raised(path: Path) -> list[Message]:
     """Return the messages of every refusal in a file, as far as they are literal."""
     found = []
@@ -318,8 +322,8 @@ def raised(path: Path) -> list[Message]:
         if not isinstance(node, ast.Call):
             continue
         name = getattr(node.func, "id", getattr(node.func, "attr", ""))
-        given = [*node.args, *(word.value for word in node.keywords)]
-        if name == "refuse" and len(node.args) >= 3:
+        given = [*node.args, *(word.value for word in node.keywords)][SKIPPED.get(name, 0) :]
+        if name in SKIPPED and len(given) >= 3:
             way_out = _text(given[3]) if len(given) > 3 else ""
             found.append((f"{_text(given[0])} must {_text(given[2])}", way_out))
         elif _RAISED.fullmatch(name) and node.args:

@@ -435,12 +435,10 @@ def _tried(question: Question) -> Interval:
             return Interval(0.0, question.floor, _INVERTED)
         costs = [(cost, way) for way in WAYS if (cost := way.cost(question)) is not None]
         for _, way in sorted(costs, key=itemgetter(0)):
-            # What overflows within a way says nothing, and the next one may do.
-            with contextlib.suppress(ArithmeticError):
-                answer = way.answer(question)
-                found = answer.meet(found)
-                if answer.reason == SETTLED:
-                    return found._replace(reason=SETTLED)
+            answer = _answer(way, question)
+            found = answer.meet(found)
+            if answer.reason == SETTLED:
+                return found._replace(reason=SETTLED)
             # Exact tails are as good as it gets: other ways would only repeat them.
             if met(question, found) or question.curve.exact:
                 break
@@ -448,6 +446,13 @@ def _tried(question: Question) -> Interval:
     except LateError:
         found = found._replace(reason=LATE)
     return found
+
+
+def _answer(way: Way, question: Question) -> Interval:
+    # What overflows within a way says nothing, and the next one may do.
+    with contextlib.suppress(ArithmeticError):
+        return way.answer(question)
+    return Interval(0.0, math.inf, _INVERTED, STUCK)
 
 
 def deltas(curve: Curve, epsilons: Array, tolerance: float) -> dict[float, Interval]:
