@@ -891,6 +891,8 @@ class Lattice:
         firsts = [math.floor(float(low / self.h)) - 1 for low in ends]
         self.first = sum(n * k for k, (_, n) in zip(firsts, rounds, strict=True))
         self.count = sum(n for _, n in rounds)
+        if self.up - self.first > 4 * points:  # an end near 0 beside losses far below it
+            raise Undecided("a lattice of too many points")
         self.spreads = [
             Spread(pair, self.h, k, self.up - self.first + self.count, small)
             for k, (pair, _) in zip(firsts, rounds, strict=True)
@@ -1139,7 +1141,8 @@ def _runs(document: dict[str, Any], which: str) -> list[Run]:
     """Return the orientations of the dominating or the attained run; [] where none is known."""
     every = _counted(document["rounds"], which)
     pairs = _laws(every)
-    wide = "inverted" not in document["bound"]["method"]  # which way first, no more than that
+    method = document["bound"]["method"]  # which way first, no more than that
+    wide = "lattice" in method or "largest" in method
     if all(_symmetric(tree) for tree, _ in every):
         return [Run(pairs, wide)] if pairs else []
     return [Run(pairs, wide), Run([(pair.swap(), n) for pair, n in pairs], wide)]

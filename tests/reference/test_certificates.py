@@ -321,3 +321,10 @@ def test_two_thousand_random_settings(monkeypatch):
     wrong = [(n, v) for n, v, _, _ in found if "wrong" in v or "refused" in v]
     assert not wrong
     assert sum(v == "proved" for _, v, _, _ in found) >= 0.95 * len(found)
+
+
+def test_a_lattice_of_too_many_points_is_not_begun():
+    """An end of 1e-12 beside losses of several units asked for all the memory there is."""
+    pair = check_certificate.made({"type": "LaplacePair", "version": 1, "fields": {"shift": 2.0}})
+    with pytest.raises(check_certificate.Undecided, match="too many points"):
+        check_certificate.Lattice([(pair, 3)], 1e-12, 1 << 12, check_certificate.arb(1e-20))
