@@ -36,7 +36,7 @@ TARGET = 1e-31  # error of a moment that is allowed for each panel, relative to 
 MOST_HEIGHTS, MOST_APART, MOST_ONCE = 1 << 16, 20_000, 1_000
 MOST_STRIDE, STRIDES = 1 << 26, 1 << 11
 SLIP = arb(2) ** -120  # how far a lattice point's outcome may be from it, in loss
-POINTS, MOST_ROUNDS = (1 << 12, 1 << 14, 1 << 16, 1 << 18), 1 << 14
+POINTS, MOST_POINTS, MOST_ROUNDS = (1 << 12, 1 << 14, 1 << 16, 1 << 18), 1 << 21, 1 << 14
 Terms = tuple[tuple[arb, arb], ...]  # (coefficient, exponent) of a sum of exponentials
 Tree = dict[str, Any]
 
@@ -891,7 +891,7 @@ class Lattice:
         firsts = [math.floor(float(low / self.h)) - 1 for low in ends]
         self.first = sum(n * k for k, (_, n) in zip(firsts, rounds, strict=True))
         self.count = sum(n for _, n in rounds)
-        if self.up - self.first > 4 * points:  # an end near 0 beside losses far below it
+        if self.up - self.first > MOST_POINTS:  # an end near 0 beside losses far below it
             raise Undecided("a lattice of too many points")
         self.spreads = [
             Spread(pair, self.h, k, self.up - self.first + self.count, small)
