@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import ClassVar
 
 import numpy as np
@@ -43,30 +44,32 @@ def _replace(inner: Lossy, scheme: Scheme, observer: Observer) -> Pair:
     q = scheme.rate
     if q == 1.0:
         return pairs.as_it_is(inner, pairs.SWAP, observer)
-    if curve := opposite(inner, q, observer):
+    if make := opposite(inner, observer):
+        curve = make(q)
         return Pair(curve, curve)
     return Pair(
         pairs.folded(inner, scheme, observer).curve, pairs.sampled_zero_out(inner, q, observer)
     )
 
 
-def opposite(inner: Lossy, q: float, observer: Observer) -> Curve | None:
-    """Return the pair of a unit, drawn with probability q, that sends C u or -C u.
+def opposite(inner: Lossy, observer: Observer) -> Callable[[float], Curve] | None:
+    """Return what makes the pair of a unit that sends C u or -C u of the chance that it is drawn.
 
     T9's of one Gaussian sum, T1's of Laplace noise that hides anything; None of other mechanisms.
     """
     if inner.sum_multiplier is not None:
-        return _gaussian(inner.sum_multiplier, q)
+        return partial(_gaussian, inner.sum_multiplier)
     # Of all others leaving out must be a way to replace.
     pairs.removable(inner)
     alone = inner.privacy_loss(pairs.ZERO, observer).curve
-    if not isinstance(alone, LaplacePair):
-        return None
+    if isinstance(alone, LaplacePair) and LaplaceExchanged.serves(alone.shift):
+        return partial(_laplace, alone.shift)
+    return None
+
+
+def _laplace(shift: float, q: float) -> Curve:
     # At probability 1 nobody stays: one pair, twice as far apart.
-    if q == 1.0:
-        return LaplacePair(2.0 * alone.shift)
-    served = LaplaceExchanged.serves(alone.shift)
-    return LaplaceExchanged(q, alone.shift, alone.shift) if served else None
+    return LaplacePair(2.0 * shift) if q == 1.0 else LaplaceExchanged(q, shift, shift)
 
 
 def _gaussian(multiplier: float, q: float) -> Curve:

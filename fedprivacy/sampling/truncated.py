@@ -92,9 +92,8 @@ def _zero_out(inner: Lossy, scheme: TruncatedPoisson, observer: Observer) -> Pai
 
 
 def _replace(inner: Lossy, scheme: TruncatedPoisson, observer: Observer) -> Pair:
-    if witness := opposite(inner, scheme.surely, observer):
-        curve = scheme.by_room(lambda q: opposite(inner, q, observer) or witness)
-        return Pair(curve, witness)
+    if make := opposite(inner, observer):
+        return Pair(scheme.by_room(make), make(scheme.surely))
     loss = pairs.symmetric_replacement(inner, observer)
     curve = scheme.by_room(lambda q: _twice(pairs.sampled(loss.curve, q)))
     return Pair(curve, pairs.sampled_zero_out(inner, scheme.surely, observer))
