@@ -12,7 +12,7 @@ from ..loss.clock import left, within
 from ..loss.profiles.asked import DeltaAt, EpsilonAt, Interval
 from ..loss.profiles.ways import deltas, interval
 from ..privacy_loss import PrivacyLoss
-from .base import Accountant, Answer, kinds_of, orientations
+from .base import Accountant, Answer, orientations
 
 _ATTAINED = 1e-3
 """How far below its supremum, of itself, an attained pair's own number may be found."""
@@ -48,7 +48,7 @@ class PldAccountant(Accountant):
         # At infinity the answer is the mass at infinite loss: no line has to reach there.
         at = at[np.isfinite(at)]
         self._foreseen = {}
-        for loss in kinds_of(self.loss):
+        for loss in self._kinds(self.loss):
             curves = [loss.curve] + ([loss.witness.curve] if loss.witness else [])
             # A witness is often the pair itself: each curve is foreseen once.
             for one in {one: None for curve in curves for one in orientations(curve)}:
