@@ -7,6 +7,8 @@ import json
 import math
 from collections.abc import Iterable
 from pathlib import Path
+from statistics import mean as mean_of
+from statistics import stdev
 from typing import Any
 
 from pages import put, table
@@ -178,13 +180,16 @@ def table_1(runs: list[dict[str, Any]]) -> str:
     for label, (mean, std) in PAPER.items():
         cells = [label, f"{mean:.2f} ± {std:.2f}"]
         for inputs in ("standardised", "unit"):
-            found = [
-                f"{100 * one['best_accuracy']:.2f} ({length(one)})"
+            own = [
+                one
                 for one in runs
                 if (one["model"], one["inputs"], one["run"]) == ("cnn", inputs, label)
                 and one["best_accuracy"] is not None
             ]
-            cells.append("; ".join(found) or "-")
+            found = [f"{100 * one['best_accuracy']:.2f} ({length(one)})" for one in own]
+            best = [100 * one["best_accuracy"] for one in own if one["finished"]]
+            whole = len(best) > 2 and f"**{mean_of(best):.2f} ± {stdev(best):.2f}**: "
+            cells.append((whole or "") + "; ".join(found) or "-")
         rows.append(cells)
     return table(["run", "paper", "standardised", "in [0, 1]"], rows)
 
