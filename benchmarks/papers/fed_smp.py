@@ -9,14 +9,14 @@
 
 The runs are fedavg, dp-fedavg, top_k-P and rand_k-P with the share P of the coordinates kept, and
 fedavg-top_k-P and fedavg-rand_k-P without noise; top_k's mask comes from ten epochs on the public
-images, top_k_steps-P's from ten steps; top_k-P@S and rand_k-P@S have the noise multiplier S, not
-1.4. ``--inputs standardised`` takes images less the mean and by the standard deviation of
-``INPUTS`` instead of in [0, 1]. Where there is g++ the paper's network is trained by
-``network.cpp``, two to three times as fast as by torch and the same up to rounding. ``--model 2nn``
-takes a network of 199,210 parameters instead, everything else alike: faster, not the paper's.
-``--dataset mnist | kmnist | svhn | shakespeare --data-dir FOLDER`` runs the paper's settings for
-other data, where the files are at hand, and --collect with the same writes
-``results/fed_smp_DATASET.json``.
+images, top_k_steps-P's from ten steps; rand_k_unscaled-P leaves out the factor d/k that the paper's
+Algorithm 2 has; top_k-P@S and rand_k-P@S have the noise multiplier S, not 1.4. ``--inputs
+standardised`` takes images less the mean and by the standard deviation of ``INPUTS`` instead of in
+[0, 1]. Where there is g++ the paper's network is trained by ``network.cpp``, two to three times as
+fast as by torch and the same up to rounding. ``--model 2nn`` takes a network of 199,210 parameters
+instead, everything else alike: faster, not the paper's. ``--dataset mnist | kmnist | svhn |
+shakespeare --data-dir FOLDER`` runs the paper's settings for other data, where the files are at
+hand, and --collect with the same writes ``results/fed_smp_DATASET.json``.
 
 A run ends at the first update that is not finite: without a guard the average would be NaN from
 there on, and its best accuracy is what came before. (The library leaves such an update out of the
@@ -91,9 +91,11 @@ METHODS = (
     "top_k",
     "top_k_steps",
     "rand_k",
+    "rand_k_unscaled",
     "fedavg-top_k",
     "fedavg-top_k_steps",
     "fedavg-rand_k",
+    "fedavg-rand_k_unscaled",
 )
 
 
@@ -250,11 +252,13 @@ class Setting:
             dimension=dimension,
             sparsifier="top_k" if "top_k" in self.method else "rand_k",
         )
+        unscaled = self.ratio if self.method.endswith("_unscaled") else 1.0
+        plain = replace(plain, server_learning_rate=unscaled)
         if self.method.startswith("fedavg-"):
             return replace(plain, sparsification=travels)
         perturbation = fp.SparsifiedPerturbation(
             noise_multiplier=self.noise,
-            clip_norm=task.clip_norm,
+            clip_norm=task.clip_norm / unscaled,
             kept=travels.kept,
             dimension=dimension,
             cohort=task.cohort,

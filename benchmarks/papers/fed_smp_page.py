@@ -170,6 +170,9 @@ def printed(label: str) -> float | None:
         return PAPER[label][0]
     name, _, noise = label.partition("@")
     method, _, ratio = name.rpartition("-")
+    method = method.removesuffix("_unscaled")
+    if f"{method}-{ratio}" in PAPER and not noise:
+        return PAPER[f"{method}-{ratio}"][0]
     cells = PAPER_BY_NOISE.get(method, {}).get(float(ratio)) if noise else None
     return None if cells is None else cells[list(NOISES).index(float(noise))]
 

@@ -1,0 +1,92 @@
+"""The plots of docs/papers/fed_smp.md, from results/fed_smp.json: the paper's Figures 2 and 3.
+
+python benchmarks/papers/fed_smp_figures.py
+"""
+
+import json
+from typing import Any
+
+import matplotlib
+from fed_smp_page import PAPER, RESULTS, SHARES, TARGET, before_overflow
+from pages import DOCS
+
+matplotlib.use("Agg")
+from matplotlib import pyplot
+from matplotlib.axes import Axes
+
+SHOWN = {
+    "fedavg": ("FedAvg", "k"),
+    "dp-fedavg": ("DP-FedAvg", "C3"),
+    "rand_k-0.4": ("rand-k, .4", "C0"),
+    "top_k-0.005": ("top-k, .005", "C2"),
+}
+"""Runs of Figure 2, those that the paper's text speaks of: their names and colours."""
+METHODS = {"rand_k": ("rand-k", "C0"), "top_k": ("top-k", "C2")}
+
+
+def of_kind(runs: list[dict[str, Any]], inputs: str) -> dict[str, dict[str, Any]]:
+    """Return the runs on the paper's network with seed 1, by their names."""
+    facts = ("cnn", inputs, 1)
+    return {one["run"]: one for one in runs if (one["model"], one["inputs"], one["seed"]) == facts}
+
+
+def rounds_and_megabytes(runs: list[dict[str, Any]]) -> None:
+    """Draw accuracy against rounds and against megabytes, Figure 2."""
+    figure, axes = pyplot.subplots(2, 2, figsize=(9, 6), sharey=True)
+    for (left, right), inputs in zip(axes, ("standardised", "unit"), strict=True):
+        own = of_kind(runs, inputs)
+        for label, (name, colour) in SHOWN.items():
+            if (one := own.get(label)) is not None:
+                curve(left, right, one, name, colour)
+        for axis in (left, right):
+            axis.axhline(100 * TARGET, color="0.6", lw=0.8, ls=":")
+            axis.set(ylim=(50, 90))
+        left.set(xlabel="round", ylabel=f"accuracy, %, {inputs} inputs", xlim=(0, 180))
+        right.set(xlabel="MB a client, paper's count", xscale="log")
+        left.legend(frameon=False, loc="lower right")
+    save(figure, "fed_smp_rounds.png")
+
+
+def curve(left: Axes, right: Axes, one: dict[str, Any], name: str, colour: str) -> None:
+    """Draw one run; a cross marks where an update was not finite."""
+    values = [100 * value for value in before_overflow(one)]
+    rounds = [int(n) for n in one["accuracy_by_round"]][: len(values)]
+    a_round = one["paper_mb_of_a_client"] / one["rounds_done"]
+    for axis, scale in ((left, 1.0), (right, a_round)):
+        at = [scale * n for n in rounds]
+        axis.plot(at, values, color=colour, lw=1.2, label=name)
+        if one["first_non_finite_round"] is not None:
+            axis.plot(at[-1:], values[-1:], "x", color=colour)
+
+
+def shares_kept(runs: list[dict[str, Any]]) -> None:
+    """Draw best accuracy and training loss against the share kept, Figure 3."""
+    figure, (left, right) = pyplot.subplots(1, 2, figsize=(9, 3.6))
+    own = of_kind(runs, "standardised")
+    for method, (name, colour) in METHODS.items():
+        paper = [PAPER[f"{method}-{share:g}"][0] for share in SHARES]
+        left.plot(SHARES, paper, ":", color=colour, label=f"{name}, the paper")
+        for noise, style, how in (("", "o-", "with noise"), ("fedavg-", "s--", "without")):
+            cells = {share: own.get(f"{noise}{method}-{share:g}") for share in SHARES}
+            for axis, key, unit in ((left, "best_accuracy", 100), (right, "training_loss", 1)):
+                found = {share: one[key] for share, one in cells.items() if one and one["finished"]}
+                found = {share: unit * value for share, value in found.items() if value is not None}
+                label = f"{name}, {how}"
+                axis.plot([*found], [*found.values()], style, ms=4, color=colour, label=label)
+    left.set(xlabel="share kept", xscale="log", ylabel="best accuracy, %")
+    right.set(xlabel="share kept", xscale="log", ylabel="training loss after the last round")
+    left.legend(frameon=False)
+    save(figure, "fed_smp_shares.png")
+
+
+def save(figure: Any, name: str) -> None:
+    """Write a plot beside the page."""
+    figure.tight_layout()
+    figure.savefig(DOCS / name, dpi=120)
+    pyplot.close(figure)
+
+
+if __name__ == "__main__":
+    known = json.loads(RESULTS.read_text(encoding="utf-8"))["runs"]
+    rounds_and_megabytes(known)
+    shares_kept(known)
