@@ -80,9 +80,10 @@ INPUTS = {
     "unit": (0.0, 1.0),
     "standardised": (0.2860, 0.3530),
     "standardised as MNIST": (0.1307, 0.3081),
+    "symmetric": (0.5, 0.5),
 }
-"""Mean and standard deviation that pixels in [0, 1] are scaled with: Fashion-MNIST's own, and
-MNIST's, which many a script has. Public constants, not computed from the clients' images."""
+"""Mean and standard deviation that pixels in [0, 1] are scaled with: Fashion-MNIST's own, MNIST's
+and one half, which many a script has. Public constants, not computed from the clients' images."""
 
 MODELS = {"cnn": "the paper's for the data", "2nn": "two hidden layers of 200, 28 x 28 images"}
 METHODS = (

@@ -21,7 +21,11 @@ SHOWN = {
     "top_k-0.005": ("top-k, .005", "C2"),
 }
 """Runs of Figure 2, those that the paper's text speaks of: their names and colours."""
-METHODS = {"rand_k": ("rand-k", "C0"), "top_k": ("top-k", "C2")}
+METHODS = {
+    "rand_k": ("rand-k", "C0"),
+    "rand_k_unscaled": ("rand-k without d/k", "C1"),
+    "top_k": ("top-k", "C2"),
+}
 
 
 def of_kind(runs: list[dict[str, Any]], inputs: str) -> dict[str, dict[str, Any]]:
@@ -64,8 +68,9 @@ def shares_kept(runs: list[dict[str, Any]]) -> None:
     figure, (left, right) = pyplot.subplots(1, 2, figsize=(9, 3.6))
     own = of_kind(runs, "standardised")
     for method, (name, colour) in METHODS.items():
-        paper = [PAPER[f"{method}-{share:g}"][0] for share in SHARES]
-        left.plot(SHARES, paper, ":", color=colour, label=f"{name}, the paper")
+        if f"{method}-{SHARES[0]:g}" in PAPER:
+            paper = [PAPER[f"{method}-{share:g}"][0] for share in SHARES]
+            left.plot(SHARES, paper, ":", color=colour, label=f"{name}, the paper")
         for noise, style, how in (("", "o-", "with noise"), ("fedavg-", "s--", "without")):
             cells = {share: own.get(f"{noise}{method}-{share:g}") for share in SHARES}
             for axis, key, unit in ((left, "best_accuracy", 100), (right, "training_loss", 1)):

@@ -181,20 +181,24 @@ def table_1(runs: list[dict[str, Any]]) -> str:
     """Return Table I: the paper's means, and every seed's best accuracy here."""
     rows = []
     for label, (mean, std) in PAPER.items():
-        cells = [label, f"{mean:.2f} ± {std:.2f}"]
-        for inputs in ("standardised", "unit"):
-            own = [
-                one
-                for one in runs
-                if (one["model"], one["inputs"], one["run"]) == ("cnn", inputs, label)
-                and one["best_accuracy"] is not None
-            ]
-            found = [f"{100 * one['best_accuracy']:.2f} ({length(one)})" for one in own]
-            best = [100 * one["best_accuracy"] for one in own if one["finished"]]
-            whole = len(best) > 2 and f"**{mean_of(best):.2f} ± {stdev(best):.2f}**: "
-            cells.append((whole or "") + "; ".join(found) or "-")
-        rows.append(cells)
-    return table(["run", "paper", "standardised", "in [0, 1]"], rows)
+        unscaled = label.replace("rand_k", "rand_k_unscaled")
+        columns = [(label, "standardised"), (unscaled, "standardised"), (label, "unit")]
+        cells = [outcome(runs, *column) for column in columns]
+        cells[1] = cells[1] if unscaled != label else ""
+        rows.append([label, f"{mean:.2f} ± {std:.2f}", *cells])
+    return table(["run", "paper", "standardised", "the same without d/k", "in [0, 1]"], rows)
+
+
+def outcome(runs: list[dict[str, Any]], label: str, inputs: str) -> str:
+    """Return the best accuracies of a run's seeds, per cent; of three and more, mean and spread."""
+    own = [
+        one for one in runs if (one["model"], one["run"], one["inputs"]) == ("cnn", label, inputs)
+    ]
+    own = [one for one in own if one["best_accuracy"] is not None]
+    found = [f"{100 * one['best_accuracy']:.2f} ({length(one)})" for one in own]
+    best = [100 * one["best_accuracy"] for one in own if one["finished"]]
+    whole = f"**{mean_of(best):.2f} ± {stdev(best):.2f}**: " if len(best) > 2 else ""
+    return whole + ("; ".join(found) or "-")
 
 
 def span(values: Iterable[float]) -> str:
