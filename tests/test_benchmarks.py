@@ -191,6 +191,17 @@ def test_a_run_without_overflow_goes_on_to_its_end(fed_smp):
     assert found["rounds_done"] == found["ledger_rounds"] == 4 and found["finished"]
     assert found["first_non_finite_round"] is None and found["training_loss"] > 0
     assert found["best_accuracy"] == max(found["accuracy_by_round"].values())
+    # By what it was trained, not by what would train it here.
+    assert found["trained_by"] == "torch"
+
+
+def test_the_papers_number_of_a_run_is_found_or_none(fed_smp):
+    from fed_smp_page import printed
+
+    found = [printed(label) for label in ("rand_k_unscaled-0.4", "rand_k_unscaled-0.4@2")]
+    assert found == [79.88, 69.62]
+    for label in ("dp-fedavg@2", "rand_k-0.4@3", "top_k-0.3@2", "fedavg-rand_k-0.4", "top_k@2"):
+        assert printed(label) is None
 
 
 def test_a_run_killed_before_its_line_was_written_begins_again(fed_smp):

@@ -173,8 +173,10 @@ def printed(label: str) -> float | None:
     method = method.removesuffix("_unscaled")
     if f"{method}-{ratio}" in PAPER and not noise:
         return PAPER[f"{method}-{ratio}"][0]
-    cells = PAPER_BY_NOISE.get(method, {}).get(float(ratio)) if noise else None
-    return None if cells is None else cells[list(NOISES).index(float(noise))]
+    if not noise or method not in PAPER_BY_NOISE:
+        return None
+    cells = PAPER_BY_NOISE[method].get(float(ratio), ())
+    return dict(zip(NOISES, cells, strict=False)).get(float(noise))
 
 
 def table_1(runs: list[dict[str, Any]]) -> str:

@@ -1,28 +1,35 @@
 """The paper's network for Fed-SMP trained by ``network.cpp``, two to three times as fast.
 
-What a client does is the same but for rounding: the loop, the ledger and the noise are the
-library's. Needs g++.
+What a client does is the same but for rounding, its batches too: the loop, the ledger and the noise
+are the library's. (Winograd's sums overflow where numbers of 1e36 and more are on their way, one or
+two powers of ten before torch's do; a run that has come so far is over.) Needs g++ and computes on
+a processor alone.
 """
 
 import ctypes
 import hashlib
-import platform
 import shutil
 import subprocess
 import tempfile
 from functools import cache, cached_property
 from pathlib import Path
 
+import numpy as np
 import torch
 from torch import Tensor
 from torch.nn import functional
 
-from fedprivacy.training import FederatedAveraging, FlatModel, cnn
+from fedprivacy.systems.averaging.clients import Job
+from fedprivacy.training import FederatedAveraging, FlatModel
+from fedprivacy.training.data import Group
 from fedprivacy.training.optimise import Schedule
 
 SOURCE = Path(__file__).with_suffix(".cpp")
+BUILT = SOURCE.parent / "progress"
+"""Where the compiled kernel is kept: not where anybody else may put a file of its name."""
 OPTIONS = ["-O3", "-march=native", "-ffp-contract=fast", "-fno-math-errno", "-std=c++17"]
 PARAMETERS, SIDE, CLASSES = 1_663_370, 28, 10
+SHAPES = [(32, 1, 5, 5), (32,), (64, 32, 5, 5), (64,), (512, 3136), (512,), (10, 512), (10,)]
 AT_ONCE = 20
 """Clients in one call: each is trained alone, and the start is read once for all."""
 FACTORS = 256
@@ -34,11 +41,15 @@ def compiled() -> ctypes.CDLL | None:
     """Return the compiled kernel, built where it is not yet; None without g++."""
     if (compiler := shutil.which("g++")) is None:
         return None
-    facts = [SOURCE.read_text(encoding="utf-8"), *OPTIONS, platform.node(), platform.machine()]
-    name = hashlib.sha256("\n".join(facts).encode()).hexdigest()[:16]
-    target = Path(tempfile.gettempdir()) / f"fed-smp-network-{name}.so"
+    # What the options come to with this compiler on this processor: what was built for another one
+    # may not run.
+    asked = [compiler, *OPTIONS, "-###", "-E", "-x", "c++", "/dev/null"]
+    options = subprocess.run(asked, check=True, capture_output=True, text=True).stderr
+    facts = SOURCE.read_text(encoding="utf-8") + options
+    target = BUILT / f"network-{hashlib.sha256(facts.encode()).hexdigest()[:16]}.so"
     if not target.exists():
-        with tempfile.TemporaryDirectory(dir=target.parent) as folder:
+        BUILT.mkdir(exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=BUILT) as folder:
             fresh = Path(folder) / target.name
             command = [compiler, *OPTIONS, "-shared", "-fPIC", str(SOURCE), "-o", str(fresh)]
             subprocess.run(command, check=True)
@@ -56,7 +67,7 @@ def kernel() -> ctypes.CDLL:
 
 def at(tensor: Tensor) -> ctypes.c_void_p:
     """Return where a tensor's numbers are."""
-    assert tensor.is_contiguous()
+    assert tensor.is_contiguous() and tensor.is_cpu
     return ctypes.c_void_p(tensor.data_ptr())
 
 
@@ -83,6 +94,7 @@ class PaperNetwork(FlatModel):
         inputs, labels = (part.contiguous() for part in records)
         check(start, inputs, labels)
         rows, sizes = schedule.rows.contiguous(), torch.tensor(schedule.sizes)
+        assert rows.dtype == torch.int64 and max(schedule.sizes) <= rows.shape[2]
         assert int(rows.min()) >= 0 and int(rows.max()) < len(labels)
         result = torch.empty(rows.shape[1], PARAMETERS)
         numbers = map(ctypes.c_int64, (*rows.shape, FACTORS))
@@ -113,4 +125,19 @@ class PaperAveraging(FederatedAveraging):
     @cached_property
     def flat(self) -> FlatModel:
         """The model that every client trains."""
-        return PaperNetwork(cnn()(), torch.device("cpu"))
+        plain = super().flat
+        shapes = [tuple(shape) for shape in plain.shapes.values()]
+        assert self.loss is None and plain.device.type == "cpu" and shapes == SHAPES
+        return PaperNetwork(plain.module, plain.device)
+
+    def _job(self, group: Group, order: np.random.Generator) -> Job:
+        """Draw for one client after another, as for a network that torch trains.
+
+        Batches are then the same as its, however many clients are in one call.
+        """
+        draw = super()._job
+        clients = zip(group.clients, group.rows, strict=True)
+        alone = [draw(Group([client], group.records, [rows]), order) for client, rows in clients]
+        rows = torch.cat([job.schedule.rows for job in alone], dim=1)
+        # The kernel itself draws nothing.
+        return Job(group.clients, group.records, Schedule(rows, alone[0].schedule.sizes), None)

@@ -8,7 +8,14 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from fedprivacy.training import FlatModel, LocalSGD, cnn  # noqa: E402
+import fedprivacy as fp  # noqa: E402
+from fedprivacy.training import (  # noqa: E402
+    FederatedAveraging,
+    FederatedData,
+    FlatModel,
+    LocalSGD,
+    cnn,
+)
 
 PAPERS = Path(__file__).parent.parent.parent / "benchmarks" / "papers"
 
@@ -86,6 +93,69 @@ def test_a_client_is_trained_alone(network, data):
     for client, own in enumerate(groups):
         alone = quick.updates(start.float(), data, plan.schedule([own], rules), 0.125, 0.5)
         assert torch.equal(both[client], alone[0])
+
+
+@pytest.mark.parametrize("factors", [256, 0], ids=["outer products", "written"])
+def test_a_client_leaves_nothing_behind(network, data, factors, monkeypatch):
+    """Neither one whose update is not finite nor a batch that was larger."""
+    monkeypatch.setattr(network, "FACTORS", factors)
+    _, quick, start = models(network)
+    images, labels = data[0].clone(), data[1]
+    images[:12] *= 1e25
+    groups = [np.arange(first, first + 12) for first in (0, 20, 40)]
+    plan = LocalSGD(epochs=2, batch_size=8, momentum=0.5)
+    schedule = plan.schedule(groups, np.random.default_rng(1))
+    found = quick.updates(start.float(), (images, labels), schedule, 0.005, 0.5)
+    assert [bool(one.isfinite().all()) for one in found] == [False, True, True]
+    for client in (1, 2):
+        own = schedule.alone(client)
+        alone = quick.updates(start.float(), (images, labels), own, 0.005, 0.5)
+        assert torch.equal(found[client], alone[0])
+
+
+def test_a_round_is_that_of_torch(network, data):
+    """The same clients and the same batches, drawn in the same order."""
+    images, labels = data
+    # Of two sizes, and batches that have to be drawn.
+    clients = tuple(np.split(np.arange(40), [9, 18, 27]))
+    records = FederatedData(
+        features=images[:40],
+        labels=labels[:40],
+        clients=clients,
+        test_features=images[40:],
+        test_labels=labels[40:],
+    )
+    states = []
+    for kind in (FederatedAveraging, network.PaperAveraging):
+        loop = kind(
+            model=cnn(),
+            scheme=fp.FixedSize(4, population=4),
+            local_epochs=1,
+            batch_size=5,
+            learning_rate=0.01,
+            momentum=0.5,
+            seed=1,
+            device="cpu",
+        )
+        assert isinstance(loop.flat, network.PaperNetwork) == (kind is not FederatedAveraging)
+        start = loop.init()
+        state, info = loop.step(start, records)
+        assert info.arrived == 4
+        states.append(state.parameters)
+    moved = (states[0] - start.parameters).norm()
+    assert float((states[0] - states[1]).norm() / moved) < 0.01
+
+
+def test_another_network_is_refused(network):
+    loop = network.PaperAveraging(
+        model=cnn(padded=False),
+        scheme=fp.FixedSize(1, population=2),
+        local_steps=1,
+        seed=1,
+        device="cpu",
+    )
+    with pytest.raises(AssertionError):
+        loop.init()
 
 
 def test_batches_of_several_sizes(network, data):
