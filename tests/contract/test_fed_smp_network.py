@@ -188,6 +188,19 @@ def test_an_overflow_is_not_hidden(network, data):
     assert not bool(torch.isfinite(found).all())
 
 
+def test_what_is_no_number_goes_all_the_way(network, data):
+    """No maximum and no ReLU drops it: it reaches the scores, and every parameter as in torch."""
+    double, quick, start = models(network)
+    images, labels = data[0].clone(), data[1]
+    images[3, 14, 14] = torch.nan
+    schedule = LocalSGD(steps=1, batch_size=10).schedule([np.arange(10)], np.random.default_rng(0))
+    truth = double.updates(start, (images.double(), labels), schedule, 0.125)
+    found = quick.updates(start.float(), (images, labels), schedule, 0.125)
+    assert torch.equal(found.isnan(), truth.isnan())
+    assert bool(found[0, -10:].isnan().all())
+    assert np.isnan(quick.evaluate(start.float(), images, labels)[1])
+
+
 def test_other_records_are_refused(network, data):
     _, quick, start = models(network)
     inputs, labels = data
