@@ -61,21 +61,20 @@ PAPER_BY_NOISE = {
 
 
 SHARES = (0.001, 0.005, 0.01, 0.1, 0.2, 0.4, 0.8)
+UNSCALED = tuple(f"rand_k_unscaled-{share:g}" for share in SHARES)
 PLAN = {
     "cnn": tuple(
         dict.fromkeys(
             [
-                *((label, 1) for label in ("top_k-0.005", "top_k-0.8", "rand_k-0.4", "top_k-0.1")),
-                *((label, 1) for label in ("fedavg", "rand_k-0.4@2.5", "top_k-0.8@2.5")),
-                *((f"rand_k-0.8@{noise}", seed) for seed in (2, 3) for noise in ("2.5", "2")),
-                *((label, seed) for seed in (1, 2, 3) for label in PAPER),
-                *((f"fedavg-{label}", 1) for label in PAPER if "fedavg" not in label),
+                *((label, seed) for seed in (1, 2, 3) for label in (*PAPER, *UNSCALED)),
                 *(
                     (f"{method}-{ratio:g}@{noise:g}", 1)
-                    for noise in (2.0, 2.5)
-                    for method, ratios in PAPER_BY_NOISE.items()
+                    for noise in (2.5, 2.0)
+                    for kind, ratios in PAPER_BY_NOISE.items()
+                    for method in (kind.replace("rand_k", "rand_k_unscaled"), kind)
                     for ratio in ratios
                 ),
+                *((f"fedavg-{label}", 1) for label in (*PAPER, *UNSCALED) if "fed" not in label),
             ]
         )
     ),
