@@ -80,7 +80,7 @@ PLAN = {
     ),
     "2nn": tuple(
         (f"{noise}{method}-{share:g}", 1)
-        for method in ("rand_k", "top_k")
+        for method in ("rand_k", "rand_k_unscaled", "top_k")
         for share in SHARES
         for noise in ("", "fedavg-")
     ),
@@ -102,6 +102,7 @@ def pages(runs: list[dict[str, Any]], seconds: dict[str, dict[str, float]]) -> N
     put("fed_smp.md", "figure 3", figure_3(runs))
     put("fed_smp.md", "table I", table_1(runs))
     put("fed_smp.md", "what came out", came_out(runs))
+    put("fed_smp.md", "rand-k with and without its factor", factor(runs))
     for name, (model, inputs) in SECTIONS.items():
         put("fed_smp.md", name, shown(runs, model, inputs))
     put("fed_smp.md", "figure 2", figure_2(runs))
@@ -111,7 +112,7 @@ def pages(runs: list[dict[str, Any]], seconds: dict[str, dict[str, float]]) -> N
 
 
 SECTIONS = {
-    "standardised": ("cnn", ("standardised", "standardised as MNIST")),
+    "standardised": ("cnn", ("standardised", "standardised as MNIST", "symmetric")),
     "cnn": ("cnn", ("unit",)),
     "2nn": ("2nn", ("unit",)),
 }
@@ -182,12 +183,21 @@ def table_1(runs: list[dict[str, Any]]) -> str:
     """Return Table I: the paper's means, and every seed's best accuracy here."""
     rows = []
     for label, (mean, std) in PAPER.items():
-        unscaled = label.replace("rand_k", "rand_k_unscaled")
-        columns = [(label, "standardised"), (unscaled, "standardised"), (label, "unit")]
-        cells = [outcome(runs, *column) for column in columns]
-        cells[1] = cells[1] if unscaled != label else ""
+        cells = [outcome(runs, label, inputs) for inputs in ("standardised", "unit")]
         rows.append([label, f"{mean:.2f} ± {std:.2f}", *cells])
-    return table(["run", "paper", "standardised", "the same without d/k", "in [0, 1]"], rows)
+    return table(["run", "paper", "standardised", "in [0, 1]"], rows)
+
+
+def factor(runs: list[dict[str, Any]]) -> str:
+    """Return rand-k's rows of Table I with the factor d/k and without it, beside the paper's."""
+    rows = []
+    for share in SHARES:
+        mean, std = PAPER[f"rand_k-{share:g}"]
+        names = (f"rand_k-{share:g}", f"rand_k_unscaled-{share:g}")
+        cells = [outcome(runs, name, "standardised") for name in names]
+        rows.append([f"{share:g}", *cells, f"{mean:.2f} ± {std:.2f}"])
+    head = ["share kept", "with d/k, Algorithm 2", "without, Definition 4", "the paper"]
+    return table(head, rows)
 
 
 def outcome(runs: list[dict[str, Any]], label: str, inputs: str) -> str:
@@ -385,20 +395,19 @@ def kind(model: str, label: str) -> str:
 
 def figure_3(runs: list[dict[str, Any]]) -> str:
     """Return best accuracy and training loss at the end by the share kept, with noise / without."""
-    rows = []
+    rows, methods = [], ("rand_k", "rand_k_unscaled", "top_k")
     networks = (("cnn", "standardised"), ("cnn", "unit"), ("2nn", "unit"))
     for model, inputs in networks:
-        known = {one["run"]: one for one in runs if key(one)[:2] == (model, inputs)}
+        known = {one["run"]: one for one in runs if key(one) == (model, inputs, one["run"], 1)}
         for share in SHARES:
             row = [model, inputs, f"{share:g}"]
-            for method in ("rand_k", "top_k"):
+            for method in methods:
                 pair = [known.get(f"{noise}{method}-{share:g}") for noise in ("", "fedavg-")]
-                row.append(" / ".join(accuracy_of(one) for one in pair))
-                row.append(" / ".join(loss_of(one) for one in pair))
-            if set("".join(row[3:])) - set("- /"):
+                accuracy, loss = (map(told, pair) for told in (accuracy_of, loss_of))
+                row.append(f"{' / '.join(accuracy)}; {' / '.join(loss)}")
+            if set("".join(row[3:])) - set("- /;"):
                 rows.append(row)
-    head = ["network", "inputs", "share kept", "rand-k, accuracy", "rand-k, training loss"]
-    return table([*head, "top-k, accuracy", "top-k, training loss"], rows)
+    return table(["network", "inputs", "share kept", "rand-k", "rand-k without d/k", "top-k"], rows)
 
 
 def accuracy_of(one: dict[str, Any] | None) -> str:
