@@ -102,6 +102,7 @@ def pages(runs: list[dict[str, Any]], seconds: dict[str, dict[str, float]]) -> N
     put("fed_smp.md", "figure 3", figure_3(runs))
     put("fed_smp.md", "table I", table_1(runs))
     put("fed_smp.md", "what came out", came_out(runs))
+    put("fed_smp.md", "where runs end", where_runs_end(runs))
     put("fed_smp.md", "rand-k with and without its factor", factor(runs))
     for name, (model, inputs) in SECTIONS.items():
         put("fed_smp.md", name, shown(runs, model, inputs))
@@ -248,6 +249,29 @@ def outcomes(own: list[dict[str, Any]]) -> list[str]:
         done = f"has not overflowed in {one['rounds_done']} rounds so far (seed {one['seed']})"
         found.append(f"{done}, best {best_of([one])}")
     return found
+
+
+def where_runs_end(runs: list[dict[str, Any]]) -> str:
+    """Return how much noise was on the whole model when runs ended, and the paper's two cells."""
+    rows = []
+    for one in runs:
+        if one["model"] != "cnn" or one["first_non_finite_round"] is None or not one["epsilon"]:
+            continue
+        share, noise = facts_of(one["run"])
+        last, best = one["first_non_finite_round"], 100 * one["best_accuracy"]
+        paper = printed(one["run"])
+        row = [one["run"], one["inputs"], str(one["seed"]), f"{share * noise**2:.2f}", str(last)]
+        told = "" if paper is None else f"{paper:.1f}"
+        rows.append([*row, f"{share * noise**2 * last:.0f}", f"{best:.1f}", told])
+    head = ["run", "inputs", "seed", "$p z^2$", "ended in round $t$", "$p z^2 t$", "best", "paper"]
+    return table(head, sorted(rows, key=lambda row: (row[1], float(row[3]))))
+
+
+def facts_of(label: str) -> tuple[float, float]:
+    """Return the share kept and the noise multiplier that a label says."""
+    name, _, noise = label.partition("@")
+    _, _, share = name.rpartition("-")
+    return float(share) if share[:1] == "0" else 1.0, float(noise or NOISE)
 
 
 def best_of(own: list[dict[str, Any]]) -> str:

@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from fed_smp_page import PAPER
+from fed_smp_page import PAPER, facts_of
 from pages import DOCS
 
 RESULTS = Path(__file__).parent / "results"
@@ -312,6 +312,13 @@ def fed_smp() -> Said:
     for share in ("0.001", "0.005", "0.01", "0.1"):
         mean, std = PAPER[f"rand_k-{share}"]
         assert abs(noisy.get(f"{BARE}-{share}", mean) - mean) <= max(std, 2.0), share
+    sums = [
+        share * noise**2 * one["first_non_finite_round"]
+        for one in of("fed_smp")["runs"]
+        if one["model"] == "cnn" and one["first_non_finite_round"] and one["epsilon"]
+        for share, noise in [facts_of(one["run"])]
+    ]
+    yield f"times $z^2$, comes to {min(sums):.0f} to {max(sums):.0f}"
     plain = [one for one in runs if one["run"] in ("fedavg-rand_k-0.001", "fedavg-rand_k-0.01")]
     assert all(one["first_non_finite_round"] <= 12 for one in plain) and plain
     yield f"three seeds here that end have {spread(ended)}, {statistics.stdev(ended):.1f} apart"
