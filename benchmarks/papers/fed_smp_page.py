@@ -60,6 +60,8 @@ PAPER_BY_NOISE = {
 """Tables IV and V: by compression ratio, for each of ``NOISES``."""
 
 
+NAMED = {"standardised": "standardised", "symmetric": "in [-1, 1]", "unit": "in [0, 1]"}
+"""What the page calls the inputs."""
 SHARES = (0.001, 0.005, 0.01, 0.1, 0.2, 0.4, 0.8)
 UNSCALED = tuple(f"rand_k_unscaled-{share:g}" for share in SHARES)
 PLAN = {
@@ -87,6 +89,8 @@ PLAN = {
 }
 """Runs with standardised inputs on the paper's network, those that say most first; and those of
 Figure 3 on the small one."""
+MUCH = 0.75
+"""Noise on the whole model, share kept times the multiplier's square, from which runs may end."""
 LOOKS = 40 + (180 - 40) // 5
 """Evaluations in a run of the paper's network."""
 
@@ -184,9 +188,9 @@ def table_1(runs: list[dict[str, Any]]) -> str:
     """Return Table I: the paper's means, and every seed's best accuracy here."""
     rows = []
     for label, (mean, std) in PAPER.items():
-        cells = [outcome(runs, label, inputs) for inputs in ("standardised", "unit")]
+        cells = [outcome(runs, label, inputs) for inputs in ("standardised", "symmetric", "unit")]
         rows.append([label, f"{mean:.2f} ± {std:.2f}", *cells])
-    return table(["run", "paper", "standardised", "in [0, 1]"], rows)
+    return table(["run", "paper", "standardised", "in [-1, 1]", "in [0, 1]"], rows)
 
 
 def factor(runs: list[dict[str, Any]]) -> str:
@@ -225,7 +229,7 @@ def came_out(runs: list[dict[str, Any]]) -> str:
     told = []
     for label in dict.fromkeys(one["run"] for one in begun):
         said = []
-        for inputs, name in (("standardised", "standardised"), ("unit", "in [0, 1]")):
+        for inputs, name in NAMED.items():
             own = [one for one in begun if (one["inputs"], one["run"]) == (inputs, label)]
             said += [f"{name} {part}" for part in outcomes(own)]
         paper = printed(label.replace("_steps", ""))
@@ -252,18 +256,18 @@ def outcomes(own: list[dict[str, Any]]) -> list[str]:
 
 
 def where_runs_end(runs: list[dict[str, Any]]) -> str:
-    """Return how much noise was on the whole model when runs ended, and the paper's two cells."""
+    """Return the runs with much noise on the whole model, and where they ended."""
     rows = []
     for one in runs:
-        if one["model"] != "cnn" or one["first_non_finite_round"] is None or not one["epsilon"]:
-            continue
         share, noise = facts_of(one["run"])
-        last, best = one["first_non_finite_round"], 100 * one["best_accuracy"]
-        paper = printed(one["run"])
-        row = [one["run"], one["inputs"], str(one["seed"]), f"{share * noise**2:.2f}", str(last)]
+        if one["model"] != "cnn" or not one["epsilon"] or share * noise**2 < MUCH:
+            continue
+        last, paper = one["first_non_finite_round"], printed(one["run"])
+        row = [one["run"], one["inputs"], str(one["seed"]), f"{share * noise**2:.2f}", length(one)]
+        row.append("" if last is None else f"{share * noise**2 * last:.0f}")
         told = "" if paper is None else f"{paper:.1f}"
-        rows.append([*row, f"{share * noise**2 * last:.0f}", f"{best:.1f}", told])
-    head = ["run", "inputs", "seed", "$p z^2$", "ended in round $t$", "$p z^2 t$", "best", "paper"]
+        rows.append([*row, f"{100 * one['best_accuracy']:.1f}", told])
+    head = ["run", "inputs", "seed", "$p z^2$", "rounds $t$", "$p z^2 t$", "best", "paper"]
     return table(head, sorted(rows, key=lambda row: (row[1], float(row[3]))))
 
 
@@ -360,13 +364,21 @@ def by_noise(runs: list[dict[str, Any]], method: str) -> str:
     for at, (noise, epsilon) in enumerate(NOISES.items()):
         row = [f"{noise:g} ({epsilon})"]
         for ratio in paper:
-            level = "" if noise == NOISE else f"@{noise:g}"
-            own, other = (f"{name}-{ratio:g}{level}" for name in (method, steps))
-            found = [("cnn", "standardised", own), ("cnn", "unit", other), ("2nn", "unit", other)]
-            cells = [known.get(name, "-") for name in found]
-            row.append(" / ".join([*cells, f"{paper[ratio][at]:.1f}"]))
+            level = f"-{ratio:g}" + ("" if noise == NOISE else f"@{noise:g}")
+            cells = [without_factor(known, method + level, one) for one in NAMED]
+            cells += [known.get(("2nn", "unit", steps + level), "-"), f"{paper[ratio][at]:.1f}"]
+            row.append(" / ".join(cells))
         rows.append(row)
     return table(["noise multiplier (epsilon as printed)", *map("{:g}".format, paper)], rows)
+
+
+def without_factor(known: dict[tuple[str, str, str], str], label: str, inputs: str) -> str:
+    """Return a run's accuracy on the paper's network; rand-k's without d/k, or marked with it."""
+    bare = ("cnn", inputs, label.replace("rand_k", "rand_k_unscaled"))
+    if bare in known:
+        return known[bare]
+    found = known.get(("cnn", inputs, label), "-")
+    return f"{found}†" if found != "-" and "rand_k" in label else found
 
 
 def certified(epsilon: float) -> str:
