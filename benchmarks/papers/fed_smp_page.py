@@ -207,10 +207,8 @@ def factor(runs: list[dict[str, Any]]) -> str:
 
 def outcome(runs: list[dict[str, Any]], label: str, inputs: str) -> str:
     """Return the best accuracies of a run's seeds, per cent; of three and more, mean and spread."""
-    own = [
-        one for one in runs if (one["model"], one["run"], one["inputs"]) == ("cnn", label, inputs)
-    ]
-    own = [one for one in own if one["best_accuracy"] is not None]
+    wanted = ("cnn", inputs, label)
+    own = [one for one in runs if key(one)[:3] == wanted and one["best_accuracy"] is not None]
     found = [f"{100 * one['best_accuracy']:.2f} ({length(one)})" for one in own]
     best = [100 * one["best_accuracy"] for one in own if one["finished"]]
     whole = f"**{mean_of(best):.2f} ± {stdev(best):.2f}**: " if len(best) > 2 else ""
@@ -260,7 +258,9 @@ def where_runs_end(runs: list[dict[str, Any]]) -> str:
     rows = []
     for one in runs:
         share, noise = facts_of(one["run"])
-        if one["model"] != "cnn" or not one["epsilon"] or share * noise**2 < MUCH:
+        # A run that ended in its first round has no best.
+        known = one["model"] == "cnn" and one["epsilon"] and one["best_accuracy"] is not None
+        if not known or share * noise**2 < MUCH:
             continue
         last, paper = one["first_non_finite_round"], printed(one["run"])
         row = [one["run"], one["inputs"], str(one["seed"]), f"{share * noise**2:.2f}", length(one)]

@@ -340,7 +340,7 @@ def overflows() -> Said:
     yield f"ends in rounds {told} ({PAPER['dp-fedavg'][0]:.1f})"
     wide, other = (statistics.stdev(values) for values in whole.values())
     yield f"{wide:.1f} with inputs in [-1, 1] and {other:.1f} standardised"
-    yield f"for all rounds and comes to {best('rand_k-0.8', 'symmetric')[0]:.1f} (the paper: 79.8)"
+    yield f"for all rounds and comes to {best('rand_k-0.8', 'symmetric')[0]:.1f} (the paper: 79.8;"
     yield f".8 at 2.5 comes to {best('rand_k-0.8@2.5', 'symmetric')[0]:.1f} before it ends"
     yield f"(With standardised inputs to {best('rand_k-0.8@2.5', 'standardised')[0]:.1f}:"
 
