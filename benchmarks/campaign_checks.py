@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import random
 import signal
+import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -73,8 +74,14 @@ def within(seconds: float, call: Callable[[], Any]) -> Any:
     def stop(*_: Any) -> None:
         raise TimeUp
 
+    def swallowed(what: Any) -> None:
+        if what.exc_type is not TimeUp:
+            hook(what)
+
     before = signal.signal(signal.SIGPROF, stop)
-    # Again each second: an exception that a finalizer swallows has to come once more.
+    # A finalizer, or a callback of the collector, swallows what is raised in it: the alarm then
+    # comes again a second later, and nothing is told of the one that was lost.
+    hook, sys.unraisablehook = sys.unraisablehook, swallowed
     left, _ = signal.setitimer(signal.ITIMER_PROF, seconds, 1.0)
     begun = time.process_time()
     try:
@@ -82,6 +89,7 @@ def within(seconds: float, call: Callable[[], Any]) -> Any:
     finally:
         signal.setitimer(signal.ITIMER_PROF, 0.0)
         signal.signal(signal.SIGPROF, before)
+        sys.unraisablehook = hook
         if left:
             rest = max(left - (time.process_time() - begun), 0.01)
             signal.setitimer(signal.ITIMER_PROF, rest)

@@ -1,6 +1,8 @@
 """The campaign at a fixed seed, and that it can fail: wrong ends of every kind are found."""
 
+import gc
 import sys
+import time
 from dataclasses import replace
 from pathlib import Path
 
@@ -102,6 +104,31 @@ def test_what_never_ends_is_given_up():
 
     with pytest.raises(campaign_checks.TimeUp):
         campaign_checks.within(0.05, forever)
+
+
+def test_an_alarm_that_the_collector_swallows_comes_again(monkeypatch):
+    """And nobody is told of it, nor is anything else that was lost kept back."""
+    told, began = [], time.process_time()
+    monkeypatch.setattr(sys, "unraisablehook", lambda lost: told.append(lost.exc_type))
+
+    def slow(phase, info):
+        while time.process_time() < began + 0.2:
+            pass
+        raise ValueError
+
+    def forever():
+        gc.collect()
+        while True:
+            pass
+
+    gc.callbacks.append(slow)
+    try:
+        with pytest.raises(campaign_checks.TimeUp):
+            campaign_checks.within(0.05, forever)
+    finally:
+        gc.callbacks.remove(slow)
+    assert {*told} == {ValueError}
+    assert time.process_time() - began > 1.0
 
 
 def test_tiny_data_sets_find_an_upper_end_too_small(monkeypatch):

@@ -46,7 +46,8 @@ def _within(seconds: float, again: Callable[[], bool]) -> str:
         raise _Late
 
     before = signal.signal(signal.SIGPROF, late)
-    signal.setitimer(signal.ITIMER_PROF, seconds)
+    # Again each second, should the collector have swallowed it.
+    signal.setitimer(signal.ITIMER_PROF, seconds, 1.0)
     try:
         return "the same" if again() else DIFFERENT
     except _Late:
