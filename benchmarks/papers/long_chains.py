@@ -9,12 +9,13 @@ FA-LD: 1,000 rounds, a draw every ten, with a warm-up of 500 for Figure 4. FA-HM
 draw every round. Batches, temperature, clients and prior are those of ``fa_ld_fashion.py``, whose
 runs are shorter and cover more settings. Step sizes are tuned on the first chain: halved and
 doubled until the best of every score lies inside the grid; the sizes that are best for a score are
-then run with two more chains. The sizes of one setting and seed run together, as scaled copies of
-the model in one chain (``Ladder``): the same law for each, in about half the time (--measure). They
-share batches, have noise of their own, and a cell names those that ran ``together``. A run keeps
-its progress in ``progress/``, which is not committed, and goes on from there; what is begun stands
-in the results with the rounds that are done and those that are planned, and only what is done is
-compared. Chains with large steps part by their rounding: --check holds the first draw. Chains that
+then run with two more chains. Where fewer iterations are known the grid begins around their best.
+The sizes of one setting and seed run together, as scaled copies of the model in one chain
+(``Ladder``): the same law for each, in about half the time (--measure). They share batches, have
+noise of their own, and a cell names those that ran ``together``. A run keeps its progress in
+``progress/``, which is not committed, and goes on from there; what is begun stands in the results
+with the rounds that are done and those that are planned, and only what is done is compared.
+Chains with large steps part by their rounding: --check holds the first draw. Chains that
 are not ``repeatable`` were run one by one and shown later, and are run again.
 """
 
@@ -43,7 +44,7 @@ PARTS = {
     "fa_ld_long": {**short.FA_LD, "rounds": 1000, "warmup": 500, "every": 10, "shown": 50},
     "fa_hmc_long": {"rounds": 200, "batch": 1000, "every": 1, "shown": 20},
 }
-FIRST_SIZES = {
+FIVE_SIZES = {
     "fa_ld_long": [7.5e-7, 1.5e-6, 3e-6, 6e-6, 1.2e-5],
     "fa_hmc_long": [4e-4, 8e-4, 1.6e-3, 3.2e-3, 6.4e-3],
 }
@@ -238,7 +239,8 @@ def missing(part, facts, seed, again=True):
     """Return the step sizes to run next; those of what cannot be repeated too, if asked."""
     first, here = of(part, facts), of(part, facts, seed)
     if seed == 0:
-        sizes = further(first) if len(first) >= len(FIRST_SIZES[part]) else FIRST_SIZES[part]
+        begin = first_sizes(part, facts)
+        sizes = further(first) if len(first) >= len(begin) else begin
     else:
         sizes = [size for _, _, size, edge in best(part, facts) if edge is None]
     old = [cell["step_size"] for cell in here if not cell["repeatable"]]
@@ -246,6 +248,17 @@ def missing(part, facts, seed, again=True):
     sizes = {*sizes, *old} if again else {*sizes}
     there = [cell["step_size"] for cell in here if cell["repeatable"] or not again]
     return sorted(size for size in sizes if not any(math.isclose(size, one) for one in there))
+
+
+def first_sizes(part, facts):
+    """Return a setting's first step sizes: those around the best of fewer iterations, or five."""
+    iterations = facts.get("iterations", 1)
+    fewer = [{**facts, "iterations": less} for less in (10, 1) if less < iterations]
+    for one in fewer:
+        known_best = [size for _, _, size, edge in best(part, one) if edge is None]
+        if known_best:
+            return sorted({size * by for size in known_best for by in (0.5, 1.0, 2.0)})
+    return FIVE_SIZES[part]
 
 
 def further(first):
@@ -303,8 +316,8 @@ def told(part, facts, kind, score, size):
     return f"{spread} ({size:.3g}, {len(values)} chains)"
 
 
-CHAINS = 11
-"""Chains of a setting, about: five or six step sizes, and two more of three."""
+FURTHER = 4
+"""Chains of a setting beyond its first step sizes, about: at an edge, and two more of the best."""
 
 
 def gap():
@@ -341,7 +354,8 @@ def progress(part):
         )
         spent, hours = sum(cell["seconds"] for cell in cells) / 3600, 0.0
         if not whole(part, facts):
-            hours = max(1.0, CHAINS - share) * gradients(facts) * pace(part) / 3600
+            planned = len(first_sizes(part, facts)) + FURTHER
+            hours = max(1.0, planned - share) * gradients(facts) * pace(part) / 3600
         left += hours
         row = [name, str(done), ", ".join(going) or "-", f"{spent:.2f}", f"{hours:.1f}"]
         rows.append(row if hours else [*row[:-1], "done"])
@@ -425,7 +439,7 @@ def measure():
     for part, facts in (("fa_ld_long", LANGEVIN[2]), ("fa_hmc_long", HAMILTONIAN[1])):
         least = {}
         for copies in (1, 5):
-            loop = ladder(part, facts, FIRST_SIZES[part][:copies], 0, records)
+            loop = ladder(part, facts, FIVE_SIZES[part][:copies], 0, records)
             state, spent = loop.init(), []
             for _ in range(5):
                 begun = time.process_time()
