@@ -7,6 +7,7 @@
 // are channels last; within a flat vector of parameters the order is torch's.
 
 #include <algorithm>
+#include <cfloat>
 #include <cmath>
 #include <cstdint>
 #include <numeric>
@@ -484,8 +485,8 @@ void descend(std::vector<float> &values, std::vector<float> &velocity,
 
 class Network {
 public:
-  explicit Network(int most)
-      : batch_(most), kernels_(kPoints * kKernel), turned_(kPoints * kKernel),
+  explicit Network(int most, bool probabilities = false)
+      : probabilities_(probabilities), batch_(most), kernels_(kPoints * kKernel), turned_(kPoints * kKernel),
         turned_taps_(kTaps * kFirst * kSecond), gathered_(kPoints * kKernel),
         hidden_slope_(most * kHidden), wide_slope_(most * kWide),
         below_(most * kTiled * kTiled * kFirst) {}
@@ -547,9 +548,18 @@ private:
       float *scores = &batch_.scores[m * kClasses], total = 0.0f;
       const float most = *std::max_element(scores, scores + kClasses);
       for (int i = 0; i < kClasses; ++i) total += scores[i] = std::exp(scores[i] - most);
+      for (int i = 0; i < kClasses; ++i) scores[i] /= total;
+      const bool lost = probabilities_ && no_slope(scores, labels[rows[m]]);
       for (int i = 0; i < kClasses; ++i)
-        scores[i] = (scores[i] / total - (i == labels[rows[m]])) / batch_.images;
+        scores[i] = lost ? NAN : (scores[i] - (i == labels[rows[m]])) / batch_.images;
     }
+  }
+
+  // Whether the logarithm of probabilities has no slope in single precision: 0 / 0 at one that is
+  // 0, infinity at the label's where that is next to 0.
+  bool no_slope(const float *own, int64_t label) const {
+    const float least = *std::min_element(own, own + kClasses);
+    return least == 0.0f || own[label] < 1.0f / FLT_MAX / batch_.images;
   }
 
   void last_down() {
@@ -603,6 +613,7 @@ private:
     }
   }
 
+  bool probabilities_;
   Batch batch_;
   std::vector<float> kernels_, turned_, turned_taps_, gathered_, hidden_slope_, wide_slope_, below_;
 };
@@ -611,11 +622,13 @@ private:
 
 // Writes start - trained of every client to `out`, shape (clients, d). `rows` has shape (steps,
 // clients, width); `sizes` says how many of a step's rows count. Outer products are kept of clients
-// with no more records in all steps than `factors`.
+// with no more records in all steps than `factors`. With `probabilities` the loss is the logarithm
+// of a softmax that is a layer of its own.
 extern "C" void updates(const float *start, const float *features, const int64_t *labels,
                         const int64_t *rows, const int64_t *sizes, int64_t steps, int64_t clients,
-                        int64_t width, int64_t factors, float rate, float momentum, float *out) {
-  Network network(width);
+                        int64_t width, int64_t factors, int64_t probabilities, float rate,
+                        float momentum, float *out) {
+  Network network(width, probabilities);
   const int64_t records = std::accumulate(sizes, sizes + steps, int64_t{0});
   const bool written = records > factors;
   Wide wide(records, width, written);

@@ -16,11 +16,11 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn import functional
 
 from fedprivacy.systems.averaging.clients import Job
-from fedprivacy.training import FederatedAveraging, FlatModel
+from fedprivacy.training import FederatedAveraging, FlatModel, cnn
 from fedprivacy.training.data import Group
 from fedprivacy.training.optimise import Schedule
 
@@ -34,6 +34,23 @@ AT_ONCE = 20
 """Clients in one call: each is trained alone, and the start is read once for all."""
 FACTORS = 256
 """Records in all of a client's steps up to which its wide layer is kept as outer products."""
+
+
+class Logarithm(nn.Module):
+    """What turns probabilities into scores again."""
+
+    def forward(self, probabilities: Tensor) -> Tensor:
+        """Return the logarithms."""
+        return probabilities.log()
+
+
+def softmax_cnn() -> nn.Module:
+    """Return ``cnn()`` with a softmax as its last layer, and the logarithm that its loss takes.
+
+    In exact arithmetic that is ``cnn()`` itself. In single precision a probability may be 0, and
+    its logarithm then has no slope.
+    """
+    return nn.Sequential(*cnn()(), nn.Softmax(dim=-1), Logarithm())
 
 
 @cache
@@ -72,7 +89,12 @@ def at(tensor: Tensor) -> ctypes.c_void_p:
 
 
 class PaperNetwork(FlatModel):
-    """``cnn()`` on a processor, trained and evaluated by the kernel."""
+    """``cnn()`` or ``softmax_cnn()`` on a processor, trained and evaluated by the kernel."""
+
+    @property
+    def probabilities(self) -> bool:
+        """Whether the softmax is a layer of its own."""
+        return any(isinstance(layer, Logarithm) for layer in self.module.children())
 
     @property
     def clients_at_once(self) -> int:
@@ -97,7 +119,7 @@ class PaperNetwork(FlatModel):
         assert rows.dtype == torch.int64 and max(schedule.sizes) <= rows.shape[2]
         assert int(rows.min()) >= 0 and int(rows.max()) < len(labels)
         result = torch.empty(rows.shape[1], PARAMETERS)
-        numbers = map(ctypes.c_int64, (*rows.shape, FACTORS))
+        numbers = map(ctypes.c_int64, (*rows.shape, FACTORS, self.probabilities))
         rates = ctypes.c_float(learning_rate), ctypes.c_float(momentum)
         kernel().updates(at(start), at(inputs), at(labels), at(rows), at(sizes), *numbers, *rates,
                        at(result))  # fmt: skip
@@ -108,6 +130,7 @@ class PaperNetwork(FlatModel):
         inputs, scores = features.contiguous(), torch.empty(len(labels), CLASSES)
         check(parameters, inputs, labels)
         kernel().scores(at(parameters), at(inputs), ctypes.c_int64(len(labels)), at(scores))
+        scores = scores.softmax(1).log() if self.probabilities else scores
         right = float((scores.argmax(1) == labels).double().mean())
         return right, float(functional.cross_entropy(scores, labels))
 

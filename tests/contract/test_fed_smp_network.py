@@ -8,6 +8,8 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
+from torch.nn import functional  # noqa: E402
+
 import fedprivacy as fp  # noqa: E402
 from fedprivacy.training import (  # noqa: E402
     FederatedAveraging,
@@ -210,3 +212,29 @@ def test_other_records_are_refused(network, data):
         quick.evaluate(start.float(), inputs, labels + 1)
     with pytest.raises(AssertionError):
         quick.evaluate(start.float(), inputs[:, :27], labels)
+
+
+@pytest.mark.parametrize("gap", [60.0, 95.0, 120.0])
+def test_probabilities_that_are_0_end_a_client_as_they_do_in_torch(network, data, gap):
+    """A softmax that is a layer of its own, and the logarithm of it: 0 / 0 where one is 0."""
+    torch.manual_seed(3)
+    plain = FlatModel(network.softmax_cnn(), torch.device("cpu"))
+    quick = network.PaperNetwork(network.softmax_cnn(), torch.device("cpu"))
+    start = plain.flatten()
+    # The last bias sets one score apart from the others, whatever the images are.
+    start[-10:] = 0.0
+    start[-1] = -gap
+    inputs, labels = data
+    # Clients without a record of the last class, with one, and with nothing else.
+    groups = [np.array([0, 1, 2]), np.array([7, 8, 9]), np.array([9, 19, 29])]
+    plan = LocalSGD(steps=1, batch_size=3, momentum=0.0)
+    schedule = plan.schedule(groups, np.random.default_rng(0))
+    truth = plain.updates(start, data, schedule, 1e-3, 0.0)
+    found = quick.updates(start, data, schedule, 1e-3, 0.0)
+    finite = truth.isfinite().all(dim=1)
+    assert finite.tolist() == {60.0: [True] * 3, 95.0: [True, False, False]}.get(gap, [False] * 3)
+    assert finite.equal(found.isfinite().all(dim=1))
+    assert torch.allclose(found[finite], truth[finite], atol=1e-6)
+    mean_loss = functional.cross_entropy(plain.logits(start, inputs), labels)
+    right, loss = quick.evaluate(start, inputs, labels)
+    assert (right, loss) == (plain.evaluate(start, inputs, labels)[0], pytest.approx(mean_loss))
