@@ -49,7 +49,7 @@ from typing import Any
 import torch
 from drawn import redrawn
 from fed_smp_page import NOISE, PLAN, key, pages
-from network import PaperAveraging, compiled, softmax_cnn
+from network import LabelLogarithm, PaperAveraging, compiled, softmax_cnn
 
 import fedprivacy as fp
 from fedprivacy.mechanisms import Sparsification
@@ -89,7 +89,8 @@ and one half, which many a script has. Public constants, not computed from the c
 
 MODELS = {
     "cnn": "the paper's for the data",
-    "softmax-cnn": "that for 28 x 28 images, its softmax a layer and the loss its logarithm",
+    "softmax-cnn": "that for 28 x 28 images, its softmax a layer, the loss of all its logarithms",
+    "label-cnn": "the same, the loss of the label's logarithm alone",
     "2nn": "two hidden layers of 200, 28 x 28 images",
 }
 METHODS = (
@@ -218,7 +219,11 @@ class Setting:
     @property
     def factory(self) -> ModelFactory:
         """Builds the network."""
-        others = {"softmax-cnn": softmax_cnn, "2nn": mlp(784, 10, hidden=(200, 200))}
+        others: dict[str, ModelFactory] = {
+            "softmax-cnn": softmax_cnn,
+            "label-cnn": partial(softmax_cnn, LabelLogarithm),
+            "2nn": mlp(784, 10, hidden=(200, 200)),
+        }
         return others.get(self.model, self.task.model)
 
     @property
@@ -234,7 +239,7 @@ class Setting:
 
     def looks_at(self, number: int) -> bool:
         """Return whether the test set is looked at after a round."""
-        at_risk = self.inputs != "unit" or self.model == "softmax-cnn"
+        at_risk = self.inputs != "unit" or self.model in ("softmax-cnn", "label-cnn")
         early = number <= EARLY and at_risk
         return early or number % EVERY == 0 or number == self.rounds
 

@@ -483,10 +483,14 @@ void descend(std::vector<float> &values, std::vector<float> &velocity,
   }
 }
 
+// Of what the loss takes the logarithm: of nothing, the scores being what it is given; of the
+// label's probability; of every probability.
+enum : int64_t { kNone, kOfLabel, kOfEvery };
+
 class Network {
 public:
-  explicit Network(int most, bool probabilities = false)
-      : probabilities_(probabilities), batch_(most), kernels_(kPoints * kKernel), turned_(kPoints * kKernel),
+  explicit Network(int most, int64_t logarithms = kNone)
+      : logarithms_(logarithms), batch_(most), kernels_(kPoints * kKernel), turned_(kPoints * kKernel),
         turned_taps_(kTaps * kFirst * kSecond), gathered_(kPoints * kKernel),
         hidden_slope_(most * kHidden), wide_slope_(most * kWide),
         below_(most * kTiled * kTiled * kFirst) {}
@@ -549,17 +553,18 @@ private:
       const float most = *std::max_element(scores, scores + kClasses);
       for (int i = 0; i < kClasses; ++i) total += scores[i] = std::exp(scores[i] - most);
       for (int i = 0; i < kClasses; ++i) scores[i] /= total;
-      const bool lost = probabilities_ && no_slope(scores, labels[rows[m]]);
+      const bool lost = logarithms_ != kNone && no_slope(scores, labels[rows[m]]);
       for (int i = 0; i < kClasses; ++i)
         scores[i] = lost ? NAN : (scores[i] - (i == labels[rows[m]])) / batch_.images;
     }
   }
 
-  // Whether the logarithm of probabilities has no slope in single precision: 0 / 0 at one that is
-  // 0, infinity at the label's where that is next to 0.
+  // Whether the logarithm has no slope in single precision: infinity at the label where that is
+  // next to 0; where it is taken of every probability, 0 / 0 at any that is 0.
   bool no_slope(const float *own, int64_t label) const {
     const float least = *std::min_element(own, own + kClasses);
-    return least == 0.0f || own[label] < 1.0f / FLT_MAX / batch_.images;
+    const bool any = logarithms_ == kOfEvery && least == 0.0f;
+    return any || own[label] < 1.0f / FLT_MAX / batch_.images;
   }
 
   void last_down() {
@@ -613,7 +618,7 @@ private:
     }
   }
 
-  bool probabilities_;
+  int64_t logarithms_;
   Batch batch_;
   std::vector<float> kernels_, turned_, turned_taps_, gathered_, hidden_slope_, wide_slope_, below_;
 };
@@ -622,13 +627,12 @@ private:
 
 // Writes start - trained of every client to `out`, shape (clients, d). `rows` has shape (steps,
 // clients, width); `sizes` says how many of a step's rows count. Outer products are kept of clients
-// with no more records in all steps than `factors`. With `probabilities` the loss is the logarithm
-// of a softmax that is a layer of its own.
+// with no more records in all steps than `factors`. `logarithms` is one of those of `Network`.
 extern "C" void updates(const float *start, const float *features, const int64_t *labels,
                         const int64_t *rows, const int64_t *sizes, int64_t steps, int64_t clients,
-                        int64_t width, int64_t factors, int64_t probabilities, float rate,
+                        int64_t width, int64_t factors, int64_t logarithms, float rate,
                         float momentum, float *out) {
-  Network network(width, probabilities);
+  Network network(width, logarithms);
   const int64_t records = std::accumulate(sizes, sizes + steps, int64_t{0});
   const bool written = records > factors;
   Wide wide(records, width, written);

@@ -13,6 +13,7 @@ import subprocess
 import tempfile
 from functools import cache, cached_property
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -37,20 +38,46 @@ FACTORS = 256
 
 
 class Logarithm(nn.Module):
-    """What turns probabilities into scores again."""
+    """The logarithm of probabilities, of which a loss takes the label's."""
 
     def forward(self, probabilities: Tensor) -> Tensor:
-        """Return the logarithms."""
+        """Return the logarithms; one that is not looked at and of 0 has the slope 0 / 0."""
         return probabilities.log()
 
 
-def softmax_cnn() -> nn.Module:
+class LabelLogarithm(Logarithm):
+    """The same where only the label's is ever taken."""
+
+    def forward(self, probabilities: Tensor) -> Tensor:
+        """Return the logarithms; one that is not looked at has no slope."""
+        found: Tensor = _LookedAt.apply(probabilities)
+        return found
+
+
+class _LookedAt(torch.autograd.Function):
+    generate_vmap_rule = True
+
+    @staticmethod
+    def forward(probabilities: Tensor) -> Tensor:
+        return probabilities.log()
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Tensor], output: Tensor) -> None:
+        ctx.save_for_backward(*inputs)
+
+    @staticmethod
+    def backward(ctx: Any, slope: Tensor) -> Tensor:
+        (probabilities,) = ctx.saved_tensors
+        return torch.where(slope == 0.0, slope, slope / probabilities)
+
+
+def softmax_cnn(logarithm: type[Logarithm] = Logarithm) -> nn.Module:
     """Return ``cnn()`` with a softmax as its last layer, and the logarithm that its loss takes.
 
     In exact arithmetic that is ``cnn()`` itself. In single precision a probability may be 0, and
     its logarithm then has no slope.
     """
-    return nn.Sequential(*cnn()(), nn.Softmax(dim=-1), Logarithm())
+    return nn.Sequential(*cnn()(), nn.Softmax(dim=-1), logarithm())
 
 
 @cache
@@ -92,9 +119,10 @@ class PaperNetwork(FlatModel):
     """``cnn()`` or ``softmax_cnn()`` on a processor, trained and evaluated by the kernel."""
 
     @property
-    def probabilities(self) -> bool:
-        """Whether the softmax is a layer of its own."""
-        return any(isinstance(layer, Logarithm) for layer in self.module.children())
+    def logarithms(self) -> int:
+        """What the loss takes the logarithm of, as in ``network.cpp``."""
+        last = list(self.module.children())[-1]
+        return {LabelLogarithm: 1, Logarithm: 2}.get(type(last), 0)
 
     @property
     def clients_at_once(self) -> int:
@@ -119,7 +147,7 @@ class PaperNetwork(FlatModel):
         assert rows.dtype == torch.int64 and max(schedule.sizes) <= rows.shape[2]
         assert int(rows.min()) >= 0 and int(rows.max()) < len(labels)
         result = torch.empty(rows.shape[1], PARAMETERS)
-        numbers = map(ctypes.c_int64, (*rows.shape, FACTORS, self.probabilities))
+        numbers = map(ctypes.c_int64, (*rows.shape, FACTORS, self.logarithms))
         rates = ctypes.c_float(learning_rate), ctypes.c_float(momentum)
         kernel().updates(at(start), at(inputs), at(labels), at(rows), at(sizes), *numbers, *rates,
                        at(result))  # fmt: skip
@@ -130,7 +158,7 @@ class PaperNetwork(FlatModel):
         inputs, scores = features.contiguous(), torch.empty(len(labels), CLASSES)
         check(parameters, inputs, labels)
         kernel().scores(at(parameters), at(inputs), ctypes.c_int64(len(labels)), at(scores))
-        scores = scores.softmax(1).log() if self.probabilities else scores
+        scores = scores.softmax(1).log() if self.logarithms else scores
         right = float((scores.argmax(1) == labels).double().mean())
         return right, float(functional.cross_entropy(scores, labels))
 
