@@ -82,7 +82,7 @@ def within(seconds: float, call: Callable[[], Any]) -> Any:
     # A finalizer, or a callback of the collector, swallows what is raised in it: the alarm then
     # comes again a second later, and nothing is told of the one that was lost.
     hook, sys.unraisablehook = sys.unraisablehook, swallowed
-    left, _ = signal.setitimer(signal.ITIMER_PROF, seconds, 1.0)
+    left, every = signal.setitimer(signal.ITIMER_PROF, seconds, 1.0)
     begun = time.process_time()
     try:
         return call()
@@ -92,7 +92,7 @@ def within(seconds: float, call: Callable[[], Any]) -> Any:
         sys.unraisablehook = hook
         if left:
             rest = max(left - (time.process_time() - begun), 0.01)
-            signal.setitimer(signal.ITIMER_PROF, rest)
+            signal.setitimer(signal.ITIMER_PROF, rest, every)
 
 
 class Checker:

@@ -60,7 +60,10 @@ class ContradictionError(FedPrivacyError):
 
 
 class Diverged(FedPrivacyError):
-    """A chain left every finite range; its last round was not released but counts as spent."""
+    """A chain, or a training on public records, left every finite range.
+
+    The last round was not released but counts as spent.
+    """
 
 
 class LedgerError(FedPrivacyError):

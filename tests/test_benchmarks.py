@@ -3,6 +3,7 @@
 import json
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -184,6 +185,55 @@ def test_a_run_ends_at_the_first_update_that_is_not_finite(fed_smp):
     assert fed_smp.record(setting)["rounds_done"] == setting.rounds
 
 
+def test_a_run_ends_where_the_server_s_own_update_is_not_finite(fed_smp, monkeypatch):
+    """That of top-k's mask, on the public images; also when it is gone on with."""
+    import fedprivacy as fp
+
+    plain = small_run(fed_smp, 0.1)
+    data, loop = plain.data(), plain.loop()
+    pictures = data.features[:5] * 1e30
+    data = replace(data, public_features=pictures, public_labels=data.labels[:5])
+    noise = fp.SparsifiedPerturbation(
+        noise_multiplier=1.0,
+        clip_norm=1.0,
+        kept=5,
+        dimension=650,
+        cohort=5,
+        sparsifier="top_k",
+    )
+    monkeypatch.setattr(type(plain), "data", lambda self: data)
+    monkeypatch.setattr(type(plain), "loop", lambda self: replace(loop, perturbation=noise))
+    for _ in range(2):
+        fed_smp.run(plain)
+        found = fed_smp.record(plain)
+        assert found["finished"] and found["first_non_finite_round"] == 1
+        assert found["ledger_rounds"] == 1 and found["best_accuracy"] is None
+
+
+def test_no_two_runs_share_a_folder_or_a_ledger(fed_smp):
+    labels = ("fedavg", "dp-fedavg", "top_k-0.1", "rand_k-0.1", "rand_k_unscaled-0.1@2")
+    every = [
+        fed_smp.setting_of(label, seed, 180, model, inputs)
+        for label in labels
+        for seed in (1, 11)
+        for model in fed_smp.MODELS
+        for inputs in fed_smp.INPUTS
+    ]
+    assert len({one.folder for one in every}) == len(every)
+    # The small network's ledgers are not kept.
+    large = [one for one in every if one.model != "2nn"]
+    assert len({fed_smp.kept_ledger(one) for one in large}) == len(large)
+
+
+def test_networks_are_what_they_are_called(fed_smp):
+    last = {
+        model: type(list(fed_smp.setting_of("fedavg", 1, 180, model).factory())[-1]).__name__
+        for model in ("cnn", "softmax-cnn", "label-cnn")
+    }
+    named = {"cnn": "Linear", "softmax-cnn": "Logarithm", "label-cnn": "LabelLogarithm"}
+    assert last == named
+
+
 def test_a_run_without_overflow_goes_on_to_its_end(fed_smp):
     setting = small_run(fed_smp, 0.1)
     fed_smp.run(setting)
@@ -254,3 +304,28 @@ def test_a_best_at_the_edge_of_its_grid_is_refused(tuning, values, edge, then):
 def test_the_calibration_error_is_that_of_the_best_brier_score(tuning):
     group = group_of({1.0: 0.5, 2.0: 0.7, 4.0: 0.6})
     assert tuning.tuned(group, "ece") == (pytest.approx(0.2), 2.0, None)
+
+
+def test_a_grid_begins_around_the_best_of_fewer_iterations(monkeypatch):
+    pytest.importorskip("torch")
+    monkeypatch.syspath_prepend(str(BENCHMARKS / "papers"))
+    import long_chains
+
+    facts = {"leapfrog_steps": 50, "iterations": 20}
+    done = {"finished": True, "repeatable": True, "seed": 0, "leapfrog_steps": 50}
+    cells = []
+    monkeypatch.setattr(long_chains, "known", lambda part: cells)
+    five = long_chains.FIVE_SIZES["fa_hmc_long"]
+    assert long_chains.first_sizes("fa_hmc_long", facts) == five
+    once = group_of({4e-4: 0.7, 8e-4: 0.9, 1.6e-3: 0.8})
+    cells += [{**cell, **done, "iterations": 1} for cell in once]
+    assert long_chains.first_sizes("fa_hmc_long", facts) == [4e-4, 8e-4, 1.6e-3]
+    assert long_chains.missing("fa_hmc_long", facts, 0) == [4e-4, 8e-4, 1.6e-3]
+    # Nearest in iterations, and a best at an edge says nothing yet.
+    cells += [{**cell, **done, "iterations": 10} for cell in group_of({4e-4: 0.7, 8e-4: 0.9})]
+    assert long_chains.first_sizes("fa_hmc_long", facts) == [4e-4, 8e-4, 1.6e-3]
+    cells.append({**group_of({1.6e-3: 0.8})[0], **done, "iterations": 10})
+    cells += [{**cell, **done, "iterations": 20} for cell in group_of({4e-4: 0.95, 8e-4: 0.9})]
+    assert long_chains.missing("fa_hmc_long", facts, 0) == [4e-4, 8e-4, 1.6e-3][2:]
+    cells.append({**group_of({1.6e-3: 0.8})[0], **done, "iterations": 20})
+    assert long_chains.missing("fa_hmc_long", facts, 0) == [1e-4, 2e-4]

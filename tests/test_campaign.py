@@ -109,7 +109,11 @@ def test_what_never_ends_is_given_up():
 def test_an_alarm_that_the_collector_swallows_comes_again(monkeypatch):
     """And nobody is told of it, nor is anything else that was lost kept back."""
     told, began = [], time.process_time()
-    monkeypatch.setattr(sys, "unraisablehook", lambda lost: told.append(lost.exc_type))
+
+    def tell(lost):
+        told.append(lost.exc_type)
+
+    monkeypatch.setattr(sys, "unraisablehook", tell)
 
     def slow(phase, info):
         while time.process_time() < began + 0.2:
@@ -117,6 +121,8 @@ def test_an_alarm_that_the_collector_swallows_comes_again(monkeypatch):
         raise ValueError
 
     def forever():
+        # An inner alarm leaves the outer one as it was.
+        campaign_checks.within(5.0, lambda: None)
         gc.collect()
         while True:
             pass
@@ -128,6 +134,7 @@ def test_an_alarm_that_the_collector_swallows_comes_again(monkeypatch):
     finally:
         gc.callbacks.remove(slow)
     assert {*told} == {ValueError}
+    assert sys.unraisablehook is tell
     assert time.process_time() - began > 1.0
 
 

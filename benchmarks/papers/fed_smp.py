@@ -33,6 +33,7 @@ now draw other noise.
 import argparse
 import gzip
 import json
+import math
 import os
 import platform
 import shutil
@@ -52,6 +53,7 @@ from fed_smp_page import NOISE, PLAN, key, pages
 from network import LabelLogarithm, PaperAveraging, compiled, softmax_cnn
 
 import fedprivacy as fp
+from fedprivacy.errors import Diverged
 from fedprivacy.mechanisms import Sparsification
 from fedprivacy.systems.averaging.upload import upload_size
 from fedprivacy.training import (
@@ -359,10 +361,10 @@ def run(setting: Setting, *, guard: bool = False) -> None:
         setting: which.
         guard: whether it goes on without such an update.
     """
-    settled(setting)
     notes = setting.folder / "rounds.jsonl"
     if not guard and any(line["refused"] for line in lines(notes).values()):
         return
+    settled(setting)
     data, loop = setting.data(), setting.loop()
     ledger = ledger_of(setting, loop)
     trained_by = "network.cpp" if isinstance(loop, PaperAveraging) else "torch"
@@ -375,8 +377,7 @@ def run(setting: Setting, *, guard: bool = False) -> None:
         if state.round == setting.rounds:
             part = (data.features[:TRAINING_IMAGES], data.labels[:TRAINING_IMAGES])
             line["training_loss"] = loop.flat.evaluate(state.parameters, *part)[1]
-        with notes.open("a") as file:
-            file.write(json.dumps(line) + "\n")
+        add(notes, line)
         if info.refused and not guard:
             raise Ended
 
@@ -391,9 +392,24 @@ def run(setting: Setting, *, guard: bool = False) -> None:
         )
     except Ended:
         pass
+    except Diverged:
+        # The server's own update, on the public images, was not finite.
+        number = max(lines(notes), default=0) + 1
+        nobody = {"upload_bytes": 0, "arrived": 0, "refused": 1}
+        add(notes, {"round": number, **nobody, "trained_by": trained_by})
     finally:
         if ledger is not None:
             ledger.release()
+
+
+def add(notes: Path, line: dict[str, Any]) -> None:
+    """Add a round's line; a loss that is infinite is none."""
+    told = {
+        name: None if isinstance(value, float) and not math.isfinite(value) else value
+        for name, value in line.items()
+    }
+    with notes.open("a") as file:
+        file.write(json.dumps(told) + "\n")
 
 
 def settled(setting: Setting) -> None:
@@ -416,7 +432,7 @@ def work(rounds: int, model: str, inputs: str) -> None:
         if one["finished"] and (one["rounds_planned"], one["model"], one["inputs"]) == own
         if model == "cnn" or one["training_loss"] is not None
     }
-    for label, seed in PLAN[model]:
+    for label, seed in PLAN.get(model, ()):
         if (label, seed) in done:
             continue
         try:
@@ -570,22 +586,35 @@ def write(target: Path, runs: list[dict[str, Any]], seconds: dict[str, Any]) -> 
 
 
 def rerun(wanted: dict[str, Any], rounds: int) -> float:
-    """Return how far accuracies of a run's first rounds are from those written down."""
+    """Return how far accuracies of a run's first rounds are from those written down.
+
+    Infinity where an update is not finite in another round than the one written down.
+    """
     facts = (wanted["run"], wanted["seed"], ROUNDS, wanted["model"], wanted["inputs"])
     setting, apart = setting_of(*facts), 0.0
     data, loop = setting.data(), setting.loop()
-    state = loop.init()
+    state, end = loop.init(), wanted["first_non_finite_round"]
     for number in range(1, rounds + 1):
-        state, _ = loop.step(state, data)
+        try:
+            state, info = loop.step(state, data)
+        except Diverged:
+            return 0.0 if number == end else math.inf
+        if (info.refused > 0) != (number == end):
+            return math.inf
         if (known := wanted["accuracy_by_round"].get(str(number))) is not None:
             apart = max(apart, abs(loop.evaluate(state, data)[0] - known))
     return apart
 
 
 def agrees(wanted: dict[str, Any]) -> bool:
-    """Return whether a run's first rounds come out again, up to the first that was looked at."""
-    first = min(map(int, wanted["accuracy_by_round"]))
-    return rerun(wanted, 10 if wanted["model"] == "2nn" else first) <= 0.005
+    """Return whether a run's first rounds come out again.
+
+    Up to the first that was looked at, or to its end where that is one of the first ten.
+    """
+    first = min(map(int, wanted["accuracy_by_round"]), default=1)
+    end = wanted["first_non_finite_round"] or math.inf
+    rounds = 10 if wanted["model"] == "2nn" else int(end) if end <= 10 else first
+    return rerun(wanted, rounds) <= 0.005
 
 
 def check() -> int:

@@ -257,7 +257,10 @@ def first_sizes(part, facts):
     for one in fewer:
         known_best = [size for _, _, size, edge in best(part, one) if edge is None]
         if known_best:
-            return sorted({size * by for size in known_best for by in (0.5, 1.0, 2.0)})
+            sizes = [min(known_best) / 2.0]
+            while sizes[-1] < 2.0 * max(known_best):
+                sizes.append(2.0 * sizes[-1])
+            return sizes
     return FIVE_SIZES[part]
 
 
@@ -355,7 +358,10 @@ def progress(part):
         spent, hours = sum(cell["seconds"] for cell in cells) / 3600, 0.0
         if not whole(part, facts):
             planned = len(first_sizes(part, facts)) + FURTHER
-            hours = max(1.0, planned - share) * gradients(facts) * pace(part) / 3600
+            chains = max(1.0, planned - share)
+            if not missing(part, facts, 0):
+                chains = sum(len(missing(part, facts, seed)) for seed in SEEDS)
+            hours = chains * gradients(facts) * pace(part) / 3600
         left += hours
         row = [name, str(done), ", ".join(going) or "-", f"{spent:.2f}", f"{hours:.1f}"]
         rows.append(row if hours else [*row[:-1], "done"])

@@ -7,7 +7,6 @@
 // are channels last; within a flat vector of parameters the order is torch's.
 
 #include <algorithm>
-#include <cfloat>
 #include <cmath>
 #include <cstdint>
 #include <numeric>
@@ -564,7 +563,7 @@ private:
   bool no_slope(const float *own, int64_t label) const {
     const float least = *std::min_element(own, own + kClasses);
     const bool any = logarithms_ == kOfEvery && least == 0.0f;
-    return any || own[label] < 1.0f / FLT_MAX / batch_.images;
+    return any || std::isinf(1.0f / batch_.images / own[label]);
   }
 
   void last_down() {

@@ -121,8 +121,9 @@ class PaperNetwork(FlatModel):
     @property
     def logarithms(self) -> int:
         """What the loss takes the logarithm of, as in ``network.cpp``."""
-        last = list(self.module.children())[-1]
-        return {LabelLogarithm: 1, Logarithm: 2}.get(type(last), 0)
+        # Another last layer would be another model.
+        last = type(list(self.module.children())[-1])
+        return {nn.Linear: 0, LabelLogarithm: 1, Logarithm: 2}[last]
 
     @property
     def clients_at_once(self) -> int:

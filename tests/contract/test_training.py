@@ -17,7 +17,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 import fedprivacy
 from fedprivacy.audit.repricing import run_of
-from fedprivacy.errors import BudgetExhausted, ParameterError, UnsupportedCombination
+from fedprivacy.errors import BudgetExhausted, Diverged, ParameterError, UnsupportedCombination
 from fedprivacy.ledger import Ledger
 from fedprivacy.mechanisms import (
     Gaussian,
@@ -229,6 +229,19 @@ def test_top_k_without_public_data_is_refused():
     averaging = loop(fed_smp(sparsifier="top_k"))
     with pytest.raises(ParameterError, match=r"public_features must be given .* or use rand_k"):
         averaging.step(averaging.init(), data)
+
+
+def test_top_k_of_an_update_that_is_not_finite_is_refused(tmp_path):
+    """Its largest entries would be whichever come first."""
+    data, averaging = small(), loop(fed_smp(sparsifier="top_k"))
+    data = replace(data, public_features=data.public_features * 1e30)
+    facts = {"unit": "client", "adjacency": "zero_out", "seed_policy": "fixed"}
+    with (
+        Ledger.create(tmp_path / "run.ledger", **facts) as ledger,
+        pytest.raises(Diverged, match=r"the public records' update in round 1 is not finite"),
+    ):
+        averaging.step(averaging.init(), data, ledger=ledger)
+    assert Ledger.open(tmp_path / "run.ledger").spent_rounds == 1
 
 
 def test_rand_k_masks_differ_between_rounds():

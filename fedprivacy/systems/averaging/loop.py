@@ -17,6 +17,7 @@ from torch import Tensor
 
 from ... import mechanisms
 from ...errors import (
+    Diverged,
     UnsupportedCombination,
     integer,
     natural,
@@ -510,6 +511,12 @@ class FederatedAveraging:
         if travels.sparsifier is mechanisms.Sparsifier.TOP_K:
             everyone = Group([0], data.public(), [np.arange(len(data.public()[1]))])
             update = self._trained(self._work(state), self._job(everyone, generator))[0]
+            if not update.isfinite().all():
+                raise Diverged(
+                    f"the public records' update in round {state.round + 1} is not finite and has "
+                    "no largest entries; nothing of that round is released, it counts as spent; "
+                    "take a smaller learning_rate"
+                )
             return largest_entries(update, travels.kept)
         return torch.from_numpy(travels.draw_mask(generator)).to(self.device)
 
