@@ -256,12 +256,19 @@ def softmax(runs: list[dict[str, Any]]) -> str:
     rows = []
     for label in labels:
         cells = [outcome(runs, label, "symmetric", model) for model in LOSSES]
+        if cells[0] == "-" and (scaled := outcome(runs, bare_of(label), "symmetric")) != "-":
+            cells[0] = f"{scaled}†"
         share, noise = facts_of(label)
-        paper, bare = printed(label), label.replace("_unscaled", "")
+        paper, bare = printed(label), bare_of(label)
         spread = f" ± {PAPER[bare][1]:.2f}" if bare in PAPER else ""
         told = "" if paper is None else f"{paper:.2f}{spread}"
         rows.append([label, f"{share * noise**2:.2f}", *cells, told])
     return table(["run", "$p z^2$", *LOSSES.values(), "paper"], rows)
+
+
+def bare_of(label: str) -> str:
+    """Return the name of the paper's cell that a run without rand-k's factor belongs to."""
+    return label.replace("_unscaled", "")
 
 
 def strength(label: str) -> tuple[float, str]:

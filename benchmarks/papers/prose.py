@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from fed_smp_page import PAPER, facts_of
+from fed_smp_page import PAPER, facts_of, printed
 from pages import DOCS
 
 RESULTS = Path(__file__).parent / "results"
@@ -294,6 +294,7 @@ def fed_smp() -> Said:
     yield f"costs {small - large:.1f} points here ({small:.1f} to {large:.1f})"
     assert ten < few < plain
     yield from factor()
+    yield from layered()
     yield from overflows()
 
 
@@ -310,8 +311,15 @@ def factor() -> Said:
     least, half, one = (PAPER[f"rand_k-{share}"][0] for share in shares)
     yield f"still comes to {here['rand_k-0.001']:.1f} per cent, where the paper has {least:.1f}"
     found = [here[f"{BARE}-{share}"] for share in shares]
-    yield f"Without the factor it comes to {found[0]:.1f}, and .005 and .01 of the coordinates"
-    yield f"to {found[1]:.1f} and {found[2]:.1f}, in the paper {half:.1f} and {one:.1f}"
+    tenth, most = (
+        here["rand_k-0.1"],
+        max(value for name, (value, _) in PAPER.items() if name != "fedavg"),
+    )
+    assert tenth > most == PAPER["top_k-0.005"][0]
+    yield f"with a tenth of them it comes to {tenth:.1f}, above every private cell"
+    yield f"whose best is top-k's {most:.2f}"
+    yield f"Without the factor a thousandth comes to {found[0]:.1f}, and .005 and .01 of the"
+    yield f"coordinates to {found[1]:.1f} and {found[2]:.1f}, in the paper {half:.1f} and {one:.1f}"
     for share in (*shares, "0.1"):
         mean, std = PAPER[f"rand_k-{share}"]
         assert abs(here[f"{BARE}-{share}"] - mean) <= max(std, 2.0), share
@@ -343,6 +351,46 @@ def overflows() -> Said:
     yield f"for all rounds and comes to {best('rand_k-0.8', 'symmetric')[0]:.1f} (the paper: 79.8;"
     yield f".8 at 2.5 comes to {best('rand_k-0.8@2.5', 'symmetric')[0]:.1f} before it ends"
     yield f"(With standardised inputs to {best('rand_k-0.8@2.5', 'standardised')[0]:.1f}:"
+
+
+def layered() -> Said:
+    """Yield what fed_smp.md says of runs whose softmax is a layer, and of FedAvg's level."""
+    runs = of("fed_smp")["runs"]
+
+    def of_seeds(name: str, model: str = "label-cnn") -> list[dict[str, Any]]:
+        facts = (model, "symmetric", name)
+        own = [one for one in runs if (one["model"], one["inputs"], one["run"]) == facts]
+        assert [one["seed"] for one in own] == [1, 2, 3] and all(one["finished"] for one in own)
+        return own
+
+    def best(name: str, model: str = "label-cnn") -> list[float]:
+        return [100 * one["best_accuracy"] for one in of_seeds(name, model)]
+
+    def mean(name: str) -> str:
+        return f"{statistics.mean(best(name)):.1f} ({printed(name):.1f})"
+
+    whole = best("dp-fedavg")
+    told = "{:.2f} ± {:.2f}".format(*PAPER["dp-fedavg"])
+    yield f"{statistics.mean(whole):.1f} ± {statistics.stdev(whole):.1f} over three seeds ({told})"
+    eight, four = "rand_k_unscaled-0.8", "rand_k_unscaled-0.4"
+    yield (
+        f"{mean(eight + '@2')} and {mean(eight + '@2.5')} for rand-k with .8, {mean(four + '@2')} "
+        f"and {mean(four + '@2.5')} with .4, {mean('top_k-0.8@2')} and {mean('top_k-0.8@2.5')} for "
+        "top-k with .8"
+    )
+    first, second, third = (one["first_non_finite_round"] for one in of_seeds(eight))
+    low, middle, high = (f"{value:.1f}" for value in best(eight))
+    yield f"in rounds {first}, {second} and {third} at {low}, {middle} and {high}"
+    every = best("dp-fedavg", "softmax-cnn")
+    yield f"(DP-FedAvg at {statistics.mean(every):.1f} in the mean)"
+    plain = {
+        one["inputs"]: 100 * one["best_accuracy"]
+        for one in runs
+        if (one["model"], one["run"], one["seed"]) == ("cnn", "fedavg", 1) and one["finished"]
+    }
+    least, most = min(plain.values()), max(plain.values())
+    yield f"is worth {most - least:.1f} points in FedAvg"
+    yield f"is {PAPER['fedavg'][0] - most:.1f} of a point above the best of them"
 
 
 PAGES: dict[str, Callable[[], Said]] = {
