@@ -76,7 +76,7 @@ def shares_kept(runs: list[dict[str, Any]]) -> None:
             for axis, key, unit in ((left, "best_accuracy", 100), (right, "training_loss", 1)):
                 found = {share: one[key] for share, one in cells.items() if one and one["finished"]}
                 found = {share: unit * value for share, value in found.items() if value is not None}
-                label = f"{name}, {how}"
+                label = f"{name}, {how}" if found else None
                 axis.plot([*found], [*found.values()], style, ms=4, color=colour, label=label)
     left.set(xlabel="share kept", xscale="log", ylabel="best accuracy, %")
     right.set(xlabel="share kept", xscale="log", ylabel="training loss after the last round")
