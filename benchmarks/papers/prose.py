@@ -381,6 +381,10 @@ def layered() -> Said:
     first, second, third = (one["first_non_finite_round"] for one in of_seeds(eight))
     low, middle, high = (f"{value:.1f}" for value in best(eight))
     yield f"in rounds {first}, {second} and {third} at {low}, {middle} and {high}"
+    facts = ("label-cnn", "top_k-0.8", 1)
+    (one,) = [one for one in runs if (one["model"], one["run"], one["seed"]) == facts]
+    end = one["first_non_finite_round"]
+    yield f"so does top-k, in round {end} at {100 * one['best_accuracy']:.1f}"
     every = best("dp-fedavg", "softmax-cnn")
     yield f"(DP-FedAvg at {statistics.mean(every):.1f} in the mean)"
     plain = {
