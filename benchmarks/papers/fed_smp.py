@@ -432,7 +432,7 @@ def work(rounds: int, model: str, inputs: str) -> None:
         if one["finished"] and (one["rounds_planned"], one["model"], one["inputs"]) == own
         if model == "cnn" or one["training_loss"] is not None
     }
-    for label, seed in PLAN.get(model, ()):
+    for label, seed in PLAN[model]:
         if (label, seed) in done:
             continue
         try:
@@ -664,6 +664,8 @@ def main() -> None:
     if options.run:
         facts = (options.run, options.seed, rounds, options.model, options.inputs)
         run(setting_of(*facts, **own), guard=options.guard)
+    if options.plan and options.model not in PLAN:
+        parser.error(f"--plan is of --model {' or '.join(PLAN)}, got {options.model}; use --run")
     if options.plan:
         work(rounds, options.model, "standardised" if options.model == "cnn" else "unit")
     if options.measure:

@@ -251,18 +251,17 @@ LOSSES = {"cnn": "scores", "label-cnn": "the label's logarithm", "softmax-cnn": 
 
 def softmax(runs: list[dict[str, Any]]) -> str:
     """Return the runs in [-1, 1] whose softmax is a layer, beside those where it is not."""
-    layered = [one for one in runs if one["model"] in ("label-cnn", "softmax-cnn")]
-    labels = sorted({one["run"] for one in layered}, key=strength)
+    layered = [one for one in runs if one["model"] in LOSSES and one["model"] != "cnn"]
+    labels = sorted({one["run"] for one in layered}, key=lambda label: (strength(label), label))
     rows = []
     for label in labels:
         cells = [outcome(runs, label, "symmetric", model) for model in LOSSES]
         if cells[0] == "-" and (scaled := outcome(runs, bare_of(label), "symmetric")) != "-":
             cells[0] = f"{scaled}†"
-        share, noise = facts_of(label)
         paper, bare = printed(label), bare_of(label)
         spread = f" ± {PAPER[bare][1]:.2f}" if bare in PAPER else ""
         told = "" if paper is None else f"{paper:.2f}{spread}"
-        rows.append([label, f"{share * noise**2:.2f}", *cells, told])
+        rows.append([label, f"{strength(label):.2f}", *cells, told])
     return table(["run", "$p z^2$", *LOSSES.values(), "paper"], rows)
 
 
@@ -271,10 +270,10 @@ def bare_of(label: str) -> str:
     return label.replace("_unscaled", "")
 
 
-def strength(label: str) -> tuple[float, str]:
-    """Return by what runs are ordered: the noise on the whole model."""
+def strength(label: str) -> float:
+    """Return a run's noise on the whole model: the share kept times the multiplier's square."""
     share, noise = facts_of(label)
-    return share * noise**2, label
+    return share * noise**2
 
 
 def span(values: Iterable[float]) -> str:
@@ -319,14 +318,14 @@ def where_runs_end(runs: list[dict[str, Any]]) -> str:
     """Return the runs with much noise on the whole model, and where they ended."""
     rows = []
     for one in runs:
-        share, noise = facts_of(one["run"])
+        noise = strength(one["run"])
         # A run that ended in its first round has no best.
         known = one["model"] == "cnn" and one["epsilon"] and one["best_accuracy"] is not None
-        if not known or share * noise**2 < MUCH:
+        if not known or noise < MUCH:
             continue
         last, paper = one["first_non_finite_round"], printed(one["run"])
-        row = [one["run"], one["inputs"], str(one["seed"]), f"{share * noise**2:.2f}", length(one)]
-        row.append("" if last is None else f"{share * noise**2 * last:.0f}")
+        row = [one["run"], one["inputs"], str(one["seed"]), f"{noise:.2f}", length(one)]
+        row.append("" if last is None else f"{noise * last:.0f}")
         told = "" if paper is None else f"{paper:.1f}"
         rows.append([*row, f"{100 * one['best_accuracy']:.1f}", told])
     head = ["run", "inputs", "seed", "$p z^2$", "rounds $t$", "$p z^2 t$", "best", "paper"]

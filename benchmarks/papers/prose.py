@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from fed_smp_page import PAPER, facts_of, printed
+from fed_smp_page import PAPER, printed, strength
 from pages import DOCS
 
 RESULTS = Path(__file__).parent / "results"
@@ -331,10 +331,7 @@ def overflows() -> Said:
     """Yield what fed_smp.md says of runs that end at an overflow."""
     runs = [one for one in of("fed_smp")["runs"] if one["model"] == "cnn" and one["epsilon"]]
     ended = [one for one in runs if one["first_non_finite_round"] is not None]
-    sums = []
-    for one in ended:
-        share, noise = facts_of(one["run"])
-        sums.append(share * noise**2 * one["first_non_finite_round"])
+    sums = [strength(one["run"]) * one["first_non_finite_round"] for one in ended]
     yield f"summed over the rounds, comes to {min(sums):.0f} to {max(sums):.0f}"
 
     def best(name: str, inputs: str) -> list[float]:
