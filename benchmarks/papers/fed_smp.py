@@ -95,6 +95,11 @@ MODELS = {
     "label-cnn": "the same, the loss of the label's logarithm alone",
     "2nn": "two hidden layers of 200, 28 x 28 images",
 }
+LAYERED: dict[str, ModelFactory] = {
+    "softmax-cnn": softmax_cnn,
+    "label-cnn": partial(softmax_cnn, LabelLogarithm),
+}
+"""Those whose softmax is a layer."""
 METHODS = (
     "fedavg",
     "dp-fedavg",
@@ -221,11 +226,7 @@ class Setting:
     @property
     def factory(self) -> ModelFactory:
         """Builds the network."""
-        others: dict[str, ModelFactory] = {
-            "softmax-cnn": softmax_cnn,
-            "label-cnn": partial(softmax_cnn, LabelLogarithm),
-            "2nn": mlp(784, 10, hidden=(200, 200)),
-        }
+        others = {**LAYERED, "2nn": mlp(784, 10, hidden=(200, 200))}
         return others.get(self.model, self.task.model)
 
     @property
@@ -241,7 +242,7 @@ class Setting:
 
     def looks_at(self, number: int) -> bool:
         """Return whether the test set is looked at after a round."""
-        at_risk = self.inputs != "unit" or self.model in ("softmax-cnn", "label-cnn")
+        at_risk = self.inputs != "unit" or self.model in LAYERED
         early = number <= EARLY and at_risk
         return early or number % EVERY == 0 or number == self.rounds
 
@@ -362,7 +363,7 @@ def run(setting: Setting, *, guard: bool = False) -> None:
         guard: whether it goes on without such an update.
     """
     notes = setting.folder / "rounds.jsonl"
-    if not guard and any(line["refused"] for line in lines(notes).values()):
+    if not guard and any(map(not_finite, lines(notes).values())):
         return
     settled(setting)
     data, loop = setting.data(), setting.loop()
@@ -393,13 +394,18 @@ def run(setting: Setting, *, guard: bool = False) -> None:
     except Ended:
         pass
     except Diverged:
-        # The server's own update, on the public images, was not finite.
+        # The server's own update, on the public images, was not finite: nobody sent anything.
         number = max(lines(notes), default=0) + 1
-        nobody = {"upload_bytes": 0, "arrived": 0, "refused": 1}
-        add(notes, {"round": number, **nobody, "trained_by": trained_by})
+        line = {"round": number, "upload_bytes": 0, "arrived": 0, "refused": 0}
+        add(notes, line | {"public_update_finite": False, "trained_by": trained_by})
     finally:
         if ledger is not None:
             ledger.release()
+
+
+def not_finite(line: dict[str, Any]) -> bool:
+    """Return whether a client's update or the server's own was not finite in a round."""
+    return bool(line["refused"]) or not line.get("public_update_finite", True)
 
 
 def add(notes: Path, line: dict[str, Any]) -> None:
@@ -485,10 +491,10 @@ def record(setting: Setting) -> dict[str, Any]:
     """Return what one run has come to so far."""
     rounds = lines(setting.folder / "rounds.jsonl")
     accuracy = {n: line["accuracy"] for n, line in sorted(rounds.items()) if "accuracy" in line}
-    overflow = min((n for n, line in rounds.items() if line["refused"]), default=None)
+    overflow = min((n for n, line in rounds.items() if not_finite(line)), default=None)
     before = {n: one for n, one in accuracy.items() if overflow is None or n < overflow}
     path, last = setting.folder / "run.ledger", max(rounds, default=0)
-    answered = sum(line["arrived"] + line["refused"] for line in rounds.values())
+    answers = [line["arrived"] + line["refused"] for line in rounds.values()]
     mean, std = INPUTS[setting.inputs]
     # Lines of earlier runs do not say it.
     now = "network.cpp" if setting.compiled else "torch"
@@ -510,8 +516,11 @@ def record(setting: Setting) -> dict[str, Any]:
         "accuracy_by_round": accuracy,
         "training_loss": rounds[last].get("training_loss") if rounds else None,
         "kept": setting.kept,
-        "paper_mb_of_a_client": 4e-6 * setting.kept * len(rounds) * share,
-        "upload_mb_of_a_client": answered * upload_size(setting.kept) / setting.population / 1e6,
+        "paper_mb_of_a_client": 4e-6 * setting.kept * sum(map(bool, answers)) * share,
+        "upload_mb_of_a_client": sum(answers)
+        * upload_size(setting.kept)
+        / setting.population
+        / 1e6,
         "refused": sum(line["refused"] for line in rounds.values()),
         "epsilon": epsilons(path, setting.delta) if path.exists() else None,
         "ledger_rounds": fp.Ledger.open(path).spent_rounds if path.exists() else None,

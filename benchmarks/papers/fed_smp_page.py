@@ -63,8 +63,15 @@ PAPER_BY_NOISE = {
 NAMED = {"standardised": "standardised", "symmetric": "in [-1, 1]", "unit": "in [0, 1]"}
 """What the page calls the inputs."""
 SHARES = (0.001, 0.005, 0.01, 0.1, 0.2, 0.4, 0.8)
-AS_PAPER = tuple(label.replace("rand_k", "rand_k_unscaled") for label in PAPER)
-"""Table I, rand-k without the factor, which the paper's rows are without."""
+
+
+def bare(label: str) -> str:
+    """Return a run's name where rand-k is without the factor, as the paper's rows are."""
+    return label.replace("rand_k", "rand_k_unscaled")
+
+
+AS_PAPER = tuple(map(bare, PAPER))
+"""Table I, rand-k without the factor."""
 PLAN = {
     "cnn": tuple(
         dict.fromkeys(
@@ -72,7 +79,7 @@ PLAN = {
                 *((label, 1) for label in (*PAPER, *AS_PAPER)),
                 *((label, seed) for seed in (2, 3) for label in AS_PAPER),
                 *(
-                    (f"{kind.replace('rand_k', 'rand_k_unscaled')}-{ratio:g}@{noise:g}", 1)
+                    (bare(f"{kind}-{ratio:g}@{noise:g}"), 1)
                     for noise in (2.5, 2.0)
                     for kind, ratios in PAPER_BY_NOISE.items()
                     for ratio in ratios
@@ -201,9 +208,9 @@ def factor(runs: list[dict[str, Any]]) -> str:
     """Return rand-k's rows of Table I with the factor d/k and without it, beside the paper's."""
     rows = []
     for share in SHARES:
-        mean, std = PAPER[f"rand_k-{share:g}"]
-        names = (f"rand_k-{share:g}", f"rand_k_unscaled-{share:g}")
-        cells = [outcome(runs, name, "standardised") for name in names]
+        label = f"rand_k-{share:g}"
+        mean, std = PAPER[label]
+        cells = [outcome(runs, name, "standardised") for name in (label, bare(label))]
         rows.append([f"{share:g}", *cells, f"{mean:.2f} ± {std:.2f}"])
     head = ["share kept", "with d/k, Algorithm 2", "without, Definition 4", "the paper"]
     return table(head, rows)
@@ -435,9 +442,9 @@ def by_noise(runs: list[dict[str, Any]], method: str) -> str:
 
 def without_factor(known: dict[tuple[str, str, str], str], label: str, inputs: str) -> str:
     """Return a run's accuracy on the paper's network; rand-k's without d/k, or marked with it."""
-    bare = ("cnn", inputs, label.replace("rand_k", "rand_k_unscaled"))
-    if bare in known:
-        return known[bare]
+    plain = ("cnn", inputs, bare(label))
+    if plain in known:
+        return known[plain]
     found = known.get(("cnn", inputs, label), "-")
     return f"{found}†" if found != "-" and "rand_k" in label else found
 

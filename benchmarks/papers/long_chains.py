@@ -363,8 +363,10 @@ def progress(part):
                 chains = sum(len(missing(part, facts, seed)) for seed in SEEDS)
             hours = chains * gradients(facts) * pace(part) / 3600
         left += hours
-        row = [name, str(done), ", ".join(going) or "-", f"{spent:.2f}", f"{hours:.1f}"]
-        rows.append(row if hours else [*row[:-1], "done"])
+        at_edge = any(edge for *_, edge in best(part, facts))
+        ended = "at an edge, no more sizes" if at_edge else "done"
+        row = [name, str(done), ", ".join(going) or "-", f"{spent:.2f}"]
+        rows.append([*row, f"{hours:.1f}" if hours else ended])
     rows.append(["all that is left", "", "", "", f"{left:.1f}"])
     head = ["setting", "chains done", "begun", "core hours spent", "core hours left, about"]
     return markdown(head, rows)
