@@ -19,9 +19,11 @@ the paper's. ``--dataset mnist | kmnist | svhn | shakespeare --data-dir FOLDER``
 settings for other data, where the files are at hand, and --collect with the same writes
 ``results/fed_smp_DATASET.json``.
 
-A run ends at the first update that is not finite: without a guard the average would be NaN from
-there on, and its best accuracy is what came before. (The library leaves such an update out of the
-sum and goes on; with ``--guard`` the run does, too.)
+A run ends at a client's first update that is not finite: without a guard the average would be NaN
+from there on, and its best accuracy is what came before. (The library leaves such an update out of
+the sum and goes on; with ``--guard`` the run does, too.) The server's own update, that of the
+public images, ends nothing: NaN are the largest where they are sorted, so that top_k's mask is
+some mask or other. The results name these rounds.
 
 A run keeps its checkpoint, ledger and accuracies in ``progress/``, which is not committed, and goes
 on from there. ``results/fed_smp.json`` says of every run how many rounds are done; the ledgers of
@@ -50,14 +52,12 @@ from typing import Any
 import torch
 from drawn import redrawn
 from fed_smp_page import NOISE, PLAN, key, pages
-from network import LabelLogarithm, PaperAveraging, compiled, softmax_cnn
+from network import LabelLogarithm, PaperAveraging, Unguarded, compiled, softmax_cnn
 
 import fedprivacy as fp
-from fedprivacy.errors import Diverged
 from fedprivacy.mechanisms import Sparsification
 from fedprivacy.systems.averaging.upload import upload_size
 from fedprivacy.training import (
-    FederatedAveraging,
     FederatedData,
     RoundInfo,
     State,
@@ -246,7 +246,7 @@ class Setting:
         early = number <= EARLY and at_risk
         return early or number % EVERY == 0 or number == self.rounds
 
-    def loop(self) -> FederatedAveraging:
+    def loop(self) -> Unguarded:
         """Return the loop with the paper's settings.
 
         Ten epochs of a client's ten records (some have nine) in batches of ten are ten steps. For
@@ -256,7 +256,7 @@ class Setting:
         task = self.task
         passes = "top_k" in self.method and not self.method.endswith("_steps")
         passes = passes or task.local_steps is None
-        plain = (PaperAveraging if self.compiled else FederatedAveraging)(
+        plain = (PaperAveraging if self.compiled else Unguarded)(
             model=self.factory,
             scheme=fp.FixedSize(task.cohort, population=self.population),
             local_steps=None if passes else task.local_steps,
@@ -335,7 +335,7 @@ def setting_of(
     )
 
 
-def ledger_of(setting: Setting, loop: FederatedAveraging) -> fp.Ledger | None:
+def ledger_of(setting: Setting, loop: Unguarded) -> fp.Ledger | None:
     """Return the run's ledger, a new one or the one begun; None without privacy."""
     if loop.round_mechanism is None:
         return None
@@ -356,14 +356,14 @@ class Ended(Exception):
 
 
 def run(setting: Setting, *, guard: bool = False) -> None:
-    """Run, or go on with, one run until its rounds are done or an update is not finite.
+    """Run, or go on with, one run until its rounds are done or a client's update is not finite.
 
     Args:
         setting: which.
         guard: whether it goes on without such an update.
     """
     notes = setting.folder / "rounds.jsonl"
-    if not guard and any(map(not_finite, lines(notes).values())):
+    if not guard and any(line["refused"] for line in lines(notes).values()):
         return
     settled(setting)
     data, loop = setting.data(), setting.loop()
@@ -373,6 +373,8 @@ def run(setting: Setting, *, guard: bool = False) -> None:
     def note(state: State, info: RoundInfo) -> None:
         line: dict[str, Any] = {"round": state.round, "upload_bytes": info.upload_bytes}
         line |= {"arrived": info.arrived, "refused": info.refused, "trained_by": trained_by}
+        if "top_k" in setting.method:
+            line["public_update_finite"] = state.round not in loop.arbitrary
         if setting.looks_at(state.round):
             line["accuracy"], line["loss"] = loop.evaluate(state, data)
         if state.round == setting.rounds:
@@ -393,19 +395,9 @@ def run(setting: Setting, *, guard: bool = False) -> None:
         )
     except Ended:
         pass
-    except Diverged:
-        # The server's own update, on the public images, was not finite: nobody sent anything.
-        number = max(lines(notes), default=0) + 1
-        line = {"round": number, "upload_bytes": 0, "arrived": 0, "refused": 0}
-        add(notes, line | {"public_update_finite": False, "trained_by": trained_by})
     finally:
         if ledger is not None:
             ledger.release()
-
-
-def not_finite(line: dict[str, Any]) -> bool:
-    """Return whether a client's update or the server's own was not finite in a round."""
-    return bool(line["refused"]) or not line.get("public_update_finite", True)
 
 
 def add(notes: Path, line: dict[str, Any]) -> None:
@@ -487,14 +479,20 @@ def epsilons(path: Path, delta: float) -> dict[str, dict[str, float]]:
     }
 
 
+def arbitrary_masks(rounds: dict[int, dict[str, Any]]) -> list[int] | None:
+    """Return the rounds whose mask is of an update that is not finite; None where not all say."""
+    said = {number: line.get("public_update_finite") for number, line in rounds.items()}
+    return None if None in said.values() else [number for number, fine in said.items() if not fine]
+
+
 def record(setting: Setting) -> dict[str, Any]:
     """Return what one run has come to so far."""
     rounds = lines(setting.folder / "rounds.jsonl")
     accuracy = {n: line["accuracy"] for n, line in sorted(rounds.items()) if "accuracy" in line}
-    overflow = min((n for n, line in rounds.items() if not_finite(line)), default=None)
+    overflow = min((n for n, line in rounds.items() if line["refused"]), default=None)
     before = {n: one for n, one in accuracy.items() if overflow is None or n < overflow}
     path, last = setting.folder / "run.ledger", max(rounds, default=0)
-    answers = [line["arrived"] + line["refused"] for line in rounds.values()]
+    answered = sum(line["arrived"] + line["refused"] for line in rounds.values())
     mean, std = INPUTS[setting.inputs]
     # Lines of earlier runs do not say it.
     now = "network.cpp" if setting.compiled else "torch"
@@ -516,12 +514,10 @@ def record(setting: Setting) -> dict[str, Any]:
         "accuracy_by_round": accuracy,
         "training_loss": rounds[last].get("training_loss") if rounds else None,
         "kept": setting.kept,
-        "paper_mb_of_a_client": 4e-6 * setting.kept * sum(map(bool, answers)) * share,
-        "upload_mb_of_a_client": sum(answers)
-        * upload_size(setting.kept)
-        / setting.population
-        / 1e6,
+        "paper_mb_of_a_client": 4e-6 * setting.kept * len(rounds) * share,
+        "upload_mb_of_a_client": answered * upload_size(setting.kept) / setting.population / 1e6,
         "refused": sum(line["refused"] for line in rounds.values()),
+        "arbitrary_masks": arbitrary_masks(rounds),
         "epsilon": epsilons(path, setting.delta) if path.exists() else None,
         "ledger_rounds": fp.Ledger.open(path).spent_rounds if path.exists() else None,
         "delta": setting.delta if path.exists() else None,
@@ -604,10 +600,7 @@ def rerun(wanted: dict[str, Any], rounds: int) -> float:
     data, loop = setting.data(), setting.loop()
     state, end = loop.init(), wanted["first_non_finite_round"]
     for number in range(1, rounds + 1):
-        try:
-            state, info = loop.step(state, data)
-        except Diverged:
-            return 0.0 if number == end else math.inf
+        state, info = loop.step(state, data)
         if (info.refused > 0) != (number == end):
             return math.inf
         if (known := wanted["accuracy_by_round"].get(str(number))) is not None:

@@ -21,7 +21,8 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from fedprivacy.systems.averaging.clients import Job
-from fedprivacy.training import FederatedAveraging, FlatModel, cnn
+from fedprivacy.systems.averaging.server import largest_entries
+from fedprivacy.training import FederatedAveraging, FlatModel, State, cnn
 from fedprivacy.training.data import Group
 from fedprivacy.training.optimise import Schedule
 
@@ -171,8 +172,26 @@ def check(parameters: Tensor, inputs: Tensor, labels: Tensor) -> None:
     assert labels.dtype == torch.int64 and labels.ne(labels.clamp(0, CLASSES - 1)).sum() == 0
 
 
-class PaperAveraging(FederatedAveraging):
-    """The library's loop with ``PaperNetwork`` in it."""
+class Unguarded(FederatedAveraging):
+    """The library's loop, but that NaN are the largest of all entries, as sorting has it.
+
+    Where the public images' update is not finite the library refuses top_k's mask. A program that
+    sorts without a look takes some mask or other and goes on.
+    """
+
+    @cached_property
+    def arbitrary(self) -> list[int]:
+        """Rounds whose mask is of an update that is not finite."""
+        return []
+
+    def _largest(self, update: Tensor, state: State) -> Tensor:
+        if not update.isfinite().all():
+            self.arbitrary.append(state.round + 1)
+        return largest_entries(update, self._travels.kept)
+
+
+class PaperAveraging(Unguarded):
+    """That with ``PaperNetwork`` in it."""
 
     @cached_property
     def flat(self) -> FlatModel:

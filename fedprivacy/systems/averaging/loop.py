@@ -511,14 +511,18 @@ class FederatedAveraging:
         if travels.sparsifier is mechanisms.Sparsifier.TOP_K:
             everyone = Group([0], data.public(), [np.arange(len(data.public()[1]))])
             update = self._trained(self._work(state), self._job(everyone, generator))[0]
-            if not update.isfinite().all():
-                raise Diverged(
-                    f"the public records' update in round {state.round + 1} is not finite and has "
-                    "no largest entries; nothing of that round is released, it counts as spent; "
-                    "take a smaller learning_rate"
-                )
-            return largest_entries(update, travels.kept)
+            return self._largest(update, state)
         return torch.from_numpy(travels.draw_mask(generator)).to(self.device)
+
+    def _largest(self, update: Tensor, state: State) -> Tensor:
+        """Return top_k's mask, of the public records' update."""
+        if not update.isfinite().all():
+            raise Diverged(
+                f"the public records' update in round {state.round + 1} is not finite and has "
+                "no largest entries; nothing of that round is released, it counts as spent; "
+                "take a smaller learning_rate"
+            )
+        return largest_entries(update, self._travels.kept)
 
     def _release(
         self, state: State, collected: Collected, population: int
