@@ -97,6 +97,8 @@ PLAN = {
 }
 """Runs with standardised inputs on the paper's network, those that say most first; and those of
 Figure 3 on the small one."""
+MOST = 4
+"""Rounds that are named one by one."""
 MUCH = 0.75
 """Noise on the whole model, share kept times the multiplier's square, from which runs may end."""
 LOOKS = 40 + (180 - 40) // 5
@@ -318,7 +320,14 @@ def outcomes(own: list[dict[str, Any]]) -> list[str]:
     for one in going:
         done = f"has not overflowed in {one['rounds_done']} rounds so far (seed {one['seed']})"
         found.append(f"{done}, best {best_of([one])}")
-    return found
+    return found + [masks for one in own if (masks := some_mask(one))]
+
+
+def some_mask(one: dict[str, Any]) -> str:
+    """Return in which rounds a run's mask was of an update that is not finite, in words."""
+    rounds = one.get("arbitrary_masks") or []
+    few = joined(rounds) if len(rounds) <= MOST else f"{len(rounds)} rounds"
+    return f"took some mask or other in {few} (seed {one['seed']})" if rounds else ""
 
 
 def where_runs_end(runs: list[dict[str, Any]]) -> str:
