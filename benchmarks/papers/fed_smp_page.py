@@ -325,9 +325,11 @@ def outcomes(own: list[dict[str, Any]]) -> list[str]:
 
 def some_mask(one: dict[str, Any]) -> str:
     """Return in which rounds a run's mask was of an update that is not finite, in words."""
-    rounds = one.get("arbitrary_masks") or []
+    rounds = one.get("arbitrary_masks")
+    if not rounds:
+        return ""
     few = joined(rounds) if len(rounds) <= MOST else f"{len(rounds)} rounds"
-    return f"took some mask or other in {few} (seed {one['seed']})" if rounds else ""
+    return f"took some mask or other in {few} (seed {one['seed']})"
 
 
 def where_runs_end(runs: list[dict[str, Any]]) -> str:
