@@ -97,8 +97,6 @@ PLAN = {
 }
 """Runs with standardised inputs on the paper's network, those that say most first; and those of
 Figure 3 on the small one."""
-MOST = 4
-"""Rounds that are named one by one."""
 MUCH = 0.75
 """Noise on the whole model, share kept times the multiplier's square, from which runs may end."""
 LOOKS = 40 + (180 - 40) // 5
@@ -117,6 +115,7 @@ def pages(runs: list[dict[str, Any]], seconds: dict[str, dict[str, float]]) -> N
     put("fed_smp.md", "table I", table_1(runs))
     put("fed_smp.md", "what came out", came_out(runs))
     put("fed_smp.md", "where runs end", where_runs_end(runs))
+    put("fed_smp.md", "masks", masks(runs))
     put("fed_smp.md", "levels", levels(runs))
     put("fed_smp.md", "looks", looks(runs))
     put("fed_smp.md", "softmax", softmax(runs))
@@ -320,16 +319,24 @@ def outcomes(own: list[dict[str, Any]]) -> list[str]:
     for one in going:
         done = f"has not overflowed in {one['rounds_done']} rounds so far (seed {one['seed']})"
         found.append(f"{done}, best {best_of([one])}")
-    return found + [masks for one in own if (masks := some_mask(one))]
+    return found
 
 
-def some_mask(one: dict[str, Any]) -> str:
-    """Return in which rounds a run's mask was of an update that is not finite, in words."""
-    rounds = one.get("arbitrary_masks")
-    if not rounds:
-        return ""
-    few = joined(rounds) if len(rounds) <= MOST else f"{len(rounds)} rounds"
-    return f"took some mask or other in {few} (seed {one['seed']})"
+def masks(runs: list[dict[str, Any]]) -> str:
+    """Return the runs in which top-k's mask was of an update that is not finite."""
+    rows = []
+    for one in runs:
+        if not (odd := one.get("arbitrary_masks")):
+            continue
+        accuracy = one["accuracy_by_round"].items()
+        before = max((value for n, value in accuracy if int(n) < odd[0]), default=None)
+        until = "-" if before is None else f"{100 * before:.1f}"
+        row = [one["run"], one["model"], one["inputs"], str(one["seed"]), length(one)]
+        row += [str(len(odd)), str(odd[0]), until, f"{100 * one['best_accuracy']:.1f}"]
+        paper = printed(one["run"])
+        rows.append([*row, "" if paper is None else f"{paper:.1f}"])
+    head = ["run", "network", "inputs", "seed", "rounds", "such masks", "first", "best until then"]
+    return table([*head, "best", "paper"], rows)
 
 
 def where_runs_end(runs: list[dict[str, Any]]) -> str:
