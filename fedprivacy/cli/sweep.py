@@ -27,7 +27,7 @@ from .options import (
     show,
     told_settings,
 )
-from .train import SOURCE, begins, data_options, seed_option, unsaid
+from .train import SOURCE, begins, data_options, needs_torch, seed_option, unsaid
 
 if TYPE_CHECKING:
     from ..runs.private_sweep import PrivateSweep
@@ -115,6 +115,7 @@ def sweep(
       fedprivacy sweep --method fed-smp-rand-k --epsilon 8 --delta 1e-3 \\
           --set cohort=50,100 --set rounds=20,40 --set kept_fraction=0.1,0.4
     """  # noqa: D301
+    needs_torch()
     from ..runs.parallel import check_backend
     from ..runs.pictures import check_picture
     from ..runs.private_sweep import PrivateSweep

@@ -186,6 +186,7 @@ def train(
       fedprivacy train --method fa-ld --epsilon 8 --delta 1e-5 --set local_steps=20
       fedprivacy train --method dp-fedavg --data mine.npz --model mine.py:network
     """  # noqa: D301
+    needs_torch()
     from ..runs.experiment import Experiment
     from ..runs.jobs import job
     from ..runs.progress import Steps
@@ -210,6 +211,11 @@ def train(
     files = {"ledger": path, "checkpoint": checkpoint}
     result = _result(method, experiment, record, path)
     show(result, as_json, lambda: _tell(result, experiment, record, files))
+
+
+def needs_torch() -> None:
+    """Raise ParameterError where torch is missing; called before what trains is imported."""
+    from .. import training  # noqa: F401
 
 
 def _begun(task: Job, budget: dict[str, Any], path: Path) -> Experiment:
@@ -402,6 +408,7 @@ def demo(
     Trains FedAvg, DP-FedAvg and Fed-SMP (top-k and rand-k) within one privacy budget at client
     level, audits every ledger with every accountant, prints a table and writes one page.
     """
+    needs_torch()
     from ..runs.demo import run_demo, table
     from ..runs.experiment import Experiment
     from ..runs.jobs import job

@@ -12,7 +12,8 @@ from .methods import names
 
 
 def _plant(method: str, asked: Asked) -> Planted:
-    # Needs torch, which is imported for those who train or attack.
+    # Needs torch, which is imported for those who train or attack; the first says so without it.
+    from .. import training  # noqa: F401
     from .planting import plant
 
     return plant(method, asked)

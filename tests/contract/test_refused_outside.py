@@ -4,6 +4,7 @@ import importlib
 import io
 import json
 import math
+import subprocess
 import sys
 import zipfile
 
@@ -292,6 +293,36 @@ def test_training_says_what_it_needs(monkeypatch):
     with pytest.raises(fp.ParameterError) as caught:
         importlib.import_module("fedprivacy.training")
     assert str(caught.value) == "training needs torch; pip install 'fedprivacy[train]'"
+
+
+WITHOUT_TORCH = """
+import subprocess
+import sys
+
+sys.modules["torch"] = None
+import fedprivacy as fp
+from fedprivacy.cli import main
+
+for words in (["train", "--epsilon", "8"], ["sweep", "--epsilon", "8"], ["demo"]):
+    try:
+        main([*words, "--delta", "1e-3"])
+    except SystemExit as end:
+        print(end.code)
+try:
+    fp.attack("dp-fedavg")
+except fp.ParameterError as error:
+    print(error)
+"""
+
+
+def test_whatever_trains_says_that_it_needs_torch(tmp_path):
+    """In a process of its own: here torch is imported already."""
+    told = "training needs torch; pip install 'fedprivacy[train]'"
+    command = [sys.executable, "-c", WITHOUT_TORCH]
+    done = subprocess.run(command, capture_output=True, text=True, check=True, cwd=tmp_path)
+    assert done.stdout.splitlines() == ["2", "2", "2", told]
+    assert done.stderr.splitlines() == [f"fedprivacy: {told}"] * 3
+    assert not list(tmp_path.iterdir())
 
 
 # ---- other libraries' accountants
