@@ -8,6 +8,7 @@ opacus for more than its accountants' numbers.
 from __future__ import annotations
 
 import math
+from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from functools import partial
@@ -50,14 +51,14 @@ def scheme_of(loader: DataLoader[Any]) -> Scheme:
     """
     batches: Any = loader.batch_sampler
     size = _length(loader)
-    # In spite of its name this sampler draws each record independently.
-    if isinstance(batches, UniformWithReplacementSampler):
+    # By exact type: a subclass may draw otherwise. In spite of its name this sampler draws each
+    # record independently.
+    if type(batches) in (UniformWithReplacementSampler, _PoissonBatches):
         # The rate is of another data set than the one that is drawn from.
         if batches.num_samples != size:
             _unpriced(f"a sampler of {batches.num_samples} records over a data set of {size}")
         return Poisson(batches.sample_rate)
-    # By exact type: a subclass may draw otherwise.
-    if type(batches) is not BatchSampler:
+    if type(batches) not in (BatchSampler, _OrderedBatches):
         _unpriced(f"batches drawn by {type(batches).__name__}")
     # A loader that was looked at has a counter around its sampler.
     drawn = getattr(batches.sampler, "sampler", batches.sampler)
@@ -116,23 +117,89 @@ class _Passes(Sampler[int]):
             yield index
 
 
+class _Told(Sampler[list[int]]):
+    """A sampler of batches that tells how many records each has, when it is drawn."""
+
+    heard: list[Callable[[int], None]]
+
+    def __iter__(self) -> Iterator[list[int]]:
+        for batch in super().__iter__():
+            for tell in self.heard:
+                tell(len(batch))
+            yield batch
+
+
+class _PoissonBatches(_Told, UniformWithReplacementSampler):  # type: ignore[misc]
+    pass
+
+
+class _OrderedBatches(_Told, BatchSampler):
+    pass
+
+
+_TOLD = {UniformWithReplacementSampler: _PoissonBatches, BatchSampler: _OrderedBatches}
+
+
 @dataclass
 class _Loader:
-    """A data loader that was looked at."""
+    """A data loader that was looked at, and the batches that it drew and no step has used."""
 
     scheme: Scheme
     passes: _Passes | None = None
+    _waiting: deque[int] = field(default_factory=deque)
+    _pass: int = 0
 
     @classmethod
     def looked_at(cls, loader: DataLoader[Any]) -> _Loader:
         scheme = scheme_of(loader)
-        if not isinstance(scheme, Shuffled):
-            return cls(scheme)
         batches: Any = loader.batch_sampler
-        # Looked at twice, the passes are still counted once.
-        if not isinstance(batches.sampler, _Passes):
-            batches.sampler = _Passes(batches.sampler)
-        return cls(scheme, batches.sampler)
+        # A loader's sampler cannot be replaced, and others wrap this one: it is told apart by
+        # its class, which is exactly one of the two.
+        batches.__class__ = _TOLD.get(type(batches), type(batches))
+        one = cls(scheme)
+        vars(batches).setdefault("heard", []).append(one._drawn)
+        if isinstance(scheme, Shuffled):
+            # Looked at twice, the passes are still counted once.
+            if not isinstance(batches.sampler, _Passes):
+                batches.sampler = _Passes(batches.sampler)
+            one.passes = batches.sampler
+        return one
+
+    def _drawn(self, records: int) -> None:
+        # What an earlier pass left over is no part of this one's round.
+        if self.passes is not None and self.passes.begun != self._pass:
+            self._pass = self.passes.begun
+            self._waiting.clear()
+        self._waiting.append(records)
+
+    def use(self, records: int, parts: int = 1, told: bool = False) -> None:
+        """Take the batches of a step from those that were drawn; workers draw ahead of steps.
+
+        Args:
+            records: how many gradients the step sums.
+            parts: in how many physical batches they came.
+            told: every part was announced, as Opacus's BatchMemoryManager does.
+
+        Raises:
+            ParameterError: they cannot all be records of a batch that no step had before.
+        """
+        drawn, room = len(self._waiting), 0
+        # A pass is one round, in which a step may sum several batches; a draw is a round.
+        fits = told or parts <= (1 if self.passes is None else drawn)
+        while fits and self._waiting:
+            # Of an empty batch Opacus may make one that holds a random record.
+            batch = max(1, self._waiting.popleft())
+            room = batch if self.passes is None else room + batch
+            if room >= records:
+                return
+        rule = "come from one batch that was drawn for it, each record once"
+        if self.passes is not None:
+            rule = "come from batches that were drawn for it in this pass, each record once"
+        way_out = (
+            f"{drawn} drawn batches were left; draw one for every step, from the loader that was "
+            "looked at: stepped twice it is sampled once; BatchMemoryManager splits large ones"
+        )
+        refuse("a step's gradients", records, rule, way_out)
 
 
 # ---- the accountant
@@ -173,7 +240,8 @@ class CertifiedAccountant(IAccountant):  # type: ignore[misc]
         """Return what Opacus calls before every step; see ``step``.
 
         The hook raises ParameterError with adaptive clipping: the number of clipped records, which
-        it releases too, is a sum that no clip norm bounds as it is accounted.
+        it releases too, is a sum that no clip norm bounds as it is accounted. It also does where
+        no batch was drawn for the step, from the loader that was looked at.
         """
         hook: Callable[[Any], None] = super().get_optimizer_hook_fn(sample_rate)
 
@@ -181,6 +249,8 @@ class CertifiedAccountant(IAccountant):  # type: ignore[misc]
             if isinstance(optimizer, AdaClipDPOptimizer):
                 told, way_out = type(optimizer).__name__, "use clipping='flat' or 'per_layer'"
                 refuse("optimizer", told, "release sums of clipped gradients only", way_out)
+            if self._loader is not None:
+                self._loader.use(len(optimizer.grad_samples[0]))
             hook(optimizer)
 
         return looked_at
@@ -289,11 +359,16 @@ class StepBooks:
     _noise_std: float = 0.0
     _released: bool = False
     _batch: int = 0
+    _parts: int = 0
+    _told: bool = True
+    _stepped: int = 0
     _cohort: int = 0
 
     def gathered(self, clip: Callable[[], None]) -> None:
         """Count the records of a physical batch, then clip them."""
         self._batch += len(self.optimizer.grad_samples[0])
+        self._parts += 1
+        self._told = self._told and bool(self.optimizer._step_skip_queue)
         clip()
 
     def before(self, then: Callable[[Any], None] | None, optimizer: Any) -> None:
@@ -301,26 +376,33 @@ class StepBooks:
 
         Raises:
             BudgetExhausted: the step does not fit; its gradients are forgotten, nothing released.
+            ParameterError: no batch was drawn for it; as well.
         """
         try:
+            self._check_batch()
             self._begin()
+            self._stepped = self._batch
         # Whatever stops the step, its gradients must not be left for a later one.
         except BaseException:
             for parameter in optimizer.params:
                 parameter.grad = parameter.summed_grad = None
-            self._batch = 0
             raise
+        finally:
+            self._batch, self._parts, self._told = 0, 0, True
         if then is not None:
             then(optimizer)
+
+    def _check_batch(self) -> None:
+        times = self.optimizer.accumulated_iterations
+        if self.loader.passes is None and times != 1:
+            refuse("batches of a step", times, "be one", "accumulate no gradients")
+        self.loader.use(self._batch, max(times, self._parts), self._told)
 
     def _begin(self) -> None:
         passes, noise = self.loader.passes, float(self.optimizer.noise_multiplier)
         # A pass is one round: it is begun once, unless the noise falls within it.
         if passes is not None and passes.begun == self._pass and noise >= self._quietest:
             return
-        if passes is None and self.optimizer.accumulated_iterations != 1:
-            times = self.optimizer.accumulated_iterations
-            refuse("batches of a step", times, "be one", "accumulate no gradients")
         self._confirm()
         step = self._steps.setdefault(noise, _step(noise, self.loader.scheme))
         if self.budget is not None:
@@ -335,7 +417,7 @@ class StepBooks:
 
     def after(self, *_: object) -> None:
         """Confirm a step that was released; torch calls it after every step."""
-        self._cohort, self._batch, self._released = self._cohort + self._batch, 0, True
+        self._cohort, self._released = self._cohort + self._stepped, True
         if self.loader.passes is None:
             self._confirm()
 
@@ -369,8 +451,9 @@ def keep_books(
 ) -> StepBooks:
     """Let an optimizer of Opacus ask a budget and write a ledger at every step.
 
-    To be called once, before the first step, with what ``make_private`` returned. Every batch of
-    the loader must be stepped, an empty one too.
+    To be called once, before the first batch is drawn, with what ``make_private`` returned. Every
+    batch of the loader must be stepped once, an empty one too: a step that no batch was drawn for
+    is refused, and released nothing.
 
     Args:
         optimizer: flat clipping or clipping by layer, in one process.

@@ -206,6 +206,100 @@ def test_physical_batches_are_one_step(tmp_path):
     assert {r.done.denominator for r in rounds} == {20.0}
 
 
+NOT_DRAWN = "a step's gradients must come from"
+
+
+@pytest.mark.parametrize("kind", SAMPLERS)
+def test_a_batch_is_stepped_once(kind, tmp_path):
+    options, _, _ = SAMPLERS[kind]
+    _, network, optimizer, loader = private(**options)
+    with fp.Ledger.create(tmp_path / "a", **FACTS) as ledger:
+        books = live.keep_books(optimizer, loader, ledger=ledger)
+        x, y = next(iter(loader))
+        train(network, optimizer, [(x, y)], 1)
+        before = [p.clone() for p in network.parameters()]
+        for _ in range(2):
+            with pytest.raises(fp.ParameterError, match=NOT_DRAWN):
+                train(network, optimizer, [(x, y)], 1)
+            assert all(p.grad is None and p.summed_grad is None for p in optimizer.params)
+        assert all(map(torch.equal, before, network.parameters()))
+        train(network, optimizer, loader, 1)
+        books.close()
+    assert all(one.spent for one in ledger.rounds)
+    # A new draw; of an order in passes, a new pass.
+    assert len(ledger.rounds) == 2 and ledger.rounds[0].done.cohort == len(x)
+
+
+@pytest.mark.parametrize("kind", ["poisson", "shuffled", "with replacement"])
+def test_the_accountant_alone_sees_a_batch_that_is_stepped_twice(kind):
+    engine, network, optimizer, loader = private(**SAMPLERS[kind][0])
+    engine.accountant.look_at(loader)
+    batches = [batch for batch in loader for _ in range(2)]
+    with pytest.raises(fp.ParameterError, match=NOT_DRAWN):
+        train(network, optimizer, batches, len(batches))
+    assert 0 < len(engine.accountant) <= len(batches) // 2
+
+
+def test_batches_of_another_loader_are_not_stepped():
+    _, network, optimizer, loader = private()
+    live.keep_books(optimizer, loader)
+    with pytest.raises(fp.ParameterError, match="got 8; 0 drawn batches were left; draw one for"):
+        train(network, optimizer, DataLoader(DATA, batch_size=BATCH), 1)
+    # Nor is one that is larger than what was drawn.
+    next(iter(loader))
+    with pytest.raises(fp.ParameterError, match="got 40; 1 drawn batches were left"):
+        train(network, optimizer, DataLoader(DATA, batch_size=SIZE), 1)
+
+
+@pytest.mark.parametrize("kind", ["poisson", "shuffled"])
+@pytest.mark.parametrize("workers", [0, 2])
+def test_batches_may_be_drawn_ahead_of_their_steps(kind, workers, tmp_path):
+    engine, network, optimizer, loader = private(num_workers=workers, **SAMPLERS[kind][0])
+    engine.accountant.look_at(loader)
+    with fp.Ledger.create(tmp_path / "a", **FACTS) as ledger:
+        books = live.keep_books(optimizer, loader, ledger=ledger)
+        # Left before its end; the next pass begins anew.
+        train(network, optimizer, loader, 2)
+        train(network, optimizer, loader, 5)
+        train(network, optimizer, list(loader), 5)
+        books.close()
+    assert sum(one.spent for one in ledger.rounds) == {"poisson": 12, "shuffled": 3}[kind]
+    assert fp.audit(tmp_path / "a").bound.upper == engine.get_epsilon(1e-5)
+
+
+@pytest.mark.parametrize("poisson", [True, False])
+def test_a_physical_batch_is_stepped_once(poisson):
+    _, network, optimizer, loader = private(poisson, batch_size=20)
+    live.keep_books(optimizer, loader)
+    manager = BatchMemoryManager(data_loader=loader, max_physical_batch_size=4, optimizer=optimizer)
+    with manager as small, pytest.raises(fp.ParameterError, match=NOT_DRAWN):
+        # The first of several, whose records would be summed twice within one clip norm's noise.
+        train(network, optimizer, [next(iter(small))], 2)
+
+
+def accumulate(network, optimizer, loader):
+    """Sum two batches in one step."""
+    batches = iter(loader)
+    optimizer.signal_skip_step(True)
+    optimizer.signal_skip_step(False)
+    train(network, optimizer, [next(batches), next(batches)], 2)
+
+
+def test_two_draws_are_not_one_step_and_two_batches_of_a_pass_may_be(tmp_path):
+    _, network, optimizer, loader = private()
+    live.keep_books(optimizer, loader)
+    with pytest.raises(fp.ParameterError, match=NOT_DRAWN):
+        # Two draws of which one is empty are one.
+        for _ in range(9):
+            accumulate(network, optimizer, loader)
+    _, network, optimizer, loader = private(False, shuffle=True)
+    with fp.Ledger.create(tmp_path / "a", **FACTS) as ledger:
+        books = live.keep_books(optimizer, loader, ledger=ledger)
+        accumulate(network, optimizer, loader)
+        books.close()
+    assert [one.done.cohort for one in ledger.rounds] == [2 * BATCH]
+
+
 def test_passes_that_are_mixed_are_refused():
     _, network, optimizer, loader = private(False, shuffle=True)
     live.keep_books(optimizer, loader)
