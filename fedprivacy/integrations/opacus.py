@@ -337,6 +337,65 @@ def register(*, adjacency: Adjacency | str) -> type[CertifiedAccountant]:
     return Registered
 
 
+# ---- seeds
+
+_CHOSEN = 2**32
+"""Seeds below it are taken to be somebody's: torch's own have 53 bits and more."""
+
+_UNSEEDED = torch.Generator().initial_seed()
+"""What every new generator begins with that nobody seeds."""
+
+
+class _Randomness:
+    """The generators of an optimizer's noise and a loader's draws, and the seeds they began with.
+
+    An order in passes amplifies nothing, so its draws need no secret.
+    """
+
+    def __init__(self, optimizer: Any, loader: DataLoader[Any]) -> None:
+        self.optimizer = optimizer
+        self.sampler: Any = None
+        if not isinstance(scheme_of(loader), Shuffled):
+            batches: Any = loader.batch_sampler
+            self.sampler = batches if hasattr(batches, "generator") else batches.sampler
+        self.begun = self._now()
+
+    def _now(self) -> list[tuple[Any, int | None]]:
+        found = [] if self.sampler is None else [self.sampler.generator or torch.default_generator]
+        if self.optimizer.generator is not None:
+            found.append(self.optimizer.generator)
+        else:
+            # In the order of the parameters, each device once.
+            devices = dict.fromkeys(parameter.device for parameter in self.optimizer.params)
+            found += [_generator_of(device) for device in devices]
+        # Secure generators take no seed.
+        secure = self.optimizer.secure_mode
+        return [(one, None if secure else one.initial_seed()) for one in found]
+
+    @property
+    def chosen(self) -> bool:
+        """Whether somebody seems to have chosen a seed, or none at all."""
+        seeds = [seed for _, seed in self.begun if seed is not None]
+        return any(seed < _CHOSEN or seed == _UNSEEDED for seed in seeds)
+
+    def check(self) -> None:
+        """Refuse a generator, or a seed, that was not there at the beginning.
+
+        Raises:
+            ParameterError: there is one.
+        """
+        if self._now() != self.begun:
+            rule = "stay as keep_books saw them: the ledger says that no seed was chosen"
+            way_out = "seed before keep_books, with a ledger of seed_policy='fixed', or not at all"
+            refuse("torch's generators and seeds", "others", rule, way_out)
+
+
+def _generator_of(device: torch.device) -> Any:
+    if device.type != "cuda":
+        return torch.default_generator
+    return torch.cuda.default_generators[device.index]
+
+
 # ---- the books
 
 
@@ -352,6 +411,7 @@ class StepBooks:
     loader: _Loader
     ledger: Ledger | None
     budget: Budget | None
+    _random: _Randomness
     _steps: dict[float, Mechanism] = field(default_factory=dict)
     _number: int | None = None
     _pass: int = 0
@@ -376,9 +436,11 @@ class StepBooks:
 
         Raises:
             BudgetExhausted: the step does not fit; its gradients are forgotten, nothing released.
-            ParameterError: no batch was drawn for it; as well.
+            ParameterError: no batch was drawn for it, or torch was seeded since; as well.
         """
         try:
+            if self.ledger is not None and not self.ledger.reproducible:
+                self._random.check()
             self._check_batch()
             self._begin()
             self._stepped = self._batch
@@ -475,12 +537,13 @@ def keep_books(
     if ledger is not None and ledger.facts.unit is not Unit.RECORD:
         refuse("ledger's unit", ledger.facts.unit, "be 'record'", "Opacus clips every record's own")
     _check_denominator(optimizer, expected_batch_size, ledger, budget)
-    if ledger is not None and not ledger.reproducible and _seeded(optimizer):
-        way_out = "create the ledger with seed_policy='fixed', or do not seed torch"
+    random = _Randomness(optimizer, loader)
+    if ledger is not None and not ledger.reproducible and random.chosen:
+        way_out = "create the ledger with seed_policy='fixed', or seed no generator of torch"
         refuse("ledger's seed_policy", ledger.seed_policy, "be 'fixed': torch was seeded", way_out)
     if expected_batch_size is not None:
         optimizer.expected_batch_size = integer(1, expected_batch_size=expected_batch_size)
-    books = StepBooks(optimizer, _Loader.looked_at(loader), ledger, budget)
+    books = StepBooks(optimizer, _Loader.looked_at(loader), ledger, budget, random)
     # Rounds of an earlier session are spent, too.
     for one in () if ledger is None or budget is None else ledger.rounds:
         if one.spent:
@@ -507,18 +570,3 @@ def _denominator(optimizer: Any) -> float:
     if optimizer.loss_reduction == "sum":
         return 1.0
     return float(optimizer.expected_batch_size * optimizer.accumulated_iterations)
-
-
-_CHOSEN = 2**32
-"""Seeds below it are taken to be somebody's: torch's own have 53 bits and more."""
-
-
-def _seeded(optimizer: Any) -> bool:
-    """Return whether the noise's generator has a seed that somebody seems to have chosen."""
-    # Secure generators take no seed.
-    if optimizer.secure_mode:
-        return False
-    if optimizer.generator is not None:
-        return bool(optimizer.generator.initial_seed() < _CHOSEN)
-    on_gpu = any(parameter.is_cuda for parameter in optimizer.params)
-    return (torch.cuda.initial_seed() if on_gpu else torch.initial_seed()) < _CHOSEN

@@ -353,6 +353,59 @@ def test_a_seed_is_seen(tmp_path):
     assert "the seed was fixed" in fp.audit(tmp_path / "b").statement
 
 
+def other_generator(optimizer, _):
+    optimizer.generator = torch.Generator()
+    optimizer.generator.seed()
+
+
+SEEDED_LATER = {
+    "torch": lambda *_: torch.manual_seed(7),
+    "torch, by many bits": lambda *_: torch.manual_seed(2**50),
+    "another generator": other_generator,
+    "the draws": lambda _, loader: setattr(
+        loader.batch_sampler, "generator", torch.Generator().manual_seed(1)
+    ),
+}
+
+
+@pytest.mark.parametrize("what", SEEDED_LATER)
+def test_a_seed_is_seen_at_every_step(what, tmp_path):
+    _, network, optimizer, loader = private()
+    with fp.Ledger.create(tmp_path / "a", **FACTS) as ledger:
+        live.keep_books(optimizer, loader, ledger=ledger)
+        train(network, optimizer, loader, 2)
+        SEEDED_LATER[what](optimizer, loader)
+        before = [p.clone() for p in network.parameters()]
+        with pytest.raises(fp.ParameterError, match="seed before keep_books"):
+            train(network, optimizer, loader, 1)
+        assert all(map(torch.equal, before, network.parameters()))
+    assert len(ledger.rounds) == 2
+    _, network, optimizer, loader = private()
+    with fp.Ledger.create(tmp_path / "b", **FACTS, seed_policy="fixed") as ledger:
+        live.keep_books(optimizer, loader, ledger=ledger)
+        SEEDED_LATER[what](optimizer, loader)
+        train(network, optimizer, loader, 2)
+    assert len(ledger.rounds) == 2
+
+
+@pytest.mark.parametrize("seed", [None, 3])
+def test_a_new_generator_is_seeded_by_nobody_and_so_by_everybody(seed, tmp_path):
+    generator = torch.Generator() if seed is None else torch.Generator().manual_seed(seed)
+    with fp.Ledger.create(tmp_path / "a", **FACTS) as ledger:
+        # Draws that can be repeated hide nobody; in passes nothing is hidden by them.
+        _, _, optimizer, loader = private(generator=generator)
+        with pytest.raises(fp.ParameterError, match="seed_policy"):
+            live.keep_books(optimizer, loader, ledger=ledger)
+        _, _, optimizer, loader = private(False, shuffle=True, generator=generator)
+        live.keep_books(optimizer, loader, ledger=ledger)
+        _, _, optimizer, loader = private(False, shuffle=True)
+        optimizer.generator = generator
+        with pytest.raises(fp.ParameterError, match="seed_policy"):
+            live.keep_books(optimizer, loader, ledger=ledger)
+        generator.seed()
+        live.keep_books(optimizer, loader, ledger=ledger)
+
+
 def adaptively():
     """Return an engine whose clip norm follows a quantile, and what it made private."""
     engine, network = PrivacyEngine(accountant=live.NAME), torch.nn.Linear(3, 1)
