@@ -29,7 +29,7 @@ budget = fp.Budget(epsilon=4.0, delta=1e-5, adjacency="add_remove")
 
 def update(records, start):
     """Train one client from ``start``, return how far it went."""
-    vector_to_parameters(start, model.parameters())
+    vector_to_parameters(start.clone(), model.parameters())  # they live in what is given
     optimiser = torch.optim.SGD(model.parameters(), lr=0.1)
     for _ in range(3):
         optimiser.zero_grad()
@@ -46,10 +46,11 @@ with fp.Ledger.create(
         budget.spend(round_)
         number = log.intent(round_, clip_norm=0.5, noise_std=std)
         cohort = scheme.draw(len(clients), np.random.default_rng())
-        total = torch.zeros_like(weights)
+        total = torch.zeros_like(weights, dtype=torch.float64)  # contributions add up in doubles
         for client in cohort:
             total += step.contribution(update(clients[client], weights))  # clipped to 0.5
-        weights = weights + step.release(total) / expected  # an empty cohort releases noise, too
+        # An empty cohort releases noise, too.
+        weights = weights + (step.release(total) / expected).float()
         came = {"cohort": len(cohort), "arrived": len(cohort), "refused": 0}
         log.done(number, **came, noise_std=std, denominator=expected)
     log.close()

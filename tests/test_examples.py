@@ -2,6 +2,7 @@
 
 import ast
 import doctest
+import re
 import runpy
 import textwrap
 from pathlib import Path
@@ -11,6 +12,9 @@ import pytest
 EXAMPLES = sorted((Path(__file__).parent.parent / "examples").glob("*.py"))
 FLAGS = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
 
+
+TUTORIAL = Path(__file__).parent.parent / "docs" / "tutorials" / "own_loop.md"
+CELL = re.compile(r"```\{code-cell\}\n(.*?)```", re.DOTALL)
 
 LONG = {"sequences"}
 RUN = [pytest.param(p, marks=[pytest.mark.slow] * (p.stem in LONG), id=p.stem) for p in EXAMPLES]
@@ -32,3 +36,22 @@ def test_example(path, tmp_path, monkeypatch, capsys):
 @pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.stem)
 def test_examples_are_short(path):
     assert 10 <= len(path.read_text(encoding="utf-8").splitlines()) <= 60
+
+
+@pytest.mark.parametrize("where", ["example", "tutorial"])
+def test_the_own_loops_send_what_a_client_did_and_leave_the_servers_weights_alone(where):
+    """Parameters made of a vector live in it: trained in place, clients wrote to the weights."""
+    torch = pytest.importorskip("torch")
+    if where == "example":
+        path = next(path for path in EXAMPLES if path.stem == "own_pytorch_loop")
+        begin = path.read_text(encoding="utf-8").partition("with fp.Ledger")[0]
+    else:
+        begin = CELL.findall(TUTORIAL.read_text(encoding="utf-8"))[0]
+    names = {}
+    with torch.random.fork_rng():
+        exec(begin, names)
+    parameters = names["model"].parameters()
+    weights = torch.nn.utils.parameters_to_vector(parameters).detach().clone()
+    before = weights.clone()
+    moved = names["update"](names["clients"][0], weights)
+    assert torch.equal(weights, before) and float(moved.norm()) > 0.01
