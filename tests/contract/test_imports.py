@@ -424,6 +424,32 @@ def test_what_is_no_record_is_refused_with_an_error_of_ours(tmp_path, text):
     assert len(str(caught.value)) < 700
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        "noise_multiplier: 1.1\nrounds: 200\n",
+        "round;noise_multiplier;sampling_probability\n1;1.1;0.1\n",
+        repr(dpa.GaussianDpEvent(noise_multiplier=1.1)),
+    ],
+)
+def test_an_unknown_format_is_told_with_those_that_there_are(tmp_path, text):
+    path = tmp_path / "a"
+    path.write_text(text)
+    told = r"a is none of the formats that are read: .*table.*statement.*auditing\.md.*as TOML"
+    with pytest.raises(ConversionError, match=told):
+        fp.audit(path)
+
+
+def test_a_field_of_another_library_leads_to_the_page_with_its_name():
+    said = {"noise_multiplier": 1.1, "sample_rate": 0.03, "steps": 200}
+    with pytest.raises(ConversionError) as caught:
+        fp.audit(said)
+    assert str(caught.value) == (
+        "statement of parameters: 'sample_rate' is no field of a statement; its fields, and what "
+        "other libraries call them, are in docs/auditing.md, Statements"
+    )
+
+
 DEEP = 10**5
 
 

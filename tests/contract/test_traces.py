@@ -274,8 +274,8 @@ ASKED = {
     "no probability": (
         (trace(replace(PLAIN, cohort=5, population=10)), {"sampling": "poisson"}),
         "sampling_probability must be known for Poisson sampling, got None; the size of a cohort "
-        "that was drawn is not its probability: pass sampling=fp.Poisson(...), or record "
-        "sampling_probability",
+        "that was drawn is not its probability: pass sampling=fp.Poisson(...) "
+        "(--sampling-probability), or record sampling_probability",
     ),
     "no population": (
         (trace(replace(PLAIN, cohort=5)), {"sampling": "fixed"}),
@@ -289,7 +289,7 @@ ASKED = {
     "no cohort": (
         (trace(PLAIN), {"sampling": "fixed", "population": 10}),
         "cohort must be a whole number of at least 1, got None; say the size: pass "
-        "sampling=fp.FixedSize(size, population=...), or record cohort",
+        "sampling=fp.FixedSize(size, population=...) (--cohort), or record cohort",
     ),
     "a share that is no cohort": (
         (trace(replace(PLAIN, rate=0.25)), {"sampling": "fixed", "population": 10}),
@@ -302,7 +302,7 @@ ASKED = {
     "no length of a pass": (
         (trace(PLAIN), {"sampling": "shuffled"}),
         "rounds_per_epoch must be a whole number, got None; pass "
-        "sampling=fp.Shuffled(rounds_per_epoch=...), for instance",
+        "sampling=fp.Shuffled(rounds_per_epoch=...) (--rounds-per-epoch), for instance",
     ),
     "a share that is no pass": (
         (trace(replace(PLAIN, rate=0.4)), {"sampling": "allocation"}),
@@ -331,7 +331,7 @@ ASKED = {
     "shares of whom": (
         (trace(replace(WHOLE, cohort=None)), {"missing_shares": 2}),
         "cohort must be known with missing_shares, got None; pass sampling=fp.FixedSize(cohort, "
-        "population=...), or record cohort",
+        "population=...) (--cohort), or record cohort",
     ),
     "trials that are half": (
         (trace(WHOLE), {"trials": 1.5}),

@@ -97,8 +97,18 @@ def read(path: Path, by: str = "") -> Trace:
         return read_data(json_of(whole(path), path.name), origin, path.name)
     # TOML has no first sign of its own: names that a statement needs must be there.
     if _NEEDED.search(start):
-        return read_data(toml_of(whole(path), path.name), origin, path.name)
+        return read_data(_statement_of(path), origin, path.name)
     _unknown(path.name)
+
+
+def _statement_of(path: Path) -> Any:
+    """Return a TOML file's values, or say that it may be of no format that is read."""
+    text = whole(path)
+    try:
+        return toml_of(text, path.name)
+    except ConversionError as error:
+        # Names of ours are in YAML, too, in tables of other separators, and in printed objects.
+        _unknown(path.name, f" ({error})")
 
 
 def read_data(data: Any, origin: Callable[[str], Origin], name: str) -> Trace:
@@ -120,7 +130,8 @@ def read_data(data: Any, origin: Callable[[str], Origin], name: str) -> Trace:
     _unknown(name)
 
 
-def _unknown(name: str) -> NoReturn:
+def _unknown(name: str, why: str = "") -> NoReturn:
+    formats = ", ".join(FORMATS)
     raise ConversionError(
-        f"{name} is none of the formats that are read: {', '.join(FORMATS)}; see docs/auditing.md"
+        f"{name} is none of the formats that are read: {formats}; see docs/auditing.md{why}"
     )

@@ -96,6 +96,10 @@ def read(data: Any, origin: Origin) -> Trace:
     """
     # What is read from values has no file name.
     name = origin.name or KIND
+    strange = sorted(map(str, data.keys() - set(Statement.__struct_fields__)))
+    if strange:
+        told = "its fields, and what other libraries call them, are in docs/auditing.md, Statements"
+        unreadable(name, f"{strange[0]!r:.40} is no field of a statement; {told}")
     said: Any = as_type(data, Statement, name)
     if (said.epsilon is None) != (said.delta is None):
         # Half of a claim would be taken for none.

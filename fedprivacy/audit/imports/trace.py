@@ -393,7 +393,7 @@ def _arrived(rounds: Rounds) -> float:
     if not rounds.missing_shares:
         return 1.0
     if rounds.cohort is None:
-        way_out = "pass sampling=fp.FixedSize(cohort, population=...), or record cohort"
+        way_out = "pass sampling=fp.FixedSize(cohort, population=...) (--cohort), or record cohort"
         refuse("cohort", None, "be known with missing_shares", way_out)
     if rounds.missing_shares >= rounds.cohort:
         rule = f"be less than the cohort of {rounds.cohort}"
@@ -417,7 +417,7 @@ def _poisson(rounds: Rounds) -> Scheme:
             None,
             "be known for Poisson sampling",
             "the size of a cohort that was drawn is not its probability: pass "
-            "sampling=fp.Poisson(...), or record sampling_probability",
+            "sampling=fp.Poisson(...) (--sampling-probability), or record sampling_probability",
         )
     return Poisson(rounds.rate)
 
@@ -445,8 +445,8 @@ def _cohort(rounds: Rounds, population: int) -> int:
     size = None if rounds.rate is None else rounds.rate * population
     # A share times a population should be whole, but for its decimal digits.
     if size is None or abs(size - round(size)) > 1e-6 * max(size, 1.0) or round(size) < 1:
-        way_out = "say the size: pass sampling=fp.FixedSize(size, population=...), or record cohort"
-        refuse("cohort", size, "be a whole number of at least 1", way_out)
+        way_out = "pass sampling=fp.FixedSize(size, population=...) (--cohort), or record cohort"
+        refuse("cohort", size, "be a whole number of at least 1", f"say the size: {way_out}")
     return round(size)
 
 
@@ -465,7 +465,9 @@ def _per_epoch(rounds: Rounds) -> int:
     length = None if share is None else 1.0 / probability(sampling_probability=share)
     if length is None or abs(length - round(length)) > 1e-6 * length:
         # An epoch of part of a round does not exist: the length is asked for instead.
-        way_out = "pass sampling=fp.Shuffled(rounds_per_epoch=...), for instance"
+        way_out = (
+            "pass sampling=fp.Shuffled(rounds_per_epoch=...) (--rounds-per-epoch), for instance"
+        )
         refuse("rounds_per_epoch", length, "be a whole number", way_out)
     return round(length)
 
