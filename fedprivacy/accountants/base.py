@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import sys
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
@@ -160,9 +161,11 @@ class Accountant(ABC):
     @property
     def loss(self) -> PrivacyLoss:
         """The composed loss so far."""
-        if self._known.loss is None:
-            self._known.loss = compose_losses(list(self._parts.items()))
-        return self._known.loss
+        # Taken once: what another thread composes meanwhile begins a new one.
+        known = self._known
+        if known.loss is None:
+            known.loss = compose_losses(list(self._parts.items()))
+        return known.loss
 
     def epsilon(self, delta: float) -> Bound:
         """Return the epsilon of everything composed, at a delta in [0, 1].
@@ -201,9 +204,13 @@ class Accountant(ABC):
 
     def _kinds(self, loss: PrivacyLoss) -> list[PrivacyLoss]:
         """Return the kinds of units of the composed loss, which every question goes through."""
-        if self._known.kinds is None:
-            self._known.kinds = kinds_of(loss)
-        return self._known.kinds
+        known = self._known
+        # Another thread may have composed more since this question was asked.
+        if known.loss is not loss:
+            return kinds_of(loss)
+        if known.kinds is None:
+            known.kinds = kinds_of(loss)
+        return known.kinds
 
     def _largest(self, curve: Curve) -> list[Largest]:
         """Return the largest losses of a curve's orientations, which every question looks at."""
@@ -287,6 +294,9 @@ class Accountant(ABC):
         if cap == 0.0:
             return Answer(0.0, method=_LARGEST)
         answer = self._delta(loss, epsilon)
+        # A loss above epsilon has a delta, however small: what underflowed is no upper end.
+        if answer.upper == 0.0 and max(one.certain for one in found) > epsilon:
+            answer = replace(answer, upper=min(sys.float_info.min, cap))
         if cap >= answer.upper:
             return answer
         reason = answer.reason if cap - answer.low > self.tolerance * cap else ""

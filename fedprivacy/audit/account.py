@@ -25,7 +25,8 @@ from ..version import VERSION
 from .defects import Defect, Numbers, judged_with, qualified, qualifiers, worth
 from .diagnose import Question, failing_assumptions, overcounts
 from .imports import Origin, Stated
-from .repricing import FOLLOWING, SAID_TO_FOLLOW, Evidence
+from .repricing import Evidence
+from .revealed import TELLABLE
 from .sources import Reading, Source, claim_of, read_source
 
 NOT_COUNTED = (
@@ -285,7 +286,7 @@ def audit(
         facts_recorded={**read.recorded, **_imported(read.origin)},
         # Of a mechanism nothing is recorded: all of it is stated, and nothing to be told apart.
         stated={**read.stated, **told} if read.origin.kind != "mechanism" else {},
-        granted=read.granted,
+        granted=read.granted | evidence.granted(facts),
         defects=defects,
         numbers=worth(defects),
         origin=read.origin,
@@ -411,7 +412,7 @@ def _judged(case: _Case, bounds: dict[str, dict[str, Bound]]) -> tuple[Verdict, 
 def _of_another_run(doubts: tuple[str, ...]) -> str:
     """Return why numbers certify nothing of what was done."""
     # Only doubts that count nothing may be printed: others tell of single clients.
-    tellable = (doubt for doubt in doubts if doubt in (FOLLOWING, SAID_TO_FOLLOW))
+    tellable = (doubt for doubt in doubts if doubt in TELLABLE)
     what = next(tellable, str(Defect.OTHER_COHORTS))
     told = "so what was done was not this run, whose numbers certify nothing of it"
     return f"The record has {what}, {told}."

@@ -57,6 +57,7 @@ class Defect(StrEnum):
     UNCONFIRMED = "rounds begun and never confirmed"
     LESS_NOISE = "less noise than was priced"
     ABORTED = "rounds that were aborted"
+    ABORTED_DRAWS = "rounds of random cohorts that were aborted"
     HALF_A_LINE = "a half-written line"
 
 
@@ -75,7 +76,8 @@ EFFECTS: dict[Defect, Effect] = {
         _FAILS,
         Numbers.CERTIFIED,
         "denominators are not recorded",
-        "where a client may be there or not, a denominator that follows their number tells it",
+        "where it is hidden how many there are, or were drawn, a denominator that follows their "
+        "number tells it",
     ),
     Defect.NO_FILTER: Effect(
         _OPEN,
@@ -156,6 +158,13 @@ EFFECTS: dict[Defect, Effect] = {
         Numbers.CERTIFIED,
         "",
         "they released nothing; it is assumed that not always the same clients stayed away",
+    ),
+    Defect.ABORTED_DRAWS: Effect(
+        _OPEN,
+        _OPEN,
+        Numbers.VOID,
+        "",
+        "whether a round was aborted may tell how many were drawn, which its account keeps secret",
     ),
     Defect.HALF_A_LINE: Effect(
         _HOLDS, _FAILS, Numbers.CERTIFIED, "", "no noise had been drawn on its account"

@@ -28,8 +28,9 @@ from ..mechanisms.sparsified import fingerprint
 from ..privacy_loss import PrivacyLoss, Witness
 from ..relations import Adjacency, Facts, Observer
 from ..sampling import Scheme
-from ..sampling.scheme import unlikely
+from ..sampling.scheme import secret_size, unlikely
 from .defects import Defect
+from .revealed import PUBLIC_DENOMINATOR, Revealed, numbers_told, secret_sizes
 
 _TOLD_APART = 1024
 """Most rounds of which rows with noise of different size are told apart."""
@@ -71,8 +72,8 @@ class Evidence:
         rounds: how many rounds were counted.
         aborted: how many rounds were begun and released nothing.
         doubts: why something else was run than what is priced; empty if nothing says so.
-        divided: what sums were divided by, by whom they were drawn; None in it for a round that
-            does not say. Empty where nothing is known of rounds.
+        revealed: what rounds tell of how many were drawn, of each scheme; empty where nothing is
+            known of rounds.
         follows: whether sums were divided by numbers that are said to follow the data.
         planned: what the run would have been with the plan's rounds in the place of those that the
             plan does not name; None where there are none.
@@ -83,7 +84,7 @@ class Evidence:
     rounds: int
     aborted: int = 0
     doubts: tuple[str, ...] = ()
-    divided: tuple[frozenset[float | None], ...] = ()
+    revealed: tuple[Revealed, ...] = ()
     follows: bool = False
     planned: Mechanism | None = None
 
@@ -91,24 +92,29 @@ class Evidence:
         """Return the evidence about these facts, and what is wrong with it.
 
         Whoever may be there or not, as under add_remove, moves the number of clients, and with it
-        whatever follows that number.
+        whatever follows that number. Where cohorts are of random size, how many were drawn is a
+        secret that the account counts on, whatever the adjacency; but not before the server, which
+        sees who takes part.
         """
-        # Only where a unit may be missing can a denominator tell that it is.
-        hides = facts.adjacency is Adjacency.ADD_REMOVE
-        doubts = (*self.doubts, *(self._numbers_told() if hides else ()))
-        silent = hides and any(None in divisors for divisors in self.divided)
+        hides, secret = _hidden(facts)
+        own = [one for one in self.revealed if hides or (secret and one.secret)]
+        # Of records of other programs the run alone says how units were drawn.
+        follows = self.follows and (hides or (secret and secret_sizes(self.run)))
+        doubts = (*self.doubts, *numbers_told(own, follows))
         # What voids the numbers is told first.
-        applies = {Defect.OTHER_COHORTS: bool(doubts), Defect.NO_DENOMINATOR: silent}
+        applies = {
+            Defect.OTHER_COHORTS: bool(doubts),
+            Defect.ABORTED_DRAWS: secret and any(one.aborted_draws for one in self.revealed),
+            Defect.NO_DENOMINATOR: hides and any(None in one.divisors for one in own),
+        }
         found = tuple(defect for defect, is_so in applies.items() if is_so)
         return replace(self, doubts=doubts), found
 
-    def _numbers_told(self) -> Iterator[str]:
-        """Yield what sums tell of the number of units."""
-        # One constant denominator tells nothing; several may follow the number of clients.
-        if any(len(divisors - {None}) > 1 for divisors in self.divided):
-            yield FOLLOWING
-        if self.follows:
-            yield SAID_TO_FOLLOW
+    def granted(self, facts: Facts) -> dict[str, str]:
+        """Return what rounds do not say and is taken for granted, by name; no defect of theirs."""
+        hides, secret = _hidden(facts)
+        silent = any(one.secret and None in one.divisors for one in self.revealed)
+        return {"denominator": PUBLIC_DENOMINATOR} if silent and secret and not hides else {}
 
     def loss(self, facts: Facts) -> PrivacyLoss:
         """Return the loss of the run, attained by what surely ran."""
@@ -136,6 +142,11 @@ class Evidence:
         return replace(loss, witness=_witness(certain, alone, loss))
 
 
+def _hidden(facts: Facts) -> tuple[bool, bool]:
+    """Return whether it is hidden how many units there are, and how many of them were drawn."""
+    return facts.adjacency is Adjacency.ADD_REMOVE, facts.observer is not Observer.SERVER
+
+
 def _witness(certain: Mechanism | None, run: Mechanism, loss: PrivacyLoss) -> Witness | None:
     """Return what is attained by what was surely released."""
     if certain is None:
@@ -146,27 +157,28 @@ def _witness(certain: Mechanism | None, run: Mechanism, loss: PrivacyLoss) -> Wi
     return certain.privacy_loss(loss.facts.adjacency, loss.facts.observer).witness
 
 
-def divided(rounds: Iterable[Round]) -> tuple[frozenset[float | None], ...]:
-    """Return what the sums of rounds were divided by, those that one scheme drew together."""
-    found: dict[Hashable, set[float | None]] = {}
+def revealed(rounds: Iterable[Round]) -> tuple[Revealed, ...]:
+    """Return what rounds tell of how many were drawn, of each scheme."""
+    by_scheme: dict[Hashable, list[Round]] = {}
     for r in rounds:
-        # Only released sums were divided by something.
-        if r.done is not None and r.spent:
-            scheme = getattr(r.mechanism, "scheme", r.mechanism)
-            found.setdefault(scheme, set()).add(r.done.denominator)
-    return tuple(frozenset(divisors) for divisors in found.values())
+        by_scheme.setdefault(getattr(r.mechanism, "scheme", r.mechanism), []).append(r)
+    return tuple(_revealed_by(scheme, held) for scheme, held in by_scheme.items())
 
 
-FOLLOWING = (
-    "sums divided by numbers that differ between rounds, which may follow the number of clients"
-)
-"""A doubt under add_remove; it counts nothing, so that it may be told to anybody."""
+def _revealed_by(scheme: object, held: Sequence[Round]) -> Revealed:
+    # Only released sums were divided by something.
+    released = [(r, r.done) for r in held if r.done is not None and r.spent]
+    return Revealed(
+        secret=secret_size(scheme),
+        divisors=frozenset(done.denominator for _, done in released),
+        noises=frozenset(_share_of_noise(r, done.noise_std) for r, done in released),
+        aborted=sum(r.times for r in held if not r.spent),
+    )
 
 
-SAID_TO_FOLLOW = (
-    "sums divided by numbers that are said to follow the number of units: the noise's scale tells "
-    "that number, which add_remove hides"
-)
+def _share_of_noise(r: Round, used_std: float) -> float:
+    share = _fraction(r.mechanism, r.clip_norm, r.noise_std, used_std)
+    return 1.0 if abs(share - 1.0) <= ROUNDING else share
 
 
 def spent(rounds: Iterable[Round]) -> Spent:
@@ -466,7 +478,7 @@ def _odd_rows(rounds: Iterable[Round]) -> tuple[str, ...]:
                 told = "a row of correlated noise that may have been released before"
                 found.setdefault(told, []).append(r)
             last[r.mechanism.run] = max(before, r.mechanism.row)
-    return _told(found)
+    return _in_words(found)
 
 
 def odd_masks(ledger: Ledger, rounds: Iterable[Round]) -> tuple[str, ...]:
@@ -483,7 +495,7 @@ def odd_masks(ledger: Ledger, rounds: Iterable[Round]) -> tuple[str, ...]:
             wanted = first.setdefault((at.run, at.run.block_of(at.row)), mask)
         if mask != wanted:
             found.setdefault("a mask that is not its block's", []).append(r)
-    return _told(found)
+    return _in_words(found)
 
 
 def _masks(
@@ -507,7 +519,7 @@ def _odd_noise(rounds: Iterable[Round]) -> tuple[str, ...]:
         told = r.mechanism.unlike(shares=shares, noise_multiplier=r.done.noise_std / r.clip_norm)
         if told:
             found.setdefault(told, []).append(r)
-    return _told(found)
+    return _in_words(found)
 
 
 def _odd_cohorts(rounds: Iterable[Round]) -> tuple[str, ...]:
@@ -518,7 +530,7 @@ def _odd_cohorts(rounds: Iterable[Round]) -> tuple[str, ...]:
         # The chance of a false doubt is shared by all schemes of the ledger.
         for told, odd in unlikely(scheme, counts, FALSE_DOUBT / len(drawn)):
             found.setdefault(told, []).extend(r for size in odd for r in by_size[size])
-    return _told(found)
+    return _in_words(found)
 
 
 def _by_scheme(rounds: Iterable[Round]) -> dict[Scheme, dict[int, list[Round]]]:
@@ -532,7 +544,7 @@ def _by_scheme(rounds: Iterable[Round]) -> dict[Scheme, dict[int, list[Round]]]:
     return drawn
 
 
-def _told(found: dict[str, list[Round]]) -> tuple[str, ...]:
+def _in_words(found: dict[str, list[Round]]) -> tuple[str, ...]:
     return tuple(
         f"{_count(which)} round(s), the first of them {min(r.index for r in which)}, had {told}"
         for told, which in found.items()

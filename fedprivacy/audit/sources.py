@@ -18,7 +18,7 @@ from .defects import Defect
 from .imports import Origin, Stated, Trace, Unseen
 from .imports.content import beginning
 from .planned import as_planned
-from .repricing import Evidence, divided, doubts, odd_masks, spent
+from .repricing import Evidence, doubts, odd_masks, revealed, spent
 
 PARAMETERS = "parameters, as they were stated"
 """The kind of origin of a run that was typed in."""
@@ -213,7 +213,7 @@ def _of_ledger(ledger: Ledger) -> Reading:
         rounds=sum(r.times for r in rounds if r.spent),
         aborted=sum(r.times for r in rounds if not r.spent),
         doubts=(*doubts(rounds), *odd_masks(ledger, rounds)),
-        divided=divided(rounds),
+        revealed=revealed(rounds),
         # Outputs may lead an adaptive schedule away from any plan: its filter decides.
         planned=None if ledger.schedule == "adaptive" else as_planned(rounds, ledger.plan),
     )

@@ -21,7 +21,7 @@ from .pairs.bracketed import Bracketed
 from .pairs.combined import Composed, Fold, Mix, Sampled
 from .pairs.curve import Curve, Swapped
 from .pairs.discrete import Atoms
-from .pairs.exchanged import LaplaceExchanged
+from .pairs.exchanged import LaplaceExchanged, log_kept
 from .pairs.gaussian import GaussianMix, Gdp
 from .pairs.laplace import LaplacePair
 from .pairs.least_of import LeastOf
@@ -236,9 +236,7 @@ def _turned(curve: Curve) -> Largest:
 def _(curve: Sampled) -> Largest:
     """Return that of -log(1 - q + q e^-L), L the loss of (Q, P); it is never infinite."""
     inner = largest(curve.inner.swap())
-    low, high = (
-        -math.log1p(curve.q * math.expm1(-loss)) for loss in (inner.certain, inner.possible)
-    )
+    low, high = (-log_kept(curve.q, loss) for loss in (inner.certain, inner.possible))
     return Largest(_less(low), _more(high))
 
 

@@ -7,7 +7,11 @@ answer of ``excluded`` is wrong with at most a stated probability, whatever the 
   binomial laws (the sum over T rounds of n units is Bin(n T, q)); a population that is too small
   for the largest of them is too small at every smaller size, and so on, as tails are monotone;
 - rounds that are all of one size s >= 1: P(all T are s) <= g^(T-1) P(the first is s), where g is
-  the largest probability of s over all populations, attained at n = floor(s / q).
+  the largest probability of s over all populations;
+- rounds most of which lie within w of one of them, of size s: P(k or more of T do) <= T max over s
+  of P(Bin(T - 1, g) >= k - 1), as any round may be the one, where g is the largest probability
+  that a cohort lies within w of s over all populations. It rises with the population n as long as
+  s - w - 1 is likelier than s + w, and falls from there on.
 """
 
 from __future__ import annotations
@@ -15,7 +19,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from fractions import Fraction
 
 from .binomial import log_below, log_mass, log_tail
 
@@ -39,9 +42,9 @@ def excluded(
     # Beyond, binomial ends are not certified: then nothing is said.
     if total >= MOST or probability < 1e-100:
         return ""
-    # Half of the chance for cohorts that are all alike, the rest for the ends of the laws.
-    if _all_alike(sizes, probability, chance / 2.0, population):
-        return f"{smallest} participants every time, {rounds} times, where draws are independent"
+    # Half of the chance for cohorts that are too much alike, the rest for the ends of the laws.
+    if alike := too_alike(sizes, probability, chance / 2.0, population):
+        return alike
     # Four tests share it: smallest, largest, and the sum at both ends.
     each, whole = math.log(chance / (8.0 * rounds)), math.log(chance / 8.0)
     if _Ends(rounds, smallest, largest, total, probability, each, whole).allow(population):
@@ -89,19 +92,79 @@ class _Ends:
         )
 
 
-def _all_alike(
-    sizes: Mapping[int, int], probability: float, chance: float, population: int | None
-) -> bool:
-    ((size, rounds), *others) = sizes.items()
+_WIDTHS = (0, 1, 2, 4, 8, 16, 32, 64)
+"""How far cohorts may be from one of them and count as alike."""
+
+
+def too_alike(
+    sizes: Mapping[int, int], probability: float, chance: float, population: int | None = None
+) -> str:
+    """Return why cohorts are too much alike to be drawn independently; empty where they are not.
+
+    Arguments are those of ``excluded``.
+    """
     # Draws that are certain, or of nobody, may well be all alike.
-    if others or size == 0 or probability == 1.0:
-        return False
-    best = max(size, math.floor(size / Fraction(probability)))
-    # The mass rises up to s / q and falls beyond: one of two neighbours is the largest.
-    near = (best, best + 1) if population is None else (population,)
-    mass = max((log_mass(n, probability, size)[1] for n in near if size <= n < MOST), default=0.0)
-    # The first round may be of any size, so that only the others are unlikely.
-    return (rounds - 1) * mass < math.log(chance)
+    if probability == 1.0 or max(sizes) >= MOST:
+        return ""
+    rounds = sum(sizes.values())
+    # Half for rounds of one size, the rest for every width and every round in the middle.
+    each = chance / (2.0 * len(_WIDTHS) * rounds)
+    # Fewer middles than rounds may be asked for; these two show the most.
+    middles = {max(sizes, key=lambda size: sizes[size]), _median(sizes)}
+    for width in _WIDTHS:
+        for middle in sorted(middles):
+            low, high = middle - width, middle + width
+            near = sum(count for size, count in sizes.items() if low <= size <= high)
+            share = _most_within(max(low, 0), high, probability, population)
+            limit = math.log(chance / 2.0 if width == 0 and near == rounds else each)
+            if near > 1 and 0.0 < share < 1.0 and _at_least(rounds - 1, share, near - 1) < limit:
+                told = f"{middle}" if low == high else f"{max(low, 0)} to {high}"
+                return f"{told} participants, {near} times of {rounds}, where draws are independent"
+    return ""
+
+
+def _median(sizes: Mapping[int, int]) -> int:
+    left = sum(sizes.values()) / 2.0
+    for size in sorted(sizes):
+        left -= sizes[size]
+        if left <= 0.0:
+            return size
+    raise AssertionError(left)
+
+
+def _most_within(low: int, high: int, probability: float, population: int | None) -> float:
+    """Return an upper end of P(low <= Bin(n, q) <= high), the largest over n or the one known."""
+    if population is not None:
+        return _within(population, low, high, probability)
+    # Nobody is drawn from an empty population, surely.
+    if low == 0:
+        return 1.0
+    # P_(n+1) - P_n = q (P_n(low - 1) - P_n(high)) changes its sign once.
+    peak = _first(lambda n: not _rises(n, low, high, probability), high)
+    if peak is None or 8.0 * _blur(peak, high, probability) ** 2 * high > _FLAT:
+        return 1.0
+    most = max(_within(n, low, high, probability) for n in (max(high, peak - 1), peak, peak + 1))
+    # Masses known to a share e leave the peak open by 2 e n populations, over which a window of
+    # masses as equal changes by a share of 4 e^2 n q at most.
+    return min(1.0, most * (1.0 + _FLAT))
+
+
+_FLAT = 1e-3
+"""What a peak that is a little off may miss of a probability, relatively."""
+
+
+def _blur(n: int, size: int, probability: float) -> float:
+    low, high = log_mass(n, probability, size)
+    return high - low
+
+
+def _rises(n: int, low: int, high: int, probability: float) -> bool:
+    return log_mass(n, probability, low - 1)[1] > log_mass(n, probability, high)[0]
+
+
+def _within(n: int, low: int, high: int, probability: float) -> float:
+    sizes = range(low, min(high, n) + 1)
+    return math.fsum(math.exp(log_mass(n, probability, size)[1]) for size in sizes)
 
 
 def _at_least(trials: int, probability: float, successes: int) -> float:

@@ -203,6 +203,11 @@ class RandomAllocation(EpochScheme):
 
     apart = True
 
+    @property
+    def secret_size(self) -> bool:
+        """Whether how many were drawn is random, and a secret; see ``TableScheme``."""
+        return self.rounds_per_epoch > 1
+
     def epoch(self, population: int, generator: np.random.Generator) -> list[Indices]:
         """Return the participants of each round of one epoch; some may have none."""
         rounds = generator.integers(self.rounds_per_epoch, size=population)

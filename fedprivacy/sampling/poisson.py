@@ -135,6 +135,11 @@ class Poisson(TableScheme):
         """The sampling probability."""
         return self.probability
 
+    @property
+    def secret_size(self) -> bool:
+        """Whether how many were drawn is random, and a secret; see ``TableScheme``."""
+        return self.probability < 1.0
+
     def unlikely(self, sizes: Mapping[int, int], chance: float) -> list[Odd]:
         """Return that no one population makes such cohorts; see ``TableScheme.unlikely``."""
         told = excluded(sizes, self.probability, chance)

@@ -128,6 +128,11 @@ class TableScheme:
         """Probability that a given unit takes part in a round."""
         raise NotImplementedError
 
+    @property
+    def secret_size(self) -> bool:
+        """Whether its rows count on nobody's learning how many were drawn: that is random."""
+        return False
+
     def public(self, adjacency: Adjacency) -> dict[str, object]:
         """Return the numbers that a release depends on; see ``Mechanism.public``."""
         del adjacency
@@ -293,6 +298,11 @@ def unlikely(scheme: object, sizes: Mapping[int, int], chance: float) -> list[Od
     # Schemes of users need not know what cohorts are likely.
     asked = getattr(scheme, "unlikely", None)
     return [] if asked is None else list(asked(sizes, chance))
+
+
+def secret_size(scheme: object) -> bool:
+    """Return whether a scheme counts on nobody's learning how many it drew."""
+    return bool(getattr(scheme, "secret_size", False))
 
 
 def beyond(sizes: Mapping[int, int], fits: Callable[[int], bool], what: str) -> list[Odd]:

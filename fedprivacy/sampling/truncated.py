@@ -261,6 +261,11 @@ class TruncatedPoisson(TableScheme):
             found[_TOLD] = found.pop("population")
         return found
 
+    @property
+    def secret_size(self) -> bool:
+        """Whether how many were drawn is random, and a secret; see ``TableScheme``."""
+        return self.probability < 1.0
+
     def unlikely(self, sizes: Mapping[int, int], chance: float) -> list[Odd]:
         """Return sizes above ``largest``, and what its population does not make.
 

@@ -7,7 +7,7 @@ import math
 import pytest
 
 import fedprivacy as fp
-from fedprivacy.accountants import ACCOUNTANTS, PldAccountant, RdpAccountant
+from fedprivacy.accountants import ACCOUNTANTS, PldAccountant, RdpAccountant, base
 
 STEP = fp.Gaussian(noise_multiplier=1.2)
 POISSON = STEP.sampled(fp.Poisson(0.1))
@@ -222,3 +222,36 @@ def test_rare_rounds_in_rare_cohorts_are_answered():
 def test_the_method_tells_of_rounds_inside_rounds(run, told):
     found = fp.epsilon(run, delta=1e-5, adjacency="replace_one", accountant="advanced")
     assert ("nested rounds" in found.method) is told
+
+
+@pytest.mark.parametrize("stage", ["compose_losses", "kinds_of"])
+def test_what_is_composed_during_a_question_counts_in_the_next(monkeypatch, stage):
+    """As another thread may, in the middle of an answer."""
+    accountant = RdpAccountant().compose(
+        fp.Gaussian(noise_multiplier=50.0).privacy_loss("add_remove")
+    )
+    louder = [fp.Gaussian(noise_multiplier=0.3).privacy_loss("add_remove")]
+    plain = getattr(base, stage)
+
+    def meanwhile(given):
+        found = plain(given)
+        if louder:
+            accountant.compose(louder.pop())
+        return found
+
+    monkeypatch.setattr(base, stage, meanwhile)
+    early = accountant.epsilon(1e-5)
+    late, fresh = accountant.epsilon(1e-5), accountant.copy().epsilon(1e-5)
+    assert early.upper < late.upper == fresh.upper
+
+
+def test_numbers_that_underflow_keep_their_side():
+    quiet = fp.Gaussian(noise_multiplier=1.0)
+    facts = {"adjacency": "add_remove"}
+    # Phi(1/2 - e) - e^e Phi(-1/2 - e) is 5e-324 at e = 38.8718.
+    assert fp.epsilon(quiet, delta=5e-324, **facts).lower <= 38.8718
+    assert fp.epsilon(quiet, delta=1e-300, **facts).lower > 36.0
+    # A Gaussian delta is never 0.
+    assert fp.delta(quiet, epsilon=1e155, **facts).upper > 0.0
+    loud = fp.Laplace(noise_multiplier=1.0)
+    assert fp.delta(loud, epsilon=1.0, **facts).upper == 0.0

@@ -55,7 +55,7 @@ def entered(monkeypatch):
         watch(accountant, "_epsilon", lambda self, loss, delta: (self.name, loss, delta))
     watch(history, "_read_lines")
     watch(content, "digest")
-    for name in ("spent", "doubts", "divided"):
+    for name in ("spent", "doubts", "revealed"):
         watch(sources, name)
     watch(repricing, "_groups")
     watch(sys.modules["fedprivacy.audit.account"], "read_source")
@@ -67,7 +67,7 @@ def test_no_function_is_entered_twice_for_the_same_question(tmp_path, entered):
     entered.clear()
     found = fp.audit(path)
     assert entered.pop(("_read_lines",)) == 1 and ("digest",) not in entered
-    assert {entered.pop((name,)) for name in ("spent", "doubts", "divided", "_groups")} == {1}
+    assert {entered.pop((name,)) for name in ("spent", "doubts", "revealed", "_groups")} == {1}
     assert entered.pop(("read_source",)) == 1
     losses = Counter(kind[0] for kind in entered)
     assert losses["_loss"] == 6 and losses["_epsilon"] == 6  # 3 mechanisms, 3 accountants, 2 eyes

@@ -1,5 +1,8 @@
 """A deadline gives a coarser certified answer with the reason, never a hang."""
 
+import functools
+import math
+import operator
 import time
 
 import pytest
@@ -43,3 +46,12 @@ def test_an_attempt_ends_when_the_time_is_up(run, ask):
     later = ask(run, adjacency="zero_out", tolerance=0.01, **given)
     assert early.upper >= later.resolution[0]
     assert early.resolution[0] <= later.upper
+
+
+def test_a_deadline_before_the_first_moments_is_no_error():
+    """Of many different rounds, which are grouped and whose moments alone take longer."""
+    scheme = fp.FixedSize(2, population=40)
+    steps = [fp.Gaussian(noise_multiplier=2.0 + i / 100) for i in range(50)]
+    run = functools.reduce(operator.add, (step.sampled(scheme, held=3) for step in steps))
+    found = fp.epsilon(run, delta=1e-5, adjacency="zero_out", deadline=0.05)
+    assert found.lower <= found.upper < math.inf and found.reason

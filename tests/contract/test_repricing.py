@@ -306,11 +306,14 @@ def test_more_noise_than_the_shares_that_came_is_doubted(tmp_path, topped_up):
 # Denominators
 
 
-def divided_by(path, denominators, **options):
+TENTH = fp.Poisson(0.1)
+
+
+def divided_by(path, denominators, scheme=TENTH, **options):
     facts = {"adjacency": "add_remove", "unit": "client", "claim": (50.0, 1e-5)} | options
     with fp.Ledger.create(path, **facts) as ledger:
         for denominator in denominators:
-            number = ledger.intent(ONE.sampled(fp.Poisson(0.1)), clip_norm=1.0, noise_std=1.0)
+            number = ledger.intent(ONE.sampled(scheme), clip_norm=1.0, noise_std=1.0)
             ledger.done(
                 number, cohort=5, arrived=5, refused=0, noise_std=1.0, denominator=denominator
             )
@@ -328,10 +331,100 @@ def test_what_a_sum_was_divided_by_is_asked_where_it_tells(tmp_path):
     differing = divided_by(tmp_path / "c", [6.0, 7.0])
     assert differing.verdict == "CANNOT BE CERTIFIED" and differing.void
     assert "divided by numbers that differ" in "".join(differing.reasons)
-    for number, denominators in enumerate(([None, None], [6.0, 7.0])):
-        other = divided_by(tmp_path / f"d{number}", denominators, adjacency="zero_out")
-        assert other.verdict == "HOLDS"
-    assert fp.audit(tmp_path / "d0", adjacency="add_remove").verdict == "CANNOT BE CERTIFIED"
+    quiet = divided_by(tmp_path / "d", [None, None], adjacency="zero_out")
+    assert quiet.verdict == "HOLDS" and "denominator" in quiet.granted
+    assert fp.audit(tmp_path / "d", adjacency="add_remove").verdict == "CANNOT BE CERTIFIED"
+    fixed = fp.FixedSize(5, population=50)
+    known = divided_by(tmp_path / "e", [6.0, 7.0], fixed, adjacency="zero_out")
+    assert known.verdict == "HOLDS" and not known.granted
+
+
+SECRET = [
+    fp.Poisson(0.1),
+    fp.TruncatedPoisson(0.1, population=60, largest=20),
+    fp.RandomAllocation(10),
+]
+
+
+@pytest.mark.parametrize("adjacency", ["zero_out", "replace_one"])
+@pytest.mark.parametrize("scheme", SECRET, ids=repr)
+def test_a_denominator_tells_how_many_were_drawn_under_every_adjacency(tmp_path, scheme, adjacency):
+    """Given its size a random cohort is one of fixed size, which costs more."""
+    found = divided_by(tmp_path / "a", [5.0, 6.0], scheme, adjacency=adjacency)
+    assert found.verdict == "CANNOT BE CERTIFIED" and found.void
+    assert "divided by numbers that differ" in found.reasons[0]
+    # Who sees who takes part learns nothing from it.
+    seen = fp.audit(tmp_path / "a", observer="server")
+    assert seen.verdict == "HOLDS"
+    assert divided_by(tmp_path / "b", [6.0] * 2, scheme, adjacency=adjacency).verdict == "HOLDS"
+
+
+def test_the_size_of_a_random_cohort_is_worth_what_is_refused():
+    """What was certified of a random cohort lies below what its known size certainly costs."""
+    facts = {"delta": 1e-5, "adjacency": "zero_out"}
+    hidden = fp.epsilon(ONE.sampled(fp.Poisson(0.02)) * 20, **facts)
+    known = fp.epsilon(ONE.sampled(fp.FixedSize(20, population=1000)) * 20, **facts)
+    assert known.lower > 2.0 * hidden.upper
+
+
+def recorded(path, stds, scheme=TENTH, aborted=0, **options):
+    """Audit rounds with noise of such stds, and some that were aborted."""
+    facts = {"adjacency": "zero_out", "unit": "client", "claim": (50.0, 1e-5)} | options
+    with fp.Ledger.create(path, **facts) as ledger:
+        step = ONE.sampled(scheme)
+        for size, std in enumerate(stds, 4):
+            number = ledger.intent(step, clip_norm=1.0, noise_std=1.0)
+            came = {"cohort": size, "arrived": size, "refused": 0}
+            if isinstance(scheme, fp.FixedSize):
+                came = {"cohort": 5, "arrived": 5, "refused": 0}
+            ledger.done(number, **came, noise_std=std, denominator=6.0)
+        for _ in range(aborted):
+            ledger.abort(ledger.intent(step, clip_norm=1.0, noise_std=1.0), "nobody was drawn")
+        ledger.close()
+    return fp.audit(path)
+
+
+@pytest.mark.parametrize("adjacency", ["zero_out", "add_remove"])
+@pytest.mark.parametrize("stds", [(1.0, 1.2, 1.4), (0.8, 0.9, 1.1)])
+def test_noise_may_tell_how_many_were_drawn(tmp_path, stds, adjacency):
+    found = recorded(tmp_path / "a", stds, adjacency=adjacency)
+    assert found.verdict == "CANNOT BE CERTIFIED" and found.void
+    assert "noise that differs between rounds" in found.reasons[0]
+    with pytest.raises(fp.UnsupportedCombination, match="noise that differs between rounds"):
+        fp.account(tmp_path / "a", delta=1e-5)
+    # As much more, or less, in every round tells nothing; nor where nothing is secret.
+    alike = recorded(tmp_path / "b", [stds[0]] * 3, adjacency=adjacency)
+    assert alike.verdict == "HOLDS"
+    fixed = fp.FixedSize(5, population=50)
+    assert recorded(tmp_path / "c", stds, fixed).verdict == "HOLDS"
+
+
+def test_aborts_may_tell_how_many_were_drawn(tmp_path):
+    found = recorded(tmp_path / "a", [1.0] * 3, aborted=1)
+    assert found.verdict == "CANNOT BE CERTIFIED" and found.void
+    assert Defect.ABORTED_DRAWS in found.defects and "how many were drawn" in found.reasons[0]
+    assert fp.audit(tmp_path / "a", observer="server").verdict == "HOLDS"
+    fixed = recorded(tmp_path / "b", [1.0] * 3, fp.FixedSize(5, population=50), aborted=1)
+    assert fixed.verdict == "HOLDS" and Defect.ABORTED in fixed.defects
+
+
+@pytest.mark.parametrize(
+    "sizes",
+    [[100] * 180, [99] + [100] * 179, [100, 101] * 90, [95 + i % 11 for i in range(180)]],
+    ids=["all", "but one", "in turn", "in a window"],
+)
+@pytest.mark.parametrize("table", [False, True])
+def test_cohorts_that_are_too_much_alike_are_doubted(tmp_path, sizes, table):
+    step = ONE.sampled(fp.Poisson(1 / 60))
+    if not table:
+        assert cohorts(tmp_path / "a", step, sizes)
+        return
+    path = tmp_path / "a.csv"
+    head = "round,noise_multiplier,cohort,population,sampling,sampling_probability"
+    rows = (f"{i},1.0,{size},6000,poisson,{1 / 60}" for i, size in enumerate(sizes))
+    path.write_text("\n".join([head, *rows]))
+    found = fp.audit(path, claim=(100.0, 1e-5), adjacency="zero_out")
+    assert found.verdict == "CANNOT BE CERTIFIED" and found.void
 
 
 def test_rounds_without_noise_have_no_run(tmp_path):

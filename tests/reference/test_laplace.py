@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from mpmath import mpf
 
+import fedprivacy as fp
 from fedprivacy.accountants.pld import delta_interval, epsilon_interval
 from fedprivacy.loss import Composed, Fold, LaplacePair, Sampled, Side
 from fedprivacy.loss.moments.line import Line, NoSpectrum
@@ -161,3 +162,25 @@ def test_runs_of_laplace_rounds_are_cut_and_agree_with_lattices(curve, rounds):
     assert 0.0 < found.low <= found.high <= found.low + 1e-3
     low, high = (run.composition(2e-4, side, 1e-13).epsilon(1e-5) for side in (Side.DOWN, Side.UP))
     assert max(low, found.low) <= min(high, found.high)
+
+
+@pytest.mark.parametrize("rare", [1e-3, 1e-9, 1e-12, 1e-14, 1e-16])
+@pytest.mark.parametrize("shift", [2.2, 16.0, 20.0, 37.072088013299314])
+def test_exchanged_at_rates_next_to_one(shift, rare):
+    """The largest loss in closed form, and delta a little below it: no digits may cancel."""
+    q = 1.0 - rare
+    mechanism = fp.Laplace(noise_multiplier=1.0 / shift).sampled(fp.Poisson(q))
+    s = 1 / mpf(1.0 / shift)
+    with mpmath.workdps(60):
+        top = mpmath.log(1 - mpf(q) + mpf(q) * mpmath.exp(s)) - mpmath.log(
+            1 - mpf(q) + mpf(q) * mpmath.exp(-s)
+        )
+        mass = (1 - mpf(q)) * mpmath.exp(-s) / 2 + mpf(q) / 2
+        for delta in (0.0, 1e-300, 1e-5):
+            # Of the outcomes with the largest loss alone; others add to delta.
+            least = top + mpmath.log1p(-mpf(delta) / mass)
+            found = fp.epsilon(mechanism, delta=delta, adjacency="replace_one")
+            assert found.lower <= (least if delta < 1e-5 else top)
+            assert least <= found.upper < found.lower + 1e-9
+    twice = fp.epsilon(mechanism * 2, delta=1e-5, adjacency="replace_one")
+    assert twice.lower <= 2 * top and twice.upper >= top

@@ -14,7 +14,9 @@ from typing import NamedTuple
 from scipy.special import betainc
 
 from ...mechanisms import Mechanism
-from ...sampling import Poisson, RandomAllocation, Scheme, Shuffled, TruncatedPoisson
+from ...sampling import Poisson, Scheme, Shuffled
+from ...sampling.cohorts import too_alike
+from ...sampling.scheme import secret_size
 
 FALSE_DOUBT = 1e-9
 """Probability that a record's cohorts are doubted though its sampling drew them."""
@@ -89,14 +91,19 @@ def _aligned(groups: Sequence[Group], length: int) -> Iterator[tuple[Kind, int, 
         yield quietest, 1, 0
 
 
-def odd_cohorts(groups: Sequence[Group]) -> tuple[str, ...]:
+def odd_cohorts(groups: Sequence[Group], *, by_round: bool) -> tuple[str, ...]:
     """Return sentences about cohorts, or shares, that the sampling of their rounds does not draw.
 
     Certain, or wrong with a probability of at most ``FALSE_DOUBT`` in a whole record; but for
     rounding: a share is taken to one in a hundred, a cohort to one unit.
+
+    Args:
+        groups: rounds in the order they ran.
+        by_round: whether cohorts were written down round by round; else they may be means.
     """
     certain = ((*_odd_share(kind), *_odd_size(kind)) for kind, _ in groups)
-    return tuple(dict.fromkeys([*chain.from_iterable(certain), *_improbable(groups)]))
+    doubted = [*_improbable(groups), *(_too_alike(groups) if by_round else ())]
+    return tuple(dict.fromkeys([*chain.from_iterable(certain), *doubted]))
 
 
 def _odd_share(kind: Kind) -> Iterator[str]:
@@ -121,11 +128,23 @@ def _odd_size(kind: Kind) -> Iterator[str]:
 def _improbable(groups: Sequence[Group]) -> Iterator[str]:
     """Yield sentences about cohorts of random size that are hardly ever as large, or as small."""
     drawn = _of_random_size(groups)
-    chance = FALSE_DOUBT / max(len(drawn), 1)
+    chance = FALSE_DOUBT / 2.0 / max(len(drawn), 1)
     for (share, population), sizes in drawn.items():
         if _unlikely(sizes, share, population, chance):
             span = f"{min(sizes)} to {max(sizes)}"
             yield f"{span} participants of {population} at a probability of {share:g}"
+
+
+def _too_alike(groups: Sequence[Group]) -> Iterator[str]:
+    """Yield sentences about cohorts of random size that are hardly ever so much alike."""
+    drawn: dict[tuple[float, int | None], Counter[int]] = {}
+    for kind, times in groups:
+        # Rounds of a pass are not independent, and cohorts that were cut may well be alike.
+        if isinstance(kind.scheme, Poisson) and kind.cohort is not None:
+            drawn.setdefault((kind.drawn, kind.population), Counter())[kind.cohort] += times
+    for (share, population), sizes in drawn.items():
+        if told := too_alike(sizes, share, FALSE_DOUBT / 2.0 / len(drawn), population):
+            yield told
 
 
 def _of_random_size(groups: Sequence[Group]) -> dict[tuple[float, int], Counter[int]]:
@@ -133,8 +152,9 @@ def _of_random_size(groups: Sequence[Group]) -> dict[tuple[float, int], Counter[
     drawn: dict[tuple[float, int], Counter[int]] = {}
     for kind, times in groups:
         size, population = kind.cohort, kind.population
-        varies = isinstance(kind.scheme, Poisson | TruncatedPoisson | RandomAllocation)
-        if varies and size is not None and population is not None and size <= population:
+        if size is None or population is None or size > population:
+            continue
+        if secret_size(kind.scheme):
             drawn.setdefault((kind.drawn, population), Counter())[size] += times
     return drawn
 

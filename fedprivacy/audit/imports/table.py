@@ -81,7 +81,7 @@ def read(path: Path, origin: Origin) -> Trace:
     found = in_order((rounds, 1) for rounds in _recorded(path, missing))
     if not found:
         unreadable(path.name, "no round was recorded")
-    return Trace(origin, found, missing=tuple(missing))
+    return Trace(origin, found, missing=tuple(missing), by_round=True)
 
 
 def _recorded(path: Path, missing: list[str]) -> Iterator[Rounds]:

@@ -25,6 +25,7 @@ from ...sampling import (
     WithReplacement,
 )
 from ..repricing import in_sequence
+from ..revealed import PUBLIC_DENOMINATOR
 from .passes import Kind, counted, odd_cohorts
 
 
@@ -53,7 +54,7 @@ class Unseen(StrEnum):
 
     steps_per_round = "each recorded round released one noisy sum"
     missing_shares = "all of the noise arrived"
-    denominator = "sums were divided by numbers that do not follow the data"
+    denominator = PUBLIC_DENOMINATOR
     trials = "this run was the only one on its data"
 
 
@@ -161,6 +162,7 @@ class Trace:
         run: gives the whole run under an adjacency, where the format describes one, not rounds.
         denominator: what sums were divided by, where the format says.
         trials: how many runs were made on these data, where the format says.
+        by_round: whether every round was written down by itself.
     """
 
     origin: Origin
@@ -175,6 +177,7 @@ class Trace:
     run: Callable[[Adjacency | str | None], Mechanism] | None = None
     denominator: Denominator | None = None
     trials: int | None = None
+    by_round: bool = False
 
 
 @dataclass(frozen=True)
@@ -295,7 +298,7 @@ def _of_rounds(trace: Trace, stated: Stated, without: frozenset[str]) -> _Built:
     certain = in_sequence((kind.mechanism, least) for kind, _, least in parts if least)
     assert whole is not None
     run = whole * _times(trace, stated, "trials", without)
-    return run, certain, list(denied), odd_cohorts(groups)
+    return run, certain, list(denied), odd_cohorts(groups, by_round=trace.by_round)
 
 
 _BY_ROUND = {"steps_per_round", "missing_shares"}

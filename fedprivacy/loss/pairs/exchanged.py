@@ -15,8 +15,17 @@ from .curve import Curve, OfPart
 from .laplace import LaplacePair
 from .lattice import Array, Side, Tails
 
+_FEW = 1e-15
+"""More than the largest loss is off by, relatively."""
 FAR = 300.0
 """Farther out exponentials leave doubles; F(S, S), which dominates too, stands there."""
+
+
+def log_kept(q: float, loss: float) -> float:
+    """Return log(1 - q + q e^-loss), right to a few units of itself."""
+    change = q * math.expm1(-loss)
+    # Near 0 log1p keeps the digits; farther off two positive terms have them all.
+    return math.log1p(change) if abs(change) < 0.5 else math.log((1.0 - q) + q * math.exp(-loss))
 
 
 @registered
@@ -70,7 +79,11 @@ class LaplaceExchanged(OfPart):
 
     def _log_rest(self, far: float) -> float:
         """Return the log of what is left of Laplace(0) on the side that looks away."""
-        return math.log1p(self.q * math.expm1(-far))
+        lost = self.q * math.expm1(-far)
+        # Near 1 a difference would have few digits left; two positive terms have all of them.
+        return (
+            math.log1p(lost) if lost > -0.5 else math.log((1.0 - self.q) + self.q * math.exp(-far))
+        )
 
     def _outcome(self, loss: Array) -> Array:
         """Return the outcome of each loss, infinite where no outcome has one so large or small."""
@@ -86,7 +99,8 @@ class LaplaceExchanged(OfPart):
         with np.errstate(over="ignore", divide="ignore", invalid="ignore"):
             ratio = ((1.0 - q) * np.expm1(loss) + q * np.exp(loss - far)) / q
             found = 0.5 * (near + np.log(np.maximum(ratio, 0.0)))
-        limit = math.log1p(q * math.expm1(near)) - self._log_rest(far)
+        # A little beyond: no loss that there is counts as one that there is not.
+        limit = (log_kept(q, -near) - self._log_rest(far)) * (1.0 + _FEW)
         return np.where(loss >= limit, np.inf, np.clip(found, 0.0, near))
 
     def tails(self, loss: Array, side: Side = Side.UP) -> Tails:

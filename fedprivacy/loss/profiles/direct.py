@@ -13,7 +13,7 @@ from .. import Curve, Side, Tails
 from ..pairs.lattice import Array
 
 TINY = sys.float_info.min
-"""What an upper end that underflows is rounded up to."""
+"""What an upper end that underflows is rounded up to; a lower one below it is 0."""
 
 _ROUNDING = 2e-12
 """Relative error allowed for each of the two tails that a delta is the difference of."""
@@ -39,7 +39,9 @@ def delta(curve: Curve, epsilons: Array, side: Side) -> Array:
     p_off, q_off = _relative(tails, epsilons)
     slack = p * p_off + q * q_off
     if side is Side.DOWN:
-        return np.asarray(np.clip(np.nan_to_num(p - q - slack, nan=0.0), 0.0, 1.0))
+        # Numbers that underflow are rounded by more than their share.
+        found = np.where(p >= TINY, p - q - slack, 0.0)
+        return np.asarray(np.clip(np.nan_to_num(found, nan=0.0), 0.0, 1.0))
     # Delta is at most P's tail, whatever Q's is off by.
     rounded = np.minimum(p - q + slack, p * (1.0 + p_off))
     # A tail with mass is a delta above 0, even if it underflows.

@@ -352,7 +352,7 @@ def _either(question: Question) -> Interval:
     above, below = (question.on_side(side) for side in (Side.UP, Side.DOWN))
     try:
         above.curve.cumulants(1.0)
-    except (NoSpectrum, OverflowError):
+    except (NoSpectrum, OverflowError, LateError):
         # Without moments a lattice has both ends already, each from its own side.
         found = _interval(question)
         return found._replace(reason=GROUPED) if found.reason == STUCK else found
