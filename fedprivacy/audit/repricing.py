@@ -28,6 +28,7 @@ from ..mechanisms.sparsified import fingerprint
 from ..privacy_loss import PrivacyLoss, Witness
 from ..relations import Adjacency, Facts, Observer
 from ..sampling import Scheme
+from ..sampling.cohorts import goes_with
 from ..sampling.scheme import secret_size, unlikely
 from .defects import Defect
 from .revealed import PUBLIC_DENOMINATOR, Revealed, numbers_told, secret_sizes
@@ -463,7 +464,12 @@ def doubts(rounds: Sequence[Round]) -> tuple[str, ...]:
     A doubt is certain, or about what happens with a probability of at most ``FALSE_DOUBT`` in a
     whole ledger.
     """
-    return (*_odd_noise(rounds), *_odd_cohorts(rounds), *_odd_rows(rounds))
+    return (
+        *_odd_noise(rounds),
+        *_odd_cohorts(rounds),
+        *_noise_with_cohorts(rounds),
+        *_odd_rows(rounds),
+    )
 
 
 def _odd_rows(rounds: Iterable[Round]) -> tuple[str, ...]:
@@ -530,6 +536,26 @@ def _odd_cohorts(rounds: Iterable[Round]) -> tuple[str, ...]:
         # The chance of a false doubt is shared by all schemes of the ledger.
         for told, odd in unlikely(scheme, counts, FALSE_DOUBT / len(drawn)):
             found.setdefault(told, []).extend(r for size in odd for r in by_size[size])
+    return _in_words(found)
+
+
+def _noise_with_cohorts(rounds: Iterable[Round]) -> tuple[str, ...]:
+    """Return noise that goes with the size of random cohorts, which it must not tell."""
+    drawn = [
+        by_size
+        for scheme, by_size in _by_scheme(rounds).items()
+        # Rounds of an epoch are not drawn apart.
+        if secret_size(scheme) and not hasattr(scheme, "rounds_per_epoch")
+    ]
+    found: dict[str, list[Round]] = {}
+    for by_size in drawn:
+        held = [(size, r, r.done) for size, which in by_size.items() for r in which]
+        counts = Counter[tuple[int, float]]()
+        for size, r, done in held:
+            counts[size, 0.0 if done is None else done.noise_std / r.clip_norm] += r.times
+        if goes_with(counts, FALSE_DOUBT / len(drawn)):
+            told = "noise that goes with how many took part"
+            found.setdefault(told, []).extend(r for _, r, _ in held)
     return _in_words(found)
 
 

@@ -196,7 +196,9 @@ def _read_lines(file: BinaryIO, path: Path) -> History:
         elif len(line) >= MAX_LINE:
             _damaged(path, history, "it is too long")
         else:
-            # Only a last line can lack its end, where a crash cut its write.
+            # Only a last line can lack its end, where a crash cut its write: none comes after all.
+            if history.closed:
+                _damaged(path, history, "it stands behind the end of a closed ledger")
             _leave_out(history, line)
     if not history.lines:
         raise ForeignLedger(f"{path} is empty, not a ledger; {_begin_anew(path)}")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import threading
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
@@ -19,6 +20,8 @@ from .epsilon import Accountable, loss_of
 
 _SPARE = 2.0**-40
 """Share of delta that a filter sets aside for laws of noise that are off."""
+_ONE_AT_A_TIME = threading.RLock()
+"""Whoever spends asks and counts before anybody else does: threads may share a budget."""
 
 
 @dataclass
@@ -89,6 +92,10 @@ class Budget:
         Raises:
             BudgetExhausted: the round does not fit; nothing is counted.
         """
+        with _ONE_AT_A_TIME:
+            self._spend(round_)
+
+    def _spend(self, round_: Accountable) -> None:
         if not self.allows(round_):
             raise BudgetExhausted(
                 f"one more round exceeds epsilon = {self.epsilon:g} at delta = {self.delta:g} "

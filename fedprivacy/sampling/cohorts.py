@@ -17,11 +17,14 @@ answer of ``excluded`` is wrong with at most a stated probability, whatever the 
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import TypeVar
 
 from .binomial import log_below, log_mass, log_tail
 
+Number = TypeVar("Number", int, float)
 MOST = 2**50
 """Populations beyond this are not searched: then nothing is said."""
 
@@ -123,7 +126,51 @@ def too_alike(
     return ""
 
 
-def _median(sizes: Mapping[int, int]) -> int:
+def goes_with(rounds: Mapping[tuple[int, float], int], chance: float) -> bool:
+    """Return whether what was settled before cohorts were drawn goes with their sizes all the same.
+
+    Rounds are split at the median of either. Where cohorts are drawn alike, each round apart, how
+    many of the n rounds with more of the one have more of the other, too, is hypergeometric, with
+    share p of all rounds: at least n x with probability e^(-n KL(x, p)) at most, for x > p
+    (Chvatal, 1979).
+
+    Args:
+        rounds: (cohort size, what was settled) -> in how many rounds.
+        chance: most probability of being wrong; above 0.
+    """
+    sizes, settled = Counter[float](), Counter[float]()
+    for (size, value), count in rounds.items():
+        sizes[size] += count
+        settled[value] += count
+    large, more = _upper_half(sizes), _upper_half(settled)
+    many, half = (
+        sum(one[key] for key in upper) for one, upper in ((sizes, large), (settled, more))
+    )
+    total, both = sizes.total(), 0
+    for (size, value), count in rounds.items():
+        both += count * (size in large and value in more)
+    limit = math.log(2.0 / chance)
+    # More of the one with more of the other, or with less of it.
+    return any(
+        _apart(met / half, share) * half > limit
+        for met, share in ((both, many / total), (half - both, 1.0 - many / total))
+        if half and 0.0 < share < met / half
+    )
+
+
+def _upper_half(counts: Mapping[float, int]) -> set[float]:
+    """Return the values above the median; the largest alone where none is; none if all are one."""
+    values, middle = sorted(counts), _median(counts)
+    return {value for value in values[1:] if value > middle} or set(values[1:][-1:])
+
+
+def _apart(x: float, p: float) -> float:
+    """Return the Kullback-Leibler divergence of two coins, 0 < p < x <= 1."""
+    rest = (1.0 - x) * math.log((1.0 - x) / (1.0 - p)) if x < 1.0 else 0.0
+    return x * math.log(x / p) + rest
+
+
+def _median(sizes: Mapping[Number, int]) -> Number:
     left = sum(sizes.values()) / 2.0
     for size in sorted(sizes):
         left -= sizes[size]

@@ -1,8 +1,11 @@
 """What every accountant promises, whatever it composes."""
 
+import contextlib
 import itertools
 import json
 import math
+import time
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -255,3 +258,31 @@ def test_numbers_that_underflow_keep_their_side():
     assert fp.delta(quiet, epsilon=1e155, **facts).upper > 0.0
     loud = fp.Laplace(noise_multiplier=1.0)
     assert fp.delta(loud, epsilon=1.0, **facts).upper == 0.0
+
+
+def test_threads_that_share_a_budget_spend_no_more(monkeypatch):
+    step = fp.Gaussian(noise_multiplier=10.0)
+    one, shared = (fp.Budget(1.0, 1e-5, adjacency="add_remove") for _ in range(2))
+    alone = 0
+    while one.allows(step):
+        one.spend(step)
+        alone += 1
+    spent: list[int] = []
+    plain = fp.Budget.allows
+
+    def slowly(budget, step):
+        found = plain(budget, step)
+        time.sleep(1e-3)
+        return found
+
+    monkeypatch.setattr(fp.Budget, "allows", slowly)
+
+    def spend(number: int) -> None:
+        with contextlib.suppress(fp.errors.BudgetExhausted):
+            while True:
+                shared.spend(step)
+                spent.append(number)
+
+    with ThreadPoolExecutor(8) as pool:
+        list(pool.map(spend, range(8)))
+    assert len(spent) == alone > 1

@@ -399,6 +399,15 @@ def test_a_half_intent_says_why_it_does_not_count(path):
     assert "no noise was drawn" in note
 
 
+@pytest.mark.parametrize("more", [b"{", b"garbage", b"\0" * 100])
+def test_half_a_line_behind_a_closed_ledger_is_no_crash(path, more):
+    with new(path) as ledger:
+        ledger.close()
+    path.write_bytes(path.read_bytes() + more)
+    with pytest.raises(DamagedLedger, match="behind the end of a closed ledger"):
+        Ledger.open(path)
+
+
 @pytest.mark.parametrize(
     ("content", "named"),
     [

@@ -2,6 +2,7 @@
 
 import itertools
 import math
+from collections import Counter
 
 import numpy as np
 import pytest
@@ -10,7 +11,7 @@ from scipy.stats import binom
 import fedprivacy as fp
 from fedprivacy.audit.defects import Defect
 from fedprivacy.audit.repricing import as_observed, as_released, doubts, run_of
-from fedprivacy.sampling.cohorts import excluded
+from fedprivacy.sampling.cohorts import excluded, goes_with
 
 LANGEVIN = fp.FederatedLangevin(
     step_size=0.01,
@@ -397,6 +398,51 @@ def test_noise_may_tell_how_many_were_drawn(tmp_path, stds, adjacency):
     assert alike.verdict == "HOLDS"
     fixed = fp.FixedSize(5, population=50)
     assert recorded(tmp_path / "c", stds, fixed).verdict == "HOLDS"
+
+
+@pytest.mark.parametrize("follows", [False, True])
+@pytest.mark.parametrize("power", [0.5, -0.5])
+@pytest.mark.parametrize("table", [False, True])
+def test_noise_that_goes_with_cohorts_is_doubted(tmp_path, table, power, follows):
+    """Also where every round's mechanism says its noise; a schedule of noise is no such thing."""
+    sizes = np.random.default_rng(3).binomial(6000, 1 / 60, size=180)
+    multipliers = 1.4 * (sizes / 100.0) ** power
+    if not follows:
+        multipliers = np.sort(multipliers)
+    rows = list(zip(range(180), sizes.tolist(), multipliers.tolist(), strict=True))
+    if table:
+        path = tmp_path / "a.csv"
+        head = "round,cohort,noise_multiplier,population,sampling,sampling_probability"
+        lines = (f"{i},{size},{noise},6000,poisson,{1 / 60}" for i, size, noise in rows)
+        path.write_text("\n".join([head, *lines]))
+    else:
+        path = tmp_path / "a.ledger"
+        with fp.Ledger.create(path, adjacency="zero_out", unit="client") as ledger:
+            for _, size, noise in rows:
+                step = fp.Gaussian(noise_multiplier=noise, unit="client").sampled(
+                    fp.Poisson(1 / 60)
+                )
+                number = ledger.intent(step, clip_norm=1.0, noise_std=noise)
+                came = {"cohort": size, "arrived": size, "refused": 0}
+                ledger.done(number, **came, noise_std=noise, denominator=100.0)
+            ledger.close()
+    found = fp.audit(path, claim=(50.0, 1e-5), adjacency="zero_out", accountant="rdp")
+    assert found.verdict == ("CANNOT BE CERTIFIED" if follows else "HOLDS")
+    assert found.void == follows
+
+
+def test_how_rare_it_is_that_cohorts_go_with_a_schedule():
+    """Every order of few cohorts beside every schedule of two kinds of noise."""
+    for sizes in ([1, 2, 3, 4, 5, 6], [1, 1, 1, 2, 2, 9]):
+        for noise in ([1.0] * 3 + [2.0] * 3, [1.0] * 5 + [2.0]):
+            for chance in (0.9, 0.5, 0.3, 0.1):
+                orders = list(itertools.permutations(sizes))
+                wrong = sum(
+                    goes_with(Counter(zip(order, noise, strict=True)), chance) for order in orders
+                )
+                assert wrong <= chance * len(orders)
+    perfect = Counter(zip(range(40), map(float, range(40)), strict=True))
+    assert goes_with(perfect, 1e-4) and not goes_with(perfect, 1e-9)
 
 
 def test_aborts_may_tell_how_many_were_drawn(tmp_path):

@@ -15,7 +15,7 @@ from scipy.special import betainc
 
 from ...mechanisms import Mechanism
 from ...sampling import Poisson, Scheme, Shuffled
-from ...sampling.cohorts import too_alike
+from ...sampling.cohorts import goes_with, too_alike
 from ...sampling.scheme import secret_size
 
 FALSE_DOUBT = 1e-9
@@ -102,7 +102,8 @@ def odd_cohorts(groups: Sequence[Group], *, by_round: bool) -> tuple[str, ...]:
         by_round: whether cohorts were written down round by round; else they may be means.
     """
     certain = ((*_odd_share(kind), *_odd_size(kind)) for kind, _ in groups)
-    doubted = [*_improbable(groups), *(_too_alike(groups) if by_round else ())]
+    drawn = (*_too_alike(groups), *_going_along(groups)) if by_round else ()
+    doubted = [*_improbable(groups), *drawn]
     return tuple(dict.fromkeys([*chain.from_iterable(certain), *doubted]))
 
 
@@ -128,7 +129,7 @@ def _odd_size(kind: Kind) -> Iterator[str]:
 def _improbable(groups: Sequence[Group]) -> Iterator[str]:
     """Yield sentences about cohorts of random size that are hardly ever as large, or as small."""
     drawn = _of_random_size(groups)
-    chance = FALSE_DOUBT / 2.0 / max(len(drawn), 1)
+    chance = FALSE_DOUBT / 3.0 / max(len(drawn), 1)
     for (share, population), sizes in drawn.items():
         if _unlikely(sizes, share, population, chance):
             span = f"{min(sizes)} to {max(sizes)}"
@@ -143,8 +144,20 @@ def _too_alike(groups: Sequence[Group]) -> Iterator[str]:
         if isinstance(kind.scheme, Poisson) and kind.cohort is not None:
             drawn.setdefault((kind.drawn, kind.population), Counter())[kind.cohort] += times
     for (share, population), sizes in drawn.items():
-        if told := too_alike(sizes, share, FALSE_DOUBT / 2.0 / len(drawn), population):
+        if told := too_alike(sizes, share, FALSE_DOUBT / 3.0 / len(drawn), population):
             yield told
+
+
+def _going_along(groups: Sequence[Group]) -> Iterator[str]:
+    """Yield sentences about noise that goes with the size of random cohorts."""
+    found: dict[Scheme, Counter[tuple[int, float]]] = {}
+    for kind, times in groups:
+        # Rounds of a pass are not drawn apart.
+        if secret_size(kind.scheme) and kind.cohort is not None and not kind.per_pass:
+            found.setdefault(kind.scheme, Counter())[kind.cohort, kind.noise] += times
+    for rounds in found.values():
+        if goes_with(rounds, FALSE_DOUBT / 3.0 / len(found)):
+            yield "noise that goes with how many took part, which amplification counts on hiding"
 
 
 def _of_random_size(groups: Sequence[Group]) -> dict[tuple[float, int], Counter[int]]:
