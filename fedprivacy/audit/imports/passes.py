@@ -91,7 +91,7 @@ def _aligned(groups: Sequence[Group], length: int) -> Iterator[tuple[Kind, int, 
         yield quietest, 1, 0
 
 
-def odd_cohorts(groups: Sequence[Group], *, by_round: bool) -> tuple[str, ...]:
+def odd_cohorts(groups: Sequence[Group], *, by_round: bool = False) -> tuple[str, ...]:
     """Return sentences about cohorts, or shares, that the sampling of their rounds does not draw.
 
     Certain, or wrong with a probability of at most ``FALSE_DOUBT`` in a whole record; but for
