@@ -180,7 +180,8 @@ TABLE: tuple[Shown, ...] = (
         Standing.PUBLIC,
         "settings; the noise is topped up or aborted, whoever answers; a mask is random, or of "
         "public records and earlier releases. A denominator that follows the number of clients is "
-        "refused under `add_remove`",
+        "refused under `add_remove`, and an audit certifies nothing where it may follow the size "
+        "of a random cohort",
         (
             *_names("round", "round", "noise_std", "denominator", "mask"),
             *_names("intent", "round", "clip_norm", "noise_std", "mechanism"),
