@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from ..bound import Bound
 from ..errors import closed_unit, integer, member, open_unit, refuse
 from ..mechanisms import Gaussian, Mechanism
-from ..mechanisms.noise import private_generator
+from ..mechanisms.noise import drawn_from
 from ..questions.epsilon import epsilon
 from ..questions.risk import attack_risk
 from ..relations import Adjacency, Observer
@@ -222,7 +222,7 @@ def attack(
     way = member(Estimator, estimator=estimator)
     chance = open_unit(level=level)
     each, times = integer(1, canaries=canaries), integer(1, runs=runs)
-    source = private_generator() if generator is None else generator
+    source = drawn_from(generator)
     at = 1e-5 if delta is None else delta
     asked = Asked(each, rounds, at, seer, source, data, settings or {})
     if settings is not None and not isinstance(train, str):

@@ -26,7 +26,7 @@ from ..mechanisms import (
     Perturbation,
     SparsifiedPerturbation,
 )
-from ..mechanisms.noise import private_generator
+from ..mechanisms.noise import drawn_from
 from ..mechanisms.rounded import STEP_GRID
 from ..mechanisms.upload import Upload
 from ..relations import Adjacency
@@ -124,7 +124,7 @@ def verify(
     ('scale', 'shape')
     """
     # Fresh by default: nothing should pass because of the seed that it is tried with.
-    source = private_generator() if generator is None else generator
+    source = drawn_from(generator)
     chance = open_unit(level=level)
     tries, times = integer(1, pairs=pairs), integer(20, draws=draws)
     if isinstance(release, IntegerPerturbation):
@@ -324,13 +324,21 @@ class Replay:
     def at(self, updates: Array, seed: int) -> Array:
         """Return a release, shape (rounds, k), with the noise of ``seed``."""
         # A copy, since a release may clip in place and spoil the data for the next.
-        found = np.asarray(self.stated.release(updates.copy(), np.random.default_rng(seed)))
+        released = self.stated.release(updates.copy(), np.random.default_rng(seed))
+        rule = "be finite, of shape (k,) or (rounds, k)"
+        try:
+            found = np.asarray(released)
+            numbers = np.atleast_2d(np.asarray(found, dtype=np.float64))
+        except (TypeError, ValueError):
+            refuse("release's result", type(released).__name__, rule)
+        if not found.size:
+            refuse("release's result", found.shape, rule)
         # Single precision has its own rounding, which must not look like a movement.
         self._digits = max(np.finfo(np.float64).eps, _resolution(found))
-        found = np.atleast_2d(np.asarray(found, dtype=np.float64))
+        found = numbers
         # What is not finite has no distance to anything.
         if found.ndim != 2 or not np.isfinite(found).all():
-            refuse("release's result", found.shape, "be finite, of shape (k,) or (rounds, k)")
+            refuse("release's result", found.shape, rule)
         return found
 
     def many(self, updates: Array) -> Array:

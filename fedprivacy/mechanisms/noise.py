@@ -34,6 +34,20 @@ def private_generator() -> np.random.Generator:
     return np.random.Generator(np.random.PCG64DXSM(system_seed()))
 
 
+def drawn_from(generator: np.random.Generator | None) -> np.random.Generator:
+    """Return a generator, or a private one in the place of None.
+
+    Raises:
+        ParameterError: something else.
+    """
+    if generator is None:
+        return private_generator()
+    if not isinstance(generator, np.random.Generator):
+        way_out = "pass np.random.default_rng(seed), or leave it out"
+        refuse("generator", generator, "be a NumPy generator", way_out)
+    return generator
+
+
 def norm(value: Any) -> float:
     """Return the Euclidean norm of an array or tensor; infinite or NaN where an entry is.
 

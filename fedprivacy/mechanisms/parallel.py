@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 from ..errors import UnsupportedCombination, refuse
@@ -53,6 +54,8 @@ class Parallel(Mechanism):
     mechanisms: tuple[Mechanism, ...]
 
     def __post_init__(self) -> None:
+        if not isinstance(self.mechanisms, Iterable):
+            refuse("mechanisms", self.mechanisms, "be several mechanisms", "pass a tuple of them")
         object.__setattr__(self, "mechanisms", tuple(self.mechanisms))
         if not self.mechanisms:
             refuse("mechanisms", self.mechanisms, "hold at least one mechanism")

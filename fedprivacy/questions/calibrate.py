@@ -157,6 +157,9 @@ def calibrate(
             no last one.
         ParameterError: a budget out of range; or the parameter does not change epsilon.
     """
+    if not callable(make_run):
+        way_out = "pass lambda z: fp.Gaussian(noise_multiplier=z) * 100, for instance"
+        refuse("make_run", type(make_run).__name__, "be a function of one number", way_out)
     budget = non_negative(epsilon=epsilon)
     low, high = _domain(domain, integer)
     closed_unit(delta=delta)

@@ -561,3 +561,38 @@ def test_an_event_with_a_field_out_of_range_is_told_with_its_place():
     assert told.endswith(f"caused by subevent {inside}") and "got -1.0" in told
     assert isinstance(caught.value, ValueError | dpa.UnsupportedEventError)
     assert account.get_epsilon(1e-5) == 0.0
+
+
+WITHOUT_A_NAME = {
+    "parallel": (lambda: fp.Parallel(None), "mechanisms must be several mechanisms"),
+    "calibrate": (
+        lambda: fp.calibrate(
+            fp.Gaussian(noise_multiplier=1.0), epsilon=1.0, delta=1e-5, adjacency="add_remove"
+        ),
+        "make_run must be a function of one number, got 'Gaussian'",
+    ),
+    "generator": (
+        lambda: fp.verify(fp.Gaussian(noise_multiplier=1.0), generator=3),
+        "generator must be a NumPy generator, got 3",
+    ),
+    "text": (
+        lambda: fp.verify(lambda updates, rng: "x", clip_norm=1.0, noise_std=1.0),
+        "release's result must be finite",
+    ),
+    "ragged": (
+        lambda: fp.verify(lambda updates, rng: [[1, 2], [3]], clip_norm=1.0, noise_std=1.0),
+        "release's result must be finite",
+    ),
+    "empty": (
+        lambda: fp.verify(lambda updates, rng: [], clip_norm=1.0, noise_std=1.0),
+        "release's result must be finite",
+    ),
+}
+
+
+@pytest.mark.parametrize("what", WITHOUT_A_NAME)
+def test_what_is_of_another_kind_is_told_by_its_name(what):
+    ask, told = WITHOUT_A_NAME[what]
+    with pytest.raises(fp.ParameterError) as caught:
+        ask()
+    assert told in str(caught.value)
