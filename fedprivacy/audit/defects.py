@@ -163,7 +163,7 @@ EFFECTS: dict[Defect, Effect] = {
         _OPEN,
         _OPEN,
         Numbers.VOID,
-        "",
+        "only if aborts told nothing of how many were drawn",
         "whether a round was aborted may tell how many were drawn, which its account keeps secret",
     ),
     Defect.HALF_A_LINE: Effect(

@@ -163,14 +163,14 @@ def revealed(rounds: Iterable[Round]) -> tuple[Revealed, ...]:
     by_scheme: dict[Hashable, list[Round]] = {}
     for r in rounds:
         by_scheme.setdefault(getattr(r.mechanism, "scheme", r.mechanism), []).append(r)
-    return tuple(_revealed_by(scheme, held) for scheme, held in by_scheme.items())
+    return tuple(_revealed_by(held) for held in by_scheme.values())
 
 
-def _revealed_by(scheme: object, held: Sequence[Round]) -> Revealed:
+def _revealed_by(held: Sequence[Round]) -> Revealed:
     # Only released sums were divided by something.
     released = [(r, r.done) for r in held if r.done is not None and r.spent]
     return Revealed(
-        secret=secret_size(scheme),
+        secret=secret_sizes(held[0].mechanism),
         divisors=frozenset(done.denominator for _, done in released),
         noises=frozenset(_share_of_noise(r, done.noise_std) for r, done in released),
         aborted=sum(r.times for r in held if not r.spent),

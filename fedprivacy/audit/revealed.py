@@ -38,8 +38,15 @@ class Revealed:
 
 def secret_sizes(run: Mechanism | None) -> bool:
     """Return whether some step of a run counts on nobody's learning how many were drawn."""
-    steps = () if run is None else run.sequence()
-    return any(secret_size(getattr(step, "scheme", None)) for step, _ in steps)
+    if run is None:
+        return False
+    # A step may hold others: what is sampled, or one for each kind of unit.
+    return any(
+        secret_size(getattr(step, "scheme", None))
+        or secret_sizes(getattr(step, "inner", None))
+        or any(map(secret_sizes, getattr(step, "mechanisms", ())))
+        for step, _ in run.sequence()
+    )
 
 
 def numbers_told(own: Iterable[Revealed], follows: bool) -> Iterator[str]:

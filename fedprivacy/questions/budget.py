@@ -111,6 +111,10 @@ class Budget:
 
         Of an adaptive schedule a step is spent as a whole or not at all.
         """
+        with _ONE_AT_A_TIME:
+            return self._keeps(steps)
+
+    def _keeps(self, steps: Iterable[tuple[Accountable, int]]) -> bool:
         for round_, count in steps:
             if self.adaptive:
                 loss = self._loss(round_)

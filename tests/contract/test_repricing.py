@@ -11,6 +11,7 @@ from scipy.stats import binom
 import fedprivacy as fp
 from fedprivacy.audit.defects import Defect
 from fedprivacy.audit.repricing import as_observed, as_released, doubts, run_of
+from fedprivacy.audit.revealed import secret_sizes
 from fedprivacy.sampling.cohorts import excluded, goes_with
 
 LANGEVIN = fp.FederatedLangevin(
@@ -360,6 +361,13 @@ def test_a_denominator_tells_how_many_were_drawn_under_every_adjacency(tmp_path,
     assert divided_by(tmp_path / "b", [6.0] * 2, scheme, adjacency=adjacency).verdict == "HOLDS"
 
 
+def test_secret_sizes_are_found_wherever_they_stand():
+    drawn = ONE.sampled(fp.Poisson(0.1))
+    fixed = ONE.sampled(fp.FixedSize(5, population=50))
+    assert all(map(secret_sizes, (drawn, drawn * 2 + fixed, fp.Parallel((fixed, drawn)))))
+    assert not any(map(secret_sizes, (None, ONE, fixed, ONE.sampled(fp.Poisson(1.0)))))
+
+
 def test_the_size_of_a_random_cohort_is_worth_what_is_refused():
     """What was certified of a random cohort lies below what its known size certainly costs."""
     facts = {"delta": 1e-5, "adjacency": "zero_out"}
@@ -449,6 +457,8 @@ def test_aborts_may_tell_how_many_were_drawn(tmp_path):
     found = recorded(tmp_path / "a", [1.0] * 3, aborted=1)
     assert found.verdict == "CANNOT BE CERTIFIED" and found.void
     assert Defect.ABORTED_DRAWS in found.defects and "how many were drawn" in found.reasons[0]
+    (said,) = fp.account(tmp_path / "a", delta=1e-5).qualified
+    assert said == "only if aborts told nothing of how many were drawn"
     assert fp.audit(tmp_path / "a", observer="server").verdict == "HOLDS"
     fixed = recorded(tmp_path / "b", [1.0] * 3, fp.FixedSize(5, population=50), aborted=1)
     assert fixed.verdict == "HOLDS" and Defect.ABORTED in fixed.defects
