@@ -98,5 +98,7 @@ def right_way_back(app, pagename, templatename, context, doctree):
 
 def setup(app):
     """Connect the hooks."""
+    # It adds a file of scripts to every page and reads nothing, but does not say so.
+    app.extensions["sphinx-mathjax-offline"].parallel_read_safe = True
     app.connect("html-page-context", right_way_back)
     app.connect("autodoc-process-docstring", plain_bars)
