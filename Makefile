@@ -89,7 +89,7 @@ check-code: $(VENV)/.has-check
 	$(BIN)/mypy
 
 check-docs: $(VENV)/.has-check
-	$(BIN)/sphinx-build -q -W --keep-going -b html docs docs/_build/html
+	$(BIN)/sphinx-build -q -j 2 -W --keep-going -b html docs docs/_build/html
 	$(BIN)/python docs/_ext/links.py docs/_build/html
 
 benchmarks: $(VENV)/.has-benchmarks
