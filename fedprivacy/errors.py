@@ -18,7 +18,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import partial
@@ -88,6 +89,23 @@ def require(kept: object, name: str, value: object, rule: str, way_out: str = ""
     """Refuse a value unless its rule is kept; see ``refuse``."""
     if not kept:
         refuse(name, value, rule, way_out)
+
+
+@contextmanager
+def needs(what: str, install: str, *packages: str) -> Iterator[None]:
+    """Say what to install where one of ``packages`` is missing; a module of others is not mended.
+
+    Raises:
+        ParameterError: one is missing.
+        ModuleNotFoundError: another module is.
+    """
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        missing = (error.name or "").partition(".")[0]
+        if missing not in packages:
+            raise
+        raise ParameterError(f"{what} needs {missing}; pip install {install}") from error
 
 
 def contradict(question: str, lower: str, upper: str) -> NoReturn:

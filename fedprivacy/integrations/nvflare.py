@@ -13,9 +13,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
 
-from ..errors import BudgetExhausted, ParameterError, integer, positive, refuse
+from ..errors import BudgetExhausted, integer, needs, positive, refuse
 from ..ledger import Ledger
 from ..mechanisms import AdaptiveClipping, Perturbation
 from ..questions.budget import Budget
@@ -26,7 +25,8 @@ from ..training.rounds import Books, RoundInfo, charge_past
 from .flower.saved import Held, Saved, opened
 from .flower.wire import Arrays, clipped_update, flat, shaped
 
-try:
+with needs("fedprivacy.integrations.nvflare", "'nvflare>=2.9,<2.10'", "nvflare"):
+    import torch
     from nvflare.apis.controller_spec import Task
     from nvflare.apis.dxo import DXO, DataKind, from_shareable
     from nvflare.apis.dxo_filter import DXOFilter
@@ -34,12 +34,6 @@ try:
     from nvflare.apis.impl.controller import Controller
     from nvflare.apis.shareable import make_reply
     from nvflare.app_common.app_constant import AppConstants
-except ModuleNotFoundError as error:
-    # Another module that is missing is not mended by nvflare.
-    if not (error.name or "").startswith("nvflare"):
-        raise
-    told = "fedprivacy.integrations.nvflare needs nvflare; pip install 'nvflare>=2.9,<2.10'"
-    raise ParameterError(told) from error
 
 __all__ = ["ClippedUpdate", "PrivateAveraging"]
 

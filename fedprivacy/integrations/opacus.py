@@ -14,20 +14,21 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, NoReturn
 
-import torch
-from opacus.accountants import IAccountant, register_accountant
-from opacus.optimizers import AdaClipDPOptimizer, DPOptimizer, DPPerLayerOptimizer
-from opacus.utils.uniform_sampler import UniformWithReplacementSampler
-from torch.utils.data import BatchSampler, DataLoader, RandomSampler, Sampler, SequentialSampler
-
 from ..bound import Bound
-from ..errors import UnsupportedCombination, integer, member, refuse
+from ..errors import UnsupportedCombination, integer, member, needs, refuse
 from ..ledger import Ledger
 from ..mechanisms import Gaussian, Mechanism, Run
 from ..questions.budget import Budget
 from ..questions.epsilon import epsilon
 from ..relations import Adjacency, Observer, Unit
 from ..sampling import FixedSize, Poisson, Scheme, Shuffled, WithReplacement
+
+with needs("fedprivacy.integrations.opacus", "'fedprivacy[train]' opacus", "torch", "opacus"):
+    import torch
+    from opacus.accountants import IAccountant, register_accountant
+    from opacus.optimizers import AdaClipDPOptimizer, DPOptimizer, DPPerLayerOptimizer
+    from opacus.utils.uniform_sampler import UniformWithReplacementSampler
+    from torch.utils.data import BatchSampler, DataLoader, RandomSampler, Sampler, SequentialSampler
 
 __all__ = ["NAME", "CertifiedAccountant", "StepBooks", "keep_books", "register", "scheme_of"]
 

@@ -9,12 +9,10 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from ..errors import ParameterError
+from ..errors import needs
 
-try:
+with needs("training", "'fedprivacy[train]'", "torch"):
     import torch as _torch  # noqa: F401
-except ImportError as error:
-    raise ParameterError("training needs torch; pip install 'fedprivacy[train]'") from error
 
 from .chains import ChainState
 from .checkpoint import TrainingResult, load, save, train

@@ -287,6 +287,28 @@ def test_nvflare_says_what_it_needs(monkeypatch):
     )
 
 
+@pytest.mark.parametrize("missing", ["torch", "opacus"])
+def test_opacus_says_what_it_needs(monkeypatch, missing):
+    monkeypatch.setitem(sys.modules, missing, None)
+    # opacus may be imported already.
+    monkeypatch.setitem(sys.modules, f"{missing}.accountants", None)
+    monkeypatch.delitem(sys.modules, "fedprivacy.integrations.opacus", raising=False)
+    with pytest.raises(fp.ParameterError) as caught:
+        importlib.import_module("fedprivacy.integrations.opacus")
+    assert str(caught.value) == (
+        f"fedprivacy.integrations.opacus needs {missing}; pip install 'fedprivacy[train]' opacus"
+    )
+
+
+def test_flower_needs_torch_too(monkeypatch):
+    def bare(name):
+        raise ModuleNotFoundError("No module named 'torch'", name="torch")
+
+    monkeypatch.setattr(flower, "import_module", bare)
+    with pytest.raises(fp.ParameterError, match="PrivateStrategy needs torch; pip install"):
+        flower.PrivateStrategy  # noqa: B018
+
+
 def test_training_says_what_it_needs(monkeypatch):
     monkeypatch.setitem(sys.modules, "torch", None)
     monkeypatch.delitem(sys.modules, "fedprivacy.training", raising=False)

@@ -19,7 +19,7 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from ...errors import ParameterError
+from ...errors import needs
 
 if TYPE_CHECKING:
     from .accountant import Accountant
@@ -37,13 +37,8 @@ _ROOM = {
 def __getattr__(name: str) -> Any:
     if name not in _ROOM:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    try:
+    with needs(name, "'fedprivacy[flower]'", "flwr", "torch"):
         return getattr(import_module(f"{__name__}.{_ROOM[name]}"), name)
-    except ModuleNotFoundError as error:
-        # Another module that is missing is not mended by the extra.
-        if not (error.name or "").startswith("flwr"):
-            raise
-        raise ParameterError(f"{name} needs flwr; pip install 'fedprivacy[flower]'") from error
 
 
 def __dir__() -> list[str]:
