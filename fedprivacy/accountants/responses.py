@@ -86,7 +86,7 @@ class Responses(NamedTuple):
         crossing = 0.5 * (self.times - epsilons / self.epsilon) + 5e-16 * self.times
         expected, deviation = self.times * self.lie, self.deviation
         # Where more than half are lies the loss is below 0, and so below every epsilon.
-        most = np.minimum(np.floor(crossing), self.times // 2)
+        most = np.clip(np.floor(crossing), 0.0, self.times // 2)
         first = np.minimum(most, math.ceil(expected + _BEYOND * deviation) + 30.0)
         found = np.where(first < most, self._above(first), 0.0)
         # Within a thirty-second of a deviation masses hardly change.

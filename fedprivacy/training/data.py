@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from functools import lru_cache
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -321,6 +322,13 @@ def _check_split(records: int, clients: int, runs: int = 1) -> int:
     return count
 
 
+# A text file of 1,797 rows: reading it takes longer than a small run.
+@lru_cache(maxsize=1)
+def _read(load: Callable[..., Any]) -> Any:
+    """Return (inputs, labels) as scikit-learn reads them, once."""
+    return load(return_X_y=True)
+
+
 def digits(
     *,
     clients: int = 300,
@@ -347,7 +355,7 @@ def digits(
         raise ParameterError(
             "digits needs scikit-learn, which is not installed; pip install 'fedprivacy[train]'"
         ) from error
-    inputs, labels = load_digits(return_X_y=True)
+    inputs, labels = _read(load_digits)
     order = np.random.default_rng(seed).permutation(len(labels))
     features = torch.from_numpy(np.asarray(inputs[order] / 16.0, dtype=np.float32))
     truth = torch.from_numpy(np.asarray(labels[order], dtype=np.int64))
