@@ -112,6 +112,16 @@ def test_nothing_is_never_certified(times, name):
     assert account.delta(1.0).upper == 1.0
 
 
+@pytest.mark.parametrize(("epsilon", "times"), [(1e-3, 10**6), (0.5, 40), (3.0, 3)])
+def test_what_is_known_only_shortens_the_search(epsilon, times):
+    point = Point(epsilon, 1e-9, times)
+    alone = kairouz_homogeneous(point, 1e-5 + times * 2e-9)
+    for known in (1.0001 * alone, 3.0 * alone, 10.0 * basic([point])):
+        found = kairouz_homogeneous(point, 1e-5 + times * 2e-9, known)
+        assert found == pytest.approx(alone, rel=1e-6) and found <= known
+    assert kairouz_homogeneous(point, 1e-5 + times * 2e-9, 0.999 * alone) == math.inf
+
+
 def test_out_of_reach_is_infinite():
     assert kairouz_homogeneous(Point(301.0, 0.0, 2), 1e-5) == math.inf
     assert kairouz_homogeneous(Point(1.0, 0.0, 2**53 + 1), 1e-5) == math.inf
